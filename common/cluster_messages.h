@@ -39,12 +39,20 @@ struct ClusterMap {
   std::vector<Bucket> buckets;         // by index
 };
 
+// The tensors of a program, whose model the servers may not know.
+struct OfferedLayout {
+  Layout layout;
+  // The program computes with them in whatever order and blocks the job has them.
+  bool adopts_order = false;
+};
+
 struct RegisterCall {
   std::string name;
   uint64_t instance_id = 0;
   std::string device;
   std::string peer;                                     // address of the connection, for people
-  std::optional<Layout> layout;                         // model `client` only
+  std::optional<Layout> layout;                         // of a program of its own
+  bool adopts_order = false;                            // of OfferedLayout
   std::vector<Encoding> encodings = {Encoding::kFp32};  // that the client can send and take
   std::string identity = {};  // name in the caller's certificate; empty: it has none
 };

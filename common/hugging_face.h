@@ -17,6 +17,8 @@ namespace lodestar {
 inline constexpr char kHuggingFaceWeights[] = "model.safetensors";
 inline constexpr char kHuggingFaceIndex[] = "model.safetensors.index.json";  // of several files
 inline constexpr char kHuggingFaceConfig[] = "config.json";
+// What GPT2LMHeadModel has before the names of the tensors of the model within.
+inline constexpr absl::string_view kHuggingFacePrefix = "transformer.";
 inline constexpr int64_t kMaxHuggingFaceJsonBytes = 64 << 20;
 
 // The model that a config.json means, without dropout, which is a setting of a job. Errors:

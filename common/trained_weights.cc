@@ -44,14 +44,12 @@ absl::Status NoCheckpoint(FileSystem& file_system, const std::string& path) {
 
 bool HasFloats(absl::string_view dtype) { return dtype == "F32"; }
 
-// Within GPT2LMHeadModel.
-constexpr absl::string_view kModelPrefix = "transformer.";
 constexpr absl::string_view kTokenTable = "wte.weight";
 constexpr absl::string_view kHead = "lm_head.weight";
 
 // "h.3.attn.bias" and "h.3.attn.masked_bias": the causal mask, which older files have.
 bool IsMask(absl::string_view name) {
-  absl::ConsumePrefix(&name, kModelPrefix);
+  absl::ConsumePrefix(&name, kHuggingFacePrefix);
   if (!absl::ConsumePrefix(&name, "h.")) return false;
   const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
   if (digits == 0) return false;
@@ -232,7 +230,7 @@ TrainedWeights::Match TrainedWeights::Find(const TensorSpec& wanted) const {
   const EarlierTensor earlier = EarlierGptTensor(wanted.name);
   Match match;
   for (const std::string& name :
-       {wanted.name, absl::StrCat(kModelPrefix, wanted.name), earlier.name}) {
+       {wanted.name, absl::StrCat(kHuggingFacePrefix, wanted.name), earlier.name}) {
     const auto seen = tensors_.find(name);
     if (seen == tensors_.end()) continue;
     return {name, &seen->second, name == earlier.name && earlier.is_transposed};

@@ -355,6 +355,7 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
   call.device = "cpu";
   call.encodings = {Encoding::kFp32, Encoding::kInt8};
   call.layout = *BuildLayout(SomeJob().model);
+  call.adopts_order = true;
   v1::RegisterRequest wire = ToProto(call);
   EXPECT_THAT(UnsetFields(wire), IsEmpty());
   wire.add_encodings(static_cast<v1::Encoding>(99));  // of a newer release
@@ -363,6 +364,7 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
   EXPECT_EQ(back.instance_id, 7);
   EXPECT_EQ(back.device, "cpu");
   EXPECT_EQ(back.layout->hash(), call.layout->hash());
+  EXPECT_TRUE(back.adopts_order);
   EXPECT_THAT(back.encodings, ElementsAre(Encoding::kFp32, Encoding::kInt8));
 }
 

@@ -70,7 +70,6 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
                                       .security = worker->config_.security,
                                       .name = worker->config_.name,
                                       .device = device_name,
-                                      .layout = worker->workload_->layout(),
                                       .instance_id = worker->config_.instance_id,
                                       .leave_timeout = worker->config_.life.leave_timeout});
   return worker;
@@ -158,7 +157,7 @@ Lifecycle::Task Worker::NextTask() {
 
 void Worker::Do(const Lifecycle::Connect&) {
   Disconnect();
-  absl::StatusOr<Registration> registration = link_->Register();
+  absl::StatusOr<Registration> registration = link_->Register(workload_->offered_layout());
   absl::StatusOr<LifeId> life = LifeId();
   if (registration.ok()) {
     LogInfo("registered with {}: worker={} incarnation={} mode={} model={} parameters={}",

@@ -20,8 +20,9 @@ class Workload {
  public:
   virtual ~Workload() = default;
 
-  // Of a model that the servers do not know; none: they do.
-  virtual std::optional<Layout> layout() const { return std::nullopt; }
+  // The tensors of a model that the servers may not know, before each registration; none: they know
+  // it.
+  virtual std::optional<OfferedLayout> offered_layout() const { return std::nullopt; }
 
   // A life begins.
   virtual void OnRegistered(const Registration&) {}

@@ -10,6 +10,7 @@
 #include "common/job_loss.h"
 #include "common/peer_text.h"
 #include "common/remedy.h"
+#include "common/same_tensors.h"
 #include "common/shard_plan.h"
 #include "common/status_hints.h"
 #include "common/status_macros.h"
@@ -193,10 +194,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
     return absl::UnavailableError(
         absl::StrCat("not ready: ", WaitingFor(state_, now), "; the same call again"));
   }
-  if (call.layout.has_value()) {
-    absl::Status same = CheckSameLayout(*state_.layout, "the job", *call.layout, "this client");
-    if (!same.ok()) return absl::InvalidArgumentError(same.message());
-  }
+  if (call.layout.has_value()) RETURN_IF_ERROR(CheckOffered(call));
   RETURN_IF_ERROR(faults_.CheckSound(call));
   RETURN_IF_ERROR(CheckRoom(call.name));
   const absl::StatusOr<MembershipTable::Admission> admitted =
@@ -225,6 +223,14 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   answer.map = state_.map;
   answer.needs_initial_weights = state_.supply.Claim(answer.life);
   return answer;
+}
+
+absl::Status Coordinator::CheckOffered(const RegisterCall& call) const {
+  if (call.adopts_order) {
+    return CheckSameTensors(*state_.layout, "the job", *call.layout, "this client");
+  }
+  const absl::Status same = CheckSameLayout(*state_.layout, "the job", *call.layout, "this client");
+  return same.ok() ? same : absl::InvalidArgumentError(same.message());
 }
 
 absl::Status Coordinator::CheckRoom(absl::string_view name) const {

@@ -256,6 +256,9 @@ class Coordinator {
   absl::Status AdoptLayout(const RegisterCall& call, absl::Time now);
   // Where a round takes so many contributions at most. Who has registered and not joined takes no
   // room.
+  // Whether the layout that the client brings is the job's. Errors: InvalidArgument;
+  // FailedPrecondition if it would go by the job's, and has other tensors.
+  absl::Status CheckOffered(const RegisterCall& call) const;
   absl::Status CheckRoom(absl::string_view name) const;
   absl::Status CheckLayoutHash(absl::string_view layout_hash) const;
   void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);

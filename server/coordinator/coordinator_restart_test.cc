@@ -855,6 +855,47 @@ TEST(CoordinatorRestartTest, FirstClientBringsLayoutAndWeights) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(CoordinatorRestartTest, AClientThatGoesByTheJobsLayoutNeedsTheSameTensorsOnly) {
+  const auto tensor = [](const char* name, std::vector<int64_t> shape) {
+    TensorSpec spec;
+    spec.name = name;
+    spec.shape = std::move(shape);
+    return spec;
+  };
+  for (const char* model : {"client", "mlp"}) {
+    Coordinator::Config config = TestConfig();
+    if (model == std::string("client")) config.job.model = *ModelPreset(model);
+    CoordinatorHarness cluster(config);
+    RestoreChoice choice{.source = InitialSource{}, .server_incarnation = 9};
+    if (model == std::string("client")) {
+      choice.source = ClientSource{};
+      choice.layout = *Layout::FromTensors({tensor("w", {8, 8}), tensor("b", {8})});
+    }
+    cluster.Start(choice);
+    const Layout job = cluster.coordinator().map()->layout;
+    std::vector<TensorSpec> tensors = job.tensors();
+    std::reverse(tensors.begin(), tensors.end());
+    for (TensorSpec& reversed : tensors) {
+      reversed.block = 0;
+      reversed.name.insert(0, "transformer.");
+    }
+    RegisterCall call{.name = "a", .instance_id = 1, .device = "", .peer = "", .layout = {}};
+    call.layout = *Layout::FromTensors(tensors);
+    EXPECT_EQ(cluster.coordinator().Register(call, cluster.now()).status().code(),
+              absl::StatusCode::kInvalidArgument);
+    call.adopts_order = true;
+    const auto registered = cluster.coordinator().Register(call, cluster.now());
+    ASSERT_TRUE(registered.ok()) << registered.status();
+    EXPECT_EQ(registered->layout().hash(), job.hash());
+    tensors.pop_back();
+    call.layout = *Layout::FromTensors(tensors);
+    const absl::Status refused = cluster.coordinator().Register(call, cluster.now()).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(Message(refused),
+                HasSubstr(absl::StrCat("the job has tensor '", job.tensors()[0].name, "'")));
+  }
+}
+
 TEST(CoordinatorRestartTest, AnotherClientSuppliesIfTheFirstIsLost) {
   Coordinator::Config config = TestConfig();
   config.job.model = *ModelPreset("client");

@@ -347,6 +347,140 @@ TEST(CApiTest, WhoWaitsMayLookAtSomethingElse) {
   EXPECT_EQ(program.Train(), 0);
 }
 
+// A program that takes the order of its tensors from the job.
+class AdoptingProgram {
+ public:
+  AdoptingProgram(const std::string& coordinator, const std::string& name)
+      : worker_(lodestar_new()) {
+    EXPECT_EQ(lodestar_set(handle(), "coordinator", coordinator.c_str()), 0);
+    EXPECT_EQ(lodestar_set(handle(), "name", name.c_str()), 0);
+    EXPECT_EQ(lodestar_set_data(handle(), "", kNumSamples, kNumSamples, 1, 0), 0);
+  }
+  void Add(const char* name, const std::vector<int64_t>& shape) {
+    EXPECT_EQ(lodestar_add_tensor(handle(), name, shape.data(), static_cast<int>(shape.size()),
+                                  /*block=*/0, /*decays=*/0),
+              0);
+  }
+  lodestar_worker* handle() { return worker_.get(); }
+
+  // Gradients of zeros until the job is done.
+  int TrainOnZeros() {
+    lodestar_step step = {};
+    step.size = sizeof(step);
+    int outcome = 0;
+    while ((outcome = lodestar_next(handle(), &step)) == 0 && step.kind != LODESTAR_STEP_END) {
+      EXPECT_EQ(lodestar_step_done(handle(), 0.0, 0, 0), 0);
+    }
+    return outcome;
+  }
+
+ private:
+  OwnedWorker worker_;
+};
+
+TEST(CApiTest, AProgramThatStartsFirstTakesTheOrderOfTheJob) {
+  ServerConfig config = RegressionJob();
+  config.job.min_workers = 2;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
+  Program first(cluster->address(), "first");
+  ASSERT_EQ(first.Start(), 0);
+  EXPECT_STREQ(lodestar_job(first.handle(), "layout_is_own"), "1");
+  AdoptingProgram second(cluster->address(), "second");
+  second.Add("bias", {1});
+  second.Add("weight", {kNumFeatures});
+  ASSERT_EQ(lodestar_start(second.handle()), 0) << lodestar_last_error();
+  EXPECT_NE(lodestar_add_tensor(second.handle(), "late", nullptr, 0, 0, 0), 0);
+  EXPECT_EQ(lodestar_offset(second.handle(), "weight"), -1);
+  EXPECT_EQ(lodestar_num_blocks(second.handle()), 0);
+  EXPECT_EQ(lodestar_block(second.handle(), "weight"), -1);
+  lodestar_step step = {};
+  step.size = sizeof(step);
+  EXPECT_EQ(lodestar_wait(second.handle(), /*for_job=*/0, /*milliseconds=*/0), 1);
+  EXPECT_NE(lodestar_next(second.handle(), &step), 0);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("allocate them before the first step"));
+  ASSERT_EQ(lodestar_allocate(second.handle()), 0) << lodestar_last_error();
+  EXPECT_NE(lodestar_allocate(second.handle()), 0);
+  EXPECT_EQ(lodestar_offset(second.handle(), "weight"), 0);
+  EXPECT_EQ(lodestar_offset(second.handle(), "bias"), kNumFeatures);
+  EXPECT_EQ(lodestar_num_blocks(second.handle()), 2);
+  EXPECT_EQ(lodestar_block(second.handle(), "bias"), 1);
+  EXPECT_EQ(lodestar_block(second.handle(), "none"), -1);
+  std::thread run([&] { EXPECT_EQ(first.Train(), 0) << lodestar_last_error(); });
+  EXPECT_EQ(second.TrainOnZeros(), 0) << lodestar_last_error();
+  run.join();
+  // Half of each mean is zeros.
+  const std::vector<float> alone = DescendAlone(first.samples_, first.steps_, 0.125f);
+  for (int k = 0; k < kNumParameters; ++k) {
+    EXPECT_NEAR(lodestar_parameters(second.handle())[k], alone[k], 1e-6);
+  }
+}
+
+TEST(CApiTest, TheFirstProgramMayStartBeforeItHasItsWeights) {
+  const ServerConfig config = RegressionJob();
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  AdoptingProgram program(cluster->address(), "first");
+  program.Add("weight", {kNumFeatures});
+  ASSERT_EQ(lodestar_start(program.handle()), 0) << lodestar_last_error();
+  ASSERT_EQ(lodestar_allocate(program.handle()), 0) << lodestar_last_error();
+  for (int k = 0; k < kNumFeatures; ++k) lodestar_parameters(program.handle())[k] = kFirstWeight;
+  EXPECT_EQ(program.TrainOnZeros(), 0) << lodestar_last_error();
+  for (int k = 0; k < kNumFeatures; ++k) {
+    EXPECT_EQ(lodestar_parameters(program.handle())[k], kFirstWeight);
+  }
+}
+
+TEST(CApiTest, AProgramTrainsTheServersModel) {
+  ServerConfig config = RegressionJob();
+  config.job.model = *ModelPreset("mlp");
+  config.job.schedule.total_rounds = 3;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  ASSERT_OK_AND_ASSIGN(const Layout layout, BuildLayout(config.job.model));
+  AdoptingProgram program(cluster->address(), "a");
+  for (size_t i = layout.tensors().size(); i-- > 0;) {
+    program.Add(layout.tensors()[i].name.c_str(), layout.tensors()[i].shape);
+  }
+  ASSERT_EQ(lodestar_start(program.handle()), 0) << lodestar_last_error();
+  EXPECT_STREQ(lodestar_job(program.handle(), "model"), "mlp");
+  EXPECT_STREQ(lodestar_job(program.handle(), "layout_is_own"), "0");
+  ASSERT_EQ(lodestar_allocate(program.handle()), 0) << lodestar_last_error();
+  for (const TensorSpec& tensor : layout.tensors()) {
+    EXPECT_EQ(lodestar_offset(program.handle(), tensor.name.c_str()), tensor.offset);
+    EXPECT_EQ(lodestar_block(program.handle(), tensor.name.c_str()), tensor.block);
+  }
+  EXPECT_EQ(program.TrainOnZeros(), 0) << lodestar_last_error();
+}
+
+TEST(CApiTest, TensorsThatAreNotTheJobsAreNamed) {
+  const ServerConfig config = RegressionJob();
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program first(cluster->address(), "first");
+  ASSERT_EQ(first.Start(), 0);
+  lodestar_job(first.handle(), "mode");
+  AdoptingProgram second(cluster->address(), "second");
+  second.Add("weight", {kNumFeatures});
+  ASSERT_EQ(lodestar_start(second.handle()), 0) << lodestar_last_error();
+  EXPECT_EQ(lodestar_allocate(second.handle()), 9);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("the job has tensor 'bias' [1]"));
+  EXPECT_EQ(second.TrainOnZeros(), 9);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("the job has tensor 'bias' [1]"));
+}
+
+TEST(CApiTest, WhoWaitsForItsVectorsCanStopAndLeave) {
+  ServerConfig config = RegressionJob();
+  config.exit_when_done = false;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  for (const bool leaves : {true, false}) {
+    AdoptingProgram program(cluster->address(), leaves ? "leaving" : "stopping");
+    program.Add("weight", {kNumFeatures});
+    ASSERT_EQ(lodestar_start(program.handle()), 0) << lodestar_last_error();
+    EXPECT_STREQ(lodestar_job(program.handle(), "mode"), "sync");
+    EXPECT_EQ(leaves ? lodestar_leave(program.handle()) : lodestar_stop(program.handle()), 0)
+        << lodestar_last_error();
+    ASSERT_EQ(lodestar_allocate(program.handle()), 0) << lodestar_last_error();
+    EXPECT_EQ(program.TrainOnZeros(), 0) << lodestar_last_error();
+  }
+}
+
 TEST(CApiTest, WhatFailsIsSaid) {
   const OwnedWorker worker(lodestar_new());
   EXPECT_NE(lodestar_set(worker.get(), "coordinater", "x:1"), 0);

@@ -5,6 +5,7 @@ numbers tell every weight after every round, whatever ends in between.
 Usage: python_package_test.py PS_SERVER GPU_WORKER PSCTL
 """
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,6 +48,37 @@ for step in worker.steps():
 print(f"ended with {int(-weights[0])}", flush=True)
 """
 
+# Beside workers of the server's model: as Hugging Face's class has its tensors, in another order.
+PROGRAM_OF_GPT = """
+import sys
+import lodestar
+
+layers, width, context, vocabulary = 1, 16, 16, 256
+tensors = {"ln_f.bias": [width], "ln_f.weight": [width]}
+for name, inner, outer in (("attn.c_attn", width, 3 * width), ("attn.c_proj", width, width),
+                           ("mlp.c_fc", width, 4 * width), ("mlp.c_proj", 4 * width, width)):
+  tensors.update({f"h.0.{name}.bias": [outer], f"h.0.{name}.weight": [inner, outer]})
+for name in ("ln_1", "ln_2"):
+  tensors.update({f"h.0.{name}.bias": [width], f"h.0.{name}.weight": [width]})
+tensors.update({"wpe.weight": [context, width], "wte.weight": [vocabulary, width]})
+
+worker = lodestar.Worker(coordinator=sys.argv[1], name="program")
+for name, shape in tensors.items():
+  worker.add_tensor("transformer." + name, shape)
+worker.set_data(num_train_samples=1000)
+worker.start()
+print("model", worker.job("model"), worker.job("layout_is_own"), flush=True)
+worker.allocate()
+print("blocks", worker.num_blocks, worker.block("transformer.wte.weight"),
+      worker.block("transformer.ln_f.bias"), flush=True)
+for step in worker.steps():
+  worker.step_done()
+for name in ("wte.weight", "ln_f.weight", "ln_f.bias"):
+  begin = worker.offset("transformer." + name)
+  values = worker.parameters[begin:begin + width]
+  print(name, sum(values) / width, flush=True)
+"""
+
 
 def package_environment():
   return {**os.environ, "LODESTAR_LIBRARY": LIBRARY, "PYTHONPATH": PACKAGE,
@@ -80,6 +112,23 @@ class PythonPackageTest(ClusterTestCase):
     for process in (program, server, second):
       self.assert_ends(process)
     self.assertIn(f"ended with {20 * 21 // 2}\n", program.log())
+
+  def test_a_program_and_gpu_worker_train_one_model(self):
+    server = self.start_server(rounds=20, min_workers=2, optimizer="sgd", learning_rate=0.1,
+                               batch_size=4)
+    worker = self.start_worker("built_in")
+    program = self.start([sys.executable, "-c", PROGRAM_OF_GPT, f"127.0.0.1:{self.port}"],
+                         "program", env=package_environment())
+    for process in (program, worker, server):
+      self.assert_ends(process)
+    self.assertIn("model tiny 0\nblocks 3 0 2\n", program.log())
+    # Where they begin, and do not go far from in so few rounds.
+    for name, mean in (("wte.weight", 0), ("ln_f.weight", 1), ("ln_f.bias", 0)):
+      found = float(re.search(rf"^{name} (\S+)$", program.log(), re.MULTILINE).group(1))
+      self.assertAlmostEqual(found, mean, delta=0.1, msg=name)
+    rounds = self.metrics()
+    self.assertLess(rounds[-1]["heldout_loss"], 5.6)
+    self.assertEqual({line["workers"] for line in rounds}, {2})
 
   def test_killed_programs_and_servers_cost_no_round_and_count_none_twice(self):
     flags = {"rounds": 120, "lease": "1s", "durability": "journal",

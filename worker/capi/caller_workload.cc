@@ -121,20 +121,19 @@ class CallerDataset final : public Dataset {
 
 }  // namespace
 
-CallerWorkload::CallerWorkload(Layout layout, DatasetInfo data, Deps deps)
-    : layout_(std::move(layout)),
-      data_(std::move(data)),
+CallerWorkload::CallerWorkload(DatasetInfo data, Deps deps)
+    : data_(std::move(data)),
       deps_(std::move(deps)),
-      model_(std::make_unique<CallerModel>(&layout_, deps_.vectors, deps_.handoff, &step_)),
       dataset_(std::make_unique<CallerDataset>(&data_)) {}
 
 bool CallerWorkload::Serves(const Registration& registration) const {
-  return is_prepared_ && registration.layout().hash() == layout_.hash();
+  return model_ != nullptr && registration.layout().hash() == model_->layout().hash();
 }
 
 absl::Status CallerWorkload::Prepare(const Registration& registration, Device*, StopRequested) {
-  RETURN_IF_ERROR(CheckSameLayout(registration.layout(), "the server", layout_, "this program"));
-  is_prepared_ = true;
+  ASSIGN_OR_RETURN(const Layout* const layout, deps_.await_vectors());
+  RETURN_IF_ERROR(CheckSameLayout(registration.layout(), "the server", *layout, "this program"));
+  model_ = std::make_unique<CallerModel>(layout, deps_.vectors, deps_.handoff, &step_);
   return absl::OkStatus();
 }
 

@@ -26,17 +26,21 @@ struct CallerVectors {
 
 class CallerWorkload final : public Workload {
  public:
-  // `vectors` and `handoff` outlive the workload; so does what `on_job` refers to, which is told
-  // the settings of the job with each registration, on the worker's thread.
+  // All outlive the workload, or refer to what does; functions are called on the worker's thread.
   struct Deps {
     CallerVectors* vectors = nullptr;
     StepHandoff* handoff = nullptr;
-    std::function<void(const JobSpec&)> on_job;
+    // With each registration.
+    std::function<void(const Registration&)> on_registered;
+    std::function<OfferedLayout()> offered_layout;
+    // Blocks until the program has the vectors, and has written what it begins with; returns their
+    // layout, which stays. Errors: what allocating them has failed with; Cancelled: told to stop.
+    std::function<absl::StatusOr<const Layout*>()> await_vectors;
   };
 
-  CallerWorkload(Layout layout, DatasetInfo data, Deps deps);
+  CallerWorkload(DatasetInfo data, Deps deps);
 
-  std::optional<Layout> layout() const override { return layout_; }
+  std::optional<OfferedLayout> offered_layout() const override { return deps_.offered_layout(); }
   bool Serves(const Registration& registration) const override;
   absl::Status Prepare(const Registration& registration, Device* device,
                        StopRequested stop_requested) override;
@@ -45,16 +49,16 @@ class CallerWorkload final : public Workload {
   bool owns_partition() const override { return data_.own_partition; }
   bool has_optimizer() const override { return true; }
   bool wants_last_weights() const override { return true; }
-  void OnRegistered(const Registration& registration) override { deps_.on_job(registration.job); }
+  void OnRegistered(const Registration& registration) override {
+    deps_.on_registered(registration);
+  }
   void OnStep(const RoundStep& step) override { step_ = step; }
 
  private:
-  const Layout layout_;
   const DatasetInfo data_;
   const Deps deps_;
-  RoundStep step_;  // that the model trains next
-  bool is_prepared_ = false;
-  std::unique_ptr<Model> model_;
+  RoundStep step_;                // that the model trains next
+  std::unique_ptr<Model> model_;  // null: not prepared
   std::unique_ptr<Dataset> dataset_;
 };
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/logging.h"
+#include "common/same_tensors.h"
 #include "common/version.h"
 #include "worker/capi/worker_session.h"
 
@@ -60,6 +61,13 @@ absl::Status AddTensor(WorkerSession& session, const char* name, const int64_t* 
   tensor.block = block;
   tensor.decay = decays != 0;
   return session.AddTensor(std::move(tensor));
+}
+
+// Null: there is none of that name, or no layout yet.
+const TensorSpec* FindTensor(lodestar_worker* worker, const char* name) {
+  const std::optional<Layout>& layout = worker->session.layout();
+  if (!layout.has_value() || name == nullptr) return nullptr;
+  return FindTensorOfProgram(*layout, name);
 }
 
 absl::Status TellStep(const std::optional<HandedStep>& handed, lodestar_worker* worker,
@@ -163,10 +171,18 @@ int64_t lodestar_num_elements(lodestar_worker* worker) {
 }
 
 int64_t lodestar_offset(lodestar_worker* worker, const char* name) {
-  const auto& layout = worker->session.layout();
-  if (!layout.has_value() || name == nullptr) return -1;
-  const lodestar::TensorSpec* const tensor = layout->Find(name);
+  const lodestar::TensorSpec* const tensor = lodestar::FindTensor(worker, name);
   return tensor == nullptr ? -1 : tensor->offset;
+}
+
+int64_t lodestar_num_blocks(lodestar_worker* worker) {
+  const auto& layout = worker->session.layout();
+  return layout.has_value() ? layout->num_blocks() : 0;
+}
+
+int lodestar_block(lodestar_worker* worker, const char* name) {
+  const lodestar::TensorSpec* const tensor = lodestar::FindTensor(worker, name);
+  return tensor == nullptr ? -1 : tensor->block;
 }
 
 int lodestar_start(lodestar_worker* worker) { return Report(worker->session.Start()); }

@@ -4,8 +4,8 @@
 
    A program makes a worker, says what it is (lodestar_set), which tensors it trains
    (lodestar_add_tensor) and how much data it has (lodestar_set_data), allocates the two vectors,
-   writes its initial weights into the first one, and starts. Then it asks for steps until there
-   are no more:
+   writes its initial weights into the first one, and starts; or starts first, and then allocates
+   them as the job has its tensors. Then it asks for steps until there are no more:
 
      lodestar_step step = {sizeof step};
      while (lodestar_next(worker, &step) == 0 && step.kind != LODESTAR_STEP_END) {
@@ -18,12 +18,12 @@
        lodestar_step_done(worker, loss_sum, num_correct, num_predictions);
      }
 
-   Where lodestar_job(worker, "optimizer") is "reduce" the servers make no step: what
-   lodestar_parameters() has then is the mean of the gradients of the round before.
-
-   All vectors are float (32 bits), all tensors one after the other in the order in which they were
-   added. The servers run with --model=client; the first client brings layout and weights, and all
-   others must have the same layout. An evaluation asks for at most 256 samples at a time.
+   All vectors are float (32 bits), all tensors one after the other: in the order in which they were
+   added, or in that of the job; see lodestar_allocate(). The servers run with --model=client: the
+   first client brings layout and weights. Or they have a model of their own, whose tensors the
+   program must have. Where lodestar_job(worker, "optimizer") is "reduce" the servers make no step:
+   what lodestar_parameters() has then is the mean of the gradients of the round before. An
+   evaluation asks for at most 256 samples at a time.
 
    Functions that return int return 0, or a code of an error (those of gRPC) and leave its text for
    lodestar_last_error() of the same thread. A worker is used by one thread at a time, but for
@@ -43,7 +43,7 @@ extern "C" {
 /* Grows when a function is added; none is ever changed or taken away within one number of
    lodestar_api_major(). */
 #define LODESTAR_API_MAJOR 1
-#define LODESTAR_API_MINOR 0
+#define LODESTAR_API_MINOR 1
 
 LODESTAR_API int lodestar_api_major(void);
 LODESTAR_API int lodestar_api_minor(void);
@@ -83,8 +83,15 @@ LODESTAR_API int lodestar_set_data(lodestar_worker* worker, const char* fingerpr
                                    int64_t num_train_samples, int64_t num_heldout_samples,
                                    int64_t predictions_per_sample, int is_own);
 
-/* Ends the list of tensors and makes both vectors, of zeros. Errors: INVALID_ARGUMENT naming the
-   tensor; FAILED_PRECONDITION a second time. */
+/* Makes both vectors, of zeros. Before lodestar_start() it ends the list of tensors, and the layout
+   of the job must be equal to it: names, shapes, order, blocks and marks. After lodestar_start(),
+   which has ended the list, it blocks until the job is known, and takes the job's order, blocks and
+   marks: names and shapes must be those of the job, all of them, in any order; the name of a tensor
+   may be that of the job behind "transformer.", as Hugging Face's classes have it. What is then
+   written into the parameters, until the worker is first asked for a step (lodestar_next(), or
+   lodestar_wait() for it), are the weights that a new job begins with. Errors: INVALID_ARGUMENT
+   naming the tensor; FAILED_PRECONDITION a second time, or naming the first tensor that differs
+   from the job's; what the worker has ended with. */
 LODESTAR_API int lodestar_allocate(lodestar_worker* worker);
 /* Null, 0 before lodestar_allocate(). */
 LODESTAR_API float* lodestar_parameters(lodestar_worker* worker);
@@ -92,14 +99,19 @@ LODESTAR_API float* lodestar_gradients(lodestar_worker* worker);
 LODESTAR_API int64_t lodestar_num_elements(lodestar_worker* worker);
 /* Where a tensor begins, in elements; -1: there is none of that name. */
 LODESTAR_API int64_t lodestar_offset(lodestar_worker* worker, const char* name);
+/* Since minor 1. How many blocks there are, and in which a tensor is: those of
+   lodestar_block_ready(). 0, -1: before lodestar_allocate(); -1: there is none of that name. */
+LODESTAR_API int64_t lodestar_num_blocks(lodestar_worker* worker);
+LODESTAR_API int lodestar_block(lodestar_worker* worker, const char* name);
 
 /* Connects, on a thread of its own, and trains until the job is done. Errors: INVALID_ARGUMENT,
    FAILED_PRECONDITION if something is missing; all others come from lodestar_next(). */
 LODESTAR_API int lodestar_start(lodestar_worker* worker);
 /* A setting of the job, as text: mode, has_local_steps ("0", "1"), local_steps, batch_size,
    global_batch_size, optimizer, learning_rate, momentum, beta1, beta2, epsilon, weight_decay,
-   clip_norm, rounds, seed. Blocks until the worker has registered; until the next call. Null: it
-   will not any more, or there is no such setting. */
+   clip_norm, rounds, seed; since minor 1 model, its name, and layout_is_own ("0", "1"): programs
+   bring the model, as with --model=client. Blocks until the worker has registered; until the next
+   call. Null: it will not any more, or there is no such setting. */
 LODESTAR_API const char* lodestar_job(lodestar_worker* worker, const char* setting);
 
 /* Waits until lodestar_next() (for_job 0) or lodestar_job() (for_job 1) would not block, but for at

@@ -2,6 +2,7 @@
 
 #include <new>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "common/address_list.h"
 #include "common/clock.h"
 #include "common/logging.h"
+#include "common/same_tensors.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -54,6 +56,10 @@ absl::StatusOr<std::string> SettingOf(const JobSpec& job, absl::string_view sett
   if (setting == "clip_norm") return NumberText(job.clip_norm);
   if (setting == "rounds") return absl::StrCat(job.schedule.total_rounds);
   if (setting == "seed") return absl::StrCat(job.seed);
+  if (setting == "model") return job.model.name;
+  if (setting == "layout_is_own") {
+    return std::string(std::holds_alternative<ClientModelSpec>(job.model.architecture) ? "1" : "0");
+  }
   return absl::InvalidArgumentError(absl::StrCat("the job has no setting '", setting, "'"));
 }
 
@@ -129,9 +135,9 @@ absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view val
 }
 
 absl::Status WorkerSession::AddTensor(TensorSpec tensor) {
-  if (layout_.has_value()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("tensor '", tensor.name, "' comes after the vectors were allocated"));
+  if (own_layout_.has_value()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "tensor '", tensor.name, "' comes after the vectors were allocated or the worker started"));
   }
   tensors_.push_back(std::move(tensor));
   return absl::OkStatus();
@@ -152,7 +158,15 @@ absl::Status WorkerSession::Allocate() {
   if (layout_.has_value()) {
     return absl::FailedPreconditionError("the vectors were allocated already");
   }
-  ASSIGN_OR_RETURN(layout_, Layout::FromTensors(tensors_));
+  if (has_started_) return AllocateAsTheJob();
+  ASSIGN_OR_RETURN(const Layout layout, Layout::FromTensors(tensors_));
+  RETURN_IF_ERROR(Allocate(layout));
+  own_layout_ = layout;
+  return absl::OkStatus();
+}
+
+absl::Status WorkerSession::Allocate(Layout layout) {
+  layout_ = std::move(layout);
   try {
     vectors_.parameters.assign(layout_->num_elements(), 0.0f);
     vectors_.gradients.assign(layout_->num_elements(), 0.0f);
@@ -166,16 +180,70 @@ absl::Status WorkerSession::Allocate() {
   return absl::OkStatus();
 }
 
+absl::Status WorkerSession::AllocateAsTheJob() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (vectors_outcome_.has_value()) {
+      return absl::FailedPreconditionError("the vectors could not be allocated before");
+    }
+  }
+  std::shared_ptr<const ClusterMap> map;
+  AwaitJob(absl::InfiniteDuration());
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!registration_.has_value()) return EndBeforeTheJob();
+    map = registration_->map;
+  }
+  absl::Status status = CheckSameTensors(map->layout, "the job", *own_layout_, "this program");
+  if (status.ok()) status = Allocate(map->layout);
+  if (status.ok()) return status;
+  absl::MutexLock lock(&mutex_);
+  vectors_outcome_ = status;
+  return status;
+}
+
+absl::Status WorkerSession::HandOverVectors() {
+  absl::MutexLock lock(&mutex_);
+  if (vectors_outcome_.has_value() || outcome_.has_value()) return absl::OkStatus();
+  if (!layout_.has_value()) {
+    return absl::FailedPreconditionError(
+        "the worker has started without its vectors: allocate them before the first step");
+  }
+  vectors_outcome_ = absl::OkStatus();
+  return absl::OkStatus();
+}
+
+OfferedLayout WorkerSession::Offer() {
+  absl::MutexLock lock(&mutex_);
+  if (vectors_outcome_.has_value() && vectors_outcome_->ok()) return {.layout = *layout_};
+  return {.layout = *own_layout_, .adopts_order = true};
+}
+
+absl::StatusOr<const Layout*> WorkerSession::AwaitVectors() {
+  absl::MutexLock lock(&mutex_);
+  const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return vectors_outcome_.has_value() || is_stopping_;
+  };
+  mutex_.Await(absl::Condition(&is_over));
+  if (!vectors_outcome_.has_value()) {
+    return absl::CancelledError("told to stop before the program has allocated its vectors");
+  }
+  RETURN_IF_ERROR(*vectors_outcome_);
+  return &*layout_;
+}
+
 absl::Status WorkerSession::Start() {
   RETURN_IF_ERROR(CheckNotStarted());
-  if (!layout_.has_value() || !data_.has_value()) {
+  if (tensors_.empty() || !data_.has_value()) {
     return absl::FailedPreconditionError(
-        "before a worker starts it needs its tensors (then the vectors are allocated) and its "
-        "data: how many samples there are");
+        "before a worker starts it needs its tensors and its data: how many samples there are");
   }
+  ASSIGN_OR_RETURN(Layout own_layout, Layout::FromTensors(tensors_));
   ASSIGN_OR_RETURN(entrance_.security, CompleteSecurityFlags(std::move(entrance_.security)));
   config_.insecure = entrance_.security.insecure;
   RETURN_IF_ERROR(CheckMayEnter(entrance_));
+  own_layout_ = std::move(own_layout);
+  if (layout_.has_value()) RETURN_IF_ERROR(HandOverVectors());
   has_started_ = true;
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
@@ -201,12 +269,15 @@ absl::Status WorkerSession::EnterAndRun() {
   if (absl::IsCancelled(credentials.status())) return absl::OkStatus();
   RETURN_IF_ERROR(credentials.status());
   auto workload = std::make_unique<CallerWorkload>(
-      *layout_, *data_,
-      CallerWorkload::Deps{
-          .vectors = &vectors_, .handoff = &handoff_, .on_job = [this](const JobSpec& job) {
-            absl::MutexLock lock(&mutex_);
-            job_ = job;
-          }});
+      *data_, CallerWorkload::Deps{.vectors = &vectors_,
+                                   .handoff = &handoff_,
+                                   .on_registered =
+                                       [this](const Registration& registration) {
+                                         absl::MutexLock lock(&mutex_);
+                                         registration_ = registration;
+                                       },
+                                   .offered_layout = [this] { return Offer(); },
+                                   .await_vectors = [this] { return AwaitVectors(); }});
   ASSIGN_OR_RETURN(std::unique_ptr<Worker> made,
                    Worker::Create(config_, std::move(workload), &Clock::Real()));
   Worker* worker = nullptr;
@@ -221,8 +292,13 @@ absl::Status WorkerSession::EnterAndRun() {
   return outcome;
 }
 
+bool WorkerSession::AwaitNews(absl::Duration timeout) {
+  return !has_started_ || !HandOverVectors().ok() || handoff_.AwaitNews(timeout);
+}
+
 absl::StatusOr<std::optional<HandedStep>> WorkerSession::Next() {
   RETURN_IF_ERROR(CheckStarted());
+  RETURN_IF_ERROR(HandOverVectors());
   return handoff_.Next();
 }
 
@@ -230,7 +306,7 @@ bool WorkerSession::AwaitJob(absl::Duration timeout) {
   if (!has_started_) return true;
   absl::MutexLock lock(&mutex_);
   const auto is_known = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return job_.has_value() || outcome_.has_value();
+    return registration_.has_value() || outcome_.has_value();
   };
   return mutex_.AwaitWithTimeout(absl::Condition(&is_known), timeout);
 }
@@ -239,10 +315,14 @@ absl::StatusOr<std::string> WorkerSession::JobSetting(absl::string_view setting)
   RETURN_IF_ERROR(CheckStarted());
   absl::MutexLock lock(&mutex_);
   const auto is_known = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return job_.has_value() || outcome_.has_value();
+    return registration_.has_value() || outcome_.has_value();
   };
   mutex_.Await(absl::Condition(&is_known));
-  if (job_.has_value()) return SettingOf(*job_, setting);
+  if (registration_.has_value()) return SettingOf(registration_->job, setting);
+  return EndBeforeTheJob();
+}
+
+absl::Status WorkerSession::EndBeforeTheJob() const {
   if (!outcome_->ok()) return *outcome_;
   return absl::CancelledError("the worker was told to stop before it knew the job");
 }

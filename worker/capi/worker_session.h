@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "common/job_spec.h"
+#include "common/cluster_messages.h"
 #include "common/layout.h"
 #include "worker/capi/caller_workload.h"
 #include "worker/capi/step_handoff.h"
@@ -33,8 +33,8 @@ class WorkerSession {
   absl::Status Set(absl::string_view setting, absl::string_view value);
   absl::Status AddTensor(TensorSpec tensor);
   absl::Status SetData(const DatasetInfo& data);
-  absl::Status Allocate();
-  // Without a layout before Allocate().
+  absl::Status Allocate() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of the vectors; none before Allocate().
   const std::optional<Layout>& layout() const { return layout_; }
   CallerVectors* vectors() { return &vectors_; }
 
@@ -44,9 +44,9 @@ class WorkerSession {
   absl::StatusOr<std::string> JobSetting(absl::string_view setting) ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether JobSetting() would not block; waits for that for at most `timeout`.
   bool AwaitJob(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same of Next().
-  bool AwaitNews(absl::Duration timeout) { return !has_started_ || handoff_.AwaitNews(timeout); }
-  absl::StatusOr<std::optional<HandedStep>> Next();
+  // The same of Next(). Both hand over what the program has written into the vectors.
+  bool AwaitNews(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::optional<HandedStep>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status BlockReady(int block);
   absl::Status FinishStep(absl::StatusOr<BatchResult> result);
   std::string State() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -56,24 +56,39 @@ class WorkerSession {
  private:
   absl::Status CheckNotStarted() const;
   absl::Status CheckStarted() const;
+  // Makes the vectors in this order of the tensors.
+  absl::Status Allocate(Layout layout);
+  // In that of the job, once it is known.
+  absl::Status AllocateAsTheJob() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Why no job is known any more.
+  absl::Status EndBeforeTheJob() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Tells the worker's thread that the vectors have what the program begins with. Errors:
+  // FailedPrecondition if it has started and has none.
+  absl::Status HandOverVectors() ABSL_LOCKS_EXCLUDED(mutex_);
   // On thread_: until the worker has ended.
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  OfferedLayout Offer() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<const Layout*> AwaitVectors() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status EnterAndRun() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Before Start(), of the program's thread; later only read.
   Worker::Config config_;
   WorkerEntrance entrance_;
   std::vector<TensorSpec> tensors_;
-  std::optional<Layout> layout_;
+  std::optional<Layout> own_layout_;  // of the tensors as they were added; none: there may be more
   std::optional<DatasetInfo> data_;
 
+  // Of the program's thread until vectors_outcome_ says that they are there; then only read.
+  std::optional<Layout> layout_;
   CallerVectors vectors_;
   StepHandoff handoff_;
   std::thread thread_;
   std::atomic<bool> has_started_ = false;
 
   absl::Mutex mutex_;
-  std::optional<JobSpec> job_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Registration> registration_ ABSL_GUARDED_BY(mutex_);
+  // Of Allocate(): OK once the program has written into them, too.
+  std::optional<absl::Status> vectors_outcome_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Worker> worker_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> outcome_ ABSL_GUARDED_BY(mutex_);

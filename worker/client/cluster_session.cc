@@ -46,7 +46,7 @@ class ClusterSession final : public CoordinatorLink {
 
   ~ClusterSession() override { StopHeartbeats(); }
 
-  absl::StatusOr<Registration> Register() override;
+  absl::StatusOr<Registration> Register(const std::optional<OfferedLayout>& offered) override;
   absl::Status Join(const std::string& layout_hash, const DatasetInfo& dataset) override;
   absl::StatusOr<Grant> NextGrant(const std::optional<RoundReport>& report, bool leaving) override;
   absl::Status Leave(const std::string& reason, const std::optional<RoundReport>& report) override;
@@ -82,7 +82,7 @@ class ClusterSession final : public CoordinatorLink {
   // another.
   void ReplaceSilentChannel() ABSL_LOCKS_EXCLUDED(mutex_);
   // One attempt with coordinator_.
-  absl::StatusOr<Registration> TryRegister();
+  absl::StatusOr<Registration> TryRegister(const std::optional<OfferedLayout>& offered);
   // `method` is a blocking member of the stub. The call can be ended by Cancel().
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(Method method, const Request& request, absl::Duration timeout, Reply* reply);
@@ -227,21 +227,25 @@ absl::Status ClusterSession::Seek(const std::function<absl::Status()>& attempt) 
   return search.Outcome();
 }
 
-absl::StatusOr<Registration> ClusterSession::Register() {
+absl::StatusOr<Registration> ClusterSession::Register(const std::optional<OfferedLayout>& offered) {
   absl::StatusOr<Registration> registration = absl::UnknownError("");
   RETURN_IF_ERROR(Seek([&] {
-    registration = TryRegister();
+    registration = TryRegister(offered);
     return registration.status();
   }));
   return registration;
 }
 
-absl::StatusOr<Registration> ClusterSession::TryRegister() {
+absl::StatusOr<Registration> ClusterSession::TryRegister(
+    const std::optional<OfferedLayout>& offered) {
   RegisterCall call;
   call.name = config_.name;
   call.instance_id = config_.instance_id;
   call.device = config_.device;
-  call.layout = config_.layout;
+  if (offered.has_value()) {
+    call.layout = offered->layout;
+    call.adopts_order = offered->adopts_order;
+  }
   call.encodings.assign(std::begin(kAllEncodings), std::end(kAllEncodings));
   v1::RegisterReply reply;
   const absl::Duration timeout =

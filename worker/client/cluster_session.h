@@ -3,12 +3,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
 #include "common/address_list.h"
-#include "common/layout.h"
 #include "proto/transport_security.h"
 #include "worker/client/coordinator_link.h"
 
@@ -17,9 +15,8 @@ namespace lodestar {
 struct ClusterSessionConfig {
   AddressList coordinator;  // a server of another shard sends on to it
   TransportSecurity security = {};
-  std::string name;                   // of this worker
-  std::string device;                 // for people
-  std::optional<Layout> layout = {};  // of a model that the servers do not know
+  std::string name;    // of this worker
+  std::string device;  // for people
   uint64_t instance_id =
       0;  // random, one per process: tells a reconnect from a second worker of the same name
   absl::Duration grant_hold = absl::Seconds(5);  // how long the coordinator may keep a request open

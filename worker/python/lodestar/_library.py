@@ -67,6 +67,8 @@ _FUNCTIONS = {
     "gradients": (_FLOATS, [_HANDLE]),
     "num_elements": (_INT64, [_HANDLE]),
     "offset": (_INT64, [_HANDLE, _TEXT]),
+    "num_blocks": (_INT64, [_HANDLE]),
+    "block": (_INT, [_HANDLE, _TEXT]),
     "start": (_INT, [_HANDLE]),
     "job": (_TEXT, [_HANDLE, _TEXT]),
     "wait": (_INT, [_HANDLE, _INT, _INT]),

@@ -105,7 +105,11 @@ class Worker:
                                            int(is_own)))
 
     def allocate(self) -> None:
-        """Ends the list of tensors, and makes both vectors, of zeros."""
+        """Makes both vectors, of zeros. Before start(): of the tensors as they were added, and the
+        job's layout must be equal. After it: as the job has them, in its order; blocks until that is
+        known, and the weights to begin with are written before the first step is asked for."""
+        if self._has_started:
+            self._wait(for_job=True)
         self._check(self._library.allocate(self._handle))
 
     def _vector(self, floats: object) -> memoryview:
@@ -132,6 +136,18 @@ class Worker:
         if offset < 0:
             raise KeyError(name)
         return offset
+
+    @property
+    def num_blocks(self) -> int:
+        """Of the vectors; 0 before allocate()."""
+        return self._library.num_blocks(self._handle)
+
+    def block(self, name: str) -> int:
+        """In which a tensor is. KeyError: there is none of that name."""
+        block = self._library.block(self._handle, name.encode())
+        if block < 0:
+            raise KeyError(name)
+        return block
 
     def start(self) -> None:
         """Connects, and trains until the job is done, on a thread of its own."""

@@ -1,0 +1,24 @@
+// Whether a program's tensors are those of a job whose layout has them in an order, and in blocks,
+// of its own. Pure.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "common/layout.h"
+
+namespace lodestar {
+
+// The tensor of `job` that a program calls `name`: that of the same name, else that of the name
+// without the prefix that Hugging Face's classes put before it. Null: there is none.
+const TensorSpec* FindTensorOfProgram(const Layout& job, absl::string_view name);
+
+// OK if each tensor of `program` is one of `job`, in shape, too, and none of `job` is left. Order,
+// blocks and decay marks may differ. Errors: FailedPrecondition naming the first tensor that the
+// job does not have, that has another shape, or that is missing. `ours` and `theirs` name the sides
+// in the message.
+absl::Status CheckSameTensors(const Layout& job, const std::string& ours, const Layout& program,
+                              const std::string& theirs);
+
+}  // namespace lodestar
