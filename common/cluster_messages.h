@@ -15,6 +15,7 @@
 #include "common/job_loss.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
+#include "common/proposed_settings.h"
 
 namespace lodestar {
 
@@ -46,7 +47,8 @@ struct RegisterCall {
   std::string peer;                                     // address of the connection, for people
   std::optional<Layout> layout;                         // model `client` only
   std::vector<Encoding> encodings = {Encoding::kFp32};  // that the client can send and take
-  std::string identity = {};  // name in the caller's certificate; empty: it has none
+  std::string identity = {};       // name in the caller's certificate; empty: it has none
+  ProposedSettings proposed = {};  // model `client` only
 };
 
 // The answer to it.

@@ -174,6 +174,7 @@ v1::RegisterRequest ToProto(const RegisterCall& call) {
   request.set_device(call.device);
   for (const Encoding encoding : call.encodings) request.add_encodings(ToProto(encoding));
   if (call.layout.has_value()) *request.mutable_layout() = ToProto(*call.layout);
+  if (!call.proposed.is_empty()) *request.mutable_proposed() = ToProto(call.proposed);
   return request;
 }
 
@@ -199,6 +200,7 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
   if (request.has_layout()) {
     ASSIGN_OR_RETURN(call.layout, FromProto(request.layout()));
   }
+  ASSIGN_OR_RETURN(call.proposed, FromProto(request.proposed()));
   return call;
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "common/cluster_messages.h"
+#include "common/proposed_settings.h"
 #include "kernels/device.h"
 #include "worker/data/data_file.h"
 #include "worker/data/dataset.h"
@@ -22,6 +23,8 @@ class Workload {
 
   // Of a model that the servers do not know; none: they do.
   virtual std::optional<Layout> layout() const { return std::nullopt; }
+  // Of the job, where the operator of the servers leaves them open.
+  virtual ProposedSettings proposed_settings() const { return {}; }
 
   // A life begins.
   virtual void OnRegistered(const Registration&) {}

@@ -121,9 +121,11 @@ class CallerDataset final : public Dataset {
 
 }  // namespace
 
-CallerWorkload::CallerWorkload(Layout layout, DatasetInfo data, Deps deps)
+CallerWorkload::CallerWorkload(Layout layout, DatasetInfo data, ProposedSettings proposed,
+                               Deps deps)
     : layout_(std::move(layout)),
       data_(std::move(data)),
+      proposed_(proposed),
       deps_(std::move(deps)),
       model_(std::make_unique<CallerModel>(&layout_, deps_.vectors, deps_.handoff, &step_)),
       dataset_(std::make_unique<CallerDataset>(&data_)) {}

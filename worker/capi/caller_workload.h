@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/cluster_messages.h"
 #include "common/layout.h"
+#include "common/proposed_settings.h"
 #include "worker/capi/step_handoff.h"
 #include "worker/workload.h"
 
@@ -34,9 +35,10 @@ class CallerWorkload final : public Workload {
     std::function<void(const JobSpec&)> on_job;
   };
 
-  CallerWorkload(Layout layout, DatasetInfo data, Deps deps);
+  CallerWorkload(Layout layout, DatasetInfo data, ProposedSettings proposed, Deps deps);
 
   std::optional<Layout> layout() const override { return layout_; }
+  ProposedSettings proposed_settings() const override { return proposed_; }
   bool Serves(const Registration& registration) const override;
   absl::Status Prepare(const Registration& registration, Device* device,
                        StopRequested stop_requested) override;
@@ -51,6 +53,7 @@ class CallerWorkload final : public Workload {
  private:
   const Layout layout_;
   const DatasetInfo data_;
+  const ProposedSettings proposed_;
   const Deps deps_;
   RoundStep step_;  // that the model trains next
   bool is_prepared_ = false;

@@ -128,6 +128,15 @@ absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view val
   return absl::OkStatus();
 }
 
+absl::Status WorkerSession::Propose(absl::string_view setting, absl::string_view value) {
+  RETURN_IF_ERROR(CheckNotStarted());
+  ProposedSettings proposed = proposed_;
+  RETURN_IF_ERROR(SetProposed(setting, value, proposed));
+  RETURN_IF_ERROR(ValidateProposed(proposed));
+  proposed_ = proposed;
+  return absl::OkStatus();
+}
+
 absl::Status WorkerSession::AddTensor(TensorSpec tensor) {
   if (layout_.has_value()) {
     return absl::FailedPreconditionError(
@@ -201,7 +210,7 @@ absl::Status WorkerSession::EnterAndRun() {
   if (absl::IsCancelled(credentials.status())) return absl::OkStatus();
   RETURN_IF_ERROR(credentials.status());
   auto workload = std::make_unique<CallerWorkload>(
-      *layout_, *data_,
+      *layout_, *data_, proposed_,
       CallerWorkload::Deps{
           .vectors = &vectors_, .handoff = &handoff_, .on_job = [this](const JobSpec& job) {
             absl::MutexLock lock(&mutex_);

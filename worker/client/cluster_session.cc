@@ -242,6 +242,7 @@ absl::StatusOr<Registration> ClusterSession::TryRegister() {
   call.instance_id = config_.instance_id;
   call.device = config_.device;
   call.layout = config_.layout;
+  call.proposed = config_.proposed;
   call.encodings.assign(std::begin(kAllEncodings), std::end(kAllEncodings));
   v1::RegisterReply reply;
   const absl::Duration timeout =

@@ -20,6 +20,7 @@ struct ClusterSessionConfig {
   std::string name;                   // of this worker
   std::string device;                 // for people
   std::optional<Layout> layout = {};  // of a model that the servers do not know
+  ProposedSettings proposed = {};     // see RegisterCall
   uint64_t instance_id =
       0;  // random, one per process: tells a reconnect from a second worker of the same name
   absl::Duration grant_hold = absl::Seconds(5);  // how long the coordinator may keep a request open
