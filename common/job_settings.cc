@@ -1,5 +1,6 @@
 #include "common/job_settings.h"
 
+#include <cstdlib>
 #include <initializer_list>
 #include <variant>
 
@@ -26,7 +27,7 @@ std::string Text(double value) {
   std::string text;
   for (int digits = 6; digits <= kMaxDigits; ++digits) {
     text = absl::StrFormat("%.*g", digits, value);
-    if (std::stod(text) == value) break;
+    if (std::strtod(text.c_str(), nullptr) == value) break;
   }
   return text;
 }

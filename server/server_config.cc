@@ -180,12 +180,7 @@ absl::Status CheckAllButSecurity(const ServerConfig& config) {
   RETURN_IF_ERROR(CheckDurability(config.durability, config.job.model));
   RETURN_IF_ERROR(ValidateDivergencePolicy(config.divergence));
   RETURN_IF_ERROR(ValidateJobSpec(config.job));
-  if (!ReducesOnly(config.job) || config.divergence.action != DivergenceAction::kRollback) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      "--on_divergence=rollback contradicts --optimizer=reduce: the servers have no weights to go "
-      "back to; leave stop");
+  return CheckFits(config.divergence, config.job);
 }
 
 }  // namespace

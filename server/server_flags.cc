@@ -95,7 +95,9 @@ ABSL_FLAG(
     std::string, model, "gpt-nano",
     "What is trained: a preset (mlp, cnn, mlp-mnist, cnn-mnist, cnn-cifar10, gpt-nano, gpt-mini, "
     "gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1.5b, client) or a file with the text form of "
-    "ModelSpec in proto/model.proto. client: the first client brings layout and weights.");
+    "ModelSpec in proto/model.proto. client: the first client brings layout and weights, and may "
+    "propose what is not given of --optimizer, --learning_rate, --clip_norm, --batch_size, and of "
+    "the flags that belong to an optimizer.");
 ABSL_FLAG(double, dropout, -1.0,
           "gpt: share of the activations that training drops, 0 <= value < 1. -1: what the model's "
           "file says; 0 for presets.");
@@ -668,6 +670,7 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   if (line.request != CommandLineRequest::kRun) return result;
   RETURN_IF_ERROR(CheckOnlyFlags(line));
   ASSIGN_OR_RETURN(result.config, ReadFlags(line.given));
+  result.config.given = line.given;
   RETURN_IF_ERROR(ValidateServerConfig(result.config));
   const bool is_to_be_server =
       !result.config.is_replica || !result.config.cluster.leader_lease.empty();

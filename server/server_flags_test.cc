@@ -81,6 +81,15 @@ TEST_F(ServerFlagsTest, FlagFileAndCommandLineGiveOneConfig) {
   EXPECT_EQ(config.cluster.round_timeout, absl::Minutes(2));
 }
 
+TEST_F(ServerFlagsTest, WhatTheOperatorHasGivenIsKnown) {
+  const std::string path = testing::TempDir() + "/given.flags";
+  std::ofstream(path) << "--model=client\n--learning_rate=0.001\n";
+  const ServerConfig config = Parse({"--flagfile=" + path, "--optimizer=adamw"}).config;
+  EXPECT_TRUE(config.given.contains("learning_rate")) << "the default, but given";
+  EXPECT_TRUE(config.given.contains("optimizer"));
+  EXPECT_FALSE(config.given.contains("batch_size"));
+}
+
 TEST_F(ServerFlagsTest, EncodingsAreOfTheJob) {
   const JobSpec plain = Parse({}).config.job;
   EXPECT_EQ(plain.push_encoding, Encoding::kFp32);

@@ -85,7 +85,10 @@ struct Setback {
 struct ClusterState {
   ClusterState(CoordinatorConfig the_config, std::optional<Layout> the_layout, absl::Time now);
 
-  CoordinatorConfig config;
+  CoordinatorConfig config;  // `job`: with what a client has proposed, or a checkpoint has
+  const JobSpec asked_job;   // by the operator
+  // The model is a client's, and the settings of the next one that registers count.
+  bool awaits_settings = false;
   absl::Time started_at;
   std::unique_ptr<const ClusterPolicy> policy;
   CoordinatorPhase phase = CoordinatorPhase::kAwaitingShards;

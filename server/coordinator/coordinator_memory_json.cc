@@ -316,6 +316,7 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive.Optional("map_version", memory.map_version);
   archive("stop_reason", memory.stop_reason);
   archive("stop_requested_at", memory.stop_requested_at);
+  archive.Optional("awaits_settings", memory.awaits_settings);
   archive("supply", memory.supply);
   archive("norms", memory.norms);
   archive("membership", memory.membership);

@@ -481,6 +481,40 @@ TEST(CApiTest, WhoWaitsForItsVectorsCanStopAndLeave) {
   }
 }
 
+TEST(CApiTest, TheFirstProgramSaysWithWhichOptimizer) {
+  ServerConfig config = RegressionJob();
+  config.given = {"batch_size"};
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
+  Program program(cluster->address(), "proposing");
+  for (const auto& [setting, value] :
+       {std::pair("optimizer", "sgd"), std::pair("learning_rate", "0.125"),
+        std::pair("weight_decay", "0"), std::pair("batch_size", "5")}) {
+    ASSERT_EQ(lodestar_propose(program.handle(), setting, value), 0) << lodestar_last_error();
+  }
+  ASSERT_EQ(program.Start(), 0) << lodestar_last_error();
+  EXPECT_STREQ(lodestar_job(program.handle(), "learning_rate"), "0.125");
+  EXPECT_STREQ(lodestar_job(program.handle(), "batch_size"), "8") << "the operator's";
+  ASSERT_EQ(program.Train(), 0) << lodestar_last_error();
+  const std::vector<float> alone = DescendAlone(program.samples_, program.steps_, 0.125f);
+  EXPECT_NEAR(program.heldout_loss_, HeldoutLossOf(alone), 1e-6) << "the servers' steps are so";
+}
+
+TEST(CApiTest, WhatCannotBeProposedIsSaid) {
+  const OwnedWorker worker(lodestar_new());
+  EXPECT_EQ(lodestar_propose(worker.get(), "rounds", "7"), 3);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("'rounds' is no setting that a program may"));
+  EXPECT_EQ(lodestar_propose(worker.get(), "optimizer", "lion"), 3);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("--optimizer=lion"));
+  EXPECT_EQ(lodestar_propose(worker.get(), "momentum", "1"), 3);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("--momentum=1 is out of range"));
+  EXPECT_EQ(lodestar_propose(worker.get(), "momentum", nullptr), 3);
+  const ServerConfig config = RegressionJob();
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program program(cluster->address(), "late");
+  ASSERT_EQ(program.Start(), 0);
+  EXPECT_EQ(lodestar_propose(program.handle(), "optimizer", "sgd"), 9);
+}
+
 TEST(CApiTest, WhatFailsIsSaid) {
   const OwnedWorker worker(lodestar_new());
   EXPECT_NE(lodestar_set(worker.get(), "coordinater", "x:1"), 0);

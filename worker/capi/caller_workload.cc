@@ -121,8 +121,9 @@ class CallerDataset final : public Dataset {
 
 }  // namespace
 
-CallerWorkload::CallerWorkload(DatasetInfo data, Deps deps)
+CallerWorkload::CallerWorkload(DatasetInfo data, ProposedSettings proposed, Deps deps)
     : data_(std::move(data)),
+      proposed_(proposed),
       deps_(std::move(deps)),
       dataset_(std::make_unique<CallerDataset>(&data_)) {}
 

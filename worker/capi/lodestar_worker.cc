@@ -140,6 +140,13 @@ int lodestar_set(lodestar_worker* worker, const char* setting, const char* value
   return Report(worker->session.Set(setting, value));
 }
 
+int lodestar_propose(lodestar_worker* worker, const char* setting, const char* value) {
+  if (setting == nullptr || value == nullptr) {
+    return Report(absl::InvalidArgumentError("a proposal without a name or a value"));
+  }
+  return Report(worker->session.Propose(setting, value));
+}
+
 int lodestar_add_tensor(lodestar_worker* worker, const char* name, const int64_t* shape,
                         int num_dimensions, int block, int decays) {
   return Report(lodestar::AddTensor(worker->session, name, shape, num_dimensions, block, decays));

@@ -69,6 +69,12 @@ LODESTAR_API void lodestar_free(lodestar_worker* worker);
    ("0", "1"), leave_timeout ("30s"), threads (of encoding; "1"); and device, a name for people of
    what the program computes on. Errors: INVALID_ARGUMENT naming the setting. */
 LODESTAR_API int lodestar_set(lodestar_worker* worker, const char* setting, const char* value);
+/* Before lodestar_start(). A setting of the job that counts if this is the first program of a new
+   job, and where the operator of the servers has not given the flag: optimizer, momentum, beta1,
+   beta2, epsilon, weight_decay, learning_rate, clip_norm, batch_size, with values as those flags of
+   ps_server. With --optimizer the operator decides the next five as well. What came of it
+   lodestar_job() tells. Of API minor 1. Errors: INVALID_ARGUMENT naming setting and value. */
+LODESTAR_API int lodestar_propose(lodestar_worker* worker, const char* setting, const char* value);
 /* Appends a tensor of `num_dimensions` sizes, each at least 1. Blocks are the units of transfer: 0,
    1, 2, ... in the order in which forward uses them; neighbours may share one. `decays`: whether
    weight decay applies to it. */

@@ -60,6 +60,7 @@ _FUNCTIONS = {
     "new": (_HANDLE, []),
     "free": (None, [_HANDLE]),
     "set": (_INT, [_HANDLE, _TEXT, _TEXT]),
+    "propose": (_INT, [_HANDLE, _TEXT, _TEXT]),
     "add_tensor": (_INT, [_HANDLE, _TEXT, ctypes.POINTER(_INT64), _INT, _INT, _INT]),
     "set_data": (_INT, [_HANDLE, _TEXT, _INT64, _INT64, _INT64, _INT]),
     "allocate": (_INT, [_HANDLE]),

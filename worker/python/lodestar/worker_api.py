@@ -88,6 +88,13 @@ class Worker:
     def _check(self, code: int) -> None:
         self._library.check(code)
 
+    def propose(self, setting: str, value: object) -> None:
+        """A setting of the job that counts if this is the first program of a new job, and where the
+        operator of the servers has not given it: optimizer, momentum, beta1, beta2, epsilon,
+        weight_decay, learning_rate, clip_norm or batch_size, as the flags of ps_server. What came of
+        it job() tells."""
+        self._check(self._library.propose(self._handle, setting.encode(), str(value).encode()))
+
     def add_tensor(self, name: str, shape: Sequence[int], block: int = 0,
                    decays: bool = True) -> None:
         """Appends a tensor. Blocks are 0, 1, 2, ... in the order in which forward uses them."""
