@@ -1,10 +1,39 @@
 """The programs of pytorch_test.py."""
 import gc
+import threading
 
 import torch
 
 import lodestar
 import small_models
+from cluster_processes import PATIENCE_SECONDS
+
+
+class Program(threading.Thread):
+  """A worker; on a thread, because a process would spend its time on importing PyTorch."""
+
+  def __init__(self, run, *arguments, **named):
+    super().__init__(daemon=True)
+    self._run = run
+    self._arguments = arguments
+    self._named = named
+    self._outcome = None
+    self.start()
+
+  def run(self):
+    try:
+      self._outcome = self._run(*self._arguments, **self._named)
+    except Exception as error:  # pylint: disable=broad-except
+      self._outcome = error
+
+  def outcome(self):
+    """What it has returned; raises what it has raised."""
+    self.join(PATIENCE_SECONDS)
+    if self.is_alive():
+      raise AssertionError("still runs")
+    if isinstance(self._outcome, Exception):
+      raise self._outcome
+    return self._outcome
 
 
 def forget(address):

@@ -6,7 +6,6 @@ Usage: pytorch_test.py PS_SERVER GPU_WORKER PSCTL LIBRARY
 import os
 import sys
 import tempfile
-import threading
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -22,37 +21,11 @@ import lodestar  # noqa: E402
 import program  # noqa: E402
 import small_models  # noqa: E402
 from cluster_processes import PATIENCE_SECONDS, members_of  # noqa: E402
+from program import Program  # noqa: E402
 
 ADAMW = {"optimizer": "adamw", "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01}
 MOMENTUM = {"optimizer": "momentum", "momentum": 0.9}
 RATE = 0.05
-
-
-class Program(threading.Thread):
-  """A worker; on a thread, because a process would spend its time on importing PyTorch."""
-
-  def __init__(self, run, *arguments, **named):
-    super().__init__(daemon=True)
-    self._run = run
-    self._arguments = arguments
-    self._named = named
-    self._outcome = None
-    self.start()
-
-  def run(self):
-    try:
-      self._outcome = self._run(*self._arguments, **self._named)
-    except Exception as error:  # pylint: disable=broad-except
-      self._outcome = error
-
-  def outcome(self):
-    """What it has returned; raises what it has raised."""
-    self.join(PATIENCE_SECONDS)
-    if self.is_alive():
-      raise AssertionError("still runs")
-    if isinstance(self._outcome, Exception):
-      raise self._outcome
-    return self._outcome
 
 
 class PyTorchTest(cluster_processes.ClusterTestCase):
@@ -189,12 +162,10 @@ class PyTorchTest(cluster_processes.ClusterTestCase):
     self.replay_local_steps(runs, "mlp", "momentum", 4, skipped={(0, step) for step in range(12, 16)})
 
   def test_the_first_programs_optimizer_is_the_jobs(self):
-    server = self.start_server(model="client", mode="sync", rounds=12, min_workers=2,
-                               learning_rate=RATE, eval_samples=0)
-    programs = [self.start_first_program("mlp", "adamw"), self.start_program("b", "mlp", "adamw")]
-    runs = [started.outcome() for started in programs]
-    self.assert_ends(server)
+    runs = self.run_programs("mlp", "adamw", mode="sync", batch_size=None)
     self.replay_gradients(runs, "mlp", "adamw")
+    log = self.refusal("mlp", "adamw", mode="sync", optimizer="sgd")
+    self.assertIn("start ps_server with --optimizer=adamw", log)
 
   def test_buffers_are_averaged(self):
     runs = self.run_programs("normalized", "momentum", mode="sync", **MOMENTUM)
@@ -225,8 +196,8 @@ class PyTorchTest(cluster_processes.ClusterTestCase):
     with tempfile.TemporaryDirectory() as folder:
       first = self.start_first_program("mlp", "rmsprop", os.path.join(folder, "rendezvous"),
                                        run=program.distributed)
-      runs = [first.outcome() if k == 0 else second.outcome() for k, second in
-              enumerate([first, self.start_program("b", "mlp", "rmsprop")])]
+      second = self.start_program("b", "mlp", "rmsprop")
+      runs = [started.outcome() for started in (first, second)]
     self.assert_ends(server)
     self.replay_gradients(runs, "mlp", "rmsprop", tolerance=2e-6)
 

@@ -22,7 +22,8 @@ def comm_hook(session: Session) -> Callable[[Any, Any], Any]:
     """
     session.use_comm_hook()
 
-    def hook(_: Any, bucket: Any) -> Any:
+    # DistributedDataParallel wants its own types in annotations, or none.
+    def hook(_, bucket):  # type: ignore[no-untyped-def]
         return session.on_bucket(bucket)
 
     return hook
