@@ -154,6 +154,21 @@ TEST(ConvertTest, LayoutSurvivesAndItsHashIsChecked) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(layout.hash())));
 }
 
+TEST(ConvertTest, WhatALayoutMarksSurvives) {
+  TensorSpec weight;
+  weight.name = "weight";
+  weight.decay = true;
+  TensorSpec mean;
+  mean.name = "mean";
+  mean.block = 1;
+  mean.averaged = true;
+  const Layout layout = *Layout::FromTensors({weight, mean});
+  ASSERT_OK_AND_ASSIGN(const Layout back, FromProto(ToProto(layout)));
+  EXPECT_OK(CheckSameLayout(layout, "sent", back, "received"));
+  EXPECT_TRUE(back.is_averaged(1));
+  EXPECT_FALSE(back.is_averaged(0));
+}
+
 TEST(ConvertTest, LayoutWithOverflowingShapeIsRefused) {
   v1::Layout wire;
   v1::TensorSpec* tensor = wire.add_tensors();

@@ -197,9 +197,9 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   }
   if (call.layout.has_value()) RETURN_IF_ERROR(CheckOffered(call));
   RETURN_IF_ERROR(faults_.CheckSound(call));
-  if (state_.awaits_settings && state_.phase == CoordinatorPhase::kRunning &&
-      !state_.is_stopping()) {
-    RETURN_IF_ERROR(AdoptSettings(call));
+  if (state_.supply.is_awaited() && !state_.supply.supplier().has_value() &&
+      state_.phase == CoordinatorPhase::kRunning && !state_.is_stopping()) {
+    RETURN_IF_ERROR(AdoptSettings(call, now));
   }
   RETURN_IF_ERROR(CheckRoom(call.name));
   const absl::StatusOr<MembershipTable::Admission> admitted =
@@ -227,6 +227,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   answer.job = state_.config.job;
   answer.map = state_.map;
   answer.needs_initial_weights = state_.supply.Claim(answer.life);
+  if (answer.needs_initial_weights) state_.proposer.reset();
   return answer;
 }
 
@@ -399,7 +400,7 @@ absl::Status Coordinator::AdoptLayout(const RegisterCall& call, absl::Time now) 
   }
   ASSIGN_OR_RETURN(SettledJob settled, SettleWith(call, *call.layout));
   state_.layout = call.layout;
-  TakeSettings(call, std::move(settled));
+  TakeSettings(call, std::move(settled), now);
   absl::Status assigned = Assign(now);
   if (!assigned.ok()) state_.layout.reset();
   return assigned;
@@ -418,8 +419,9 @@ absl::StatusOr<SettledJob> Coordinator::SettleWith(const RegisterCall& call,
   return settled;
 }
 
-void Coordinator::TakeSettings(const RegisterCall& call, SettledJob settled) {
+void Coordinator::TakeSettings(const RegisterCall& call, SettledJob settled, absl::Time now) {
   state_.awaits_settings = false;
+  state_.proposer = {call.name, call.instance_id, now + kCallerPatience};
   state_.config.job = std::move(settled.job);
   state_.ledger = WorkLedger(state_.config.job, state_.ledger.state());
   outbox_.Remember();
@@ -432,10 +434,22 @@ void Coordinator::TakeSettings(const RegisterCall& call, SettledJob settled) {
                                                SettingsText(settled.not_taken))));
 }
 
-absl::Status Coordinator::AdoptSettings(const RegisterCall& call) {
-  ASSIGN_OR_RETURN(SettledJob settled, SettleWith(call, *state_.layout));
-  const bool is_another = JobSettings(settled.job) != JobSettings(state_.config.job);
-  TakeSettings(call, std::move(settled));
+absl::Status Coordinator::AdoptSettings(const RegisterCall& call, absl::Time now) {
+  const bool is_anothers_turn = !state_.awaits_settings && state_.proposer.has_value() &&
+                                state_.proposer->instance_id != call.instance_id;
+  if (!state_.awaits_settings && !is_anothers_turn) return absl::OkStatus();
+  absl::StatusOr<SettledJob> settled = SettleWith(call, *state_.layout);
+  const bool is_another =
+      settled.ok() && JobSettings(settled->job) != JobSettings(state_.config.job);
+  if (is_anothers_turn && !is_another) return absl::OkStatus();
+  if (is_anothers_turn && now < state_.proposer->until) {
+    return absl::UnavailableError(absl::StrCat(
+        "not ready: waits for ", PeerText(state_.proposer->name, MembershipTable::kMaxNameBytes),
+        ", whose settings the job has, to supply the first weights; the same call "
+        "again"));
+  }
+  RETURN_IF_ERROR(settled.status());
+  TakeSettings(call, *std::move(settled), now);
   if (!is_another) return absl::OkStatus();
   Enter(CoordinatorPhase::kRestoring);
   outbox_.Do(ChooseRestoreTask{});

@@ -260,10 +260,11 @@ class Coordinator {
   // The job with what this client proposes, if it could be one of the layout. Errors:
   // InvalidArgument.
   absl::StatusOr<SettledJob> SettleWith(const RegisterCall& call, const Layout& layout) const;
-  void TakeSettings(const RegisterCall& call, SettledJob settled);
-  // Of a client that comes after the one that was to supply the weights is gone. Error: Unavailable
-  // if servers start over with these; as SettleWith().
-  absl::Status AdoptSettings(const RegisterCall& call);
+  void TakeSettings(const RegisterCall& call, SettledJob settled, absl::Time now);
+  // Of a client that may be the one to supply the weights, if those of another do not count any
+  // more. Errors: Unavailable: that other may come, or the servers start over with these; as
+  // SettleWith().
+  absl::Status AdoptSettings(const RegisterCall& call, absl::Time now);
   // Where a round takes so many contributions at most. Who has registered and not joined takes no
   // room.
   // Whether the layout that the client brings is the job's. Errors: InvalidArgument;

@@ -43,6 +43,7 @@ void Describe(Archive& archive, TensorSpec& tensor) {
   archive("decay", tensor.decay);
   archive("initializer", tensor.initializer.kind);
   archive("scale", tensor.initializer.scale);
+  archive.Optional("averaged", tensor.averaged);
 }
 
 template <typename Archive>

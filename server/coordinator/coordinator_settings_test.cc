@@ -165,6 +165,31 @@ TEST_F(CoordinatorSettingsTest, IfTheFirstIsLostBeforeItsWeightsCameTheNextOnesC
   EXPECT_EQ(cluster_->sent().assignments.back().job.optimizer.kind, OptimizerKind::kSgd);
 }
 
+TEST_F(CoordinatorSettingsTest, WhoDoesNotComeBackWithTheWeightsIsWaitedForOnlySoLong) {
+  Start();
+  EXPECT_THAT(Register("first", kMomentum), StatusIs(absl::StatusCode::kUnavailable));
+  cluster_->LoadAll();
+  // While it may come, another one does not turn the servers round.
+  EXPECT_THAT(Register("second", kSgd), StatusIs(absl::StatusCode::kUnavailable,
+                                                 HasSubstr("waits for first, whose settings")));
+  EXPECT_EQ(cluster_->store().restores, 1);
+  cluster_->Pass(absl::Seconds(7));
+  EXPECT_THAT(Register("second", kSgd),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("start over")));
+  EXPECT_EQ(cluster_->store().restores, 2);
+  coordinator().OnRestoreChosen({{.source = ClientSource{}, .server_incarnation = 9}},
+                                cluster_->now());
+  cluster_->LoadAll();
+  EXPECT_THAT(Register("first", kMomentum), StatusIs(absl::StatusCode::kUnavailable))
+      << "now it is the other way round";
+  const absl::StatusOr<Registration> second = Register("second", kSgd);
+  ASSERT_OK(second);
+  EXPECT_TRUE(second->needs_initial_weights);
+  EXPECT_EQ(second->job.optimizer.kind, OptimizerKind::kSgd);
+  // Once the weights are somebody's to bring, there is nothing to wait for.
+  EXPECT_OK(Register("first", kMomentum));
+}
+
 TEST_F(CoordinatorSettingsTest, WhoProposesTheSameAsTheOneLostIsNotHeldUp) {
   Start();
   Enter("first", kMomentum);

@@ -57,6 +57,14 @@ void AdamWReference(const OptimizerCall& call, double g, bool decays, ReferenceE
   e.weight -= call.learning_rate * m / (std::sqrt(v) + 1e-8);
 }
 
+// Whatever the call scales gradients by.
+ReferenceStep AveragingReference(bool is_of_changes) {
+  return [is_of_changes](const OptimizerCall& call, double scaled, bool, ReferenceElement& e) {
+    const double mean = scaled / call.gradient_scale;
+    e.weight = is_of_changes ? e.weight - mean : mean;
+  };
+}
+
 std::vector<Case> Cases() {
   return {
       {"Sgd", [] { return std::make_unique<Sgd>(Sgd::Config{.weight_decay = kDecay}); },
@@ -90,6 +98,21 @@ std::vector<Case> Cases() {
       {"OuterMove", [] { return std::make_unique<OuterMove>(); },
        [](const OptimizerCall&, double d, bool, ReferenceElement& e) { e.weight -= d; },
        /*uses_decay=*/false},
+      {"AveragingOfValues",
+       [] {
+         JobSpec job;
+         job.optimizer = {.kind = OptimizerKind::kAdamW, .weight_decay = kDecay};
+         return MakeAveraging(job);
+       },
+       AveragingReference(/*is_of_changes=*/false), /*uses_decay=*/false},
+      {"AveragingOfChanges",
+       [] {
+         JobSpec job;
+         job.mode = Mode::kLocalSgd;
+         job.outer_optimizer = OuterOptimizerKind::kNesterov;
+         return MakeAveraging(job);
+       },
+       AveragingReference(/*is_of_changes=*/true), /*uses_decay=*/false},
       {"OuterNesterov",
        [] {
          return std::make_unique<OuterNesterov>(
@@ -272,6 +295,15 @@ TEST(OptimizerFactoryTest, AverageTakesWhatTheJobsWorkersSend) {
   job.push_encoding = Encoding::kInt8;
   MakeServerOptimizer(job)->Apply({}, vectors, {});
   EXPECT_EQ(out[0], 0.75f);
+}
+
+TEST(OptimizerFactoryTest, WhatIsAveragedHasTheStateOfTheJobsOptimizer) {
+  JobSpec job;
+  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kMomentum,
+                                   OptimizerKind::kAdamW, OptimizerKind::kReduce}) {
+    job.optimizer.kind = kind;
+    EXPECT_EQ(MakeAveraging(job)->state_names(), MakeServerOptimizer(job)->state_names());
+  }
 }
 
 TEST(OuterOptimizerTest, AverageOfOneKeepsEveryBit) {

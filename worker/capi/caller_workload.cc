@@ -1,5 +1,6 @@
 #include "worker/capi/caller_workload.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,6 +31,7 @@ class CallerModel final : public Model {
                                         .samples = batch.samples,
                                         .first_position = batch.first_position},
                                        &told));
+    ContributeAveraged();
     RETURN_IF_ERROR(told.TellRest());
     return result;
   }
@@ -71,6 +73,17 @@ class CallerModel final : public Model {
     GradientSink* const sink_;
     std::vector<bool> is_told_;
   };
+
+  // Where gradients are pushed, these are pushed in their place: the values that the program has
+  // left in the parameters. Their blocks have not been told of.
+  void ContributeAveraged() {
+    for (int block = 0; block < layout_->num_blocks(); ++block) {
+      if (!layout_->is_averaged(block)) continue;
+      const ElementRange range = layout_->block(block);
+      std::copy_n(vectors_->parameters.data() + range.begin, range.size(),
+                  vectors_->gradients.data() + range.begin);
+    }
+  }
 
   static Buf VectorOf(std::vector<float>& vector) {
     return {vector.data(), DType::kF32, static_cast<int64_t>(vector.size())};

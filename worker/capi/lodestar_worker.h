@@ -81,6 +81,14 @@ LODESTAR_API int lodestar_propose(lodestar_worker* worker, const char* setting, 
 LODESTAR_API int lodestar_add_tensor(lodestar_worker* worker, const char* name,
                                      const int64_t* shape, int num_dimensions, int block,
                                      int decays);
+/* The same of a tensor that no gradient belongs to, such as a running mean or variance: in every
+   mode the program leaves its new values in lodestar_parameters(), in each step, and what it finds
+   there with the next weights is the mean of what all workers left, weighted by their samples.
+   Without rounds (async) that is what the last worker left. Its block has no other tensors but
+   such, is sent with lodestar_step_done(), and lodestar_block_ready() refuses it. Of API minor 1.
+ */
+LODESTAR_API int lodestar_add_averaged(lodestar_worker* worker, const char* name,
+                                       const int64_t* shape, int num_dimensions, int block);
 /* Samples are numbers from 0 on. `fingerprint`: 16 hex digits that are equal for workers that have
    the same data, or empty: nobody compares. `predictions_per_sample`: tokens of a sequence, for
    the rate in the log; else 1. `is_own`: the data is this worker's alone, as with

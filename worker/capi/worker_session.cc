@@ -343,6 +343,10 @@ absl::Status WorkerSession::BlockReady(int block) {
         absl::StrCat("block ", block, " is ready; the layout has blocks 0 to ",
                      layout_.has_value() ? layout_->num_blocks() - 1 : -1));
   }
+  if (layout_->is_averaged(block)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "block ", block, " is averaged, and sent with the end of the step; it is never told of"));
+  }
   return handoff_.BlockReady(block);
 }
 

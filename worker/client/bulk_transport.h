@@ -28,6 +28,7 @@ struct ContributionHeader {
   float scale = 1.0f;  // the servers multiply by it
   Encoding encoding = Encoding::kFp32;
   int64_t num_samples = 0;  // that it was computed on: its weight; 0: all of the grant's
+  friend bool operator==(const ContributionHeader&, const ContributionHeader&) = default;
 };
 
 // Sums over all servers; every bucket added is in exactly one.

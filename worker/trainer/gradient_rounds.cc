@@ -38,7 +38,9 @@ absl::Status GradientRounds::Train(const LifeContext& life, const Grant& grant, 
   StepTrace step(deps_.trace, &timeline_, &pull, push.has_value() ? &*push : nullptr);
   ASSIGN_OR_RETURN(const BatchResult result, deps_.model->TrainStep(batch_, &step, &step));
   if (pushes_late()) {
-    ASSIGN_OR_RETURN(header.scale, clipper_->Scale(deps_.model->gradients(), client_clip_norm_));
+    ASSIGN_OR_RETURN(header.scale,
+                     clipper_->Scale(deps_.model->gradients(),
+                                     deps_.model->layout().TrainedRanges(), client_clip_norm_));
     start_push();
     RETURN_IF_ERROR(push->AllBlocksReady());
   }

@@ -102,6 +102,14 @@ class Worker:
         self._check(self._library.add_tensor(self._handle, name.encode(), sizes, len(shape), block,
                                              int(decays)))
 
+    def add_averaged(self, name: str, shape: Sequence[int], block: int) -> None:
+        """Appends a tensor that no gradient belongs to, such as a running mean: each step leaves its
+        new values in `parameters`, and the next weights have the mean of what all workers left. Its
+        block has no others but such, and block_ready() refuses it."""
+        sizes = (ctypes.c_int64 * len(shape))(*shape)
+        self._check(self._library.add_averaged(self._handle, name.encode(), sizes, len(shape),
+                                               block))
+
     def set_data(self, num_train_samples: int, num_heldout_samples: int = 0,
                  predictions_per_sample: int = 1, fingerprint: str = "",
                  is_own: bool = False) -> None:
