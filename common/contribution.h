@@ -25,6 +25,10 @@ inline ContributionKind RoundContributionKind(const JobSpec& job) {
              : ContributionKind::kPseudoGradient;
 }
 
+// As the number of samples that a contribution was computed on: of a step that was skipped, say
+// because its gradient was not finite. It counts with weight zero, and has no elements.
+inline constexpr int64_t kSkippedSamples = -1;
+
 inline absl::string_view ContributionKindName(ContributionKind kind) {
   switch (kind) {
     case ContributionKind::kGradient:

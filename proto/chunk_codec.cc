@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/contribution.h"
 #include "common/crc32c.h"
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
@@ -104,6 +105,9 @@ uint32_t CrcOf(const PullChunkHeader& header, size_t data_bytes) {
                      header.base_version.value(), header.place.region, header.place.offset,
                      header.place.bytes, data_bytes);
 }
+
+bool HasPayload(const PushChunkHeader& header) { return header.num_samples != kSkippedSamples; }
+bool HasPayload(const PullChunkHeader&) { return true; }
 
 // Wire type that the field has in the .proto; -1 if there is no such field.
 int WireTypeOf(const PushChunkHeader&, int field) {
@@ -387,6 +391,10 @@ absl::Status ChunkReader<Header>::ReadHeader() {
     return absl::DataLossError(absl::StrCat(
         "the header of a chunk arrived with crc32c ", absl::Hex(CrcOf(header_, sent_bytes)),
         ", sent with ", absl::Hex(checksum_ >> 32), ": it was damaged on its way; send it again"));
+  }
+  if (!HasPayload(header_)) {
+    if (data_bytes_ == 0 && !is_shared()) return absl::OkStatus();
+    return Malformed("it is of a skipped step, and has data");
   }
   return CheckLength(data_bytes_);
 }

@@ -46,7 +46,7 @@ struct PushChunkHeader {
   uint32_t crc32c = 0;  // of the payload
   float scale = 0.0f;   // 0 means 1
   SharedPlace place = {};
-  int64_t num_samples = 0;  // 0: all of the grant's
+  int64_t num_samples = 0;  // 0: all of the grant's; or kSkippedSamples: there is no payload
 
   friend bool operator==(const PushChunkHeader&, const PushChunkHeader&) = default;
 };
@@ -95,11 +95,12 @@ class ChunkReader {
 
   // Reads the small fields and stops at the payload. Call once. Errors: DataLoss for what is not
   // legal protobuf, a payload that is longer than the message or also in shared memory, fields
-  // after it, no data, and a header that is not as it was sent: it was damaged on its way;
-  // InvalidArgument for more than kMaxChunkBytes of data.
+  // after it, no data (or some, of a skipped step), and a header that is not as it was sent: it was
+  // damaged on its way; InvalidArgument for more than kMaxChunkBytes of data.
   absl::Status ReadHeader();
   const Header& header() const { return header_; }
-  // Length of the payload; between 1 and kMaxChunkBytes once ReadHeader() was OK.
+  // Length of the payload; between 1 and kMaxChunkBytes, or 0 of a skipped step, once ReadHeader()
+  // was OK.
   size_t data_bytes() const { return data_bytes_; }
   // Whether the payload is in the region header().place.region.
   bool is_shared() const { return header_.place.region != 0; }

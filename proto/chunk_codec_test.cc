@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "common/contribution.h"
 #include "common/crc32c.h"
 #include "common/shared_region.h"
 #include "common/testing/status_matchers.h"
@@ -135,12 +136,36 @@ TEST(ChunkCodecTest, ExtremeValuesAreEncodedAsGeneratedCodeDoes) {
   chunk.set_kind(static_cast<v1::ContributionKind>(1 << 30));
   chunk.set_crc32c(std::numeric_limits<uint32_t>::max());
   chunk.set_scale(-0.0f);
-  chunk.set_num_samples(-1);
+  chunk.set_num_samples(std::numeric_limits<int64_t>::min());
   chunk.set_data("x");
   chunk.set_crc32c(ChecksumOf(HeaderOf(chunk), chunk.data().size()));
   EXPECT_EQ(Bytes(EncodePushChunk(HeaderOf(chunk), "x", 1, nullptr)), chunk.SerializeAsString());
   ASSERT_OK_AND_ASSIGN(const Parsed parsed, Parse(Buffer(chunk.SerializeAsString())));
   EXPECT_EQ(parsed.header, HeaderOf(chunk));
+}
+
+TEST(ChunkCodecTest, AChunkOfASkippedStepHasNoData) {
+  v1::PushChunk chunk = SomePush();
+  chunk.set_num_samples(kSkippedSamples);
+  chunk.clear_data();
+  chunk.clear_crc32c();
+  PushChunkHeader header = HeaderOf(chunk);
+  chunk.set_crc32c(ChecksumOf(header, 0));
+  EXPECT_EQ(Bytes(EncodePushChunk(header)), chunk.SerializeAsString());
+  grpc::ByteBuffer buffer = Buffer(chunk.SerializeAsString());
+  PushChunkReader reader(buffer);
+  ASSERT_OK(reader.ReadHeader());
+  EXPECT_EQ(reader.header(), header);
+  EXPECT_EQ(reader.data_bytes(), 0);
+  v1::PushChunk with_data = chunk;
+  with_data.set_data("x");
+  with_data.set_crc32c(0);
+  EXPECT_THAT(Parse(Buffer(with_data.SerializeAsString())),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("skipped step, and has data")));
+  v1::PushChunk with_place = chunk;
+  with_place.set_shared_region(1);
+  with_place.set_crc32c(0);
+  EXPECT_THAT(Parse(Buffer(with_place.SerializeAsString())), StatusIs(absl::StatusCode::kDataLoss));
 }
 
 TEST(ChunkCodecTest, PullIsEncodedAndReadAsGeneratedCodeDoes) {

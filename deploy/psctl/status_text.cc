@@ -189,6 +189,11 @@ std::string ShardsText(const v1::ClusterStatus& status, int columns) {
                                            {.title = "TWICE", .align = kRight, .rank = 4},
                                            {.title = "LATE", .align = kRight, .rank = 3},
                                            {.title = "REFUSED", .align = kRight, .rank = 2}};
+  // Few jobs have any.
+  const bool has_skipped =
+      std::any_of(status.shards().begin(), status.shards().end(),
+                  [](const v1::ShardStatus& shard) { return shard.contributions_skipped() > 0; });
+  if (has_skipped) titles.push_back({.title = "SKIPPED", .align = kRight, .rank = 3});
   if (has_journal) titles.push_back({.title = "JOURNAL", .align = kRight, .rank = 2});
   TextTable table(std::move(titles));
   const auto bytes = [](uint64_t count) { return BytesText(static_cast<int64_t>(count)); };
@@ -205,6 +210,7 @@ std::string ShardsText(const v1::ClusterStatus& status, int columns) {
                                     absl::StrCat(shard.contributions_duplicate()),
                                     absl::StrCat(shard.contributions_late()),
                                     absl::StrCat(shard.contributions_rejected())};
+    if (has_skipped) row.push_back(absl::StrCat(shard.contributions_skipped()));
     if (has_journal) row.push_back(bytes(shard.journal_bytes()));
     table.AddRow(std::move(row));
   }

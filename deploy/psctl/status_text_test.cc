@@ -137,6 +137,15 @@ TEST(StatusTextTest, SaysThatThereIsAJournal) {
               HasSubstr(", optimizer adamw, durability journal\n"));
 }
 
+TEST(StatusTextTest, SkippedStepsAreCountedWhereThereAreAny) {
+  v1::ClusterStatus status = Training();
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), Not(HasSubstr("SKIPPED")));
+  status.mutable_shards(0)->set_contributions_skipped(42);
+  const std::string text = StatusText(status, kUnlimitedColumns);
+  EXPECT_THAT(text, HasSubstr("SKIPPED"));
+  EXPECT_THAT(text, HasSubstr("42"));
+}
+
 TEST(StatusTextTest, AnAlarmThatIsOverIsSaidToBe) {
   v1::ClusterStatus status = Training();
   v1::Alarm* alarm = status.add_alarms();

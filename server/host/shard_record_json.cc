@@ -25,7 +25,8 @@ const Names<Step>& StepNames() {
                                               {Step::kTakeWeights, "take_weights"},
                                               {Step::kApplyAlone, "apply_alone"},
                                               {Step::kSum, "sum"},
-                                              {Step::kApply, "apply"}};
+                                              {Step::kApply, "apply"},
+                                              {Step::kSkip, "skip"}};
   return names;
 }
 
@@ -68,7 +69,8 @@ absl::StatusOr<float> GetFloat(const Json& object, absl::string_view key) {
 }
 
 bool HasContribution(Step kind) {
-  return kind == Step::kAccumulate || kind == Step::kTakeWeights || kind == Step::kApplyAlone;
+  return kind == Step::kAccumulate || kind == Step::kTakeWeights || kind == Step::kApplyAlone ||
+         kind == Step::kSkip;
 }
 
 Json KeyToJson(const ContributionKey& key) {

@@ -59,6 +59,7 @@ void AddShard(const ShardLine& shard, v1::ClusterStatus* status) {
   line->set_contributions_duplicate(stats.contributions_duplicate);
   line->set_contributions_late(stats.contributions_late);
   line->set_contributions_rejected(stats.contributions_rejected);
+  line->set_contributions_skipped(stats.contributions_skipped);
   for (const uint64_t count : stats.staleness_histogram) line->add_staleness_histogram(count);
   line->set_journal_bytes(static_cast<uint64_t>(stats.journal_bytes));
   line->set_journal_replica(shard.place.journal_replica);

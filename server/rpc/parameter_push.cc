@@ -36,8 +36,9 @@ absl::StatusOr<ContributionKey> KeyOf(const PushChunkHeader& header) {
     return refuse("scale is ", header.scale, ", wanted is a number above 0 and at most ",
                   kMaxContributionScale);
   }
-  if (header.num_samples < 0) {
-    return refuse("num_samples is ", header.num_samples, ", wanted is at least 0");
+  if (header.num_samples < 0 && header.num_samples != kSkippedSamples) {
+    return refuse("num_samples is ", header.num_samples, ", wanted is at least 0, or ",
+                  kSkippedSamples, " of a skipped step");
   }
   absl::StatusOr<Encoding> encoding = FromProto(header.encoding);
   if (!encoding.ok()) return refuse(encoding.status().message());
@@ -163,7 +164,10 @@ void PushStream::OnSpace(absl::StatusOr<StagedBucket> staged) {
   incoming_.emplace();
   incoming_->staged = *std::move(staged);
   incoming_->first = reader_->header();
-  TakeChunk();
+  if (!incoming_->staged.key().is_skipped()) return TakeChunk();
+  reader_.reset();
+  HandOver();
+  ReadNext();
 }
 
 void PushStream::TakeChunk() {

@@ -297,6 +297,7 @@ v1::ShardReport::Stats ToProto(const ShardStats& stats, uint64_t bytes_received,
   result.set_contributions_duplicate(stats.contributions_duplicate);
   result.set_contributions_late(stats.contributions_late);
   result.set_contributions_rejected(stats.contributions_rejected);
+  result.set_contributions_skipped(stats.contributions_skipped);
   for (const uint64_t count : stats.staleness_histogram) result.add_staleness_histogram(count);
   result.set_waiting_for(stats.waiting_for);
   result.set_journal_bytes(static_cast<uint64_t>(stats.journal_bytes));
@@ -316,6 +317,7 @@ ShardStats FromProto(const v1::ShardReport::Stats& stats) {
   result.contributions_duplicate = static_cast<int64_t>(stats.contributions_duplicate());
   result.contributions_late = static_cast<int64_t>(stats.contributions_late());
   result.contributions_rejected = static_cast<int64_t>(stats.contributions_rejected());
+  result.contributions_skipped = static_cast<int64_t>(stats.contributions_skipped());
   result.staleness_histogram.assign(stats.staleness_histogram().begin(),
                                     stats.staleness_histogram().end());
   result.waiting_for = PeerText(stats.waiting_for(), kMaxReasonBytes);

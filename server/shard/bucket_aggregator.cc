@@ -328,6 +328,7 @@ void BucketAggregator::Acknowledge(const BucketEffect& effect, DeferredCalls& ca
   }
   // Its numbers are wanted by the step that follows.
   context_->counters.CountStaleness(effect.staleness);
+  if (contribution.key.is_skipped()) context_->counters.CountSkipped();
   Send([done = std::move(contribution.done)] { done(PushOutcome::kCounted); }, calls);
 }
 
@@ -347,8 +348,7 @@ void BucketAggregator::WriteDown(const BucketStep& step, const Contribution& con
   StepRecord record = {.bucket = bucket_.index, .step = step, .key = contribution.key};
   absl::Span<const std::byte> payload;
   if (contribution.slot != nullptr) {
-    payload = {contribution.slot->bytes(),
-               static_cast<size_t>(EncodedBytes(contribution.key.encoding, bucket_.range.size()))};
+    payload = {contribution.slot->bytes(), static_cast<size_t>(contribution.key.BytesOf(bucket_))};
   }
   context_->journal->Append(std::move(record), payload, contribution.slot,
                             [self = shared_from_this()] { self->OnDurable(); });
@@ -398,7 +398,7 @@ absl::Status BucketAggregator::Replay(const StepRecord& record,
   const bool has_payload = step.kind == BucketStep::Kind::kAccumulate ||
                            step.kind == BucketStep::Kind::kApplyAlone ||
                            step.kind == BucketStep::Kind::kTakeWeights;
-  const int64_t wanted = has_payload ? EncodedBytes(key.encoding, bucket_.range.size()) : 0;
+  const int64_t wanted = has_payload ? key.BytesOf(bucket_) : 0;
   RETURN_IF_ERROR(CheckPayload(payload, wanted));
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
@@ -418,6 +418,8 @@ absl::Status BucketAggregator::Replay(const StepRecord& record,
       BecomeReady(calls);
       break;
     }
+    case BucketStep::Kind::kSkip:
+      break;
     case BucketStep::Kind::kAccumulate:
       weights_.Add(key.kind, key.encoding, payload.data(), ShareOf(step, key));
       break;
@@ -539,6 +541,7 @@ void BucketAggregator::Run() {
       switch (step.kind) {
         case BucketStep::Kind::kAccumulate:
         case BucketStep::Kind::kApplyAlone:
+        case BucketStep::Kind::kSkip:
           contribution = contributions_.Take(step.contribution);
           break;
         case BucketStep::Kind::kTakeWeights:
@@ -573,8 +576,10 @@ void BucketAggregator::Check(Contribution contribution) {
                  {.round = key.round.value(), .bucket = bucket_.index});
   std::optional<double> norm;
   absl::Status numbers;
-  if (context_->job.norm_limit > 0.0 && !is_averaged_ &&
-      key.kind != ContributionKind::kInitialWeights) {
+  if (key.is_skipped()) {
+    // It has none.
+  } else if (context_->job.norm_limit > 0.0 && !is_averaged_ &&
+             key.kind != ContributionKind::kInitialWeights) {
     const absl::StatusOr<double> checked =
         CheckNumbersForNorm(key, bucket_, contribution.slot->bytes(), BaseOf(key));
     numbers = checked.status();
@@ -608,13 +613,14 @@ void BucketAggregator::Check(Contribution contribution) {
 
 void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
   const ContributionKey& key = contribution.key;
-  static constexpr absl::string_view kStages[] = {"",      "accumulate", "take",
-                                                  "apply", "norm",       "apply"};  // by kind
+  static constexpr absl::string_view kStages[] = {"",     "accumulate", "take", "apply",
+                                                  "norm", "apply",      "skip"};  // by kind
   TraceSpan span(context_->trace, "shard", kStages[static_cast<int>(step.kind)],
                  {.round = step.round.value(), .bucket = bucket_.index});
   if (context_->journal != nullptr) WriteDown(step, contribution);
   switch (step.kind) {
     case BucketStep::Kind::kNone:
+    case BucketStep::Kind::kSkip:
       return;
     case BucketStep::Kind::kTakeWeights:
       return TakeWeights(step.contribution, key, std::move(contribution.slot));

@@ -308,16 +308,10 @@ BucketStep BucketProtocol::StepOfPhase() {
     if (decision.action == Action::kDrop) {
       effects_.push_back({.kind = Effect::kNotice, .status = absl::AbortedError(decision.reason)});
     }
-    if (decision.action != Action::kHold) {
-      phase_ = Phase::kCommitting;
-      next_ = FactsOf(round_ + 1);
-    }
+    if (decision.action != Action::kHold) EndCollecting();
   }
   // A round that nobody contributed to needs no plan, and may never have had one here.
-  if (phase_ == Phase::kResummed && (now_.plan != nullptr || arrived_weight_ == 0)) {
-    phase_ = Phase::kCommitting;
-    next_ = FactsOf(round_ + 1);
-  }
+  if (phase_ == Phase::kResummed && (now_.plan != nullptr || arrived_weight_ == 0)) EndCollecting();
   if (phase_ != Phase::kCommitting && phase_ != Phase::kNormKnown) return {};
   BucketStep step = {
       .kind = Step::kApply,
@@ -420,6 +414,7 @@ BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
   const int64_t staleness = std::max<int64_t>(version_ - key.base_version, 0);
   effects_.push_back({.kind = Effect::kAcknowledge, .call = held.call, .staleness = staleness});
   needs_review_ = true;
+  if (key.is_skipped()) return Skip(held, decision);
   BucketStep step = {.kind = Step::kAccumulate, .contribution = held.call, .round = key.round};
   if (held.norm.has_value()) {
     step.norm = held.norm;
@@ -444,11 +439,24 @@ BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
   step.factor = static_cast<float>(static_cast<double>(step.weight) / now_.plan->total_weight());
   // Of weights it is the change that is clipped.
   if (key.kind != ContributionKind::kWeights) step.factor *= key.scale * step.clip;
-  if (decision.action == Action::kApply) {
-    phase_ = Phase::kCommitting;
-    next_ = FactsOf(round_ + 1);
-  }
+  if (decision.action == Action::kApply) EndCollecting();
   return step;
+}
+
+BucketStep BucketProtocol::Skip(const Held& held, const Decision& decision) {
+  if (decision.action == Action::kApplyAlone) {
+    // The version that is there has all that this contribution changes.
+    counted_.MarkPublished();
+  } else {
+    AddContributor(held.key.worker, 0);
+    if (decision.action == Action::kApply) EndCollecting();
+  }
+  return {.kind = Step::kSkip, .contribution = held.call, .round = held.key.round};
+}
+
+void BucketProtocol::EndCollecting() {
+  phase_ = Phase::kCommitting;
+  next_ = FactsOf(round_ + 1);
 }
 
 void BucketProtocol::AddContributor(WorkerId worker, int64_t weight) {
@@ -478,8 +486,15 @@ void BucketProtocol::EndWatchedRound() {
   }
 }
 
-bool BucketProtocol::HasReplayed(const BucketStep& step) const {
+bool BucketProtocol::HasReplayed(const BucketStep& step, const ContributionKey& key) const {
   switch (step.kind) {
+    case Step::kSkip: {
+      if (config_.policy->uses_rosters() && step.round < round_) return true;
+      // Where contributions are applied alone no version tells, but the table.
+      const std::optional<CountedContribution> last = counted_.Find(key.worker);
+      return last.has_value() &&
+             std::pair(last->incarnation, last->round) >= std::pair(key.incarnation, key.round);
+    }
     case Step::kTakeWeights:
       // Another supplier's replace them.
       return has_weights_ && !supplier_.has_value();
@@ -491,8 +506,9 @@ bool BucketProtocol::HasReplayed(const BucketStep& step) const {
 }
 
 absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const ContributionKey& key) {
-  if (HasReplayed(step)) return false;
-  bool follows = has_weights_ && step.round == round_;
+  if (HasReplayed(step, key)) return false;
+  const bool is_alone = !config_.policy->uses_rosters();
+  bool follows = has_weights_ && (step.round == round_ || (step.kind == Step::kSkip && is_alone));
   if (step.kind == Step::kTakeWeights) follows = awaits_client_;
   if (step.kind == Step::kApplyAlone) {
     follows = has_weights_ && step.call.step == version_.value() + 1;
@@ -506,16 +522,22 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
                                             ", is to go on with a step of round ",
                                             step.round.value(), ": what comes before is missing"));
   }
-  if (step.kind == Step::kAccumulate || step.kind == Step::kApplyAlone) {
+  if (step.kind == Step::kAccumulate || step.kind == Step::kApplyAlone ||
+      step.kind == Step::kSkip) {
     // Who is a member is not known: no row is dropped.
     counted_.Count(key.worker, {key.incarnation, key.round}, std::numeric_limits<int>::max() / 2,
                    [](WorkerId, Incarnation) { return true; });
-    AddContributor(key.worker, step.weight);
+    if (step.kind == Step::kSkip && is_alone) {
+      counted_.MarkPublished();
+    } else {
+      AddContributor(key.worker, step.weight);
+    }
     if (step.norm.has_value()) watch_.Count(key.worker, key.incarnation, key.round, *step.norm);
   }
   switch (step.kind) {
     case Step::kNone:
     case Step::kAccumulate:
+    case Step::kSkip:
       break;
     case Step::kTakeWeights:
       supplier_.emplace(key.worker, key.incarnation);

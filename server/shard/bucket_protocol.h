@@ -74,6 +74,7 @@ struct BucketStep {
     kApplyAlone,   // update with the contribution: then OnUpdated()
     kSum,          // the mean is finished, and its squares are wanted: then OnNorm()
     kApply,        // the mean is finished; update with it, or with nothing: then OnUpdated()
+    kSkip,         // the contribution counts, with weight zero and no numbers
   };
   Kind kind = Kind::kNone;
   CallId contribution = 0;
@@ -239,11 +240,14 @@ class BucketProtocol {
   BucketStep StepOfHeld();
   BucketStep TakeWeights(const Held& held);
   BucketStep Count(const Held& held, const Decision& decision);
+  BucketStep Skip(const Held& held, const Decision& decision);
+  // The policy has decided that the round has all of its contributions.
+  void EndCollecting();
   void AddContributor(WorkerId worker, int64_t weight);
   // Whether there is nobody to compare a contribution with.
   bool IsAlone() const;
   void EndWatchedRound();
-  bool HasReplayed(const BucketStep& step) const;
+  bool HasReplayed(const BucketStep& step, const ContributionKey& key) const;
 
   const Config config_;
   std::vector<BucketEffect> effects_;

@@ -78,6 +78,8 @@ std::string Text(const BucketStep& step) {
       return absl::StrCat("add ", step.contribution, " times ", step.factor);
     case Step::kTakeWeights:
       return absl::StrCat("take ", step.contribution);
+    case Step::kSkip:
+      return absl::StrCat("skip ", step.contribution);
     case Step::kApplyAlone:
       return absl::StrCat("update ", step.call.step, " with ", step.contribution);
     case Step::kSum:
@@ -201,6 +203,56 @@ TEST_F(BucketProtocolTest, ARoundThatNobodyContributesToIsOverAndMakesNoVersion)
   EXPECT_THAT(Words(), ElementsAre("notice", "update 1 for round 0, with nothing", "read 1"));
   EXPECT_EQ(bucket_->round(), Round(1));
   EXPECT_EQ(bucket_->version(), Version(0));
+}
+
+ContributionKey SkippedKey(int worker, int64_t round) {
+  ContributionKey key = Key(worker, round);
+  key.num_samples = kSkippedSamples;
+  return key;
+}
+
+TEST_F(BucketProtocolTest, ASkippedStepCountsWithoutWeight) {
+  Start(JobOf(Mode::kSync), 3);
+  Open(0, {2, 3, 5});
+  bucket_->OnArrived(1, Key(1, 0));
+  bucket_->OnArrived(2, SkippedKey(2, 0));
+  bucket_->OnArrived(3, SkippedKey(2, 0));
+  EXPECT_THAT(Words(),
+              ElementsAre("counted 1", "add 1 times 0.2", "counted 2", "skip 2", "duplicate 3"));
+  EXPECT_THAT(bucket_->Missing(), ElementsAre(WorkerId(3)));
+  EXPECT_TRUE(bucket_->IsSettled(Round(0), WorkerId(2)));
+  bucket_->OnArrived(4, Key(3, 0));
+  EXPECT_THAT(Words(), ElementsAre("counted 4", "add 4 times 0.5",
+                                   "update 1 for round 0, sum times 1.42857"));
+  // Whose retry it is makes no difference then.
+  bucket_->OnPush(5, Key(2, 0));
+  EXPECT_THAT(Words(), ElementsAre("discard 5: duplicate"));
+}
+
+TEST_F(BucketProtocolTest, ARoundOfSkippedStepsMakesNoVersion) {
+  Start(JobOf(Mode::kSync), 2, /*awaits_norm=*/true);
+  Open(0, {1, 1});
+  bucket_->OnArrived(1, SkippedKey(1, 0));
+  bucket_->OnArrived(2, SkippedKey(2, 0));
+  bucket_->OnRead(3, WorkerId(), Incarnation(), Round(1));
+  EXPECT_THAT(Words(),
+              ElementsAre("counted 1", "skip 1", "counted 2", "skip 2", "norm of round 0"));
+  bucket_->OnNorm(Round(0), 0.0);
+  EXPECT_THAT(Words(), ElementsAre("update 1 for round 0, with nothing", "read 3"));
+  EXPECT_EQ(bucket_->round(), Round(1));
+  EXPECT_EQ(bucket_->version(), Version(0));
+}
+
+TEST_F(BucketProtocolTest, AnAsynchronousSkippedStepMakesNoUpdate) {
+  Start(JobOf(Mode::kAsync), 2);
+  bucket_->OnArrived(1, SkippedKey(1, 0));
+  ContributionKey next = Key(1, 1);
+  next.base_version = Version(0);
+  bucket_->OnArrived(2, next);
+  bucket_->OnArrived(3, SkippedKey(1, 0));
+  EXPECT_THAT(Words(),
+              ElementsAre("counted 1", "skip 1", "duplicate 3", "counted 2", "update 1 with 2"));
+  EXPECT_EQ(bucket_->version(), Version(1));
 }
 
 // While it was not connected.
@@ -600,6 +652,8 @@ class AnyOrder {
                            ? std::max<int64_t>(0, bucket_->round().value() + Pick(3) - 1)
                            : worker.round - (worker.round > 0 && Flip(0.2) ? 1 : 0)),
         .base_version = Version(0)};
+    // Of the same contribution always the same.
+    if ((key.worker.value() + key.round.value()) % 5 == 0) key.num_samples = kSkippedSamples;
     pushes_[next_call_] = key;
     bucket_->OnPush(next_call_++, key);
     return Settle();
@@ -682,6 +736,16 @@ class AnyOrder {
         acknowledged_.erase(step.contribution);
         break;
       }
+      case Step::kSkip: {
+        const Name name = NameOf(acknowledged_.at(step.contribution));
+        if (policy_->uses_rosters()) {
+          sum_.emplace_back(name, 0.0);
+        } else {
+          ++weights_[name];
+        }
+        acknowledged_.erase(step.contribution);
+        break;
+      }
       case Step::kApplyAlone:
         ++weights_[NameOf(acknowledged_.at(step.contribution))];
         acknowledged_.erase(step.contribution);
@@ -698,7 +762,7 @@ class AnyOrder {
           total += factor;
           ++weights_[name];
         }
-        EXPECT_EQ(step.has_update, !sum_.empty());
+        EXPECT_EQ(step.has_update, total > 0.0);
         EXPECT_NEAR(total * rescale_, step.has_update ? 1.0 : 0.0, 1e-5) << "the divisor";
         sum_.clear();
         rescale_ = 1.0;

@@ -54,6 +54,11 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
                                    ", which is averaged; its values travel as they are")
                     : "; use push_encoding of the registration"));
   }
+  if (key.is_skipped() && key.kind != ContributionKind::kGradient) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", key.worker.value(), " sent ", ContributionKindName(key.kind),
+                     " of a skipped step; only a step that makes a gradient can be skipped"));
+  }
   if ((key.kind == ContributionKind::kWeights || is_averaged) && key.scale != 1.0f) {
     return absl::InvalidArgumentError(absl::StrCat(
         "worker ", key.worker.value(), ", bucket ", bucket.index, ": scale is ", key.scale, "; ",

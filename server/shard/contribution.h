@@ -23,7 +23,13 @@ struct ContributionKey {
   ContributionKind kind = ContributionKind::kGradient;
   float scale = 1.0f;  // the elements are multiplied by it; for clients that clip
   Encoding encoding = Encoding::kFp32;
-  int64_t num_samples = 0;  // that it was computed on; 0: all of the grant's
+  int64_t num_samples = 0;  // that it was computed on; 0: all of the grant's; or kSkippedSamples
+
+  bool is_skipped() const { return num_samples == kSkippedSamples; }
+  // Of one bucket, as it travels.
+  int64_t BytesOf(const Bucket& of) const {
+    return is_skipped() ? 0 : EncodedBytes(encoding, of.range.size());
+  }
 };
 
 enum class PushOutcome : uint8_t {

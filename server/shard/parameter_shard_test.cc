@@ -140,6 +140,44 @@ TEST(ParameterShardTest, QuorumCommitsAndTheRestIsLate) {
   EXPECT_EQ(cluster.shard(0).stats().contributions_late, cluster.buckets().size());
 }
 
+TEST(ParameterShardTest, ASkippedStepLeavesTheMeanOfTheOthers) {
+  for (const char* mean : {"none", "trimmed:1"}) {
+    JobSpec job = SgdJob();
+    job.robust_mean = *ParseRobustMean(mean);
+    TestCluster cluster({.job = job});
+    cluster.LoadConstant(0.0f);
+    cluster.SetMembers(3);
+    cluster.OpenRound(0, {2, 4, 2}, 1.0);
+    ContributionKey skipped = TestCluster::Key(2, 0, 0);
+    skipped.num_samples = kSkippedSamples;
+    // Whatever lies where its numbers would.
+    const std::vector<float> nothing = Ones(cluster, std::numeric_limits<float>::quiet_NaN());
+    EXPECT_THAT(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster, 3.0f)),
+                IsOkAndHolds(kCounted));
+    EXPECT_THAT(cluster.PushAll(skipped, nothing), IsOkAndHolds(kCounted));
+    EXPECT_THAT(cluster.PushAll(skipped, nothing), IsOkAndHolds(PushOutcome::kDuplicate));
+    EXPECT_THAT(cluster.PushAll(TestCluster::Key(3, 0, 0), Ones(cluster, 5.0f)),
+                IsOkAndHolds(kCounted));
+    ExpectAll(cluster, 1, -4.0f);
+    EXPECT_EQ(cluster.shard(0).stats().contributions_skipped, cluster.buckets().size());
+    EXPECT_EQ(cluster.shard(0).stats().contributions_rejected, 0);
+  }
+}
+
+TEST(ParameterShardTest, OnlyGradientsAreSkipped) {
+  JobSpec job = SgdJob();
+  job.mode = Mode::kLocalSgd;
+  TestCluster cluster({.job = job});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  cluster.OpenRound(0, {1}, 1.0);
+  ContributionKey key = TestCluster::Key(1, 0, 0);
+  key.kind = RoundContributionKind(job);
+  key.num_samples = kSkippedSamples;
+  EXPECT_THAT(cluster.PushAll(key, Ones(cluster)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("skipped step")));
+}
+
 TEST(ParameterShardTest, ALostWorkerMidRoundLeavesTheRightDivisor) {
   TestCluster cluster({.job = SgdJob()});
   cluster.LoadConstant(0.0f);

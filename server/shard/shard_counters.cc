@@ -30,6 +30,11 @@ void ShardCounters::CountRejected() {
   ++rejected_;
 }
 
+void ShardCounters::CountSkipped() {
+  absl::MutexLock lock(&mutex_);
+  ++skipped_;
+}
+
 void ShardCounters::CountStaleness(int64_t staleness) {
   absl::MutexLock lock(&mutex_);
   ++staleness_[std::clamp<int64_t>(staleness, 0, kMaxStaleness)];
@@ -76,6 +81,7 @@ void ShardCounters::FillIn(ShardStats& stats) const {
   stats.contributions_duplicate = outcomes_[static_cast<int>(PushOutcome::kDuplicate)];
   stats.contributions_late = outcomes_[static_cast<int>(PushOutcome::kLate)];
   stats.contributions_rejected = rejected_;
+  stats.contributions_skipped = skipped_;
   stats.staleness_histogram = staleness_;
 }
 

@@ -29,6 +29,8 @@ class ShardCounters {
 
   void CountOutcome(PushOutcome outcome);
   void CountRejected();
+  // Beside its outcome.
+  void CountSkipped();
   void CountStaleness(int64_t staleness);
 
   // A bucket went from one position to another. The lowest version of all, if that rose.
@@ -49,6 +51,7 @@ class ShardCounters {
   mutable absl::Mutex mutex_;
   int64_t outcomes_[3] ABSL_GUARDED_BY(mutex_) = {0, 0, 0};
   int64_t rejected_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t skipped_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<uint64_t> staleness_ ABSL_GUARDED_BY(mutex_);
   std::map<Version, int> buckets_at_version_ ABSL_GUARDED_BY(mutex_);
   std::map<Round, int> buckets_in_round_ ABSL_GUARDED_BY(mutex_);

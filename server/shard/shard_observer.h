@@ -40,6 +40,7 @@ struct ShardStats {
   int64_t contributions_duplicate = 0;
   int64_t contributions_late = 0;
   int64_t contributions_rejected = 0;
+  int64_t contributions_skipped = 0;          // of those counted: of steps without an update
   std::vector<uint64_t> staleness_histogram;  // [s]: counted with staleness s; last: that or more
   int64_t journal_bytes = 0;                  // since the newest checkpoint; 0: there is no journal
   uint64_t journal_end = 0;                   // the last record that is durable; 0: there is none

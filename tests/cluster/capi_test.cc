@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -74,6 +76,9 @@ class Program {
   lodestar_worker* handle() { return worker_.get(); }
   int Start() { return lodestar_start(handle()); }
 
+  // Whether the steps of a round have no gradient.
+  std::function<bool(int64_t round)> skips_ = [](int64_t) { return false; };
+
   // Trains until the job is done; `local_rate`: of an optimizer of its own, where the job wants
   // one. Returns what the last lodestar_next() did.
   int Train(float local_rate = 0.0f) {
@@ -83,6 +88,11 @@ class Program {
     int outcome = 0;
     while ((outcome = lodestar_next(handle(), &step)) == 0 && step.kind != LODESTAR_STEP_END) {
       const bool trains = step.kind == LODESTAR_STEP_TRAIN;
+      if (trains && skips_(step.round)) {
+        std::fill_n(lodestar_gradients(handle()), kNumParameters, std::nanf(""));
+        EXPECT_EQ(lodestar_step_skipped(handle()), 0) << lodestar_last_error();
+        continue;
+      }
       float* const weights = lodestar_parameters(handle());
       float* const gradient = trains ? lodestar_gradients(handle()) : unused.data();
       const double loss = Differentiate(weights, step.samples, step.num_samples, gradient);
@@ -268,6 +278,74 @@ TEST(CApiTest, ReduceBringsTheMeanOfARoundsGradientsByTheirSamples) {
       EXPECT_FLOAT_EQ(a.pulled[k], sum / 5) << "round " << round;  // fifths are rounded
     }
   }
+}
+
+TEST(CApiTest, ARoundOfSkippedStepsChangesNothing) {
+  for (const Mode mode : {Mode::kSync, Mode::kAsync}) {
+    for (const double clip_norm : {0.0, 100.0}) {
+      ServerConfig config = RegressionJob();
+      config.job.mode = mode;
+      config.job.clip_norm = clip_norm;
+      ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
+      Program program(cluster->address(), "alone");
+      program.skips_ = [](int64_t round) { return round % 3 == 1; };
+      ASSERT_EQ(program.Start(), 0) << lodestar_last_error();
+      ASSERT_EQ(program.Train(), 0) << lodestar_last_error();
+      ASSERT_EQ(program.steps_.size(), 8);
+      const std::vector<float> alone = DescendAlone(program.samples_, program.steps_, 0.25f);
+      for (int k = 0; k < kNumParameters; ++k) {
+        EXPECT_NEAR(lodestar_parameters(program.handle())[k], alone[k], 1e-6);
+      }
+    }
+  }
+}
+
+TEST(CApiTest, ASkippedStepLeavesTheGradientOfTheOthers) {
+  ServerConfig config = RegressionJob();
+  config.job.min_workers = 2;
+  config.job.push_encoding = Encoding::kBf16;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program trains(cluster->address(), "trains");
+  Program skips(cluster->address(), "skips");
+  skips.skips_ = [](int64_t) { return true; };
+  ASSERT_EQ(trains.Start(), 0);
+  ASSERT_EQ(skips.Start(), 0);
+  std::thread run([&] { EXPECT_EQ(skips.Train(), 0) << lodestar_last_error(); });
+  EXPECT_EQ(trains.Train(), 0) << lodestar_last_error();
+  run.join();
+  EXPECT_EQ(trains.steps_.size(), 12);
+  const std::vector<float> alone = DescendAlone(trains.samples_, trains.steps_, 0.25f);
+  for (int k = 0; k < kNumParameters; ++k) {
+    EXPECT_NEAR(lodestar_parameters(skips.handle())[k], alone[k], 1e-2);  // bf16
+  }
+}
+
+TEST(CApiTest, WhatCannotBeSkippedIsSaid) {
+  ServerConfig config = RegressionJob();
+  config.job.schedule.total_rounds = 1;
+  lodestar_step step = {};
+  step.size = sizeof(step);
+  {
+    ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+    Program program(cluster->address(), "early");
+    ASSERT_EQ(program.Start(), 0);
+    EXPECT_EQ(lodestar_step_skipped(program.handle()), 9);
+    ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+    EXPECT_EQ(lodestar_block_ready(program.handle(), 1), 0);
+    EXPECT_EQ(lodestar_step_skipped(program.handle()), 9);
+    EXPECT_THAT(lodestar_last_error(), HasSubstr("may have been sent"));
+    EXPECT_EQ(lodestar_step_done(program.handle(), 1.0, 0, 1), 0);
+    EXPECT_EQ(program.Train(), 0);
+  }
+  config.job.mode = Mode::kLocalSgd;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program program(cluster->address(), "local");
+  ASSERT_EQ(program.Start(), 0);
+  ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+  EXPECT_EQ(lodestar_step_skipped(program.handle()), 3);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("optimizer leaves the step out"));
+  EXPECT_EQ(lodestar_step_done(program.handle(), 1.0, 0, 1), 0);
+  EXPECT_EQ(program.Train(), 0);
 }
 
 TEST(CApiTest, WhoStopsHandsOverAndWhoLeavesGoesAtOnce) {

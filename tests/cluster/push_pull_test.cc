@@ -164,6 +164,28 @@ TEST_F(PushPullTest, AContributionWeighsTheSamplesThatItIsOf) {
   EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(3.0f)));
 }
 
+TEST_F(PushPullTest, ASkippedStepTravelsWithoutNumbersAndHasNoWeight) {
+  Start();
+  server_->OpenRound(Round(0), 2, kLearningRate);
+  const auto transport1 = server_->Transport(WorkerId(1));
+  const auto transport2 = server_->Transport(WorkerId(2));
+  const auto skip = [this](ParameterTransport& transport) {
+    auto session = transport.StartPush({.round = Round(0), .num_samples = kSkippedSamples});
+    for (const Bucket& bucket : server_->buckets()) {
+      session->AddBucket(bucket.index, Version(0), {});
+    }
+    return session->Finish();
+  };
+  ASSERT_OK_AND_ASSIGN(const PushResult skipped, skip(*transport1));
+  EXPECT_EQ(skipped.buckets_counted, server_->buckets().size());
+  ASSERT_OK_AND_ASSIGN(const PushResult again, skip(*transport1));
+  EXPECT_EQ(again.buckets_duplicate, server_->buckets().size());
+  std::vector<float> gradient = Constant(6.0f);
+  ASSERT_OK(StartPush(*transport2, Round(0), gradient)->Finish());
+  EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(6.0f)));
+  EXPECT_EQ(server_->rpc().traffic().bytes_received, num_elements_ * sizeof(float));
+}
+
 TEST_F(PushPullTest, ManyRoundsInARow) {
   Start();
   const auto transport = server_->Transport(WorkerId(1));
@@ -406,7 +428,7 @@ TEST_F(PushPullTest, ChunksThatDoNotFitAreInvalid) {
   EXPECT_THAT(changed([](auto& chunk) { chunk.set_round(-1); }), refused);
   EXPECT_THAT(changed([](auto& chunk) { chunk.set_worker_id(0); }), refused);
   EXPECT_THAT(changed([](auto& chunk) { chunk.set_scale(-1.0f); }), refused);
-  EXPECT_THAT(changed([](auto& chunk) { chunk.set_num_samples(-1); }), refused);
+  EXPECT_THAT(changed([](auto& chunk) { chunk.set_num_samples(-2); }), refused);
   EXPECT_THAT(changed([](auto& chunk) { chunk.set_scale(std::nanf("")); }), refused);
   EXPECT_THAT(changed([](auto& chunk) { chunk.clear_data(); }),
               StatusIs(absl::StatusCode::kDataLoss));

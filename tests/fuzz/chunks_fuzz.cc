@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "common/contribution.h"
 #include "common/crc32c.h"
 #include "common/shared_region.h"
 #include "proto/bulk_options.h"
@@ -73,6 +74,11 @@ grpc::ByteBuffer Encode(const PullChunkHeader& header, const std::string& data) 
   return EncodePullChunk(header, data.data(), data.size(), nullptr);
 }
 
+size_t LeastBytes(const PushChunkHeader& header) {
+  return header.num_samples == kSkippedSamples ? 0 : 1;
+}
+size_t LeastBytes(const PullChunkHeader&) { return 1; }
+
 template <typename Header>
 struct Chunk {
   Header header;
@@ -85,7 +91,8 @@ absl::StatusOr<Chunk<Header>> Read(grpc::ByteBuffer buffer) {
   ChunkReader<Header> reader(buffer);
   const absl::Status status = reader.ReadHeader();
   if (!status.ok()) return status;
-  LODESTAR_CHECK(reader.data_bytes() >= 1 && reader.data_bytes() <= kMaxChunkBytes);
+  LODESTAR_CHECK(reader.data_bytes() >= LeastBytes(reader.header()) &&
+                 reader.data_bytes() <= kMaxChunkBytes);
   std::string data(reader.data_bytes(), '\0');
   const absl::StatusOr<uint32_t> crc32c = reader.ReadData(data.data(), &Region());
   if (!crc32c.ok()) return crc32c.status();

@@ -24,6 +24,7 @@ import array, signal, sys, time
 import lodestar
 
 address, name, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
+skips = sys.argv[4:] == ["skips"]  # as if every gradient of this program overflowed
 worker = lodestar.Worker(coordinator=address, name=name)
 worker.add_tensor("table", [40, 20], block=0)
 worker.add_tensor("head", [20, 10], block=1)
@@ -40,6 +41,10 @@ for step in worker.steps():
     sys.exit(3)
   if step.round % 10 == 0:
     print(f"round {step.round}", flush=True)
+  if skips:
+    gradients[:] = array.array("f", [float("inf")]) * len(gradients)
+    worker.step_skipped()
+    continue
   gradients[head:] = array.array("f", [step.round + 1.0]) * (len(gradients) - head)
   worker.block_ready(1)
   gradients[:head] = array.array("f", [step.round + 1.0]) * head
@@ -92,9 +97,9 @@ class PythonPackageTest(ClusterTestCase):
         "optimizer": "sgd", "learning_rate": 1, "batch_size": 8, "bucket_bytes": 1024,
         "eval_samples": 0, **flags})
 
-  def start_program(self, name, pause=0.0):
-    return self.start([sys.executable, "-c", PROGRAM, f"127.0.0.1:{self.port}", name, str(pause)],
-                      "program_" + name, env=package_environment())
+  def start_program(self, name, pause=0.0, *options):
+    return self.start([sys.executable, "-c", PROGRAM, f"127.0.0.1:{self.port}", name, str(pause),
+                       *options], "program_" + name, env=package_environment())
 
   def test_two_programs_train_exactly(self):
     for mode in ({"mode": "sync"}, {"mode": "sync", "shared_memory": "false"}):
@@ -104,6 +109,19 @@ class PythonPackageTest(ClusterTestCase):
         self.assert_ends(process)
       for program in programs:
         self.assertIn(f"ended with {30 * 31 // 2}\n", program.log())
+
+  def test_skipped_steps_leave_the_gradient_of_the_others(self):
+    server = self.start_client_server(rounds=30, min_workers=2, exit_when_done=False)
+    programs = [self.start_program("a"), self.start_program("b", 0.0, "skips")]
+    for program in programs:
+      self.assert_ends(program)
+      self.assertIn(f"ended with {30 * 31 // 2}\n", program.log())
+    status = self.status()
+    buckets = int(status["shards"][0]["contributions_counted"]) // 60
+    self.assertEqual(int(status["shards"][0]["contributions_skipped"]), 30 * buckets)
+    self.assertEqual(int(status["samples"]), 30 * 16)
+    self.assertIn("SKIPPED", self.psctl("status").stdout)
+    server.kill()
 
   def test_two_servers(self):
     server = self.start_client_server(shard="0/2", rounds=20)

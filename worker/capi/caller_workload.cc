@@ -31,6 +31,7 @@ class CallerModel final : public Model {
                                         .samples = batch.samples,
                                         .first_position = batch.first_position},
                                        &told));
+    if (result.is_skipped) return result;
     ContributeAveraged();
     RETURN_IF_ERROR(told.TellRest());
     return result;

@@ -235,6 +235,8 @@ int lodestar_step_done(lodestar_worker* worker, double loss_sum, int64_t num_cor
       .loss_sum = loss_sum, .num_correct = num_correct, .num_predictions = num_predictions}));
 }
 
+int lodestar_step_skipped(lodestar_worker* worker) { return Report(worker->session.SkipStep()); }
+
 int lodestar_step_failed(lodestar_worker* worker, const char* why) {
   return Report(worker->session.FinishStep(
       absl::FailedPreconditionError(why == nullptr || *why == '\0' ? "the step has failed" : why)));

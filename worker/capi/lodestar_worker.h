@@ -165,6 +165,13 @@ LODESTAR_API int lodestar_block_ready(lodestar_worker* worker, int block);
    known. */
 LODESTAR_API int lodestar_step_done(lodestar_worker* worker, double loss_sum, int64_t num_correct,
                                     int64_t num_predictions);
+/* Since minor 1. Instead of lodestar_step_done(), of a step of training: its gradient is not
+   finite, say by the overflow that scaled losses in half precision bring about. The round goes on
+   without it: it has no weight in the mean, and a round of such alone makes no update; its samples
+   count as used. Errors: FAILED_PRECONDITION after a block was told of; INVALID_ARGUMENT where the
+   job has local steps: there the program's own optimizer leaves the step out, and it is done as any
+   other. */
+LODESTAR_API int lodestar_step_skipped(lodestar_worker* worker);
 /* The step cannot be computed: the worker leaves the job, and lodestar_next() says why. */
 LODESTAR_API int lodestar_step_failed(lodestar_worker* worker, const char* why);
 

@@ -8,6 +8,7 @@ absl::StatusOr<BatchResult> StepHandoff::Compute(HandedStep step, GradientSink* 
   absl::MutexLock lock(&mutex_);
   step_ = std::move(step);
   ready_blocks_.clear();
+  has_ready_blocks_ = false;
   state_ = State::kOffered;
   const auto has_news = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return state_ == State::kFinished || has_left_ || !ready_blocks_.empty();
@@ -73,6 +74,22 @@ absl::Status StepHandoff::BlockReady(int block) {
     return absl::FailedPreconditionError("a block is ready, and no step of training is at hand");
   }
   ready_blocks_.push_back(block);
+  has_ready_blocks_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status StepHandoff::Skip() {
+  absl::MutexLock lock(&mutex_);
+  if (state_ != State::kTaken || !step_.is_training) {
+    return absl::FailedPreconditionError("a step is skipped, and none of training is at hand");
+  }
+  if (has_ready_blocks_) {
+    return absl::FailedPreconditionError(
+        "the step cannot be skipped: a block of its gradient is ready, and may have been sent; "
+        "where steps may be skipped, tell of no block before the whole gradient is known");
+  }
+  result_ = BatchResult{.is_skipped = true};
+  state_ = State::kFinished;
   return absl::OkStatus();
 }
 

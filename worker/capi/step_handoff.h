@@ -52,6 +52,9 @@ class StepHandoff {
   absl::Status BlockReady(int block) ABSL_LOCKS_EXCLUDED(mutex_);
   // The step that was taken is done, or has failed. Errors: FailedPrecondition without one.
   absl::Status Finish(absl::StatusOr<BatchResult> result) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The step of training that was taken has no gradient. Errors: FailedPrecondition without one, or
+  // if a block was told of.
+  absl::Status Skip() ABSL_LOCKS_EXCLUDED(mutex_);
   // The program takes no more steps, and does not finish the one that it may have.
   void Leave() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -62,6 +65,7 @@ class StepHandoff {
   State state_ ABSL_GUARDED_BY(mutex_) = State::kIdle;
   HandedStep step_ ABSL_GUARDED_BY(mutex_);                     // kOffered, kTaken
   std::deque<int> ready_blocks_ ABSL_GUARDED_BY(mutex_);        // that the sink is to be told of
+  bool has_ready_blocks_ ABSL_GUARDED_BY(mutex_) = false;       // or has been
   absl::StatusOr<BatchResult> result_ ABSL_GUARDED_BY(mutex_);  // kFinished
   absl::Status outcome_ ABSL_GUARDED_BY(mutex_);                // kEnded
   bool has_left_ ABSL_GUARDED_BY(mutex_) = false;

@@ -87,6 +87,23 @@ TEST_F(StepHandoffTest, BlocksAreOfTrainingOnly) {
   EXPECT_OK(Result());
 }
 
+TEST_F(StepHandoffTest, AStepIsSkippedBeforeABlockOfItIsTold) {
+  EXPECT_THAT(handoff_.Skip(), StatusIs(absl::StatusCode::kFailedPrecondition));
+  ComputeOnAnotherThread(TrainingOn({{}}));
+  EXPECT_OK(handoff_.Next());
+  EXPECT_OK(handoff_.BlockReady(1));
+  EXPECT_THAT(handoff_.Skip(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("may have been sent")));
+  EXPECT_OK(handoff_.Finish(BatchResult{}));
+  ASSERT_OK(Result());
+  EXPECT_FALSE(result_->is_skipped);
+  ComputeOnAnotherThread(TrainingOn({{}}));
+  EXPECT_OK(handoff_.Next());
+  EXPECT_OK(handoff_.Skip());
+  ASSERT_OK(Result());
+  EXPECT_TRUE(result_->is_skipped);
+}
+
 TEST_F(StepHandoffTest, AFailureOfEitherSideEndsTheStep) {
   ComputeOnAnotherThread(TrainingOn({{}}));
   EXPECT_OK(handoff_.Next());

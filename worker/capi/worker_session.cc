@@ -354,6 +354,18 @@ absl::Status WorkerSession::FinishStep(absl::StatusOr<BatchResult> result) {
   return handoff_.Finish(std::move(result));
 }
 
+absl::Status WorkerSession::SkipStep() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (registration_.has_value() && HasLocalSteps(registration_->job)) {
+      return absl::InvalidArgumentError(
+          "this job has local steps: the program's own optimizer leaves the step out, and the step "
+          "is done as any other");
+    }
+  }
+  return handoff_.Skip();
+}
+
 std::string WorkerSession::State() {
   absl::MutexLock lock(&mutex_);
   if (outcome_.has_value()) return "ended";

@@ -51,6 +51,7 @@ class WorkerSession {
   absl::StatusOr<std::optional<HandedStep>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status BlockReady(int block);
   absl::Status FinishStep(absl::StatusOr<BatchResult> result);
+  absl::Status SkipStep() ABSL_LOCKS_EXCLUDED(mutex_);
   std::string State() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Stop() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Leave() ABSL_LOCKS_EXCLUDED(mutex_);

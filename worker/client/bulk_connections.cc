@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/status_macros.h"
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
 
@@ -167,19 +168,22 @@ std::string BulkConnections::server(int stream) const {
   return servers_[stream / config_.channels_per_server];
 }
 
+absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket) const {
+  if (bucket < config_.buckets.size()) return StreamOf(config_.buckets[bucket]);
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no bucket ", bucket, "; the plan has ", config_.buckets.size()));
+}
+
 absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket, Encoding encoding,
                                               size_t num_bytes) const {
-  if (bucket >= config_.buckets.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no bucket ", bucket, "; the plan has ", config_.buckets.size()));
-  }
+  ASSIGN_OR_RETURN(const int stream, StreamOf(bucket));
   const Bucket& plan = config_.buckets[bucket];
   if (num_bytes != static_cast<size_t>(EncodedBytes(encoding, plan.range.size()))) {
     return absl::InvalidArgumentError(absl::StrCat("bucket ", bucket, " has ", plan.range.size(),
                                                    " elements, given are ", num_bytes, " bytes of ",
                                                    EncodingName(encoding)));
   }
-  return StreamOf(plan);
+  return stream;
 }
 
 int BulkConnections::StreamOf(const Bucket& bucket) const {

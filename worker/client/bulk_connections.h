@@ -67,8 +67,9 @@ class BulkConnections {
   // See ParameterTransport.
   std::optional<Standstill> standstill() const;
 
-  // The stream that carries a bucket. Errors: InvalidArgument if that is not its length in this
-  // encoding, or there is no such bucket.
+  // The stream that carries a bucket. Errors: InvalidArgument if there is no such bucket, or that
+  // is not its length in this encoding.
+  absl::StatusOr<int> StreamOf(uint32_t bucket) const;
   absl::StatusOr<int> StreamOf(uint32_t bucket, Encoding encoding, size_t num_bytes) const;
 
   const BulkGrpcTransportConfig& config() const { return config_; }

@@ -95,7 +95,9 @@ bool BulkPushCall::TakeBlockLocked(std::optional<SharedMemoryCall::Block>& block
 
 bool BulkPushCall::TakePiece(Rest& piece, std::optional<SharedMemoryCall::Block>& block) {
   absl::MutexLock lock(&mutex_);
-  if (over_ || rests_.empty() || chunks_.size() >= kChunksAhead || !TakeBlockLocked(block)) {
+  block.reset();
+  const bool is_due = !over_ && !rests_.empty() && chunks_.size() < kChunksAhead;
+  if (!is_due || (!rests_.front().data.empty() && !TakeBlockLocked(block))) {
     is_cutting_ = false;
     WriteLocked();
     return false;
@@ -124,6 +126,7 @@ grpc::ByteBuffer BulkPushCall::Cut(const Rest& piece,
   header.bucket = piece.bucket;
   header.base_version = piece.base_version;
   header.offset = ElementsIn(encoding_, static_cast<int64_t>(piece.begin));
+  if (piece.data.empty()) return EncodePushChunk(header);
   if (!block.has_value()) {
     header.crc32c = Crc32c(piece.data.data(), bytes);
     return EncodePushChunk(header, piece.data.data(), bytes, memory_owner);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/contribution.h"
 #include "proto/convert.h"
 
 namespace lodestar {
@@ -42,7 +43,10 @@ BulkPushSession::~BulkPushSession() {
 
 void BulkPushSession::AddBucket(uint32_t bucket, Version base_version,
                                 absl::Span<const std::byte> data) {
-  const absl::StatusOr<int> stream = connections_->StreamOf(bucket, encoding_, data.size());
+  const bool is_skipped = header_.num_samples == kSkippedSamples && data.empty();
+  const absl::StatusOr<int> stream = is_skipped
+                                         ? connections_->StreamOf(bucket)
+                                         : connections_->StreamOf(bucket, encoding_, data.size());
   std::shared_ptr<BulkPushCall> call;
   {
     absl::MutexLock lock(&mutex_);

@@ -27,7 +27,9 @@ struct ContributionHeader {
   ContributionKind kind = ContributionKind::kGradient;
   float scale = 1.0f;  // the servers multiply by it
   Encoding encoding = Encoding::kFp32;
-  int64_t num_samples = 0;  // that it was computed on: its weight; 0: all of the grant's
+  // That it was computed on: its weight; 0: all of the grant's; kSkippedSamples: buckets are added
+  // without data.
+  int64_t num_samples = 0;
   friend bool operator==(const ContributionHeader&, const ContributionHeader&) = default;
 };
 

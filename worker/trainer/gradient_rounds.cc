@@ -15,6 +15,7 @@ absl::StatusOr<std::unique_ptr<GradientRounds>> GradientRounds::Create(const Job
       rounds->exchange_,
       ExchangeState::Create(job, deps.model->layout(), deps.device, deps.model->parameters(),
                             deps.model->gradients(), &rounds->timeline_));
+  rounds->skipped_.emplace(rounds->exchange_->contribution()->encoding());
   ASSIGN_OR_RETURN(rounds->clipper_, GradientClipper::Create(deps.device));
   return rounds;
 }
@@ -30,18 +31,22 @@ absl::Status GradientRounds::Train(const LifeContext& life, const Grant& grant, 
                  .learning_rate = grant.learning_rates[0],
                  .server_incarnation = life.registration->server_incarnation});
   ContributionHeader header{.round = grant.round, .kind = ContributionKind::kGradient};
-  const auto start_push = [&] {
-    push.emplace(*life.registration, header, exchange_->contribution(), &pull, life.transport,
-                 deps_.clock, deps_.trace);
+  const auto start_push = [&](ContributionBytes* bytes) {
+    push.emplace(*life.registration, header, bytes, &pull, life.transport, deps_.clock,
+                 deps_.trace);
   };
-  if (!pushes_late()) start_push();
+  if (!pushes_late()) start_push(exchange_->contribution());
   StepTrace step(deps_.trace, &timeline_, &pull, push.has_value() ? &*push : nullptr);
   ASSIGN_OR_RETURN(const BatchResult result, deps_.model->TrainStep(batch_, &step, &step));
-  if (pushes_late()) {
+  if (result.is_skipped) {
+    header.num_samples = kSkippedSamples;
+    start_push(&*skipped_);
+    RETURN_IF_ERROR(push->AllBlocksReady());
+  } else if (pushes_late()) {
     ASSIGN_OR_RETURN(header.scale,
                      clipper_->Scale(deps_.model->gradients(),
                                      deps_.model->layout().TrainedRanges(), client_clip_norm_));
-    start_push();
+    start_push(exchange_->contribution());
     RETURN_IF_ERROR(push->AllBlocksReady());
   }
   report->loss_sum = result.loss_sum;

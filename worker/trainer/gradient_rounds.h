@@ -8,6 +8,7 @@
 #include "common/job_spec.h"
 #include "worker/trainer/gradient_clipper.h"
 #include "worker/trainer/round_runner.h"
+#include "worker/trainer/skipped_contribution.h"
 
 namespace lodestar {
 
@@ -29,6 +30,7 @@ class GradientRounds final : public RoundRunner {
   bool pushes_late() const { return client_clip_norm_ > 0.0 || !deps_.overlap; }
 
   const double client_clip_norm_;
+  std::optional<SkippedContribution> skipped_;  // set once
   std::unique_ptr<GradientClipper> clipper_;
   HostBatch batch_;
 };

@@ -77,6 +77,7 @@ _FUNCTIONS = {
     "next": (_INT, [_HANDLE, ctypes.POINTER(Step)]),
     "block_ready": (_INT, [_HANDLE, _INT]),
     "step_done": (_INT, [_HANDLE, ctypes.c_double, _INT64, _INT64]),
+    "step_skipped": (_INT, [_HANDLE]),
     "step_failed": (_INT, [_HANDLE, _TEXT]),
     "state": (_TEXT, [_HANDLE]),
     "stop": (_INT, [_HANDLE]),

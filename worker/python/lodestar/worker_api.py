@@ -221,6 +221,12 @@ class Worker:
         self._check(self._library.step_done(self._handle, loss_sum, num_correct, num_predictions))
         self._has_step = False
 
+    def step_skipped(self) -> None:
+        """Instead of step_done(), of a step of training whose gradient is not finite: the round goes
+        on without it. Not after block_ready(), and not with local steps."""
+        self._check(self._library.step_skipped(self._handle))
+        self._has_step = False
+
     def step_failed(self, why: str) -> None:
         """The step cannot be computed: the worker leaves the job, and next() says why."""
         self._has_step = False

@@ -1,0 +1,26 @@
+// SkippedContribution: that of a step which has no gradient: no bytes, and what earlier ones have
+// lost by their encoding stays as it is.
+#pragma once
+
+#include "worker/trainer/contribution_bytes.h"
+
+namespace lodestar {
+
+class SkippedContribution final : public ContributionBytes {
+ public:
+  // `encoding`: of the job's other contributions.
+  explicit SkippedContribution(Encoding encoding) : encoding_(encoding) {}
+
+  Encoding encoding() const override { return encoding_; }
+  bool is_inline() const override { return true; }
+  void Begin(const Registration&, Round, float) override {}
+  EventId Prepare(const Bucket&) override { return 0; }
+  absl::Status Await(EventId) override { return absl::OkStatus(); }
+  absl::Span<const std::byte> Of(const Bucket&) const override { return {}; }
+  void Commit(absl::Span<const uint32_t>) override {}
+
+ private:
+  const Encoding encoding_;
+};
+
+}  // namespace lodestar
