@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -575,6 +576,52 @@ TEST(CApiTest, TheFirstProgramSaysWithWhichOptimizer) {
   ASSERT_EQ(program.Train(), 0) << lodestar_last_error();
   const std::vector<float> alone = DescendAlone(program.samples_, program.steps_, 0.125f);
   EXPECT_NEAR(program.heldout_loss_, HeldoutLossOf(alone), 1e-6) << "the servers' steps are so";
+}
+
+TEST(CApiTest, AServerThatIsStartedAgainGoesOnWithWhatWasProposed) {
+  for (const bool has_journal : {true, false}) {
+    SCOPED_TRACE(has_journal ? "from a journal" : "from a checkpoint");
+    ServerConfig config = RegressionJob();
+    config.job.schedule.total_rounds = 1000000;
+    config.exit_when_done = false;
+    config.durability.checkpoint_dir = testing::TempDir() + "/proposed";
+    std::filesystem::remove_all(config.durability.checkpoint_dir);
+    config.durability.checkpoint_every = has_journal ? 0 : 1;
+    config.durability.has_journal = has_journal;
+    config.durability.journal_dir = config.durability.checkpoint_dir + "/journal";
+    ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+    Program first(cluster->address(), "first");
+    ASSERT_EQ(lodestar_propose(first.handle(), "optimizer", "momentum"), 0);
+    ASSERT_EQ(lodestar_propose(first.handle(), "learning_rate", "0.125"), 0);
+    ASSERT_EQ(first.Start(), 0);
+    lodestar_step step = {};
+    step.size = sizeof(step);
+    const auto train = [&](int rounds) {
+      for (int i = 0; i < rounds; ++i) {
+        ASSERT_EQ(lodestar_next(first.handle(), &step), 0) << lodestar_last_error();
+        ASSERT_EQ(lodestar_step_done(first.handle(), 1.0, 0, step.num_samples), 0);
+      }
+    };
+    const auto is_saved = [&] {
+      const std::filesystem::directory_iterator entries(config.durability.checkpoint_dir);
+      return std::any_of(begin(entries), end(entries), [](const auto& entry) {
+        const std::string name = entry.path().filename();
+        return name.starts_with("round-") && !name.ends_with(".tmp");
+      });
+    };
+    do {
+      train(5);
+    } while (!has_journal && !is_saved());
+    cluster->Stop(0, Server::StopKind::kImmediate);
+    ASSERT_OK(cluster->StartAgain(0));
+    train(3);
+    EXPECT_GE(step.round, 3) << "it has begun anew";
+    Program second(cluster->address(), "second");
+    ASSERT_EQ(lodestar_propose(second.handle(), "learning_rate", "0.5"), 0);
+    ASSERT_EQ(second.Start(), 0);
+    EXPECT_STREQ(lodestar_job(second.handle(), "optimizer"), "momentum");
+    EXPECT_STREQ(lodestar_job(second.handle(), "learning_rate"), "0.125");
+  }
 }
 
 TEST(CApiTest, WhatCannotBeProposedIsSaid) {
