@@ -15,6 +15,7 @@
 #include "common/job_loss.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
+#include "common/program_metrics.h"
 #include "common/proposed_settings.h"
 
 namespace lodestar {
@@ -147,6 +148,7 @@ struct RoundReport {
   int64_t heldout_correct = 0;
   int64_t heldout_predictions = 0;
   Version base_version;
+  Metrics metrics = {};  // that the worker's program has told; means over the steps
 };
 
 }  // namespace lodestar

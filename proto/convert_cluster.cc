@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/host_port.h"
 #include "common/peer_text.h"
+#include "common/program_metrics.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
 #include "common/version.h"
@@ -403,6 +404,7 @@ v1::RoundReport ToProto(const RoundReport& report) {
   proto.set_heldout_correct(report.heldout_correct);
   proto.set_heldout_predictions(report.heldout_predictions);
   proto.set_base_version(report.base_version.value());
+  proto.mutable_metrics()->insert(report.metrics.begin(), report.metrics.end());
   return proto;
 }
 
@@ -427,6 +429,12 @@ absl::StatusOr<RoundReport> FromProto(const v1::RoundReport& report) {
   result.heldout_correct = report.heldout_correct();
   result.heldout_predictions = report.heldout_predictions();
   result.base_version = Version(report.base_version());
+  RETURN_IF_ERROR(CheckRange("the number of report.metrics", report.metrics_size(), 0,
+                             static_cast<int64_t>(kMaxMetrics)));
+  for (const auto& [name, value] : report.metrics()) {
+    RETURN_IF_ERROR(CheckMetricName(name));
+    result.metrics[name] = value;
+  }
   return result;
 }
 

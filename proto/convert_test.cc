@@ -10,6 +10,7 @@
 #include <random>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/testing/status_matchers.h"
 #include "proto/convert_cluster.h"
 
@@ -282,6 +283,7 @@ v1::RoundReport SomeReport() {
   report.heldout_correct = 8;
   report.heldout_predictions = 9;
   report.base_version = Version(10);
+  report.metrics = {{"grad_norm", 1.5}};
   return ToProto(report);
 }
 
@@ -573,6 +575,12 @@ TEST(ConvertClusterTest, AReportWithNegativeCountsOrImpossibleTimesIsRefused) {
       ExpectRefused(wire, field);
     }
   }
+  v1::RoundReport told = SomeReport();
+  (*told.mutable_metrics())["no spaces"] = 1.0;
+  ExpectRefused(told, "'no spaces'");
+  told.clear_metrics();
+  for (size_t i = 0; i <= kMaxMetrics; ++i) (*told.mutable_metrics())[absl::StrCat("m", i)] = 1.0;
+  ExpectRefused(told, "the number of report.metrics=33 is out of range; allowed are 0 to 32");
   v1::RoundReport diverged = SomeReport();
   diverged.set_loss_sum(std::numeric_limits<double>::quiet_NaN());
   EXPECT_OK(FromProto(diverged)) << "a diverged worker says so";

@@ -226,8 +226,11 @@ void Worker::Do(const Lifecycle::AskForGrant& ask) {
 }
 
 void Worker::Do(const Lifecycle::CarryOut& order) {
-  const absl::StatusOr<RoundReport> report = RunRound(order.grant);
-  if (report.ok()) progress_->Add(clock_->Now(), *report);
+  absl::StatusOr<RoundReport> report = RunRound(order.grant);
+  if (report.ok()) {
+    workload_->Complete(&*report);
+    progress_->Add(clock_->Now(), *report);
+  }
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnCarriedOut(clock_->Now(), report));
 }
@@ -383,6 +386,7 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
 
 absl::StatusOr<RoundReport> Worker::RunRound(const Grant& grant) {
   TraceSpan span(trace_.get(), "training", "round");
+  workload_->OnGrant(grant);
   const std::shared_ptr<CancellableTransport> transport = CurrentTransport();
   return runner_->Run(ContextOf(transport.get()), grant);
 }

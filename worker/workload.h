@@ -47,8 +47,12 @@ class Workload {
   virtual bool has_optimizer() const { return false; }
   // Whether whoever computes wants the weights that the job ends with.
   virtual bool wants_last_weights() const { return false; }
+  // A round is carried out next.
+  virtual void OnGrant(const Grant&) {}
   // Comes before each step of the model.
   virtual void OnStep(const RoundStep&) {}
+  // A round was carried out: adds to its report what only the workload knows.
+  virtual void Complete(RoundReport*) {}
 };
 
 }  // namespace lodestar

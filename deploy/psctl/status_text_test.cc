@@ -137,6 +137,26 @@ TEST(StatusTextTest, SaysThatThereIsAJournal) {
               HasSubstr(", optimizer adamw, durability journal\n"));
 }
 
+TEST(StatusTextTest, MetricsOfProgramsAreByRound) {
+  v1::ClusterStatus status = Training();
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), Not(HasSubstr("metrics")));
+  const auto add = [&status](const char* name, double value, int64_t round) {
+    v1::ProgramMetric* metric = status.add_metrics();
+    metric->set_name(name);
+    metric->set_value(value);
+    metric->set_round(round);
+  };
+  add("bleu", 27.125, 10);
+  add("grad_norm", 1.25, 19);
+  add("scale", 65536, 19);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("metrics   grad_norm 1.25, scale 65536 in round 19; bleu 27.125 in round "
+                        "10\n"));
+  status.set_metrics_dropped(3);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("in round 10; 3 values were not finite, or of too many names\n"));
+}
+
 TEST(StatusTextTest, SkippedStepsAreCountedWhereThereAreAny) {
   v1::ClusterStatus status = Training();
   EXPECT_THAT(StatusText(status, kUnlimitedColumns), Not(HasSubstr("SKIPPED")));

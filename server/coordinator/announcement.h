@@ -9,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/program_metrics.h"
 
 namespace lodestar {
 
@@ -31,6 +32,8 @@ struct RoundSummary {
   absl::Duration trained_time;   // of the job so far, see JobProgress
   int workers = 0;               // that reported
   bool committed_short = false;  // without everyone of the roster
+  Metrics metrics = {};          // that programs told, means over those that did
+  int64_t metrics_dropped = 0;   // values: not finite, or too many
   friend bool operator==(const RoundSummary&, const RoundSummary&) = default;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -115,6 +116,12 @@ struct DivergenceSnapshot {
   absl::Duration age;
 };
 
+// What programs have told of a round.
+struct MetricSnapshot {
+  double value = 0.0;
+  Round round;
+};
+
 struct ClusterSnapshot {
   JobSpec job;
   uint64_t server_incarnation = 0;
@@ -128,6 +135,8 @@ struct ClusterSnapshot {
   double epoch = 0.0;
   int64_t samples = 0;  // handed out
   JobLoss loss;
+  std::map<std::string, MetricSnapshot> metrics;  // the last of each name
+  int64_t metrics_dropped = 0;                    // values: not finite, or too many
   double samples_per_second = 0.0;
   double tokens_per_second = 0.0;
   double learning_rate = 0.0;

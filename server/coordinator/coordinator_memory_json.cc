@@ -228,6 +228,18 @@ void Describe(Archive& archive, OpenRound::Share& share) {
 }
 
 template <typename Archive>
+void Describe(Archive& archive, MetricMeans::Mean& mean) {
+  archive("value", mean.value);
+  archive("count", mean.count);
+}
+
+template <typename Archive>
+void Describe(Archive& archive, MetricMeans& metrics) {
+  archive("means", metrics.means);
+  archive("num_dropped", metrics.num_dropped);
+}
+
+template <typename Archive>
 void Describe(Archive& archive, OpenRound::Memory& round) {
   archive("plan", round.plan);
   archive("is_evaluation", round.is_evaluation);
@@ -238,6 +250,7 @@ void Describe(Archive& archive, OpenRound::Memory& round) {
   archive("predictions", round.predictions);
   archive("samples", round.samples);
   archive("heldout", round.heldout);
+  archive.Optional("metrics", round.metrics);
 }
 
 template <typename Archive>
@@ -303,6 +316,8 @@ void Describe(Archive& archive, RoundSummary& round) {
   archive("trained_time", round.trained_time);
   archive("workers", round.workers);
   archive("committed_short", round.committed_short);
+  archive.Optional("metrics", round.metrics);
+  archive.Optional("metrics_dropped", round.metrics_dropped);
 }
 
 template <typename Archive>

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
@@ -9,8 +11,10 @@
 namespace lodestar {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 using ::testing::StartsWith;
 
 // A worker that has trained for two seconds and holds the next round.
@@ -46,6 +50,28 @@ TEST(CoordinatorStatusTest, SnapshotTellsRatesSharesAndEta) {
   EXPECT_EQ(snapshot.loss.train, 2.0);
   EXPECT_EQ(snapshot.loss.train_round, Round(2));
   EXPECT_FALSE(snapshot.loss.heldout.has_value());
+}
+
+TEST(CoordinatorStatusTest, MetricsAreMeansOverThoseWhoTellThem) {
+  CoordinatorHarness cluster(TestConfig(/*min_workers=*/2));
+  cluster.Start();
+  const std::vector<TestWorker> workers = {cluster.Add("a"), cluster.Add("b")};
+  std::vector<Grant> grants;
+  for (const TestWorker& worker : workers) cluster.Ask(worker);
+  for (const TestWorker& worker : workers) grants.push_back(*cluster.Ask(worker).grant);
+  RoundReport report = CoordinatorHarness::ReportOf(grants[0]);
+  report.metrics = {{"both", 1.0}, {"a", 5.0}};
+  cluster.Ask(workers[0], report);
+  cluster.Ask(workers[0], report);  // once more
+  report = CoordinatorHarness::ReportOf(grants[1]);
+  report.metrics = {{"both", 2.0}, {"bad", std::nan("")}};
+  cluster.Ask(workers[1], report);
+  const RoundSummary& round = cluster.observer().rounds.at(0);
+  EXPECT_THAT(round.metrics, ElementsAre(Pair("a", 5.0), Pair("both", 1.5)));
+  EXPECT_EQ(round.metrics_dropped, 1);
+  const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
+  EXPECT_EQ(snapshot.metrics.at("both").value, 1.5);
+  EXPECT_EQ(snapshot.metrics_dropped, 1);
 }
 
 TEST(CoordinatorStatusTest, AFloodOfNamesLeavesTheStatusReadable) {

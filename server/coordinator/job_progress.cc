@@ -6,6 +6,7 @@ namespace lodestar {
 
 void JobProgress::Restore(const ProgressState& state) {
   loss_ = state.loss;
+  metrics_.clear();
   trained_time_ = state.trained_time;
   counted_until_.reset();
   samples_ = RateMeter();
@@ -32,6 +33,7 @@ void JobProgress::OnRound(const RoundSummary& summary) {
     loss_.heldout_accuracy = summary.heldout_accuracy;
     loss_.heldout_round = summary.round;
   }
+  NoteMetrics(summary);
   if (counted_until_.has_value()) trained_time_ += summary.completed_at - *counted_until_;
   counted_until_ = summary.completed_at;
   // One that takes longer for once, for an evaluation for example, counts for a few more.
@@ -42,9 +44,23 @@ void JobProgress::OnRound(const RoundSummary& summary) {
   rounds_.Add(1.0, summary.completed_at);
 }
 
+void JobProgress::NoteMetrics(const RoundSummary& summary) {
+  metrics_dropped_ += summary.metrics_dropped;
+  for (const auto& [name, value] : summary.metrics) {
+    metrics_[name] = {value, summary.round};
+    if (metrics_.size() <= kMaxMetricsOfRound) continue;
+    const auto oldest = std::min_element(
+        metrics_.begin(), metrics_.end(),
+        [](const auto& a, const auto& b) { return a.second.round < b.second.round; });
+    metrics_.erase(oldest);
+  }
+}
+
 void JobProgress::Describe(const Outlook& outlook, absl::Time now,
                            ClusterSnapshot& snapshot) const {
   snapshot.loss = loss_;
+  snapshot.metrics = metrics_;
+  snapshot.metrics_dropped = metrics_dropped_;
   snapshot.rounds_committed_short = rounds_committed_short_;
   if (!outlook.is_training) return;
   snapshot.samples_per_second = samples_.PerSecond(now);

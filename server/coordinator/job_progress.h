@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "absl/time/time.h"
 #include "common/job_loss.h"
@@ -47,11 +49,16 @@ class JobProgress {
   absl::Duration trained_time() const { return trained_time_; }
   // How long rounds of late were open, from the opening to the last report.
   absl::Duration usual_round() const { return usual_round_; }
-  // Fills losses, speeds, the estimate and the counts.
+  // Fills losses, metrics, speeds, the estimate and the counts.
   void Describe(const Outlook& outlook, absl::Time now, ClusterSnapshot& snapshot) const;
 
  private:
+  // Keeps those of kMaxMetricsOfRound names: the newest.
+  void NoteMetrics(const RoundSummary& summary);
+
   JobLoss loss_;
+  std::map<std::string, MetricSnapshot> metrics_;
+  int64_t metrics_dropped_ = 0;
   absl::Duration trained_time_;
   std::optional<absl::Time> counted_until_;  // of trained_time_; none before a round was opened
   absl::Duration usual_round_;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace lodestar {
 namespace {
 
@@ -52,6 +54,29 @@ TEST(JobProgressTest, SamplesOfOneTokenAreNoTokens) {
   EXPECT_EQ(
       Describe(AfterThreeRounds(), {.tokens_per_sample = 1, .is_training = true}).tokens_per_second,
       0.0);
+}
+
+TEST(JobProgressTest, TheLastMetricOfEachNameIsShownAndTheOldestMakesRoom) {
+  JobProgress progress;
+  RoundSummary summary = SummaryOf(1, kStart);
+  summary.metrics = {{"old", 1.0}};
+  progress.OnRound(summary);
+  summary = SummaryOf(2, kStart);
+  for (size_t i = 0; i + 1 < kMaxMetricsOfRound; ++i) summary.metrics[absl::StrCat("m", i)] = 2.0;
+  summary.metrics_dropped = 3;
+  progress.OnRound(summary);
+  EXPECT_EQ(Describe(progress, {}).metrics.at("old").round, Round(1));
+  summary = SummaryOf(3, kStart);
+  summary.metrics = {{"m0", 4.0}, {"new", 5.0}};
+  summary.metrics_dropped = 1;
+  progress.OnRound(summary);
+  const ClusterSnapshot shown = Describe(progress, {});
+  EXPECT_EQ(shown.metrics.size(), kMaxMetricsOfRound);
+  EXPECT_EQ(shown.metrics.count("old"), 0);
+  EXPECT_EQ(shown.metrics.at("m0").value, 4.0);
+  EXPECT_EQ(shown.metrics.at("m1").value, 2.0);
+  EXPECT_EQ(shown.metrics.at("new").round, Round(3));
+  EXPECT_EQ(shown.metrics_dropped, 4);
 }
 
 TEST(JobProgressTest, ARestartGoesOnWithLossAndTime) {

@@ -20,6 +20,7 @@ void OpenRound::Report(WorkerId worker, const RoundReport& report, absl::Time no
   memory_.loss_sum += report.loss_sum;
   memory_.predictions += report.num_predictions;
   memory_.samples += report.num_samples;
+  memory_.metrics.Add(report.metrics);
   if (share->second.num_heldout_samples == 0) return;  // nobody has asked for it
   memory_.heldout.Add(
       {report.heldout_loss_sum, report.heldout_correct, report.heldout_predictions});
@@ -47,6 +48,8 @@ RoundSummary OpenRound::Summarize(absl::Time now) const {
   summary.duration = now - memory_.opened_at;
   summary.completed_at = now;
   summary.workers = memory_.reported;
+  summary.metrics = memory_.metrics.Values();
+  summary.metrics_dropped = memory_.metrics.num_dropped;
   summary.committed_short = memory_.reported < static_cast<int>(memory_.plan.roster.size());
   return summary;
 }

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "common/cluster_messages.h"
 #include "common/ids.h"
+#include "common/program_metrics.h"
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/evaluation_course.h"
 #include "server/coordinator/work_ledger.h"
@@ -35,6 +36,7 @@ class OpenRound {
     int64_t predictions = 0;
     int64_t samples = 0;
     HeldoutSums heldout;
+    MetricMeans metrics;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 

@@ -18,6 +18,10 @@ void Outbox::Do(CheckpointTask task) {
   Remember();
 }
 
+void Outbox::Announce(Announcement announcement) {
+  effects_.emplace_back(std::move(announcement));
+}
+
 void Outbox::Tell(absl::string_view event) { Announce(Event{std::string(event)}); }
 
 bool Outbox::RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind,

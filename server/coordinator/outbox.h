@@ -28,7 +28,7 @@ class Outbox {
   // To one server, which may have missed it.
   void Repeat(int shard, ShardCommand command);
   void Do(CheckpointTask task);
-  void Announce(Announcement announcement) { effects_.emplace_back(std::move(announcement)); }
+  void Announce(Announcement announcement);
   void Tell(absl::string_view event);
   // See AlarmBook. True if there was none of this text.
   bool RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm,

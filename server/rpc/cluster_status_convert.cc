@@ -126,6 +126,16 @@ void SetLoss(const JobLoss& loss, LossUnit unit, v1::ClusterStatus* status) {
   status->set_heldout_round(loss.heldout_round.value());
 }
 
+void SetMetrics(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
+  for (const auto& [name, metric] : cluster.metrics) {
+    v1::ProgramMetric* line = status->add_metrics();
+    line->set_name(name);
+    line->set_value(metric.value);
+    line->set_round(metric.round.value());
+  }
+  status->set_metrics_dropped(cluster.metrics_dropped);
+}
+
 void SetResumed(const ResumeSnapshot& resumed, v1::ClusterStatus* status) {
   v1::ResumeStatus* line = status->mutable_resumed();
   line->set_path(resumed.path);
@@ -204,6 +214,7 @@ v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job) {
   *status.mutable_job() = ToProto(job);
   SetProgress(report.cluster, &status);
   SetLoss(report.cluster.loss, LossUnitOf(job.model), &status);
+  SetMetrics(report.cluster, &status);
   SetOpenRound(report.cluster, &status);
   for (const WorkerSnapshot& worker : report.cluster.workers) AddWorker(worker, &status);
   for (const ShardLine& shard : report.shards) AddShard(shard, &status);

@@ -34,6 +34,7 @@ std::string MetricsLine(const RoundSummary& summary, LossUnit unit) {
   line["samples"] = summary.total_samples;
   line["seconds"] = absl::ToDoubleSeconds(summary.trained_time);
   line["workers"] = summary.workers;
+  if (!summary.metrics.empty()) line["metrics"] = summary.metrics;
   return FormatJson(line);
 }
 

@@ -37,6 +37,10 @@ TEST(ProgressRecorderTest, MetricsLineIsJsonWithNullForWhatIsUnknown) {
             R"({"round":3,"train_loss":2.5,"heldout_loss":null,"heldout_accuracy":null,)"
             R"("train_bits_per_byte":null,"heldout_bits_per_byte":null,)"
             R"("samples":96,"seconds":4.0,"workers":2})");
+  RoundSummary told = SummaryOf(3);
+  told.metrics = {{"grad_norm", 1.5}, {"lr", 0.25}};
+  EXPECT_THAT(MetricsLine(told, LossUnit::kNats),
+              testing::EndsWith(R"("workers":2,"metrics":{"grad_norm":1.5,"lr":0.25}})"));
   RoundSummary text = SummaryOf(3);
   text.train_loss = std::numbers::ln2;
   text.heldout_loss = 2 * std::numbers::ln2;

@@ -77,6 +77,21 @@ class Program {
   lodestar_worker* handle() { return worker_.get(); }
   int Start() { return lodestar_start(handle()); }
 
+  // Whether the step is the one that was expected at the one before; and what is expected now.
+  void CheckForecast(const lodestar_step& step) {
+    const std::vector<int64_t> samples(step.samples, step.samples + step.num_samples);
+    if (expected_ == samples) ++num_foretold_;
+    lodestar_step next = {};
+    next.size = sizeof(next);
+    ASSERT_EQ(lodestar_expect(handle(), 1, &next), 0) << lodestar_last_error();
+    EXPECT_EQ(next.num_steps, step.num_steps);
+    EXPECT_EQ(next.step, (step.step + 1) % step.num_steps);
+    EXPECT_EQ(next.round, step.round + (next.step == 0 ? 1 : 0));
+    expected_.assign(next.samples, next.samples + next.num_samples);
+  }
+  std::vector<int64_t> expected_;
+  int num_foretold_ = 0;
+
   // Whether the steps of a round have no gradient.
   std::function<bool(int64_t round)> skips_ = [](int64_t) { return false; };
 
@@ -98,6 +113,7 @@ class Program {
       float* const gradient = trains ? lodestar_gradients(handle()) : unused.data();
       const double loss = Differentiate(weights, step.samples, step.num_samples, gradient);
       if (trains) {
+        CheckForecast(step);
         samples_.insert(samples_.end(), step.samples, step.samples + step.num_samples);
         steps_.push_back(step.num_samples);
         for (int k = 0; k < kNumParameters; ++k) weights[k] -= local_rate * gradient[k];
@@ -159,6 +175,7 @@ TEST(CApiTest, GradientsTrainAsALoopOfOnesOwn) {
   EXPECT_STREQ(lodestar_job(program.handle(), "learning_rate"), "0.25");
   ASSERT_EQ(program.Train(), 0) << lodestar_last_error();
   ASSERT_EQ(program.steps_, std::vector<int64_t>(12, 8));
+  EXPECT_EQ(program.num_foretold_, 11);
   const std::vector<float> alone = DescendAlone(program.samples_, program.steps_, 0.25f);
   // The evaluation at the end is of the weights after the last round.
   EXPECT_NEAR(program.heldout_loss_, HeldoutLossOf(alone), 1e-6);
@@ -180,6 +197,7 @@ TEST(CApiTest, LocalStepsKeepTheProgramsOptimizer) {
   EXPECT_STREQ(lodestar_job(program.handle(), "has_local_steps"), "1");
   ASSERT_EQ(program.Train(/*local_rate=*/0.1f), 0) << lodestar_last_error();
   ASSERT_EQ(program.steps_.size(), 48);
+  EXPECT_EQ(program.num_foretold_, 47);
   const std::vector<float> alone = DescendAlone(program.samples_, program.steps_, 0.1f);
   EXPECT_NEAR(program.heldout_loss_, HeldoutLossOf(alone), 1e-6);
 }
@@ -198,6 +216,9 @@ TEST(CApiTest, TwoProgramsShareTheSamples) {
   EXPECT_EQ(a.Train(), 0) << lodestar_last_error();
   run.join();
   EXPECT_EQ(outcome_of_b, 0);
+  // Of 3 only the first, before there are two grants, is wrong.
+  EXPECT_EQ(a.num_foretold_, 2);
+  EXPECT_EQ(b.num_foretold_, 2);
   // 4 rounds of 8 for each: one pass over all samples, none twice.
   std::vector<int64_t> all = a.samples_;
   all.insert(all.end(), b.samples_.begin(), b.samples_.end());
@@ -665,6 +686,26 @@ TEST(CApiTest, WhatFailsIsSaid) {
   Program far("203.0.113.1:50051", "far");
   EXPECT_NE(far.Start(), 0);
   EXPECT_THAT(lodestar_last_error(), HasSubstr("plain text"));
+}
+
+TEST(CApiTest, WhatCannotBeExpectedIsNothing) {
+  const ServerConfig config = RegressionJob();
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program program(cluster->address(), "expecting");
+  ASSERT_EQ(program.Start(), 0);
+  lodestar_step step = {};
+  EXPECT_EQ(lodestar_expect(program.handle(), 1, &step), 3);
+  step.size = sizeof(step);
+  EXPECT_EQ(lodestar_expect(program.handle(), 0, &step), 3);
+  EXPECT_EQ(lodestar_expect(program.handle(), 1, &step), 0);
+  EXPECT_EQ(step.num_samples, 0);
+  ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+  EXPECT_EQ(lodestar_expect(program.handle(), 1, &step), 0);
+  EXPECT_EQ(step.num_samples, 8);
+  EXPECT_EQ(lodestar_step_done(program.handle(), 1.0, 0, 1), 0);
+  EXPECT_EQ(lodestar_expect(program.handle(), 1, &step), 0);
+  EXPECT_EQ(step.num_samples, 0);
+  EXPECT_EQ(program.Train(), 0);
 }
 
 TEST(CApiTest, AFailedStepEndsTheWorkerWithItsReason) {

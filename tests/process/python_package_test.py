@@ -41,6 +41,13 @@ for step in worker.steps():
     sys.exit(3)
   if step.round % 10 == 0:
     print(f"round {step.round}", flush=True)
+  expected = worker.expect()
+  if len(expected.samples) != len(step.samples) or expected.round != step.round + 1:
+    print(f"WRONG: {expected} after {step}", flush=True)
+    sys.exit(3)
+  worker.log("round", step.round)
+  worker.log("skips", float(skips))
+  worker.log("overflow", float("inf"))
   if skips:
     gradients[:] = array.array("f", [float("inf")]) * len(gradients)
     worker.step_skipped()
@@ -121,6 +128,11 @@ class PythonPackageTest(ClusterTestCase):
     self.assertEqual(int(status["shards"][0]["contributions_skipped"]), 30 * buckets)
     self.assertEqual(int(status["samples"]), 30 * 16)
     self.assertIn("SKIPPED", self.psctl("status").stdout)
+    # Both have told of the same round, and one that it skips.
+    self.assertEqual(self.metrics()[12]["metrics"], {"round": 12, "skips": 0.5})
+    self.assertRegex(self.psctl("status").stdout,
+                     r"metrics +round 29, skips 0.5 in round 29; 60 values were not finite")
+    self.assertEqual(status["metrics"][1], {"name": "skips", "value": 0.5, "round": "29"})
     server.kill()
 
   def test_two_servers(self):

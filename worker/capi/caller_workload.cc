@@ -11,10 +11,11 @@ namespace {
 
 class CallerModel final : public Model {
  public:
-  // `step`: which one TrainStep() is for. All arguments outlive the model.
+  // `step`: which one TrainStep() is for; `forecast`: is told when that comes. All arguments
+  // outlive the model.
   CallerModel(const Layout* layout, CallerVectors* vectors, StepHandoff* handoff,
-              const RoundStep* step)
-      : layout_(layout), vectors_(vectors), handoff_(handoff), step_(step) {}
+              const RoundStep* step, StepForecast* forecast)
+      : layout_(layout), vectors_(vectors), handoff_(handoff), step_(step), forecast_(forecast) {}
 
   const Layout& layout() const override { return *layout_; }
   Buf parameters() override { return VectorOf(vectors_->parameters); }
@@ -25,11 +26,13 @@ class CallerModel final : public Model {
     RETURN_IF_ERROR(WaitForAll(gate));
     if (sink != nullptr) sink->BackwardBegins();
     BlockCount told(sink, layout_->num_blocks());
+    forecast_->step = step_->step;
     ASSIGN_OR_RETURN(const BatchResult result,
                      handoff_->Compute({.is_training = true,
                                         .step = *step_,
                                         .samples = batch.samples,
-                                        .first_position = batch.first_position},
+                                        .first_position = batch.first_position,
+                                        .forecast = *forecast_},
                                        &told));
     if (result.is_skipped) return result;
     ContributeAveraged();
@@ -39,8 +42,9 @@ class CallerModel final : public Model {
 
   absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) override {
     RETURN_IF_ERROR(WaitForAll(gate));
-    return handoff_->Compute({.is_training = false, .step = *step_, .samples = batch.samples},
-                             /*sink=*/nullptr);
+    return handoff_->Compute(
+        {.is_training = false, .step = *step_, .samples = batch.samples, .forecast = *forecast_},
+        /*sink=*/nullptr);
   }
 
  private:
@@ -102,6 +106,7 @@ class CallerModel final : public Model {
   CallerVectors* const vectors_;
   StepHandoff* const handoff_;
   const RoundStep* const step_;
+  StepForecast* const forecast_;
 };
 
 // Numbers of samples; what they are the program knows.
@@ -141,6 +146,13 @@ CallerWorkload::CallerWorkload(DatasetInfo data, ProposedSettings proposed, Deps
       deps_(std::move(deps)),
       dataset_(std::make_unique<CallerDataset>(&data_)) {}
 
+void CallerWorkload::OnRegistered(const Registration& registration) {
+  if (life_ != registration.life) forecast_ = {};
+  life_ = registration.life;
+  forecast_.order.emplace(registration.job.seed, data_.num_train_samples);
+  deps_.on_registered(registration);
+}
+
 bool CallerWorkload::Serves(const Registration& registration) const {
   return model_ != nullptr && registration.layout().hash() == model_->layout().hash();
 }
@@ -148,7 +160,7 @@ bool CallerWorkload::Serves(const Registration& registration) const {
 absl::Status CallerWorkload::Prepare(const Registration& registration, Device*, StopRequested) {
   ASSIGN_OR_RETURN(const Layout* const layout, deps_.await_vectors());
   RETURN_IF_ERROR(CheckSameLayout(registration.layout(), "the server", *layout, "this program"));
-  model_ = std::make_unique<CallerModel>(layout, deps_.vectors, deps_.handoff, &step_);
+  model_ = std::make_unique<CallerModel>(layout, deps_.vectors, deps_.handoff, &step_, &forecast_);
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include "common/layout.h"
 #include "common/proposed_settings.h"
 #include "worker/capi/step_handoff.h"
+#include "worker/trainer/step_forecast.h"
 #include "worker/workload.h"
 
 namespace lodestar {
@@ -51,16 +52,18 @@ class CallerWorkload final : public Workload {
   bool owns_partition() const override { return data_.own_partition; }
   bool has_optimizer() const override { return true; }
   bool wants_last_weights() const override { return true; }
-  void OnRegistered(const Registration& registration) override {
-    deps_.on_registered(registration);
-  }
+  void OnRegistered(const Registration& registration) override;
+  void OnGrant(const Grant& grant) override { forecast_.OnGrant(grant); }
   void OnStep(const RoundStep& step) override { step_ = step; }
+  void Complete(RoundReport* report) override { report->metrics = deps_.handoff->MetricsOfRound(); }
 
  private:
   const DatasetInfo data_;
   const ProposedSettings proposed_;
   const Deps deps_;
-  RoundStep step_;                // that the model trains next
+  RoundStep step_;  // that the model trains next
+  StepForecast forecast_;
+  WorkerLife life_;               // that forecast_ is of
   std::unique_ptr<Model> model_;  // null: not prepared
   std::unique_ptr<Dataset> dataset_;
 };

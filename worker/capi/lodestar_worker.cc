@@ -7,15 +7,21 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/logging.h"
 #include "common/same_tensors.h"
+#include "common/status_macros.h"
 #include "common/version.h"
 #include "worker/capi/worker_session.h"
 
 struct lodestar_worker {
   lodestar::WorkerSession session;
-  std::vector<int64_t> samples;  // of the step at hand
-  std::vector<int64_t> epochs;
+  struct Samples {
+    std::vector<int64_t> indices;
+    std::vector<int64_t> epochs;
+  };
+  Samples at_hand;
+  Samples expected;  // of the last lodestar_expect()
 };
 
 namespace lodestar {
@@ -76,37 +82,66 @@ const TensorSpec* FindTensor(lodestar_worker* worker, const char* name) {
   return FindTensorOfProgram(*layout, name);
 }
 
+// Into `kept`, which `step` refers to.
+void TellSamples(absl::Span<const SampleRef> samples, lodestar_worker::Samples* kept,
+                 lodestar_step* step) {
+  kept->indices.clear();
+  kept->epochs.clear();
+  for (const SampleRef& sample : samples) {
+    kept->indices.push_back(sample.index);
+    kept->epochs.push_back(sample.epoch);
+  }
+  step->num_samples = static_cast<int64_t>(kept->indices.size());
+  step->samples = kept->indices.data();
+  step->epochs = kept->epochs.data();
+}
+
+absl::Status CheckStep(const lodestar_step* step) {
+  RETURN_IF_ERROR(CheckArgument(step, "step"));
+  if (step->size == sizeof(lodestar_step)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("step.size is ", step->size, "; this library wants ", sizeof(lodestar_step)));
+}
+
+absl::Status Expect(lodestar_worker* worker, int ahead, lodestar_step* step) {
+  RETURN_IF_ERROR(CheckStep(step));
+  if (ahead < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("the step that comes ", ahead,
+                                                   " steps after the one at hand is none; 1 is the "
+                                                   "next"));
+  }
+  *step = {};
+  step->size = sizeof(lodestar_step);
+  step->kind = LODESTAR_STEP_TRAIN;
+  const StepForecast forecast = worker->session.Forecast();
+  const std::optional<ExpectedStep> expected = forecast.Expect(ahead);
+  if (!expected.has_value()) return absl::OkStatus();
+  TellSamples(expected->samples, &worker->expected, step);
+  step->step = expected->step;
+  step->num_steps = expected->num_steps;
+  step->round = forecast.last->round.value() + expected->rounds_ahead;
+  return absl::OkStatus();
+}
+
 absl::Status TellStep(const std::optional<HandedStep>& handed, lodestar_worker* worker,
                       lodestar_step* step) {
-  worker->samples.clear();
-  worker->epochs.clear();
   *step = {};
   step->size = sizeof(lodestar_step);
   step->kind = LODESTAR_STEP_END;
   if (!handed.has_value()) return absl::OkStatus();
-  for (const SampleRef& sample : handed->samples) {
-    worker->samples.push_back(sample.index);
-    worker->epochs.push_back(sample.epoch);
-  }
+  TellSamples(handed->samples, &worker->at_hand, step);
   step->kind = handed->is_training ? LODESTAR_STEP_TRAIN : LODESTAR_STEP_EVALUATE;
   step->step = handed->step.step;
   step->num_steps = handed->step.num_steps;
   step->round = handed->step.round.value();
   step->learning_rate = handed->step.learning_rate;
   step->server_incarnation = handed->step.server_incarnation;
-  step->num_samples = static_cast<int64_t>(worker->samples.size());
-  step->samples = worker->samples.data();
-  step->epochs = worker->epochs.data();
   step->first_position = handed->first_position;
   return absl::OkStatus();
 }
 
 absl::Status Next(lodestar_worker* worker, lodestar_step* step) {
-  if (const absl::Status argument = CheckArgument(step, "step"); !argument.ok()) return argument;
-  if (step->size != sizeof(lodestar_step)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("step.size is ", step->size, "; this library wants ", sizeof(lodestar_step)));
-  }
+  RETURN_IF_ERROR(CheckStep(step));
   const absl::StatusOr<std::optional<HandedStep>> handed = worker->session.Next();
   if (!handed.ok()) return handed.status();
   return TellStep(*handed, worker, step);
@@ -225,6 +260,10 @@ int lodestar_next(lodestar_worker* worker, lodestar_step* step) {
   return Report(lodestar::Next(worker, step));
 }
 
+int lodestar_expect(lodestar_worker* worker, int ahead, lodestar_step* step) {
+  return Report(lodestar::Expect(worker, ahead, step));
+}
+
 int lodestar_block_ready(lodestar_worker* worker, int block) {
   return Report(worker->session.BlockReady(block));
 }
@@ -233,6 +272,10 @@ int lodestar_step_done(lodestar_worker* worker, double loss_sum, int64_t num_cor
                        int64_t num_predictions) {
   return Report(worker->session.FinishStep(lodestar::BatchResult{
       .loss_sum = loss_sum, .num_correct = num_correct, .num_predictions = num_predictions}));
+}
+
+int lodestar_log(lodestar_worker* worker, const char* name, double value) {
+  return Report(worker->session.Log(name == nullptr ? "" : name, value));
 }
 
 int lodestar_step_skipped(lodestar_worker* worker) { return Report(worker->session.SkipStep()); }

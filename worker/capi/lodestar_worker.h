@@ -158,9 +158,23 @@ typedef struct lodestar_step {
 /* Blocks until there is something to compute, with all weights in place. Errors: what the worker
    has ended with; FAILED_PRECONDITION if the last step is not done. */
 LODESTAR_API int lodestar_next(lodestar_worker* worker, lodestar_step* step);
+/* Since minor 1. Which samples the step of training will be of that comes `ahead` steps after the
+   one at hand (1: the next), for programs that load data ahead: round, step, num_steps, samples and
+   epochs; all else is 0. For the steps of one round that is certain. Beyond, it is a guess by the
+   last two rounds, which is right as long as nobody joins or leaves: look at the samples of the
+   step when it comes. num_samples 0: it cannot be told, as without a step at hand. The samples live
+   until the next call of lodestar_expect() or lodestar_next(). Errors: INVALID_ARGUMENT below 1. */
+LODESTAR_API int lodestar_expect(lodestar_worker* worker, int ahead, lodestar_step* step);
 /* The gradient of a block is there, and may be sent while the others are computed. Blocks that are
    not told of are sent when the step is done. */
 LODESTAR_API int lodestar_block_ready(lodestar_worker* worker, int block);
+/* Since minor 1. A number of the step of training at hand, beside its loss: the status, the log of
+   metrics and whoever reads them have the mean over the round's steps and over the workers that
+   told it. The last value of a name in a step counts; one that is not finite is dropped by the
+   servers, which count such. Errors: INVALID_ARGUMENT for a name that is not of letters, digits and
+   ._-/, of at most 64 bytes, and beyond 32 names in a round; FAILED_PRECONDITION without such a
+   step. */
+LODESTAR_API int lodestar_log(lodestar_worker* worker, const char* name, double value);
 /* Sums over the step's predictions: losses in nats, and how many were right. num_predictions 0: not
    known. */
 LODESTAR_API int lodestar_step_done(lodestar_worker* worker, double loss_sum, int64_t num_correct,

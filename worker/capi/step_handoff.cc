@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
 namespace lodestar {
 
 absl::StatusOr<BatchResult> StepHandoff::Compute(HandedStep step, GradientSink* sink) {
@@ -9,6 +12,8 @@ absl::StatusOr<BatchResult> StepHandoff::Compute(HandedStep step, GradientSink* 
   step_ = std::move(step);
   ready_blocks_.clear();
   has_ready_blocks_ = false;
+  // A round begins with an evaluation or with its first step.
+  if (!step_.is_training || step_.step.step == 0) metrics_.clear();
   state_ = State::kOffered;
   const auto has_news = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return state_ == State::kFinished || has_left_ || !ready_blocks_.empty();
@@ -33,6 +38,45 @@ absl::StatusOr<BatchResult> StepHandoff::Compute(HandedStep step, GradientSink* 
     if (!told.ok()) return told;
     return result_;
   }
+}
+
+Metrics StepHandoff::MetricsOfRound() {
+  absl::MutexLock lock(&mutex_);
+  Metrics means;
+  for (const auto& [name, metric] : metrics_) {
+    if (metric.count > 0) means[name] = metric.sum / static_cast<double>(metric.count);
+  }
+  return means;
+}
+
+absl::Status StepHandoff::Log(absl::string_view name, double value) {
+  RETURN_IF_ERROR(CheckMetricName(name));
+  absl::MutexLock lock(&mutex_);
+  if (state_ != State::kTaken || !step_.is_training) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("metric '", name, "' is logged, and no step of training is at hand"));
+  }
+  auto metric = metrics_.find(std::string(name));
+  if (metric == metrics_.end()) {
+    if (metrics_.size() >= kMaxMetrics) {
+      return absl::InvalidArgumentError(absl::StrCat("metric '", name, "' is one more than the ",
+                                                     kMaxMetrics, " that a round may have"));
+    }
+    metric = metrics_.try_emplace(std::string(name)).first;
+  }
+  metric->second.of_step = value;
+  return absl::OkStatus();
+}
+
+void StepHandoff::EndStep(absl::StatusOr<BatchResult> result) {
+  for (auto& [name, metric] : metrics_) {
+    if (!metric.of_step.has_value()) continue;
+    metric.sum += *metric.of_step;
+    ++metric.count;
+    metric.of_step.reset();
+  }
+  result_ = std::move(result);
+  state_ = State::kFinished;
 }
 
 void StepHandoff::End(const absl::Status& outcome) {
@@ -68,6 +112,11 @@ absl::StatusOr<std::optional<HandedStep>> StepHandoff::Next() {
   return std::nullopt;
 }
 
+StepForecast StepHandoff::Forecast() {
+  absl::MutexLock lock(&mutex_);
+  return state_ == State::kTaken ? step_.forecast : StepForecast();
+}
+
 absl::Status StepHandoff::BlockReady(int block) {
   absl::MutexLock lock(&mutex_);
   if (state_ != State::kTaken || !step_.is_training) {
@@ -88,8 +137,7 @@ absl::Status StepHandoff::Skip() {
         "the step cannot be skipped: a block of its gradient is ready, and may have been sent; "
         "where steps may be skipped, tell of no block before the whole gradient is known");
   }
-  result_ = BatchResult{.is_skipped = true};
-  state_ = State::kFinished;
+  EndStep(BatchResult{.is_skipped = true});
   return absl::OkStatus();
 }
 
@@ -98,8 +146,7 @@ absl::Status StepHandoff::Finish(absl::StatusOr<BatchResult> result) {
   if (state_ != State::kTaken) {
     return absl::FailedPreconditionError("a step is done, and none is at hand");
   }
-  result_ = std::move(result);
-  state_ = State::kFinished;
+  EndStep(std::move(result));
   return absl::OkStatus();
 }
 

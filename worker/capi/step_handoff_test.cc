@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {
@@ -12,6 +13,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
 
 class RecordingSink final : public GradientSink {
  public:
@@ -83,6 +86,49 @@ TEST_F(StepHandoffTest, BlocksAreOfTrainingOnly) {
   ComputeOnAnotherThread(evaluation);
   EXPECT_OK(handoff_.Next());
   EXPECT_THAT(handoff_.BlockReady(0), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_OK(handoff_.Finish(BatchResult{}));
+  EXPECT_OK(Result());
+}
+
+TEST_F(StepHandoffTest, MetricsAreMeansOverTheStepsOfARound) {
+  EXPECT_THAT(handoff_.Log("a", 1.0), StatusIs(absl::StatusCode::kFailedPrecondition));
+  const auto train = [this](int step, std::vector<double> values_of_a, bool is_skipped = false) {
+    HandedStep handed = TrainingOn({{}});
+    handed.step.step = step;
+    ComputeOnAnotherThread(handed);
+    EXPECT_OK(handoff_.Next());
+    for (const double value : values_of_a) EXPECT_OK(handoff_.Log("a", value));
+    if (step == 0) {
+      EXPECT_OK(handoff_.Log("b", 7.0));
+    }
+    EXPECT_OK(is_skipped ? handoff_.Skip() : handoff_.Finish(BatchResult{}));
+    EXPECT_OK(Result());
+  };
+  train(0, {100.0, 1.0});
+  train(1, {});
+  train(2, {2.0}, /*is_skipped=*/true);
+  EXPECT_THAT(handoff_.MetricsOfRound(), ElementsAre(Pair("a", 1.5), Pair("b", 7.0)));
+  train(0, {5.0});
+  EXPECT_THAT(handoff_.MetricsOfRound(), ElementsAre(Pair("a", 5.0), Pair("b", 7.0)));
+  // As far as the step of an evaluation is concerned, nothing was trained.
+  HandedStep evaluation;
+  evaluation.samples = {{}};
+  ComputeOnAnotherThread(evaluation);
+  EXPECT_OK(handoff_.Next());
+  EXPECT_THAT(handoff_.Log("a", 1.0), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_OK(handoff_.Finish(BatchResult{}));
+  EXPECT_OK(Result());
+  EXPECT_THAT(handoff_.MetricsOfRound(), IsEmpty());
+}
+
+TEST_F(StepHandoffTest, MetricsHaveALimitThatIsNamed) {
+  ComputeOnAnotherThread(TrainingOn({{}}));
+  EXPECT_OK(handoff_.Next());
+  EXPECT_THAT(handoff_.Log("no spaces", 1.0), StatusIs(absl::StatusCode::kInvalidArgument));
+  for (size_t i = 0; i < kMaxMetrics; ++i) EXPECT_OK(handoff_.Log(absl::StrCat("m", i), 1.0));
+  EXPECT_OK(handoff_.Log("m0", 2.0));
+  EXPECT_THAT(handoff_.Log("more", 1.0),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("one more than the 32")));
   EXPECT_OK(handoff_.Finish(BatchResult{}));
   EXPECT_OK(Result());
 }

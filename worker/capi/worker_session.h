@@ -49,8 +49,10 @@ class WorkerSession {
   // The same of Next(). Both hand over what the program has written into the vectors.
   bool AwaitNews(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::optional<HandedStep>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
+  StepForecast Forecast() { return handoff_.Forecast(); }
   absl::Status BlockReady(int block);
   absl::Status FinishStep(absl::StatusOr<BatchResult> result);
+  absl::Status Log(absl::string_view name, double value) { return handoff_.Log(name, value); }
   absl::Status SkipStep() ABSL_LOCKS_EXCLUDED(mutex_);
   std::string State() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Stop() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -331,8 +331,8 @@ Lifecycle::Effects Lifecycle::OnLifeLost(absl::Time now, const absl::Status& sta
   lost_ = status;
   Effects effects = {Tell{LogLevel::kWarn, absl::StrCat("this life is over: ", status.message())}};
   if (!rests) {
-    effects.push_back(CancelCalls{});
-    effects.push_back(CancelTransfers{});
+    effects.emplace_back(CancelCalls{});
+    effects.emplace_back(CancelTransfers{});
     return effects;
   }
   for (Effect& effect : EndLife(now, status)) effects.push_back(std::move(effect));

@@ -234,6 +234,7 @@ RoundReport CoordinatorHarness::ReportOf(const Grant& grant) {
   report.loss_sum = 2.0 * static_cast<double>(grant.num_samples);
   report.compute = absl::Milliseconds(30);
   report.wait = absl::Milliseconds(10);
+  report.metrics = {{"samples", static_cast<double>(grant.num_samples)}};
   report.heldout_predictions = grant.num_heldout_samples;
   report.heldout_correct = grant.num_heldout_samples / 2;
   report.heldout_loss_sum = 3.0 * static_cast<double>(grant.num_heldout_samples);

@@ -66,6 +66,13 @@ class Step(NamedTuple):
     first_position: int
 
 
+def _step_of(step: _library.Step) -> Step:
+    count = step.num_samples
+    return Step(step.kind == _TRAIN, step.round, step.step, step.num_steps, step.learning_rate,
+                step.server_incarnation, step.samples[:count], step.epochs[:count],
+                step.first_position)
+
+
 class Worker:
     """One worker of a job. Of one thread, but for block_ready(), state and stop().
 
@@ -201,10 +208,15 @@ class Worker:
         if step.kind == _END:
             self._has_step = False
             return None
-        count = step.num_samples
-        return Step(step.kind == _TRAIN, step.round, step.step, step.num_steps, step.learning_rate,
-                    step.server_incarnation, step.samples[:count], step.epochs[:count],
-                    step.first_position)
+        return _step_of(step)
+
+    def expect(self, ahead: int = 1) -> Optional[Step]:
+        """The step of training that comes so many steps after the one at hand, to load its data
+        ahead: samples, epochs, round, step and num_steps. Certain within a round; beyond it a guess,
+        right as long as nobody joins or leaves. None: it cannot be told."""
+        step = _library.Step(size=ctypes.sizeof(_library.Step))
+        self._check(self._library.expect(self._handle, ahead, ctypes.byref(step)))
+        return _step_of(step) if step.num_samples > 0 else None
 
     def steps(self) -> Iterator[Step]:
         """All that are left."""
@@ -220,6 +232,12 @@ class Worker:
         """Sums over the step's predictions, losses in nats; num_predictions 0: not known."""
         self._check(self._library.step_done(self._handle, loss_sum, num_correct, num_predictions))
         self._has_step = False
+
+    def log(self, name: str, value: float) -> None:
+        """A number of the step of training at hand, beside its loss: `psctl status` and
+        --metrics_out have the mean over the round's steps and over the workers that told it. Names
+        are of letters, digits and ._-/, at most 64 bytes, at most 32 in a round."""
+        self._check(self._library.log(self._handle, name.encode(), float(value)))
 
     def step_skipped(self) -> None:
         """Instead of step_done(), of a step of training whose gradient is not finite: the round goes
