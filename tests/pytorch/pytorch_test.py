@@ -113,8 +113,15 @@ class PyTorchTest(cluster_processes.ClusterTestCase):
       self.replay_gradients(runs, "mlp", "adamw")
 
   def test_processes_load_what_comes_next(self):
-    runs = self.run_programs("mlp", "adamw", mode="sync", loader={"num_workers": 2}, **ADAMW)
+    small_models.TRAIN.num_loaded.zero_()
+    runs = self.run_programs("mlp", "adamw", mode="sync", rounds=30, loader={"num_workers": 1},
+                             **ADAMW)
     self.replay_gradients(runs, "mlp", "adamw")
+    # Two batches are loaded ahead of each program, for nothing at the end and when it began: before
+    # it has had two grants it takes itself for the only one.
+    num_ahead = small_models.TRAIN.num_loaded.item() // 8 - 2 * 30
+    self.assertGreater(num_ahead, 0)
+    self.assertLessEqual(num_ahead, 2 * 2 * 3)
 
   def test_processes_load_local_steps(self):
     runs = self.run_programs("mlp", "momentum", mode="local_sgd", local_steps=4, rounds=5,

@@ -71,11 +71,13 @@ class Samples(torch.utils.data.Dataset):
     generator = torch.Generator().manual_seed(seed)
     self.features = torch.randn(count, 12, generator=generator)
     self.labels = self.features[:, :CLASSES].argmax(1)
+    self.num_loaded = torch.zeros(1, dtype=torch.int64).share_memory_()  # in all processes
 
   def __len__(self):
     return len(self.labels)
 
   def __getitem__(self, index):
+    self.num_loaded += 1
     return index, self.features[index], self.labels[index]
 
 

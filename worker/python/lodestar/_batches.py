@@ -6,7 +6,7 @@ from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Seq
 
 from lodestar._library import LodestarError
 
-# Samples of the step that comes so many steps after the one at hand.
+# Samples of the step that comes so many steps after the one at hand; none: that cannot be told.
 Expect = Callable[[int], Sequence[int]]
 
 
@@ -68,7 +68,7 @@ class GrantedBatches:
         while True:
             if not self._planned:
                 self._num_ahead += 1
-                # A guess is wanted where there is none, too.
+                # Something has to be asked for where there is no guess, too.
                 samples = self._expect(self._num_ahead) or self._asked[-1]
                 self._planned.extend(parts_of(samples, self._accumulate))
             self._asked.append(self._planned.popleft())

@@ -271,7 +271,7 @@ class Session:
         self._exchange.check()
 
     def _batches(self, make_source: Callable[[Any], Any]) -> Iterator[Any]:
-        source = make_source(lambda ahead: self._worker.expect(ahead))
+        source = make_source(self._expected_samples)
         for step in self._steps():
             sizes = source.begin(step.samples)
             for part, size in enumerate(sizes):
@@ -285,6 +285,10 @@ class Session:
                 self._exchange.begin(self._is_last_batch)
                 self._batch_samples = size
                 yield batch
+
+    def _expected_samples(self, ahead: int) -> List[int]:
+        step = self._worker.expect(ahead)
+        return [] if step is None else step.samples
 
     def _steps(self) -> Iterator[Step]:
         while True:
