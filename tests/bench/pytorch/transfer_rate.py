@@ -17,7 +17,8 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 PIXELS, CLASSES = 64, 10
-ROUNDS = 60
+ROUNDS = 20
+SECONDS = 8.0
 
 PROGRAM = """
 import sys
@@ -74,15 +75,18 @@ def measure(options, kind, has_shared_memory):
                        "PYTHONPATH": os.path.join(ROOT, "worker", "python")}
         worker = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.DEVNULL)
+        begin = time.monotonic()
         try:
             while True:
                 time.sleep(0.2)
                 answer = subprocess.run([options.psctl, "status", "--json", "--server=" + address],
                                         capture_output=True, text=True, check=False)
                 rows = json.loads(answer.stdout)["workers"] if answer.stdout else []
+                # Rates are of the last heartbeats.
                 if rows and int(rows[0]["rounds_completed"]) >= ROUNDS:
                     moved = rows[0]["push_bytes_per_second"] + rows[0]["pull_bytes_per_second"]
-                    return moved / rows[0]["communication_share"]
+                    if moved > 0 and time.monotonic() - begin > SECONDS:
+                        return moved / rows[0]["communication_share"]
                 if worker.poll() is not None or server.poll() is not None:
                     raise RuntimeError(f"{kind} or its server has ended")
         finally:
