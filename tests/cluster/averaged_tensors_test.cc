@@ -274,6 +274,9 @@ TEST_F(AveragedTensorsTest, ACheckpointHasThem) {
         (Program::ValueOf(kNumRounds - 1, 0, 0, k) + Program::ValueOf(kNumRounds - 1, 0, 1, k)) /
             2);
   }
+  // While there is somebody to say good-bye to.
+  a_.reset();
+  b_.reset();
 }
 
 TEST(AveragedTensorsLayoutTest, BlocksAreAveragedOrNot) {
