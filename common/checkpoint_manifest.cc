@@ -182,10 +182,11 @@ absl::StatusOr<ShardManifest> ShardFrom(const Json& json) {
 Json LayoutJson(const Layout& layout) {
   Json tensors = Json::array();
   for (const TensorSpec& tensor : layout.tensors()) {
-    tensors.push_back({{"name", tensor.name},
-                       {"shape", tensor.shape},
-                       {"block", tensor.block},
-                       {"decay", tensor.decay}});
+    Json& entry = tensors.emplace_back(Json{{"name", tensor.name},
+                                            {"shape", tensor.shape},
+                                            {"block", tensor.block},
+                                            {"decay", tensor.decay}});
+    if (tensor.averaged) entry["averaged"] = true;
   }
   return tensors;
 }
@@ -203,6 +204,9 @@ absl::StatusOr<Layout> LayoutFrom(const Json& json) {
     ASSIGN_OR_RETURN(const int64_t block, GetInt64(entry, "block"));
     tensor.block = static_cast<int>(block);
     ASSIGN_OR_RETURN(tensor.decay, GetBool(entry, "decay"));
+    if (entry.contains("averaged")) {
+      ASSIGN_OR_RETURN(tensor.averaged, GetBool(entry, "averaged"));
+    }
     tensors.push_back(std::move(tensor));
   }
   return Layout::FromTensors(std::move(tensors));

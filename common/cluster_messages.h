@@ -16,6 +16,7 @@
 #include "common/job_spec.h"
 #include "common/layout.h"
 #include "common/program_metrics.h"
+#include "common/proposed_settings.h"
 
 namespace lodestar {
 
@@ -55,7 +56,8 @@ struct RegisterCall {
   std::optional<Layout> layout;                         // of a program of its own
   bool adopts_order = false;                            // of OfferedLayout
   std::vector<Encoding> encodings = {Encoding::kFp32};  // that the client can send and take
-  std::string identity = {};  // name in the caller's certificate; empty: it has none
+  std::string identity = {};       // name in the caller's certificate; empty: it has none
+  ProposedSettings proposed = {};  // model `client` only
 };
 
 // The answer to it.

@@ -1,5 +1,6 @@
 #include "common/job_settings.h"
 
+#include <cstdlib>
 #include <initializer_list>
 #include <variant>
 
@@ -26,7 +27,7 @@ std::string Text(double value) {
   std::string text;
   for (int digits = 6; digits <= kMaxDigits; ++digits) {
     text = absl::StrFormat("%.*g", digits, value);
-    if (std::stod(text) == value) break;
+    if (std::strtod(text.c_str(), nullptr) == value) break;
   }
   return text;
 }
@@ -108,6 +109,7 @@ std::vector<IdleSetting> IdleSettings(const JobSpec& job) {
   add(optimizer == OptimizerKind::kMomentum || optimizer == OptimizerKind::kNesterov, {"momentum"},
       "--optimizer=momentum or nesterov");
   add(optimizer == OptimizerKind::kAdamW, {"beta1", "beta2", "epsilon"}, "--optimizer=adamw");
+  add(!ReducesOnly(job), {"weight_decay"}, "--optimizer other than reduce");
   add(job.schedule.kind != ScheduleKind::kConstant, {"min_learning_rate"},
       "--lr_schedule=cosine or linear");
   return idle;

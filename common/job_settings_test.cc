@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <string>
@@ -38,9 +39,9 @@ TEST(JobSettingsTest, ValuesAreThoseOneWouldGive) {
 
 TEST(JobSettingsTest, NumbersReadBackToTheBit) {
   JobSpec job;
-  for (double rate : {0.1 + 0.2, 1.0 / 3.0, 6e-4, 1e-300, 0.0}) {
+  for (double rate : {0.1 + 0.2, 1.0 / 3.0, 6e-4, 1e-300, 5e-324, 0.0}) {
     job.schedule.peak = rate;
-    EXPECT_EQ(std::stod(AsMap(job).at("learning_rate")), rate);
+    EXPECT_EQ(std::strtod(AsMap(job).at("learning_rate").c_str(), nullptr), rate);
   }
 }
 

@@ -97,6 +97,27 @@ absl::Status CheckOptimizer(const OptimizerSettings& optimizer) {
   return CheckRange("epsilon", optimizer.epsilon, kMinEpsilon, kMaxRate);
 }
 
+absl::Status CheckReduce(const JobSpec& job) {
+  if (!ReducesOnly(job)) return absl::OkStatus();
+  const auto refuse = [](absl::string_view reason) {
+    return Refuse("optimizer", "reduce", reason);
+  };
+  if (job.mode != Mode::kSync) {
+    return refuse(absl::StrCat(
+        "has no meaning with --mode=", ModeName(job.mode),
+        ", which has no mean gradient of a round; use --mode=sync or another optimizer"));
+  }
+  if (!std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
+    return refuse(absl::StrCat("is not for the model '", job.model.name,
+                               "', whose workers would compute with gradients in place of weights; "
+                               "use --model=client or another optimizer"));
+  }
+  if (job.pull_encoding == Encoding::kFp32) return absl::OkStatus();
+  return refuse(absl::StrCat("contradicts --pull_encoding=", EncodingName(job.pull_encoding),
+                             ": what it loses of one round's mean would be in no later one; leave "
+                             "fp32 (--push_encoding may be any)"));
+}
+
 absl::Status CheckSchedule(const LearningRateSchedule& schedule) {
   RETURN_IF_ERROR(CheckWholeRange("rounds", schedule.total_rounds, 1, kMaxRounds));
   RETURN_IF_ERROR(CheckRange("learning_rate", schedule.peak, 0, kMaxRate));
@@ -162,11 +183,14 @@ bool HasRosters(const JobSpec& job) {
 
 bool HasLocalSteps(const JobSpec& job) { return job.mode == Mode::kLocalSgd; }
 
+bool ReducesOnly(const JobSpec& job) { return job.optimizer.kind == OptimizerKind::kReduce; }
+
 absl::Status ValidateJobSpec(const JobSpec& job) {
   RETURN_IF_ERROR(ValidateModelSpec(job.model));
   RETURN_IF_ERROR(CheckMode(job));
   RETURN_IF_ERROR(CheckRobustMean(job));
   RETURN_IF_ERROR(CheckOptimizer(job.optimizer));
+  RETURN_IF_ERROR(CheckReduce(job));
   RETURN_IF_ERROR(CheckSchedule(job.schedule));
   RETURN_IF_ERROR(CheckBatch(job));
   RETURN_IF_ERROR(CheckRange("clip_norm", job.clip_norm, 0, kMaxNorm));
@@ -197,7 +221,7 @@ absl::string_view ModeName(Mode mode) {
 absl::StatusOr<OptimizerKind> ParseOptimizerKind(absl::string_view name) {
   return ParseKind("optimizer", name,
                    {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kNesterov,
-                    OptimizerKind::kAdamW},
+                    OptimizerKind::kAdamW, OptimizerKind::kReduce},
                    OptimizerKindName);
 }
 
@@ -211,6 +235,8 @@ absl::string_view OptimizerKindName(OptimizerKind kind) {
       return "nesterov";
     case OptimizerKind::kAdamW:
       return "adamw";
+    case OptimizerKind::kReduce:
+      return "reduce";
   }
   return "unknown";
 }

@@ -18,7 +18,8 @@
 namespace lodestar {
 
 enum class Mode : uint8_t { kSync, kAsync, kLocalSgd };
-enum class OptimizerKind : uint8_t { kSgd, kMomentum, kNesterov, kAdamW };
+// kReduce makes no step: see ReducesOnly().
+enum class OptimizerKind : uint8_t { kSgd, kMomentum, kNesterov, kAdamW, kReduce };
 enum class OuterOptimizerKind : uint8_t { kAverage, kNesterov };
 enum class StalenessScaling : uint8_t { kNone, kInverse };
 
@@ -78,6 +79,14 @@ bool HasRosters(const JobSpec& job);
 
 // Whether workers make steps of their own between exchanges, with an optimizer of their own.
 bool HasLocalSteps(const JobSpec& job);
+
+// Whether the servers only combine gradients: what they have as weights after a round is the mean
+// of its gradients, for programs that make the steps themselves.
+bool ReducesOnly(const JobSpec& job);
+// Why there are no trained weights of such a job, for people.
+inline constexpr char kReducesOnly[] =
+    "with --optimizer=reduce servers hold the mean gradient of the last round and no weights; the "
+    "programs that train have them";
 
 // Errors: InvalidArgument naming the flag, the value and what is allowed; also for combinations
 // that contradict.

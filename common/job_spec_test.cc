@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {
@@ -50,6 +51,25 @@ TEST(ValidateJobSpecTest, AcceptsEachModeWithItsFlags) {
   local.batch_size = 0;
   local.global_batch_size = 4;
   EXPECT_OK(ValidateJobSpec(local));
+}
+
+TEST(ValidateJobSpecTest, ReduceIsForRoundsOfProgramsThatGetTheWholeMean) {
+  JobSpec job = ValidJob();
+  job.optimizer.kind = OptimizerKind::kReduce;
+  const auto refusal = [&] { return std::string(ValidateJobSpec(job).message()); };
+  EXPECT_THAT(refusal(), HasSubstr("--optimizer=reduce is not for the model 'mlp'"));
+  job.model = {"client", ClientModelSpec{}};
+  EXPECT_OK(ValidateJobSpec(job));
+  job.push_encoding = Encoding::kInt8;
+  job.clip_norm = 1.0;
+  EXPECT_OK(ValidateJobSpec(job));
+  job.pull_encoding = Encoding::kBf16;
+  EXPECT_THAT(refusal(), HasSubstr("contradicts --pull_encoding=bf16"));
+  job.pull_encoding = Encoding::kFp32;
+  for (const Mode mode : {Mode::kAsync, Mode::kLocalSgd}) {
+    job.mode = mode;
+    EXPECT_THAT(refusal(), HasSubstr(absl::StrCat("no meaning with --mode=", ModeName(mode))));
+  }
 }
 
 TEST(ValidateJobSpecTest, ARobustMeanNeedsRoundsOfEnoughAndNotTooMany) {
@@ -175,7 +195,7 @@ void ExpectNamesGoBothWays(Parse parse, Name name_of, const std::vector<std::str
 TEST(JobSpecNamesTest, GoBothWays) {
   ExpectNamesGoBothWays(ParseMode, ModeName, {"sync", "async", "local_sgd"}, "mode");
   ExpectNamesGoBothWays(ParseOptimizerKind, OptimizerKindName,
-                        {"sgd", "momentum", "nesterov", "adamw"}, "optimizer");
+                        {"sgd", "momentum", "nesterov", "adamw", "reduce"}, "optimizer");
   ExpectNamesGoBothWays(ParseOuterOptimizerKind, OuterOptimizerKindName, {"average", "nesterov"},
                         "outer_optimizer");
   ExpectNamesGoBothWays(ParseStalenessScaling, StalenessScalingName, {"none", "inverse"},

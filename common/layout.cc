@@ -83,12 +83,26 @@ absl::StatusOr<int64_t> CheckShape(const TensorSpec& tensor) {
 
 std::string DescribeTensor(const TensorSpec& tensor) {
   return absl::StrCat("'", tensor.name, "' ", ShapeText(tensor), " at offset ", tensor.offset,
-                      " in block ", tensor.block, tensor.decay ? " with decay" : " without decay");
+                      " in block ", tensor.block, tensor.decay ? " with decay" : " without decay",
+                      tensor.averaged ? ", averaged" : "");
 }
 
 bool SameInHash(const TensorSpec& a, const TensorSpec& b) {
   return a.name == b.name && a.shape == b.shape && a.offset == b.offset && a.block == b.block &&
-         a.decay == b.decay;
+         a.decay == b.decay && a.averaged == b.averaged;
+}
+
+absl::Status CheckMarks(const TensorSpec& tensor, bool is_block_averaged) {
+  if (tensor.averaged && tensor.decay) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layout: tensor '", tensor.name,
+                     "' is averaged and decays; what is averaged changes by its values alone"));
+  }
+  if (tensor.averaged == is_block_averaged) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("layout: tensor '", tensor.name, "' is ", tensor.averaged ? "" : "not ",
+                   "averaged, and others of block ", tensor.block, " are",
+                   is_block_averaged ? "" : " not", "; give averaged tensors blocks of their own"));
 }
 
 std::string HashOf(const std::vector<TensorSpec>& tensors) {
@@ -100,7 +114,7 @@ std::string HashOf(const std::vector<TensorSpec>& tensors) {
     for (int64_t dimension : tensor.shape) hash.Add(static_cast<uint64_t>(dimension));
     hash.Add(static_cast<uint64_t>(tensor.offset));
     hash.Add(static_cast<uint64_t>(tensor.block));
-    hash.Add(tensor.decay ? 1 : 0);
+    hash.Add(tensor.averaged ? 2 : tensor.decay ? 1 : 0);
   }
   return hash.Hex();
 }
@@ -137,7 +151,11 @@ absl::StatusOr<Layout> Layout::FromTensors(std::vector<TensorSpec> tensors) {
     }
     tensor.offset = layout.num_elements_;
     layout.num_elements_ += elements;
-    if (tensor.block > last_block) layout.blocks_.push_back({tensor.offset, tensor.offset});
+    if (tensor.block > last_block) {
+      layout.blocks_.push_back({tensor.offset, tensor.offset});
+      layout.is_averaged_.push_back(tensor.averaged);
+    }
+    RETURN_IF_ERROR(CheckMarks(tensor, layout.is_averaged_.back()));
     layout.blocks_.back().end = layout.num_elements_;
   }
   const auto name_of = [&tensors](size_t index) -> const std::string& {
@@ -154,6 +172,23 @@ absl::StatusOr<Layout> Layout::FromTensors(std::vector<TensorSpec> tensors) {
   layout.hash_ = HashOf(tensors);
   layout.tensors_ = std::move(tensors);
   return layout;
+}
+
+bool Layout::has_averaged() const {
+  return std::find(is_averaged_.begin(), is_averaged_.end(), true) != is_averaged_.end();
+}
+
+std::vector<ElementRange> Layout::TrainedRanges() const {
+  std::vector<ElementRange> ranges;
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    if (is_averaged_[block]) continue;
+    if (!ranges.empty() && ranges.back().end == blocks_[block].begin) {
+      ranges.back().end = blocks_[block].end;
+    } else {
+      ranges.push_back(blocks_[block]);
+    }
+  }
+  return ranges;
 }
 
 const TensorSpec* Layout::Find(const std::string& name) const {

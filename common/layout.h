@@ -30,6 +30,9 @@ struct TensorSpec {
   int block = 0;       // unit of backward and of transfer: 0 is the block that forward uses first
   bool decay = false;  // weight decay applies
   Initializer initializer;
+  // No gradient belongs to it, as to a running mean: workers contribute its values, and what the
+  // servers have is their mean. All tensors of a block are averaged, or none.
+  bool averaged = false;
 
   int64_t num_elements() const;
 };
@@ -53,16 +56,21 @@ class Layout {
 
   // Takes tensors in order of the parameter space; assigns the offsets (those given are ignored).
   // Errors: InvalidArgument for an empty list, bad or repeated names, dimensions below 1 or too
-  // many, products that overflow, blocks that are not 0,1,2,... in non-decreasing order. Names the
-  // tensor and the limit.
+  // many, products that overflow, blocks that are not 0,1,2,... in non-decreasing order or of which
+  // only a part is averaged, averaged tensors that decay. Names the tensor and the limit.
   static absl::StatusOr<Layout> FromTensors(std::vector<TensorSpec> tensors);
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   int64_t num_elements() const { return num_elements_; }
   int num_blocks() const { return static_cast<int>(blocks_.size()); }
   ElementRange block(int index) const { return blocks_[index]; }
-  // 16 hex digits over names, shapes, offsets, blocks and decay marks; initialisers are not part of
-  // it.
+  // Whether the tensors of the block are averaged.
+  bool is_averaged(int block) const { return is_averaged_[block]; }
+  bool has_averaged() const;
+  // All but what is averaged, in as few ranges as there are.
+  std::vector<ElementRange> TrainedRanges() const;
+  // 16 hex digits over names, shapes, offsets, blocks and the marks of what decays and is averaged;
+  // initialisers are not part of it.
   const std::string& hash() const { return hash_; }
   // Null if there is none of that name.
   const TensorSpec* Find(const std::string& name) const;
@@ -70,6 +78,7 @@ class Layout {
  private:
   std::vector<TensorSpec> tensors_;
   std::vector<ElementRange> blocks_;
+  std::vector<bool> is_averaged_;  // by block
   int64_t num_elements_ = 0;
   std::string hash_;
   std::vector<size_t> by_name_;  // indices of tensors_ in the order of their names

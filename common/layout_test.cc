@@ -44,6 +44,34 @@ TEST(LayoutTest, LaysTensorsEndToEnd) {
   EXPECT_EQ(layout.Find("d"), nullptr);
 }
 
+TEST(LayoutTest, BlocksAreAveragedAsAWhole) {
+  std::vector<TensorSpec> tensors = {MakeTensor("a", {2}, 0), MakeTensor("mean", {3}, 1),
+                                     MakeTensor("count", {}, 1), MakeTensor("b", {5}, 2),
+                                     MakeTensor("c", {7}, 3)};
+  EXPECT_FALSE(Layout::FromTensors(tensors)->has_averaged());
+  EXPECT_EQ(Layout::FromTensors(tensors)->TrainedRanges(), (std::vector<ElementRange>{{0, 18}}));
+  tensors[1].averaged = true;
+  EXPECT_THAT(Layout::FromTensors(tensors),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("'count' is not averaged, and others of block 1 are")));
+  tensors[2].averaged = true;
+  ASSERT_OK_AND_ASSIGN(const Layout layout, Layout::FromTensors(tensors));
+  EXPECT_TRUE(layout.has_averaged());
+  EXPECT_FALSE(layout.is_averaged(0));
+  EXPECT_TRUE(layout.is_averaged(1));
+  EXPECT_FALSE(layout.is_averaged(3));
+  EXPECT_EQ(layout.TrainedRanges(), (std::vector<ElementRange>{{0, 2}, {6, 18}}));
+  tensors[1].decay = true;
+  EXPECT_THAT(Layout::FromTensors(tensors), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                     HasSubstr("'mean' is averaged and decays")));
+}
+
+TEST(LayoutTest, HashesAreThoseOfEarlierReleases) {
+  std::vector<TensorSpec> tensors = TwoTensors();
+  tensors[0].decay = true;
+  EXPECT_EQ(HashOf(tensors), "03650aaabe8920af");
+}
+
 TEST(LayoutTest, CopiesFindTheirOwnTensors) {
   auto original = std::make_unique<Layout>(*Layout::FromTensors(TwoTensors()));
   const Layout copy = *original;
@@ -95,6 +123,7 @@ TEST(LayoutTest, HashChangesWithEveryFieldButTheInitializer) {
   add_changed([](auto& t) { t[1].shape = {6}; });
   add_changed([](auto& t) { t[1].block = 0; });
   add_changed([](auto& t) { t[1].decay = true; });
+  add_changed([](auto& t) { t[1].averaged = true; });
   add_changed([](auto& t) { t.pop_back(); });
   add_changed([](auto& t) { t.push_back(MakeTensor("c", {1}, 1)); });
 

@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "common/checkpoint_manifest.h"
 #include "common/hugging_face.h"
+#include "common/job_spec.h"
 #include "common/model_spec_json.h"
 #include "common/status_macros.h"
 #include "common/tensor_slices.h"
@@ -134,6 +135,9 @@ absl::Status TrainedWeights::OpenCheckpoint(FileSystem& file_system) {
   const absl::StatusOr<Manifest> manifest = ReadManifest(file_system, path_);
   if (absl::IsNotFound(manifest.status())) return NoCheckpoint(file_system, path_);
   RETURN_IF_ERROR(manifest.status());
+  if (manifest->settings.value("optimizer", "") == OptimizerKindName(OptimizerKind::kReduce)) {
+    return absl::FailedPreconditionError(absl::StrCat(path_, ": ", kReducesOnly));
+  }
   model_ = manifest->model;
   for (const TensorSpec& tensor : manifest->layout.tensors()) {
     tensors_[tensor.name] = {"F32", tensor.shape, {}};

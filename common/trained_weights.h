@@ -24,7 +24,8 @@ namespace lodestar {
 class TrainedWeights {
  public:
   // Errors: those of SafetensorsReader::Open(); of a directory also NotFound if it is no
-  // checkpoint, naming those it holds, and DataLoss if it does not verify.
+  // checkpoint, naming those it holds, DataLoss if it does not verify, and FailedPrecondition if
+  // its job had no weights (--optimizer=reduce).
   static absl::StatusOr<std::unique_ptr<TrainedWeights>> Open(FileSystem& file_system,
                                                               const std::string& path);
 

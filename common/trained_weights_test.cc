@@ -60,7 +60,7 @@ class TrainedWeightsTest : public testing::Test {
   }
 
   // Of three servers, whose boundaries cut the first and the second tensor.
-  std::string WriteCheckpoint() {
+  std::string WriteCheckpoint(const Json& settings = Json::object()) {
     const std::string directory = root_ + "/round-00000007";
     const std::vector<ElementRange> ranges = {{0, 30}, {30, 100}, {100, kElements}};
     const std::vector<std::vector<SafetensorsEntry>> entries = {
@@ -71,6 +71,7 @@ class TrainedWeightsTest : public testing::Test {
     manifest.round = Round(7);
     manifest.layout = layout_;
     manifest.model = kModel;
+    manifest.settings = settings;
     for (int shard = 0; shard < 3; ++shard) {
       ShardManifest& part = manifest.shards.emplace_back();
       part.shard = shard;
@@ -131,6 +132,13 @@ TEST_F(TrainedWeightsTest, AFolderOfCheckpointsNamesThoseInIt) {
   EXPECT_THAT(TrainedWeights::Open(FileSystem::Real(), root_),
               StatusIs(absl::StatusCode::kNotFound,
                        AllOf(HasSubstr("no checkpoint"), HasSubstr(checkpoint))));
+}
+
+TEST_F(TrainedWeightsTest, AMeanGradientIsNotTakenForWeights) {
+  const std::string checkpoint = WriteCheckpoint({{"optimizer", "reduce"}});
+  EXPECT_THAT(TrainedWeights::Open(FileSystem::Real(), checkpoint),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr(checkpoint), HasSubstr("and no weights"))));
 }
 
 TEST_F(TrainedWeightsTest, ADamagedCheckpointIsNotRead) {

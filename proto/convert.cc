@@ -121,6 +121,7 @@ v1::Layout ToProto(const Layout& layout) {
     out->mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
     out->set_block(tensor.block);
     out->set_decay(tensor.decay);
+    out->set_averaged(tensor.averaged);
   }
   proto.set_hash(layout.hash());
   return proto;
@@ -140,6 +141,7 @@ absl::StatusOr<Layout> FromProto(const v1::Layout& proto) {
     tensor.shape.assign(in.shape().begin(), in.shape().end());
     tensor.block = in.block();
     tensor.decay = in.decay();
+    tensor.averaged = in.averaged();
     tensors.push_back(std::move(tensor));
   }
   ASSIGN_OR_RETURN(Layout layout, Layout::FromTensors(std::move(tensors)));

@@ -13,6 +13,7 @@
 #include "common/job_spec.h"
 #include "common/layout.h"
 #include "common/model_spec.h"
+#include "common/proposed_settings.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
 #include "proto/parameter_service.pb.h"
@@ -34,6 +35,10 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& job);
 
 v1::OptimizerSettings ToProto(const OptimizerSettings& settings);
 absl::StatusOr<OptimizerSettings> FromProto(const v1::OptimizerSettings& settings);
+
+v1::ProposedSettings ToProto(const ProposedSettings& proposed);
+// Error: InvalidArgument for an optimizer that this version does not know.
+absl::StatusOr<ProposedSettings> FromProto(const v1::ProposedSettings& proto);
 
 v1::LearningRateSchedule ToProto(const LearningRateSchedule& schedule);
 absl::StatusOr<LearningRateSchedule> FromProto(const v1::LearningRateSchedule& schedule);

@@ -176,6 +176,7 @@ v1::RegisterRequest ToProto(const RegisterCall& call) {
   for (const Encoding encoding : call.encodings) request.add_encodings(ToProto(encoding));
   if (call.layout.has_value()) *request.mutable_layout() = ToProto(*call.layout);
   request.set_adopts_order(call.adopts_order);
+  if (!call.proposed.is_empty()) *request.mutable_proposed() = ToProto(call.proposed);
   return request;
 }
 
@@ -202,6 +203,7 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
     ASSIGN_OR_RETURN(call.layout, FromProto(request.layout()));
   }
   call.adopts_order = request.adopts_order();
+  ASSIGN_OR_RETURN(call.proposed, FromProto(request.proposed()));
   return call;
 }
 

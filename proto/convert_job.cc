@@ -24,6 +24,7 @@ constexpr EnumRow<OptimizerKind, v1::OptimizerKind> kOptimizers[] = {
     {OptimizerKind::kMomentum, v1::OPTIMIZER_KIND_MOMENTUM},
     {OptimizerKind::kNesterov, v1::OPTIMIZER_KIND_NESTEROV},
     {OptimizerKind::kAdamW, v1::OPTIMIZER_KIND_ADAMW},
+    {OptimizerKind::kReduce, v1::OPTIMIZER_KIND_REDUCE},
 };
 constexpr EnumRow<OuterOptimizerKind, v1::OuterOptimizerKind> kOuterOptimizers[] = {
     {OuterOptimizerKind::kAverage, v1::OUTER_OPTIMIZER_KIND_AVERAGE},
@@ -135,6 +136,37 @@ absl::StatusOr<OptimizerSettings> FromProto(const v1::OptimizerSettings& proto) 
   settings.epsilon = proto.epsilon();
   settings.weight_decay = proto.weight_decay();
   return settings;
+}
+
+v1::ProposedSettings ToProto(const ProposedSettings& proposed) {
+  v1::ProposedSettings proto;
+  if (proposed.optimizer) proto.set_optimizer(EnumToProto(kOptimizers, *proposed.optimizer));
+  if (proposed.momentum) proto.set_momentum(*proposed.momentum);
+  if (proposed.beta1) proto.set_beta1(*proposed.beta1);
+  if (proposed.beta2) proto.set_beta2(*proposed.beta2);
+  if (proposed.epsilon) proto.set_epsilon(*proposed.epsilon);
+  if (proposed.weight_decay) proto.set_weight_decay(*proposed.weight_decay);
+  if (proposed.learning_rate) proto.set_learning_rate(*proposed.learning_rate);
+  if (proposed.clip_norm) proto.set_clip_norm(*proposed.clip_norm);
+  if (proposed.batch_size) proto.set_batch_size(*proposed.batch_size);
+  return proto;
+}
+
+absl::StatusOr<ProposedSettings> FromProto(const v1::ProposedSettings& proto) {
+  ProposedSettings proposed;
+  if (proto.has_optimizer()) {
+    ASSIGN_OR_RETURN(proposed.optimizer,
+                     EnumFromProto(kOptimizers, proto.optimizer(), "proposed.optimizer"));
+  }
+  if (proto.has_momentum()) proposed.momentum = proto.momentum();
+  if (proto.has_beta1()) proposed.beta1 = proto.beta1();
+  if (proto.has_beta2()) proposed.beta2 = proto.beta2();
+  if (proto.has_epsilon()) proposed.epsilon = proto.epsilon();
+  if (proto.has_weight_decay()) proposed.weight_decay = proto.weight_decay();
+  if (proto.has_learning_rate()) proposed.learning_rate = proto.learning_rate();
+  if (proto.has_clip_norm()) proposed.clip_norm = proto.clip_norm();
+  if (proto.has_batch_size()) proposed.batch_size = proto.batch_size();
+  return proposed;
 }
 
 v1::LearningRateSchedule ToProto(const LearningRateSchedule& schedule) {

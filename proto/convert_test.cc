@@ -155,6 +155,21 @@ TEST(ConvertTest, LayoutSurvivesAndItsHashIsChecked) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(layout.hash())));
 }
 
+TEST(ConvertTest, WhatALayoutMarksSurvives) {
+  TensorSpec weight;
+  weight.name = "weight";
+  weight.decay = true;
+  TensorSpec mean;
+  mean.name = "mean";
+  mean.block = 1;
+  mean.averaged = true;
+  const Layout layout = *Layout::FromTensors({weight, mean});
+  ASSERT_OK_AND_ASSIGN(const Layout back, FromProto(ToProto(layout)));
+  EXPECT_OK(CheckSameLayout(layout, "sent", back, "received"));
+  EXPECT_TRUE(back.is_averaged(1));
+  EXPECT_FALSE(back.is_averaged(0));
+}
+
 TEST(ConvertTest, LayoutWithOverflowingShapeIsRefused) {
   v1::Layout wire;
   v1::TensorSpec* tensor = wire.add_tensors();
@@ -358,8 +373,18 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
   call.encodings = {Encoding::kFp32, Encoding::kInt8};
   call.layout = *BuildLayout(SomeJob().model);
   call.adopts_order = true;
+  call.proposed = {.optimizer = OptimizerKind::kNesterov,
+                   .momentum = 0.1,
+                   .beta1 = 0.2,
+                   .beta2 = 0.3,
+                   .epsilon = 0.4,
+                   .weight_decay = 0.5,
+                   .learning_rate = 0.6,
+                   .clip_norm = 0.0,  // says something else than nothing
+                   .batch_size = 8};
   v1::RegisterRequest wire = ToProto(call);
   EXPECT_THAT(UnsetFields(wire), IsEmpty());
+  EXPECT_THAT(UnsetFields(wire.proposed()), IsEmpty());
   wire.add_encodings(static_cast<v1::Encoding>(99));  // of a newer release
   ASSERT_OK_AND_ASSIGN(const RegisterCall back, FromProto(wire));
   EXPECT_EQ(back.name, "ann");
@@ -367,6 +392,7 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
   EXPECT_EQ(back.device, "cpu");
   EXPECT_EQ(back.layout->hash(), call.layout->hash());
   EXPECT_TRUE(back.adopts_order);
+  EXPECT_EQ(back.proposed, call.proposed);
   EXPECT_THAT(back.encodings, ElementsAre(Encoding::kFp32, Encoding::kInt8));
 }
 
@@ -380,6 +406,10 @@ TEST(ConvertClusterTest, ARegisterCallOfAnotherWireVersionOrWithLongTextsIsRefus
   wire = ToProto(RegisterCall());
   wire.set_device(std::string(257, 'x'));
   ExpectRefused(wire, "device has 257 bytes");
+  wire = ToProto(RegisterCall());
+  EXPECT_FALSE(wire.has_proposed());
+  wire.mutable_proposed()->set_optimizer(static_cast<v1::OptimizerKind>(99));
+  ExpectRefused(wire, "proposed.optimizer is 99");
   wire = ToProto(RegisterCall());
   wire.mutable_layout()->add_tensors()->add_shape(-3);
   EXPECT_FALSE(FromProto(wire).ok());

@@ -133,6 +133,7 @@ absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::stri
 Coordinator::Config CoordinatorRole::CoordinatorSettings() const {
   Coordinator::Config coordinator;
   coordinator.job = config_.job;
+  coordinator.given = config_.given;
   coordinator.num_shards = config_.cluster.num_shards;
   coordinator.memory = deps_.read_memory();
   coordinator.staging_bytes = config_.limits.staging_bytes;
@@ -174,6 +175,7 @@ CheckpointKeeper::Config CoordinatorRole::KeeperSettings() const {
     return deps_.confirm_leader();
   };
   keeper.job = config_.job;
+  keeper.given = config_.given;
   return keeper;
 }
 
@@ -205,7 +207,8 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator() 
                                    ", of rounds that are in no checkpoint: they are lost"));
   }
   if (!memory.has_value() || !is_wanted) return Coordinator::Create(CoordinatorSettings(), now);
-  const absl::Status same = CheckSameJob(*memory, config_.job, config_.cluster.num_shards);
+  const absl::Status same =
+      CheckSameJob(*memory, JobOf(*memory, config_.job, config_.given), config_.cluster.num_shards);
   if (!same.ok() && IsAllInCheckpoint(*memory)) {
     LogInfo("settings are not those of the journal ({}); a checkpoint has all of it: {}",
             same.message(), memory->checkpoints.last->path);
@@ -436,13 +439,14 @@ v1::ClusterStatus CoordinatorRole::ReadStatus() {
   OnStats(reading.stats);
   ClusterSnapshot snapshot = strand_.Run(
       [](Coordinator& coordinator, absl::Time now) { return coordinator.Snapshot(now); });
-  v1::ClusterStatus status = ToProto(board_.Report(std::move(snapshot)), config_.job);
+  const JobSpec job = snapshot.job;
+  v1::ClusterStatus status = ToProto(board_.Report(std::move(snapshot)), job);
   SetPort(deps_.read_connections(), &status);
   const int64_t num_elements = static_cast<int64_t>(reading.stats.weight_bytes / sizeof(float));
   const int64_t shard_bytes =
       num_elements == 0
           ? 0
-          : EstimateShardMemory(config_.job, num_elements, config_.limits.staging_bytes).peak();
+          : EstimateShardMemory(job, num_elements, config_.limits.staging_bytes).peak();
   SetLimits(config_.limits,
             BoundMemory(config_.limits, shard_bytes, !deps_.security->transport().is_plain()),
             ReadOwnMemory(), *deps_.refusals, &status);

@@ -179,7 +179,8 @@ absl::Status CheckAllButSecurity(const ServerConfig& config) {
   }
   RETURN_IF_ERROR(CheckDurability(config.durability, config.job.model));
   RETURN_IF_ERROR(ValidateDivergencePolicy(config.divergence));
-  return ValidateJobSpec(config.job);
+  RETURN_IF_ERROR(ValidateJobSpec(config.job));
+  return CheckFits(config.divergence, config.job);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // server_flags, by hand in tests.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -85,7 +86,8 @@ struct ServerConfig {
   DurabilityConfig durability;
   DivergencePolicy divergence;
   OutputConfig output;
-  JobSpec job;  // the coordinator's; the other servers receive it
+  JobSpec job;                  // the coordinator's; the other servers receive it
+  std::set<std::string> given;  // flags of the command line; see CoordinatorConfig
   bool exit_when_done = false;
   // The process is no server but keeps copies of the journals of some; only `network`, `limits` of
   // connections and messages, the folders and the log level count, until the leader lease makes it

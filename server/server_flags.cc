@@ -95,7 +95,9 @@ ABSL_FLAG(
     std::string, model, "gpt-nano",
     "What is trained: a preset (mlp, cnn, mlp-mnist, cnn-mnist, cnn-cifar10, gpt-nano, gpt-mini, "
     "gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1.5b, client) or a file with the text form of "
-    "ModelSpec in proto/model.proto. client: the first client brings layout and weights.");
+    "ModelSpec in proto/model.proto. client: the first client brings layout and weights, and may "
+    "propose what is not given of --optimizer, --learning_rate, --clip_norm, --batch_size, and of "
+    "the flags that belong to an optimizer.");
 ABSL_FLAG(double, dropout, -1.0,
           "gpt: share of the activations that training drops, 0 <= value < 1. -1: what the model's "
           "file says; 0 for presets.");
@@ -173,7 +175,9 @@ ABSL_FLAG(
 
 ABSL_FLAG(std::string, optimizer, "adamw",
           "sgd, momentum, nesterov or adamw: on the servers in sync and async, on each worker in "
-          "local_sgd.");
+          "local_sgd. reduce, in sync with --model=client: the servers make no step, and what a "
+          "worker pulls after a round is the mean of its gradients, for programs that make the "
+          "steps themselves; --clip_norm limits its norm, --norm_limit those of single ones.");
 ABSL_FLAG(double, learning_rate, 1e-3, "Learning rate after warm-up; 0 to 1e6.");
 ABSL_FLAG(double, min_learning_rate, 0.0,
           "Learning rate at the end of the job with --lr_schedule=cosine or linear.");
@@ -668,6 +672,7 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   if (line.request != CommandLineRequest::kRun) return result;
   RETURN_IF_ERROR(CheckOnlyFlags(line));
   ASSIGN_OR_RETURN(result.config, ReadFlags(line.given));
+  result.config.given = line.given;
   RETURN_IF_ERROR(ValidateServerConfig(result.config));
   const bool is_to_be_server =
       !result.config.is_replica || !result.config.cluster.leader_lease.empty();

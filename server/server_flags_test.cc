@@ -81,6 +81,15 @@ TEST_F(ServerFlagsTest, FlagFileAndCommandLineGiveOneConfig) {
   EXPECT_EQ(config.cluster.round_timeout, absl::Minutes(2));
 }
 
+TEST_F(ServerFlagsTest, WhatTheOperatorHasGivenIsKnown) {
+  const std::string path = testing::TempDir() + "/given.flags";
+  std::ofstream(path) << "--model=client\n--learning_rate=0.001\n";
+  const ServerConfig config = Parse({"--flagfile=" + path, "--optimizer=adamw"}).config;
+  EXPECT_TRUE(config.given.contains("learning_rate")) << "the default, but given";
+  EXPECT_TRUE(config.given.contains("optimizer"));
+  EXPECT_FALSE(config.given.contains("batch_size"));
+}
+
 TEST_F(ServerFlagsTest, EncodingsAreOfTheJob) {
   const JobSpec plain = Parse({}).config.job;
   EXPECT_EQ(plain.push_encoding, Encoding::kFp32);
@@ -174,6 +183,9 @@ TEST_F(ServerFlagsTest, ContradictionsAreRefused) {
   EXPECT_THAT(ErrorOf({"--shard=1/2", "--coordinator=localhost"}),
               AllOf(HasSubstr("--coordinator=localhost"), HasSubstr("HOST:PORT")));
   EXPECT_THAT(ErrorOf({"--init_from=w.safetensors", "--resume=old"}), HasSubstr("contradicts"));
+  EXPECT_THAT(ErrorOf({"--optimizer=reduce"}), HasSubstr("use --model=client"));
+  EXPECT_THAT(ErrorOf({"--optimizer=reduce", "--model=client", "--on_divergence=rollback"}),
+              HasSubstr("--on_divergence=rollback contradicts --optimizer=reduce"));
 }
 
 TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
@@ -207,6 +219,9 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
       {{"--beta1=0.8", "--optimizer=sgd"}, "--optimizer=adamw", adamw},
       {{"--beta2=0.9", "--optimizer=momentum"}, "--optimizer=adamw", adamw},
       {{"--epsilon=1e-6", "--optimizer=nesterov"}, "--optimizer=adamw", adamw},
+      {{"--weight_decay=0.1", "--model=client", "--optimizer=reduce"},
+       "--optimizer other than reduce",
+       {"--optimizer=sgd"}},
       {{"--min_learning_rate=1e-4"}, "--lr_schedule=cosine or linear", {"--lr_schedule=linear"}},
       {{"--rollback_lr_factor=0.5"}, "--on_divergence=rollback", {"--on_divergence=rollback"}},
       {{"--poison_limit=3", "--norm_limit=0"}, "--norm_limit other than 0", {"--norm_limit=5"}},

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Prints the path of a Python that has PyTorch and Hugging Face's transformers, for tests against them.
+# Prints the path of a Python that has PyTorch, Hugging Face's transformers, and what people use beside them, for tests.
 #   tests/python_with_torch.sh
-# They come from the package registry (540 MB) once, into ${XDG_CACHE_HOME:-~/.cache}/lodestar. Exit code 77: they
+# They come from the package registry (700 MB) once, into ${XDG_CACHE_HOME:-~/.cache}/lodestar. Exit code 77: they
 # cannot be had, and why.
 set -uo pipefail
 # shellcheck source-path=SCRIPTDIR source=../deploy/script_help.sh
@@ -27,7 +27,7 @@ install() {
   local unfinished
   unfinished="$(mktemp -d "$cache/python-XXXXXX.tmp")" || return 1
   python3 -m venv "$unfinished" &&
-    timeout "$install_seconds" "$unfinished/bin/python" -m pip install --quiet --no-deps \
+    timeout "$install_seconds" "$unfinished/bin/python" -m pip install --quiet --no-deps --no-compile \
       --disable-pip-version-check --requirement "$requirements" &&
     "$unfinished/bin/python" -c 'import torch, transformers' &&
     mv --no-target-directory "$unfinished" "$environment" && return

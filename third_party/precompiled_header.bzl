@@ -17,6 +17,7 @@ def _precompiled_header_impl(ctx):
         variables = cc_common.create_compile_variables(
             feature_configuration = features,
             cc_toolchain = toolchain,
+            use_pic = True,
             user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts,
         ),
     )
@@ -39,7 +40,7 @@ def _precompiled_header_impl(ctx):
 
 # <name>.h, which includes `headers`, and what the compiler keeps of it: for hdrs of a cc_library.
 # A source has the use of it with "-include" on its command line, before its own first token, and
-# with the same options, `copts` among them. With others the compiler reads <name>.h instead, and says so with
+# with the same options, `copts` and those of --force_pic (.bazelrc) among them. With others the compiler reads <name>.h instead, and says so with
 # -Winvalid-pch.
 precompiled_header = rule(
     implementation = _precompiled_header_impl,

@@ -70,6 +70,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
                                       .security = worker->config_.security,
                                       .name = worker->config_.name,
                                       .device = device_name,
+                                      .proposed = worker->workload_->proposed_settings(),
                                       .instance_id = worker->config_.instance_id,
                                       .leave_timeout = worker->config_.life.leave_timeout});
   return worker;

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "common/cluster_messages.h"
+#include "common/proposed_settings.h"
 #include "kernels/device.h"
 #include "worker/data/data_file.h"
 #include "worker/data/dataset.h"
@@ -23,6 +24,8 @@ class Workload {
   // The tensors of a model that the servers may not know, before each registration; none: they know
   // it.
   virtual std::optional<OfferedLayout> offered_layout() const { return std::nullopt; }
+  // Of the job, where the operator of the servers leaves them open.
+  virtual ProposedSettings proposed_settings() const { return {}; }
 
   // A life begins.
   virtual void OnRegistered(const Registration&) {}

@@ -47,6 +47,7 @@ Tag: {TAG}
 
 ENTRY_POINTS = """\
 [console_scripts]
+lodestar = lodestar.__main__:main
 lodestar-psctl = lodestar.psctl:main
 lodestar-server = lodestar.server:main
 lodestar-worker = lodestar.worker:main

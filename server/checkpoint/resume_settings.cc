@@ -78,9 +78,14 @@ bool HoldsState(const Manifest& manifest, const std::vector<std::string>& state_
 }
 
 // Of a setting that differs. Empty: it may change from this round on.
-std::string Contradiction(const std::string& flag, bool holds_state) {
+std::string Contradiction(const SettingChange& change, bool holds_state) {
+  const std::string& flag = change.flag;
+  const absl::string_view reduce = OptimizerKindName(OptimizerKind::kReduce);
   if (flag == "mode") return "its rounds and versions mean nothing in another mode";
   if (flag == "seed") return "it gives the order in which samples are taken";
+  if (flag == "optimizer" && (change.saved == reduce || change.asked == reduce)) {
+    return "with reduce servers hold a gradient in place of weights";
+  }
   if (!holds_state && (flag == "optimizer" || flag == "outer_optimizer")) {
     return "the optimizer state saved is of the other";
   }
@@ -109,8 +114,8 @@ std::vector<SettingChange> CompareSettings(const Manifest& manifest, const JobSp
   for (const JobSetting& setting : JobSettings(asked)) {
     const std::optional<std::string> saved = SavedValue(manifest, setting.flag);
     if (!saved.has_value() || *saved == setting.value) continue;
-    SettingChange change = {setting.flag, *saved, setting.value,
-                            Contradiction(setting.flag, holds_state)};
+    SettingChange change = {setting.flag, *saved, setting.value, /*effect=*/""};
+    change.effect = Contradiction(change, holds_state);
     change.is_refused = !change.effect.empty();
     if (!change.is_refused) change.effect = Effect(setting.flag, manifest, asked);
     changes.push_back(std::move(change));

@@ -93,6 +93,20 @@ TEST(ResumeSettingsTest, AnotherOptimizerIsRefusedOnlyIfItsStateIsAnother) {
   EXPECT_EQ(RefusalOf(asked, kStateNames), "");
 }
 
+TEST(ResumeSettingsTest, AMeanGradientIsNoWeightsForAnotherOptimizer) {
+  JobSpec steps = TestJob();
+  steps.model = {"client", ClientModelSpec{}};
+  steps.optimizer.kind = OptimizerKind::kSgd;
+  JobSpec reduces = steps;
+  reduces.optimizer.kind = OptimizerKind::kReduce;
+  for (const auto& [saved, asked] : {std::pair(steps, reduces), std::pair(reduces, steps)}) {
+    const auto changes = CompareSettings(WrittenBy(saved), asked, kStateNames);
+    ASSERT_EQ(changes.size(), 1);
+    EXPECT_TRUE(changes[0].is_refused);
+    EXPECT_THAT(changes[0].effect, HasSubstr("a gradient in place of weights"));
+  }
+}
+
 TEST(ResumeSettingsTest, AnotherModelIsRefusedByTheFieldThatDiffers) {
   JobSpec asked = TestJob();
   GptSpec& gpt = std::get<GptSpec>(asked.model.architecture);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/job_spec.h"
 #include "common/layout.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/coordinator_state.h"
@@ -23,6 +24,7 @@ struct CheckpointRecord {
   std::string final_directory;  // replaced if it is there
   Round round;
   CoordinatorState state;
+  JobSpec job = {};
   Layout layout = {};
   std::vector<std::string> manifest_parts;  // by shard, as the shards reported them
 };
@@ -55,6 +57,9 @@ struct ChooseRestoreTask {};
 struct RestoreChoice {
   WeightsSource source = InitialSource{};
   std::optional<CoordinatorState> state = std::nullopt;  // of a checkpoint
+  // The one asked for, with settings of a checkpoint that the operator has not given; not set: it
+  // stays as it is. Model `client` only.
+  std::optional<JobSpec> job = std::nullopt;
   std::optional<Layout> layout =
       std::nullopt;  // of a checkpoint or weights file; model `client` needs it
   // Time-based or random; raised above that of the checkpoint if it is not.

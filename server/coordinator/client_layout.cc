@@ -33,7 +33,8 @@ absl::Status Refuse(absl::string_view reason) {
 
 }  // namespace
 
-absl::Status CheckClientLayout(const CoordinatorConfig& config, const Layout& layout) {
+absl::Status CheckClientLayout(const CoordinatorConfig& config, const JobSpec& job,
+                               const Layout& layout) {
   if (layout.tensors().size() > kMaxTensors) {
     return Refuse(
         absl::StrCat("it has ", layout.tensors().size(), " tensors, allowed are ", kMaxTensors));
@@ -48,14 +49,13 @@ absl::Status CheckClientLayout(const CoordinatorConfig& config, const Layout& la
   const ElementRange largest = *std::max_element(
       ranges.begin(), ranges.end(),
       [](const ElementRange& a, const ElementRange& b) { return a.size() < b.size(); });
-  const auto fits = CheckShardMemory(
-      EstimateShardMemory(config.job, largest.size(), config.staging_bytes), config.memory);
+  const auto fits = CheckShardMemory(EstimateShardMemory(job, largest.size(), config.staging_bytes),
+                                     config.memory);
   if (!fits.ok()) {
     return Refuse(absl::StrCat("it has ", layout.num_elements(), " elements, ", largest.size(),
                                " for one server: ", fits.status().message()));
   }
-  const absl::StatusOr<std::vector<Bucket>> buckets =
-      PlanBuckets(layout, ranges, config.job.bucket_bytes);
+  const absl::StatusOr<std::vector<Bucket>> buckets = PlanBuckets(layout, ranges, job.bucket_bytes);
   if (!buckets.ok()) return Refuse(buckets.status().message());
   if (static_cast<int64_t>(buckets->size()) <= kMaxBucketsOfAMessage) return absl::OkStatus();
   return Refuse(absl::StrCat("it would have ", buckets->size(), " buckets, allowed are ",

@@ -9,7 +9,9 @@ namespace lodestar {
 
 // The parameter space is refused if a server's part of it does not fit into the memory that the
 // servers may take, and layout and buckets if they do not fit into a registration, one message,
-// which every later worker gets. Errors: InvalidArgument naming what there is and what is allowed.
-absl::Status CheckClientLayout(const CoordinatorConfig& config, const Layout& layout);
+// which every later worker gets. `job`: in place of the one of `config`. Errors: InvalidArgument
+// naming what there is and what is allowed.
+absl::Status CheckClientLayout(const CoordinatorConfig& config, const JobSpec& job,
+                               const Layout& layout);
 
 }  // namespace lodestar

@@ -38,17 +38,19 @@ auto IsRefused(const std::string& seen, const std::string& allowed) {
 }
 
 TEST(ClientLayoutTest, WhatFitsTheServersIsTaken) {
-  EXPECT_OK(CheckClientLayout(SmallServer(), LayoutOf(300, 100'000)));
+  EXPECT_OK(CheckClientLayout(SmallServer(), SmallServer().job, LayoutOf(300, 100'000)));
 }
 
 TEST(ClientLayoutTest, MoreElementsThanTheMemoryHoldsAreRefused) {
-  EXPECT_THAT(CheckClientLayout(SmallServer(), LayoutOf(1, Layout::kMaxElements)),
-              IsRefused("1099511627776 elements", "the flag has 1.07 GB"));
+  EXPECT_THAT(
+      CheckClientLayout(SmallServer(), SmallServer().job, LayoutOf(1, Layout::kMaxElements)),
+      IsRefused("1099511627776 elements", "the flag has 1.07 GB"));
   CoordinatorConfig config = SmallServer();
   const Layout layout = LayoutOf(1, 1 << 28);
-  EXPECT_THAT(CheckClientLayout(config, layout), IsRefused("268435456 elements", "1.07 GB"));
+  EXPECT_THAT(CheckClientLayout(config, config.job, layout),
+              IsRefused("268435456 elements", "1.07 GB"));
   config.num_shards = 8;
-  EXPECT_OK(CheckClientLayout(config, layout)) << "more servers have more memory";
+  EXPECT_OK(CheckClientLayout(config, config.job, layout)) << "more servers have more memory";
 }
 
 TEST(ClientLayoutTest, ContributionsOnTheirWayInTakeWhatTheyMay) {
@@ -57,20 +59,21 @@ TEST(ClientLayoutTest, ContributionsOnTheirWayInTakeWhatTheyMay) {
   config.staging_bytes = 1 << 20;
   config.memory.available_bytes =
       EstimateShardMemory(config.job, layout.num_elements(), config.staging_bytes).steady();
-  EXPECT_OK(CheckClientLayout(config, layout));
+  EXPECT_OK(CheckClientLayout(config, config.job, layout));
   config.staging_bytes = 1 << 30;
-  EXPECT_THAT(CheckClientLayout(config, layout), IsRefused("30000000 elements", "staging"));
+  EXPECT_THAT(CheckClientLayout(config, config.job, layout),
+              IsRefused("30000000 elements", "staging"));
 }
 
 TEST(ClientLayoutTest, WhatNoRegistrationHoldsIsRefused) {
-  EXPECT_THAT(CheckClientLayout(SmallServer(), LayoutOf(65537, 1)),
+  EXPECT_THAT(CheckClientLayout(SmallServer(), SmallServer().job, LayoutOf(65537, 1)),
               IsRefused("65537 tensors", "allowed are 65536"));
-  EXPECT_THAT(CheckClientLayout(SmallServer(), LayoutOf(10'000, 1, 512)),
+  EXPECT_THAT(CheckClientLayout(SmallServer(), SmallServer().job, LayoutOf(10'000, 1, 512)),
               IsRefused("5440000 bytes", "allowed are 4194304"));
   CoordinatorConfig config = SmallServer();
   config.memory = {};
   config.job.bucket_bytes = 4;
-  EXPECT_THAT(CheckClientLayout(config, LayoutOf(1, int64_t{1} << 33)),
+  EXPECT_THAT(CheckClientLayout(config, config.job, LayoutOf(1, int64_t{1} << 33)),
               IsRefused("131072 buckets", "allowed are 65536"));
 }
 

@@ -42,6 +42,7 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
     memory.stop_reason = state.stop_reason;
     memory.stop_requested_at = state.stop_requested_at;
   }
+  memory.awaits_settings = state.awaits_settings;
   memory.supply = state.supply.memory();
   memory.norms = state.norms.memory();
   memory.membership = state.membership.memory();
@@ -63,6 +64,8 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
 
 absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& state) {
   RETURN_IF_ERROR(CheckWhole(memory));
+  state.config.job = JobOf(memory, state.asked_job, state.config.given);
+  state.awaits_settings = memory.awaits_settings;
   const bool is_client_model = memory.layout.has_value();
   if (is_client_model) state.layout = std::move(memory.layout);
   if (!state.layout.has_value()) return absl::DataLossError("the layout of the model is not there");

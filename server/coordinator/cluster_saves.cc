@@ -143,6 +143,7 @@ absl::Status ClusterSaves::OnShardSaved(int shard, uint64_t server_incarnation,
   auto record = state_.checkpoints.OnSaved(shard, directory, manifest_part);
   if (!record.has_value()) return absl::OkStatus();
   if (!record->ok()) return OnFailed(directory, record->status(), now);
+  (*record)->job = state_.config.job;
   (*record)->layout = *state_.layout;
   outbox_.Do(**std::move(record));
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "common/job_loss.h"
+#include "common/job_spec.h"
 #include "common/layout.h"
 
 namespace lodestar {
@@ -122,6 +123,7 @@ struct MetricSnapshot {
 };
 
 struct ClusterSnapshot {
+  JobSpec job;
   uint64_t server_incarnation = 0;
   absl::Duration uptime;
   std::string state;  // see StateName() in cluster_words.h

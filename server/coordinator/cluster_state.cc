@@ -1,6 +1,7 @@
 #include "server/coordinator/cluster_state.h"
 
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "server/sync/policy_factory.h"
@@ -10,6 +11,8 @@ namespace lodestar {
 ClusterState::ClusterState(CoordinatorConfig the_config, std::optional<Layout> the_layout,
                            absl::Time now)
     : config(std::move(the_config)),
+      asked_job(config.job),
+      awaits_settings(std::holds_alternative<ClientModelSpec>(config.job.model.architecture)),
       started_at(now),
       policy(MakeClusterPolicy(config.job)),
       life_key(config.life_key),

@@ -85,7 +85,18 @@ struct Setback {
 struct ClusterState {
   ClusterState(CoordinatorConfig the_config, std::optional<Layout> the_layout, absl::Time now);
 
-  CoordinatorConfig config;
+  CoordinatorConfig config;  // `job`: with what a client has proposed, or a checkpoint has
+  const JobSpec asked_job;   // by the operator
+  // The model is a client's, and the settings of the next one that registers count.
+  bool awaits_settings = false;
+  // Whose settings the job has, as long as it is given time to come back with the weights; others'
+  // do not count meanwhile. Not set: it has come, or there is none.
+  struct Proposer {
+    std::string name;
+    uint64_t instance_id = 0;
+    absl::Time until;
+  };
+  std::optional<Proposer> proposer;
   absl::Time started_at;
   std::unique_ptr<const ClusterPolicy> policy;
   CoordinatorPhase phase = CoordinatorPhase::kAwaitingShards;

@@ -507,6 +507,7 @@ absl::string_view StateName(const ClusterState& state) {
 ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   ClusterSnapshot snapshot;
   const LedgerState ledger = state.ledger.state();
+  snapshot.job = state.config.job;
   snapshot.server_incarnation = state.server_incarnation;
   snapshot.uptime = now - state.started_at;
   snapshot.state = std::string(StateName(state));

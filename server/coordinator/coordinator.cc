@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/job_loss.h"
+#include "common/job_settings.h"
 #include "common/peer_text.h"
 #include "common/remedy.h"
 #include "common/same_tensors.h"
@@ -93,7 +94,7 @@ Coordinator::Coordinator(Config config, std::optional<Layout> layout, absl::Time
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Resume(Config config,
                                                                  CoordinatorMemory memory,
                                                                  absl::Time now) {
-  RETURN_IF_ERROR(CheckSameJob(memory, config.job, config.num_shards));
+  RETURN_IF_ERROR(CheckSameJob(memory, JobOf(memory, config.job, config.given), config.num_shards));
   ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator, Create(std::move(config), now));
   RETURN_IF_ERROR(coordinator->GoOnFrom(std::move(memory), now));
   return coordinator;
@@ -196,6 +197,10 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   }
   if (call.layout.has_value()) RETURN_IF_ERROR(CheckOffered(call));
   RETURN_IF_ERROR(faults_.CheckSound(call));
+  if (state_.supply.is_awaited() && !state_.supply.supplier().has_value() &&
+      state_.phase == CoordinatorPhase::kRunning && !state_.is_stopping()) {
+    RETURN_IF_ERROR(AdoptSettings(call, now));
+  }
   RETURN_IF_ERROR(CheckRoom(call.name));
   const absl::StatusOr<MembershipTable::Admission> admitted =
       state_.membership.Register(call.name, call.instance_id, now);
@@ -222,6 +227,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   answer.job = state_.config.job;
   answer.map = state_.map;
   answer.needs_initial_weights = state_.supply.Claim(answer.life);
+  if (answer.needs_initial_weights) state_.proposer.reset();
   return answer;
 }
 
@@ -392,11 +398,63 @@ absl::Status Coordinator::AdoptLayout(const RegisterCall& call, absl::Time now) 
     return absl::UnavailableError(
         "not ready: waits for a client that brings the layout of its model; the same call again");
   }
-  RETURN_IF_ERROR(CheckClientLayout(state_.config, *call.layout));
+  ASSIGN_OR_RETURN(SettledJob settled, SettleWith(call, *call.layout));
   state_.layout = call.layout;
+  TakeSettings(call, std::move(settled), now);
   absl::Status assigned = Assign(now);
   if (!assigned.ok()) state_.layout.reset();
   return assigned;
+}
+
+absl::StatusOr<SettledJob> Coordinator::SettleWith(const RegisterCall& call,
+                                                   const Layout& layout) const {
+  SettledJob settled = Settle(state_.asked_job, state_.config.given, call.proposed);
+  absl::Status possible = ValidateJobSpec(settled.job);
+  possible.Update(CheckFits(state_.config.divergence, settled.job));
+  if (!possible.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the settings that this client proposes are refused: ", possible.message()));
+  }
+  RETURN_IF_ERROR(CheckClientLayout(state_.config, settled.job, layout));
+  return settled;
+}
+
+void Coordinator::TakeSettings(const RegisterCall& call, SettledJob settled, absl::Time now) {
+  state_.awaits_settings = false;
+  state_.proposer = {call.name, call.instance_id, now + kCallerPatience};
+  state_.config.job = std::move(settled.job);
+  state_.ledger = WorkLedger(state_.config.job, state_.ledger.state());
+  outbox_.Remember();
+  if (call.proposed.is_empty()) return;
+  outbox_.Tell(absl::StrCat(
+      "settings proposed by name=", PeerText(call.name, MembershipTable::kMaxNameBytes),
+      " peer=", call.peer, ": taken ", SettingsText(settled.taken),
+      settled.not_taken.empty() ? ""
+                                : absl::StrCat("; not taken, because the operator decides them, ",
+                                               SettingsText(settled.not_taken))));
+}
+
+absl::Status Coordinator::AdoptSettings(const RegisterCall& call, absl::Time now) {
+  const bool is_anothers_turn = !state_.awaits_settings && state_.proposer.has_value() &&
+                                state_.proposer->instance_id != call.instance_id;
+  if (!state_.awaits_settings && !is_anothers_turn) return absl::OkStatus();
+  absl::StatusOr<SettledJob> settled = SettleWith(call, *state_.layout);
+  const bool is_another =
+      settled.ok() && JobSettings(settled->job) != JobSettings(state_.config.job);
+  if (is_anothers_turn && !is_another) return absl::OkStatus();
+  if (is_anothers_turn && now < state_.proposer->until) {
+    return absl::UnavailableError(absl::StrCat(
+        "not ready: waits for ", PeerText(state_.proposer->name, MembershipTable::kMaxNameBytes),
+        ", whose settings the job has, to supply the first weights; the same call "
+        "again"));
+  }
+  RETURN_IF_ERROR(settled.status());
+  TakeSettings(call, *std::move(settled), now);
+  if (!is_another) return absl::OkStatus();
+  Enter(CoordinatorPhase::kRestoring);
+  outbox_.Do(ChooseRestoreTask{});
+  return absl::UnavailableError(
+      "not ready: the servers start over with the settings of this client; the same call again");
 }
 
 void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) {
@@ -418,7 +476,10 @@ void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) 
   if (view_changed) AnnounceMembers();
   if (!lives.empty()) outbox_.Touch();
   // All start over, so that another one learns that it has to supply the weights.
-  if (supplier_lost) return DropAll("the client that was to supply the weights is gone", now);
+  if (supplier_lost) {
+    state_.awaits_settings = true;
+    return DropAll("the client that was to supply the weights is gone", now);
+  }
   Advance(now);
 }
 
@@ -1055,6 +1116,8 @@ void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, a
 
 absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   if (!choice.alarm.empty()) outbox_.RaiseAlarm(choice.alarm, now);
+  if (choice.job.has_value()) state_.config.job = *choice.job;
+  if (choice.state.has_value()) state_.awaits_settings = false;
   CoordinatorState saved;
   saved.membership = state_.membership.Export();
   Incarnation last_life = saved.membership.last_incarnation;

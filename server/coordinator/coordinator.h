@@ -28,7 +28,9 @@
 #include "absl/time/time.h"
 #include "common/cluster_messages.h"
 #include "common/ids.h"
+#include "common/job_spec.h"
 #include "common/layout.h"
+#include "common/proposed_settings.h"
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/cluster_faults.h"
@@ -210,6 +212,7 @@ class Coordinator {
   // could have a new answer.
   uint64_t state_version() const { return outbox_.state_version(); }
   CoordinatorPhase phase() const { return state_.phase; }
+  const JobSpec& job() const { return state_.config.job; }
   uint64_t server_incarnation() const { return state_.server_incarnation; }
   const std::string& life_key() const { return state_.life_key; }
   std::shared_ptr<const ClusterMap> map() const { return state_.map; }  // null: no layout yet
@@ -254,6 +257,14 @@ class Coordinator {
   // Lives of workers.
   absl::StatusOr<Registration> Admit(const RegisterCall& call, absl::Time now);
   absl::Status AdoptLayout(const RegisterCall& call, absl::Time now);
+  // The job with what this client proposes, if it could be one of the layout. Errors:
+  // InvalidArgument.
+  absl::StatusOr<SettledJob> SettleWith(const RegisterCall& call, const Layout& layout) const;
+  void TakeSettings(const RegisterCall& call, SettledJob settled, absl::Time now);
+  // Of a client that may be the one to supply the weights, if those of another do not count any
+  // more. Errors: Unavailable: that other may come, or the servers start over with these; as
+  // SettleWith().
+  absl::Status AdoptSettings(const RegisterCall& call, absl::Time now);
   // Where a round takes so many contributions at most. Who has registered and not joined takes no
   // room.
   // Whether the layout that the client brings is the job's. Errors: InvalidArgument;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "absl/time/time.h"
@@ -15,6 +16,9 @@ namespace lodestar {
 
 struct CoordinatorConfig {
   JobSpec job;
+  // Flags that the operator has given: see Settle(). The others of a job of the model `client` are
+  // what its first client proposes, or the checkpoint has that it goes on from.
+  std::set<std::string> given;
   int num_shards = 1;
   // That the shard of this server may take, and those of others are taken to have. Zeros: not
   // known. Only looked at where a client brings the layout: others are compared by the servers.

@@ -4,6 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/model_spec_json.h"
+#include "common/proposed_settings.h"
 #include "server/coordinator/data_sets.h"
 
 namespace lodestar {
@@ -31,6 +32,12 @@ bool IsOfEarlierLayout(const CoordinatorMemory& memory, const JobSpec& job) {
   const absl::StatusOr<Layout> earlier = BuildEarlierLayout(job.model);
   return layout.ok() && earlier.ok() && layout->hash() != earlier->hash() &&
          memory.layout_hash != layout->hash();
+}
+
+JobSpec JobOf(const CoordinatorMemory& memory, const JobSpec& asked,
+              const std::set<std::string>& given) {
+  if (!std::holds_alternative<ClientModelSpec>(asked.model.architecture)) return asked;
+  return Settle(asked, given, ProposedBySaved(memory.settings)).job;
 }
 
 absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, int num_shards) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,7 @@ struct CoordinatorMemory {
   uint64_t map_version = 0;
   std::optional<std::string> stop_reason;
   std::optional<absl::Time> stop_requested_at;
+  bool awaits_settings = false;  // see ClusterState
   WeightsSupply::Memory supply;
   NormBook::Memory norms;
   MembershipTable::Memory membership;
@@ -66,6 +68,10 @@ struct CoordinatorMemory {
   Quarantine::Memory quarantine;
 };
 
+// The job that goes on from it: the one asked for, with what its client had proposed where the
+// operator gives nothing; see Settle().
+JobSpec JobOf(const CoordinatorMemory& memory, const JobSpec& asked,
+              const std::set<std::string>& given);
 // Whether the newest checkpoint has all of it but for the lives of workers.
 bool IsAllInCheckpoint(const CoordinatorMemory& memory);
 // Whether its journals are of a layout that the model has no more.

@@ -43,6 +43,7 @@ void Describe(Archive& archive, TensorSpec& tensor) {
   archive("decay", tensor.decay);
   archive("initializer", tensor.initializer.kind);
   archive("scale", tensor.initializer.scale);
+  archive.Optional("averaged", tensor.averaged);
 }
 
 template <typename Archive>
@@ -331,6 +332,7 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive.Optional("map_version", memory.map_version);
   archive("stop_reason", memory.stop_reason);
   archive("stop_requested_at", memory.stop_requested_at);
+  archive.Optional("awaits_settings", memory.awaits_settings);
   archive("supply", memory.supply);
   archive("norms", memory.norms);
   archive("membership", memory.membership);

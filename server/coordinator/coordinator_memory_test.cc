@@ -613,6 +613,23 @@ TEST(CoordinatorMemoryJsonTest, SaysWhatIsWrongAndWhere) {
                        HasSubstr("memory.membership.last_incarnation is not there")));
 }
 
+TEST(CoordinatorMemoryJsonTest, WhatALayoutMarksIsKept) {
+  TensorSpec weight;
+  weight.name = "weight";
+  weight.decay = true;
+  TensorSpec mean;
+  mean.name = "mean";
+  mean.block = 1;
+  mean.averaged = true;
+  CoordinatorMemory memory;
+  memory.layout = *Layout::FromTensors({weight, mean});
+  const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
+  const auto back = CoordinatorMemoryFromJson(CoordinatorMemoryToJson(memory, now), now);
+  ASSERT_OK(back);
+  ASSERT_TRUE(back->has_value());
+  EXPECT_EQ((*back)->layout->hash(), memory.layout->hash());
+}
+
 TEST(CoordinatorMemoryJsonTest, NoneIsNone) {
   const auto none = CoordinatorMemoryFromJson(
       CoordinatorMemoryToJson(std::nullopt, absl::UnixEpoch()), absl::UnixEpoch());

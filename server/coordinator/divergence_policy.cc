@@ -29,4 +29,11 @@ absl::Status ValidateDivergencePolicy(const DivergencePolicy& policy) {
                          DivergencePolicy::kPoisonWindow - 1);
 }
 
+absl::Status CheckFits(const DivergencePolicy& policy, const JobSpec& job) {
+  if (!ReducesOnly(job) || policy.action != DivergenceAction::kRollback) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--on_divergence=rollback contradicts --optimizer=reduce: the servers have no weights to go "
+      "back to; leave stop");
+}
+
 }  // namespace lodestar

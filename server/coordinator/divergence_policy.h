@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/job_spec.h"
 
 namespace lodestar {
 
@@ -31,8 +32,10 @@ struct DivergencePolicy {
   int poison_limit = 50;
 };
 
-// Errors of both: InvalidArgument naming the flag, the value and what is allowed.
+// Errors of all: InvalidArgument naming the flag, the value and what is allowed.
 absl::StatusOr<DivergenceAction> ParseDivergenceAction(absl::string_view name);
 absl::Status ValidateDivergencePolicy(const DivergencePolicy& policy);
+// Whether a job can have it.
+absl::Status CheckFits(const DivergencePolicy& policy, const JobSpec& job);
 
 }  // namespace lodestar

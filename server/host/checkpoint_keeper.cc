@@ -17,6 +17,7 @@
 #include "common/job_settings.h"
 #include "common/logging.h"
 #include "common/model_spec_json.h"
+#include "common/proposed_settings.h"
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_publisher.h"
 #include "server/coordinator/coordinator_state_json.h"
@@ -113,8 +114,8 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::Publish(const CheckpointRe
     ASSIGN_OR_RETURN(manifest.shards.emplace_back(), ParseShardManifest(part));
   }
   ASSIGN_OR_RETURN(manifest.coordinator, ParseJson(CoordinatorStateToJson(record.state)));
-  manifest.settings = SettingsOf(config_.job);
-  manifest.model = ModelSpecToJson(config_.job.model);
+  manifest.settings = SettingsOf(record.job);
+  manifest.model = ModelSpecToJson(record.job.model);
   ASSIGN_OR_RETURN(std::string path,
                    PublishCheckpoint(*deps_.file_system, record.directory, manifest,
                                      [&] { return config_.confirm_folder(record.directory); }));
@@ -181,8 +182,20 @@ absl::Status CheckpointKeeper::CheckSettings() const {
   return CheckNoneRefused(Compare(*newest), *newest, newest_path);
 }
 
+JobSpec CheckpointKeeper::JobFrom(const Manifest& manifest) const {
+  if (!std::holds_alternative<ClientModelSpec>(config_.job.model.architecture)) return config_.job;
+  std::vector<JobSetting> saved;
+  for (const auto& [flag, value] : manifest.settings.items()) {
+    saved.push_back({flag, value.is_string() ? value.get<std::string>() : FormatJson(value)});
+  }
+  const JobSpec job = Settle(config_.job, config_.given, ProposedBySaved(saved)).job;
+  // What nobody can have saved is compared as it was asked for.
+  return ValidateJobSpec(job).ok() ? job : config_.job;
+}
+
 std::vector<SettingChange> CheckpointKeeper::Compare(const Manifest& manifest) const {
-  return CompareSettings(manifest, config_.job, MakeServerOptimizer(config_.job)->state_names());
+  const JobSpec job = JobFrom(manifest);
+  return CompareSettings(manifest, job, MakeServerOptimizer(job)->state_names());
 }
 
 void CheckpointKeeper::Carry(const SetAsideTask& task) {
@@ -405,8 +418,10 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
   RestoreChoice choice;
   choice.source = CheckpointSource{path};
   choice.layout = manifest.layout;
+  const JobSpec job = JobFrom(manifest);
+  if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) choice.job = job;
   ASSIGN_OR_RETURN(choice.state, CoordinatorStateFromJson(FormatJson(manifest.coordinator)));
-  NameRollbacks(choice.state->ledger, config_.job, changes);
+  NameRollbacks(choice.state->ledger, job, changes);
   choice.alarm = absl::StrJoin(found.alarms, "; ");
   const int64_t total_rounds = config_.job.schedule.total_rounds + choice.state->ledger.lost_rounds;
   const bool has_rounds_left = manifest.round.value() < total_rounds;

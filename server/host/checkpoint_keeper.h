@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,7 @@ class CheckpointKeeper {
     // Who held `root` before this process and did not release it; empty: nobody.
     std::string crashed_holder;
     JobSpec job;
+    std::set<std::string> given = {};  // see CoordinatorConfig
   };
 
   // Not owned; outlive the keeper, which outlives what it has scheduled.
@@ -90,6 +92,9 @@ class CheckpointKeeper {
   // Removes what is not needed beside the checkpoint that was published. Returns an alarm if what
   // was left behind may be taken for the newest one later.
   std::string TidyUp(const std::string& published, Round round) const;
+  // What goes on from this checkpoint: the job asked for, with what a client had proposed to the
+  // one that was saved, where the operator gives nothing.
+  JobSpec JobFrom(const Manifest& manifest) const;
   std::vector<SettingChange> Compare(const Manifest& manifest) const;
   // Whether the cluster starts from what is in the folders, and not from where the flags say.
   bool StartsFromFolders() const;

@@ -90,6 +90,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     record.round = Round(round);
     record.state.ledger = ledger;
     record.state.server_incarnation = server_incarnation_;
+    record.job = config_.job;
     record.layout = layout_;
     const absl::StatusOr<std::string> part = WriteShard(record.directory, round, weight);
     if (!part.ok()) {
@@ -305,6 +306,34 @@ TEST_F(CheckpointKeeperTest, WhatRollbacksMadeOfTheLearningRateIsShown) {
   ASSERT_EQ(choice.resumed->changes.size(), 2);
   EXPECT_EQ(choice.resumed->changes[1].flag, "learning_rate");
   EXPECT_EQ(choice.resumed->changes[1].effect, "from round 2 on, times 0.25, after 2 rollbacks");
+}
+
+TEST_F(CheckpointKeeperTest, WhatAClientHadProposedIsTheCheckpointsUnlessTheOperatorGivesIt) {
+  const JobSpec asked = [this] {
+    JobSpec job = config_.job;
+    job.model = {"client", ClientModelSpec{}};
+    job.batch_size = 12;
+    return job;
+  }();
+  config_.job = asked;
+  config_.job.optimizer.kind = OptimizerKind::kMomentum;  // as it was proposed
+  config_.job.optimizer.momentum = 0.3;
+  config_.job.schedule.peak = 0.25;
+  Save(2);
+  config_.job = asked;
+  StartProcess();
+  RestoreChoice choice = Choose();
+  ASSERT_TRUE(choice.job.has_value());
+  EXPECT_EQ(choice.job->optimizer.kind, OptimizerKind::kMomentum);
+  EXPECT_EQ(choice.job->optimizer.momentum, 0.3);
+  EXPECT_EQ(choice.job->schedule.peak, 0.25);
+  EXPECT_THAT(choice.resumed->changes, IsEmpty());
+  config_.given = {"learning_rate"};
+  StartProcess();
+  choice = Choose();
+  EXPECT_EQ(choice.job->schedule.peak, asked.schedule.peak);
+  ASSERT_EQ(choice.resumed->changes.size(), 1);
+  EXPECT_EQ(choice.resumed->changes[0].flag, "learning_rate");
 }
 
 TEST_F(CheckpointKeeperTest, ACrashedHolderIsToldOfOnce) {

@@ -57,6 +57,14 @@ void AdamWReference(const OptimizerCall& call, double g, bool decays, ReferenceE
   e.weight -= call.learning_rate * m / (std::sqrt(v) + 1e-8);
 }
 
+// Whatever the call scales gradients by.
+ReferenceStep AveragingReference(bool is_of_changes) {
+  return [is_of_changes](const OptimizerCall& call, double scaled, bool, ReferenceElement& e) {
+    const double mean = scaled / call.gradient_scale;
+    e.weight = is_of_changes ? e.weight - mean : mean;
+  };
+}
+
 std::vector<Case> Cases() {
   return {
       {"Sgd", [] { return std::make_unique<Sgd>(Sgd::Config{.weight_decay = kDecay}); },
@@ -78,12 +86,33 @@ std::vector<Case> Cases() {
        MomentumReference(true)},
       {"AdamW", [] { return std::make_unique<AdamW>(AdamW::Config{.weight_decay = kDecay}); },
        AdamWReference},
+      {"Reduce",
+       [] {
+         return MakeGradientOptimizer({.kind = OptimizerKind::kReduce, .weight_decay = kDecay});
+       },
+       [](const OptimizerCall&, double g, bool, ReferenceElement& e) { e.weight = g; },
+       /*uses_decay=*/false},
       {"OuterAverage", [] { return std::make_unique<OuterAverage>(); },
        [](const OptimizerCall&, double mean, bool, ReferenceElement& e) { e.weight = mean; },
        /*uses_decay=*/false},
       {"OuterMove", [] { return std::make_unique<OuterMove>(); },
        [](const OptimizerCall&, double d, bool, ReferenceElement& e) { e.weight -= d; },
        /*uses_decay=*/false},
+      {"AveragingOfValues",
+       [] {
+         JobSpec job;
+         job.optimizer = {.kind = OptimizerKind::kAdamW, .weight_decay = kDecay};
+         return MakeAveraging(job);
+       },
+       AveragingReference(/*is_of_changes=*/false), /*uses_decay=*/false},
+      {"AveragingOfChanges",
+       [] {
+         JobSpec job;
+         job.mode = Mode::kLocalSgd;
+         job.outer_optimizer = OuterOptimizerKind::kNesterov;
+         return MakeAveraging(job);
+       },
+       AveragingReference(/*is_of_changes=*/true), /*uses_decay=*/false},
       {"OuterNesterov",
        [] {
          return std::make_unique<OuterNesterov>(
@@ -266,6 +295,15 @@ TEST(OptimizerFactoryTest, AverageTakesWhatTheJobsWorkersSend) {
   job.push_encoding = Encoding::kInt8;
   MakeServerOptimizer(job)->Apply({}, vectors, {});
   EXPECT_EQ(out[0], 0.75f);
+}
+
+TEST(OptimizerFactoryTest, WhatIsAveragedHasTheStateOfTheJobsOptimizer) {
+  JobSpec job;
+  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kMomentum,
+                                   OptimizerKind::kAdamW, OptimizerKind::kReduce}) {
+    job.optimizer.kind = kind;
+    EXPECT_EQ(MakeAveraging(job)->state_names(), MakeServerOptimizer(job)->state_names());
+  }
 }
 
 TEST(OuterOptimizerTest, AverageOfOneKeepsEveryBit) {

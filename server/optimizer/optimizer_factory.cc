@@ -3,19 +3,25 @@
 #include "common/check.h"
 #include "common/contribution.h"
 #include "server/optimizer/adamw.h"
+#include "server/optimizer/averaging.h"
 #include "server/optimizer/outer.h"
 #include "server/optimizer/sgd.h"
 
 namespace lodestar {
 namespace {
 
+// The mean of what the workers of this job send, of values or of changes.
+std::unique_ptr<Optimizer> MakeMean(const JobSpec& job) {
+  if (RoundContributionKind(job) == ContributionKind::kPseudoGradient) {
+    return std::make_unique<OuterMove>();
+  }
+  return std::make_unique<OuterAverage>();
+}
+
 std::unique_ptr<Optimizer> MakeOuterOptimizer(const JobSpec& job) {
   switch (job.outer_optimizer) {
     case OuterOptimizerKind::kAverage:
-      if (RoundContributionKind(job) == ContributionKind::kPseudoGradient) {
-        return std::make_unique<OuterMove>();
-      }
-      return std::make_unique<OuterAverage>();
+      return MakeMean(job);
     case OuterOptimizerKind::kNesterov:
       return std::make_unique<OuterNesterov>(OuterNesterov::Config{
           .learning_rate = job.outer_learning_rate, .momentum = job.outer_momentum});
@@ -41,9 +47,15 @@ std::unique_ptr<Optimizer> MakeGradientOptimizer(const OptimizerSettings& settin
                                                    .beta2 = settings.beta2,
                                                    .epsilon = settings.epsilon,
                                                    .weight_decay = settings.weight_decay});
+    case OptimizerKind::kReduce:
+      return std::make_unique<OuterAverage>();
   }
   LODESTAR_CHECK(false) << "optimizer " << static_cast<int>(settings.kind);
   return nullptr;
+}
+
+std::unique_ptr<Optimizer> MakeAveraging(const JobSpec& job) {
+  return std::make_unique<Averaging>(MakeMean(job), MakeServerOptimizer(job)->state_names());
 }
 
 std::unique_ptr<Optimizer> MakeServerOptimizer(const JobSpec& job) {

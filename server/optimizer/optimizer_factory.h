@@ -12,6 +12,8 @@ namespace lodestar {
 // local_sgd.
 std::unique_ptr<Optimizer> MakeServerOptimizer(const JobSpec& job);
 
+// What they do with averaged tensors.
+std::unique_ptr<Optimizer> MakeAveraging(const JobSpec& job);
 // The update rule for gradients, by itself.
 std::unique_ptr<Optimizer> MakeGradientOptimizer(const OptimizerSettings& settings);
 

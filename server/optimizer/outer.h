@@ -10,7 +10,8 @@
 
 namespace lodestar {
 
-// The weights become the mean of the workers' weights (local SGD, federated averaging).
+// The weights become the mean of the workers' weights (local SGD, federated averaging), or of what
+// else they send.
 class OuterAverage final : public Optimizer {
  public:
   std::vector<std::string> state_names() const override { return {}; }

@@ -133,10 +133,12 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
   Round min_round;
   std::vector<uint64_t> export_keys;
   uint64_t server_incarnation = 0;
+  JobSpec job;
   v1::ExportSource source;
   source.set_model(job_.model.name);
   source.set_total_rounds(job_.schedule.total_rounds);
   deps_.strand->Run([&](Coordinator& coordinator, absl::Time) {
+    job = coordinator.job();
     map = coordinator.map();
     export_keys = coordinator.shard_instances();
     min_round = coordinator.committed_round();
@@ -145,9 +147,10 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
     source.set_is_over(coordinator.phase() == CoordinatorPhase::kDone);
   });
   stream.Describe(source);
+  if (ReducesOnly(job)) return absl::FailedPreconditionError(kReducesOnly);
   if (map == nullptr) return absl::UnavailableError("the model's layout is not known yet");
   RETURN_IF_ERROR(
-      WeightsExport(map, job_, min_round, deps_.local, &calls_, deps_.security,
+      WeightsExport(map, std::move(job), min_round, deps_.local, &calls_, deps_.security,
                     std::move(export_keys))
           .WriteTo([&stream](absl::string_view bytes) { return stream.WriteBlocking(bytes); }));
   const uint64_t incarnation_now = deps_.strand->Run(

@@ -40,9 +40,11 @@ BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const 
     : context_(std::move(context)),
       bucket_(bucket),
       position_(position),
-      weights_(bucket.range, context_->job, context_->layout, *context_->optimizer,
+      is_averaged_(context_->layout.is_averaged(bucket.block)),
+      weights_({.range = bucket.range, .is_averaged = is_averaged_}, context_->job,
+               context_->layout, is_averaged_ ? *context_->averaging : *context_->optimizer,
                *context_->pages),
-      samples_(bucket.range.size(), context_->directions == nullptr
+      samples_(bucket.range.size(), context_->directions == nullptr || is_averaged_
                                         ? 0
                                         : context_->directions->SampledElements(position)),
       protocol_({.policy = context_->policy.get(),
@@ -133,7 +135,8 @@ PendingCall BucketAggregator::Begin(const ContributionKey& key, ReadyCallback re
   };
   RevokeIf(is_former, calls);
   push->id = pushes_.Add(push);
-  if (absl::Status form = CheckForm(key, bucket_, context_->job, protocol_.awaits_client());
+  if (absl::Status form =
+          CheckForm(key, bucket_, context_->job, is_averaged_, protocol_.awaits_client());
       form.ok()) {
     protocol_.OnPush(push->id, key);
     Settle(calls);
@@ -575,7 +578,8 @@ void BucketAggregator::Check(Contribution contribution) {
   absl::Status numbers;
   if (key.is_skipped()) {
     // It has none.
-  } else if (context_->job.norm_limit > 0.0 && key.kind != ContributionKind::kInitialWeights) {
+  } else if (context_->job.norm_limit > 0.0 && !is_averaged_ &&
+             key.kind != ContributionKind::kInitialWeights) {
     const absl::StatusOr<double> checked =
         CheckNumbersForNorm(key, bucket_, contribution.slot->bytes(), BaseOf(key));
     numbers = checked.status();

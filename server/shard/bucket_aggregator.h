@@ -56,6 +56,7 @@ struct ShardContext {
   const Layout layout;
   const std::unique_ptr<const BucketPolicy> policy;
   const std::unique_ptr<const Optimizer> optimizer;
+  const std::unique_ptr<const Optimizer> averaging;  // of buckets of averaged tensors
   const std::shared_ptr<PagePool> pages;
   const std::shared_ptr<StagingPool> staging;
   const std::unique_ptr<RoundNorm> norm;             // null: updates do not wait for a norm
@@ -178,6 +179,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   const std::shared_ptr<ShardContext> context_;
   const Bucket bucket_;
   const int position_;
+  const bool is_averaged_;  // what workers contribute are values, and nobody looks at their norms
 
   // Not guarded: see the head of the file.
   BucketWeights weights_;

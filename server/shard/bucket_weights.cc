@@ -37,20 +37,21 @@ void CopyPage(const Page& from, Page& to, int64_t elements) {
 
 }  // namespace
 
-BucketWeights::BucketWeights(ElementRange range, const JobSpec& job, const Layout& layout,
+BucketWeights::BucketWeights(const Part& part, const JobSpec& job, const Layout& layout,
                              const Optimizer& optimizer, PagePool& pages)
-    : range_(range),
+    : range_(part.range),
+      is_averaged_(part.is_averaged),
       layout_(layout),
       optimizer_(optimizer),
       pages_(pages),
       num_state_vectors_(optimizer.num_state_vectors()),
-      decay_(DecayRanges(layout, range)),
-      mean_(MakeContributionMean(job.robust_mean, range.size(), pages)) {
-  if (job.pull_encoding == Encoding::kFp32) return;
+      decay_(DecayRanges(layout, range_)),
+      mean_(MakeContributionMean(job.robust_mean, range_.size(), pages)) {
+  if (job.pull_encoding == Encoding::kFp32 || is_averaged_) return;
   shadow_.emplace(
       BucketShadow::Config{
           .encoding = job.pull_encoding, .error_feedback = job.error_feedback, .seed = job.seed},
-      range, pages);
+      range_, pages);
 }
 
 absl::Status BucketWeights::OutOfMemory() const {
@@ -96,7 +97,7 @@ absl::Status BucketWeights::Restore(const BucketState& state) {
 }
 
 std::vector<double> BucketWeights::SegmentSquareSums() const {
-  const Page* const mean = mean_->mean();
+  const Page* const mean = is_averaged_ ? nullptr : mean_->mean();
   std::vector<double> sums;
   for (const ElementRange& segment : SegmentsOf(layout_, range_)) {
     sums.push_back(mean == nullptr ? 0.0

@@ -29,8 +29,13 @@ namespace lodestar {
 // lent before stays as it was (copy on write).
 class BucketWeights {
  public:
+  struct Part {
+    ElementRange range;
+    // What is contributed are values, and no part of a gradient. They travel as they are.
+    bool is_averaged = false;
+  };
   // The last three outlive the object.
-  BucketWeights(ElementRange range, const JobSpec& job, const Layout& layout,
+  BucketWeights(const Part& part, const JobSpec& job, const Layout& layout,
                 const Optimizer& optimizer, PagePool& pages);
 
   int64_t num_elements() const { return range_.size(); }
@@ -55,7 +60,7 @@ class BucketWeights {
            const MeanShare& share);
   // `clip`: how much of the way from the weights to the mean, which is one of weights, counts.
   void FinishMean(float rescale, float clip);
-  // Of the mean, once it is finished, one per segment; zeros if nothing was added.
+  // Of the mean gradient, once it is finished, one per segment; zeros if nothing was added.
   std::vector<double> SegmentSquareSums() const;
 
   // One update with the mean, which is finished and given back; without one it is only dropped.
@@ -89,6 +94,7 @@ class BucketWeights {
   absl::Status AllocateAll();
 
   const ElementRange range_;
+  const bool is_averaged_;
   const Layout& layout_;
   const Optimizer& optimizer_;
   PagePool& pages_;

@@ -36,7 +36,7 @@ absl::Status CheckFound(int64_t bad, const ContributionKey& key, const Bucket& b
 }  // namespace
 
 absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const JobSpec& job,
-                       bool awaits_first_weights) {
+                       bool is_averaged, bool awaits_first_weights) {
   const bool is_first = key.kind == ContributionKind::kInitialWeights;
   const ContributionKind wanted =
       is_first && awaits_first_weights ? key.kind : RoundContributionKind(job);
@@ -45,22 +45,24 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
         absl::StrCat("worker ", key.worker.value(), " sent ", ContributionKindName(key.kind),
                      ", this job takes ", ContributionKindName(wanted)));
   }
-  const Encoding encoding = is_first ? Encoding::kFp32 : job.push_encoding;
+  const Encoding encoding = is_first || is_averaged ? Encoding::kFp32 : job.push_encoding;
   if (key.encoding != encoding) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", key.worker.value(), " sent ", ContributionKindName(key.kind),
-                     " in ", EncodingName(key.encoding), ", this job takes ",
-                     EncodingName(encoding), "; use push_encoding of the registration"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", key.worker.value(), " sent ", ContributionKindName(key.kind), " in ",
+        EncodingName(key.encoding), ", this job takes ", EncodingName(encoding),
+        is_averaged ? absl::StrCat(" of bucket ", bucket.index,
+                                   ", which is averaged; its values travel as they are")
+                    : "; use push_encoding of the registration"));
   }
   if (key.is_skipped() && key.kind != ContributionKind::kGradient) {
     return absl::InvalidArgumentError(
         absl::StrCat("worker ", key.worker.value(), " sent ", ContributionKindName(key.kind),
                      " of a skipped step; only a step that makes a gradient can be skipped"));
   }
-  if (key.kind == ContributionKind::kWeights && key.scale != 1.0f) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", key.worker.value(), ", bucket ",
-                                                   bucket.index, ": scale is ", key.scale,
-                                                   "; weights travel as they are, with scale 1"));
+  if ((key.kind == ContributionKind::kWeights || is_averaged) && key.scale != 1.0f) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", key.worker.value(), ", bucket ", bucket.index, ": scale is ", key.scale, "; ",
+        is_averaged ? "averaged values" : "weights", " travel as they are, with scale 1"));
   }
   if (std::abs(key.scale) <= kMaxContributionScale) return absl::OkStatus();
   return absl::InvalidArgumentError(

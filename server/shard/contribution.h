@@ -38,9 +38,10 @@ enum class PushOutcome : uint8_t {
   kLate,       // the round was committed without it; dropped
 };
 
-// Whether the job takes contributions of this kind, encoding and scale. Errors: InvalidArgument.
+// Whether the job takes contributions of this kind, encoding and scale. `is_averaged`: to this
+// bucket, which is of averaged tensors. Errors: InvalidArgument.
 absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const JobSpec& job,
-                       bool awaits_first_weights);
+                       bool is_averaged, bool awaits_first_weights);
 
 // Whether the bucket's elements, times the scale of the key, are finite and within
 // kMaxContribution. Errors: Aborted, naming worker, bucket and element: begin anew from other

@@ -134,12 +134,14 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
   if (config.job.norm_limit > 0.0) directions = std::make_unique<DirectionWatch>(num_buckets);
   std::unique_ptr<const BucketPolicy> policy = MakeBucketPolicy(config.job);
   std::unique_ptr<Optimizer> optimizer = MakeServerOptimizer(config.job);
+  std::unique_ptr<Optimizer> averaging = MakeAveraging(config.job);
   const auto pages = std::make_shared<PagePool>(PagesOf(config.max_bytes, deps));
   std::shared_ptr<ShardContext> context(new ShardContext{
       .job = std::move(config.job),
       .layout = std::move(config.layout),
       .policy = std::move(policy),
       .optimizer = std::move(optimizer),
+      .averaging = std::move(averaging),
       .pages = pages,
       .staging = MakeStaging(config.buckets, config.staging_bytes, pages),
       .norm = std::move(norm),

@@ -57,6 +57,7 @@ class MemoryJournal final : public ShardJournal {
 struct Variant {
   std::string name;
   JobSpec job;
+  bool has_averaged = false;
 };
 
 std::vector<Variant> Variants() {
@@ -101,6 +102,12 @@ std::vector<Variant> Variants() {
   job.max_rounds_ahead = 0;
   job.optimizer.kind = OptimizerKind::kSgd;
   variants.push_back({"LockStep", job});
+  for (const char* const name : {"SyncClipped", "SyncMedianClipped", "SyncInt8", "LocalSgd",
+                                 "LocalSgdWeights", "LocalSgdMedianBf16", "AsyncBf16"}) {
+    const auto plain = std::find_if(variants.begin(), variants.end(),
+                                    [name](const Variant& one) { return one.name == name; });
+    variants.push_back({plain->name + "Averaged", plain->job, /*has_averaged=*/true});
+  }
   return variants;
 }
 
@@ -183,7 +190,8 @@ INSTANTIATE_TEST_SUITE_P(Modes, ShardJournalTest, testing::ValuesIn(Variants()),
 // that they have done again, and the weights become those of a process that went on.
 TEST_P(ShardJournalTest, EveryPrefixLeadsToTheSameBits) {
   MemoryJournal journal;
-  TestCluster undisturbed({.job = job(), .journal = &journal});
+  TestCluster undisturbed(
+      {.job = job(), .has_averaged = GetParam().has_averaged, .journal = &journal});
   undisturbed.LoadInitial();
   Train(undisturbed);
   ASSERT_OK_AND_ASSIGN(const std::vector<float> wanted, LastWeights(undisturbed));
@@ -195,7 +203,8 @@ TEST_P(ShardJournalTest, EveryPrefixLeadsToTheSameBits) {
   })) << "nothing was beyond the limit";
   for (size_t size = 0; size <= journal.entries.size(); ++size) {
     MemoryJournal next_journal;
-    TestCluster cluster({.job = job(), .journal = &next_journal});
+    TestCluster cluster(
+        {.job = job(), .has_averaged = GetParam().has_averaged, .journal = &next_journal});
     cluster.LoadInitial();
     for (size_t i = 0; i < size; ++i) {
       const MemoryJournal::Entry& entry = journal.entries[i];
@@ -214,7 +223,8 @@ TEST_P(ShardJournalTest, EveryPrefixLeadsToTheSameBits) {
 // has not, comes from the journal.
 TEST_P(ShardJournalTest, GoesOnFromACheckpoint) {
   MemoryJournal journal;
-  TestCluster undisturbed({.job = job(), .journal = &journal});
+  TestCluster undisturbed(
+      {.job = job(), .has_averaged = GetParam().has_averaged, .journal = &journal});
   undisturbed.LoadInitial();
   ShardState saved;
   const int64_t saved_round = kRounds / 2;
@@ -231,7 +241,7 @@ TEST_P(ShardJournalTest, GoesOnFromACheckpoint) {
   }
   ASSERT_FALSE(saved.buckets.empty());
   ASSERT_OK_AND_ASSIGN(const std::vector<float> wanted, LastWeights(undisturbed));
-  TestCluster cluster({.job = job()});
+  TestCluster cluster({.job = job(), .has_averaged = GetParam().has_averaged});
   ASSERT_OK(RestoreFrom(saved, cluster.shard(0), Round(HasRosters(job()) ? saved_round : 0)));
   for (const MemoryJournal::Entry& entry : journal.entries) {
     ASSERT_OK(cluster.shard(0).Replay(entry.record, entry.payload));
@@ -245,7 +255,7 @@ TEST_P(ShardJournalTest, GoesOnFromACheckpoint) {
 TEST_P(ShardJournalTest, NothingIsToldBeforeItIsOnDisk) {
   MemoryJournal journal;
   journal.is_slow = true;
-  TestCluster cluster({.job = job(), .journal = &journal});
+  TestCluster cluster({.job = job(), .has_averaged = GetParam().has_averaged, .journal = &journal});
   cluster.LoadInitial();
   cluster.SetMembers(1);
   if (HasRosters(job())) cluster.OpenRound(0, {1}, 0.1);
@@ -279,7 +289,8 @@ TEST_P(ShardJournalTest, NothingIsToldBeforeItIsOnDisk) {
 
 TEST_P(ShardJournalTest, RecordsThatDoNotFollowAreRefused) {
   MemoryJournal journal;
-  TestCluster undisturbed({.job = job(), .journal = &journal});
+  TestCluster undisturbed(
+      {.job = job(), .has_averaged = GetParam().has_averaged, .journal = &journal});
   undisturbed.LoadInitial();
   Train(undisturbed);
   // Without any one of the steps of bucket 0 but its last, what comes later does not fit.
@@ -295,7 +306,7 @@ TEST_P(ShardJournalTest, RecordsThatDoNotFollowAreRefused) {
   for (size_t left_out = 0; left_out < last; ++left_out) {
     if (!is_of_bucket_0(journal.entries[left_out])) continue;
     ++num_left_out;
-    TestCluster cluster({.job = job()});
+    TestCluster cluster({.job = job(), .has_averaged = GetParam().has_averaged});
     cluster.LoadInitial();
     absl::Status status;
     for (size_t i = 0; i < journal.entries.size() && status.ok(); ++i) {
@@ -311,7 +322,7 @@ TEST_P(ShardJournalTest, RecordsThatDoNotFollowAreRefused) {
   // tell of it. Nor does a skipped one where contributions are applied alone: it changes nothing.
   constexpr int kSkipped = kWorkers + 1;
   EXPECT_GE(num_refused, HasRosters(job()) ? kRounds - 1 : num_left_out - kSkipped);
-  TestCluster cluster({.job = job()});
+  TestCluster cluster({.job = job(), .has_averaged = GetParam().has_averaged});
   cluster.LoadInitial();
   for (const MemoryJournal::Entry& entry : journal.entries) {
     if (entry.payload.empty()) continue;

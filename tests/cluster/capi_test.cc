@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -225,6 +226,80 @@ TEST(CApiTest, TwoProgramsShareTheSamples) {
   std::vector<int64_t> each(kNumSamples);
   for (int i = 0; i < kNumSamples; ++i) each[i] = i;
   EXPECT_EQ(all, each);
+}
+
+// Pushes vectors made up from round and worker, and looks at what comes of them.
+class Reducer {
+ public:
+  Reducer(const std::string& coordinator, int number)
+      : program_(coordinator, number == 0 ? "first" : "second"), number_(number) {}
+
+  // In each round, before the next: (samples of this one's part, what it pulled).
+  struct Seen {
+    int64_t samples = 0;
+    std::vector<float> pulled = {};
+  };
+
+  void Run() {
+    ASSERT_EQ(program_.Start(), 0) << lodestar_last_error();
+    lodestar_step step = {};
+    step.size = sizeof(step);
+    while (true) {
+      ASSERT_EQ(lodestar_next(program_.handle(), &step), 0) << lodestar_last_error();
+      const float* const weights = lodestar_parameters(program_.handle());
+      if (!seen_.empty() && step.kind != LODESTAR_STEP_EVALUATE) {
+        seen_.back().pulled.assign(weights, weights + kNumParameters);
+      }
+      if (step.kind == LODESTAR_STEP_END) return;
+      if (step.kind == LODESTAR_STEP_TRAIN) {
+        seen_.push_back({.samples = step.num_samples});
+        for (int k = 0; k < kNumParameters; ++k) {
+          lodestar_gradients(program_.handle())[k] = GradientOf(step.round, number_, k);
+        }
+      }
+      ASSERT_EQ(lodestar_step_done(program_.handle(), 1.0, 0, step.num_samples), 0);
+    }
+  }
+
+  static float GradientOf(int64_t round, int number, int k) {
+    return static_cast<float>((k + 1) * (round + 2) * (number == 0 ? 1 : -3));
+  }
+  const std::vector<Seen>& seen() const { return seen_; }
+
+ private:
+  Program program_;
+  const int number_;
+  std::vector<Seen> seen_;
+};
+
+TEST(CApiTest, ReduceBringsTheMeanOfARoundsGradientsByTheirSamples) {
+  ServerConfig config = RegressionJob();
+  config.job.optimizer.kind = OptimizerKind::kReduce;
+  config.job.batch_size = 0;
+  config.job.global_batch_size = 5;  // 3 and 2
+  config.job.min_workers = 2;
+  config.job.schedule.total_rounds = 6;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
+  Reducer first(cluster->address(), 0);
+  Reducer second(cluster->address(), 1);
+  std::thread run([&] { second.Run(); });
+  first.Run();
+  run.join();
+  ASSERT_EQ(first.seen().size(), 6);
+  ASSERT_EQ(second.seen().size(), 6);
+  for (int round = 0; round < 6; ++round) {
+    const auto& a = first.seen()[round];
+    const auto& b = second.seen()[round];
+    ASSERT_EQ(a.samples + b.samples, 5);
+    EXPECT_NE(a.samples, b.samples);
+    ASSERT_EQ(a.pulled.size(), kNumParameters);
+    EXPECT_EQ(a.pulled, b.pulled);
+    for (int k = 0; k < kNumParameters; ++k) {
+      const float sum = a.samples * Reducer::GradientOf(round, 0, k) +
+                        b.samples * Reducer::GradientOf(round, 1, k);
+      EXPECT_FLOAT_EQ(a.pulled[k], sum / 5) << "round " << round;  // fifths are rounded
+    }
+  }
 }
 
 TEST(CApiTest, ARoundOfSkippedStepsChangesNothing) {
@@ -534,6 +609,86 @@ TEST(CApiTest, WhoWaitsForItsVectorsCanStopAndLeave) {
     ASSERT_EQ(lodestar_allocate(program.handle()), 0) << lodestar_last_error();
     EXPECT_EQ(program.TrainOnZeros(), 0) << lodestar_last_error();
   }
+}
+
+TEST(CApiTest, TheFirstProgramSaysWithWhichOptimizer) {
+  ServerConfig config = RegressionJob();
+  config.given = {"batch_size"};
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
+  Program program(cluster->address(), "proposing");
+  for (const auto& [setting, value] :
+       {std::pair("optimizer", "sgd"), std::pair("learning_rate", "0.125"),
+        std::pair("weight_decay", "0"), std::pair("batch_size", "5")}) {
+    ASSERT_EQ(lodestar_propose(program.handle(), setting, value), 0) << lodestar_last_error();
+  }
+  ASSERT_EQ(program.Start(), 0) << lodestar_last_error();
+  EXPECT_STREQ(lodestar_job(program.handle(), "learning_rate"), "0.125");
+  EXPECT_STREQ(lodestar_job(program.handle(), "batch_size"), "8") << "the operator's";
+  ASSERT_EQ(program.Train(), 0) << lodestar_last_error();
+  const std::vector<float> alone = DescendAlone(program.samples_, program.steps_, 0.125f);
+  EXPECT_NEAR(program.heldout_loss_, HeldoutLossOf(alone), 1e-6) << "the servers' steps are so";
+}
+
+TEST(CApiTest, AServerThatIsStartedAgainGoesOnWithWhatWasProposed) {
+  for (const bool has_journal : {true, false}) {
+    SCOPED_TRACE(has_journal ? "from a journal" : "from a checkpoint");
+    ServerConfig config = RegressionJob();
+    config.job.schedule.total_rounds = 1000000;
+    config.exit_when_done = false;
+    config.durability.checkpoint_dir = testing::TempDir() + "/proposed";
+    std::filesystem::remove_all(config.durability.checkpoint_dir);
+    config.durability.checkpoint_every = has_journal ? 0 : 1;
+    config.durability.has_journal = has_journal;
+    config.durability.journal_dir = config.durability.checkpoint_dir + "/journal";
+    ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+    Program first(cluster->address(), "first");
+    ASSERT_EQ(lodestar_propose(first.handle(), "optimizer", "momentum"), 0);
+    ASSERT_EQ(lodestar_propose(first.handle(), "learning_rate", "0.125"), 0);
+    ASSERT_EQ(first.Start(), 0);
+    lodestar_step step = {};
+    step.size = sizeof(step);
+    const auto train = [&](int rounds) {
+      for (int i = 0; i < rounds; ++i) {
+        ASSERT_EQ(lodestar_next(first.handle(), &step), 0) << lodestar_last_error();
+        ASSERT_EQ(lodestar_step_done(first.handle(), 1.0, 0, step.num_samples), 0);
+      }
+    };
+    const auto is_saved = [&] {
+      const std::filesystem::directory_iterator entries(config.durability.checkpoint_dir);
+      return std::any_of(begin(entries), end(entries), [](const auto& entry) {
+        const std::string name = entry.path().filename();
+        return name.starts_with("round-") && !name.ends_with(".tmp");
+      });
+    };
+    do {
+      train(5);
+    } while (!has_journal && !is_saved());
+    cluster->Stop(0, Server::StopKind::kImmediate);
+    ASSERT_OK(cluster->StartAgain(0));
+    train(3);
+    EXPECT_GE(step.round, 3) << "it has begun anew";
+    Program second(cluster->address(), "second");
+    ASSERT_EQ(lodestar_propose(second.handle(), "learning_rate", "0.5"), 0);
+    ASSERT_EQ(second.Start(), 0);
+    EXPECT_STREQ(lodestar_job(second.handle(), "optimizer"), "momentum");
+    EXPECT_STREQ(lodestar_job(second.handle(), "learning_rate"), "0.125");
+  }
+}
+
+TEST(CApiTest, WhatCannotBeProposedIsSaid) {
+  const OwnedWorker worker(lodestar_new());
+  EXPECT_EQ(lodestar_propose(worker.get(), "rounds", "7"), 3);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("'rounds' is no setting that a program may"));
+  EXPECT_EQ(lodestar_propose(worker.get(), "optimizer", "lion"), 3);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("--optimizer=lion"));
+  EXPECT_EQ(lodestar_propose(worker.get(), "momentum", "1"), 3);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("--momentum=1 is out of range"));
+  EXPECT_EQ(lodestar_propose(worker.get(), "momentum", nullptr), 3);
+  const ServerConfig config = RegressionJob();
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program program(cluster->address(), "late");
+  ASSERT_EQ(program.Start(), 0);
+  EXPECT_EQ(lodestar_propose(program.handle(), "optimizer", "sgd"), 9);
 }
 
 TEST(CApiTest, WhatFailsIsSaid) {

@@ -443,5 +443,13 @@ TEST(ControlPlaneTest, ExportsThatNobodyReadsDoNotBlockAnother) {
   EXPECT_OK(ExportReader(cluster->address()).ReadAll());
 }
 
+TEST(ControlPlaneTest, AMeanGradientIsNotExportedAsWeights) {
+  ServerConfig config = SmallJobConfig();
+  config.job.optimizer.kind = OptimizerKind::kReduce;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  EXPECT_THAT(ExportReader(cluster->address()).ReadAll(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("and no weights")));
+}
+
 }  // namespace
 }  // namespace lodestar

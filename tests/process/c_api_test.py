@@ -68,6 +68,18 @@ class LinearRegressionTest(ClusterTestCase):
     server = self.start_regression_server(mode="sync", rounds=150)
     self.expect_truth([self.start_example(name) for name in ("a", "b")], server)
 
+  def test_the_program_says_what_the_operator_does_not(self):
+    server = self.start_server(model="client", batch_size=None, rounds=150, min_workers=2)
+    self.expect_truth([self.start_example(name) for name in ("a", "b")], server)
+    self.assertRegex(server.log(), r"settings proposed by name=[ab] peer=\S+: taken "
+                     r"batch_size=16, optimizer=sgd, learning_rate=0\.5")
+
+  def test_what_the_operator_says_stays(self):
+    server = self.start_regression_server(rounds=150, batch_size=8)
+    self.expect_truth([self.start_example(name) for name in ("a", "b")], server)
+    self.assertRegex(server.log(), r"taken nothing; not taken, because the operator decides them, "
+                     r"batch_size=16, optimizer=sgd, learning_rate=0\.5")
+
   def test_local_sgd(self):
     server = self.start_regression_server(mode="local_sgd", outer_optimizer="average",
                                           local_steps=4, rounds=40)

@@ -133,13 +133,15 @@ class ClusterTestCase(unittest.TestCase):
     return process
 
   def server_command(self, port=0, shard="0/1", **flags):
+    """None: that flag is not given."""
     command = [BINARIES["ps_server"], f"--listen=127.0.0.1:{port}", f"--shard={shard}"]
     if not shard.startswith("0/"):
       return command + [f"--coordinator=127.0.0.1:{self.port}"]
     settings = {"model": self.path("model.textproto"), "exit_when_done": True,
                 "rounds": ENDLESS, "batch_size": 2, "eval_samples": 8, "lease": "2s",
                 "metrics_out": self.path("metrics.jsonl"), **flags}
-    return command + [f"--{name}={str(value)}" for name, value in settings.items()]
+    return command + [f"--{name}={str(value)}" for name, value in settings.items()
+                      if value is not None]
 
   def start_server(self, port=0, name="server", popen=None, **flags):
     """The server of shard 0, once it listens; self.port is its port then."""

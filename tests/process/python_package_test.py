@@ -11,8 +11,11 @@ import subprocess
 import sys
 import unittest
 
+sys.path.append(os.path.abspath("tests/chaos"))
+
 import cluster_processes
 from cluster_processes import BINARIES, PATIENCE_SECONDS, ClusterTestCase, members_of
+from fault_proxy import FaultProxy
 
 LIBRARY = os.path.abspath("worker/capi/liblodestar_worker.so")
 PACKAGE = os.path.abspath("worker/python")
@@ -181,6 +184,33 @@ class PythonPackageTest(ClusterTestCase):
       self.assert_ends(process)
     for program in (a, b):
       self.assertIn(f"ended with {120 * 121 // 2}\n", program.log())
+
+  def test_a_network_that_is_cut_costs_no_round_and_counts_none_twice(self):
+    with FaultProxy() as proxy:
+      way = proxy.add_route("workers", 1)
+      # Longer than the network is away: a round that is lost with all its workers may be whole in one
+      # bucket and none in another, and weights are not known then.
+      server = self.start_client_server(lease="9s", shared_memory="false",
+                                        advertise=f"127.0.0.1:{way}")
+      proxy.move("workers", self.port)
+      direct, self.port = self.port, way
+      programs = [self.start_program(name, pause=0.01) for name in ("a", "b")]
+      self.port = direct
+      for number in (20, 40, 60):
+        self.wait_for_round(number, workers=2)
+        self.assertTrue(proxy.cut("workers", place=number / 80, is_up=number != 40, num_bytes=1000))
+      self.wait_for_round(80, workers=2)
+      proxy.refuse("workers")
+      for program in programs:
+        program.wait_for_log("Connection refused")
+      proxy.listen("workers")
+      number = int(self.wait_for_round(100, workers=2)["round"])
+      self.assertTrue(proxy.half_open("workers", place=0.5, up=True, down=True))
+      self.wait_for_round(number + 20, workers=2)
+      self.stop_job(server, *programs)
+      for program in programs:
+        # They have compared the weights of every round with those that it must have.
+        self.assertIn("ended with", program.log())
 
   def test_told_to_stop_it_hands_over_and_leaves(self):
     server = self.start_client_server()

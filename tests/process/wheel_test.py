@@ -12,7 +12,7 @@ import tempfile
 import unittest
 import zipfile
 
-from cluster_processes import GPT, PATIENCE_SECONDS, write_words
+from cluster_processes import GPT, PATIENCE_SECONDS, wait_until, write_words
 
 WHEEL = os.path.abspath(sys.argv.pop(1))
 PAGE = os.path.abspath("deploy/docs/python_wheel.md")
@@ -42,10 +42,11 @@ class WheelTest(unittest.TestCase):
         # As pip does, which takes no other attribute.
         os.chmod(wheel.extract(entry, cls.folder), entry.external_attr >> 16 & 0o777)
 
+  def environment(self):
+    return {"PATH": "/usr/bin:/bin", "PYTHONPATH": self.folder, "PYTHONDONTWRITEBYTECODE": "1"}
+
   def run_python(self, *arguments, code=0):
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": self.folder,
-                   "PYTHONDONTWRITEBYTECODE": "1"}
-    run = subprocess.run([sys.executable, *arguments], env=environment, cwd="/", text=True,
+    run = subprocess.run([sys.executable, *arguments], env=self.environment(), cwd="/", text=True,
                          capture_output=True, timeout=PATIENCE_SECONDS, check=False)
     self.assertEqual(run.returncode, code, run.stdout + run.stderr)
     return run.stdout if code == 0 else run.stderr
@@ -61,6 +62,39 @@ class WheelTest(unittest.TestCase):
       self.assertRegex(shown, rf"^{program} \d+\.\d+\.\d+\n(?s:.*)commit: ")
       refused = self.run_python("-m", "lodestar." + module, "--no_such_flag=1", code=2)
       self.assertIn("no_such_flag", refused)
+
+  def run_doctor(self, *arguments):
+    """Exit code and findings."""
+    run = subprocess.run([sys.executable, "-m", "lodestar", "doctor", *arguments],
+                         env=self.environment(), cwd="/", text=True, capture_output=True,
+                         timeout=PATIENCE_SECONDS, check=False)
+    self.assertEqual(run.stderr, "")
+    return run.returncode, run.stdout
+
+  def test_the_doctor_says_whether_a_worker_can_join(self):
+    with tempfile.TemporaryDirectory() as folder:
+      port_file = os.path.join(folder, "port")
+      server = subprocess.Popen(
+          [sys.executable, "-m", "lodestar", "server", "--model=mlp", "--listen=127.0.0.1:0",
+           "--port_file=" + port_file, "--rounds=10"], env=self.environment(), cwd="/",
+          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+      try:
+        wait_until(lambda: os.path.exists(port_file), lambda: "the server's port")
+        with open(port_file, encoding="ascii") as file:
+          address = "127.0.0.1:" + file.read().strip()
+        code, found = self.run_doctor(address)
+        self.assertEqual(code, 0, found)
+        self.assertIn("ok   job mlp: ", found)
+        self.assertRegex(found, r"weights came in \d.* MB/s")
+        self.assertIn("A worker can join.", found)
+      finally:
+        server.kill()
+        server.wait()
+      code, found = self.run_doctor(address)
+      self.assertEqual(code, 1)
+      self.assertRegex(found, rf"bad  {address}: Connection refused: start ps_server there")
+    code, found = self.run_doctor("no port")
+    self.assertIn("bad  'no port' is no HOST:PORT", found)
 
   def test_its_programs_train_together(self):
     with tempfile.TemporaryDirectory() as folder:

@@ -1,10 +1,39 @@
 """The programs of pytorch_test.py."""
 import gc
+import threading
 
 import torch
 
 import lodestar
 import small_models
+from cluster_processes import PATIENCE_SECONDS
+
+
+class Program(threading.Thread):
+  """A worker; on a thread, because a process would spend its time on importing PyTorch."""
+
+  def __init__(self, run, *arguments, **named):
+    super().__init__(daemon=True)
+    self._run = run
+    self._arguments = arguments
+    self._named = named
+    self._outcome = None
+    self.start()
+
+  def run(self):
+    try:
+      self._outcome = self._run(*self._arguments, **self._named)
+    except Exception as error:  # pylint: disable=broad-except
+      self._outcome = error
+
+  def outcome(self):
+    """What it has returned; raises what it has raised."""
+    self.join(PATIENCE_SECONDS)
+    if self.is_alive():
+      raise AssertionError("still runs")
+    if isinstance(self._outcome, Exception):
+      raise self._outcome
+    return self._outcome
 
 
 def forget(address):
@@ -25,9 +54,8 @@ def forget(address):
   del ballast
 
 
-def train(address, name, model_name, optimizer_name, *options):
-  """Until the job is done; options are what programs do well or badly. Returns the samples of each
-  step, and the weights at the end."""
+def make_worker(name, model_name, optimizer_name):
+  """Model and optimizer of one."""
   model = small_models.MODELS[model_name]()
   # What it has of its own does not count: the first worker's weights are the job's.
   if name != "a":
@@ -35,9 +63,15 @@ def train(address, name, model_name, optimizer_name, *options):
       for parameter in model.parameters():
         if parameter.requires_grad and optimizer_name != "head":
           parameter.zero_()
-  weight = next(model.parameters())
   # The learning rate is the job's.
-  optimizer = small_models.OPTIMIZERS[optimizer_name](model, 123.0)
+  return model, small_models.OPTIMIZERS[optimizer_name](model, 123.0)
+
+
+def train(address, name, model_name, optimizer_name, *options, **loader_options):
+  """Until the job is done; options are what programs do well or badly. Returns the samples of each
+  batch, and the weights at the end."""
+  model, optimizer = make_worker(name, model_name, optimizer_name)
+  weight = next(model.parameters())
 
   def evaluate(batch):
     _, features, labels = batch
@@ -45,6 +79,15 @@ def train(address, name, model_name, optimizer_name, *options):
     loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
     return loss, (logits.argmax(1) == labels).sum(), len(labels)
 
+  if "--iterable" in options:
+    order = torch.Generator().manual_seed(ord(name))
+    data = torch.utils.data.DataLoader(small_models.TRAIN, batch_size=8, shuffle=True,
+                                       generator=order)
+  else:
+    data = small_models.TRAIN
+    loader_options = {"batch_size": 8, "heldout": small_models.HELDOUT, "evaluate": evaluate,
+                      **loader_options}
+  scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, enabled="--scaler" in options)
   batches = []
   with lodestar.join(address, name=name) as ps:
     model, optimizer = ps.attach(model, optimizer, overlap="--late" not in options)
@@ -53,22 +96,62 @@ def train(address, name, model_name, optimizer_name, *options):
     if "--load" in options:
       model.load_state_dict({key: torch.full_like(weights, 0.25)
                              for key, weights in model.state_dict().items()})
-    for indices, _, _ in ps.loader(small_models.TRAIN, batch_size=8,
-                                   heldout=small_models.HELDOUT, evaluate=evaluate):
+    for indices, _, _ in ps.loader(data, **loader_options):
       batches.append(indices)
-      loss = small_models.loss_of(model, indices)
+      loss = small_models.loss_of(model, indices) * ps.share
       if "--twice" in options:
         small_models.loss_of(model, indices).backward()
-      loss.backward()
-      if "--late" in options:
+      if "--inf" in options and ps.round == 3:
+        loss = loss * torch.inf
+      scaler.scale(loss).backward()
+      if "--late" in options and "--scaler" not in options:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
       if "--clip" in options:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
       if "--skip" in options:
         continue
-      ps.log(loss)
-      optimizer.step()
+      ps.log({"loss": loss / ps.share, "weight": weight.sum()})
+      if not ps.is_last_batch:
+        continue
+      scaler.step(optimizer)
+      scaler.update()
       optimizer.zero_grad()
       if "--scheduler" in options:
         scheduler.step()
   return {"batches": batches, "weights": model.state_dict()}
+
+
+def own_loop(address, name, model_name, optimizer_name, num_steps):
+  """Batches of its own, and so many steps at most."""
+  model, optimizer = make_worker(name, model_name, optimizer_name)
+  batches = []
+  with lodestar.join(address, name=name) as ps:
+    ps.attach(model, optimizer, overlap=False)
+    for step, _ in zip(ps.steps(96, batch_size=8), range(num_steps)):
+      batches.append(torch.arange(step.round, step.round + 8))
+      small_models.loss_of(model, batches[-1]).backward()
+      optimizer.step()
+      optimizer.zero_grad()
+  return {"batches": batches, "weights": model.state_dict()}
+
+
+def distributed(address, name, model_name, optimizer_name, rendezvous):
+  """With DistributedDataParallel, and gradients that the servers take the mean of."""
+  model, optimizer = make_worker(name, model_name, optimizer_name)
+  torch.distributed.init_process_group("gloo", init_method="file://" + rendezvous, rank=0,
+                                       world_size=1)
+  batches = []
+  try:
+    model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1e-4)
+    with lodestar.join(address, name=name) as ps:
+      model, optimizer = ps.attach(model, optimizer)
+      model.register_comm_hook(None, lodestar.comm_hook(ps))
+      for indices, _, _ in ps.loader(small_models.TRAIN, batch_size=8):
+        batches.append(indices)
+        loss = small_models.loss_of(model, indices)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return {"batches": batches, "weights": model.module.state_dict()}
+  finally:
+    torch.distributed.destroy_process_group()

@@ -5,7 +5,7 @@ Usage: pytorch_test.py PS_SERVER GPU_WORKER PSCTL LIBRARY
 """
 import os
 import sys
-import threading
+import tempfile
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -21,36 +21,11 @@ import lodestar  # noqa: E402
 import program  # noqa: E402
 import small_models  # noqa: E402
 from cluster_processes import PATIENCE_SECONDS, members_of  # noqa: E402
+from program import Program  # noqa: E402
 
 ADAMW = {"optimizer": "adamw", "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01}
 MOMENTUM = {"optimizer": "momentum", "momentum": 0.9}
 RATE = 0.05
-
-
-class Program(threading.Thread):
-  """A worker; on a thread, because a process would spend its time on importing PyTorch."""
-
-  def __init__(self, run, *arguments):
-    super().__init__(daemon=True)
-    self._run = run
-    self._arguments = arguments
-    self._outcome = None
-    self.start()
-
-  def run(self):
-    try:
-      self._outcome = self._run(*self._arguments)
-    except Exception as error:  # pylint: disable=broad-except
-      self._outcome = error
-
-  def outcome(self):
-    """What it has returned; raises what it has raised."""
-    self.join(PATIENCE_SECONDS)
-    if self.is_alive():
-      raise AssertionError("still runs")
-    if isinstance(self._outcome, Exception):
-      raise self._outcome
-    return self._outcome
 
 
 class PyTorchTest(cluster_processes.ClusterTestCase):
@@ -60,22 +35,27 @@ class PyTorchTest(cluster_processes.ClusterTestCase):
         "batch_size": 8, "rounds": 12, "min_workers": 2, "learning_rate": RATE,
         "eval_samples": 0, **flags})
 
-  def start_program(self, name, *arguments):
-    return Program(program.train, f"127.0.0.1:{self.port}", name, *arguments)
+  def start_program(self, name, *arguments, run=program.train, **named):
+    return Program(run, f"127.0.0.1:{self.port}", name, *arguments, **named)
 
-  def start_first_program(self, *arguments):
+  def start_first_program(self, *arguments, **named):
     """Whose weights are the job's."""
-    first = self.start_program("a", *arguments)
+    first = self.start_program("a", *arguments, **named)
     self.wait_for_status(lambda status: members_of(status) == ["a"] or not first.is_alive(),
                          "the first program")
     return first
 
-  def run_programs(self, model_name, optimizer_name, *options, num_programs=2, **flags):
-    """What each returns: the samples of its steps, and its weights at the end."""
+  def run_programs(self, model_name, optimizer_name, *options, num_programs=2, loader=None,
+                   others=None, **flags):
+    """What each returns: the samples of its batches, and its weights at the end.
+
+    loader: what the loader is told. others: options of those after the first, if they differ."""
+    loader = loader or {}
     server = self.start_client_server(**{"min_workers": num_programs, **flags})
-    programs = [self.start_first_program(model_name, optimizer_name, *options)]
+    programs = [self.start_first_program(model_name, optimizer_name, *options, **loader)]
     for name in ("b", "c")[:num_programs - 1]:
-      programs.append(self.start_program(name, model_name, optimizer_name, *options))
+      programs.append(self.start_program(name, model_name, optimizer_name,
+                                         *(options if others is None else others), **loader))
     outcomes = [started.outcome() for started in programs]
     self.assert_ends(server)
     return outcomes
@@ -88,6 +68,7 @@ class PyTorchTest(cluster_processes.ClusterTestCase):
                                  f"{name}: {text}")
 
   def replay_gradients(self, runs, model_name, optimizer_name, tolerance=1e-6):
+    """Each batch of a program is a step of the job."""
     model = small_models.MODELS[model_name]()
     optimizer = small_models.OPTIMIZERS[optimizer_name](model, RATE)
     for batches in zip(*(run["batches"] for run in runs)):
@@ -122,21 +103,140 @@ class PyTorchTest(cluster_processes.ClusterTestCase):
     for name, weights in runs[0]["weights"].items():
       self.assertTrue((weights == 0.25).all(), name)
 
+  def test_several_batches_are_one_step(self):
+    for options in (), ("--late",):
+      runs = self.run_programs("mlp", "adamw", *options, mode="sync", batch_size=9,
+                               loader={"batch_size": 3, "accumulate": 3}, **ADAMW)
+      for run in runs:
+        self.assertEqual([len(batch) for batch in run["batches"]], [3] * 36)
+        run["batches"] = [torch.cat(run["batches"][k:k + 3]) for k in range(0, 36, 3)]
+      self.replay_gradients(runs, "mlp", "adamw")
+
+  def test_processes_load_what_comes_next(self):
+    small_models.TRAIN.num_loaded.zero_()
+    runs = self.run_programs("mlp", "adamw", mode="sync", rounds=30, loader={"num_workers": 1},
+                             **ADAMW)
+    self.replay_gradients(runs, "mlp", "adamw")
+    # Two batches are loaded ahead of each program, for nothing at the end and when it began: before
+    # it has had two grants it takes itself for the only one.
+    num_ahead = small_models.TRAIN.num_loaded.item() // 8 - 2 * 30
+    self.assertGreater(num_ahead, 0)
+    self.assertLessEqual(num_ahead, 2 * 2 * 3)
+
+  def test_processes_load_local_steps(self):
+    runs = self.run_programs("mlp", "momentum", mode="local_sgd", local_steps=4, rounds=5,
+                             outer_optimizer="average",
+                             loader={"batch_size": 4, "accumulate": 2, "num_workers": 1})
+    for run in runs:
+      run["batches"] = [torch.cat(run["batches"][k:k + 2]) for k in range(0, 40, 2)]
+    self.replay_local_steps(runs, "mlp", "momentum", 4)
+
+  def test_an_iterable_has_batches_of_its_own(self):
+    runs = self.run_programs("mlp", "adamw", "--iterable", mode="sync", rounds=30, **ADAMW)
+    for run in runs:
+      # Of 12 batches a pass.
+      self.assertEqual([len(run["batches"])] + [len(batch) for batch in run["batches"]],
+                       [30] + [8] * 30)
+      self.assertEqual(sorted(torch.cat(run["batches"][:12]).tolist()), list(range(96)))
+    self.assertFalse(torch.equal(runs[0]["batches"][0], runs[1]["batches"][0]))
+    self.replay_gradients(runs, "mlp", "adamw")
+
+  def test_steps_of_a_loop_of_its_own(self):
+    server = self.start_client_server(mode="sync", min_workers=1, **ADAMW)
+    run = self.start_program("a", "mlp", "adamw", 12, run=program.own_loop).outcome()
+    self.assert_ends(server)
+    self.replay_gradients([run], "mlp", "adamw")
+
+  def test_a_step_that_a_scaler_skips_has_no_samples(self):
+    runs = self.run_programs("mlp", "momentum", "--late", "--scaler", "--inf",
+                             others=("--late", "--scaler"), mode="sync", **MOMENTUM)
+    model = small_models.MODELS["mlp"]()
+    optimizer = small_models.OPTIMIZERS["momentum"](model, RATE)
+    for step, batches in enumerate(zip(*(run["batches"] for run in runs))):
+      counted = batches[1:] if step == 3 else batches
+      optimizer.zero_grad()
+      for batch in counted:
+        (small_models.loss_of(model, batch) / len(counted)).backward()
+      optimizer.step()
+    for run in runs:
+      self.assert_close(run, model, 1e-6)
+
+  def test_a_scaler_skips_local_steps(self):
+    runs = self.run_programs("mlp", "momentum", "--late", "--scaler", "--inf",
+                             others=("--late", "--scaler"), mode="local_sgd", local_steps=4,
+                             rounds=5, outer_optimizer="average")
+    # All four steps of round 3.
+    self.replay_local_steps(runs, "mlp", "momentum", 4, skipped={(0, step) for step in range(12, 16)})
+
+  def test_the_first_programs_optimizer_is_the_jobs(self):
+    runs = self.run_programs("mlp", "adamw", mode="sync", batch_size=None)
+    self.replay_gradients(runs, "mlp", "adamw")
+    log = self.refusal("mlp", "adamw", mode="sync", optimizer="sgd")
+    self.assertIn("start ps_server with --optimizer=adamw", log)
+
+  def test_buffers_are_averaged(self):
+    runs = self.run_programs("normalized", "momentum", mode="sync", **MOMENTUM)
+    models = [small_models.MODELS["normalized"]() for _ in runs]
+    optimizer = small_models.OPTIMIZERS["momentum"](models[0], RATE)
+    for batches in zip(*(run["batches"] for run in runs)):
+      optimizer.zero_grad()
+      for model, batch in zip(models, batches):
+        model.load_state_dict(models[0].state_dict())
+        model.zero_grad()
+      for model, batch in zip(models, batches):
+        (small_models.loss_of(model, batch) / len(runs)).backward()
+      for first, second in zip(models[0].parameters(), models[1].parameters()):
+        first.grad += second.grad
+      for first, second in zip(models[0].buffers(), models[1].buffers()):
+        first.copy_((first + second) / 2)
+      optimizer.step()
+    for run in runs:
+      self.assert_close(run, models[0], 1e-6)
+      self.assertEqual(run["weights"]["layers.1.num_batches_tracked"], 12)
+
+  def test_reduce_keeps_the_optimizer(self):
+    runs = self.run_programs("mlp", "rmsprop", mode="sync", optimizer="reduce")
+    self.replay_gradients(runs, "mlp", "rmsprop", tolerance=2e-6)
+
+  def test_a_hook_of_distributed_data_parallel(self):
+    server = self.start_client_server(mode="sync", optimizer="reduce")
+    with tempfile.TemporaryDirectory() as folder:
+      first = self.start_first_program("mlp", "rmsprop", os.path.join(folder, "rendezvous"),
+                                       run=program.distributed)
+      second = self.start_program("b", "mlp", "rmsprop")
+      runs = [started.outcome() for started in (first, second)]
+    self.assert_ends(server)
+    self.replay_gradients(runs, "mlp", "rmsprop", tolerance=2e-6)
+
+  def test_who_comes_late_to_a_job_that_reduces_is_refused(self):
+    server = self.start_client_server(mode="sync", optimizer="reduce", min_workers=1,
+                                      rounds=100000)
+    first = self.start_first_program("mlp", "rmsprop")
+    self.wait_for_status(lambda status: int(status["round"]) > 2, "some rounds")
+    with self.assertRaises(lodestar.LodestarError) as refused:
+      self.start_program("b", "mlp", "rmsprop").outcome()
+    self.assertIn("its weights are with its workers alone", str(refused.exception))
+    self.stop_job(server)
+    first.join(PATIENCE_SECONDS)
+
   def test_async_with_one_worker(self):
     runs = self.run_programs("mlp", "adamw", num_programs=1, mode="async", **ADAMW)
     self.replay_gradients(runs, "mlp", "adamw")
 
-  def replay_local_steps(self, runs, model_name, optimizer_name, local_steps):
-    """Weights are averaged after so many steps; each keeps its optimizer."""
+  def replay_local_steps(self, runs, model_name, optimizer_name, local_steps, skipped=()):
+    """Weights are averaged after so many steps; each keeps its optimizer.
+
+    skipped: pairs of program and step."""
     models = [small_models.MODELS[model_name]() for _ in runs]
     optimizers = [small_models.OPTIMIZERS[optimizer_name](model, RATE) for model in models]
     num_steps = len(runs[0]["batches"])
     for begin in range(0, num_steps, local_steps):
-      for run, model, optimizer in zip(runs, models, optimizers):
-        for batch in run["batches"][begin:begin + local_steps]:
+      for k, (run, model, optimizer) in enumerate(zip(runs, models, optimizers)):
+        for step in range(begin, begin + local_steps):
           optimizer.zero_grad()
-          small_models.loss_of(model, batch).backward()
-          optimizer.step()
+          small_models.loss_of(model, run["batches"][step]).backward()
+          if (k, step) not in skipped:
+            optimizer.step()
       with torch.no_grad():
         for tensors in zip(*(model.parameters() for model in models)):
           mean = sum(tensors) / len(tensors)

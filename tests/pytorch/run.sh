@@ -1,5 +1,6 @@
 #!/bin/bash
-# Compares PyTorch programs that are workers with plain PyTorch on the same batches; programs must have been built.
+# Compares PyTorch programs that are workers with plain PyTorch on the same batches, and with gpu_worker; runs the examples.
+# Programs must have been built.
 #   tests/pytorch/run.sh
 # Exit code 77: PyTorch cannot be had (tests/python_with_torch.sh), and why.
 set -uo pipefail
@@ -10,5 +11,9 @@ cd "$(dirname "$(readlink -f "$0")")/../.." || exit 1
 
 python="$(tests/python_with_torch.sh)" || exit
 bin=bazel-bin
-exec "$python" -B tests/pytorch/pytorch_test.py "$bin/server/ps_server" "$bin/worker/gpu_worker" \
-  "$bin/deploy/psctl/psctl" "$bin/worker/capi/liblodestar_worker.so"
+outcome=0
+for test in pytorch_test mixed_fleet_test examples_test; do
+  "$python" -B "tests/pytorch/$test.py" "$bin/server/ps_server" "$bin/worker/gpu_worker" \
+    "$bin/deploy/psctl/psctl" "$bin/worker/capi/liblodestar_worker.so" || outcome=1
+done
+exit "$outcome"

@@ -36,7 +36,20 @@ def _mlp():
                              torch.nn.Linear(16, CLASSES))
 
 
+class Normalized(torch.nn.Module):
+  """With running statistics, and a counter."""
+
+  def __init__(self):
+    super().__init__()
+    self.layers = torch.nn.Sequential(torch.nn.Linear(12, 16), torch.nn.BatchNorm1d(16),
+                                      torch.nn.Tanh(), torch.nn.Linear(16, CLASSES))
+
+  def forward(self, features):
+    return self.layers(features)
+
+
 MODELS = {
+    "normalized": _seeded(Normalized),
     "mlp": _seeded(_mlp),
     "mlp_bf16": _seeded(lambda: _mlp().bfloat16()),
     "transformer": _seeded(Transformer),
@@ -58,11 +71,13 @@ class Samples(torch.utils.data.Dataset):
     generator = torch.Generator().manual_seed(seed)
     self.features = torch.randn(count, 12, generator=generator)
     self.labels = self.features[:, :CLASSES].argmax(1)
+    self.num_loaded = torch.zeros(1, dtype=torch.int64).share_memory_()  # in all processes
 
   def __len__(self):
     return len(self.labels)
 
   def __getitem__(self, index):
+    self.num_loaded += 1
     return index, self.features[index], self.labels[index]
 
 

@@ -1,5 +1,6 @@
 #include "worker/capi/caller_workload.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,7 +34,9 @@ class CallerModel final : public Model {
                                         .first_position = batch.first_position,
                                         .forecast = *forecast_},
                                        &told));
-    if (!result.is_skipped) RETURN_IF_ERROR(told.TellRest());
+    if (result.is_skipped) return result;
+    ContributeAveraged();
+    RETURN_IF_ERROR(told.TellRest());
     return result;
   }
 
@@ -75,6 +78,17 @@ class CallerModel final : public Model {
     GradientSink* const sink_;
     std::vector<bool> is_told_;
   };
+
+  // Where gradients are pushed, these are pushed in their place: the values that the program has
+  // left in the parameters. Their blocks have not been told of.
+  void ContributeAveraged() {
+    for (int block = 0; block < layout_->num_blocks(); ++block) {
+      if (!layout_->is_averaged(block)) continue;
+      const ElementRange range = layout_->block(block);
+      std::copy_n(vectors_->parameters.data() + range.begin, range.size(),
+                  vectors_->gradients.data() + range.begin);
+    }
+  }
 
   static Buf VectorOf(std::vector<float>& vector) {
     return {vector.data(), DType::kF32, static_cast<int64_t>(vector.size())};
@@ -126,8 +140,9 @@ class CallerDataset final : public Dataset {
 
 }  // namespace
 
-CallerWorkload::CallerWorkload(DatasetInfo data, Deps deps)
+CallerWorkload::CallerWorkload(DatasetInfo data, ProposedSettings proposed, Deps deps)
     : data_(std::move(data)),
+      proposed_(proposed),
       deps_(std::move(deps)),
       dataset_(std::make_unique<CallerDataset>(&data_)) {}
 

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/cluster_messages.h"
 #include "common/layout.h"
+#include "common/proposed_settings.h"
 #include "worker/capi/step_handoff.h"
 #include "worker/trainer/step_forecast.h"
 #include "worker/workload.h"
@@ -39,9 +40,10 @@ class CallerWorkload final : public Workload {
     std::function<absl::StatusOr<const Layout*>()> await_vectors;
   };
 
-  CallerWorkload(DatasetInfo data, Deps deps);
+  CallerWorkload(DatasetInfo data, ProposedSettings proposed, Deps deps);
 
   std::optional<OfferedLayout> offered_layout() const override { return deps_.offered_layout(); }
+  ProposedSettings proposed_settings() const override { return proposed_; }
   bool Serves(const Registration& registration) const override;
   absl::Status Prepare(const Registration& registration, Device* device,
                        StopRequested stop_requested) override;
@@ -57,6 +59,7 @@ class CallerWorkload final : public Workload {
 
  private:
   const DatasetInfo data_;
+  const ProposedSettings proposed_;
   const Deps deps_;
   RoundStep step_;  // that the model trains next
   StepForecast forecast_;

@@ -56,8 +56,13 @@ absl::Status CheckArgument(const void* argument, const char* name) {
   return absl::InvalidArgumentError(absl::StrCat(name, " is null"));
 }
 
+struct Marks {
+  bool decays = false;
+  bool averaged = false;
+};
+
 absl::Status AddTensor(WorkerSession& session, const char* name, const int64_t* shape,
-                       int num_dimensions, int block, int decays) {
+                       int num_dimensions, int block, Marks marks) {
   if (name == nullptr || num_dimensions < 0 || (shape == nullptr && num_dimensions > 0)) {
     return absl::InvalidArgumentError("a tensor without a name or without its shape");
   }
@@ -65,7 +70,8 @@ absl::Status AddTensor(WorkerSession& session, const char* name, const int64_t* 
   tensor.name = name;
   tensor.shape.assign(shape, shape + num_dimensions);
   tensor.block = block;
-  tensor.decay = decays != 0;
+  tensor.decay = marks.decays;
+  tensor.averaged = marks.averaged;
   return session.AddTensor(std::move(tensor));
 }
 
@@ -175,9 +181,23 @@ int lodestar_set(lodestar_worker* worker, const char* setting, const char* value
   return Report(worker->session.Set(setting, value));
 }
 
+int lodestar_propose(lodestar_worker* worker, const char* setting, const char* value) {
+  if (setting == nullptr || value == nullptr) {
+    return Report(absl::InvalidArgumentError("a proposal without a name or a value"));
+  }
+  return Report(worker->session.Propose(setting, value));
+}
+
 int lodestar_add_tensor(lodestar_worker* worker, const char* name, const int64_t* shape,
                         int num_dimensions, int block, int decays) {
-  return Report(lodestar::AddTensor(worker->session, name, shape, num_dimensions, block, decays));
+  return Report(lodestar::AddTensor(worker->session, name, shape, num_dimensions, block,
+                                    {.decays = decays != 0}));
+}
+
+int lodestar_add_averaged(lodestar_worker* worker, const char* name, const int64_t* shape,
+                          int num_dimensions, int block) {
+  return Report(
+      lodestar::AddTensor(worker->session, name, shape, num_dimensions, block, {.averaged = true}));
 }
 
 int lodestar_set_data(lodestar_worker* worker, const char* fingerprint, int64_t num_train_samples,

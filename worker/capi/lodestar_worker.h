@@ -21,7 +21,9 @@
    All vectors are float (32 bits), all tensors one after the other: in the order in which they were
    added, or in that of the job; see lodestar_allocate(). The servers run with --model=client: the
    first client brings layout and weights. Or they have a model of their own, whose tensors the
-   program must have. An evaluation asks for at most 256 samples at a time.
+   program must have. Where lodestar_job(worker, "optimizer") is "reduce" the servers make no step:
+   what lodestar_parameters() has then is the mean of the gradients of the round before. An
+   evaluation asks for at most 256 samples at a time.
 
    Functions that return int return 0, or a code of an error (those of gRPC) and leave its text for
    lodestar_last_error() of the same thread. A worker is used by one thread at a time, but for
@@ -67,12 +69,26 @@ LODESTAR_API void lodestar_free(lodestar_worker* worker);
    ("0", "1"), leave_timeout ("30s"), threads (of encoding; "1"); and device, a name for people of
    what the program computes on. Errors: INVALID_ARGUMENT naming the setting. */
 LODESTAR_API int lodestar_set(lodestar_worker* worker, const char* setting, const char* value);
+/* Before lodestar_start(). A setting of the job that counts if this is the first program of a new
+   job, and where the operator of the servers has not given the flag: optimizer, momentum, beta1,
+   beta2, epsilon, weight_decay, learning_rate, clip_norm, batch_size, with values as those flags of
+   ps_server. With --optimizer the operator decides the next five as well. What came of it
+   lodestar_job() tells. Of API minor 1. Errors: INVALID_ARGUMENT naming setting and value. */
+LODESTAR_API int lodestar_propose(lodestar_worker* worker, const char* setting, const char* value);
 /* Appends a tensor of `num_dimensions` sizes, each at least 1. Blocks are the units of transfer: 0,
    1, 2, ... in the order in which forward uses them; neighbours may share one. `decays`: whether
    weight decay applies to it. */
 LODESTAR_API int lodestar_add_tensor(lodestar_worker* worker, const char* name,
                                      const int64_t* shape, int num_dimensions, int block,
                                      int decays);
+/* The same of a tensor that no gradient belongs to, such as a running mean or variance: in every
+   mode the program leaves its new values in lodestar_parameters(), in each step, and what it finds
+   there with the next weights is the mean of what all workers left, weighted by their samples.
+   Without rounds (async) that is what the last worker left. Its block has no other tensors but
+   such, is sent with lodestar_step_done(), and lodestar_block_ready() refuses it. Of API minor 1.
+ */
+LODESTAR_API int lodestar_add_averaged(lodestar_worker* worker, const char* name,
+                                       const int64_t* shape, int num_dimensions, int block);
 /* Samples are numbers from 0 on. `fingerprint`: 16 hex digits that are equal for workers that have
    the same data, or empty: nobody compares. `predictions_per_sample`: tokens of a sequence, for
    the rate in the log; else 1. `is_own`: the data is this worker's alone, as with

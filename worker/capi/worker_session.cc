@@ -134,6 +134,15 @@ absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view val
   return absl::OkStatus();
 }
 
+absl::Status WorkerSession::Propose(absl::string_view setting, absl::string_view value) {
+  RETURN_IF_ERROR(CheckNotStarted());
+  ProposedSettings proposed = proposed_;
+  RETURN_IF_ERROR(SetProposed(setting, value, proposed));
+  RETURN_IF_ERROR(ValidateProposed(proposed));
+  proposed_ = proposed;
+  return absl::OkStatus();
+}
+
 absl::Status WorkerSession::AddTensor(TensorSpec tensor) {
   if (own_layout_.has_value()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -269,15 +278,16 @@ absl::Status WorkerSession::EnterAndRun() {
   if (absl::IsCancelled(credentials.status())) return absl::OkStatus();
   RETURN_IF_ERROR(credentials.status());
   auto workload = std::make_unique<CallerWorkload>(
-      *data_, CallerWorkload::Deps{.vectors = &vectors_,
-                                   .handoff = &handoff_,
-                                   .on_registered =
-                                       [this](const Registration& registration) {
-                                         absl::MutexLock lock(&mutex_);
-                                         registration_ = registration;
-                                       },
-                                   .offered_layout = [this] { return Offer(); },
-                                   .await_vectors = [this] { return AwaitVectors(); }});
+      *data_, proposed_,
+      CallerWorkload::Deps{.vectors = &vectors_,
+                           .handoff = &handoff_,
+                           .on_registered =
+                               [this](const Registration& registration) {
+                                 absl::MutexLock lock(&mutex_);
+                                 registration_ = registration;
+                               },
+                           .offered_layout = [this] { return Offer(); },
+                           .await_vectors = [this] { return AwaitVectors(); }});
   ASSIGN_OR_RETURN(std::unique_ptr<Worker> made,
                    Worker::Create(config_, std::move(workload), &Clock::Real()));
   Worker* worker = nullptr;
@@ -332,6 +342,10 @@ absl::Status WorkerSession::BlockReady(int block) {
     return absl::InvalidArgumentError(
         absl::StrCat("block ", block, " is ready; the layout has blocks 0 to ",
                      layout_.has_value() ? layout_->num_blocks() - 1 : -1));
+  }
+  if (layout_->is_averaged(block)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "block ", block, " is averaged, and sent with the end of the step; it is never told of"));
   }
   return handoff_.BlockReady(block);
 }

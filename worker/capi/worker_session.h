@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/cluster_messages.h"
 #include "common/layout.h"
+#include "common/proposed_settings.h"
 #include "worker/capi/caller_workload.h"
 #include "worker/capi/step_handoff.h"
 #include "worker/worker.h"
@@ -31,6 +32,7 @@ class WorkerSession {
   ~WorkerSession();
 
   absl::Status Set(absl::string_view setting, absl::string_view value);
+  absl::Status Propose(absl::string_view setting, absl::string_view value);
   absl::Status AddTensor(TensorSpec tensor);
   absl::Status SetData(const DatasetInfo& data);
   absl::Status Allocate() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -77,6 +79,7 @@ class WorkerSession {
   // Before Start(), of the program's thread; later only read.
   Worker::Config config_;
   WorkerEntrance entrance_;
+  ProposedSettings proposed_;
   std::vector<TensorSpec> tensors_;
   std::optional<Layout> own_layout_;  // of the tensors as they were added; none: there may be more
   std::optional<DatasetInfo> data_;

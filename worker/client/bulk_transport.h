@@ -30,6 +30,7 @@ struct ContributionHeader {
   // That it was computed on: its weight; 0: all of the grant's; kSkippedSamples: buckets are added
   // without data.
   int64_t num_samples = 0;
+  friend bool operator==(const ContributionHeader&, const ContributionHeader&) = default;
 };
 
 // Sums over all servers; every bucket added is in exactly one.

@@ -246,6 +246,7 @@ absl::StatusOr<Registration> ClusterSession::TryRegister(
     call.layout = offered->layout;
     call.adopts_order = offered->adopts_order;
   }
+  call.proposed = config_.proposed;
   call.encodings.assign(std::begin(kAllEncodings), std::end(kAllEncodings));
   v1::RegisterReply reply;
   const absl::Duration timeout =

@@ -15,8 +15,9 @@ namespace lodestar {
 struct ClusterSessionConfig {
   AddressList coordinator;  // a server of another shard sends on to it
   TransportSecurity security = {};
-  std::string name;    // of this worker
-  std::string device;  // for people
+  std::string name;                // of this worker
+  std::string device;              // for people
+  ProposedSettings proposed = {};  // see RegisterCall
   uint64_t instance_id =
       0;  // random, one per process: tells a reconnect from a second worker of the same name
   absl::Duration grant_hold = absl::Seconds(5);  // how long the coordinator may keep a request open

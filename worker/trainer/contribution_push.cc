@@ -17,11 +17,11 @@ ContributionHeader HeaderOnTheWire(ContributionHeader header, const Contribution
   return header;
 }
 
-// Until every server has acknowledged what is in `session`, or in one that takes its place and that
-// `fill` fills with the same.
-absl::Status Deliver(std::unique_ptr<PushSession> session, const ContributionHeader& header,
-                     ContributionBytes* bytes, ParameterTransport* transport, Clock* clock,
-                     const std::function<void(PushSession&)>& fill) {
+// Until every server has acknowledged what is in `session`, or in one that takes its place: `start`
+// makes one with the same in it.
+absl::Status Deliver(std::unique_ptr<ContributionSession> session, ContributionBytes* bytes,
+                     const ContributionHeader& header, Clock* clock,
+                     const std::function<std::unique_ptr<ContributionSession>()>& start) {
   TransferRetry retry(clock);
   while (true) {
     const absl::StatusOr<PushResult> result = session->Finish();
@@ -35,12 +35,42 @@ absl::Status Deliver(std::unique_ptr<PushSession> session, const ContributionHea
     }
     if (!TransferRetry::MayHelp(result.status())) return result.status();
     retry.BackOff(result.status(), "push");
-    session = transport->StartPush(header);
-    fill(*session);
+    session.reset();
+    session = start();
   }
 }
 
 }  // namespace
+
+ContributionSession::ContributionSession(const Registration& registration,
+                                         const ContributionHeader& header,
+                                         ParameterTransport* transport)
+    : registration_(registration),
+      header_(header),
+      transport_(transport),
+      session_(transport->StartPush(header)) {}
+
+void ContributionSession::AddBucket(const Bucket& bucket, Version base_version,
+                                    absl::Span<const std::byte> data) {
+  ContributionHeader plain = header_;
+  plain.encoding = Encoding::kFp32;
+  plain.scale = 1.0f;
+  if (plain == header_ || !registration_.layout().is_averaged(bucket.block)) {
+    return session_->AddBucket(bucket.index, base_version, data);
+  }
+  if (averaged_ == nullptr) averaged_ = transport_->StartPush(plain);
+  averaged_->AddBucket(bucket.index, base_version, data);
+}
+
+absl::StatusOr<PushResult> ContributionSession::Finish() {
+  ASSIGN_OR_RETURN(PushResult result, session_->Finish());
+  if (averaged_ == nullptr) return result;
+  ASSIGN_OR_RETURN(const PushResult averaged, averaged_->Finish());
+  result.buckets_counted += averaged.buckets_counted;
+  result.buckets_duplicate += averaged.buckets_duplicate;
+  result.late.insert(result.late.end(), averaged.late.begin(), averaged.late.end());
+  return result;
+}
 
 ContributionPush::ContributionPush(const Registration& registration,
                                    const ContributionHeader& header, ContributionBytes* bytes,
@@ -53,7 +83,7 @@ ContributionPush::ContributionPush(const Registration& registration,
       transport_(transport),
       clock_(clock),
       trace_(trace),
-      session_(transport->StartPush(header_)) {
+      session_(std::make_unique<ContributionSession>(registration, header_, transport)) {
   bytes_->Begin(registration, header.round, header.scale);
   if (!bytes_->is_inline()) pusher_ = std::thread([this] { HandOver(); });
 }
@@ -131,7 +161,7 @@ void ContributionPush::JoinPusher(bool drop) {
 }
 
 void ContributionPush::Add(const Bucket& bucket) {
-  session_->AddBucket(bucket.index, base_->version(bucket.index), bytes_->Of(bucket));
+  session_->AddBucket(bucket, base_->version(bucket.index), bytes_->Of(bucket));
 }
 
 absl::Status ContributionPush::failure() {
@@ -146,26 +176,28 @@ absl::Status ContributionPush::Finish() {
   TraceSpan span(trace_, "training", "push wait");
   JoinPusher(/*drop=*/false);
   RETURN_IF_ERROR(failure());
-  const absl::Status delivered = Deliver(
-      std::move(session_), header_, bytes_, transport_, clock_, [this](PushSession& session) {
-        for (const Bucket* bucket : ready_) {
-          session.AddBucket(bucket->index, base_->version(bucket->index), bytes_->Of(*bucket));
-        }
-      });
+  const auto begin_again = [this] {
+    auto session = std::make_unique<ContributionSession>(registration_, header_, transport_);
+    for (const Bucket* bucket : ready_) {
+      session->AddBucket(*bucket, base_->version(bucket->index), bytes_->Of(*bucket));
+    }
+    return session;
+  };
+  const absl::Status delivered = Deliver(std::move(session_), bytes_, header_, clock_, begin_again);
   blocked_ = clock_->Now() - start;
   return delivered;
 }
 
 absl::Status PushAgain(const Registration& registration, const MadeContribution& made,
                        ParameterTransport* transport, Clock* clock) {
-  const auto fill = [&](PushSession& session) {
+  const auto start = [&] {
+    auto session = std::make_unique<ContributionSession>(registration, made.header, transport);
     for (const Bucket& bucket : registration.buckets()) {
-      session.AddBucket(bucket.index, made.base_versions[bucket.index], made.bytes->Of(bucket));
+      session->AddBucket(bucket, made.base_versions[bucket.index], made.bytes->Of(bucket));
     }
+    return session;
   };
-  std::unique_ptr<PushSession> session = transport->StartPush(made.header);
-  fill(*session);
-  return Deliver(std::move(session), made.header, made.bytes, transport, clock, fill);
+  return Deliver(start(), made.bytes, made.header, clock, start);
 }
 
 }  // namespace lodestar

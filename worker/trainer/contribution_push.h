@@ -27,6 +27,26 @@
 
 namespace lodestar {
 
+// The session of one contribution. Averaged tensors take no part in its encoding and scale: where
+// it has any, they have a session of their own beside it.
+class ContributionSession {
+ public:
+  // Both outlive the object.
+  ContributionSession(const Registration& registration, const ContributionHeader& header,
+                      ParameterTransport* transport);
+
+  void AddBucket(const Bucket& bucket, Version base_version, absl::Span<const std::byte> data);
+  // As PushSession::Finish(), of both.
+  absl::StatusOr<PushResult> Finish();
+
+ private:
+  const Registration& registration_;
+  const ContributionHeader header_;
+  ParameterTransport* const transport_;
+  std::unique_ptr<PushSession> session_;
+  std::unique_ptr<PushSession> averaged_;  // null: none has been added, or session_ has them
+};
+
 // A contribution whose bytes are made: it can be pushed again, under the same key, as long as the
 // bytes stay.
 struct MadeContribution {
@@ -87,7 +107,7 @@ class ContributionPush final : public GradientSink {
   TraceRecorder* const trace_;
   std::vector<const Bucket*> ready_;  // in order
   absl::Duration blocked_;
-  std::unique_ptr<PushSession> session_;  // of pusher_ until it has been joined
+  std::unique_ptr<ContributionSession> session_;  // of pusher_ until it has been joined
 
   absl::Mutex mutex_;
   std::deque<Prepared> prepared_ ABSL_GUARDED_BY(mutex_);

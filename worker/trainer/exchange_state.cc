@@ -1,8 +1,11 @@
 #include "worker/trainer/exchange_state.h"
 
+#include <utility>
+
 #include "common/status_macros.h"
 #include "worker/trainer/encoded_contribution.h"
 #include "worker/trainer/exact_contribution.h"
+#include "worker/trainer/mixed_contribution.h"
 
 namespace lodestar {
 
@@ -16,6 +19,12 @@ absl::StatusOr<std::unique_ptr<ExchangeState>> ExchangeState::Create(const JobSp
   if (job.push_encoding != Encoding::kFp32) {
     ASSIGN_OR_RETURN(state->contribution_,
                      EncodedContribution::Create(job, layout, device, contribution, timeline));
+    if (layout.has_averaged()) {
+      ASSIGN_OR_RETURN(state->gradient_, HostMirror::Create(device, contribution, timeline));
+      state->contribution_ = std::make_unique<MixedContribution>(
+          &layout, std::move(state->contribution_),
+          std::make_unique<ExactContribution>(state->gradient_.get()));
+    }
   } else if (contribution.data == weights.data) {
     state->contribution_ = std::make_unique<ExactContribution>(state->weights_.get());
   } else {

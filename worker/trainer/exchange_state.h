@@ -19,8 +19,8 @@ namespace lodestar {
 class ExchangeState {
  public:
   // Vectors in device memory: `weights`, which is pulled, and `contribution`, which is pushed and
-  // may be `weights`. Both are f32, in the order of the layout, and outlive the object; so does
-  // `timeline`, which may be null. Errors: ResourceExhausted.
+  // may be `weights`. Both are f32, in the order of the layout, and outlive the object; so do the
+  // layout and `timeline`, which may be null. Errors: ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<ExchangeState>> Create(const JobSpec& job,
                                                                const Layout& layout, Device* device,
                                                                Buf weights, Buf contribution,
@@ -37,7 +37,8 @@ class ExchangeState {
   ExchangeState() = default;
 
   std::unique_ptr<HostMirror> weights_;
-  std::unique_ptr<HostMirror> gradient_;  // of what is contributed; null: encoded, or the weights
+  // Of what is contributed; null: all of it is encoded, or the weights.
+  std::unique_ptr<HostMirror> gradient_;
   std::unique_ptr<ContributionBytes> contribution_;
   std::optional<ShadowReplica> shadow_;
 };

@@ -21,8 +21,17 @@ absl::StatusOr<double> GradientClipper::SquareSum(Buf vector) {
 }
 
 absl::StatusOr<float> GradientClipper::Scale(Buf gradient, double clip_norm) {
+  return Scale(gradient, {{0, gradient.num_elements}}, clip_norm);
+}
+
+absl::StatusOr<float> GradientClipper::Scale(Buf vector, absl::Span<const ElementRange> gradient,
+                                             double clip_norm) {
   if (clip_norm <= 0.0) return 1.0f;
-  ASSIGN_OR_RETURN(const double square_sum, SquareSum(gradient));
+  double square_sum = 0.0;
+  for (const ElementRange& range : gradient) {
+    ASSIGN_OR_RETURN(const double of_range, SquareSum(vector.Slice(range.begin, range.size())));
+    square_sum += of_range;
+  }
   return GradientClipScale(square_sum, clip_norm);
 }
 

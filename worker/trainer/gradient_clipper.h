@@ -4,6 +4,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/layout.h"
 #include "kernels/device.h"
 
 namespace lodestar {
@@ -21,6 +23,9 @@ class GradientClipper {
   // Factor that brings the norm of `gradient` to at most clip_norm; 1 where clip_norm is 0 (off).
   // Blocks until the device has computed it. Errors: those of the device.
   absl::StatusOr<float> Scale(Buf gradient, double clip_norm);
+  // The same of these parts of a vector together.
+  absl::StatusOr<float> Scale(Buf vector, absl::Span<const ElementRange> gradient,
+                              double clip_norm);
 
  private:
   GradientClipper(Device* device, Buf square_sum) : device_(device), square_sum_(square_sum) {}

@@ -43,7 +43,9 @@ absl::Status GradientRounds::Train(const LifeContext& life, const Grant& grant, 
     start_push(&*skipped_);
     RETURN_IF_ERROR(push->AllBlocksReady());
   } else if (pushes_late()) {
-    ASSIGN_OR_RETURN(header.scale, clipper_->Scale(deps_.model->gradients(), client_clip_norm_));
+    ASSIGN_OR_RETURN(header.scale,
+                     clipper_->Scale(deps_.model->gradients(),
+                                     deps_.model->layout().TrainedRanges(), client_clip_norm_));
     start_push(exchange_->contribution());
     RETURN_IF_ERROR(push->AllBlocksReady());
   }

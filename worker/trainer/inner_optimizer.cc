@@ -8,6 +8,7 @@ namespace lodestar {
 int InnerOptimizer::NumStateVectors(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::kSgd:
+    case OptimizerKind::kReduce:  // of no job with local steps
       return 0;
     case OptimizerKind::kMomentum:
     case OptimizerKind::kNesterov:

@@ -24,14 +24,16 @@ TensorSpec Tensor(const std::string& name, std::vector<int64_t> shape, int block
   return tensor;
 }
 
-Layout MakeLayout() {
-  auto layout = Layout::FromTensors({
+Layout MakeLayout(bool has_averaged) {
+  std::vector<TensorSpec> tensors = {
       Tensor("first.weight", {40, 30}, 0, true),
       Tensor("first.bias", {30}, 0, false),
-      Tensor("second.weight", {30, 70}, 1, true),
+      Tensor("second.weight", {30, 70}, 1, !has_averaged),
       Tensor("second.bias", {70}, 1, false),
       Tensor("third.weight", {61, 7}, 2, true),
-  });
+  };
+  for (TensorSpec& tensor : tensors) tensor.averaged = has_averaged && tensor.block == 1;
+  auto layout = Layout::FromTensors(std::move(tensors));
   LODESTAR_CHECK(layout.ok()) << layout.status();
   return *layout;
 }
@@ -47,7 +49,9 @@ std::vector<RosterMember> Members(const std::vector<int64_t>& samples) {
 }  // namespace
 
 TestCluster::TestCluster(Options options)
-    : options_(std::move(options)), layout_(MakeLayout()), norms_(options_.num_shards) {
+    : options_(std::move(options)),
+      layout_(MakeLayout(options_.has_averaged)),
+      norms_(options_.num_shards) {
   ranges_ = *PlanShards(layout_, options_.num_shards);
   buckets_ = *PlanBuckets(layout_, ranges_, /*bucket_bytes=*/2048);
   for (int i = 0; i < options_.num_shards; ++i) {
@@ -123,9 +127,14 @@ ContributionKey TestCluster::Key(int worker, int64_t round, int64_t base_version
           .base_version = Version(base_version)};
 }
 
-std::shared_ptr<TestCluster::Push> TestCluster::PushBucket(const ContributionKey& key,
+std::shared_ptr<TestCluster::Push> TestCluster::PushBucket(const ContributionKey& of_all,
                                                            uint32_t bucket,
                                                            const std::vector<float>& values) {
+  ContributionKey key = of_all;
+  if (layout_.is_averaged(buckets_[bucket].block)) {
+    key.encoding = Encoding::kFp32;
+    key.scale = 1.0f;
+  }
   auto push = std::make_shared<Push>();
   ParameterShard* const shard = &shard_of(bucket);
   const ElementRange range = buckets_[bucket].range;

@@ -22,6 +22,7 @@ class TestCluster {
  public:
   struct Options {
     JobSpec job;
+    bool has_averaged = false;  // block 1 is averaged
     int num_shards = 1;
     Incarnation last_of_others = {};
     int64_t staging_bytes = 1 << 20;
@@ -54,7 +55,7 @@ class TestCluster {
   static ContributionKey Key(int worker, int64_t round, int64_t base_version);
 
   // Begin, fill from the whole model's vector, encoded as the key says, finish. Empty while it
-  // waits.
+  // waits. What is averaged goes as it is.
   struct Push {
     std::optional<absl::StatusOr<PushOutcome>> outcome;
     bool was_discard = false;

@@ -105,7 +105,8 @@ class ApplyBench {
         optimizer_(MakeServerOptimizer(measured.job)),
         executor_(MakeExecutor(threads)) {
     for (const Bucket& bucket : buckets) {
-      weights_.emplace_back(bucket.range, measured.job, layout, *optimizer_, pages_);
+      weights_.emplace_back(BucketWeights::Part{.range = bucket.range}, measured.job, layout,
+                            *optimizer_, pages_);
       const absl::StatusOr<absl::Span<float>> initial = weights_.back().InitialWeights();
       LODESTAR_CHECK(initial.ok()) << initial.status();
       for (float& weight : *initial) weight = 0.25f;

@@ -1,6 +1,6 @@
 // A worker in C: a linear regression on numbers of its own making, trained with as many others of
 // its kind as there are.
-//   ps_server --model=client --optimizer=sgd --learning_rate=0.5 --batch_size=16 --rounds=200
+//   ps_server --model=client --rounds=200
 //   linear_regression --coordinator=HOST:PORT --name=NAME
 #include <stdint.h>
 #include <stdio.h>
@@ -81,6 +81,18 @@ static int train(lodestar_worker* worker) {
   }
 }
 
+// What the job is to be like, as far as the operator of the servers does not say. 0, or the code of
+// an error.
+static int propose(lodestar_worker* worker) {
+  static const char* const settings[][2] = {
+      {"optimizer", "sgd"}, {"learning_rate", "0.5"}, {"batch_size", "16"}};
+  int code = 0;
+  for (size_t i = 0; code == 0 && i < sizeof settings / sizeof settings[0]; ++i) {
+    code = lodestar_propose(worker, settings[i][0], settings[i][1]);
+  }
+  return code;
+}
+
 // Names the worker, its tensors, its data and its initial weights. 0, or the code of an error.
 static int describe(lodestar_worker* worker, const char* coordinator, const char* name) {
   const int64_t weight_shape[] = {kNumFeatures};
@@ -122,6 +134,7 @@ int main(int argc, char** argv) {
 
   lodestar_worker* const worker = lodestar_new();
   int code = describe(worker, coordinator, name);
+  if (code == 0) code = propose(worker);
   if (code == 0) code = lodestar_start(worker);
   if (code == 0) code = train(worker);
   if (code == 0) {

@@ -10,9 +10,10 @@
 The server is `ps_server --model=client`; mode, schedule, encodings and number of rounds are its
 flags. Without PyTorch, `lodestar.Worker` has the same with flat vectors.
 """
+from lodestar._comm_hook import comm_hook
 from lodestar._library import LodestarError
 from lodestar.session import Session, join
 from lodestar.worker_api import Step, Worker
 
 __version__ = "0.1.0"
-__all__ = ["LodestarError", "Session", "Step", "Worker", "join", "__version__"]
+__all__ = ["LodestarError", "Session", "Step", "Worker", "comm_hook", "join", "__version__"]

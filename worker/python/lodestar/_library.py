@@ -6,6 +6,7 @@ import os
 from typing import Optional
 
 _API_MAJOR = 1
+_API_MINOR = 1  # at least
 _NAME = "liblodestar_worker.so"
 
 # Of absl::StatusCode, which are those of gRPC.
@@ -60,7 +61,9 @@ _FUNCTIONS = {
     "new": (_HANDLE, []),
     "free": (None, [_HANDLE]),
     "set": (_INT, [_HANDLE, _TEXT, _TEXT]),
+    "propose": (_INT, [_HANDLE, _TEXT, _TEXT]),
     "add_tensor": (_INT, [_HANDLE, _TEXT, ctypes.POINTER(_INT64), _INT, _INT, _INT]),
+    "add_averaged": (_INT, [_HANDLE, _TEXT, ctypes.POINTER(_INT64), _INT, _INT]),
     "set_data": (_INT, [_HANDLE, _TEXT, _INT64, _INT64, _INT64, _INT]),
     "allocate": (_INT, [_HANDLE]),
     "parameters": (_FLOATS, [_HANDLE]),
@@ -103,11 +106,11 @@ class Library:
                 "NOT_FOUND", f"{_NAME} is not at {' or '.join(paths)}: install the wheel, or name "
                 "the file in $LODESTAR_LIBRARY (bazel build //worker/capi:liblodestar_worker.so)")
         self._library = ctypes.CDLL(path)
-        major = self._library.lodestar_api_major()
-        if major != _API_MAJOR:
+        major, minor = self._library.lodestar_api_major(), self._library.lodestar_api_minor()
+        if major != _API_MAJOR or minor < _API_MINOR:
             raise LodestarError(
-                "FAILED_PRECONDITION", f"{path} has version {major} of the C API; this package wants "
-                f"{_API_MAJOR}: install both from one release")
+                "FAILED_PRECONDITION", f"{path} has version {major}.{minor} of the C API; this "
+                f"package wants {_API_MAJOR}.{_API_MINOR}: install both from one release")
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(self._library, "lodestar_" + name)
             function.restype, function.argtypes = result, arguments

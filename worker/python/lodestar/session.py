@@ -3,16 +3,24 @@ from __future__ import annotations
 
 import os
 import types
-import warnings
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple, Union, cast
 
+from lodestar._batches import GrantedBatches, OwnBatches
 from lodestar._library import LodestarError
+from lodestar._optimizer_settings import settings_of
 from lodestar.worker_api import Step, Worker
 
-# Tensors that follow each other travel together from this size on.
-_BLOCK_ELEMENTS = 1 << 20
+if TYPE_CHECKING:  # they need PyTorch, and Worker does not
+    from lodestar._exchange import Exchange, HookedSteps
+    from lodestar._trained_tensors import TrainedTensor
+
 # Of an evaluation, where the job says no batch size.
 _EVALUATION_BATCH = 32
+# Of data without a length: passes say nothing.
+_ENDLESS = 1 << 40
+
+Evaluate = Callable[[Any], Tuple[float, int, int]]
 
 
 def join(address: Optional[str] = None, *, name: Optional[str] = None,
@@ -51,29 +59,50 @@ class Session:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._model: Optional[_AttachedModel] = None
-        self._step: Optional[Step] = None  # at hand: the optimizer has not been called
-        self._is_step_made = False  # it has been called, and the worker not told yet
-        self._loss: Tuple[float, int, int] = (0.0, 0, 0)
-        self._dataset: Any = None  # once it has started
+        self._model: Any = None
+        self._optimizer: Any = None
+        self._exchange: Optional[Exchange] = None  # once the job is known
+        self._data: Any = None  # once it has started
         self._batch_size: Optional[int] = None
-        self._incarnation = 0
+        self._heldout: Any = None
+        self._evaluate: Optional[Evaluate] = None
+        self._collate: Callable[[List[Any]], Any] = list
 
-    def attach(self, model: Any, optimizer: Any, *, overlap: bool = True) -> Tuple[Any, Any]:
+        self._incarnation = 0
+        self._has_comm_hook = False
+        self._step: Optional[Step] = None  # at hand
+        self._is_made = False  # the optimizer has made it
+        self._is_handed_over = False
+        self._has_gradients = False  # backward has given it some
+        self._is_skipped = False  # a GradScaler has found Inf in it
+        self._following: List[Optional[Step]] = []  # that came early; None: there is none
+        self._is_stopping = False
+        self._batch_samples = 0  # of the batch at hand
+        self._is_last_batch = True
+        self._loss: Tuple[float, int, int] = (0.0, 0, 0)
+
+    def attach(self, model: Any, optimizer: Any, *, overlap: bool = True,
+               keep_weights: bool = False) -> Tuple[Any, Any]:
         """Makes a model and its optimizer those of the job; returns both.
 
-        The weights of the first worker of a job are those that it begins with. Parameters that the
-        optimizer has and that need a gradient travel, under their names in the model, without
-        `module.` and `_orig_mod.`; tied ones once, and all others stay as they are. In sync and async optimizer.step() hands
-        the gradient over, and the servers make the step; in local_sgd it makes the step as ever,
-        with the learning rate of the job's schedule.
+        The weights of the first worker of a job are those that it begins with, unless the servers
+        have a model of their own, with the same names and shapes. Parameters that the optimizer has
+        and that need a gradient travel, under their names in the model, without `module.` and
+        `_orig_mod.`; tied ones once. So do buffers that are saved with the model: their mean over
+        the workers counts, of counters too; other integers stay as they are. In sync and async
+        optimizer.step() hands the gradient over, and the servers make the step, as their flags say,
+        or, where those say nothing, as the optimizer of the first worker does; with
+        --optimizer=reduce it makes the step with the mean gradient; in local_sgd it makes the step
+        as ever, with the learning rate of the job's schedule.
 
         Args:
           model: torch.nn.Module, with f32, bf16 or f16 parameters on any device.
           optimizer: torch.optim.Optimizer of its parameters.
           overlap: gradients leave while backward computes the others. False: at optimizer.step(),
             for whoever changes gradients in between (clipping, scaling) or calls backward several
-            times.
+            times for one batch.
+          keep_weights: of a job with --optimizer=reduce: the weights here count, also where the job
+            has begun; all workers have loaded the same.
 
         Raises:
           LodestarError: FAILED_PRECONDITION if something was attached before; INVALID_ARGUMENT
@@ -81,117 +110,260 @@ class Session:
         """
         if self._model is not None:
             raise LodestarError("FAILED_PRECONDITION", "a model is attached already")
-        attached = _AttachedModel(self._worker, model, optimizer, overlap)
-        self._inner_step = optimizer.step
+        from lodestar._trained_tensors import TrainedTensors
+
+        self._tensors = TrainedTensors(self._worker, model, optimizer)
+        self._overlap, self._keep_weights = overlap, keep_weights
+        rates = [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
+        largest = max(rates) or 1.0
+        self._shares = [rate / largest for rate in rates]  # of the job's learning rate
+        self._propose(optimizer, largest)
+        self._hooks = self._tensors.on_each_gradient(self._on_gradient)
+        self._inner_step, self._inner_zero_grad = optimizer.step, optimizer.zero_grad
 
         def step(_: Any, closure: Optional[Callable[[], Any]] = None, *args: Any,
                  **kwargs: Any) -> Any:
             return self._make_step(closure, *args, **kwargs)
 
-        # A method, because schedulers of learning rates wrap it as one.
+        def zero_grad(_: Any, *args: Any, **kwargs: Any) -> Any:
+            self._look_for_inf()
+            return self._inner_zero_grad(*args, **kwargs)
+
+        # Methods, because schedulers of learning rates wrap step() as one.
         optimizer.step = types.MethodType(step, optimizer)
-        self._model = attached
+        optimizer.zero_grad = types.MethodType(zero_grad, optimizer)
+        self._model, self._optimizer = model, optimizer
         return model, optimizer
 
-    def loader(self, dataset: Any, batch_size: Optional[int] = None, *,
-               heldout: Any = None,
-               evaluate: Optional[Callable[[Any], Tuple[float, int, int]]] = None,
-               collate_fn: Optional[Callable[[List[Any]], Any]] = None, fingerprint: str = "",
-               is_own: bool = False, predictions_per_sample: int = 1) -> Iterator[Any]:
+    def _propose(self, optimizer: Any, learning_rate: float) -> None:
+        """What counts if this is the first worker, and the servers were not told."""
+        try:
+            settings = settings_of(optimizer)
+        except LodestarError:
+            return  # refused later, unless the job leaves the steps to the program
+        for name, value in {**settings, "learning_rate": learning_rate}.items():
+            self._worker.propose(name, value)
+
+    def loader(self, dataset: Any, batch_size: Optional[int] = None, *, accumulate: int = 1,
+               heldout: Any = None, evaluate: Optional[Evaluate] = None, fingerprint: str = "",
+               is_own: bool = False, predictions_per_sample: int = 1,
+               **options: Any) -> Iterator[Any]:
         """The batches that this worker is to train on, until the job is done.
 
-        Which samples, and in which order, the servers say, so that none is taken twice in a pass,
-        whoever joins or leaves. When the loop is over the model has the weights of the whole job.
+        Of a map-style data set the servers say which samples, and in which order, so that none is
+        taken twice in a pass, whoever joins or leaves; of any other iterable (an iterable data set,
+        a DataLoader) each worker has its own, and only their number is counted. When the loop is
+        over the model has the weights of the whole job.
 
         Args:
-          dataset: map-style: len() and [index]; the same for all workers.
-          batch_size: that is checked against the job's (--batch_size); None: whatever that is.
-          heldout: a data set for evaluations, which the job asks for (--eval_every).
+          dataset: with len() and [index], the same for all workers; or an iterable of batches, or
+            an IterableDataset of samples, which begins again where it ends.
+          batch_size: of a batch. The job's --batch_size is accumulate times that, or becomes it
+            with the first worker; None: whatever the job has.
+          accumulate: so many batches are one step; call optimizer.step() after the last one of
+            them, with losses times `share` (1/accumulate where batches are equal).
+          heldout: a map-style data set for evaluations, which the job asks for (--eval_every).
           evaluate: called with a batch of it, without gradients and with the model in eval mode;
             returns the sum of the losses in nats, how many predictions were right, and how many
             there are.
-          collate_fn: makes a batch of a list of samples. None: as torch.utils.data.DataLoader.
           fingerprint: 16 hex digits that are equal for workers with the same data; compared.
           is_own: the data is this worker's alone (--data_partition=own of gpu_worker).
           predictions_per_sample: tokens of a sequence, for the rate in the log.
+          options: of torch.utils.data.DataLoader: num_workers, collate_fn, pin_memory, ... With
+            processes of its own it loads what is expected to be granted next.
 
         Raises:
           LodestarError: what the cluster refuses, or the job ended with; FAILED_PRECONDITION before
             attach(), for a batch that optimizer.step() was not called for, and for an optimizer
             that is not the job's.
         """
+        if accumulate < 1:
+            raise LodestarError("INVALID_ARGUMENT", f"accumulate={accumulate}: at least 1")
+        self._start(dataset, None if batch_size is None else batch_size * accumulate,
+                    heldout=heldout, evaluate=evaluate, collate_fn=options.get("collate_fn"),
+                    fingerprint=fingerprint, is_own=is_own,
+                    predictions_per_sample=predictions_per_sample)
+        return self._batches(self._source_of(dataset, batch_size, accumulate, options))
+
+    def steps(self, num_samples: Optional[int] = None, *,
+              batch_size: Optional[int] = None) -> Iterator[Step]:
+        """The steps that this worker is to make, for programs whose loop brings batches of its own:
+        one optimizer.step() each.
+
+        Args:
+          num_samples: of this worker's data; None: endless.
+          batch_size: samples of a step, as in loader(), without accumulate.
+
+        Raises:
+          LodestarError: as loader().
+        """
+        self._start(_Counted(num_samples or _ENDLESS), batch_size, is_own=True)
+        return self._steps()
+
+    @staticmethod
+    def _source_of(dataset: Any, batch_size: Optional[int], accumulate: int, options: dict) -> Any:
+        import torch
+
+        if isinstance(dataset, torch.utils.data.IterableDataset):
+            dataset = torch.utils.data.DataLoader(dataset, batch_size=batch_size or 1, **options)
+            return lambda expect: OwnBatches(dataset, accumulate)
+        if _is_map_style(dataset):
+            return lambda expect: GrantedBatches(dataset, expect, accumulate, options)
+        if options:
+            raise LodestarError("INVALID_ARGUMENT",
+                                f"{', '.join(options)}: the batches come as the iterable has them")
+        return lambda expect: OwnBatches(dataset, accumulate)
+
+    def _start(self, dataset: Any, batch_size: Optional[int], *, heldout: Any = None,
+               evaluate: Optional[Evaluate] = None,
+               collate_fn: Optional[Callable[[List[Any]], Any]] = None, fingerprint: str = "",
+               is_own: bool = False, predictions_per_sample: int = 1) -> None:
         if self._model is None:
             raise LodestarError("FAILED_PRECONDITION", "attach() a model before its data")
         if heldout is not None and evaluate is None:
             raise LodestarError("INVALID_ARGUMENT",
                                 "heldout= needs evaluate=, which computes the loss of a batch")
-        if self._dataset is not None and self._dataset is not dataset:
-            raise LodestarError("FAILED_PRECONDITION",
-                                "this session trains on another data set; join() once more")
-        if collate_fn is None:
+        if self._data is not None:
+            if self._data is not dataset:
+                raise LodestarError("FAILED_PRECONDITION",
+                                    "this session trains on another data set; join() once more")
+            return
+        if heldout is not None and collate_fn is None:
             from torch.utils.data import default_collate
             collate_fn = default_collate
-        if self._dataset is None:
-            self._model.take_initial_weights()
-            self._worker.set_data(len(dataset), 0 if heldout is None else len(heldout),
-                                  predictions_per_sample, fingerprint, is_own)
-            self._worker.start()
-            self._dataset, self._batch_size = dataset, batch_size
-            self._check_job()
-        return self._batches(dataset, heldout, evaluate, collate_fn)
-
-    def _check_job(self) -> None:
-        """That program and job fit together. A worker that does not fit holds up nobody."""
-        assert self._model is not None
+        self._heldout, self._evaluate = heldout, evaluate
+        self._collate = collate_fn or list
+        is_map_style = _is_map_style(dataset)
+        self._worker.set_data(
+            len(dataset) if is_map_style or isinstance(dataset, _Counted) else _ENDLESS,
+            0 if heldout is None else len(heldout), predictions_per_sample, fingerprint,
+            is_own or not is_map_style)
+        self._data, self._batch_size = dataset, batch_size
+        if batch_size is not None:
+            self._worker.propose("batch_size", batch_size)
+        self._worker.start()
         try:
-            of_job = int(self._worker.job("batch_size"))
-            if self._batch_size is not None and of_job not in (0, self._batch_size):
-                raise LodestarError(
-                    "FAILED_PRECONDITION",
-                    f"batch_size={self._batch_size}, and the job has {of_job}: start ps_server with "
-                    f"--batch_size={self._batch_size}, or leave it out here")
-            self._model.check_optimizer()
+            self._enter_job()
         except BaseException:
+            # A worker that does not fit holds up nobody.
             self._worker.close()
             raise
 
-    def _batches(self, dataset: Any, heldout: Any, evaluate: Any,
-                 collate_fn: Callable[[List[Any]], Any]) -> Iterator[Any]:
-        model = self._model
-        assert model is not None
+    def _enter_job(self) -> None:
+        from lodestar._exchange import make_exchange
+
+        self._exchange = make_exchange(self._worker, self._tensors, self._optimizer,
+                                       overlap=self._overlap, keep_weights=self._keep_weights,
+                                       has_hook=self._has_comm_hook)
+        self._check_job()
+        self._worker.allocate()
+        self._tensors.place(self._worker, in_vector=self._exchange.in_vector)
+
+    def _check_job(self) -> None:
+        """That program and job fit together."""
+        assert self._exchange is not None
+        of_job = int(self._worker.job("batch_size"))
+        if self._batch_size is not None and of_job not in (0, self._batch_size):
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"a step has {self._batch_size} samples here, and the job has {of_job}: start "
+                f"ps_server with --batch_size={self._batch_size}, or leave it out here")
+        self._exchange.check()
+
+    def _batches(self, make_source: Callable[[Any], Any]) -> Iterator[Any]:
+        source = make_source(self._expected_samples)
+        for step in self._steps():
+            sizes = source.begin(step.samples)
+            for part, size in enumerate(sizes):
+                try:
+                    batch = source.take()
+                except BaseException as error:
+                    self._fail(error)
+                    raise
+                assert self._exchange is not None
+                self._is_last_batch = part + 1 == len(sizes)
+                self._exchange.begin(self._is_last_batch)
+                self._batch_samples = size
+                yield batch
+
+    def _expected_samples(self, ahead: int) -> List[int]:
+        step = self._worker.expect(ahead)
+        return [] if step is None else step.samples
+
+    def _steps(self) -> Iterator[Step]:
         while True:
-            if self._step is not None and not self._is_step_made:
-                raise LodestarError(
-                    "FAILED_PRECONDITION",
-                    "optimizer.step() was not called for the last batch: each batch is one step "
-                    "(with a GradScaler, take the step also where it finds Inf)")
+            self._check_is_made()
             self._hand_over()
+            self._step = None
             try:
-                step = self._worker.next()
-                if step is None:
-                    model.take_weights()
-                    return
-                if step.server_incarnation != self._incarnation:
-                    if self._incarnation != 0:
-                        self._check_job()
-                        model.forget_optimizer()
-                    self._incarnation = step.server_incarnation
-                if not step.is_training:
-                    model.take_weights()
-                    self._worker.step_done(*model.evaluate(evaluate, heldout, step.samples,
-                                                           collate_fn))
-                    continue
-                # Between local steps they are the program's.
-                if step.step == 0:
-                    model.take_weights()
-                batch = collate_fn([dataset[sample] for sample in step.samples])
-                model.begin_step(step)
+                step = self._next_training_step()
             except BaseException as error:
                 self._fail(error)
                 raise
+            if step is None:
+                return
             self._step = step
-            self._loss = (0.0, 0, 0)
-            yield batch
+            self._is_made = self._is_handed_over = False
+            self._has_gradients = self._is_skipped = False
+            self._batch_samples, self._loss = len(step.samples), (0.0, 0, 0)
+            for group, share in zip(self._optimizer.param_groups, self._shares):
+                group["lr"] = step.learning_rate * share
+            yield step
+
+    def _check_is_made(self) -> None:
+        self._look_for_inf()
+        if self._step is None or self._is_made or self._is_skipped:
+            return
+        raise LodestarError(
+            "FAILED_PRECONDITION",
+            "optimizer.step() was not called for the last batch: each step of the loader is one of "
+            "the optimizer (several batches for each: loader(..., accumulate=))")
+
+    def _look_for_inf(self) -> None:
+        """A GradScaler calls optimizer.step() only where all gradients are finite."""
+        if self._step is None or self._is_made or self._is_skipped or not self._has_gradients:
+            return
+        gradients = [tensor.parameter.grad for tensor in self._tensors.trained]
+        self._is_skipped = not all(
+            bool(gradient.isfinite().all()) for gradient in gradients if gradient is not None)
+
+    def _next_training_step(self) -> Optional[Step]:
+        """Evaluates what the servers ask for before."""
+        exchange = self._exchange
+        assert exchange is not None
+        while True:
+            step = self._following.pop() if self._following else self._worker.next()
+            if step is not None and step.server_incarnation != self._incarnation:
+                if self._incarnation != 0:
+                    self._check_job()
+                    exchange.begin_anew()
+                self._incarnation = step.server_incarnation
+            exchange.take(step)
+            if step is None or step.is_training:
+                return step
+            self._worker.step_done(*self._evaluate_samples(step.samples))
+
+    def _evaluate_samples(self, samples: List[int]) -> Tuple[float, int, int]:
+        """The three sums, in batches of the size of the job's, which fit."""
+        import torch
+
+        assert self._evaluate is not None
+        size = int(self._worker.job("batch_size")) or _EVALUATION_BATCH
+        modes = [(module, module.training) for module in self._model.modules()]
+        loss_sum, num_correct, num_predictions = 0.0, 0, 0
+        self._model.eval()
+        try:
+            with torch.no_grad():
+                for begin in range(0, len(samples), size):
+                    batch = self._collate([self._heldout[k] for k in samples[begin:begin + size]])
+                    loss, correct, predictions = self._evaluate(batch)
+                    loss_sum += float(loss)
+                    num_correct += int(correct)
+                    num_predictions += int(predictions)
+        finally:
+            for module, was_training in modes:
+                module.training = was_training
+        return loss_sum, num_correct, num_predictions
 
     def _fail(self, error: BaseException) -> None:
         self._step = None
@@ -199,30 +371,119 @@ class Session:
             self._worker.step_failed(f"{type(error).__name__}: {error}")
 
     def _hand_over(self) -> None:
-        """The step that was made. Only now: until then weights may be looked at."""
-        if self._step is None:
+        """The step at hand. As late as can be: until then weights may be looked at."""
+        if self._step is None or self._is_handed_over:
             return
-        self._step, self._is_step_made = None, False
-        self._worker.step_done(*self._loss)
+        assert self._exchange is not None
+        self._is_handed_over = True
+        if self._is_skipped:
+            self._exchange.skip()
+        else:
+            self._worker.step_done(*self._loss)
 
-    def log(self, loss: Any = None, *, num_correct: int = 0,
+    def _await_following(self) -> Optional[Step]:
+        """What comes after the step at hand; handed over, it has been answered then."""
+        self._hand_over()
+        self._following.append(self._worker.next())
+        return self._following[-1]
+
+    def on_bucket(self, bucket: Any) -> Any:
+        """Of comm_hook()."""
+        if self._step is None or self._exchange is None:
+            raise LodestarError("FAILED_PRECONDITION",
+                                "backward without a batch of the session's loader()")
+        exchange = cast("HookedSteps", self._exchange)
+
+        def await_following() -> Optional[Step]:
+            following = self._await_following()
+            if following is None and self._is_stopping:
+                raise LodestarError("CANCELLED", "this worker was told to stop, and what the round "
+                                    "has brought does not come any more")
+            return following
+
+        try:
+            return exchange.on_bucket(bucket, await_following)
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def use_comm_hook(self) -> None:
+        """Gradients come by on_bucket()."""
+        if self._data is not None:
+            raise LodestarError("FAILED_PRECONDITION", "comm_hook() comes before loader()")
+        self._has_comm_hook = True
+
+    def _on_gradient(self, tensor: TrainedTensor) -> None:
+        if self._exchange is not None and self._step is not None and not self._is_made:
+            self._has_gradients = True
+            self._exchange.on_gradient(tensor)
+
+    def _make_step(self, closure: Optional[Callable[[], Any]], *args: Any, **kwargs: Any) -> Any:
+        if self._step is None or self._is_made:
+            raise LodestarError("FAILED_PRECONDITION",
+                                "optimizer.step() without a step of the session's loader()")
+        exchange = self._exchange
+        assert exchange is not None
+
+        def make_step(closure: Optional[Callable[[], Any]]) -> Any:
+            return (self._inner_step(*args, **kwargs) if closure is None else
+                    self._inner_step(closure, *args, **kwargs))
+
+        try:
+            result = exchange.make(make_step, closure)
+            self._is_made = True
+            if exchange.answers_in_step:
+                following = self._await_following()
+                # A worker that was told to stop is not told what the round has brought.
+                if following is not None or not self._is_stopping:
+                    exchange.finish(make_step, following)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        return result
+
+    @property
+    def share(self) -> float:
+        """Of the batch at hand in the samples of its step: 1 without accumulate. The mean loss of a
+        batch times this, summed over the batches of a step, is the mean loss of the step."""
+        return 0.0 if self._step is None else self._batch_samples / len(self._step.samples)
+
+    def log(self, values: Union[Mapping, Any] = None, *, num_correct: int = 0,
             num_predictions: Optional[int] = None) -> None:
-        """Tells the cluster the mean loss of the batch at hand, in nats: for its status, its curves,
-        and to notice a run that diverges. Before optimizer.step().
+        """Tells the cluster how the batch at hand went: for its status and its curves, and to notice
+        a run that diverges. Before optimizer.step(); with several batches a step, after each.
 
         Args:
-          loss: a number, or a tensor of one; a tensor is waited for.
+          values: the mean loss of the batch, in nats: a number, or a tensor of one, which is waited
+            for. Or a mapping of names (letters, digits, "._-/") to such, of which "loss" is that
+            loss, and all others are metrics of the program's own.
           num_correct: how many predictions were right.
           num_predictions: over how many the loss is a mean. None: one for each sample.
         """
-        if self._step is None or self._is_step_made:
+        if self._step is None or self._is_handed_over:
             raise LodestarError("FAILED_PRECONDITION",
                                 "log() comes between a batch and its optimizer.step()")
+        metrics = dict(values) if isinstance(values, Mapping) else {"loss": values}
+        loss = metrics.pop("loss", None)
+        for name, value in metrics.items():
+            self._worker.log(name, _number(value))
         if loss is None:
             return
-        count = len(self._step.samples) if num_predictions is None else num_predictions
-        mean = loss.detach() if hasattr(loss, "detach") else loss
-        self._loss = (float(mean) * count, int(num_correct), count)
+        count = self._batch_samples if num_predictions is None else num_predictions
+        so_far = self._loss
+        self._loss = (so_far[0] + _number(loss) * count, so_far[1] + int(num_correct),
+                      so_far[2] + count)
+
+    @property
+    def is_last_batch(self) -> bool:
+        """Whether optimizer.step() is due after the batch at hand: with accumulate after the last
+        one of each step."""
+        return self._is_last_batch
+
+    @property
+    def is_step_made(self) -> bool:
+        """Whether optimizer.step() was called for the step at hand, or has to be left out for it."""
+        return self._is_made or self._is_skipped
 
     @property
     def round(self) -> int:
@@ -243,17 +504,42 @@ class Session:
         """A setting of the job, as text, once loader() was called; see Worker.job()."""
         return self._worker.job(setting)
 
+    def save_pretrained(self, folder: str, **options: Any) -> None:
+        """Writes the model as it is now for from_pretrained() of its library, without wrappers.
+
+        Args:
+          folder: made if it is not there.
+          options: of the model's save_pretrained().
+
+        Raises:
+          LodestarError: FAILED_PRECONDITION before attach(), and if the model has none.
+        """
+        model = self._model
+        while model is not None and not hasattr(model, "save_pretrained"):
+            model = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
+        if model is None:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                "the model has no save_pretrained(): torch.save(model.state_dict(), ...), or psctl "
+                "export, which writes safetensors of every model")
+        # torch.compile's wrapper would pass its own names on.
+        getattr(model, "_orig_mod", model).save_pretrained(folder, **options)
+
     def stop(self) -> None:
         """The loader ends when the round at hand is over, as gpu_worker does for SIGTERM. Also from
         a signal handler or another thread."""
+        self._is_stopping = True
         self._worker.stop()
 
     def leave(self) -> None:
         """Leaves the job now. Steps that were made are handed in. Model and optimizer stay usable."""
-        if self._step is not None and self._is_step_made:
+        if self._is_made:
             self._hand_over()
-        if self._model is not None:
-            self._model.detach()
+        if self._optimizer is not None:
+            for hook in self._hooks:
+                hook.remove()
+            self._optimizer.__dict__.pop("step", None)
+            self._optimizer.__dict__.pop("zero_grad", None)
         self._worker.close()
 
     def __enter__(self) -> "Session":
@@ -262,286 +548,20 @@ class Session:
     def __exit__(self, *unused: object) -> None:
         self.leave()
 
-    def _make_step(self, closure: Optional[Callable[[], Any]], *args: Any, **kwargs: Any) -> Any:
-        model = self._model
-        assert model is not None
-        if self._step is None or self._is_step_made:
-            raise LodestarError("FAILED_PRECONDITION",
-                                "optimizer.step() without a batch of the session's loader()")
-        try:
-            if model.has_local_steps:
-                result = (self._inner_step(*args, **kwargs) if closure is None else
-                          self._inner_step(closure, *args, **kwargs))
-            else:
-                result = None if closure is None else closure()
-            model.end_step()
-        except BaseException as error:
-            self._fail(error)
-            raise
-        self._is_step_made = True
-        return result
+
+class _Counted:
+    """Data of which only the number of samples is told."""
+
+    def __init__(self, num_samples: int) -> None:
+        self._num_samples = num_samples
+
+    def __len__(self) -> int:
+        return self._num_samples
 
 
-def _plain_name(name: str) -> str:
-    """Without what wrappers (DistributedDataParallel, torch.compile) put into names."""
-    return ".".join(part for part in name.split(".") if part not in ("module", "_orig_mod"))
+def _is_map_style(dataset: Any) -> bool:
+    return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
 
 
-class _Tensor:
-    """A parameter, and where its weights and its gradient are in the vectors of the worker."""
-
-    def __init__(self, name: str, parameter: Any, block: int) -> None:
-        self.name = name
-        self.parameter = parameter
-        self.block = block
-        self.weights: Any = None
-        self.address = 0  # of `weights`, which may be moved to memory that is shared
-        self.gradient: Any = None
-        self.sent: Optional[Tuple[Any, int]] = None  # the gradient in this step, and its version
-        self.taken: Any = None  # what the parameter was at the start of a round, where it is copied
-
-
-class _AttachedModel:
-    """What moves between the tensors of a model and the vectors of a worker."""
-
-    def __init__(self, worker: Worker, model: Any, optimizer: Any, overlap: bool) -> None:
-        import torch
-
-        self._torch = torch
-        self._worker = worker
-        self._model = model
-        self._optimizer = optimizer
-        self._overlap = overlap
-        self._is_training = False
-        self.has_local_steps = False
-        self._tensors = self._collect()
-        self._num_missing: List[int] = []  # of each block, in this step
-        rates = [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
-        largest = max(rates) or 1.0
-        self._shares = [rate / largest for rate in rates]  # of the job's learning rate
-        self._place()
-        self._hooks = [
-            tensor.parameter.register_post_accumulate_grad_hook(
-                lambda _, tensor=tensor: self._on_gradient(tensor)) for tensor in self._tensors
-        ]
-
-    def _collect(self) -> List[_Tensor]:
-        """In the order of the model, which is about that of forward; each tied tensor once."""
-        of_model = {id(parameter) for parameter in self._model.parameters()}
-        decays = {}  # by what the optimizer trains
-        for group in self._optimizer.param_groups:
-            for parameter in group["params"]:
-                if id(parameter) not in of_model:
-                    raise LodestarError(
-                        "INVALID_ARGUMENT", f"the optimizer has a parameter {list(parameter.shape)} "
-                        "that is not the model's: attach() a module that has all of them")
-                decays[id(parameter)] = group.get("weight_decay", 0.0) != 0.0
-        tensors: List[_Tensor] = []
-        block, elements = 0, 0
-        for name, parameter in self._model.named_parameters():
-            if not parameter.requires_grad or id(parameter) not in decays:
-                continue
-            if elements >= _BLOCK_ELEMENTS:
-                block, elements = block + 1, 0
-            elements += parameter.numel()
-            tensors.append(_Tensor(_plain_name(name), parameter, block))
-            self._worker.add_tensor(tensors[-1].name, list(parameter.shape), block,
-                                    decays[id(parameter)])
-        if not tensors:
-            raise LodestarError("INVALID_ARGUMENT", "the model has no parameter to train")
-        return tensors
-
-    def _place(self) -> None:
-        torch = self._torch
-        self._worker.allocate()
-        weights = torch.frombuffer(self._worker.parameters, dtype=torch.float32)
-        gradients = torch.frombuffer(self._worker.gradients, dtype=torch.float32)
-        for tensor in self._tensors:
-            parameter = tensor.parameter
-            begin = self._worker.offset(tensor.name)
-            end = begin + parameter.numel()
-            tensor.weights = weights[begin:end].view(parameter.shape)
-            tensor.gradient = gradients[begin:end].view(parameter.shape)
-            tensor.address = tensor.weights.data_ptr()
-            tensor.weights.copy_(parameter.detach())
-            # Then nothing has to be copied.
-            if parameter.device.type == "cpu" and parameter.dtype == torch.float32:
-                parameter.data = tensor.weights.view(parameter.shape)
-
-    def _lives_in_vector(self, tensor: _Tensor) -> bool:
-        return tensor.parameter.data_ptr() == tensor.address
-
-    def take_initial_weights(self) -> None:
-        """Into the worker's vector, whatever has become of the parameters since."""
-        present = {id(parameter) for parameter in self._model.parameters()}
-        with self._torch.no_grad():
-            for tensor in self._tensors:
-                if id(tensor.parameter) not in present:
-                    raise LodestarError(
-                        "FAILED_PRECONDITION",
-                        f"{tensor.name} is another parameter now than with attach(): load weights "
-                        "with assign=False, or before")
-                if not self._lives_in_vector(tensor):
-                    tensor.weights.copy_(tensor.parameter)
-
-    def take_weights(self) -> None:
-        """From the worker's vector."""
-        with self._torch.no_grad():
-            for tensor in self._tensors:
-                if self._lives_in_vector(tensor):
-                    continue
-                tensor.parameter.copy_(tensor.weights)
-                if self.has_local_steps:
-                    tensor.taken = tensor.parameter.detach().float().cpu()
-
-    def forget_optimizer(self) -> None:
-        """The weights may be others than those that its state belongs to."""
-        if self.has_local_steps and self._optimizer.state:
-            warnings.warn("the servers have begun anew: the optimizer's state does, too")
-            self._optimizer.state.clear()
-
-    def check_optimizer(self) -> None:
-        """That the step which the servers make is that of the program's optimizer."""
-        self.has_local_steps = self._worker.job("has_local_steps") == "1"
-        if self.has_local_steps:
-            return
-        wanted = _flags_of(self._optimizer)
-        differing = [
-            f"--{flag}={value}" for flag, value in wanted.items()
-            if not _is_same(value, self._worker.job(flag))
-        ]
-        if differing:
-            given = " ".join(f"--{flag}={self._worker.job(flag)}" for flag in wanted)
-            raise LodestarError(
-                "FAILED_PRECONDITION",
-                f"the servers make the steps of this job, with {given}; for those of "
-                f"{type(self._optimizer).__name__} as it is here start ps_server with "
-                f"{' '.join(differing)}")
-
-    def begin_step(self, step: Step) -> None:
-        blocks = self._tensors[-1].block + 1
-        self._num_missing = [0] * blocks
-        for tensor in self._tensors:
-            self._num_missing[tensor.block] += 1
-            tensor.sent = None
-        self._is_training = not self.has_local_steps
-        groups = self._optimizer.param_groups
-        if len(groups) != len(self._shares):
-            raise LodestarError("FAILED_PRECONDITION",
-                                "the optimizer has other groups of parameters than with attach()")
-        for group, share in zip(groups, self._shares):
-            group["lr"] = step.learning_rate * share
-
-    def _on_gradient(self, tensor: _Tensor) -> None:
-        if not self._is_training or not self._overlap:
-            return
-        if tensor.sent is not None:
-            raise LodestarError(
-                "FAILED_PRECONDITION",
-                f"backward has added to the gradient of {tensor.name} a second time in one step, "
-                "and the first one may have been sent: attach(..., overlap=False)")
-        gradient = tensor.parameter.grad
-        tensor.gradient.copy_(gradient)
-        tensor.sent = (gradient, gradient._version)
-        self._num_missing[tensor.block] -= 1
-        if self._num_missing[tensor.block] == 0:
-            self._worker.block_ready(tensor.block)
-
-    def end_step(self) -> None:
-        """The vectors have what this step hands over."""
-        if not self.has_local_steps and getattr(self._optimizer, "grad_scale", None) is not None:
-            raise LodestarError(
-                "FAILED_PRECONDITION",
-                "a GradScaler leaves unscaling to this optimizer, and the servers make the step: "
-                "make the optimizer with fused=False, or scale nothing (bf16 needs no scaler)")
-        with self._torch.no_grad():
-            for tensor in self._tensors:
-                if self.has_local_steps:
-                    if not self._lives_in_vector(tensor):
-                        # The change alone: rounding of the weights themselves is no part of it.
-                        now = tensor.parameter.detach().float().cpu()
-                        tensor.weights.add_(now - tensor.taken)
-                        tensor.taken = now
-                    continue
-                gradient = tensor.parameter.grad
-                if tensor.sent is None:
-                    # Of what the loss does not depend on.
-                    tensor.gradient.zero_() if gradient is None else tensor.gradient.copy_(gradient)
-                elif gradient is not tensor.sent[0] or gradient._version != tensor.sent[1]:
-                    raise LodestarError(
-                        "FAILED_PRECONDITION",
-                        f"the gradient of {tensor.name} was changed after backward, and may have "
-                        "been sent before: clip with ps_server --clip_norm, or attach(..., "
-                        "overlap=False)")
-        self._is_training = False
-
-    def evaluate(self, function: Callable[[Any], Tuple[float, int, int]], heldout: Any,
-                 samples: List[int],
-                 collate_fn: Callable[[List[Any]], Any]) -> Tuple[float, int, int]:
-        """The three sums, in batches of the size of the job's, which fit."""
-        size = int(self._worker.job("batch_size")) or _EVALUATION_BATCH
-        modes = [(module, module.training) for module in self._model.modules()]
-        loss_sum, num_correct, num_predictions = 0.0, 0, 0
-        self._model.eval()
-        try:
-            with self._torch.no_grad():
-                for begin in range(0, len(samples), size):
-                    batch = collate_fn([heldout[k] for k in samples[begin:begin + size]])
-                    loss, correct, predictions = function(batch)
-                    loss_sum += float(loss)
-                    num_correct += int(correct)
-                    num_predictions += int(predictions)
-        finally:
-            for module, was_training in modes:
-                module.training = was_training
-        return loss_sum, num_correct, num_predictions
-
-    def detach(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._optimizer.__dict__.pop("step", None)
-
-
-def _flags_of(optimizer: Any) -> dict:
-    """The flags of ps_server that make its optimizer this one. Raises LodestarError if none do."""
-    kind = type(optimizer).__name__
-    groups: Sequence[dict] = optimizer.param_groups
-
-    def of_all(key: str) -> Any:
-        values = {repr(group.get(key)): group.get(key) for group in groups}
-        if len(values) > 1:
-            raise LodestarError(
-                "INVALID_ARGUMENT",
-                f"groups of parameters differ in {key} ({', '.join(values)}), and the servers have "
-                "one for all; --mode=local_sgd keeps the program's optimizer")
-        return next(iter(values.values()))
-
-    of_all("lr")
-    decays = {group.get("weight_decay", 0.0) for group in groups} - {0, 0.0}
-    if len(decays) > 1:
-        of_all("weight_decay")
-    decay = decays.pop() if decays else 0.0
-    is_torchs = type(optimizer).__module__.startswith("torch.optim")
-    if (is_torchs and kind in ("AdamW", "Adam") and not of_all("amsgrad")
-            and not of_all("maximize")):
-        if kind == "AdamW" or decay == 0.0:
-            beta1, beta2 = of_all("betas")
-            return {"optimizer": "adamw", "beta1": beta1, "beta2": beta2,
-                    "epsilon": of_all("eps"), "weight_decay": decay}
-    if is_torchs and kind == "SGD" and decay == 0.0 and of_all("dampening") == 0 and not of_all("maximize"):
-        momentum = of_all("momentum")
-        if momentum == 0:
-            return {"optimizer": "sgd"}
-        return {"optimizer": "nesterov" if of_all("nesterov") else "momentum",
-                "momentum": momentum}
-    raise LodestarError(
-        "INVALID_ARGUMENT",
-        f"the servers make the steps of sync and async jobs, and have no {kind} with these settings: "
-        "use AdamW, Adam without weight decay, or SGD (momentum, nesterov) without weight decay and "
-        "dampening; or --mode=local_sgd, which keeps the program's optimizer")
-
-
-def _is_same(value: object, of_job: str) -> bool:
-    if isinstance(value, str):
-        return value == of_job
-    return abs(float(value) - float(of_job)) <= 1e-9 * max(1e-3, abs(float(of_job)))  # type: ignore
+def _number(value: Any) -> float:
+    return float(value.detach() if hasattr(value, "detach") else value)

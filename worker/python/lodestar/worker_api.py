@@ -95,12 +95,27 @@ class Worker:
     def _check(self, code: int) -> None:
         self._library.check(code)
 
+    def propose(self, setting: str, value: object) -> None:
+        """A setting of the job that counts if this is the first program of a new job, and where the
+        operator of the servers has not given it: optimizer, momentum, beta1, beta2, epsilon,
+        weight_decay, learning_rate, clip_norm or batch_size, as the flags of ps_server. What came of
+        it job() tells."""
+        self._check(self._library.propose(self._handle, setting.encode(), str(value).encode()))
+
     def add_tensor(self, name: str, shape: Sequence[int], block: int = 0,
                    decays: bool = True) -> None:
         """Appends a tensor. Blocks are 0, 1, 2, ... in the order in which forward uses them."""
         sizes = (ctypes.c_int64 * len(shape))(*shape)
         self._check(self._library.add_tensor(self._handle, name.encode(), sizes, len(shape), block,
                                              int(decays)))
+
+    def add_averaged(self, name: str, shape: Sequence[int], block: int) -> None:
+        """Appends a tensor that no gradient belongs to, such as a running mean: each step leaves its
+        new values in `parameters`, and the next weights have the mean of what all workers left. Its
+        block has no others but such, and block_ready() refuses it."""
+        sizes = (ctypes.c_int64 * len(shape))(*shape)
+        self._check(self._library.add_averaged(self._handle, name.encode(), sizes, len(shape),
+                                               block))
 
     def set_data(self, num_train_samples: int, num_heldout_samples: int = 0,
                  predictions_per_sample: int = 1, fingerprint: str = "",

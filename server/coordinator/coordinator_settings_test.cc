@@ -1,0 +1,249 @@
+// Settings of a job that its first client proposes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/testing/status_matchers.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/testing/coordinator_fixture.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Coordinator::Config ClientConfig() {
+  Coordinator::Config config = TestConfig();
+  config.job.model = *ModelPreset("client");
+  config.job.global_batch_size = 0;
+  config.job.batch_size = 12;
+  config.num_shards = 2;
+  return config;
+}
+
+class CoordinatorSettingsTest : public testing::Test {
+ protected:
+  void Start(const Coordinator::Config& config = ClientConfig()) {
+    cluster_ = std::make_unique<CoordinatorHarness>(config);
+    cluster_->Start({.source = ClientSource{}, .server_incarnation = 9});
+    ASSERT_EQ(coordinator().phase(), CoordinatorPhase::kAwaitingLayout);
+  }
+
+  Coordinator& coordinator() { return cluster_->coordinator(); }
+
+  static RegisterCall CallOf(const std::string& name, ProposedSettings proposed) {
+    TensorSpec tensor;
+    tensor.name = "w";
+    tensor.shape = {8, 8};
+    RegisterCall call = {.name = name,
+                         .instance_id = std::hash<std::string>()(name),
+                         .device = "",
+                         .peer = "ipv4:10.0.0.1:5",
+                         .layout = *Layout::FromTensors({tensor})};
+    call.proposed = proposed;
+    return call;
+  }
+
+  absl::StatusOr<Registration> Register(const std::string& name, ProposedSettings proposed) {
+    return coordinator().Register(CallOf(name, proposed), cluster_->now());
+  }
+
+  // Until the servers are ready for it.
+  Registration Enter(const std::string& name, ProposedSettings proposed) {
+    EXPECT_THAT(Register(name, proposed), StatusIs(absl::StatusCode::kUnavailable));
+    cluster_->LoadAll();
+    const absl::StatusOr<Registration> entered = Register(name, proposed);
+    EXPECT_OK(entered);
+    return entered.value_or(Registration());
+  }
+
+  std::unique_ptr<CoordinatorHarness> cluster_;
+};
+
+const ProposedSettings kMomentum = {
+    .optimizer = OptimizerKind::kMomentum, .momentum = 0.5, .learning_rate = 0.25, .batch_size = 3};
+const ProposedSettings kSgd = {.optimizer = OptimizerKind::kSgd, .learning_rate = 2.0};
+
+TEST_F(CoordinatorSettingsTest, ThoseOfTheFirstClientAreTheJobs) {
+  Start();
+  const Registration first = Enter("first", kMomentum);
+  EXPECT_EQ(first.job.optimizer.kind, OptimizerKind::kMomentum);
+  EXPECT_EQ(first.job.optimizer.momentum, 0.5);
+  EXPECT_EQ(first.job.schedule.peak, 0.25);
+  EXPECT_EQ(first.job.batch_size, 3);
+  ASSERT_EQ(cluster_->sent().assignments.size(), 1);
+  EXPECT_EQ(cluster_->sent().assignments[0].job.optimizer, first.job.optimizer);
+  EXPECT_EQ(cluster_->sent().assignments[0].job.schedule.peak, 0.25);
+  EXPECT_EQ(coordinator().Snapshot(cluster_->now()).job.optimizer, first.job.optimizer);
+  EXPECT_THAT(cluster_->observer().events,
+              Contains(AllOf(HasSubstr("proposed by name=first peer=ipv4:10.0.0.1:5: taken "),
+                             HasSubstr("optimizer=momentum"), HasSubstr("batch_size=3"))));
+  // Others' are not looked at.
+  const absl::StatusOr<Registration> second = Register("second", kSgd);
+  ASSERT_OK(second);
+  EXPECT_EQ(second->job.optimizer, first.job.optimizer);
+  // And the work that is handed out is by them.
+  TestWorker worker{"first", 1, first.life};
+  ASSERT_OK(cluster_->Join(worker));
+  const GrantAnswer answer = cluster_->Ask(worker);
+  ASSERT_TRUE(answer.grant.has_value()) << answer.pending_reason;
+  EXPECT_EQ(answer.grant->num_samples, 3);
+  EXPECT_EQ(answer.grant->learning_rates, std::vector<double>{0.25});
+}
+
+TEST_F(CoordinatorSettingsTest, TheOperatorsStay) {
+  Coordinator::Config config = ClientConfig();
+  config.job.optimizer.kind = OptimizerKind::kAdamW;
+  config.given = {"optimizer", "batch_size"};
+  Start(config);
+  const Registration first = Enter("first", kMomentum);
+  EXPECT_EQ(first.job.optimizer, config.job.optimizer);
+  EXPECT_EQ(first.job.batch_size, 12);
+  EXPECT_EQ(first.job.schedule.peak, 0.25);
+  EXPECT_THAT(cluster_->observer().events,
+              Contains(AllOf(HasSubstr(": taken learning_rate=0.25; not taken"),
+                             HasSubstr("batch_size=3, optimizer=momentum, momentum=0.5"))));
+}
+
+TEST_F(CoordinatorSettingsTest, WithoutProposalTheDefaultsStay) {
+  Start();
+  const Registration first = Enter("first", {});
+  EXPECT_EQ(first.job.optimizer, ClientConfig().job.optimizer);
+  EXPECT_THAT(cluster_->observer().events, Not(Contains(HasSubstr("proposed"))));
+}
+
+TEST_F(CoordinatorSettingsTest, WhatTheJobCannotHaveIsRefusedAndTheNextOnesCount) {
+  Start();
+  ProposedSettings bad = kMomentum;
+  bad.momentum = 1.5;
+  EXPECT_THAT(Register("first", bad),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("settings that this client proposes are refused"),
+                             HasSubstr("--momentum=1.5"))));
+  EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kAwaitingLayout);
+  EXPECT_EQ(Enter("second", kSgd).job.optimizer.kind, OptimizerKind::kSgd);
+}
+
+TEST_F(CoordinatorSettingsTest, MemoryIsCountedWithTheOptimizerThatResults) {
+  Coordinator::Config config = ClientConfig();
+  // Of 32 elements for each of two servers: weights and sums, staging, and not two state vectors.
+  config.memory = {.total_bytes = 720, .available_bytes = 720, .limited_by = "the test"};
+  config.job.bucket_bytes = 32 * 4;
+  config.staging_bytes = 1;
+  Start(config);
+  EXPECT_THAT(Register("first", {.optimizer = OptimizerKind::kAdamW}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("optimizer state")));
+  EXPECT_EQ(Enter("second", kSgd).job.optimizer.kind, OptimizerKind::kSgd);
+}
+
+TEST_F(CoordinatorSettingsTest, IfTheFirstIsLostBeforeItsWeightsCameTheNextOnesCount) {
+  Start();
+  const Registration first = Enter("first", kMomentum);
+  ASSERT_TRUE(first.needs_initial_weights);
+  cluster_->Pass(absl::Seconds(11));
+  EXPECT_THAT(Register("second", kSgd), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(cluster_->store().restores, 2);
+  // Another one that comes meanwhile changes nothing.
+  EXPECT_THAT(Register("third", kMomentum), StatusIs(absl::StatusCode::kUnavailable));
+  coordinator().OnRestoreChosen({{.source = ClientSource{}, .server_incarnation = 9}},
+                                cluster_->now());
+  cluster_->LoadAll();
+  const absl::StatusOr<Registration> second = Register("second", kSgd);
+  ASSERT_OK(second);
+  EXPECT_TRUE(second->needs_initial_weights);
+  EXPECT_GT(second->server_incarnation, first.server_incarnation);
+  EXPECT_EQ(second->job.optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(second->job.optimizer.momentum, ClientConfig().job.optimizer.momentum)
+      << "nothing is left of the first one's";
+  EXPECT_EQ(cluster_->sent().assignments.back().job.optimizer.kind, OptimizerKind::kSgd);
+}
+
+TEST_F(CoordinatorSettingsTest, WhoDoesNotComeBackWithTheWeightsIsWaitedForOnlySoLong) {
+  Start();
+  EXPECT_THAT(Register("first", kMomentum), StatusIs(absl::StatusCode::kUnavailable));
+  cluster_->LoadAll();
+  // While it may come, another one does not turn the servers round.
+  EXPECT_THAT(Register("second", kSgd), StatusIs(absl::StatusCode::kUnavailable,
+                                                 HasSubstr("waits for first, whose settings")));
+  EXPECT_EQ(cluster_->store().restores, 1);
+  cluster_->Pass(absl::Seconds(7));
+  EXPECT_THAT(Register("second", kSgd),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("start over")));
+  EXPECT_EQ(cluster_->store().restores, 2);
+  coordinator().OnRestoreChosen({{.source = ClientSource{}, .server_incarnation = 9}},
+                                cluster_->now());
+  cluster_->LoadAll();
+  EXPECT_THAT(Register("first", kMomentum), StatusIs(absl::StatusCode::kUnavailable))
+      << "now it is the other way round";
+  const absl::StatusOr<Registration> second = Register("second", kSgd);
+  ASSERT_OK(second);
+  EXPECT_TRUE(second->needs_initial_weights);
+  EXPECT_EQ(second->job.optimizer.kind, OptimizerKind::kSgd);
+  // Once the weights are somebody's to bring, there is nothing to wait for.
+  EXPECT_OK(Register("first", kMomentum));
+}
+
+TEST_F(CoordinatorSettingsTest, WhoProposesTheSameAsTheOneLostIsNotHeldUp) {
+  Start();
+  Enter("first", kMomentum);
+  cluster_->Pass(absl::Seconds(11));
+  const absl::StatusOr<Registration> second = Register("second", kMomentum);
+  ASSERT_OK(second);
+  EXPECT_TRUE(second->needs_initial_weights);
+  EXPECT_EQ(cluster_->store().restores, 1);
+}
+
+TEST_F(CoordinatorSettingsTest, AProcessThatGoesOnFromItsMemoryHasThem) {
+  Start();
+  const Registration first = Enter("first", kMomentum);
+  cluster_->Restart();
+  if (HasFatalFailure()) return;
+  cluster_->AttachAgain();
+  EXPECT_EQ(coordinator().job().optimizer, first.job.optimizer);
+  EXPECT_EQ(coordinator().job().batch_size, 3);
+  const absl::StatusOr<Registration> second = Register("second", kSgd);
+  ASSERT_OK(second);
+  EXPECT_EQ(second->job.optimizer, first.job.optimizer);
+  EXPECT_EQ(cluster_->store().restores, 1);
+}
+
+TEST_F(CoordinatorSettingsTest, ACheckpointHasItsOwnAndTakesNoOthers) {
+  Coordinator::Config config = ClientConfig();
+  config.checkpoint_dir = "ckpt";
+  config.checkpoint_schedule.every_rounds = 1;
+  Start(config);
+  const Registration first = Enter("first", kMomentum);
+  TestWorker worker{"first", 1, first.life};
+  ASSERT_OK(cluster_->Join(worker));
+  const GrantAnswer answer = cluster_->Ask(worker);
+  ASSERT_TRUE(answer.grant.has_value()) << answer.pending_reason;
+  cluster_->Ask(worker, CoordinatorHarness::ReportOf(*answer.grant));
+  cluster_->FinishSave();
+  const CheckpointRecord record = cluster_->store().published.back();
+  EXPECT_EQ(record.job.optimizer, first.job.optimizer);
+
+  CoordinatorHarness next(config);
+  next.AttachAll();
+  next.coordinator().OnRestoreChosen({{.source = CheckpointSource{record.final_directory},
+                                       .state = record.state,
+                                       .job = record.job,
+                                       .layout = record.layout,
+                                       .server_incarnation = 20}},
+                                     next.now());
+  next.LoadAll();
+  const absl::StatusOr<Registration> second =
+      next.coordinator().Register(CallOf("second", kSgd), next.now());
+  ASSERT_OK(second);
+  EXPECT_EQ(second->job.optimizer, first.job.optimizer);
+  EXPECT_EQ(next.sent().assignments.back().job.optimizer, first.job.optimizer);
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,31 @@
+// What the servers do with averaged tensors (TensorSpec::averaged), whatever the job's optimizer:
+// learning rate, decay and clipping of the call do not concern them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "server/optimizer/optimizer.h"
+
+namespace lodestar {
+
+class Averaging final : public Optimizer {
+ public:
+  // `rule`: without state. `state_names`: of the job's optimizer, so that all of a shard has state
+  // of one form; here it stays as it is, zeros.
+  Averaging(std::unique_ptr<Optimizer> rule, std::vector<std::string> state_names)
+      : rule_(std::move(rule)), state_names_(std::move(state_names)) {}
+
+  std::vector<std::string> state_names() const override { return state_names_; }
+  bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+             absl::Span<const ElementRange> decay) const override;
+
+ private:
+  const std::unique_ptr<Optimizer> rule_;
+  const std::vector<std::string> state_names_;
+};
+
+}  // namespace lodestar

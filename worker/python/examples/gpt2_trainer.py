@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""The model of gpt2.py in Hugging Face's Trainer, as one worker of
+
+    ps_server --model=client --mode=local_sgd --local_steps=20 --rounds=50
+
+    python3 gpt2_trainer.py --data=FILE --out=FOLDER [--address=HOST:PORT] [--name=NAME] [--seed=N]
+"""
+import argparse
+
+import torch
+import transformers
+
+import lodestar
+import lodestar.hf
+from gpt2 import Text, make_model
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--address", help="HOST:PORT of the server, or a join string")
+    parser.add_argument("--name")
+    parser.add_argument("--seed", type=int, default=1, help="of the order of samples: another on each worker")
+    options = parser.parse_args()
+
+    def batch_of(samples):
+        tokens = torch.stack(samples)
+        return {"input_ids": tokens, "labels": tokens}
+
+    arguments = transformers.TrainingArguments(
+        output_dir=options.out, per_device_train_batch_size=8, learning_rate=1e-3, max_steps=10**6,
+        data_seed=options.seed, use_cpu=not torch.cuda.is_available(), save_strategy="no",
+        logging_steps=20, report_to=[], remove_unused_columns=False)
+    ps = lodestar.join(options.address, name=options.name)
+    trainer = transformers.Trainer(
+        make_model(), arguments, train_dataset=Text(options.data), data_collator=batch_of,
+        callbacks=[lodestar.hf.Callback(ps)])
+    trainer.train()
+    trainer.save_model(options.out)
+    print(f"wrote {options.out}")
+
+
+if __name__ == "__main__":
+    main()

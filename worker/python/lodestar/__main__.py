@@ -1,0 +1,27 @@
+"""lodestar COMMAND, or python -m lodestar COMMAND."""
+import importlib
+import sys
+
+_COMMANDS = {
+    "doctor": "whether this machine can be a worker of a cluster, and what is in the way",
+    "psctl": "looks at a cluster and controls it",
+    "server": "ps_server",
+    "worker": "gpu_worker",
+}
+
+
+def main() -> int:
+    command = sys.argv[1] if len(sys.argv) > 1 else "help"
+    if command in _COMMANDS:
+        del sys.argv[1]
+        return importlib.import_module("lodestar." + command).main()
+    usage = "\n".join(f"  lodestar {name:8}{text}" for name, text in _COMMANDS.items())
+    if command in ("help", "-h", "--help"):
+        print(usage)
+        return 0
+    print(f"there is no command {command!r}:\n{usage}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

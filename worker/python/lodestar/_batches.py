@@ -1,0 +1,100 @@
+"""Where the batches of a step come from."""
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Sequence
+
+from lodestar._library import LodestarError
+
+# Samples of the step that comes so many steps after the one at hand; none: that cannot be told.
+Expect = Callable[[int], Sequence[int]]
+
+
+def parts_of(samples: Sequence[int], count: int) -> List[List[int]]:
+    """So many parts that differ by one sample at most; fewer if there are fewer samples."""
+    count = min(count, len(samples))
+    ends = [len(samples) * k // count for k in range(count + 1)]
+    return [list(samples[begin:end]) for begin, end in zip(ends, ends[1:])]
+
+
+class GrantedBatches:
+    """Of a map-style data set: the samples that were granted. A DataLoader's processes load what is
+    expected to be granted next; what they guessed wrong is thrown away."""
+
+    def __init__(self, dataset: Any, expect: Expect, accumulate: int, options: dict) -> None:
+        """
+        Args:
+          options: of torch.utils.data.DataLoader.
+        """
+        import torch
+
+        self._expect = expect
+        self._accumulate = accumulate
+        self._loader = torch.utils.data.DataLoader(dataset, batch_sampler=self._requests(),
+                                                   **options)
+        self._iterator: Optional[Iterator[Any]] = None
+        # Always whole steps, but for the first part of the one at hand.
+        self._asked: Deque[List[int]] = deque()  # of the DataLoader, and not taken yet
+        self._planned: Deque[List[int]] = deque()  # to be asked
+        self._num_ahead = 0  # steps after the one at hand that were asked or planned
+        self._num_wrong = 0  # of those asked: the first ones, which nobody wants
+
+    def begin(self, samples: Sequence[int]) -> List[int]:
+        """A step with these samples. Returns the sizes of its batches."""
+        parts = parts_of(samples, self._accumulate)
+        known = [*self._asked, *self._planned]
+        if known[:len(parts)] == parts:
+            self._num_ahead -= 1
+        else:
+            self._num_wrong = len(self._asked)
+            self._planned = deque(parts)
+            self._num_ahead = 0
+        return [len(part) for part in parts]
+
+    def take(self) -> Any:
+        """The next batch of the step."""
+        if self._iterator is None:
+            self._iterator = iter(self._loader)
+        while self._num_wrong > 0:
+            next(self._iterator)
+            self._asked.popleft()
+            self._num_wrong -= 1
+        batch = next(self._iterator)
+        self._asked.popleft()
+        return batch
+
+    def _requests(self) -> Iterator[List[int]]:
+        """What the DataLoader is to load, without an end."""
+        while True:
+            if not self._planned:
+                self._num_ahead += 1
+                # Something has to be asked for where there is no guess, too.
+                samples = self._expect(self._num_ahead) or self._asked[-1]
+                self._planned.extend(parts_of(samples, self._accumulate))
+            self._asked.append(self._planned.popleft())
+            yield self._asked[-1]
+
+
+class OwnBatches:
+    """Of whatever gives batches: an iterable data set, a DataLoader, a generator. Which samples
+    they have is the program's business."""
+
+    def __init__(self, batches: Iterable[Any], accumulate: int) -> None:
+        self._batches = batches
+        self._accumulate = accumulate
+        self._iterator = iter(batches)
+
+    def begin(self, samples: Sequence[int]) -> List[int]:
+        """A step with so many samples. Returns the sizes of its batches, as they are granted."""
+        return [len(part) for part in parts_of(samples, self._accumulate)]
+
+    def take(self) -> Any:
+        """The next batch; of the next pass, if there are no more."""
+        for _ in range(2):
+            try:
+                return next(self._iterator)
+            except StopIteration:
+                self._iterator = iter(self._batches)
+        raise LodestarError("OUT_OF_RANGE",
+                            "the data ended before the job, and has no second pass: give an "
+                            "iterable that can begin again, such as a DataLoader")

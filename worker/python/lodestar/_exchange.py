@@ -1,0 +1,353 @@
+"""What a step of a program's optimizer means in a job: one class for each way of training."""
+from __future__ import annotations
+
+import warnings
+from typing import Any, Callable, List, Optional, Tuple
+
+import torch
+
+from lodestar._library import LodestarError
+from lodestar._optimizer_settings import differing, settings_of
+from lodestar._trained_tensors import TrainedTensor, TrainedTensors
+from lodestar.worker_api import Step, Worker
+
+Closure = Optional[Callable[[], Any]]
+MakeStep = Callable[[Closure], Any]
+
+
+class Exchange:
+    """Between the tensors of a model and the vectors of its worker, in one life of a job.
+
+    Attributes:
+      in_vector: whether parameters may live in the worker's vector of weights.
+      answers_in_step: the optimizer's step needs what the round brings: hand it over within.
+    """
+
+    in_vector = True
+    answers_in_step = False
+
+    def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any) -> None:
+        self._worker = worker
+        self._tensors = tensors
+        self._optimizer = optimizer
+
+    def check(self) -> None:
+        """That program and job fit together. Raises LodestarError."""
+
+    def begin_anew(self) -> None:
+        """The servers have: their weights may be others than those of the last step."""
+
+    def take(self, step: Optional[Step]) -> None:
+        """Brings the weights that the step begins with, or, None, those that the job ends with."""
+        raise NotImplementedError
+
+    def begin(self, is_last: bool) -> None:
+        """Of a batch; `is_last`: of its step."""
+
+    def on_gradient(self, tensor: TrainedTensor) -> None:
+        """Backward has it, in one of its batches."""
+
+    def make(self, make_step: MakeStep, closure: Closure) -> Any:
+        """The program's step; then the vectors have what is handed over. Returns what it returns."""
+        raise NotImplementedError
+
+    def finish(self, make_step: MakeStep, following: Optional[Step]) -> None:
+        """What is left of it, where answers_in_step, once the following step (None: there is none)
+        has brought the answer."""
+        raise NotImplementedError
+
+    def skip(self) -> None:
+        """Instead of make(): the program has not made the step, because gradients are not finite.
+        Tells the worker."""
+        raise NotImplementedError
+
+
+class ServerSteps(Exchange):
+    """Gradients leave, and the servers make the step: sync and async."""
+
+    def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any,
+                 overlap: bool) -> None:
+        super().__init__(worker, tensors, optimizer)
+        self._sender = _GradientSender(worker, tensors, optimizer, overlap)
+
+    def check(self) -> None:
+        wanted = settings_of(self._optimizer)
+        of_job = {name: self._worker.job(name) for name in wanted}
+        others = differing(wanted, of_job)
+        if others:
+            given = " ".join(f"--{name}={value}" for name, value in of_job.items())
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"the servers make the steps of this job, with {given}; for those of "
+                f"{type(self._optimizer).__name__} as it is here start ps_server with "
+                f"{' '.join(others)}")
+
+    def take(self, step: Optional[Step]) -> None:
+        self._tensors.take_weights()
+        self._tensors.take_buffers()
+
+    def begin(self, is_last: bool) -> None:
+        self._sender.begin(is_last)
+
+    def on_gradient(self, tensor: TrainedTensor) -> None:
+        self._sender.on_gradient(tensor)
+
+    def make(self, make_step: MakeStep, closure: Closure) -> Any:
+        result = None if closure is None else closure()
+        self._sender.collect()
+        self._tensors.hand_over_buffers()
+        return result
+
+    def skip(self) -> None:
+        self._worker.step_skipped()
+
+
+class LocalSteps(Exchange):
+    """The program makes its steps, and weights are averaged every so many of them: local_sgd."""
+    def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any) -> None:
+        super().__init__(worker, tensors, optimizer)
+        self._taken: List[Any] = []  # what was copied, in f32: of tensors outside of the vector
+
+    def begin_anew(self) -> None:
+        if self._optimizer.state:
+            warnings.warn("the servers have begun anew: the optimizer's state does, too")
+            self._optimizer.state.clear()
+
+    def take(self, step: Optional[Step]) -> None:
+        # Between local steps they are the program's.
+        if step is not None and step.step != 0 and step.is_training:
+            return
+        self._tensors.take_weights()
+        self._tensors.take_buffers()
+        self._taken = [self._copy_of(tensor) for tensor in self._outside()]
+
+    def _outside(self) -> List[TrainedTensor]:
+        return [tensor for tensor in self._tensors.trained if not tensor.lives_in_vector]
+
+    @staticmethod
+    def _copy_of(tensor: TrainedTensor) -> Any:
+        return tensor.parameter.detach().float().cpu().clone()
+
+    def make(self, make_step: MakeStep, closure: Closure) -> Any:
+        result = make_step(closure)
+        self._collect()
+        return result
+
+    def skip(self) -> None:
+        self._worker.step_done()  # one that changes nothing
+
+    @torch.no_grad()
+    def _collect(self) -> None:
+        for k, tensor in enumerate(self._outside()):
+            # The change alone: rounding of the weights themselves is no part of it.
+            now = self._copy_of(tensor)
+            tensor.weights.add_(now - self._taken[k])
+            self._taken[k] = now
+        self._tensors.hand_over_buffers()
+
+
+class ReducedSteps(Exchange):
+    """Gradients leave, their mean comes back, and the program makes its step with it."""
+
+    in_vector = False
+    answers_in_step = True
+
+    def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any, overlap: bool,
+                 keep_weights: bool) -> None:
+        super().__init__(worker, tensors, optimizer)
+        self._sender = _GradientSender(worker, tensors, optimizer, overlap)
+        self._keep_weights = keep_weights
+        self._round: Optional[int] = None  # of the step at hand
+
+    def take(self, step: Optional[Step]) -> None:
+        """Of the first round; from then on each worker has weights, which all change alike."""
+        if step is None:
+            return
+        if self._round is None and not self._keep_weights:
+            if step.round != 0:
+                raise LodestarError(
+                    "FAILED_PRECONDITION",
+                    f"the job is in round {step.round}, and its weights are with its workers alone "
+                    "(--optimizer=reduce): begin it anew, or let all workers load the same weights "
+                    "and attach(..., keep_weights=True)")
+            self._tensors.take_weights()
+            self._tensors.take_buffers()
+        self._round = step.round
+
+    def begin(self, is_last: bool) -> None:
+        self._sender.begin(is_last)
+
+    def on_gradient(self, tensor: TrainedTensor) -> None:
+        self._sender.on_gradient(tensor)
+
+    def make(self, make_step: MakeStep, closure: Closure) -> Any:
+        result = None if closure is None else closure()
+        self._sender.collect()
+        self._tensors.hand_over_buffers()
+        return result
+
+    def finish(self, make_step: MakeStep, following: Optional[Step]) -> None:
+        if not self._is_answered(following):
+            return
+        with torch.no_grad():
+            for tensor in self._tensors.trained:
+                if tensor.parameter.grad is None:
+                    tensor.parameter.grad = torch.empty_like(tensor.parameter)
+                tensor.parameter.grad.copy_(tensor.weights)
+        self._tensors.take_buffers()
+        make_step(None)
+
+    def _is_answered(self, following: Optional[Step]) -> bool:
+        """Whether the vector of weights has the mean gradient of the step at hand."""
+        assert self._round is not None
+        if following is None or following.round == self._round + 1:
+            return True
+        if following.round == self._round:
+            return False  # the gradients were lost with a connection; the round begins again
+        raise LodestarError(
+            "FAILED_PRECONDITION",
+            f"after round {self._round} comes round {following.round} here, and the gradients of "
+            "those between are with other workers alone (--optimizer=reduce): begin again from "
+            "weights that all workers load")
+
+    def skip(self) -> None:
+        raise LodestarError(
+            "FAILED_PRECONDITION",
+            "gradients are not finite, and the others' step is not known here "
+            "(--optimizer=reduce): use bf16, which needs no GradScaler, or --optimizer=adamw")
+
+
+class HookedSteps(ReducedSteps):
+    """The same for DistributedDataParallel, whose buckets the mean comes back into."""
+
+    answers_in_step = False
+
+    def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any,
+                 keep_weights: bool) -> None:
+        super().__init__(worker, tensors, optimizer, overlap=True, keep_weights=keep_weights)
+        self._by_parameter = {id(tensor.parameter): tensor for tensor in tensors.trained}
+        self._buckets: List[Tuple[Any, Any]] = []  # and the future that its gradients are due in
+
+    def on_gradient(self, tensor: TrainedTensor) -> None:
+        """The bucket that has it comes."""
+
+    def make(self, make_step: MakeStep, closure: Closure) -> Any:
+        return make_step(closure)
+
+    def on_bucket(self, bucket: Any, await_following: Callable[[], Optional[Step]]) -> Any:
+        """Returns a future of its tensor, with mean gradients."""
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+            tensor = self._by_parameter.get(id(parameter))
+            if tensor is not None:
+                self._sender.take(tensor, gradient)
+        self._buckets.append((bucket, torch.futures.Future()))
+        due = self._buckets[-1][1]
+        if bucket.is_last():
+            self._sender.take_zeros()
+            self._tensors.hand_over_buffers()
+            if not self._is_answered(await_following()):
+                raise LodestarError(
+                    "ABORTED", f"the gradients of round {self._round} were lost with a connection, "
+                    "and DistributedDataParallel cannot take its step back: begin again from "
+                    "weights that all workers load")
+            self._answer()
+        return due
+
+    def _answer(self) -> None:
+        buckets, self._buckets = self._buckets, []
+        for bucket, due in buckets:
+            for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+                tensor = self._by_parameter.get(id(parameter))
+                if tensor is not None:
+                    gradient.copy_(tensor.weights)
+            due.set_result(bucket.buffer())
+        self._tensors.take_buffers()
+
+
+class _GradientSender:
+    """Gradients into the worker's vector, and blocks on their way as soon as they are whole."""
+
+    def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any,
+                 overlap: bool) -> None:
+        self._worker = worker
+        self._tensors = tensors.trained
+        self._optimizer = optimizer
+        self._overlap = overlap
+        self._is_open = False  # gradients that come are whole
+        self._num_missing: List[int] = []  # of each block, in this step
+        # Of this step, by tensor: the gradient that was taken, and its version.
+        self._taken: "dict[int, Tuple[Any, int]]" = {}
+
+    def begin(self, is_last: bool) -> None:
+        self._num_missing = [0] * (1 + max(tensor.block for tensor in self._tensors))
+        for tensor in self._tensors:
+            self._num_missing[tensor.block] += 1
+        self._taken = {}
+        self._is_open = is_last and self._overlap
+
+    @torch.no_grad()
+    def on_gradient(self, tensor: TrainedTensor) -> None:
+        if not self._is_open:
+            return
+        if id(tensor) in self._taken:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"backward has added to the gradient of {tensor.name} a second time in one step, "
+                "and the first one may have been sent: loader(..., accumulate=), or attach(..., "
+                "overlap=False)")
+        self.take(tensor, tensor.parameter.grad)
+
+    @torch.no_grad()
+    def take(self, tensor: TrainedTensor, gradient: Any) -> None:
+        tensor.gradient.copy_(gradient)
+        self._taken[id(tensor)] = (gradient, gradient._version)
+        self._num_missing[tensor.block] -= 1
+        if self._num_missing[tensor.block] == 0:
+            self._worker.block_ready(tensor.block)
+
+    def take_zeros(self) -> None:
+        """Of all that were not taken: what the loss does not depend on."""
+        self._is_open = False
+        for tensor in self._tensors:
+            if id(tensor) not in self._taken:
+                tensor.gradient.zero_()
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """All that have not left."""
+        if getattr(self._optimizer, "grad_scale", None) is not None:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                "a GradScaler leaves unscaling to this optimizer, and the step is not made here: "
+                "make the optimizer with fused=False, or scale nothing (bf16 needs no scaler)")
+        self.take_zeros()
+        for tensor in self._tensors:
+            gradient = tensor.parameter.grad
+            if id(tensor) not in self._taken:
+                if gradient is not None:
+                    tensor.gradient.copy_(gradient)
+                continue
+            taken, version = self._taken[id(tensor)]
+            if gradient is not taken or gradient._version != version:
+                raise LodestarError(
+                    "FAILED_PRECONDITION",
+                    f"the gradient of {tensor.name} was changed after backward, and may have been "
+                    "sent before: clip with ps_server --clip_norm, or attach(..., overlap=False)")
+
+
+def make_exchange(worker: Worker, tensors: TrainedTensors, optimizer: Any, *, overlap: bool,
+                  keep_weights: bool, has_hook: bool) -> Exchange:
+    """That of the job, which the worker has registered for. Raises LodestarError
+    FAILED_PRECONDITION for a comm_hook() in a job that does not reduce."""
+    if has_hook:
+        if worker.job("optimizer") != "reduce":
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                "comm_hook() takes mean gradients, and the servers of this job make steps: "
+                "start ps_server with --optimizer=reduce, or leave the hook out")
+        return HookedSteps(worker, tensors, optimizer, keep_weights)
+    if worker.job("has_local_steps") == "1":
+        return LocalSteps(worker, tensors, optimizer)
+    if worker.job("optimizer") == "reduce":
+        return ReducedSteps(worker, tensors, optimizer, overlap, keep_weights)
+    return ServerSteps(worker, tensors, optimizer, overlap)

@@ -1,0 +1,61 @@
+"""What the servers have to be told, in the words of ps_server's flags, to make a program's steps."""
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence, Union
+
+from lodestar._library import LodestarError
+
+Settings = Dict[str, Union[str, float]]
+
+
+def settings_of(optimizer: Any) -> Settings:
+    """The flags of ps_server that make its optimizer this torch.optim.Optimizer, but for the
+    learning rate. Raises LodestarError if none do."""
+    kind = type(optimizer).__name__
+    groups: Sequence[dict] = optimizer.param_groups
+
+    def of_all(key: str) -> Any:
+        values = {repr(group.get(key)): group.get(key) for group in groups}
+        if len(values) > 1:
+            raise LodestarError(
+                "INVALID_ARGUMENT",
+                f"groups of parameters differ in {key} ({', '.join(values)}), and the servers have "
+                "one for all; --mode=local_sgd and --optimizer=reduce keep the program's optimizer")
+        return next(iter(values.values()))
+
+    of_all("lr")
+    decays = {group.get("weight_decay", 0.0) for group in groups} - {0, 0.0}
+    if len(decays) > 1:
+        of_all("weight_decay")
+    decay = next(iter(decays), 0.0)
+    # The names that PyTorch has for what the servers do not do.
+    others = ("amsgrad", "maximize", "dampening")
+    is_plain = (type(optimizer).__module__.startswith("torch.optim")
+                and not any(of_all(key) for key in others))
+    if is_plain and (kind == "AdamW" or (kind == "Adam" and not decay)):
+        beta1, beta2 = of_all("betas")
+        return {"optimizer": "adamw", "beta1": float(beta1), "beta2": float(beta2),
+                "epsilon": float(of_all("eps")), "weight_decay": float(decay)}
+    if is_plain and kind == "SGD" and not decay:
+        momentum = float(of_all("momentum"))
+        if momentum == 0:
+            return {"optimizer": "sgd"}
+        return {"optimizer": "nesterov" if of_all("nesterov") else "momentum",
+                "momentum": momentum}
+    raise LodestarError(
+        "INVALID_ARGUMENT",
+        f"the servers make the steps of sync and async jobs, and have no {kind} with these settings: "
+        "use AdamW, Adam without weight decay, or SGD (momentum, nesterov) without weight decay and "
+        "dampening; or let the program make its steps: --mode=local_sgd, or --optimizer=reduce")
+
+
+def differing(wanted: Settings, of_job: Dict[str, str]) -> List[str]:
+    """The settings, as flags, in which the job is another one."""
+    return [f"--{name}={value}" for name, value in wanted.items()
+            if not _is_same(value, of_job[name])]
+
+
+def _is_same(value: Union[str, float], of_job: str) -> bool:
+    if isinstance(value, str):
+        return value == of_job
+    return abs(value - float(of_job)) <= 1e-9 * max(1e-3, abs(float(of_job)))

@@ -1,0 +1,162 @@
+"""The tensors of a model that travel, and where each lies in the vectors of a worker."""
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Tuple
+
+import torch
+
+from lodestar._library import LodestarError
+from lodestar.worker_api import Worker
+
+# Tensors that follow each other travel together from this size on.
+_BLOCK_ELEMENTS = 1 << 20
+
+
+def plain_name(name: str) -> str:
+    """Without what wrappers (DistributedDataParallel, torch.compile) put into names."""
+    return ".".join(part for part in name.split(".") if part not in ("module", "_orig_mod"))
+
+
+class TrainedTensor:
+    """A parameter that an optimizer changes.
+
+    Attributes:
+      weights, gradient: its parts of the worker's vectors, in its shape; once they are there.
+      block: that its gradient leaves with.
+    """
+
+    def __init__(self, name: str, parameter: Any) -> None:
+        self.name = name
+        self.parameter = parameter
+        self.block = 0
+        self.weights: Any = None
+        self.gradient: Any = None
+        self._address = 0  # of `weights`, which may be moved to memory that is shared
+
+    def place(self, worker: Worker, weights: Any, gradients: Any) -> None:
+        begin = worker.offset(self.name)
+        end = begin + self.parameter.numel()
+        self.weights = weights[begin:end].view(self.parameter.shape)
+        self.gradient = gradients[begin:end].view(self.parameter.shape)
+        self.block = worker.block(self.name)
+        self._address = self.weights.data_ptr()
+
+    def move_into_vector(self) -> None:
+        """Then nothing has to be copied. Only f32 on the CPU can be there."""
+        parameter = self.parameter
+        if parameter.device.type == "cpu" and parameter.dtype == self.weights.dtype:
+            parameter.data = self.weights
+
+    @property
+    def lives_in_vector(self) -> bool:
+        return self.parameter.data_ptr() == self._address
+
+
+class _Buffer:
+    """What a model keeps beside its parameters: the mean over the workers counts. Counters travel,
+    too, and are rounded."""
+
+    def __init__(self, name: str, buffer: Any) -> None:
+        self.name = name
+        self.buffer = buffer
+        self.value: Any = None
+
+    def place(self, worker: Worker, weights: Any) -> None:
+        begin = worker.offset(self.name)
+        self.value = weights[begin:begin + self.buffer.numel()].view(self.buffer.shape)
+
+    def take(self) -> None:
+        is_number = self.buffer.is_floating_point()
+        self.buffer.copy_(self.value if is_number else self.value.round())
+
+
+class TrainedTensors:
+    """Those of one model, in its order, which is about that of forward; each tied one once."""
+
+    def __init__(self, worker: Worker, model: Any, optimizer: Any) -> None:
+        """Raises LodestarError INVALID_ARGUMENT without a parameter to train, or for one of the
+        optimizer that is not the model's."""
+        self._model = model
+        of_model = {id(parameter) for parameter in model.parameters()}
+        decays: Dict[int, bool] = {}  # by the parameters that the optimizer has
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if id(parameter) not in of_model:
+                    raise LodestarError(
+                        "INVALID_ARGUMENT", f"the optimizer has a parameter {list(parameter.shape)} "
+                        "that is not the model's: attach() a module that has all of them")
+                decays[id(parameter)] = group.get("weight_decay", 0.0) != 0.0
+        self.trained: List[TrainedTensor] = []
+        block, elements = 0, 0
+        for name, parameter in model.named_parameters():
+            if not parameter.requires_grad or id(parameter) not in decays:
+                continue
+            if elements >= _BLOCK_ELEMENTS:
+                block, elements = block + 1, 0
+            elements += parameter.numel()
+            self.trained.append(TrainedTensor(plain_name(name), parameter))
+            worker.add_tensor(self.trained[-1].name, list(parameter.shape), block,
+                              decays[id(parameter)])
+        if not self.trained:
+            raise LodestarError("INVALID_ARGUMENT", "the model has no parameter to train")
+        self._buffers = [
+            _Buffer(plain_name(name), buffer) for name, buffer in self._saved_buffers(model)
+            if buffer.is_floating_point() or (buffer.numel() == 1 and not buffer.is_complex())
+        ]
+        for averaged in self._buffers:
+            worker.add_averaged(averaged.name, list(averaged.buffer.shape), block + 1)
+
+    @staticmethod
+    def _saved_buffers(model: Any) -> List[Tuple[str, Any]]:
+        saved = model.state_dict(keep_vars=True)
+        return [(name, buffer) for name, buffer in model.named_buffers()
+                if name in saved and buffer.numel() > 0]
+
+    @torch.no_grad()
+    def place(self, worker: Worker, *, in_vector: bool) -> None:
+        """Once the worker's vectors are there. They then have what the tensors had.
+
+        Args:
+          in_vector: parameters may live in the vector of weights.
+        """
+        present = {id(parameter) for parameter in self._model.parameters()}
+        weights = torch.frombuffer(worker.parameters, dtype=torch.float32)
+        gradients = torch.frombuffer(worker.gradients, dtype=torch.float32)
+        for tensor in self.trained:
+            if id(tensor.parameter) not in present:
+                raise LodestarError(
+                    "FAILED_PRECONDITION",
+                    f"{tensor.name} is another parameter now than with attach(): load weights with "
+                    "assign=False, or before")
+            tensor.place(worker, weights, gradients)
+            tensor.weights.copy_(tensor.parameter)
+            if in_vector:
+                tensor.move_into_vector()
+        for buffer in self._buffers:
+            buffer.place(worker, weights)
+        self.hand_over_buffers()
+
+    @torch.no_grad()
+    def take_weights(self) -> None:
+        """From the worker's vector."""
+        for tensor in self.trained:
+            if not tensor.lives_in_vector:
+                tensor.parameter.copy_(tensor.weights)
+
+    @torch.no_grad()
+    def take_buffers(self) -> None:
+        for buffer in self._buffers:
+            buffer.take()
+
+    @torch.no_grad()
+    def hand_over_buffers(self) -> None:
+        """Into the worker's vector."""
+        for buffer in self._buffers:
+            buffer.value.copy_(buffer.buffer)
+
+    def on_each_gradient(self, function: Callable[[TrainedTensor], None]) -> List[Any]:
+        """Calls it as backward reports them; returns what removes these hooks."""
+        return [
+            tensor.parameter.register_post_accumulate_grad_hook(
+                lambda _, tensor=tensor: function(tensor)) for tensor in self.trained
+        ]

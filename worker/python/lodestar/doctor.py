@@ -1,0 +1,193 @@
+"""lodestar doctor [HOST:PORT | lodestar://... | FILE] [FLAGS OF psctl]: what is between this machine and
+a cluster. Exit code 0: nothing that keeps a worker out."""
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Iterator, List, NamedTuple, Optional, Tuple
+
+import lodestar
+from lodestar import _library, _programs
+
+_CONNECT_SECONDS = 5.0
+_ANSWER_SECONDS = 30.0
+_EXPORT_SECONDS = 120.0
+_DEFAULT_ADDRESS = "127.0.0.1:50051"
+
+
+class Finding(NamedTuple):
+    """What one check has found.
+
+    Attributes:
+      verdict: "ok"; "note": a worker can live with it; "bad": it keeps a worker out.
+    """
+
+    verdict: str
+    text: str
+
+
+def check_package() -> Iterator[Finding]:
+    """What is installed here."""
+    yield Finding("ok", f"Python {platform.python_version()} on {platform.machine()}, "
+                  f"{os.cpu_count()} processors")
+    try:
+        version = _library.library().version().decode()
+    except (lodestar.LodestarError, OSError) as error:
+        yield Finding("bad", f"the library does not load: {error}")
+        return
+    if version.split(" ")[0].split("+")[0] == lodestar.__version__:
+        yield Finding("ok", f"lodestar {version}")
+    else:
+        yield Finding("bad", f"package {lodestar.__version__} and library {version} are of different "
+                      "releases: install both from one wheel")
+    if importlib.util.find_spec("torch") is None:
+        yield Finding("note", "PyTorch is not installed: lodestar.Worker needs none, lodestar.join() "
+                      "does: pip install torch")
+        return
+    import torch
+    cards = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
+    yield Finding("ok", f"PyTorch {torch.__version__}, "
+                  f"{', '.join(cards) if cards else 'no CUDA device: models compute on the CPU'}")
+
+
+def _places(addresses: str) -> Iterator[Tuple[str, int]]:
+    for address in addresses.split(","):
+        host, _, port = address.strip().rpartition(":")
+        yield host.strip("[]"), int(port)
+
+
+def check_reach(addresses: str) -> Iterator[Finding]:
+    """That somebody listens there."""
+    try:
+        places = list(_places(addresses))
+    except ValueError:
+        yield Finding("bad", f"{addresses!r} is no HOST:PORT; give that of the server of shard 0")
+        return
+    for host, port in places:
+        place = f"{host}:{port}"
+        try:
+            resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        except OSError as error:
+            yield Finding("bad", f"{host} has no address: {error.strerror}: check the name, or give "
+                          "the number")
+            continue
+        begin = time.monotonic()
+        try:
+            with socket.socket(resolved[0], resolved[1]) as connection:
+                connection.settimeout(_CONNECT_SECONDS)
+                connection.connect(resolved[4])
+        except socket.timeout:
+            yield Finding("bad", f"{place} does not answer within {_CONNECT_SECONDS:.0f} s: a "
+                          "firewall drops it, or the machine is off")
+        except OSError as error:
+            yield Finding("bad", f"{place}: {error.strerror}: start ps_server there, with --listen "
+                          "on an address that this machine reaches")
+        else:
+            milliseconds = 1000 * (time.monotonic() - begin)
+            yield Finding("ok", f"{place} ({resolved[4][0]}) takes connections, after "
+                          f"{milliseconds:.1f} ms")
+
+
+def _run_psctl(arguments: List[str], seconds: float) -> Tuple[Optional[str], str]:
+    """What it has printed, or None and why not."""
+    program = _programs.find("psctl")
+    assert program is not None
+    try:
+        run = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=seconds,
+                             check=False)
+    except subprocess.TimeoutExpired:
+        return None, f"psctl {arguments[0]} is not done after {seconds:.0f} s"
+    # The status of a job that is held up comes with an exit code of its own.
+    if run.returncode == 0 or run.stdout.startswith("{"):
+        return run.stdout, ""
+    return None, (run.stderr or run.stdout).strip()
+
+
+def check_cluster(flags: List[str]) -> Iterator[Finding]:
+    """That the cluster lets this machine in, and how fast weights come."""
+    if _programs.find("psctl") is None:
+        yield Finding("note", "this is no installed wheel: psctl status looks at the cluster")
+        return
+    answer, why_not = _run_psctl(["status", "--json", *flags], _ANSWER_SECONDS)
+    if answer is None:
+        yield Finding("bad", f"the cluster does not answer: {why_not}")
+        return
+    status = json.loads(answer)
+    version = status["software_version"].split("+")[0]
+    if version == lodestar.__version__:
+        yield Finding("ok", f"the servers are lodestar {status['software_version']}, wire: "
+                      f"{status.get('wire', '?')}")
+    else:
+        yield Finding("note", f"the servers are lodestar {version}, and this is "
+                      f"{lodestar.__version__}: use one release on all machines")
+    job = status["job"]
+    yield Finding("ok", f"job {job['model']['name']}: {status['state']}, round {status['round']} of "
+                  f"{status['total_rounds']}, {len(status['workers'])} workers")
+    if "client" not in job["model"]:
+        yield Finding("note", "the servers have a model of their own: lodestar.join() takes part "
+                      "with a model of the same names and shapes, gpu_worker as it is")
+    waiting_for = status.get("open_round", {}).get("waiting_for", "")
+    if waiting_for:
+        yield Finding("note", f"it {waiting_for}")
+    yield from _check_bandwidth(flags)
+
+
+def _check_bandwidth(flags: List[str]) -> Iterator[Finding]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "weights.safetensors")
+        begin = time.monotonic()
+        answer, why_not = _run_psctl(["export", *flags, path], _EXPORT_SECONDS)
+        seconds = time.monotonic() - begin
+        if answer is None:
+            yield Finding("note", f"bandwidth is not measured: {why_not}")
+            return
+        size = os.path.getsize(path)
+    text = f"{size / 1e6:.1f} MB of weights came in {seconds:.2f} s: {size / seconds / 1e6:.1f} MB/s"
+    if size < 10_000_000:
+        text += ", too few to say much"
+    elif seconds > 10:
+        yield Finding("note", f"{text}. A step of --mode=sync moves that twice: --mode=local_sgd, or "
+                      "--push_encoding=int8 --pull_encoding=int8, move less")
+        return
+    yield Finding("ok", text)
+
+
+def main() -> int:
+    """Prints what there is to say. Returns the exit code of the program."""
+    arguments = sys.argv[1:]
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(__doc__)
+        return 0
+    where = arguments.pop(0) if arguments and not arguments[0].startswith("-") else None
+    where = where or os.environ.get("LODESTAR") or None
+    is_join_string = where is not None and (where.startswith("lodestar://") or os.path.isfile(where))
+    checks = [check_package()]
+    flags = arguments  # of psctl
+    if is_join_string:
+        flags = [f"--join={where}", *arguments]
+    elif where is not None or not os.environ.get("LODESTAR_JOIN"):
+        address = where or _DEFAULT_ADDRESS
+        flags = [f"--server={address}", *arguments]
+        checks.append(check_reach(address))
+    checks.append(check_cluster(flags))
+    is_well = True
+    for check in checks:
+        findings = list(check)
+        for finding in findings:
+            print(f"{finding.verdict:5}{finding.text}", flush=True)
+        if any(finding.verdict == "bad" for finding in findings):
+            is_well = False
+            break  # what comes next would say the same again
+    print("A worker can join." if is_well else "A worker cannot join: see above.")
+    return 0 if is_well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Hugging Face's Trainer as one worker of a job."""
+from __future__ import annotations
+
+from typing import Any, Iterator, List, Optional
+
+from transformers import TrainerCallback
+
+from lodestar._library import LodestarError
+from lodestar.session import Session
+from lodestar.worker_api import Step
+
+
+class Callback(TrainerCallback):
+    """Makes the Trainer's model and optimizer those of a job:
+
+        Trainer(model, arguments, train_dataset=..., callbacks=[lodestar.hf.Callback(lodestar.join())])
+
+    The Trainer goes over its own data, of which only the number of samples is counted: give each
+    worker other data, or another data seed. The job's learning rates hold instead of the Trainer's,
+    and the Trainer stops when the job is done; give it more steps than the job has rounds. The
+    model then has the weights of the job. Processes that the Trainer is started in (torchrun) are
+    not taken together: one process for each worker.
+
+    The Trainer clips gradients by itself before they leave (max_grad_norm); 0 leaves that to
+    ps_server --clip_norm, which clips their mean.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._steps: Optional[Iterator[Step]] = None
+        self._losses: List[Any] = []
+        self._hook: Any = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None,
+                       optimizer: Any = None, train_dataloader: Any = None,
+                       **_: Any) -> None:
+        if args.world_size > 1 or args.n_gpu > 1:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"the Trainer has {args.world_size} processes with {args.n_gpu} cards each: start "
+                "it once for each card (CUDA_VISIBLE_DEVICES), each a worker of its own")
+        # Of accelerate's wrapper.
+        self._session.attach(model, getattr(optimizer, "optimizer", optimizer), overlap=False)
+        self._hook = model.register_forward_hook(self._take_loss, with_kwargs=True)
+        dataset = getattr(train_dataloader, "dataset", None)
+        self._steps = self._session.steps(
+            len(dataset) if hasattr(dataset, "__len__") else None,
+            batch_size=args.per_device_train_batch_size * args.gradient_accumulation_steps)
+        if next(self._steps, None) is None:
+            raise LodestarError("FAILED_PRECONDITION", "the job is done: nothing is left to train")
+
+    def _take_loss(self, model: Any, _: Any, arguments: dict, output: Any) -> None:
+        loss = output.get("loss") if hasattr(output, "get") else getattr(output, "loss", None)
+        if model.training and loss is not None:
+            # With the number of predictions of a whole step given, losses are parts of its mean.
+            is_part = arguments.get("num_items_in_batch") is not None
+            self._losses.append((loss.detach(), is_part))
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._losses:
+            total = sum(loss for loss, _ in self._losses)
+            self._session.log(total if self._losses[0][1] else total / len(self._losses))
+        self._losses = []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        assert self._steps is not None
+        if next(self._steps, None) is None:
+            control.should_training_stop = True
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._hook.remove()
+        self._session.leave()

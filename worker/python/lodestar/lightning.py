@@ -1,0 +1,59 @@
+"""Lightning's Trainer as one worker of a job."""
+from __future__ import annotations
+
+from typing import Any, Iterator, Optional
+
+try:
+    from lightning.pytorch.callbacks import Callback as _LightningCallback
+except ImportError:
+    from pytorch_lightning.callbacks import Callback as _LightningCallback
+
+from lodestar._library import LodestarError
+from lodestar.session import Session
+from lodestar.worker_api import Step
+
+
+class Callback(_LightningCallback):
+    """Makes a LightningModule and its one optimizer those of a job:
+
+        Trainer(callbacks=[lodestar.lightning.Callback(lodestar.join())], max_epochs=-1)
+
+    The Trainer goes over its own data, of which only the number of samples is counted: give each
+    worker other data, or another order. The job's learning rates hold instead of the module's, and
+    the Trainer stops when the job is done. One process with one device for each worker, and
+    automatic optimization.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._steps: Optional[Iterator[Step]] = None
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        if trainer.world_size > 1:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"the Trainer has {trainer.world_size} processes: one with devices=1 for each worker")
+        if len(trainer.optimizers) != 1 or not pl_module.automatic_optimization:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"the module has {len(trainer.optimizers)} optimizers, automatic optimization "
+                f"{pl_module.automatic_optimization}; wanted are one, and True")
+        self._session.attach(pl_module, trainer.optimizers[0], overlap=False)
+        self._steps = self._session.steps()
+        self._begin_step(trainer)
+
+    def _begin_step(self, trainer: Any) -> None:
+        assert self._steps is not None
+        if next(self._steps, None) is None:
+            trainer.should_stop = True
+
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
+        self._session.log(loss * trainer.accumulate_grad_batches)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any,
+                           batch_idx: int) -> None:
+        if self._session.is_step_made:
+            self._begin_step(trainer)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._session.leave()

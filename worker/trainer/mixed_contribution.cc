@@ -1,0 +1,22 @@
+#include "worker/trainer/mixed_contribution.h"
+
+namespace lodestar {
+
+void MixedContribution::Begin(const Registration& registration, Round round, float scale) {
+  averaged_.clear();
+  for (const Bucket& bucket : registration.buckets()) {
+    if (layout_->is_averaged(bucket.block)) averaged_.push_back(bucket.index);
+  }
+  encoded_->Begin(registration, round, scale);
+  exact_->Begin(registration, round, scale);
+}
+
+void MixedContribution::Commit(absl::Span<const uint32_t> late) {
+  // Of those that were not encoded nothing is left.
+  std::vector<uint32_t> not_encoded(late.begin(), late.end());
+  not_encoded.insert(not_encoded.end(), averaged_.begin(), averaged_.end());
+  encoded_->Commit(not_encoded);
+  exact_->Commit(late);
+}
+
+}  // namespace lodestar

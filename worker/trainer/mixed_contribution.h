@@ -1,0 +1,45 @@
+// MixedContribution: contributions in a wire encoding but for those to averaged tensors, which
+// travel as they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/layout.h"
+#include "worker/trainer/contribution_bytes.h"
+
+namespace lodestar {
+
+class MixedContribution final : public ContributionBytes {
+ public:
+  // Both of one vector, on one device. `layout` outlives the object.
+  MixedContribution(const Layout* layout, std::unique_ptr<ContributionBytes> encoded,
+                    std::unique_ptr<ContributionBytes> exact)
+      : layout_(layout), encoded_(std::move(encoded)), exact_(std::move(exact)) {}
+
+  Encoding encoding() const override { return encoded_->encoding(); }
+  bool is_inline() const override { return encoded_->is_inline() && exact_->is_inline(); }
+  void Begin(const Registration& registration, Round round, float scale) override;
+  EventId Prepare(const Bucket& bucket) override { return BytesFor(bucket.block).Prepare(bucket); }
+  // Events of either are the device's.
+  absl::Status Await(EventId prepared) override { return encoded_->Await(prepared); }
+  absl::Span<const std::byte> Of(const Bucket& bucket) const override {
+    return BytesFor(bucket.block).Of(bucket);
+  }
+  void Commit(absl::Span<const uint32_t> late) override;
+
+ private:
+  ContributionBytes& BytesFor(int block) const {
+    return layout_->is_averaged(block) ? *exact_ : *encoded_;
+  }
+
+  const Layout* const layout_;
+  const std::unique_ptr<ContributionBytes> encoded_;
+  const std::unique_ptr<ContributionBytes> exact_;
+  std::vector<uint32_t> averaged_;  // buckets of the contribution under way
+};
+
+}  // namespace lodestar
