@@ -11,7 +11,8 @@ namespace lodestar {
 namespace {
 
 std::string Describe(const TensorSpec& tensor) {
-  return absl::StrCat("tensor '", tensor.name, "' [", absl::StrJoin(tensor.shape, ","), "]");
+  return absl::StrCat("tensor '", tensor.name, "' [", absl::StrJoin(tensor.shape, ","), "]",
+                      tensor.averaged ? ", averaged" : "");
 }
 
 }  // namespace
@@ -31,7 +32,7 @@ absl::Status CheckSameTensors(const Layout& job, const std::string& ours, const 
       return absl::FailedPreconditionError(
           absl::StrCat(theirs, " has ", Describe(tensor), ", which ", ours, " does not have"));
     }
-    if (wanted->shape != tensor.shape) {
+    if (wanted->shape != tensor.shape || wanted->averaged != tensor.averaged) {
       return absl::FailedPreconditionError(
           absl::StrCat(theirs, " has ", Describe(tensor), ", ", ours, " has ", Describe(*wanted)));
     }

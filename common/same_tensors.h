@@ -14,10 +14,10 @@ namespace lodestar {
 // without the prefix that Hugging Face's classes put before it. Null: there is none.
 const TensorSpec* FindTensorOfProgram(const Layout& job, absl::string_view name);
 
-// OK if each tensor of `program` is one of `job`, in shape, too, and none of `job` is left. Order,
-// blocks and decay marks may differ. Errors: FailedPrecondition naming the first tensor that the
-// job does not have, that has another shape, or that is missing. `ours` and `theirs` name the sides
-// in the message.
+// OK if each tensor of `program` is one of `job`, in shape and in whether it is averaged, too, and
+// none of `job` is left. Order, blocks and decay marks may differ. Errors: FailedPrecondition
+// naming the first tensor that the job does not have, that is another there, or that is missing.
+// `ours` and `theirs` name the sides in the message.
 absl::Status CheckSameTensors(const Layout& job, const std::string& ours, const Layout& program,
                               const std::string& theirs);
 

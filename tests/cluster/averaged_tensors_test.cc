@@ -85,16 +85,22 @@ class Program {
       for (int k = 0; k < kNumAveraged; ++k) {
         parameters[kNumFirst + k] = ValueOf(step.round, step.step, number_, k);
       }
+      rounds = step.round + 1;
+      last_step = step.step;
+      if (step.round == skipped_round_) {
+        ASSERT_EQ(lodestar_step_skipped(handle()), 0) << lodestar_last_error();
+        continue;
+      }
       EXPECT_EQ(lodestar_block_ready(handle(), 1), 3);
       EXPECT_THAT(lodestar_last_error(), HasSubstr("block 1 is averaged"));
       EXPECT_EQ(lodestar_block_ready(handle(), 2), 0) << lodestar_last_error();
-      rounds = step.round + 1;
-      last_step = step.step;
       ASSERT_EQ(lodestar_step_done(handle(), 1.0, 0, step.num_samples), 0);
     }
   }
 
   const std::vector<Found>& found() const { return found_; }
+
+  int64_t skipped_round_ = -1;
 
  private:
   const int number_;
@@ -114,10 +120,11 @@ class AveragedTensorsTest : public testing::Test {
   }
 
   // Of two programs on two servers.
-  void Run(float gradient = 1.0f) {
+  void Run(float gradient = 1.0f, int64_t round_that_b_skips = -1) {
     ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, 2));
     a_ = std::make_unique<Program>(cluster->address(), 0);
     b_ = std::make_unique<Program>(cluster->address(), 1);
+    b_->skipped_round_ = round_that_b_skips;
     std::thread run([&] { b_->Run(gradient); });
     a_->Run(gradient);
     run.join();
@@ -175,6 +182,22 @@ TEST_F(AveragedTensorsTest, TheyTravelAsTheyAreWhateverTheEncoding) {
   Run();
   ExpectMeans();
   EXPECT_NEAR(LastWeight(), kFirstWeight - kNumRounds * 0.5f, 0.05) << "with what int8 loses";
+}
+
+TEST_F(AveragedTensorsTest, ASkippedStepLeavesTheValuesOfTheOthers) {
+  for (const Encoding encoding : {Encoding::kFp32, Encoding::kInt8}) {
+    config_.job.push_encoding = encoding;
+    config_.job.pull_encoding = encoding;
+    Run(/*gradient=*/1.0f, /*round_that_b_skips=*/1);
+    EXPECT_NEAR(LastWeight(), kFirstWeight - kNumRounds * 0.5f, 0.05) << "with what int8 loses";
+    for (const Program* const program : {a_.get(), b_.get()}) {
+      const Program::Found& found = program->found()[1];
+      ASSERT_EQ(found.rounds, 2);
+      for (int k = 0; k < kNumAveraged; ++k) {
+        EXPECT_EQ(found.parameters[kNumFirst + k], Program::ValueOf(1, 0, 0, k));
+      }
+    }
+  }
 }
 
 TEST_F(AveragedTensorsTest, WithReduceTheyAreMeansBesideTheMeanGradient) {
