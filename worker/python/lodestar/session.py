@@ -115,8 +115,8 @@ class Session:
         self._tensors = TrainedTensors(self._worker, model, optimizer)
         self._overlap, self._keep_weights = overlap, keep_weights
         rates = [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
-        largest = max(rates) or 1.0
-        self._shares = [rate / largest for rate in rates]  # of the job's learning rate
+        largest = max(rates)
+        self._shares = [rate / largest if largest else 1.0 for rate in rates]  # of the job's rate
         self._propose(optimizer, largest)
         self._hooks = self._tensors.on_each_gradient(self._on_gradient)
         self._inner_step, self._inner_zero_grad = optimizer.step, optimizer.zero_grad
@@ -138,11 +138,12 @@ class Session:
     def _propose(self, optimizer: Any, learning_rate: float) -> None:
         """What counts if this is the first worker, and the servers were not told."""
         try:
-            settings = settings_of(optimizer)
+            if learning_rate > 0:
+                self._worker.propose("learning_rate", learning_rate)
+            for name, value in settings_of(optimizer).items():
+                self._worker.propose(name, value)
         except LodestarError:
-            return  # refused later, unless the job leaves the steps to the program
-        for name, value in {**settings, "learning_rate": learning_rate}.items():
-            self._worker.propose(name, value)
+            pass  # refused later, unless the job leaves the steps to the program
 
     def loader(self, dataset: Any, batch_size: Optional[int] = None, *, accumulate: int = 1,
                heldout: Any = None, evaluate: Optional[Evaluate] = None, fingerprint: str = "",
