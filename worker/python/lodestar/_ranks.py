@@ -27,8 +27,8 @@ class Ranks:
     """
 
     def __init__(self, group: Any) -> None:
-        """Waits until all ranks are here, for the timeout of torch.distributed. Raises LodestarError
-        INVALID_ARGUMENT if this process is not in the group."""
+        """Waits until all ranks are here, for the timeout of torch.distributed. Raises
+        LodestarError INVALID_ARGUMENT if this process is not in the group."""
         if dist.get_rank(group) < 0:
             raise LodestarError("INVALID_ARGUMENT", "this process is not in the group= of join()")
         self.members: List[int] = dist.get_process_group_ranks(group)
@@ -38,6 +38,7 @@ class Ranks:
         # The public ways to a store make another server of one.
         self._store = dist.distributed_c10d._get_default_store()
         self._key = f"lodestar/{self._group.group_name}/end"
+        self._was_first = False  # to end
 
     def lead(self, call: Callable[[], Any], is_ready: Callable[[], bool] = lambda: True) -> Any:
         """Rank 0 calls, and what comes of it, a value or a LodestarError, comes of it in all ranks.
@@ -87,8 +88,8 @@ class Ranks:
             for own, other in itertools.zip_longest(of_ranks[0], others, fillvalue="nothing"):
                 if own != other:
                     raise LodestarError(
-                        "INVALID_ARGUMENT", "the ranks of a worker train one model on one data set: "
-                        f"rank 0 has {own}, and rank {rank} has {other}")
+                        "INVALID_ARGUMENT", "the ranks of a worker train one model on one data "
+                        f"set: rank 0 has {own}, and rank {rank} has {other}")
 
     def gather(self, shards: List[Tuple[int, Any]]) -> None:
         """Shards of f32 in main memory come to rank 0.
@@ -140,7 +141,9 @@ class Ranks:
                 f"{error}") from error
 
     def why_ended(self) -> Optional[str]:
-        """What a rank that has ended before the others has said. None: none has."""
+        """What another rank has said that has ended before all others. None: none has."""
+        if self._was_first:
+            return None
         try:
             return self._store.get(self._key).decode() if self._store.check([self._key]) else None
         except RuntimeError:
@@ -153,7 +156,8 @@ class Ranks:
             return
         group, self._group = self._group, None
         with contextlib.suppress(RuntimeError, ValueError, AssertionError):
-            if not self._store.check([self._key]):
+            self._was_first = not self._store.check([self._key])
+            if self._was_first:
                 self._store.set(self._key, f"rank {self.rank} of this worker has ended: {why}")
         # The program may have destroyed all groups before.
         with contextlib.suppress(RuntimeError, ValueError, AssertionError):

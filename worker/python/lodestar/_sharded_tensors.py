@@ -37,9 +37,9 @@ class ShardedTensor(TrainedTensor):
     def _check(name: str, parameter: Any, members: List[int], rank: int) -> None:
         if not isinstance(parameter, DTensor):
             raise LodestarError(
-                "INVALID_ARGUMENT", f"{name} is not sharded, and ranks that are one worker "
-                "have a shard of each parameter: fully_shard() the whole model, before its optimizer "
-                "and attach()")
+                "INVALID_ARGUMENT", f"{name} is not sharded, and ranks that are one worker have a "
+                "shard of each parameter: fully_shard() the whole model, before its optimizer is "
+                "made")
         mesh = parameter.device_mesh
         if mesh.ndim != 1 or mesh.mesh.tolist() != members:
             raise LodestarError(

@@ -13,7 +13,6 @@ from lodestar.worker_api import Step, Worker
 
 if TYPE_CHECKING:  # they need PyTorch, and Worker does not
     from lodestar._exchange import Exchange, HookedSteps
-    from lodestar._sharded import ShardedWorker
     from lodestar._trained_tensors import TrainedTensor, TrainedTensors
 
 # Of an evaluation, where the job says no batch size.
@@ -59,7 +58,7 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
 
     if group is None:
         return Session(make_worker())
-    from lodestar._sharded import ShardedSession
+    from lodestar._sharded_session import ShardedSession
 
     return ShardedSession(group, make_worker)
 
@@ -67,7 +66,7 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
 class Session:
     """One worker. Of one thread. As a context manager it leaves the job at the end."""
 
-    def __init__(self, worker: Union[Worker, ShardedWorker]) -> None:
+    def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._model: Any = None
         self._optimizer: Any = None

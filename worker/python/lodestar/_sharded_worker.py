@@ -9,8 +9,7 @@ import torch
 
 from lodestar._library import LodestarError
 from lodestar._ranks import Ranks
-from lodestar._sharded_tensors import ShardedTensors, rows_of_ranks
-from lodestar.session import Session
+from lodestar._sharded_tensors import rows_of_ranks
 from lodestar.worker_api import Step, Worker
 
 # Of a job.
@@ -23,8 +22,8 @@ class _Tensor(NamedTuple):
     """As the ranks have it.
 
     Attributes:
-      ends: where the elements of each rank end, in those of the whole tensor; equal ones where it is
-        averaged, which each rank has whole.
+      ends: where the elements of each rank end, in those of the whole tensor; where it is averaged
+        its end, because each rank has it whole.
     """
 
     name: str
@@ -98,7 +97,7 @@ class ShardedWorker:
         self._preparations.append(("set_data", *data))
 
     def start(self) -> None:
-        """Raises LodestarError INVALID_ARGUMENT, too, if the ranks differ in what they have said."""
+        """Raises LodestarError INVALID_ARGUMENT also if the ranks differ in what they have said."""
         self.ranks.agree(self._preparations)
 
         def start() -> None:
@@ -161,8 +160,8 @@ class ShardedWorker:
         return _Given(step, expected, self._read_settings() if is_new else None, self._wants_stop)
 
     def _part_of(self, step: Step) -> Step:
-        """What this rank has of it. Forward and backward of a sharded model need all ranks, the same
-        number of times: each has as many samples."""
+        """What this rank has of it. Forward and backward of a sharded model need all ranks, the
+        same number of times: each has as many samples."""
         total = len(step.samples)
         if not self._is_cut(step):
             if step.is_training:
@@ -212,7 +211,8 @@ class ShardedWorker:
         if len({rank.is_skipped for rank in told}) > 1:
             raise LodestarError("INTERNAL", "some ranks have skipped the step, others have made it")
         self._num_expected = max(rank.num_expected for rank in told)
-        self._wants_stop = any(rank.is_stopping for rank in told)
+        if any(rank.is_stopping for rank in told):
+            self._wants_stop = True
         return told
 
     def step_failed(self, why: str) -> None:
@@ -262,6 +262,10 @@ class ShardedWorker:
         raise NotImplementedError
 
     def offset(self, name: str) -> int:
+        raise NotImplementedError
+
+    @property
+    def state(self) -> str:
         raise NotImplementedError
 
     def block(self, name: str) -> int:
@@ -362,7 +366,7 @@ class Follower(ShardedWorker):
         super().__init__(ranks)
         self._offsets: Dict[str, int] = {}
         self._num_elements = 0
-        self._parameters = self._gradients = memoryview(b"")
+        self._parameters = self._gradients = _floats(0)
         ranks.lead(lambda: None)  # rank 0 has a worker
 
     def _add(self, tensor: _Tensor) -> None:
@@ -384,9 +388,8 @@ class Follower(ShardedWorker):
 
     def allocate(self) -> None:
         self.ranks.lead(lambda: None)
-        self._parameters, self._gradients = (
-            memoryview((ctypes.c_float * max(self._num_elements, 1))()).cast("B").cast("f")
-            for _ in range(2))
+        # PyTorch does not take an empty one.
+        self._parameters, self._gradients = (_floats(max(self._num_elements, 1)) for _ in range(2))
 
     def offset(self, name: str) -> int:
         return self._offsets[name]
@@ -400,55 +403,16 @@ class Follower(ShardedWorker):
         return "compute" if self.has_step else "wait"
 
 
-class ShardedSession(Session):
-    """A rank's session: what a Session does, all ranks do together."""
-
-    def __init__(self, group: Any, make_worker: Callable[[], Worker]) -> None:
-        ranks = Ranks(group)
-        self._sharded = Leader(ranks, make_worker) if ranks.rank == 0 else Follower(ranks)
-        super().__init__(self._sharded)
-
-    def _make_tensors(self, model: Any, optimizer: Any) -> ShardedTensors:
-        return ShardedTensors(self._worker, model, optimizer)
-
-    def attach(self, model: Any, optimizer: Any, *, overlap: bool = True,
-               keep_weights: bool = False) -> Tuple[Any, Any]:
-        """As of Session, of a model that went through fully_shard(). Gradients leave with
-        optimizer.step(), whatever `overlap` is."""
-        return super().attach(model, optimizer, overlap=False, keep_weights=keep_weights)
-
-    def use_comm_hook(self) -> None:
-        raise LodestarError("FAILED_PRECONDITION",
-                            "comm_hook() is for DistributedDataParallel, each process being a "
-                            "worker: join() without group=")
-
-    def save_pretrained(self, folder: str, **options: Any) -> None:
-        raise LodestarError(
-            "FAILED_PRECONDITION",
-            "no rank has the whole model: psctl export, or "
-            "torch.distributed.checkpoint.state_dict.get_model_state_dict() with full_state_dict")
-
-    def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
-        """Of an error the other ranks are told; one of torch.distributed that follows from that of
-        another rank ends with what that rank has said."""
-        if error is None:
-            return super().__exit__(kind, error, trace)
-        why = self._sharded.ranks.why_ended()
-        self._fail(error)
-        self._sharded.ranks.end(f"{type(error).__name__}: {error}")
-        self.leave()
-        if why is not None and isinstance(error, RuntimeError) and not isinstance(error,
-                                                                                 LodestarError):
-            raise LodestarError("ABORTED", why) from error
-        return None
-
-
 def _uneven(num_samples: int, num_ranks: int) -> LodestarError:
     return LodestarError(
         "FAILED_PRECONDITION",
         f"a step of this job has {num_samples} samples for each worker, and {num_ranks} ranks that "
         "are one worker take the same number each, so that FSDP's mean over the ranks is the mean "
         f"over the samples: start ps_server with --batch_size a multiple of {num_ranks}")
+
+
+def _floats(count: int) -> memoryview:
+    return memoryview((ctypes.c_float * count)()).cast("B").cast("f")
 
 
 def _product(sizes: Sequence[int]) -> int:
