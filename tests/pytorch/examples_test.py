@@ -40,21 +40,21 @@ def write_digits(folder):
 
 class ExamplesTest(cluster_processes.ClusterTestCase):
 
-  def start_example(self, program, name, *options):
+  def start_example(self, program, name, *options, launcher=()):
     environment = {**os.environ, "PYTHONPATH": PACKAGE, "LODESTAR_LIBRARY": LIBRARY,
                    "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
                    "CUDA_VISIBLE_DEVICES": ""}
-    return self.start([sys.executable, os.path.join(EXAMPLES, program),
+    return self.start([sys.executable, *launcher, os.path.join(EXAMPLES, program),
                        f"--address=127.0.0.1:{self.port}", f"--name={name}", *options],
                       name, env=environment)
 
-  def run_example(self, program, *options, names=("a",), **flags):
+  def run_example(self, program, *options, names=("a",), launcher=(), **flags):
     """Its output, of the first one; the job has as many workers as names."""
     server = self.start_server(**{"model": "client", "eval_samples": 0, "batch_size": None,
                                   "min_workers": len(names), **flags})
     programs = []
     for name in names:
-      programs.append(self.start_example(program, name, *options))
+      programs.append(self.start_example(program, name, *options, launcher=launcher))
       self.wait_for_status(lambda status: name in members_of(status)
                            or not programs[-1].is_running(), f"{name} to join")
     for started in programs:
@@ -91,6 +91,16 @@ class ExamplesTest(cluster_processes.ClusterTestCase):
     log = self.run_example("digits_lightning.py", self.digits(), rounds=60)
     self.assertGreater(self.right(log), 95)
     self.assert_learned()
+
+  def test_ranks_of_a_host(self):
+    import torch
+    log = self.run_example("fsdp.py", self.digits(), "--out=" + self.path("weights.pt"), rounds=60,
+                           launcher=("-m", "torch.distributed.run", "--standalone",
+                                     "--nproc_per_node=2"))
+    self.assertGreater(self.right(log), 95)
+    weights = torch.load(self.path("weights.pt"))
+    self.assertEqual([list(tensor.shape) for tensor in weights.values()],
+                     [[64, SIDE * SIDE], [64], [10, 64], [10]])
 
   def saved_loss(self):
     """Of what an example has written, loaded by transformers, over the first window."""

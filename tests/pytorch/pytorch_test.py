@@ -19,65 +19,14 @@ import torch  # noqa: E402  (after the path is set)
 import cluster_processes  # noqa: E402
 import lodestar  # noqa: E402
 import program  # noqa: E402
+import replay  # noqa: E402
 import small_models  # noqa: E402
-from cluster_processes import PATIENCE_SECONDS, members_of  # noqa: E402
+from cluster_processes import PATIENCE_SECONDS  # noqa: E402
 from program import Program  # noqa: E402
-
-ADAMW = {"optimizer": "adamw", "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01}
-MOMENTUM = {"optimizer": "momentum", "momentum": 0.9}
-RATE = 0.05
+from replay import ADAMW, MOMENTUM  # noqa: E402
 
 
-class PyTorchTest(cluster_processes.ClusterTestCase):
-
-  def start_client_server(self, **flags):
-    return self.start_server(model="client", **{
-        "batch_size": 8, "rounds": 12, "min_workers": 2, "learning_rate": RATE,
-        "eval_samples": 0, **flags})
-
-  def start_program(self, name, *arguments, run=program.train, **named):
-    return Program(run, f"127.0.0.1:{self.port}", name, *arguments, **named)
-
-  def start_first_program(self, *arguments, **named):
-    """Whose weights are the job's."""
-    first = self.start_program("a", *arguments, **named)
-    self.wait_for_status(lambda status: members_of(status) == ["a"] or not first.is_alive(),
-                         "the first program")
-    return first
-
-  def run_programs(self, model_name, optimizer_name, *options, num_programs=2, loader=None,
-                   others=None, **flags):
-    """What each returns: the samples of its batches, and its weights at the end.
-
-    loader: what the loader is told. others: options of those after the first, if they differ."""
-    loader = loader or {}
-    server = self.start_client_server(**{"min_workers": num_programs, **flags})
-    programs = [self.start_first_program(model_name, optimizer_name, *options, **loader)]
-    for name in ("b", "c")[:num_programs - 1]:
-      programs.append(self.start_program(name, model_name, optimizer_name,
-                                         *(options if others is None else others), **loader))
-    outcomes = [started.outcome() for started in programs]
-    self.assert_ends(server)
-    return outcomes
-
-  def assert_close(self, saved, model, tolerance):
-    wanted = model.state_dict()
-    self.assertEqual(saved["weights"].keys(), wanted.keys())
-    for name, weights in saved["weights"].items():
-      torch.testing.assert_close(weights, wanted[name], atol=tolerance, rtol=0, msg=lambda text:
-                                 f"{name}: {text}")
-
-  def replay_gradients(self, runs, model_name, optimizer_name, tolerance=1e-6):
-    """Each batch of a program is a step of the job."""
-    model = small_models.MODELS[model_name]()
-    optimizer = small_models.OPTIMIZERS[optimizer_name](model, RATE)
-    for batches in zip(*(run["batches"] for run in runs)):
-      optimizer.zero_grad()
-      for batch in batches:
-        (small_models.loss_of(model, batch) / len(batches)).backward()
-      optimizer.step()
-    for run in runs:
-      self.assert_close(run, model, tolerance)
+class PyTorchTest(replay.ReplayTestCase):
 
   def test_sync_adamw(self):
     runs = self.run_programs("mlp", "adamw", mode="sync", **ADAMW)
@@ -150,16 +99,7 @@ class PyTorchTest(cluster_processes.ClusterTestCase):
   def test_a_step_that_a_scaler_skips_has_no_samples(self):
     runs = self.run_programs("mlp", "momentum", "--late", "--scaler", "--inf",
                              others=("--late", "--scaler"), mode="sync", **MOMENTUM)
-    model = small_models.MODELS["mlp"]()
-    optimizer = small_models.OPTIMIZERS["momentum"](model, RATE)
-    for step, batches in enumerate(zip(*(run["batches"] for run in runs))):
-      counted = batches[1:] if step == 3 else batches
-      optimizer.zero_grad()
-      for batch in counted:
-        (small_models.loss_of(model, batch) / len(counted)).backward()
-      optimizer.step()
-    for run in runs:
-      self.assert_close(run, model, 1e-6)
+    self.replay_gradients(runs, "mlp", "momentum", skipped={(0, 3)})
 
   def test_a_scaler_skips_local_steps(self):
     runs = self.run_programs("mlp", "momentum", "--late", "--scaler", "--inf",
@@ -176,23 +116,7 @@ class PyTorchTest(cluster_processes.ClusterTestCase):
 
   def test_buffers_are_averaged(self):
     runs = self.run_programs("normalized", "momentum", mode="sync", **MOMENTUM)
-    models = [small_models.MODELS["normalized"]() for _ in runs]
-    optimizer = small_models.OPTIMIZERS["momentum"](models[0], RATE)
-    for batches in zip(*(run["batches"] for run in runs)):
-      optimizer.zero_grad()
-      for model, batch in zip(models, batches):
-        model.load_state_dict(models[0].state_dict())
-        model.zero_grad()
-      for model, batch in zip(models, batches):
-        (small_models.loss_of(model, batch) / len(runs)).backward()
-      for first, second in zip(models[0].parameters(), models[1].parameters()):
-        first.grad += second.grad
-      for first, second in zip(models[0].buffers(), models[1].buffers()):
-        first.copy_((first + second) / 2)
-      optimizer.step()
-    for run in runs:
-      self.assert_close(run, models[0], 1e-6)
-      self.assertEqual(run["weights"]["layers.1.num_batches_tracked"], 12)
+    self.replay_buffers(runs)
 
   def test_reduce_keeps_the_optimizer(self):
     runs = self.run_programs("mlp", "rmsprop", mode="sync", optimizer="reduce")
@@ -222,28 +146,6 @@ class PyTorchTest(cluster_processes.ClusterTestCase):
   def test_async_with_one_worker(self):
     runs = self.run_programs("mlp", "adamw", num_programs=1, mode="async", **ADAMW)
     self.replay_gradients(runs, "mlp", "adamw")
-
-  def replay_local_steps(self, runs, model_name, optimizer_name, local_steps, skipped=()):
-    """Weights are averaged after so many steps; each keeps its optimizer.
-
-    skipped: pairs of program and step."""
-    models = [small_models.MODELS[model_name]() for _ in runs]
-    optimizers = [small_models.OPTIMIZERS[optimizer_name](model, RATE) for model in models]
-    num_steps = len(runs[0]["batches"])
-    for begin in range(0, num_steps, local_steps):
-      for k, (run, model, optimizer) in enumerate(zip(runs, models, optimizers)):
-        for step in range(begin, begin + local_steps):
-          optimizer.zero_grad()
-          small_models.loss_of(model, run["batches"][step]).backward()
-          if (k, step) not in skipped:
-            optimizer.step()
-      with torch.no_grad():
-        for tensors in zip(*(model.parameters() for model in models)):
-          mean = sum(tensors) / len(tensors)
-          for tensor in tensors:
-            tensor.copy_(mean)
-    for run in runs:
-      self.assert_close(run, models[0], 2e-6)
 
   def test_local_sgd_keeps_the_optimizer(self):
     runs = self.run_programs("mlp", "rmsprop", mode="local_sgd", local_steps=4, rounds=5,

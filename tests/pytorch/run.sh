@@ -12,7 +12,7 @@ cd "$(dirname "$(readlink -f "$0")")/../.." || exit 1
 python="$(tests/python_with_torch.sh)" || exit
 bin=bazel-bin
 outcome=0
-for test in pytorch_test mixed_fleet_test examples_test; do
+for test in pytorch_test fsdp_test mixed_fleet_test examples_test; do
   "$python" -B "tests/pytorch/$test.py" "$bin/server/ps_server" "$bin/worker/gpu_worker" \
     "$bin/deploy/psctl/psctl" "$bin/worker/capi/liblodestar_worker.so" || outcome=1
 done

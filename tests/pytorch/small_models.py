@@ -60,6 +60,8 @@ OPTIMIZERS = {
     "momentum": lambda model, rate: torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9),
     # Of the last layer; the first one stays as it is.
     "head": lambda model, rate: torch.optim.SGD(list(model[2].parameters()), lr=rate, momentum=0.9),
+    "dampened": lambda model, rate: torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9,
+                                                    dampening=0.5),
     "rmsprop": lambda model, rate: torch.optim.RMSprop(model.parameters(), lr=rate),
 }
 

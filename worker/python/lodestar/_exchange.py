@@ -126,7 +126,7 @@ class LocalSteps(Exchange):
 
     @staticmethod
     def _copy_of(tensor: TrainedTensor) -> Any:
-        return tensor.parameter.detach().float().cpu().clone()
+        return tensor.here(tensor.parameter).detach().float().cpu().clone()
 
     def make(self, make_step: MakeStep, closure: Closure) -> Any:
         result = make_step(closure)
@@ -193,7 +193,7 @@ class ReducedSteps(Exchange):
             for tensor in self._tensors.trained:
                 if tensor.parameter.grad is None:
                     tensor.parameter.grad = torch.empty_like(tensor.parameter)
-                tensor.parameter.grad.copy_(tensor.weights)
+                tensor.here(tensor.parameter.grad).copy_(tensor.weights)
         self._tensors.take_buffers()
         make_step(None)
 
@@ -299,7 +299,7 @@ class _GradientSender:
 
     @torch.no_grad()
     def take(self, tensor: TrainedTensor, gradient: Any) -> None:
-        tensor.gradient.copy_(gradient)
+        tensor.gradient.copy_(tensor.here(gradient))
         self._taken[id(tensor)] = (gradient, gradient._version)
         self._num_missing[tensor.block] -= 1
         if self._num_missing[tensor.block] == 0:
@@ -325,7 +325,7 @@ class _GradientSender:
             gradient = tensor.parameter.grad
             if id(tensor) not in self._taken:
                 if gradient is not None:
-                    tensor.gradient.copy_(gradient)
+                    tensor.gradient.copy_(tensor.here(gradient))
                 continue
             taken, version = self._taken[id(tensor)]
             if gradient is not taken or gradient._version != version:

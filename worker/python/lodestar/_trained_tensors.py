@@ -33,11 +33,16 @@ class TrainedTensor:
         self.gradient: Any = None
         self._address = 0  # of `weights`, which may be moved to memory that is shared
 
+    def here(self, values: Any) -> Any:
+        """What this process has of the parameter, or of its gradient."""
+        return values
+
     def place(self, worker: Worker, weights: Any, gradients: Any) -> None:
+        own = self.here(self.parameter)
         begin = worker.offset(self.name)
-        end = begin + self.parameter.numel()
-        self.weights = weights[begin:end].view(self.parameter.shape)
-        self.gradient = gradients[begin:end].view(self.parameter.shape)
+        end = begin + own.numel()
+        self.weights = weights[begin:end].view(own.shape)
+        self.gradient = gradients[begin:end].view(own.shape)
         self.block = worker.block(self.name)
         self._address = self.weights.data_ptr()
 
@@ -94,7 +99,7 @@ class TrainedTensors:
             if elements >= _BLOCK_ELEMENTS:
                 block, elements = block + 1, 0
             elements += parameter.numel()
-            self.trained.append(TrainedTensor(plain_name(name), parameter))
+            self.trained.append(self._make(plain_name(name), parameter))
             worker.add_tensor(self.trained[-1].name, list(parameter.shape), block,
                               decays[id(parameter)])
         if not self.trained:
@@ -105,6 +110,13 @@ class TrainedTensors:
         ]
         for averaged in self._buffers:
             worker.add_averaged(averaged.name, list(averaged.buffer.shape), block + 1)
+
+    def _make(self, name: str, parameter: Any) -> TrainedTensor:
+        if hasattr(parameter, "device_mesh"):
+            raise LodestarError(
+                "INVALID_ARGUMENT", f"{name} is cut over several processes (DTensor), which are one "
+                "worker: lodestar.join(..., group=torch.distributed.group.WORLD) in all of them")
+        return TrainedTensor(name, parameter)
 
     @staticmethod
     def _saved_buffers(model: Any) -> List[Tuple[str, Any]]:
@@ -129,7 +141,7 @@ class TrainedTensors:
                     f"{tensor.name} is another parameter now than with attach(): load weights with "
                     "assign=False, or before")
             tensor.place(worker, weights, gradients)
-            tensor.weights.copy_(tensor.parameter)
+            tensor.weights.copy_(tensor.here(tensor.parameter))
             if in_vector:
                 tensor.move_into_vector()
         for buffer in self._buffers:
@@ -141,7 +153,7 @@ class TrainedTensors:
         """From the worker's vector."""
         for tensor in self.trained:
             if not tensor.lives_in_vector:
-                tensor.parameter.copy_(tensor.weights)
+                tensor.here(tensor.parameter).copy_(tensor.weights)
 
     @torch.no_grad()
     def take_buffers(self) -> None:

@@ -13,7 +13,7 @@ from lodestar.worker_api import Step, Worker
 
 if TYPE_CHECKING:  # they need PyTorch, and Worker does not
     from lodestar._exchange import Exchange, HookedSteps
-    from lodestar._trained_tensors import TrainedTensor
+    from lodestar._trained_tensors import TrainedTensor, TrainedTensors
 
 # Of an evaluation, where the job says no batch size.
 _EVALUATION_BATCH = 32
@@ -26,7 +26,7 @@ Evaluate = Callable[[Any], Tuple[float, int, int]]
 def join(address: Optional[str] = None, *, name: Optional[str] = None,
          state_dir: Optional[str] = None, tls_cert: Optional[str] = None,
          tls_key: Optional[str] = None, tls_ca: Optional[str] = None, insecure: bool = False,
-         shared_memory: bool = True, threads: int = 1) -> "Session":
+         shared_memory: bool = True, threads: int = 1, group: Any = None) -> "Session":
     """Says which cluster this program will be a worker of; connects with Session.loader().
 
     Args:
@@ -39,6 +39,8 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
       insecure: allows plain text to other machines.
       shared_memory: whether weights and gradients go through it, where the server is here.
       threads: that encode what is sent; 0: one per core.
+      group: of torch.distributed, whose processes are one worker together, with a model that went
+        through fully_shard(); all of them call this, and everything else of the session, alike.
 
     Raises:
       LodestarError: INVALID_ARGUMENT for a setting that is none.
@@ -46,12 +48,19 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
     address = address or os.environ.get("LODESTAR") or None
     is_join_string = address is not None and (address.startswith("lodestar://")
                                               or os.path.isfile(address))
-    worker = Worker(coordinator=None if is_join_string else address,
-                    join=address if is_join_string else None, name=name, state_dir=state_dir,
-                    tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca,
-                    insecure=True if insecure else None, shared_memory=shared_memory,
-                    threads=threads)
-    return Session(worker)
+
+    def make_worker() -> Worker:
+        return Worker(coordinator=None if is_join_string else address,
+                      join=address if is_join_string else None, name=name, state_dir=state_dir,
+                      tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca,
+                      insecure=True if insecure else None, shared_memory=shared_memory,
+                      threads=threads)
+
+    if group is None:
+        return Session(make_worker())
+    from lodestar._sharded_session import ShardedSession
+
+    return ShardedSession(group, make_worker)
 
 
 class Session:
@@ -76,7 +85,6 @@ class Session:
         self._has_gradients = False  # backward has given it some
         self._is_skipped = False  # a GradScaler has found Inf in it
         self._following: List[Optional[Step]] = []  # that came early; None: there is none
-        self._is_stopping = False
         self._batch_samples = 0  # of the batch at hand
         self._is_last_batch = True
         self._loss: Tuple[float, int, int] = (0.0, 0, 0)
@@ -110,9 +118,7 @@ class Session:
         """
         if self._model is not None:
             raise LodestarError("FAILED_PRECONDITION", "a model is attached already")
-        from lodestar._trained_tensors import TrainedTensors
-
-        self._tensors = TrainedTensors(self._worker, model, optimizer)
+        self._tensors = self._make_tensors(model, optimizer)
         self._overlap, self._keep_weights = overlap, keep_weights
         rates = [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
         largest = max(rates)
@@ -134,6 +140,11 @@ class Session:
         optimizer.zero_grad = types.MethodType(zero_grad, optimizer)
         self._model, self._optimizer = model, optimizer
         return model, optimizer
+
+    def _make_tensors(self, model: Any, optimizer: Any) -> TrainedTensors:
+        from lodestar._trained_tensors import TrainedTensors
+
+        return TrainedTensors(self._worker, model, optimizer)
 
     def _propose(self, optimizer: Any, learning_rate: float) -> None:
         """What counts if this is the first worker, and the servers were not told."""
@@ -159,8 +170,8 @@ class Session:
         Args:
           dataset: with len() and [index], the same for all workers; or an iterable of batches, or
             an IterableDataset of samples, which begins again where it ends.
-          batch_size: of a batch. The job's --batch_size is accumulate times that, or becomes it
-            with the first worker; None: whatever the job has.
+          batch_size: of a batch. The job's --batch_size is accumulate times that, times the ranks
+            of join(group=), or becomes it with the first worker; None: whatever the job has.
           accumulate: so many batches are one step; call optimizer.step() after the last one of
             them, with losses times `share` (1/accumulate where batches are equal).
           heldout: a map-style data set for evaluations, which the job asks for (--eval_every).
@@ -239,9 +250,10 @@ class Session:
             len(dataset) if is_map_style or isinstance(dataset, _Counted) else _ENDLESS,
             0 if heldout is None else len(heldout), predictions_per_sample, fingerprint,
             is_own or not is_map_style)
-        self._data, self._batch_size = dataset, batch_size
+        self._data = dataset
         if batch_size is not None:
-            self._worker.propose("batch_size", batch_size)
+            self._batch_size = batch_size * self._worker.num_ranks
+            self._worker.propose("batch_size", self._batch_size)
         self._worker.start()
         try:
             self._enter_job()
@@ -349,7 +361,7 @@ class Session:
         import torch
 
         assert self._evaluate is not None
-        size = int(self._worker.job("batch_size")) or _EVALUATION_BATCH
+        size = int(self._worker.job("batch_size")) // self._worker.num_ranks or _EVALUATION_BATCH
         modes = [(module, module.training) for module in self._model.modules()]
         loss_sum, num_correct, num_predictions = 0.0, 0, 0
         self._model.eval()
@@ -397,7 +409,7 @@ class Session:
 
         def await_following() -> Optional[Step]:
             following = self._await_following()
-            if following is None and self._is_stopping:
+            if following is None and self._worker.is_stopping:
                 raise LodestarError("CANCELLED", "this worker was told to stop, and what the round "
                                     "has brought does not come any more")
             return following
@@ -436,7 +448,7 @@ class Session:
             if exchange.answers_in_step:
                 following = self._await_following()
                 # A worker that was told to stop is not told what the round has brought.
-                if following is not None or not self._is_stopping:
+                if following is not None or not self._worker.is_stopping:
                     exchange.finish(make_step, following)
         except BaseException as error:
             self._fail(error)
@@ -529,7 +541,6 @@ class Session:
     def stop(self) -> None:
         """The loader ends when the round at hand is over, as gpu_worker does for SIGTERM. Also from
         a signal handler or another thread."""
-        self._is_stopping = True
         self._worker.stop()
 
     def leave(self) -> None:
@@ -546,7 +557,7 @@ class Session:
     def __enter__(self) -> "Session":
         return self
 
-    def __exit__(self, *unused: object) -> None:
+    def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
         self.leave()
 
 

@@ -81,12 +81,15 @@ class Worker:
     None: not set. Every method raises LodestarError with what was refused and why.
     """
 
+    num_ranks = 1  # processes that it is
+
     def __init__(self, **settings: object) -> None:
         self._library = _library.library()
         self._handle: int = self._library.new()
         self._process = os.getpid()
         self._has_started = False
         self._has_step = False  # that is not done
+        self._is_stopping = False
         for setting, value in settings.items():
             if value is not None:
                 text = str(int(value)) if isinstance(value, bool) else str(value)
@@ -191,8 +194,12 @@ class Worker:
         if os.getpid() != self._process:
             raise LodestarError("FAILED_PRECONDITION",
                                 "a worker stays with the process that has made it")
-        while not self._library.wait(self._handle, int(for_job), _WAIT_MILLISECONDS):
+        while not self.is_ready(for_job):
             pass
+
+    def is_ready(self, for_job: bool = False) -> bool:
+        """Whether next(), or job(), would not block; waits a moment for it."""
+        return bool(self._library.wait(self._handle, int(for_job), _WAIT_MILLISECONDS))
 
     def next(self) -> Optional[Step]:
         """Blocks until there is something to compute. None: the job is done, or the worker was told
@@ -256,12 +263,18 @@ class Worker:
         return self._has_step
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to stop."""
+        return self._is_stopping
+
+    @property
     def state(self) -> str:
         """What the worker does now: "wait", "pull", "compute", "push", ..."""
         return self._library.state(self._handle).decode()
 
     def stop(self) -> None:
         """Steps come until the round at hand is over."""
+        self._is_stopping = True
         self._check(self._library.stop(self._handle))
 
     def leave(self) -> None:

@@ -1,0 +1,90 @@
+"""One rank of a worker that is several: the program of fsdp_test.py.
+
+Usage: rank.py ADDRESS NAME MODEL OPTIMIZER RENDEZVOUS RANK OUT [OPTION ...]
+OUT: a file for the samples of its batches, and for all weights at the end.
+"""
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+import lodestar
+import small_models
+
+NUM_RANKS = 2
+
+
+def shard(model):
+  """A layer for itself, the rest together, as tied weights have to be."""
+  mesh = init_device_mesh("cpu", (NUM_RANKS,))
+  layer = next(layer for layer in model.children() if list(layer.parameters()))
+  fully_shard(getattr(model, "layer", layer), mesh=mesh)
+  return fully_shard(model, mesh=mesh)
+
+
+def evaluate(model, batch):
+  _, features, labels = batch
+  logits = model(features)
+  loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+  return loss, (logits.argmax(1) == labels).sum(), len(labels)
+
+
+def train(address, name, model_name, optimizer_name, rank, options):
+  model = small_models.MODELS[model_name]()
+  if rank > 0 and "--other-model" in options:
+    model = small_models.MODELS["normalized"]()
+  if "--plain" not in options:
+    model = shard(model)
+  optimizer = small_models.OPTIMIZERS[optimizer_name](model, 123.0)
+  loader_options = {"batch_size": 4}
+  if "--accumulate" in options:
+    loader_options = {"batch_size": 2, "accumulate": 2, "num_workers": 1}
+  if "--any-size" in options:
+    loader_options = {}
+  group = None if "--alone" in options else dist.group.WORLD
+  scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, enabled="--inf" in options)
+  batches = []
+  with lodestar.join(address, name=name, group=group) as ps:
+    ps.attach(model, optimizer)
+    for indices, _, _ in ps.loader(small_models.TRAIN, heldout=small_models.HELDOUT,
+                                   evaluate=lambda batch: evaluate(model, batch), **loader_options):
+      batches.append(indices)
+      if ps.round == 3 and rank == 1:
+        if "--raise" in options:
+          raise ValueError("the third round is bad")
+        if "--sleep" in options:
+          print("sleeps", flush=True)
+          time.sleep(3)
+        if "--stop" in options:
+          ps.stop()
+      loss = small_models.loss_of(model, indices) * ps.share
+      if "--inf" in options and ps.round == 3 and rank == 1:
+        loss = loss * torch.inf
+      scaler.scale(loss).backward()
+      ps.log({"loss": loss / ps.share, "rank": rank})
+      if ps.is_last_batch:
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+  weights = {name: weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+             for name, weight in model.state_dict().items()}
+  return {"batches": batches, "weights": weights}
+
+
+def main():
+  address, name, model_name, optimizer_name, rendezvous, rank, out, *options = sys.argv[1:]
+  torch.set_num_threads(1)
+  dist.init_process_group("gloo", init_method="file://" + rendezvous, rank=int(rank),
+                          world_size=NUM_RANKS)
+  outcome = train(address, name, model_name, optimizer_name, int(rank), options)
+  torch.save(outcome, out + ".new")
+  os.rename(out + ".new", out)
+  dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,164 @@
+"""Processes of torch.distributed that are one worker together: what they tell each other."""
+from __future__ import annotations
+
+import contextlib
+import itertools
+from typing import Any, Callable, Iterator, List, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+
+from lodestar._library import LodestarError
+
+_WAIT, _VALUE, _ERROR = range(3)
+
+
+class Ranks:
+    """Those of a process group. Rank 0 leads: it alone is connected to the servers.
+
+    All ranks call the same methods in the same order. They talk on the CPU, with gloo, over a group
+    of their own: what FSDP does on its group is not disturbed, and whoever ends() closes it, so
+    that no other rank waits in vain. Rank numbers are those within the group.
+
+    Attributes:
+      count: of the processes.
+      rank: of this one.
+      members: their ranks in the whole program, in the order of the group.
+    """
+
+    def __init__(self, group: Any) -> None:
+        """Waits until all ranks are here, for the timeout of torch.distributed. Raises
+        LodestarError INVALID_ARGUMENT if this process is not in the group."""
+        if dist.get_rank(group) < 0:
+            raise LodestarError("INVALID_ARGUMENT", "this process is not in the group= of join()")
+        self.members: List[int] = dist.get_process_group_ranks(group)
+        self.count = len(self.members)
+        self.rank = dist.get_rank(group)
+        self._group = dist.new_group(self.members, backend="gloo", use_local_synchronization=True)
+        # The public ways to a store make another server of one.
+        self._store = dist.distributed_c10d._get_default_store()
+        self._key = f"lodestar/{self._group.group_name}/end"
+        self._was_first = False  # to end
+
+    def lead(self, call: Callable[[], Any], is_ready: Callable[[], bool] = lambda: True) -> Any:
+        """Rank 0 calls, and what comes of it, a value or a LodestarError, comes of it in all ranks.
+
+        Args:
+          is_ready: of rank 0: whether `call` would not block. It waits a moment; in between the
+            others hear that rank 0 is there, and handlers of signals run.
+        """
+        if self.rank == 0:
+            return self._lead(call, is_ready)
+        kind, value = self._share(None)
+        while kind == _WAIT:
+            kind, value = self._share(None)
+        if kind == _ERROR:
+            raise LodestarError(*value)
+        return value
+
+    def _lead(self, call: Callable[[], Any], is_ready: Callable[[], bool]) -> Any:
+        while not is_ready():
+            self._share((_WAIT, None))
+        try:
+            value = call()
+        except LodestarError as error:
+            self._share((_ERROR, (error.code, str(error))))
+            raise
+        self._share((_VALUE, value))
+        return value
+
+    def _share(self, message: Any) -> Tuple[int, Any]:
+        with self._together() as group:
+            messages = [message]
+            dist.broadcast_object_list(messages, src=self.members[0], group=group)
+            return messages[0]
+
+    def meet(self, message: Any) -> List[Any]:
+        """What each rank has given."""
+        with self._together() as group:
+            messages = [None] * self.count
+            dist.all_gather_object(messages, message, group=group)
+            return messages
+
+    def agree(self, values: List[Any]) -> None:
+        """Raises LodestarError INVALID_ARGUMENT in all ranks if they have given different ones,
+        with the first that differs."""
+        of_ranks = self.meet(values)
+        for rank, others in enumerate(of_ranks):
+            for own, other in itertools.zip_longest(of_ranks[0], others, fillvalue="nothing"):
+                if own != other:
+                    raise LodestarError(
+                        "INVALID_ARGUMENT", "the ranks of a worker train one model on one data "
+                        f"set: rank 0 has {own}, and rank {rank} has {other}")
+
+    def gather(self, shards: List[Tuple[int, Any]]) -> None:
+        """Shards of f32 in main memory come to rank 0.
+
+        Args:
+          shards: the same ones in each rank that has them, in one order: whose it is, and the
+            memory that it is in, or, in rank 0, comes to.
+        """
+        self._move(shards, from_leader=False)
+
+    def scatter(self, shards: List[Tuple[int, Any]]) -> None:
+        """Their way back, as gather()."""
+        self._move(shards, from_leader=True)
+
+    def _move(self, shards: List[Tuple[int, Any]], from_leader: bool) -> None:
+        is_sending = (self.rank == 0) == from_leader
+        with self._together() as group:
+            moves = []
+            for owner, memory in shards:
+                if owner == 0 or memory.numel() == 0:
+                    continue
+                other = self.members[owner if self.rank == 0 else 0]
+                moves.append(dist.isend(memory, dst=other, group=group) if is_sending else
+                             dist.irecv(memory, src=other, group=group))
+            for move in moves:
+                move.wait()
+
+    def take_mean(self, values: Any) -> None:
+        """Over the ranks, in all of them, of f32 in main memory."""
+        with self._together() as group:
+            dist.all_reduce(values, group=group)
+        values /= self.count
+
+    def share_values(self, values: Any) -> None:
+        """Those of rank 0 come to all."""
+        with self._together() as group:
+            dist.broadcast(values, src=self.members[0], group=group)
+
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[Any]:
+        if self._group is None:
+            raise LodestarError("FAILED_PRECONDITION", "this rank has left its worker")
+        try:
+            yield self._group
+        except RuntimeError as error:
+            why = self.why_ended()
+            raise LodestarError(
+                "ABORTED", why or "a rank of this worker does not answer, so that all have to end: "
+                f"{error}") from error
+
+    def why_ended(self) -> Optional[str]:
+        """What another rank has said that has ended before all others. None: none has."""
+        if self._was_first:
+            return None
+        try:
+            return self._store.get(self._key).decode() if self._store.check([self._key]) else None
+        except RuntimeError:
+            return None  # whose process had the store is gone
+
+    def end(self, why: str) -> None:
+        """This rank does not come any more. The others, when they wait for it the next time, end
+        with LodestarError ABORTED."""
+        if self._group is None:
+            return
+        group, self._group = self._group, None
+        with contextlib.suppress(RuntimeError, ValueError, AssertionError):
+            self._was_first = not self._store.check([self._key])
+            if self._was_first:
+                self._store.set(self._key, f"rank {self.rank} of this worker has ended: {why}")
+        # The program may have destroyed all groups before.
+        with contextlib.suppress(RuntimeError, ValueError, AssertionError):
+            dist.destroy_process_group(group)

@@ -1,0 +1,55 @@
+"""The session of a rank, of several that are one worker."""
+from __future__ import annotations
+
+from typing import Any, Callable, Optional, Tuple, cast
+
+from lodestar._library import LodestarError
+from lodestar._ranks import Ranks
+from lodestar._sharded_tensors import ShardedTensors
+from lodestar._sharded_worker import Follower, Leader, ShardedWorker
+from lodestar.session import Session
+from lodestar.worker_api import Worker
+
+
+class ShardedSession(Session):
+    """A rank's session: what a Session does, all ranks do together."""
+
+    def __init__(self, group: Any, make_worker: Callable[[], Worker]) -> None:
+        ranks = Ranks(group)
+        self._sharded: ShardedWorker = (
+            Leader(ranks, make_worker) if ranks.rank == 0 else Follower(ranks))
+        super().__init__(cast(Worker, self._sharded))  # it has the same methods
+
+    def _make_tensors(self, model: Any, optimizer: Any) -> ShardedTensors:
+        return ShardedTensors(self._worker, model, optimizer)
+
+    def attach(self, model: Any, optimizer: Any, *, overlap: bool = True,
+               keep_weights: bool = False) -> Tuple[Any, Any]:
+        """As of Session, of a model that went through fully_shard(). Gradients leave with
+        optimizer.step(), whatever `overlap` is."""
+        return super().attach(model, optimizer, overlap=False, keep_weights=keep_weights)
+
+    def use_comm_hook(self) -> None:
+        raise LodestarError("FAILED_PRECONDITION",
+                            "comm_hook() is for DistributedDataParallel, each process being a "
+                            "worker: join() without group=")
+
+    def save_pretrained(self, folder: str, **options: Any) -> None:
+        raise LodestarError(
+            "FAILED_PRECONDITION",
+            "no rank has the whole model: psctl export, or "
+            "torch.distributed.checkpoint.state_dict.get_model_state_dict() with full_state_dict")
+
+    def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
+        """Of an error the other ranks are told; one of torch.distributed that follows from that of
+        another rank ends with what that rank has said."""
+        if error is None:
+            return super().__exit__(kind, error, trace)
+        why = self._sharded.ranks.why_ended()
+        self._fail(error)
+        self._sharded.ranks.end(f"{type(error).__name__}: {error}")
+        self.leave()
+        is_known = isinstance(error, LodestarError) or not isinstance(error, RuntimeError)
+        if why is not None and not is_known:
+            raise LodestarError("ABORTED", why) from error
+        return None

@@ -1,0 +1,105 @@
+"""The tensors of a model that fully_shard() has cut over the ranks of a worker."""
+from __future__ import annotations
+
+from typing import Any, List, Tuple
+
+import torch
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor, Shard
+
+from lodestar._library import LodestarError
+from lodestar._trained_tensors import TrainedTensor, TrainedTensors
+
+
+def rows_of_ranks(num_rows: int, num_ranks: int) -> List[Tuple[int, int]]:
+    """Which rows of a tensor each rank has, as FSDP cuts it: from, and up to."""
+    size = -(-num_rows // num_ranks)
+    return [(min(size * rank, num_rows), min(size * (rank + 1), num_rows))
+            for rank in range(num_ranks)]
+
+
+class ShardedTensor(TrainedTensor):
+    """A DTensor of which each rank has some rows. `weights` and `gradient` are of those."""
+
+    def __init__(self, name: str, parameter: Any, members: List[int], rank: int) -> None:
+        """
+        Args:
+          members: the ranks of the worker, in the whole program.
+          rank: this one's place in them.
+
+        Raises:
+          LodestarError: INVALID_ARGUMENT for a parameter that is cut in another way.
+        """
+        self._check(name, parameter, members, rank)
+        super().__init__(name, parameter)
+
+    @staticmethod
+    def _check(name: str, parameter: Any, members: List[int], rank: int) -> None:
+        if not isinstance(parameter, DTensor):
+            raise LodestarError(
+                "INVALID_ARGUMENT", f"{name} is not sharded, and ranks that are one worker have a "
+                "shard of each parameter: fully_shard() the whole model, before its optimizer is "
+                "made")
+        mesh = parameter.device_mesh
+        if mesh.ndim != 1 or mesh.mesh.tolist() != members:
+            raise LodestarError(
+                "INVALID_ARGUMENT", f"{name} is on the mesh {mesh.mesh.tolist()}, and the ranks of "
+                f"this worker are {members}: a mesh of one dimension, with the ranks of the group= "
+                "of join()")
+        if tuple(parameter.placements) != (Shard(0),):
+            raise LodestarError(
+                "INVALID_ARGUMENT", f"{name} is placed as {list(parameter.placements)}; wanted is "
+                "what fully_shard() does by itself, [Shard(dim=0)]")
+        begin, end = rows_of_ranks(parameter.shape[0], len(members))[rank]
+        num_rows = parameter.to_local().shape[0]
+        if num_rows != end - begin:
+            raise LodestarError(
+                "INVALID_ARGUMENT", f"rank {rank} has {num_rows} rows of {name}, of "
+                f"{parameter.shape[0]}; fully_shard() would have given it {end - begin}")
+
+    def here(self, values: Any) -> Any:
+        return values.to_local()
+
+    def move_into_vector(self) -> None:
+        """FSDP keeps its shards where they are."""
+
+    @property
+    def lives_in_vector(self) -> bool:
+        return False
+
+
+class ShardedTensors(TrainedTensors):
+    """Those of one rank."""
+
+    def __init__(self, worker: Any, model: Any, optimizer: Any) -> None:
+        """
+        Args:
+          worker: a Leader or a Follower.
+
+        Raises:
+          LodestarError: as TrainedTensors; INVALID_ARGUMENT for what is not cut in dimension 0 over
+            the ranks of the worker.
+        """
+        self._ranks = worker.ranks
+        _reshard(model)
+        super().__init__(worker, model, optimizer)
+
+    def _make(self, name: str, parameter: Any) -> TrainedTensor:
+        return ShardedTensor(name, parameter, self._ranks.members, self._ranks.rank)
+
+    def place(self, worker: Any, *, in_vector: bool) -> None:
+        _reshard(self._model)
+        super().place(worker, in_vector=in_vector)
+
+    @torch.no_grad()
+    def take_weights(self) -> None:
+        # Otherwise what an evaluation has left unsharded would be used once more.
+        _reshard(self._model)
+        super().take_weights()
+
+
+def _reshard(model: Any) -> None:
+    """Each parameter of it is its shards then."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()

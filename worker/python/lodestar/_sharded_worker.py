@@ -1,0 +1,422 @@
+"""One worker of several ranks, each with its shards of the model (FSDP2): rank 0 leads, and the
+others follow."""
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+from lodestar._library import LodestarError
+from lodestar._ranks import Ranks
+from lodestar._sharded_tensors import rows_of_ranks
+from lodestar.worker_api import Step, Worker
+
+# Of a job.
+_SETTINGS = ("mode", "has_local_steps", "local_steps", "batch_size", "global_batch_size",
+             "optimizer", "learning_rate", "momentum", "beta1", "beta2", "epsilon", "weight_decay",
+             "clip_norm", "rounds", "seed", "model", "layout_is_own")
+
+
+class _Tensor(NamedTuple):
+    """As the ranks have it.
+
+    Attributes:
+      ends: where the elements of each rank end, in those of the whole tensor; where it is averaged
+        its end, because each rank has it whole.
+    """
+
+    name: str
+    ends: List[int]
+    is_averaged: bool
+
+
+class _Told(NamedTuple):
+    """What each rank says of a step of training or evaluation that it has made."""
+
+    is_skipped: bool
+    sums: Tuple[float, int, int]
+    metrics: Dict[str, float]
+    is_stopping: bool
+    num_expected: int
+
+
+class _Given(NamedTuple):
+    """What rank 0 says of the step that comes. `settings`: None: as they were."""
+
+    step: Optional[Step]
+    expected: List[Optional[Step]]
+    settings: Optional[Dict[str, str]]
+    is_stopping: bool
+
+
+class ShardedWorker:
+    """What a Worker is for one process, for one rank: with its shards instead of whole tensors, and
+    its samples instead of the worker's. All ranks call the same methods in the same order, but for
+    log(), expect(), stop(), state, and those that end it.
+
+    Before a step rank 0 has the weights of the model, in the vectors of the C library, and each
+    other rank gets its shards; after it rank 0 gets their shards of the gradient, or, with local
+    steps, of the weights.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.num_ranks = ranks.count
+        self.is_stopping = False  # as all ranks know
+        self.has_step = False
+        self._wants_stop = False
+        self._preparations: List[Tuple[Any, ...]] = []  # methods of the worker, and arguments
+        self._tensors: List[_Tensor] = []
+        self._settings: Dict[str, str] = {}
+        self._has_asked = False  # for a step
+        self._is_over = False
+        self._step: Optional[Step] = None  # of all ranks
+        self._expected: List[Optional[Step]] = []
+        self._num_expected = 0  # how far ahead was asked
+        self._metrics: Dict[str, float] = {}
+
+    def propose(self, setting: str, value: object) -> None:
+        """This, and what follows until start(), rank 0 does with start(), which has its errors."""
+        self._preparations.append(("propose", setting, value))
+
+    def add_tensor(self, name: str, shape: Sequence[int], block: int = 0,
+                   decays: bool = True) -> None:
+        """The shape is that of the whole tensor."""
+        self._preparations.append(("add_tensor", name, shape, block, decays))
+        row_size = _product(shape[1:])
+        self._add(_Tensor(name, [row_size * end for _, end in rows_of_ranks(
+            shape[0], self.num_ranks)], False))
+
+    def add_averaged(self, name: str, shape: Sequence[int], block: int) -> None:
+        """Each rank has it whole, and the mean over the ranks counts."""
+        self._preparations.append(("add_averaged", name, shape, block))
+        self._add(_Tensor(name, [_product(shape)] * self.num_ranks, True))
+
+    def set_data(self, *data: Any) -> None:
+        self._preparations.append(("set_data", *data))
+
+    def start(self) -> None:
+        """Raises LodestarError INVALID_ARGUMENT also if the ranks differ in what they have said."""
+        self.ranks.agree(self._preparations)
+
+        def start() -> None:
+            for method, *arguments in self._preparations:
+                getattr(self._worker(), method)(*arguments)
+            self._worker().start()
+
+        self.ranks.lead(start)
+
+    def job(self, setting: str) -> str:
+        """Once the ranks have it, each may ask by itself."""
+        if not self._settings:
+            self._take_settings(self.ranks.lead(self._read_settings,
+                                                lambda: self._worker().is_ready(for_job=True)))
+        if setting not in self._settings:
+            raise LodestarError("INVALID_ARGUMENT", f"a job has no setting {setting}")
+        return self._settings[setting]
+
+    def _read_settings(self) -> Dict[str, str]:
+        return {setting: self._worker().job(setting) for setting in _SETTINGS}
+
+    def _take_settings(self, settings: Dict[str, str]) -> None:
+        self._settings = settings
+        size, count = int(settings["batch_size"]), self.num_ranks
+        if size == 0:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                "the job has --global_batch_size, and a worker's part of it changes as others come "
+                f"and go; {count} ranks that are one worker take the same number of samples each: "
+                "start ps_server with --batch_size")
+        if size % count != 0:
+            raise _uneven(size, count)
+
+    def next(self) -> Optional[Step]:
+        if not self._has_asked:
+            self._has_asked = True
+            self._collect("parameters")
+        given: _Given = self.ranks.lead(self._ask, lambda: self._worker().is_ready())
+        self.is_stopping = given.is_stopping
+        self._step, self._expected = given.step, given.expected
+        self._metrics = {}
+        self.has_step = given.step is not None
+        self._is_over = given.step is None
+        # Between local steps weights are the program's.
+        if given.step is None or given.step.step == 0 or not given.step.is_training:
+            self._distribute()
+        if given.settings is not None:
+            self._take_settings(given.settings)
+        return None if given.step is None else self._part_of(given.step)
+
+    def _ask(self) -> _Given:
+        """Of rank 0."""
+        worker = self._worker()
+        before = self._step
+        step = worker.next()
+        is_new = step is not None and (before is None
+                                       or step.server_incarnation != before.server_incarnation)
+        expected = [worker.expect(ahead + 1) for ahead in range(self._num_expected)
+                    ] if step is not None and step.is_training else []
+        return _Given(step, expected, self._read_settings() if is_new else None, self._wants_stop)
+
+    def _part_of(self, step: Step) -> Step:
+        """What this rank has of it. Forward and backward of a sharded model need all ranks, the
+        same number of times: each has as many samples."""
+        total = len(step.samples)
+        if not self._is_cut(step):
+            if step.is_training:
+                raise _uneven(total, self.num_ranks)
+            return step
+        begin = total // self.num_ranks * self.ranks.rank
+        end = begin + total // self.num_ranks
+        return step._replace(samples=step.samples[begin:end], epochs=step.epochs[begin:end],
+                             first_position=step.first_position + begin)
+
+    def _is_cut(self, step: Step) -> bool:
+        """Otherwise each rank has all samples: of an evaluation of some that cannot be cut."""
+        return len(step.samples) % self.num_ranks == 0
+
+    def expect(self, ahead: int = 1) -> Optional[Step]:
+        """Rank 0 says it with each step, from the first time on that a rank has asked."""
+        self._num_expected = max(self._num_expected, ahead)
+        step = self._expected[ahead - 1] if ahead <= len(self._expected) else None
+        return self._part_of(step) if step is not None and self._is_cut(step) else None
+
+    def block_ready(self, block: int) -> None:
+        """Shards leave together, with step_done()."""
+
+    def log(self, name: str, value: float) -> None:
+        """The mean over the ranks that tell it counts."""
+        self._metrics[name] = float(value)
+
+    def step_done(self, loss_sum: float = 0.0, num_correct: int = 0,
+                  num_predictions: int = 0) -> None:
+        """The sums are of this rank's samples."""
+        told = self._meet(is_skipped=False, sums=(loss_sum, num_correct, num_predictions))
+        assert self._step is not None
+        if self._step.is_training:
+            has_local_steps = self._settings["has_local_steps"] == "1"
+            self._collect("parameters" if has_local_steps else "gradients")
+        self.has_step = False
+        self._answer(told)
+
+    def step_skipped(self) -> None:
+        told = self._meet(is_skipped=True, sums=(0.0, 0, 0))
+        self.has_step = False
+        self._answer(told)
+
+    def _meet(self, is_skipped: bool, sums: Tuple[float, int, int]) -> List[_Told]:
+        told: List[_Told] = self.ranks.meet(
+            _Told(is_skipped, sums, self._metrics, self._wants_stop, self._num_expected))
+        if len({rank.is_skipped for rank in told}) > 1:
+            raise LodestarError("INTERNAL", "some ranks have skipped the step, others have made it")
+        self._num_expected = max(rank.num_expected for rank in told)
+        if any(rank.is_stopping for rank in told):
+            self._wants_stop = True
+        return told
+
+    def step_failed(self, why: str) -> None:
+        self.has_step = False
+        self.ranks.end(why)
+
+    def stop(self) -> None:
+        """Of one rank or of several; rank 0 knows with the end of the step at hand."""
+        self._wants_stop = True
+
+    def close(self) -> None:
+        # At the end of the job all ranks know, and the one that is first leaves none alone.
+        if not self._is_over:
+            self.ranks.end("it has left the job")
+
+    def _collect(self, vector: str) -> None:
+        """Shards of that one come to rank 0, and what is averaged over the ranks with them."""
+        averaged = torch.frombuffer(self.parameters, dtype=torch.float32)
+        for tensor in self._tensors:
+            if tensor.is_averaged:
+                self.ranks.take_mean(self._whole(averaged, tensor))
+        self.ranks.gather(self._shards(torch.frombuffer(getattr(self, vector),
+                                                        dtype=torch.float32)))
+
+    def _distribute(self) -> None:
+        """Each rank gets its shards of the weights, and all that is averaged."""
+        weights = torch.frombuffer(self.parameters, dtype=torch.float32)
+        self.ranks.scatter(self._shards(weights))
+        for tensor in self._tensors:
+            if tensor.is_averaged:
+                self.ranks.share_values(self._whole(weights, tensor))
+
+    def _whole(self, vector: Any, tensor: _Tensor) -> Any:
+        begin = self.offset(tensor.name)
+        return vector[begin:begin + tensor.ends[-1]]
+
+    @property
+    def parameters(self) -> memoryview:
+        """With the shards of this rank, at offset(); so are the gradients."""
+        raise NotImplementedError
+
+    @property
+    def gradients(self) -> memoryview:
+        raise NotImplementedError
+
+    def allocate(self) -> None:
+        raise NotImplementedError
+
+    def offset(self, name: str) -> int:
+        raise NotImplementedError
+
+    @property
+    def state(self) -> str:
+        raise NotImplementedError
+
+    def block(self, name: str) -> int:
+        """All shards leave together."""
+        return 0
+
+    def _add(self, tensor: _Tensor) -> None:
+        self._tensors.append(tensor)
+
+    def _worker(self) -> Worker:
+        """Of rank 0."""
+        raise NotImplementedError
+
+    def _answer(self, told: List[_Told]) -> None:
+        """Hands the step in."""
+
+    def _shards(self, vector: Any) -> List[Tuple[int, Any]]:
+        """Of the other ranks, in the order of the tensors, as Ranks.gather() wants them."""
+        raise NotImplementedError
+
+
+class Leader(ShardedWorker):
+    """Rank 0, whose own shards are the first rows of the tensors in the worker's vectors."""
+
+    def __init__(self, ranks: Ranks, make_worker: Callable[[], Worker]) -> None:
+        super().__init__(ranks)
+        self._own: Optional[Worker] = None
+
+        def make() -> None:
+            self._own = make_worker()
+
+        ranks.lead(make)
+
+    def _worker(self) -> Worker:
+        assert self._own is not None
+        return self._own
+
+    @property
+    def parameters(self) -> memoryview:
+        return self._worker().parameters
+
+    @property
+    def gradients(self) -> memoryview:
+        return self._worker().gradients
+
+    def allocate(self) -> None:
+        self.ranks.lead(self._worker().allocate)
+
+    def offset(self, name: str) -> int:
+        return self._worker().offset(name)
+
+    def _shards(self, vector: Any) -> List[Tuple[int, Any]]:
+        shards = []
+        for tensor in self._tensors:
+            offset = self.offset(tensor.name)
+            if not tensor.is_averaged:
+                shards += [(rank, vector[offset + tensor.ends[rank - 1]:offset + tensor.ends[rank]])
+                           for rank in range(1, self.num_ranks)]
+        return shards
+
+    def _answer(self, told: List[_Told]) -> None:
+        assert self._step is not None
+        worker = self._worker()
+        if self._wants_stop:
+            worker.stop()
+        if told[0].is_skipped:
+            worker.step_skipped()
+            return
+        for name in dict.fromkeys(name for rank in told for name in rank.metrics):
+            values = [rank.metrics[name] for rank in told if name in rank.metrics]
+            worker.log(name, sum(values) / len(values))
+        counted = told if self._is_cut(self._step) else told[:1]
+        loss_sum, num_correct, num_predictions = (sum(sums)
+                                                  for sums in zip(*(rank.sums for rank in counted)))
+        worker.step_done(loss_sum, num_correct, num_predictions)
+
+    def step_failed(self, why: str) -> None:
+        super().step_failed(why)
+        self._worker().step_failed(why)
+
+    @property
+    def state(self) -> str:
+        return self._worker().state
+
+    def stop(self) -> None:
+        super().stop()
+        self._worker().stop()
+
+    def close(self) -> None:
+        super().close()
+        self._worker().close()
+
+
+class Follower(ShardedWorker):
+    """Any other rank, with vectors that have its shards, one after the other."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        super().__init__(ranks)
+        self._offsets: Dict[str, int] = {}
+        self._num_elements = 0
+        self._parameters = self._gradients = _floats(0)
+        ranks.lead(lambda: None)  # rank 0 has a worker
+
+    def _add(self, tensor: _Tensor) -> None:
+        super()._add(tensor)
+        self._offsets[tensor.name] = self._num_elements
+        self._num_elements += self._size(tensor)
+
+    def _size(self, tensor: _Tensor) -> int:
+        rank = self.ranks.rank
+        return tensor.ends[rank] - (0 if tensor.is_averaged else tensor.ends[rank - 1])
+
+    @property
+    def parameters(self) -> memoryview:
+        return self._parameters
+
+    @property
+    def gradients(self) -> memoryview:
+        return self._gradients
+
+    def allocate(self) -> None:
+        self.ranks.lead(lambda: None)
+        # PyTorch does not take an empty one.
+        self._parameters, self._gradients = (_floats(max(self._num_elements, 1)) for _ in range(2))
+
+    def offset(self, name: str) -> int:
+        return self._offsets[name]
+
+    def _shards(self, vector: Any) -> List[Tuple[int, Any]]:
+        return [(self.ranks.rank, vector[self._offsets[tensor.name]:][:self._size(tensor)])
+                for tensor in self._tensors if not tensor.is_averaged]
+
+    @property
+    def state(self) -> str:
+        return "compute" if self.has_step else "wait"
+
+
+def _uneven(num_samples: int, num_ranks: int) -> LodestarError:
+    return LodestarError(
+        "FAILED_PRECONDITION",
+        f"a step of this job has {num_samples} samples for each worker, and {num_ranks} ranks that "
+        "are one worker take the same number each, so that FSDP's mean over the ranks is the mean "
+        f"over the samples: start ps_server with --batch_size a multiple of {num_ranks}")
+
+
+def _floats(count: int) -> memoryview:
+    return memoryview((ctypes.c_float * count)()).cast("B").cast("f")
+
+
+def _product(sizes: Sequence[int]) -> int:
+    product = 1
+    for size in sizes:
+        product *= size
+    return product
