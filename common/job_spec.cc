@@ -112,6 +112,11 @@ absl::Status CheckReduce(const JobSpec& job) {
                                "', whose workers would compute with gradients in place of weights; "
                                "use --model=client or another optimizer"));
   }
+  if (job.quorum != 0) {
+    return refuse(absl::StrCat("contradicts --quorum=", job.quorum,
+                               ": who is late would not get the mean of the round, and have other "
+                               "weights from then on; leave it out"));
+  }
   if (job.pull_encoding == Encoding::kFp32) return absl::OkStatus();
   return refuse(absl::StrCat("contradicts --pull_encoding=", EncodingName(job.pull_encoding),
                              ": what it loses of one round's mean would be in no later one; leave "

@@ -357,6 +357,7 @@ DatasetInfo Worker::InfoOfData() const {
 
 absl::Status Worker::HandInInitialWeights() {
   if (!registration_->needs_initial_weights) return absl::OkStatus();
+  RETURN_IF_ERROR(workload_->CheckMaySupplyWeights(registration_->job));
   LogInfo("the job begins with this worker's weights");
   return runner_->HandInInitialWeights(*registration_, CurrentTransport().get());
 }
@@ -373,6 +374,7 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
                             .trace = trace_.get(),
                             .model_has_optimizer = workload_->has_optimizer(),
                             .on_step = [this](const RoundStep& step) { workload_->OnStep(step); },
+                            .on_weights = workload_->on_weights(),
                             .stop_requested = [this] { return IsStopping(); },
                             .on_activity =
                                 [this](absl::string_view activity) {

@@ -3,7 +3,9 @@
 // (capi/caller_workload.h).
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "common/cluster_messages.h"
@@ -51,6 +53,11 @@ class Workload {
   virtual void OnGrant(const Grant&) {}
   // Comes before each step of the model.
   virtual void OnStep(const RoundStep&) {}
+  // See RoundRunnerDeps::on_weights.
+  virtual std::function<void(const std::vector<Version>&)> on_weights() { return nullptr; }
+  // Whether a job that begins anew may have the model's parameters to begin with. Errors:
+  // FailedPrecondition if they are no weights.
+  virtual absl::Status CheckMaySupplyWeights(const JobSpec&) const { return absl::OkStatus(); }
   // A round was carried out: adds to its report what only the workload knows.
   virtual void Complete(RoundReport*) {}
 };

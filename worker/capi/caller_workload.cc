@@ -153,6 +153,24 @@ void CallerWorkload::OnRegistered(const Registration& registration) {
   deps_.on_registered(registration);
 }
 
+std::function<void(const std::vector<Version>&)> CallerWorkload::on_weights() {
+  return [this](const std::vector<Version>& versions) {
+    const bool are_equal =
+        !versions.empty() && std::all_of(versions.begin(), versions.end(),
+                                         [&](Version version) { return version == versions[0]; });
+    has_updates_ = !are_equal || versions[0] > Version(0);
+    deps_.on_weights(are_equal ? std::optional(versions[0]) : std::nullopt);
+  };
+}
+
+absl::Status CallerWorkload::CheckMaySupplyWeights(const JobSpec& job) const {
+  if (!ReducesOnly(job) || !has_updates_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "the servers have begun anew, and what they have answered with are mean gradients "
+      "(--optimizer=reduce), so that this worker has no weights for them to begin with; start all "
+      "programs anew, from weights that they load");
+}
+
 bool CallerWorkload::Serves(const Registration& registration) const {
   return model_ != nullptr && registration.layout().hash() == model_->layout().hash();
 }

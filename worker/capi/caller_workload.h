@@ -34,6 +34,9 @@ class CallerWorkload final : public Workload {
     StepHandoff* handoff = nullptr;
     // With each registration.
     std::function<void(const Registration&)> on_registered;
+    // The vector of parameters has these: how many updates they have had; none: some buckets have
+    // had more than others.
+    std::function<void(std::optional<Version>)> on_weights;
     std::function<OfferedLayout()> offered_layout;
     // Blocks until the program has the vectors, and has written what it begins with; returns their
     // layout, which stays. Errors: what allocating them has failed with; Cancelled: told to stop.
@@ -55,6 +58,8 @@ class CallerWorkload final : public Workload {
   void OnRegistered(const Registration& registration) override;
   void OnGrant(const Grant& grant) override { forecast_.OnGrant(grant); }
   void OnStep(const RoundStep& step) override { step_ = step; }
+  std::function<void(const std::vector<Version>&)> on_weights() override;
+  absl::Status CheckMaySupplyWeights(const JobSpec& job) const override;
   void Complete(RoundReport* report) override { report->metrics = deps_.handoff->MetricsOfRound(); }
 
  private:
@@ -64,6 +69,7 @@ class CallerWorkload final : public Workload {
   RoundStep step_;  // that the model trains next
   StepForecast forecast_;
   WorkerLife life_;               // that forecast_ is of
+  bool has_updates_ = false;      // are in the vector of parameters
   std::unique_ptr<Model> model_;  // null: not prepared
   std::unique_ptr<Dataset> dataset_;
 };

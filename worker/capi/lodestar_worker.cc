@@ -260,6 +260,10 @@ int lodestar_next(lodestar_worker* worker, lodestar_step* step) {
   return Report(lodestar::Next(worker, step));
 }
 
+int64_t lodestar_weights_version(lodestar_worker* worker) {
+  return worker->session.weights_version();
+}
+
 int lodestar_expect(lodestar_worker* worker, int ahead, lodestar_step* step) {
   return Report(lodestar::Expect(worker, ahead, step));
 }

@@ -286,6 +286,10 @@ absl::Status WorkerSession::EnterAndRun() {
                                  absl::MutexLock lock(&mutex_);
                                  registration_ = registration;
                                },
+                           .on_weights =
+                               [this](std::optional<Version> version) {
+                                 weights_version_ = version.has_value() ? version->value() : -1;
+                               },
                            .offered_layout = [this] { return Offer(); },
                            .await_vectors = [this] { return AwaitVectors(); }});
   ASSIGN_OR_RETURN(std::unique_ptr<Worker> made,

@@ -39,6 +39,9 @@ class WorkerSession {
   // Of the vectors; none before Allocate().
   const std::optional<Layout>& layout() const { return layout_; }
   CallerVectors* vectors() { return &vectors_; }
+  // Of the parameters that the servers have given last: how many updates they have had. -1: none
+  // were given, or some tensors have had more than others.
+  int64_t weights_version() const { return weights_version_; }
 
   absl::Status Start();
   // Blocks until the worker has registered. Errors: InvalidArgument: there is no such setting; what
@@ -90,6 +93,7 @@ class WorkerSession {
   StepHandoff handoff_;
   std::thread thread_;
   std::atomic<bool> has_started_ = false;
+  std::atomic<int64_t> weights_version_ = -1;
 
   absl::Mutex mutex_;
   std::optional<Registration> registration_ ABSL_GUARDED_BY(mutex_);

@@ -40,7 +40,9 @@ absl::Status RoundRunner::PullWeights(const LifeContext& life, Round min_round) 
   WeightsPull pull(*life.registration, min_round, exchange_->weights(),
                    exchange_->ShadowFor(*life.registration), life.transport, deps_.clock,
                    deps_.trace);
-  return pull.WaitForAll();
+  RETURN_IF_ERROR(pull.WaitForAll());
+  if (deps_.on_weights) deps_.on_weights(pull.versions());
+  return absl::OkStatus();
 }
 
 absl::Status RoundRunner::HandInInitialWeights(const Registration& registration,
@@ -64,7 +66,8 @@ absl::StatusOr<RoundReport> RoundRunner::RunRound(const LifeContext& life, const
                    exchange_->ShadowFor(*life.registration), life.transport, deps_.clock,
                    deps_.trace);
   pull.TellActivity(deps_.on_activity);
-  if (!deps_.overlap) RETURN_IF_ERROR(pull.WaitForAll());
+  if (!deps_.overlap || deps_.on_weights) RETURN_IF_ERROR(pull.WaitForAll());
+  if (deps_.on_weights) deps_.on_weights(pull.versions());
   RETURN_IF_ERROR(EvaluateHeldout(life, grant, pull, &report));
   std::optional<ContributionPush> push;
   if (grant.kind == Grant::Kind::kEvaluate) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -50,6 +51,9 @@ struct RoundRunnerDeps {
   bool model_has_optimizer = false;
   // Comes before each step of the model.
   std::function<void(const RoundStep&)> on_step = [](const RoundStep&) {};
+  // Told the versions of all buckets before anything is computed with them; null: nobody asks, and
+  // computing may begin while weights still arrive.
+  std::function<void(const std::vector<Version>&)> on_weights;
   // True once the worker has been told to stop: hand over what there is.
   std::function<bool()> stop_requested;
   // Told what the worker does now: "compute", or what it waits for servers with, "pull" or "push".

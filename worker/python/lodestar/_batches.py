@@ -8,6 +8,8 @@ from lodestar._library import LodestarError
 
 # Samples of the step that comes so many steps after the one at hand; none: that cannot be told.
 Expect = Callable[[int], Sequence[int]]
+# Batches of a step of so many samples.
+NumParts = Callable[[int], int]
 
 
 def parts_of(samples: Sequence[int], count: int) -> List[List[int]]:
@@ -21,15 +23,16 @@ class GrantedBatches:
     """Of a map-style data set: the samples that were granted. A DataLoader's processes load what is
     expected to be granted next; what they guessed wrong is thrown away."""
 
-    def __init__(self, dataset: Any, expect: Expect, accumulate: int, options: dict) -> None:
+    def __init__(self, dataset: Any, expect: Expect, num_parts: NumParts, options: dict) -> None:
         """
         Args:
+          num_parts: of a step of so many samples.
           options: of torch.utils.data.DataLoader.
         """
         import torch
 
         self._expect = expect
-        self._accumulate = accumulate
+        self._num_parts = num_parts
         self._loader = torch.utils.data.DataLoader(dataset, batch_sampler=self._requests(),
                                                    **options)
         self._iterator: Optional[Iterator[Any]] = None
@@ -41,7 +44,7 @@ class GrantedBatches:
 
     def begin(self, samples: Sequence[int]) -> List[int]:
         """A step with these samples. Returns the sizes of its batches."""
-        parts = parts_of(samples, self._accumulate)
+        parts = self._parts_of(samples)
         known = [*self._asked, *self._planned]
         if known[:len(parts)] == parts:
             self._num_ahead -= 1
@@ -50,6 +53,9 @@ class GrantedBatches:
             self._planned = deque(parts)
             self._num_ahead = 0
         return [len(part) for part in parts]
+
+    def _parts_of(self, samples: Sequence[int]) -> List[List[int]]:
+        return parts_of(samples, self._num_parts(len(samples)))
 
     def take(self) -> Any:
         """The next batch of the step."""
@@ -70,7 +76,7 @@ class GrantedBatches:
                 self._num_ahead += 1
                 # Something has to be asked for where there is no guess, too.
                 samples = self._expect(self._num_ahead) or self._asked[-1]
-                self._planned.extend(parts_of(samples, self._accumulate))
+                self._planned.extend(self._parts_of(samples))
             self._asked.append(self._planned.popleft())
             yield self._asked[-1]
 
@@ -79,14 +85,14 @@ class OwnBatches:
     """Of whatever gives batches: an iterable data set, a DataLoader, a generator. Which samples
     they have is the program's business."""
 
-    def __init__(self, batches: Iterable[Any], accumulate: int) -> None:
+    def __init__(self, batches: Iterable[Any], num_parts: NumParts) -> None:
         self._batches = batches
-        self._accumulate = accumulate
+        self._num_parts = num_parts
         self._iterator = iter(batches)
 
     def begin(self, samples: Sequence[int]) -> List[int]:
         """A step with so many samples. Returns the sizes of its batches, as they are granted."""
-        return [len(part) for part in parts_of(samples, self._accumulate)]
+        return [len(part) for part in parts_of(samples, self._num_parts(len(samples)))]
 
     def take(self) -> Any:
         """The next batch; of the next pass, if there are no more."""

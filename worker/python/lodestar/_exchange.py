@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
@@ -58,7 +58,7 @@ class Exchange:
 
     def skip(self) -> None:
         """Instead of make(): the program has not made the step, because gradients are not finite.
-        Tells the worker."""
+        Tells the worker. finish() comes as after make()."""
         raise NotImplementedError
 
 
@@ -99,14 +99,15 @@ class ServerSteps(Exchange):
         return result
 
     def skip(self) -> None:
-        self._worker.step_skipped()
+        self._sender.skip()
 
 
 class LocalSteps(Exchange):
     """The program makes its steps, and weights are averaged every so many of them: local_sgd."""
+
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any) -> None:
         super().__init__(worker, tensors, optimizer)
-        self._taken: List[Any] = []  # what was copied, in f32: of tensors outside of the vector
+        self._taken: Dict[int, Any] = {}  # by tensor: what it was, in f32; of those that are not f32
 
     def begin_anew(self) -> None:
         if self._optimizer.state:
@@ -119,14 +120,12 @@ class LocalSteps(Exchange):
             return
         self._tensors.take_weights()
         self._tensors.take_buffers()
-        self._taken = [self._copy_of(tensor) for tensor in self._outside()]
-
-    def _outside(self) -> List[TrainedTensor]:
-        return [tensor for tensor in self._tensors.trained if not tensor.lives_in_vector]
+        self._taken = {id(tensor): self._copy_of(tensor) for tensor in self._tensors.trained
+                       if tensor.parameter.dtype != torch.float32}
 
     @staticmethod
     def _copy_of(tensor: TrainedTensor) -> Any:
-        return tensor.here(tensor.parameter).detach().float().cpu().clone()
+        return tensor.here(tensor.parameter.detach()).float().cpu().clone()
 
     def make(self, make_step: MakeStep, closure: Closure) -> Any:
         result = make_step(closure)
@@ -138,11 +137,14 @@ class LocalSteps(Exchange):
 
     @torch.no_grad()
     def _collect(self) -> None:
-        for k, tensor in enumerate(self._outside()):
-            # The change alone: rounding of the weights themselves is no part of it.
-            now = self._copy_of(tensor)
-            tensor.weights.add_(now - self._taken[k])
-            self._taken[k] = now
+        for tensor in self._tensors.trained:
+            if id(tensor) in self._taken:
+                # The change alone: rounding of the weights themselves is no part of it.
+                now = self._copy_of(tensor)
+                tensor.weights.add_(now - self._taken[id(tensor)])
+                self._taken[id(tensor)] = now
+            elif not tensor.lives_in_vector:
+                tensor.weights.copy_(tensor.here(tensor.parameter))
         self._tensors.hand_over_buffers()
 
 
@@ -157,22 +159,44 @@ class ReducedSteps(Exchange):
         super().__init__(worker, tensors, optimizer)
         self._sender = _GradientSender(worker, tensors, optimizer, overlap)
         self._keep_weights = keep_weights
-        self._round: Optional[int] = None  # of the step at hand
+        self._version: Optional[int] = None  # updates that the weights here have had
+
+    def check(self) -> None:
+        if isinstance(self._optimizer, torch.optim.LBFGS):
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                "LBFGS computes several gradients in a step, and --optimizer=reduce brings one: use "
+                "--mode=local_sgd, or another optimizer")
 
     def take(self, step: Optional[Step]) -> None:
         """Of the first round; from then on each worker has weights, which all change alike."""
         if step is None:
             return
-        if self._round is None and not self._keep_weights:
-            if step.round != 0:
-                raise LodestarError(
-                    "FAILED_PRECONDITION",
-                    f"the job is in round {step.round}, and its weights are with its workers alone "
-                    "(--optimizer=reduce): begin it anew, or let all workers load the same weights "
-                    "and attach(..., keep_weights=True)")
-            self._tensors.take_weights()
-            self._tensors.take_buffers()
-        self._round = step.round
+        version = self._worker.weights_version
+        if self._version is None:
+            if not self._keep_weights:
+                self._take_first(step, version)
+        elif version != self._version:
+            raise self._missed(version)
+        self._version = version
+
+    def _take_first(self, step: Step, version: int) -> None:
+        if version != 0:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"the job is in round {step.round}, and its weights are with its workers alone "
+                "(--optimizer=reduce): begin it anew, or let all workers load the same weights and "
+                "attach(..., keep_weights=True)")
+        self._tensors.take_weights()
+        self._tensors.take_buffers()
+
+    def _missed(self, version: int) -> LodestarError:
+        seen = f"{version} updates" if version >= 0 else "some tensors updated and others not"
+        return LodestarError(
+            "FAILED_PRECONDITION",
+            f"the weights here have had {self._version} updates, and the servers have {seen}; only "
+            "other workers have the gradients in between (--optimizer=reduce): begin again from "
+            "weights that all workers load")
 
     def begin(self, is_last: bool) -> None:
         self._sender.begin(is_last)
@@ -187,34 +211,33 @@ class ReducedSteps(Exchange):
         return result
 
     def finish(self, make_step: MakeStep, following: Optional[Step]) -> None:
-        if not self._is_answered(following):
-            return
-        with torch.no_grad():
-            for tensor in self._tensors.trained:
-                if tensor.parameter.grad is None:
-                    tensor.parameter.grad = torch.empty_like(tensor.parameter)
-                tensor.here(tensor.parameter.grad).copy_(tensor.weights)
-        self._tensors.take_buffers()
+        if not self._is_answered():
+            return  # the round was lost, or all have skipped it
+        self._take_mean()
         make_step(None)
 
-    def _is_answered(self, following: Optional[Step]) -> bool:
-        """Whether the vector of weights has the mean gradient of the step at hand."""
-        assert self._round is not None
-        if following is None or following.round == self._round + 1:
-            return True
-        if following.round == self._round:
-            return False  # the gradients were lost with a connection; the round begins again
-        raise LodestarError(
-            "FAILED_PRECONDITION",
-            f"after round {self._round} comes round {following.round} here, and the gradients of "
-            "those between are with other workers alone (--optimizer=reduce): begin again from "
-            "weights that all workers load")
+    def _is_answered(self) -> bool:
+        """Whether the vector of weights has the mean gradient of the step that was handed over."""
+        version = self._worker.weights_version
+        if version == self._version:
+            return False
+        assert self._version is not None
+        if version != self._version + 1:
+            raise self._missed(version)
+        self._version = version
+        return True
+
+    @torch.no_grad()
+    def _take_mean(self) -> None:
+        for tensor in self._tensors.trained:
+            gradient = tensor.parameter.grad
+            if gradient is None or gradient.is_sparse:
+                tensor.parameter.grad = torch.empty_like(tensor.parameter)
+            tensor.here(tensor.parameter.grad).copy_(tensor.weights)
+        self._tensors.take_buffers()
 
     def skip(self) -> None:
-        raise LodestarError(
-            "FAILED_PRECONDITION",
-            "gradients are not finite, and the others' step is not known here "
-            "(--optimizer=reduce): use bf16, which needs no GradScaler, or --optimizer=adamw")
+        self._sender.skip()
 
 
 class HookedSteps(ReducedSteps):
@@ -232,7 +255,15 @@ class HookedSteps(ReducedSteps):
         """The bucket that has it comes."""
 
     def make(self, make_step: MakeStep, closure: Closure) -> Any:
+        # Also of what DistributedDataParallel takes for unused everywhere, because it is here.
+        self._take_mean()
         return make_step(closure)
+
+    def skip(self) -> None:
+        raise LodestarError(
+            "FAILED_PRECONDITION",
+            "gradients are not finite, and comm_hook() has sent them: use bf16, which needs no "
+            "GradScaler, or leave the hook out and attach(..., overlap=False)")
 
     def on_bucket(self, bucket: Any, await_following: Callable[[], Optional[Step]]) -> Any:
         """Returns a future of its tensor, with mean gradients."""
@@ -245,11 +276,12 @@ class HookedSteps(ReducedSteps):
         if bucket.is_last():
             self._sender.take_zeros()
             self._tensors.hand_over_buffers()
-            if not self._is_answered(await_following()):
+            await_following()
+            if not self._is_answered():
                 raise LodestarError(
-                    "ABORTED", f"the gradients of round {self._round} were lost with a connection, "
-                    "and DistributedDataParallel cannot take its step back: begin again from "
-                    "weights that all workers load")
+                    "ABORTED", "the gradients of this step were lost with a connection, and "
+                    "DistributedDataParallel cannot take it back: begin again from weights that all "
+                    "workers load")
             self._answer()
         return due
 
@@ -261,7 +293,6 @@ class HookedSteps(ReducedSteps):
                 if tensor is not None:
                     gradient.copy_(tensor.weights)
             due.set_result(bucket.buffer())
-        self._tensors.take_buffers()
 
 
 class _GradientSender:
@@ -299,11 +330,21 @@ class _GradientSender:
 
     @torch.no_grad()
     def take(self, tensor: TrainedTensor, gradient: Any) -> None:
-        tensor.gradient.copy_(tensor.here(gradient))
+        """Into the vector; the block leaves once all of it is there."""
+        tensor.gradient.copy_(_dense(tensor.here(gradient)))
         self._taken[id(tensor)] = (gradient, gradient._version)
         self._num_missing[tensor.block] -= 1
         if self._num_missing[tensor.block] == 0:
             self._worker.block_ready(tensor.block)
+
+    def skip(self) -> None:
+        """The step has no gradient."""
+        if self._overlap:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                "gradients are not finite, and may have been sent before the GradScaler has seen "
+                "them: attach(..., overlap=False)")
+        self._worker.step_skipped()
 
     def take_zeros(self) -> None:
         """Of all that were not taken: what the loss does not depend on."""
@@ -325,7 +366,7 @@ class _GradientSender:
             gradient = tensor.parameter.grad
             if id(tensor) not in self._taken:
                 if gradient is not None:
-                    tensor.gradient.copy_(tensor.here(gradient))
+                    tensor.gradient.copy_(_dense(tensor.here(gradient)))
                 continue
             taken, version = self._taken[id(tensor)]
             if gradient is not taken or gradient._version != version:
@@ -333,6 +374,10 @@ class _GradientSender:
                     "FAILED_PRECONDITION",
                     f"the gradient of {tensor.name} was changed after backward, and may have been "
                     "sent before: clip with ps_server --clip_norm, or attach(..., overlap=False)")
+
+
+def _dense(gradient: Any) -> Any:
+    return gradient.to_dense() if gradient.is_sparse else gradient
 
 
 def make_exchange(worker: Worker, tensors: TrainedTensors, optimizer: Any, *, overlap: bool,

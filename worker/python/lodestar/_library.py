@@ -76,6 +76,7 @@ _FUNCTIONS = {
     "job": (_TEXT, [_HANDLE, _TEXT]),
     "wait": (_INT, [_HANDLE, _INT, _INT]),
     "next": (_INT, [_HANDLE, ctypes.POINTER(Step)]),
+    "weights_version": (_INT64, [_HANDLE]),
     "expect": (_INT, [_HANDLE, _INT, ctypes.POINTER(Step)]),
     "block_ready": (_INT, [_HANDLE, _INT]),
     "step_done": (_INT, [_HANDLE, ctypes.c_double, _INT64, _INT64]),

@@ -137,6 +137,7 @@ class ShardedWorker:
             self._collect("parameters")
         given: _Given = self.ranks.lead(self._ask, lambda: self._worker().is_ready())
         self.is_stopping = given.is_stopping
+        self.weights_version = given.weights_version
         self._step, self._expected = given.step, given.expected
         self._metrics = {}
         self.has_step = given.step is not None
@@ -157,7 +158,8 @@ class ShardedWorker:
                                        or step.server_incarnation != before.server_incarnation)
         expected = [worker.expect(ahead + 1) for ahead in range(self._num_expected)
                     ] if step is not None and step.is_training else []
-        return _Given(step, expected, self._read_settings() if is_new else None, self._wants_stop)
+        return _Given(step, expected, self._read_settings() if is_new else None, self._wants_stop,
+                      worker.weights_version)
 
     def _part_of(self, step: Step) -> Step:
         """What this rank has of it. Forward and backward of a sharded model need all ranks, the

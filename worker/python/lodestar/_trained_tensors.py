@@ -1,7 +1,7 @@
 """The tensors of a model that travel, and where each lies in the vectors of a worker."""
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List
 
 import torch
 
@@ -10,6 +10,10 @@ from lodestar.worker_api import Worker
 
 # Tensors that follow each other travel together from this size on.
 _BLOCK_ELEMENTS = 1 << 20
+# Servers refuse larger ones; and from there on f32 has not every integer, with room to count.
+_LARGEST_VALUE = 1e18
+_LARGEST_COUNTER = 1 << 23
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def plain_name(name: str) -> str:
@@ -61,18 +65,35 @@ class _Buffer:
     """What a model keeps beside its parameters: the mean over the workers counts. Counters travel,
     too, and are rounded."""
 
-    def __init__(self, name: str, buffer: Any) -> None:
+    def __init__(self, name: str, module: Any, key: str) -> None:
         self.name = name
-        self.buffer = buffer
-        self.value: Any = None
+        self._module, self._key = module, key
+        self._value: Any = None  # in the worker's vector
+        self.shape = list(self._now().shape)
+
+    def _now(self) -> Any:
+        """Modules replace their buffers: it is looked up each time."""
+        return getattr(self._module, self._key)
 
     def place(self, worker: Worker, weights: Any) -> None:
         begin = worker.offset(self.name)
-        self.value = weights[begin:begin + self.buffer.numel()].view(self.buffer.shape)
+        self._value = weights[begin:begin + self._now().numel()].view(self.shape)
 
     def take(self) -> None:
-        is_number = self.buffer.is_floating_point()
-        self.buffer.copy_(self.value if is_number else self.value.round())
+        buffer = self._now()
+        buffer.copy_(self._value if buffer.is_floating_point() else self._value.round())
+
+    def hand_over(self) -> None:
+        self._value.copy_(self._now())
+
+
+def _travels(buffer: Any) -> bool:
+    """Whether its mean makes sense, in f32. Constants such as masks and tables stay as they are."""
+    if buffer.numel() == 0 or buffer.is_complex() or buffer.dtype in (torch.float64, torch.bool):
+        return False
+    if buffer.is_floating_point():
+        return bool((buffer.abs() < _LARGEST_VALUE).all())  # not of NaN
+    return buffer.numel() == 1 and abs(int(buffer)) <= _LARGEST_COUNTER
 
 
 class TrainedTensors:
@@ -96,6 +117,10 @@ class TrainedTensors:
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad or id(parameter) not in decays:
                 continue
+            if parameter.dtype not in _DTYPES:
+                raise LodestarError(
+                    "INVALID_ARGUMENT", f"{name} is {parameter.dtype}, and f32 travels: make it f32, "
+                    "bf16 or f16, or freeze it (requires_grad=False)")
             if elements >= _BLOCK_ELEMENTS:
                 block, elements = block + 1, 0
             elements += parameter.numel()
@@ -104,12 +129,9 @@ class TrainedTensors:
                               decays[id(parameter)])
         if not self.trained:
             raise LodestarError("INVALID_ARGUMENT", "the model has no parameter to train")
-        self._buffers = [
-            _Buffer(plain_name(name), buffer) for name, buffer in self._saved_buffers(model)
-            if buffer.is_floating_point() or (buffer.numel() == 1 and not buffer.is_complex())
-        ]
+        self._buffers = self._find_buffers(model)
         for averaged in self._buffers:
-            worker.add_averaged(averaged.name, list(averaged.buffer.shape), block + 1)
+            worker.add_averaged(averaged.name, averaged.shape, block + 1)
 
     def _make(self, name: str, parameter: Any) -> TrainedTensor:
         if hasattr(parameter, "device_mesh"):
@@ -119,10 +141,28 @@ class TrainedTensors:
         return TrainedTensor(name, parameter)
 
     @staticmethod
-    def _saved_buffers(model: Any) -> List[Tuple[str, Any]]:
+    def _find_buffers(model: Any) -> List[_Buffer]:
+        """Those that are saved with the model."""
         saved = model.state_dict(keep_vars=True)
-        return [(name, buffer) for name, buffer in model.named_buffers()
-                if name in saved and buffer.numel() > 0]
+        modules = dict(model.named_modules())
+        found = []
+        for name, buffer in model.named_buffers():
+            if name in saved and _travels(buffer):
+                path, _, key = name.rpartition(".")
+                found.append(_Buffer(plain_name(name), modules[path], key))
+        return found
+
+    def check_unchanged(self, optimizer: Any) -> None:
+        """Raises LodestarError FAILED_PRECONDITION if the optimizer trains others by now."""
+        known = {id(tensor.parameter) for tensor in self.trained}
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.requires_grad and id(parameter) not in known:
+                    raise LodestarError(
+                        "FAILED_PRECONDITION",
+                        f"the optimizer trains a parameter {list(parameter.shape)} that it did not "
+                        "train, or that was frozen, with attach(): a job has the same ones to its "
+                        "end; begin another one with --init_from")
 
     @torch.no_grad()
     def place(self, worker: Worker, *, in_vector: bool) -> None:
@@ -164,7 +204,7 @@ class TrainedTensors:
     def hand_over_buffers(self) -> None:
         """Into the worker's vector."""
         for buffer in self._buffers:
-            buffer.value.copy_(buffer.buffer)
+            buffer.hand_over()
 
     def on_each_gradient(self, function: Callable[[TrainedTensor], None]) -> List[Any]:
         """Calls it as backward reports them; returns what removes these hooks."""

@@ -39,6 +39,10 @@ class Callback(TrainerCallback):
                 "FAILED_PRECONDITION",
                 f"the Trainer has {args.world_size} processes with {args.n_gpu} cards each: start "
                 "it once for each card (CUDA_VISIBLE_DEVICES), each a worker of its own")
+        if getattr(optimizer, "scaler", None) is not None:
+            raise LodestarError(
+                "FAILED_PRECONDITION", "fp16=True puts a GradScaler around the optimizer's step: use "
+                "bf16=True, which needs none")
         # Of accelerate's wrapper.
         self._session.attach(model, getattr(optimizer, "optimizer", optimizer), overlap=False)
         self._hook = model.register_forward_hook(self._take_loss, with_kwargs=True)

@@ -72,6 +72,8 @@ class Session:
         self._optimizer: Any = None
         self._exchange: Optional[Exchange] = None  # once the job is known
         self._data: Any = None  # once it has started
+        self._source: Any = None  # of batches, and what it was made for
+        self._source_of: Any = None
         self._batch_size: Optional[int] = None
         self._heldout: Any = None
         self._evaluate: Optional[Evaluate] = None
@@ -170,8 +172,9 @@ class Session:
         Args:
           dataset: with len() and [index], the same for all workers; or an iterable of batches, or
             an IterableDataset of samples, which begins again where it ends.
-          batch_size: of a batch. The job's --batch_size is accumulate times that, times the ranks
-            of join(group=), or becomes it with the first worker; None: whatever the job has.
+          batch_size: of a batch, at most. The job's --batch_size is accumulate times that, times the
+            ranks of join(group=), or becomes it with the first worker; in a job with
+            --global_batch_size a step has as many batches as it needs. None: whatever the job has.
           accumulate: so many batches are one step; call optimizer.step() after the last one of
             them, with losses times `share` (1/accumulate where batches are equal).
           heldout: a map-style data set for evaluations, which the job asks for (--eval_every).
@@ -195,12 +198,16 @@ class Session:
                     heldout=heldout, evaluate=evaluate, collate_fn=options.get("collate_fn"),
                     fingerprint=fingerprint, is_own=is_own,
                     predictions_per_sample=predictions_per_sample)
-        return self._batches(self._source_of(dataset, batch_size, accumulate, options))
+        made_for = (batch_size, accumulate, options)
+        if self._source is None or self._source_of != made_for:
+            self._source = self._make_source(dataset, *made_for)
+            self._source_of = made_for
+        return self._batches()
 
     def steps(self, num_samples: Optional[int] = None, *,
               batch_size: Optional[int] = None) -> Iterator[Step]:
         """The steps that this worker is to make, for programs whose loop brings batches of its own:
-        one optimizer.step() each.
+        one optimizer.step() each, with which gradients leave.
 
         Args:
           num_samples: of this worker's data; None: endless.
@@ -212,19 +219,23 @@ class Session:
         self._start(_Counted(num_samples or _ENDLESS), batch_size, is_own=True)
         return self._steps()
 
-    @staticmethod
-    def _source_of(dataset: Any, batch_size: Optional[int], accumulate: int, options: dict) -> Any:
+    def _make_source(self, dataset: Any, batch_size: Optional[int], accumulate: int,
+                     options: dict) -> Any:
         import torch
+
+        def num_parts(num_samples: int) -> int:
+            # Of a job with --global_batch_size steps have as many samples as there are for each.
+            return -(-num_samples // batch_size) if batch_size else accumulate
 
         if isinstance(dataset, torch.utils.data.IterableDataset):
             dataset = torch.utils.data.DataLoader(dataset, batch_size=batch_size or 1, **options)
-            return lambda expect: OwnBatches(dataset, accumulate)
+            return OwnBatches(dataset, num_parts)
         if _is_map_style(dataset):
-            return lambda expect: GrantedBatches(dataset, expect, accumulate, options)
+            return GrantedBatches(dataset, self._expected_samples, num_parts, options)
         if options:
             raise LodestarError("INVALID_ARGUMENT",
                                 f"{', '.join(options)}: the batches come as the iterable has them")
-        return lambda expect: OwnBatches(dataset, accumulate)
+        return OwnBatches(dataset, lambda _: accumulate)
 
     def _start(self, dataset: Any, batch_size: Optional[int], *, heldout: Any = None,
                evaluate: Optional[Evaluate] = None,
@@ -236,7 +247,7 @@ class Session:
             raise LodestarError("INVALID_ARGUMENT",
                                 "heldout= needs evaluate=, which computes the loss of a batch")
         if self._data is not None:
-            if self._data is not dataset:
+            if not _is_same(self._data, dataset):
                 raise LodestarError("FAILED_PRECONDITION",
                                     "this session trains on another data set; join() once more")
             return
@@ -283,8 +294,8 @@ class Session:
                 f"ps_server with --batch_size={self._batch_size}, or leave it out here")
         self._exchange.check()
 
-    def _batches(self, make_source: Callable[[Any], Any]) -> Iterator[Any]:
-        source = make_source(self._expected_samples)
+    def _batches(self) -> Iterator[Any]:
+        source = self._source
         for step in self._steps():
             sizes = source.begin(step.samples)
             for part, size in enumerate(sizes):
@@ -305,10 +316,9 @@ class Session:
 
     def _steps(self) -> Iterator[Step]:
         while True:
-            self._check_is_made()
-            self._hand_over()
-            self._step = None
             try:
+                self._check_is_made()
+                self._end_step()
                 step = self._next_training_step()
             except BaseException as error:
                 self._fail(error)
@@ -319,6 +329,11 @@ class Session:
             self._is_made = self._is_handed_over = False
             self._has_gradients = self._is_skipped = False
             self._batch_samples, self._loss = len(step.samples), (0.0, 0, 0)
+            # How often backward is called is not known without batches.
+            self._is_last_batch = True
+            assert self._exchange is not None
+            self._exchange.begin(is_last=False)
+            self._tensors.check_unchanged(self._optimizer)
             for group, share in zip(self._optimizer.param_groups, self._shares):
                 group["lr"] = step.learning_rate * share
             yield step
@@ -330,7 +345,8 @@ class Session:
         raise LodestarError(
             "FAILED_PRECONDITION",
             "optimizer.step() was not called for the last batch: each step of the loader is one of "
-            "the optimizer (several batches for each: loader(..., accumulate=))")
+            "the optimizer (several batches for each: loader(..., accumulate=); a step that is left "
+            "out, as a GradScaler does: skip_step(), or optimizer.zero_grad() after it)")
 
     def _look_for_inf(self) -> None:
         """A GradScaler calls optimizer.step() only where all gradients are finite."""
@@ -339,6 +355,14 @@ class Session:
         gradients = [tensor.parameter.grad for tensor in self._tensors.trained]
         self._is_skipped = not all(
             bool(gradient.isfinite().all()) for gradient in gradients if gradient is not None)
+
+    def skip_step(self) -> None:
+        """Leaves the step at hand out: its gradient is not finite. The round goes on without it. Not
+        needed where optimizer.zero_grad() comes after a GradScaler that has left it out."""
+        if self._step is None or self._is_made:
+            raise LodestarError("FAILED_PRECONDITION",
+                                "skip_step() comes between a batch and its optimizer.step()")
+        self._is_skipped = True
 
     def _next_training_step(self) -> Optional[Step]:
         """Evaluates what the servers ask for before."""
@@ -388,11 +412,20 @@ class Session:
         if self._step is None or self._is_handed_over:
             return
         assert self._exchange is not None
-        self._is_handed_over = True
         if self._is_skipped:
             self._exchange.skip()
         else:
             self._worker.step_done(*self._loss)
+        self._is_handed_over = True
+
+    def _end_step(self) -> None:
+        """The step that was made, or has been left out, is over."""
+        if self._step is not None and self._is_skipped and self._exchange is not None and (
+                self._exchange.answers_in_step):
+            # Others may have made it.
+            self._exchange.finish(lambda _: self._inner_step(), self._await_following())
+        self._hand_over()
+        self._step = None
 
     def _await_following(self) -> Optional[Step]:
         """What comes after the step at hand; handed over, it has been answered then."""
@@ -406,16 +439,13 @@ class Session:
             raise LodestarError("FAILED_PRECONDITION",
                                 "backward without a batch of the session's loader()")
         exchange = cast("HookedSteps", self._exchange)
-
-        def await_following() -> Optional[Step]:
-            following = self._await_following()
-            if following is None and self._worker.is_stopping:
-                raise LodestarError("CANCELLED", "this worker was told to stop, and what the round "
-                                    "has brought does not come any more")
-            return following
-
         try:
-            return exchange.on_bucket(bucket, await_following)
+            if not self._is_last_batch:
+                raise LodestarError(
+                    "FAILED_PRECONDITION",
+                    "gradients came before the last batch of the step: with accumulate= call "
+                    "backward within model.no_sync() while not is_last_batch")
+            return exchange.on_bucket(bucket, self._await_following)
         except BaseException as error:
             self._fail(error)
             raise
@@ -435,6 +465,10 @@ class Session:
         if self._step is None or self._is_made:
             raise LodestarError("FAILED_PRECONDITION",
                                 "optimizer.step() without a step of the session's loader()")
+        if self._is_skipped:
+            raise LodestarError("FAILED_PRECONDITION",
+                                "optimizer.step() for a step that was left out, because its gradient "
+                                "was not finite")
         exchange = self._exchange
         assert exchange is not None
 
@@ -446,10 +480,7 @@ class Session:
             result = exchange.make(make_step, closure)
             self._is_made = True
             if exchange.answers_in_step:
-                following = self._await_following()
-                # A worker that was told to stop is not told what the round has brought.
-                if following is not None or not self._worker.is_stopping:
-                    exchange.finish(make_step, following)
+                exchange.finish(make_step, self._await_following())
         except BaseException as error:
             self._fail(error)
             raise
@@ -475,7 +506,8 @@ class Session:
         """
         if self._step is None or self._is_handed_over:
             raise LodestarError("FAILED_PRECONDITION",
-                                "log() comes between a batch and its optimizer.step()")
+                                "log() comes between a batch and its optimizer.step(); with "
+                                "comm_hook() before backward()")
         metrics = dict(values) if isinstance(values, Mapping) else {"loss": values}
         loss = metrics.pop("loss", None)
         for name, value in metrics.items():
@@ -496,6 +528,7 @@ class Session:
     @property
     def is_step_made(self) -> bool:
         """Whether optimizer.step() was called for the step at hand, or has to be left out for it."""
+        self._look_for_inf()
         return self._is_made or self._is_skipped
 
     @property
@@ -540,7 +573,8 @@ class Session:
 
     def stop(self) -> None:
         """The loader ends when the round at hand is over, as gpu_worker does for SIGTERM. Also from
-        a signal handler or another thread."""
+        a signal handler or another thread. With --optimizer=reduce weights lack the step of that
+        round, whose mean does not come any more."""
         self._worker.stop()
 
     def leave(self) -> None:
@@ -569,6 +603,12 @@ class _Counted:
 
     def __len__(self) -> int:
         return self._num_samples
+
+
+def _is_same(data: Any, other: Any) -> bool:
+    if isinstance(data, _Counted) and isinstance(other, _Counted):
+        return len(data) == len(other)
+    return data is other
 
 
 def _is_map_style(dataset: Any) -> bool:

@@ -263,6 +263,12 @@ class Worker:
         return self._has_step
 
     @property
+    def weights_version(self) -> int:
+        """How many updates the weights have had that next() has come with, or those that the job has
+        ended with. -1: some tensors have had more than others, or there are none yet."""
+        return self._library.weights_version(self._handle)
+
+    @property
     def is_stopping(self) -> bool:
         """Whether it was told to stop."""
         return self._is_stopping
