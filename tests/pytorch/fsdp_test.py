@@ -128,10 +128,11 @@ class FsdpTest(replay.ReplayTestCase):
     return [rank.log() for rank in ranks]
 
   def test_an_error_in_one_rank_ends_both(self):
-    logs = self.failure("--raise")
-    self.assertIn("ValueError: the third round is bad", logs[1])
-    self.assertIn("LodestarError: rank 1 of this worker has ended: ValueError: the third round is "
-                  "bad", logs[0])
+    for rank in range(2):
+      logs = self.failure(f"--raise={rank}")
+      self.assertIn("ValueError: the third round is bad", logs[rank])
+      self.assertIn(f"LodestarError: rank {rank} of this worker has ended: ValueError: the third "
+                    "round is bad", logs[1 - rank])
 
   def test_a_rank_that_is_killed_ends_the_other(self):
     for killed in range(2):
@@ -151,6 +152,21 @@ class FsdpTest(replay.ReplayTestCase):
     self.assertIn("a rank of this worker does not answer", ranks[0].log())
     self.assert_has_left(server)
 
+  def test_what_the_servers_refuse_ends_all_ranks(self):
+    for log in self.failure(optimizer="sgd", momentum=None):
+      self.assertIn("start ps_server with --optimizer=momentum", log)
+
+  def test_servers_that_begin_anew(self):
+    flags = {"rounds": 300, "checkpoint_dir": self.path("checkpoints"), "checkpoint_every": 10}
+    server = self.start_endless_server(**flags)
+    ranks = self.start_ranks("mlp", "momentum")
+    self.wait_for_round(30)
+    server.kill()
+    server = self.start_endless_server(port=self.port, name="server_anew", **flags)
+    saved = self.outcomes(ranks)
+    self.assertGreaterEqual(len(saved[0]["batches"]), 300)
+    self.assert_ends(server)
+
   def test_one_rank_stops_all(self):
     server = self.start_endless_server()
     saved = self.outcomes(self.start_ranks("mlp", "momentum", "--stop"))
@@ -166,6 +182,11 @@ class FsdpTest(replay.ReplayTestCase):
   def test_models_that_are_not_cut_over_the_ranks_are_refused(self):
     for log in self.failure("--plain"):
       self.assertIn("0.weight is not sharded", log)
+    for log in self.failure("--columns"):
+      self.assertIn("0.weight is placed as [Shard(dim=1)]; wanted is", log)
+    for log in self.failure("--replicas"):
+      self.assertIn("0.weight is on the mesh [[0], [1]], and the ranks of this worker are [0, 1]",
+                    log)
     for log in self.failure("--alone"):
       self.assertIn("lodestar.join(..., group=torch.distributed.group.WORLD)", log)
     for log in self.failure("--other-model"):

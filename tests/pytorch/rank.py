@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard
 
 import lodestar
 import small_models
@@ -18,12 +19,16 @@ import small_models
 NUM_RANKS = 2
 
 
-def shard(model):
+def shard(model, options):
   """A layer for itself, the rest together, as tied weights have to be."""
-  mesh = init_device_mesh("cpu", (NUM_RANKS,))
+  how = {"mesh": init_device_mesh("cpu", (NUM_RANKS,))}
+  if "--replicas" in options:
+    how["mesh"] = init_device_mesh("cpu", (NUM_RANKS, 1), mesh_dim_names=("replica", "shard"))
+  if "--columns" in options:
+    how["shard_placement_fn"] = lambda parameter: Shard(parameter.ndim - 1)
   layer = next(layer for layer in model.children() if list(layer.parameters()))
-  fully_shard(getattr(model, "layer", layer), mesh=mesh)
-  return fully_shard(model, mesh=mesh)
+  fully_shard(getattr(model, "layer", layer), **how)
+  return fully_shard(model, **how)
 
 
 def evaluate(model, batch):
@@ -38,7 +43,7 @@ def train(address, name, model_name, optimizer_name, rank, options):
   if rank > 0 and "--other-model" in options:
     model = small_models.MODELS["normalized"]()
   if "--plain" not in options:
-    model = shard(model)
+    model = shard(model, options)
   optimizer = small_models.OPTIMIZERS[optimizer_name](model, 123.0)
   loader_options = {"batch_size": 4}
   if "--accumulate" in options:
@@ -53,9 +58,9 @@ def train(address, name, model_name, optimizer_name, rank, options):
     for indices, _, _ in ps.loader(small_models.TRAIN, heldout=small_models.HELDOUT,
                                    evaluate=lambda batch: evaluate(model, batch), **loader_options):
       batches.append(indices)
+      if ps.round == 3 and f"--raise={rank}" in options:
+        raise ValueError("the third round is bad")
       if ps.round == 3 and rank == 1:
-        if "--raise" in options:
-          raise ValueError("the third round is bad")
         if "--sleep" in options:
           print("sleeps", flush=True)
           time.sleep(3)
