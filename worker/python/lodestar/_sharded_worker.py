@@ -47,7 +47,7 @@ class _Given(NamedTuple):
     step: Optional[Step]
     expected: List[Optional[Step]]
     settings: Optional[Dict[str, str]]
-    is_stopping: bool
+    weights_version: int
 
 
 class ShardedWorker:
@@ -63,7 +63,7 @@ class ShardedWorker:
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
         self.num_ranks = ranks.count
-        self.is_stopping = False  # as all ranks know
+        self.weights_version = -1
         self.has_step = False
         self._wants_stop = False
         self._preparations: List[Tuple[Any, ...]] = []  # methods of the worker, and arguments
@@ -136,7 +136,6 @@ class ShardedWorker:
             self._has_asked = True
             self._collect("parameters")
         given: _Given = self.ranks.lead(self._ask, lambda: self._worker().is_ready())
-        self.is_stopping = given.is_stopping
         self.weights_version = given.weights_version
         self._step, self._expected = given.step, given.expected
         self._metrics = {}
@@ -158,7 +157,7 @@ class ShardedWorker:
                                        or step.server_incarnation != before.server_incarnation)
         expected = [worker.expect(ahead + 1) for ahead in range(self._num_expected)
                     ] if step is not None and step.is_training else []
-        return _Given(step, expected, self._read_settings() if is_new else None, self._wants_stop,
+        return _Given(step, expected, self._read_settings() if is_new else None,
                       worker.weights_version)
 
     def _part_of(self, step: Step) -> Step:

@@ -89,7 +89,6 @@ class Worker:
         self._process = os.getpid()
         self._has_started = False
         self._has_step = False  # that is not done
-        self._is_stopping = False
         for setting, value in settings.items():
             if value is not None:
                 text = str(int(value)) if isinstance(value, bool) else str(value)
@@ -269,18 +268,12 @@ class Worker:
         return self._library.weights_version(self._handle)
 
     @property
-    def is_stopping(self) -> bool:
-        """Whether it was told to stop."""
-        return self._is_stopping
-
-    @property
     def state(self) -> str:
         """What the worker does now: "wait", "pull", "compute", "push", ..."""
         return self._library.state(self._handle).decode()
 
     def stop(self) -> None:
         """Steps come until the round at hand is over."""
-        self._is_stopping = True
         self._check(self._library.stop(self._handle))
 
     def leave(self) -> None:
