@@ -11,7 +11,8 @@ namespace lodestar {
 namespace {
 
 std::string Describe(const DatasetInfo& data) {
-  return absl::StrCat("fingerprint ", data.fingerprint, ", ", data.num_train_samples,
+  return absl::StrCat(data.fingerprint.empty() ? "" : "fingerprint ", data.fingerprint,
+                      data.fingerprint.empty() ? "" : ", ", data.num_train_samples,
                       " training and ", data.num_heldout_samples, " held-out samples of ",
                       data.tokens_per_sample, " tokens");
 }
@@ -32,8 +33,13 @@ bool HaveSameData(const DatasetInfo& a, const DatasetInfo& b) {
          a.tokens_per_sample == b.tokens_per_sample;
 }
 
-bool IsCompared(const DatasetInfo& data) {
-  return !data.own_partition && !data.fingerprint.empty();
+// Without fingerprints sizes are, where they are told, so that one cursor goes over what is shared.
+bool AreCompared(const DatasetInfo& a, const DatasetInfo& b) {
+  if (a.own_partition || b.own_partition) return false;
+  if (!a.fingerprint.empty() || !b.fingerprint.empty()) {
+    return !a.fingerprint.empty() && !b.fingerprint.empty();
+  }
+  return a.num_train_samples > 0 && b.num_train_samples > 0;
 }
 
 }  // namespace
@@ -41,7 +47,7 @@ bool IsCompared(const DatasetInfo& data) {
 absl::Status DataSets::Admit(WorkerId worker, absl::string_view name, const DatasetInfo& data) {
   RETURN_IF_ERROR(CheckSound(data));
   Release(worker);
-  if (IsCompared(data)) RETURN_IF_ERROR(CheckShared(data));
+  RETURN_IF_ERROR(CheckShared(data));
   DataSetState admitted = {data, 0, std::string(name)};
   if (data.own_partition && data.fingerprint.empty()) {
     admitted.info.fingerprint = absl::StrCat("worker ", worker.value());
@@ -68,7 +74,7 @@ absl::Status DataSets::Admit(WorkerId worker, absl::string_view name, const Data
 absl::Status DataSets::CheckShared(const DatasetInfo& data) const {
   for (Index set = 0; set < memory_.sets.size(); ++set) {
     const DataSetState& job = memory_.sets[set];
-    if (!Counts(set) || !IsCompared(job.info) || HaveSameData(job.info, data)) continue;
+    if (!Counts(set) || !AreCompared(job.info, data) || HaveSameData(job.info, data)) continue;
     const std::string holder =
         job.claimant.empty() ? "" : absl::StrCat("worker '", job.claimant, "'");
     return absl::FailedPreconditionError(absl::StrCat(

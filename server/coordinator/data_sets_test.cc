@@ -133,6 +133,23 @@ TEST(DataSetsTest, ClientsWithoutFingerprintAreComparedWithNobody) {
   EXPECT_EQ(data.Epoch(), 0.0) << "no size, no epoch";
 }
 
+TEST(DataSetsTest, SizesOfSharedDataAreComparedWithoutFingerprints) {
+  DataSets data;
+  const DatasetInfo five = {.fingerprint = "", .num_train_samples = 5, .num_heldout_samples = 2};
+  ASSERT_OK(data.Admit(kAnn, "ann", five));
+  ASSERT_OK(data.Admit(kBob, "bob", five));
+  EXPECT_EQ(data.SetOf(kAnn), data.SetOf(kBob));
+  for (const DatasetInfo& other :
+       {DatasetInfo{.fingerprint = "", .num_train_samples = 4, .num_heldout_samples = 2},
+        DatasetInfo{.fingerprint = "", .num_train_samples = 5}}) {
+    EXPECT_THAT(data.Admit(kEve, "eve", other),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("the job has 5 training and 2 held-out samples")));
+  }
+  ASSERT_OK(
+      data.Admit(kEve, "eve", {.fingerprint = "", .num_train_samples = 4, .own_partition = true}));
+}
+
 TEST(DataSetsTest, OwnDataWithoutFingerprintIsOfOneWorker) {
   DataSets data;
   ASSERT_OK(data.Admit(kAnn, "ann", {.fingerprint = "", .own_partition = true}));

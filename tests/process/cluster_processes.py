@@ -199,6 +199,15 @@ class ClusterTestCase(unittest.TestCase):
     wait_until(holds, lambda: f"{what}; status is {json.dumps(seen[0], indent=1)}\n{self.logs()}")
     return seen[0]
 
+  def wait_for_member(self, name, is_running):
+    """Until it is one, or is_running() is false: it may have done all there was to do."""
+
+    def is_there():
+      status = self.status()
+      return bool(status) and name in members_of(status)
+
+    wait_until(lambda: is_there() or not is_running(), lambda: f"{name} to join\n{self.logs()}")
+
   def wait_for_round(self, number, workers=1):
     return self.wait_for_status(
         lambda status: int(status["round"]) >= number and len(members_of(status)) >= workers,

@@ -16,7 +16,7 @@ sys.path[:0] = [os.path.join(ROOT, "tests", "process")]
 import numpy  # noqa: E402  (after the path is set)
 
 import cluster_processes  # noqa: E402
-from cluster_processes import members_of, write_words  # noqa: E402
+from cluster_processes import write_words  # noqa: E402
 
 SIDE = 8
 
@@ -55,8 +55,7 @@ class ExamplesTest(cluster_processes.ClusterTestCase):
     programs = []
     for name in names:
       programs.append(self.start_example(program, name, *options, launcher=launcher))
-      self.wait_for_status(lambda status: name in members_of(status)
-                           or not programs[-1].is_running(), f"{name} to join")
+      self.wait_for_member(name, programs[-1].is_running)
     for started in programs:
       self.assert_ends(started)
     self.assert_ends(server)

@@ -53,8 +53,7 @@ class FsdpTest(replay.ReplayTestCase):
     """What the worker of two ranks, whose weights are the job's, and a plain one return."""
     server = self.start_client_server(**flags)
     ranks = self.start_ranks(model_name, optimizer_name, *options)
-    self.wait_for_status(lambda status: members_of(status) == ["a"] or not ranks[0].is_running(),
-                         "the ranks")
+    self.wait_for_member("a", ranks[0].is_running)
     plain = self.start_program("b", model_name, optimizer_name)
     saved = self.outcomes(ranks)
     runs = [{"batches": [torch.cat(parts) for parts in zip(*(rank["batches"] for rank in saved))],

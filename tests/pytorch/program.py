@@ -146,7 +146,8 @@ def distributed(address, name, model_name, optimizer_name, rendezvous):
     with lodestar.join(address, name=name) as ps:
       model, optimizer = ps.attach(model, optimizer)
       model.register_comm_hook(None, lodestar.comm_hook(ps))
-      for indices, _, _ in ps.loader(small_models.TRAIN, batch_size=8):
+      for indices, _, _ in ps.loader(small_models.TRAIN, batch_size=8,
+                                     heldout=small_models.HELDOUT, evaluate=lambda _: (0, 0, 0)):
         batches.append(indices)
         loss = small_models.loss_of(model, indices)
         loss.backward()

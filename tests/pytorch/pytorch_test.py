@@ -181,7 +181,7 @@ class PyTorchTest(replay.ReplayTestCase):
     log = self.refusal("mlp", "adamw", mode="sync", **{**ADAMW, "beta2": 0.95})
     self.assertIn("start ps_server with --beta2=0.999", log)
     log = self.refusal("mlp", "rmsprop", mode="sync", **ADAMW)
-    self.assertIn("have no RMSprop with these settings", log)
+    self.assertIn("have no RMSprop: use AdamW", log)
 
   def test_gradients_that_change_after_they_may_have_left_are_refused(self):
     log = self.refusal("mlp", "adamw", "--clip", mode="sync", **ADAMW)

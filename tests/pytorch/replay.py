@@ -4,7 +4,6 @@ import torch
 import cluster_processes
 import program
 import small_models
-from cluster_processes import members_of
 from program import Program
 
 ADAMW = {"optimizer": "adamw", "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01}
@@ -25,8 +24,7 @@ class ReplayTestCase(cluster_processes.ClusterTestCase):
   def start_first_program(self, *arguments, **named):
     """Whose weights are the job's."""
     first = self.start_program("a", *arguments, **named)
-    self.wait_for_status(lambda status: members_of(status) == ["a"] or not first.is_alive(),
-                         "the first program")
+    self.wait_for_member("a", first.is_alive)
     return first
 
   def run_programs(self, model_name, optimizer_name, *options, num_programs=2, loader=None,

@@ -22,7 +22,8 @@
    added, or in that of the job; see lodestar_allocate(). The servers run with --model=client: the
    first client brings layout and weights. Or they have a model of their own, whose tensors the
    program must have. Where lodestar_job(worker, "optimizer") is "reduce" the servers make no step:
-   what lodestar_parameters() has then is the mean of the gradients of the round before. An
+   what lodestar_parameters() has then is the mean of the gradients of the round before, if
+   lodestar_weights_version() has grown by one, and otherwise an older one. An
    evaluation asks for at most 256 samples at a time.
 
    Functions that return int return 0, or a code of an error (those of gRPC) and leave its text for

@@ -2,6 +2,8 @@
 import importlib
 import sys
 
+import lodestar
+
 _COMMANDS = {
     "doctor": "whether this machine can be a worker of a cluster, and what is in the way",
     "psctl": "looks at a cluster and controls it",
@@ -16,6 +18,9 @@ def main() -> int:
         del sys.argv[1]
         return importlib.import_module("lodestar." + command).main()
     usage = "\n".join(f"  lodestar {name:8}{text}" for name, text in _COMMANDS.items())
+    if command == "--version":
+        print(f"lodestar {lodestar.__version__}")
+        return 0
     if command in ("help", "-h", "--help"):
         print(usage)
         return 0

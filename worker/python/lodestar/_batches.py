@@ -69,6 +69,12 @@ class GrantedBatches:
         self._asked.popleft()
         return batch
 
+    def close(self) -> None:
+        """Ends the DataLoader's processes: as garbage in a cycle they would be waited for in vain."""
+        self._iterator = None
+        self._asked.clear()
+        self._planned.clear()
+
     def _requests(self) -> Iterator[List[int]]:
         """What the DataLoader is to load, without an end."""
         while True:
@@ -104,3 +110,6 @@ class OwnBatches:
         raise LodestarError("OUT_OF_RANGE",
                             "the data ended before the job, and has no second pass: give an "
                             "iterable that can begin again, such as a DataLoader")
+
+    def close(self) -> None:
+        """The iterator is the program's as well."""

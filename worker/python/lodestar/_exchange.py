@@ -56,6 +56,10 @@ class Exchange:
         has brought the answer."""
         raise NotImplementedError
 
+    def begin_again(self) -> None:
+        """The step at hand, whose loop was left before it was made. Raises LodestarError
+        FAILED_PRECONDITION if that is too late."""
+
     def skip(self) -> None:
         """Instead of make(): the program has not made the step, because gradients are not finite.
         Tells the worker. finish() comes as after make()."""
@@ -80,7 +84,7 @@ class ServerSteps(Exchange):
                 "FAILED_PRECONDITION",
                 f"the servers make the steps of this job, with {given}; for those of "
                 f"{type(self._optimizer).__name__} as it is here start ps_server with "
-                f"{' '.join(others)}")
+                f"{' '.join(others)}, or make it here as the job has it")
 
     def take(self, step: Optional[Step]) -> None:
         self._tensors.take_weights()
@@ -97,6 +101,9 @@ class ServerSteps(Exchange):
         self._sender.collect()
         self._tensors.hand_over_buffers()
         return result
+
+    def begin_again(self) -> None:
+        self._sender.begin_again()
 
     def skip(self) -> None:
         self._sender.skip()
@@ -236,6 +243,9 @@ class ReducedSteps(Exchange):
             tensor.here(tensor.parameter.grad).copy_(tensor.weights)
         self._tensors.take_buffers()
 
+    def begin_again(self) -> None:
+        self._sender.begin_again()
+
     def skip(self) -> None:
         self._sender.skip()
 
@@ -337,6 +347,14 @@ class _GradientSender:
         if self._num_missing[tensor.block] == 0:
             self._worker.block_ready(tensor.block)
 
+    def begin_again(self) -> None:
+        """The batch at hand, from its beginning."""
+        if self._taken:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                "the loop was left between backward and optimizer.step(), and gradients of the batch "
+                "may have been sent: leave() and join() once more")
+
     def skip(self) -> None:
         """The step has no gradient."""
         if self._overlap:
@@ -361,6 +379,10 @@ class _GradientSender:
                 "FAILED_PRECONDITION",
                 "a GradScaler leaves unscaling to this optimizer, and the step is not made here: "
                 "make the optimizer with fused=False, or scale nothing (bf16 needs no scaler)")
+        if not self._taken and all(tensor.parameter.grad is None for tensor in self._tensors):
+            raise LodestarError("FAILED_PRECONDITION",
+                                "no parameter has a gradient: backward() comes before "
+                                "optimizer.step()")
         self.take_zeros()
         for tensor in self._tensors:
             gradient = tensor.parameter.grad

@@ -23,6 +23,8 @@ class LodestarError(RuntimeError):
       code: the name of a status code of gRPC, such as "FAILED_PRECONDITION".
     """
 
+    __module__ = "lodestar"  # as programs know it
+
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
         self.code = code

@@ -29,14 +29,15 @@ def settings_of(optimizer: Any) -> Settings:
         of_all("weight_decay")
     decay = next(iter(decays), 0.0)
     # The names that PyTorch has for what the servers do not do.
-    others = ("amsgrad", "maximize", "dampening")
-    is_plain = (type(optimizer).__module__.startswith("torch.optim")
-                and not any(of_all(key) for key in others))
-    if is_plain and (kind == "AdamW" or (kind == "Adam" and not decay)):
+    others = [key for key in ("amsgrad", "maximize", "dampening") if of_all(key)]
+    if kind != "AdamW" and decay:
+        others.append("weight_decay")  # it is not decoupled there
+    is_plain = type(optimizer).__module__.startswith("torch.optim") and not others
+    if is_plain and kind in ("AdamW", "Adam"):
         beta1, beta2 = of_all("betas")
         return {"optimizer": "adamw", "beta1": float(beta1), "beta2": float(beta2),
                 "epsilon": float(of_all("eps")), "weight_decay": float(decay)}
-    if is_plain and kind == "SGD" and not decay:
+    if is_plain and kind == "SGD":
         momentum = float(of_all("momentum"))
         if momentum == 0:
             return {"optimizer": "sgd"}
@@ -44,8 +45,8 @@ def settings_of(optimizer: Any) -> Settings:
                 "momentum": momentum}
     raise LodestarError(
         "INVALID_ARGUMENT",
-        f"the servers make the steps of sync and async jobs, and have no {kind} with these settings: "
-        "use AdamW, Adam without weight decay, or SGD (momentum, nesterov) without weight decay and "
+        "the servers make the steps of sync and async jobs, and have no "
+        f"{' with '.join([kind, *others[:1]])}: use AdamW, Adam without weight decay, or SGD (momentum, nesterov) without weight decay and "
         "dampening; or let the program make its steps: --mode=local_sgd, or --optimizer=reduce")
 
 

@@ -76,6 +76,10 @@ class ShardedWorker:
         self._num_expected = 0  # how far ahead was asked
         self._metrics: Dict[str, float] = {}
 
+    def set(self, setting: str, value: object) -> None:
+        """As propose()."""
+        self._preparations.append(("set", setting, value))
+
     def propose(self, setting: str, value: object) -> None:
         """This, and what follows until start(), rank 0 does with start(), which has its errors."""
         self._preparations.append(("propose", setting, value))

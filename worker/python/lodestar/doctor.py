@@ -117,8 +117,13 @@ def check_cluster(flags: List[str]) -> Iterator[Finding]:
         yield Finding("note", "this is no installed wheel: psctl status looks at the cluster")
         return
     answer, why_not = _run_psctl(["status", "--json", *flags], _ANSWER_SECONDS)
+    if answer is None and any(word in why_not for word in ("operator", "viewer")):
+        yield Finding("note", "the servers are there, and tell only operators and viewers how the job "
+                      "is (psctl token create --role=viewer); a worker's token or certificate is for "
+                      "workers alone")
+        return
     if answer is None:
-        yield Finding("bad", f"the cluster does not answer: {why_not}")
+        yield Finding("bad", f"psctl status: {why_not}")
         return
     status = json.loads(answer)
     version = status["software_version"].split("+")[0]
@@ -130,13 +135,13 @@ def check_cluster(flags: List[str]) -> Iterator[Finding]:
                       f"{lodestar.__version__}: use one release on all machines")
     job = status["job"]
     yield Finding("ok", f"job {job['model']['name']}: {status['state']}, round {status['round']} of "
-                  f"{status['total_rounds']}, {len(status['workers'])} workers")
+                  f"{status['total_rounds']}, workers: {len(status['workers'])}")
     if "client" not in job["model"]:
         yield Finding("note", "the servers have a model of their own: lodestar.join() takes part "
                       "with a model of the same names and shapes, gpu_worker as it is")
     waiting_for = status.get("open_round", {}).get("waiting_for", "")
     if waiting_for:
-        yield Finding("note", f"it {waiting_for}")
+        yield Finding("note", waiting_for)
     yield from _check_bandwidth(flags)
 
 

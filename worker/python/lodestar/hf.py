@@ -1,6 +1,7 @@
 """Hugging Face's Trainer as one worker of a job."""
 from __future__ import annotations
 
+import warnings
 from typing import Any, Iterator, List, Optional
 
 from transformers import TrainerCallback
@@ -47,6 +48,7 @@ class Callback(TrainerCallback):
         self._session.attach(model, getattr(optimizer, "optimizer", optimizer), overlap=False)
         self._hook = model.register_forward_hook(self._take_loss, with_kwargs=True)
         dataset = getattr(train_dataloader, "dataset", None)
+        self._session.ignore_schedulers()
         self._steps = self._session.steps(
             len(dataset) if hasattr(dataset, "__len__") else None,
             batch_size=args.per_device_train_batch_size * args.gradient_accumulation_steps)
@@ -73,4 +75,7 @@ class Callback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._hook.remove()
+        if not self._session.is_over:
+            warnings.warn(f"the Trainer has ended after {state.global_step} steps, before the job: "
+                          "give it a larger max_steps")
         self._session.leave()

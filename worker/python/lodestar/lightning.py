@@ -1,6 +1,7 @@
 """Lightning's Trainer as one worker of a job."""
 from __future__ import annotations
 
+import warnings
 from typing import Any, Iterator, Optional
 
 try:
@@ -39,7 +40,10 @@ class Callback(_LightningCallback):
                 f"the module has {len(trainer.optimizers)} optimizers, automatic optimization "
                 f"{pl_module.automatic_optimization}; wanted are one, and True")
         self._session.attach(pl_module, trainer.optimizers[0], overlap=False)
-        self._steps = self._session.steps()
+        self._session.ignore_schedulers()
+        of_batch = getattr(trainer.train_dataloader, "batch_size", None)
+        self._steps = self._session.steps(
+            batch_size=of_batch and of_batch * trainer.accumulate_grad_batches)
         self._begin_step(trainer)
 
     def _begin_step(self, trainer: Any) -> None:
@@ -56,4 +60,7 @@ class Callback(_LightningCallback):
             self._begin_step(trainer)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        if not self._session.is_over:
+            warnings.warn(f"the Trainer has ended after {trainer.global_step} steps, before the job: "
+                          "give it max_epochs=-1")
         self._session.leave()

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Mapping
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple, Union, cast
 
 from lodestar._batches import GrantedBatches, OwnBatches
@@ -20,25 +22,35 @@ _EVALUATION_BATCH = 32
 # Of data without a length: passes say nothing.
 _ENDLESS = 1 << 40
 
+# Of a DataLoader, which are not the program's to choose.
+_GRANTED_OPTIONS = ("shuffle", "sampler", "batch_sampler", "drop_last")
+
 Evaluate = Callable[[Any], Tuple[float, int, int]]
+
+# Those without a name of their own, which a process can have one of.
+_unnamed_sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
 
 
 def join(address: Optional[str] = None, *, name: Optional[str] = None,
          state_dir: Optional[str] = None, tls_cert: Optional[str] = None,
          tls_key: Optional[str] = None, tls_ca: Optional[str] = None, insecure: bool = False,
-         shared_memory: bool = True, threads: int = 1, group: Any = None) -> "Session":
+         shared_memory: bool = True, threads: int = 1, leave_timeout: str = "30s",
+         group: Any = None) -> "Session":
     """Says which cluster this program will be a worker of; connects with Session.loader().
 
     Args:
-      address: "host:port" of the server of shard 0 (several with commas), or what `psctl token
+      address: "host:port" of the server of shard 0 (several with commas), for a server on this
+        machine, or one that this machine has a certificate of, or insecure=True; or what `psctl token
         create` has printed ("lodestar://..."), or a file with that. None: $LODESTAR, else the
         cluster of $LODESTAR_JOIN, else this machine.
-      name: of this worker, unique in the job. None: one of host and process, or of its certificate.
+      name: of this worker, unique in the job. None: one of host and process, or of its certificate;
+        a session of this process that has none either leaves its job then.
       state_dir: where keys and certificates are kept. None: as gpu_worker does.
       tls_cert, tls_key, tls_ca: files with a certificate of an authority of your own.
       insecure: allows plain text to other machines.
       shared_memory: whether weights and gradients go through it, where the server is here.
       threads: that encode what is sent; 0: one per core.
+      leave_timeout: how long whoever leaves tries to tell servers that do not answer, such as "5s".
       group: of torch.distributed, whose processes are one worker together, with a model that went
         through fully_shard(); all of them call this, and everything else of the session, alike.
 
@@ -54,13 +66,25 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
                       join=address if is_join_string else None, name=name, state_dir=state_dir,
                       tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca,
                       insecure=True if insecure else None, shared_memory=shared_memory,
-                      threads=threads)
+                      threads=threads, leave_timeout=leave_timeout)
 
     if group is None:
-        return Session(make_worker())
+        session = Session(make_worker())
+        if name is None:
+            _end_unnamed_sessions()
+            _unnamed_sessions.add(session)
+        return session
     from lodestar._sharded_session import ShardedSession
 
     return ShardedSession(group, make_worker)
+
+
+def _end_unnamed_sessions() -> None:
+    for session in list(_unnamed_sessions):
+        if not session.has_left:
+            warnings.warn("the session that this process had before leaves; with name= there can be "
+                          "several")
+            session.leave()
 
 
 class Session:
@@ -79,6 +103,8 @@ class Session:
         self._evaluate: Optional[Evaluate] = None
         self._collate: Callable[[List[Any]], Any] = list
 
+        self._has_left = False
+        self._is_over = False  # the job's end has come
         self._incarnation = 0
         self._has_comm_hook = False
         self._step: Optional[Step] = None  # at hand
@@ -87,6 +113,8 @@ class Session:
         self._has_gradients = False  # backward has given it some
         self._is_skipped = False  # a GradScaler has found Inf in it
         self._following: List[Optional[Step]] = []  # that came early; None: there is none
+        self._rates: Optional[List[float]] = None  # that were set last
+        self._warns_of_rates = True
         self._batch_samples = 0  # of the batch at hand
         self._is_last_batch = True
         self._loss: Tuple[float, int, int] = (0.0, 0, 0)
@@ -122,6 +150,7 @@ class Session:
             raise LodestarError("FAILED_PRECONDITION", "a model is attached already")
         self._tensors = self._make_tensors(model, optimizer)
         self._overlap, self._keep_weights = overlap, keep_weights
+        self._worker.set("device", f"PyTorch on {next(iter(model.parameters())).device.type}")
         rates = [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
         largest = max(rates)
         self._shares = [rate / largest if largest else 1.0 for rate in rates]  # of the job's rate
@@ -181,7 +210,8 @@ class Session:
           evaluate: called with a batch of it, without gradients and with the model in eval mode;
             returns the sum of the losses in nats, how many predictions were right, and how many
             there are.
-          fingerprint: 16 hex digits that are equal for workers with the same data; compared.
+          fingerprint: 16 hex digits that are equal for workers with the same data; compared. Without
+            it only the numbers of samples are, of training and held out.
           is_own: the data is this worker's alone (--data_partition=own of gpu_worker).
           predictions_per_sample: tokens of a sequence, for the rate in the log.
           options: of torch.utils.data.DataLoader: num_workers, collate_fn, pin_memory, ... With
@@ -194,6 +224,16 @@ class Session:
         """
         if accumulate < 1:
             raise LodestarError("INVALID_ARGUMENT", f"accumulate={accumulate}: at least 1")
+        wrong = [name for name in _GRANTED_OPTIONS if name in options]
+        if wrong:
+            raise LodestarError("INVALID_ARGUMENT",
+                                f"{', '.join(wrong)}: the servers say which samples, and in which "
+                                "order; leave it out")
+        of_data = None if _is_map_style(dataset) else getattr(dataset, "batch_size", None)
+        if batch_size is not None and of_data is not None and batch_size != of_data:
+            raise LodestarError("INVALID_ARGUMENT",
+                                f"batch_size={batch_size}, and the data has batches of {of_data}")
+        batch_size = batch_size or of_data
         self._start(dataset, None if batch_size is None else batch_size * accumulate,
                     heldout=heldout, evaluate=evaluate, collate_fn=options.get("collate_fn"),
                     fingerprint=fingerprint, is_own=is_own,
@@ -246,6 +286,8 @@ class Session:
         if heldout is not None and evaluate is None:
             raise LodestarError("INVALID_ARGUMENT",
                                 "heldout= needs evaluate=, which computes the loss of a batch")
+        if self._has_left:
+            raise LodestarError("FAILED_PRECONDITION", "this session has left: join() once more")
         if self._data is not None:
             if not _is_same(self._data, dataset):
                 raise LodestarError("FAILED_PRECONDITION",
@@ -269,8 +311,7 @@ class Session:
         try:
             self._enter_job()
         except BaseException:
-            # A worker that does not fit holds up nobody.
-            self._worker.close()
+            self.leave()  # a worker that does not fit holds up nobody
             raise
 
     def _enter_job(self) -> None:
@@ -315,6 +356,15 @@ class Session:
         return [] if step is None else step.samples
 
     def _steps(self) -> Iterator[Step]:
+        if self._is_over:
+            warnings.warn("the job is done: one loop over the loader is the whole job, of --rounds")
+            return
+        if self._step is not None and not self.is_step_made:
+            # The loop before was left in the middle of it.
+            assert self._exchange is not None
+            self._exchange.begin_again()
+            self._loss = (0.0, 0, 0)
+            yield self._step
         while True:
             try:
                 self._check_is_made()
@@ -324,6 +374,8 @@ class Session:
                 self._fail(error)
                 raise
             if step is None:
+                self._is_over = True
+                self._close_source()
                 return
             self._step = step
             self._is_made = self._is_handed_over = False
@@ -334,9 +386,27 @@ class Session:
             assert self._exchange is not None
             self._exchange.begin(is_last=False)
             self._tensors.check_unchanged(self._optimizer)
-            for group, share in zip(self._optimizer.param_groups, self._shares):
-                group["lr"] = step.learning_rate * share
+            self._set_learning_rates(step.learning_rate)
             yield step
+
+    def _close_source(self) -> None:
+        if self._source is not None:
+            self._source.close()
+
+    def _set_learning_rates(self, of_job: float) -> None:
+        groups = self._optimizer.param_groups
+        if self._rates is not None and self._warns_of_rates and self._rates != [
+                group["lr"] for group in groups]:
+            self._warns_of_rates = False
+            warnings.warn("something here sets learning rates, and those of the job hold: leave the "
+                          "scheduler out, and give ps_server --lr_schedule")
+        for group, share in zip(groups, self._shares):
+            group["lr"] = of_job * share
+        self._rates = [group["lr"] for group in groups]
+
+    def ignore_schedulers(self) -> None:
+        """Without a warning of them: of Trainers, which have one always."""
+        self._warns_of_rates = False
 
     def _check_is_made(self) -> None:
         self._look_for_inf()
@@ -393,7 +463,13 @@ class Session:
             with torch.no_grad():
                 for begin in range(0, len(samples), size):
                     batch = self._collate([self._heldout[k] for k in samples[begin:begin + size]])
-                    loss, correct, predictions = self._evaluate(batch)
+                    sums = self._evaluate(batch)
+                    if not isinstance(sums, Sequence) or len(sums) != 3:
+                        raise LodestarError(
+                            "INVALID_ARGUMENT", "evaluate= returns three numbers: the sum of the "
+                            "losses, how many predictions were right, and how many there are; not "
+                            f"{type(sums).__name__}")
+                    loss, correct, predictions = sums
                     loss_sum += float(loss)
                     num_correct += int(correct)
                     num_predictions += int(predictions)
@@ -464,7 +540,8 @@ class Session:
     def _make_step(self, closure: Optional[Callable[[], Any]], *args: Any, **kwargs: Any) -> Any:
         if self._step is None or self._is_made:
             raise LodestarError("FAILED_PRECONDITION",
-                                "optimizer.step() without a step of the session's loader()")
+                                "optimizer.step() without a step of the session: in a loop over "
+                                "ps.loader(...), or over ps.steps() for batches of your own")
         if self._is_skipped:
             raise LodestarError("FAILED_PRECONDITION",
                                 "optimizer.step() for a step that was left out, because its gradient "
@@ -511,7 +588,7 @@ class Session:
         metrics = dict(values) if isinstance(values, Mapping) else {"loss": values}
         loss = metrics.pop("loss", None)
         for name, value in metrics.items():
-            self._worker.log(name, _number(value))
+            self._worker.log(str(name), _number(value))
         if loss is None:
             return
         count = self._batch_samples if num_predictions is None else num_predictions
@@ -530,6 +607,16 @@ class Session:
         """Whether optimizer.step() was called for the step at hand, or has to be left out for it."""
         self._look_for_inf()
         return self._is_made or self._is_skipped
+
+    @property
+    def has_left(self) -> bool:
+        """Whether leave() was called."""
+        return self._has_left
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the loader has come to the end of the job."""
+        return self._is_over
 
     @property
     def round(self) -> int:
@@ -579,8 +666,11 @@ class Session:
 
     def leave(self) -> None:
         """Leaves the job now. Steps that were made are handed in. Model and optimizer stay usable."""
+        self._has_left = True
+        self._close_source()
         if self._is_made:
             self._hand_over()
+        self._step = None
         if self._optimizer is not None:
             for hook in self._hooks:
                 hook.remove()

@@ -35,6 +35,21 @@ _open_workers: "weakref.WeakSet[Worker]" = weakref.WeakSet()
 os.register_at_fork(after_in_child=_open_workers.clear)
 
 
+# The process that has made a worker first: its threads are in no child of it.
+_process_of_workers: Optional[int] = None
+
+
+def _check_not_forked() -> None:
+    global _process_of_workers
+    if _process_of_workers is None:
+        _process_of_workers = os.getpid()
+    if _process_of_workers != os.getpid():
+        raise LodestarError(
+            "FAILED_PRECONDITION",
+            "this process was forked from one that has been a worker, and cannot be one: start it "
+            "with the method spawn of multiprocessing, or fork before")
+
+
 @atexit.register
 def _close_all() -> None:
     for worker in list(_open_workers):
@@ -84,6 +99,7 @@ class Worker:
     num_ranks = 1  # processes that it is
 
     def __init__(self, **settings: object) -> None:
+        _check_not_forked()
         self._library = _library.library()
         self._handle: int = self._library.new()
         self._process = os.getpid()
@@ -96,6 +112,10 @@ class Worker:
 
     def _check(self, code: int) -> None:
         self._library.check(code)
+
+    def set(self, setting: str, value: object) -> None:
+        """One of the settings of the constructor. Before start()."""
+        self._check(self._library.set(self._handle, setting.encode(), str(value).encode()))
 
     def propose(self, setting: str, value: object) -> None:
         """A setting of the job that counts if this is the first program of a new job, and where the
@@ -180,8 +200,9 @@ class Worker:
         _open_workers.add(self)
 
     def job(self, setting: str) -> str:
-        """A setting of the job as text; see lodestar_job() in lodestar_worker.h for their names.
-        Blocks until the worker has registered."""
+        """A setting of the job as text: mode, model, layout_is_own, has_local_steps ("0", "1"),
+        local_steps, batch_size, global_batch_size, optimizer, learning_rate, momentum, beta1, beta2,
+        epsilon, weight_decay, clip_norm, rounds or seed. Blocks until the worker has registered."""
         self._wait(for_job=True)
         value = self._library.job(self._handle, setting.encode())
         if value is None:
