@@ -121,6 +121,23 @@ def train(address, name, model_name, optimizer_name, *options, **loader_options)
   return {"batches": batches, "weights": model.state_dict()}
 
 
+def interrupted(address, name, model_name, optimizer_name):
+  """Leaves its loop in the middle of a step, and goes on in another one."""
+  model, optimizer = make_worker(name, model_name, optimizer_name)
+  batches = []
+  with lodestar.join(address, name=name) as ps:
+    ps.attach(model, optimizer)
+    for has_left in (False, True):
+      for indices, _, _ in ps.loader(small_models.TRAIN, batch_size=8):
+        if ps.round == 3 and not has_left:
+          break
+        batches.append(indices)
+        small_models.loss_of(model, indices).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+  return {"batches": batches, "weights": model.state_dict()}
+
+
 def own_loop(address, name, model_name, optimizer_name, num_steps):
   """Batches of its own, and so many steps at most."""
   model, optimizer = make_worker(name, model_name, optimizer_name)

@@ -122,6 +122,27 @@ class PyTorchTest(replay.ReplayTestCase):
     runs = self.run_programs("mlp", "rmsprop", mode="sync", optimizer="reduce")
     self.replay_gradients(runs, "mlp", "rmsprop", tolerance=2e-6)
 
+  def test_a_round_that_all_skip_is_no_step_with_reduce(self):
+    runs = self.run_programs("mlp", "momentum", "--late", "--scaler", "--inf", mode="sync",
+                             optimizer="reduce")
+    self.replay_gradients(runs, "mlp", "momentum", skipped={(0, 3), (1, 3)})
+
+  def test_a_loop_that_was_left_goes_on(self):
+    server = self.start_client_server(mode="sync", min_workers=1, **ADAMW)
+    run = self.start_program("a", "mlp", "adamw", run=program.interrupted).outcome()
+    self.assert_ends(server)
+    self.assertEqual(len(run["batches"]), 12)
+    self.replay_gradients([run], "mlp", "adamw")
+
+  def test_data_of_another_size_is_refused(self):
+    server = self.start_client_server(mode="sync", **ADAMW)
+    first = self.start_first_program("mlp", "adamw")
+    with self.assertRaises(lodestar.LodestarError) as refused:
+      self.start_program("b", "mlp", "adamw", heldout=None).outcome()
+    self.assertIn("the job has 96 training and 32 held-out samples", str(refused.exception))
+    self.stop_job(server)
+    first.join(PATIENCE_SECONDS)
+
   def test_a_hook_of_distributed_data_parallel(self):
     server = self.start_client_server(mode="sync", optimizer="reduce")
     with tempfile.TemporaryDirectory() as folder:

@@ -53,7 +53,7 @@ struct RoundRunnerDeps {
   std::function<void(const RoundStep&)> on_step = [](const RoundStep&) {};
   // Told the versions of all buckets before anything is computed with them; null: nobody asks, and
   // computing may begin while weights still arrive.
-  std::function<void(const std::vector<Version>&)> on_weights;
+  std::function<void(const std::vector<Version>&)> on_weights = nullptr;
   // True once the worker has been told to stop: hand over what there is.
   std::function<bool()> stop_requested;
   // Told what the worker does now: "compute", or what it waits for servers with, "pull" or "push".
