@@ -1,6 +1,6 @@
 #!/bin/bash
-# Times training steps of PyTorch programs as workers beside DistributedDataParallel over gloo, on this machine:
-#   tests/bench/pytorch.sh [flags of pytorch/step_time.py]
+# Times training steps of PyTorch programs as workers beside DistributedDataParallel over gloo, and what the C API moves
+# beside gpu_worker, on this machine: tests/bench/pytorch.sh [flags of pytorch/step_time.py]
 # BAZEL may name another bazel command.
 set -euo pipefail
 
@@ -11,6 +11,10 @@ answer_help_with tests/bench/pytorch/step_time.py "$@"
 
 python="$(tests/python_with_torch.sh)"
 server="$(built_binary //server:ps_server)"
+worker="$(built_binary //worker:gpu_worker)"
+psctl="$(built_binary //deploy/psctl)"
 library="$(built_binary //worker/capi:liblodestar_worker.so)"
 describe_run tests/bench/pytorch.sh "$@"
 "$python" -B tests/bench/pytorch/step_time.py "$server" "$library" "$@"
+echo
+python3 -B tests/bench/pytorch/transfer_rate.py "$server" "$worker" "$psctl" "$library"

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/logging.h"
+#include "common/process_setup.h"
 #include "common/same_tensors.h"
 #include "common/status_macros.h"
 #include "common/version.h"
@@ -170,7 +171,10 @@ int lodestar_set_log_level(const char* level) {
   return Report(parsed.status());
 }
 
-lodestar_worker* lodestar_new(void) { return new lodestar_worker(); }
+lodestar_worker* lodestar_new(void) {
+  lodestar::SetUpMutexes();  // the rest of process_setup.h is the program's to decide
+  return new lodestar_worker();
+}
 
 void lodestar_free(lodestar_worker* worker) { delete worker; }
 
