@@ -18,9 +18,7 @@ void Outbox::Do(CheckpointTask task) {
   Remember();
 }
 
-void Outbox::Announce(Announcement announcement) {
-  effects_.emplace_back(std::move(announcement));
-}
+void Outbox::Announce(Announcement announcement) { effects_.emplace_back(std::move(announcement)); }
 
 void Outbox::Tell(absl::string_view event) { Announce(Event{std::string(event)}); }
 
