@@ -166,10 +166,10 @@ LODESTAR_API int lodestar_next(lodestar_worker* worker, lodestar_step* step);
    step when it comes. num_samples 0: it cannot be told, as without a step at hand. The samples live
    until the next call of lodestar_expect() or lodestar_next(). Errors: INVALID_ARGUMENT below 1. */
 LODESTAR_API int lodestar_expect(lodestar_worker* worker, int ahead, lodestar_step* step);
-/* How many updates the weights have had that lodestar_next() has come with, or, after the last step,
-   those that the job has ended with. One more than before: the servers have taken exactly one, as
-   each round brings but one that was lost with all its workers, or that all have skipped. -1: some
-   tensors have had more than others, or there are no weights yet. (API minor 1) */
+/* How many updates the weights have had that lodestar_next() has come with, or, after the last
+   step, those that the job has ended with. One more than before: the servers have taken exactly
+   one, as each round brings but one that was lost with all its workers, or that all have skipped.
+   -1: some tensors have had more than others, or there are no weights yet. (API minor 1) */
 LODESTAR_API int64_t lodestar_weights_version(lodestar_worker* worker);
 /* The gradient of a block is there, and may be sent while the others are computed. Blocks that are
    not told of are sent when the step is done. */

@@ -51,9 +51,8 @@ class Exchange:
         """The program's step; then the vectors have what is handed over. Returns what it returns."""
         raise NotImplementedError
 
-    def finish(self, make_step: MakeStep, following: Optional[Step]) -> None:
-        """What is left of it, where answers_in_step, once the following step (None: there is none)
-        has brought the answer."""
+    def finish(self, make_step: MakeStep) -> None:
+        """What is left of it, where answers_in_step, once the answer has come."""
         raise NotImplementedError
 
     def begin_again(self) -> None:
@@ -66,29 +65,13 @@ class Exchange:
         raise NotImplementedError
 
 
-class ServerSteps(Exchange):
-    """Gradients leave, and the servers make the step: sync and async."""
+class _GradientSteps(Exchange):
+    """Gradients leave, during backward or with the step."""
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any,
                  overlap: bool) -> None:
         super().__init__(worker, tensors, optimizer)
         self._sender = _GradientSender(worker, tensors, optimizer, overlap)
-
-    def check(self) -> None:
-        wanted = settings_of(self._optimizer)
-        of_job = {name: self._worker.job(name) for name in wanted}
-        others = differing(wanted, of_job)
-        if others:
-            given = " ".join(f"--{name}={value}" for name, value in of_job.items())
-            raise LodestarError(
-                "FAILED_PRECONDITION",
-                f"the servers make the steps of this job, with {given}; for those of "
-                f"{type(self._optimizer).__name__} as it is here start ps_server with "
-                f"{' '.join(others)}, or make it here as the job has it")
-
-    def take(self, step: Optional[Step]) -> None:
-        self._tensors.take_weights()
-        self._tensors.take_buffers()
 
     def begin(self, is_last: bool) -> None:
         self._sender.begin(is_last)
@@ -107,6 +90,26 @@ class ServerSteps(Exchange):
 
     def skip(self) -> None:
         self._sender.skip()
+
+
+class ServerSteps(_GradientSteps):
+    """Gradients leave, and the servers make the step: sync and async."""
+
+    def check(self) -> None:
+        wanted = settings_of(self._optimizer)
+        of_job = {name: self._worker.job(name) for name in wanted}
+        others = differing(wanted, of_job)
+        if others:
+            given = " ".join(f"--{name}={value}" for name, value in of_job.items())
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"the servers make the steps of this job, with {given}; for those of "
+                f"{type(self._optimizer).__name__} as it is here start ps_server with "
+                f"{' '.join(others)}, or make it here as the job has it")
+
+    def take(self, step: Optional[Step]) -> None:
+        self._tensors.take_weights()
+        self._tensors.take_buffers()
 
 
 class LocalSteps(Exchange):
@@ -155,7 +158,7 @@ class LocalSteps(Exchange):
         self._tensors.hand_over_buffers()
 
 
-class ReducedSteps(Exchange):
+class ReducedSteps(_GradientSteps):
     """Gradients leave, their mean comes back, and the program makes its step with it."""
 
     in_vector = False
@@ -163,8 +166,7 @@ class ReducedSteps(Exchange):
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any, overlap: bool,
                  keep_weights: bool) -> None:
-        super().__init__(worker, tensors, optimizer)
-        self._sender = _GradientSender(worker, tensors, optimizer, overlap)
+        super().__init__(worker, tensors, optimizer, overlap)
         self._keep_weights = keep_weights
         self._version: Optional[int] = None  # updates that the weights here have had
 
@@ -205,19 +207,7 @@ class ReducedSteps(Exchange):
             "other workers have the gradients in between (--optimizer=reduce): begin again from "
             "weights that all workers load")
 
-    def begin(self, is_last: bool) -> None:
-        self._sender.begin(is_last)
-
-    def on_gradient(self, tensor: TrainedTensor) -> None:
-        self._sender.on_gradient(tensor)
-
-    def make(self, make_step: MakeStep, closure: Closure) -> Any:
-        result = None if closure is None else closure()
-        self._sender.collect()
-        self._tensors.hand_over_buffers()
-        return result
-
-    def finish(self, make_step: MakeStep, following: Optional[Step]) -> None:
+    def finish(self, make_step: MakeStep) -> None:
         if not self._is_answered():
             return  # the round was lost, or all have skipped it
         self._take_mean()
@@ -242,12 +232,6 @@ class ReducedSteps(Exchange):
                 tensor.parameter.grad = torch.empty_like(tensor.parameter)
             tensor.here(tensor.parameter.grad).copy_(tensor.weights)
         self._tensors.take_buffers()
-
-    def begin_again(self) -> None:
-        self._sender.begin_again()
-
-    def skip(self) -> None:
-        self._sender.skip()
 
 
 class HookedSteps(ReducedSteps):
@@ -275,7 +259,7 @@ class HookedSteps(ReducedSteps):
             "gradients are not finite, and comm_hook() has sent them: use bf16, which needs no "
             "GradScaler, or leave the hook out and attach(..., overlap=False)")
 
-    def on_bucket(self, bucket: Any, await_following: Callable[[], Optional[Step]]) -> Any:
+    def on_bucket(self, bucket: Any, await_answer: Callable[[], None]) -> Any:
         """Returns a future of its tensor, with mean gradients."""
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
             tensor = self._by_parameter.get(id(parameter))
@@ -286,7 +270,7 @@ class HookedSteps(ReducedSteps):
         if bucket.is_last():
             self._sender.take_zeros()
             self._tensors.hand_over_buffers()
-            await_following()
+            await_answer()
             if not self._is_answered():
                 raise LodestarError(
                     "ABORTED", "the gradients of this step were lost with a connection, and "

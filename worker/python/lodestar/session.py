@@ -499,15 +499,15 @@ class Session:
         if self._step is not None and self._is_skipped and self._exchange is not None and (
                 self._exchange.answers_in_step):
             # Others may have made it.
-            self._exchange.finish(lambda _: self._inner_step(), self._await_following())
+            self._await_answer()
+            self._exchange.finish(lambda _: self._inner_step())
         self._hand_over()
         self._step = None
 
-    def _await_following(self) -> Optional[Step]:
-        """What comes after the step at hand; handed over, it has been answered then."""
+    def _await_answer(self) -> None:
+        """To the step at hand, which is handed over: it comes with the following one."""
         self._hand_over()
         self._following.append(self._worker.next())
-        return self._following[-1]
 
     def on_bucket(self, bucket: Any) -> Any:
         """Of comm_hook()."""
@@ -521,7 +521,7 @@ class Session:
                     "FAILED_PRECONDITION",
                     "gradients came before the last batch of the step: with accumulate= call "
                     "backward within model.no_sync() while not is_last_batch")
-            return exchange.on_bucket(bucket, self._await_following)
+            return exchange.on_bucket(bucket, self._await_answer)
         except BaseException as error:
             self._fail(error)
             raise
@@ -557,7 +557,8 @@ class Session:
             result = exchange.make(make_step, closure)
             self._is_made = True
             if exchange.answers_in_step:
-                exchange.finish(make_step, self._await_following())
+                self._await_answer()
+                exchange.finish(make_step)
         except BaseException as error:
             self._fail(error)
             raise
