@@ -21,7 +21,9 @@ class Averaging final : public Optimizer {
 
   std::vector<std::string> state_names() const override { return state_names_; }
   bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-             absl::Span<const ElementRange> decay) const override;
+             absl::Span<const ElementRange>) const override {
+    return rule_->Apply({.step = call.step}, vectors, {});
+  }
 
  private:
   const std::unique_ptr<Optimizer> rule_;
