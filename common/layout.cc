@@ -1,6 +1,7 @@
 #include "common/layout.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -196,6 +197,11 @@ const TensorSpec* Layout::Find(const std::string& name) const {
   const auto entry = std::ranges::lower_bound(by_name_, name, {}, name_of);
   if (entry == by_name_.end() || name_of(*entry) != name) return nullptr;
   return &tensors_[*entry];
+}
+
+const TensorSpec& Layout::TensorAt(int64_t element) const {
+  const auto behind = std::ranges::upper_bound(tensors_, element, {}, &TensorSpec::offset);
+  return *std::prev(behind);
 }
 
 absl::Status CheckSameLayout(const Layout& a, const std::string& ours, const Layout& b,

@@ -74,6 +74,8 @@ class Layout {
   const std::string& hash() const { return hash_; }
   // Null if there is none of that name.
   const TensorSpec* Find(const std::string& name) const;
+  // That has this element of the parameter space, which must be in [0, num_elements()).
+  const TensorSpec& TensorAt(int64_t element) const;
 
  private:
   std::vector<TensorSpec> tensors_;

@@ -42,6 +42,10 @@ TEST(LayoutTest, LaysTensorsEndToEnd) {
   ASSERT_NE(layout.Find("c"), nullptr);
   EXPECT_EQ(layout.Find("c")->num_elements(), 4);
   EXPECT_EQ(layout.Find("d"), nullptr);
+  for (const TensorSpec& tensor : layout.tensors()) {
+    EXPECT_EQ(&layout.TensorAt(tensor.offset), &tensor);
+    EXPECT_EQ(&layout.TensorAt(tensor.offset + tensor.num_elements() - 1), &tensor);
+  }
 }
 
 TEST(LayoutTest, BlocksAreAveragedAsAWhole) {

@@ -68,6 +68,15 @@ void SetUpMalloc() {
 #endif
 }
 
+void RaiseMallocThresholds() {
+  // DEFAULT_MMAP_THRESHOLD_MAX of glibc, which counts whole pages with a header.
+  constexpr size_t kLargestThreshold =
+      4 * 1024 * 1024 * sizeof(long);  // NOLINT(google-runtime-int)
+  constexpr size_t kRoundingBytes = 64 << 10;
+  void* volatile block = std::malloc(kLargestThreshold - kRoundingBytes);  // not optimized away
+  std::free(block);
+}
+
 void SetUpMutexes() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 void RaiseFileLimit() {

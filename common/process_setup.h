@@ -1,5 +1,6 @@
 // Settings of the C library, of Abseil and of the processor for processes that move and compute
-// tensors. Each is called once at the top of main(), before any thread.
+// tensors. Each is called once at the top of main(), before any thread, but for
+// RaiseMallocThresholds().
 #pragma once
 
 namespace lodestar {
@@ -10,6 +11,12 @@ namespace lodestar {
 // A process that has no memory left for an object, or cannot start a thread, says so and exits
 // with 1.
 void SetUpMalloc();
+
+// For a library, in a process whose malloc is not its own: nearly the same for receive buffers.
+// glibc puts its thresholds at the size of the largest block below 32 MiB that was ever freed: one
+// that the program allocates like this has the same effect. Without effect where the environment
+// sets thresholds (MALLOC_MMAP_THRESHOLD_ ...). Of any thread.
+void RaiseMallocThresholds();
 
 // As a thread that cannot be started ends a process.
 [[noreturn]] void ExitWithoutThread();

@@ -1,6 +1,7 @@
 #include "common/process_setup.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -47,6 +48,16 @@ TEST(ProcessSetupDeathTest, AThreadThatCannotBeStartedIsSaid) {
         []() noexcept { std::thread([] {}).join(); }();
       },
       ::testing::ExitedWithCode(1), "^cannot start a thread: memory is limited");
+}
+#endif
+
+#if defined(__GLIBC__) && !defined(LODESTAR_SANITIZER)
+TEST(ProcessSetupTest, LargeBlocksAreKeptOnceTheThresholdsAreRaised) {
+  RaiseMallocThresholds();
+  const size_t before = mallinfo2().hblks;  // those that go back to the kernel at once
+  void* volatile block = std::malloc(size_t{16} << 20);
+  EXPECT_EQ(mallinfo2().hblks, before);
+  std::free(block);
 }
 #endif
 

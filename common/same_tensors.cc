@@ -49,4 +49,19 @@ absl::Status CheckSameTensors(const Layout& job, const std::string& ours, const 
   return absl::OkStatus();
 }
 
+std::string DifferingDecay(const Layout& job, const Layout& program) {
+  int num_differing = 0;
+  std::string text;
+  for (const TensorSpec& tensor : program.tensors()) {
+    const TensorSpec* const wanted = FindTensorOfProgram(job, tensor.name);
+    if (wanted == nullptr || wanted->decay == tensor.decay) continue;
+    ++num_differing;
+    if (!text.empty()) continue;
+    text = absl::StrCat("weight decay applies to '", tensor.name, "' ",
+                        tensor.decay ? "here, and not in the job" : "in the job, and not here");
+  }
+  if (num_differing > 1) absl::StrAppend(&text, ", and ", num_differing - 1, " more differ");
+  return text;
+}
+
 }  // namespace lodestar

@@ -21,4 +21,9 @@ const TensorSpec* FindTensorOfProgram(const Layout& job, absl::string_view name)
 absl::Status CheckSameTensors(const Layout& job, const std::string& ours, const Layout& program,
                               const std::string& theirs);
 
+// Of tensors that are the same so: which of them weight decay applies to in one and not in the
+// other, as "weight decay applies to 'b' here, and not in the job" with the first one and how many
+// there are. Empty: there are none.
+std::string DifferingDecay(const Layout& job, const Layout& program);
+
 }  // namespace lodestar

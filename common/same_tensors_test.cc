@@ -62,5 +62,18 @@ TEST(SameTensorsTest, TheFirstDifferenceIsNamed) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("under two names")));
 }
 
+TEST(SameTensorsTest, WhatDecaysOnOneSideOnlyIsTold) {
+  std::vector<TensorSpec> tensors = {Tensor("b", {5}), Tensor("a", {2, 3}), Tensor("c", {1})};
+  const Layout job = *Layout::FromTensors(tensors);
+  EXPECT_EQ(DifferingDecay(job, job), "");
+  tensors[1].decay = !tensors[1].decay;
+  EXPECT_THAT(DifferingDecay(job, *Layout::FromTensors(tensors)),
+              tensors[1].decay ? "weight decay applies to 'a' here, and not in the job"
+                               : "weight decay applies to 'a' in the job, and not here");
+  tensors[2].decay = !tensors[2].decay;
+  EXPECT_THAT(DifferingDecay(job, *Layout::FromTensors(tensors)), HasSubstr("'a'"));
+  EXPECT_THAT(DifferingDecay(job, *Layout::FromTensors(tensors)), HasSubstr(", and 1 more differ"));
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -88,7 +88,7 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
   if (state.stop_requested_at.has_value()) {
     state.drop_missing_at = std::max(now, *state.stop_requested_at + state.config.stop_timeout);
   }
-  state.supply.Resume(memory.supply);
+  state.supply.Resume(memory.supply, now);
   state.norms = NormBook(state.config.num_shards, std::move(memory.norms));
   ASSIGN_OR_RETURN(state.membership, MembershipTable::Resume(state.membership.config(),
                                                              std::move(memory.membership), now));

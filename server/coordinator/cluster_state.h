@@ -87,9 +87,9 @@ struct ClusterState {
 
   CoordinatorConfig config;  // `job`: with what a client has proposed, or a checkpoint has
   const JobSpec asked_job;   // by the operator
-  // The model is a client's, and the settings of the next one that registers count.
+  // The model is a client's, and layout and settings of the next one that registers count.
   bool awaits_settings = false;
-  // Whose settings the job has, as long as it is given time to come back with the weights; others'
+  // Whose model the job has, as long as it is given time to come back with the weights; others'
   // do not count meanwhile. Not set: it has come, or there is none.
   struct Proposer {
     std::string name;

@@ -317,7 +317,10 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
   if (state.supply.is_awaited()) {
     return state.supply.supplier().has_value()
                ? absl::StrCat("waits for ", state.NameOf(state.supply.supplier()->worker),
-                              " to supply the initial weights")
+                              " to supply the initial weights",
+                              age_at.has_value()
+                                  ? TimeLeft(state, {state.supply.supplier()->worker}, now)
+                                  : "")
                : "waits for a client that supplies the initial weights";
   }
   const bool has_round = state.policy->uses_rosters() ||
@@ -379,6 +382,9 @@ std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::st
 
 std::string HoldText(const Hold& hold, absl::Time now) {
   const std::string age = AgeText(now - hold.since);
+  if (hold.owes_weights) {
+    return absl::StrCat("it was to supply the initial weights, and has not for ", age);
+  }
   if (!hold.round.has_value()) return absl::StrCat("it has not asked for work for ", age);
   return absl::StrCat(
       "it has had round ", hold.round->value(), " for ", age, " and has not reported it; ",

@@ -195,12 +195,13 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
     return absl::UnavailableError(
         absl::StrCat("not ready: ", WaitingFor(state_, now), "; the same call again"));
   }
-  if (call.layout.has_value()) RETURN_IF_ERROR(CheckOffered(call));
   RETURN_IF_ERROR(faults_.CheckSound(call));
   if (state_.supply.is_awaited() && !state_.supply.supplier().has_value() &&
       state_.phase == CoordinatorPhase::kRunning && !state_.is_stopping()) {
-    RETURN_IF_ERROR(AdoptSettings(call, now));
+    RETURN_IF_ERROR(CheckMayClaimSupply(call, now));
+    RETURN_IF_ERROR(AdoptModel(call, now));
   }
+  if (call.layout.has_value()) RETURN_IF_ERROR(CheckOffered(call));
   RETURN_IF_ERROR(CheckRoom(call.name));
   const absl::StatusOr<MembershipTable::Admission> admitted =
       state_.membership.Register(call.name, call.instance_id, now);
@@ -226,7 +227,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   answer.heartbeat_interval = state_.config.lease / 3;
   answer.job = state_.config.job;
   answer.map = state_.map;
-  answer.needs_initial_weights = state_.supply.Claim(answer.life);
+  answer.needs_initial_weights = state_.supply.Claim(answer.life, now);
   if (answer.needs_initial_weights) state_.proposer.reset();
   return answer;
 }
@@ -434,13 +435,25 @@ void Coordinator::TakeSettings(const RegisterCall& call, SettledJob settled, abs
                                                SettingsText(settled.not_taken))));
 }
 
-absl::Status Coordinator::AdoptSettings(const RegisterCall& call, absl::Time now) {
+absl::Status Coordinator::CheckMayClaimSupply(const RegisterCall& call, absl::Time now) const {
+  const WorkerRecord* record = state_.membership.FindByName(call.name);
+  if (record == nullptr) return absl::OkStatus();
+  const auto desk = state_.desks.find(record->id);
+  if (desk == state_.desks.end() || now >= desk->second.rests_until()) return absl::OkStatus();
+  return absl::UnavailableError(
+      "not ready: this client was to supply the initial weights, and held up the others: one of "
+      "them may; the same call again");
+}
+
+absl::Status Coordinator::AdoptModel(const RegisterCall& call, absl::Time now) {
   const bool is_anothers_turn = !state_.awaits_settings && state_.proposer.has_value() &&
                                 state_.proposer->instance_id != call.instance_id;
   if (!state_.awaits_settings && !is_anothers_turn) return absl::OkStatus();
-  absl::StatusOr<SettledJob> settled = SettleWith(call, *state_.layout);
-  const bool is_another =
-      settled.ok() && JobSettings(settled->job) != JobSettings(state_.config.job);
+  const bool is_other_layout = call.layout.has_value() && !CheckOffered(call).ok();
+  absl::StatusOr<SettledJob> settled =
+      SettleWith(call, is_other_layout ? *call.layout : *state_.layout);
+  const bool is_another = settled.ok() && (is_other_layout || JobSettings(settled->job) !=
+                                                                  JobSettings(state_.config.job));
   if (is_anothers_turn && !is_another) return absl::OkStatus();
   if (is_anothers_turn && now < state_.proposer->until) {
     return absl::UnavailableError(absl::StrCat(
@@ -449,12 +462,13 @@ absl::Status Coordinator::AdoptSettings(const RegisterCall& call, absl::Time now
         "again"));
   }
   RETURN_IF_ERROR(settled.status());
+  if (is_other_layout) state_.layout = call.layout;
   TakeSettings(call, *std::move(settled), now);
   if (!is_another) return absl::OkStatus();
   Enter(CoordinatorPhase::kRestoring);
   outbox_.Do(ChooseRestoreTask{});
   return absl::UnavailableError(
-      "not ready: the servers start over with the settings of this client; the same call again");
+      "not ready: the servers start over with the model of this client; the same call again");
 }
 
 void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) {
@@ -651,11 +665,13 @@ void Coordinator::DropHolding(absl::Time now) {
   for (const Hold& hold : RoundHolds(state_, now)) {
     if (now < hold.until) continue;
     const std::string what = HoldText(hold, now);
-    state_.desks.at(hold.worker).OnHeldUp(now - hold.since, now);
+    // Whoever waits for the first weights comes back within that time, and may bring them.
+    const absl::Duration rest = hold.owes_weights ? kCallerPatience : now - hold.since;
+    state_.desks.at(hold.worker).OnHeldUp(rest, now);
     outbox_.RaiseAlarm(
         absl::StrCat("worker '", state_.NameOf(hold.worker), "' held up the others: ", what,
                      ". It is dropped, and may come back in ",
-                     absl::FormatDuration(absl::Ceil(now - hold.since, absl::Seconds(1))),
+                     absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))),
                      " with more time, up to --round_timeout=",
                      absl::FormatDuration(state_.config.round_timeout),
                      ". See whether its process has hung; if it is only slow, give that flag more"),

@@ -261,15 +261,18 @@ class Coordinator {
   // InvalidArgument.
   absl::StatusOr<SettledJob> SettleWith(const RegisterCall& call, const Layout& layout) const;
   void TakeSettings(const RegisterCall& call, SettledJob settled, absl::Time now);
-  // Of a client that may be the one to supply the weights, if those of another do not count any
-  // more. Errors: Unavailable: that other may come, or the servers start over with these; as
-  // SettleWith().
-  absl::Status AdoptSettings(const RegisterCall& call, absl::Time now);
-  // Where a round takes so many contributions at most. Who has registered and not joined takes no
-  // room.
+  // Of who was dropped because it did not supply the weights that others waited for. Errors:
+  // Unavailable: these come first.
+  absl::Status CheckMayClaimSupply(const RegisterCall& call, absl::Time now) const;
+  // The layout and the settings of a client that may be the one to supply the weights, if those of
+  // another do not count any more. Errors: Unavailable: that other may come, or the servers start
+  // over with these; as SettleWith().
+  absl::Status AdoptModel(const RegisterCall& call, absl::Time now);
   // Whether the layout that the client brings is the job's. Errors: InvalidArgument;
   // FailedPrecondition if it would go by the job's, and has other tensors.
   absl::Status CheckOffered(const RegisterCall& call) const;
+  // Where a round takes so many contributions at most. Who has registered and not joined takes no
+  // room.
   absl::Status CheckRoom(absl::string_view name) const;
   absl::Status CheckLayoutHash(absl::string_view layout_hash) const;
   void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);

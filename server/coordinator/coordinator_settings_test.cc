@@ -38,9 +38,10 @@ class CoordinatorSettingsTest : public testing::Test {
 
   Coordinator& coordinator() { return cluster_->coordinator(); }
 
-  static RegisterCall CallOf(const std::string& name, ProposedSettings proposed) {
+  static RegisterCall CallOf(const std::string& name, ProposedSettings proposed,
+                             const std::string& tensor_name = "w") {
     TensorSpec tensor;
-    tensor.name = "w";
+    tensor.name = tensor_name;
     tensor.shape = {8, 8};
     RegisterCall call = {.name = name,
                          .instance_id = std::hash<std::string>()(name),
@@ -163,6 +164,45 @@ TEST_F(CoordinatorSettingsTest, IfTheFirstIsLostBeforeItsWeightsCameTheNextOnesC
   EXPECT_EQ(second->job.optimizer.momentum, ClientConfig().job.optimizer.momentum)
       << "nothing is left of the first one's";
   EXPECT_EQ(cluster_->sent().assignments.back().job.optimizer.kind, OptimizerKind::kSgd);
+}
+
+TEST_F(CoordinatorSettingsTest, IfTheFirstIsLostBeforeItsWeightsCameTheNextLayoutCounts) {
+  Start();
+  Enter("first", kSgd);
+  const RegisterCall other = CallOf("second", kSgd, "v");
+  EXPECT_THAT(coordinator().Register(other, cluster_->now()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'w'")))
+      << "the first one is there, and may bring the weights";
+  cluster_->Pass(absl::Seconds(11));
+  EXPECT_THAT(coordinator().Register(other, cluster_->now()),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("start over")));
+  coordinator().OnRestoreChosen({{.source = ClientSource{}, .server_incarnation = 9}},
+                                cluster_->now());
+  cluster_->LoadAll();
+  const absl::StatusOr<Registration> second = coordinator().Register(other, cluster_->now());
+  ASSERT_OK(second);
+  EXPECT_TRUE(second->needs_initial_weights);
+  EXPECT_EQ(second->map->layout.tensors()[0].name, "v");
+  EXPECT_THAT(Register("first", kSgd), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(CoordinatorSettingsTest, AnotherOneSuppliesTheWeightsThatTheFirstHoldsBack) {
+  Start();
+  const Registration first = Enter("first", kSgd);
+  cluster_->Pass(absl::Minutes(30), {{"first", 1, first.life}});
+  EXPECT_TRUE(Register("first", kSgd)->needs_initial_weights) << "nobody waits for it";
+  const absl::StatusOr<Registration> second = Register("second", kSgd);
+  ASSERT_OK(second);
+  EXPECT_FALSE(second->needs_initial_weights);
+  EXPECT_THAT(coordinator().Snapshot(cluster_->now()).waiting_for,
+              HasSubstr("waits for first to supply the initial weights"));
+  cluster_->Pass(absl::Minutes(11), {{"first", 1, first.life}, {"second", 2, second->life}});
+  EXPECT_THAT(Register("first", kSgd),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("held up the others")));
+  EXPECT_TRUE(Register("second", kSgd)->needs_initial_weights);
+  const absl::StatusOr<Registration> again = Register("first", kSgd);
+  ASSERT_OK(again);
+  EXPECT_FALSE(again->needs_initial_weights);
 }
 
 TEST_F(CoordinatorSettingsTest, WhoDoesNotComeBackWithTheWeightsIsWaitedForOnlySoLong) {

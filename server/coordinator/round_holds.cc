@@ -22,10 +22,28 @@ absl::Time Deadline(const ClusterState& state, const WorkerDesk& desk, absl::Tim
 // Whether members without work hold up the others if they do not ask for some.
 bool AwaitsAsking(const ClusterState& state, absl::Time now) {
   if (state.policy->uses_rosters() && !state.open.empty()) return false;
-  if (state.is_stopping() || state.is_work_held() || state.supply.is_awaited()) return false;
+  if (state.is_stopping() || state.is_work_held()) return false;
   if (state.phase == CoordinatorPhase::kEvaluating) return true;
   return !state.ledger.is_exhausted() &&
          AwaitMembers(state.View(now).Facts()).action == Action::kApply;
+}
+
+// Of the one that is to supply the first weights, before which there are no members.
+std::vector<Hold> SupplyHolds(const ClusterState& state) {
+  if (!state.supply.supplier().has_value() || !state.supply.others_since().has_value()) return {};
+  const WorkerId supplier = state.supply.supplier()->worker;
+  const auto& workers = state.membership.workers();
+  const bool is_anyone_waiting =
+      std::any_of(workers.begin(), workers.end(), [supplier](const auto& worker) {
+        return worker.first != supplier && worker.second.is_alive();
+      });
+  const absl::Time since = std::max(*state.supply.others_since(), state.shards.back_at());
+  const absl::Duration patience =
+      PatienceOf(state).ForAsking(state.desks.at(supplier).times_dropped());
+  return {{.worker = supplier,
+           .owes_weights = true,
+           .since = since,
+           .until = is_anyone_waiting ? since + patience : absl::InfiniteFuture()}};
 }
 
 }  // namespace
@@ -34,6 +52,7 @@ std::vector<Hold> RoundHolds(const ClusterState& state, absl::Time now) {
   const bool is_working =
       state.phase == CoordinatorPhase::kRunning || state.phase == CoordinatorPhase::kEvaluating;
   if (!is_working || state.is_shard_away()) return {};
+  if (state.supply.is_awaited()) return SupplyHolds(state);
   const bool awaits_asking = AwaitsAsking(state, now);
   const absl::Time back_at = state.shards.back_at();
   std::vector<Hold> holds;
@@ -47,8 +66,9 @@ std::vector<Hold> RoundHolds(const ClusterState& state, absl::Time now) {
     if (!desk.grant().has_value()) {
       if (!awaits_asking || desk.is_leaving()) continue;
       const absl::Time since = std::max(desk.idle_since(), back_at);
-      holds.push_back({member->id, std::nullopt, std::nullopt, since,
-                       since + PatienceOf(state).ForAsking(desk.times_dropped())});
+      holds.push_back({.worker = member->id,
+                       .since = since,
+                       .until = since + PatienceOf(state).ForAsking(desk.times_dropped())});
       continue;
     }
     const Round round = desk.grant()->round;
@@ -64,8 +84,11 @@ std::vector<Hold> RoundHolds(const ClusterState& state, absl::Time now) {
       }
       since = std::max(since, open->second.front_since());
     }
-    holds.push_back({member->id, round, desk.pace().UsualFor(*desk.grant()), since,
-                     Deadline(state, desk, since)});
+    holds.push_back({.worker = member->id,
+                     .round = round,
+                     .usually = desk.pace().UsualFor(*desk.grant()),
+                     .since = since,
+                     .until = Deadline(state, desk, since)});
   }
   if (is_anyone_waiting) return holds;
   for (Hold& hold : holds) hold.until = absl::InfiniteFuture();

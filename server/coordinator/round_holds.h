@@ -1,5 +1,5 @@
-// Who holds up the others: a member that owes a report, or that could ask for work and does not.
-// Pure.
+// Who holds up the others: a member that owes a report, or that could ask for work and does not; or
+// who is to supply the first weights. Pure.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,9 @@ namespace lodestar {
 
 struct Hold {
   WorkerId worker;
-  std::optional<Round> round;             // whose report it owes; none: it does not ask for work
-  std::optional<absl::Duration> usually;  // that it takes for such a round
+  bool owes_weights = false;        // the first ones of the job
+  std::optional<Round> round = {};  // whose report it owes; none: it does not ask for work
+  std::optional<absl::Duration> usually = {};  // that it takes for such a round
   absl::Time since;
   // When it is dropped, whatever its heartbeats say: see RoundPatience. Never if nobody waits for
   // it, as nobody does for a lone worker: it would serve no one.

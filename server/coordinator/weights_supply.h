@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "absl/time/time.h"
 #include "common/cluster_messages.h"
 
 namespace lodestar {
@@ -15,23 +16,33 @@ class WeightsSupply {
     std::optional<WorkerLife> supplier;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
-  void Resume(const Memory& memory) { memory_ = memory; }
+  // Whoever is to bring them has all its time again.
+  void Resume(const Memory& memory, absl::Time now) {
+    memory_ = memory;
+    others_since_ = now;
+  }
   const Memory& memory() const { return memory_; }
 
   // The cluster starts anew.
   void Begin(bool is_by_client) {
     memory_.is_awaited = is_by_client;
     memory_.supplier.reset();
+    others_since_.reset();
   }
   bool is_awaited() const { return memory_.is_awaited; }
   // Empty: nobody has come forward, or nobody is needed.
   const std::optional<WorkerLife>& supplier() const { return memory_.supplier; }
 
+  // Since when others have asked and been told that this one brings them. Not set: nobody has.
+  std::optional<absl::Time> others_since() const { return others_since_; }
+
   // True if this life is to supply the weights: the first to ask is.
-  bool Claim(const WorkerLife& life) {
+  bool Claim(const WorkerLife& life, absl::Time now) {
     if (!memory_.is_awaited) return false;
     if (!memory_.supplier.has_value()) memory_.supplier = life;
-    return memory_.supplier->incarnation == life.incarnation;
+    if (memory_.supplier->incarnation == life.incarnation) return true;
+    if (!others_since_.has_value()) others_since_ = now;
+    return false;
   }
   // Who joins after that has supplied them.
   void OnJoined(const WorkerLife& life) {
@@ -42,12 +53,13 @@ class WeightsSupply {
   bool OnEnded(Incarnation incarnation) {
     const bool is_lost = memory_.is_awaited && memory_.supplier.has_value() &&
                          memory_.supplier->incarnation == incarnation;
-    if (is_lost) memory_.supplier.reset();
+    if (is_lost) Begin(/*is_by_client=*/true);
     return is_lost;
   }
 
  private:
   Memory memory_;
+  std::optional<absl::Time> others_since_;
 };
 
 }  // namespace lodestar

@@ -79,7 +79,9 @@ absl::Status BucketAggregator::Restore(const BucketState& state, Round round) {
 absl::Status BucketAggregator::NotFinite(absl::string_view what) const {
   return absl::InvalidArgumentError(
       absl::StrCat(what, " of elements ", bucket_.range.begin, " to ", bucket_.range.end,
-                   " are not all finite; start from another file or checkpoint"));
+                   ", from tensor '", context_->layout.TensorAt(bucket_.range.begin).name, "' to '",
+                   context_->layout.TensorAt(bucket_.range.end - 1).name,
+                   "', are not all finite; start from another file or checkpoint"));
 }
 
 void BucketAggregator::AwaitClientWeights() {
@@ -580,12 +582,12 @@ void BucketAggregator::Check(Contribution contribution) {
     // It has none.
   } else if (context_->job.norm_limit > 0.0 && !is_averaged_ &&
              key.kind != ContributionKind::kInitialWeights) {
-    const absl::StatusOr<double> checked =
-        CheckNumbersForNorm(key, bucket_, contribution.slot->bytes(), BaseOf(key));
+    const absl::StatusOr<double> checked = CheckNumbersForNorm(
+        key, context_->layout, bucket_, contribution.slot->bytes(), BaseOf(key));
     numbers = checked.status();
     if (checked.ok()) norm = *checked;
   } else {
-    numbers = CheckNumbers(key, bucket_, contribution.slot->bytes());
+    numbers = CheckNumbers(key, context_->layout, bucket_, contribution.slot->bytes());
   }
   if (numbers.ok()) {
     DeferredCalls calls;

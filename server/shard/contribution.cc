@@ -20,10 +20,14 @@ float LimitOf(const ContributionKey& key) {
 }
 
 // `bad`: the first element that is not within the limit, or the number of elements.
-absl::Status CheckFound(int64_t bad, const ContributionKey& key, const Bucket& bucket) {
+absl::Status CheckFound(int64_t bad, const ContributionKey& key, const Layout& layout,
+                        const Bucket& bucket) {
   if (bad == bucket.range.size()) return absl::OkStatus();
+  const int64_t element = bucket.range.begin + bad;
+  const TensorSpec& tensor = layout.TensorAt(element);
   const std::string text =
-      absl::StrCat("worker ", key.worker.value(), ", bucket ", bucket.index, ", element ", bad,
+      absl::StrCat("worker ", key.worker.value(), ", tensor '", tensor.name, "', element ",
+                   element - tensor.offset, " (bucket ", bucket.index, ", element ", bad, ")",
                    key.scale == 1.0f ? "" : absl::StrCat(", times the scale ", key.scale),
                    ": NaN, Inf or not below ", kMaxContribution);
   if (key.kind == ContributionKind::kInitialWeights) {
@@ -70,18 +74,19 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
                    key.scale, ", wanted is a number of at most ", kMaxContributionScale));
 }
 
-absl::Status CheckNumbers(const ContributionKey& key, const Bucket& bucket,
+absl::Status CheckNumbers(const ContributionKey& key, const Layout& layout, const Bucket& bucket,
                           const std::byte* elements) {
   return CheckFound(FirstNotBelow(key.encoding, elements, LimitOf(key), bucket.range.size()), key,
-                    bucket);
+                    layout, bucket);
 }
 
-absl::StatusOr<double> CheckNumbersForNorm(const ContributionKey& key, const Bucket& bucket,
-                                           const std::byte* elements, const float* base) {
+absl::StatusOr<double> CheckNumbersForNorm(const ContributionKey& key, const Layout& layout,
+                                           const Bucket& bucket, const std::byte* elements,
+                                           const float* base) {
   double square_sum = 0.0;
   const int64_t found =
       FirstNotBelow(key.encoding, elements, LimitOf(key), bucket.range.size(), &square_sum);
-  RETURN_IF_ERROR(CheckFound(found, key, bucket));
+  RETURN_IF_ERROR(CheckFound(found, key, layout, bucket));
   if (base == nullptr) return std::sqrt(square_sum) * std::abs(double{key.scale});
   return std::sqrt(SquareDistance(key.encoding, elements, bucket.range.size(), key.scale, base));
 }

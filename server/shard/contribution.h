@@ -11,6 +11,7 @@
 #include "common/encoding.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
+#include "common/layout.h"
 
 namespace lodestar {
 
@@ -44,12 +45,13 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
                        bool is_averaged, bool awaits_first_weights);
 
 // Whether the bucket's elements, times the scale of the key, are finite and within
-// kMaxContribution. Errors: Aborted, naming worker, bucket and element: begin anew from other
-// weights; InvalidArgument for first weights, which nothing can mend.
-absl::Status CheckNumbers(const ContributionKey& key, const Bucket& bucket,
+// kMaxContribution. Errors: Aborted, naming worker, tensor of the layout and element: begin anew
+// from other weights; InvalidArgument for first weights, which nothing can mend.
+absl::Status CheckNumbers(const ContributionKey& key, const Layout& layout, const Bucket& bucket,
                           const std::byte* elements);
 // The same, and the norm of the elements times the scale, less `base` where that is not null.
-absl::StatusOr<double> CheckNumbersForNorm(const ContributionKey& key, const Bucket& bucket,
-                                           const std::byte* elements, const float* base);
+absl::StatusOr<double> CheckNumbersForNorm(const ContributionKey& key, const Layout& layout,
+                                           const Bucket& bucket, const std::byte* elements,
+                                           const float* base);
 
 }  // namespace lodestar

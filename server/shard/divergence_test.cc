@@ -67,7 +67,8 @@ TEST(DivergenceTest, WhatIsBeyondAllReasonIsRefusedAtTheDoorByName) {
     large[cluster.buckets()[1].range.begin + 3] = -2e18f;
     EXPECT_THAT(*cluster.PushBucket(KeyOf(job, 1), 1, large)->outcome,
                 StatusIs(absl::StatusCode::kAborted,
-                         AllOf(HasSubstr("worker 1, bucket 1, element 3: NaN, Inf or not below"),
+                         AllOf(HasSubstr("worker 1, tensor '"),
+                               HasSubstr(" (bucket 1, element 3): NaN, Inf or not below"),
                                HasSubstr("register again"))));
     ContributionKey scaled = KeyOf(job, 2);
     scaled.scale = 3e38f;

@@ -121,7 +121,7 @@ TEST_F(DivergenceTest, StopEndsServersAndWorkersAndSavesNothingInEveryMode) {
     workers_[0]->Push(kind_, grant->round(), grant->min_round(), gradient).IgnoreError();
     AwaitState("diverged");
     if (mode == Mode::kLocalSgd) {
-      EXPECT_THAT(Status().divergence().text(), HasSubstr("shard 1: worker 1, bucket"));
+      EXPECT_THAT(Status().divergence().text(), HasSubstr("shard 1: worker 1, tensor '"));
     } else {
       EXPECT_THAT(Status().divergence().text(), HasSubstr("shard 1: round 1 made the numbers of"));
       EXPECT_THAT(workers_[0]->Pull(1).status(), StatusIs(absl::StatusCode::kAborted));

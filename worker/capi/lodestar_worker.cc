@@ -172,7 +172,9 @@ int lodestar_set_log_level(const char* level) {
 }
 
 lodestar_worker* lodestar_new(void) {
-  lodestar::SetUpMutexes();  // the rest of process_setup.h is the program's to decide
+  // The rest of process_setup.h is the program's to decide.
+  lodestar::SetUpMutexes();
+  lodestar::RaiseMallocThresholds();
   return new lodestar_worker();
 }
 

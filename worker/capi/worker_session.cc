@@ -197,14 +197,21 @@ absl::Status WorkerSession::AllocateAsTheJob() {
     }
   }
   std::shared_ptr<const ClusterMap> map;
+  bool has_decay = false;  // by the servers
   AwaitJob(absl::InfiniteDuration());
   {
     absl::MutexLock lock(&mutex_);
     if (!registration_.has_value()) return EndBeforeTheJob();
     map = registration_->map;
+    const JobSpec& job = registration_->job;
+    has_decay = job.optimizer.weight_decay > 0.0 && !HasLocalSteps(job) && !ReducesOnly(job);
   }
   absl::Status status = CheckSameTensors(map->layout, "the job", *own_layout_, "this program");
   if (status.ok()) status = Allocate(map->layout);
+  if (const std::string decay = DifferingDecay(map->layout, *own_layout_);
+      status.ok() && has_decay && !decay.empty()) {
+    LogWarn("{}: the job's marks hold", decay);
+  }
   if (status.ok()) return status;
   absl::MutexLock lock(&mutex_);
   vectors_outcome_ = status;
@@ -385,10 +392,15 @@ absl::Status WorkerSession::Stop() {
   return absl::OkStatus();
 }
 
+void WorkerSession::AwaitThread() {
+  absl::MutexLock lock(&joining_);
+  if (thread_.joinable()) thread_.join();
+}
+
 absl::Status WorkerSession::Leave() {
   RETURN_IF_ERROR(Stop());
   handoff_.Leave();
-  if (thread_.joinable()) thread_.join();
+  AwaitThread();
   absl::MutexLock lock(&mutex_);
   return *outcome_;
 }

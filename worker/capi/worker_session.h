@@ -78,6 +78,8 @@ class WorkerSession {
   OfferedLayout Offer() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<const Layout*> AwaitVectors() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status EnterAndRun() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Several threads may leave at once.
+  void AwaitThread() ABSL_LOCKS_EXCLUDED(joining_);
 
   // Before Start(), of the program's thread; later only read.
   Worker::Config config_;
@@ -92,6 +94,7 @@ class WorkerSession {
   CallerVectors vectors_;
   StepHandoff handoff_;
   std::thread thread_;
+  absl::Mutex joining_;
   std::atomic<bool> has_started_ = false;
   std::atomic<int64_t> weights_version_ = -1;
 
