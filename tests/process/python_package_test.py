@@ -190,7 +190,7 @@ class PythonPackageTest(ClusterTestCase):
       way = proxy.add_route("workers", 1)
       # Longer than the network is away: a round that is lost with all its workers may be whole in one
       # bucket and none in another, and weights are not known then.
-      server = self.start_client_server(lease="18s", shared_memory="false",
+      server = self.start_client_server(lease="12s", shared_memory="false",
                                         advertise=f"127.0.0.1:{way}")
       proxy.move("workers", self.port)
       direct, self.port = self.port, way
@@ -203,7 +203,7 @@ class PythonPackageTest(ClusterTestCase):
       proxy.refuse("workers")
       # A worker renews its lease every third of it.
       self.wait_for_status(
-          lambda status: all(worker["lease_age_seconds"] > 7 for worker in status["workers"]),
+          lambda status: all(worker["lease_age_seconds"] > 5 for worker in status["workers"]),
           "two leases that are not renewed")
       proxy.listen("workers")
       number = int(self.wait_for_round(100, workers=2)["round"])
