@@ -152,6 +152,22 @@ def own_loop(address, name, model_name, optimizer_name, num_steps):
   return {"batches": batches, "weights": model.state_dict()}
 
 
+def own_loader(address, name, model_name, optimizer_name, **options):
+  """A DataLoader of its own, of the samples that are granted."""
+  model, optimizer = make_worker(name, model_name, optimizer_name)
+  batches = []
+  with lodestar.join(address, name=name) as ps:
+    ps.attach(model, optimizer)
+    sampler = ps.batch_sampler(small_models.TRAIN, batch_size=8)
+    for indices, _, _ in torch.utils.data.DataLoader(small_models.TRAIN, batch_sampler=sampler,
+                                                     **options):
+      batches.append(indices)
+      small_models.loss_of(model, indices).backward()
+      optimizer.step()
+      optimizer.zero_grad()
+  return {"batches": batches, "weights": model.state_dict()}
+
+
 def distributed(address, name, model_name, optimizer_name, rendezvous):
   """With DistributedDataParallel, and gradients that the servers take the mean of."""
   model, optimizer = make_worker(name, model_name, optimizer_name)

@@ -96,6 +96,21 @@ class PyTorchTest(replay.ReplayTestCase):
     self.assert_ends(server)
     self.replay_gradients([run], "mlp", "adamw")
 
+  def test_a_data_loader_of_its_own_has_the_granted_samples(self):
+    server = self.start_client_server(mode="sync", min_workers=2, rounds=12, **ADAMW)
+    first = self.start_first_program("mlp", "adamw", run=program.own_loader)
+    second = self.start_program("b", "mlp", "adamw", run=program.own_loader)
+    runs = [first.outcome(), second.outcome()]
+    self.assert_ends(server)
+    self.replay_gradients(runs, "mlp", "adamw")
+
+  def test_a_data_loader_that_asks_ahead_is_refused(self):
+    server = self.start_client_server(mode="sync", min_workers=1, **ADAMW)
+    one = self.start_program("a", "mlp", "adamw", run=program.own_loader, num_workers=1)
+    with self.assertRaisesRegex(lodestar.LodestarError, "num_workers belongs to loader"):
+      one.outcome()
+    self.stop_job(server)
+
   def test_a_step_that_a_scaler_skips_has_no_samples(self):
     runs = self.run_programs("mlp", "momentum", "--late", "--scaler", "--inf",
                              others=("--late", "--scaler"), mode="sync", **MOMENTUM)

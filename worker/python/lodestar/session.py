@@ -244,6 +244,28 @@ class Session:
             self._source_of = made_for
         return self._batches()
 
+    def batch_sampler(self, dataset: Any, batch_size: Optional[int] = None, *,
+                      fingerprint: str = "", is_own: bool = False,
+                      predictions_per_sample: int = 1) -> Iterator[List[int]]:
+        """The numbers of the samples of each step, for a DataLoader of one's own:
+        `DataLoader(dataset, batch_sampler=ps.batch_sampler(dataset, 32))`. One that asks ahead, as
+        with num_workers, is refused: what is granted beyond the step at hand is not known for
+        certain, and loader() can throw a wrong guess away.
+
+        Args:
+          dataset: map-style; only its length is looked at. The others are those of loader().
+
+        Raises:
+          LodestarError: as loader(); INVALID_ARGUMENT for data that is not map-style.
+        """
+        if not _is_map_style(dataset):
+            raise LodestarError("INVALID_ARGUMENT",
+                                f"a {type(dataset).__name__} has no numbered samples: give it to "
+                                "loader()")
+        self._start(dataset, batch_size, fingerprint=fingerprint, is_own=is_own,
+                    predictions_per_sample=predictions_per_sample)
+        return self._granted_samples()
+
     def steps(self, num_samples: Optional[int] = None, *,
               batch_size: Optional[int] = None) -> Iterator[Step]:
         """The steps that this worker is to make, for programs whose loop brings batches of its own:
@@ -351,6 +373,12 @@ class Session:
                 self._batch_samples = size
                 yield batch
 
+    def _granted_samples(self) -> Iterator[List[int]]:
+        for step in self._steps():
+            assert self._exchange is not None
+            self._exchange.begin(is_last=True)
+            yield step.samples
+
     def _expected_samples(self, ahead: int) -> List[int]:
         step = self._worker.expect(ahead)
         return [] if step is None else step.samples
@@ -416,7 +444,8 @@ class Session:
             "FAILED_PRECONDITION",
             "optimizer.step() was not called for the last batch: each step of the loader is one of "
             "the optimizer (several batches for each: loader(..., accumulate=); a step that is left "
-            "out, as a GradScaler does: skip_step(), or optimizer.zero_grad() after it)")
+            "out, as a GradScaler does: skip_step(), or optimizer.zero_grad() after it; a DataLoader "
+            "that asks batch_sampler() ahead: num_workers belongs to loader())")
 
     def _look_for_inf(self) -> None:
         """A GradScaler calls optimizer.step() only where all gradients are finite."""
