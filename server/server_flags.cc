@@ -408,7 +408,7 @@ absl::StatusOr<ModelSpec> ReadModel() {
 absl::Status ApplyOuterPreset(const std::set<std::string>& given, JobSpec& job) {
   const std::string name = absl::GetFlag(FLAGS_outer_preset);
   if (name.empty()) return absl::OkStatus();
-  if (job.mode != Mode::kLocalSgd) {
+  if (!HasLocalSteps(job)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--outer_preset=", name, " has no meaning with --mode=", ModeName(job.mode),
                      "; use --mode=local_sgd"));
