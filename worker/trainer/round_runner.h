@@ -23,6 +23,8 @@
 #include "worker/trainer/contribution_push.h"
 #include "worker/trainer/device_timeline.h"
 #include "worker/trainer/exchange_state.h"
+#include "worker/trainer/life_context.h"
+#include "worker/trainer/residual_keeper.h"
 #include "worker/trainer/weights_pull.h"
 
 namespace lodestar {
@@ -49,6 +51,9 @@ struct RoundRunnerDeps {
   TraceRecorder* trace = nullptr;  // null: no trace
   // Local steps are made by the model: TrainStep() leaves changed parameters().
   bool model_has_optimizer = false;
+  // Keeps what error feedback has, where the job has it; null: it ends with the process. Nothing is
+  // pushed then before all of a contribution is made, and written.
+  ResidualStore* residuals = nullptr;
   // Comes before each step of the model.
   std::function<void(const RoundStep&)> on_step = [](const RoundStep&) {};
   // Told the versions of all buckets before anything is computed with them; null: nobody asks, and
@@ -58,20 +63,6 @@ struct RoundRunnerDeps {
   std::function<bool()> stop_requested;
   // Told what the worker does now: "compute", or what it waits for servers with, "pull" or "push".
   std::function<void(absl::string_view)> on_activity;
-};
-
-// One life of the worker.
-struct LifeContext {
-  const Registration* registration = nullptr;
-  const SampleOrder* sample_order = nullptr;
-  ParameterTransport* transport = nullptr;
-  // True once the life is over: nobody will take what it still computes. Looked at between steps.
-  std::function<bool()> is_over = [] { return false; };
-
-  // Aborted if it is over.
-  absl::Status Check() const {
-    return is_over() ? absl::AbortedError("this life ended while it computed") : absl::OkStatus();
-  }
 };
 
 class RoundRunner {
@@ -86,6 +77,8 @@ class RoundRunner {
   // anything else will not succeed by retrying: data and device of this machine fail with
   // FailedPrecondition, where their own code would promise more.
   absl::StatusOr<RoundReport> Run(const LifeContext& life, const Grant& grant);
+  // The job is done: removes what was kept for another process.
+  void ForgetResidual();
 
   // The weights once all rounds before `min_round` are over, into the model's parameters. Errors:
   // as Run().
@@ -97,6 +90,12 @@ class RoundRunner {
  protected:
   explicit RoundRunner(const RoundRunnerDeps& deps)
       : deps_(deps), timeline_(deps.device, deps.trace) {}
+
+  // How the buckets of a contribution leave.
+  ContributionPush::Leaves leaves() const {
+    return deps_.residuals == nullptr ? ContributionPush::Leaves::kAtOnce
+                                      : ContributionPush::Leaves::kWithFinish;
+  }
 
   const RoundRunnerDeps deps_;
   DeviceTimeline timeline_;
@@ -112,6 +111,9 @@ class RoundRunner {
   // Transfers that may succeed later are tried again within. Other errors are as they come.
   absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const Grant& grant);
   absl::StatusOr<RoundReport> RunAgain(const LifeContext& life);
+  // Before a contribution is begun: what ResidualKeeper::Settle() returns. Tells once if this
+  // process takes the worker's place in the job without what error feedback had.
+  absl::StatusOr<std::optional<RoundReport>> SettleResidual(const LifeContext& life, Round round);
   // Adds loss and accuracy over the grant's held-out samples, with the model's present weights, to
   // *report, and the time that computing it took, without waiting for `pull`. Does nothing if the
   // grant has none. Errors: those of data, model and pull; Aborted if the life is over.
@@ -130,6 +132,9 @@ class RoundRunner {
     RoundReport report;
   };
   std::optional<Kept> kept_;
+  std::optional<ResidualKeeper> keeper_;
+  bool has_settled_ = false;          // since this process began
+  int64_t lost_residual_rounds_ = 0;  // that no report has told yet
 };
 
 }  // namespace lodestar
