@@ -160,12 +160,12 @@ absl::Status RoundRunner::HandOver(const LifeContext& life, const Grant& grant,
                                    ContributionPush& push, RoundReport* report) {
   kept_ = {life.registration->server_incarnation, life.registration->life, grant.round, push.made(),
            *report};
-  deps_.on_activity("push");
   if (keeper_.has_value()) {
     RETURN_IF_ERROR(push.AwaitMade());
     TraceSpan span(deps_.trace, "training", "keep residual");
     RETURN_IF_ERROR(keeper_->Keep(*life.registration, kept_->made, *report));
   }
+  deps_.on_activity("push");
   RETURN_IF_ERROR(push.Finish());
   kept_.reset();
   report->communication += push.blocked();
