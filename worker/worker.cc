@@ -262,6 +262,7 @@ void Worker::Do(const Lifecycle::Finish& finish) {
 
 void Worker::Disconnect() {
   if (link_ != nullptr) link_->StopHeartbeats();
+  if (runner_ != nullptr) runner_->EndLife();
   absl::MutexLock lock(&mutex_);
   transport_.reset();
   former_transport_.reset();
@@ -410,6 +411,7 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
                             .clock = clock_,
                             .overlap = config_.overlap,
                             .trace = trace_.get(),
+                            .pulls_ahead = config_.overlap && !workload_->wants_last_weights(),
                             .model_has_optimizer = workload_->has_optimizer(),
                             .residuals = PrepareResiduals(job),
                             .on_step = [this](const RoundStep& step) { workload_->OnStep(step); },
