@@ -18,6 +18,7 @@ namespace lodestar {
 namespace {
 
 constexpr int64_t kMaxInstanceBytes = 32;
+constexpr absl::Duration kPause = absl::Milliseconds(20);
 
 }  // namespace
 
@@ -40,15 +41,22 @@ std::string ResidualFolderIn(absl::string_view state_dir, absl::string_view work
   return absl::StrCat(state_dir, "/residuals/", worker_name);
 }
 
-absl::StatusOr<std::unique_ptr<ResidualFolder>> ResidualFolder::Take(
-    const std::string& path, const std::string& worker_name) {
+absl::StatusOr<std::unique_ptr<ResidualFolder>> ResidualFolder::Take(const std::string& path,
+                                                                     const std::string& worker_name,
+                                                                     Clock* clock,
+                                                                     absl::Duration patience) {
   RETURN_IF_ERROR(MakeSecretFolder(path));
   const std::string lock_path = absl::StrCat(path, "/LOCK");
   const int lock =
       open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
   if (lock < 0) return ErrnoStatus(errno, "open", lock_path);
   auto folder = std::unique_ptr<ResidualFolder>(new ResidualFolder(path, worker_name, lock));
+  const absl::Time deadline = clock->Now() + patience;
   while (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK && clock->Now() < deadline) {
+      clock->Sleep(kPause);
+      continue;
+    }
     if (errno == EWOULDBLOCK) {
       return absl::AlreadyExistsError(
           absl::StrCat(path, " is held by another process: one worker of a name at a time"));

@@ -15,6 +15,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/job_spec.h"
 #include "worker/trainer/residual_store.h"
 
@@ -35,10 +37,15 @@ std::string ResidualFolderIn(absl::string_view state_dir, absl::string_view work
 
 class ResidualFolder {
  public:
-  // Makes it where there is none, open to this user only. Errors: AlreadyExists if another process
-  // holds it; those of the system.
+  // Of a process that was killed: it holds the folder until the system has its memory back.
+  static constexpr absl::Duration kPatience = absl::Seconds(10);
+
+  // Makes it where there is none, open to this user only. Waits for up to `patience` for another
+  // process that holds it. Errors: AlreadyExists if it goes on holding it; those of the system.
   static absl::StatusOr<std::unique_ptr<ResidualFolder>> Take(const std::string& path,
-                                                              const std::string& worker_name);
+                                                              const std::string& worker_name,
+                                                              Clock* clock,
+                                                              absl::Duration patience = kPatience);
   ~ResidualFolder();
   ResidualFolder(const ResidualFolder&) = delete;
   ResidualFolder& operator=(const ResidualFolder&) = delete;

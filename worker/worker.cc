@@ -380,7 +380,7 @@ absl::Status Worker::HandInInitialWeights() {
 
 void Worker::TakeResidualFolder() {
   absl::StatusOr<std::unique_ptr<ResidualFolder>> folder =
-      ResidualFolder::Take(config_.residual_folder, config_.name);
+      ResidualFolder::Take(config_.residual_folder, config_.name, clock_);
   if (!folder.ok()) {
     return LogWarn("the residual of error feedback is not kept: {}", folder.status().message());
   }

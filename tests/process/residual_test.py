@@ -10,6 +10,7 @@ Usage: residual_test.py PS_SERVER GPU_WORKER PSCTL
 """
 import os
 import random
+import signal
 import time
 
 import cluster_processes
@@ -44,7 +45,7 @@ class ResidualTest(ClusterTestCase):
       self.wait_for_status(lambda status: int(status["round"]) >= kill * ROUNDS // (kills + 1),
                            f"round of kill {kill}")
       time.sleep(chance.uniform(0.0, 0.03))
-      second.kill()
+      second.send(signal.SIGKILL)  # and may still be there when the next one begins
       if pause is not None:
         pause()
       second = self.start_named_worker("b", *worker_flags)
