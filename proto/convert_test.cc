@@ -564,9 +564,8 @@ TEST(ConvertClusterTest, RoundReportSurvives) {
 }
 
 TEST(ConvertClusterTest, AReportWithNegativeCountsOrImpossibleTimesIsRefused) {
-  for (const char* field :
-       {"round", "num_predictions", "num_samples", "heldout_correct", "heldout_predictions",
-        "lost_residual_rounds"}) {
+  for (const char* field : {"round", "num_predictions", "num_samples", "heldout_correct",
+                            "heldout_predictions", "lost_residual_rounds"}) {
     v1::RoundReport wire = SomeReport();
     wire.GetReflection()->SetInt64(&wire, wire.GetDescriptor()->FindFieldByName(field), -1);
     ExpectRefused(wire, field);

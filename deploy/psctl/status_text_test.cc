@@ -63,8 +63,9 @@ TEST(StatusTextTest, TellsWhatErrorFeedbackHasLost) {
   v1::ClusterStatus status = Training();
   EXPECT_THAT(WorkersText(status, kUnlimitedColumns), Not(HasSubstr("residual")));
   status.mutable_workers(1)->set_residuals_lost(1);
-  EXPECT_THAT(WorkersText(status, kUnlimitedColumns),
-              HasSubstr("\nb  began without the residual of its rounds before: what encoding had "));
+  EXPECT_THAT(
+      WorkersText(status, kUnlimitedColumns),
+      HasSubstr("\nb  began without the residual of its rounds before: what encoding had "));
   status.mutable_workers(1)->set_residuals_lost(3);
   EXPECT_THAT(WorkersText(status, kUnlimitedColumns), HasSubstr("rounds before, 3 times: what"));
 }
