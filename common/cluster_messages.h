@@ -70,6 +70,7 @@ struct Registration {
   std::shared_ptr<const ClusterMap> map;
   bool needs_initial_weights = false;
   std::string life_secret;  // shown with every call in the worker's name; empty: none is asked for
+  uint64_t rounds_completed = 0;  // under this worker's name, over all its lives
 
   const Layout& layout() const { return map->layout; }
   const std::vector<ServerAddress>& servers() const { return map->servers; }
@@ -149,6 +150,9 @@ struct RoundReport {
   int64_t heldout_predictions = 0;
   Version base_version;
   Metrics metrics = {};  // that the worker's program has told; means over the steps
+  // Error feedback, in the first report of a process: of so many rounds before it the residual is
+  // not there.
+  int64_t lost_residual_rounds = 0;
 };
 
 }  // namespace lodestar

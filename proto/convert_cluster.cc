@@ -216,6 +216,7 @@ v1::RegisterReply ToProto(const Registration& registration) {
   *reply.mutable_job() = ToProto(registration.job);
   reply.set_needs_initial_weights(registration.needs_initial_weights);
   reply.set_life_secret(registration.life_secret);
+  reply.set_rounds_completed(registration.rounds_completed);
   if (registration.map == nullptr) return reply;
   reply.set_map_version(registration.map->version);
   *reply.mutable_layout() = ToProto(registration.layout());
@@ -244,6 +245,7 @@ absl::StatusOr<Registration> FromProto(const v1::RegisterReply& reply) {
   registration.needs_initial_weights = reply.needs_initial_weights();
   RETURN_IF_ERROR(CheckLifeSecret(reply.life_secret()));
   registration.life_secret = reply.life_secret();
+  registration.rounds_completed = reply.rounds_completed();
   auto map = std::make_shared<ClusterMap>();
   map->version = reply.map_version();
   ASSIGN_OR_RETURN(map->layout, FromProto(reply.layout()));
@@ -405,6 +407,7 @@ v1::RoundReport ToProto(const RoundReport& report) {
   proto.set_heldout_predictions(report.heldout_predictions);
   proto.set_base_version(report.base_version.value());
   proto.mutable_metrics()->insert(report.metrics.begin(), report.metrics.end());
+  proto.set_lost_residual_rounds(report.lost_residual_rounds);
   return proto;
 }
 
@@ -414,6 +417,7 @@ absl::StatusOr<RoundReport> FromProto(const v1::RoundReport& report) {
   RETURN_IF_ERROR(CheckCount("report.num_samples", report.num_samples()));
   RETURN_IF_ERROR(CheckCount("report.heldout_correct", report.heldout_correct()));
   RETURN_IF_ERROR(CheckCount("report.heldout_predictions", report.heldout_predictions()));
+  RETURN_IF_ERROR(CheckCount("report.lost_residual_rounds", report.lost_residual_rounds()));
   RETURN_IF_ERROR(CheckSeconds("report.compute_seconds", report.compute_seconds()));
   RETURN_IF_ERROR(CheckSeconds("report.communication_seconds", report.communication_seconds()));
   RETURN_IF_ERROR(CheckSeconds("report.wait_seconds", report.wait_seconds()));
@@ -429,6 +433,7 @@ absl::StatusOr<RoundReport> FromProto(const v1::RoundReport& report) {
   result.heldout_correct = report.heldout_correct();
   result.heldout_predictions = report.heldout_predictions();
   result.base_version = Version(report.base_version());
+  result.lost_residual_rounds = report.lost_residual_rounds();
   RETURN_IF_ERROR(CheckRange("the number of report.metrics", report.metrics_size(), 0,
                              static_cast<int64_t>(kMaxMetrics)));
   for (const auto& [name, value] : report.metrics()) {

@@ -247,6 +247,7 @@ Registration SomeRegistration() {
                               registration.job.bucket_bytes);
   registration.map = std::move(map);
   registration.life_secret = "0af3";
+  registration.rounds_completed = 12;
   return registration;
 }
 
@@ -286,6 +287,7 @@ v1::RoundReport SomeReport() {
   report.heldout_predictions = 9;
   report.base_version = Version(10);
   report.metrics = {{"grad_norm", 1.5}};
+  report.lost_residual_rounds = 11;
   return ToProto(report);
 }
 
@@ -562,8 +564,8 @@ TEST(ConvertClusterTest, RoundReportSurvives) {
 }
 
 TEST(ConvertClusterTest, AReportWithNegativeCountsOrImpossibleTimesIsRefused) {
-  for (const char* field :
-       {"round", "num_predictions", "num_samples", "heldout_correct", "heldout_predictions"}) {
+  for (const char* field : {"round", "num_predictions", "num_samples", "heldout_correct",
+                            "heldout_predictions", "lost_residual_rounds"}) {
     v1::RoundReport wire = SomeReport();
     wire.GetReflection()->SetInt64(&wire, wire.GetDescriptor()->FindFieldByName(field), -1);
     ExpectRefused(wire, field);

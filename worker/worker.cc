@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "common/file_system.h"
 #include "common/host_port.h"
 #include "common/job_loss.h"
 #include "common/status_macros.h"
@@ -66,6 +67,9 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
   worker->workload_ = std::move(workload);
   LogInfo("worker '{}' computes on {}{}{}", worker->config_.name, device_name,
           why_not_cuda.empty() ? "" : "; no CUDA: ", why_not_cuda);
+  if (!settings.residual_folder.empty() && FileSystem::Real().Exists(settings.residual_folder)) {
+    worker->TakeResidualFolder();
+  }
   worker->link_ = MakeClusterSession({.coordinator = worker->config_.coordinator,
                                       .security = worker->config_.security,
                                       .name = worker->config_.name,
@@ -136,6 +140,7 @@ void Worker::Perform(const Lifecycle::CancelCalls&) { link_->Cancel(); }
 
 void Worker::Perform(const Lifecycle::CancelTransfers&) {
   if (transport_ != nullptr) transport_->Cancel();
+  if (former_transport_ != nullptr) former_transport_->Cancel();
 }
 
 void Worker::Perform(const Lifecycle::Tell& tell) { LogLine(tell.level, tell.text); }
@@ -213,8 +218,11 @@ void Worker::Do(const Lifecycle::AskForGrant& ask) {
   const absl::Time asked = clock_->Now();
   const absl::StatusOr<Grant> grant = link_->NextGrant(ask.report, ask.leaving);
   if (grant.ok()) TellProgress(*grant);
-  if (grant.ok() && grant->kind == Grant::Kind::kDone && !grant->has_failed)
+  if (grant.ok() && grant->kind == Grant::Kind::kDone && !grant->has_failed) {
     TakeLastWeights(*grant);
+    // Told to stop, it may come again.
+    if (!IsStopping()) runner_->ForgetResidual();
+  }
   const bool has_work =
       grant.ok() && (grant->kind == Grant::Kind::kTrain || grant->kind == Grant::Kind::kEvaluate);
   if (trace_ != nullptr && has_work) {
@@ -243,6 +251,12 @@ void Worker::Do(const Lifecycle::SayGoodbye& goodbye) {
 
 void Worker::Do(const Lifecycle::Finish& finish) {
   Disconnect();
+  if (residuals_ != nullptr) {
+    // The life is over.
+    if (const absl::Status removed = residuals_->RemoveInstance(); !removed.ok()) {
+      LogWarn("{}", removed.message());
+    }
+  }
   outcome_ = finish.status.ok() ? last_weights_ : finish.status;
 }
 
@@ -251,6 +265,7 @@ void Worker::Disconnect() {
   if (runner_ != nullptr) runner_->EndLife();
   absl::MutexLock lock(&mutex_);
   transport_.reset();
+  former_transport_.reset();
 }
 
 void Worker::StartHeartbeats() {
@@ -363,6 +378,29 @@ absl::Status Worker::HandInInitialWeights() {
   return runner_->HandInInitialWeights(*registration_, CurrentTransport().get());
 }
 
+void Worker::TakeResidualFolder() {
+  absl::StatusOr<std::unique_ptr<ResidualFolder>> folder =
+      ResidualFolder::Take(config_.residual_folder, config_.name, clock_);
+  if (!folder.ok()) {
+    return LogWarn("the residual of error feedback is not kept: {}", folder.status().message());
+  }
+  residuals_ = *std::move(folder);
+  // Once it is connected the servers know it by its own.
+  if (link_ == nullptr && residuals_->former_instance() != 0) {
+    config_.instance_id = residuals_->former_instance();
+  }
+}
+
+ResidualStore* Worker::PrepareResiduals(const JobSpec& job) {
+  const bool keeps = !config_.residual_folder.empty() && KeepsResidual(config_.keep_residuals, job);
+  if (keeps && residuals_ == nullptr) TakeResidualFolder();
+  if (residuals_ == nullptr) return nullptr;
+  const absl::Status written =
+      keeps ? residuals_->WriteInstance(config_.instance_id) : residuals_->RemoveInstance();
+  if (!written.ok()) LogWarn("{}", written.message());
+  return keeps ? residuals_->store() : nullptr;
+}
+
 absl::Status Worker::PrepareRunner(const JobSpec& job) {
   if (runner_ != nullptr && HaveSameRunner(runner_job_, job)) return absl::OkStatus();
   ASSIGN_OR_RETURN(
@@ -375,6 +413,7 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
                             .trace = trace_.get(),
                             .pulls_ahead = config_.overlap && !workload_->wants_last_weights(),
                             .model_has_optimizer = workload_->has_optimizer(),
+                            .residuals = PrepareResiduals(job),
                             .on_step = [this](const RoundStep& step) { workload_->OnStep(step); },
                             .on_weights = workload_->on_weights(),
                             .stop_requested = [this] { return IsStopping(); },
@@ -415,7 +454,23 @@ LifeContext Worker::ContextOf(ParameterTransport* transport) {
   return {.registration = &*registration_,
           .sample_order = &*sample_order_,
           .transport = transport,
-          .is_over = [this] { return IsLifeOver(); }};
+          .is_over = [this] { return IsLifeOver(); },
+          .transport_of = [this](const WorkerLife& life,
+                                 const std::string& secret) { return TransportOf(life, secret); }};
+}
+
+std::shared_ptr<ParameterTransport> Worker::TransportOf(const WorkerLife& life,
+                                                        const std::string& secret) {
+  Registration registration = *registration_;
+  registration.life = life;
+  registration.life_secret = secret;
+  Config settings = config_;
+  settings.shared_memory = false;  // for a few words
+  auto transport = MakeTransport(registration, settings, /*trace=*/nullptr);
+  absl::MutexLock lock(&mutex_);
+  former_transport_ = transport;
+  if (lifecycle_.is_life_over()) transport->Cancel();
+  return transport;
 }
 
 void Worker::TellProgress(const Grant& grant) {

@@ -23,6 +23,7 @@
 #include "worker/client/coordinator_link.h"
 #include "worker/data/sample_order.h"
 #include "worker/life/lifecycle.h"
+#include "worker/residual_folder.h"
 #include "worker/trainer/progress.h"
 #include "worker/trainer/round_runner.h"
 #include "worker/workload.h"
@@ -45,6 +46,10 @@ class Worker {
     // For people: where it computes. Empty: the name of the device.
     std::string device_name;
     bool shared_memory = true;  // with servers of this machine
+    // Where the residual of error feedback is kept for the next process of this name, see
+    // ResidualFolder; empty: nowhere.
+    std::string residual_folder = {};
+    KeepResiduals keep_residuals = KeepResiduals::kLocalSteps;
     // False: transfers do not overlap with computing, to measure what that is worth.
     bool overlap = true;
     std::string trace_path;  // of the file with the times of a few rounds; empty: none
@@ -106,6 +111,9 @@ class Worker {
   void StartHeartbeats();
   absl::Status PrepareWorkload(const Registration& registration);
   absl::Status PrepareRunner(const JobSpec& job);
+  // Where the job's residual is kept; null: it is not. A folder that cannot be used is told.
+  ResidualStore* PrepareResiduals(const JobSpec& job);
+  void TakeResidualFolder();
   // Where the job begins with this worker's: in the transport of this life.
   absl::Status HandInInitialWeights();
   // Plain text stays on this machine. Errors: PermissionDenied.
@@ -116,6 +124,9 @@ class Worker {
   void TakeLastWeights(const Grant& done);
   std::shared_ptr<CancellableTransport> CurrentTransport() ABSL_LOCKS_EXCLUDED(mutex_);
   LifeContext ContextOf(ParameterTransport* transport);
+  // See LifeContext::transport_of.
+  std::shared_ptr<ParameterTransport> TransportOf(const WorkerLife& life, const std::string& secret)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void TellProgress(const Grant& grant);
   DatasetInfo InfoOfData() const;
   HeartbeatCall CurrentActivity() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -123,12 +134,13 @@ class Worker {
   bool IsStopping() ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsLifeOver() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  const Config config_;
+  Config config_;
   Clock* const clock_;
   std::unique_ptr<TraceRecorder> trace_;  // null: no trace
   std::unique_ptr<Device> device_;
   std::unique_ptr<Workload> workload_;
   std::unique_ptr<CoordinatorLink> link_;
+  std::unique_ptr<ResidualFolder> residuals_;  // null: nothing is kept there, and nothing was
 
   // Of the thread of Run().
   std::optional<Registration> registration_;
@@ -148,6 +160,7 @@ class Worker {
   uint64_t num_events_ ABSL_GUARDED_BY(mutex_) = 0;
   bool run_is_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<CancellableTransport> transport_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<CancellableTransport> former_transport_ ABSL_GUARDED_BY(mutex_);
   uint64_t map_version_ ABSL_GUARDED_BY(mutex_) = 0;  // whose addresses transport_ has
   ChangeLogger wait_logger_ ABSL_GUARDED_BY(mutex_);
 };

@@ -11,6 +11,7 @@
 #include "common/output_file.h"
 #include "common/status_macros.h"
 #include "common/version.h"
+#include "worker/residual_folder.h"
 
 ABSL_FLAG(
     std::string, coordinator, "127.0.0.1:50051",
@@ -72,6 +73,13 @@ ABSL_FLAG(std::string, name, "",
           "Name of this worker, unique within the job: letters, digits, '.', '_', '-', at most 64. "
           "Empty: host name and process id. With --join it is this machine's name in the cluster; "
           "empty: one that the cluster gives it, and the process id.");
+ABSL_FLAG(std::string, keep_residuals, "local_steps",
+          "With --state_dir and --name: in which jobs with error feedback (--push_encoding of the "
+          "server) what encoding has lost is kept there, so that a worker that is killed and "
+          "started again with both goes on exactly: local_steps (local_sgd, where rounds are "
+          "rare), always (also sync and async, where every step then waits for the disk, and no "
+          "transfer overlaps with computing) or never. Each round writes 9 bytes per parameter "
+          "with int8, 10 with bf16 and fp16, and the folder has up to twice that.");
 ABSL_FLAG(
     bool, overlap, true,
     "Pull weights while forward runs and push gradients while backward runs. false: one after "
@@ -175,6 +183,23 @@ absl::Status ReadMeasuring(const std::set<std::string>& given, Worker::Config& c
   return CheckWholeRange("trace_rounds", config.trace_rounds, 1, kMaxTraceRounds);
 }
 
+absl::Status ReadResiduals(const std::set<std::string>& given, const WorkerEntrance& entrance,
+                           Worker::Config& config) {
+  ASSIGN_OR_RETURN(config.keep_residuals,
+                   ParseKeepResiduals("--keep_residuals", absl::GetFlag(FLAGS_keep_residuals)));
+  // Where certificates are kept without being told so is no place for gigabytes.
+  if (given.contains("state_dir")) {
+    config.residual_folder = ResidualFolderIn(entrance.security.state_dir, entrance.name);
+  }
+  if (config.residual_folder.empty() && given.contains("keep_residuals") &&
+      config.keep_residuals != KeepResiduals::kNever) {
+    return absl::InvalidArgumentError(
+        "--keep_residuals has no effect: it counts with --state_dir and --name, by which the next "
+        "process finds them. Give both, or leave it out");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadEntrance(const std::set<std::string>& given, WorkerEntrance& entrance) {
   entrance.coordinator = absl::GetFlag(FLAGS_coordinator);
   entrance.has_coordinator = given.contains("coordinator");
@@ -196,6 +221,7 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
   config.insecure = flags.entrance.security.insecure;
   config.name = flags.entrance.name.empty() ? DefaultWorkerName() : flags.entrance.name;
   config.instance_id = RandomInstanceId();
+  RETURN_IF_ERROR(ReadResiduals(given, flags.entrance, config));
   config.shared_memory = absl::GetFlag(FLAGS_shared_memory);
   RETURN_IF_ERROR(ReadData(flags.workload.data));
   const std::string partition = absl::GetFlag(FLAGS_data_partition);
@@ -224,12 +250,13 @@ std::string WorkerHelp() {
       "bad flag); 128 and above may (200: told to stop, and the servers did not take\n",
       "the last round).\n");
   return FormatHelp(
-      usage, {{"Cluster", {"coordinator", "name", "leave_timeout", "shared_memory"}},
-              {"Security", SecurityFlagNames()},
-              {"Data", {"data", "heldout_data", "data_format", "token_bytes", "data_partition"}},
-              {"Compute", {"device", "dtype", "threads", "max_micro_batch", "recompute", "fusion"}},
-              {"Measuring", {"overlap", "trace", "trace_rounds"}},
-              {"Log", {"log_level"}}});
+      usage,
+      {{"Cluster", {"coordinator", "name", "leave_timeout", "shared_memory", "keep_residuals"}},
+       {"Security", SecurityFlagNames()},
+       {"Data", {"data", "heldout_data", "data_format", "token_bytes", "data_partition"}},
+       {"Compute", {"device", "dtype", "threads", "max_micro_batch", "recompute", "fusion"}},
+       {"Measuring", {"overlap", "trace", "trace_rounds"}},
+       {"Log", {"log_level"}}});
 }
 
 }  // namespace lodestar

@@ -67,6 +67,22 @@ TEST_F(WorkerFlagsTest, WhoseCertificateWasThrownAwayHearsThatAndNotOfPlainTextA
   EXPECT_THAT(ErrorOf(arguments), Not(HasSubstr("thrown away")));
 }
 
+TEST_F(WorkerFlagsTest, ResidualsAreKeptWhereTheNextProcessFindsThem) {
+  EXPECT_EQ(Read({})->worker.residual_folder, "");
+  EXPECT_EQ(Read({"--state_dir=s"})->worker.residual_folder, "") << "its name has the process id";
+  EXPECT_EQ(Read({"--name=w"})->worker.residual_folder, "") << "nobody said where";
+  const WorkerFlags flags = *Read({"--state_dir=s", "--name=w"});
+  EXPECT_EQ(flags.worker.residual_folder, "s/residuals/w");
+  EXPECT_EQ(flags.worker.keep_residuals, KeepResiduals::kLocalSteps);
+  EXPECT_EQ(Read({"--state_dir=s", "--name=w", "--keep_residuals=always"})->worker.keep_residuals,
+            KeepResiduals::kAlways);
+  EXPECT_TRUE(Read({"--keep_residuals=never"}).ok());
+  EXPECT_THAT(ErrorOf({"--keep_residuals=always", "--name=w"}),
+              AllOf(HasSubstr("--keep_residuals has no effect"), HasSubstr("--state_dir")));
+  EXPECT_THAT(ErrorOf({"--keep_residuals=yes"}),
+              AllOf(HasSubstr("--keep_residuals='yes'"), HasSubstr("never, local_steps, always")));
+}
+
 TEST_F(WorkerFlagsTest, DeviceAndArithmetic) {
   const WorkerFlags defaults = *Read({});
   EXPECT_EQ(defaults.worker.device.kind, "auto");

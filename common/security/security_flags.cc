@@ -13,7 +13,8 @@ ABSL_FLAG(std::string, join, "",
           "without it, the certificate that is kept there for the cluster, or plain text.");
 ABSL_FLAG(std::string, state_dir, "",
           "Folder for keys and certificates, open to this user only; on the coordinator also for "
-          "the authority of the cluster: keep a copy of it in a safe place. Empty: "
+          "the authority of the cluster: keep a copy of it in a safe place; of a worker, if it is "
+          "given, also for what --keep_residuals keeps. Empty: "
           "$STATE_DIRECTORY, $XDG_STATE_HOME/lodestar or ~/.local/state/lodestar.");
 ABSL_FLAG(std::string, tls_cert, "",
           "File with a certificate (PEM) of your own authority, instead of --join. Among its names "

@@ -332,6 +332,14 @@ std::string StopText(const v1::StopReply& reply, absl::string_view server) {
       reply.lost_rounds().empty() ? "" : absl::StrCat("; WARNING: ", reply.lost_rounds()));
 }
 
+// What error feedback has lost with processes of this worker.
+std::string ResidualText(const v1::WorkerStatus& worker) {
+  const uint64_t times = worker.residuals_lost();
+  return absl::StrCat("began without the residual of its rounds before",
+                      times == 1 ? "" : absl::StrCat(", ", times, " times"),
+                      ": what encoding had lost of them is not made up for");
+}
+
 std::string WorkersText(const v1::ClusterStatus& status, int columns) {
   TextTable table({{.title = "WORKER"},
                    {.title = "ID", .align = kRight, .rank = 5},
@@ -359,6 +367,11 @@ std::string WorkersText(const v1::ClusterStatus& status, int columns) {
   if (status.num_workers_not_shown() > 0) {
     absl::StrAppend(&text, "and ", status.num_workers_not_shown(),
                     " more that have not joined, or have ended within the last hour\n");
+  }
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    if (worker.residuals_lost() == 0) continue;
+    absl::StrAppend(&text,
+                    Paragraph(absl::StrCat(worker.name(), "  "), ResidualText(worker), columns));
   }
   for (const v1::WorkerStatus& worker : status.workers()) {
     if (worker.reason().empty()) continue;

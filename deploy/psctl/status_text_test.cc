@@ -59,6 +59,17 @@ size_t LongestLine(const std::string& text) {
   return longest;
 }
 
+TEST(StatusTextTest, TellsWhatErrorFeedbackHasLost) {
+  v1::ClusterStatus status = Training();
+  EXPECT_THAT(WorkersText(status, kUnlimitedColumns), Not(HasSubstr("residual")));
+  status.mutable_workers(1)->set_residuals_lost(1);
+  EXPECT_THAT(
+      WorkersText(status, kUnlimitedColumns),
+      HasSubstr("\nb  began without the residual of its rounds before: what encoding had "));
+  status.mutable_workers(1)->set_residuals_lost(3);
+  EXPECT_THAT(WorkersText(status, kUnlimitedColumns), HasSubstr("rounds before, 3 times: what"));
+}
+
 TEST(StatusTextTest, FitsTheTerminalAndIsWholeInAPipe) {
   const v1::ClusterStatus status = Training();
   for (const int columns : {60, 80, 100, 200}) {

@@ -43,6 +43,7 @@ struct WorkerSnapshot {
   std::string device;
   std::string peer;
   uint64_t rounds_completed = 0;
+  uint64_t residuals_lost = 0;       // see WorkerDesk::Memory
   std::optional<DataSnapshot> data;  // of a member
   std::string reason;                // why it is not there: of the last five states
   absl::Duration ended_age;          // since then

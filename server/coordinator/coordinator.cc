@@ -227,6 +227,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   answer.heartbeat_interval = state_.config.lease / 3;
   answer.job = state_.config.job;
   answer.map = state_.map;
+  answer.rounds_completed = desk.memory().rounds_completed;
   answer.needs_initial_weights = state_.supply.Claim(answer.life, now);
   if (answer.needs_initial_weights) state_.proposer.reset();
   return answer;
@@ -595,6 +596,10 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
   // A round that is not open any more was committed without this worker.
   if (auto round = state_.open.find(report.round); round != state_.open.end()) {
     round->second.Report(worker, report, now);
+  }
+  if (report.lost_residual_rounds > 0) {
+    outbox_.Tell(absl::StrCat("worker began without its residual name=", state_.NameOf(worker),
+                              " rounds=", report.lost_residual_rounds));
   }
   desk.Complete(report, now);
   return absl::OkStatus();

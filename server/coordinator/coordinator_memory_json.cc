@@ -143,6 +143,7 @@ void Describe(Archive& archive, WorkerDesk::Memory& desk) {
   archive("last_reported", desk.last_reported);
   archive("progress", desk.progress);
   archive("rounds_completed", desk.rounds_completed);
+  archive.Optional("residuals_lost", desk.residuals_lost);
   archive.Optional("map_version", desk.map_version);
   archive.Optional("poisoned_rounds", desk.poisoned_rounds);
 }

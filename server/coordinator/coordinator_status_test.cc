@@ -52,6 +52,29 @@ TEST(CoordinatorStatusTest, SnapshotTellsRatesSharesAndEta) {
   EXPECT_FALSE(snapshot.loss.heldout.has_value());
 }
 
+TEST(CoordinatorStatusTest, AProcessThatTakesPartAgainHearsOfTheRoundsBeforeAndTellsWhatItLacks) {
+  CoordinatorHarness cluster(TestConfig());
+  cluster.Start();
+  const TestWorker first = cluster.Add("a");
+  const Grant grant = *cluster.Ask(first).grant;
+  cluster.Ask(first, CoordinatorHarness::ReportOf(grant));
+  ASSERT_TRUE(cluster.coordinator().Leave(first.life, "killed", {}, cluster.now()).ok());
+  TestWorker second = {"a", first.instance_id + 1, {}};
+  const auto registration = cluster.Register(second);
+  ASSERT_TRUE(registration.ok()) << registration.status();
+  EXPECT_EQ(registration->rounds_completed, 1);
+  ASSERT_TRUE(cluster.Join(second).ok());
+  RoundReport report = CoordinatorHarness::ReportOf(*cluster.Ask(second).grant);
+  report.lost_residual_rounds = 1;
+  const auto lost = [&] {
+    return cluster.coordinator().Snapshot(cluster.now()).workers.at(0).residuals_lost;
+  };
+  EXPECT_EQ(lost(), 0);
+  cluster.Ask(second, report);
+  cluster.Ask(second, report);  // once more
+  EXPECT_EQ(lost(), 1);
+}
+
 TEST(CoordinatorStatusTest, MetricsAreMeansOverThoseWhoTellThem) {
   CoordinatorHarness cluster(TestConfig(/*min_workers=*/2));
   cluster.Start();

@@ -28,6 +28,7 @@ void WorkerDesk::BeginLife(const RegisterCall& call) {
   const WorkerDesk before = *this;
   *this = WorkerDesk();
   memory_.rounds_completed = before.memory_.rounds_completed;
+  memory_.residuals_lost = before.memory_.residuals_lost;
   memory_.poisoned_rounds = before.memory_.poisoned_rounds;
   if (call.instance_id == before.memory_.instance_id) {
     memory_.times_not_finite = before.memory_.times_not_finite;
@@ -140,6 +141,7 @@ absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const RoundReport& report
 void WorkerDesk::Complete(const RoundReport& report, absl::Time now) {
   memory_.last_reported = report.round.value();
   memory_.times_dropped = 0;
+  if (report.lost_residual_rounds > 0) ++memory_.residuals_lost;
   idle_since_ = now;
   if (memory_.grant.has_value()) pace_.OnRound(*memory_.grant, now - given_at_);
   if (memory_.grant.has_value() && memory_.grant->kind == Grant::Kind::kTrain) {
@@ -169,6 +171,7 @@ WorkerSnapshot WorkerDesk::Snapshot(const WorkerRecord& record, int64_t newest,
   snapshot.device = memory_.device;
   snapshot.peer = peer_;
   snapshot.rounds_completed = memory_.rounds_completed;
+  snapshot.residuals_lost = memory_.residuals_lost;
   if (!record.is_alive()) {
     snapshot.reason = record.end_reason;
     snapshot.ended_age = now - record.ended_at;

@@ -40,6 +40,7 @@ class WorkerDesk {
     int64_t last_reported = -1;
     int64_t progress = 0;
     uint64_t rounds_completed = 0;
+    uint64_t residuals_lost = 0;         // processes that began without it; over all lives
     uint64_t map_version = 0;            // that it registered with
     std::vector<Round> poisoned_rounds;  // the latest, ascending; over all lives
     friend bool operator==(const Memory&, const Memory&) = default;

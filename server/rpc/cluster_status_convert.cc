@@ -30,6 +30,7 @@ void AddWorker(const WorkerSnapshot& worker, v1::ClusterStatus* status) {
   line->set_device(worker.device);
   line->set_peer(worker.peer);
   line->set_rounds_completed(worker.rounds_completed);
+  line->set_residuals_lost(worker.residuals_lost);
   line->set_reason(worker.reason);
   line->set_ended_age_seconds(absl::ToDoubleSeconds(worker.ended_age));
   if (!worker.data.has_value()) return;

@@ -12,6 +12,7 @@
 #include "common/logging.h"
 #include "common/same_tensors.h"
 #include "common/status_macros.h"
+#include "worker/residual_folder.h"
 
 namespace lodestar {
 namespace {
@@ -102,6 +103,8 @@ absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view val
     entrance_.security.join = text;
   } else if (setting == "state_dir") {
     entrance_.security.state_dir = text;
+  } else if (setting == "keep_residuals") {
+    ASSIGN_OR_RETURN(config_.keep_residuals, ParseKeepResiduals("setting keep_residuals", value));
   } else if (setting == "tls_cert") {
     entrance_.security.own.certificate = text;
   } else if (setting == "tls_key") {
@@ -128,8 +131,8 @@ absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view val
   } else {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no setting '", setting,
-                     "'; there are: coordinator, name, join, state_dir, tls_cert, tls_key, tls_ca, "
-                     "insecure, shared_memory, leave_timeout, threads, device"));
+                     "'; there are: coordinator, name, join, state_dir, keep_residuals, tls_cert, "
+                     "tls_key, tls_ca, insecure, shared_memory, leave_timeout, threads, device"));
   }
   return absl::OkStatus();
 }
@@ -255,6 +258,7 @@ absl::Status WorkerSession::Start() {
         "before a worker starts it needs its tensors and its data: how many samples there are");
   }
   ASSIGN_OR_RETURN(Layout own_layout, Layout::FromTensors(tensors_));
+  config_.residual_folder = ResidualFolderIn(entrance_.security.state_dir, entrance_.name);
   ASSIGN_OR_RETURN(entrance_.security, CompleteSecurityFlags(std::move(entrance_.security)));
   config_.insecure = entrance_.security.insecure;
   RETURN_IF_ERROR(CheckMayEnter(entrance_));

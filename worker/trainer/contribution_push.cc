@@ -75,7 +75,7 @@ absl::StatusOr<PushResult> ContributionSession::Finish() {
 ContributionPush::ContributionPush(const Registration& registration,
                                    const ContributionHeader& header, ContributionBytes* bytes,
                                    WeightsPull* base, ParameterTransport* transport, Clock* clock,
-                                   TraceRecorder* trace)
+                                   TraceRecorder* trace, Leaves leaves)
     : registration_(registration),
       header_(HeaderOnTheWire(header, *bytes)),
       bytes_(bytes),
@@ -83,6 +83,7 @@ ContributionPush::ContributionPush(const Registration& registration,
       transport_(transport),
       clock_(clock),
       trace_(trace),
+      leaves_(leaves),
       session_(std::make_unique<ContributionSession>(registration, header_, transport)) {
   bytes_->Begin(registration, header.round, header.scale);
   if (!bytes_->is_inline()) pusher_ = std::thread([this] { HandOver(); });
@@ -118,7 +119,7 @@ void ContributionPush::PrepareAndAdd(const Bucket& bucket) {
                    {.block = bucket.block, .bucket = bucket.index});
     bytes_->Prepare(bucket);
   }
-  Add(bucket);
+  if (leaves_ == Leaves::kAtOnce) Add(bucket);
 }
 
 void ContributionPush::HandOver() {
@@ -140,7 +141,7 @@ void ContributionPush::HandOver() {
       failure_ = status;
       return;
     }
-    Add(*prepared.bucket);
+    if (leaves_ == Leaves::kAtOnce) Add(*prepared.bucket);
   }
 }
 
@@ -171,11 +172,18 @@ absl::Status ContributionPush::failure() {
 
 MadeContribution ContributionPush::made() const { return {header_, bytes_, base_->versions()}; }
 
+absl::Status ContributionPush::AwaitMade() {
+  JoinPusher(/*drop=*/false);
+  return failure();
+}
+
 absl::Status ContributionPush::Finish() {
   const absl::Time start = clock_->Now();
   TraceSpan span(trace_, "training", "push wait");
-  JoinPusher(/*drop=*/false);
-  RETURN_IF_ERROR(failure());
+  RETURN_IF_ERROR(AwaitMade());
+  if (leaves_ == Leaves::kWithFinish) {
+    for (const Bucket* bucket : ready_) Add(*bucket);
+  }
   const auto begin_again = [this] {
     auto session = std::make_unique<ContributionSession>(registration_, header_, transport_);
     for (const Bucket* bucket : ready_) {

@@ -61,12 +61,15 @@ absl::Status PushAgain(const Registration& registration, const MadeContribution&
 
 class ContributionPush final : public GradientSink {
  public:
+  // Whether buckets leave as soon as they are made, or none before Finish().
+  enum class Leaves : uint8_t { kAtOnce, kWithFinish };
+
   // The device's vector behind `bytes`, which has no other push meanwhile, must not change before
   // Finish() has returned; `base` tells the versions that it was computed on; `trace` may be null.
   // All arguments outlive the push.
   ContributionPush(const Registration& registration, const ContributionHeader& header,
                    ContributionBytes* bytes, WeightsPull* base, ParameterTransport* transport,
-                   Clock* clock, TraceRecorder* trace = nullptr);
+                   Clock* clock, TraceRecorder* trace = nullptr, Leaves leaves = Leaves::kAtOnce);
   // Gives up what has not been handed over, unless Finish() has returned.
   ~ContributionPush() override;
 
@@ -77,6 +80,8 @@ class ContributionPush final : public GradientSink {
 
   // After AllBlocksReady(), or BlockReady() of each: what it takes to push the contribution again.
   MadeContribution made() const;
+  // Then, too: blocks until all of its bytes are made. Errors: those of the device.
+  absl::Status AwaitMade();
   // Blocks until every server has acknowledged. Errors: Aborted, Cancelled, refusals, and those of
   // the device.
   absl::Status Finish();
@@ -105,6 +110,7 @@ class ContributionPush final : public GradientSink {
   ParameterTransport* const transport_;
   Clock* const clock_;
   TraceRecorder* const trace_;
+  const Leaves leaves_;
   std::vector<const Bucket*> ready_;  // in order
   absl::Duration blocked_;
   std::unique_ptr<ContributionSession> session_;  // of pusher_ until it has been joined

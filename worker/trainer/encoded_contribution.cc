@@ -81,10 +81,8 @@ void EncodedContribution::Begin(const Registration& registration, Round round, f
   noise_key_ = NoiseKey(registration.job.seed, registration.life.worker);
   round_ = round;
   scale_ = scale;
-  if (residual_ && server_incarnation_ != registration.server_incarnation) {
-    device_->Fill(residual_, 0.0);
-    server_incarnation_ = registration.server_incarnation;
-  }
+  ForgetUncommitted(registration.server_incarnation);
+  is_prepared_.assign(buckets_.size(), false);
   int64_t end = 0;
   places_.clear();
   for (const Bucket& bucket : registration.buckets()) {
@@ -96,8 +94,20 @@ void EncodedContribution::Begin(const Registration& registration, Round round, f
                                << room_ << " bytes";
 }
 
+void EncodedContribution::ForgetUncommitted(uint64_t server_incarnation) {
+  if (!residual_) return;
+  if (is_foreseen_) {
+    device_->Copy(residual_.data, foreseen_memory_->data(), residual_bytes(), StreamKind::kCompute);
+    is_foreseen_ = false;
+  }
+  if (server_incarnation_ == server_incarnation) return;
+  device_->Fill(residual_, 0.0);
+  server_incarnation_ = server_incarnation;
+}
+
 EventId EncodedContribution::Prepare(const Bucket& bucket) {
   constexpr StreamKind kStream = StreamKind::kDeviceToHost;
+  is_prepared_[bucket.index] = true;
   device_->Wait(kStream, device_->Record(StreamKind::kCompute));
   {
     DeviceSpan span(timeline_, kStream, "encode", {.block = bucket.block, .bucket = bucket.index});
@@ -130,11 +140,55 @@ void EncodedContribution::Commit(absl::Span<const uint32_t> late) {
   if (last_prepared_.has_value()) device_->Wait(kStream, *last_prepared_);
   DeviceSpan span(timeline_, kStream, "residual");
   for (const Bucket& bucket : buckets_) {
-    if (std::find(late.begin(), late.end(), bucket.index) != late.end()) continue;
+    const bool is_late = std::find(late.begin(), late.end(), bucket.index) != late.end();
+    if (is_foreseen_ && is_late) {
+      const Buf part = PartOf(residual_, bucket);
+      const auto* before = static_cast<const float*>(foreseen_memory_->data());
+      device_->Copy(part.data, before + bucket.range.begin, part.num_elements * sizeof(float),
+                    kStream);
+    } else if (!is_foreseen_ && !is_late) {
+      device_->UpdateResidual(encoding_, PartOf(residual_, bucket), PartOf(vector_, bucket), scale_,
+                              OnDevice(bucket), kStream);
+    }
+  }
+  is_foreseen_ = false;
+  last_committed_ = device_->Record(kStream);
+}
+
+absl::StatusOr<EncodedContribution::Foreseen> EncodedContribution::Foresee(
+    const Registration& registration, bool is_skipped) {
+  LODESTAR_CHECK(has_residual() && (is_skipped || !is_foreseen_));
+  constexpr StreamKind kStream = StreamKind::kCompute;
+  if (!foreseen_memory_.has_value()) {
+    ASSIGN_OR_RETURN(foreseen_memory_, DeviceMemory::AllocateHost(device_, 2 * residual_bytes()));
+  }
+  auto* const before = static_cast<float*>(foreseen_memory_->data());
+  float* const after = before + residual_.num_elements;
+  if (is_skipped) ForgetUncommitted(registration.server_incarnation);
+  if (last_prepared_.has_value()) device_->Wait(kStream, *last_prepared_);
+  device_->Copy(before, residual_.data, residual_bytes(), kStream);
+  for (const Bucket& bucket : buckets_) {
+    if (is_skipped || !is_prepared_[bucket.index]) continue;
     device_->UpdateResidual(encoding_, PartOf(residual_, bucket), PartOf(vector_, bucket), scale_,
                             OnDevice(bucket), kStream);
   }
+  device_->Copy(after, residual_.data, residual_bytes(), kStream);
   last_committed_ = device_->Record(kStream);
+  RETURN_IF_ERROR(device_->Synchronize(*last_committed_));
+  is_foreseen_ = !is_skipped;
+  const auto size = static_cast<size_t>(residual_.num_elements);
+  return Foreseen{.before = {before, size}, .after = {after, size}};
+}
+
+absl::Status EncodedContribution::SetResidual(uint64_t server_incarnation,
+                                              absl::Span<const float> residual) {
+  LODESTAR_CHECK(static_cast<int64_t>(residual.size()) == residual_.num_elements);
+  constexpr StreamKind kStream = StreamKind::kCompute;
+  is_foreseen_ = false;
+  server_incarnation_ = server_incarnation;
+  device_->Copy(residual_.data, residual.data(), residual_bytes(), kStream);
+  last_committed_ = device_->Record(kStream);
+  return device_->Synchronize(*last_committed_);
 }
 
 }  // namespace lodestar

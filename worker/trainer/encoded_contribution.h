@@ -6,11 +6,13 @@
 // no trace. Until then the same bytes are sent again (RoundRunner keeps them), so that a bucket
 // that was counted before has the residual of what was counted. What remains is one case that
 // nobody can decide: a life that ended before the acknowledgement came may have been counted; then
-// one residual, at most what one encoding loses, is sent twice. The residual is of one incarnation
-// of the servers: after a restore the contributions that it belongs to have not happened.
+// one residual, at most what one encoding loses, is sent twice. (ResidualKeeper asks the servers.)
+// The residual is of one incarnation of the servers: after a restore the contributions that it
+// belongs to have not happened.
 //
 // Takes device memory for the residual, as long as the vector, and for the encoded bytes; these
-// also pinned host memory where the host cannot read the device's.
+// also pinned host memory where the host cannot read the device's. Foresee() takes such memory for
+// two residuals.
 #pragma once
 
 #include <memory>
@@ -50,10 +52,26 @@ class EncodedContribution final : public ContributionBytes {
   absl::Span<const std::byte> Of(const Bucket& bucket) const override;
   void Commit(absl::Span<const uint32_t> late) override;
 
+  bool has_residual() const { return static_cast<bool>(residual_); }
+  // In host memory, until the next Foresee().
+  struct Foreseen {
+    absl::Span<const float> before;
+    absl::Span<const float> after;  // once all that was prepared is counted
+  };
+  // All buckets of a contribution are prepared, and none has been sent; if `is_skipped`, it is one
+  // without elements instead, which was not begun here. What Commit() will then make of the
+  // residual. Errors: those of the device, ResourceExhausted.
+  absl::StatusOr<Foreseen> Foresee(const Registration& registration, bool is_skipped);
+  // Takes the place of the residual. Errors: those of the device.
+  absl::Status SetResidual(uint64_t server_incarnation, absl::Span<const float> residual);
+
  private:
   EncodedContribution(Encoding encoding, Device* device, Buf vector, DeviceTimeline* timeline)
       : encoding_(encoding), device_(device), vector_(vector), timeline_(timeline) {}
   absl::Status Allocate(int64_t residual_bytes, int64_t room);
+  // What was foreseen does not happen, and nothing is left of other servers' rounds.
+  void ForgetUncommitted(uint64_t server_incarnation);
+  int64_t residual_bytes() const { return residual_.num_elements * sizeof(float); }
   std::byte* OnDevice(const Bucket& bucket) const {
     return static_cast<std::byte*>(device_bytes_.data()) + places_[bucket.index];
   }
@@ -72,12 +90,16 @@ class EncodedContribution final : public ContributionBytes {
   int64_t room_ = 0;                            // bytes there are
   Buf residual_;                                // empty: no error feedback
   std::optional<uint64_t> server_incarnation_;  // that the residual is of
+  // Of Foresee(): before and after, one behind the other.
+  std::optional<DeviceMemory> foreseen_memory_;
+  bool is_foreseen_ = false;  // residual_ is that after, and not committed
   std::optional<EventId> last_prepared_;
   std::optional<EventId> last_committed_;
 
   // Of the contribution under way.
   std::vector<Bucket> buckets_;
-  std::vector<int64_t> places_;  // among the bytes, by bucket
+  std::vector<int64_t> places_;    // among the bytes, by bucket
+  std::vector<bool> is_prepared_;  // by bucket
   uint64_t noise_key_ = 0;
   Round round_;
   float scale_ = 1.0f;

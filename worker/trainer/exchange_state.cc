@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "common/status_macros.h"
-#include "worker/trainer/encoded_contribution.h"
 #include "worker/trainer/exact_contribution.h"
 #include "worker/trainer/mixed_contribution.h"
 
@@ -17,8 +16,10 @@ absl::StatusOr<std::unique_ptr<ExchangeState>> ExchangeState::Create(const JobSp
   auto state = std::unique_ptr<ExchangeState>(new ExchangeState);
   ASSIGN_OR_RETURN(state->weights_, HostMirror::Create(device, weights, timeline));
   if (job.push_encoding != Encoding::kFp32) {
-    ASSIGN_OR_RETURN(state->contribution_,
+    ASSIGN_OR_RETURN(std::unique_ptr<EncodedContribution> encoded,
                      EncodedContribution::Create(job, layout, device, contribution, timeline));
+    if (encoded->has_residual()) state->residual_ = encoded.get();
+    state->contribution_ = std::move(encoded);
     if (layout.has_averaged()) {
       ASSIGN_OR_RETURN(state->gradient_, HostMirror::Create(device, contribution, timeline));
       state->contribution_ = std::make_unique<MixedContribution>(

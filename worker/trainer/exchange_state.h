@@ -11,6 +11,7 @@
 #include "common/layout.h"
 #include "worker/trainer/contribution_bytes.h"
 #include "worker/trainer/device_timeline.h"
+#include "worker/trainer/encoded_contribution.h"
 #include "worker/trainer/host_mirror.h"
 #include "worker/trainer/shadow_replica.h"
 
@@ -30,6 +31,8 @@ class ExchangeState {
 
   HostMirror* weights() { return weights_.get(); }
   ContributionBytes* contribution() { return contribution_.get(); }
+  // What keeps the residual of error feedback; null: there is none.
+  EncodedContribution* residual() { return residual_; }
   // Attached to the registration; null where weights travel as they are.
   ShadowReplica* ShadowFor(const Registration& registration);
 
@@ -40,6 +43,7 @@ class ExchangeState {
   // Of what is contributed; null: all of it is encoded, or the weights.
   std::unique_ptr<HostMirror> gradient_;
   std::unique_ptr<ContributionBytes> contribution_;
+  EncodedContribution* residual_ = nullptr;  // part of contribution_, or all of it
   std::optional<ShadowReplica> shadow_;
 };
 

@@ -32,8 +32,8 @@ absl::Status GradientRounds::Train(const LifeContext& life, const Grant& grant, 
                  .server_incarnation = life.registration->server_incarnation});
   ContributionHeader header{.round = grant.round, .kind = ContributionKind::kGradient};
   const auto start_push = [&](ContributionBytes* bytes) {
-    push.emplace(*life.registration, header, bytes, &pull, life.transport, deps_.clock,
-                 deps_.trace);
+    push.emplace(*life.registration, header, bytes, &pull, life.transport, deps_.clock, deps_.trace,
+                 leaves());
   };
   if (!pushes_late()) start_push(exchange_->contribution());
   StepTrace step(deps_.trace, &timeline_, &pull, push.has_value() ? &*push : nullptr);

@@ -114,7 +114,7 @@ absl::Status LocalSgdRounds::Train(const LifeContext& life, const Grant& grant, 
   const ContributionHeader header{
       .round = grant.round, .kind = contribution_kind_, .num_samples = report->num_samples};
   push.emplace(*life.registration, header, exchange_->contribution(), &pull, life.transport,
-               deps_.clock, deps_.trace);
+               deps_.clock, deps_.trace, leaves());
   return push->AllBlocksReady();
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/logging.h"
 #include "common/remedy.h"
 #include "common/status_macros.h"
 #include "worker/trainer/exact_contribution.h"
@@ -30,11 +31,47 @@ absl::StatusOr<RoundReport> RoundRunner::Run(const LifeContext& life, const Gran
                        kept_->server_incarnation == registration.server_incarnation &&
                        kept_->life == registration.life && kept_->round == grant.round &&
                        grant.kind == Grant::Kind::kTrain;
-  if (!is_made) kept_.reset();
+  if (!is_made && kept_.has_value()) {
+    kept_.reset();
+    if (keeper_.has_value()) keeper_->Doubt();
+  }
   absl::StatusOr<RoundReport> report = is_made ? RunAgain(life) : RunRound(life, grant);
-  if (report.ok() || MayGoBetter(report.status())) return report;
+  if (report.ok()) {
+    report->lost_residual_rounds = std::exchange(lost_residual_rounds_, 0);
+    return report;
+  }
+  if (MayGoBetter(report.status())) return report;
   kept_.reset();
   return AsFinal(report.status());
+}
+
+absl::StatusOr<std::optional<RoundReport>> RoundRunner::SettleResidual(const LifeContext& life,
+                                                                       Round round) {
+  if (exchange_->residual() == nullptr) return std::nullopt;
+  if (deps_.residuals != nullptr && !keeper_.has_value()) {
+    keeper_.emplace(deps_.residuals, exchange_->residual(), deps_.clock);
+  }
+  std::optional<RoundReport> delivered;
+  if (keeper_.has_value()) {
+    deps_.on_activity("push");
+    ASSIGN_OR_RETURN(delivered, keeper_->Settle(life, round));
+  }
+  const bool is_there = keeper_.has_value() && keeper_->has_residual();
+  if (!std::exchange(has_settled_, true) && !is_there) {
+    lost_residual_rounds_ = static_cast<int64_t>(life.registration->rounds_completed);
+    if (lost_residual_rounds_ > 0) {
+      LogWarn(
+          "error feedback begins anew: {} rounds were completed under this worker's name, and what "
+          "the encoding of their contributions has lost is not here{}",
+          lost_residual_rounds_,
+          deps_.residuals == nullptr ? "; --state_dir, --name and --keep_residuals keep it" : "");
+    }
+  }
+  return delivered;
+}
+
+void RoundRunner::ForgetResidual() {
+  if (keeper_.has_value()) keeper_->Forget();
 }
 
 absl::Status RoundRunner::PullWeights(const LifeContext& life, Round min_round) {
@@ -73,6 +110,10 @@ absl::StatusOr<RoundReport> RoundRunner::RunRound(const LifeContext& life, const
   const absl::Time start = deps_.clock->Now();
   RoundReport report;
   report.round = grant.round;
+  if (grant.kind == Grant::Kind::kTrain) {
+    ASSIGN_OR_RETURN(const std::optional<RoundReport> delivered, SettleResidual(life, grant.round));
+    if (delivered.has_value()) return *delivered;
+  }
   RETURN_IF_ERROR(timeline_.BeginRound());
   const std::unique_ptr<WeightsPull> pulling = TakePull(life, grant.min_round);
   WeightsPull& pull = *pulling;
@@ -132,6 +173,11 @@ absl::Status RoundRunner::HandOver(const LifeContext& life, const Grant& grant,
                                    ContributionPush& push, RoundReport* report) {
   kept_ = {life.registration->server_incarnation, life.registration->life, grant.round, push.made(),
            *report};
+  if (keeper_.has_value()) {
+    RETURN_IF_ERROR(push.AwaitMade());
+    TraceSpan span(deps_.trace, "training", "keep residual");
+    RETURN_IF_ERROR(keeper_->Keep(*life.registration, kept_->made, *report));
+  }
   deps_.on_activity("push");
   RETURN_IF_ERROR(push.Finish());
   kept_.reset();

@@ -23,6 +23,8 @@
 #include "worker/trainer/contribution_push.h"
 #include "worker/trainer/device_timeline.h"
 #include "worker/trainer/exchange_state.h"
+#include "worker/trainer/life_context.h"
+#include "worker/trainer/residual_keeper.h"
 #include "worker/trainer/weights_pull.h"
 
 namespace lodestar {
@@ -53,6 +55,9 @@ struct RoundRunnerDeps {
   bool pulls_ahead = false;
   // Local steps are made by the model: TrainStep() leaves changed parameters().
   bool model_has_optimizer = false;
+  // Keeps what error feedback has, where the job has it; null: it ends with the process. Nothing is
+  // pushed then before all of a contribution is made, and written.
+  ResidualStore* residuals = nullptr;
   // Comes before each step of the model.
   std::function<void(const RoundStep&)> on_step = [](const RoundStep&) {};
   // Told the versions of all buckets before anything is computed with them; null: nobody asks, and
@@ -62,20 +67,6 @@ struct RoundRunnerDeps {
   std::function<bool()> stop_requested;
   // Told what the worker does now: "compute", or what it waits for servers with, "pull" or "push".
   std::function<void(absl::string_view)> on_activity;
-};
-
-// One life of the worker.
-struct LifeContext {
-  const Registration* registration = nullptr;
-  const SampleOrder* sample_order = nullptr;
-  ParameterTransport* transport = nullptr;
-  // True once the life is over: nobody will take what it still computes. Looked at between steps.
-  std::function<bool()> is_over = [] { return false; };
-
-  // Aborted if it is over.
-  absl::Status Check() const {
-    return is_over() ? absl::AbortedError("this life ended while it computed") : absl::OkStatus();
-  }
 };
 
 class RoundRunner {
@@ -90,6 +81,8 @@ class RoundRunner {
   // anything else will not succeed by retrying: data and device of this machine fail with
   // FailedPrecondition, where their own code would promise more.
   absl::StatusOr<RoundReport> Run(const LifeContext& life, const Grant& grant);
+  // The job is done: removes what was kept for another process.
+  void ForgetResidual();
 
   // The weights once all rounds before `min_round` are over, into the model's parameters. Errors:
   // as Run().
@@ -105,6 +98,12 @@ class RoundRunner {
   explicit RoundRunner(const RoundRunnerDeps& deps)
       : deps_(deps), timeline_(deps.device, deps.trace) {}
 
+  // How the buckets of a contribution leave.
+  ContributionPush::Leaves leaves() const {
+    return deps_.residuals == nullptr ? ContributionPush::Leaves::kAtOnce
+                                      : ContributionPush::Leaves::kWithFinish;
+  }
+
   const RoundRunnerDeps deps_;
   DeviceTimeline timeline_;
   std::unique_ptr<ExchangeState> exchange_;  // set before the first round
@@ -119,6 +118,9 @@ class RoundRunner {
   // Transfers that may succeed later are tried again within. Other errors are as they come.
   absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const Grant& grant);
   absl::StatusOr<RoundReport> RunAgain(const LifeContext& life);
+  // Before a contribution is begun: what ResidualKeeper::Settle() returns. Tells once if this
+  // process takes the worker's place in the job without what error feedback had.
+  absl::StatusOr<std::optional<RoundReport>> SettleResidual(const LifeContext& life, Round round);
   // That of the weights with all rounds before `min_round`, under way or begun now.
   std::unique_ptr<WeightsPull> TakePull(const LifeContext& life, Round min_round);
   std::unique_ptr<WeightsPull> BeginPull(const LifeContext& life, Round min_round);
@@ -140,6 +142,9 @@ class RoundRunner {
     RoundReport report;
   };
   std::optional<Kept> kept_;
+  std::optional<ResidualKeeper> keeper_;
+  bool has_settled_ = false;          // since this process began
+  int64_t lost_residual_rounds_ = 0;  // that no report has told yet
   // Under way before its grant has come.
   struct Ahead {
     Round min_round;

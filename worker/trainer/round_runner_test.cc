@@ -166,6 +166,17 @@ TEST_P(RoundRunnerTest, WhatAnotherLifeHasMadeIsNotPushed) {
   EXPECT_EQ(num_pulls, 1);
 }
 
+TEST_P(RoundRunnerTest, AProcessThatTakesPartAgainTellsOnceThatItsResidualIsNotThere) {
+  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const bool has_feedback = GetParam()().push_encoding != Encoding::kFp32;
+  TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
+  training.server().RememberRounds(5);
+  EXPECT_EQ(training.RunRound(0)->lost_residual_rounds, has_feedback ? 5 : 0);
+  EXPECT_EQ(training.RunRound(1)->lost_residual_rounds, 0);
+  TrainingRig fresh(GetParam()(), cpu.get(), /*overlap=*/true);
+  EXPECT_EQ(fresh.RunRound(0)->lost_residual_rounds, 0);
+}
+
 TEST_P(RoundRunnerTest, WaitingForWeightsIsCommunicationWhoeverNeedsThem) {
   const auto cpu = *MakeDevice("cpu", 1, nullptr);
   for (const Grant::Kind kind : {Grant::Kind::kTrain, Grant::Kind::kEvaluate}) {

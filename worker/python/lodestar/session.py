@@ -32,10 +32,10 @@ _unnamed_sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
 
 
 def join(address: Optional[str] = None, *, name: Optional[str] = None,
-         state_dir: Optional[str] = None, tls_cert: Optional[str] = None,
-         tls_key: Optional[str] = None, tls_ca: Optional[str] = None, insecure: bool = False,
-         shared_memory: bool = True, threads: int = 1, leave_timeout: str = "30s",
-         group: Any = None) -> "Session":
+         state_dir: Optional[str] = None, keep_residuals: Optional[str] = None,
+         tls_cert: Optional[str] = None, tls_key: Optional[str] = None,
+         tls_ca: Optional[str] = None, insecure: bool = False, shared_memory: bool = True,
+         threads: int = 1, leave_timeout: str = "30s", group: Any = None) -> "Session":
     """Says which cluster this program will be a worker of; connects with Session.loader().
 
     Args:
@@ -45,7 +45,9 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
         cluster of $LODESTAR_JOIN, else this machine.
       name: of this worker, unique in the job. None: one of host and process, or of its certificate;
         a session of this process that has none either leaves its job then.
-      state_dir: where keys and certificates are kept. None: as gpu_worker does.
+      state_dir: where keys and certificates are kept, and with a name what error feedback has. None:
+        as gpu_worker does.
+      keep_residuals: in which jobs with error feedback: "local_steps" (as None), "always", "never".
       tls_cert, tls_key, tls_ca: files with a certificate of an authority of your own.
       insecure: allows plain text to other machines.
       shared_memory: whether weights and gradients go through it, where the server is here.
@@ -64,7 +66,7 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
     def make_worker() -> Worker:
         return Worker(coordinator=None if is_join_string else address,
                       join=address if is_join_string else None, name=name, state_dir=state_dir,
-                      tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca,
+                      keep_residuals=keep_residuals, tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca,
                       insecure=True if insecure else None, shared_memory=shared_memory,
                       threads=threads, leave_timeout=leave_timeout)
 

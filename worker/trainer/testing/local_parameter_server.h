@@ -25,6 +25,8 @@ class LocalParameterServer final : public ParameterTransport {
   void BeginAnotherLife() {
     registration_.life.incarnation = Incarnation(registration_.life.incarnation.value() + 1);
   }
+  // Of the worker's name, before this process.
+  void RememberRounds(uint64_t completed) { registration_.rounds_completed = completed; }
   const std::vector<float>& weights() const { return weights_; }
   Version version() const { return version_; }
   // The bytes of the last contribution, by bucket.

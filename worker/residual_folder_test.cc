@@ -1,0 +1,98 @@
+#include "worker/residual_folder.h"
+
+#include <sys/stat.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/file_system.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ResidualFolderTest : public testing::Test {
+ protected:
+  ResidualFolderTest() {
+    EXPECT_OK(FileSystem::Real().RemoveAll(state_));
+    EXPECT_OK(FileSystem::Real().CreateDirectories(state_));
+    EXPECT_EQ(chmod(state_.c_str(), S_IRWXU), 0);
+  }
+
+  absl::StatusOr<std::unique_ptr<ResidualFolder>> Take(
+      absl::Duration patience = absl::ZeroDuration()) {
+    return ResidualFolder::Take(path_, "w", &Clock::Real(), patience);
+  }
+
+  const std::string state_ = absl::StrCat(testing::TempDir(), "/residual_folder");
+  const std::string path_ = ResidualFolderIn(state_, "w");
+};
+
+TEST_F(ResidualFolderTest, TheNextProcessHasTheInstanceOfOneThatWasKilled) {
+  {
+    const auto folder = Take();
+    ASSERT_OK(folder);
+    EXPECT_EQ((*folder)->former_instance(), 0);
+    ASSERT_OK((*folder)->WriteInstance(~0ull));
+    EXPECT_THAT(Take(), StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(path_)));
+  }
+  {
+    const auto folder = Take();
+    ASSERT_OK(folder);
+    EXPECT_EQ((*folder)->former_instance(), ~0ull);
+    ASSERT_OK((*folder)->RemoveInstance());
+    ASSERT_OK((*folder)->RemoveInstance());
+  }
+  EXPECT_EQ((*Take())->former_instance(), 0);
+}
+
+TEST_F(ResidualFolderTest, WaitsForAProcessThatIsBeingKilled) {
+  absl::StatusOr<std::unique_ptr<ResidualFolder>> first = Take();
+  ASSERT_OK(first);
+  std::thread ending([&] {
+    absl::SleepFor(absl::Milliseconds(100));
+    first->reset();
+  });
+  EXPECT_OK(Take(absl::Minutes(1)));
+  ending.join();
+}
+
+TEST_F(ResidualFolderTest, AFolderThatOthersMayWriteIsRefused) {
+  ASSERT_OK(Take());
+  ASSERT_EQ(chmod(path_.c_str(), S_IRWXU | S_IRWXG | S_IRWXO), 0);
+  EXPECT_THAT(Take(), StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr(path_)));
+}
+
+TEST(KeepResidualsTest, OnlyJobsWithErrorFeedbackWrite) {
+  JobSpec job;
+  job.mode = Mode::kLocalSgd;
+  job.push_encoding = Encoding::kInt8;
+  EXPECT_TRUE(KeepsResidual(KeepResiduals::kLocalSteps, job));
+  EXPECT_FALSE(KeepsResidual(KeepResiduals::kNever, job));
+  job.mode = Mode::kSync;
+  EXPECT_FALSE(KeepsResidual(KeepResiduals::kLocalSteps, job)) << "every step would wait";
+  EXPECT_TRUE(KeepsResidual(KeepResiduals::kAlways, job));
+  job.error_feedback = false;
+  EXPECT_FALSE(KeepsResidual(KeepResiduals::kAlways, job));
+  job.error_feedback = true;
+  job.push_encoding = Encoding::kFp32;
+  EXPECT_FALSE(KeepsResidual(KeepResiduals::kAlways, job));
+}
+
+TEST(KeepResidualsTest, WithoutANameOrAFolderThereIsNoPlace) {
+  EXPECT_EQ(ResidualFolderIn("s", "w"), "s/residuals/w");
+  EXPECT_EQ(ResidualFolderIn("", "w"), "");
+  EXPECT_EQ(ResidualFolderIn("s", ""), "");
+}
+
+}  // namespace
+}  // namespace lodestar

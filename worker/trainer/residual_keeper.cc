@@ -1,0 +1,171 @@
+#include "worker/trainer/residual_keeper.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/remedy.h"
+#include "common/status_macros.h"
+#include "worker/trainer/retry.h"
+
+namespace lodestar {
+namespace {
+
+// What a store has of a contribution, to be pushed once more; learns what is late.
+class StoredContribution final : public ContributionBytes {
+ public:
+  explicit StoredContribution(const ResidualStore::Stored& stored) : stored_(stored) {}
+
+  Encoding encoding() const override { return stored_.record.encoding; }
+  bool is_inline() const override { return true; }
+  void Begin(const Registration&, Round, float) override {}
+  EventId Prepare(const Bucket&) override { return 0; }
+  absl::Status Await(EventId) override { return absl::OkStatus(); }
+  absl::Span<const std::byte> Of(const Bucket& bucket) const override {
+    return stored_.Of(bucket.index);
+  }
+  void Commit(absl::Span<const uint32_t> late) override { late_.assign(late.begin(), late.end()); }
+
+  const std::vector<uint32_t>& late() const { return late_; }
+
+ private:
+  const ResidualStore::Stored& stored_;
+  std::vector<uint32_t> late_;
+};
+
+// Neither a refusal for good nor something of this machine: another life may bring it.
+bool MayGoBetter(const absl::Status& status) {
+  const Remedy remedy = RemedyFor(status);
+  return remedy == Remedy::kRejoin || remedy == Remedy::kReconnect || absl::IsCancelled(status);
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<RoundReport>> ResidualKeeper::Settle(const LifeContext& life,
+                                                                  Round round) {
+  if (is_settled_) return std::nullopt;
+  const absl::StatusOr<ResidualStore::Stored> stored = store_->Load();
+  absl::Status usable = stored.status();
+  if (usable.ok()) {
+    usable = CheckBelongs(stored->record, store_->worker_name(), *life.registration);
+  }
+  std::optional<RoundReport> delivered;
+  if (usable.ok()) {
+    absl::StatusOr<std::optional<RoundReport>> taken = TakeUp(life, round, *stored);
+    if (MayGoBetter(taken.status())) return taken.status();
+    usable = taken.status();
+    if (taken.ok()) delivered = *std::move(taken);
+  }
+  if (!usable.ok() && !absl::IsNotFound(usable)) {
+    LogWarn("the residual in {} is not used: {}", store_->path(), usable.message());
+  }
+  has_residual_ = has_residual_ || usable.ok();
+  is_settled_ = true;
+  return delivered;
+}
+
+absl::StatusOr<std::optional<RoundReport>> ResidualKeeper::TakeUp(
+    const LifeContext& life, Round round, const ResidualStore::Stored& stored) {
+  const ResidualRecord& record = stored.record;
+  ASSIGN_OR_RETURN(const std::vector<bool> counted, AskWhatCounted(life, stored));
+  std::vector<float> residual = stored.before;
+  int num_counted = 0;
+  for (const Bucket& bucket : record.buckets) {
+    if (!counted[bucket.index]) continue;
+    ++num_counted;
+    std::copy(stored.after.begin() + bucket.range.begin, stored.after.begin() + bucket.range.end,
+              residual.begin() + bucket.range.begin);
+  }
+  RETURN_IF_ERROR(residual_->SetResidual(record.server_incarnation, residual));
+  LogInfo("goes on with the residual of round {}, which {} of {} buckets have counted",
+          record.header.round, num_counted, record.buckets.size());
+  const bool is_of_this_life = record.life == life.registration->life;
+  if (!is_of_this_life || record.header.round != round) return std::nullopt;
+  return record.report;
+}
+
+absl::StatusOr<std::vector<bool>> ResidualKeeper::AskWhatCounted(
+    const LifeContext& life, const ResidualStore::Stored& stored) {
+  const ResidualRecord& record = stored.record;
+  std::vector<bool> counted(record.buckets.size(), true);
+  if (record.life == life.registration->life) {
+    StoredContribution bytes(stored);
+    const MadeContribution made{record.header, &bytes, record.base_versions};
+    RETURN_IF_ERROR(PushAgain(*life.registration, made, life.transport, clock_));
+    for (const uint32_t bucket : bytes.late()) counted[bucket] = false;
+    return counted;
+  }
+  const std::shared_ptr<ParameterTransport> transport =
+      life.transport_of(record.life, record.life_secret);
+  for (const Bucket& bucket : record.buckets) {
+    ASSIGN_OR_RETURN(counted[bucket.index], AskOfEndedLife(life, stored, bucket, transport.get()));
+  }
+  return counted;
+}
+
+absl::StatusOr<bool> ResidualKeeper::AskOfEndedLife(const LifeContext& life,
+                                                    const ResidualStore::Stored& stored,
+                                                    const Bucket& bucket,
+                                                    ParameterTransport* transport) {
+  const ResidualRecord& record = stored.record;
+  TransferRetry retry(clock_);
+  while (true) {
+    ContributionSession session(*life.registration, record.header, transport);
+    session.AddBucket(bucket, record.base_versions[bucket.index], stored.Of(bucket.index));
+    const absl::StatusOr<PushResult> result = session.Finish();
+    if (result.ok()) return result->late.empty();
+    if (absl::IsAborted(result.status())) return false;
+    RETURN_IF_ERROR(life.Check());
+    if (!TransferRetry::MayHelp(result.status())) return result.status();
+    retry.BackOff(result.status(), "asking what was counted");
+  }
+}
+
+absl::Status ResidualKeeper::Keep(const Registration& registration, const MadeContribution& made,
+                                  const RoundReport& report) {
+  const bool is_skipped = made.header.num_samples == kSkippedSamples;
+  ASSIGN_OR_RETURN(const EncodedContribution::Foreseen foreseen,
+                   residual_->Foresee(registration, is_skipped));
+  has_residual_ = true;
+  ResidualRecord record = {.worker_name = store_->worker_name(),
+                           .layout_hash = registration.layout().hash(),
+                           .encoding = registration.job.push_encoding,
+                           .server_incarnation = registration.server_incarnation,
+                           .life = registration.life,
+                           .life_secret = registration.life_secret,
+                           .header = made.header,
+                           .buckets = registration.buckets(),
+                           .base_versions = made.base_versions,
+                           .bucket_bytes = {},
+                           .report = report};
+  std::vector<absl::Span<const std::byte>> contribution;
+  for (const Bucket& bucket : registration.buckets()) {
+    contribution.push_back(made.bytes->Of(bucket));
+    record.bucket_bytes.push_back(static_cast<int64_t>(contribution.back().size()));
+  }
+  const absl::Status saved = store_->Save(record, foreseen.before, foreseen.after, contribution);
+  if (saved.ok()) {
+    logger_.Forget("save");
+    return absl::OkStatus();
+  }
+  logger_.Log(LogLevel::kWarn, "save",
+              absl::StrCat("round ", made.header.round.value(),
+                           ": the residual is not kept: ", saved.message(),
+                           "; training goes on, and a process that ends now "
+                           "leaves none"));
+  // One that is too old must not be found.
+  if (const absl::Status removed = store_->Remove(); !removed.ok()) {
+    LogError("{}: remove it before this worker begins again: {}", store_->path(),
+             removed.message());
+  }
+  return absl::OkStatus();
+}
+
+void ResidualKeeper::Forget() {
+  if (const absl::Status removed = store_->Remove(); !removed.ok()) {
+    LogWarn("the residual of a job that is done is still there: {}", removed.message());
+  }
+}
+
+}  // namespace lodestar

@@ -1,0 +1,45 @@
+// ResidualRecord: what lies beside a kept residual and says what it is of, as text in its file; and
+// whether it is of what a worker goes on with. Pure: no file, clock or server.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/cluster_messages.h"
+#include "common/encoding.h"
+#include "worker/client/bulk_transport.h"
+
+namespace lodestar {
+
+// Of the last contribution that was made. Whether it counts is not in it: the servers know.
+struct ResidualRecord {
+  std::string worker_name;
+  std::string layout_hash;
+  Encoding encoding = Encoding::kFp32;  // --push_encoding; of averaged tensors it is another one
+  uint64_t server_incarnation = 0;
+  WorkerLife life;
+  std::string life_secret;
+  ContributionHeader header;
+  std::vector<Bucket> buckets;
+  std::vector<Version> base_versions;  // by bucket
+  std::vector<int64_t> bucket_bytes;   // as they travel; by bucket
+  RoundReport report;                  // of it; without times and metrics
+
+  int64_t num_elements() const;
+  int64_t contribution_bytes() const;
+};
+
+std::string FormatRecord(const ResidualRecord& record);
+// Errors: InvalidArgument naming what is missing or cannot be.
+absl::StatusOr<ResidualRecord> ParseRecord(absl::string_view text);
+
+// Whether the residual is of this worker, of the job that it has registered for, of these servers,
+// and cut as they cut the vector. Errors: FailedPrecondition naming what differs, there and here.
+absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker_name,
+                          const Registration& registration);
+
+}  // namespace lodestar
