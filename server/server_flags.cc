@@ -154,11 +154,11 @@ ABSL_FLAG(std::string, outer_optimizer, "nesterov",
 ABSL_FLAG(double, outer_learning_rate, 0.7, "local_sgd with nesterov: outer step size; 0 to 1e6.");
 ABSL_FLAG(double, outer_momentum, 0.9, "local_sgd with nesterov: outer momentum; 0 <= value < 1.");
 ABSL_FLAG(std::string, push_encoding, "fp32",
-          "Encoding of what workers send: fp32, bf16, fp16 or int8 (blocks of 256 with a scale). "
-          "Servers sum in fp32.");
+          "Encoding of what workers send: fp32, bf16, fp16, or int8 or int4 (blocks of 256 or 128 "
+          "with a scale). Servers sum in fp32.");
 ABSL_FLAG(std::string, pull_encoding, "fp32",
-          "fp32: workers get the weights. bf16, fp16 or int8: they get the changes of the weights "
-          "in that encoding, and servers hold one more copy of the parameters.");
+          "fp32: workers get the weights. bf16, fp16, int8 or int4: they get the changes of the "
+          "weights in that encoding, and servers hold one more copy of the parameters.");
 ABSL_FLAG(bool, error_feedback, true,
           "What an encoding loses is added to the next contribution or change, so that in sum "
           "nothing is lost. false is for comparison.");

@@ -190,7 +190,7 @@ TEST(ShardNumericsTest, ALocalRoundWeighsTheSamplesThatWereUsedAndAtMostThoseGra
   for (const OuterOptimizerKind outer :
        {OuterOptimizerKind::kAverage, OuterOptimizerKind::kNesterov}) {
     for (const Encoding encoding :
-         {Encoding::kFp32, Encoding::kBf16, Encoding::kFp16, Encoding::kInt8}) {
+         {Encoding::kFp32, Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4}) {
       SCOPED_TRACE(absl::StrCat("outer ", static_cast<int>(outer), " ", EncodingName(encoding)));
       JobSpec job;
       job.mode = Mode::kLocalSgd;
