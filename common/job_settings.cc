@@ -42,10 +42,10 @@ double DropoutOf(const ModelSpec& model) {
 std::vector<JobSetting> JobSettings(const JobSpec& job) {
   // Named one by one: a setting that is added to the job does not compile before it is shown here.
   const auto& [model, mode, quorum, max_rounds_ahead, staleness_scaling, local_steps,
-               outer_optimizer, outer_learning_rate, outer_momentum, optimizer, schedule, clip_norm,
-               batch_size, global_batch_size, min_workers, keep_workers, seed, eval_every,
-               eval_samples, bucket_bytes, push_encoding, pull_encoding, error_feedback,
-               robust_mean, norm_limit] = job;
+               outer_optimizer, outer_learning_rate, outer_momentum, outer_beta2, outer_epsilon,
+               optimizer, schedule, clip_norm, batch_size, global_batch_size, min_workers,
+               keep_workers, seed, eval_every, eval_samples, bucket_bytes, push_encoding,
+               pull_encoding, error_feedback, robust_mean, norm_limit] = job;
   const auto& [optimizer_kind, momentum, beta1, beta2, epsilon, weight_decay] = optimizer;
   const auto& [schedule_kind, peak, minimum, warmup_rounds, total_rounds] = schedule;
   return {
@@ -75,6 +75,8 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
       {"outer_optimizer", Text(OuterOptimizerKindName(outer_optimizer))},
       {"outer_learning_rate", Text(outer_learning_rate)},
       {"outer_momentum", Text(outer_momentum)},
+      {"outer_beta2", Text(outer_beta2)},
+      {"outer_epsilon", Text(outer_epsilon)},
       {"push_encoding", Text(EncodingName(push_encoding))},
       {"pull_encoding", Text(EncodingName(pull_encoding))},
       {"error_feedback", Text(error_feedback)},
@@ -102,8 +104,14 @@ std::vector<IdleSetting> IdleSettings(const JobSpec& job) {
   add(job.mode == Mode::kAsync && job.max_rounds_ahead != 0, {"staleness_scaling"},
       "--mode=async and --max_rounds_ahead other than 0");
   add(is_local, {"local_steps", "outer_optimizer"}, "--mode=local_sgd");
-  add(is_local && job.outer_optimizer == OuterOptimizerKind::kNesterov,
-      {"outer_learning_rate", "outer_momentum"}, "--mode=local_sgd --outer_optimizer=nesterov");
+  const OuterOptimizerKind outer = job.outer_optimizer;
+  const bool is_outer_adam = outer == OuterOptimizerKind::kAdam;
+  add(is_local && outer != OuterOptimizerKind::kAverage, {"outer_learning_rate"},
+      "--mode=local_sgd --outer_optimizer=nesterov, sgd or adam");
+  add(is_local && (outer == OuterOptimizerKind::kNesterov || is_outer_adam), {"outer_momentum"},
+      "--mode=local_sgd --outer_optimizer=nesterov or adam");
+  add(is_local && is_outer_adam, {"outer_beta2", "outer_epsilon"},
+      "--mode=local_sgd --outer_optimizer=adam");
   add(job.push_encoding != Encoding::kFp32 || job.pull_encoding != Encoding::kFp32,
       {"error_feedback"}, "--push_encoding or --pull_encoding other than fp32");
   add(optimizer == OptimizerKind::kMomentum || optimizer == OptimizerKind::kNesterov, {"momentum"},

@@ -44,6 +44,8 @@ absl::Status CheckMode(const JobSpec& job) {
   RETURN_IF_ERROR(CheckWholeRange("local_steps", job.local_steps, 1, kMaxLocalSteps));
   RETURN_IF_ERROR(CheckRange("outer_learning_rate", job.outer_learning_rate, 0, kMaxRate));
   RETURN_IF_ERROR(CheckBelowOne("outer_momentum", job.outer_momentum));
+  RETURN_IF_ERROR(CheckBelowOne("outer_beta2", job.outer_beta2));
+  RETURN_IF_ERROR(CheckRange("outer_epsilon", job.outer_epsilon, kMinEpsilon, kMaxRate));
   if (job.quorum > 0 && job.mode != Mode::kSync) {
     return Refuse("quorum", absl::StrCat(job.quorum), not_in_mode + "use --mode=sync or leave 0");
   }
@@ -248,7 +250,8 @@ absl::string_view OptimizerKindName(OptimizerKind kind) {
 
 absl::StatusOr<OuterOptimizerKind> ParseOuterOptimizerKind(absl::string_view name) {
   return ParseKind("outer_optimizer", name,
-                   {OuterOptimizerKind::kAverage, OuterOptimizerKind::kNesterov},
+                   {OuterOptimizerKind::kAverage, OuterOptimizerKind::kSgd,
+                    OuterOptimizerKind::kNesterov, OuterOptimizerKind::kAdam},
                    OuterOptimizerKindName);
 }
 
@@ -256,8 +259,12 @@ absl::string_view OuterOptimizerKindName(OuterOptimizerKind kind) {
   switch (kind) {
     case OuterOptimizerKind::kAverage:
       return "average";
+    case OuterOptimizerKind::kSgd:
+      return "sgd";
     case OuterOptimizerKind::kNesterov:
       return "nesterov";
+    case OuterOptimizerKind::kAdam:
+      return "adam";
   }
   return "unknown";
 }

@@ -20,7 +20,7 @@ namespace lodestar {
 enum class Mode : uint8_t { kSync, kAsync, kLocalSgd };
 // kReduce makes no step: see ReducesOnly().
 enum class OptimizerKind : uint8_t { kSgd, kMomentum, kNesterov, kAdamW, kReduce };
-enum class OuterOptimizerKind : uint8_t { kAverage, kNesterov };
+enum class OuterOptimizerKind : uint8_t { kAverage, kSgd, kNesterov, kAdam };
 enum class StalenessScaling : uint8_t { kNone, kInverse };
 
 // The optimizer of gradients: on the servers in sync and async, on each worker (inner) in
@@ -51,7 +51,9 @@ struct JobSpec {
   int local_steps = 1;  // local_sgd: H
   OuterOptimizerKind outer_optimizer = OuterOptimizerKind::kNesterov;
   double outer_learning_rate = 0.7;
-  double outer_momentum = 0.9;
+  double outer_momentum = 0.9;  // of adam: beta1
+  double outer_beta2 = 0.95;
+  double outer_epsilon = 0.1;
   OptimizerSettings optimizer;
   LearningRateSchedule schedule;  // total_rounds is the length of the job
   double clip_norm = 0.0;         // 0: off

@@ -142,6 +142,8 @@ TEST(ValidateJobSpecTest, RefusesNumbersOutOfRange) {
       {[](JobSpec& j) { j.local_steps = 0; }, "--local_steps=0"},
       {[](JobSpec& j) { j.outer_learning_rate = -1; }, "--outer_learning_rate=-1"},
       {[](JobSpec& j) { j.outer_momentum = 1; }, "--outer_momentum=1"},
+      {[](JobSpec& j) { j.outer_beta2 = kNan; }, "--outer_beta2=nan"},
+      {[](JobSpec& j) { j.outer_epsilon = 0; }, "--outer_epsilon=0"},
       {[](JobSpec& j) { j.optimizer.momentum = kNan; }, "--momentum=nan"},
       {[](JobSpec& j) { j.optimizer.beta1 = -0.5; }, "--beta1=-0.5"},
       {[](JobSpec& j) { j.optimizer.beta2 = 1.5; }, "--beta2=1.5"},
@@ -196,8 +198,8 @@ TEST(JobSpecNamesTest, GoBothWays) {
   ExpectNamesGoBothWays(ParseMode, ModeName, {"sync", "async", "local_sgd"}, "mode");
   ExpectNamesGoBothWays(ParseOptimizerKind, OptimizerKindName,
                         {"sgd", "momentum", "nesterov", "adamw", "reduce"}, "optimizer");
-  ExpectNamesGoBothWays(ParseOuterOptimizerKind, OuterOptimizerKindName, {"average", "nesterov"},
-                        "outer_optimizer");
+  ExpectNamesGoBothWays(ParseOuterOptimizerKind, OuterOptimizerKindName,
+                        {"average", "sgd", "nesterov", "adam"}, "outer_optimizer");
   ExpectNamesGoBothWays(ParseStalenessScaling, StalenessScalingName, {"none", "inverse"},
                         "staleness_scaling");
 }

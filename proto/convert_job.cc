@@ -29,6 +29,8 @@ constexpr EnumRow<OptimizerKind, v1::OptimizerKind> kOptimizers[] = {
 constexpr EnumRow<OuterOptimizerKind, v1::OuterOptimizerKind> kOuterOptimizers[] = {
     {OuterOptimizerKind::kAverage, v1::OUTER_OPTIMIZER_KIND_AVERAGE},
     {OuterOptimizerKind::kNesterov, v1::OUTER_OPTIMIZER_KIND_NESTEROV},
+    {OuterOptimizerKind::kSgd, v1::OUTER_OPTIMIZER_KIND_SGD},
+    {OuterOptimizerKind::kAdam, v1::OUTER_OPTIMIZER_KIND_ADAM},
 };
 constexpr EnumRow<StalenessScaling, v1::StalenessScaling> kScalings[] = {
     {StalenessScaling::kNone, v1::STALENESS_SCALING_NONE},
@@ -199,6 +201,8 @@ v1::JobSpec ToProto(const JobSpec& job) {
   proto.set_outer_optimizer(EnumToProto(kOuterOptimizers, job.outer_optimizer));
   proto.set_outer_learning_rate(job.outer_learning_rate);
   proto.set_outer_momentum(job.outer_momentum);
+  proto.set_outer_beta2(job.outer_beta2);
+  proto.set_outer_epsilon(job.outer_epsilon);
   *proto.mutable_optimizer() = ToProto(job.optimizer);
   *proto.mutable_schedule() = ToProto(job.schedule);
   proto.set_clip_norm(job.clip_norm);
@@ -232,6 +236,11 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
                    EnumFromProto(kOuterOptimizers, proto.outer_optimizer(), "outer_optimizer"));
   job.outer_learning_rate = proto.outer_learning_rate();
   job.outer_momentum = proto.outer_momentum();
+  // Earlier releases have neither.
+  if (proto.outer_epsilon() != 0) {
+    job.outer_beta2 = proto.outer_beta2();
+    job.outer_epsilon = proto.outer_epsilon();
+  }
   ASSIGN_OR_RETURN(job.optimizer, FromProto(proto.optimizer()));
   ASSIGN_OR_RETURN(job.schedule, FromProto(proto.schedule()));
   job.clip_norm = proto.clip_norm();

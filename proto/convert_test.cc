@@ -30,6 +30,8 @@ JobSpec SomeJob() {
   job.outer_optimizer = OuterOptimizerKind::kNesterov;
   job.outer_learning_rate = 0.65;
   job.outer_momentum = 0.85;
+  job.outer_beta2 = 0.97;
+  job.outer_epsilon = 0.01;
   job.optimizer.kind = OptimizerKind::kAdamW;
   job.optimizer.beta2 = 0.97;
   job.optimizer.epsilon = 1e-7;

@@ -15,6 +15,7 @@
 #include "common/status_macros.h"
 #include "proto/model_file.h"
 #include "server/idle_flags.h"
+#include "server/outer_preset.h"
 
 ABSL_FLAG(
     std::string, listen, "127.0.0.1:50051",
@@ -150,9 +151,21 @@ ABSL_FLAG(std::string, staleness_scaling, "none",
           "async: none, or inverse: the learning rate is divided by 1 + staleness.");
 ABSL_FLAG(int32_t, local_steps, 1, "local_sgd: steps on a worker per round; 1 to 524288.");
 ABSL_FLAG(std::string, outer_optimizer, "nesterov",
-          "local_sgd: average (mean of the workers' weights) or nesterov (DiLoCo).");
-ABSL_FLAG(double, outer_learning_rate, 0.7, "local_sgd with nesterov: outer step size; 0 to 1e6.");
-ABSL_FLAG(double, outer_momentum, 0.9, "local_sgd with nesterov: outer momentum; 0 <= value < 1.");
+          "local_sgd: what the servers do with the mean of what rounds changed: average (the mean "
+          "of the workers' weights), sgd, nesterov (DiLoCo) or adam (FedAdam).");
+ABSL_FLAG(double, outer_learning_rate, 0.7,
+          "local_sgd with sgd, nesterov, adam: outer step size; 0 to 1e6.");
+ABSL_FLAG(double, outer_momentum, 0.9,
+          "local_sgd with nesterov: outer momentum; with adam its beta1; 0 <= value < 1.");
+ABSL_FLAG(double, outer_beta2, 0.95, "local_sgd with adam: 0 <= value < 1.");
+ABSL_FLAG(double, outer_epsilon, 0.1,
+          "local_sgd with adam: 1e-30 to 1e6. Far smaller ones diverge.");
+ABSL_FLAG(std::string, outer_preset, "",
+          "local_sgd: published settings instead of the defaults of the outer flags and "
+          "--local_steps that are not given: diloco (2311.08105: nesterov 0.7/0.9, 500 steps), "
+          "scaling_laws (2503.09799: nesterov 0.9, rate by --min_workers: 0.5 for 1, 0.6 from 2 "
+          "on, 0.8 from 8 on; 30 steps), streaming (2501.18512: nesterov 0.4/0.9, 30 steps) or "
+          "sparse_loco (2508.15706: sgd 1, 15 steps).");
 ABSL_FLAG(std::string, push_encoding, "fp32",
           "Encoding of what workers send: fp32, bf16, fp16, or int8 or int4 (blocks of 256 or 128 "
           "with a scale). Servers sum in fp32.");
@@ -391,7 +404,24 @@ absl::StatusOr<ModelSpec> ReadModel() {
   return model;
 }
 
-absl::StatusOr<JobSpec> ReadJob() {
+// In place of the defaults of flags that are not given.
+absl::Status ApplyOuterPreset(const std::set<std::string>& given, JobSpec& job) {
+  const std::string name = absl::GetFlag(FLAGS_outer_preset);
+  if (name.empty()) return absl::OkStatus();
+  if (job.mode != Mode::kLocalSgd) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--outer_preset=", name, " has no meaning with --mode=", ModeName(job.mode),
+                     "; use --mode=local_sgd"));
+  }
+  ASSIGN_OR_RETURN(const OuterSettings preset, OuterPreset(name, job.min_workers));
+  if (!given.contains("outer_optimizer")) job.outer_optimizer = preset.optimizer;
+  if (!given.contains("outer_learning_rate")) job.outer_learning_rate = preset.learning_rate;
+  if (!given.contains("outer_momentum")) job.outer_momentum = preset.momentum;
+  if (!given.contains("local_steps")) job.local_steps = preset.local_steps;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
   JobSpec job;
   ASSIGN_OR_RETURN(job.model, ReadModel());
   ASSIGN_OR_RETURN(job.mode, ParseMode(absl::GetFlag(FLAGS_mode)));
@@ -404,6 +434,8 @@ absl::StatusOr<JobSpec> ReadJob() {
                    ParseOuterOptimizerKind(absl::GetFlag(FLAGS_outer_optimizer)));
   job.outer_learning_rate = absl::GetFlag(FLAGS_outer_learning_rate);
   job.outer_momentum = absl::GetFlag(FLAGS_outer_momentum);
+  job.outer_beta2 = absl::GetFlag(FLAGS_outer_beta2);
+  job.outer_epsilon = absl::GetFlag(FLAGS_outer_epsilon);
   ASSIGN_OR_RETURN(job.optimizer.kind, ParseOptimizerKind(absl::GetFlag(FLAGS_optimizer)));
   job.optimizer.momentum = absl::GetFlag(FLAGS_momentum);
   job.optimizer.beta1 = absl::GetFlag(FLAGS_beta1);
@@ -420,6 +452,7 @@ absl::StatusOr<JobSpec> ReadJob() {
   job.global_batch_size = absl::GetFlag(FLAGS_global_batch_size);
   if (job.batch_size == 0 && job.global_batch_size == 0) job.batch_size = kDefaultBatchSize;
   job.min_workers = absl::GetFlag(FLAGS_min_workers);
+  RETURN_IF_ERROR(ApplyOuterPreset(given, job));
   job.keep_workers = absl::GetFlag(FLAGS_keep_workers);
   job.seed = absl::GetFlag(FLAGS_seed);
   job.eval_every = absl::GetFlag(FLAGS_eval_every);
@@ -551,7 +584,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
     config.durability = ReadDurability(given, std::move(config.durability));
     if (config.cluster.num_shards > 1) MakeAbsolute(config.durability);
     ASSIGN_OR_RETURN(config.divergence, ReadDivergence());
-    ASSIGN_OR_RETURN(config.job, ReadJob());
+    ASSIGN_OR_RETURN(config.job, ReadJob(given));
   } else {
     config.durability.named_paths = ReadNamedPaths();
   }
@@ -649,7 +682,8 @@ std::vector<FlagGroup> ServerFlagGroups() {
       {"Mode and membership",
        {"mode", "min_workers", "keep_workers", "quorum", "robust_mean", "max_rounds_ahead",
         "staleness_scaling", "local_steps", "outer_optimizer", "outer_learning_rate",
-        "outer_momentum", "lease", "round_timeout"}},
+        "outer_momentum", "outer_beta2", "outer_epsilon", "outer_preset", "lease",
+        "round_timeout"}},
       {"Wire", {"push_encoding", "pull_encoding", "error_feedback"}},
       {"Optimizer",
        {"optimizer", "learning_rate", "min_learning_rate", "lr_schedule", "warmup_rounds",

@@ -188,6 +188,22 @@ TEST_F(ServerFlagsTest, ContradictionsAreRefused) {
               HasSubstr("--on_divergence=rollback contradicts --optimizer=reduce"));
 }
 
+TEST_F(ServerFlagsTest, APresetTakesThePlaceOfDefaults) {
+  const JobSpec preset =
+      Parse({"--mode=local_sgd", "--outer_preset=scaling_laws", "--min_workers=8"}).config.job;
+  EXPECT_EQ(preset.outer_learning_rate, 0.8);
+  EXPECT_EQ(preset.local_steps, 30);
+  const JobSpec given =
+      Parse({"--mode=local_sgd", "--outer_preset=sparse_loco", "--outer_learning_rate=0.65",
+             "--local_steps=7", "--outer_optimizer=nesterov"})
+          .config.job;
+  EXPECT_EQ(given.outer_learning_rate, 0.65);
+  EXPECT_EQ(given.local_steps, 7);
+  EXPECT_EQ(given.outer_optimizer, OuterOptimizerKind::kNesterov);
+  EXPECT_THAT(ErrorOf({"--outer_preset=diloco"}), HasSubstr("use --mode=local_sgd"));
+  EXPECT_THAT(ErrorOf({"--outer_preset=x", "--mode=local_sgd"}), HasSubstr("allowed are diloco"));
+}
+
 TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
   struct Case {
     std::vector<std::string> flag;            // with what its own form needs
@@ -209,9 +225,15 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
       {{"--local_steps=1"}, "--mode=local_sgd", local},
       {{"--outer_optimizer=average"}, "--mode=local_sgd", local},
       {{"--outer_learning_rate=0.5", "--outer_optimizer=average", "--mode=local_sgd"},
-       "--outer_optimizer=nesterov",
-       {"--outer_optimizer=nesterov"}},
-      {{"--outer_momentum=0.9"}, "--mode=local_sgd --outer_optimizer=nesterov", local},
+       "--outer_optimizer=nesterov, sgd or adam",
+       {"--outer_optimizer=sgd"}},
+      {{"--outer_momentum=0.9"}, "--mode=local_sgd --outer_optimizer=nesterov or adam", local},
+      {{"--outer_momentum=0.9", "--outer_optimizer=sgd", "--mode=local_sgd"},
+       "--outer_optimizer=nesterov or adam",
+       {"--outer_optimizer=adam"}},
+      {{"--outer_beta2=0.9", "--outer_epsilon=0.1", "--mode=local_sgd"},
+       "--outer_optimizer=adam",
+       {"--outer_optimizer=adam"}},
       {{"--error_feedback=false"}, "--push_encoding or", {"--push_encoding=int8"}},
       {{"--error_feedback"}, "--pull_encoding other than fp32", {"--pull_encoding=bf16"}},
       {{"--momentum=0.9"}, "--optimizer=momentum or nesterov", {"--optimizer=momentum"}},

@@ -248,6 +248,7 @@ void Worker::Do(const Lifecycle::Finish& finish) {
 
 void Worker::Disconnect() {
   if (link_ != nullptr) link_->StopHeartbeats();
+  if (runner_ != nullptr) runner_->EndLife();
   absl::MutexLock lock(&mutex_);
   transport_.reset();
 }
@@ -372,6 +373,7 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
                             .clock = clock_,
                             .overlap = config_.overlap,
                             .trace = trace_.get(),
+                            .pulls_ahead = config_.overlap && !workload_->wants_last_weights(),
                             .model_has_optimizer = workload_->has_optimizer(),
                             .on_step = [this](const RoundStep& step) { workload_->OnStep(step); },
                             .on_weights = workload_->on_weights(),

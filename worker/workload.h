@@ -47,7 +47,8 @@ class Workload {
   // Whether local steps are made by an optimizer of the model's own: TrainStep() leaves the weights
   // of the next step.
   virtual bool has_optimizer() const { return false; }
-  // Whether whoever computes wants the weights that the job ends with.
+  // Whether whoever computes looks at the weights between rounds, too, and wants those that the job
+  // ends with.
   virtual bool wants_last_weights() const { return false; }
   // A round is carried out next.
   virtual void OnGrant(const Grant&) {}

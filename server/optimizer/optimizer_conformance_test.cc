@@ -95,8 +95,8 @@ std::vector<Case> Cases() {
       {"OuterAverage", [] { return std::make_unique<OuterAverage>(); },
        [](const OptimizerCall&, double mean, bool, ReferenceElement& e) { e.weight = mean; },
        /*uses_decay=*/false},
-      {"OuterMove", [] { return std::make_unique<OuterMove>(); },
-       [](const OptimizerCall&, double d, bool, ReferenceElement& e) { e.weight -= d; },
+      {"OuterSgd", [] { return std::make_unique<OuterSgd>(0.3); },
+       [](const OptimizerCall&, double d, bool, ReferenceElement& e) { e.weight -= 0.3 * d; },
        /*uses_decay=*/false},
       {"AveragingOfValues",
        [] {
@@ -121,6 +121,20 @@ std::vector<Case> Cases() {
        [](const OptimizerCall&, double d, bool, ReferenceElement& e) {
          e.state[0] = kMomentum * e.state[0] + d;
          e.weight -= 0.7 * (d + kMomentum * e.state[0]);
+       },
+       /*uses_decay=*/false},
+      {"OuterAdam",
+       [] {
+         return std::make_unique<OuterAdam>(OuterAdam::Config{
+             .learning_rate = 0.3, .beta1 = kMomentum, .beta2 = 0.95, .epsilon = 0.1});
+       },
+       [](const OptimizerCall& call, double d, bool, ReferenceElement& e) {
+         e.state[0] = kMomentum * e.state[0] + (1 - kMomentum) * d;
+         e.state[1] = 0.95 * e.state[1] + (1 - 0.95) * d * d;
+         const double step = static_cast<double>(call.step);
+         const double first = e.state[0] / (1 - std::pow(kMomentum, step));
+         const double second = e.state[1] / (1 - std::pow(0.95, step));
+         e.weight -= 0.3 * first / (std::sqrt(second) + 0.1);
        },
        /*uses_decay=*/false},
   };
@@ -275,6 +289,10 @@ TEST(OptimizerFactoryTest, GradientOptimizerInSyncAndAsyncOuterOneInLocalSgd) {
   EXPECT_EQ(MakeServerOptimizer(job)->state_names(), std::vector<std::string>{"outer_momentum"});
   job.outer_optimizer = OuterOptimizerKind::kAverage;
   EXPECT_EQ(MakeServerOptimizer(job)->num_state_vectors(), 0);
+  job.outer_optimizer = OuterOptimizerKind::kSgd;
+  EXPECT_EQ(MakeServerOptimizer(job)->num_state_vectors(), 0);
+  job.outer_optimizer = OuterOptimizerKind::kAdam;
+  EXPECT_EQ(MakeServerOptimizer(job)->num_state_vectors(), 2);
 }
 
 TEST(OptimizerFactoryTest, AverageTakesWhatTheJobsWorkersSend) {
@@ -304,6 +322,27 @@ TEST(OptimizerFactoryTest, WhatIsAveragedHasTheStateOfTheJobsOptimizer) {
     job.optimizer.kind = kind;
     EXPECT_EQ(MakeAveraging(job)->state_names(), MakeServerOptimizer(job)->state_names());
   }
+  job.mode = Mode::kLocalSgd;
+  for (const OuterOptimizerKind kind : {OuterOptimizerKind::kAverage, OuterOptimizerKind::kSgd,
+                                        OuterOptimizerKind::kNesterov, OuterOptimizerKind::kAdam}) {
+    job.outer_optimizer = kind;
+    EXPECT_EQ(MakeAveraging(job)->state_names(), MakeServerOptimizer(job)->state_names());
+  }
+}
+
+TEST(OptimizerFactoryTest, SgdOfRateOneIsTheAverageOfChanges) {
+  JobSpec job;
+  job.mode = Mode::kLocalSgd;
+  job.outer_optimizer = OuterOptimizerKind::kSgd;
+  job.outer_learning_rate = 1.0;
+  const std::vector<float> sent = {0.3f, -2e-7f};
+  const std::vector<float> old = {1.0f, 0.1f};
+  std::vector<float> stepped(2), averaged(2);
+  MakeServerOptimizer(job)->Apply({}, {sent, old, absl::MakeSpan(stepped), {}}, {});
+  job.outer_optimizer = OuterOptimizerKind::kAverage;
+  job.push_encoding = Encoding::kInt8;  // so that changes travel
+  MakeServerOptimizer(job)->Apply({}, {sent, old, absl::MakeSpan(averaged), {}}, {});
+  EXPECT_EQ(stepped, averaged);
 }
 
 TEST(OuterOptimizerTest, AverageOfOneKeepsEveryBit) {

@@ -13,7 +13,7 @@ namespace {
 // The mean of what the workers of this job send, of values or of changes.
 std::unique_ptr<Optimizer> MakeMean(const JobSpec& job) {
   if (RoundContributionKind(job) == ContributionKind::kPseudoGradient) {
-    return std::make_unique<OuterMove>();
+    return std::make_unique<OuterSgd>(/*learning_rate=*/1.0);
   }
   return std::make_unique<OuterAverage>();
 }
@@ -25,6 +25,13 @@ std::unique_ptr<Optimizer> MakeOuterOptimizer(const JobSpec& job) {
     case OuterOptimizerKind::kNesterov:
       return std::make_unique<OuterNesterov>(OuterNesterov::Config{
           .learning_rate = job.outer_learning_rate, .momentum = job.outer_momentum});
+    case OuterOptimizerKind::kSgd:
+      return std::make_unique<OuterSgd>(job.outer_learning_rate);
+    case OuterOptimizerKind::kAdam:
+      return std::make_unique<OuterAdam>(OuterAdam::Config{.learning_rate = job.outer_learning_rate,
+                                                           .beta1 = job.outer_momentum,
+                                                           .beta2 = job.outer_beta2,
+                                                           .epsilon = job.outer_epsilon});
   }
   LODESTAR_CHECK(false) << "outer optimizer " << static_cast<int>(job.outer_optimizer);
   return nullptr;

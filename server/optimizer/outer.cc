@@ -12,9 +12,9 @@ bool OuterAverage::Apply(const OptimizerCall& call, const OptimizerVectors& vect
                      static_cast<int64_t>(vectors.gradient.size()));
 }
 
-bool OuterMove::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-                      absl::Span<const ElementRange> /*decay*/) const {
-  const MomentumStep step = {.learning_rate = 1.0,
+bool OuterSgd::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+                     absl::Span<const ElementRange> /*decay*/) const {
+  const MomentumStep step = {.learning_rate = learning_rate_,
                              .momentum = 0.0,
                              .weight_decay = 0.0,
                              .gradient_scale = call.gradient_scale,
@@ -33,6 +33,21 @@ bool OuterNesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vec
   };
   return SgdMomentumStep(vectors.weights_out, vectors.weights_in, vectors.state[0],
                          vectors.gradient, step);
+}
+
+bool OuterAdam::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+                      absl::Span<const ElementRange> /*decay*/) const {
+  const AdamWStep step = {
+      .learning_rate = config_.learning_rate,
+      .beta1 = config_.beta1,
+      .beta2 = config_.beta2,
+      .epsilon = config_.epsilon,
+      .weight_decay = 0.0,
+      .gradient_scale = call.gradient_scale,
+      .step = call.step,
+  };
+  return AdamWStepCpu(vectors.weights_out, vectors.weights_in, vectors.state[0], vectors.state[1],
+                      vectors.gradient, step);
 }
 
 }  // namespace lodestar

@@ -19,13 +19,19 @@ class OuterAverage final : public Optimizer {
              absl::Span<const ElementRange> decay) const override;
 };
 
-// The same for pseudo-gradients, the weights that the workers started from minus theirs: the
-// weights move by their mean. What the servers have and the workers do not know yet stays.
-class OuterMove final : public Optimizer {
+// A step along the mean of pseudo-gradients d, the weights that the workers started from minus
+// theirs: w -= lr * d. With a rate of 1 the weights become the mean of the workers', but what the
+// servers have and the workers do not know yet stays.
+class OuterSgd final : public Optimizer {
  public:
+  explicit OuterSgd(double learning_rate) : learning_rate_(learning_rate) {}
+
   std::vector<std::string> state_names() const override { return {}; }
   bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
              absl::Span<const ElementRange> decay) const override;
+
+ private:
+  const double learning_rate_;
 };
 
 // DiLoCo (arXiv:2311.08105): Nesterov's momentum over mean pseudo-gradients d.
@@ -39,6 +45,30 @@ class OuterNesterov final : public Optimizer {
   explicit OuterNesterov(const Config& config) : config_(config) {}
 
   std::vector<std::string> state_names() const override { return {"outer_momentum"}; }
+  bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+             absl::Span<const ElementRange> decay) const override;
+
+ private:
+  const Config config_;
+};
+
+// FedAdam (arXiv:2003.00295, algorithm 2), with Adam's correction of the first steps as in the
+// outer Adam of DiLoCo (arXiv:2311.08105, section 3.2), which needs an epsilon of about 0.1:
+// m = beta1 * m + (1 - beta1) * d; v = beta2 * v + (1 - beta2) * d^2;
+// w -= lr * corrected m / (sqrt(corrected v) + epsilon)
+class OuterAdam final : public Optimizer {
+ public:
+  struct Config {
+    double learning_rate = 0.7;
+    double beta1 = 0.9;
+    double beta2 = 0.95;
+    double epsilon = 0.1;
+  };
+  explicit OuterAdam(const Config& config) : config_(config) {}
+
+  std::vector<std::string> state_names() const override {
+    return {"outer_exp_avg", "outer_exp_avg_sq"};
+  }
   bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
              absl::Span<const ElementRange> decay) const override;
 

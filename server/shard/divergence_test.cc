@@ -144,7 +144,7 @@ TEST(DivergenceTest, WeightsThatGrowBeyondTheRangeAreSeenInEveryOptimizer) {
 
 TEST(DivergenceTest, OuterOptimizersAreCheckedToo) {
   for (const OuterOptimizerKind outer :
-       {OuterOptimizerKind::kNesterov, OuterOptimizerKind::kAverage}) {
+       {OuterOptimizerKind::kNesterov, OuterOptimizerKind::kAverage, OuterOptimizerKind::kSgd}) {
     Log log;
     JobSpec job = Job(Mode::kLocalSgd);
     job.outer_optimizer = outer;
@@ -154,10 +154,10 @@ TEST(DivergenceTest, OuterOptimizersAreCheckedToo) {
     cluster.SetMembers(1);
     cluster.OpenRound(0, {1}, 1.0);
     ContributionKey key = KeyOf(job, 1);
-    if (outer == OuterOptimizerKind::kNesterov) key.kind = ContributionKind::kPseudoGradient;
+    const bool is_average = outer == OuterOptimizerKind::kAverage;
+    if (!is_average) key.kind = ContributionKind::kPseudoGradient;
     EXPECT_OK(cluster.PushAll(key, Filled(cluster, 10.0f)));
-    EXPECT_EQ(log.rounds.size(),
-              outer == OuterOptimizerKind::kNesterov ? cluster.buckets().size() : 0);
+    EXPECT_EQ(log.rounds.size(), is_average ? 0 : cluster.buckets().size());
   }
 }
 

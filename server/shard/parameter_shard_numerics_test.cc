@@ -188,7 +188,8 @@ std::vector<float> TrainLocally(const JobSpec& job, const std::vector<int64_t>& 
 
 TEST(ShardNumericsTest, ALocalRoundWeighsTheSamplesThatWereUsedAndAtMostThoseGranted) {
   for (const OuterOptimizerKind outer :
-       {OuterOptimizerKind::kAverage, OuterOptimizerKind::kNesterov}) {
+       {OuterOptimizerKind::kAverage, OuterOptimizerKind::kNesterov, OuterOptimizerKind::kSgd,
+        OuterOptimizerKind::kAdam}) {
     for (const Encoding encoding :
          {Encoding::kFp32, Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4}) {
       SCOPED_TRACE(absl::StrCat("outer ", static_cast<int>(outer), " ", EncodingName(encoding)));

@@ -243,7 +243,7 @@ TEST_F(TrainingIdentitiesTest, LocalStepsOfOneWorkerArePlainTraining) {
   ExpectPlainTraining(setup);
 }
 
-TEST_F(TrainingIdentitiesTest, OuterNesterovWithoutMomentumIsAverage) {
+TEST_F(TrainingIdentitiesTest, OuterNesterovWithoutMomentumAndSgdAreAverage) {
   TrainingSetup setup = ImageSetup();
   setup.num_workers = 2;
   setup.job.schedule.total_rounds = 8;
@@ -254,6 +254,9 @@ TEST_F(TrainingIdentitiesTest, OuterNesterovWithoutMomentumIsAverage) {
   setup.job.outer_momentum = 0.0;
   ASSERT_OK_AND_ASSIGN(const std::vector<float> nesterov, RunTraining(setup));
   EXPECT_THAT(nesterov, IsWithin(kReordered, average));
+  setup.job.outer_optimizer = OuterOptimizerKind::kSgd;
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> sgd, RunTraining(setup));
+  EXPECT_THAT(sgd, IsWithin(kReordered, average));
 }
 
 TEST_F(TrainingIdentitiesTest, EqualWorkersInSyncAreOne) { ExpectEqualWorkersAreOne(Job(Mlp())); }

@@ -214,7 +214,7 @@ BucketSnapshot BucketAudit::Apply(const BucketSnapshot& before, Version version,
   bool is_nesterov = false;
   if (job.mode == Mode::kLocalSgd) {
     is_nesterov = job.outer_optimizer == OuterOptimizerKind::kNesterov;
-    rate = is_nesterov ? job.outer_learning_rate : 1.0;
+    rate = job.outer_optimizer == OuterOptimizerKind::kAverage ? 1.0 : job.outer_learning_rate;
     momentum = is_nesterov ? job.outer_momentum : 0.0;
   } else {
     rate = job.schedule.peak;

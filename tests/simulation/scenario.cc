@@ -54,9 +54,10 @@ void ChooseMode(Chance& chance, int num_workers, JobSpec& job) {
     case 5:
       job.mode = Mode::kLocalSgd;
       job.local_steps = static_cast<int>(chance.Between(2, 4));
-      job.outer_optimizer =
-          chance.OneIn(2) ? OuterOptimizerKind::kAverage : OuterOptimizerKind::kNesterov;
-      job.outer_learning_rate = 1.0;
+      constexpr OuterOptimizerKind kOuter[] = {
+          OuterOptimizerKind::kAverage, OuterOptimizerKind::kNesterov, OuterOptimizerKind::kSgd};
+      job.outer_optimizer = kOuter[chance.Between(0, 2)];
+      job.outer_learning_rate = job.outer_optimizer == OuterOptimizerKind::kSgd ? 0.5 : 1.0;
       job.outer_momentum = 0.5;
       break;
   }

@@ -1,6 +1,7 @@
 #include "worker/trainer/round_runner.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "common/remedy.h"
@@ -37,12 +38,23 @@ absl::StatusOr<RoundReport> RoundRunner::Run(const LifeContext& life, const Gran
 }
 
 absl::Status RoundRunner::PullWeights(const LifeContext& life, Round min_round) {
-  WeightsPull pull(*life.registration, min_round, exchange_->weights(),
-                   exchange_->ShadowFor(*life.registration), life.transport, deps_.clock,
-                   deps_.trace);
-  RETURN_IF_ERROR(pull.WaitForAll());
-  if (deps_.on_weights) deps_.on_weights(pull.versions());
+  const std::unique_ptr<WeightsPull> pull = TakePull(life, min_round);
+  RETURN_IF_ERROR(pull->WaitForAll());
+  if (deps_.on_weights) deps_.on_weights(pull->versions());
   return absl::OkStatus();
+}
+
+std::unique_ptr<WeightsPull> RoundRunner::BeginPull(const LifeContext& life, Round min_round) {
+  return std::make_unique<WeightsPull>(*life.registration, min_round, exchange_->weights(),
+                                       exchange_->ShadowFor(*life.registration), life.transport,
+                                       deps_.clock, deps_.trace);
+}
+
+std::unique_ptr<WeightsPull> RoundRunner::TakePull(const LifeContext& life, Round min_round) {
+  std::optional<Ahead> ahead = std::exchange(ahead_, std::nullopt);
+  if (ahead.has_value() && ahead->min_round == min_round) return std::move(ahead->pull);
+  ahead.reset();  // two pulls would write into the same vector
+  return BeginPull(life, min_round);
 }
 
 absl::Status RoundRunner::HandInInitialWeights(const Registration& registration,
@@ -62,9 +74,8 @@ absl::StatusOr<RoundReport> RoundRunner::RunRound(const LifeContext& life, const
   RoundReport report;
   report.round = grant.round;
   RETURN_IF_ERROR(timeline_.BeginRound());
-  WeightsPull pull(*life.registration, grant.min_round, exchange_->weights(),
-                   exchange_->ShadowFor(*life.registration), life.transport, deps_.clock,
-                   deps_.trace);
+  const std::unique_ptr<WeightsPull> pulling = TakePull(life, grant.min_round);
+  WeightsPull& pull = *pulling;
   pull.TellActivity(deps_.on_activity);
   if (!deps_.overlap || deps_.on_weights) RETURN_IF_ERROR(pull.WaitForAll());
   if (deps_.on_weights) deps_.on_weights(pull.versions());
@@ -81,6 +92,9 @@ absl::StatusOr<RoundReport> RoundRunner::RunRound(const LifeContext& life, const
   if (!push.has_value()) return report;
   RETURN_IF_ERROR(HandOver(life, grant, *push, &report));
   RETURN_IF_ERROR(timeline_.EndRound());
+  if (deps_.pulls_ahead && !deps_.stop_requested()) {
+    ahead_ = {grant.round + 1, BeginPull(life, grant.round + 1)};
+  }
   report.compute = deps_.clock->Now() - start - report.communication;
   return report;
 }

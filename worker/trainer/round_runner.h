@@ -47,6 +47,10 @@ struct RoundRunnerDeps {
   // is pushed before backward has ended.
   bool overlap = true;
   TraceRecorder* trace = nullptr;  // null: no trace
+  // The next round's weights are asked for as soon as a contribution is acknowledged, and arrive
+  // while the grant does: one round trip less. Not for those who look at parameters between rounds;
+  // without effect where it is not known which weights the next round begins with.
+  bool pulls_ahead = false;
   // Local steps are made by the model: TrainStep() leaves changed parameters().
   bool model_has_optimizer = false;
   // Comes before each step of the model.
@@ -93,6 +97,9 @@ class RoundRunner {
   // Gives the servers the model's present parameters to begin with. Errors: as Run().
   absl::Status HandInInitialWeights(const Registration& registration,
                                     ParameterTransport* transport);
+  // Drops what was begun for a round to come. Before the registration or the transport of the last
+  // Run() goes.
+  void EndLife() { ahead_.reset(); }
 
  protected:
   explicit RoundRunner(const RoundRunnerDeps& deps)
@@ -112,6 +119,9 @@ class RoundRunner {
   // Transfers that may succeed later are tried again within. Other errors are as they come.
   absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const Grant& grant);
   absl::StatusOr<RoundReport> RunAgain(const LifeContext& life);
+  // That of the weights with all rounds before `min_round`, under way or begun now.
+  std::unique_ptr<WeightsPull> TakePull(const LifeContext& life, Round min_round);
+  std::unique_ptr<WeightsPull> BeginPull(const LifeContext& life, Round min_round);
   // Adds loss and accuracy over the grant's held-out samples, with the model's present weights, to
   // *report, and the time that computing it took, without waiting for `pull`. Does nothing if the
   // grant has none. Errors: those of data, model and pull; Aborted if the life is over.
@@ -130,6 +140,12 @@ class RoundRunner {
     RoundReport report;
   };
   std::optional<Kept> kept_;
+  // Under way before its grant has come.
+  struct Ahead {
+    Round min_round;
+    std::unique_ptr<WeightsPull> pull;
+  };
+  std::optional<Ahead> ahead_;
 };
 
 }  // namespace lodestar

@@ -14,10 +14,11 @@ namespace {
 // servers.
 double ClientClipNorm(const JobSpec& job) { return HasRosters(job) ? 0.0 : job.clip_norm; }
 
-}  // namespace
+// Each round begins with the weights after the one before. Not so where a worker may be left
+// behind, or goes by itself.
+bool BeginsWhereTheLastEnds(const JobSpec& job) { return HasRosters(job) && job.quorum == 0; }
 
-absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
-                                                             const RoundRunnerDeps& deps) {
+absl::StatusOr<std::unique_ptr<RoundRunner>> Make(const JobSpec& job, const RoundRunnerDeps& deps) {
   switch (job.mode) {
     case Mode::kSync:
     case Mode::kAsync:
@@ -26,6 +27,15 @@ absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
       return LocalSgdRounds::Create(job, deps);
   }
   return absl::InternalError("unknown mode");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
+                                                             const RoundRunnerDeps& deps) {
+  RoundRunnerDeps possible = deps;
+  possible.pulls_ahead = deps.pulls_ahead && BeginsWhereTheLastEnds(job);
+  return Make(job, possible);
 }
 
 int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout) {
@@ -40,6 +50,7 @@ bool HaveSameRunner(const JobSpec& a, const JobSpec& b) {
   return a.mode == b.mode && a.optimizer == b.optimizer && ClientClipNorm(a) == ClientClipNorm(b) &&
          a.push_encoding == b.push_encoding && a.pull_encoding == b.pull_encoding &&
          a.error_feedback == b.error_feedback &&
+         BeginsWhereTheLastEnds(a) == BeginsWhereTheLastEnds(b) &&
          RoundContributionKind(a) == RoundContributionKind(b);
 }
 

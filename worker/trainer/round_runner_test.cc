@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "common/file_io.h"
 #include "common/testing/simulated_clock.h"
@@ -184,6 +186,83 @@ TEST_P(RoundRunnerTest, WaitingForWeightsIsCommunicationWhoeverNeedsThem) {
     EXPECT_EQ(report->communication, absl::Seconds(10));
     EXPECT_EQ(report->evaluation, absl::ZeroDuration());
     EXPECT_EQ(report->compute, absl::ZeroDuration());
+  }
+}
+
+// Pulls that have begun, on threads of their own.
+class PullCount {
+ public:
+  explicit PullCount(TrainingRig& training) {
+    training.server().on_pull_ = [this] {
+      absl::MutexLock lock(&mutex_);
+      ++count_;
+    };
+  }
+  void Await(int count) {
+    absl::MutexLock lock(&mutex_);
+    const auto is_there = [&]() { return count_ >= count; };
+    mutex_.Await(absl::Condition(&is_there));
+  }
+  int count() {
+    absl::MutexLock lock(&mutex_);
+    return count_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  int count_ = 0;
+};
+
+class PullsAheadTest : public ::testing::Test {
+ protected:
+  void Start(const JobSpec& job) {
+    training_.emplace(job, device_.get(), /*overlap=*/true, /*trace=*/nullptr, &Clock::Real(),
+                      /*pulls_ahead=*/true);
+    pulls_.emplace(*training_);
+  }
+
+  const std::unique_ptr<Device> device_ = *MakeDevice("cpu", 1, nullptr);
+  std::optional<PullCount> pulls_;
+  std::optional<TrainingRig> training_;
+};
+
+TEST_F(PullsAheadTest, TheNextWeightsAreAskedForBeforeTheirGrantComesAndOnce) {
+  Start(SyncJob());
+  for (int64_t round = 0; round < 3; ++round) {
+    ASSERT_OK(training_->RunRound(round));
+    pulls_->Await(round + 2);
+  }
+  EXPECT_EQ(pulls_->count(), 4);
+}
+
+TEST_F(PullsAheadTest, WhatNoGrantWantsIsDropped) {
+  Start(SyncJob());
+  ASSERT_OK(training_->RunRound(0));
+  ASSERT_OK(training_->RunRound(5));  // those after it went without this worker
+  EXPECT_GE(pulls_->count(), 2);
+  training_->runner().EndLife();
+  const int before = pulls_->count();
+  ASSERT_OK(training_->RunRound(6));
+  EXPECT_GT(pulls_->count(), before);
+}
+
+TEST_F(PullsAheadTest, NotAfterAStop) {
+  Start(SyncJob());
+  training_->RequestStop();
+  ASSERT_OK(training_->RunRound(0));
+  EXPECT_EQ(pulls_->count(), 1);
+}
+
+TEST_F(PullsAheadTest, NotWhereAWorkerMayBeLeftBehindOrGoesByItself) {
+  JobSpec quorum = SyncJob();
+  quorum.quorum = 1;
+  JobSpec async = SyncJob();
+  async.mode = Mode::kAsync;
+  for (const JobSpec& job : {quorum, async}) {
+    Start(job);
+    for (int64_t round = 0; round < 2; ++round) ASSERT_OK(training_->RunRound(round));
+    EXPECT_EQ(pulls_->count(), 2) << ModeName(job.mode);
+    training_.reset();
   }
 }
 

@@ -59,7 +59,7 @@ JobSpec TrainingRig::SmallJob(JobSpec job) {
 }
 
 TrainingRig::TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorder* trace,
-                         Clock* clock)
+                         Clock* clock, bool pulls_ahead)
     : job_(SmallJob(std::move(job))),
       server_(job_, /*learning_rate=*/0.5),
       dataset_(std::make_unique<RandomDataset>(job_.model, &reading_)),
@@ -72,6 +72,7 @@ TrainingRig::TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorde
                  .clock = clock,
                  .overlap = overlap,
                  .trace = trace,
+                 .pulls_ahead = pulls_ahead,
                  .stop_requested = [this] { return is_stopping_; },
                  .on_activity = [this](absl::string_view activity) { on_activity_(activity); }})) {}
 
@@ -97,7 +98,7 @@ absl::StatusOr<RoundReport> TrainingRig::RunRound(int64_t round, Grant::Kind kin
 }
 
 TrainingOutcome TrainThreeRounds(const JobSpec& job, Device* device, bool overlap) {
-  TrainingRig rig(job, device, overlap);
+  TrainingRig rig(job, device, overlap, /*trace=*/nullptr, &Clock::Real(), /*pulls_ahead=*/overlap);
   TrainingOutcome outcome;
   for (int64_t round = 0; round < 3; ++round) {
     const absl::StatusOr<RoundReport> report = rig.RunRound(round);

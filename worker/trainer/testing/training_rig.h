@@ -26,7 +26,7 @@ class TrainingRig {
   // The job's model and bucket size are replaced. `device`, `clock` and `trace`, which may be
   // null, outlive the rig.
   TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorder* trace = nullptr,
-              Clock* clock = &Clock::Real());
+              Clock* clock = &Clock::Real(), bool pulls_ahead = false);
   ~TrainingRig();
 
   // Round 1 evaluates first.
@@ -40,6 +40,7 @@ class TrainingRig {
   void EndLife() { is_over_ = true; }
   // What the worker begins to do, "pull" for instance.
   std::function<void(absl::string_view)> on_activity_ = [](absl::string_view) {};
+  RoundRunner& runner() { return *runner_; }
   // From here on each round ends after the step at hand.
   void RequestStop() { is_stopping_ = true; }
 
@@ -63,7 +64,7 @@ struct TrainingOutcome {
   friend bool operator==(const TrainingOutcome&, const TrainingOutcome&) = default;
 };
 
-// Three rounds. The test fails if one does.
+// Three rounds, with weights that are pulled ahead if there is overlap. The test fails if one does.
 TrainingOutcome TrainThreeRounds(const JobSpec& job, Device* device, bool overlap);
 
 }  // namespace lodestar
