@@ -67,17 +67,17 @@ class Fp16Codec final : public Codec {
   static constexpr uint16_t kInfinity = 0x7C00;
 };
 
-// Of a block whose largest magnitude has these bits, as `nearest(largest / largest_code)`, but such
-// that no code decodes to infinity: then `lower(scale)`. 0: all of the block is taken as zeros.
-template <typename Nearest, typename Lower>
-float ScaleFor(uint32_t largest_bits, int largest_code, Nearest nearest, Lower lower) {
+// Of a block whose largest magnitude has these bits: rounded(largest / largest_code), or the one
+// below it if that would decode to infinity. 0: all of the block is taken as zeros.
+template <typename Rounded, typename Below>
+float ScaleFor(uint32_t largest_bits, int largest_code, Rounded rounded, Below below) {
   const auto most = static_cast<float>(largest_code);
   const float largest = std::bit_cast<float>(largest_bits);
   if (!std::isfinite(largest)) return std::numeric_limits<float>::quiet_NaN();
   // The scale would be subnormal and its inverse infinite.
   if (largest < most * std::numeric_limits<float>::min()) return 0.0f;
-  const float scale = nearest(largest / most);
-  return std::isfinite(most * scale) ? scale : lower(scale);
+  const float scale = rounded(largest / most);
+  return std::isfinite(most * scale) ? scale : below(scale);
 }
 
 // How blocks of an encoding lie in bytes: a scale, then codes.
@@ -115,7 +115,7 @@ struct Int4Format {
   static constexpr float kLargestMagnitude = 8.0f;
   static constexpr int64_t kScaleBytes = sizeof(uint16_t);
 
-  // Rounded up to what has 16 bits, so that no element is beyond the largest code.
+  // Rounded up to bf16, so that no element is beyond the largest code.
   static float ScaleOf(uint32_t largest_bits) {
     return ScaleFor(
         largest_bits, kLargestCode,
