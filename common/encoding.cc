@@ -7,15 +7,13 @@
 
 namespace lodestar {
 
-int64_t ElementsIn(Encoding encoding, int64_t bytes) {
-  if (bytes < 0) return -1;
+int64_t ElementsIn(Encoding encoding, int64_t bytes, int64_t room) {
+  // The last one of an odd number of int4 takes as much as two.
+  if (bytes == EncodedBytes(encoding, room)) return room;
   const int64_t block = BlockElements(encoding);
   const int64_t block_bytes = EncodedBytes(encoding, block);
-  int64_t elements = bytes / block_bytes * block;
-  if (const int64_t rest = bytes % block_bytes; rest > 0) {
-    elements += rest - (block_bytes - block);
-  }
-  return EncodedBytes(encoding, elements) == bytes ? elements : -1;
+  const int64_t elements = bytes / block_bytes * block;
+  return bytes >= 0 && bytes % block_bytes == 0 && elements <= room ? elements : -1;
 }
 
 int64_t ChunkElements(Encoding encoding, int64_t bytes) {
@@ -50,6 +48,8 @@ absl::string_view EncodingName(Encoding encoding) {
       return "fp16";
     case Encoding::kInt8:
       return "int8";
+    case Encoding::kInt4:
+      return "int4";
   }
   return "unknown";
 }

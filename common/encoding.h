@@ -16,17 +16,35 @@ enum class Encoding : uint8_t {
   // Per block: scale (fp32), then a signed byte per element; the element is scale * byte. Rounded
   // stochastically.
   kInt8,
+  // Per block: scale (bf16, rounded up), then two codes in a byte, the first element's in its low
+  // half; the element is scale * code, of two's complement within -7 and 7. Rounded stochastically.
+  // An unused half is 0.
+  kInt4,
 };
 
 inline constexpr Encoding kAllEncodings[] = {Encoding::kFp32, Encoding::kBf16, Encoding::kFp16,
-                                             Encoding::kInt8};
+                                             Encoding::kInt8, Encoding::kInt4};
 
-// Elements of a block of kInt8; the last one of a vector may be shorter.
+// Elements of a block; the last one of a vector may be shorter.
 inline constexpr int64_t kInt8Block = 256;
+inline constexpr int64_t kInt4Block = 128;
+// Whole blocks of every encoding.
+inline constexpr int64_t kWholeBlocks = kInt8Block;
+static_assert(kWholeBlocks % kInt4Block == 0);
 
 // A vector may be cut into chunks after any whole number of blocks.
 constexpr int64_t BlockElements(Encoding encoding) {
-  return encoding == Encoding::kInt8 ? kInt8Block : 1;
+  switch (encoding) {
+    case Encoding::kFp32:
+    case Encoding::kBf16:
+    case Encoding::kFp16:
+      return 1;
+    case Encoding::kInt8:
+      return kInt8Block;
+    case Encoding::kInt4:
+      return kInt4Block;
+  }
+  return 1;
 }
 
 // Bytes of `elements` consecutive elements that start with a block.
@@ -39,12 +57,15 @@ constexpr int64_t EncodedBytes(Encoding encoding, int64_t elements) {
       return 2 * elements;
     case Encoding::kInt8:
       return elements + 4 * ((elements + kInt8Block - 1) / kInt8Block);
+    case Encoding::kInt4:
+      return (elements + 1) / 2 + 2 * ((elements + kInt4Block - 1) / kInt4Block);
   }
   return 0;
 }
 
-// How many elements `bytes` hold; -1 if no number of elements takes so many.
-int64_t ElementsIn(Encoding encoding, int64_t bytes);
+// How many of a vector's last `room` elements, which start with a block, `bytes` hold: all of them,
+// or whole blocks; -1 if neither.
+int64_t ElementsIn(Encoding encoding, int64_t bytes, int64_t room);
 
 // The most elements of a chunk that is not the last of its vector: whole blocks in `bytes`, at
 // least one block.

@@ -42,10 +42,9 @@ constexpr EnumRow<ScheduleKind, v1::ScheduleKind> kSchedules[] = {
     {ScheduleKind::kLinear, v1::SCHEDULE_KIND_LINEAR},
 };
 constexpr EnumRow<Encoding, v1::Encoding> kEncodings[] = {
-    {Encoding::kFp32, v1::ENCODING_FP32},
-    {Encoding::kBf16, v1::ENCODING_BF16},
-    {Encoding::kFp16, v1::ENCODING_FP16},
-    {Encoding::kInt8, v1::ENCODING_INT8},
+    {Encoding::kFp32, v1::ENCODING_FP32}, {Encoding::kBf16, v1::ENCODING_BF16},
+    {Encoding::kFp16, v1::ENCODING_FP16}, {Encoding::kInt8, v1::ENCODING_INT8},
+    {Encoding::kInt4, v1::ENCODING_INT4},
 };
 constexpr EnumRow<RobustMean::Kind, v1::RobustMean> kRobustMeans[] = {
     {RobustMean::Kind::kNone, v1::ROBUST_MEAN_NONE},

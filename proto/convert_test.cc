@@ -374,7 +374,7 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
   call.name = "ann";
   call.instance_id = 7;
   call.device = "cpu";
-  call.encodings = {Encoding::kFp32, Encoding::kInt8};
+  call.encodings = {Encoding::kFp32, Encoding::kInt8, Encoding::kInt4};
   call.layout = *BuildLayout(SomeJob().model);
   call.adopts_order = true;
   call.proposed = {.optimizer = OptimizerKind::kNesterov,
@@ -397,7 +397,7 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
   EXPECT_EQ(back.layout->hash(), call.layout->hash());
   EXPECT_TRUE(back.adopts_order);
   EXPECT_EQ(back.proposed, call.proposed);
-  EXPECT_THAT(back.encodings, ElementsAre(Encoding::kFp32, Encoding::kInt8));
+  EXPECT_THAT(back.encodings, ElementsAre(Encoding::kFp32, Encoding::kInt8, Encoding::kInt4));
 }
 
 TEST(ConvertClusterTest, ARegisterCallOfAnotherWireVersionOrWithLongTextsIsRefused) {

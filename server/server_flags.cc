@@ -167,11 +167,11 @@ ABSL_FLAG(std::string, outer_preset, "",
           "on, 0.8 from 8 on; 30 steps), streaming (2501.18512: nesterov 0.4/0.9, 30 steps) or "
           "sparse_loco (2508.15706: sgd 1, 15 steps).");
 ABSL_FLAG(std::string, push_encoding, "fp32",
-          "Encoding of what workers send: fp32, bf16, fp16 or int8 (blocks of 256 with a scale). "
-          "Servers sum in fp32.");
+          "Encoding of what workers send: fp32, bf16, fp16, or int8 or int4 (blocks of 256 or 128 "
+          "with a scale). Servers sum in fp32.");
 ABSL_FLAG(std::string, pull_encoding, "fp32",
-          "fp32: workers get the weights. bf16, fp16 or int8: they get the changes of the weights "
-          "in that encoding, and servers hold one more copy of the parameters.");
+          "fp32: workers get the weights. bf16, fp16, int8 or int4: they get the changes of the "
+          "weights in that encoding, and servers hold one more copy of the parameters.");
 ABSL_FLAG(bool, error_feedback, true,
           "What an encoding loses is added to the next contribution or change, so that in sum "
           "nothing is lost. false is for comparison.");

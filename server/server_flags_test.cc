@@ -148,8 +148,8 @@ TEST_F(ServerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
   EXPECT_THAT(ErrorOf({"--trace_rounds=0"}),
               AllOf(HasSubstr("--trace_rounds=0"), HasSubstr("1000")));
   EXPECT_THAT(ErrorOf({"--log_level=loud"}), HasSubstr("log_level"));
-  EXPECT_THAT(ErrorOf({"--push_encoding=int4"}),
-              AllOf(HasSubstr("--push_encoding=int4"), HasSubstr("bf16, fp16, int8")));
+  EXPECT_THAT(ErrorOf({"--push_encoding=int2"}),
+              AllOf(HasSubstr("--push_encoding=int2"), HasSubstr("fp16, int8, int4")));
   EXPECT_THAT(ErrorOf({"--robust_mean=trimmed"}),
               AllOf(HasSubstr("--robust_mean=trimmed"), HasSubstr("none, median, trimmed:K")));
   EXPECT_THAT(ErrorOf({"--pull_encoding=half"}), HasSubstr("--pull_encoding=half"));

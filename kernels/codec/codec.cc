@@ -67,67 +67,130 @@ class Fp16Codec final : public Codec {
   static constexpr uint16_t kInfinity = 0x7C00;
 };
 
-constexpr int kLargestCode = 127;
-
-// Of a block whose largest magnitude has these bits. 0: all of it is taken as zeros.
-float ScaleFor(uint32_t largest_bits) {
+// Of a block whose largest magnitude has these bits: rounded(largest / largest_code), or the one
+// below it if that would decode to infinity. 0: all of the block is taken as zeros.
+template <typename Rounded, typename Below>
+float ScaleFor(uint32_t largest_bits, int largest_code, Rounded rounded, Below below) {
+  const auto most = static_cast<float>(largest_code);
   const float largest = std::bit_cast<float>(largest_bits);
   if (!std::isfinite(largest)) return std::numeric_limits<float>::quiet_NaN();
   // The scale would be subnormal and its inverse infinite.
-  if (largest < kLargestCode * std::numeric_limits<float>::min()) return 0.0f;
-  const float scale = largest / kLargestCode;
-  return std::isfinite(kLargestCode * scale) ? scale : std::nextafter(scale, 0.0f);
+  if (largest < most * std::numeric_limits<float>::min()) return 0.0f;
+  const float scale = rounded(largest / most);
+  return std::isfinite(most * scale) ? scale : below(scale);
 }
 
-class Int8Codec final : public Codec {
+// How blocks of an encoding lie in bytes: a scale, then codes.
+struct Int8Format {
+  static constexpr Encoding kEncoding = Encoding::kInt8;
+  static constexpr int64_t kBlock = kInt8Block;
+  static constexpr int kLargestCode = 127;
+  // Of any code, also of that which we never send.
+  static constexpr float kLargestMagnitude = 128.0f;
+  static constexpr int64_t kScaleBytes = sizeof(float);
+
+  static float ScaleOf(uint32_t largest_bits) {
+    return ScaleFor(
+        largest_bits, kLargestCode, [](float scale) { return scale; },
+        [](float scale) { return std::nextafter(scale, 0.0f); });
+  }
+  static void WriteScale(float scale, std::byte* to) { std::memcpy(to, &scale, sizeof(scale)); }
+  static float ReadScale(const std::byte* from) {
+    float scale = 0.0f;
+    std::memcpy(&scale, from, sizeof(scale));
+    return scale;
+  }
+  static void WriteCodes(const int8_t* codes, int64_t n, std::byte* to) {
+    std::memcpy(to, codes, n);
+  }
+  static void Dequantize(const std::byte* codes, float scale, float* values, int64_t n) {
+    codec::BestLoops().dequantize(reinterpret_cast<const int8_t*>(codes), scale, values, n);
+  }
+};
+
+struct Int4Format {
+  static constexpr Encoding kEncoding = Encoding::kInt4;
+  static constexpr int64_t kBlock = kInt4Block;
+  static constexpr int kLargestCode = 7;
+  static constexpr float kLargestMagnitude = 8.0f;
+  static constexpr int64_t kScaleBytes = sizeof(uint16_t);
+
+  // Rounded up to bf16, so that no element is beyond the largest code.
+  static float ScaleOf(uint32_t largest_bits) {
+    return ScaleFor(
+        largest_bits, kLargestCode,
+        [](float scale) {
+          return std::bit_cast<float>((std::bit_cast<uint32_t>(scale) + 0xFFFF) & 0xFFFF0000);
+        },
+        [](float scale) { return std::bit_cast<float>(std::bit_cast<uint32_t>(scale) - 0x10000); });
+  }
+  static void WriteScale(float scale, std::byte* to) {
+    const auto code = static_cast<uint16_t>(std::bit_cast<uint32_t>(scale) >> 16);
+    std::memcpy(to, &code, sizeof(code));
+  }
+  static float ReadScale(const std::byte* from) {
+    uint16_t code = 0;
+    std::memcpy(&code, from, sizeof(code));
+    return std::bit_cast<float>(uint32_t{code} << 16);
+  }
+  static void WriteCodes(const int8_t* codes, int64_t n, std::byte* to) {
+    codec::BestLoops().pack_halves(codes, reinterpret_cast<uint8_t*>(to), n);
+  }
+  static void Dequantize(const std::byte* codes, float scale, float* values, int64_t n) {
+    codec::BestLoops().dequantize_halves(reinterpret_cast<const uint8_t*>(codes), scale, values, n);
+  }
+};
+
+template <typename Format>
+class BlockCodec final : public Codec {
  public:
-  Encoding encoding() const override { return Encoding::kInt8; }
+  Encoding encoding() const override { return Format::kEncoding; }
 
   void Encode(const float* values, int64_t n, const RoundingNoise& noise,
               std::byte* encoded) const override {
     const codec::Loops& loops = codec::BestLoops();
     // A block's words, and those of Philox blocks that it shares with its neighbours.
-    constexpr int64_t kPhiloxBlocks = kInt8Block / 4 + 16;
+    constexpr int64_t kPhiloxBlocks = kBlock / 4 + 16;
     uint32_t words[4 * kPhiloxBlocks];
-    for (int64_t begin = 0; begin < n; begin += kInt8Block) {
-      const int64_t size = std::min(kInt8Block, n - begin);
-      const float scale = ScaleFor(loops.max_magnitude(values + begin, size));
-      auto* const codes = reinterpret_cast<int8_t*>(encoded + sizeof(float));
-      std::memcpy(encoded, &scale, sizeof(float));
+    int8_t codes[kBlock];
+    for (int64_t begin = 0; begin < n; begin += kBlock) {
+      const int64_t size = std::min(kBlock, n - begin);
+      const float scale = Format::ScaleOf(loops.max_magnitude(values + begin, size));
+      Format::WriteScale(scale, encoded);
       if (scale > 0.0f) {
         const uint64_t first = static_cast<uint64_t>(noise.first_element + begin);
         const int64_t blocks = (first % 4 + size + 3) / 4;
         loops.philox(noise.key, noise.stream, first / 4, (blocks + 15) / 16 * 16, words);
-        loops.quantize(values + begin, 1.0f / scale, words + first % 4, codes, size);
+        loops.quantize(values + begin, 1.0f / scale, words + first % 4, Format::kLargestCode, codes,
+                       size);
       } else {
         std::memset(codes, 0, size);
       }
-      encoded += EncodedBytes(Encoding::kInt8, size);
+      Format::WriteCodes(codes, size, encoded + Format::kScaleBytes);
+      encoded += EncodedBytes(Format::kEncoding, size);
     }
   }
 
   void Decode(const std::byte* encoded, int64_t n, float* values) const override {
-    for (int64_t begin = 0; begin < n; begin += kInt8Block) {
-      const int64_t size = std::min(kInt8Block, n - begin);
-      float scale = 0.0f;
-      std::memcpy(&scale, encoded, sizeof(float));
-      codec::BestLoops().dequantize(reinterpret_cast<const int8_t*>(encoded + sizeof(float)), scale,
-                                    values + begin, size);
-      encoded += EncodedBytes(Encoding::kInt8, size);
+    for (int64_t begin = 0; begin < n; begin += kBlock) {
+      const int64_t size = std::min(kBlock, n - begin);
+      Format::Dequantize(encoded + Format::kScaleBytes, Format::ReadScale(encoded), values + begin,
+                         size);
+      encoded += EncodedBytes(Format::kEncoding, size);
     }
   }
 
   bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const override {
-    // Of any code, -128 included, which we never send.
-    constexpr float kLargestMagnitude = 128.0f;
     bool is_below = true;
-    for (int64_t begin = 0; begin < n; begin += kInt8Block) {
-      float scale = 0.0f;
-      std::memcpy(&scale, encoded + EncodedBytes(Encoding::kInt8, begin), sizeof(float));
-      is_below = is_below && std::abs(kLargestMagnitude * scale) < limit;
+    for (int64_t begin = 0; begin < n; begin += kBlock) {
+      const float scale = Format::ReadScale(encoded + EncodedBytes(Format::kEncoding, begin));
+      is_below = is_below && std::abs(Format::kLargestMagnitude * scale) < limit;
     }
     return is_below;
   }
+
+ private:
+  static constexpr int64_t kBlock = Format::kBlock;
 };
 
 }  // namespace
@@ -136,7 +199,8 @@ const Codec& CodecOf(Encoding encoding) {
   static const Fp32Codec fp32;
   static const Bf16Codec bf16;
   static const Fp16Codec fp16;
-  static const Int8Codec int8;
+  static const BlockCodec<Int8Format> int8;
+  static const BlockCodec<Int4Format> int4;
   switch (encoding) {
     case Encoding::kFp32:
       return fp32;
@@ -146,6 +210,8 @@ const Codec& CodecOf(Encoding encoding) {
       return fp16;
     case Encoding::kInt8:
       return int8;
+    case Encoding::kInt4:
+      return int4;
   }
   return fp32;
 }

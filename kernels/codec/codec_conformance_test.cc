@@ -28,8 +28,8 @@ using Bytes = std::vector<std::byte>;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kMax = std::numeric_limits<float>::max();
 // Around everything that is done in blocks or pieces.
-constexpr int64_t kSizes[] = {0,   1,   2,   3,   15,  16,   17,   255,  256,   257,
-                              511, 512, 513, 777, 999, 4095, 4096, 4097, 10007, 65536};
+constexpr int64_t kSizes[] = {0,   1,   2,   3,   15,  16,  17,  127,  128,  129,  255,   256,
+                              257, 383, 511, 512, 513, 777, 999, 4095, 4096, 4097, 10007, 65536};
 
 // Normal values whose size differs from place to place by many orders.
 std::vector<float> Values(int64_t n, uint64_t seed) {
@@ -64,6 +64,19 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   });
 }
 
+bool RoundsStochastically(Encoding encoding) {
+  return encoding == Encoding::kInt8 || encoding == Encoding::kInt4;
+}
+
+float LargestOfBlock(Encoding encoding, const std::vector<float>& values, int64_t i) {
+  const int64_t block = BlockElements(encoding);
+  const int64_t begin = i / block * block;
+  const int64_t end = std::min<int64_t>(begin + block, values.size());
+  float largest = 0.0f;
+  for (int64_t j = begin; j < end; ++j) largest = std::max(largest, std::abs(values[j]));
+  return largest;
+}
+
 // The most by which element i may differ after a round trip.
 double Bound(Encoding encoding, const std::vector<float>& values, int64_t i) {
   switch (encoding) {
@@ -73,13 +86,11 @@ double Bound(Encoding encoding, const std::vector<float>& values, int64_t i) {
       return std::abs(values[i]) * 0x1p-8;
     case Encoding::kFp16:
       return std::max(std::abs(values[i]) * 0x1p-11, 0x1p-25);
-    case Encoding::kInt8: {
-      const int64_t begin = i / kInt8Block * kInt8Block;
-      const int64_t end = std::min<int64_t>(begin + kInt8Block, values.size());
-      float largest = 0.0f;
-      for (int64_t j = begin; j < end; ++j) largest = std::max(largest, std::abs(values[j]));
-      return largest / 127.0 * (1 + 1e-5);
-    }
+    case Encoding::kInt8:
+      return LargestOfBlock(encoding, values, i) / 127.0 * (1 + 1e-5);
+    case Encoding::kInt4:
+      // The scale is rounded up to eight bits.
+      return LargestOfBlock(encoding, values, i) / 7.0 * (1 + 0x1p-7);
   }
   return 0.0;
 }
@@ -119,7 +130,8 @@ TEST_P(CodecConformanceTest, CuttingAtBlocksChangesNoBit) {
   const std::vector<float> values = Values(2000, 3);
   const RoundingNoise noise = {.key = 5, .stream = 6, .first_element = 1 << 20 | 3};
   const Bytes whole = Encoded(GetParam(), values, noise);
-  for (int64_t cut : {256, 512, 1792}) {
+  for (int64_t block : {1, 2, 7}) {
+    const int64_t cut = block * std::max<int64_t>(BlockElements(GetParam()), 64);
     RoundingNoise rest = noise;
     rest.first_element += cut;
     Bytes parts = Encoded(GetParam(), {values.begin(), values.begin() + cut}, noise);
@@ -138,7 +150,7 @@ TEST_P(CodecConformanceTest, SameNoiseGivesTheSameBytes) {
 // The mean over many streams is the value, within four standard errors of what one rounding can
 // add.
 TEST_P(CodecConformanceTest, MeanOverNoiseIsUnbiasedWhereRoundingIsStochastic) {
-  if (GetParam() != Encoding::kInt8) GTEST_SKIP() << "rounds to nearest";
+  if (!RoundsStochastically(GetParam())) GTEST_SKIP() << "rounds to nearest";
   constexpr int kStreams = 4000;
   const std::vector<float> values = Values(512, 5);
   std::vector<double> sums(values.size(), 0.0);
@@ -188,7 +200,7 @@ TEST_P(CodecConformanceTest, NanAndInfAreStillSeen) {
       EXPECT_EQ(first, place / BlockElements(GetParam()) * BlockElements(GetParam()));
       const float back = Decoded(GetParam(), bytes, 5000)[place];
       EXPECT_FALSE(std::isfinite(back));
-      const bool is_nan = std::isnan(bad) || GetParam() == Encoding::kInt8;
+      const bool is_nan = std::isnan(bad) || BlockElements(GetParam()) > 1;
       EXPECT_EQ(std::isnan(back), is_nan);
       EXPECT_TRUE(is_nan || back == bad);
     }
@@ -219,7 +231,7 @@ TEST_P(CodecConformanceTest, TheSumOfSquaresIsThatOfTheDecodedElements) {
 
 TEST_P(CodecConformanceTest, TheFirstThatIsNotBelowALimitIsFound) {
   for (const float limit : {1e-3f, 0.3f, 40000.0f, 1e18f}) {
-    // Representable in every encoding, whose largest code is 127 times a scale.
+    // Representable in every encoding, to within what a limit of half of it tells.
     const float large = GetParam() == Encoding::kFp16 ? std::min(2 * limit, 65000.0f) : 2 * limit;
     std::vector<float> values(600, 0.0f);
     const Bytes fine = Encoded(GetParam(), values, {});
@@ -237,7 +249,29 @@ TEST_P(CodecConformanceTest, TheFirstThatIsNotBelowALimitIsFound) {
   }
 }
 
-// Bytes that no encoder makes.
+// A whole block is, and no more of the vector.
+TEST_P(CodecConformanceTest, NanAndInfSpoilOneBlockOnly) {
+  const int64_t block = BlockElements(GetParam());
+  for (float bad : {std::nanf(""), kInf}) {
+    std::vector<float> values = Values(3 * block + 1, 6);
+    values[block] = bad;
+    const std::vector<float> back = RoundTrip(GetParam(), values);
+    for (int64_t i = 0; i < 3 * block + 1; ++i) {
+      EXPECT_EQ(std::isfinite(back[i]), i / block != 1) << i;
+      EXPECT_EQ(std::isnan(back[i]), i / block == 1 && (block > 1 || std::isnan(bad))) << i;
+    }
+  }
+}
+
+// Bytes that no encoder makes, in both.
+TEST(Int4CodecTest, BlockThatDecodesBeyondTheRangeIsSeen) {
+  // 2^125, and codes -8 and 7.
+  const Bytes bytes = {std::byte{0x00}, std::byte{0x7E}, std::byte{0x70}, std::byte{0x08}};
+  EXPECT_FALSE(CodecOf(Encoding::kInt4).IsSurelyBelow(bytes.data(), kInf, 3));
+  EXPECT_EQ(FirstNotBelow(Encoding::kInt4, bytes.data(), kInf, 3), 2);
+  EXPECT_EQ(Decoded(Encoding::kInt4, bytes, 3), (std::vector<float>{0.0f, 7 * 0x1p125f, -kInf}));
+}
+
 TEST(Int8CodecTest, BlockThatDecodesBeyondTheRangeIsSeen) {
   const float scale = kMax / 127.5f;
   for (int code : {-128, 127}) {
@@ -384,6 +418,68 @@ TEST(Int8CodecTest, NoiseIsThatOfPhilox) {
   }
 }
 
+float ScaleAt(const Bytes& bytes, int64_t place) {
+  uint16_t code = 0;
+  std::memcpy(&code, bytes.data() + place, sizeof(code));
+  return std::bit_cast<float>(uint32_t{code} << 16);
+}
+
+TEST(Int4CodecTest, LayoutIsScaleThenTwoCodesInAByte) {
+  std::vector<float> values(131, 0.0f);
+  values[1] = 7.0f;
+  values[2] = -7.0f;
+  values[3] = -1.0f;
+  values[128] = 14.0f;
+  values[129] = -2.0f;
+  values[130] = -14.0f;
+  const Bytes bytes = Encoded(Encoding::kInt4, values, {});
+  ASSERT_EQ(bytes.size(), 2 + 64 + 2 + 2);
+  EXPECT_EQ(ScaleAt(bytes, 0), 1.0f);
+  EXPECT_EQ(bytes[2], std::byte{0x70});
+  EXPECT_EQ(bytes[3], std::byte{0xF9});
+  EXPECT_EQ(bytes[4], std::byte{0x00});
+  EXPECT_EQ(ScaleAt(bytes, 66), 2.0f);
+  EXPECT_EQ(bytes[68], std::byte{0xF7});
+  EXPECT_EQ(bytes[69], std::byte{0x09}) << "the unused half is 0";
+}
+
+TEST(Int4CodecTest, TheScaleIsTheLeastThatTheLargestElementNeeds) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const float largest = std::abs(Values(1, seed)[0]);
+    const float scale = ScaleAt(Encoded(Encoding::kInt4, {largest, -largest}, {}), 0);
+    const float below = std::bit_cast<float>(std::bit_cast<uint32_t>(scale) - 0x10000);
+    EXPECT_GE(7 * scale, largest);
+    EXPECT_LT(7 * below, largest);
+  }
+  // The least one would decode to infinity.
+  const float most = ScaleAt(Encoded(Encoding::kInt4, {kMax}, {}), 0);
+  EXPECT_TRUE(std::isfinite(7 * most));
+  EXPECT_LT(7 * most, kMax);
+  EXPECT_EQ(RoundTrip(Encoding::kInt4, {kMax, -kMax}), (std::vector<float>{7 * most, -7 * most}));
+}
+
+TEST(Int4CodecTest, BlocksWhoseScaleWouldBeSubnormalAreZeros) {
+  const float smallest = 7 * std::numeric_limits<float>::min();
+  EXPECT_EQ(RoundTrip(Encoding::kInt4, {smallest})[0], smallest);
+  const float below = std::nextafter(smallest, 0.0f);
+  const Bytes bytes = Encoded(Encoding::kInt4, {below, -below, 1e-45f}, {});
+  EXPECT_EQ(bytes, Bytes(4, std::byte{0}));
+}
+
+TEST(Int4CodecTest, NoiseIsThatOfPhilox) {
+  std::vector<float> values(600, 3.5f);
+  for (int64_t begin = 0; begin < 600; begin += kInt4Block) values[begin] = -7.0f;
+  const RoundingNoise noise = {
+      .key = 0x123456789ABCDEF0, .stream = 1ull << 40 | 5, .first_element = (1ll << 34) + 2};
+  const std::vector<float> back = RoundTrip(Encoding::kInt4, values, noise);
+  for (int64_t i = 0; i < 600; ++i) {
+    if (i % kInt4Block == 0) continue;
+    const uint64_t element = noise.first_element + i;
+    const uint32_t word = Philox(noise.key, noise.stream, element / 4)[element % 4];
+    ASSERT_EQ(back[i], word < 1u << 31 ? 4.0f : 3.0f) << i;
+  }
+}
+
 TEST(CodecLoopsTest, EveryInstructionSetGivesTheSameBits) {
   std::vector<float> values = Values(1003, 11);
   for (float special : {0.0f, -0.0f, kInf, -kInf, std::nanf(""), kMax, -kMax, 1e-40f, 65520.0f}) {
@@ -400,7 +496,8 @@ TEST(CodecLoopsTest, EveryInstructionSetGivesTheSameBits) {
   std::vector<int8_t> bytes(100);
   std::vector<int8_t> other_bytes(100);
   reference.philox(3, 1ull << 33, 0xFFFFFFF0, 32, words.data());
-  reference.quantize(values.data(), 1000.0f, words.data(), bytes.data(), 100);
+  std::vector<uint8_t> packed(50);
+  std::vector<uint8_t> other_packed(50);
   for (int set = 0; codec::SupportedLoops(set) != nullptr; ++set) {
     const codec::Loops& loops = *codec::SupportedLoops(set);
     reference.to_bf16(values.data(), codes.data(), n);
@@ -415,8 +512,19 @@ TEST(CodecLoopsTest, EveryInstructionSetGivesTheSameBits) {
     EXPECT_EQ(loops.max_magnitude(values.data(), n), reference.max_magnitude(values.data(), n));
     loops.philox(3, 1ull << 33, 0xFFFFFFF0, 32, other_words.data());
     EXPECT_EQ(other_words, words) << loops.name;
-    loops.quantize(values.data(), 1000.0f, words.data(), other_bytes.data(), 100);
-    EXPECT_EQ(other_bytes, bytes) << loops.name;
+    for (int32_t largest_code : {127, 7}) {
+      reference.quantize(values.data(), 1000.0f, words.data(), largest_code, bytes.data(), 100);
+      loops.quantize(values.data(), 1000.0f, words.data(), largest_code, other_bytes.data(), 100);
+      EXPECT_EQ(other_bytes, bytes) << loops.name;
+    }
+    for (int64_t size : {100, 99, 64, 1}) {
+      reference.pack_halves(bytes.data(), packed.data(), size);
+      loops.pack_halves(bytes.data(), other_packed.data(), size);
+      EXPECT_EQ(other_packed, packed) << loops.name;
+      reference.dequantize_halves(packed.data(), 0.3f, floats.data(), size);
+      loops.dequantize_halves(packed.data(), 0.3f, other_floats.data(), size);
+      EXPECT_TRUE(SameBits(other_floats, floats)) << loops.name;
+    }
   }
 }
 

@@ -89,7 +89,7 @@ uint32_t MaxMagnitude(const float* values, int64_t n) {
 }
 
 void Quantize(const float* __restrict values, float inverse_scale, const uint32_t* __restrict words,
-              int8_t* __restrict codes, int64_t n) {
+              int32_t largest_code, int8_t* __restrict codes, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const float quotient = values[i] * inverse_scale;
     const int32_t toward_zero = static_cast<int32_t>(quotient);
@@ -97,14 +97,33 @@ void Quantize(const float* __restrict values, float inverse_scale, const uint32_
     const float lost = quotient - static_cast<float>(down);
     const float uniform = static_cast<float>(static_cast<int32_t>(words[i] >> 8)) * 0x1p-24f;
     const int32_t rounded = down + (uniform < lost ? 1 : 0);
-    // The largest element may be a little more than 127 scales.
-    const int32_t bounded = rounded < 127 ? rounded : 127;
-    codes[i] = static_cast<int8_t>(bounded > -127 ? bounded : -127);
+    // The largest element may be a little more than that many scales.
+    const int32_t bounded = rounded < largest_code ? rounded : largest_code;
+    codes[i] = static_cast<int8_t>(bounded > -largest_code ? bounded : -largest_code);
   }
 }
 
 void Dequantize(const int8_t* __restrict codes, float scale, float* __restrict values, int64_t n) {
   for (int64_t i = 0; i < n; ++i) values[i] = static_cast<float>(codes[i]) * scale;
+}
+
+void PackHalves(const int8_t* __restrict codes, uint8_t* __restrict packed, int64_t n) {
+  for (int64_t i = 0; i < n / 2; ++i) {
+    packed[i] = static_cast<uint8_t>((codes[2 * i] & 0xF) | (codes[2 * i + 1] << 4));
+  }
+  if (n % 2 != 0) packed[n / 2] = static_cast<uint8_t>(codes[n - 1] & 0xF);
+}
+
+// Of two's complement in four bits.
+inline float FromHalf(uint8_t half) { return static_cast<float>((half ^ 8) - 8); }
+
+void DequantizeHalves(const uint8_t* __restrict packed, float scale, float* __restrict values,
+                      int64_t n) {
+  for (int64_t i = 0; i < n / 2; ++i) {
+    values[2 * i] = FromHalf(packed[i] & 0xF) * scale;
+    values[2 * i + 1] = FromHalf(packed[i] >> 4) * scale;
+  }
+  if (n % 2 != 0) values[n - 1] = FromHalf(packed[n / 2] & 0xF) * scale;
 }
 
 #if defined(__AVX512F__)
@@ -185,6 +204,8 @@ Loops MakeLoops() {
           .max_magnitude = MaxMagnitude,
           .quantize = Quantize,
           .dequantize = Dequantize,
+          .pack_halves = PackHalves,
+          .dequantize_halves = DequantizeHalves,
           .philox = Philox};
 }
 

@@ -22,10 +22,14 @@ struct Loops {
   // Bits of the largest magnitude; of a NaN or Inf if there is one.
   uint32_t (*max_magnitude)(const float* values, int64_t n);
   // Rounds values / scale up with the probability of what rounding down would lose; `words` are
-  // uniform. Codes are within -127 and 127.
-  void (*quantize)(const float* values, float inverse_scale, const uint32_t* words, int8_t* codes,
-                   int64_t n);
+  // uniform. Codes are within -largest_code and largest_code.
+  void (*quantize)(const float* values, float inverse_scale, const uint32_t* words,
+                   int32_t largest_code, int8_t* codes, int64_t n);
   void (*dequantize)(const int8_t* codes, float scale, float* values, int64_t n);
+  // Codes within -8 and 7, two in a byte, the first one in its low half; the unused half of an odd
+  // number is 0.
+  void (*pack_halves)(const int8_t* codes, uint8_t* packed, int64_t n);
+  void (*dequantize_halves)(const uint8_t* packed, float scale, float* values, int64_t n);
 
   // Words of the Philox blocks first_block, first_block + 1, ... of common/random.h; num_blocks is
   // a multiple of 16.

@@ -9,7 +9,7 @@ namespace lodestar {
 namespace {
 
 // Whole blocks of every encoding; 16 KiB of fp32, which stay in the first cache.
-constexpr int64_t kPiece = 16 * kInt8Block;
+constexpr int64_t kPiece = 16 * kWholeBlocks;
 
 // Calls piece(begin, size, bytes of the encoding before it).
 template <typename Piece>

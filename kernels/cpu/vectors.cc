@@ -178,7 +178,7 @@ void CpuDevice::Encode(Encoding encoding, void* encoded, Buf values, float scale
   CheckEncoding(encoding, encoded, values);
   CheckOptionalBuf(residual, DType::kF32, values.num_elements);
   const int64_t n = values.num_elements;
-  ForRanges(n, kInt8Block, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
+  ForRanges(n, kWholeBlocks, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
     RoundingNoise from_begin = noise;
     from_begin.first_element += begin;
     EncodeWithResidual(encoding, FloatsAt(values, begin), scale, FloatsAt(residual, begin),
@@ -192,7 +192,7 @@ void CpuDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, floa
   CheckEncoding(encoding, encoded, values);
   CheckBuf(residual, DType::kF32, values.num_elements);
   const int64_t n = values.num_elements;
-  ForRanges(n, kInt8Block, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
+  ForRanges(n, kWholeBlocks, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
     lodestar::UpdateResidual(encoding, FloatsAt(values, begin), scale,
                              static_cast<const std::byte*>(encoded) + EncodedBytes(encoding, begin),
                              end - begin, residual.as<float>() + begin);

@@ -135,29 +135,119 @@ cudaError_t Lost(float* lost, const CodecInput& input, const uint16_t* codes, cu
 }
 
 constexpr int kWarps = 8;
-constexpr int kLargestCode = 127;
-// Of a block, in two halves: each lane has four consecutive elements of each, which share a block
-// of random words where the noise begins at a multiple of four.
-constexpr int kHalves = 2;
+// Each lane has so many consecutive elements, which share a block of random words where the noise
+// begins at a multiple of four.
 constexpr int kPerLane = 4;
-constexpr int kBlock = static_cast<int>(kInt8BlockElements);
-static_assert(kBlock == kHalves * kPerLane * kWarpSize);
-constexpr int kBlockBytes = kBlock + static_cast<int>(sizeof(float));
+constexpr int kPerWarp = kPerLane * kWarpSize;
+constexpr float kSmallestNormal = 0x1p-126f;
+
+// Both formats of blocks, [scale | codes]: ScaleOf() is of a block whose largest magnitude, which
+// is finite and gives no subnormal scale, is this.
+struct Int8Format {
+  static constexpr int kBlock = static_cast<int>(kInt8BlockElements);
+  static constexpr int kBlockBytes = static_cast<int>(Int8EncodedBytes(kBlock));
+  static constexpr int kLargestCode = 127;
+  using Scale = float;
+
+  static __device__ inline float ScaleOf(float largest) {
+    const float scale = __fdiv_rn(largest, static_cast<float>(kLargestCode));
+    const bool decodes_to_infinity =
+        __float_as_uint(__fmul_rn(static_cast<float>(kLargestCode), scale)) >= kInfinity;
+    return decodes_to_infinity ? __uint_as_float(__float_as_uint(scale) - 1) : scale;
+  }
+  static __device__ inline Scale Stored(float scale) { return scale; }
+  static __device__ inline float Loaded(Scale scale) { return scale; }
+
+  // The codes of [at, at + kPerLane), where `at` is a multiple of kPerLane.
+  static __device__ inline void StoreLane(unsigned char* codes_of_block, int at,
+                                          const int (&codes)[kPerLane]) {
+    Lanes<int8_t, kPerLane> lanes;
+#pragma unroll
+    for (int k = 0; k < kPerLane; ++k) lanes.at[k] = static_cast<int8_t>(codes[k]);
+    *reinterpret_cast<Lanes<int8_t, kPerLane>*>(codes_of_block + at) = lanes;
+  }
+  // The first `count` of them.
+  static __device__ inline void StoreSome(unsigned char* codes_of_block, int at,
+                                          const int (&codes)[kPerLane], int count) {
+#pragma unroll
+    for (int k = 0; k < kPerLane; ++k) {
+      if (k < count) codes_of_block[at + k] = static_cast<unsigned char>(codes[k]);
+    }
+  }
+  // kLanes is kPerLane, and `at` a multiple of it, or 1.
+  template <int kLanes>
+  static __device__ inline void Load(int (&codes)[kLanes], const unsigned char* codes_of_block,
+                                     int at) {
+    const auto lanes = *reinterpret_cast<const Lanes<int8_t, kLanes>*>(codes_of_block + at);
+#pragma unroll
+    for (int k = 0; k < kLanes; ++k) codes[k] = lanes.at[k];
+  }
+};
+
+struct Int4Format {
+  static constexpr int kBlock = static_cast<int>(kInt4BlockElements);
+  static constexpr int kBlockBytes = static_cast<int>(Int4EncodedBytes(kBlock));
+  static constexpr int kLargestCode = 7;
+  using Scale = uint16_t;
+
+  // Rounded up to bf16.
+  static __device__ inline float ScaleOf(float largest) {
+    const float exact = __fdiv_rn(largest, static_cast<float>(kLargestCode));
+    const uint32_t bits = (__float_as_uint(exact) + 0xffff) & 0xffff0000;
+    const bool decodes_to_infinity = __float_as_uint(__fmul_rn(static_cast<float>(kLargestCode),
+                                                               __uint_as_float(bits))) >= kInfinity;
+    return __uint_as_float(decodes_to_infinity ? bits - 0x10000 : bits);
+  }
+  static __device__ inline Scale Stored(float scale) {
+    return static_cast<uint16_t>(__float_as_uint(scale) >> 16);
+  }
+  static __device__ inline float Loaded(Scale scale) { return Bf16Code::Decoded(scale); }
+
+  static __device__ inline unsigned char Packed(int low, int high) {
+    return static_cast<unsigned char>((low & 0xf) | ((high & 0xf) << 4));
+  }
+  static __device__ inline void StoreLane(unsigned char* codes_of_block, int at,
+                                          const int (&codes)[kPerLane]) {
+    Lanes<unsigned char, kPerLane / 2> lanes;
+#pragma unroll
+    for (int k = 0; k < kPerLane / 2; ++k) lanes.at[k] = Packed(codes[2 * k], codes[2 * k + 1]);
+    *reinterpret_cast<Lanes<unsigned char, kPerLane / 2>*>(codes_of_block + at / 2) = lanes;
+  }
+  // Codes beyond `count` are 0.
+  static __device__ inline void StoreSome(unsigned char* codes_of_block, int at,
+                                          const int (&codes)[kPerLane], int count) {
+#pragma unroll
+    for (int k = 0; k < kPerLane / 2; ++k) {
+      if (2 * k < count) codes_of_block[at / 2 + k] = Packed(codes[2 * k], codes[2 * k + 1]);
+    }
+  }
+  template <int kLanes>
+  static __device__ inline void Load(int (&codes)[kLanes], const unsigned char* codes_of_block,
+                                     int at) {
+    constexpr int kBytes = (kLanes + 1) / 2;
+    const auto lanes =
+        *reinterpret_cast<const Lanes<unsigned char, kBytes>*>(codes_of_block + at / 2);
+#pragma unroll
+    for (int k = 0; k < kLanes; ++k) {
+      // `at` is odd only of one lane.
+      const int half = (lanes.at[k / 2] >> 4 * ((at + k) % 2)) & 0xf;
+      codes[k] = (half ^ 8) - 8;
+    }
+  }
+};
 
 // Of a block whose largest magnitude has these bits. 0: all of it is taken as zeros.
+template <typename Format>
 __device__ inline float ScaleFor(uint32_t largest_bits) {
-  constexpr float kSmallestNormal = 0x1p-126f;
   if (largest_bits >= kInfinity) return __uint_as_float(kNan);
   const float largest = __uint_as_float(largest_bits);
   // The scale would be subnormal and its inverse infinite.
-  if (largest < kLargestCode * kSmallestNormal) return 0.0f;
-  const float scale = __fdiv_rn(largest, static_cast<float>(kLargestCode));
-  const bool decodes_to_infinity =
-      __float_as_uint(__fmul_rn(static_cast<float>(kLargestCode), scale)) >= kInfinity;
-  return decodes_to_infinity ? __uint_as_float(__float_as_uint(scale) - 1) : scale;
+  if (largest < Format::kLargestCode * kSmallestNormal) return 0.0f;
+  return Format::ScaleOf(largest);
 }
 
 // Rounds up with the probability of what rounding down would lose.
+template <int kLargestCode>
 __device__ inline int Quantized(float value, float inverse_scale, uint32_t word) {
   const float quotient = __fmul_rn(value, inverse_scale);
   const int toward_zero = static_cast<int>(quotient);
@@ -184,103 +274,127 @@ __device__ inline void WordsFor(uint32_t (&words)[kPerLane], const RoundingNoise
   }
 }
 
-// One warp per block; encoded [blocks, kBlockBytes]. kVectors: values and residual are 16-byte
-// aligned.
-template <bool kSharesWords, bool kVectors>
+// One warp per block, which takes one part of it after the other; encoded [blocks, kBlockBytes].
+// kVectors: values and residual are 16-byte aligned.
+template <typename Format, bool kSharesWords, bool kVectors>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
-    EncodeInt8Kernel(unsigned char* encoded, CodecInput input, RoundingNoise noise) {
+    EncodeBlocksKernel(unsigned char* encoded, CodecInput input, RoundingNoise noise) {
+  constexpr int kBlock = Format::kBlock;
+  constexpr int kParts = kBlock / kPerWarp;
+  static_assert(kBlock == kParts * kPerWarp);
   const int lane = threadIdx.x % kWarpSize;
   const int64_t block = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
   const int64_t begin = block * kBlock;
   if (begin >= input.n) return;
   const int size = static_cast<int>(input.n - begin < kBlock ? input.n - begin : kBlock);
-  float sum[kHalves][kPerLane] = {};
+  float sum[kParts][kPerLane] = {};
   uint32_t largest = 0;
 #pragma unroll
-  for (int half = 0; half < kHalves; ++half) {
-    const int at = (half * kWarpSize + lane) * kPerLane;
+  for (int part = 0; part < kParts; ++part) {
+    const int at = (part * kWarpSize + lane) * kPerLane;
     if (kVectors && at + kPerLane <= size) {
-      LoadSum(sum[half], input, begin + at);
+      LoadSum(sum[part], input, begin + at);
     } else {
 #pragma unroll
       for (int k = 0; k < kPerLane; ++k) {
         if (at + k >= size) continue;
         float one[1];
         LoadSum(one, input, begin + at + k);
-        sum[half][k] = one[0];
+        sum[part][k] = one[0];
       }
     }
 #pragma unroll
     for (int k = 0; k < kPerLane; ++k) {
-      largest = max(largest, __float_as_uint(sum[half][k]) & kMagnitude);
+      largest = max(largest, __float_as_uint(sum[part][k]) & kMagnitude);
     }
   }
 #pragma unroll
   for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
     largest = max(largest, __shfl_xor_sync(kAllLanes, largest, offset));
   }
-  const float scale = ScaleFor(largest);
+  const float scale = ScaleFor<Format>(largest);
   const float inverse_scale = __fdiv_rn(1.0f, scale);
-  unsigned char* to = encoded + block * kBlockBytes;
-  if (lane == 0) *reinterpret_cast<float*>(to) = scale;
+  unsigned char* const to = encoded + block * Format::kBlockBytes;
+  unsigned char* const codes_of_block = to + sizeof(typename Format::Scale);
+  if (lane == 0) *reinterpret_cast<typename Format::Scale*>(to) = Format::Stored(scale);
 #pragma unroll
-  for (int half = 0; half < kHalves; ++half) {
-    const int at = (half * kWarpSize + lane) * kPerLane;
+  for (int part = 0; part < kParts; ++part) {
+    const int at = (part * kWarpSize + lane) * kPerLane;
     if (at >= size) continue;
     uint32_t words[kPerLane];
     WordsFor<kSharesWords>(words, noise, static_cast<uint64_t>(noise.first_element + begin + at));
     // Neither 0 nor NaN.
     const bool has_scale = scale > 0.0f;
-    Lanes<int8_t, kPerLane> codes;
+    int codes[kPerLane];
 #pragma unroll
     for (int k = 0; k < kPerLane; ++k) {
-      const int code = has_scale ? Quantized(sum[half][k], inverse_scale, words[k]) : 0;
-      codes.at[k] = static_cast<int8_t>(code);
+      codes[k] =
+          has_scale ? Quantized<Format::kLargestCode>(sum[part][k], inverse_scale, words[k]) : 0;
     }
-    unsigned char* codes_at = to + sizeof(float) + at;
     if (kVectors && at + kPerLane <= size) {
-      *reinterpret_cast<Lanes<int8_t, kPerLane>*>(codes_at) = codes;
+      Format::StoreLane(codes_of_block, at, codes);
     } else {
-#pragma unroll
-      for (int k = 0; k < kPerLane; ++k) {
-        if (at + k < size) codes_at[k] = static_cast<unsigned char>(codes.at[k]);
-      }
+      Format::StoreSome(codes_of_block, at, codes, size - at);
     }
   }
 }
 
-template <bool kSharesWords, bool kVectors>
-cudaError_t LaunchEncodeInt8(void* encoded, const CodecInput& input, const RoundingNoise& noise,
-                             cudaStream_t stream) {
+template <typename Format, bool kSharesWords, bool kVectors>
+cudaError_t LaunchEncodeBlocks(void* encoded, const CodecInput& input, const RoundingNoise& noise,
+                               cudaStream_t stream) {
   const LaunchConfig config{
-      .grid = dim3(static_cast<unsigned>(CeilDiv(input.n, int64_t{kWarps} * kBlock))),
+      .grid = dim3(static_cast<unsigned>(CeilDiv(input.n, int64_t{kWarps} * Format::kBlock))),
       .block = dim3(kWarps * kWarpSize),
       .stream = stream};
-  return Launch(EncodeInt8Kernel<kSharesWords, kVectors>, config,
+  return Launch(EncodeBlocksKernel<Format, kSharesWords, kVectors>, config,
                 static_cast<unsigned char*>(encoded), input, noise);
 }
 
+template <typename Format>
+cudaError_t EncodeBlocks(void* encoded, const CodecInput& input, const RoundingNoise& noise,
+                         cudaStream_t stream) {
+  if (input.n == 0) return cudaSuccess;
+  const bool shares_words = noise.first_element % 4 == 0;
+  const bool aligned = AreVectorsAligned(input.values, input.residual);
+  if (shares_words && aligned) {
+    return LaunchEncodeBlocks<Format, true, true>(encoded, input, noise, stream);
+  }
+  if (shares_words) return LaunchEncodeBlocks<Format, true, false>(encoded, input, noise, stream);
+  return LaunchEncodeBlocks<Format, false, false>(encoded, input, noise, stream);
+}
+
 // A group of elements never crosses a block.
-struct LostInInt8Operation {
+template <typename Format>
+struct LostInBlocksOperation {
   float* lost;  // [n]
   CodecInput input;
   const unsigned char* encoded;  // [blocks, kBlockBytes]
 
   template <int kLanes>
   __device__ void Do(int64_t i) const {
-    const unsigned char* const block = encoded + i / kBlock * kBlockBytes;
-    const float scale = *reinterpret_cast<const float*>(block);
-    const auto codes =
-        *reinterpret_cast<const Lanes<int8_t, kLanes>*>(block + sizeof(float) + i % kBlock);
+    using Scale = typename Format::Scale;
+    const unsigned char* const block = encoded + i / Format::kBlock * Format::kBlockBytes;
+    const float scale = Format::Loaded(*reinterpret_cast<const Scale*>(block));
+    int codes[kLanes];
+    Format::template Load<kLanes>(codes, block + sizeof(Scale),
+                                  static_cast<int>(i % Format::kBlock));
     float sum[kLanes];
     LoadSum(sum, input, i);
 #pragma unroll
     for (int k = 0; k < kLanes; ++k) {
-      sum[k] = __fsub_rn(sum[k], __fmul_rn(static_cast<float>(codes.at[k]), scale));
+      sum[k] = __fsub_rn(sum[k], __fmul_rn(static_cast<float>(codes[k]), scale));
     }
     StoreFloats(lost + i, sum);
   }
 };
+
+template <typename Format>
+cudaError_t LostInBlocks(float* lost, const CodecInput& input, const void* encoded,
+                         cudaStream_t stream) {
+  return MapVectors<kPerLane>(
+      LostInBlocksOperation<Format>{lost, input, static_cast<const unsigned char*>(encoded)},
+      input.n, AreVectorsAligned(lost, input.values, input.residual), stream);
+}
 
 }  // namespace
 
@@ -294,12 +408,12 @@ cudaError_t EncodeFp16(uint16_t* codes, const CodecInput& input, cudaStream_t st
 
 cudaError_t EncodeInt8(void* encoded, const CodecInput& input, const RoundingNoise& noise,
                        cudaStream_t stream) {
-  if (input.n == 0) return cudaSuccess;
-  const bool shares_words = noise.first_element % 4 == 0;
-  const bool aligned = AreVectorsAligned(input.values, input.residual);
-  if (shares_words && aligned) return LaunchEncodeInt8<true, true>(encoded, input, noise, stream);
-  if (shares_words) return LaunchEncodeInt8<true, false>(encoded, input, noise, stream);
-  return LaunchEncodeInt8<false, false>(encoded, input, noise, stream);
+  return EncodeBlocks<Int8Format>(encoded, input, noise, stream);
+}
+
+cudaError_t EncodeInt4(void* encoded, const CodecInput& input, const RoundingNoise& noise,
+                       cudaStream_t stream) {
+  return EncodeBlocks<Int4Format>(encoded, input, noise, stream);
 }
 
 cudaError_t LostInBf16(float* lost, const CodecInput& input, const uint16_t* codes,
@@ -314,9 +428,12 @@ cudaError_t LostInFp16(float* lost, const CodecInput& input, const uint16_t* cod
 
 cudaError_t LostInInt8(float* lost, const CodecInput& input, const void* encoded,
                        cudaStream_t stream) {
-  return MapVectors<kPerLane>(
-      LostInInt8Operation{lost, input, static_cast<const unsigned char*>(encoded)}, input.n,
-      AreVectorsAligned(lost, input.values, input.residual), stream);
+  return LostInBlocks<Int8Format>(lost, input, encoded, stream);
+}
+
+cudaError_t LostInInt4(float* lost, const CodecInput& input, const void* encoded,
+                       cudaStream_t stream) {
+  return LostInBlocks<Int4Format>(lost, input, encoded, stream);
 }
 
 }  // namespace lodestar::cuda

@@ -32,12 +32,22 @@ constexpr int64_t Int8EncodedBytes(int64_t n) {
 cudaError_t EncodeInt8(void* encoded, const CodecInput& input, const RoundingNoise& noise,
                        cudaStream_t stream);
 
+inline constexpr int64_t kInt4BlockElements = 128;
+constexpr int64_t Int4EncodedBytes(int64_t n) {
+  return (n + 1) / 2 + 2 * ((n + kInt4BlockElements - 1) / kInt4BlockElements);
+}
+// encoded: Int4EncodedBytes(n), 2-byte aligned; blocks of [scale: bf16 | two codes in a byte].
+cudaError_t EncodeInt4(void* encoded, const CodecInput& input, const RoundingNoise& noise,
+                       cudaStream_t stream);
+
 // lost [n] = input - decoded; it may be input.residual.
 cudaError_t LostInBf16(float* lost, const CodecInput& input, const uint16_t* codes,
                        cudaStream_t stream);
 cudaError_t LostInFp16(float* lost, const CodecInput& input, const uint16_t* codes,
                        cudaStream_t stream);
 cudaError_t LostInInt8(float* lost, const CodecInput& input, const void* encoded,
+                       cudaStream_t stream);
+cudaError_t LostInInt4(float* lost, const CodecInput& input, const void* encoded,
                        cudaStream_t stream);
 
 }  // namespace lodestar::cuda

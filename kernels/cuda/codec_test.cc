@@ -15,8 +15,9 @@
 namespace lodestar::cuda {
 namespace {
 
-// Blocks of ordinary numbers, of zeros, of numbers that are too small for int8 or subnormal in
-// fp16, with the largest there are, with ties, with Inf and with NaN; the rest ordinary.
+// Blocks of ordinary numbers, of zeros, of numbers that are too small for int8 and int4 or
+// subnormal in fp16, with the largest there are, with ties, with Inf and with NaN; the rest
+// ordinary.
 std::vector<float> Values(int64_t n) {
   std::vector<float> values = Noises<float>(n, 1);
   const auto set = [&](int64_t block, int64_t i, float value) {
@@ -60,7 +61,8 @@ cudaError_t Encode(Encoding encoding, void* encoded, const CodecInput& input,
   auto* const codes = static_cast<uint16_t*>(encoded);
   if (encoding == Encoding::kBf16) return EncodeBf16(codes, input, stream);
   if (encoding == Encoding::kFp16) return EncodeFp16(codes, input, stream);
-  return EncodeInt8(encoded, input, noise, stream);
+  if (encoding == Encoding::kInt8) return EncodeInt8(encoded, input, noise, stream);
+  return EncodeInt4(encoded, input, noise, stream);
 }
 
 cudaError_t Lost(Encoding encoding, float* lost, const CodecInput& input, const void* encoded,
@@ -68,7 +70,8 @@ cudaError_t Lost(Encoding encoding, float* lost, const CodecInput& input, const 
   const auto* const codes = static_cast<const uint16_t*>(encoded);
   if (encoding == Encoding::kBf16) return LostInBf16(lost, input, codes, stream);
   if (encoding == Encoding::kFp16) return LostInFp16(lost, input, codes, stream);
-  return LostInInt8(lost, input, encoded, stream);
+  if (encoding == Encoding::kInt8) return LostInInt8(lost, input, encoded, stream);
+  return LostInInt4(lost, input, encoded, stream);
 }
 
 Result OnCard(Encoding encoding, const std::vector<float>& values, float scale,
@@ -117,11 +120,13 @@ void ExpectSame(Encoding encoding, int64_t n, float scale, bool has_residual,
   EXPECT_EQ(got.bytes, want.bytes) << EncodingName(encoding) << " of " << n;
 }
 
-constexpr Encoding kEncodings[] = {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8};
+constexpr Encoding kEncodings[] = {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8,
+                                   Encoding::kInt4};
 
-TEST(CodecTest, KnowsTheSizeOfInt8) {
-  for (int64_t n : {0, 1, 255, 256, 257, 1000}) {
+TEST(CodecTest, KnowsTheSizesOfBlocks) {
+  for (int64_t n : {0, 1, 127, 128, 129, 255, 256, 257, 1000}) {
     EXPECT_EQ(Int8EncodedBytes(n), EncodedBytes(Encoding::kInt8, n));
+    EXPECT_EQ(Int4EncodedBytes(n), EncodedBytes(Encoding::kInt4, n));
   }
 }
 
@@ -135,7 +140,7 @@ TEST(CodecTest, TakesNothingAsWell) {
 
 TEST(CodecTest, GivesTheBytesOfTheHost) {
   for (Encoding encoding : kEncodings) {
-    for (int64_t n : {1, 3, 255, 256, 257, 1000, 2 * 2048 + 5}) {
+    for (int64_t n : {1, 3, 127, 128, 129, 255, 256, 257, 1000, 2 * 2048 + 5}) {
       for (bool has_residual : {false, true}) {
         // The largest of a block is then the largest that there is, or an ordinary number.
         for (float scale : {1.0f, 0.37f}) {

@@ -66,7 +66,7 @@ void CudaDevice::SumOfSquares(Buf sum, Buf x) {
 
 void CudaDevice::Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
                         const RoundingNoise& noise, StreamKind stream) {
-  static_assert(kInt8BlockElements == kInt8Block);
+  static_assert(kInt8BlockElements == kInt8Block && kInt4BlockElements == kInt4Block);
   CheckEncoding(encoding, encoded, values);
   CheckOptionalBuf(residual, DType::kF32, values.num_elements);
   const CodecInput input = {values.as<const float>(), scale, residual.as<const float>(),
@@ -82,6 +82,9 @@ void CudaDevice::Encode(Encoding encoding, void* encoded, Buf values, float scal
       return;
     case Encoding::kInt8:
       Check(EncodeInt8(encoded, input, noise, On(stream)), "EncodeInt8");
+      return;
+    case Encoding::kInt4:
+      Check(EncodeInt4(encoded, input, noise, On(stream)), "EncodeInt4");
       return;
   }
 }
@@ -106,6 +109,9 @@ void CudaDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, flo
       return;
     case Encoding::kInt8:
       Check(LostInInt8(lost, input, encoded, On(stream)), "LostInInt8");
+      return;
+    case Encoding::kInt4:
+      Check(LostInInt4(lost, input, encoded, On(stream)), "LostInInt4");
       return;
   }
 }

@@ -132,7 +132,7 @@ TEST_P(DeviceConformanceTest, SumsSquares) {
 
 // Of aligned vectors, and of ones that begin anywhere.
 TEST_P(DeviceConformanceTest, EncodesToTheSameBytesAndKnowsWhatIsLost) {
-  for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8}) {
+  for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4}) {
     for (int64_t n : kSizes) {
       for (int64_t offset : {0, 1}) {
         ExpectConforms(

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 TEST(CoordinatorEncodingsTest, ClientThatDoesNotKnowTheJobsIsRefused) {
   Coordinator::Config config = TestConfig();
   config.job.push_encoding = Encoding::kInt8;
-  config.job.pull_encoding = Encoding::kBf16;
+  config.job.pull_encoding = Encoding::kInt4;
   CoordinatorHarness cluster(config);
   cluster.Start();
   RegisterCall call;
@@ -24,8 +24,8 @@ TEST(CoordinatorEncodingsTest, ClientThatDoesNotKnowTheJobsIsRefused) {
   call.encodings = {Encoding::kFp32, Encoding::kInt8};
   const absl::Status half = cluster.coordinator().Register(call, cluster.now()).status();
   EXPECT_THAT(std::string(half.message()),
-              AllOf(HasSubstr("--pull_encoding=bf16"), HasSubstr("knows fp32, int8")));
-  call.encodings.push_back(Encoding::kBf16);
+              AllOf(HasSubstr("--pull_encoding=int4"), HasSubstr("knows fp32, int8")));
+  call.encodings.push_back(Encoding::kInt4);
   EXPECT_TRUE(cluster.coordinator().Register(call, cluster.now()).ok());
 }
 

@@ -195,9 +195,7 @@ absl::Status PushStream::CheckContinues() const {
   }
   const Encoding encoding = incoming_->staged.key().encoding;
   const int64_t room = incoming_->staged.num_elements() - incoming_->received;
-  const int64_t elements = ElementsIn(encoding, static_cast<int64_t>(reader_->data_bytes()));
-  const bool ends_well = elements == room || elements % BlockElements(encoding) == 0;
-  if (elements < 1 || elements > room || !ends_well) {
+  if (ElementsIn(encoding, static_cast<int64_t>(reader_->data_bytes()), room) < 1) {
     return refuse("chunk of ", reader_->data_bytes(), " bytes at element ", header.offset,
                   ", wanted are whole ", EncodingName(encoding), " elements in blocks of ",
                   BlockElements(encoding), " and at most ", room, "; compare the layout hashes");
@@ -209,7 +207,8 @@ absl::Status PushStream::CopyChunk() {
   RETURN_IF_ERROR(CheckContinues());
   const Encoding encoding = incoming_->staged.key().encoding;
   const int64_t begin = incoming_->received;
-  const int64_t end = begin + ElementsIn(encoding, static_cast<int64_t>(reader_->data_bytes()));
+  const int64_t end = begin + ElementsIn(encoding, static_cast<int64_t>(reader_->data_bytes()),
+                                         incoming_->staged.num_elements() - begin);
   if (!incoming_->staged.is_discard()) {
     std::byte* const place = incoming_->staged.bytes().data() + EncodedBytes(encoding, begin);
     ASSIGN_OR_RETURN(const uint32_t seen,

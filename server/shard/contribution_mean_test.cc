@@ -135,7 +135,8 @@ TEST_P(ContributionMeanTest, AdoptedPagesAreTheSameAsValues) {
 }
 
 TEST_P(ContributionMeanTest, EncodedValuesAreDecoded) {
-  for (const Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8}) {
+  for (const Encoding encoding :
+       {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4}) {
     std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
     CodecOf(encoding).Encode(Vector(4).data(), kElements, {}, bytes.data());
     std::vector<float> decoded(kElements);

@@ -26,7 +26,7 @@ struct DirectionPart {
 
 class ContributionSamples {
  public:
-  static constexpr int64_t kSampledBlock = kInt8Block;  // a block of every encoding
+  static constexpr int64_t kSampledBlock = kWholeBlocks;
 
   // Further ones of a round are not looked at.
   static constexpr size_t kMaxWorkers = 256;

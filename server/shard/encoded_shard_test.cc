@@ -82,7 +82,8 @@ class EncodedShardTest : public testing::TestWithParam<Encoding> {
 };
 
 INSTANTIATE_TEST_SUITE_P(AllCodecs, EncodedShardTest,
-                         testing::Values(Encoding::kBf16, Encoding::kFp16, Encoding::kInt8),
+                         testing::Values(Encoding::kBf16, Encoding::kFp16, Encoding::kInt8,
+                                         Encoding::kInt4),
                          [](const auto& info) { return std::string(EncodingName(info.param)); });
 
 // As if decoded vectors had been pushed in fp32, to the bit.
@@ -120,12 +121,12 @@ TEST_P(EncodedShardTest, AppliesEachContributionInAsync) {
   cluster.SetMembers(1);
   Shadow shadow(&cluster);
   shadow.Update(0);
-  const std::vector<float> values(cluster.layout().num_elements(), -2.0f);
+  const std::vector<float> values(cluster.layout().num_elements(), -7.0f);  // exact in all
   EXPECT_THAT(cluster.PushAll(EncodedKey(1, 0, GetParam()), values), IsOkAndHolds(kCounted));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(1));
-  for (float weight : weights) ASSERT_FLOAT_EQ(weight, 1.0f);
+  for (float weight : weights) ASSERT_FLOAT_EQ(weight, 3.5f);
   EXPECT_EQ(shadow.Update(1), cluster.buckets().size());
-  EXPECT_NEAR(shadow.elements()[5], 1.0f, 1e-6);
+  EXPECT_NEAR(shadow.elements()[5], 3.5f, 1e-6);
 }
 
 TEST_P(EncodedShardTest, NonFiniteContributionIsRefused) {
@@ -183,10 +184,10 @@ TEST_P(EncodedShardTest, AllShadowsOfAVersionAreTheSame) {
     Shadow fresh(&cluster);
     EXPECT_EQ(fresh.Update(round + 1), 0);
     EXPECT_TRUE(SameBits(fresh.elements(), steady.elements())) << round;
-    if (round % 8 == 1 || round % 8 == 7) {
-      // After two rounds as changes, if so many are kept; after six anew.
+    if (round % 12 == 1 || round % 12 == 11) {
+      // After two rounds as changes, if so many are kept; after ten anew.
       const int num_changed = late.Update(round + 1);
-      EXPECT_EQ(num_changed == 0, round % 8 == 7 || GetParam() != Encoding::kInt8) << round;
+      EXPECT_EQ(num_changed == 0, round % 12 == 11 || BlockElements(GetParam()) == 1) << round;
       EXPECT_TRUE(SameBits(late.elements(), steady.elements())) << round;
     }
   }
@@ -202,8 +203,9 @@ TEST_P(EncodedShardTest, ShadowStaysNearTheWeights) {
   shadow.Update(50);
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(50));
   for (size_t i = 0; i < weights.size(); ++i) {
-    // A round moves an element by 0.01 at most; int8 loses up to 1/127 of twice that.
-    ASSERT_NEAR(shadow.elements()[i], weights[i], 2 * 0.01 / 127) << i;
+    // A round moves an element by 0.01 at most; int8 loses up to 1/127 of twice that, int4 1/7.
+    const int largest_code = GetParam() == Encoding::kInt4 ? 7 : 127;
+    ASSERT_NEAR(shadow.elements()[i], weights[i], 2 * 0.01 / largest_code) << i;
   }
 }
 

@@ -191,7 +191,7 @@ TEST(ShardNumericsTest, ALocalRoundWeighsTheSamplesThatWereUsedAndAtMostThoseGra
        {OuterOptimizerKind::kAverage, OuterOptimizerKind::kNesterov, OuterOptimizerKind::kSgd,
         OuterOptimizerKind::kAdam}) {
     for (const Encoding encoding :
-         {Encoding::kFp32, Encoding::kBf16, Encoding::kFp16, Encoding::kInt8}) {
+         {Encoding::kFp32, Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4}) {
       SCOPED_TRACE(absl::StrCat("outer ", static_cast<int>(outer), " ", EncodingName(encoding)));
       JobSpec job;
       job.mode = Mode::kLocalSgd;

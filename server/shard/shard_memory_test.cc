@@ -32,7 +32,7 @@ JobSpec TestJob() {
 }
 
 TEST(ShardMemoryTest, TheEstimateCoversWhatAShardAllocates) {
-  for (Encoding pull : {Encoding::kFp32, Encoding::kInt8}) {
+  for (Encoding pull : {Encoding::kFp32, Encoding::kInt8, Encoding::kInt4}) {
     for (OptimizerKind optimizer : {OptimizerKind::kAdamW, OptimizerKind::kSgd}) {
       JobSpec job = TestJob();
       job.optimizer.kind = optimizer;

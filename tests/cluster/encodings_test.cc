@@ -114,13 +114,15 @@ class EncodingsTest : public testing::TestWithParam<Encoding> {
   const TestFolder images_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Codecs, EncodingsTest, testing::Values(Encoding::kBf16, Encoding::kInt8),
+INSTANTIATE_TEST_SUITE_P(Codecs, EncodingsTest,
+                         testing::Values(Encoding::kBf16, Encoding::kInt8, Encoding::kInt4),
                          [](const auto& info) { return std::string(EncodingName(info.param)); });
 
-// The bucket takes several chunks in every encoding, and its last block of int8 is a short one.
+// The bucket takes several chunks in every encoding, and its last block is a short one of an odd
+// number of elements.
 TEST_P(EncodingsTest, WorkersOfOneVersionHoldTheSameBits) {
   ShardServer::Config config;
-  config.layout = *Layout::FromTensors({{"w", {2600, 1001}, 0, 0, false, {}}});
+  config.layout = *Layout::FromTensors({{"w", {2601, 1001}, 0, 0, false, {}}});
   config.job.model = {"test", ClientModelSpec{}};
   config.job.optimizer.kind = OptimizerKind::kSgd;
   config.job.batch_size = 1;

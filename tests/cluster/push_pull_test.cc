@@ -12,12 +12,15 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/crc32c.h"
+#include "common/encoding.h"
 #include "common/initial_weights.h"
 #include "common/testing/status_matchers.h"
 #include "proto/bulk_options.h"
 #include "proto/chunk_codec.h"
+#include "proto/convert.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "proto/status_mapping.h"
 #include "tests/cluster/shard_server.h"
@@ -437,6 +440,42 @@ TEST_F(PushPullTest, ChunksThatDoNotFitAreInvalid) {
   other.set_round(1);
   EXPECT_THAT(PushChunks({SomeChunk(0, 5), other}), refused);
   EXPECT_THAT(Pull(Round(0)), IsOkAndHolds(initial_));
+}
+
+TEST_F(PushPullTest, EncodedChunksEndWhereBlocksOrBucketsEnd) {
+  for (const Encoding encoding : {Encoding::kInt8, Encoding::kInt4}) {
+    config_.job.push_encoding = encoding;
+    Start();
+    server_->OpenRound(Round(0), 1, kLearningRate);
+    const auto zeros = [&](const Bucket& bucket, int64_t offset, int64_t bytes) {
+      v1::PushChunk chunk = SomeChunk(offset, offset);
+      chunk.set_bucket(bucket.index);
+      chunk.set_encoding(ToProto(encoding));
+      chunk.set_data(std::string(bytes, '\0'));
+      chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
+      return chunk;
+    };
+    const int64_t block = BlockElements(encoding);
+    const int64_t block_bytes = EncodedBytes(encoding, block);
+    int num_odd = 0;
+    for (const Bucket& bucket : server_->buckets()) {
+      const int64_t size = bucket.range.size();
+      num_odd += static_cast<int>(size % 2);
+      const int64_t rest = EncodedBytes(encoding, size - block);
+      for (const int64_t bytes : {block_bytes - 1, block_bytes + 1, block_bytes + rest + 1}) {
+        EXPECT_THAT(
+            PushChunks({zeros(bucket, 0, bytes)}),
+            StatusIs(absl::StatusCode::kInvalidArgument,
+                     HasSubstr(absl::StrCat(EncodingName(encoding), " elements in blocks of ",
+                                            block, " and at most ", size))));
+      }
+      v1::PushReply reply;
+      EXPECT_OK(PushChunks({zeros(bucket, 0, block_bytes), zeros(bucket, block, rest)}, &reply));
+      EXPECT_EQ(reply.buckets_counted(), 1);
+    }
+    EXPECT_GT(num_odd, 0);
+    EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(initial_));
+  }
 }
 
 TEST_F(PushPullTest, NobodyAsksForAnyNumberOfCalls) {

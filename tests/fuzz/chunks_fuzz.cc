@@ -164,7 +164,7 @@ PullChunkHeader SomePull() {
   return {.bucket = 3,
           .version = Version(12345),
           .offset = 77,
-          .encoding = v1::ENCODING_INT8,
+          .encoding = v1::ENCODING_INT4,
           .crc32c = 0xdeadbeef,
           .base_version = Version(12)};
 }

@@ -138,7 +138,7 @@ JobSpec SomeJob() {
   job.eval_samples = 64;
   job.bucket_bytes = 1 << 20;
   job.push_encoding = Encoding::kInt8;
-  job.pull_encoding = Encoding::kBf16;
+  job.pull_encoding = Encoding::kInt4;
   return job;
 }
 
@@ -196,7 +196,7 @@ Seeds RegisterRequestSeeds() {
   call.name = "gpu-box";
   call.instance_id = 77;
   call.device = "cpu";
-  call.encodings = {Encoding::kFp32, Encoding::kInt8};
+  call.encodings = {Encoding::kFp32, Encoding::kInt8, Encoding::kInt4};
   Seeds seeds = {BytesOf(call)};
   call.layout = *BuildLayout(SmallModel());
   seeds.push_back(BytesOf(call));

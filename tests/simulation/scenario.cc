@@ -9,7 +9,7 @@ namespace lodestar::simulation {
 namespace {
 
 constexpr Encoding kEncodings[] = {Encoding::kFp32, Encoding::kFp32, Encoding::kFp32,
-                                   Encoding::kBf16, Encoding::kInt8};
+                                   Encoding::kBf16, Encoding::kInt8, Encoding::kInt4};
 
 std::string ModeText(const JobSpec& job) {
   switch (job.mode) {

@@ -15,6 +15,7 @@
 #include "common/encoding.h"
 #include "common/testing/status_matchers.h"
 #include "proto/bulk_options.h"
+#include "proto/convert.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/bulk_transport.h"
@@ -25,7 +26,8 @@ namespace {
 using ::testing::ElementsAre;
 
 constexpr int64_t kElements = 1001;
-const int64_t kEncodedBytes = EncodedBytes(Encoding::kInt8, kElements);
+// Of the first of two chunks.
+constexpr int64_t kFirstElements = 3 * kWholeBlocks;
 
 // Keeps the chunks that are pushed and the last request; answers as it is told.
 class ChunkService final : public v1::ParameterService::Service {
@@ -56,9 +58,9 @@ class ChunkService final : public v1::ParameterService::Service {
   v1::PullRequest last_pull;
 };
 
-class BulkEncodingsTest : public ::testing::Test {
+class BulkEncodingsTest : public ::testing::TestWithParam<Encoding> {
  protected:
-  BulkEncodingsTest() : room_(3 * kEncodedBytes), weights_(kElements, -1.0f) {
+  BulkEncodingsTest() : room_(3 * encoded_bytes_), weights_(kElements, -1.0f) {
     grpc::ServerBuilder builder;
     ApplyServerOptions(builder);
     int port = 0;
@@ -70,18 +72,18 @@ class BulkEncodingsTest : public ::testing::Test {
     config.buckets = {{0, 0, 0, {0, kElements}}};
     config.worker = WorkerId(1);
     config.incarnation = Incarnation(1);
-    config.chunk_bytes = 600;
+    config.chunk_bytes = EncodedBytes(GetParam(), kFirstElements);
     transport_ = MakeBulkGrpcTransport(config);
     // Two changes, each in two chunks.
     for (int64_t change = 0; change < 2; ++change) {
-      for (const int64_t begin : {0, 768}) {
-        const int64_t size = begin == 0 ? 768 : kElements - 768;
+      for (const int64_t begin : {int64_t{0}, kFirstElements}) {
+        const int64_t size = begin == 0 ? kFirstElements : kElements - kFirstElements;
         v1::PullChunk chunk;
         chunk.set_version(9);
         chunk.set_base_version(7);
         chunk.set_offset(change * kElements + begin);
-        chunk.set_encoding(v1::ENCODING_INT8);
-        chunk.set_data(std::string(EncodedBytes(Encoding::kInt8, size),
+        chunk.set_encoding(ToProto(GetParam()));
+        chunk.set_data(std::string(EncodedBytes(GetParam(), size),
                                    static_cast<char>('a' + service_.answer.size())));
         chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
         service_.answer.push_back(chunk);
@@ -90,14 +92,14 @@ class BulkEncodingsTest : public ::testing::Test {
   }
 
   absl::StatusOr<PushResult> Push(absl::Span<const std::byte> data) {
-    const auto session = transport_->StartPush({.round = Round(5), .encoding = Encoding::kInt8});
+    const auto session = transport_->StartPush({.round = Round(5), .encoding = GetParam()});
     session->AddBucket(0, Version(4), data);
     return session->Finish();
   }
 
   absl::StatusOr<PulledBucket> Pull(std::optional<Version> held) {
     PulledBucket result;
-    PullSpec spec{Round(8), {}, Encoding::kInt8};
+    PullSpec spec{Round(8), {}, GetParam()};
     spec.targets.push_back({0, absl::MakeSpan(weights_), held, absl::MakeSpan(room_)});
     const auto session = transport_->StartPull(
         std::move(spec), [&result](const PulledBucket& pulled) { result = pulled; });
@@ -109,6 +111,7 @@ class BulkEncodingsTest : public ::testing::Test {
     return {service_.last_pull.held_versions().begin(), service_.last_pull.held_versions().end()};
   }
 
+  const int64_t encoded_bytes_ = EncodedBytes(GetParam(), kElements);
   ChunkService service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<ParameterTransport> transport_;
@@ -116,52 +119,56 @@ class BulkEncodingsTest : public ::testing::Test {
   std::vector<float> weights_;
 };
 
-TEST_F(BulkEncodingsTest, PushedBucketIsCutWhereBlocksEnd) {
-  const std::vector<std::byte> data(kEncodedBytes, std::byte{3});
+INSTANTIATE_TEST_SUITE_P(BlockEncodings, BulkEncodingsTest,
+                         ::testing::Values(Encoding::kInt8, Encoding::kInt4),
+                         [](const auto& info) { return std::string(EncodingName(info.param)); });
+
+TEST_P(BulkEncodingsTest, PushedBucketIsCutWhereBlocksEnd) {
+  const std::vector<std::byte> data(encoded_bytes_, std::byte{3});
   ASSERT_OK_AND_ASSIGN(const PushResult result, Push(data));
   EXPECT_EQ(result.buckets_counted, 1);
   ASSERT_EQ(service_.pushed.size(), 2);
   std::string received;
   for (const v1::PushChunk& chunk : service_.pushed) {
-    EXPECT_EQ(chunk.encoding(), v1::ENCODING_INT8);
-    EXPECT_EQ(EncodedBytes(Encoding::kInt8, chunk.offset()), received.size());
-    EXPECT_EQ(chunk.offset() % kInt8Block, 0);
+    EXPECT_EQ(chunk.encoding(), ToProto(GetParam()));
+    EXPECT_EQ(EncodedBytes(GetParam(), chunk.offset()), received.size());
+    EXPECT_EQ(chunk.offset() % BlockElements(GetParam()), 0);
     EXPECT_EQ(static_cast<uint32_t>(chunk.crc32c()),
               Crc32c(chunk.data().data(), chunk.data().size()));
     received += chunk.data();
   }
-  EXPECT_EQ(received, std::string(kEncodedBytes, '\3'));
-  EXPECT_EQ(transport_->bytes_pushed(), kEncodedBytes);
+  EXPECT_EQ(received, std::string(encoded_bytes_, '\3'));
+  EXPECT_EQ(transport_->bytes_pushed(), encoded_bytes_);
 }
 
-TEST_F(BulkEncodingsTest, LateBucketsAreNamed) {
+TEST_P(BulkEncodingsTest, LateBucketsAreNamed) {
   service_.late = 1;
-  const std::vector<std::byte> data(kEncodedBytes);
+  const std::vector<std::byte> data(encoded_bytes_);
   ASSERT_OK_AND_ASSIGN(const PushResult result, Push(data));
   EXPECT_EQ(result.buckets_counted, 0);
   EXPECT_THAT(result.late, ElementsAre(0));
 }
 
-TEST_F(BulkEncodingsTest, BucketOfAnotherEncodingsLengthIsRefused) {
+TEST_P(BulkEncodingsTest, BucketOfAnotherEncodingsLengthIsRefused) {
   const std::vector<std::byte> data(kElements * sizeof(float));
   EXPECT_THAT(Push(data), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-TEST_F(BulkEncodingsTest, ChangesLieOneAfterTheOther) {
+TEST_P(BulkEncodingsTest, ChangesLieOneAfterTheOther) {
   ASSERT_OK_AND_ASSIGN(const PulledBucket pulled, Pull(Version(7)));
   EXPECT_EQ(pulled.version, Version(9));
   EXPECT_EQ(pulled.num_changes, 2);
   EXPECT_EQ(room_[0], std::byte{'a'});
-  EXPECT_EQ(room_[kEncodedBytes - 1], std::byte{'b'});
-  EXPECT_EQ(room_[kEncodedBytes], std::byte{'c'});
-  EXPECT_EQ(room_[2 * kEncodedBytes - 1], std::byte{'d'});
-  EXPECT_EQ(room_[2 * kEncodedBytes], std::byte{0});
+  EXPECT_EQ(room_[encoded_bytes_ - 1], std::byte{'b'});
+  EXPECT_EQ(room_[encoded_bytes_], std::byte{'c'});
+  EXPECT_EQ(room_[2 * encoded_bytes_ - 1], std::byte{'d'});
+  EXPECT_EQ(room_[2 * encoded_bytes_], std::byte{0});
   EXPECT_EQ(weights_[0], -1.0f);
   EXPECT_THAT(HeldVersions(), ElementsAre(7));
-  EXPECT_EQ(transport_->bytes_pulled(), 2 * kEncodedBytes);
+  EXPECT_EQ(transport_->bytes_pulled(), 2 * encoded_bytes_);
 }
 
-TEST_F(BulkEncodingsTest, WholeBucketLandsInItsPlace) {
+TEST_P(BulkEncodingsTest, WholeBucketLandsInItsPlace) {
   const std::vector<float> shadow(kElements, 2.5f);
   v1::PullChunk chunk;
   chunk.set_version(9);
@@ -178,7 +185,7 @@ TEST_F(BulkEncodingsTest, WholeBucketLandsInItsPlace) {
   EXPECT_EQ(again.num_changes, 0);
 }
 
-TEST_F(BulkEncodingsTest, ChangesThatDoNotFitAreRefused) {
+TEST_P(BulkEncodingsTest, ChangesThatDoNotFitAreRefused) {
   const auto refused = StatusIs(absl::StatusCode::kDataLoss);
   EXPECT_THAT(Pull(std::nullopt), refused);
   EXPECT_THAT(Pull(Version(6)), refused);
@@ -196,7 +203,7 @@ TEST_F(BulkEncodingsTest, ChangesThatDoNotFitAreRefused) {
   EXPECT_THAT(with(1, [](auto& chunk) { chunk.mutable_data()->push_back('x'); }), refused);
   EXPECT_THAT(with(0, [](auto& chunk) { chunk.set_version(int64_t{1} << 62); }), refused);
   service_.answer = good;
-  room_.resize(kEncodedBytes);
+  room_.resize(encoded_bytes_);
   EXPECT_THAT(Pull(Version(7)), refused);
 }
 

@@ -98,12 +98,12 @@ absl::StatusOr<absl::Span<std::byte>> BulkPullCall::PlaceOf(const PullChunkHeade
   // Of the part, which is the bucket or one change of it.
   const size_t begin = received_ % part_bytes;
   const size_t room = num_parts > all.size() / part_bytes ? 0 : part_bytes - begin;
-  const uint64_t offset =
-      received_ / part_bytes * num_elements + ElementsIn(encoding, static_cast<int64_t>(begin));
-  const int64_t elements = ElementsIn(encoding, static_cast<int64_t>(data_bytes));
-  const bool ends_well = data_bytes == room || elements % BlockElements(encoding) == 0;
+  const int64_t begin_element = ElementsIn(encoding, static_cast<int64_t>(begin), num_elements);
+  const uint64_t offset = received_ / part_bytes * num_elements + begin_element;
+  const int64_t elements =
+      ElementsIn(encoding, static_cast<int64_t>(data_bytes), num_elements - begin_element);
   if (header.bucket != target.bucket || header.offset != offset || elements < 1 ||
-      data_bytes > room || !ends_well) {
+      data_bytes > room) {
     return absl::DataLossError(
         absl::StrCat("a chunk of ", data_bytes, " bytes at element ", header.offset, " of bucket ",
                      header.bucket, " came, wanted is element ", offset, " of bucket ",

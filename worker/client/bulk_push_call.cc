@@ -125,7 +125,8 @@ grpc::ByteBuffer BulkPushCall::Cut(const Rest& piece,
   PushChunkHeader header = header_;
   header.bucket = piece.bucket;
   header.base_version = piece.base_version;
-  header.offset = ElementsIn(encoding_, static_cast<int64_t>(piece.begin));
+  header.offset = ElementsIn(encoding_, static_cast<int64_t>(piece.begin),
+                             connections_->config().buckets[piece.bucket].range.size());
   if (piece.data.empty()) return EncodePushChunk(header);
   if (!block.has_value()) {
     header.crc32c = Crc32c(piece.data.data(), bytes);

@@ -68,7 +68,8 @@ std::vector<float> GradientOf(TrainingRig& training, Device& card) {
 class CudaEncodedRoundsTest : public ::testing::TestWithParam<Encoding> {};
 
 INSTANTIATE_TEST_SUITE_P(Encodings, CudaEncodedRoundsTest,
-                         ::testing::Values(Encoding::kBf16, Encoding::kFp16, Encoding::kInt8),
+                         ::testing::Values(Encoding::kBf16, Encoding::kFp16, Encoding::kInt8,
+                                           Encoding::kInt4),
                          [](const auto& info) { return std::string(EncodingName(info.param)); });
 
 // With what earlier rounds have lost, which the card keeps for itself.

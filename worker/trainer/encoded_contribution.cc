@@ -23,7 +23,8 @@ uint64_t NoiseKey(uint64_t seed, WorkerId worker) {
 }
 
 // Enough for whatever buckets the servers make of the vector: there are at most as many as
-// segments, and each may cost the rest of an alignment, and a block of int8 that is cut in two.
+// segments, and each may cost the rest of an alignment, and a block that is
+// cut in two: a scale more, and half a byte.
 int64_t RoomFor(Encoding encoding, const Layout& layout) {
   const ElementRange all = {0, layout.num_elements()};
   const auto most_buckets = static_cast<int64_t>(SegmentsOf(layout, all).size());

@@ -57,7 +57,7 @@ def encodings_trials(rounds, seed):
             "--eval_samples=0", "--eval_every=0", f"--seed={seed}", *GPT_OPTIMIZER, *flags])
 
     trials = [trial("fp32")]
-    for encoding in ("bf16", "int8"):
+    for encoding in ("bf16", "int8", "int4"):
         flags = [f"--push_encoding={encoding}", f"--pull_encoding={encoding}"]
         trials.append(trial(encoding, *flags))
         trials.append(trial(f"{encoding} without error feedback", *flags,

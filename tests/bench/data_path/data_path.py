@@ -147,7 +147,7 @@ def main():
     parser.add_argument("--peer", required=True, type=pathlib.Path)
     parser.add_argument("--megabytes", default="100,500")
     parser.add_argument("--workers", default="1,2")
-    parser.add_argument("--encodings", default="fp32,bf16,int8")
+    parser.add_argument("--encodings", default="fp32,bf16,int8,int4")
     parser.add_argument("--transports", default="TCP,TLS,shared memory")
     parser.add_argument("--runs", type=int, default=7)
     options = parser.parse_args()
@@ -156,8 +156,8 @@ def main():
     congestion = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
     print(f"Congestion control of all TCP: {congestion}. {options.runs} runs of each; rates in GB/s of "
           "fp32 per direction, of all workers together: median (lowest..highest); bf16 moves half the "
-          "bytes and int8 a quarter. CPU: seconds per GB of fp32, of both ends, encoding and decoding "
-          "included. Memory: MiB resident on the server once everything has been used once, without raw "
+          "bytes, int8 a quarter and int4 an eighth. CPU: seconds per GB of fp32, of both ends, encoding and "
+          "decoding included. Memory: MiB resident on the server once everything has been used once, without raw "
           "TCP: its own + shared with workers; and the most before that. Push includes the sum and the "
           "update (SGD), and all of ours checksums on both sides. Raw TCP beside push and pull: a "
           "server that sends every byte back as it comes.\n")

@@ -246,7 +246,7 @@ class OperationBench {
     ASSIGN_OR_RETURN(const Buf gradient, New(kParameters, DType::kF32, 0.01));
     ASSIGN_OR_RETURN(const Buf residual, New(kParameters, DType::kF32, 1e-4));
     ASSIGN_OR_RETURN(const Buf encoded, New(2 * kParameters, DType::kU8, 0.0));
-    for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8}) {
+    for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4}) {
       const auto bytes = static_cast<double>(EncodedBytes(encoding, kParameters));
       const std::string name(EncodingName(encoding));
       RETURN_IF_ERROR(Time("encode in " + name, {.bytes = 8.0 * kParameters + bytes}, [&] {
