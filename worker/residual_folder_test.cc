@@ -7,10 +7,9 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
 #include "common/file_system.h"
+#include "common/testing/simulated_clock.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -30,8 +29,10 @@ class ResidualFolderTest : public testing::Test {
 
   absl::StatusOr<std::unique_ptr<ResidualFolder>> Take(
       absl::Duration patience = absl::ZeroDuration()) {
-    return ResidualFolder::Take(path_, "w", &Clock::Real(), patience);
+    return ResidualFolder::Take(path_, "w", &clock_, patience);
   }
+
+  SimulatedClock clock_;
 
   const std::string state_ = absl::StrCat(testing::TempDir(), "/residual_folder");
   const std::string path_ = ResidualFolderIn(state_, "w");
@@ -58,12 +59,21 @@ TEST_F(ResidualFolderTest, TheNextProcessHasTheInstanceOfOneThatWasKilled) {
 TEST_F(ResidualFolderTest, WaitsForAProcessThatIsBeingKilled) {
   absl::StatusOr<std::unique_ptr<ResidualFolder>> first = Take();
   ASSERT_OK(first);
-  std::thread ending([&] {
-    absl::SleepFor(absl::Milliseconds(100));
-    first->reset();
-  });
-  EXPECT_OK(Take(absl::Minutes(1)));
-  ending.join();
+  std::thread next([&] { EXPECT_OK(Take(absl::Minutes(1))); });
+  clock_.AwaitSleepers(1);
+  first->reset();
+  clock_.AdvanceTime(absl::Seconds(1));
+  next.join();
+}
+
+TEST_F(ResidualFolderTest, WaitsForOneThatGoesOnOnlySoLong) {
+  const absl::StatusOr<std::unique_ptr<ResidualFolder>> first = Take();
+  ASSERT_OK(first);
+  std::thread next(
+      [&] { EXPECT_THAT(Take(absl::Minutes(1)), StatusIs(absl::StatusCode::kAlreadyExists)); });
+  clock_.AwaitSleepers(1);
+  clock_.AdvanceTime(absl::Minutes(2));
+  next.join();
 }
 
 TEST_F(ResidualFolderTest, AFolderThatOthersMayWriteIsRefused) {
