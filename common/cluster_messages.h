@@ -125,6 +125,8 @@ struct Grant {
   int64_t num_samples = 0;     // for all local steps together
   int local_steps = 1;
   std::vector<double> learning_rates;  // one per local step
+  // DefersContributions(): that the contributions of the round stand for, of all workers.
+  int64_t round_samples = 0;
   Round min_round;                     // whose rounds before are over in the weights to be pulled
   int64_t first_heldout_sample = 0;
   int64_t num_heldout_samples = 0;
@@ -145,6 +147,7 @@ struct RoundReport {
   absl::Duration communication;  // not hidden behind computing
   absl::Duration wait;           // for grants
   absl::Duration evaluation;     // part of `compute`; does not travel
+  absl::Duration computed_ahead; // part of `compute`: while the grant was still waited for; as well
   double heldout_loss_sum = 0.0;
   int64_t heldout_correct = 0;
   int64_t heldout_predictions = 0;
@@ -153,6 +156,8 @@ struct RoundReport {
   // Error feedback, in the first report of a process: of so many rounds before it the residual is
   // not there.
   int64_t lost_residual_rounds = 0;
+  // DefersContributions(): nothing is computed on the grant.
+  bool leaves_nothing_in_hand = false;
 };
 
 }  // namespace lodestar

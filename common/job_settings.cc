@@ -42,7 +42,7 @@ double DropoutOf(const ModelSpec& model) {
 std::vector<JobSetting> JobSettings(const JobSpec& job) {
   // Named one by one: a setting that is added to the job does not compile before it is shown here.
   const auto& [model, mode, quorum, max_rounds_ahead, staleness_scaling, local_steps,
-               outer_optimizer, outer_learning_rate, outer_momentum, outer_beta2, outer_epsilon,
+               fragments, overlap_steps, merge, merge_alpha, overlap_rounds, outer_optimizer, outer_learning_rate, outer_momentum, outer_beta2, outer_epsilon,
                optimizer, schedule, clip_norm, batch_size, global_batch_size, min_workers,
                keep_workers, seed, eval_every, eval_samples, bucket_bytes, push_encoding,
                pull_encoding, error_feedback, robust_mean, norm_limit] = job;
@@ -72,6 +72,11 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
       {"max_rounds_ahead", Text(max_rounds_ahead)},
       {"staleness_scaling", Text(StalenessScalingName(staleness_scaling))},
       {"local_steps", Text(local_steps)},
+      {"fragments", Text(fragments)},
+      {"overlap_steps", Text(overlap_steps)},
+      {"merge", Text(MergeKindName(merge))},
+      {"merge_alpha", Text(merge_alpha)},
+      {"overlap_rounds", Text(overlap_rounds)},
       {"outer_optimizer", Text(OuterOptimizerKindName(outer_optimizer))},
       {"outer_learning_rate", Text(outer_learning_rate)},
       {"outer_momentum", Text(outer_momentum)},
@@ -104,6 +109,10 @@ std::vector<IdleSetting> IdleSettings(const JobSpec& job) {
   add(job.mode == Mode::kAsync && job.max_rounds_ahead != 0, {"staleness_scaling"},
       "--mode=async and --max_rounds_ahead other than 0");
   add(is_local, {"local_steps", "outer_optimizer"}, "--mode=local_sgd");
+  const bool merges_late = is_local && job.overlap_steps > 0;
+  add(merges_late, {"merge"}, "--overlap_steps above 0");
+  add(merges_late && job.merge == MergeKind::kMix, {"merge_alpha"},
+      "--overlap_steps above 0 and --merge=mix");
   const OuterOptimizerKind outer = job.outer_optimizer;
   const bool is_outer_adam = outer == OuterOptimizerKind::kAdam;
   add(is_local && outer != OuterOptimizerKind::kAverage, {"outer_learning_rate"},

@@ -69,6 +69,51 @@ absl::Status CheckMode(const JobSpec& job) {
   return absl::OkStatus();
 }
 
+absl::Status CheckOverlap(const JobSpec& job) {
+  RETURN_IF_ERROR(CheckWholeRange("fragments", job.fragments, 1, kMaxFragments));
+  RETURN_IF_ERROR(CheckWholeRange("overlap_steps", job.overlap_steps, 0, kMaxLocalSteps));
+  RETURN_IF_ERROR(CheckRange("merge_alpha", job.merge_alpha, 0, 1));
+  if (!DefersContributions(job)) return absl::OkStatus();
+  const std::string fragments = absl::StrCat(job.fragments);
+  const std::string overlap_steps = absl::StrCat(job.overlap_steps);
+  const auto refuse = [&](absl::string_view reason) {
+    if (job.overlap_rounds) return Refuse("overlap_rounds", "true", reason);
+    if (job.fragments > 1) return Refuse("fragments", fragments, reason);
+    return Refuse("overlap_steps", overlap_steps, reason);
+  };
+  if (job.mode != Mode::kLocalSgd) {
+    return refuse(absl::StrCat("has no meaning with --mode=", ModeName(job.mode),
+                               "; use --mode=local_sgd or leave it out"));
+  }
+  if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
+    return refuse("is not for --model=client, whose programs have one set of weights; leave it out");
+  }
+  if (job.overlap_rounds && (job.fragments > 1 || job.overlap_steps > 0)) {
+    return refuse(absl::StrCat("overlaps whole rounds of all parameters, and contradicts "
+                               "--fragments=", fragments, " --overlap_steps=", overlap_steps,
+                               "; use it, or those two"));
+  }
+  if (job.overlap_rounds && (job.outer_optimizer == OuterOptimizerKind::kAverage ||
+                             job.outer_optimizer == OuterOptimizerKind::kAdam)) {
+    return refuse(absl::StrCat(
+        "needs an outer step that workers can make for their own part: --outer_optimizer=nesterov, "
+        "or sgd, which with --outer_learning_rate=1 is the average; not ",
+        OuterOptimizerKindName(job.outer_optimizer)));
+  }
+  if (job.fragments > job.local_steps) {
+    return Refuse("fragments", fragments,
+                  absl::StrCat("exceeds --local_steps=", job.local_steps,
+                               ": each is exchanged once in that many steps"));
+  }
+  const int window = job.local_steps / job.fragments;
+  if (job.overlap_steps > window) {
+    return Refuse("overlap_steps", overlap_steps,
+                  absl::StrCat("exceeds the ", window, " steps between two exchanges, which are "
+                               "--local_steps=", job.local_steps, " over --fragments=", fragments));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckRobustMean(const JobSpec& job) {
   if (!job.robust_mean.is_robust()) return absl::OkStatus();
   RETURN_IF_ERROR(ValidateRobustMean(job.robust_mean));
@@ -190,11 +235,16 @@ bool HasRosters(const JobSpec& job) {
 
 bool HasLocalSteps(const JobSpec& job) { return job.mode == Mode::kLocalSgd; }
 
+bool DefersContributions(const JobSpec& job) {
+  return job.fragments > 1 || job.overlap_steps > 0 || job.overlap_rounds;
+}
+
 bool ReducesOnly(const JobSpec& job) { return job.optimizer.kind == OptimizerKind::kReduce; }
 
 absl::Status ValidateJobSpec(const JobSpec& job) {
   RETURN_IF_ERROR(ValidateModelSpec(job.model));
   RETURN_IF_ERROR(CheckMode(job));
+  RETURN_IF_ERROR(CheckOverlap(job));
   RETURN_IF_ERROR(CheckRobustMean(job));
   RETURN_IF_ERROR(CheckOptimizer(job.optimizer));
   RETURN_IF_ERROR(CheckReduce(job));
@@ -265,6 +315,20 @@ absl::string_view OuterOptimizerKindName(OuterOptimizerKind kind) {
       return "nesterov";
     case OuterOptimizerKind::kAdam:
       return "adam";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<MergeKind> ParseMergeKind(absl::string_view name) {
+  return ParseKind("merge", name, {MergeKind::kMix, MergeKind::kKeep}, MergeKindName);
+}
+
+absl::string_view MergeKindName(MergeKind kind) {
+  switch (kind) {
+    case MergeKind::kMix:
+      return "mix";
+    case MergeKind::kKeep:
+      return "keep";
   }
   return "unknown";
 }

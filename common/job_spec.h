@@ -22,6 +22,9 @@ enum class Mode : uint8_t { kSync, kAsync, kLocalSgd };
 enum class OptimizerKind : uint8_t { kSgd, kMomentum, kNesterov, kAdamW, kReduce };
 enum class OuterOptimizerKind : uint8_t { kAverage, kSgd, kNesterov, kAdam };
 enum class StalenessScaling : uint8_t { kNone, kInverse };
+// What becomes of the local weights of a fragment when its new weights come, after --overlap_steps
+// steps: a mean of both, or the new ones and the steps made meanwhile.
+enum class MergeKind : uint8_t { kMix, kKeep };
 
 // The optimizer of gradients: on the servers in sync and async, on each worker (inner) in
 // local_sgd.
@@ -34,6 +37,9 @@ struct OptimizerSettings {
   double weight_decay = 0.0;  // decoupled; on tensors that the layout marks
   friend bool operator==(const OptimizerSettings&, const OptimizerSettings&) = default;
 };
+
+// More would be smaller than a bucket for most models.
+inline constexpr int kMaxFragments = 64;
 
 // A worker holds the samples of one step in host memory.
 inline constexpr int64_t kMaxStepSamples = int64_t{1} << 20;
@@ -48,7 +54,16 @@ struct JobSpec {
   int quorum = 0;             // sync; 0: everyone in the roster
   int max_rounds_ahead = -1;  // async; -1: unbounded; 0: lock step
   StalenessScaling staleness_scaling = StalenessScaling::kNone;
-  int local_steps = 1;  // local_sgd: H
+  int local_steps = 1;  // local_sgd: H, between two exchanges of the same parameters
+  // local_sgd: parts of the parameters that are exchanged in turn; see FragmentPlan.
+  int fragments = 1;
+  // local_sgd: steps of the next window that a worker makes before it has the weights of an
+  // exchange.
+  int overlap_steps = 0;
+  MergeKind merge = MergeKind::kMix;  // then
+  double merge_alpha = 0.5;           // kMix: share of the local weights
+  // local_sgd: an exchange has all of the next window; see EagerMerge.
+  bool overlap_rounds = false;
   OuterOptimizerKind outer_optimizer = OuterOptimizerKind::kNesterov;
   double outer_learning_rate = 0.7;
   double outer_momentum = 0.9;  // of adam: beta1
@@ -82,6 +97,10 @@ bool HasRosters(const JobSpec& job);
 // Whether workers make steps of their own between exchanges, with an optimizer of their own.
 bool HasLocalSteps(const JobSpec& job);
 
+// Whether a worker contributes to a round what it has computed on the grants before it, and computes
+// on the grant of a round while that round's exchange is under way. So with fragments or overlap.
+bool DefersContributions(const JobSpec& job);
+
 // Whether the servers only combine gradients: what they have as weights after a round is the mean
 // of its gradients, for programs that make the steps themselves.
 bool ReducesOnly(const JobSpec& job);
@@ -100,6 +119,8 @@ absl::StatusOr<OptimizerKind> ParseOptimizerKind(absl::string_view name);
 absl::string_view OptimizerKindName(OptimizerKind kind);
 absl::StatusOr<OuterOptimizerKind> ParseOuterOptimizerKind(absl::string_view name);
 absl::string_view OuterOptimizerKindName(OuterOptimizerKind kind);
+absl::StatusOr<MergeKind> ParseMergeKind(absl::string_view name);
+absl::string_view MergeKindName(MergeKind kind);
 absl::StatusOr<StalenessScaling> ParseStalenessScaling(absl::string_view name);
 absl::string_view StalenessScalingName(StalenessScaling scaling);
 

@@ -106,6 +106,7 @@ absl::Status CheckNumbers(const Grant& grant) {
   RETURN_IF_ERROR(
       CheckRange("grant.num_samples", grant.num_samples, 0, kMaxStepSamples * kMaxLocalSteps));
   RETURN_IF_ERROR(CheckRange("grant.local_steps", grant.local_steps, 0, kMaxLocalSteps));
+  RETURN_IF_ERROR(CheckRange("grant.round_samples", grant.round_samples, 0, kMaxSamples));
   RETURN_IF_ERROR(
       CheckRange("grant.evaluation_set_size", grant.evaluation_set_size, 0, kMaxSamples));
   RETURN_IF_ERROR(CheckRange("grant.first_heldout_sample", grant.first_heldout_sample, 0,
@@ -350,6 +351,7 @@ v1::Grant ToProto(const Grant& grant) {
   result.set_first_position(grant.first_position);
   result.set_num_samples(grant.num_samples);
   result.set_local_steps(grant.local_steps);
+  result.set_round_samples(grant.round_samples);
   for (const double rate : grant.learning_rates) result.add_learning_rates(rate);
   result.set_min_round(grant.min_round.value());
   result.set_first_heldout_sample(grant.first_heldout_sample);
@@ -371,6 +373,7 @@ absl::StatusOr<Grant> FromProto(const v1::Grant& grant) {
       grant.has_first_position() ? grant.first_position() : grant.first_sample();
   result.num_samples = grant.num_samples();
   result.local_steps = grant.local_steps();
+  result.round_samples = grant.round_samples();
   result.learning_rates.assign(grant.learning_rates().begin(), grant.learning_rates().end());
   result.min_round = Round(grant.min_round());
   result.first_heldout_sample = grant.first_heldout_sample();
@@ -381,7 +384,10 @@ absl::StatusOr<Grant> FromProto(const v1::Grant& grant) {
   result.total_rounds = grant.total_rounds();
   result.loss = FromProto(grant.loss());
   RETURN_IF_ERROR(CheckNumbers(result));
-  if (result.kind == Grant::Kind::kTrain &&
+  const bool computes_nothing = result.num_samples == 0 && result.local_steps == 0 &&
+                                result.learning_rates.empty() && result.first_sample >= 0 &&
+                                result.first_position >= 0;
+  if (result.kind == Grant::Kind::kTrain && !computes_nothing &&
       (result.num_samples < 1 || result.first_sample < 0 || result.first_position < 0 ||
        result.local_steps < 1 || result.num_samples < result.local_steps ||
        static_cast<int>(result.learning_rates.size()) != result.local_steps)) {
@@ -408,6 +414,7 @@ v1::RoundReport ToProto(const RoundReport& report) {
   proto.set_base_version(report.base_version.value());
   proto.mutable_metrics()->insert(report.metrics.begin(), report.metrics.end());
   proto.set_lost_residual_rounds(report.lost_residual_rounds);
+  proto.set_leaves_nothing_in_hand(report.leaves_nothing_in_hand);
   return proto;
 }
 
@@ -434,6 +441,7 @@ absl::StatusOr<RoundReport> FromProto(const v1::RoundReport& report) {
   result.heldout_predictions = report.heldout_predictions();
   result.base_version = Version(report.base_version());
   result.lost_residual_rounds = report.lost_residual_rounds();
+  result.leaves_nothing_in_hand = report.leaves_nothing_in_hand();
   RETURN_IF_ERROR(CheckRange("the number of report.metrics", report.metrics_size(), 0,
                              static_cast<int64_t>(kMaxMetrics)));
   for (const auto& [name, value] : report.metrics()) {

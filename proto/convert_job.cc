@@ -51,6 +51,10 @@ constexpr EnumRow<RobustMean::Kind, v1::RobustMean> kRobustMeans[] = {
     {RobustMean::Kind::kMedian, v1::ROBUST_MEAN_MEDIAN},
     {RobustMean::Kind::kTrimmed, v1::ROBUST_MEAN_TRIMMED},
 };
+constexpr EnumRow<MergeKind, v1::MergeKind> kMerges[] = {
+    {MergeKind::kMix, v1::MERGE_KIND_MIX},
+    {MergeKind::kKeep, v1::MERGE_KIND_KEEP},
+};
 constexpr EnumRow<ContributionKind, v1::ContributionKind> kContributions[] = {
     {ContributionKind::kGradient, v1::CONTRIBUTION_KIND_GRADIENT},
     {ContributionKind::kPseudoGradient, v1::CONTRIBUTION_KIND_PSEUDO_GRADIENT},
@@ -220,6 +224,11 @@ v1::JobSpec ToProto(const JobSpec& job) {
   proto.set_robust_mean(EnumToProto(kRobustMeans, job.robust_mean.kind));
   proto.set_trim(job.robust_mean.trim);
   proto.set_norm_limit(job.norm_limit);
+  proto.set_fragments(job.fragments);
+  proto.set_overlap_steps(job.overlap_steps);
+  proto.set_overlap_rounds(job.overlap_rounds);
+  proto.set_merge(EnumToProto(kMerges, job.merge));
+  proto.set_merge_alpha(job.merge_alpha);
   return proto;
 }
 
@@ -261,6 +270,13 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   }
   job.robust_mean.trim = proto.trim();
   job.norm_limit = proto.norm_limit();
+  if (proto.fragments() != 0) job.fragments = proto.fragments();
+  job.overlap_steps = proto.overlap_steps();
+  job.overlap_rounds = proto.overlap_rounds();
+  if (proto.merge() != v1::MERGE_KIND_UNSPECIFIED) {
+    ASSIGN_OR_RETURN(job.merge, EnumFromProto(kMerges, proto.merge(), "merge"));
+    job.merge_alpha = proto.merge_alpha();
+  }
   RETURN_IF_ERROR(ValidateJobSpec(job));
   return job;
 }

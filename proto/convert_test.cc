@@ -99,6 +99,10 @@ TEST(ConvertTest, EveryFieldOfJobSpecIsWritten) {
   job.max_rounds_ahead = 3;
   job.global_batch_size = 32;
   job.staleness_scaling = StalenessScaling::kInverse;
+  job.fragments = 3;
+  job.overlap_steps = 2;
+  job.merge = MergeKind::kKeep;
+  job.overlap_rounds = true;
   EXPECT_THAT(UnsetFields(ToProto(job)), IsEmpty());
 }
 
@@ -270,6 +274,7 @@ Grant SomeGrant() {
   grant.total_rounds = 12;
   grant.loss.train = 1.5;
   grant.loss.train_round = Round(3);
+  grant.round_samples = 24;
   return grant;
 }
 
@@ -288,6 +293,7 @@ v1::RoundReport SomeReport() {
   report.base_version = Version(10);
   report.metrics = {{"grad_norm", 1.5}};
   report.lost_residual_rounds = 11;
+  report.leaves_nothing_in_hand = true;
   return ToProto(report);
 }
 

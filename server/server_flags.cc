@@ -150,6 +150,24 @@ ABSL_FLAG(int32_t, max_rounds_ahead, -1,
 ABSL_FLAG(std::string, staleness_scaling, "none",
           "async: none, or inverse: the learning rate is divided by 1 + staleness.");
 ABSL_FLAG(int32_t, local_steps, 1, "local_sgd: steps on a worker per round; 1 to 524288.");
+ABSL_FLAG(int32_t, fragments, 1,
+          "local_sgd: parts of the parameters that are exchanged in turn, 1 to 64: each once in "
+          "--local_steps steps, so that there are that many rounds in a cycle, each with so much "
+          "less traffic, while workers go on computing.");
+ABSL_FLAG(int32_t, overlap_steps, 0,
+          "local_sgd: steps that a worker makes after an exchange has begun and before it has the "
+          "new weights; 0 to --local_steps/--fragments. Longer exchanges than these steps are "
+          "waited for.");
+ABSL_FLAG(std::string, merge, "mix",
+          "local_sgd with --overlap_steps: what becomes of a worker's own weights then. mix: "
+          "--merge_alpha of them and the rest of the new ones; keep: the new ones and the steps "
+          "made meanwhile.");
+ABSL_FLAG(double, merge_alpha, 0.5,
+          "local_sgd with --merge=mix: share of a worker's own weights; 0 to 1.");
+ABSL_FLAG(bool, overlap_rounds, false,
+          "local_sgd with nesterov or sgd: an exchange has all of the next --local_steps. A worker "
+          "goes on from the last weights that it has and its own part of the round under way "
+          "(eager update, 2502.12996).");
 ABSL_FLAG(std::string, outer_optimizer, "nesterov",
           "local_sgd: what the servers do with the mean of what rounds changed: average (the mean "
           "of the workers' weights), sgd, nesterov (DiLoCo) or adam (FedAdam).");
@@ -430,6 +448,11 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
   ASSIGN_OR_RETURN(job.staleness_scaling,
                    ParseStalenessScaling(absl::GetFlag(FLAGS_staleness_scaling)));
   job.local_steps = absl::GetFlag(FLAGS_local_steps);
+  job.fragments = absl::GetFlag(FLAGS_fragments);
+  job.overlap_steps = absl::GetFlag(FLAGS_overlap_steps);
+  ASSIGN_OR_RETURN(job.merge, ParseMergeKind(absl::GetFlag(FLAGS_merge)));
+  job.merge_alpha = absl::GetFlag(FLAGS_merge_alpha);
+  job.overlap_rounds = absl::GetFlag(FLAGS_overlap_rounds);
   ASSIGN_OR_RETURN(job.outer_optimizer,
                    ParseOuterOptimizerKind(absl::GetFlag(FLAGS_outer_optimizer)));
   job.outer_learning_rate = absl::GetFlag(FLAGS_outer_learning_rate);
@@ -681,7 +704,8 @@ std::vector<FlagGroup> ServerFlagGroups() {
       {"Model and first weights", {"model", "dropout", "seed", "init_from", "bucket_bytes"}},
       {"Mode and membership",
        {"mode", "min_workers", "keep_workers", "quorum", "robust_mean", "max_rounds_ahead",
-        "staleness_scaling", "local_steps", "outer_optimizer", "outer_learning_rate",
+        "staleness_scaling", "local_steps", "fragments", "overlap_steps", "merge", "merge_alpha",
+        "overlap_rounds", "outer_optimizer", "outer_learning_rate",
         "outer_momentum", "outer_beta2", "outer_epsilon", "outer_preset", "lease",
         "round_timeout"}},
       {"Wire", {"push_encoding", "pull_encoding", "error_feedback"}},

@@ -70,6 +70,18 @@ std::vector<RosterMember> ClusterState::Waiting() const {
   return waiting;
 }
 
+std::vector<const WorkerRecord*> ClusterState::Owing(absl::Time now) const {
+  std::vector<const WorkerRecord*> owing;
+  if (phase != CoordinatorPhase::kRunning || !open.empty() || ledger.is_exhausted() ||
+      AwaitMembers(View(now).Facts()).action != Action::kApply) {
+    return owing;
+  }
+  for (const WorkerRecord* record : membership.Members()) {
+    if (desks.at(record->id).owes_contribution()) owing.push_back(record);
+  }
+  return owing;
+}
+
 ClusterView ClusterState::View(absl::Time now) const {
   ClusterView view;
   view.required = quota.Required(now);

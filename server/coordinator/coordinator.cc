@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/bucket_plan.h"
+#include "common/fragment_plan.h"
 #include "common/job_loss.h"
 #include "common/job_settings.h"
 #include "common/peer_text.h"
@@ -65,6 +67,13 @@ void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
   summary->heldout_accuracy = static_cast<double>(heldout.correct) / predictions;
 }
 
+absl::Status CheckFragments(const Layout& layout, const CoordinatorConfig& config) {
+  ASSIGN_OR_RETURN(const std::vector<ElementRange> shards, PlanShards(layout, config.num_shards));
+  ASSIGN_OR_RETURN(const std::vector<Bucket> buckets,
+                   PlanBuckets(layout, shards, config.job.bucket_bytes));
+  return FragmentPlan(buckets, config.job.fragments).CheckComplete();
+}
+
 // Of a server that had nothing yet.
 constexpr absl::string_view kCutOffEarly = "was cut off before it was told what to load";
 
@@ -83,6 +92,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Config config, 
   std::optional<Layout> layout;
   if (!std::holds_alternative<ClientModelSpec>(config.job.model.architecture)) {
     ASSIGN_OR_RETURN(layout, BuildLayout(config.job.model));
+    RETURN_IF_ERROR(CheckFragments(*layout, config));
   }
   return std::unique_ptr<Coordinator>(new Coordinator(std::move(config), std::move(layout), now));
 }
@@ -550,7 +560,9 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
   const WorkerDesk& desk = state_.desks.at(worker);
   const bool is_over =
       state_.phase == CoordinatorPhase::kDone || state_.phase == CoordinatorPhase::kFailed;
-  const bool may_leave = desk.is_leaving() && !(state_.is_ready() && desk.grant().has_value());
+  // What it has in hand the next round takes.
+  const bool has_work = desk.grant().has_value() || (desk.is_waiting() && desk.owes_contribution());
+  const bool may_leave = desk.is_leaving() && !(state_.is_ready() && has_work);
   if (!state_.is_ready() && !is_over && !may_leave) {
     answer.pending_reason = WaitingFor(state_, now, Ages::kLeftOut);
   } else if (is_over || may_leave) {
@@ -580,7 +592,7 @@ std::string Coordinator::ReasonOfEnd() const {
 
 absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report, absl::Time now) {
   WorkerDesk& desk = state_.desks[worker];
-  ASSIGN_OR_RETURN(const WorkerDesk::Match match, desk.Classify(report));
+  ASSIGN_OR_RETURN(const WorkerDesk::Match match, desk.Classify(report, state_.config.job));
   if (match == WorkerDesk::Match::kRepeat) return absl::OkStatus();
   outbox_.Remember();
   if (const std::string odd = OddLoss(report, state_.config.job.model); !odd.empty()) {
@@ -601,7 +613,7 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
     outbox_.Tell(absl::StrCat("worker began without its residual name=", state_.NameOf(worker),
                               " rounds=", report.lost_residual_rounds));
   }
-  desk.Complete(report, now);
+  desk.Complete(report, state_.config.job, now);
   return absl::OkStatus();
 }
 
@@ -738,6 +750,9 @@ bool Coordinator::AdvanceOnce(absl::Time now) {
 bool Coordinator::AdvanceTraining(absl::Time now) {
   if (CloseRounds(now)) return true;
   if (state_.policy->uses_rosters() && !state_.open.empty()) return false;
+  if (state_.is_stopping() || state_.is_work_held()) {
+    if (!state_.Owing(now).empty()) return GrantNext(WorkLedger::Computes::kNo, now);
+  }
   if (state_.is_stopping() || state_.ledger.is_exhausted()) {
     if (!state_.open.empty()) return false;
     Enter(state_.is_stopping() ? CoordinatorPhase::kSaving : CoordinatorPhase::kEvaluating);
@@ -746,7 +761,7 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
   if (state_.is_work_held()) return state_.open.empty() && AdvanceLastSave(now);
   if (state_.supply.is_awaited()) return false;
   saves_.BeginIfDue(now);
-  return GrantNext(now);
+  return GrantNext(WorkLedger::Computes::kYes, now);
 }
 
 bool Coordinator::AdvanceEvaluation(absl::Time now) {
@@ -852,7 +867,7 @@ void Coordinator::OnRecorded(const RoundSummary& summary) {
 }
 
 // Opens the next round for those that wait and may be in it.
-bool Coordinator::GrantNext(absl::Time now) {
+bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
   const ClusterView view = state_.View(now);
   const ClusterFacts facts = view.Facts();
   if (state_.policy->OnOpening(facts).action != Action::kApply) return false;
@@ -861,11 +876,13 @@ bool Coordinator::GrantNext(absl::Time now) {
   for (const MemberProgress& member : view.members) {
     if (static_cast<int>(roster.size()) == max_roster) break;
     if (!member.waiting || state_.policy->OnGrant(member, facts).action != Action::kApply) continue;
-    roster.push_back({member.worker, state_.membership.Find(member.worker)->incarnation, 0});
+    roster.push_back({member.worker, state_.membership.Find(member.worker)->incarnation,
+                      state_.desks.at(member.worker).SamplesInHand()});
   }
   if (roster.empty()) return false;
   const WorkLedger::Work work =
-      state_.ledger.OpenRound(state_.membership.view(), roster, state_.committed_round());
+      state_.ledger.OpenRound(state_.membership.view(), roster,
+                                                         state_.committed_round(), computes);
   if (state_.policy->uses_rosters()) outbox_.Command(OpenRoundCommand{work.plan});
   state_.quota.OnWork();
   Give(work, now);
@@ -1312,6 +1329,15 @@ void Coordinator::DropMissing(absl::Time now) {
       state_.not_waited_for.push_back(absl::StrCat(life->name, " (round ", number.value(), ")"));
       ended.push_back(*std::move(life));
     }
+  }
+  // Who still computes what the next round would take.
+  for (const WorkerRecord* owing : state_.Owing(now)) {
+    if (state_.desks.at(owing->id).is_waiting()) continue;
+    auto life = state_.membership.Drop(owing->id, owing->incarnation, reason, now);
+    if (!life.ok()) continue;
+    state_.not_waited_for.push_back(
+        absl::StrCat(life->name, " (round ", state_.ledger.next_round().value(), ")"));
+    ended.push_back(*std::move(life));
   }
   EndLives(ended, now);
 }

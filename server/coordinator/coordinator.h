@@ -305,7 +305,7 @@ class Coordinator {
   void DropLingering(absl::Time now);
   // When a life that is still there after the end of the job is let go.
   absl::Time LeavesBy(const WorkerDesk& desk) const;
-  bool GrantNext(absl::Time now);
+  bool GrantNext(WorkLedger::Computes computes, absl::Time now);
   void Give(const WorkLedger::Work& work, absl::Time now);
   bool CloseRounds(absl::Time now);
   void CloseRound(const OpenRound& round, absl::Time now);

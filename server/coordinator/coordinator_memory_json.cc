@@ -110,6 +110,7 @@ void Describe(Archive& archive, Grant& grant) {
   archive("first_position", grant.first_position);
   archive("num_samples", grant.num_samples);
   archive("local_steps", grant.local_steps);
+  archive.Optional("round_samples", grant.round_samples);
   archive("learning_rates", grant.learning_rates);
   archive("min_round", grant.min_round);
   archive("first_heldout_sample", grant.first_heldout_sample);
@@ -146,6 +147,7 @@ void Describe(Archive& archive, WorkerDesk::Memory& desk) {
   archive.Optional("residuals_lost", desk.residuals_lost);
   archive.Optional("map_version", desk.map_version);
   archive.Optional("poisoned_rounds", desk.poisoned_rounds);
+  archive.Optional("samples_in_hand", desk.samples_in_hand);
 }
 
 template <typename Archive>

@@ -6,6 +6,7 @@
 
 #include "absl/numeric/int128.h"
 #include "common/check.h"
+#include "common/fragment_plan.h"
 
 namespace lodestar {
 
@@ -21,10 +22,13 @@ int WorkLedger::max_roster() const {
 }
 
 WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMember> roster,
-                                       Round min_round) {
+                                       Round min_round, Computes computes) {
   LODESTAR_CHECK(!is_exhausted() && !roster.empty()) << "round " << state_.next_round;
   const int64_t round = state_.next_round++;
-  const int steps = job_.local_steps;
+  const bool is_deferred = DefersContributions(job_);
+  // Nothing would take what is computed in the last round.
+  const bool is_idle = is_deferred && (computes == Computes::kNo || is_exhausted());
+  const int steps = is_idle ? 0 : StepsOfWindow(job_, Round(round));
   const int count = static_cast<int>(roster.size());
   Work work;
   work.plan = {
@@ -36,6 +40,7 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
   grant.local_steps = steps;
   grant.min_round = min_round;
   grant.total_rounds = total_rounds();
+  if (is_deferred) grant.round_samples = work.plan.total_samples();
   for (int step = 0; step < steps; ++step) {
     grant.learning_rates.push_back(LearningRate(Round(round), step));
   }
@@ -44,7 +49,7 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
     grant.first_sample = data_.Take(data_.SetOf(roster[i].worker), grant.num_samples);
     grant.first_position = state_.next_sample;
     state_.next_sample += grant.num_samples;
-    work.plan.roster[i].num_samples = grant.num_samples;
+    if (!is_deferred) work.plan.roster[i].num_samples = grant.num_samples;
     work.grants.push_back(grant);
   }
   const int64_t place = PlaceOf(Round(round));
@@ -93,7 +98,7 @@ void WorkLedger::LoseRound(Round round) {
 }
 
 double WorkLedger::LearningRate(Round round, int step) const {
-  const double steps = job_.local_steps;
+  const double steps = StepsOfWindow(job_, round);
   return state_.learning_rate_scale *
          job_.schedule.At(static_cast<double>(PlaceOf(round)) + step / steps, 1.0 / steps);
 }

@@ -62,9 +62,14 @@ class WorkLedger {
 
   // Members that can get at least one sample each.
   int max_roster() const;
+  // Whether members get samples to compute on, beside what a round takes.
+  enum class Computes : uint8_t { kYes, kNo };
   // Opens the next round: advances the cursors. `roster`: ascending by worker; num_samples is
-  // filled in. Requires: !is_exhausted().
-  Work OpenRound(ViewId view, absl::Span<const RosterMember> roster, Round min_round);
+  // filled in, unless contributions are deferred (DefersContributions()): then it is what they have
+  // in hand for this round, and the job's last round gives them nothing to compute, nor does one
+  // that is to have `computes` kNo. Requires: !is_exhausted().
+  Work OpenRound(ViewId view, absl::Span<const RosterMember> roster, Round min_round,
+                 Computes computes = Computes::kYes);
   // Cuts the evaluation set over the roster. `round`: at least the job's last.
   Work OpenFinalEvaluation(ViewId view, absl::Span<const RosterMember> roster, Round round,
                            Round min_round) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -48,6 +49,7 @@ void WorkerDesk::EndLife() {
   memory_.is_waiting = false;
   memory_.is_leaving = false;
   memory_.grant.reset();
+  memory_.samples_in_hand.clear();
   activity_.clear();
   still_.reset();
 }
@@ -107,7 +109,8 @@ void WorkerDesk::Give(const Grant& grant, absl::Time now) {
   memory_.last_granted = grant.round.value();
 }
 
-absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const RoundReport& report) const {
+absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const RoundReport& report,
+                                                        const JobSpec& job) const {
   const int64_t round = report.round.value();
   if (memory_.grant.has_value() && memory_.grant->round == report.round) {
     const bool has_negative = report.num_predictions < 0 || report.num_samples < 0 ||
@@ -121,11 +124,15 @@ absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const RoundReport& report
                        ", and no more right ones than there "
                        "are"));
     }
-    if (has_negative || report.num_samples > memory_.grant->num_samples) {
+    int64_t most_samples = memory_.grant->num_samples;
+    if (DefersContributions(job)) {
+      most_samples = memory_.samples_in_hand.empty() ? 0 : memory_.samples_in_hand.back();
+    }
+    if (has_negative || report.num_samples > most_samples) {
       return absl::InvalidArgumentError(
           absl::StrCat("report of round ", round, " has ", report.num_samples, " samples, ",
                        report.num_predictions, " predictions, ", report.heldout_predictions,
-                       " held-out predictions; the grant has ", memory_.grant->num_samples,
+                       " held-out predictions; granted were ", most_samples,
                        " samples, and counts are not negative"));
     }
     return Match::kCurrent;
@@ -138,7 +145,12 @@ absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const RoundReport& report
       "; report only rounds that were granted to this incarnation"));
 }
 
-void WorkerDesk::Complete(const RoundReport& report, absl::Time now) {
+int64_t WorkerDesk::SamplesInHand() const {
+  return std::accumulate(memory_.samples_in_hand.begin(), memory_.samples_in_hand.end(),
+                         int64_t{0});
+}
+
+void WorkerDesk::Complete(const RoundReport& report, const JobSpec& job, absl::Time now) {
   memory_.last_reported = report.round.value();
   memory_.times_dropped = 0;
   if (report.lost_residual_rounds > 0) ++memory_.residuals_lost;
@@ -147,6 +159,12 @@ void WorkerDesk::Complete(const RoundReport& report, absl::Time now) {
   if (memory_.grant.has_value() && memory_.grant->kind == Grant::Kind::kTrain) {
     ++memory_.progress;
     ++memory_.rounds_completed;
+    if (DefersContributions(job)) {
+      std::vector<int64_t>& in_hand = memory_.samples_in_hand;
+      in_hand.push_back(report.leaves_nothing_in_hand ? 0 : memory_.grant->num_samples);
+      // What is older is in all fragments.
+      if (static_cast<int>(in_hand.size()) > job.fragments) in_hand.erase(in_hand.begin());
+    }
   }
   memory_.grant.reset();
   samples_.Add(static_cast<double>(report.num_samples), now);

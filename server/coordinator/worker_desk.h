@@ -43,6 +43,9 @@ class WorkerDesk {
     uint64_t residuals_lost = 0;         // processes that began without it; over all lives
     uint64_t map_version = 0;            // that it registered with
     std::vector<Round> poisoned_rounds;  // the latest, ascending; over all lives
+    // Where contributions are deferred: granted in this life and not in all fragments yet, the
+    // newest last.
+    std::vector<int64_t> samples_in_hand;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
@@ -73,20 +76,27 @@ class WorkerDesk {
   void Give(const Grant& grant, absl::Time now);
   // What a report is: of the grant held, of one reported before, or of none (InvalidArgument).
   enum class Match : uint8_t { kCurrent, kRepeat };
-  absl::StatusOr<Match> Classify(const RoundReport& report) const;
+  absl::StatusOr<Match> Classify(const RoundReport& report, const JobSpec& job) const;
   // The grant held is done.
-  void Complete(const RoundReport& report, absl::Time now);
+  void Complete(const RoundReport& report, const JobSpec& job, absl::Time now);
+  // That the contribution to the next round stands for.
+  int64_t SamplesInHand() const;
+  // Whether it computes, or has computed, what the next round is the first to take.
+  bool owes_contribution() const {
+    return !memory_.samples_in_hand.empty() && memory_.samples_in_hand.back() > 0;
+  }
   // Asked for a grant; kept until it gets one or its life ends.
   // Returns whether it had not.
   bool SetWaiting() {
     const bool was_waiting = memory_.is_waiting;
-    memory_.is_waiting = !memory_.grant.has_value() && !memory_.is_leaving;
+    memory_.is_waiting =
+        !memory_.grant.has_value() && (!memory_.is_leaving || owes_contribution());
     return memory_.is_waiting != was_waiting;
   }
   // Wants no new work in this life.
   void BeginLeave() {
     memory_.is_leaving = true;
-    memory_.is_waiting = false;
+    memory_.is_waiting = memory_.is_waiting && owes_contribution();
   }
   bool is_leaving() const { return memory_.is_leaving; }
 

@@ -36,7 +36,7 @@ WorkerFault FaultOf(const DirectionWatch::Finding& finding) {
 }  // namespace
 
 BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const Bucket& bucket,
-                                   int position)
+                                   int position, FragmentTurn turn)
     : context_(std::move(context)),
       bucket_(bucket),
       position_(position),
@@ -50,6 +50,7 @@ BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const 
       protocol_({.policy = context_->policy.get(),
                  .job = &context_->job,
                  .awaits_norm = context_->norm != nullptr,
+                 .turn = turn,
                  .bucket = bucket.index}) {
   absl::MutexLock lock(&mutex_);
   protocol_.OnRoster(context_->roster.Now());

@@ -26,6 +26,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/bucket_plan.h"
 #include "common/executor.h"
+#include "common/fragment_plan.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
@@ -79,7 +80,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   using Filler = std::function<absl::Status(ElementRange range, absl::Span<float> weights)>;
 
   // `position` counts from 0 within the shard.
-  BucketAggregator(std::shared_ptr<ShardContext> context, const Bucket& bucket, int position);
+  BucketAggregator(std::shared_ptr<ShardContext> context, const Bucket& bucket, int position,
+                   FragmentTurn turn);
 
   const Bucket& bucket() const { return bucket_; }
 

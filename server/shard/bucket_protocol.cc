@@ -69,6 +69,7 @@ BucketFacts BucketProtocol::Facts() const {
           .round = round_,
           .newest_opened = roster_->newest_round(),
           .over_before = roster_->over_before(),
+          .is_due = config_.turn.IsDue(round_),
           .plan = now_.plan.get(),
           .live = now_.live,
           .contributed = contributed_};
@@ -81,6 +82,7 @@ BucketFacts BucketProtocol::FactsForPush() const {
           .is_updating = true,
           .newest_opened = roster_->newest_round(),
           .over_before = roster_->over_before(),
+          .is_due = config_.turn.IsDue(round_ + 1),
           .plan = next_.plan.get(),
           .live = next_.live,
           .contributed = {}};
@@ -92,7 +94,8 @@ Decision BucketProtocol::Judge(const ContributionKey& key, const BucketFacts& fa
                                  .round = key.round,
                                  .base_version = key.base_version,
                                  .standing = roster_->StandingOf(key.worker, key.incarnation),
-                                 .last_counted = counted_.Find(key.worker)},
+                                 .last_counted = counted_.Find(key.worker),
+                                 .is_due = config_.turn.IsDue(key.round)},
                                 facts);
 }
 
@@ -305,7 +308,7 @@ BucketStep BucketProtocol::StepOfPhase() {
   if (phase_ == Phase::kCollecting && roster_changed_) {
     roster_changed_ = false;
     const Decision decision = config_.policy->OnRosterChange(Facts());
-    if (decision.action == Action::kDrop) {
+    if (decision.action == Action::kDrop && !decision.reason.empty()) {
       effects_.push_back({.kind = Effect::kNotice, .status = absl::AbortedError(decision.reason)});
     }
     if (decision.action != Action::kHold) EndCollecting();

@@ -28,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/fragment_plan.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "server/optimizer/optimizer.h"
@@ -98,6 +99,7 @@ class BucketProtocol {
     const BucketPolicy* policy = nullptr;
     const JobSpec* job = nullptr;
     bool awaits_norm = false;  // updates wait for the norm of the whole gradient
+    FragmentTurn turn = {};    // where rounds have rosters
     uint32_t bucket = 0;       // for texts
   };
   // Both outlive the object.

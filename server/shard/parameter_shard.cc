@@ -9,6 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/bytes_text.h"
 #include "common/check.h"
+#include "common/fragment_plan.h"
 #include "common/initial_weights.h"
 #include "common/overloaded.h"
 #include "common/status_macros.h"
@@ -135,6 +136,7 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
   std::unique_ptr<const BucketPolicy> policy = MakeBucketPolicy(config.job);
   std::unique_ptr<Optimizer> optimizer = MakeServerOptimizer(config.job);
   std::unique_ptr<Optimizer> averaging = MakeAveraging(config.job);
+  const FragmentPlan fragments(config.buckets, config.job.fragments);
   const auto pages = std::make_shared<PagePool>(PagesOf(config.max_bytes, deps));
   std::shared_ptr<ShardContext> context(new ShardContext{
       .job = std::move(config.job),
@@ -155,7 +157,8 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
   if (deps.observer != nullptr) context->observer = std::move(deps.observer);
   std::vector<std::shared_ptr<BucketAggregator>> buckets;
   for (int i = 0; i < num_buckets; ++i) {
-    buckets.push_back(std::make_shared<BucketAggregator>(context, config.buckets[i], i));
+    buckets.push_back(std::make_shared<BucketAggregator>(context, config.buckets[i], i,
+                                                         fragments.TurnOf(i)));
   }
   return std::unique_ptr<ParameterShard>(new ParameterShard(
       config.range, std::move(config.life_key), std::move(context), std::move(buckets)));

@@ -30,6 +30,7 @@ struct BucketFacts {
   bool is_updating = false;         // the round before is decided and its update under way
   Round newest_opened{-1};          // by the coordinator, on this shard
   Round over_before{-1};            // all that is reported of earlier rounds has been counted
+  bool is_due = true;               // `round` exchanges this bucket: see FragmentPlan
   const RoundPlan* plan = nullptr;  // of `round`; null until the coordinator opens it
   absl::Span<const WorkerId> live;  // of the plan's roster, without those dropped; ascending
   absl::Span<const WorkerId>
@@ -44,6 +45,7 @@ struct PushFacts {
   Version base_version;
   Standing standing = Standing::kUnknown;           // MemberDirectory::StandingOf
   std::optional<CountedContribution> last_counted;  // of this worker, in this bucket
+  bool is_due = true;                               // the round exchanges this bucket
 };
 
 struct PullFacts {
@@ -70,8 +72,9 @@ class BucketPolicy {
   Decision OnPull(const PullFacts& pull, const BucketFacts& bucket) const;
 
   // After a round was opened or a member dropped. kApply: update with what has been accumulated.
-  // kDrop: nothing came and nobody is left: next round without an update. kHold: goes on
-  // collecting; the reason names whom it waits for, and is empty if that is nobody in particular.
+  // kDrop: nothing came and nobody is left, or nobody contributes to this bucket in this round,
+  // which then needs no reason: next round without an update. kHold: goes on collecting; the reason
+  // names whom it waits for, and is empty if that is nobody in particular.
   virtual Decision OnRosterChange(const BucketFacts& bucket) const = 0;
 
   // The contributions of a round are summed to one update, as its plan says; else each is an update

@@ -54,6 +54,13 @@ std::string CollectingText(const BucketFacts& bucket) {
 
 Decision RosterBuckets::OnNewPush(const PushFacts& push, const BucketFacts& bucket) const {
   const int64_t open = bucket.round.value();
+  if (!push.is_due) {
+    return Decision::Reject(
+        absl::StatusCode::kFailedPrecondition,
+        absl::StrCat("worker ", push.worker.value(), " sent a part of round ", push.round.value(),
+                     " that this round does not exchange (--fragments); go by the job's fragments, "
+                     "or by a release that knows them"));
+  }
   if (push.round < bucket.round) {
     return Decision::Late(absl::StrCat("round ", push.round.value(),
                                        " was committed without worker ", push.worker.value(),
@@ -108,6 +115,7 @@ Decision RosterBuckets::OnRosterChange(const BucketFacts& bucket) const {
   // while it was not connected.
   const bool is_over = bucket.over_before > bucket.round;
   if (bucket.plan == nullptr && !is_over) return Decision::Hold(CollectingText(bucket));
+  if (!bucket.is_due) return Decision{Action::kDrop, ""};
   const int contributed = static_cast<int>(bucket.contributed.size());
   const int missing = is_over ? 0 : static_cast<int>(Missing(bucket).size());
   if (contributed == 0 && missing == 0) {

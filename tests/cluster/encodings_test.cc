@@ -46,12 +46,12 @@ class Exchange {
   }
 
   absl::Status Pull(int64_t version) {
-    WeightsPull pull(registration_, Round(version), exchange_->weights(),
+    WeightsPull pull(registration_, Round(version), AllBuckets(registration_), exchange_->weights(),
                      exchange_->ShadowFor(registration_), transport_.get(), &Clock::Real());
     return pull.WaitForAll();
   }
   absl::Status Push(int64_t round, float phase) {
-    WeightsPull base(registration_, Round(0), exchange_->weights(),
+    WeightsPull base(registration_, Round(0), AllBuckets(registration_), exchange_->weights(),
                      exchange_->ShadowFor(registration_), transport_.get(), &Clock::Real());
     RETURN_IF_ERROR(base.WaitForAll());
     for (size_t i = 0; i < contribution_.size(); ++i) {

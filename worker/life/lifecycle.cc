@@ -157,7 +157,8 @@ Lifecycle::Effects Lifecycle::OnCarriedOut(absl::Time now,
   }
   round_at_hand_.reset();
   unsent_report_ = *report;
-  unsent_report_->wait = std::exchange(waited_, absl::ZeroDuration());
+  unsent_report_->wait = std::max(
+      absl::ZeroDuration(), std::exchange(waited_, absl::ZeroDuration()) - report->computed_ahead);
   did_work_ = true;
   return lost_.ok() ? Ask(now) : EndLife(now, lost_);
 }

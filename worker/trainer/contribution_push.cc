@@ -18,10 +18,10 @@ ContributionHeader HeaderOnTheWire(ContributionHeader header, const Contribution
 }
 
 // Until every server has acknowledged what is in `session`, or in one that takes its place: `start`
-// makes one with the same in it.
-absl::Status Deliver(std::unique_ptr<ContributionSession> session, ContributionBytes* bytes,
-                     const ContributionHeader& header, Clock* clock,
-                     const std::function<std::unique_ptr<ContributionSession>()>& start) {
+// makes one with the same in it. Returns what was not counted.
+absl::StatusOr<std::vector<uint32_t>> DeliverAll(
+    std::unique_ptr<ContributionSession> session, const ContributionHeader& header, Clock* clock,
+    const std::function<std::unique_ptr<ContributionSession>()>& start) {
   TransferRetry retry(clock);
   while (true) {
     const absl::StatusOr<PushResult> result = session->Finish();
@@ -30,8 +30,7 @@ absl::Status Deliver(std::unique_ptr<ContributionSession> session, ContributionB
         LogDebug("round {} was committed without {} buckets of ours", header.round,
                  result->late.size());
       }
-      bytes->Commit(result->late);
-      return absl::OkStatus();
+      return result->late;
     }
     if (!TransferRetry::MayHelp(result.status())) return result.status();
     retry.BackOff(result.status(), "push");
@@ -74,7 +73,7 @@ absl::StatusOr<PushResult> ContributionSession::Finish() {
 
 ContributionPush::ContributionPush(const Registration& registration,
                                    const ContributionHeader& header, ContributionBytes* bytes,
-                                   WeightsPull* base, ParameterTransport* transport, Clock* clock,
+                                   BaseVersions* base, ParameterTransport* transport, Clock* clock,
                                    TraceRecorder* trace, Leaves leaves)
     : registration_(registration),
       header_(HeaderOnTheWire(header, *bytes)),
@@ -93,17 +92,22 @@ ContributionPush::~ContributionPush() { JoinPusher(/*drop=*/true); }
 
 absl::Status ContributionPush::BlockReady(int block) {
   for (const Bucket& bucket : registration_.buckets()) {
-    if (bucket.block != block) continue;
-    ready_.push_back(&bucket);
-    if (bytes_->is_inline()) {
-      PrepareAndAdd(bucket);
-      continue;
-    }
-    const EventId event = bytes_->Prepare(bucket);
-    absl::MutexLock lock(&mutex_);
-    prepared_.push_back({&bucket, event});
+    if (bucket.block == block) Ready(bucket);
   }
   return failure();
+}
+
+absl::Status ContributionPush::BucketsReady(absl::Span<const uint32_t> buckets) {
+  for (const uint32_t bucket : buckets) Ready(registration_.buckets()[bucket]);
+  return failure();
+}
+
+void ContributionPush::Ready(const Bucket& bucket) {
+  ready_.push_back(&bucket);
+  if (bytes_->is_inline()) return PrepareAndAdd(bucket);
+  const EventId event = bytes_->Prepare(bucket);
+  absl::MutexLock lock(&mutex_);
+  prepared_.push_back({&bucket, event});
 }
 
 absl::Status ContributionPush::AllBlocksReady() {
@@ -170,7 +174,14 @@ absl::Status ContributionPush::failure() {
   return failure_;
 }
 
-MadeContribution ContributionPush::made() const { return {header_, bytes_, base_->versions()}; }
+MadeContribution ContributionPush::made() const {
+  MadeContribution made = {.header = header_, .bytes = bytes_, .buckets = {}, .base_versions = {}};
+  for (const Bucket* bucket : ready_) {
+    made.buckets.push_back(bucket->index);
+    made.base_versions.push_back(base_->version(bucket->index));
+  }
+  return made;
+}
 
 absl::Status ContributionPush::AwaitMade() {
   JoinPusher(/*drop=*/false);
@@ -178,6 +189,12 @@ absl::Status ContributionPush::AwaitMade() {
 }
 
 absl::Status ContributionPush::Finish() {
+  ASSIGN_OR_RETURN(const std::vector<uint32_t> late, Deliver());
+  bytes_->Commit(late);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<uint32_t>> ContributionPush::Deliver() {
   const absl::Time start = clock_->Now();
   TraceSpan span(trace_, "training", "push wait");
   RETURN_IF_ERROR(AwaitMade());
@@ -191,21 +208,32 @@ absl::Status ContributionPush::Finish() {
     }
     return session;
   };
-  const absl::Status delivered = Deliver(std::move(session_), bytes_, header_, clock_, begin_again);
+  absl::StatusOr<std::vector<uint32_t>> late =
+      DeliverAll(std::move(session_), header_, clock_, begin_again);
   blocked_ = clock_->Now() - start;
-  return delivered;
+  return late;
+}
+
+absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const Registration& registration,
+                                                   const MadeContribution& made,
+                                                   ParameterTransport* transport, Clock* clock) {
+  const auto start = [&] {
+    auto session = std::make_unique<ContributionSession>(registration, made.header, transport);
+    for (size_t i = 0; i < made.buckets.size(); ++i) {
+      const Bucket& bucket = registration.buckets()[made.buckets[i]];
+      session->AddBucket(bucket, made.base_versions[i], made.bytes->Of(bucket));
+    }
+    return session;
+  };
+  return DeliverAll(start(), made.header, clock, start);
 }
 
 absl::Status PushAgain(const Registration& registration, const MadeContribution& made,
                        ParameterTransport* transport, Clock* clock) {
-  const auto start = [&] {
-    auto session = std::make_unique<ContributionSession>(registration, made.header, transport);
-    for (const Bucket& bucket : registration.buckets()) {
-      session->AddBucket(bucket, made.base_versions[bucket.index], made.bytes->Of(bucket));
-    }
-    return session;
-  };
-  return Deliver(start(), made.bytes, made.header, clock, start);
+  ASSIGN_OR_RETURN(const std::vector<uint32_t> late,
+                   DeliverAgain(registration, made, transport, clock));
+  made.bytes->Commit(late);
+  return absl::OkStatus();
 }
 
 }  // namespace lodestar

@@ -52,10 +52,16 @@ class ContributionSession {
 struct MadeContribution {
   ContributionHeader header;
   ContributionBytes* bytes = nullptr;
-  std::vector<Version> base_versions;  // by bucket
+  std::vector<uint32_t> buckets;       // that it has
+  std::vector<Version> base_versions;  // of those
 };
 
-// Pushes it until every server has acknowledged. Errors: Aborted, Cancelled, refusals.
+// Pushes it until every server has acknowledged. Returns the buckets that were not counted, of
+// which `bytes` has not been told. Errors: Aborted, Cancelled, refusals.
+absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const Registration& registration,
+                                                   const MadeContribution& made,
+                                                   ParameterTransport* transport, Clock* clock);
+// So, and tells `bytes`.
 absl::Status PushAgain(const Registration& registration, const MadeContribution& made,
                        ParameterTransport* transport, Clock* clock);
 
@@ -68,7 +74,7 @@ class ContributionPush final : public GradientSink {
   // Finish() has returned; `base` tells the versions that it was computed on; `trace` may be null.
   // All arguments outlive the push.
   ContributionPush(const Registration& registration, const ContributionHeader& header,
-                   ContributionBytes* bytes, WeightsPull* base, ParameterTransport* transport,
+                   ContributionBytes* bytes, BaseVersions* base, ParameterTransport* transport,
                    Clock* clock, TraceRecorder* trace = nullptr, Leaves leaves = Leaves::kAtOnce);
   // Gives up what has not been handed over, unless Finish() has returned.
   ~ContributionPush() override;
@@ -77,15 +83,21 @@ class ContributionPush final : public GradientSink {
   // soon as they are computed. Errors: those of the device.
   absl::Status BlockReady(int block) override;
   absl::Status AllBlocksReady();
+  // The same of some buckets, by index; the contribution has no others then.
+  absl::Status BucketsReady(absl::Span<const uint32_t> buckets);
 
-  // After AllBlocksReady(), or BlockReady() of each: what it takes to push the contribution again.
+  // After one of the last two, or BlockReady() of each: what it takes to push the contribution
+  // again.
   MadeContribution made() const;
   // Then, too: blocks until all of its bytes are made. Errors: those of the device.
   absl::Status AwaitMade();
   // Blocks until every server has acknowledged. Errors: Aborted, Cancelled, refusals, and those of
   // the device.
   absl::Status Finish();
-  // Time spent in Finish(): what computing did not hide.
+  // Finish() but for telling `bytes` what was not counted, which it returns: nothing is asked of
+  // the device.
+  absl::StatusOr<std::vector<uint32_t>> Deliver();
+  // Time spent in either: what computing did not hide.
   absl::Duration blocked() const { return blocked_; }
 
  private:
@@ -94,6 +106,7 @@ class ContributionPush final : public GradientSink {
     EventId event = 0;
   };
 
+  void Ready(const Bucket& bucket);
   void PrepareAndAdd(const Bucket& bucket);
   // Hands over what is prepared, in order; runs on pusher_.
   void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -106,7 +119,7 @@ class ContributionPush final : public GradientSink {
   const Registration& registration_;
   const ContributionHeader header_;
   ContributionBytes* const bytes_;
-  WeightsPull* const base_;
+  BaseVersions* const base_;
   ParameterTransport* const transport_;
   Clock* const clock_;
   TraceRecorder* const trace_;

@@ -52,8 +52,8 @@ class DelayedTransfersTest : public ::testing::TestWithParam<DelayedDevice::Orde
     return values;
   }
   std::unique_ptr<WeightsPull> Pull(ParameterTransport* transport) {
-    return std::make_unique<WeightsPull>(registration_, Round(3), exchange_->weights(), nullptr,
-                                         transport, &clock_);
+    return std::make_unique<WeightsPull>(registration_, Round(3), AllBuckets(registration_),
+                                         exchange_->weights(), nullptr, transport, &clock_);
   }
   std::unique_ptr<ContributionPush> Push(WeightsPull* base, ParameterTransport* transport) {
     return std::make_unique<ContributionPush>(registration_, ContributionHeader{.round = Round(3)},

@@ -141,6 +141,7 @@ void EncodedContribution::Commit(absl::Span<const uint32_t> late) {
   if (last_prepared_.has_value()) device_->Wait(kStream, *last_prepared_);
   DeviceSpan span(timeline_, kStream, "residual");
   for (const Bucket& bucket : buckets_) {
+    if (!is_prepared_[bucket.index]) continue;
     const bool is_late = std::find(late.begin(), late.end(), bucket.index) != late.end();
     if (is_foreseen_ && is_late) {
       const Buf part = PartOf(residual_, bucket);

@@ -7,12 +7,12 @@
 
 #include "common/job_spec.h"
 #include "worker/trainer/gradient_clipper.h"
-#include "worker/trainer/round_runner.h"
+#include "worker/trainer/pulled_rounds.h"
 #include "worker/trainer/skipped_contribution.h"
 
 namespace lodestar {
 
-class GradientRounds final : public RoundRunner {
+class GradientRounds final : public PulledRounds {
  public:
   // client_clip_norm > 0: this worker clips its own gradient, for servers that apply each gradient
   // alone (async). The norm is known only after backward, so pushing then starts after it. Errors:
@@ -23,7 +23,7 @@ class GradientRounds final : public RoundRunner {
 
  private:
   GradientRounds(const RoundRunnerDeps& deps, double client_clip_norm)
-      : RoundRunner(deps), client_clip_norm_(client_clip_norm) {}
+      : PulledRounds(deps), client_clip_norm_(client_clip_norm) {}
   absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                      std::optional<ContributionPush>& push, RoundReport* report) override;
   // Whether pushing has to wait for the end of backward.

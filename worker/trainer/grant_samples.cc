@@ -2,6 +2,7 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
+#include "common/fragment_plan.h"
 
 namespace lodestar {
 
@@ -12,16 +13,19 @@ absl::Status CheckGrant(const Grant& grant, const JobSpec& job, const Dataset& d
                      " held-out samples to evaluate; this worker's data set has none"));
   }
   if (grant.kind != Grant::Kind::kTrain) return absl::OkStatus();
+  const bool is_deferred = DefersContributions(job);
+  if (is_deferred && grant.local_steps == 0 && grant.num_samples == 0) return absl::OkStatus();
+  const int steps = StepsOfWindow(job, grant.round);
   const int64_t step_samples = job.global_batch_size > 0 ? job.global_batch_size : job.batch_size;
-  if (grant.local_steps == job.local_steps && grant.num_samples >= job.local_steps &&
-      grant.num_samples <= step_samples * job.local_steps &&
-      grant.learning_rates.size() == static_cast<size_t>(job.local_steps)) {
+  if (grant.local_steps == steps && grant.num_samples >= steps &&
+      grant.num_samples <= step_samples * steps &&
+      grant.learning_rates.size() == static_cast<size_t>(steps)) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "round ", grant.round.value(), " is granted with ", grant.num_samples, " samples in ",
       grant.local_steps, " local steps; the job has up to ", step_samples, " samples in each of ",
-      job.local_steps, ": the coordinator contradicts itself"));
+      steps, ": the coordinator contradicts itself"));
 }
 
 SampleSpan SamplesOfStep(const Grant& grant, int step) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/fragment_plan.h"
 #include "common/remedy.h"
 #include "common/status_macros.h"
 #include "worker/trainer/retry.h"
@@ -88,18 +89,24 @@ absl::StatusOr<std::optional<RoundReport>> ResidualKeeper::TakeUp(
 absl::StatusOr<std::vector<bool>> ResidualKeeper::AskWhatCounted(
     const LifeContext& life, const ResidualStore::Stored& stored) {
   const ResidualRecord& record = stored.record;
-  std::vector<bool> counted(record.buckets.size(), true);
+  const std::vector<uint32_t> sent =
+      FragmentPlan(record.buckets, life.registration->job.fragments).DueIn(record.header.round);
+  std::vector<bool> counted(record.buckets.size(), false);
   if (record.life == life.registration->life) {
     StoredContribution bytes(stored);
-    const MadeContribution made{record.header, &bytes, record.base_versions};
+    MadeContribution made = {
+        .header = record.header, .bytes = &bytes, .buckets = sent, .base_versions = {}};
+    for (const uint32_t bucket : sent) made.base_versions.push_back(record.base_versions[bucket]);
     RETURN_IF_ERROR(PushAgain(*life.registration, made, life.transport, clock_));
+    for (const uint32_t bucket : sent) counted[bucket] = true;
     for (const uint32_t bucket : bytes.late()) counted[bucket] = false;
     return counted;
   }
   const std::shared_ptr<ParameterTransport> transport =
       life.transport_of(record.life, record.life_secret);
-  for (const Bucket& bucket : record.buckets) {
-    ASSIGN_OR_RETURN(counted[bucket.index], AskOfEndedLife(life, stored, bucket, transport.get()));
+  for (const uint32_t bucket : sent) {
+    ASSIGN_OR_RETURN(counted[bucket],
+                     AskOfEndedLife(life, stored, record.buckets[bucket], transport.get()));
   }
   return counted;
 }
@@ -136,9 +143,13 @@ absl::Status ResidualKeeper::Keep(const Registration& registration, const MadeCo
                            .life_secret = registration.life_secret,
                            .header = made.header,
                            .buckets = registration.buckets(),
-                           .base_versions = made.base_versions,
+                           .base_versions = {},
                            .bucket_bytes = {},
                            .report = report};
+  record.base_versions.resize(record.buckets.size());
+  for (size_t i = 0; i < made.buckets.size(); ++i) {
+    record.base_versions[made.buckets[i]] = made.base_versions[i];
+  }
   std::vector<absl::Span<const std::byte>> contribution;
   for (const Bucket& bucket : registration.buckets()) {
     contribution.push_back(made.bytes->Of(bucket));

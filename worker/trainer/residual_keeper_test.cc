@@ -162,6 +162,7 @@ class Process {
                                               .encoding = encoding_,
                                               .num_samples = is_skipped ? kSkippedSamples : 0},
                                    .bytes = bytes,
+                                   .buckets = AllBuckets(registration),
                                    .base_versions = std::vector<Version>(kBuckets, Version(round))};
     if (!is_skipped) Make(registration, round);
     if (keeper_.has_value()) {

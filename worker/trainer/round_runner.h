@@ -1,7 +1,7 @@
-// RoundRunner: what a worker does with one grant: pulls the weights, evaluates its part of the
-// evaluation set, trains, hands the contribution over. It outlives a loss of the connection, and so
+// RoundRunner: what a worker does with one grant: gets the weights, evaluates its part of the
+// evaluation set, trains, hands a contribution over. It outlives a loss of the connection, and so
 // does the state of a local optimizer in it. One class per way of training (gradients every step,
-// many local steps), chosen in round_runner_factory.h.
+// many local steps, local steps during the exchange), chosen in round_runner_factory.h.
 #pragma once
 
 #include <functional>
@@ -86,13 +86,13 @@ class RoundRunner {
 
   // The weights once all rounds before `min_round` are over, into the model's parameters. Errors:
   // as Run().
-  absl::Status PullWeights(const LifeContext& life, Round min_round);
+  virtual absl::Status PullWeights(const LifeContext& life, Round min_round) = 0;
   // Gives the servers the model's present parameters to begin with. Errors: as Run().
   absl::Status HandInInitialWeights(const Registration& registration,
                                     ParameterTransport* transport);
-  // Drops what was begun for a round to come. Before the registration or the transport of the last
-  // Run() goes.
-  void EndLife() { ahead_.reset(); }
+  // What was begun for a round to come does not use the registration and the transport of the last
+  // Run() any more. Before they go.
+  virtual void EndLife() = 0;
 
  protected:
   explicit RoundRunner(const RoundRunnerDeps& deps)
@@ -103,35 +103,31 @@ class RoundRunner {
     return deps_.residuals == nullptr ? ContributionPush::Leaves::kAtOnce
                                       : ContributionPush::Leaves::kWithFinish;
   }
+  // Before a contribution is begun: what ResidualKeeper::Settle() returns. Tells once if this
+  // process takes the worker's place in the job without what error feedback had.
+  absl::StatusOr<std::optional<RoundReport>> SettleResidual(const LifeContext& life, Round round);
+  // Adds loss and accuracy over the grant's held-out samples, with the model's present weights, to
+  // *report, and the time that computing it took, without waiting for `pull`, which brings them;
+  // null: they are there. Does nothing if the grant has none. Errors: those of data, model and
+  // pull; Aborted if the life is over.
+  absl::Status EvaluateHeldout(const LifeContext& life, const Grant& grant, WeightsPull* pull,
+                               RoundReport* report);
+  // `push` has all of a contribution to the round that `report` tells of, and nobody may have
+  // counted it: it is pushed again if its round is granted again. Errors: those of the device.
+  absl::Status Keep(const LifeContext& life, ContributionPush& push, const RoundReport& report);
+  // The servers have acknowledged it.
+  void ForgetKept() { kept_.reset(); }
 
   const RoundRunnerDeps deps_;
   DeviceTimeline timeline_;
   std::unique_ptr<ExchangeState> exchange_;  // set before the first round
 
  private:
-  // Trains on the grant's samples while the weights still arrive. Begins `push` and puts all of the
-  // contribution into it; sums up losses and samples in *report. When it returns, all weights have
-  // been waited for.
-  virtual absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
-                             std::optional<ContributionPush>& push, RoundReport* report) = 0;
-
   // Transfers that may succeed later are tried again within. Other errors are as they come.
-  absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const Grant& grant);
+  virtual absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const Grant& grant) = 0;
+  // What was made for the round is pushed once more. Errors: as RunRound().
+  virtual absl::Status PushKept(const LifeContext& life, const MadeContribution& made) = 0;
   absl::StatusOr<RoundReport> RunAgain(const LifeContext& life);
-  // Before a contribution is begun: what ResidualKeeper::Settle() returns. Tells once if this
-  // process takes the worker's place in the job without what error feedback had.
-  absl::StatusOr<std::optional<RoundReport>> SettleResidual(const LifeContext& life, Round round);
-  // That of the weights with all rounds before `min_round`, under way or begun now.
-  std::unique_ptr<WeightsPull> TakePull(const LifeContext& life, Round min_round);
-  std::unique_ptr<WeightsPull> BeginPull(const LifeContext& life, Round min_round);
-  // Adds loss and accuracy over the grant's held-out samples, with the model's present weights, to
-  // *report, and the time that computing it took, without waiting for `pull`. Does nothing if the
-  // grant has none. Errors: those of data, model and pull; Aborted if the life is over.
-  absl::Status EvaluateHeldout(const LifeContext& life, const Grant& grant, WeightsPull& pull,
-                               RoundReport* report);
-  // Finishes `push`, the last step of a round that `report` tells of. Adds its time to the report.
-  absl::Status HandOver(const LifeContext& life, const Grant& grant, ContributionPush& push,
-                        RoundReport* report);
 
   // Not acknowledged yet.
   struct Kept {
@@ -145,12 +141,6 @@ class RoundRunner {
   std::optional<ResidualKeeper> keeper_;
   bool has_settled_ = false;          // since this process began
   int64_t lost_residual_rounds_ = 0;  // that no report has told yet
-  // Under way before its grant has come.
-  struct Ahead {
-    Round min_round;
-    std::unique_ptr<WeightsPull> pull;
-  };
-  std::optional<Ahead> ahead_;
 };
 
 }  // namespace lodestar

@@ -1,10 +1,14 @@
 #include "worker/trainer/round_runner_factory.h"
 
+#include <tuple>
+
 #include "common/contribution.h"
 #include "worker/trainer/exchange_state.h"
 #include "worker/trainer/gradient_rounds.h"
 #include "worker/trainer/inner_optimizer.h"
 #include "worker/trainer/local_sgd_rounds.h"
+#include "worker/trainer/overlapped_rounds.h"
+#include "worker/trainer/weights_merge.h"
 
 namespace lodestar {
 
@@ -18,12 +22,20 @@ double ClientClipNorm(const JobSpec& job) { return HasRosters(job) ? 0.0 : job.c
 // behind, or goes by itself.
 bool BeginsWhereTheLastEnds(const JobSpec& job) { return HasRosters(job) && job.quorum == 0; }
 
+// What OverlappedRounds goes by.
+auto OverlapOf(const JobSpec& job) {
+  return std::tuple(job.local_steps, job.fragments, job.overlap_steps, job.merge, job.merge_alpha,
+                    job.overlap_rounds, job.outer_optimizer, job.outer_learning_rate,
+                    job.outer_momentum, job.clip_norm);
+}
+
 absl::StatusOr<std::unique_ptr<RoundRunner>> Make(const JobSpec& job, const RoundRunnerDeps& deps) {
   switch (job.mode) {
     case Mode::kSync:
     case Mode::kAsync:
       return GradientRounds::Create(job, deps, ClientClipNorm(job));
     case Mode::kLocalSgd:
+      if (DefersContributions(job)) return OverlappedRounds::Create(job, deps);
       return LocalSgdRounds::Create(job, deps);
   }
   return absl::InternalError("unknown mode");
@@ -41,8 +53,9 @@ absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
 int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout) {
   const int64_t exchange_bytes = ExchangeState::DeviceBytes(job, layout);
   if (job.mode != Mode::kLocalSgd) return exchange_bytes;
-  // The weights at the start of the round as well.
-  const int vectors = InnerOptimizer::NumStateVectors(job.optimizer.kind) + 1;
+  // The weights at the start of the round as well; or those of the servers, and the contribution.
+  const int runner_vectors = DefersContributions(job) ? 2 + NumMergeVectors(job) : 1;
+  const int vectors = InnerOptimizer::NumStateVectors(job.optimizer.kind) + runner_vectors;
   return exchange_bytes + vectors * layout.num_elements() * static_cast<int64_t>(sizeof(float));
 }
 
@@ -51,7 +64,7 @@ bool HaveSameRunner(const JobSpec& a, const JobSpec& b) {
          a.push_encoding == b.push_encoding && a.pull_encoding == b.pull_encoding &&
          a.error_feedback == b.error_feedback &&
          BeginsWhereTheLastEnds(a) == BeginsWhereTheLastEnds(b) &&
-         RoundContributionKind(a) == RoundContributionKind(b);
+         RoundContributionKind(a) == RoundContributionKind(b) && OverlapOf(a) == OverlapOf(b);
 }
 
 }  // namespace lodestar

@@ -1,5 +1,6 @@
 #include "worker/trainer/weights_pull.h"
 
+#include <numeric>
 #include <utility>
 
 #include "common/check.h"
@@ -8,11 +9,18 @@
 
 namespace lodestar {
 
-WeightsPull::WeightsPull(const Registration& registration, Round min_round, HostMirror* weights,
-                         ShadowReplica* shadow, ParameterTransport* transport, Clock* clock,
-                         TraceRecorder* trace)
+std::vector<uint32_t> AllBuckets(const Registration& registration) {
+  std::vector<uint32_t> all(registration.buckets().size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+WeightsPull::WeightsPull(const Registration& registration, Round min_round,
+                         std::vector<uint32_t> buckets, HostMirror* weights, ShadowReplica* shadow,
+                         ParameterTransport* transport, Clock* clock, TraceRecorder* trace)
     : registration_(registration),
       min_round_(min_round),
+      buckets_(std::move(buckets)),
       weights_(weights),
       shadow_(shadow),
       transport_(transport),
@@ -22,7 +30,7 @@ WeightsPull::WeightsPull(const Registration& registration, Round min_round, Host
       versions_(registration.buckets().size()),
       missing_by_block_(registration.layout().num_blocks(), 0),
       on_device_(registration.layout().num_blocks(), false) {
-  for (const Bucket& bucket : registration.buckets()) ++missing_by_block_[bucket.block];
+  for (const uint32_t bucket : buckets_) ++missing_by_block_[registration.buckets()[bucket].block];
   const absl::Status ready = weights_->BeginToDevice();
   if (!ready.ok()) {
     absl::MutexLock lock(&mutex_);
@@ -32,13 +40,17 @@ WeightsPull::WeightsPull(const Registration& registration, Round min_round, Host
   puller_ = std::thread([this] { Run(); });
 }
 
-WeightsPull::~WeightsPull() {
+WeightsPull::~WeightsPull() { Cancel(); }
+
+void WeightsPull::Cancel() {
   {
     absl::MutexLock lock(&mutex_);
     abandoned_ = true;
     if (session_ != nullptr) session_->Cancel();
   }
   if (puller_.joinable()) puller_.join();
+  absl::MutexLock lock(&mutex_);
+  failure_.Update(absl::CancelledError("the pull was given up"));
 }
 
 void WeightsPull::Run() {
@@ -71,8 +83,9 @@ PullSpec WeightsPull::MissingBuckets() {
   spec.min_round = min_round_;
   if (shadow_ != nullptr) spec.encoding = shadow_->encoding();
   // Buckets are in order of the parameter space, which is the order of forward.
-  for (const Bucket& bucket : registration_.buckets()) {
-    if (versions_[bucket.index].has_value()) continue;
+  for (const uint32_t index : buckets_) {
+    if (versions_[index].has_value()) continue;
+    const Bucket& bucket = registration_.buckets()[index];
     float* const weights = weights_->data() + bucket.range.begin;
     spec.targets.push_back(
         shadow_ != nullptr
@@ -125,7 +138,10 @@ absl::Status WeightsPull::WaitForBlock(int block) {
     if (missing_by_block_[block] != 0) return failure_;
   }
   blocked_ += clock_->Now() - start;
-  weights_->ToDevice(registration_.layout().block(block));
+  for (const uint32_t index : buckets_) {
+    const Bucket& bucket = registration_.buckets()[index];
+    if (bucket.block == block) weights_->ToDevice(bucket.range);
+  }
   on_device_[block] = true;
   return absl::OkStatus();
 }

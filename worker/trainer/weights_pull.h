@@ -23,16 +23,32 @@
 
 namespace lodestar {
 
-class WeightsPull final : public WeightsGate {
+// The versions of the weights that a contribution was computed on.
+class BaseVersions {
  public:
-  // Begins to pull weights in which the rounds before `min_round` are over into `weights`, and
-  // keeps trying while the servers are unreachable. Blocks until the device is done with what an
-  // earlier pull or push left in `weights`. `shadow`: where weights travel as encoded changes,
-  // attached to the registration; else null. `trace` may be null. All arguments outlive the pull.
-  WeightsPull(const Registration& registration, Round min_round, HostMirror* weights,
-              ShadowReplica* shadow, ParameterTransport* transport, Clock* clock,
-              TraceRecorder* trace = nullptr);
+  virtual ~BaseVersions() = default;
+  // Of a bucket whose weights are there.
+  virtual Version version(uint32_t bucket) = 0;
+};
+
+// All buckets of a job, by index.
+std::vector<uint32_t> AllBuckets(const Registration& registration);
+
+class WeightsPull final : public WeightsGate, public BaseVersions {
+ public:
+  // Begins to pull the weights of `buckets`, ascending, in which the rounds before `min_round` are
+  // over, into `weights`, and keeps trying while the servers are unreachable. Blocks until the
+  // device is done with what an earlier pull or push left in `weights`. `shadow`: where weights
+  // travel as encoded changes, attached to the registration; else null. `trace` may be null. All
+  // arguments outlive the pull, transport and clock at least Cancel().
+  WeightsPull(const Registration& registration, Round min_round, std::vector<uint32_t> buckets,
+              HostMirror* weights, ShadowReplica* shadow, ParameterTransport* transport,
+              Clock* clock, TraceRecorder* trace = nullptr);
   ~WeightsPull() override;
+
+  // Ends it from any thread: what has not arrived will not, and is Cancelled. When this returns the
+  // transport is not used any more.
+  void Cancel();
 
   // From now on `on_activity` is told "pull" when the caller begins to wait for servers, and
   // "compute" when it goes on. Before the first WaitForBlock().
@@ -40,16 +56,16 @@ class WeightsPull final : public WeightsGate {
     on_activity_ = std::move(on_activity);
   }
 
-  // Called by one thread. Blocks until the block's buckets have arrived; the copy to the device is
-  // only queued, before what the compute stream is given next. Errors: those of the transport and
-  // the device.
+  // Called by one thread. Blocks until those of the block's buckets that are pulled have arrived;
+  // the copy to the device is only queued, before what the compute stream is given next. Errors:
+  // those of the transport and the device.
   absl::Status WaitForBlock(int block) override;
   // For all blocks.
   absl::Status WaitForAll();
 
   // Of a bucket that has been waited for.
-  Version version(uint32_t bucket);
-  // Of all buckets, by index, after WaitForAll().
+  Version version(uint32_t bucket) override;
+  // Of all buckets, by index, after WaitForAll() of a pull of all.
   std::vector<Version> versions();
   // Time that the caller spent waiting for servers.
   absl::Duration blocked() const { return blocked_; }
@@ -64,6 +80,7 @@ class WeightsPull final : public WeightsGate {
 
   const Registration& registration_;
   const Round min_round_;
+  const std::vector<uint32_t> buckets_;
   HostMirror* const weights_;
   ShadowReplica* const shadow_;
   ParameterTransport* const transport_;

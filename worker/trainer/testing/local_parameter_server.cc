@@ -1,7 +1,7 @@
 #include "worker/trainer/testing/local_parameter_server.h"
 
 #include <algorithm>
-#include <limits>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -17,27 +17,41 @@ class LocalParameterServer::Push final : public PushSession {
   Push(LocalParameterServer* owner, const ContributionHeader& header)
       : owner_(owner),
         header_(header),
-        contribution_(owner->weights_.size(), std::numeric_limits<float>::quiet_NaN()) {}
+        // Every update is a round of this worker.
+        is_duplicate_(header.round.value() < owner->version().value()) {}
   void AddBucket(uint32_t bucket, Version base_version, absl::Span<const std::byte> data) override {
-    LODESTAR_CHECK(is_duplicate() || base_version == owner_->version_)
+    LODESTAR_CHECK(is_duplicate_ || base_version == owner_->versions_[bucket])
         << "computed on version " << base_version;
     owner_->on_add_(bucket);
-    const ElementRange range = owner_->registration_.buckets()[bucket].range;
-    LODESTAR_CHECK(data.size() == static_cast<size_t>(EncodedBytes(header_.encoding, range.size())))
+    const int64_t elements = owner_->registration_.buckets()[bucket].range.size();
+    const bool is_skipped = header_.num_samples == kSkippedSamples;
+    const int64_t bytes = is_skipped ? 0 : EncodedBytes(header_.encoding, elements);
+    LODESTAR_CHECK(data.size() == static_cast<size_t>(bytes))
         << data.size() << " bytes of bucket " << bucket;
-    CodecOf(header_.encoding).Decode(data.data(), range.size(), contribution_.data() + range.begin);
+    std::vector<float>& values = contributions_[bucket];
+    if (!is_skipped) {
+      values.resize(elements);
+      CodecOf(header_.encoding).Decode(data.data(), elements, values.data());
+    }
     owner_->pushed_[bucket].assign(data.begin(), data.end());
-    ++num_buckets_;
   }
   absl::StatusOr<PushResult> Finish() override {
     const absl::Status failure = std::exchange(owner_->push_failure_, absl::OkStatus());
     if (!failure.ok() && !owner_->counts_before_failing_) return failure;
     PushResult result;
-    if (is_duplicate()) {
-      result.buckets_duplicate = num_buckets_;
+    const auto num_buckets = static_cast<int64_t>(contributions_.size());
+    if (is_duplicate_) {
+      result.buckets_duplicate = num_buckets;
     } else {
-      owner_->Apply(header_, contribution_);
-      result.buckets_counted = num_buckets_;
+      owner_->last_header_ = header_;
+      for (const auto& [bucket, values] : contributions_) {
+        if (values.empty()) continue;
+        owner_->Apply(header_, owner_->registration_.buckets()[bucket].range, values.data());
+        owner_->versions_[bucket] = owner_->versions_[bucket] + 1;
+      }
+      result.buckets_counted = num_buckets;
+      absl::MutexLock lock(&owner_->mutex_);
+      ++owner_->rounds_done_;
     }
     if (!failure.ok()) return failure;
     return result;
@@ -45,13 +59,10 @@ class LocalParameterServer::Push final : public PushSession {
   void Cancel() override {}
 
  private:
-  // Every update is a round of this worker.
-  bool is_duplicate() const { return header_.round.value() < owner_->version_.value(); }
-
   LocalParameterServer* const owner_;
   const ContributionHeader header_;
-  std::vector<float> contribution_;
-  int64_t num_buckets_ = 0;
+  const bool is_duplicate_;
+  std::map<uint32_t, std::vector<float>> contributions_;
 };
 
 class LocalParameterServer::Pull final : public PullSession {
@@ -60,25 +71,38 @@ class LocalParameterServer::Pull final : public PullSession {
       : owner_(owner), spec_(std::move(spec)), on_bucket_(std::move(on_bucket)) {}
   absl::Status Wait() override {
     owner_->on_pull_();
+    if (owner_->pulls_wait_) {
+      absl::MutexLock lock(&owner_->mutex_);
+      const auto may_go_on = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(owner_->mutex_) {
+        return is_cancelled_ || owner_->rounds_done_ >= spec_.min_round.value();
+      };
+      owner_->mutex_.Await(absl::Condition(&may_go_on));
+      if (is_cancelled_) return absl::CancelledError("the pull was cancelled");
+    }
     for (const PullTarget& target : spec_.targets) {
       const auto begin =
           owner_->weights_.begin() + owner_->registration_.buckets()[target.bucket].range.begin;
       std::copy(begin, begin + target.destination.size(), target.destination.begin());
-      on_bucket_({target.bucket, owner_->version_});
+      on_bucket_({target.bucket, owner_->versions_[target.bucket]});
     }
     return absl::OkStatus();
   }
-  void Cancel() override {}
+  void Cancel() override {
+    absl::MutexLock lock(&owner_->mutex_);
+    is_cancelled_ = true;
+  }
 
  private:
   LocalParameterServer* const owner_;
   const PullSpec spec_;
   const BucketCallback on_bucket_;
+  bool is_cancelled_ ABSL_GUARDED_BY(owner_->mutex_) = false;
 };
 
 LocalParameterServer::LocalParameterServer(const JobSpec& job, double learning_rate)
     : learning_rate_(static_cast<float>(learning_rate)) {
   registration_.job = job;
+  pulls_wait_ = DefersContributions(job);
   auto map = std::make_shared<ClusterMap>();
   map->layout = *BuildLayout(job.model);
   const int64_t size = map->layout.num_elements();
@@ -86,7 +110,9 @@ LocalParameterServer::LocalParameterServer(const JobSpec& job, double learning_r
   map->buckets = *PlanBuckets(map->layout, {{0, size}}, job.bucket_bytes);
   registration_.map = std::move(map);
   pushed_.resize(registration_.buckets().size());
+  versions_.resize(registration_.buckets().size());
   weights_.resize(size);
+  momentum_.resize(size);
   FillInitialRange(registration_.layout(), job.seed, {0, size}, absl::MakeSpan(weights_));
 }
 
@@ -99,24 +125,24 @@ std::unique_ptr<PullSession> LocalParameterServer::StartPull(PullSpec spec,
   return std::make_unique<Pull>(this, std::move(spec), std::move(on_bucket));
 }
 
-void LocalParameterServer::Apply(const ContributionHeader& header,
-                                 const std::vector<float>& contribution) {
-  last_header_ = header;
-  for (size_t i = 0; i < weights_.size(); ++i) {
+void LocalParameterServer::Apply(const ContributionHeader& header, ElementRange range,
+                                 const float* contribution) {
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    const float value = contribution[i - range.begin];
     switch (header.kind) {
       case ContributionKind::kGradient:
-        weights_[i] -= learning_rate_ * (header.scale * contribution[i]);
+        weights_[i] -= learning_rate_ * (header.scale * value);
         break;
       case ContributionKind::kPseudoGradient:
-        weights_[i] -= contribution[i];
+        momentum_[i] = outer_momentum_ * momentum_[i] + value;
+        weights_[i] -= outer_learning_rate_ * (value + outer_momentum_ * momentum_[i]);
         break;
       case ContributionKind::kWeights:
       case ContributionKind::kInitialWeights:
-        weights_[i] = contribution[i];
+        weights_[i] = value;
         break;
     }
   }
-  version_ = version_ + 1;
 }
 
 }  // namespace lodestar

@@ -1,5 +1,5 @@
 // A parameter server in memory, for tests of whole rounds with one worker: plain SGD on gradients,
-// and the outer steps of local SGD with learning rate 1.
+// and the outer steps of local SGD with learning rate 1, or with momentum.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,9 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "common/cluster_messages.h"
 #include "common/contribution.h"
 #include "worker/client/bulk_transport.h"
@@ -25,11 +27,28 @@ class LocalParameterServer final : public ParameterTransport {
   void BeginAnotherLife() {
     registration_.life.incarnation = Incarnation(registration_.life.incarnation.value() + 1);
   }
+  // From here on pseudo-gradients are those of Nesterov's outer step.
+  void UseOuterMomentum(double learning_rate, double momentum) {
+    outer_learning_rate_ = static_cast<float>(learning_rate);
+    outer_momentum_ = static_cast<float>(momentum);
+  }
+  // From here on pulls wait until the rounds before theirs are over, as they do from the beginning
+  // where contributions are deferred.
+  void MakePullsWait() { pulls_wait_ = true; }
+  // Rounds went by without this worker, and have changed nothing.
+  void SkipRounds(int64_t rounds) {
+    absl::MutexLock lock(&mutex_);
+    rounds_done_ += rounds;
+  }
   // Of the worker's name, before this process.
   void RememberRounds(uint64_t completed) { registration_.rounds_completed = completed; }
   const std::vector<float>& weights() const { return weights_; }
-  Version version() const { return version_; }
-  // The bytes of the last contribution, by bucket.
+  // Rounds that are over.
+  Version version() {
+    absl::MutexLock lock(&mutex_);
+    return Version(rounds_done_);
+  }
+  // The bytes that were contributed last, by bucket.
   const std::vector<std::vector<std::byte>>& pushed() const { return pushed_; }
   // Of the last contribution.
   const ContributionHeader& last_header() const { return last_header_; }
@@ -50,14 +69,21 @@ class LocalParameterServer final : public ParameterTransport {
   class Push;
   class Pull;
 
-  void Apply(const ContributionHeader& header, const std::vector<float>& contribution);
+  void Apply(const ContributionHeader& header, ElementRange range, const float* contribution);
 
   Registration registration_;
   const float learning_rate_;
   std::vector<float> weights_;
   std::vector<std::vector<std::byte>> pushed_;
   ContributionHeader last_header_;
-  Version version_;
+  float outer_learning_rate_ = 1.0f;
+  float outer_momentum_ = 0.0f;
+  std::vector<float> momentum_;
+
+  bool pulls_wait_ = false;
+  absl::Mutex mutex_;
+  int64_t rounds_done_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Version> versions_;  // by bucket
 };
 
 }  // namespace lodestar

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "common/fragment_plan.h"
 #include "common/status_macros.h"
 #include "common/testing/status_matchers.h"
 #include "worker/model/testing/synthetic_training.h"
@@ -65,35 +66,53 @@ TrainingRig::TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorde
       dataset_(std::make_unique<RandomDataset>(job_.model, &reading_)),
       order_(1, dataset_->num_train_samples()),
       model_(*MakeModel({.spec = job_.model, .max_batch = 4}, device)),
-      runner_(*MakeRoundRunner(
-          job_, {.model = model_.get(),
-                 .device = device,
-                 .dataset = dataset_.get(),
-                 .clock = clock,
-                 .overlap = overlap,
-                 .trace = trace,
-                 .pulls_ahead = pulls_ahead,
-                 .stop_requested = [this] { return is_stopping_; },
-                 .on_activity = [this](absl::string_view activity) { on_activity_(activity); }})) {}
+      runner_deps_({.model = model_.get(),
+                    .device = device,
+                    .dataset = dataset_.get(),
+                    .clock = clock,
+                    .overlap = overlap,
+                    .trace = trace,
+                    .pulls_ahead = pulls_ahead,
+                    .stop_requested = [this] { return is_stopping_.load(); },
+                    .on_activity = [this](absl::string_view activity) { on_activity_(activity); }}),
+      runner_(*MakeRoundRunner(job_, runner_deps_)) {}
 
 TrainingRig::~TrainingRig() = default;
 
 absl::StatusOr<RoundReport> TrainingRig::RunRound(int64_t round, Grant::Kind kind) {
+  const int steps = StepsOfWindow(job_, Round(round));
+  int64_t steps_before = 0;
+  for (int64_t before = 0; before < round; ++before) {
+    steps_before += StepsOfWindow(job_, Round(before));
+  }
   Grant grant;
   grant.kind = kind;
   grant.round = Round(round);
-  grant.first_sample = round * kRigBatch;
+  grant.first_sample = kRigBatch * steps_before / job_.local_steps;
   grant.first_position = grant.first_sample;
-  grant.num_samples = kRigBatch;
-  grant.local_steps = job_.local_steps;
-  grant.learning_rates.assign(job_.local_steps, 0.01);
+  grant.num_samples = kRigBatch * steps / job_.local_steps;
+  grant.local_steps = steps;
+  grant.learning_rates.assign(steps, 0.01);
   grant.min_round = Round(round);
   if (round == 1) grant.num_heldout_samples = kRigHeldout;
   grant.evaluation_set_size = kRigHeldout;
+  return Run(grant);
+}
+
+absl::StatusOr<RoundReport> TrainingRig::RunRound(int64_t round, Work work) {
+  if (work == Work::kFull) return RunRound(round);
+  Grant grant;
+  grant.round = Round(round);
+  grant.min_round = grant.round;
+  grant.local_steps = 0;
+  return Run(grant);
+}
+
+absl::StatusOr<RoundReport> TrainingRig::Run(const Grant& grant) {
   return runner_->Run({.registration = &server_.registration(),
                        .sample_order = &order_,
                        .transport = &server_,
-                       .is_over = [this] { return is_over_; }},
+                       .is_over = [this] { return is_over_.load(); }},
                       grant);
 }
 

@@ -1,9 +1,11 @@
 // One worker with a small gpt on random tokens, and its server in memory: whole rounds, for tests.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -29,7 +31,9 @@ class TrainingRig {
               Clock* clock = &Clock::Real(), bool pulls_ahead = false);
   ~TrainingRig();
 
-  // Round 1 evaluates first.
+  // Round 1 evaluates first. Where contributions are deferred, kIdle gives nothing to compute.
+  enum class Work : uint8_t { kFull, kIdle };
+  absl::StatusOr<RoundReport> RunRound(int64_t round, Work work);
   absl::StatusOr<RoundReport> RunRound(int64_t round, Grant::Kind kind = Grant::Kind::kTrain);
 
   LocalParameterServer& server() { return server_; }
@@ -41,20 +45,25 @@ class TrainingRig {
   // What the worker begins to do, "pull" for instance.
   std::function<void(absl::string_view)> on_activity_ = [](absl::string_view) {};
   RoundRunner& runner() { return *runner_; }
+  // In place of the job's.
+  void UseRunner(std::unique_ptr<RoundRunner> runner) { runner_ = std::move(runner); }
+  const RoundRunnerDeps& runner_deps() const { return runner_deps_; }
   // From here on each round ends after the step at hand.
   void RequestStop() { is_stopping_ = true; }
 
  private:
   static JobSpec SmallJob(JobSpec job);
+  absl::StatusOr<RoundReport> Run(const Grant& grant);
 
   const JobSpec job_;
   LocalParameterServer server_;
-  bool is_stopping_ = false;
-  bool is_over_ = false;
+  std::atomic<bool> is_stopping_ = false;
+  std::atomic<bool> is_over_ = false;
   absl::Status reading_;
   const std::unique_ptr<Dataset> dataset_;
   const SampleOrder order_;
   std::unique_ptr<Model> model_;
+  RoundRunnerDeps runner_deps_;
   std::unique_ptr<RoundRunner> runner_;
 };
 

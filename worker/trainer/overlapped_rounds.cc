@@ -1,0 +1,417 @@
+#include "worker/trainer/overlapped_rounds.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+// With what refers to it.
+struct RegisteredPull {
+  std::shared_ptr<const Registration> registration;
+  WeightsPull pull;
+};
+
+absl::Status AbandonedError() { return absl::CancelledError("the window was abandoned"); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<OverlappedRounds>> OverlappedRounds::Create(
+    const JobSpec& job, const RoundRunnerDeps& deps) {
+  auto rounds = std::unique_ptr<OverlappedRounds>(new OverlappedRounds(job, deps));
+  Device* const device = deps.device;
+  const Buf local = deps.model->parameters();
+  const size_t bytes = DTypeBytes(local.dtype) * local.num_elements;
+  ASSIGN_OR_RETURN(rounds->global_memory_, DeviceMemory::Allocate(device, bytes));
+  ASSIGN_OR_RETURN(rounds->contributed_memory_, DeviceMemory::Allocate(device, bytes));
+  rounds->global_ = Buf{rounds->global_memory_.data(), local.dtype, local.num_elements};
+  rounds->contributed_ = Buf{rounds->contributed_memory_.data(), local.dtype, local.num_elements};
+  ASSIGN_OR_RETURN(rounds->exchange_,
+                   ExchangeState::Create(job, deps.model->layout(), device, rounds->global_,
+                                         rounds->contributed_, &rounds->timeline_));
+  rounds->skipped_.emplace(rounds->exchange_->contribution()->encoding());
+  ASSIGN_OR_RETURN(rounds->merge_, MakeWeightsMerge(job, {.device = device,
+                                                          .local = local,
+                                                          .global = rounds->global_,
+                                                          .contributed = rounds->contributed_}));
+  ASSIGN_OR_RETURN(rounds->steps_, LocalSteps::Create(job, rounds->deps_, &rounds->timeline_));
+  return rounds;
+}
+
+OverlappedRounds::~OverlappedRounds() { Abandon(); }
+
+bool OverlappedRounds::GoesOn(const LifeContext& life, Round round) const {
+  return progress_.has_value() &&
+         progress_->server_incarnation == life.registration->server_incarnation &&
+         progress_->life == life.registration->life && progress_->next_round == round;
+}
+
+void OverlappedRounds::Abandon() {
+  std::shared_ptr<WeightsPull> pull;
+  {
+    absl::MutexLock lock(&mutex_);
+    is_abandoned_ = true;
+    pull = std::exchange(pull_, nullptr);
+  }
+  if (pull != nullptr) pull->Cancel();
+  if (window_thread_.joinable()) window_thread_.join();
+  progress_.reset();
+  absl::MutexLock lock(&mutex_);
+  connection_.reset();
+  late_.reset();
+  outcome_.reset();
+  is_abandoned_ = false;
+}
+
+void OverlappedRounds::EndLife() {
+  std::shared_ptr<WeightsPull> pull;
+  {
+    absl::MutexLock lock(&mutex_);
+    connection_.reset();
+    pull = std::exchange(pull_, nullptr);
+  }
+  // The window, if it waits for this one, begins another once there is a connection again.
+  if (pull != nullptr) pull->Cancel();
+}
+
+absl::Status OverlappedRounds::PullWeights(const LifeContext& life, Round min_round) {
+  Abandon();
+  RoundReport report;
+  RETURN_IF_ERROR(Begin(life, min_round, &report));
+  progress_.reset();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RoundReport> OverlappedRounds::Evaluate(const LifeContext& life,
+                                                       const Grant& grant) {
+  const absl::Time start = deps_.clock->Now();
+  RoundReport report;
+  report.round = grant.round;
+  RETURN_IF_ERROR(PullWeights(life, grant.min_round));
+  report.communication = deps_.clock->Now() - start;
+  RETURN_IF_ERROR(EvaluateHeldout(life, grant, /*pull=*/nullptr, &report));
+  report.compute = report.evaluation;
+  return report;
+}
+
+absl::StatusOr<RoundReport> OverlappedRounds::RunRound(const LifeContext& life,
+                                                       const Grant& grant) {
+  if (grant.kind == Grant::Kind::kEvaluate) return Evaluate(life, grant);
+  if (GoesOn(life, grant.round)) {
+    absl::MutexLock lock(&mutex_);
+    if (!connection_.has_value()) connection_ = {registration_, life.transport};
+  } else {
+    Abandon();
+  }
+  RoundReport report;
+  report.round = grant.round;
+  RETURN_IF_ERROR(EndWindow(&report));
+  ASSIGN_OR_RETURN(std::optional<RoundReport> delivered, SettleResidual(life, grant.round));
+  if (delivered.has_value()) {
+    Abandon();
+    delivered->leaves_nothing_in_hand = true;
+    return *delivered;
+  }
+  RETURN_IF_ERROR(timeline_.EndRound());
+  RETURN_IF_ERROR(timeline_.BeginRound());
+  if (!progress_.has_value()) RETURN_IF_ERROR(Begin(life, grant.min_round, &report));
+  const absl::Time start = deps_.clock->Now();
+  RETURN_IF_ERROR(EvaluateGlobal(life, grant, &report));
+  const std::vector<uint32_t> due = fragments_->DueIn(grant.round);
+  report.base_version = versions_.version(due.front());
+  const bool computes = grant.local_steps > 0 && !deps_.stop_requested();
+  report.leaves_nothing_in_hand = !computes;
+  std::optional<ContributionPush> push;
+  RETURN_IF_ERROR(Contribute(life, grant, due, push));
+  RETURN_IF_ERROR(Keep(life, *push, report));
+  ContributionBytes* const contributed =
+      SamplesInHand() > 0 ? exchange_->contribution() : nullptr;
+  if (computes) {
+    StartWindow(life, grant, due, contributed);
+  } else {
+    progress_.reset();
+  }
+  report.compute += deps_.clock->Now() - start;
+  deps_.on_activity("push");
+  ASSIGN_OR_RETURN(const std::vector<uint32_t> late, push->Deliver());
+  ForgetKept();
+  Acknowledge(contributed, late);
+  return report;
+}
+
+void OverlappedRounds::Acknowledge(ContributionBytes* contributed,
+                                   const std::vector<uint32_t>& late) {
+  last_run_ended_at_ = deps_.clock->Now();
+  if (!window_thread_.joinable()) {
+    if (contributed != nullptr) contributed->Commit(late);
+    return;
+  }
+  absl::MutexLock lock(&mutex_);
+  late_ = late;
+}
+
+absl::Status OverlappedRounds::PushKept(const LifeContext& life, const MadeContribution& made) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!connection_.has_value() && registration_ != nullptr) {
+      connection_ = {registration_, life.transport};
+    }
+  }
+  ASSIGN_OR_RETURN(const std::vector<uint32_t> late,
+                   DeliverAgain(*life.registration, made, life.transport, deps_.clock));
+  Acknowledge(made.bytes, late);
+  return absl::OkStatus();
+}
+
+absl::Status OverlappedRounds::Begin(const LifeContext& life, Round min_round,
+                                     RoundReport* report) {
+  registration_ = std::make_shared<const Registration>(*life.registration);
+  fragments_.emplace(registration_->buckets(), job_.fragments);
+  {
+    absl::MutexLock lock(&mutex_);
+    connection_ = {registration_, life.transport};
+  }
+  WeightsPull pull(*registration_, min_round, AllBuckets(*registration_), exchange_->weights(),
+                   exchange_->ShadowFor(*registration_), life.transport, deps_.clock, deps_.trace);
+  pull.TellActivity(deps_.on_activity);
+  RETURN_IF_ERROR(pull.WaitForAll());
+  report->communication += pull.blocked();
+  versions_.Reset(pull.versions());
+  const Buf local = deps_.model->parameters();
+  deps_.device->Copy(local.data, global_.data, DTypeBytes(local.dtype) * local.num_elements,
+                     StreamKind::kCompute);
+  deps_.model->RefreshNarrowParameters();
+  merge_->Begin();
+  window_samples_.clear();
+  progress_ = {registration_->server_incarnation, registration_->life, Round(0)};
+  return absl::OkStatus();
+}
+
+absl::Status OverlappedRounds::EndWindow(RoundReport* report) {
+  if (!window_thread_.joinable()) return absl::OkStatus();
+  const absl::Time asked_at = deps_.clock->Now();
+  bool told_waiting = false;
+  while (true) {
+    deps_.on_activity(told_waiting ? "pull" : "compute");
+    absl::MutexLock lock(&mutex_);
+    const auto has_news = [this, told_waiting]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return outcome_.has_value() || waits_for_servers_ != told_waiting;
+    };
+    mutex_.Await(absl::Condition(&has_news));
+    if (outcome_.has_value()) break;
+    told_waiting = waits_for_servers_;
+  }
+  window_thread_.join();
+  Outcome outcome;
+  {
+    absl::MutexLock lock(&mutex_);
+    outcome = *std::exchange(outcome_, std::nullopt);
+  }
+  if (!outcome.status.ok()) {
+    Abandon();
+    return outcome.status;
+  }
+  report->loss_sum = outcome.sums.loss_sum;
+  report->num_predictions = outcome.sums.num_predictions;
+  report->num_samples = outcome.sums.num_samples;
+  report->compute = outcome.computed;
+  report->communication = outcome.waited;
+  report->computed_ahead =
+      std::max(absl::ZeroDuration(), std::min(outcome.ended_at, asked_at) -
+                                         std::max(outcome.begun_at, last_run_ended_at_));
+  window_samples_.push_back(outcome.sums.num_samples);
+  if (static_cast<int>(window_samples_.size()) > job_.fragments) window_samples_.pop_front();
+  return absl::OkStatus();
+}
+
+absl::Status OverlappedRounds::EvaluateGlobal(const LifeContext& life, const Grant& grant,
+                                              RoundReport* report) {
+  if (grant.num_heldout_samples == 0) return absl::OkStatus();
+  const Buf local = deps_.model->parameters();
+  const auto move = [&](Buf to, Buf from) {
+    deps_.device->Copy(to.data, from.data, DTypeBytes(to.dtype) * to.num_elements,
+                       StreamKind::kCompute);
+  };
+  // What was contributed last is not needed any more.
+  move(contributed_, local);
+  move(local, global_);
+  deps_.model->RefreshNarrowParameters();
+  const absl::Status evaluated = EvaluateHeldout(life, grant, /*pull=*/nullptr, report);
+  move(local, contributed_);
+  deps_.model->RefreshNarrowParameters();
+  return evaluated;
+}
+
+int64_t OverlappedRounds::SamplesInHand() const {
+  return std::accumulate(window_samples_.begin(), window_samples_.end(), int64_t{0});
+}
+
+std::vector<ElementRange> OverlappedRounds::RangesOf(const std::vector<uint32_t>& due) const {
+  std::vector<ElementRange> ranges;
+  for (const uint32_t bucket : due) {
+    const ElementRange range = registration_->buckets()[bucket].range;
+    if (!ranges.empty() && ranges.back().end == range.begin) {
+      ranges.back().end = range.end;
+    } else {
+      ranges.push_back(range);
+    }
+  }
+  return ranges;
+}
+
+absl::Status OverlappedRounds::Contribute(const LifeContext& life, const Grant& grant,
+                                          const std::vector<uint32_t>& due,
+                                          std::optional<ContributionPush>& push) {
+  const int64_t samples = SamplesInHand();
+  const std::vector<ElementRange> ranges = RangesOf(due);
+  ContributionHeader header{
+      .round = grant.round, .kind = contribution_kind_, .num_samples = samples};
+  ContributionBytes* bytes = exchange_->contribution();
+  std::optional<double> share;
+  if (samples == 0) {
+    header.num_samples = kSkippedSamples;
+    bytes = &*skipped_;
+  } else {
+    share = static_cast<double>(samples) /
+            static_cast<double>(std::max(samples, grant.round_samples));
+    const Buf local = deps_.model->parameters();
+    for (const ElementRange& range : ranges) {
+      const auto part = [&range](Buf vector) { return vector.Slice(range.begin, range.size()); };
+      if (contribution_kind_ == ContributionKind::kWeights) {
+        deps_.device->Copy(part(contributed_).data, part(local).data,
+                           DTypeBytes(local.dtype) * range.size(), StreamKind::kCompute);
+      } else {
+        deps_.device->Subtract(part(contributed_), part(merge_->origin()), part(local));
+      }
+    }
+  }
+  push.emplace(*life.registration, header, bytes, &versions_, life.transport, deps_.clock,
+               deps_.trace, leaves());
+  RETURN_IF_ERROR(push->BucketsReady(due));
+  merge_->OnContributed(ranges, share);
+  deps_.model->RefreshNarrowParameters();
+  return absl::OkStatus();
+}
+
+void OverlappedRounds::StartWindow(const LifeContext& life, const Grant& grant,
+                                   std::vector<uint32_t> due, ContributionBytes* contributed) {
+  progress_->next_round = grant.round + 1;
+  {
+    absl::MutexLock lock(&mutex_);
+    late_.reset();
+    pull_ = BeginPull(grant.round, due);
+  }
+  window_thread_ = std::thread([this, window = Window{.grant = grant,
+                                                      .server_incarnation =
+                                                          life.registration->server_incarnation,
+                                                      .order = *life.sample_order,
+                                                      .clip_norm = job_.clip_norm,
+                                                      .is_over = life.is_over,
+                                                      .due = std::move(due),
+                                                      .contributed = contributed}] {
+    RunWindow(window);
+  });
+}
+
+void OverlappedRounds::RunWindow(const Window& window) {
+  Outcome outcome;
+  outcome.begun_at = deps_.clock->Now();
+  steps_->Begin(window.server_incarnation);
+  outcome.status = RunSteps(window, outcome);
+  outcome.ended_at = deps_.clock->Now();
+  outcome.computed = outcome.ended_at - outcome.begun_at - outcome.waited;
+  absl::MutexLock lock(&mutex_);
+  outcome_ = std::move(outcome);
+}
+
+absl::Status OverlappedRounds::RunSteps(const Window& window, Outcome& outcome) {
+  const int num_steps = window.grant.local_steps;
+  const int merge_at =
+      job_.overlap_rounds ? num_steps : std::min(job_.overlap_steps, num_steps);
+  const auto is_abandoned = [this] {
+    absl::MutexLock lock(&mutex_);
+    return is_abandoned_;
+  };
+  bool is_merged = false;
+  for (int step = 0; step < num_steps; ++step) {
+    if (step == merge_at) {
+      RETURN_IF_ERROR(Merge(window, outcome));
+      is_merged = true;
+    }
+    if (is_abandoned()) return AbandonedError();
+    if (window.is_over()) return absl::AbortedError("this life ended while it computed");
+    if (deps_.stop_requested()) break;
+    RETURN_IF_ERROR(steps_->Take(
+        {.grant = &window.grant, .order = &window.order, .clip_norm = window.clip_norm}, step,
+        &outcome.sums));
+  }
+  if (!is_merged) RETURN_IF_ERROR(Merge(window, outcome));
+  return steps_->Check(window.grant.round);
+}
+
+absl::Status OverlappedRounds::Merge(const Window& window, Outcome& outcome) {
+  const absl::Time start = deps_.clock->Now();
+  std::shared_ptr<WeightsPull> pull;
+  {
+    TraceSpan span(deps_.trace, "training", "exchange wait");
+    SetWaiting(true);
+    absl::StatusOr<std::shared_ptr<WeightsPull>> awaited = AwaitPull(window);
+    SetWaiting(false);
+    RETURN_IF_ERROR(awaited.status());
+    pull = *std::move(awaited);
+  }
+  outcome.waited += deps_.clock->Now() - start;
+  std::vector<uint32_t> late;
+  {
+    absl::MutexLock lock(&mutex_);
+    pull_.reset();
+    late = *std::exchange(late_, std::nullopt);
+  }
+  if (window.contributed != nullptr) window.contributed->Commit(late);
+  for (const uint32_t bucket : window.due) versions_.Set(bucket, pull->version(bucket));
+  merge_->OnArrived(RangesOf(window.due));
+  deps_.model->RefreshNarrowParameters();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<WeightsPull>> OverlappedRounds::AwaitPull(const Window& window) {
+  while (true) {
+    std::shared_ptr<WeightsPull> pull;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto may_go_on = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return is_abandoned_ || (late_.has_value() && connection_.has_value());
+      };
+      mutex_.Await(absl::Condition(&may_go_on));
+      if (is_abandoned_) return AbandonedError();
+      if (pull_ == nullptr) pull_ = BeginPull(window.grant.round, window.due);
+      pull = pull_;
+    }
+    const absl::Status status = pull->WaitForAll();
+    if (status.ok()) return pull;
+    absl::MutexLock lock(&mutex_);
+    if (is_abandoned_) return AbandonedError();
+    if (pull_ == pull) return status;
+  }
+}
+
+std::shared_ptr<WeightsPull> OverlappedRounds::BeginPull(Round round,
+                                                         const std::vector<uint32_t>& due) {
+  const std::shared_ptr<const Registration>& registration = connection_->registration;
+  const auto registered = std::shared_ptr<RegisteredPull>(new RegisteredPull{
+      registration, WeightsPull(*registration, round + 1, due, exchange_->weights(),
+                                exchange_->ShadowFor(*registration), connection_->transport,
+                                deps_.clock, deps_.trace)});
+  return {registered, &registered->pull};
+}
+
+void OverlappedRounds::SetWaiting(bool waits) {
+  absl::MutexLock lock(&mutex_);
+  waits_for_servers_ = waits;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,159 @@
+// Rounds whose exchange is under way while the worker computes (local_sgd with --fragments,
+// --overlap_steps or --overlap_rounds). A grant's local steps are a *window*. On the grant of a
+// round the worker contributes what it has computed in the windows before, begins the grant's
+// window, and reports once the servers have acknowledged. Meanwhile the weights after the round
+// come; after so many steps of the window they are merged into the worker's own (WeightsMerge).
+//
+//   grant r:   | contribute | window r ..... merge of round r ..... |
+//              | push ... acknowledged: report r, ask for grant r + 1 | contribute | window r + 1
+//              | pull the weights after round r .....|
+//
+// With fragments a round exchanges a part of the parameters (FragmentPlan), and what it takes is
+// the change since that part was merged last.
+//
+// The windows run on a thread of their own. Whoever uses the device is that thread, or, while no
+// window runs, Run(). A life that ends, or a round that is not the next one, voids what is in hand,
+// and the next round begins with all weights anew. A connection that is lost voids nothing.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/contribution.h"
+#include "common/fragment_plan.h"
+#include "common/job_spec.h"
+#include "common/layout.h"
+#include "worker/data/sample_order.h"
+#include "worker/model/device_memory.h"
+#include "worker/trainer/local_steps.h"
+#include "worker/trainer/round_runner.h"
+#include "worker/trainer/skipped_contribution.h"
+#include "worker/trainer/weights_merge.h"
+
+namespace lodestar {
+
+class OverlappedRounds final : public RoundRunner {
+ public:
+  // Errors: ResourceExhausted.
+  static absl::StatusOr<std::unique_ptr<OverlappedRounds>> Create(const JobSpec& job,
+                                                                  const RoundRunnerDeps& deps);
+  ~OverlappedRounds() override;
+
+  absl::Status PullWeights(const LifeContext& life, Round min_round) override;
+  void EndLife() override;
+
+ private:
+  // What a window is computed with; it outlives the life and the Run() that have begun it.
+  struct Window {
+    Grant grant;
+    uint64_t server_incarnation = 0;
+    SampleOrder order;
+    double clip_norm = 0.0;
+    std::function<bool()> is_over;
+    std::vector<uint32_t> due;  // buckets of the exchange that is merged in it
+    // Whose residual learns what was not counted; null: nothing was contributed.
+    ContributionBytes* contributed = nullptr;
+  };
+  // What it has come to.
+  struct Outcome {
+    absl::Status status;
+    RoundReport sums;         // losses and samples
+    absl::Duration computed;  // without the time that it waited for the servers
+    absl::Duration waited;
+    absl::Time begun_at;
+    absl::Time ended_at;
+  };
+  // The life that the worker's own weights belong to.
+  struct Progress {
+    uint64_t server_incarnation = 0;
+    WorkerLife life;
+    Round next_round;
+  };
+  struct Connection {
+    std::shared_ptr<const Registration> registration;
+    ParameterTransport* transport = nullptr;
+  };
+  class Versions final : public BaseVersions {
+   public:
+    Version version(uint32_t bucket) override { return versions_[bucket]; }
+    void Set(uint32_t bucket, Version version) { versions_[bucket] = version; }
+    void Reset(std::vector<Version> versions) { versions_ = std::move(versions); }
+
+   private:
+    std::vector<Version> versions_;  // by bucket
+  };
+
+  OverlappedRounds(const JobSpec& job, const RoundRunnerDeps& deps)
+      : RoundRunner(deps), job_(job), contribution_kind_(RoundContributionKind(job)) {}
+
+  absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const Grant& grant) override;
+  absl::Status PushKept(const LifeContext& life, const MadeContribution& made) override;
+  absl::StatusOr<RoundReport> Evaluate(const LifeContext& life, const Grant& grant);
+
+  bool GoesOn(const LifeContext& life, Round round) const;
+  // Ends the window under way, whatever it has, and forgets the worker's own weights.
+  void Abandon();
+  // All weights from the servers.
+  absl::Status Begin(const LifeContext& life, Round min_round, RoundReport* report);
+  // Waits for the end of the window, if one is under way. What it has computed goes into *report.
+  absl::Status EndWindow(RoundReport* report);
+  // Evaluates with the weights that the servers have, not with the worker's own.
+  absl::Status EvaluateGlobal(const LifeContext& life, const Grant& grant, RoundReport* report);
+  // What is in hand of these buckets, into `push`.
+  absl::Status Contribute(const LifeContext& life, const Grant& grant,
+                          const std::vector<uint32_t>& due, std::optional<ContributionPush>& push);
+  void StartWindow(const LifeContext& life, const Grant& grant, std::vector<uint32_t> due,
+                   ContributionBytes* contributed);
+  // The servers have acknowledged what was contributed.
+  void Acknowledge(ContributionBytes* contributed, const std::vector<uint32_t>& late);
+
+  // On the thread of the window.
+  void RunWindow(const Window& window);
+  absl::Status RunSteps(const Window& window, Outcome& outcome);
+  absl::Status Merge(const Window& window, Outcome& outcome);
+  // The weights after the round, waited for over as many connections as it takes.
+  absl::StatusOr<std::shared_ptr<WeightsPull>> AwaitPull(const Window& window);
+  std::shared_ptr<WeightsPull> BeginPull(Round round, const std::vector<uint32_t>& due)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SetWaiting(bool waits) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  std::vector<ElementRange> RangesOf(const std::vector<uint32_t>& due) const;
+  int64_t SamplesInHand() const;
+
+  const JobSpec job_;
+  const ContributionKind contribution_kind_;
+  std::unique_ptr<LocalSteps> steps_;
+  DeviceMemory global_memory_;
+  DeviceMemory contributed_memory_;
+  Buf global_;       // see WeightsMerge
+  Buf contributed_;  // so, too
+  std::unique_ptr<WeightsMerge> merge_;
+  std::optional<SkippedContribution> skipped_;  // set once
+
+  std::optional<Progress> progress_;
+  std::shared_ptr<const Registration> registration_;  // of that life
+  std::optional<FragmentPlan> fragments_;             // of its buckets
+  Versions versions_;                                 // of what global_ has
+  std::deque<int64_t> window_samples_;  // of windows that are not in all fragments yet
+  std::thread window_thread_;
+  absl::Time last_run_ended_at_ = absl::InfinitePast();
+
+  absl::Mutex mutex_;
+  std::optional<Connection> connection_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<WeightsPull> pull_ ABSL_GUARDED_BY(mutex_);  // of the exchange under way
+  // Of the contribution under way, once it is acknowledged: what was not counted.
+  std::optional<std::vector<uint32_t>> late_ ABSL_GUARDED_BY(mutex_);
+  bool is_abandoned_ ABSL_GUARDED_BY(mutex_) = false;
+  bool waits_for_servers_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<Outcome> outcome_ ABSL_GUARDED_BY(mutex_);  // of the window that has ended
+};
+
+}  // namespace lodestar

@@ -1,0 +1,312 @@
+// Rounds whose exchange overlaps with computing, of one worker against a parameter server in
+// memory: what they come to beside rounds without overlap, and what becomes of them when
+// connections, lives and servers do not last.
+#include "worker/trainer/overlapped_rounds.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "kernels/device_factory.h"
+#include "worker/trainer/testing/delayed_device.h"
+#include "worker/trainer/testing/training_rig.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kSteps = 3;  // of a cycle
+
+JobSpec LocalJob(OuterOptimizerKind outer) {
+  JobSpec job;
+  job.mode = Mode::kLocalSgd;
+  job.local_steps = kSteps;
+  job.outer_optimizer = outer;
+  job.outer_learning_rate = 1.0;
+  job.outer_momentum = 0.0;
+  return job;
+}
+
+JobSpec Average() { return LocalJob(OuterOptimizerKind::kAverage); }
+
+JobSpec PseudoGradient() {
+  JobSpec job = LocalJob(OuterOptimizerKind::kNesterov);
+  job.optimizer.kind = OptimizerKind::kMomentum;
+  job.clip_norm = 0.05;
+  return job;
+}
+
+JobSpec Encoded() {
+  JobSpec job = Average();
+  job.push_encoding = Encoding::kBf16;  // which rounds alike in all rounds
+  return job;
+}
+
+JobSpec Fragments(JobSpec job, int overlap_steps = 0, MergeKind merge = MergeKind::kKeep) {
+  job.fragments = kSteps;
+  job.overlap_steps = overlap_steps;
+  job.merge = merge;
+  return job;
+}
+
+JobSpec Eager(JobSpec job) {
+  job.overlap_rounds = true;
+  return job;
+}
+
+JobSpec FragmentsOfAverages() { return Fragments(Average()); }
+JobSpec MixedFragments() { return Fragments(PseudoGradient(), 1, MergeKind::kMix); }
+JobSpec KeptEncodedFragments() { return Fragments(Encoded(), 1); }
+JobSpec EagerRounds() { return Eager(PseudoGradient()); }
+
+std::vector<float> Parameters(TrainingRig& rig) {
+  const Buf parameters = rig.model().parameters();
+  return {parameters.as<float>(), parameters.as<float>() + parameters.num_elements};
+}
+
+// Of `rounds` rounds; the test fails if one does.
+void Train(TrainingRig& rig, int64_t rounds) {
+  for (int64_t round = 0; round < rounds; ++round) ASSERT_OK(rig.RunRound(round));
+}
+
+double Distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double square = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) square += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(square);
+}
+
+class OverlappedRoundsTest : public ::testing::Test {
+ protected:
+  std::vector<float> WeightsAfter(const JobSpec& job, int64_t rounds) {
+    TrainingRig rig(job, device_.get(), /*overlap=*/true);
+    Train(rig, rounds);
+    return rig.server().weights();
+  }
+
+  const std::unique_ptr<Device> device_ = *MakeDevice("cpu", 1, nullptr);
+};
+
+TEST_F(OverlappedRoundsTest, OneFragmentWithoutOverlapIsLocalSgdToTheBit) {
+  for (const JobSpec& job : {Average(), PseudoGradient(), Encoded()}) {
+    TrainingRig rig(job, device_.get(), /*overlap=*/true);
+    rig.server().MakePullsWait();
+    rig.UseRunner(*OverlappedRounds::Create(rig.server().registration().job, rig.runner_deps()));
+    // What is computed on one grant is contributed to the round after.
+    Train(rig, 4);
+    EXPECT_EQ(rig.server().weights(), WeightsAfter(job, 3));
+  }
+}
+
+TEST_F(OverlappedRoundsTest, OneWorkersFragmentsAreItsTrainingToTheBit) {
+  TrainingRig rig(FragmentsOfAverages(), device_.get(), /*overlap=*/true);
+  Train(rig, 2 * kSteps);
+  // The last window has ended once its contribution is made.
+  ASSERT_OK(rig.RunRound(2 * kSteps, TrainingRig::Work::kIdle));
+  TrainingRig plain(Average(), device_.get(), /*overlap=*/true);
+  Train(plain, 2);
+  EXPECT_EQ(Parameters(rig), Parameters(plain));
+}
+
+TEST_F(OverlappedRoundsTest, OneWorkerThatKeepsItsStepsTrainsAsIfThereWereNoExchange) {
+  const std::vector<float> start = WeightsAfter(Average(), 0);
+  TrainingRig rig(Fragments(Average(), /*overlap_steps=*/1), device_.get(), /*overlap=*/true);
+  Train(rig, 2 * kSteps);
+  ASSERT_OK(rig.RunRound(2 * kSteps, TrainingRig::Work::kIdle));
+  const std::vector<float> plain = WeightsAfter(Average(), 2);
+  EXPECT_LT(Distance(Parameters(rig), plain), 1e-5 * Distance(start, plain));
+}
+
+TEST_F(OverlappedRoundsTest, OneEagerWorkerMakesTheServersOuterSteps) {
+  for (const double momentum : {0.0, 0.9}) {
+    // AdamW's steps would magnify what rounding makes of the smallest gradients.
+    JobSpec job = PseudoGradient();
+    job.outer_learning_rate = 0.7;
+    job.outer_momentum = momentum;
+    const auto train = [&](const JobSpec& with, int64_t rounds) {
+      TrainingRig rig(with, device_.get(), /*overlap=*/true);
+      rig.server().UseOuterMomentum(0.7, momentum);
+      Train(rig, rounds);
+      return rig.server().weights();
+    };
+    const std::vector<float> start = WeightsAfter(job, 0);
+    const std::vector<float> plain = train(job, 6);
+    EXPECT_LT(Distance(train(Eager(job), 7), plain), 1e-4 * Distance(start, plain))
+        << "momentum " << momentum;
+  }
+}
+
+TEST_F(OverlappedRoundsTest, MixingWithAlphaOneLeavesTheWorkersWeights) {
+  JobSpec job = Fragments(Average(), 1, MergeKind::kMix);
+  const auto train = [&](double alpha) {
+    job.merge_alpha = alpha;
+    TrainingRig rig(job, device_.get(), /*overlap=*/true);
+    Train(rig, 2 * kSteps);
+    EXPECT_OK(rig.RunRound(2 * kSteps, TrainingRig::Work::kIdle));
+    return Parameters(rig);
+  };
+  TrainingRig plain(Average(), device_.get(), /*overlap=*/true);
+  Train(plain, 2);
+  EXPECT_EQ(train(1.0), Parameters(plain));
+  EXPECT_GT(Distance(train(0.0), Parameters(plain)), 0.0);
+}
+
+TEST_F(OverlappedRoundsTest, ARoundPushesAndPullsItsFragmentAlone) {
+  TrainingRig rig(FragmentsOfAverages(), device_.get(), /*overlap=*/true);
+  const auto& buckets = rig.server().registration().buckets();
+  const FragmentPlan plan(buckets, kSteps);
+  std::vector<uint32_t> added;
+  rig.server().on_add_ = [&](uint32_t bucket) { added.push_back(bucket); };
+  for (int64_t round = 0; round < 2 * kSteps; ++round) {
+    added.clear();
+    ASSERT_OK(rig.RunRound(round));
+    EXPECT_EQ(added, plan.DueIn(Round(round)));
+  }
+}
+
+TEST_F(OverlappedRoundsTest, TheFirstContributionOfALifeIsSkippedAndOthersStandForACycle) {
+  TrainingRig rig(FragmentsOfAverages(), device_.get(), /*overlap=*/true);
+  for (int64_t round = 0; round < 5; ++round) {
+    ASSERT_OK_AND_ASSIGN(const RoundReport report, rig.RunRound(round));
+    const int64_t windows = std::min<int64_t>(round, kSteps);
+    EXPECT_EQ(rig.server().last_header().num_samples,
+              round == 0 ? kSkippedSamples : windows * kRigBatch / kSteps);
+    EXPECT_EQ(report.num_samples, round == 0 ? 0 : kRigBatch / kSteps);
+    EXPECT_FALSE(report.leaves_nothing_in_hand);
+  }
+}
+
+class OverlapKindsTest : public ::testing::TestWithParam<JobSpec (*)()> {
+ protected:
+  std::vector<float> Undisturbed() {
+    TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
+    Train(rig, 5);
+    return rig.server().weights();
+  }
+
+  const std::unique_ptr<Device> device_ = *MakeDevice("cpu", 1, nullptr);
+};
+
+INSTANTIATE_TEST_SUITE_P(Jobs, OverlapKindsTest,
+                         ::testing::Values(&FragmentsOfAverages, &MixedFragments,
+                                           &KeptEncodedFragments, &EagerRounds));
+
+TEST_P(OverlapKindsTest, TwoRunsAreTheSameBitsOnEveryDevice) {
+  const std::vector<float> expected = Undisturbed();
+  EXPECT_EQ(Undisturbed(), expected);
+  for (const auto order : {DelayedDevice::Order::kLate, DelayedDevice::Order::kCopiesFirst}) {
+    DelayedDevice device(order);
+    TrainingRig rig(GetParam()(), &device, /*overlap=*/true);
+    Train(rig, 5);
+    EXPECT_EQ(rig.server().weights(), expected) << "order " << static_cast<int>(order);
+  }
+}
+
+TEST_P(OverlapKindsTest, LostConnectionsChangeNothing) {
+  TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
+  for (int64_t round = 0; round < 5; ++round) {
+    ASSERT_OK(rig.RunRound(round));
+    rig.runner().EndLife();
+  }
+  EXPECT_EQ(rig.server().weights(), Undisturbed());
+}
+
+TEST_P(OverlapKindsTest, AContributionThatWasNotAcknowledgedIsPushedAgain) {
+  for (const absl::StatusCode code : {absl::StatusCode::kAborted, absl::StatusCode::kUnavailable}) {
+    for (const bool is_counted : {false, true}) {
+      TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
+      for (int64_t round = 0; round < 5; ++round) {
+        rig.server().push_failure_ = absl::Status(code, "the answer is damaged");
+        rig.server().counts_before_failing_ = is_counted;
+        absl::StatusOr<RoundReport> report = rig.RunRound(round);
+        if (code != absl::StatusCode::kUnavailable) {
+          EXPECT_THAT(report, StatusIs(code));
+          rig.runner().EndLife();
+          report = rig.RunRound(round);
+        }
+        ASSERT_OK(report);
+        EXPECT_EQ(report->num_samples > 0, round > 0);
+      }
+      EXPECT_EQ(rig.server().weights(), Undisturbed()) << code << " counted " << is_counted;
+    }
+  }
+}
+
+TEST_P(OverlapKindsTest, AnotherLifeBeginsWithTheServersWeights) {
+  TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
+  Train(rig, 3);
+  rig.runner().EndLife();
+  rig.server().BeginAnotherLife();
+  ASSERT_OK_AND_ASSIGN(const RoundReport report, rig.RunRound(3));
+  EXPECT_EQ(report.num_samples, 0);
+  EXPECT_EQ(rig.server().last_header().num_samples, kSkippedSamples);
+  ASSERT_OK(rig.RunRound(4));
+  EXPECT_GT(rig.server().last_header().num_samples, 0);
+}
+
+TEST_P(OverlapKindsTest, ARoundThatIsNotTheNextBeginsAnew) {
+  TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
+  ASSERT_OK(rig.RunRound(0));
+  rig.server().SkipRounds(3);
+  ASSERT_OK(rig.RunRound(4));
+  EXPECT_EQ(rig.server().last_header().num_samples, kSkippedSamples);
+}
+
+TEST_P(OverlapKindsTest, EvaluatesWithTheServersWeights) {
+  TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
+  ASSERT_OK(rig.RunRound(0));
+  ASSERT_OK_AND_ASSIGN(const RoundReport report, rig.RunRound(1));
+  EXPECT_GT(report.heldout_predictions, 0);
+  TrainingRig untrained(GetParam()(), device_.get(), /*overlap=*/true);
+  ASSERT_OK_AND_ASSIGN(const RoundReport first,
+                       untrained.RunRound(0, Grant::Kind::kEvaluate));
+  // Nothing had been contributed before it.
+  EXPECT_EQ(first.heldout_predictions, 0);
+  TrainingRig again(GetParam()(), device_.get(), /*overlap=*/true);
+  again.server().SkipRounds(1);
+  ASSERT_OK_AND_ASSIGN(const RoundReport expected, again.RunRound(1, Grant::Kind::kEvaluate));
+  EXPECT_EQ(report.heldout_loss_sum, expected.heldout_loss_sum);
+}
+
+TEST_P(OverlapKindsTest, AStopContributesTheStepsThatAreDoneAndBeginsNoOthers) {
+  TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
+  Train(rig, 2);
+  rig.RequestStop();
+  ASSERT_OK_AND_ASSIGN(const RoundReport report, rig.RunRound(2));
+  EXPECT_TRUE(report.leaves_nothing_in_hand);
+  EXPECT_EQ(rig.server().version(), Version(3));
+}
+
+TEST_P(OverlapKindsTest, AnIdleGrantTakesWhatIsInHand) {
+  TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
+  Train(rig, 2);
+  ASSERT_OK_AND_ASSIGN(const RoundReport report, rig.RunRound(2, TrainingRig::Work::kIdle));
+  EXPECT_TRUE(report.leaves_nothing_in_hand);
+  EXPECT_GT(report.num_samples, 0);
+  EXPECT_GT(rig.server().last_header().num_samples, 0);
+}
+
+TEST_P(OverlapKindsTest, AnErrorOfTheWindowIsThatOfTheNextRound) {
+  TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
+  rig.FailReading(absl::ResourceExhaustedError("no descriptors are left"));
+  ASSERT_OK(rig.RunRound(0));
+  EXPECT_THAT(rig.RunRound(1), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                        HasSubstr("no descriptors are left")));
+}
+
+TEST_P(OverlapKindsTest, TheEndOfALifeEndsItsWindow) {
+  TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
+  ASSERT_OK(rig.RunRound(0));
+  rig.EndLife();
+  // The window that runs may be over already.
+  absl::Status status = rig.RunRound(1).status();
+  if (status.ok()) status = rig.RunRound(2).status();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted));
+}
+
+}  // namespace
+}  // namespace lodestar

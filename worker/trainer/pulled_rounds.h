@@ -1,0 +1,47 @@
+// Rounds that begin with the servers' weights and end with the contribution to the same round
+// (sync, async, local_sgd without overlap): pull, evaluate, train, push.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/trainer/round_runner.h"
+
+namespace lodestar {
+
+class PulledRounds : public RoundRunner {
+ public:
+  absl::Status PullWeights(const LifeContext& life, Round min_round) override;
+  void EndLife() override { ahead_.reset(); }
+
+ protected:
+  explicit PulledRounds(const RoundRunnerDeps& deps) : RoundRunner(deps) {}
+
+ private:
+  // Trains on the grant's samples while the weights still arrive. Begins `push` and puts all of the
+  // contribution into it; sums up losses and samples in *report. When it returns, all weights have
+  // been waited for.
+  virtual absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
+                             std::optional<ContributionPush>& push, RoundReport* report) = 0;
+
+  absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const Grant& grant) override;
+  absl::Status PushKept(const LifeContext& life, const MadeContribution& made) override {
+    return PushAgain(*life.registration, made, life.transport, deps_.clock);
+  }
+  // That of the weights with all rounds before `min_round`, under way or begun now.
+  std::unique_ptr<WeightsPull> TakePull(const LifeContext& life, Round min_round);
+  std::unique_ptr<WeightsPull> BeginPull(const LifeContext& life, Round min_round);
+  // Finishes `push`, the last step of a round that `report` tells of. Adds its time to the report.
+  absl::Status HandOver(const LifeContext& life, ContributionPush& push, RoundReport* report);
+
+  // Under way before its grant has come.
+  struct Ahead {
+    Round min_round;
+    std::unique_ptr<WeightsPull> pull;
+  };
+  std::optional<Ahead> ahead_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,211 @@
+#include "worker/trainer/weights_merge.h"
+
+#include <utility>
+
+#include "common/status_macros.h"
+#include "worker/model/device_memory.h"
+
+namespace lodestar {
+namespace {
+
+constexpr StreamKind kStream = StreamKind::kCompute;
+
+Buf Part(Buf vector, ElementRange range) { return vector.Slice(range.begin, range.size()); }
+
+size_t BytesOf(Buf vector) { return DTypeBytes(vector.dtype) * vector.num_elements; }
+
+// A vector of a rule's own.
+class OwnVector {
+ public:
+  static absl::StatusOr<OwnVector> Allocate(Device* device, Buf like) {
+    OwnVector vector;
+    ASSIGN_OR_RETURN(vector.memory_, DeviceMemory::Allocate(device, BytesOf(like)));
+    vector.buf_ = Buf{vector.memory_.data(), like.dtype, like.num_elements};
+    return vector;
+  }
+  Buf buf() const { return buf_; }
+
+ private:
+  DeviceMemory memory_;
+  Buf buf_;
+};
+
+void CopyRange(Device* device, Buf to, Buf from, ElementRange range) {
+  device->Copy(Part(to, range).data, Part(from, range).data, BytesOf(Part(to, range)), kStream);
+}
+
+// Nothing is computed before the new weights are there: they take the place of the local ones.
+class ReplacingMerge final : public WeightsMerge {
+ public:
+  explicit ReplacingMerge(const Vectors& vectors) : vectors_(vectors) {}
+  Buf origin() const override { return vectors_.global; }
+  void Begin() override {}
+  void OnContributed(Ranges, std::optional<double>) override {}
+  void OnArrived(Ranges ranges) override {
+    for (const ElementRange& range : ranges) {
+      CopyRange(vectors_.device, vectors_.local, vectors_.global, range);
+    }
+  }
+
+ private:
+  const Vectors vectors_;
+};
+
+// alpha * local + (1 - alpha) * global: Streaming DiLoCo, arXiv:2501.18512, section 2.3.
+class MixingMerge final : public WeightsMerge {
+ public:
+  MixingMerge(const Vectors& vectors, double alpha) : vectors_(vectors), alpha_(alpha) {}
+  Buf origin() const override { return vectors_.global; }
+  void Begin() override {}
+  void OnContributed(Ranges, std::optional<double>) override {}
+  void OnArrived(Ranges ranges) override {
+    // local + (1 - alpha) * (global - local).
+    for (const ElementRange& range : ranges) {
+      const Buf difference = Part(vectors_.contributed, range);
+      vectors_.device->Subtract(difference, Part(vectors_.global, range),
+                                Part(vectors_.local, range));
+      vectors_.device->AddScaled(Part(vectors_.local, range), difference, 1.0 - alpha_);
+    }
+  }
+
+ private:
+  const Vectors vectors_;
+  const double alpha_;
+};
+
+// global + (local - local when it was contributed): the steps made meanwhile are all kept.
+class KeepingMerge final : public WeightsMerge {
+ public:
+  KeepingMerge(const Vectors& vectors, OwnVector at_contribution)
+      : vectors_(vectors), at_contribution_(std::move(at_contribution)) {}
+  Buf origin() const override { return vectors_.global; }
+  void Begin() override {}
+  void OnContributed(Ranges ranges, std::optional<double>) override {
+    for (const ElementRange& range : ranges) {
+      CopyRange(vectors_.device, at_contribution_.buf(), vectors_.local, range);
+    }
+  }
+  void OnArrived(Ranges ranges) override {
+    for (const ElementRange& range : ranges) {
+      const Buf local = Part(vectors_.local, range);
+      vectors_.device->Subtract(local, local, Part(at_contribution_.buf(), range));
+      vectors_.device->AddScaled(local, Part(vectors_.global, range), 1.0);
+    }
+  }
+
+ private:
+  const Vectors vectors_;
+  const OwnVector at_contribution_;
+};
+
+// Eager updates of the outer step (arXiv:2502.12996), in terms of the weights that servers have.
+// The next window begins where the servers' outer step would lead from `global` with this worker's
+// part of the round alone: what the others contribute comes with the round's weights, while the
+// window after it is computed. With one worker that is where the servers' step leads.
+//
+// That step is global - rate * ((1 + beta) * share * contributed + beta^2 * momentum), with
+// momentum' = beta * momentum + mean contribution. Workers do not get the servers' momentum; they
+// know it from what it has done: a round has changed the weights by
+// rate * ((1 + beta) * mean + beta^2 * momentum), so that
+// momentum' = beta / (1 + beta) * momentum + change / (rate * (1 + beta)).
+// That forgets what it began with: who joins late, with 0, has it after a few rounds.
+class EagerMerge final : public WeightsMerge {
+ public:
+  struct OwnVectors {
+    OwnVector start;     // of the window
+    OwnVector before;    // `global` of the round before; empty without momentum
+    OwnVector momentum;  // so, too
+  };
+  EagerMerge(const Vectors& vectors, OwnVectors own, double rate, double momentum)
+      : vectors_(vectors), own_(std::move(own)), rate_(rate), beta_(momentum) {}
+
+  Buf origin() const override { return own_.start.buf(); }
+
+  void Begin() override {
+    Device* const device = vectors_.device;
+    device->Copy(own_.start.buf().data, vectors_.local.data, BytesOf(vectors_.local), kStream);
+    if (has_momentum()) device->Fill(own_.momentum.buf(), 0.0);
+  }
+
+  void OnContributed(Ranges ranges, std::optional<double> share) override {
+    Device* const device = vectors_.device;
+    for (const ElementRange& range : ranges) {
+      if (has_momentum()) CopyRange(device, own_.before.buf(), vectors_.global, range);
+      // Who contributes nothing has just begun.
+      if (!share.has_value()) continue;
+      const Buf local = Part(vectors_.local, range);
+      CopyRange(device, vectors_.local, vectors_.global, range);
+      device->AddScaled(local, Part(vectors_.contributed, range), -rate_ * (1.0 + beta_) * *share);
+      if (has_momentum()) {
+        device->AddScaled(local, Part(own_.momentum.buf(), range), -rate_ * beta_ * beta_);
+      }
+      CopyRange(device, own_.start.buf(), vectors_.local, range);
+    }
+  }
+
+  void OnArrived(Ranges ranges) override {
+    if (!has_momentum()) return;
+    Device* const device = vectors_.device;
+    for (const ElementRange& range : ranges) {
+      const Buf change = Part(own_.before.buf(), range);
+      const Buf momentum = Part(own_.momentum.buf(), range);
+      device->Subtract(change, change, Part(vectors_.global, range));
+      const Buf less = Part(vectors_.contributed, range);
+      device->Cast(less, momentum, beta_ / (1.0 + beta_) - 1.0, kStream);
+      device->AddScaled(momentum, less, 1.0);
+      device->AddScaled(momentum, change, 1.0 / (rate_ * (1.0 + beta_)));
+    }
+  }
+
+ private:
+  bool has_momentum() const { return static_cast<bool>(own_.momentum.buf()); }
+
+  const Vectors vectors_;
+  const OwnVectors own_;
+  const double rate_;
+  const double beta_;
+};
+
+// Without a rate weights never change, and nothing is known of the momentum; nor does it matter.
+bool KnowsMomentum(const JobSpec& job) {
+  return job.outer_optimizer == OuterOptimizerKind::kNesterov && job.outer_momentum > 0.0 &&
+         job.outer_learning_rate > 0.0;
+}
+
+absl::StatusOr<std::unique_ptr<WeightsMerge>> MakeEager(const JobSpec& job,
+                                                        const WeightsMerge::Vectors& vectors) {
+  EagerMerge::OwnVectors own;
+  ASSIGN_OR_RETURN(own.start, OwnVector::Allocate(vectors.device, vectors.local));
+  const bool has_momentum = KnowsMomentum(job);
+  if (has_momentum) {
+    ASSIGN_OR_RETURN(own.before, OwnVector::Allocate(vectors.device, vectors.local));
+    ASSIGN_OR_RETURN(own.momentum, OwnVector::Allocate(vectors.device, vectors.local));
+  }
+  return std::make_unique<EagerMerge>(vectors, std::move(own), job.outer_learning_rate,
+                                      has_momentum ? job.outer_momentum : 0.0);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WeightsMerge>> MakeWeightsMerge(
+    const JobSpec& job, const WeightsMerge::Vectors& vectors) {
+  if (job.overlap_rounds) return MakeEager(job, vectors);
+  if (job.overlap_steps == 0) return std::make_unique<ReplacingMerge>(vectors);
+  switch (job.merge) {
+    case MergeKind::kMix:
+      return std::make_unique<MixingMerge>(vectors, job.merge_alpha);
+    case MergeKind::kKeep: {
+      ASSIGN_OR_RETURN(OwnVector at_contribution,
+                       OwnVector::Allocate(vectors.device, vectors.local));
+      return std::make_unique<KeepingMerge>(vectors, std::move(at_contribution));
+    }
+  }
+  return absl::InternalError("unknown merge");
+}
+
+int NumMergeVectors(const JobSpec& job) {
+  if (job.overlap_rounds) return KnowsMomentum(job) ? 3 : 1;
+  return job.overlap_steps > 0 && job.merge == MergeKind::kKeep ? 1 : 0;
+}
+
+}  // namespace lodestar

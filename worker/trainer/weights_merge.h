@@ -1,0 +1,52 @@
+// WeightsMerge: what a worker makes of its own weights and those that the servers have after a
+// round, where it goes on computing while the round's exchange is under way. One class per rule,
+// chosen in MakeWeightsMerge().
+//
+// Three vectors in device memory take part, as long as the parameter space: `local`, the model's
+// parameters; `global`, the newest weights that have come from the servers; and what was
+// contributed last, which is not needed any more when the round's weights come. Everything is
+// queued on the compute stream, over the ranges of the fragment that a round exchanges.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/job_spec.h"
+#include "common/layout.h"
+#include "kernels/device.h"
+
+namespace lodestar {
+
+class WeightsMerge {
+ public:
+  struct Vectors {
+    Device* device = nullptr;
+    Buf local;
+    Buf global;
+    Buf contributed;
+  };
+  using Ranges = absl::Span<const ElementRange>;
+
+  virtual ~WeightsMerge() = default;
+
+  // What contributions are the change from: origin() - local.
+  virtual Buf origin() const = 0;
+  // A life begins: local and global are the same.
+  virtual void Begin() = 0;
+  // What is in `contributed` of these ranges is on its way; `share`: what part of all samples that
+  // the round's contributions stand for is this worker's. None: it contributes nothing.
+  virtual void OnContributed(Ranges ranges, std::optional<double> share) = 0;
+  // `global` has these ranges as they are after the round.
+  virtual void OnArrived(Ranges ranges) = 0;
+};
+
+// The job's: DefersContributions(). Errors: ResourceExhausted.
+absl::StatusOr<std::unique_ptr<WeightsMerge>> MakeWeightsMerge(
+    const JobSpec& job, const WeightsMerge::Vectors& vectors);
+
+// Vectors of the parameters' size that it takes beside those three.
+int NumMergeVectors(const JobSpec& job);
+
+}  // namespace lodestar
