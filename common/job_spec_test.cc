@@ -115,6 +115,57 @@ TEST(HasRostersTest, OnlyAsynchronousRoundsAheadOfEachOtherHaveNone) {
   EXPECT_TRUE(HasRosters(job));
 }
 
+JobSpec LocalSgdJob() {
+  JobSpec job = ValidJob();
+  job.mode = Mode::kLocalSgd;
+  job.local_steps = 12;
+  return job;
+}
+
+TEST(ValidateJobSpecTest, OverlapIsForLocalStepsAndFitsBetweenExchanges) {
+  JobSpec job = LocalSgdJob();
+  EXPECT_FALSE(DefersContributions(job));
+  job.fragments = 4;
+  job.overlap_steps = 3;
+  EXPECT_OK(ValidateJobSpec(job));
+  EXPECT_TRUE(DefersContributions(job));
+  job = LocalSgdJob();
+  job.overlap_rounds = true;
+  EXPECT_OK(ValidateJobSpec(job));
+  EXPECT_TRUE(DefersContributions(job));
+  const auto refusal = [](void (*change)(JobSpec&)) {
+    JobSpec refused = LocalSgdJob();
+    change(refused);
+    return std::string(ValidateJobSpec(refused).message());
+  };
+  EXPECT_THAT(refusal([](JobSpec& j) { j.fragments = 2, j.mode = Mode::kSync, j.local_steps = 1; }),
+              HasSubstr("--fragments=2 has no meaning with --mode=sync"));
+  EXPECT_THAT(refusal([](JobSpec& j) { j.overlap_rounds = true, j.mode = Mode::kAsync,
+                                       j.local_steps = 1; }),
+              HasSubstr("--overlap_rounds=true has no meaning with --mode=async"));
+  EXPECT_THAT(refusal([](JobSpec& j) { j.fragments = 13; }),
+              HasSubstr("--fragments=13 exceeds --local_steps=12"));
+  EXPECT_THAT(refusal([](JobSpec& j) { j.fragments = 65; }), HasSubstr("--fragments=65"));
+  EXPECT_THAT(refusal([](JobSpec& j) { j.fragments = 5, j.overlap_steps = 3; }),
+              HasSubstr("--overlap_steps=3 exceeds the 2 steps between two exchanges"));
+  EXPECT_THAT(refusal([](JobSpec& j) { j.merge_alpha = 1.5; }), HasSubstr("--merge_alpha=1.5"));
+  EXPECT_THAT(refusal([](JobSpec& j) { j.overlap_rounds = true, j.fragments = 2; }),
+              HasSubstr("contradicts --fragments=2"));
+  for (const OuterOptimizerKind outer : {OuterOptimizerKind::kAverage, OuterOptimizerKind::kAdam}) {
+    JobSpec refused = LocalSgdJob();
+    refused.overlap_rounds = true;
+    refused.outer_optimizer = outer;
+    EXPECT_THAT(ValidateJobSpec(refused),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr(absl::StrCat("not ", OuterOptimizerKindName(outer)))));
+  }
+  EXPECT_THAT(refusal([](JobSpec& j) {
+                j.overlap_steps = 1;
+                j.model = {"client", ClientModelSpec{}};
+              }),
+              HasSubstr("--overlap_steps=1 is not for --model=client"));
+}
+
 TEST(ValidateJobSpecTest, RefusesFlagsOfAnotherMode) {
   ExpectRefused({
       {[](JobSpec& j) { j.quorum = 5; }, "--quorum=5 exceeds --min_workers=4"},

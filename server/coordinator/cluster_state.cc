@@ -1,5 +1,6 @@
 #include "server/coordinator/cluster_state.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -70,16 +71,15 @@ std::vector<RosterMember> ClusterState::Waiting() const {
   return waiting;
 }
 
-std::vector<const WorkerRecord*> ClusterState::Owing(absl::Time now) const {
-  std::vector<const WorkerRecord*> owing;
-  if (phase != CoordinatorPhase::kRunning || !open.empty() || ledger.is_exhausted() ||
-      AwaitMembers(View(now).Facts()).action != Action::kApply) {
-    return owing;
-  }
-  for (const WorkerRecord* record : membership.Members()) {
-    if (desks.at(record->id).owes_contribution()) owing.push_back(record);
-  }
-  return owing;
+bool ClusterState::OwesContribution(absl::Time now) const {
+  if (ledger.is_exhausted()) return false;
+  const std::vector<const WorkerRecord*> members = membership.Members();
+  const bool owes = std::any_of(members.begin(), members.end(), [this](const WorkerRecord* member) {
+    return desks.at(member->id).owes_contribution();
+  });
+  if (!owes) return false;
+  const ClusterView view = View(now);
+  return AwaitMembers(view.Facts()).action == Action::kApply;
 }
 
 ClusterView ClusterState::View(absl::Time now) const {

@@ -186,9 +186,9 @@ struct ClusterState {
   }
   // Members that have asked for work and have none.
   std::vector<RosterMember> Waiting() const;
-  // Members with something in hand that only a further round takes, if there will be one: no round
-  // is open, and there are members enough for one.
-  std::vector<const WorkerRecord*> Owing(absl::Time now) const;
+  // Whether members have something in hand that only a further round takes, and there are members
+  // enough for one.
+  bool OwesContribution(absl::Time now) const;
   ClusterView View(absl::Time now) const;
   // Of the round's roster: alive and not reported.
   std::vector<MemberProgress> MissingOf(const OpenRound& round) const;

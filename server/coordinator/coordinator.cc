@@ -751,7 +751,7 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
   if (CloseRounds(now)) return true;
   if (state_.policy->uses_rosters() && !state_.open.empty()) return false;
   if (state_.is_stopping() || state_.is_work_held()) {
-    if (!state_.Owing(now).empty()) return GrantNext(WorkLedger::Computes::kNo, now);
+    if (state_.OwesContribution(now)) return GrantNext(WorkLedger::Computes::kNo, now);
   }
   if (state_.is_stopping() || state_.ledger.is_exhausted()) {
     if (!state_.open.empty()) return false;
@@ -1329,15 +1329,6 @@ void Coordinator::DropMissing(absl::Time now) {
       state_.not_waited_for.push_back(absl::StrCat(life->name, " (round ", number.value(), ")"));
       ended.push_back(*std::move(life));
     }
-  }
-  // Who still computes what the next round would take.
-  for (const WorkerRecord* owing : state_.Owing(now)) {
-    if (state_.desks.at(owing->id).is_waiting()) continue;
-    auto life = state_.membership.Drop(owing->id, owing->incarnation, reason, now);
-    if (!life.ok()) continue;
-    state_.not_waited_for.push_back(
-        absl::StrCat(life->name, " (round ", state_.ledger.next_round().value(), ")"));
-    ended.push_back(*std::move(life));
   }
   EndLives(ended, now);
 }

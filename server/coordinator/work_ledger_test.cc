@@ -78,6 +78,50 @@ TEST(WorkLedgerTest, BatchSizeIsPerWorkerAndLocalStep) {
   EXPECT_EQ(ledger.state().next_sample, 64);
 }
 
+JobSpec FragmentsJob() {
+  JobSpec job = JobOf(0, /*local_steps=*/5);
+  job.mode = Mode::kLocalSgd;
+  job.fragments = 2;
+  job.batch_size = 8;
+  return job;
+}
+
+TEST(WorkLedgerTest, ADeferredContributionStandsForWhatIsInHand) {
+  WorkLedger ledger = LedgerOf(FragmentsJob());
+  std::vector<RosterMember> roster = RosterOf(2);
+  roster[0].num_samples = 40;
+  const WorkLedger::Work work = ledger.OpenRound(ViewId(1), roster, Round(0));
+  EXPECT_EQ(work.plan.roster[0].num_samples, 40);
+  EXPECT_EQ(work.plan.roster[1].num_samples, 0);
+  // Of five steps a cycle the first window has two.
+  EXPECT_EQ(work.grants[0].local_steps, 2);
+  EXPECT_EQ(work.grants[0].num_samples, 16);
+  EXPECT_EQ(work.grants[1].first_sample, 16);
+  EXPECT_EQ(work.grants[0].learning_rates.size(), 2u);
+  EXPECT_EQ(work.grants[1].round_samples, 40);
+  EXPECT_EQ(ledger.OpenRound(ViewId(1), roster, Round(1)).grants[0].local_steps, 3);
+}
+
+TEST(WorkLedgerTest, NothingIsComputedInTheLastRoundOfDeferredContributions) {
+  WorkLedger ledger = LedgerOf(FragmentsJob());
+  for (int round = 0; round < 9; ++round) {
+    EXPECT_GT(ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0].num_samples, 0);
+  }
+  const int64_t cursor = ledger.state().next_sample;
+  const WorkLedger::Work last = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0));
+  EXPECT_EQ(last.grants[0].local_steps, 0);
+  EXPECT_EQ(last.grants[0].num_samples, 0);
+  EXPECT_EQ(ledger.state().next_sample, cursor);
+}
+
+TEST(WorkLedgerTest, ARoundThatIsToComputeNothingTakesNoSamples) {
+  WorkLedger ledger = LedgerOf(FragmentsJob());
+  const WorkLedger::Work work =
+      ledger.OpenRound(ViewId(1), RosterOf(1), Round(0), WorkLedger::Computes::kNo);
+  EXPECT_EQ(work.grants[0].num_samples, 0);
+  EXPECT_EQ(ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0].first_sample, 0);
+}
+
 TEST(WorkLedgerTest, LearningRatesFollowGlobalProgressThroughLocalSteps) {
   WorkLedger ledger = LedgerOf(JobOf(4, 4), {.next_round = 5});
   const WorkLedger::Work work = ledger.OpenRound(ViewId(1), RosterOf(1), Round(5));

@@ -58,10 +58,14 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
                                    ", which is averaged; its values travel as they are")
                     : "; use push_encoding of the registration"));
   }
-  if (key.is_skipped() && key.kind != ContributionKind::kGradient) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", key.worker.value(), " sent ", ContributionKindName(key.kind),
-                     " of a skipped step; only a step that makes a gradient can be skipped"));
+  // Who has just begun has nothing in hand yet.
+  const bool may_be_skipped =
+      key.kind == ContributionKind::kGradient || (!is_first && DefersContributions(job));
+  if (key.is_skipped() && !may_be_skipped) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", key.worker.value(), " sent ", ContributionKindName(key.kind),
+        " of a skipped step; only a step that makes a gradient can be skipped, and the first "
+        "contribution of a life with --fragments, --overlap_steps or --overlap_rounds"));
   }
   if ((key.kind == ContributionKind::kWeights || is_averaged) && key.scale != 1.0f) {
     return absl::InvalidArgumentError(absl::StrCat(

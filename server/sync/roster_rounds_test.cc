@@ -55,6 +55,29 @@ class RosterRoundsTest : public ::testing::Test {
   const RosterCluster quorums_cluster_{/*quorum=*/2};
 };
 
+TEST_F(RosterRoundsTest, ABucketThatARoundDoesNotExchangeGoesOnWithoutAnUpdate) {
+  BucketFacts facts = Facts();
+  facts.is_due = false;
+  const Decision skipped = everyone_.OnRosterChange(facts);
+  EXPECT_EQ(skipped.action, Action::kDrop);
+  EXPECT_EQ(skipped.reason, "");
+  // Not before the round is opened, or over.
+  facts.plan = nullptr;
+  EXPECT_EQ(everyone_.OnRosterChange(facts).action, Action::kHold);
+  facts.over_before = Round(6);
+  EXPECT_EQ(everyone_.OnRosterChange(facts).action, Action::kDrop);
+}
+
+TEST_F(RosterRoundsTest, APartThatItsRoundDoesNotExchangeIsRefusedByName) {
+  for (const int64_t round : {4, 5, 6}) {
+    PushFacts push = PushOf(1, round);
+    push.is_due = false;
+    const Decision refused = everyone_.OnPush(push, Facts());
+    EXPECT_EQ(refused.code, absl::StatusCode::kFailedPrecondition) << "round " << round;
+    EXPECT_THAT(refused.reason, HasSubstr("--fragments"));
+  }
+}
+
 TEST_F(RosterRoundsTest, SumsInOrderOfWorkerId) {
   const Decision held = everyone_.OnPush(PushOf(3), Facts());
   EXPECT_EQ(held.action, Action::kHold);

@@ -268,5 +268,56 @@ TEST_F(TrainingIdentitiesTest, AverageOfEqualWorkersIsOne) {
   ExpectEqualWorkersAreOne(job);
 }
 
+// The mlp has three buckets of 1 KiB at least.
+void UseFragments(JobSpec& job, int overlap_steps) {
+  UseLocalSteps(job, 4, OuterOptimizerKind::kNesterov);
+  job.outer_learning_rate = 0.7;
+  job.outer_momentum = 0.6;
+  job.schedule.total_rounds = 12;
+  job.fragments = 2;
+  job.overlap_steps = overlap_steps;
+}
+
+TEST_F(TrainingIdentitiesTest, FragmentsOfEqualWorkersAreThoseOfOne) {
+  for (const MergeKind merge : {MergeKind::kMix, MergeKind::kKeep}) {
+    JobSpec job = Job(Mlp());
+    UseFragments(job, /*overlap_steps=*/1);
+    job.merge = merge;
+    ExpectEqualWorkersAreOne(job);
+  }
+}
+
+TEST_F(TrainingIdentitiesTest, FragmentsGiveTheSameBitsAgain) {
+  TrainingSetup setup = ImageSetup();
+  UseFragments(setup.job, /*overlap_steps=*/2);
+  setup.num_workers = 2;
+  setup.num_servers = 2;
+  setup.job.push_encoding = Encoding::kInt4;
+  setup.job.pull_encoding = Encoding::kInt4;
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(setup.job));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> first, RunTraining(setup));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> second, RunTraining(setup));
+  EXPECT_THAT(second, HasTheBitsOf(first));
+  EXPECT_THAT(first, Not(IsWithin(kMoved, initial)));
+}
+
+TEST_F(TrainingIdentitiesTest, OneEagerWorkerIsLocalSgd) {
+  TrainingSetup setup = ImageSetup();
+  UseMomentum(setup.job, 0.02);
+  UseFragments(setup.job, 0);
+  setup.job.fragments = 1;
+  setup.job.overlap_rounds = true;
+  // What is computed on one grant is contributed to the round after.
+  ++setup.job.schedule.total_rounds;
+  setup.job.schedule.kind = ScheduleKind::kConstant;
+  TrainingSetup plain = setup;
+  plain.job.overlap_rounds = false;
+  --plain.job.schedule.total_rounds;
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> by_plain, RunTraining(plain));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> by_eager, RunTraining(setup));
+  // It knows the momentum of the servers by what it has done.
+  EXPECT_THAT(by_eager, IsWithin(1e-5, by_plain));
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -1,0 +1,197 @@
+// What the coordinator makes of rounds that take what was computed on the grants before them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+#include "common/testing/status_matchers.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/testing/coordinator_fixture.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Windows of two steps of 3 samples each.
+Coordinator::Config OverlapConfig(int min_workers = 1, int fragments = 1) {
+  Coordinator::Config config = TestConfig(min_workers);
+  JobSpec& job = config.job;
+  job.mode = Mode::kLocalSgd;
+  job.local_steps = 2 * fragments;
+  job.fragments = fragments;
+  job.overlap_steps = 1;
+  job.global_batch_size = 0;
+  job.batch_size = 3;
+  job.schedule.total_rounds = 6;
+  job.bucket_bytes = 1024;
+  return config;
+}
+
+constexpr int64_t kWindow = 6;  // samples
+
+// Of a worker that has computed so many samples before this grant.
+RoundReport ReportOf(const Grant& grant, int64_t computed) {
+  RoundReport report;
+  report.round = grant.round;
+  report.num_samples = computed;
+  report.num_predictions = computed;
+  report.loss_sum = 2.0 * static_cast<double>(computed);
+  report.leaves_nothing_in_hand = grant.num_samples == 0;
+  return report;
+}
+
+TEST(CoordinatorOverlapTest, ARoundTakesWhatTheGrantBeforeHasGivenToCompute) {
+  CoordinatorHarness cluster(OverlapConfig());
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  int64_t computed = 0;
+  int64_t counted = 0;
+  std::optional<RoundReport> report;
+  for (int round = 0; round < 6; ++round) {
+    const Grant grant = *cluster.Ask(a, report).grant;
+    EXPECT_EQ(cluster.sent().plans.back().roster[0].num_samples, computed);
+    EXPECT_EQ(grant.round_samples, computed);
+    EXPECT_EQ(grant.num_samples, round < 5 ? kWindow : 0);
+    report = ReportOf(grant, computed);
+    counted += computed;
+    computed = grant.num_samples;
+  }
+  cluster.Ask(a, report);
+  EXPECT_EQ(counted, 5 * kWindow);
+  EXPECT_EQ(cluster.observer().rounds.back().total_samples, counted);
+}
+
+TEST(CoordinatorOverlapTest, WithFragmentsItStandsForTheWindowsOfACycle) {
+  CoordinatorHarness cluster(OverlapConfig(/*min_workers=*/1, /*fragments=*/2));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  std::optional<RoundReport> report;
+  for (const int64_t windows : {0, 1, 2, 2}) {
+    const Grant grant = *cluster.Ask(a, report).grant;
+    EXPECT_EQ(cluster.sent().plans.back().roster[0].num_samples, windows * kWindow);
+    report = ReportOf(grant, windows == 0 ? 0 : kWindow);
+  }
+}
+
+TEST(CoordinatorOverlapTest, MoreThanWasGrantedBeforeIsRefused) {
+  CoordinatorHarness cluster(OverlapConfig());
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const Grant first = *cluster.Ask(a).grant;
+  EXPECT_THAT(cluster.coordinator().RequestGrant(a.life, ReportOf(first, 1), cluster.now()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("granted were 0")));
+  const Grant second = *cluster.Ask(a, ReportOf(first, 0)).grant;
+  EXPECT_THAT(
+      cluster.coordinator().RequestGrant(a.life, ReportOf(second, kWindow + 1), cluster.now()),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("granted were 6")));
+}
+
+TEST(CoordinatorOverlapTest, AStopTakesWhatIsInHandAndGivesNothingMore) {
+  CoordinatorHarness cluster(OverlapConfig());
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const Grant first = *cluster.Ask(a).grant;
+  const Grant second = *cluster.Ask(a, ReportOf(first, 0)).grant;
+  cluster.coordinator().RequestStop("enough", cluster.now());
+  const Grant last = *cluster.Ask(a, ReportOf(second, kWindow)).grant;
+  EXPECT_EQ(last.kind, Grant::Kind::kTrain);
+  EXPECT_EQ(last.num_samples, 0);
+  EXPECT_EQ(last.local_steps, 0);
+  cluster.Ask(a, ReportOf(last, kWindow));
+  EXPECT_NE(cluster.coordinator().phase(), CoordinatorPhase::kRunning);
+  EXPECT_EQ(cluster.observer().rounds.back().total_samples, 2 * kWindow);
+}
+
+TEST(CoordinatorOverlapTest, AStopDoesNotWaitForWhoNeverComesWithWhatIsInHand) {
+  Coordinator::Config config = OverlapConfig(/*min_workers=*/2);
+  config.job.keep_workers = 1;
+  config.stop_timeout = absl::Seconds(40);
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  for (const TestWorker& worker : {a, b}) cluster.Ask(worker);
+  for (const TestWorker& worker : {a, b}) {
+    cluster.Ask(worker, ReportOf(*cluster.Ask(worker).grant, 0));
+  }
+  cluster.coordinator().RequestStop("enough", cluster.now());
+  cluster.Ask(a, ReportOf(*cluster.Ask(a).grant, kWindow));
+  for (int i = 0; i < 13; ++i) cluster.Pass(absl::Seconds(3), {a, b});
+  EXPECT_FALSE(cluster.Ask(a).grant.has_value());
+  cluster.Pass(absl::Seconds(3), {a});
+  const Grant last = *cluster.Ask(a).grant;
+  EXPECT_EQ(last.num_samples, 0);
+  cluster.Ask(a, ReportOf(last, kWindow));
+  EXPECT_NE(cluster.coordinator().phase(), CoordinatorPhase::kRunning);
+}
+
+TEST(CoordinatorOverlapTest, WhoLeavesIsInOneMoreRoundForWhatItHasInHand) {
+  CoordinatorHarness cluster(OverlapConfig(/*min_workers=*/1));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  const Grant of_a = *cluster.Ask(a).grant;
+  EXPECT_FALSE(cluster.Ask(b).grant.has_value());
+  const Grant second_of_a = *cluster.Ask(a, ReportOf(of_a, 0)).grant;
+  const Grant of_b = *cluster.Ask(b).grant;
+  // b computes on its grant, and is told to leave; a has not finished its round.
+  EXPECT_FALSE(cluster.Ask(b, ReportOf(of_b, 0)).grant.has_value());
+  ASSERT_OK(cluster.coordinator().BeginLeave(b.life, cluster.now()));
+  EXPECT_FALSE(cluster.Ask(b).grant.has_value());
+  cluster.Ask(a, ReportOf(second_of_a, kWindow));
+  const Grant last = *cluster.Ask(b).grant;
+  EXPECT_EQ(last.kind, Grant::Kind::kTrain);
+  RoundReport report = ReportOf(last, kWindow);
+  report.leaves_nothing_in_hand = true;
+  EXPECT_EQ(cluster.Ask(b, report).grant->kind, Grant::Kind::kDone);
+}
+
+TEST(CoordinatorOverlapTest, WhoHasNothingInHandLeavesAtOnce) {
+  CoordinatorHarness cluster(OverlapConfig(/*min_workers=*/1));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const Grant grant = *cluster.Ask(a).grant;
+  ASSERT_OK(cluster.coordinator().BeginLeave(a.life, cluster.now()));
+  RoundReport report = ReportOf(grant, 0);
+  report.leaves_nothing_in_hand = true;
+  EXPECT_EQ(cluster.Ask(a, report).grant->kind, Grant::Kind::kDone);
+}
+
+TEST(CoordinatorOverlapTest, ANewLifeHasNothingInHand) {
+  CoordinatorHarness cluster(OverlapConfig());
+  cluster.Start();
+  TestWorker a = cluster.Add("a");
+  const Grant first = *cluster.Ask(a).grant;
+  cluster.Ask(a, ReportOf(first, 0));
+  cluster.Pass(absl::Minutes(1));
+  ASSERT_OK(cluster.Register(a));
+  ASSERT_OK(cluster.Join(a));
+  cluster.Ask(a);
+  EXPECT_EQ(cluster.sent().plans.back().roster[0].num_samples, 0);
+}
+
+TEST(CoordinatorOverlapTest, WhatIsInHandOutlivesTheCoordinatorsProcess) {
+  CoordinatorHarness cluster(OverlapConfig());
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const Grant first = *cluster.Ask(a).grant;
+  const Grant second = *cluster.Ask(a, ReportOf(first, 0)).grant;
+  cluster.Restart();
+  cluster.AttachAgain();
+  EXPECT_EQ(*cluster.Ask(a).grant, second);
+  cluster.Ask(a, ReportOf(second, kWindow));
+  EXPECT_EQ(cluster.sent().plans.back().roster[0].num_samples, kWindow);
+}
+
+TEST(CoordinatorOverlapTest, MoreFragmentsThanBucketsAreRefused) {
+  Coordinator::Config config = OverlapConfig(1, /*fragments=*/64);
+  config.job.bucket_bytes = kDefaultBucketBytes;
+  EXPECT_THAT(Coordinator::Create(config, absl::UnixEpoch()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--fragments=64")));
+}
+
+}  // namespace
+}  // namespace lodestar
