@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
+#include "common/fragment_plan.h"
 #include "common/gradient_clip.h"
 #include "common/overloaded.h"
 
@@ -119,7 +120,8 @@ void BucketAudit::OnAnswered(const ContributionKey& key, PushOutcome outcome) {
       }
       counted_.emplace(name, Version(INT64_MAX));
       counted_until_ = std::max(counted_until_, key.round + 1);
-      answered_.push_back(key);
+      // What is skipped is in no version.
+      if (!key.is_skipped()) answered_.push_back(key);
       return;
     }
     case PushOutcome::kDuplicate:
@@ -187,9 +189,7 @@ void BucketAudit::CheckRoster(const std::vector<ContributionKey>& group) const {
   if (plan == life.plans.end()) return;  // MeanOf() says so
   std::vector<uint32_t> missing;
   for (const RosterMember& member : plan->second.roster) {
-    const bool is_here = std::any_of(group.begin(), group.end(), [&](const ContributionKey& key) {
-      return key.incarnation == member.incarnation;
-    });
+    const bool is_here = HasCounted(member.incarnation, round);
     if (!is_here && !audit_->ended_.contains(member.incarnation)) {
       missing.push_back(member.worker.value());
     }
@@ -346,7 +346,10 @@ void ShardAudit::OnAnswered(const ContributionKey& key, uint32_t bucket, PushOut
 
 void ShardAudit::OnReplayed(const StepRecord& record) {
   const BucketStep::Kind kind = record.step.kind;
-  if (kind != BucketStep::Kind::kAccumulate && kind != BucketStep::Kind::kApplyAlone) return;
+  if (kind != BucketStep::Kind::kAccumulate && kind != BucketStep::Kind::kApplyAlone &&
+      kind != BucketStep::Kind::kSkip) {
+    return;
+  }
   Audit::ServersLife* life = audit_->Find(server_incarnation_);
   if (life == nullptr) return;
   // The process may have ended before it could answer.
@@ -385,7 +388,7 @@ Audit::Audit(JobSpec job, Story story)
     : job_(std::move(job)),
       uses_rosters_(HasRosters(job_)),
       story_(std::move(story)),
-      work_(uses_rosters_, job_.global_batch_size > 0 ? job_.global_batch_size : job_.batch_size,
+      work_(uses_rosters_, DefersContributions(job_), job_.global_batch_size > 0 ? job_.global_batch_size : job_.batch_size,
             [this](const std::string& violation) { Fail(violation); }) {}
 
 Audit::ServersLife* Audit::Find(uint64_t server_incarnation) {
@@ -731,7 +734,7 @@ void Audit::OnDelivered(uint64_t server_incarnation, Incarnation incarnation, Ro
                         absl::Span<const uint32_t> late) {
   ServersLife* life = Find(server_incarnation);
   if (life == nullptr) return;
-  for (size_t bucket = 0; bucket < life->buckets.size(); ++bucket) {
+  for (const uint32_t bucket : FragmentPlan(life->map->buckets, job_.fragments).DueIn(round)) {
     const bool is_late = std::find(late.begin(), late.end(), bucket) != late.end();
     if (life->buckets[bucket]->HasCounted(incarnation, round) == !is_late) continue;
     Fail("worker life ", incarnation.value(), " takes bucket ", bucket, " of round ", round.value(),

@@ -91,8 +91,8 @@ class BucketAudit {
   std::vector<ContributionKey> NextGroup();
   BucketSnapshot Apply(const BucketSnapshot& before, Version version,
                        const std::vector<ContributionKey>& group);
-  // Who of the round's roster is not in its update is not alive any more, or a quorum goes on
-  // without it.
+  // Who of the round's roster is not in its update has skipped it, or is not alive any more, or a
+  // quorum goes on without it.
   void CheckRoster(const std::vector<ContributionKey>& group) const;
   std::vector<double> MeanOf(const std::vector<ContributionKey>& group) const;
   bool IsNear(absl::Span<const float> seen, const BucketSnapshot& expected) const;

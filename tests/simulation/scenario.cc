@@ -19,7 +19,10 @@ std::string ModeText(const JobSpec& job) {
       return absl::StrCat("async at most ", job.max_rounds_ahead, " ahead");
     case Mode::kLocalSgd:
       return absl::StrCat("local_sgd ", OuterOptimizerKindName(job.outer_optimizer),
-                          " H=", job.local_steps);
+                          " H=", job.local_steps,
+                          job.fragments > 1 ? absl::StrCat(" fragments=", job.fragments) : "",
+                          job.overlap_steps > 0 ? absl::StrCat(" tau=", job.overlap_steps) : "",
+                          job.overlap_rounds ? " eager" : "");
   }
   return "";
 }
@@ -27,6 +30,18 @@ std::string ModeText(const JobSpec& job) {
 std::string ScheduleText(const CheckpointSchedule::Config& schedule) {
   return schedule.every_rounds > 0 ? absl::StrCat(schedule.every_rounds, " rounds")
                                    : absl::FormatDuration(schedule.interval);
+}
+
+// What workers make of their weights nobody sees here; what they send, and when, does not depend on
+// it.
+void ChooseOverlap(Chance& chance, JobSpec& job) {
+  if (job.outer_optimizer != OuterOptimizerKind::kAverage && chance.OneIn(3)) {
+    job.overlap_rounds = true;
+    return;
+  }
+  job.fragments = static_cast<int>(chance.Between(1, 2));
+  const int least = job.fragments == 1 ? 1 : 0;
+  job.overlap_steps = static_cast<int>(chance.Between(least, job.local_steps / job.fragments));
 }
 
 void ChooseMode(Chance& chance, int num_workers, JobSpec& job) {
@@ -59,6 +74,7 @@ void ChooseMode(Chance& chance, int num_workers, JobSpec& job) {
       job.outer_optimizer = kOuter[chance.Between(0, 2)];
       job.outer_learning_rate = job.outer_optimizer == OuterOptimizerKind::kSgd ? 0.5 : 1.0;
       job.outer_momentum = 0.5;
+      if (chance.OneIn(2)) ChooseOverlap(chance, job);
       break;
   }
 }

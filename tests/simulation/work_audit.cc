@@ -87,6 +87,7 @@ void WorkAudit::OnAssigned(const WeightsSource& source) {
   shares_.clear();
   last_grants_.clear();
   reports_.clear();
+  handed_out_.clear();
   Narrow([&](const Progress& one) { return one.reported == restored_.trained_samples; },
          absl::StrCat("goes on from round ", restored_.next_round.value(), " as if ",
                       restored_.trained_samples, " samples had been reported before it"));
@@ -129,6 +130,10 @@ void WorkAudit::OnGranted(const WorkerLife& life, const Grant& grant) {
   last->second = grant;
   if (grant.kind != Grant::Kind::kTrain) return;
   told_.handed_out = std::max(told_.handed_out, grant.first_position + grant.num_samples);
+  if (is_deferred_) {
+    if (!is_repeat) OnHandedOut(life, grant);
+    return;
+  }
   Share share = {life.incarnation, (grant.round - restored_.next_round) * samples_per_grant_,
                  samples_per_grant_};
   if (uses_rosters_) {
@@ -154,6 +159,22 @@ void WorkAudit::OnGranted(const WorkerLife& life, const Grant& grant) {
       absl::StrCat("worker ", life.worker.value(), " was granted sample ", grant.first_sample,
                    " as the first of round ", grant.round.value(),
                    "; those before it and those after it were given to others"));
+}
+
+void WorkAudit::OnHandedOut(const WorkerLife& life, const Grant& grant) {
+  if (grant.num_samples == 0) return;
+  const int64_t end = grant.first_position + grant.num_samples;
+  const auto next = handed_out_.lower_bound(grant.first_position);
+  const bool overlaps_next = next != handed_out_.end() && next->first < end;
+  const bool overlaps_last =
+      next != handed_out_.begin() && std::prev(next)->second > grant.first_position;
+  if (overlaps_next || overlaps_last || grant.first_position != grant.first_sample) {
+    return fail_(absl::StrCat("worker ", life.worker.value(), " was granted samples ",
+                              grant.first_position, " to ", end, " with round ",
+                              grant.round.value(), "; some of them were given before"));
+  }
+  handed_out_.emplace(grant.first_position, end);
+  if (handed_out_.size() > kRoundsKept) handed_out_.erase(handed_out_.begin());
 }
 
 void WorkAudit::OnReported(const WorkerLife& life, const RoundReport& report) {

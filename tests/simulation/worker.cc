@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 #include <variant>
 
@@ -9,6 +10,7 @@
 #include "common/check.h"
 #include "common/cluster_messages.h"
 #include "common/contribution.h"
+#include "common/fragment_plan.h"
 #include "common/remedy.h"
 #include "kernels/codec/encoded_vectors.h"
 #include "proto/convert_cluster.h"
@@ -367,10 +369,22 @@ void SimulatedWorker::Do(const Lifecycle::CarryOut& order) {
                        order.grant.kind == Grant::Kind::kTrain;
   if (is_made) return PushMade();
   life_->made.reset();
+  const bool goes_on = life_->next_round == order.grant.round && life_->in_hand_of == life_id() &&
+                       order.grant.kind == Grant::Kind::kTrain;
+  if (goes_on) {
+    for (const uint32_t bucket : DueIn(order.grant.round + -1)) life_->pulled[bucket].reset();
+    return PullMissing();
+  }
   const size_t num_buckets = life_->registration->map->buckets.size();
   life_->pulled.assign(num_buckets, std::nullopt);
   life_->weights.assign(num_buckets, {});
+  life_->next_round.reset();
+  life_->in_hand.clear();
   PullMissing();
+}
+
+std::vector<uint32_t> SimulatedWorker::DueIn(Round round) const {
+  return FragmentPlan(life_->registration->map->buckets, job().fragments).DueIn(round);
 }
 
 void SimulatedWorker::PullMissing() {
@@ -463,19 +477,31 @@ void SimulatedWorker::MakeContribution() {
                          .base_version = Version(0),
                          .kind = RoundContributionKind(job()),
                          .encoding = encoding};
-  if (grant.local_steps > 1) {
+  if (DefersContributions(job())) {
+    TakeInHand(made, key);
+  } else if (grant.local_steps > 1) {
     // The steps after a request to stop are left out.
     if (life_->lifecycle.is_stopping()) made.report.num_samples /= grant.local_steps;
     key.num_samples = made.report.num_samples;
   }
   made.report.num_predictions = made.report.num_samples;
-  made.report.loss_sum = LossOf(registration.life, grant.round);
+  if (made.report.num_predictions > 0) {
+    made.report.loss_sum = LossOf(registration.life, grant.round);
+  }
   made.report.base_version = *life_->pulled[0];
   made.by_shard.resize(registration.map->servers.size());
+  made.values.resize(registration.map->buckets.size());
   Chance numbers(Chance::Mix(registration.life.incarnation.value()) ^
                  static_cast<uint64_t>(grant.round.value()) ^
                  static_cast<uint64_t>(life_->num_computed++) << 40);
-  for (const Bucket& bucket : registration.map->buckets) {
+  for (const uint32_t index : DueIn(grant.round)) {
+    const Bucket& bucket = registration.map->buckets[index];
+    key.base_version = *life_->pulled[bucket.index];
+    if (key.is_skipped()) {
+      made.by_shard[bucket.shard].push_back(
+          {key, bucket.index, std::make_shared<std::vector<std::byte>>(), false});
+      continue;
+    }
     const int64_t n = bucket.range.size();
     std::vector<float> values(n);
     for (int64_t e = 0; e < n; ++e) {
@@ -497,11 +523,25 @@ void SimulatedWorker::MakeContribution() {
     }
     cluster_->audit->OnMade(registration.server_incarnation, registration.life.incarnation,
                             grant.round, bucket.index, std::move(decoded), key.num_samples);
-    key.base_version = *life_->pulled[bucket.index];
     made.by_shard[bucket.shard].push_back({key, bucket.index, bytes, false});
-    made.values.push_back(std::move(values));
+    made.values[index] = std::move(values);
   }
   life_->made = std::move(made);
+}
+
+void SimulatedWorker::TakeInHand(Made& made, ContributionKey& key) {
+  const Grant& grant = *life_->grant;
+  std::deque<int64_t>& in_hand = life_->in_hand;
+  const int64_t samples = std::accumulate(in_hand.begin(), in_hand.end(), int64_t{0});
+  key.num_samples = samples > 0 ? samples : kSkippedSamples;
+  made.report.num_samples = in_hand.empty() ? 0 : in_hand.back();
+  const bool computes = grant.num_samples > 0 && !life_->lifecycle.is_stopping();
+  made.report.leaves_nothing_in_hand = !computes;
+  if (!computes) return life_->next_round.reset();
+  life_->next_round = grant.round + 1;
+  life_->in_hand_of = life_id();
+  in_hand.push_back(grant.num_samples);
+  if (static_cast<int>(in_hand.size()) > job().fragments) in_hand.pop_front();
 }
 
 void SimulatedWorker::PushMade() {
@@ -519,7 +559,7 @@ void SimulatedWorker::PushMade() {
   std::vector<std::vector<PushedBucket>> by_shard = life_->made->by_shard;
   if (now() < pushes_are_damaged_until_) {
     std::vector<PushedBucket>& some = by_shard[process_.world().chance().Below(by_shard.size())];
-    some[process_.world().chance().Below(some.size())].is_damaged = true;
+    if (!some.empty()) some[process_.world().chance().Below(some.size())].is_damaged = true;
   }
   life_->transfer->Push(by_shard, [result](const PushResult& part) {
     result->late.insert(result->late.end(), part.late.begin(), part.late.end());
@@ -534,6 +574,7 @@ void SimulatedWorker::OnDelivered(const PushResult& result) {
   if (encoding != Encoding::kFp32 && job().error_feedback) {
     for (const std::vector<PushedBucket>& buckets : made.by_shard) {
       for (const PushedBucket& pushed : buckets) {
+        if (pushed.key.is_skipped()) continue;
         if (std::find(result.late.begin(), result.late.end(), pushed.bucket) != result.late.end()) {
           continue;
         }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -80,6 +81,11 @@ class SimulatedWorker {
     std::optional<Grant> grant;  // that is carried out
     std::vector<std::optional<Version>> pulled;
     std::vector<std::vector<float>> weights;  // by bucket
+    // Where contributions are deferred: the round that comes next for what is in hand, whose life
+    // that is of, and the samples of the windows that are in it, the newest last.
+    std::optional<Round> next_round;
+    LifeId in_hand_of;
+    std::deque<int64_t> in_hand;
     absl::Duration pause;                     // before the next attempt of a transfer
     std::optional<Made> made;                 // and not acknowledged
     int64_t num_computed = 0;
@@ -135,6 +141,10 @@ class SimulatedWorker {
   // Goes on at once, unless it hangs; then once it does not any more, or its life is over.
   void GoOn(bool before_push, std::function<void()> then);
   void MakeContribution();
+  // What a round takes of the worker, and what it begins.
+  void TakeInHand(Made& made, ContributionKey& key);
+  // Buckets that the round exchanges.
+  std::vector<uint32_t> DueIn(Round round) const;
   void PushMade();
   void OnDelivered(const PushResult& result);
   // Again after a while, if that may help.
