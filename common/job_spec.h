@@ -22,6 +22,9 @@ enum class Mode : uint8_t { kSync, kAsync, kLocalSgd };
 enum class OptimizerKind : uint8_t { kSgd, kMomentum, kNesterov, kAdamW, kReduce };
 enum class OuterOptimizerKind : uint8_t { kAverage, kSgd, kNesterov, kAdam };
 enum class StalenessScaling : uint8_t { kNone, kInverse };
+// By what the sum of top-k contributions is divided, element by element: the weight of all of them,
+// or of those in which the element travelled.
+enum class TopKDivisor : uint8_t { kWorkers, kSenders };
 
 // The optimizer of gradients: on the servers in sync and async, on each worker (inner) in
 // local_sgd.
@@ -69,6 +72,9 @@ struct JobSpec {
   Encoding pull_encoding = Encoding::kFp32;  // of weights; not fp32: of their changes
   // What encoding loses of one contribution or change is added to the next.
   bool error_feedback = true;
+  // ... of a contribution, times this; above 0 and at most 1.
+  double feedback_decay = 1.0;
+  TopKDivisor topk_divisor = TopKDivisor::kWorkers;  // where push_encoding is top-k
   RobustMean robust_mean;  // of a round's contributions; where HasRosters()
   // How many times the usual norm of a bucket a contribution may have; 0: any. See NormWatch.
   double norm_limit = kDefaultNormLimit;
@@ -85,6 +91,13 @@ bool HasLocalSteps(const JobSpec& job);
 // Whether the servers only combine gradients: what they have as weights after a round is the mean
 // of its gradients, for programs that make the steps themselves.
 bool ReducesOnly(const JobSpec& job);
+// Whether an element's mean is that of the contributions in which it travelled.
+bool DividesBySenders(const JobSpec& job);
+
+// What contributions in this encoding lose and is carried over shrinks by this where nobody says
+// otherwise: 0.95 of top-k (SparseLoCo, arXiv:2508.15706), else 1.
+double DefaultFeedbackDecay(Encoding push_encoding);
+
 // Why there are no trained weights of such a job, for people.
 inline constexpr char kReducesOnly[] =
     "with --optimizer=reduce servers hold the mean gradient of the last round and no weights; the "
@@ -102,5 +115,7 @@ absl::StatusOr<OuterOptimizerKind> ParseOuterOptimizerKind(absl::string_view nam
 absl::string_view OuterOptimizerKindName(OuterOptimizerKind kind);
 absl::StatusOr<StalenessScaling> ParseStalenessScaling(absl::string_view name);
 absl::string_view StalenessScalingName(StalenessScaling scaling);
+absl::StatusOr<TopKDivisor> ParseTopKDivisor(absl::string_view name);
+absl::string_view TopKDivisorName(TopKDivisor divisor);
 
 }  // namespace lodestar

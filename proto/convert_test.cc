@@ -191,7 +191,7 @@ TEST(ConvertTest, ContributionKindsAndEncodingsSurvive) {
     EXPECT_THAT(FromProto(ToProto(kind)), IsOkAndHolds(kind));
   }
   for (const Encoding encoding : kAllEncodings) {
-    EXPECT_THAT(FromProto(ToProto(encoding)), IsOkAndHolds(encoding));
+    EXPECT_THAT(FromProto(ToProto(encoding.kind())), IsOkAndHolds(encoding.kind()));
   }
   EXPECT_THAT(FromProto(v1::CONTRIBUTION_KIND_UNSPECIFIED),
               StatusIs(absl::StatusCode::kInvalidArgument));
@@ -374,7 +374,7 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
   call.name = "ann";
   call.instance_id = 7;
   call.device = "cpu";
-  call.encodings = {Encoding::kFp32, Encoding::kInt8, Encoding::kInt4};
+  call.encodings = {Encoding::Kind::kFp32, Encoding::Kind::kInt8, Encoding::Kind::kTopK2};
   call.layout = *BuildLayout(SomeJob().model);
   call.adopts_order = true;
   call.proposed = {.optimizer = OptimizerKind::kNesterov,
@@ -397,7 +397,7 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
   EXPECT_EQ(back.layout->hash(), call.layout->hash());
   EXPECT_TRUE(back.adopts_order);
   EXPECT_EQ(back.proposed, call.proposed);
-  EXPECT_THAT(back.encodings, ElementsAre(Encoding::kFp32, Encoding::kInt8, Encoding::kInt4));
+  EXPECT_THAT(back.encodings, ElementsAre(Encoding::Kind::kFp32, Encoding::Kind::kInt8, Encoding::Kind::kTopK2));
 }
 
 TEST(ConvertClusterTest, ARegisterCallOfAnotherWireVersionOrWithLongTextsIsRefused) {

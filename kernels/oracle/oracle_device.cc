@@ -111,12 +111,12 @@ void OracleDevice::Encode(Encoding encoding, void* encoded, Buf values, float sc
 }
 
 void OracleDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
-                                  const void* encoded, StreamKind) {
+                                  const void* encoded, float decay, StreamKind) {
   CheckEncoding(encoding, encoded, values);
   CheckBuf(residual, DType::kF32, values.num_elements);
   lodestar::UpdateResidual(encoding, values.as<float>(), scale,
                            static_cast<const std::byte*>(encoded), values.num_elements,
-                           residual.as<float>());
+                           decay, residual.as<float>());
 }
 
 void OracleDevice::Dropout(Buf y, Buf x, const DropoutMask& mask) {
