@@ -52,9 +52,9 @@ struct RegisterCall {
   std::string name;
   uint64_t instance_id = 0;
   std::string device;
-  std::string peer;                                     // address of the connection, for people
-  std::optional<Layout> layout;                         // of a program of its own
-  bool adopts_order = false;                            // of OfferedLayout
+  std::string peer;              // address of the connection, for people
+  std::optional<Layout> layout;  // of a program of its own
+  bool adopts_order = false;     // of OfferedLayout
   // That the client can send and take.
   std::vector<Encoding::Kind> encodings = {Encoding::Kind::kFp32};
   std::string identity = {};       // name in the caller's certificate; empty: it has none

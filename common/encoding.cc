@@ -40,8 +40,8 @@ absl::StatusOr<Encoding> ParseEncoding(absl::string_view flag, absl::string_view
       allowed.push_back(EncodingName(encoding));
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", name, " is unknown; allowed: ",
-                                                 absl::StrJoin(allowed, ", ")));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, "=", name, " is unknown; allowed: ", absl::StrJoin(allowed, ", ")));
 }
 
 absl::string_view EncodingName(Encoding encoding) {
@@ -87,15 +87,15 @@ absl::StatusOr<Encoding> ParseEncodingText(absl::string_view what, absl::string_
       return MakeTopK(topk, bits);
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      what, " is '", text, "', wanted is the name of an encoding, or topk(K,BITS)"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " is '", text, "', wanted is the name of an encoding, or topk(K,BITS)"));
 }
 
 absl::StatusOr<Encoding> MakeTopK(int64_t topk, int64_t bits) {
   if (topk < 1 || topk > kMaxTopK) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--topk=", topk, " is out of range; allowed is 1 <= value <= ", kMaxTopK,
-        ", elements kept of each ", kTopKBlock));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--topk=", topk, " is out of range; allowed is 1 <= value <= ", kMaxTopK,
+                     ", elements kept of each ", kTopKBlock));
   }
   if (bits != 2 && bits != 4) {
     return absl::InvalidArgumentError(

@@ -110,7 +110,7 @@ constexpr int64_t BlockElements(Encoding encoding) {
 
 // Of one block of top-k: `kept` of its elements travel.
 struct TopKBlockBytes {
-  static constexpr int64_t kLevels = 4;     // low and step
+  static constexpr int64_t kLevels = 4;  // low and step
   static constexpr int64_t kPlaceBits = 12;
 
   static constexpr int64_t Places(int64_t kept) { return (kPlaceBits * kept + 7) / 8; }

@@ -17,8 +17,8 @@ TEST(EncodingTest, BytesHoldAllThatIsLeftOrWholeBlocks) {
   for (Encoding encoding : kAllEncodings) {
     const int64_t block = BlockElements(encoding);
     const int64_t block_bytes = EncodedBytes(encoding, block);
-    for (int64_t room : {0, 1, 2, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 777, 4095,
-                         4096, 4097, 8192, 9000}) {
+    for (int64_t room : {0,   1,   2,   63,  64,  65,   127,  128,  129,  255, 256,
+                         257, 511, 512, 513, 777, 4095, 4096, 4097, 8192, 9000}) {
       const int64_t all = EncodedBytes(encoding, room);
       for (int64_t bytes = -4; bytes <= all + 2 * block_bytes; ++bytes) {
         int64_t wanted = bytes >= 0 && bytes % block_bytes == 0 ? bytes / block_bytes * block : -1;
@@ -33,9 +33,15 @@ TEST(EncodingTest, BytesHoldAllThatIsLeftOrWholeBlocks) {
 
 TEST(EncodingTest, HasTheBytesOfItsBlocks) {
   EXPECT_EQ(EncodedBytes(Encoding::kInt8, 1000), 1000 + 4 * 4);
-  for (const auto& [elements, bytes] : std::vector<std::pair<int64_t, int64_t>>{
-           {0, 0}, {1, 4 + 2 + 1}, {2, 4 + 3 + 1}, {5, 4 + 8 + 2}, {64, 116}, {4096, 116},
-           {4097, 123}, {3 * 4096 + 1000, 4 * 116}}) {
+  for (const auto& [elements, bytes] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, 0},
+                                                {1, 4 + 2 + 1},
+                                                {2, 4 + 3 + 1},
+                                                {5, 4 + 8 + 2},
+                                                {64, 116},
+                                                {4096, 116},
+                                                {4097, 123},
+                                                {3 * 4096 + 1000, 4 * 116}}) {
     EXPECT_EQ(EncodedBytes(Encoding::TopK(64, 2), elements), bytes) << elements;
   }
   EXPECT_EQ(EncodedBytes(Encoding::TopK(64, 4), 4096), 4 + 96 + 32);
@@ -77,8 +83,8 @@ TEST(EncodingTest, KeptChangesAreSmallerThanTheVector) {
 TEST(EncodingTest, TextsHaveTheParametersAndParse) {
   EXPECT_EQ(EncodingText(Encoding::kInt8), "int8");
   EXPECT_EQ(EncodingText(Encoding::TopK(32, 4)), "topk(32,4)");
-  for (const Encoding encoding : {Encoding::kFp32, Encoding::kInt4, Encoding::TopK(1, 2),
-                                  Encoding::TopK(1024, 4)}) {
+  for (const Encoding encoding :
+       {Encoding::kFp32, Encoding::kInt4, Encoding::TopK(1, 2), Encoding::TopK(1024, 4)}) {
     EXPECT_THAT(ParseEncodingText("encoding", EncodingText(encoding)), IsOkAndHolds(encoding));
   }
   for (const char* const text : {"", "topk", "topk()", "topk(64)", "topk(64,2", "topk(0,2)",
@@ -118,7 +124,8 @@ TEST(EncodingTest, NamesParse) {
   }
   EXPECT_THAT(ParseEncoding("push_encoding", "int2"),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("--push_encoding=int2"), HasSubstr("allowed: fp32, bf16, fp16, int8, int4, topk"))));
+                       AllOf(HasSubstr("--push_encoding=int2"),
+                             HasSubstr("allowed: fp32, bf16, fp16, int8, int4, topk"))));
 }
 
 }  // namespace

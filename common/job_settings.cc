@@ -45,7 +45,8 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
                outer_optimizer, outer_learning_rate, outer_momentum, outer_beta2, outer_epsilon,
                optimizer, schedule, clip_norm, batch_size, global_batch_size, min_workers,
                keep_workers, seed, eval_every, eval_samples, bucket_bytes, push_encoding,
-               pull_encoding, error_feedback, feedback_decay, topk_divisor, robust_mean, norm_limit] = job;
+               pull_encoding, error_feedback, feedback_decay, topk_divisor, robust_mean,
+               norm_limit] = job;
   const auto& [optimizer_kind, momentum, beta1, beta2, epsilon, weight_decay] = optimizer;
   const auto& [schedule_kind, peak, minimum, warmup_rounds, total_rounds] = schedule;
   return {

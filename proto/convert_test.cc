@@ -46,6 +46,7 @@ JobSpec SomeJob() {
   job.eval_samples = 64;
   job.bucket_bytes = 1 << 20;
   job.push_encoding = Encoding::kInt8;
+  job.feedback_decay = 0.9;
   job.pull_encoding = Encoding::kBf16;
   job.robust_mean = {RobustMean::Kind::kTrimmed, 1};
   return job;
@@ -99,7 +100,36 @@ TEST(ConvertTest, EveryFieldOfJobSpecIsWritten) {
   job.max_rounds_ahead = 3;
   job.global_batch_size = 32;
   job.staleness_scaling = StalenessScaling::kInverse;
+  job.push_encoding = Encoding::TopK(32, 4);
   EXPECT_THAT(UnsetFields(ToProto(job)), IsEmpty());
+}
+
+TEST(ConvertTest, TopKAndItsParametersSurvive) {
+  JobSpec job = SomeJob();
+  job.robust_mean = {};
+  job.topk_divisor = TopKDivisor::kSenders;
+  for (const Encoding encoding : {Encoding::TopK(32, 4), Encoding::TopK(1024, 2)}) {
+    job.push_encoding = encoding;
+    ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(ToProto(job)));
+    EXPECT_EQ(back.push_encoding, encoding);
+    EXPECT_EQ(back.topk_divisor, TopKDivisor::kSenders);
+    EXPECT_EQ(back.feedback_decay, 0.9);
+  }
+  v1::JobSpec wire = ToProto(job);
+  wire.set_topk(5000);
+  EXPECT_THAT(FromProto(wire),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--topk=5000")));
+  wire = ToProto(job);
+  wire.set_pull_encoding(v1::ENCODING_TOPK2);
+  EXPECT_THAT(FromProto(wire),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--pull_encoding=topk")));
+  // Of a release that knows neither.
+  wire = ToProto(SomeJob());
+  wire.clear_feedback_decay();
+  wire.clear_topk_divisor();
+  ASSERT_OK_AND_ASSIGN(const JobSpec old, FromProto(wire));
+  EXPECT_EQ(old.feedback_decay, 1.0);
+  EXPECT_EQ(old.topk_divisor, TopKDivisor::kWorkers);
 }
 
 TEST(ConvertTest, UnknownEnumValueIsNamed) {
@@ -397,7 +427,8 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
   EXPECT_EQ(back.layout->hash(), call.layout->hash());
   EXPECT_TRUE(back.adopts_order);
   EXPECT_EQ(back.proposed, call.proposed);
-  EXPECT_THAT(back.encodings, ElementsAre(Encoding::Kind::kFp32, Encoding::Kind::kInt8, Encoding::Kind::kTopK2));
+  EXPECT_THAT(back.encodings,
+              ElementsAre(Encoding::Kind::kFp32, Encoding::Kind::kInt8, Encoding::Kind::kTopK2));
 }
 
 TEST(ConvertClusterTest, ARegisterCallOfAnotherWireVersionOrWithLongTextsIsRefused) {

@@ -166,9 +166,10 @@ ABSL_FLAG(std::string, outer_preset, "",
           "scaling_laws (2503.09799: nesterov 0.9, rate by --min_workers: 0.5 for 1, 0.6 from 2 "
           "on, 0.8 from 8 on; 30 steps), streaming (2501.18512: nesterov 0.4/0.9, 30 steps) or "
           "sparse_loco (2508.15706: sgd 1, 15 steps).");
-ABSL_FLAG(std::string, push_encoding, "fp32",
-          "Encoding of what workers send: fp32, bf16, fp16, int8 or int4 (blocks of 256 or 128 with a "
-          "scale), or topk (the largest of each 4096, see --topk). Servers sum in fp32.");
+ABSL_FLAG(
+    std::string, push_encoding, "fp32",
+    "Encoding of what workers send: fp32, bf16, fp16, int8 or int4 (blocks of 256 or 128 with a "
+    "scale), or topk (the largest of each 4096, see --topk). Servers sum in fp32.");
 ABSL_FLAG(std::string, pull_encoding, "fp32",
           "fp32: workers get the weights. bf16, fp16, int8 or int4: they get the changes of the "
           "weights in that encoding, and servers hold one more copy of the parameters.");
@@ -176,16 +177,18 @@ ABSL_FLAG(int32_t, topk, lodestar::kDefaultTopK,
           "--push_encoding=topk: how many elements of each 4096 travel, the largest; 1 to 1024.");
 ABSL_FLAG(int32_t, topk_bits, lodestar::kDefaultTopKBits,
           "--push_encoding=topk: bits of each that travels, 2 or 4, beside 12 for its place.");
-ABSL_FLAG(std::string, topk_divisor, "workers",
-          "--push_encoding=topk: an element's sum is divided by all workers, or by its senders, those "
-          "that sent it. Published systems differ: SparseLoCo takes workers, CCLoco senders, which "
-          "makes steps up to as many times longer as there are workers.");
+ABSL_FLAG(
+    std::string, topk_divisor, "workers",
+    "--push_encoding=topk: an element's sum is divided by all workers, or by its senders, those "
+    "that sent it. Published systems differ: SparseLoCo takes workers, CCLoco senders, which "
+    "makes steps up to as many times longer as there are workers.");
 ABSL_FLAG(bool, error_feedback, true,
           "What an encoding loses is added to the next contribution or change, so that in sum "
           "nothing is lost. false is for comparison, and not with topk.");
-ABSL_FLAG(double, feedback_decay, 0.0,
-          "What is added to a worker's next contribution is multiplied by it: above 0, at most 1. 0: "
-          "0.95 with --push_encoding=topk (as SparseLoCo does), else 1.");
+ABSL_FLAG(
+    double, feedback_decay, 0.0,
+    "What is added to a worker's next contribution is multiplied by it: above 0, at most 1. 0: "
+    "0.95 with --push_encoding=topk (as SparseLoCo does), else 1.");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
           "A worker not heard of for that long loses its membership and rounds go on without it; a "
           "duration such as 10s or 1m, 100ms to 24h. Workers send heartbeats every third of it.");

@@ -44,9 +44,9 @@ std::string EncodingText(const v1::JobSpec& job) {
       job.push_encoding() == v1::ENCODING_TOPK2 || job.push_encoding() == v1::ENCODING_TOPK4;
   std::string push = name(job.push_encoding());
   if (is_topk) {
-    push = absl::StrCat("topk (", job.topk(), " of 4096 in ",
-                        job.push_encoding() == v1::ENCODING_TOPK4 ? 4 : 2, " bits, by ",
-                        job.topk_divisor() == v1::TOPK_DIVISOR_SENDERS ? "senders" : "workers", ")");
+    push = absl::StrCat(
+        "topk (", job.topk(), " of 4096 in ", job.push_encoding() == v1::ENCODING_TOPK4 ? 4 : 2,
+        " bits, by ", job.topk_divisor() == v1::TOPK_DIVISOR_SENDERS ? "senders" : "workers", ")");
   }
   const bool decays = job.feedback_decay() != 0 && job.feedback_decay() != 1;
   return absl::StrCat(", push ", push, ", pull ", name(job.pull_encoding()),

@@ -356,7 +356,9 @@ TEST_P(CodecConformanceTest, ShadowFollowsItsTarget) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllCodecs, CodecConformanceTest, testing::ValuesIn(kAllEncodings),
-                         [](const auto& info) { return std::string(EncodingKindName(info.param.kind())); });
+                         [](const auto& info) {
+                           return std::string(EncodingKindName(info.param.kind()));
+                         });
 
 // Every code of 16 bits, by its definition.
 TEST(HalfCodecTest, DecodesEveryCodeAndEncodesItBack) {

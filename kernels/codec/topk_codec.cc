@@ -159,8 +159,8 @@ void Select(const float* values, int64_t n, int64_t kept, uint32_t largest, uint
     std::memcpy(&marked, marks + begin, sizeof(marked));
     for (; marked != 0; marked &= marked - 1) {
       const int64_t place = begin + std::countr_zero(marked) / 8;
-      if (reaching != kept &&
-          (std::bit_cast<uint32_t>(values[place]) & kMagnitude) == threshold && ties-- <= 0) {
+      if (reaching != kept && (std::bit_cast<uint32_t>(values[place]) & kMagnitude) == threshold &&
+          ties-- <= 0) {
         continue;
       }
       *places++ = static_cast<uint16_t>(place);

@@ -17,7 +17,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr Encoding kParameters[] = {Encoding::TopK(64, 2), Encoding::TopK(64, 4),
-                                    Encoding::TopK(1, 2),  Encoding::TopK(7, 4),
+                                    Encoding::TopK(1, 2), Encoding::TopK(7, 4),
                                     Encoding::TopK(1024, 2)};
 
 std::vector<float> Values(int64_t n, uint64_t seed) {
@@ -144,7 +144,8 @@ TEST(TopKCodecTest, TwoBitsLoseNoMoreThanTheBestTwoLevels) {
     for (size_t cut = 1; cut < kept.size(); ++cut) {
       double loss = 0.0;
       for (const auto& [from, to] : {std::pair<size_t, size_t>(0, cut), {cut, kept.size()}}) {
-        const double mean = std::accumulate(kept.begin() + from, kept.begin() + to, 0.0) / (to - from);
+        const double mean =
+            std::accumulate(kept.begin() + from, kept.begin() + to, 0.0) / (to - from);
         for (size_t i = from; i < to; ++i) loss += (kept[i] - mean) * (kept[i] - mean);
       }
       best = std::min(best, loss);
@@ -207,7 +208,9 @@ TEST(TopKCodecTest, PlacesThatNoEncoderWritesAreFound) {
     }
     return bytes;
   };
-  const auto first_of = [&](const Bytes& bytes) { return FirstMalformed(encoding, bytes.data(), n); };
+  const auto first_of = [&](const Bytes& bytes) {
+    return FirstMalformed(encoding, bytes.data(), n);
+  };
   EXPECT_EQ(first_of(with_places(0, {0, 1, 2, 4095})), n);
   EXPECT_EQ(first_of(with_places(0, {5, 5, 6, 7})), 0);
   EXPECT_EQ(first_of(with_places(0, {5, 4, 6, 7})), 0);

@@ -252,9 +252,9 @@ __device__ inline Levels WholeRange(const Shared& shared, int kept) {
 // `range`: lowest and highest level.
 __device__ inline Levels LevelsFrom(const Levels& range, int largest_level) {
   const float low = __uint_as_float(RoundedToBf16(range.low));
-  const float exact = range.step > low ? __fdiv_rn(__fsub_rn(range.step, low),
-                                                   static_cast<float>(largest_level))
-                                       : 0.0f;
+  const float exact = range.step > low
+                          ? __fdiv_rn(__fsub_rn(range.step, low), static_cast<float>(largest_level))
+                          : 0.0f;
   const uint32_t step = RoundedToBf16(exact);
   const Levels levels = {low, __uint_as_float(step)};
   if (IsFinite(levels.MagnitudeAt(largest_level))) return levels;
@@ -263,8 +263,7 @@ __device__ inline Levels LevelsFrom(const Levels& range, int largest_level) {
 
 __device__ inline int LevelOf(float magnitude, const Levels& levels, int largest_level) {
   if (levels.step == 0.0f) return 0;
-  const float level =
-      __fadd_rn(__fdiv_rn(__fsub_rn(magnitude, levels.low), levels.step), 0.5f);
+  const float level = __fadd_rn(__fdiv_rn(__fsub_rn(magnitude, levels.low), levels.step), 0.5f);
   if (!(level < static_cast<float>(largest_level))) return largest_level;
   return level > 0.0f ? static_cast<int>(level) : 0;
 }
@@ -307,8 +306,8 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ Shared shared;
   const int thread = threadIdx.x;
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTopKBlockElements;
-  const int size = static_cast<int>(
-      input.n - begin < kTopKBlockElements ? input.n - begin : kTopKBlockElements);
+  const int size =
+      static_cast<int>(input.n - begin < kTopKBlockElements ? input.n - begin : kTopKBlockElements);
   const int kept = format.topk < size ? format.topk : size;
   const int largest_level = (1 << (format.bits - 1)) - 1;
   if (thread == 0) shared.largest = 0;
@@ -347,8 +346,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     for (int i = thread; i < kept; i += kThreads) {
       const uint32_t bits = shared.kept[i];
-      const int level =
-          LevelOf(__uint_as_float(bits & kMagnitude), shared.levels, largest_level);
+      const int level = LevelOf(__uint_as_float(bits & kMagnitude), shared.levels, largest_level);
       shared.codes[i] =
           static_cast<uint8_t>(level | static_cast<int>(bits >> 31) << (format.bits - 1));
     }
@@ -360,13 +358,13 @@ __global__ void __launch_bounds__(kThreads)
 
 // lost [n], encoded [blocks, format.BlockBytes(format.topk)]
 __global__ void __launch_bounds__(kThreads)
-    LostInTopKKernel(float* lost, CodecInput input, TopKFormat format,
-                     const unsigned char* encoded, float decay) {
+    LostInTopKKernel(float* lost, CodecInput input, TopKFormat format, const unsigned char* encoded,
+                     float decay) {
   __shared__ float decoded[kTopKBlockElements];
   const int thread = threadIdx.x;
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTopKBlockElements;
-  const int size = static_cast<int>(
-      input.n - begin < kTopKBlockElements ? input.n - begin : kTopKBlockElements);
+  const int size =
+      static_cast<int>(input.n - begin < kTopKBlockElements ? input.n - begin : kTopKBlockElements);
   const int kept = format.topk < size ? format.topk : size;
   const unsigned char* const block =
       encoded + static_cast<int64_t>(blockIdx.x) * format.BlockBytes(format.topk);
@@ -383,8 +381,7 @@ __global__ void __launch_bounds__(kThreads)
   const unsigned char* const codes = places + TopKFormat::PlaceBytes(kept);
   for (int i = thread; i < kept && !is_spoilt; i += kThreads) {
     const unsigned char* const pair = places + 3 * (i / 2);
-    const int place =
-        i % 2 == 0 ? pair[0] | (pair[1] & 0xf) << 8 : pair[1] >> 4 | pair[2] << 4;
+    const int place = i % 2 == 0 ? pair[0] | (pair[1] & 0xf) << 8 : pair[1] >> 4 | pair[2] << 4;
     const int bit = format.bits * i;
     const int code = codes[bit / 8] >> (bit % 8) & ((1 << format.bits) - 1);
     const int sign_bit = 1 << (format.bits - 1);

@@ -115,8 +115,8 @@ void OracleDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, f
   CheckEncoding(encoding, encoded, values);
   CheckBuf(residual, DType::kF32, values.num_elements);
   lodestar::UpdateResidual(encoding, values.as<float>(), scale,
-                           static_cast<const std::byte*>(encoded), values.num_elements,
-                           decay, residual.as<float>());
+                           static_cast<const std::byte*>(encoded), values.num_elements, decay,
+                           residual.as<float>());
 }
 
 void OracleDevice::Dropout(Buf y, Buf x, const DropoutMask& mask) {

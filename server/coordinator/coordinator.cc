@@ -27,15 +27,14 @@ absl::Status CheckEncodings(const JobSpec& job, const std::vector<Encoding::Kind
   for (const auto& [encoding, flag] : {std::pair(job.push_encoding, "push_encoding"),
                                        std::pair(job.pull_encoding, "pull_encoding")}) {
     if (std::find(known.begin(), known.end(), encoding.kind()) != known.end()) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "this job has --", flag, "=", EncodingText(encoding), ", this client knows ",
-        absl::StrJoin(
-            known, ", ",
-            [](std::string* out, Encoding::Kind one) {
-              absl::StrAppend(out, EncodingKindName(one));
-            }),
-        "; use another client, or start the job with --", flag, "=",
-        EncodingKindName(known.front())));
+    return absl::FailedPreconditionError(
+        absl::StrCat("this job has --", flag, "=", EncodingText(encoding), ", this client knows ",
+                     absl::StrJoin(known, ", ",
+                                   [](std::string* out, Encoding::Kind one) {
+                                     absl::StrAppend(out, EncodingKindName(one));
+                                   }),
+                     "; use another client, or start the job with --", flag, "=",
+                     EncodingKindName(known.front())));
   }
   return absl::OkStatus();
 }

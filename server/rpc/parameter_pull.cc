@@ -150,11 +150,12 @@ absl::Status PullStream::CheckEncoding() const {
   if (request_.encoding() == v1::ENCODING_FP32 || request_.encoding() == ToProto(wanted.kind())) {
     return absl::OkStatus();
   }
-  return shard_->RefusalFor(WorkerId(request_.worker_id()), Incarnation(request_.incarnation()),
-                            absl::InvalidArgumentError(absl::StrCat(
-                                "pull: wanted is ", EncodingKindName(*FromProto(request_.encoding())),
-                                ", this job has fp32 and ", EncodingName(wanted),
-                                "; use pull_encoding of the registration")));
+  return shard_->RefusalFor(
+      WorkerId(request_.worker_id()), Incarnation(request_.incarnation()),
+      absl::InvalidArgumentError(absl::StrCat("pull: wanted is ",
+                                              EncodingKindName(*FromProto(request_.encoding())),
+                                              ", this job has fp32 and ", EncodingName(wanted),
+                                              "; use pull_encoding of the registration")));
 }
 
 void PullStream::ReadNext() {

@@ -69,8 +69,8 @@ class WeightedSum final : public ContributionMean {
   std::shared_ptr<Page> sum_;
 };
 
-// Two pages: the weighted sum, and by element the weight of the contributions in which it travelled.
-// Its last bits depend on the order.
+// Two pages: the weighted sum, and by element the weight of the contributions in which it
+// travelled. Its last bits depend on the order.
 class MeanOfSenders final : public ContributionMean {
  public:
   MeanOfSenders(int64_t num_elements, PagePool& pages)

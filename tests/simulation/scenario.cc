@@ -11,8 +11,8 @@ namespace {
 constexpr Encoding kPullEncodings[] = {Encoding::kFp32, Encoding::kFp32, Encoding::kFp32,
                                        Encoding::kBf16, Encoding::kInt8, Encoding::kInt4};
 // Of a bucket of 16 elements top-k leaves most out.
-constexpr Encoding kPushEncodings[] = {Encoding::kFp32, Encoding::kFp32, Encoding::kFp32,
-                                       Encoding::kBf16, Encoding::kInt8, Encoding::kInt4,
+constexpr Encoding kPushEncodings[] = {Encoding::kFp32,      Encoding::kFp32,     Encoding::kFp32,
+                                       Encoding::kBf16,      Encoding::kInt8,     Encoding::kInt4,
                                        Encoding::TopK(5, 2), Encoding::TopK(3, 4)};
 
 std::string ModeText(const JobSpec& job) {

@@ -68,8 +68,8 @@ absl::Status BulkPullCall::CheckKind(const PullChunkHeader& header) const {
                                             version_.value()));
   }
   const bool is_whole = header.encoding == v1::ENCODING_FP32;
-  const bool are_changes = header.encoding == ToProto(encoding_.kind()) && target.held.has_value() &&
-                           header.base_version == *target.held &&
+  const bool are_changes = header.encoding == ToProto(encoding_.kind()) &&
+                           target.held.has_value() && header.base_version == *target.held &&
                            header.version > header.base_version;
   if ((is_whole || are_changes) && (received_ == 0 || is_whole == (num_changes_ == 0))) {
     return absl::OkStatus();

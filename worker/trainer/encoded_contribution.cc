@@ -23,8 +23,8 @@ uint64_t NoiseKey(uint64_t seed, WorkerId worker) {
 }
 
 // Enough for whatever buckets the servers make of the vector: there are at most as many as
-// segments, and each may cost the rest of an alignment, and a block that is cut in two: a scale more
-// and half a byte, or of top-k as much as a whole one.
+// segments, and each may cost the rest of an alignment, and a block that is cut in two: a scale
+// more and half a byte, or of top-k as much as a whole one.
 int64_t RoomFor(Encoding encoding, const Layout& layout) {
   const ElementRange all = {0, layout.num_elements()};
   const auto most_buckets = static_cast<int64_t>(SegmentsOf(layout, all).size());
@@ -48,8 +48,8 @@ absl::StatusOr<std::unique_ptr<EncodedContribution>> EncodedContribution::Create
     DeviceTimeline* timeline) {
   LODESTAR_CHECK(job.push_encoding != Encoding::kFp32);
   LODESTAR_CHECK(vector.dtype == DType::kF32 && vector.num_elements == layout.num_elements());
-  auto result = std::unique_ptr<EncodedContribution>(
-      new EncodedContribution(job, device, vector, timeline));
+  auto result =
+      std::unique_ptr<EncodedContribution>(new EncodedContribution(job, device, vector, timeline));
   const absl::Status allocated =
       result->Allocate(ResidualBytes(job, vector.num_elements), RoomFor(job.push_encoding, layout));
   if (allocated.ok()) return result;

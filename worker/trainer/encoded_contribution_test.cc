@@ -260,7 +260,9 @@ TEST_P(EncodedContributionTest, ALateBucketLeavesNothingForTheNext) {
 }
 
 TEST_P(EncodedContributionTest, NoiseDiffersBetweenWorkersAndRounds) {
-  if (BlockElements(encoding()) == 1) GTEST_SKIP() << "rounds to nearest";
+  if (BlockElements(encoding()) == 1 || encoding().is_topk()) {
+    GTEST_SKIP() << "rounds to nearest";
+  }
   Sender sender = Make(/*error_feedback=*/false);
   const std::vector<float> values = Gradient(0);
   const std::vector<std::byte> first = sender.Send(registration_, 0, values);
