@@ -20,12 +20,13 @@ class TopKTest(ClusterTestCase):
                       metrics_out=metrics, push_encoding="topk", pull_encoding="int4", **flags)
     workers = [self.start_worker("a"), self.start_worker("b")]
     self.wait_for_status(lambda status: status["state"] == "done", "the end of the job")
-    self.assertIn("push topk (64 of 4096 in 2 bits", self.psctl("status").stdout)
+    shown = self.psctl("status")
+    self.assertIn("push topk (64 of 4096 in 2 bits", shown.stdout, shown.stderr)
     for worker in workers:
       self.assert_ends(worker)
     with open(metrics, encoding="ascii") as file:
       rows = [json.loads(line) for line in file]
-    return [row["train_loss"] for row in rows if "train_loss" in row]
+    return [row["train_loss"] for row in rows if row.get("train_loss") is not None]
 
   def expect_to_learn(self, **flags):
     losses = self.losses(**flags)
