@@ -52,10 +52,11 @@ struct RegisterCall {
   std::string name;
   uint64_t instance_id = 0;
   std::string device;
-  std::string peer;                                     // address of the connection, for people
-  std::optional<Layout> layout;                         // of a program of its own
-  bool adopts_order = false;                            // of OfferedLayout
-  std::vector<Encoding> encodings = {Encoding::kFp32};  // that the client can send and take
+  std::string peer;              // address of the connection, for people
+  std::optional<Layout> layout;  // of a program of its own
+  bool adopts_order = false;     // of OfferedLayout
+  // That the client can send and take.
+  std::vector<Encoding::Kind> encodings = {Encoding::Kind::kFp32};
   std::string identity = {};       // name in the caller's certificate; empty: it has none
   ProposedSettings proposed = {};  // model `client` only
 };

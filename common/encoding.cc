@@ -1,9 +1,14 @@
 #include "common/encoding.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace lodestar {
 
@@ -28,30 +33,75 @@ int64_t ChangesKept(Encoding encoding, int64_t elements) {
 }
 
 absl::StatusOr<Encoding> ParseEncoding(absl::string_view flag, absl::string_view name) {
-  for (Encoding encoding : kAllEncodings) {
+  std::vector<absl::string_view> allowed;
+  for (const Encoding encoding : kAllEncodings) {
     if (EncodingName(encoding) == name) return encoding;
+    if (allowed.empty() || allowed.back() != EncodingName(encoding)) {
+      allowed.push_back(EncodingName(encoding));
+    }
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, "=", name, " is unknown; allowed: ",
-                   absl::StrJoin(kAllEncodings, ", ", [](std::string* out, Encoding encoding) {
-                     absl::StrAppend(out, EncodingName(encoding));
-                   })));
+      absl::StrCat("--", flag, "=", name, " is unknown; allowed: ", absl::StrJoin(allowed, ", ")));
 }
 
 absl::string_view EncodingName(Encoding encoding) {
-  switch (encoding) {
-    case Encoding::kFp32:
+  return encoding.is_topk() ? "topk" : EncodingKindName(encoding.kind());
+}
+
+absl::string_view EncodingKindName(Encoding::Kind kind) {
+  switch (kind) {
+    case Encoding::Kind::kFp32:
       return "fp32";
-    case Encoding::kBf16:
+    case Encoding::Kind::kBf16:
       return "bf16";
-    case Encoding::kFp16:
+    case Encoding::Kind::kFp16:
       return "fp16";
-    case Encoding::kInt8:
+    case Encoding::Kind::kInt8:
       return "int8";
-    case Encoding::kInt4:
+    case Encoding::Kind::kInt4:
       return "int4";
+    case Encoding::Kind::kTopK2:
+      return "topk2";
+    case Encoding::Kind::kTopK4:
+      return "topk4";
   }
   return "unknown";
+}
+
+std::string EncodingText(Encoding encoding) {
+  if (!encoding.is_topk()) return std::string(EncodingName(encoding));
+  return absl::StrCat("topk(", encoding.topk(), ",", encoding.topk_bits(), ")");
+}
+
+absl::StatusOr<Encoding> ParseEncodingText(absl::string_view what, absl::string_view text) {
+  for (const Encoding encoding : kAllEncodings) {
+    if (!encoding.is_topk() && EncodingName(encoding) == text) return encoding;
+  }
+  absl::string_view rest = text;
+  if (absl::ConsumePrefix(&rest, "topk(") && absl::ConsumeSuffix(&rest, ")")) {
+    const std::pair<absl::string_view, absl::string_view> numbers =
+        absl::StrSplit(rest, absl::MaxSplits(',', 1));
+    int64_t topk = 0;
+    int64_t bits = 0;
+    if (absl::SimpleAtoi(numbers.first, &topk) && absl::SimpleAtoi(numbers.second, &bits)) {
+      return MakeTopK(topk, bits);
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " is '", text, "', wanted is the name of an encoding, or topk(K,BITS)"));
+}
+
+absl::StatusOr<Encoding> MakeTopK(int64_t topk, int64_t bits) {
+  if (topk < 1 || topk > kMaxTopK) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--topk=", topk, " is out of range; allowed is 1 <= value <= ", kMaxTopK,
+                     ", elements kept of each ", kTopKBlock));
+  }
+  if (bits != 2 && bits != 4) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--topk_bits=", bits, " is unknown; allowed: 2, 4"));
+  }
+  return Encoding::TopK(static_cast<int>(topk), static_cast<int>(bits));
 }
 
 }  // namespace lodestar

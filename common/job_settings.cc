@@ -45,7 +45,8 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
                fragments, overlap_steps, merge, merge_alpha, overlap_rounds, outer_optimizer, outer_learning_rate, outer_momentum, outer_beta2, outer_epsilon,
                optimizer, schedule, clip_norm, batch_size, global_batch_size, min_workers,
                keep_workers, seed, eval_every, eval_samples, bucket_bytes, push_encoding,
-               pull_encoding, error_feedback, robust_mean, norm_limit] = job;
+               pull_encoding, error_feedback, feedback_decay, topk_divisor, robust_mean,
+               norm_limit] = job;
   const auto& [optimizer_kind, momentum, beta1, beta2, epsilon, weight_decay] = optimizer;
   const auto& [schedule_kind, peak, minimum, warmup_rounds, total_rounds] = schedule;
   return {
@@ -84,7 +85,11 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
       {"outer_epsilon", Text(outer_epsilon)},
       {"push_encoding", Text(EncodingName(push_encoding))},
       {"pull_encoding", Text(EncodingName(pull_encoding))},
+      {"topk", Text(push_encoding.is_topk() ? push_encoding.topk() : kDefaultTopK)},
+      {"topk_bits", Text(push_encoding.is_topk() ? push_encoding.topk_bits() : kDefaultTopKBits)},
+      {"topk_divisor", Text(TopKDivisorName(topk_divisor))},
       {"error_feedback", Text(error_feedback)},
+      {"feedback_decay", Text(feedback_decay)},
       {"min_workers", Text(min_workers)},
       {"keep_workers", Text(keep_workers)},
       {"eval_every", Text(eval_every)},
@@ -123,6 +128,11 @@ std::vector<IdleSetting> IdleSettings(const JobSpec& job) {
       "--mode=local_sgd --outer_optimizer=adam");
   add(job.push_encoding != Encoding::kFp32 || job.pull_encoding != Encoding::kFp32,
       {"error_feedback"}, "--push_encoding or --pull_encoding other than fp32");
+  add(job.push_encoding != Encoding::kFp32 && job.error_feedback, {"feedback_decay"},
+      "--push_encoding other than fp32 and --error_feedback");
+  add(job.push_encoding.is_topk(), {"topk", "topk_bits"}, "--push_encoding=topk");
+  add(job.push_encoding.is_topk() && HasRosters(job), {"topk_divisor"},
+      "--push_encoding=topk and --mode=sync or local_sgd");
   add(optimizer == OptimizerKind::kMomentum || optimizer == OptimizerKind::kNesterov, {"momentum"},
       "--optimizer=momentum or nesterov");
   add(optimizer == OptimizerKind::kAdamW, {"beta1", "beta2", "epsilon"}, "--optimizer=adamw");

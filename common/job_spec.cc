@@ -136,6 +136,32 @@ absl::Status CheckRobustMean(const JobSpec& job) {
                              " lets fewer count"));
 }
 
+absl::Status CheckEncodings(const JobSpec& job) {
+  if (!(job.feedback_decay > 0 && job.feedback_decay <= 1)) {
+    return Refuse("feedback_decay", absl::StrCat(job.feedback_decay),
+                  "is out of range; allowed is 0 < value <= 1");
+  }
+  if (job.pull_encoding.is_topk()) {
+    return Refuse("pull_encoding", "topk",
+                  "is for contributions only: of a change that the servers send most would be left "
+                  "out, and what all workers have would stay far behind the weights; use int4");
+  }
+  if (!job.push_encoding.is_topk()) return absl::OkStatus();
+  RETURN_IF_ERROR(MakeTopK(job.push_encoding.topk(), job.push_encoding.topk_bits()).status());
+  if (!job.error_feedback) {
+    return Refuse("push_encoding", "topk",
+                  "needs --error_feedback: small elements would never arrive, and what does is not "
+                  "right on average; leave it on or use int4");
+  }
+  if (job.robust_mean.is_robust()) {
+    return Refuse("push_encoding", "topk",
+                  absl::StrCat("contradicts --robust_mean=", RobustMeanText(job.robust_mean),
+                               ": most workers send no value of an element, so that its median is "
+                               "0; leave out one of the two"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckOptimizer(const OptimizerSettings& optimizer) {
   RETURN_IF_ERROR(CheckBelowOne("momentum", optimizer.momentum));
   RETURN_IF_ERROR(CheckBelowOne("beta1", optimizer.beta1));
@@ -241,11 +267,19 @@ bool DefersContributions(const JobSpec& job) {
 
 bool ReducesOnly(const JobSpec& job) { return job.optimizer.kind == OptimizerKind::kReduce; }
 
+bool DividesBySenders(const JobSpec& job) {
+  return job.push_encoding.is_topk() && job.topk_divisor == TopKDivisor::kSenders &&
+         HasRosters(job);
+}
+
+double DefaultFeedbackDecay(Encoding push_encoding) { return push_encoding.is_topk() ? 0.95 : 1.0; }
+
 absl::Status ValidateJobSpec(const JobSpec& job) {
   RETURN_IF_ERROR(ValidateModelSpec(job.model));
   RETURN_IF_ERROR(CheckMode(job));
   RETURN_IF_ERROR(CheckOverlap(job));
   RETURN_IF_ERROR(CheckRobustMean(job));
+  RETURN_IF_ERROR(CheckEncodings(job));
   RETURN_IF_ERROR(CheckOptimizer(job.optimizer));
   RETURN_IF_ERROR(CheckReduce(job));
   RETURN_IF_ERROR(CheckSchedule(job.schedule));
@@ -344,6 +378,21 @@ absl::string_view StalenessScalingName(StalenessScaling scaling) {
       return "none";
     case StalenessScaling::kInverse:
       return "inverse";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<TopKDivisor> ParseTopKDivisor(absl::string_view name) {
+  return ParseKind("topk_divisor", name, {TopKDivisor::kWorkers, TopKDivisor::kSenders},
+                   TopKDivisorName);
+}
+
+absl::string_view TopKDivisorName(TopKDivisor divisor) {
+  switch (divisor) {
+    case TopKDivisor::kWorkers:
+      return "workers";
+    case TopKDivisor::kSenders:
+      return "senders";
   }
   return "unknown";
 }

@@ -25,6 +25,9 @@ enum class StalenessScaling : uint8_t { kNone, kInverse };
 // What becomes of the local weights of a fragment when its new weights come, after --overlap_steps
 // steps: a mean of both, or the new ones and the steps made meanwhile.
 enum class MergeKind : uint8_t { kMix, kKeep };
+// By what the sum of top-k contributions is divided, element by element: the weight of all of them,
+// or of those in which the element travelled.
+enum class TopKDivisor : uint8_t { kWorkers, kSenders };
 
 // The optimizer of gradients: on the servers in sync and async, on each worker (inner) in
 // local_sgd.
@@ -84,6 +87,9 @@ struct JobSpec {
   Encoding pull_encoding = Encoding::kFp32;  // of weights; not fp32: of their changes
   // What encoding loses of one contribution or change is added to the next.
   bool error_feedback = true;
+  // ... of a contribution, times this; above 0 and at most 1.
+  double feedback_decay = 1.0;
+  TopKDivisor topk_divisor = TopKDivisor::kWorkers;  // where push_encoding is top-k
   RobustMean robust_mean;  // of a round's contributions; where HasRosters()
   // How many times the usual norm of a bucket a contribution may have; 0: any. See NormWatch.
   double norm_limit = kDefaultNormLimit;
@@ -104,6 +110,13 @@ bool DefersContributions(const JobSpec& job);
 // Whether the servers only combine gradients: what they have as weights after a round is the mean
 // of its gradients, for programs that make the steps themselves.
 bool ReducesOnly(const JobSpec& job);
+// Whether an element's mean is that of the contributions in which it travelled.
+bool DividesBySenders(const JobSpec& job);
+
+// What contributions in this encoding lose and is carried over shrinks by this where nobody says
+// otherwise: 0.95 of top-k (SparseLoCo, arXiv:2508.15706), else 1.
+double DefaultFeedbackDecay(Encoding push_encoding);
+
 // Why there are no trained weights of such a job, for people.
 inline constexpr char kReducesOnly[] =
     "with --optimizer=reduce servers hold the mean gradient of the last round and no weights; the "
@@ -123,5 +136,7 @@ absl::StatusOr<MergeKind> ParseMergeKind(absl::string_view name);
 absl::string_view MergeKindName(MergeKind kind);
 absl::StatusOr<StalenessScaling> ParseStalenessScaling(absl::string_view name);
 absl::string_view StalenessScalingName(StalenessScaling scaling);
+absl::StatusOr<TopKDivisor> ParseTopKDivisor(absl::string_view name);
+absl::string_view TopKDivisorName(TopKDivisor divisor);
 
 }  // namespace lodestar

@@ -1,7 +1,9 @@
 #include "common/job_spec.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <limits>
 
@@ -11,6 +13,7 @@
 namespace lodestar {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 JobSpec ValidJob() {
@@ -253,6 +256,63 @@ TEST(JobSpecNamesTest, GoBothWays) {
                         {"average", "sgd", "nesterov", "adam"}, "outer_optimizer");
   ExpectNamesGoBothWays(ParseStalenessScaling, StalenessScalingName, {"none", "inverse"},
                         "staleness_scaling");
+}
+
+JobSpec TopKJob() {
+  JobSpec job = ValidJob();
+  job.push_encoding = Encoding::TopK(64, 2);
+  job.feedback_decay = DefaultFeedbackDecay(job.push_encoding);
+  return job;
+}
+
+TEST(JobSpecTopKTest, IsOfContributionsWithErrorFeedback) {
+  EXPECT_OK(ValidateJobSpec(TopKJob()));
+  JobSpec job = TopKJob();
+  job.pull_encoding = Encoding::kInt4;
+  EXPECT_OK(ValidateJobSpec(job));
+  job.pull_encoding = Encoding::TopK(64, 2);
+  EXPECT_THAT(ValidateJobSpec(job),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("--pull_encoding=topk"), HasSubstr("use int4"))));
+  job = TopKJob();
+  job.error_feedback = false;
+  EXPECT_THAT(ValidateJobSpec(job), StatusIs(absl::StatusCode::kInvalidArgument,
+                                             HasSubstr("needs --error_feedback")));
+  job = TopKJob();
+  job.robust_mean = *ParseRobustMean("median");
+  EXPECT_THAT(ValidateJobSpec(job),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("--push_encoding=topk"), HasSubstr("--robust_mean=median"))));
+  job = TopKJob();
+  job.push_encoding = Encoding::TopK(1025, 2);
+  EXPECT_THAT(ValidateJobSpec(job),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--topk=1025")));
+}
+
+TEST(JobSpecTopKTest, DecayIsAboveZeroAndAtMostOne) {
+  JobSpec job = TopKJob();
+  EXPECT_EQ(job.feedback_decay, 0.95);
+  EXPECT_EQ(DefaultFeedbackDecay(Encoding::kInt8), 1.0);
+  for (const double decay : {0.0, -0.5, 1.01, std::nan("")}) {
+    job.feedback_decay = decay;
+    EXPECT_THAT(ValidateJobSpec(job), StatusIs(absl::StatusCode::kInvalidArgument,
+                                               HasSubstr("--feedback_decay=")));
+  }
+}
+
+TEST(JobSpecTopKTest, SendersDivideWhereThereAreRounds) {
+  JobSpec job = TopKJob();
+  EXPECT_FALSE(DividesBySenders(job));
+  job.topk_divisor = TopKDivisor::kSenders;
+  EXPECT_TRUE(DividesBySenders(job));
+  job.mode = Mode::kAsync;
+  EXPECT_FALSE(DividesBySenders(job));
+  job.mode = Mode::kSync;
+  job.push_encoding = Encoding::kInt8;
+  EXPECT_FALSE(DividesBySenders(job));
+  EXPECT_THAT(ParseTopKDivisor("senders"), IsOkAndHolds(TopKDivisor::kSenders));
+  EXPECT_THAT(ParseTopKDivisor("all").status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("workers, senders")));
 }
 
 }  // namespace

@@ -96,9 +96,10 @@ class Device {
   // sign of a NaN.
   virtual void Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
                       const RoundingNoise& noise, StreamKind stream) = 0;
-  // residual = (scale * values + residual) - decoded: what Encode() of the same has lost.
+  // residual = decay * ((scale * values + residual) - decoded): what Encode() of the same has lost,
+  // and how much of that is carried over.
   virtual void UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
-                              const void* encoded, StreamKind stream) = 0;
+                              const void* encoded, float decay, StreamKind stream) = 0;
 
   // y = act(x); y may be x. On the CPU the same bits as LinearForward gives for the values before
   // the activation.

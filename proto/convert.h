@@ -46,8 +46,9 @@ absl::StatusOr<LearningRateSchedule> FromProto(const v1::LearningRateSchedule& s
 v1::JobLoss ToProto(const JobLoss& loss);
 JobLoss FromProto(const v1::JobLoss& loss);
 
-v1::Encoding ToProto(Encoding encoding);
-absl::StatusOr<Encoding> FromProto(v1::Encoding encoding);
+v1::Encoding ToProto(Encoding::Kind encoding);
+// Without its parameters: JobSpec has those.
+absl::StatusOr<Encoding::Kind> FromProto(v1::Encoding encoding);
 
 v1::ContributionKind ToProto(ContributionKind kind);
 absl::StatusOr<ContributionKind> FromProto(v1::ContributionKind kind);

@@ -174,7 +174,7 @@ v1::RegisterRequest ToProto(const RegisterCall& call) {
   request.set_name(call.name);
   request.set_instance_id(call.instance_id);
   request.set_device(call.device);
-  for (const Encoding encoding : call.encodings) request.add_encodings(ToProto(encoding));
+  for (const Encoding::Kind encoding : call.encodings) request.add_encodings(ToProto(encoding));
   if (call.layout.has_value()) *request.mutable_layout() = ToProto(*call.layout);
   request.set_adopts_order(call.adopts_order);
   if (!call.proposed.is_empty()) *request.mutable_proposed() = ToProto(call.proposed);
@@ -197,8 +197,8 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
   call.device = PeerText(request.device(), kMaxTextBytes);
   for (const int wire : request.encodings()) {
     // Those of newer versions are no use to this job.
-    const absl::StatusOr<Encoding> known = FromProto(static_cast<v1::Encoding>(wire));
-    if (known.ok() && *known != Encoding::kFp32) call.encodings.push_back(*known);
+    const absl::StatusOr<Encoding::Kind> known = FromProto(static_cast<v1::Encoding>(wire));
+    if (known.ok() && *known != Encoding::Kind::kFp32) call.encodings.push_back(*known);
   }
   if (request.has_layout()) {
     ASSIGN_OR_RETURN(call.layout, FromProto(request.layout()));

@@ -41,10 +41,15 @@ constexpr EnumRow<ScheduleKind, v1::ScheduleKind> kSchedules[] = {
     {ScheduleKind::kCosine, v1::SCHEDULE_KIND_COSINE},
     {ScheduleKind::kLinear, v1::SCHEDULE_KIND_LINEAR},
 };
-constexpr EnumRow<Encoding, v1::Encoding> kEncodings[] = {
-    {Encoding::kFp32, v1::ENCODING_FP32}, {Encoding::kBf16, v1::ENCODING_BF16},
-    {Encoding::kFp16, v1::ENCODING_FP16}, {Encoding::kInt8, v1::ENCODING_INT8},
-    {Encoding::kInt4, v1::ENCODING_INT4},
+constexpr EnumRow<Encoding::Kind, v1::Encoding> kEncodings[] = {
+    {Encoding::Kind::kFp32, v1::ENCODING_FP32},   {Encoding::Kind::kBf16, v1::ENCODING_BF16},
+    {Encoding::Kind::kFp16, v1::ENCODING_FP16},   {Encoding::Kind::kInt8, v1::ENCODING_INT8},
+    {Encoding::Kind::kInt4, v1::ENCODING_INT4},   {Encoding::Kind::kTopK2, v1::ENCODING_TOPK2},
+    {Encoding::Kind::kTopK4, v1::ENCODING_TOPK4},
+};
+constexpr EnumRow<TopKDivisor, v1::TopKDivisor> kTopKDivisors[] = {
+    {TopKDivisor::kWorkers, v1::TOPK_DIVISOR_WORKERS},
+    {TopKDivisor::kSenders, v1::TOPK_DIVISOR_SENDERS},
 };
 constexpr EnumRow<RobustMean::Kind, v1::RobustMean> kRobustMeans[] = {
     {RobustMean::Kind::kNone, v1::ROBUST_MEAN_NONE},
@@ -84,15 +89,20 @@ absl::StatusOr<Native> EnumFromProto(const EnumRow<Native, Wire> (&rows)[kRows],
 }
 
 // Of a job: those of versions that know nothing of encodings are fp32.
-absl::StatusOr<Encoding> JobEncoding(v1::Encoding wire, absl::string_view field) {
+absl::StatusOr<Encoding> JobEncoding(v1::Encoding wire, int topk, absl::string_view field) {
   if (wire == v1::ENCODING_UNSPECIFIED) return Encoding::kFp32;
-  return EnumFromProto(kEncodings, wire, field);
+  ASSIGN_OR_RETURN(const Encoding::Kind kind, EnumFromProto(kEncodings, wire, field));
+  for (const Encoding encoding : kAllEncodings) {
+    if (encoding.kind() != kind) continue;
+    return encoding.is_topk() ? MakeTopK(topk, encoding.topk_bits()) : encoding;
+  }
+  return absl::InternalError(absl::StrCat(field, " is not among the encodings"));
 }
 
 }  // namespace
 
-v1::Encoding ToProto(Encoding encoding) { return EnumToProto(kEncodings, encoding); }
-absl::StatusOr<Encoding> FromProto(v1::Encoding encoding) {
+v1::Encoding ToProto(Encoding::Kind encoding) { return EnumToProto(kEncodings, encoding); }
+absl::StatusOr<Encoding::Kind> FromProto(v1::Encoding encoding) {
   return EnumFromProto(kEncodings, encoding, "encoding");
 }
 
@@ -218,8 +228,11 @@ v1::JobSpec ToProto(const JobSpec& job) {
   proto.set_eval_every(job.eval_every);
   proto.set_eval_samples(job.eval_samples);
   proto.set_bucket_bytes(job.bucket_bytes);
-  proto.set_push_encoding(ToProto(job.push_encoding));
-  proto.set_pull_encoding(ToProto(job.pull_encoding));
+  proto.set_push_encoding(ToProto(job.push_encoding.kind()));
+  proto.set_pull_encoding(ToProto(job.pull_encoding.kind()));
+  proto.set_topk(job.push_encoding.topk());
+  proto.set_topk_divisor(EnumToProto(kTopKDivisors, job.topk_divisor));
+  proto.set_feedback_decay(job.feedback_decay);
   proto.set_error_feedback(job.error_feedback);
   proto.set_robust_mean(EnumToProto(kRobustMeans, job.robust_mean.kind));
   proto.set_trim(job.robust_mean.trim);
@@ -261,8 +274,16 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   job.eval_every = proto.eval_every();
   job.eval_samples = proto.eval_samples();
   job.bucket_bytes = proto.bucket_bytes();
-  ASSIGN_OR_RETURN(job.push_encoding, JobEncoding(proto.push_encoding(), "push_encoding"));
-  ASSIGN_OR_RETURN(job.pull_encoding, JobEncoding(proto.pull_encoding(), "pull_encoding"));
+  ASSIGN_OR_RETURN(job.push_encoding,
+                   JobEncoding(proto.push_encoding(), proto.topk(), "push_encoding"));
+  // ValidateJobSpec() refuses top-k.
+  ASSIGN_OR_RETURN(job.pull_encoding,
+                   JobEncoding(proto.pull_encoding(), kDefaultTopK, "pull_encoding"));
+  if (proto.topk_divisor() != v1::TOPK_DIVISOR_UNSPECIFIED) {
+    ASSIGN_OR_RETURN(job.topk_divisor,
+                     EnumFromProto(kTopKDivisors, proto.topk_divisor(), "topk_divisor"));
+  }
+  if (proto.feedback_decay() != 0) job.feedback_decay = proto.feedback_decay();
   job.error_feedback = proto.error_feedback();
   if (proto.robust_mean() != v1::ROBUST_MEAN_UNSPECIFIED) {
     ASSIGN_OR_RETURN(job.robust_mean.kind,

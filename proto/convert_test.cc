@@ -46,6 +46,7 @@ JobSpec SomeJob() {
   job.eval_samples = 64;
   job.bucket_bytes = 1 << 20;
   job.push_encoding = Encoding::kInt8;
+  job.feedback_decay = 0.9;
   job.pull_encoding = Encoding::kBf16;
   job.robust_mean = {RobustMean::Kind::kTrimmed, 1};
   return job;
@@ -103,7 +104,36 @@ TEST(ConvertTest, EveryFieldOfJobSpecIsWritten) {
   job.overlap_steps = 2;
   job.merge = MergeKind::kKeep;
   job.overlap_rounds = true;
+  job.push_encoding = Encoding::TopK(32, 4);
   EXPECT_THAT(UnsetFields(ToProto(job)), IsEmpty());
+}
+
+TEST(ConvertTest, TopKAndItsParametersSurvive) {
+  JobSpec job = SomeJob();
+  job.robust_mean = {};
+  job.topk_divisor = TopKDivisor::kSenders;
+  for (const Encoding encoding : {Encoding::TopK(32, 4), Encoding::TopK(1024, 2)}) {
+    job.push_encoding = encoding;
+    ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(ToProto(job)));
+    EXPECT_EQ(back.push_encoding, encoding);
+    EXPECT_EQ(back.topk_divisor, TopKDivisor::kSenders);
+    EXPECT_EQ(back.feedback_decay, 0.9);
+  }
+  v1::JobSpec wire = ToProto(job);
+  wire.set_topk(5000);
+  EXPECT_THAT(FromProto(wire),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--topk=5000")));
+  wire = ToProto(job);
+  wire.set_pull_encoding(v1::ENCODING_TOPK2);
+  EXPECT_THAT(FromProto(wire),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--pull_encoding=topk")));
+  // Of a release that knows neither.
+  wire = ToProto(SomeJob());
+  wire.clear_feedback_decay();
+  wire.clear_topk_divisor();
+  ASSERT_OK_AND_ASSIGN(const JobSpec old, FromProto(wire));
+  EXPECT_EQ(old.feedback_decay, 1.0);
+  EXPECT_EQ(old.topk_divisor, TopKDivisor::kWorkers);
 }
 
 TEST(ConvertTest, UnknownEnumValueIsNamed) {
@@ -195,7 +225,7 @@ TEST(ConvertTest, ContributionKindsAndEncodingsSurvive) {
     EXPECT_THAT(FromProto(ToProto(kind)), IsOkAndHolds(kind));
   }
   for (const Encoding encoding : kAllEncodings) {
-    EXPECT_THAT(FromProto(ToProto(encoding)), IsOkAndHolds(encoding));
+    EXPECT_THAT(FromProto(ToProto(encoding.kind())), IsOkAndHolds(encoding.kind()));
   }
   EXPECT_THAT(FromProto(v1::CONTRIBUTION_KIND_UNSPECIFIED),
               StatusIs(absl::StatusCode::kInvalidArgument));
@@ -380,7 +410,7 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
   call.name = "ann";
   call.instance_id = 7;
   call.device = "cpu";
-  call.encodings = {Encoding::kFp32, Encoding::kInt8, Encoding::kInt4};
+  call.encodings = {Encoding::Kind::kFp32, Encoding::Kind::kInt8, Encoding::Kind::kTopK2};
   call.layout = *BuildLayout(SomeJob().model);
   call.adopts_order = true;
   call.proposed = {.optimizer = OptimizerKind::kNesterov,
@@ -403,7 +433,8 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
   EXPECT_EQ(back.layout->hash(), call.layout->hash());
   EXPECT_TRUE(back.adopts_order);
   EXPECT_EQ(back.proposed, call.proposed);
-  EXPECT_THAT(back.encodings, ElementsAre(Encoding::kFp32, Encoding::kInt8, Encoding::kInt4));
+  EXPECT_THAT(back.encodings,
+              ElementsAre(Encoding::Kind::kFp32, Encoding::Kind::kInt8, Encoding::Kind::kTopK2));
 }
 
 TEST(ConvertClusterTest, ARegisterCallOfAnotherWireVersionOrWithLongTextsIsRefused) {

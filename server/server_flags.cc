@@ -184,15 +184,29 @@ ABSL_FLAG(std::string, outer_preset, "",
           "scaling_laws (2503.09799: nesterov 0.9, rate by --min_workers: 0.5 for 1, 0.6 from 2 "
           "on, 0.8 from 8 on; 30 steps), streaming (2501.18512: nesterov 0.4/0.9, 30 steps) or "
           "sparse_loco (2508.15706: sgd 1, 15 steps).");
-ABSL_FLAG(std::string, push_encoding, "fp32",
-          "Encoding of what workers send: fp32, bf16, fp16, or int8 or int4 (blocks of 256 or 128 "
-          "with a scale). Servers sum in fp32.");
+ABSL_FLAG(
+    std::string, push_encoding, "fp32",
+    "Encoding of what workers send: fp32, bf16, fp16, int8 or int4 (blocks of 256 or 128 with a "
+    "scale), or topk (the largest of each 4096, see --topk). Servers sum in fp32.");
 ABSL_FLAG(std::string, pull_encoding, "fp32",
           "fp32: workers get the weights. bf16, fp16, int8 or int4: they get the changes of the "
           "weights in that encoding, and servers hold one more copy of the parameters.");
+ABSL_FLAG(int32_t, topk, lodestar::kDefaultTopK,
+          "--push_encoding=topk: how many elements of each 4096 travel, the largest; 1 to 1024.");
+ABSL_FLAG(int32_t, topk_bits, lodestar::kDefaultTopKBits,
+          "--push_encoding=topk: bits of each that travels, 2 or 4, beside 12 for its place.");
+ABSL_FLAG(
+    std::string, topk_divisor, "workers",
+    "--push_encoding=topk: an element's sum is divided by all workers, or by its senders, those "
+    "that sent it. Published systems differ: SparseLoCo takes workers, CCLoco senders, which "
+    "makes steps up to as many times longer as there are workers.");
 ABSL_FLAG(bool, error_feedback, true,
           "What an encoding loses is added to the next contribution or change, so that in sum "
-          "nothing is lost. false is for comparison.");
+          "nothing is lost. false is for comparison, and not with topk.");
+ABSL_FLAG(
+    double, feedback_decay, 0.0,
+    "What is added to a worker's next contribution is multiplied by it: above 0, at most 1. 0: "
+    "0.95 with --push_encoding=topk (as SparseLoCo does), else 1.");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
           "A worker not heard of for that long loses its membership and rounds go on without it; a "
           "duration such as 10s or 1m, 100ms to 24h. Workers send heartbeats every third of it.");
@@ -485,7 +499,14 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
                    ParseEncoding("push_encoding", absl::GetFlag(FLAGS_push_encoding)));
   ASSIGN_OR_RETURN(job.pull_encoding,
                    ParseEncoding("pull_encoding", absl::GetFlag(FLAGS_pull_encoding)));
+  if (job.push_encoding.is_topk()) {
+    ASSIGN_OR_RETURN(job.push_encoding,
+                     MakeTopK(absl::GetFlag(FLAGS_topk), absl::GetFlag(FLAGS_topk_bits)));
+  }
+  ASSIGN_OR_RETURN(job.topk_divisor, ParseTopKDivisor(absl::GetFlag(FLAGS_topk_divisor)));
   job.error_feedback = absl::GetFlag(FLAGS_error_feedback);
+  job.feedback_decay = absl::GetFlag(FLAGS_feedback_decay);
+  if (job.feedback_decay == 0) job.feedback_decay = DefaultFeedbackDecay(job.push_encoding);
   ASSIGN_OR_RETURN(job.robust_mean, ParseRobustMean(absl::GetFlag(FLAGS_robust_mean)));
   job.norm_limit = absl::GetFlag(FLAGS_norm_limit);
   return job;
@@ -708,7 +729,9 @@ std::vector<FlagGroup> ServerFlagGroups() {
         "overlap_rounds", "outer_optimizer", "outer_learning_rate",
         "outer_momentum", "outer_beta2", "outer_epsilon", "outer_preset", "lease",
         "round_timeout"}},
-      {"Wire", {"push_encoding", "pull_encoding", "error_feedback"}},
+      {"Wire",
+       {"push_encoding", "topk", "topk_bits", "topk_divisor", "pull_encoding", "error_feedback",
+        "feedback_decay"}},
       {"Optimizer",
        {"optimizer", "learning_rate", "min_learning_rate", "lr_schedule", "warmup_rounds",
         "weight_decay", "momentum", "beta1", "beta2", "epsilon", "clip_norm", "on_divergence",

@@ -102,6 +102,26 @@ TEST_F(ServerFlagsTest, EncodingsAreOfTheJob) {
   EXPECT_FALSE(job.error_feedback);
 }
 
+TEST_F(ServerFlagsTest, TopKHasItsParameters) {
+  const JobSpec plain = Parse({"--push_encoding=topk", "--pull_encoding=int4"}).config.job;
+  EXPECT_EQ(plain.push_encoding, Encoding::TopK(64, 2));
+  EXPECT_EQ(plain.feedback_decay, 0.95);
+  EXPECT_EQ(plain.topk_divisor, TopKDivisor::kWorkers);
+  EXPECT_EQ(Parse({"--push_encoding=int8"}).config.job.feedback_decay, 1.0);
+  const JobSpec job = Parse({"--push_encoding=topk", "--topk=32", "--topk_bits=4",
+                             "--topk_divisor=senders", "--feedback_decay=1"})
+                          .config.job;
+  EXPECT_EQ(job.push_encoding, Encoding::TopK(32, 4));
+  EXPECT_EQ(job.feedback_decay, 1.0);
+  EXPECT_EQ(job.topk_divisor, TopKDivisor::kSenders);
+  EXPECT_THAT(ErrorOf({"--push_encoding=topk", "--topk=2000"}),
+              AllOf(HasSubstr("--topk=2000"), HasSubstr("1024")));
+  EXPECT_THAT(ErrorOf({"--push_encoding=topk", "--topk_bits=3"}), HasSubstr("--topk_bits=3"));
+  EXPECT_THAT(ErrorOf({"--push_encoding=topk", "--topk_divisor=all"}),
+              HasSubstr("workers, senders"));
+  EXPECT_THAT(ErrorOf({"--pull_encoding=topk"}), HasSubstr("for contributions only"));
+}
+
 TEST_F(ServerFlagsTest, ModelMayBeAFile) {
   const std::string path = testing::TempDir() + "/model.textproto";
   std::ofstream(path) << "name: \"tiny\" mlp { widths: 4 widths: 3 }\n";
@@ -236,6 +256,10 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
        {"--outer_optimizer=adam"}},
       {{"--error_feedback=false"}, "--push_encoding or", {"--push_encoding=int8"}},
       {{"--error_feedback"}, "--pull_encoding other than fp32", {"--pull_encoding=bf16"}},
+      {{"--feedback_decay=0.9"}, "--push_encoding other than fp32", {"--push_encoding=int8"}},
+      {{"--topk=32"}, "--push_encoding=topk", {"--push_encoding=topk"}},
+      {{"--topk_bits=4", "--push_encoding=int8"}, "--push_encoding=topk", {"--push_encoding=topk"}},
+      {{"--topk_divisor=senders"}, "--push_encoding=topk and", {"--push_encoding=topk"}},
       {{"--momentum=0.9"}, "--optimizer=momentum or nesterov", {"--optimizer=momentum"}},
       {{"--momentum=0.5", "--optimizer=sgd"}, "or nesterov", {"--optimizer=nesterov"}},
       {{"--beta1=0.8", "--optimizer=sgd"}, "--optimizer=adamw", adamw},

@@ -40,8 +40,18 @@ std::string EncodingText(const v1::JobSpec& job) {
     return encoding == v1::ENCODING_FP32 || encoding == v1::ENCODING_UNSPECIFIED;
   };
   if (is_fp32(job.push_encoding()) && is_fp32(job.pull_encoding())) return "";
-  return absl::StrCat(", push ", name(job.push_encoding()), ", pull ", name(job.pull_encoding()),
-                      job.error_feedback() ? "" : " without error feedback");
+  const bool is_topk =
+      job.push_encoding() == v1::ENCODING_TOPK2 || job.push_encoding() == v1::ENCODING_TOPK4;
+  std::string push = name(job.push_encoding());
+  if (is_topk) {
+    push = absl::StrCat(
+        "topk (", job.topk(), " of 4096 in ", job.push_encoding() == v1::ENCODING_TOPK4 ? 4 : 2,
+        " bits, by ", job.topk_divisor() == v1::TOPK_DIVISOR_SENDERS ? "senders" : "workers", ")");
+  }
+  const bool decays = job.feedback_decay() != 0 && job.feedback_decay() != 1;
+  return absl::StrCat(", push ", push, ", pull ", name(job.pull_encoding()),
+                      job.error_feedback() ? "" : " without error feedback",
+                      decays ? absl::StrCat(", feedback decays by ", job.feedback_decay()) : "");
 }
 
 std::string JobText(const v1::ClusterStatus& status) {

@@ -59,6 +59,20 @@ size_t LongestLine(const std::string& text) {
   return longest;
 }
 
+TEST(StatusTextTest, EncodingsAreShownWithTheirParameters) {
+  v1::ClusterStatus status = Training();
+  v1::JobSpec& job = *status.mutable_job();
+  job.set_push_encoding(v1::ENCODING_TOPK2);
+  job.set_topk(32);
+  job.set_topk_divisor(v1::TOPK_DIVISOR_SENDERS);
+  job.set_pull_encoding(v1::ENCODING_INT4);
+  job.set_error_feedback(true);
+  job.set_feedback_decay(0.95);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr(", push topk (32 of 4096 in 2 bits, by senders), pull int4, feedback decays by "
+                        "0.95"));
+}
+
 TEST(StatusTextTest, TellsWhatErrorFeedbackHasLost) {
   v1::ClusterStatus status = Training();
   EXPECT_THAT(WorkersText(status, kUnlimitedColumns), Not(HasSubstr("residual")));

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/codec/codec_loops.h"
+#include "kernels/codec/topk_codec.h"
 #include "kernels/reduce.h"
 
 namespace lodestar {
@@ -201,17 +202,20 @@ const Codec& CodecOf(Encoding encoding) {
   static const Fp16Codec fp16;
   static const BlockCodec<Int8Format> int8;
   static const BlockCodec<Int4Format> int4;
-  switch (encoding) {
-    case Encoding::kFp32:
+  switch (encoding.kind()) {
+    case Encoding::Kind::kFp32:
       return fp32;
-    case Encoding::kBf16:
+    case Encoding::Kind::kBf16:
       return bf16;
-    case Encoding::kFp16:
+    case Encoding::Kind::kFp16:
       return fp16;
-    case Encoding::kInt8:
+    case Encoding::Kind::kInt8:
       return int8;
-    case Encoding::kInt4:
+    case Encoding::Kind::kInt4:
       return int4;
+    case Encoding::Kind::kTopK2:
+    case Encoding::Kind::kTopK4:
+      return TopKCodecOf(encoding);
   }
   return fp32;
 }

@@ -2,7 +2,7 @@
 // only, not on the machine. Format: common/encoding.h.
 //
 // A finite element stays finite: what is beyond the range of the encoding becomes its largest
-// value. NaN stays NaN and Inf stays Inf, but a block of int8 or int4 with either is NaN
+// value. NaN stays NaN and Inf stays Inf, but a block of int8, int4 or top-k with either is NaN
 // throughout.
 #pragma once
 

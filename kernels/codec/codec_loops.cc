@@ -88,6 +88,19 @@ uint32_t MaxMagnitude(const float* values, int64_t n) {
   return largest;
 }
 
+int64_t CountAtLeast(const float* values, uint32_t least, int64_t n) {
+  int32_t count = 0;
+  for (int64_t i = 0; i < n; ++i) count += (BitsOf(values[i]) & kMagnitude) >= least ? 1 : 0;
+  return count;
+}
+
+void MarkAtLeast(const float* __restrict values, uint32_t least, uint8_t* __restrict marks,
+                 int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    marks[i] = (BitsOf(values[i]) & kMagnitude) >= least ? 1 : 0;
+  }
+}
+
 void Quantize(const float* __restrict values, float inverse_scale, const uint32_t* __restrict words,
               int32_t largest_code, int8_t* __restrict codes, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
@@ -202,6 +215,8 @@ Loops MakeLoops() {
           .from_fp16 = FromFp16,
           .all_below16 = AllBelow16,
           .max_magnitude = MaxMagnitude,
+          .count_at_least = CountAtLeast,
+          .mark_at_least = MarkAtLeast,
           .quantize = Quantize,
           .dequantize = Dequantize,
           .pack_halves = PackHalves,

@@ -21,6 +21,9 @@ struct Loops {
 
   // Bits of the largest magnitude; of a NaN or Inf if there is one.
   uint32_t (*max_magnitude)(const float* values, int64_t n);
+  // How many magnitudes of fewer than 2^31 have bits of at least `least`, and which: 1, else 0.
+  int64_t (*count_at_least)(const float* values, uint32_t least, int64_t n);
+  void (*mark_at_least)(const float* values, uint32_t least, uint8_t* marks, int64_t n);
   // Rounds values / scale up with the probability of what rounding down would lose; `words` are
   // uniform. Codes are within -largest_code and largest_code.
   void (*quantize)(const float* values, float inverse_scale, const uint32_t* words,

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/codec/topk_codec.h"
 #include "kernels/reduce.h"
 
 namespace lodestar {
 namespace {
 
-// Whole blocks of every encoding; 16 KiB of fp32, which stay in the first cache.
-constexpr int64_t kPiece = 16 * kWholeBlocks;
+// 16 KiB of fp32, which stay in the first cache.
+constexpr int64_t kPiece = kWholeBlocks;
 
 // Calls piece(begin, size, bytes of the encoding before it).
 template <typename Piece>
@@ -38,12 +39,44 @@ void AccumulateDecoded(Encoding encoding, const std::byte* encoded, int64_t n, f
     AccumulateScaled(acc, reinterpret_cast<const float*>(encoded), scale, n, accumulate);
     return;
   }
+  if (encoding.is_topk()) {
+    if (accumulate == Accumulate::kSet) std::fill_n(acc, n, 0.0f);
+    AddTopK(encoding, encoded, n, scale, acc);
+    return;
+  }
   const Codec& codec = CodecOf(encoding);
   float decoded[kPiece];
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     codec.Decode(encoded + bytes, size, decoded);
     AccumulateScaled(acc + begin, decoded, scale, size, accumulate);
   });
+}
+
+void AddWhereKept(Encoding encoding, const std::byte* encoded, int64_t n, float weight,
+                  float* acc) {
+  if (encoding.is_topk()) return AddAtTopK(encoding, encoded, n, weight, acc);
+  for (int64_t i = 0; i < n; ++i) acc[i] += weight;
+}
+
+void DecodePart(Encoding encoding, const std::byte* encoded, int64_t n, int64_t begin, int64_t size,
+                float* values) {
+  const Codec& codec = CodecOf(encoding);
+  const int64_t end = begin + size;
+  const int64_t block = BlockElements(encoding);
+  if (begin % block == 0 && (end % block == 0 || end == n)) {
+    return codec.Decode(encoded + EncodedBytes(encoding, begin), size, values);
+  }
+  float decoded[kPiece];
+  for (int64_t piece = begin / kPiece * kPiece; piece < end; piece += kPiece) {
+    codec.Decode(encoded + EncodedBytes(encoding, piece), std::min(kPiece, n - piece), decoded);
+    const int64_t first = std::max(begin, piece);
+    const int64_t last = std::min({end, piece + kPiece, n});
+    std::copy(decoded + (first - piece), decoded + (last - piece), values + (first - begin));
+  }
+}
+
+int64_t FirstMalformed(Encoding encoding, const std::byte* encoded, int64_t n) {
+  return encoding.is_topk() ? FirstMalformedTopK(encoding, encoded, n) : n;
 }
 
 int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, int64_t n) {
@@ -111,7 +144,7 @@ void EncodeWithResidual(Encoding encoding, const float* values, float scale, con
 }
 
 void UpdateResidual(Encoding encoding, const float* values, float scale, const std::byte* encoded,
-                    int64_t n, float* residual) {
+                    int64_t n, float decay, float* residual) {
   const Codec& codec = CodecOf(encoding);
   float sum[kPiece];
   float decoded[kPiece];
@@ -119,6 +152,8 @@ void UpdateResidual(Encoding encoding, const float* values, float scale, const s
     AddResidual(values + begin, scale, residual + begin, size, sum);
     codec.Decode(encoded + bytes, size, decoded);
     Subtract(residual + begin, sum, decoded, size);
+    if (decay == 1.0f) return;
+    AccumulateScaled(residual + begin, residual + begin, decay, size, Accumulate::kSet);
   });
 }
 

@@ -15,6 +15,18 @@ namespace lodestar {
 void AccumulateDecoded(Encoding encoding, const std::byte* encoded, int64_t n, float scale,
                        float* acc, Accumulate accumulate);
 
+// acc += weight where the element travels: of top-k at its kept places, else everywhere.
+void AddWhereKept(Encoding encoding, const std::byte* encoded, int64_t n, float weight, float* acc);
+
+// The elements [begin, begin + size) of n.
+void DecodePart(Encoding encoding, const std::byte* encoded, int64_t n, int64_t begin, int64_t size,
+                float* values);
+
+// First element of the first block whose bytes no encoder makes, so that they may say two things of
+// one element, or something of one that is not there; n if there is none. Whatever comes from
+// others is asked this before anything else.
+int64_t FirstMalformed(Encoding encoding, const std::byte* encoded, int64_t n);
+
 // Index of the first element whose magnitude is not below `limit`, or that is NaN; n if there is
 // none. `limit` is above 0; infinite: only NaN and Inf are found.
 int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, int64_t n);
@@ -30,9 +42,9 @@ double SquareDistance(Encoding encoding, const std::byte* encoded, int64_t n, fl
 // Encodes scale * values + residual; without a residual (null) scale * values.
 void EncodeWithResidual(Encoding encoding, const float* values, float scale, const float* residual,
                         int64_t n, const RoundingNoise& noise, std::byte* encoded);
-// What that has lost becomes the residual: (scale * values + residual) - decoded.
+// What that has lost, times `decay`, becomes the residual: (scale * values + residual) - decoded.
 void UpdateResidual(Encoding encoding, const float* values, float scale, const std::byte* encoded,
-                    int64_t n, float* residual);
+                    int64_t n, float decay, float* residual);
 
 // Encodes target - base.
 void EncodeChange(Encoding encoding, const float* target, const float* base, int64_t n,

@@ -188,14 +188,14 @@ void CpuDevice::Encode(Encoding encoding, void* encoded, Buf values, float scale
 }
 
 void CpuDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
-                               const void* encoded, StreamKind) {
+                               const void* encoded, float decay, StreamKind) {
   CheckEncoding(encoding, encoded, values);
   CheckBuf(residual, DType::kF32, values.num_elements);
   const int64_t n = values.num_elements;
   ForRanges(n, kWholeBlocks, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
     lodestar::UpdateResidual(encoding, FloatsAt(values, begin), scale,
                              static_cast<const std::byte*>(encoded) + EncodedBytes(encoding, begin),
-                             end - begin, residual.as<float>() + begin);
+                             end - begin, decay, residual.as<float>() + begin);
   });
 }
 

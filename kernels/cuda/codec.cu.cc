@@ -1,9 +1,9 @@
-// Products and sums are rounded one by one, as on the host: a fused one would show in the bytes.
 #include "kernels/cuda/codec.h"
 
 #include <cuda_fp16.h>
 
 #include "common/philox.h"
+#include "kernels/cuda/codec_input.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/vector_access.h"
 #include "kernels/cuda/vector_map.h"
@@ -15,43 +15,6 @@ namespace {
 constexpr uint32_t kInfinity = 0x7f800000;  // bits of fp32
 constexpr uint32_t kMagnitude = 0x7fffffff;
 constexpr uint32_t kNan = 0x7fc00000;
-
-// In accesses of up to 16 bytes, from addresses that are multiples of theirs.
-template <int kLanes>
-__device__ inline void LoadFloats(float (&values)[kLanes], const float* from) {
-  constexpr int kStep = kLanes < kVectorLanes<float> ? kLanes : kVectorLanes<float>;
-#pragma unroll
-  for (int k = 0; k < kLanes; k += kStep) {
-    const auto lanes = *reinterpret_cast<const Lanes<float, kStep>*>(from + k);
-#pragma unroll
-    for (int lane = 0; lane < kStep; ++lane) values[k + lane] = lanes.at[lane];
-  }
-}
-
-template <int kLanes>
-__device__ inline void StoreFloats(float* to, const float (&values)[kLanes]) {
-  constexpr int kStep = kLanes < kVectorLanes<float> ? kLanes : kVectorLanes<float>;
-#pragma unroll
-  for (int k = 0; k < kLanes; k += kStep) {
-    Lanes<float, kStep> lanes;
-#pragma unroll
-    for (int lane = 0; lane < kStep; ++lane) lanes.at[lane] = values[k + lane];
-    *reinterpret_cast<Lanes<float, kStep>*>(to + k) = lanes;
-  }
-}
-
-// The elements [i, i + kLanes) of what is encoded.
-template <int kLanes>
-__device__ inline void LoadSum(float (&sum)[kLanes], const CodecInput& input, int64_t i) {
-  LoadFloats(sum, input.values + i);
-#pragma unroll
-  for (int k = 0; k < kLanes; ++k) sum[k] = __fmul_rn(sum[k], input.scale);
-  if (input.residual == nullptr) return;
-  float residual[kLanes];
-  LoadFloats(residual, input.residual + i);
-#pragma unroll
-  for (int k = 0; k < kLanes; ++k) sum[k] = __fadd_rn(sum[k], residual[k]);
-}
 
 // Both codes of 16 bits: nearest, ties to even; a finite value stays finite, NaN and Inf stay what
 // they are.
@@ -107,6 +70,7 @@ template <typename Code>
 struct LostOperation {
   float* lost;  // [n]
   CodecInput input;
+  float decay;
   const uint16_t* codes;  // [n]
 
   template <int kLanes>
@@ -115,7 +79,9 @@ struct LostOperation {
     float sum[kLanes];
     LoadSum(sum, input, i);
 #pragma unroll
-    for (int k = 0; k < kLanes; ++k) sum[k] = __fsub_rn(sum[k], Code::Decoded(lanes.at[k]));
+    for (int k = 0; k < kLanes; ++k) {
+      sum[k] = __fmul_rn(__fsub_rn(sum[k], Code::Decoded(lanes.at[k])), decay);
+    }
     StoreFloats(lost + i, sum);
   }
 };
@@ -128,9 +94,10 @@ cudaError_t Encode(uint16_t* codes, const CodecInput& input, cudaStream_t stream
 }
 
 template <typename Code>
-cudaError_t Lost(float* lost, const CodecInput& input, const uint16_t* codes, cudaStream_t stream) {
+cudaError_t Lost(float* lost, const CodecInput& input, const uint16_t* codes, float decay,
+                 cudaStream_t stream) {
   return MapVectors<kVectorLanes<uint16_t>>(
-      LostOperation<Code>{lost, input, codes}, input.n,
+      LostOperation<Code>{lost, input, decay, codes}, input.n,
       AreVectorsAligned(lost, codes, input.values, input.residual), stream);
 }
 
@@ -368,6 +335,7 @@ template <typename Format>
 struct LostInBlocksOperation {
   float* lost;  // [n]
   CodecInput input;
+  float decay;
   const unsigned char* encoded;  // [blocks, kBlockBytes]
 
   template <int kLanes>
@@ -382,17 +350,18 @@ struct LostInBlocksOperation {
     LoadSum(sum, input, i);
 #pragma unroll
     for (int k = 0; k < kLanes; ++k) {
-      sum[k] = __fsub_rn(sum[k], __fmul_rn(static_cast<float>(codes[k]), scale));
+      const float decoded = __fmul_rn(static_cast<float>(codes[k]), scale);
+      sum[k] = __fmul_rn(__fsub_rn(sum[k], decoded), decay);
     }
     StoreFloats(lost + i, sum);
   }
 };
 
 template <typename Format>
-cudaError_t LostInBlocks(float* lost, const CodecInput& input, const void* encoded,
+cudaError_t LostInBlocks(float* lost, const CodecInput& input, const void* encoded, float decay,
                          cudaStream_t stream) {
   return MapVectors<kPerLane>(
-      LostInBlocksOperation<Format>{lost, input, static_cast<const unsigned char*>(encoded)},
+      LostInBlocksOperation<Format>{lost, input, decay, static_cast<const unsigned char*>(encoded)},
       input.n, AreVectorsAligned(lost, input.values, input.residual), stream);
 }
 
@@ -416,24 +385,24 @@ cudaError_t EncodeInt4(void* encoded, const CodecInput& input, const RoundingNoi
   return EncodeBlocks<Int4Format>(encoded, input, noise, stream);
 }
 
-cudaError_t LostInBf16(float* lost, const CodecInput& input, const uint16_t* codes,
+cudaError_t LostInBf16(float* lost, const CodecInput& input, const uint16_t* codes, float decay,
                        cudaStream_t stream) {
-  return Lost<Bf16Code>(lost, input, codes, stream);
+  return Lost<Bf16Code>(lost, input, codes, decay, stream);
 }
 
-cudaError_t LostInFp16(float* lost, const CodecInput& input, const uint16_t* codes,
+cudaError_t LostInFp16(float* lost, const CodecInput& input, const uint16_t* codes, float decay,
                        cudaStream_t stream) {
-  return Lost<Fp16Code>(lost, input, codes, stream);
+  return Lost<Fp16Code>(lost, input, codes, decay, stream);
 }
 
-cudaError_t LostInInt8(float* lost, const CodecInput& input, const void* encoded,
+cudaError_t LostInInt8(float* lost, const CodecInput& input, const void* encoded, float decay,
                        cudaStream_t stream) {
-  return LostInBlocks<Int8Format>(lost, input, encoded, stream);
+  return LostInBlocks<Int8Format>(lost, input, encoded, decay, stream);
 }
 
-cudaError_t LostInInt4(float* lost, const CodecInput& input, const void* encoded,
+cudaError_t LostInInt4(float* lost, const CodecInput& input, const void* encoded, float decay,
                        cudaStream_t stream) {
-  return LostInBlocks<Int4Format>(lost, input, encoded, stream);
+  return LostInBlocks<Int4Format>(lost, input, encoded, decay, stream);
 }
 
 }  // namespace lodestar::cuda

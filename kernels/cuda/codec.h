@@ -40,14 +40,14 @@ constexpr int64_t Int4EncodedBytes(int64_t n) {
 cudaError_t EncodeInt4(void* encoded, const CodecInput& input, const RoundingNoise& noise,
                        cudaStream_t stream);
 
-// lost [n] = input - decoded; it may be input.residual.
-cudaError_t LostInBf16(float* lost, const CodecInput& input, const uint16_t* codes,
+// lost [n] = decay * (input - decoded); it may be input.residual.
+cudaError_t LostInBf16(float* lost, const CodecInput& input, const uint16_t* codes, float decay,
                        cudaStream_t stream);
-cudaError_t LostInFp16(float* lost, const CodecInput& input, const uint16_t* codes,
+cudaError_t LostInFp16(float* lost, const CodecInput& input, const uint16_t* codes, float decay,
                        cudaStream_t stream);
-cudaError_t LostInInt8(float* lost, const CodecInput& input, const void* encoded,
+cudaError_t LostInInt8(float* lost, const CodecInput& input, const void* encoded, float decay,
                        cudaStream_t stream);
-cudaError_t LostInInt4(float* lost, const CodecInput& input, const void* encoded,
+cudaError_t LostInInt4(float* lost, const CodecInput& input, const void* encoded, float decay,
                        cudaStream_t stream);
 
 }  // namespace lodestar::cuda

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "kernels/codec/encoded_vectors.h"
 #include "kernels/cuda/testing/kernel_test_rig.h"
+#include "kernels/cuda/topk_codec.h"
 #include "kernels/operation_arguments.h"
 
 namespace lodestar::cuda {
@@ -18,6 +19,8 @@ namespace {
 // Blocks of ordinary numbers, of zeros, of numbers that are too small for int8 and int4 or
 // subnormal in fp16, with the largest there are, with ties, with Inf and with NaN; the rest
 // ordinary.
+constexpr float kDecay = 0.95f;
+
 std::vector<float> Values(int64_t n) {
   std::vector<float> values = Noises<float>(n, 1);
   const auto set = [&](int64_t block, int64_t i, float value) {
@@ -51,7 +54,7 @@ Result OnHost(Encoding encoding, const std::vector<float>& values, float scale,
   float* const memory = residual.empty() ? nullptr : result.residual.data();
   EncodeWithResidual(encoding, values.data(), scale, memory, n, noise, result.bytes.data());
   if (memory != nullptr) {
-    UpdateResidual(encoding, values.data(), scale, result.bytes.data(), n, memory);
+    UpdateResidual(encoding, values.data(), scale, result.bytes.data(), n, kDecay, memory);
   }
   return result;
 }
@@ -62,16 +65,23 @@ cudaError_t Encode(Encoding encoding, void* encoded, const CodecInput& input,
   if (encoding == Encoding::kBf16) return EncodeBf16(codes, input, stream);
   if (encoding == Encoding::kFp16) return EncodeFp16(codes, input, stream);
   if (encoding == Encoding::kInt8) return EncodeInt8(encoded, input, noise, stream);
+  if (encoding.is_topk()) {
+    return EncodeTopK(encoded, input, {encoding.topk(), encoding.topk_bits()}, stream);
+  }
   return EncodeInt4(encoded, input, noise, stream);
 }
 
 cudaError_t Lost(Encoding encoding, float* lost, const CodecInput& input, const void* encoded,
                  cudaStream_t stream) {
   const auto* const codes = static_cast<const uint16_t*>(encoded);
-  if (encoding == Encoding::kBf16) return LostInBf16(lost, input, codes, stream);
-  if (encoding == Encoding::kFp16) return LostInFp16(lost, input, codes, stream);
-  if (encoding == Encoding::kInt8) return LostInInt8(lost, input, encoded, stream);
-  return LostInInt4(lost, input, encoded, stream);
+  if (encoding == Encoding::kBf16) return LostInBf16(lost, input, codes, kDecay, stream);
+  if (encoding == Encoding::kFp16) return LostInFp16(lost, input, codes, kDecay, stream);
+  if (encoding == Encoding::kInt8) return LostInInt8(lost, input, encoded, kDecay, stream);
+  if (encoding.is_topk()) {
+    return LostInTopK(lost, input, {encoding.topk(), encoding.topk_bits()}, encoded, kDecay,
+                      stream);
+  }
+  return LostInInt4(lost, input, encoded, kDecay, stream);
 }
 
 Result OnCard(Encoding encoding, const std::vector<float>& values, float scale,
@@ -117,16 +127,23 @@ void ExpectSame(Encoding encoding, int64_t n, float scale, bool has_residual,
   const Result want = OnHost(encoding, values, scale, residual, noise);
   const Result got = OnCard(encoding, values, scale, residual, noise, offset);
   ExpectSameNumbers(got.residual, want.residual);
-  EXPECT_EQ(got.bytes, want.bytes) << EncodingName(encoding) << " of " << n;
+  EXPECT_EQ(got.bytes, want.bytes) << EncodingText(encoding) << " of " << n;
 }
 
-constexpr Encoding kEncodings[] = {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8,
-                                   Encoding::kInt4};
+constexpr Encoding kEncodings[] = {
+    Encoding::kBf16,       Encoding::kFp16,       Encoding::kInt8,      Encoding::kInt4,
+    Encoding::TopK(64, 2), Encoding::TopK(64, 4), Encoding::TopK(1, 2), Encoding::TopK(1023, 4)};
 
 TEST(CodecTest, KnowsTheSizesOfBlocks) {
   for (int64_t n : {0, 1, 127, 128, 129, 255, 256, 257, 1000}) {
     EXPECT_EQ(Int8EncodedBytes(n), EncodedBytes(Encoding::kInt8, n));
     EXPECT_EQ(Int4EncodedBytes(n), EncodedBytes(Encoding::kInt4, n));
+  }
+  for (int bits : {2, 4}) {
+    for (int kept = 1; kept <= kMostKept; ++kept) {
+      EXPECT_EQ((TopKFormat{kept, bits}.BlockBytes(kept)),
+                EncodedBytes(Encoding::TopK(kept, bits), kTopKBlockElements));
+    }
   }
 }
 
@@ -158,6 +175,37 @@ TEST(CodecTest, GivesTheBytesOfTheHostAtOddAddressesAndPositions) {
       ExpectSame(encoding, 777, 0.37f, true,
                  {.key = ~uint64_t{0}, .stream = 1, .first_element = first},
                  /*offset=*/1);
+    }
+  }
+}
+
+// The blocks of Values() have all of that, but most of the first block would be spoilt by it.
+TEST(CodecTest, KeepsTheSameElementsAsTheHostOfWholeBlocksAndTies) {
+  for (const Encoding encoding : kEncodings) {
+    if (!encoding.is_topk()) continue;
+    std::vector<std::vector<float>> vectors = {Noises<float>(2 * 4096 + 777, 3),
+                                               Noises<float>(4096, 4)};
+    // Few magnitudes, so that many are equal; all equal; few that are not 0; very small ones.
+    for (float& value : vectors.emplace_back(Noises<float>(5000, 5))) {
+      value = std::round(value * 2.0f) * 0.25f;
+    }
+    vectors.emplace_back(4096 + 3, -0.125f);
+    vectors.emplace_back(4096, 0.0f)[4000] = -3.0f;
+    for (float& value : vectors.emplace_back(Noises<float>(4096, 6))) value *= 0x1p-99f;
+    for (float& value : vectors.emplace_back(Noises<float>(4096, 7))) value *= 0x1p-110f;
+    // The largest there are.
+    for (float& value : vectors.emplace_back(Noises<float>(4096, 8))) {
+      value = std::copysign(std::numeric_limits<float>::max(), value);
+    }
+    for (size_t i = 0; i < vectors.size(); ++i) {
+      const Result want = OnHost(encoding, vectors[i], 1.0f, {}, {});
+      const Result got = OnCard(encoding, vectors[i], 1.0f, {}, {}, 0);
+      EXPECT_EQ(got.bytes, want.bytes) << EncodingText(encoding) << ", vector " << i;
+      const std::vector<float> residual = Noises<float>(static_cast<int64_t>(vectors[i].size()), 9);
+      const Result want_lost = OnHost(encoding, vectors[i], 0.37f, residual, {});
+      const Result got_lost = OnCard(encoding, vectors[i], 0.37f, residual, {}, 1);
+      EXPECT_EQ(got_lost.bytes, want_lost.bytes) << EncodingText(encoding) << ", vector " << i;
+      ExpectSameNumbers(got_lost.residual, want_lost.residual);
     }
   }
 }

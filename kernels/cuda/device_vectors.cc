@@ -8,6 +8,7 @@
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/reduce.h"
+#include "kernels/cuda/topk_codec.h"
 #include "kernels/optimizer_factors.h"
 
 namespace lodestar::cuda {
@@ -67,51 +68,63 @@ void CudaDevice::SumOfSquares(Buf sum, Buf x) {
 void CudaDevice::Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
                         const RoundingNoise& noise, StreamKind stream) {
   static_assert(kInt8BlockElements == kInt8Block && kInt4BlockElements == kInt4Block);
+  static_assert(kTopKBlockElements == kTopKBlock && kMostKept == kMaxTopK);
   CheckEncoding(encoding, encoded, values);
   CheckOptionalBuf(residual, DType::kF32, values.num_elements);
   const CodecInput input = {values.as<const float>(), scale, residual.as<const float>(),
                             values.num_elements};
-  switch (encoding) {
-    case Encoding::kFp32:
+  switch (encoding.kind()) {
+    case Encoding::Kind::kFp32:
       return;
-    case Encoding::kBf16:
+    case Encoding::Kind::kBf16:
       Check(EncodeBf16(static_cast<uint16_t*>(encoded), input, On(stream)), "EncodeBf16");
       return;
-    case Encoding::kFp16:
+    case Encoding::Kind::kFp16:
       Check(EncodeFp16(static_cast<uint16_t*>(encoded), input, On(stream)), "EncodeFp16");
       return;
-    case Encoding::kInt8:
+    case Encoding::Kind::kInt8:
       Check(EncodeInt8(encoded, input, noise, On(stream)), "EncodeInt8");
       return;
-    case Encoding::kInt4:
+    case Encoding::Kind::kInt4:
       Check(EncodeInt4(encoded, input, noise, On(stream)), "EncodeInt4");
+      return;
+    case Encoding::Kind::kTopK2:
+    case Encoding::Kind::kTopK4:
+      Check(EncodeTopK(encoded, input, {encoding.topk(), encoding.topk_bits()}, On(stream)),
+            "EncodeTopK");
       return;
   }
 }
 
 void CudaDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
-                                const void* encoded, StreamKind stream) {
+                                const void* encoded, float decay, StreamKind stream) {
   CheckEncoding(encoding, encoded, values);
   CheckBuf(residual, DType::kF32, values.num_elements);
   const CodecInput input = {values.as<const float>(), scale, residual.as<const float>(),
                             values.num_elements};
   float* const lost = residual.as<float>();
-  switch (encoding) {
-    case Encoding::kFp32:
+  switch (encoding.kind()) {
+    case Encoding::Kind::kFp32:
       return;
-    case Encoding::kBf16:
-      Check(LostInBf16(lost, input, static_cast<const uint16_t*>(encoded), On(stream)),
+    case Encoding::Kind::kBf16:
+      Check(LostInBf16(lost, input, static_cast<const uint16_t*>(encoded), decay, On(stream)),
             "LostInBf16");
       return;
-    case Encoding::kFp16:
-      Check(LostInFp16(lost, input, static_cast<const uint16_t*>(encoded), On(stream)),
+    case Encoding::Kind::kFp16:
+      Check(LostInFp16(lost, input, static_cast<const uint16_t*>(encoded), decay, On(stream)),
             "LostInFp16");
       return;
-    case Encoding::kInt8:
-      Check(LostInInt8(lost, input, encoded, On(stream)), "LostInInt8");
+    case Encoding::Kind::kInt8:
+      Check(LostInInt8(lost, input, encoded, decay, On(stream)), "LostInInt8");
       return;
-    case Encoding::kInt4:
-      Check(LostInInt4(lost, input, encoded, On(stream)), "LostInInt4");
+    case Encoding::Kind::kInt4:
+      Check(LostInInt4(lost, input, encoded, decay, On(stream)), "LostInInt4");
+      return;
+    case Encoding::Kind::kTopK2:
+    case Encoding::Kind::kTopK4:
+      Check(LostInTopK(lost, input, {encoding.topk(), encoding.topk_bits()}, encoded, decay,
+                       On(stream)),
+            "LostInTopK");
       return;
   }
 }

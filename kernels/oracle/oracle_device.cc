@@ -111,11 +111,11 @@ void OracleDevice::Encode(Encoding encoding, void* encoded, Buf values, float sc
 }
 
 void OracleDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
-                                  const void* encoded, StreamKind) {
+                                  const void* encoded, float decay, StreamKind) {
   CheckEncoding(encoding, encoded, values);
   CheckBuf(residual, DType::kF32, values.num_elements);
   lodestar::UpdateResidual(encoding, values.as<float>(), scale,
-                           static_cast<const std::byte*>(encoded), values.num_elements,
+                           static_cast<const std::byte*>(encoded), values.num_elements, decay,
                            residual.as<float>());
 }
 

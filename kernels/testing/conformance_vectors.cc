@@ -132,7 +132,8 @@ TEST_P(DeviceConformanceTest, SumsSquares) {
 
 // Of aligned vectors, and of ones that begin anywhere.
 TEST_P(DeviceConformanceTest, EncodesToTheSameBytesAndKnowsWhatIsLost) {
-  for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4}) {
+  for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4,
+                            Encoding::TopK(64, 2), Encoding::TopK(5, 4)}) {
     for (int64_t n : kSizes) {
       for (int64_t offset : {0, 1}) {
         ExpectConforms(
@@ -152,7 +153,7 @@ TEST_P(DeviceConformanceTest, EncodesToTheSameBytesAndKnowsWhatIsLost) {
               const void* const encoded = encode("with_residual", 0.37f, residual);
               rig.device().Wait(StreamKind::kCompute,
                                 rig.device().Record(StreamKind::kDeviceToHost));
-              rig.device().UpdateResidual(encoding, residual, values, 0.37f, encoded,
+              rig.device().UpdateResidual(encoding, residual, values, 0.37f, encoded, 0.95f,
                                           StreamKind::kCompute);
             },
             kExact);

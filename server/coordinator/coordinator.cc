@@ -25,16 +25,18 @@ namespace lodestar {
 namespace {
 
 // Whether the client knows the encodings of the job.
-absl::Status CheckEncodings(const JobSpec& job, const std::vector<Encoding>& known) {
+absl::Status CheckEncodings(const JobSpec& job, const std::vector<Encoding::Kind>& known) {
   for (const auto& [encoding, flag] : {std::pair(job.push_encoding, "push_encoding"),
                                        std::pair(job.pull_encoding, "pull_encoding")}) {
-    if (std::find(known.begin(), known.end(), encoding) != known.end()) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "this job has --", flag, "=", EncodingName(encoding), ", this client knows ",
-        absl::StrJoin(
-            known, ", ",
-            [](std::string* out, Encoding one) { absl::StrAppend(out, EncodingName(one)); }),
-        "; use another client, or start the job with --", flag, "=", EncodingName(known.front())));
+    if (std::find(known.begin(), known.end(), encoding.kind()) != known.end()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("this job has --", flag, "=", EncodingText(encoding), ", this client knows ",
+                     absl::StrJoin(known, ", ",
+                                   [](std::string* out, Encoding::Kind one) {
+                                     absl::StrAppend(out, EncodingKindName(one));
+                                   }),
+                     "; use another client, or start the job with --", flag, "=",
+                     EncodingKindName(known.front())));
   }
   return absl::OkStatus();
 }

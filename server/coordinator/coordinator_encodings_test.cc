@@ -21,11 +21,27 @@ TEST(CoordinatorEncodingsTest, ClientThatDoesNotKnowTheJobsIsRefused) {
   EXPECT_EQ(plain.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(plain.message()),
               AllOf(HasSubstr("--push_encoding=int8"), HasSubstr("knows fp32")));
-  call.encodings = {Encoding::kFp32, Encoding::kInt8};
+  call.encodings = {Encoding::Kind::kFp32, Encoding::Kind::kInt8};
   const absl::Status half = cluster.coordinator().Register(call, cluster.now()).status();
   EXPECT_THAT(std::string(half.message()),
               AllOf(HasSubstr("--pull_encoding=int4"), HasSubstr("knows fp32, int8")));
-  call.encodings.push_back(Encoding::kInt4);
+  call.encodings.push_back(Encoding::Kind::kInt4);
+  EXPECT_TRUE(cluster.coordinator().Register(call, cluster.now()).ok());
+}
+
+// Two bits and four are kinds of their own; how many are kept the registration says.
+TEST(CoordinatorEncodingsTest, TopKIsKnownByItsBits) {
+  Coordinator::Config config = TestConfig();
+  config.job.push_encoding = Encoding::TopK(32, 4);
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  RegisterCall call;
+  call.name = "old";
+  call.encodings = {Encoding::Kind::kFp32, Encoding::Kind::kTopK2};
+  const absl::Status refused = cluster.coordinator().Register(call, cluster.now()).status();
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("--push_encoding=topk(32,4)"), HasSubstr("knows fp32, topk2")));
+  call.encodings = {Encoding::Kind::kFp32, Encoding::Kind::kTopK4};
   EXPECT_TRUE(cluster.coordinator().Register(call, cluster.now()).ok());
 }
 

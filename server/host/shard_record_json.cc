@@ -80,7 +80,7 @@ Json KeyToJson(const ContributionKey& key) {
           {"base_version", key.base_version.value()},
           {"kind", NameOf(ContributionNames(), key.kind)},
           {"scale", key.scale},
-          {"encoding", EncodingName(key.encoding)},
+          {"encoding", EncodingText(key.encoding)},
           {"num_samples", key.num_samples}};
 }
 
@@ -97,7 +97,7 @@ absl::StatusOr<ContributionKey> KeyFromJson(const Json& json) {
   ASSIGN_OR_RETURN(key.kind, Named(ContributionNames(), json, "kind"));
   ASSIGN_OR_RETURN(key.scale, GetFloat(json, "scale"));
   ASSIGN_OR_RETURN(const std::string encoding, GetString(json, "encoding"));
-  ASSIGN_OR_RETURN(key.encoding, ParseEncoding("encoding", encoding));
+  ASSIGN_OR_RETURN(key.encoding, ParseEncodingText("encoding", encoding));
   ASSIGN_OR_RETURN(key.num_samples, GetInt64(json, "num_samples"));
   return key;
 }

@@ -86,7 +86,7 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
   if (request_.crc32c() != 0 && request_.crc32c() != ChecksumOf(request_)) {
     return absl::DataLossError("pull: the request was damaged on its way; send it again");
   }
-  if (absl::StatusOr<Encoding> encoding = FromProto(request_.encoding()); !encoding.ok()) {
+  if (absl::StatusOr<Encoding::Kind> encoding = FromProto(request_.encoding()); !encoding.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("pull: ", encoding.status().message()));
   }
   if (request_.held_versions_size() != 0 &&
@@ -147,14 +147,15 @@ absl::Status PullStream::Admit(const StreamGuard& guard) {
 
 absl::Status PullStream::CheckEncoding() const {
   const Encoding wanted = shard_->pull_encoding();
-  if (request_.encoding() == v1::ENCODING_FP32 || request_.encoding() == ToProto(wanted)) {
+  if (request_.encoding() == v1::ENCODING_FP32 || request_.encoding() == ToProto(wanted.kind())) {
     return absl::OkStatus();
   }
-  return shard_->RefusalFor(WorkerId(request_.worker_id()), Incarnation(request_.incarnation()),
-                            absl::InvalidArgumentError(absl::StrCat(
-                                "pull: wanted is ", EncodingName(*FromProto(request_.encoding())),
-                                ", this job has fp32 and ", EncodingName(wanted),
-                                "; use pull_encoding of the registration")));
+  return shard_->RefusalFor(
+      WorkerId(request_.worker_id()), Incarnation(request_.incarnation()),
+      absl::InvalidArgumentError(absl::StrCat("pull: wanted is ",
+                                              EncodingKindName(*FromProto(request_.encoding())),
+                                              ", this job has fp32 and ", EncodingName(wanted),
+                                              "; use pull_encoding of the registration")));
 }
 
 void PullStream::ReadNext() {
@@ -224,7 +225,7 @@ bool PullStream::CutChunk(Chunk& chunk) {
       reinterpret_cast<const std::byte*>(page->data()) + EncodedBytes(encoding, begin);
   chunk.data_bytes = EncodedBytes(encoding, size);
   PullChunkHeader header{cutting_.bucket, published.version, static_cast<uint64_t>(cutting_.begin),
-                         ToProto(encoding)};
+                         ToProto(encoding.kind())};
   if (!published.changes.empty()) {
     header.base_version =
         Version(published.version.value() - static_cast<int64_t>(published.changes.size()));

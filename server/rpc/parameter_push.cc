@@ -1,5 +1,7 @@
 #include "server/rpc/parameter_push.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,7 +23,16 @@ std::string Describe(const PushChunkHeader& header) {
                       ", bucket ", header.bucket, ": ");
 }
 
-absl::StatusOr<ContributionKey> KeyOf(const PushChunkHeader& header) {
+// The parameters of an encoding are those of the job: a chunk that was written with others has
+// another size.
+absl::StatusOr<Encoding> EncodingOf(const PushChunkHeader& header, Encoding of_job) {
+  ASSIGN_OR_RETURN(const Encoding::Kind kind, FromProto(header.encoding));
+  if (of_job.kind() == kind) return of_job;
+  return *std::find_if(std::begin(kAllEncodings), std::end(kAllEncodings),
+                       [kind](Encoding encoding) { return encoding.kind() == kind; });
+}
+
+absl::StatusOr<ContributionKey> KeyOf(const PushChunkHeader& header, Encoding of_job) {
   const auto refuse = [&header](auto... text) {
     return absl::InvalidArgumentError(absl::StrCat(Describe(header), text...));
   };
@@ -40,7 +51,7 @@ absl::StatusOr<ContributionKey> KeyOf(const PushChunkHeader& header) {
     return refuse("num_samples is ", header.num_samples, ", wanted is at least 0, or ",
                   kSkippedSamples, " of a skipped step");
   }
-  absl::StatusOr<Encoding> encoding = FromProto(header.encoding);
+  absl::StatusOr<Encoding> encoding = EncodingOf(header, of_job);
   if (!encoding.ok()) return refuse(encoding.status().message());
   absl::StatusOr<ContributionKind> kind = FromProto(header.kind);
   if (!kind.ok()) return refuse(kind.status().message());
@@ -131,7 +142,7 @@ void PushStream::OnReadDone(bool ok) {
 
 void PushStream::BeginBucket() {
   const PushChunkHeader& header = reader_->header();
-  const absl::StatusOr<ContributionKey> key = KeyOf(header);
+  const absl::StatusOr<ContributionKey> key = KeyOf(header, shard_->push_encoding());
   if (!key.ok()) return Fail(key.status());
   if (header.offset != 0) {
     return Fail(absl::InvalidArgumentError(
@@ -197,7 +208,7 @@ absl::Status PushStream::CheckContinues() const {
   const int64_t room = incoming_->staged.num_elements() - incoming_->received;
   if (ElementsIn(encoding, static_cast<int64_t>(reader_->data_bytes()), room) < 1) {
     return refuse("chunk of ", reader_->data_bytes(), " bytes at element ", header.offset,
-                  ", wanted are whole ", EncodingName(encoding), " elements in blocks of ",
+                  ", wanted are whole ", EncodingText(encoding), " elements in blocks of ",
                   BlockElements(encoding), " and at most ", room, "; compare the layout hashes");
   }
   return absl::OkStatus();

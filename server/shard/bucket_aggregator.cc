@@ -51,6 +51,7 @@ BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const 
                  .job = &context_->job,
                  .awaits_norm = context_->norm != nullptr,
                  .turn = turn,
+                 .divides_by_senders = !is_averaged_ && DividesBySenders(context_->job),
                  .bucket = bucket.index}) {
   absl::MutexLock lock(&mutex_);
   protocol_.OnRoster(context_->roster.Now());
@@ -579,8 +580,9 @@ void BucketAggregator::Check(Contribution contribution) {
                  {.round = key.round.value(), .bucket = bucket_.index});
   std::optional<double> norm;
   absl::Status numbers;
-  if (key.is_skipped()) {
-    // It has none.
+  if (!key.is_skipped()) numbers = CheckBytes(key, bucket_, contribution.slot->bytes());
+  if (key.is_skipped() || !numbers.ok()) {
+    // No numbers to look at.
   } else if (context_->job.norm_limit > 0.0 && !is_averaged_ &&
              key.kind != ContributionKind::kInitialWeights) {
     const absl::StatusOr<double> checked = CheckNumbersForNorm(
@@ -600,7 +602,7 @@ void BucketAggregator::Check(Contribution contribution) {
   context_->counters.CountRejected();
   // First the coordinator, then the worker, which may ask it at once.
   const std::string text(numbers.message());
-  if (key.kind == ContributionKind::kInitialWeights) {
+  if (!absl::IsAborted(numbers)) {
     context_->observer->OnNotice(text);
   } else {
     context_->observer->OnFault({.worker = key.worker,

@@ -325,7 +325,7 @@ BucketStep BucketProtocol::StepOfPhase() {
     LODESTAR_CHECK(now_.plan != nullptr) << "round " << round_ << " updates without a plan";
     step.call = {.step = version_.value() + 1, .learning_rate = now_.plan->learning_rate};
     const int64_t planned = now_.plan->total_weight();
-    if (!is_rescaled_ && arrived_weight_ != planned) {
+    if (!is_rescaled_ && !config_.divides_by_senders && arrived_weight_ != planned) {
       step.rescale = static_cast<float>(static_cast<double>(planned) / arrived_weight_);
     }
     if (!is_rescaled_ && !IsAlone()) {

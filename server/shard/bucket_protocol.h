@@ -100,7 +100,9 @@ class BucketProtocol {
     const JobSpec* job = nullptr;
     bool awaits_norm = false;  // updates wait for the norm of the whole gradient
     FragmentTurn turn = {};    // where rounds have rosters
-    uint32_t bucket = 0;       // for texts
+    // The mean is that of those who sent an element: who is missing leaves no gap.
+    bool divides_by_senders = false;
+    uint32_t bucket = 0;  // for texts
   };
   // Both outlive the object.
   explicit BucketProtocol(const Config& config)

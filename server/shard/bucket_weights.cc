@@ -46,7 +46,9 @@ BucketWeights::BucketWeights(const Part& part, const JobSpec& job, const Layout&
       pages_(pages),
       num_state_vectors_(optimizer.num_state_vectors()),
       decay_(DecayRanges(layout, range_)),
-      mean_(MakeContributionMean(job.robust_mean, range_.size(), pages)) {
+      mean_(MakeContributionMean(
+          {.robust = job.robust_mean, .divides_by_senders = !is_averaged_ && DividesBySenders(job)},
+          range_.size(), pages)) {
   if (job.pull_encoding == Encoding::kFp32 || is_averaged_) return;
   shadow_.emplace(
       BucketShadow::Config{

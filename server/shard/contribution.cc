@@ -53,7 +53,7 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
   if (key.encoding != encoding) {
     return absl::InvalidArgumentError(absl::StrCat(
         "worker ", key.worker.value(), " sent ", ContributionKindName(key.kind), " in ",
-        EncodingName(key.encoding), ", this job takes ", EncodingName(encoding),
+        EncodingText(key.encoding), ", this job takes ", EncodingText(encoding),
         is_averaged ? absl::StrCat(" of bucket ", bucket.index,
                                    ", which is averaged; its values travel as they are")
                     : "; use push_encoding of the registration"));
@@ -76,6 +76,17 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
   return absl::InvalidArgumentError(
       absl::StrCat("worker ", key.worker.value(), ", bucket ", bucket.index, ": scale is ",
                    key.scale, ", wanted is a number of at most ", kMaxContributionScale));
+}
+
+absl::Status CheckBytes(const ContributionKey& key, const Bucket& bucket,
+                        const std::byte* elements) {
+  const int64_t bad = FirstMalformed(key.encoding, elements, bucket.range.size());
+  if (bad == bucket.range.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "worker ", key.worker.value(), ", bucket ", bucket.index, ", block of ",
+      BlockElements(key.encoding), " from element ", bad, ": the places of what was kept in ",
+      EncodingText(key.encoding), " are not ascending within the block; the contribution to round ",
+      key.round.value(), " is not counted; use the encoder of this release"));
 }
 
 absl::Status CheckNumbers(const ContributionKey& key, const Layout& layout, const Bucket& bucket,

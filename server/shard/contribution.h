@@ -44,6 +44,11 @@ enum class PushOutcome : uint8_t {
 absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const JobSpec& job,
                        bool is_averaged, bool awaits_first_weights);
 
+// Whether the bytes are such as an encoder makes. Errors: InvalidArgument naming worker, bucket and
+// block.
+absl::Status CheckBytes(const ContributionKey& key, const Bucket& bucket,
+                        const std::byte* elements);
+
 // Whether the bucket's elements, times the scale of the key, are finite and within
 // kMaxContribution. Errors: Aborted, naming worker, tensor of the layout and element: begin anew
 // from other weights; InvalidArgument for first weights, which nothing can mend.

@@ -23,6 +23,10 @@ void Scale(Page& page, float factor, int64_t num_elements) {
   AccumulateScaled(page.data(), page.data(), factor, num_elements, Accumulate::kSet);
 }
 
+void DivideWherePositive(float* sums, const float* weights, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) sums[i] = weights[i] > 0.0f ? sums[i] / weights[i] : 0.0f;
+}
+
 // One page, to which every contribution is added as it comes. Its last bits depend on the order.
 class WeightedSum final : public ContributionMean {
  public:
@@ -63,6 +67,61 @@ class WeightedSum final : public ContributionMean {
   const int64_t num_elements_;
   PagePool& pages_;
   std::shared_ptr<Page> sum_;
+};
+
+// Two pages: the weighted sum, and by element the weight of the contributions in which it
+// travelled. Its last bits depend on the order.
+class MeanOfSenders final : public ContributionMean {
+ public:
+  MeanOfSenders(int64_t num_elements, PagePool& pages)
+      : num_elements_(num_elements), pages_(pages) {}
+
+  void Add(Encoding encoding, const std::byte* values, const MeanShare& share) override {
+    if (share.weight <= 0) return;
+    if (sum_ == nullptr) {
+      sum_ = pages_.Allocate(num_elements_);
+      weights_ = pages_.Allocate(num_elements_);
+      if (sum_ == nullptr || weights_ == nullptr) return Clear();
+      std::fill_n(sum_->data(), num_elements_, 0.0f);
+      std::fill_n(weights_->data(), num_elements_, 0.0f);
+      first_weight_ = static_cast<double>(share.weight);
+    }
+    // Of equal contributions all are 1, and one alone is its own mean to the bit.
+    const auto weight = static_cast<float>(static_cast<double>(share.weight) / first_weight_);
+    AccumulateDecoded(encoding, values, num_elements_, share.scale * weight, sum_->data(),
+                      Accumulate::kAdd);
+    AddWhereKept(encoding, values, num_elements_, weight, weights_->data());
+  }
+
+  bool CanAdopt(int64_t) const override { return false; }
+  void Adopt(std::shared_ptr<Page> values, const MeanShare& share) override {
+    Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(values->data()), share);
+  }
+
+  void Finish(float rescale) override {
+    if (sum_ == nullptr) return;
+    if (weights_ != nullptr) {
+      DivideWherePositive(sum_->data(), weights_->data(), num_elements_);
+      weights_ = nullptr;
+    }
+    Scale(*sum_, rescale, num_elements_);
+  }
+
+  // Of weights, which do not travel as top-k.
+  void Approach(const float*, float) override {}
+
+  const Page* mean() const override { return sum_.get(); }
+  void Clear() override {
+    sum_ = nullptr;
+    weights_ = nullptr;
+  }
+
+ private:
+  const int64_t num_elements_;
+  PagePool& pages_;
+  std::shared_ptr<Page> sum_;
+  std::shared_ptr<Page> weights_;  // by that of the first contribution; null: sum_ is the mean
+  double first_weight_ = 1.0;
 };
 
 // A page for each contribution until the round is over. Any order gives the same bits.
@@ -145,10 +204,13 @@ class TrimmedContributions final : public ContributionMean {
 
 }  // namespace
 
-std::unique_ptr<ContributionMean> MakeContributionMean(const RobustMean& kind, int64_t num_elements,
+std::unique_ptr<ContributionMean> MakeContributionMean(const MeanKind& kind, int64_t num_elements,
                                                        PagePool& pages) {
-  if (!kind.is_robust()) return std::make_unique<WeightedSum>(num_elements, pages);
-  return std::make_unique<TrimmedContributions>(kind, num_elements, pages);
+  if (kind.robust.is_robust()) {
+    return std::make_unique<TrimmedContributions>(kind.robust, num_elements, pages);
+  }
+  if (kind.divides_by_senders) return std::make_unique<MeanOfSenders>(num_elements, pages);
+  return std::make_unique<WeightedSum>(num_elements, pages);
 }
 
 }  // namespace lodestar

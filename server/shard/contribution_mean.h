@@ -44,8 +44,14 @@ class ContributionMean {
   virtual void Clear() = 0;
 };
 
+struct MeanKind {
+  RobustMean robust = {};
+  // Not of a robust one: an element's mean is that of the contributions in which it travelled.
+  bool divides_by_senders = false;
+};
+
 // The only switch on the kind. `pages` outlives the result.
-std::unique_ptr<ContributionMean> MakeContributionMean(const RobustMean& kind, int64_t num_elements,
+std::unique_ptr<ContributionMean> MakeContributionMean(const MeanKind& kind, int64_t num_elements,
                                                        PagePool& pages);
 
 }  // namespace lodestar

@@ -39,7 +39,7 @@ struct Contribution {
 class ContributionMeanTest : public testing::TestWithParam<std::string> {
  protected:
   std::unique_ptr<ContributionMean> Make() {
-    return MakeContributionMean(*ParseRobustMean(GetParam()), kElements, pages_);
+    return MakeContributionMean({.robust = *ParseRobustMean(GetParam())}, kElements, pages_);
   }
 
   // In that order; the number of each is its own.
@@ -136,7 +136,7 @@ TEST_P(ContributionMeanTest, AdoptedPagesAreTheSameAsValues) {
 
 TEST_P(ContributionMeanTest, EncodedValuesAreDecoded) {
   for (const Encoding encoding :
-       {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4}) {
+       {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4, Encoding::TopK(2, 4)}) {
     std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
     CodecOf(encoding).Encode(Vector(4).data(), kElements, {}, bytes.data());
     std::vector<float> decoded(kElements);
@@ -144,7 +144,7 @@ TEST_P(ContributionMeanTest, EncodedValuesAreDecoded) {
     const std::unique_ptr<ContributionMean> mean = Make();
     mean->Add(encoding, bytes.data(), MeanShare());
     mean->Finish(1.0f);
-    EXPECT_EQ(Elements(*mean->mean()), decoded) << EncodingName(encoding);
+    EXPECT_EQ(Elements(*mean->mean()), decoded) << EncodingText(encoding);
   }
 }
 
@@ -168,7 +168,7 @@ TEST_P(ContributionMeanTest, WhatThereIsNoPageForIsLeftOut) {
     return ++num_pages == 1 ? Page::Create(elements) : nullptr;
   }});
   const std::unique_ptr<ContributionMean> mean =
-      MakeContributionMean(*ParseRobustMean(GetParam()), kElements, pages);
+      MakeContributionMean({.robust = *ParseRobustMean(GetParam())}, kElements, pages);
   AddAll({{Vector(1)}, {Vector(2)}, {Vector(3)}}, {0, 1, 2}, *mean);
   mean->Finish(1.0f);
   ASSERT_NE(mean->mean(), nullptr);
@@ -220,10 +220,66 @@ TEST_P(RobustContributionsTest, MoreThanARoundMayHaveAreLeftOut) {
   EXPECT_THAT(MeanOf(contributions, order), Each(1.0f));
 }
 
+class MeanOfSendersTest : public testing::Test {
+ protected:
+  static constexpr int64_t kSize = 6;
+  static constexpr Encoding kTwo = Encoding::TopK(2, 2);
+
+  void Add(const std::vector<float>& values, const MeanShare& share) {
+    std::vector<std::byte> bytes(EncodedBytes(kTwo, kSize));
+    CodecOf(kTwo).Encode(values.data(), kSize, {}, bytes.data());
+    mean_->Add(kTwo, bytes.data(), share);
+  }
+  std::vector<float> Mean() const { return {mean_->mean()->data(), mean_->mean()->data() + kSize}; }
+
+  PagePool pages_;
+  const std::unique_ptr<ContributionMean> mean_ =
+      MakeContributionMean({.divides_by_senders = true}, kSize, pages_);
+};
+
+TEST_F(MeanOfSendersTest, AnElementIsDividedByThoseWhoSentIt) {
+  // `factor` is of all, and not looked at.
+  Add({8, 0, 0, 0, 0, 4}, {.weight = 1, .factor = 0.25f});
+  Add({4, 0, 0, -2, 0, 0}, {.weight = 3, .factor = 0.75f});
+  mean_->Finish(1.0f);
+  EXPECT_THAT(Mean(), ElementsAre((8 + 3 * 4) / 4.0f, 0, 0, -2, 0, 4));
+  mean_->Finish(0.5f);
+  EXPECT_THAT(Mean(), ElementsAre(2.5f, 0, 0, -1, 0, 2)) << "once more: multiplied only";
+}
+
+TEST_F(MeanOfSendersTest, AScaleIsOfTheValuesAndNoWeight) {
+  Add({8, 0, 0, 0, 0, 4}, {.scale = 0.5f, .weight = 1});
+  Add({8, 2, 0, 0, 0, 0}, {.scale = 1.0f, .weight = 1});
+  mean_->Finish(1.0f);
+  EXPECT_THAT(Mean(), ElementsAre((4 + 8) / 2.0f, 2, 0, 0, 0, 2));
+}
+
+TEST_F(MeanOfSendersTest, OneAloneIsItsOwnMeanAndWhatWeighsNothingIsNone) {
+  Add({0.3f, 0, 0, 0, 0, -0.3f}, {.weight = 7});
+  Add({9, 9, 9, 9, 9, 9}, {.weight = 0});
+  mean_->Finish(1.0f);
+  const float sent = 0.30078125f;  // 0.3 in bf16
+  EXPECT_THAT(Mean(), ElementsAre(sent, 0, 0, 0, 0, -sent));
+  mean_->Clear();
+  EXPECT_EQ(mean_->mean(), nullptr);
+}
+
+TEST_F(MeanOfSendersTest, WithoutAPageTheMeanIsFormedWithoutIt) {
+  int num_pages = 0;
+  PagePool pages(PagePool::Config{.create = [&num_pages](int64_t elements) {
+    return ++num_pages == 1 ? Page::Create(elements) : nullptr;
+  }});
+  const std::unique_ptr<ContributionMean> mean =
+      MakeContributionMean({.divides_by_senders = true}, kSize, pages);
+  mean->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(Vector(1).data()), {});
+  mean->Finish(1.0f);
+  EXPECT_EQ(mean->mean(), nullptr);
+}
+
 TEST(TrimmedMeanTest, IsTheMeanOfThoseBetween) {
   PagePool pages;
   const std::unique_ptr<ContributionMean> mean =
-      MakeContributionMean(*ParseRobustMean("trimmed:1"), 2, pages);
+      MakeContributionMean({.robust = *ParseRobustMean("trimmed:1")}, 2, pages);
   const float values[4][2] = {{1, 40}, {2, 30}, {4, 20}, {9, -7}};
   for (uint32_t i = 0; i < 4; ++i) {
     mean->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(values[i]),

@@ -38,8 +38,8 @@ void ContributionSamples::Add(WorkerId worker, Incarnation incarnation, Round ro
     const size_t end = sample.elements.size();
     sample.elements.resize(end + size);
     float* const elements = sample.elements.data() + end;
-    AccumulateDecoded(encoding, encoded + EncodedBytes(encoding, begin), size, scale, elements,
-                      Accumulate::kSet);
+    DecodePart(encoding, encoded, num_elements_, begin, size, elements);
+    AccumulateScaled(elements, elements, scale, size, Accumulate::kSet);
     if (base != nullptr) AccumulateScaled(elements, base + begin, -scale, size, Accumulate::kAdd);
   }
   double square_sum = 0.0;

@@ -26,7 +26,7 @@ struct DirectionPart {
 
 class ContributionSamples {
  public:
-  static constexpr int64_t kSampledBlock = kWholeBlocks;
+  static constexpr int64_t kSampledBlock = 256;
 
   // Further ones of a round are not looked at.
   static constexpr size_t kMaxWorkers = 256;

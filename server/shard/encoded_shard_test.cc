@@ -269,5 +269,126 @@ TEST_P(EncodedShardTest, RestoredShardStartsFromItsWeights) {
   EXPECT_EQ(shadow.Update(4), again.buckets().size());
 }
 
+constexpr Encoding kTopK = Encoding::TopK(64, 2);
+
+// Of 4096 elements and more each keeps its 64 largest, others where `phase` differs.
+std::vector<float> Peaks(const TestCluster& cluster, int phase) {
+  std::vector<float> values(cluster.layout().num_elements());
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>((static_cast<int>(i) * 37 + phase) % 101) - 50.0f;
+  }
+  return values;
+}
+
+// What top-k makes of it, bucket by bucket.
+std::vector<float> Received(const TestCluster& cluster, std::vector<float> values) {
+  for (const Bucket& bucket : cluster.buckets()) {
+    std::vector<std::byte> bytes(EncodedBytes(kTopK, bucket.range.size()));
+    float* const part = values.data() + bucket.range.begin;
+    CodecOf(kTopK).Encode(part, bucket.range.size(), {}, bytes.data());
+    CodecOf(kTopK).Decode(bytes.data(), bucket.range.size(), part);
+  }
+  return values;
+}
+
+TEST(TopKShardTest, DividesByAllWorkersOrByTheSendersOfAnElement) {
+  for (const TopKDivisor divisor : {TopKDivisor::kWorkers, TopKDivisor::kSenders}) {
+    JobSpec job = EncodedJob(kTopK, Encoding::kFp32);
+    job.topk_divisor = divisor;
+    TestCluster cluster({.job = job});
+    cluster.LoadConstant(0.0f);
+    cluster.SetMembers(2);
+    cluster.OpenRound(0, {1, 3}, 1.0);
+    std::vector<std::vector<float>> received;
+    for (int worker : {1, 2}) {
+      const std::vector<float> values = Peaks(cluster, worker * 13);
+      received.push_back(Received(cluster, values));
+      EXPECT_THAT(cluster.PushAll(EncodedKey(worker, 0, kTopK), values), IsOkAndHolds(kCounted));
+    }
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(1));
+    int num_alone = 0;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      const bool one = received[0][i] != 0.0f;
+      const bool other = received[1][i] != 0.0f;
+      if (one != other) ++num_alone;
+      const float sum = received[0][i] + 3 * received[1][i];
+      const float senders = (one ? 1.0f : 0.0f) + (other ? 3.0f : 0.0f);
+      const float by = divisor == TopKDivisor::kWorkers ? 4.0f : std::max(senders, 1.0f);
+      ASSERT_NEAR(weights[i], -sum / by, 1e-4) << i;
+    }
+    EXPECT_GT(num_alone, 10) << "else nothing is shown";
+  }
+}
+
+// By senders a round of fewer than were to come is not scaled up: nobody's part is missing.
+TEST(TopKShardTest, WhoIsMissingLeavesNoGapInTheMeanOfSenders) {
+  for (const TopKDivisor divisor : {TopKDivisor::kWorkers, TopKDivisor::kSenders}) {
+    JobSpec job = EncodedJob(kTopK, Encoding::kFp32);
+    job.topk_divisor = divisor;
+    TestCluster cluster({.job = job});
+    cluster.LoadConstant(0.0f);
+    cluster.SetMembers(2);
+    cluster.OpenRound(0, {1, 1}, 1.0);
+    const std::vector<float> values = Peaks(cluster, 5);
+    const std::vector<float> received = Received(cluster, values);
+    EXPECT_THAT(cluster.PushAll(EncodedKey(1, 0, kTopK), values), IsOkAndHolds(kCounted));
+    cluster.Drop(2);
+    cluster.SetMembers(1);
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(1));
+    for (size_t i = 0; i < weights.size(); ++i) ASSERT_NEAR(weights[i], -received[i], 1e-5) << i;
+  }
+}
+
+// Nothing of it is added, and who sends it right is counted afterwards.
+TEST(TopKShardTest, PlacesThatAreNotAscendingAreRefused) {
+  TestCluster cluster({.job = EncodedJob(kTopK, Encoding::kFp32)});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  cluster.OpenRound(0, {1}, 1.0);
+  const Bucket& bucket = cluster.buckets()[0];
+  absl::Status refused;
+  cluster.shard(bucket.shard)
+      .BeginBucket(EncodedKey(1, 0, kTopK), bucket.index, [&](absl::StatusOr<StagedBucket> staged) {
+        ASSERT_OK(staged);
+        // Each place is 0.
+        std::fill(staged->bytes().begin(), staged->bytes().end(), std::byte{0});
+        cluster.shard(bucket.shard)
+            .FinishBucket(*std::move(staged), [&](const absl::StatusOr<PushOutcome>& outcome) {
+              refused = outcome.status();
+            });
+      });
+  EXPECT_THAT(refused,
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("worker 1"), HasSubstr("topk(64,2) are not ascending"))));
+  const std::vector<float> values = Peaks(cluster, 5);
+  EXPECT_THAT(cluster.PushAll(EncodedKey(1, 0, kTopK), values), IsOkAndHolds(kCounted));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(1));
+  const std::vector<float> received = Received(cluster, values);
+  for (size_t i = 0; i < weights.size(); ++i) ASSERT_EQ(weights[i], -received[i]) << i;
+}
+
+TEST(TopKShardTest, OtherParametersAreAnotherEncoding) {
+  TestCluster cluster({.job = EncodedJob(kTopK, Encoding::kFp32)});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  cluster.OpenRound(0, {1}, 1.0);
+  for (const Encoding other : {Encoding::TopK(32, 2), Encoding::TopK(64, 4), Encoding::kInt4}) {
+    EXPECT_THAT(cluster.PushAll(EncodedKey(1, 0, other), Peaks(cluster, 5)).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr(EncodingText(other)), HasSubstr("takes topk(64,2)"))));
+  }
+}
+
+TEST(TopKShardTest, ABlockOfNanIsRefusedAsOfOtherEncodings) {
+  TestCluster cluster({.job = EncodedJob(kTopK, Encoding::kFp32)});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  cluster.OpenRound(0, {1}, 1.0);
+  std::vector<float> values = Peaks(cluster, 5);
+  values[3] = std::nanf("");
+  EXPECT_THAT(cluster.PushAll(EncodedKey(1, 0, kTopK), values).status(),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("NaN")));
+}
+
 }  // namespace
 }  // namespace lodestar

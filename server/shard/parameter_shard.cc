@@ -209,6 +209,7 @@ void ParameterShard::AwaitClientWeights() {
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->AwaitClientWeights();
 }
 
+Encoding ParameterShard::push_encoding() const { return context_->job.push_encoding; }
 Encoding ParameterShard::pull_encoding() const { return context_->job.pull_encoding; }
 
 bool ParameterShard::HasWeights() const { return context_->counters.AllHaveWeights(); }

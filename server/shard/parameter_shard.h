@@ -88,6 +88,7 @@ class ParameterShard {
   absl::Status Replay(const ShardRecord& record, absl::Span<const std::byte> payload);
   void EndReplay();
   // Of what workers pull; fp32: weights as they are.
+  Encoding push_encoding() const;
   Encoding pull_encoding() const;
   int num_buckets() const { return static_cast<int>(buckets_.size()); }
   const std::string& life_key() const { return life_key_; }

@@ -78,6 +78,15 @@ TEST(ShardMemoryTest, ARobustMeanTakesAPageForEveryWorker) {
   EXPECT_LE(estimate.steady(), 2 * measured) << estimate.Describe();
 }
 
+TEST(ShardMemoryTest, WhoSentAnElementTakesAsMuchAsItsSum) {
+  JobSpec job = TestJob();
+  const ShardMemory plain = EstimateShardMemory(job, 250'000'000);
+  job.push_encoding = Encoding::TopK(64, 2);
+  EXPECT_EQ(EstimateShardMemory(job, 250'000'000).sums, plain.sums);
+  job.topk_divisor = TopKDivisor::kSenders;
+  EXPECT_EQ(EstimateShardMemory(job, 250'000'000).sums, 2 * plain.sums);
+}
+
 TEST(ShardMemoryTest, EachPartIsNamed) {
   JobSpec job = TestJob();
   job.bucket_bytes = kDefaultBucketBytes;

@@ -18,6 +18,7 @@
 #include "common/encoding.h"
 #include "common/initial_weights.h"
 #include "common/testing/status_matchers.h"
+#include "kernels/codec/codec.h"
 #include "proto/bulk_options.h"
 #include "proto/chunk_codec.h"
 #include "proto/convert.h"
@@ -450,7 +451,7 @@ TEST_F(PushPullTest, EncodedChunksEndWhereBlocksOrBucketsEnd) {
     const auto zeros = [&](const Bucket& bucket, int64_t offset, int64_t bytes) {
       v1::PushChunk chunk = SomeChunk(offset, offset);
       chunk.set_bucket(bucket.index);
-      chunk.set_encoding(ToProto(encoding));
+      chunk.set_encoding(ToProto(encoding.kind()));
       chunk.set_data(std::string(bytes, '\0'));
       chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
       return chunk;
@@ -476,6 +477,34 @@ TEST_F(PushPullTest, EncodedChunksEndWhereBlocksOrBucketsEnd) {
     EXPECT_GT(num_odd, 0);
     EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(initial_));
   }
+}
+
+// The header names the kind; a block that was written with another number of elements kept has
+// another size.
+TEST_F(PushPullTest, ChunksOfTopKWithOtherParametersAreRefused) {
+  config_.job.push_encoding = Encoding::TopK(8, 2);
+  Start();
+  server_->OpenRound(Round(0), 1, kLearningRate);
+  const Bucket& bucket = server_->buckets()[0];
+  const auto status_of = [&](Encoding encoding) {
+    const std::vector<float> ones(bucket.range.size(), 1.0f);
+    v1::PushChunk chunk = SomeChunk(0, 0);
+    std::string data(EncodedBytes(encoding, bucket.range.size()), '\0');
+    CodecOf(encoding).Encode(ones.data(), bucket.range.size(), {},
+                             reinterpret_cast<std::byte*>(data.data()));
+    chunk.set_bucket(bucket.index);
+    chunk.set_encoding(ToProto(encoding.kind()));
+    chunk.set_data(data);
+    chunk.set_crc32c(Crc32c(data.data(), data.size()));
+    return PushChunks({chunk});
+  };
+  for (const Encoding other : {Encoding::TopK(7, 2), Encoding::TopK(9, 2)}) {
+    EXPECT_THAT(status_of(other), StatusIs(absl::StatusCode::kInvalidArgument,
+                                           HasSubstr("wanted are whole topk(8,2) elements")));
+  }
+  EXPECT_THAT(status_of(Encoding::TopK(8, 4)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("this job takes topk(8,2)")));
+  EXPECT_OK(status_of(Encoding::TopK(8, 2)));
 }
 
 TEST_F(PushPullTest, NobodyAsksForAnyNumberOfCalls) {

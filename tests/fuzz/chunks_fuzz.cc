@@ -1,13 +1,16 @@
 // Chunks as they come from the wire or a region of shared memory (proto/chunk_codec), and what the
-// generated parser says of the same bytes.
+// generated parser says of the same bytes; and what is in them, where that says where it belongs.
 
 #include <grpcpp/support/slice.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "common/contribution.h"
 #include "common/crc32c.h"
+#include "common/encoding.h"
 #include "common/shared_region.h"
+#include "kernels/codec/encoded_vectors.h"
 #include "proto/bulk_options.h"
 #include "proto/chunk_codec.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -146,6 +149,49 @@ void SumPullRequest(absl::string_view bytes) {
   LODESTAR_CHECK(ChecksumOf(request) == ChecksumOf(v1::PullRequest(request)));
 }
 
+// What a server does with a bucket in top-k. [elements kept | bits, and elements by 40 | its bytes]
+void TakeTopK(absl::string_view bytes) {
+  const int kept = TakeByte(bytes) + 1;
+  const size_t form = TakeByte(bytes);
+  const Encoding encoding = Encoding::TopK(kept, form % 2 == 0 ? 2 : 4);
+  const auto n = static_cast<int64_t>(form / 2 * 40 + 1);
+  std::vector<std::byte> data(EncodedBytes(encoding, n));
+  std::memcpy(data.data(), bytes.data(), std::min(data.size(), bytes.size()));
+  std::vector<float> decoded(n);
+  CodecOf(encoding).Decode(data.data(), n, decoded.data());
+  if (FirstMalformed(encoding, data.data(), n) != n) return;
+  if (FirstNotBelow(encoding, data.data(), 1e18f, n) != n) return;
+  Accept();
+  std::vector<float> sum(n, 0.0f);
+  std::vector<float> weights(n, 0.0f);
+  AccumulateDecoded(encoding, data.data(), n, 1.0f, sum.data(), Accumulate::kAdd);
+  AddWhereKept(encoding, data.data(), n, 1.0f, weights.data());
+  float total = 0.0f;
+  for (int64_t i = 0; i < n; ++i) {
+    LODESTAR_CHECK(sum[i] == decoded[i]);
+    LODESTAR_CHECK(sum[i] == 0.0f || weights[i] == 1.0f);
+    total += weights[i];
+  }
+  const int64_t of_last = std::min<int64_t>(kept, n % kTopKBlock);
+  LODESTAR_CHECK(total == static_cast<float>(n / kTopKBlock * kept + of_last));
+}
+
+std::vector<std::string> TopKSeeds() {
+  std::vector<std::string> seeds;
+  for (const size_t form : {size_t{8}, size_t{207}}) {
+    constexpr int kKept = 5;
+    const Encoding encoding = Encoding::TopK(kKept, form % 2 == 0 ? 2 : 4);
+    std::vector<float> values(form / 2 * 40 + 1);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 37 % 101) - 50;
+    const auto n = static_cast<int64_t>(values.size());
+    std::string seed = {static_cast<char>(kKept - 1), static_cast<char>(form)};
+    seed.resize(2 + EncodedBytes(encoding, n));
+    CodecOf(encoding).Encode(values.data(), n, {}, reinterpret_cast<std::byte*>(seed.data() + 2));
+    seeds.push_back(std::move(seed));
+  }
+  return seeds;
+}
+
 PushChunkHeader SomePush() {
   return {.worker = WorkerId(7),
           .incarnation = Incarnation(0xfedcba9876543210),
@@ -204,6 +250,7 @@ absl::Span<const Case> Cases() {
       {"summed_push", ReadSummedChunk<PushChunkHeader, v1::PushChunk>, PushSeeds},
       {"summed_pull", ReadSummedChunk<PullChunkHeader, v1::PullChunk>, PullSeeds},
       {"pull_request", SumPullRequest, PullRequestSeeds},
+      {"topk", TakeTopK, TopKSeeds},
   };
   return kCases;
 }

@@ -196,7 +196,8 @@ Seeds RegisterRequestSeeds() {
   call.name = "gpu-box";
   call.instance_id = 77;
   call.device = "cpu";
-  call.encodings = {Encoding::kFp32, Encoding::kInt8, Encoding::kInt4};
+  call.encodings = {Encoding::Kind::kFp32, Encoding::Kind::kInt8, Encoding::Kind::kInt4,
+                    Encoding::Kind::kTopK2};
   Seeds seeds = {BytesOf(call)};
   call.layout = *BuildLayout(SmallModel());
   seeds.push_back(BytesOf(call));

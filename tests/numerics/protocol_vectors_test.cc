@@ -126,7 +126,7 @@ TEST(ProtocolVectorsTest, ChecksumOfAChunk) {
 TEST(ProtocolVectorsTest, Encodings) {
   for (const Vector& vector : VectorsOf("encoding")) {
     const std::string bytes = absl::HexStringToBytes(vector.Text("bytes"));
-    const absl::StatusOr<Encoding> encoding = ParseEncoding("encoding", vector.Text("name"));
+    const absl::StatusOr<Encoding> encoding = ParseEncodingText("encoding", vector.Text("name"));
     ASSERT_TRUE(encoding.ok()) << encoding.status();
     const std::vector<std::string> wanted = absl::StrSplit(vector.outcome, ' ');
     std::vector<float> values(wanted.size());

@@ -32,7 +32,8 @@ class ResidualTest(ClusterTestCase):
     called before it begins again."""
     server = self.start_server(
         name=run, exit_when_done=None, rounds=ROUNDS, min_workers=2, keep_workers=2,
-        push_encoding="int8", eval_samples=None, metrics_out=None, **{"lease": "30s", **flags})
+        eval_samples=None, metrics_out=None,
+        **{"push_encoding": "int8", "lease": "30s", **flags})
     worker_flags = [flag.replace("STATE", self.path("state_" + run)) for flag in worker_flags]
     first = self.start_named_worker("a", *worker_flags)
     first.wait_for_log("registered with")  # has the lower id in every run
@@ -82,6 +83,11 @@ class ResidualTest(ClusterTestCase):
   def test_local_sgd(self):
     self.expect_undisturbed("--state_dir=STATE", mode="local_sgd", local_steps=3, optimizer="sgd",
                             learning_rate=0.05)
+
+  def test_local_sgd_with_topk(self):
+    self.expect_undisturbed("--state_dir=STATE", mode="local_sgd", local_steps=3, optimizer="sgd",
+                            learning_rate=0.05, outer_optimizer="sgd", outer_learning_rate=1,
+                            push_encoding="topk", pull_encoding="int4")
 
   def test_without_a_folder_the_loss_is_told(self):
     calm = self.train("calm", mode="sync")

@@ -8,8 +8,12 @@
 namespace lodestar::simulation {
 namespace {
 
-constexpr Encoding kEncodings[] = {Encoding::kFp32, Encoding::kFp32, Encoding::kFp32,
-                                   Encoding::kBf16, Encoding::kInt8, Encoding::kInt4};
+constexpr Encoding kPullEncodings[] = {Encoding::kFp32, Encoding::kFp32, Encoding::kFp32,
+                                       Encoding::kBf16, Encoding::kInt8, Encoding::kInt4};
+// Of a bucket of 16 elements top-k leaves most out.
+constexpr Encoding kPushEncodings[] = {Encoding::kFp32,      Encoding::kFp32,     Encoding::kFp32,
+                                       Encoding::kBf16,      Encoding::kInt8,     Encoding::kInt4,
+                                       Encoding::TopK(5, 2), Encoding::TopK(3, 4)};
 
 std::string ModeText(const JobSpec& job) {
   switch (job.mode) {
@@ -104,8 +108,9 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   job.seed = seed;
   job.eval_samples = 0;
   job.bucket_bytes = chance.OneIn(2) ? 64 : 4096;
-  job.push_encoding = chance.Of(kEncodings);
-  job.pull_encoding = chance.Of(kEncodings);
+  job.push_encoding = chance.Of(kPushEncodings);
+  job.pull_encoding = chance.Of(kPullEncodings);
+  job.feedback_decay = DefaultFeedbackDecay(job.push_encoding);
   if (job.mode == Mode::kSync && job.optimizer.kind == OptimizerKind::kSgd &&
       chance.Below(4) != 1) {
     job.clip_norm = static_cast<double>(chance.Between(1, 12));  // mostly less than the norm
@@ -151,7 +156,7 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   scenario.text = absl::StrCat(
       ModeText(job), ", ", OptimizerKindName(job.optimizer.kind), ", ", config.num_shards,
       " servers, ", scenario.num_workers, " workers (at least ", job.min_workers, ", then ",
-      job.keep_workers, "), push ", EncodingName(job.push_encoding), ", pull ",
+      job.keep_workers, "), push ", EncodingText(job.push_encoding), ", pull ",
       EncodingName(job.pull_encoding), ", clip ", job.clip_norm, ", lease ",
       absl::FormatDuration(config.lease), ", ",
       config.checkpoint_dir.empty()

@@ -230,9 +230,10 @@ Run::Run(const SimulationOptions& options)
     SimulatedWorker::Config config;
     config.name = absl::StrCat(i < num_workers_ ? "worker-" : "old-worker-", i);
     config.longest_step = scenario_.longest_step * (i == 0 ? 3 : 1);
-    config.encodings = {Encoding::kFp32};
-    if (i < num_workers_)
-      config.encodings.assign(std::begin(kAllEncodings), std::end(kAllEncodings));
+    config.encodings = {Encoding::Kind::kFp32};
+    if (i < num_workers_) {
+      for (const Encoding encoding : kAllEncodings) config.encodings.push_back(encoding.kind());
+    }
     if (i == num_workers_ && scenario_.speaks_old_wire) --config.wire_version;
     config.tells_little = i == 0 && scenario_.has_foreign_worker;
     workers_.push_back(std::make_unique<SimulatedWorker>(&cluster_, config));

@@ -580,7 +580,8 @@ void SimulatedWorker::OnDelivered(const PushResult& result) {
         }
         std::vector<float>& residual = life_->residual[pushed.bucket];
         UpdateResidual(encoding, made.values[pushed.bucket].data(), 1.0f, pushed.bytes->data(),
-                       static_cast<int64_t>(residual.size()), residual.data());
+                       static_cast<int64_t>(residual.size()),
+                       static_cast<float>(job().feedback_decay), residual.data());
       }
     }
   }

@@ -27,7 +27,7 @@ class SimulatedWorker {
   struct Config {
     std::string name;
     absl::Duration longest_step = absl::Milliseconds(20);  // computing
-    std::vector<Encoding> encodings;                       // that it knows
+    std::vector<Encoding::Kind> encodings;                 // that it knows
     uint32_t wire_version = kWireVersion;
     // A client of another make, whose heartbeats do not say what it does, and which does not follow
     // servers to other addresses.

@@ -38,7 +38,7 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, Path path, 
   request.set_worker_id(connections->config().worker.value());
   request.set_incarnation(connections->config().incarnation.value());
   request.set_min_round(min_round_.value());
-  request.set_encoding(ToProto(encoding_));
+  request.set_encoding(ToProto(encoding_.kind()));
   // A server's own choice is as good on a path that is not slow.
   const size_t chunk_bytes = connections->ChunkBytes(stream, /*is_push=*/false);
   if (chunk_bytes < connections->config().chunk_bytes) {
@@ -68,8 +68,8 @@ absl::Status BulkPullCall::CheckKind(const PullChunkHeader& header) const {
                                             version_.value()));
   }
   const bool is_whole = header.encoding == v1::ENCODING_FP32;
-  const bool are_changes = header.encoding == ToProto(encoding_) && target.held.has_value() &&
-                           header.base_version == *target.held &&
+  const bool are_changes = header.encoding == ToProto(encoding_.kind()) &&
+                           target.held.has_value() && header.base_version == *target.held &&
                            header.version > header.base_version;
   if ((is_whole || are_changes) && (received_ == 0 || is_whole == (num_changes_ == 0))) {
     return absl::OkStatus();

@@ -15,7 +15,7 @@ PushChunkHeader ChunkHeader(const BulkGrpcTransportConfig& config,
   header.worker = config.worker;
   header.incarnation = config.incarnation;
   header.round = contribution.round;
-  header.encoding = ToProto(contribution.encoding);
+  header.encoding = ToProto(contribution.encoding.kind());
   header.kind = ToProto(contribution.kind);
   header.scale = contribution.scale;
   header.num_samples = contribution.num_samples;

@@ -247,7 +247,8 @@ absl::StatusOr<Registration> ClusterSession::TryRegister(
     call.adopts_order = offered->adopts_order;
   }
   call.proposed = config_.proposed;
-  call.encodings.assign(std::begin(kAllEncodings), std::end(kAllEncodings));
+  call.encodings.clear();
+  for (const Encoding encoding : kAllEncodings) call.encodings.push_back(encoding.kind());
   v1::RegisterReply reply;
   const absl::Duration timeout =
       TimeoutOf(addresses_.size() > 1 ? config_.search_timeout : config_.call_timeout);

@@ -23,13 +23,14 @@ uint64_t NoiseKey(uint64_t seed, WorkerId worker) {
 }
 
 // Enough for whatever buckets the servers make of the vector: there are at most as many as
-// segments, and each may cost the rest of an alignment, and a block that is
-// cut in two: a scale more, and half a byte.
+// segments, and each may cost the rest of an alignment, and a block that is cut in two: a scale
+// more and half a byte, or of top-k as much as a whole one.
 int64_t RoomFor(Encoding encoding, const Layout& layout) {
   const ElementRange all = {0, layout.num_elements()};
   const auto most_buckets = static_cast<int64_t>(SegmentsOf(layout, all).size());
-  return EncodedBytes(encoding, all.size()) +
-         most_buckets * (kAlignment + static_cast<int64_t>(sizeof(float)));
+  const int64_t of_cut = encoding.is_topk() ? EncodedBytes(encoding, BlockElements(encoding))
+                                            : static_cast<int64_t>(sizeof(float));
+  return EncodedBytes(encoding, all.size()) + most_buckets * (kAlignment + of_cut);
 }
 
 int64_t ResidualBytes(const JobSpec& job, int64_t num_elements) {
@@ -47,8 +48,8 @@ absl::StatusOr<std::unique_ptr<EncodedContribution>> EncodedContribution::Create
     DeviceTimeline* timeline) {
   LODESTAR_CHECK(job.push_encoding != Encoding::kFp32);
   LODESTAR_CHECK(vector.dtype == DType::kF32 && vector.num_elements == layout.num_elements());
-  auto result = std::unique_ptr<EncodedContribution>(
-      new EncodedContribution(job.push_encoding, device, vector, timeline));
+  auto result =
+      std::unique_ptr<EncodedContribution>(new EncodedContribution(job, device, vector, timeline));
   const absl::Status allocated =
       result->Allocate(ResidualBytes(job, vector.num_elements), RoomFor(job.push_encoding, layout));
   if (allocated.ok()) return result;
@@ -150,7 +151,7 @@ void EncodedContribution::Commit(absl::Span<const uint32_t> late) {
                     kStream);
     } else if (!is_foreseen_ && !is_late) {
       device_->UpdateResidual(encoding_, PartOf(residual_, bucket), PartOf(vector_, bucket), scale_,
-                              OnDevice(bucket), kStream);
+                              OnDevice(bucket), decay_, kStream);
     }
   }
   is_foreseen_ = false;
@@ -172,7 +173,7 @@ absl::StatusOr<EncodedContribution::Foreseen> EncodedContribution::Foresee(
   for (const Bucket& bucket : buckets_) {
     if (is_skipped || !is_prepared_[bucket.index]) continue;
     device_->UpdateResidual(encoding_, PartOf(residual_, bucket), PartOf(vector_, bucket), scale_,
-                            OnDevice(bucket), kStream);
+                            OnDevice(bucket), decay_, kStream);
   }
   device_->Copy(after, residual_.data, residual_bytes(), kStream);
   last_committed_ = device_->Record(kStream);

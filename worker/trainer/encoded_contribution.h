@@ -1,6 +1,8 @@
 // EncodedContribution: contributions in a wire encoding, made on the device, so that the encoded
 // bytes alone are copied to the host. With error feedback it keeps what encoding has lost of the
-// contributions that were counted, and adds it to the next one, so that in sum nothing is lost.
+// contributions that were counted, and adds it to the next one, so that in sum nothing is lost;
+// with
+// --feedback_decay below 1 what was lost shrinks by it with every contribution that is counted.
 //
 // The residual changes only when a contribution is acknowledged: one that was never counted leaves
 // no trace. Until then the same bytes are sent again (RoundRunner keeps them), so that a bucket
@@ -66,8 +68,12 @@ class EncodedContribution final : public ContributionBytes {
   absl::Status SetResidual(uint64_t server_incarnation, absl::Span<const float> residual);
 
  private:
-  EncodedContribution(Encoding encoding, Device* device, Buf vector, DeviceTimeline* timeline)
-      : encoding_(encoding), device_(device), vector_(vector), timeline_(timeline) {}
+  EncodedContribution(const JobSpec& job, Device* device, Buf vector, DeviceTimeline* timeline)
+      : encoding_(job.push_encoding),
+        decay_(static_cast<float>(job.feedback_decay)),
+        device_(device),
+        vector_(vector),
+        timeline_(timeline) {}
   absl::Status Allocate(int64_t residual_bytes, int64_t room);
   // What was foreseen does not happen, and nothing is left of other servers' rounds.
   void ForgetUncommitted(uint64_t server_incarnation);
@@ -80,6 +86,7 @@ class EncodedContribution final : public ContributionBytes {
   }
 
   const Encoding encoding_;
+  const float decay_;
   Device* const device_;
   const Buf vector_;
   DeviceTimeline* const timeline_;

@@ -72,13 +72,14 @@ std::unique_ptr<Device> MakeIt(Kind kind) {
 // What a worker has of the exchange, and its gradient.
 class Sender {
  public:
-  Sender(Device* device, Encoding encoding, bool error_feedback)
+  Sender(Device* device, Encoding encoding, bool error_feedback, double feedback_decay = 1.0)
       : device_(device),
         memory_(*DeviceMemory::Allocate(device, 2 * kElements * sizeof(float))),
         gradient_{memory_.data(), DType::kF32, kElements} {
     JobSpec job;
     job.push_encoding = encoding;
     job.error_feedback = error_feedback;
+    job.feedback_decay = feedback_decay;
     const Buf weights = {gradient_.as<float>() + kElements, DType::kF32, kElements};
     exchange_ =
         *ExchangeState::Create(job, SomeRegistration().layout(), device, weights, gradient_);
@@ -120,7 +121,9 @@ class Sender {
 class EncodedContributionTest : public testing::TestWithParam<std::tuple<Kind, Encoding>> {
  protected:
   Encoding encoding() const { return std::get<Encoding>(GetParam()); }
-  Sender Make(bool error_feedback) { return {device_.get(), encoding(), error_feedback}; }
+  Sender Make(bool error_feedback, double feedback_decay = 1.0) {
+    return {device_.get(), encoding(), error_feedback, feedback_decay};
+  }
   std::vector<float> Decoded(const std::vector<std::byte>& sent) const {
     std::vector<float> decoded(kElements);
     const std::byte* from = sent.data();
@@ -138,7 +141,7 @@ class EncodedContributionTest : public testing::TestWithParam<std::tuple<Kind, E
 std::string CaseName(const testing::TestParamInfo<std::tuple<Kind, Encoding>>& info) {
   const char* const kinds[] = {"Cpu", "Late", "CopiesFirst", "Card", "CardOthersFirst"};
   const auto [kind, encoding] = info.param;
-  return kinds[static_cast<int>(kind)] + std::string(EncodingName(encoding));
+  return kinds[static_cast<int>(kind)] + std::string(EncodingKindName(encoding.kind()));
 }
 
 INSTANTIATE_TEST_SUITE_P(AllDevices, EncodedContributionTest,
@@ -166,10 +169,33 @@ TEST_P(EncodedContributionTest, WhatIsCountedIsInSumWhatWasToBeSent) {
     }
   }
   // Nothing is missing but the last residual: what one encoding of a few units loses.
+  // Of top-k what an element gathers until it is among the largest of its bucket: 64 of 1000.
   const double most = encoding() == Encoding::kFp32   ? 1e-12
                       : encoding() == Encoding::kInt4 ? 0.9
+                      : encoding().is_topk()          ? 20.0
                                                       : 0.06;
   for (int64_t i = 0; i < kElements; ++i) ASSERT_LT(std::abs(missing[i]), most) << i;
+}
+
+// With a decay d, a change of the residual by x is one by d * x after the next contribution.
+TEST_P(EncodedContributionTest, WhatWasLostShrinksByTheDecay) {
+  if (encoding() == Encoding::kFp32) GTEST_SKIP() << "loses nothing";
+  Sender sender = Make(/*error_feedback=*/true, /*feedback_decay=*/0.5);
+  const std::vector<float> values = Gradient(0);
+  const std::vector<float> first = Decoded(sender.Send(registration_, 0, values));
+  sender.Commit();
+  // Half of what was lost, alone; to what one encoding of that loses.
+  const std::vector<float> second =
+      Decoded(sender.Send(registration_, 1, std::vector<float>(kElements, 0.0f)));
+  double product = 0.0;
+  double lost_square = 0.0;
+  for (int64_t i = 0; i < kElements; ++i) {
+    if (second[i] == 0.0f) continue;
+    const double lost = double{values[i]} - first[i];
+    product += lost * second[i];
+    lost_square += lost * lost;
+  }
+  EXPECT_NEAR(product / lost_square, 0.5, 0.1);
 }
 
 TEST_P(EncodedContributionTest, EveryDeviceMakesTheBytesOfTheCpu) {
@@ -234,7 +260,9 @@ TEST_P(EncodedContributionTest, ALateBucketLeavesNothingForTheNext) {
 }
 
 TEST_P(EncodedContributionTest, NoiseDiffersBetweenWorkersAndRounds) {
-  if (BlockElements(encoding()) == 1) GTEST_SKIP() << "rounds to nearest";
+  if (BlockElements(encoding()) == 1 || encoding().is_topk()) {
+    GTEST_SKIP() << "rounds to nearest";
+  }
   Sender sender = Make(/*error_feedback=*/false);
   const std::vector<float> values = Gradient(0);
   const std::vector<std::byte> first = sender.Send(registration_, 0, values);

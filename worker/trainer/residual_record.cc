@@ -107,7 +107,7 @@ std::string FormatRecord(const ResidualRecord& record) {
   json["version"] = kVersion;
   json["name"] = record.worker_name;
   json["layout"] = record.layout_hash;
-  json["encoding"] = std::string(EncodingName(record.encoding));
+  json["encoding"] = EncodingText(record.encoding);
   json["server_incarnation"] = record.server_incarnation;
   json["worker"] = record.life.worker.value();
   json["incarnation"] = record.life.incarnation.value();
@@ -144,7 +144,7 @@ absl::StatusOr<ResidualRecord> ParseRecord(absl::string_view text) {
   ASSIGN_OR_RETURN(record.worker_name, GetString(json, "name"));
   ASSIGN_OR_RETURN(record.layout_hash, GetString(json, "layout"));
   ASSIGN_OR_RETURN(const std::string encoding, GetString(json, "encoding"));
-  ASSIGN_OR_RETURN(record.encoding, ParseEncoding("push_encoding", encoding));
+  ASSIGN_OR_RETURN(record.encoding, ParseEncodingText("encoding", encoding));
   ASSIGN_OR_RETURN(record.server_incarnation, GetUint64(json, "server_incarnation"));
   ASSIGN_OR_RETURN(const uint64_t worker, GetUint64(json, "worker"));
   ASSIGN_OR_RETURN(const uint64_t incarnation, GetUint64(json, "incarnation"));
@@ -188,8 +188,8 @@ absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker
   }
   if (record.encoding != registration.job.push_encoding) {
     return absl::FailedPreconditionError(
-        absl::StrCat("it is of --push_encoding=", EncodingName(record.encoding), ", the job has ",
-                     EncodingName(registration.job.push_encoding)));
+        absl::StrCat("it is of --push_encoding=", EncodingText(record.encoding), ", the job has ",
+                     EncodingText(registration.job.push_encoding)));
   }
   if (record.server_incarnation != registration.server_incarnation) {
     return absl::FailedPreconditionError(

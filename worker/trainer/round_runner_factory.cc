@@ -62,7 +62,7 @@ int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout) {
 bool HaveSameRunner(const JobSpec& a, const JobSpec& b) {
   return a.mode == b.mode && a.optimizer == b.optimizer && ClientClipNorm(a) == ClientClipNorm(b) &&
          a.push_encoding == b.push_encoding && a.pull_encoding == b.pull_encoding &&
-         a.error_feedback == b.error_feedback &&
+         a.error_feedback == b.error_feedback && a.feedback_decay == b.feedback_decay &&
          BeginsWhereTheLastEnds(a) == BeginsWhereTheLastEnds(b) &&
          RoundContributionKind(a) == RoundContributionKind(b) && OverlapOf(a) == OverlapOf(b);
 }

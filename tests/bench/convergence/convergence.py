@@ -4,6 +4,8 @@
   convergence.py --bin=bazel-bin --task=digits --data=DIR   (8x8 digits as IDX files)
   convergence.py --bin=bazel-bin --task=encodings --data=FILE [--rounds=N] [--seeds=A,B]
                                      (the gpt task in sync by two workers, each wire encoding)
+  convergence.py --bin=bazel-bin --task=topk --data=FILE [--rounds=N] [--seeds=A,B]
+                                     (the gpt task with local steps by two workers: top-k up, int4 down)
 
 Every run of a task sees the same number of samples. --only=NAME[,NAME] chooses runs.
 """
@@ -65,6 +67,33 @@ def encodings_trials(rounds, seed):
     return trials
 
 
+TOPK_LOCAL_STEPS = 15  # SparseLoCo, arXiv:2508.15706
+
+
+def topk_trials(steps, seed):
+    def trial(name, mode, rounds, *flags):
+        return Trial(f"{name} (seed {seed})", 2, [
+            "--model=gpt-nano", f"--mode={mode}", f"--rounds={rounds}",
+            f"--batch_size={GPT_BATCH // 2}", f"--warmup_rounds={rounds // 20}",
+            "--eval_samples=0", "--eval_every=0", f"--seed={seed}", *GPT_OPTIMIZER, *flags])
+
+    def local(name, *flags):
+        return trial(name, "local_sgd", steps // TOPK_LOCAL_STEPS,
+                     f"--local_steps={TOPK_LOCAL_STEPS}", "--outer_optimizer=sgd",
+                     "--outer_learning_rate=1", *flags)
+
+    topk = ["--push_encoding=topk", "--pull_encoding=int4"]
+    return [
+        trial("sync fp32", "sync", steps),
+        local("local fp32"),
+        local("local topk", *topk),
+        local("local topk by senders", *topk, "--topk_divisor=senders"),
+        local("local topk 4 bits", *topk, "--topk_bits=4"),
+        local("local topk decay 1", *topk, "--feedback_decay=1"),
+        local("local topk 256", *topk, "--topk=256"),
+    ]
+
+
 # (model, run, optimizer, learning rate, weight decay, flags of the mode). 48,000 samples each, two
 # workers. Asynchronous and outer momentum amplify the step, so their rates are smaller.
 ASYNC = ["--mode=async", "--rounds=1500", "--batch_size=32", "--warmup_rounds=100"]
@@ -106,18 +135,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--task", choices=["gpt", "digits", "encodings"], required=True)
+    parser.add_argument("--task", choices=["gpt", "digits", "encodings", "topk"], required=True)
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--only", default="", help="names of runs, separated by commas")
-    parser.add_argument("--rounds", type=int, default=GPT_ROUNDS, help="of --task=encodings")
-    parser.add_argument("--seeds", default="1337", help="of --task=encodings, separated by commas")
+    parser.add_argument("--rounds", type=int, default=GPT_ROUNDS, help="of --task=encodings and topk")
+    parser.add_argument("--seeds", default="1337", help="of --task=encodings and topk, separated by commas")
     parser.add_argument("--timeout_s", type=float, default=900)
     arguments = parser.parse_args()
 
     trials = {"gpt": gpt_trials, "digits": digits_trials,
               "encodings": lambda: [
                   trial for seed in arguments.seeds.split(",")
-                  for trial in encodings_trials(arguments.rounds, seed)]}[arguments.task]()
+                  for trial in encodings_trials(arguments.rounds, seed)],
+              "topk": lambda: [
+                  trial for seed in arguments.seeds.split(",")
+                  for trial in topk_trials(arguments.rounds, seed)]}[arguments.task]()
     wanted = [name for name in arguments.only.split(",") if name]
     trials = [t for t in trials if not wanted or t.name in wanted]
     if not trials:

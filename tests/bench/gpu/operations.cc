@@ -254,7 +254,7 @@ class OperationBench {
                         StreamKind::kCompute);
       }));
       RETURN_IF_ERROR(Time("residual of " + name, {.bytes = 12.0 * kParameters + bytes}, [&] {
-        device_->UpdateResidual(encoding, residual, gradient, 1.0f, encoded.data,
+        device_->UpdateResidual(encoding, residual, gradient, 1.0f, encoded.data, 1.0f,
                                 StreamKind::kCompute);
       }));
     }

@@ -160,7 +160,7 @@ def _check_bandwidth(flags: List[str]) -> Iterator[Finding]:
         text += ", too few to say much"
     elif seconds > 10:
         yield Finding("note", f"{text}. A step of --mode=sync moves that twice: --mode=local_sgd, or "
-                      "--push_encoding=int8 --pull_encoding=int8 (or int4), move less")
+                      "--push_encoding=int8 --pull_encoding=int8 (or int4, or up topk), move less")
         return
     yield Finding("ok", text)
 

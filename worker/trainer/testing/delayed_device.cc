@@ -126,8 +126,8 @@ void DelayedDevice::Encode(Encoding encoding, void* encoded, Buf values, float s
   Queue(stream, &Device::Encode, encoding, encoded, values, scale, residual, noise, stream);
 }
 void DelayedDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
-                                   const void* encoded, StreamKind stream) {
-  Queue(stream, &Device::UpdateResidual, encoding, residual, values, scale, encoded, stream);
+                                   const void* encoded, float decay, StreamKind stream) {
+  Queue(stream, &Device::UpdateResidual, encoding, residual, values, scale, encoded, decay, stream);
 }
 void DelayedDevice::Activate(Buf y, Buf x, Activation activation) {
   Compute(&Device::Activate, y, x, activation);

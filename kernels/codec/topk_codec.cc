@@ -1,0 +1,342 @@
+#include "kernels/codec/topk_codec.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "kernels/codec/codec_loops.h"
+#include "kernels/reduce.h"
+
+namespace lodestar {
+namespace {
+
+constexpr uint32_t kMagnitude = 0x7FFFFFFF;
+constexpr uint32_t kInfinity = 0x7F800000;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+float MagnitudeOf(float value) {
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(value) & kMagnitude);
+}
+
+float FromBf16(codec::Code16 code) { return std::bit_cast<float>(uint32_t{code} << 16); }
+codec::Code16 ToBf16(float value) {
+  codec::Code16 code = 0;
+  codec::BestLoops().to_bf16(&value, &code, 1);
+  return code;
+}
+
+// Magnitudes are low + level * step.
+struct Levels {
+  float low = 0.0f;
+  float step = 0.0f;
+
+  bool are_finite() const { return std::isfinite(low) && std::isfinite(step); }
+  // The product is exact: a level has three bits, and a step eight.
+  float MagnitudeAt(int level) const { return low + static_cast<float>(level) * step; }
+};
+
+// One block of n elements, as it lies in its bytes.
+class BlockBytes {
+ public:
+  BlockBytes(Encoding encoding, int64_t n)
+      : bits_(encoding.topk_bits()), kept_(std::min<int64_t>(encoding.topk(), n)) {}
+
+  int64_t kept() const { return kept_; }
+  int sign_bit() const { return 1 << (bits_ - 1); }
+  int largest_level() const { return sign_bit() - 1; }
+
+  static Levels ReadLevels(const std::byte* block) {
+    codec::Code16 codes[2];
+    std::memcpy(codes, block, sizeof(codes));
+    return {FromBf16(codes[0]), FromBf16(codes[1])};
+  }
+  static int PlaceAt(const std::byte* block, int64_t i) {
+    const std::byte* const pair = block + TopKBlockBytes::kLevels + 3 * (i / 2);
+    const auto byte = [pair](int at) { return std::to_integer<int>(pair[at]); };
+    return i % 2 == 0 ? byte(0) | (byte(1) & 0xF) << 8 : byte(1) >> 4 | byte(2) << 4;
+  }
+  int CodeAt(const std::byte* block, int64_t i) const {
+    const std::byte* const codes = block + TopKBlockBytes::kLevels + TopKBlockBytes::Places(kept_);
+    const int64_t bit = bits_ * i;
+    return std::to_integer<int>(codes[bit / 8]) >> (bit % 8) & ((1 << bits_) - 1);
+  }
+
+  void Write(const Levels& levels, const uint16_t* places, const uint8_t* codes,
+             std::byte* block) const {
+    const codec::Code16 words[2] = {ToBf16(levels.low), ToBf16(levels.step)};
+    std::memcpy(block, words, sizeof(words));
+    std::byte* to = block + TopKBlockBytes::kLevels;
+    for (int64_t i = 0; i < kept_; i += 2) {
+      const int second = i + 1 < kept_ ? places[i + 1] : 0;
+      *to++ = static_cast<std::byte>(places[i]);
+      *to++ = static_cast<std::byte>(places[i] >> 8 | second << 4);
+      if (i + 1 < kept_) *to++ = static_cast<std::byte>(second >> 4);
+    }
+    const int per_byte = 8 / bits_;
+    for (int64_t i = 0; i < kept_; i += per_byte) {
+      int packed = 0;
+      for (int64_t j = i; j < std::min(i + per_byte, kept_); ++j) {
+        packed |= codes[j] << (bits_ * (j - i));
+      }
+      *to++ = static_cast<std::byte>(packed);
+    }
+  }
+
+ private:
+  const int bits_;
+  const int64_t kept_;
+};
+
+// The elements of a block that travel.
+struct KeptElements {
+  int64_t count = 0;
+  uint16_t places[kMaxTopK];
+  float values[kMaxTopK];
+};
+
+void ReadKept(const BlockBytes& bytes, const std::byte* block, int64_t n, KeptElements* kept) {
+  constexpr int kMaxCodes = 16;
+  float value_of[kMaxCodes];
+  const Levels levels = BlockBytes::ReadLevels(block);
+  for (int level = 0; level <= bytes.largest_level(); ++level) {
+    value_of[level] = levels.MagnitudeAt(level);
+    value_of[level | bytes.sign_bit()] = -value_of[level];
+  }
+  kept->count = 0;
+  for (int64_t i = 0; i < bytes.kept(); ++i) {
+    const int place = BlockBytes::PlaceAt(block, i);
+    if (place >= n) continue;  // of bytes that nobody has looked at
+    kept->places[kept->count] = static_cast<uint16_t>(place);
+    kept->values[kept->count++] = value_of[bytes.CodeAt(block, i)];
+  }
+}
+
+// Calls spoilt(begin, size) for each block whose levels are not finite, and fine(begin, size, kept)
+// for all others.
+template <typename Spoilt, typename Fine>
+void ForEachBlock(Encoding encoding, const std::byte* encoded, int64_t n, Spoilt spoilt,
+                  Fine fine) {
+  KeptElements kept;
+  for (int64_t begin = 0; begin < n; begin += kTopKBlock) {
+    const int64_t size = std::min(kTopKBlock, n - begin);
+    if (BlockBytes::ReadLevels(encoded).are_finite()) {
+      ReadKept(BlockBytes(encoding, size), encoded, size, &kept);
+      fine(begin, size, kept);
+    } else {
+      spoilt(begin, size);
+    }
+    encoded += EncodedBytes(encoding, size);
+  }
+}
+
+// The places of the `kept` elements of largest magnitude, ascending; of equal ones the lower.
+// `largest`: the bits of the largest magnitude of all.
+void Select(const float* values, int64_t n, int64_t kept, uint32_t largest, uint16_t* places) {
+  const codec::Loops& loops = codec::BestLoops();
+  // From the highest bit down: the largest threshold that at least `kept` reach. Magnitudes are
+  // ordered as their bits.
+  uint32_t threshold = 0;
+  int64_t reaching = n;
+  for (int bit = 30; bit >= 0 && reaching != kept; --bit) {
+    const uint32_t candidate = threshold | uint32_t{1} << bit;
+    if (candidate > largest) continue;
+    const int64_t count = loops.count_at_least(values, candidate, n);
+    if (count < kept) continue;
+    threshold = candidate;
+    reaching = count;
+  }
+  // Where too many reach it, the threshold is the least magnitude that travels.
+  const int64_t above = reaching == kept ? kept : loops.count_at_least(values, threshold + 1, n);
+  int64_t ties = reaching == kept ? 0 : kept - above;
+  uint8_t marks[kTopKBlock];
+  loops.mark_at_least(values, threshold, marks, n);
+  std::fill(marks + n, marks + (n + 7) / 8 * 8, uint8_t{0});
+  for (int64_t begin = 0; begin < n; begin += 8) {
+    uint64_t marked = 0;
+    std::memcpy(&marked, marks + begin, sizeof(marked));
+    for (; marked != 0; marked &= marked - 1) {
+      const int64_t place = begin + std::countr_zero(marked) / 8;
+      if (reaching != kept && (std::bit_cast<uint32_t>(values[place]) & kMagnitude) == threshold &&
+          ties-- <= 0) {
+        continue;
+      }
+      *places++ = static_cast<uint16_t>(place);
+    }
+  }
+}
+
+// The means of the smaller and of the larger magnitudes, in whole parts of the largest.
+Levels TwoMeans(const float* magnitudes, int64_t kept, float largest) {
+  constexpr float kParts = 0x1p20f;
+  constexpr int kPasses = 4;
+  uint32_t parts[kMaxTopK];
+  uint32_t total = 0;
+  for (int64_t i = 0; i < kept; ++i) {
+    parts[i] = static_cast<uint32_t>(magnitudes[i] / largest * kParts);
+    total += parts[i];
+  }
+  uint32_t split = total / static_cast<uint32_t>(kept);
+  uint32_t low = split;
+  uint32_t high = split;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    uint32_t count = 0;
+    uint32_t sum = 0;
+    for (int64_t i = 0; i < kept; ++i) {
+      count += parts[i] > split ? 1 : 0;
+      sum += parts[i] > split ? parts[i] : 0;
+    }
+    if (count == 0) break;  // all are alike
+    high = sum / count;
+    low = (total - sum) / (static_cast<uint32_t>(kept) - count);
+    split = (low + high) / 2;
+  }
+  const auto whole = [largest](uint32_t part) {
+    return static_cast<float>(static_cast<int32_t>(part)) * (1.0f / kParts) * largest;
+  };
+  return {whole(low), whole(high)};
+}
+
+// `range`: lowest and highest level.
+Levels LevelsFrom(const Levels& range, int largest_level) {
+  const float low = FromBf16(ToBf16(range.low));
+  const auto steps = static_cast<float>(largest_level);
+  // `low` may have been rounded up beyond the highest.
+  const float exact = range.step > low ? (range.step - low) / steps : 0.0f;
+  const uint32_t step = uint32_t{ToBf16(exact)} << 16;
+  const Levels levels = {low, std::bit_cast<float>(step)};
+  if (std::isfinite(levels.MagnitudeAt(largest_level))) return levels;
+  return {low, std::bit_cast<float>(step - 0x10000)};
+}
+
+// Nearest, ties up.
+int LevelOf(float magnitude, const Levels& levels, int largest_level) {
+  if (levels.step == 0.0f) return 0;
+  const float level = (magnitude - levels.low) / levels.step + 0.5f;
+  if (!(level < static_cast<float>(largest_level))) return largest_level;
+  return level > 0.0f ? static_cast<int>(level) : 0;
+}
+
+class TopKCodec final : public Codec {
+ public:
+  explicit TopKCodec(Encoding encoding) : encoding_(encoding) {}
+
+  Encoding encoding() const override { return encoding_; }
+
+  void Encode(const float* values, int64_t n, const RoundingNoise& /*noise*/,
+              std::byte* encoded) const override {
+    for (int64_t begin = 0; begin < n; begin += kTopKBlock) {
+      const int64_t size = std::min(kTopKBlock, n - begin);
+      EncodeBlock(values + begin, size, encoded);
+      encoded += EncodedBytes(encoding_, size);
+    }
+  }
+
+  void Decode(const std::byte* encoded, int64_t n, float* values) const override {
+    ForEachBlock(
+        encoding_, encoded, n,
+        [values](int64_t begin, int64_t size) { std::fill_n(values + begin, size, kNan); },
+        [values](int64_t begin, int64_t size, const KeptElements& kept) {
+          std::fill_n(values + begin, size, 0.0f);
+          for (int64_t i = 0; i < kept.count; ++i) values[begin + kept.places[i]] = kept.values[i];
+        });
+  }
+
+  bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const override {
+    bool is_below = true;
+    for (int64_t begin = 0; begin < n; begin += kTopKBlock) {
+      const Levels levels = BlockBytes::ReadLevels(encoded + EncodedBytes(encoding_, begin));
+      const Levels positive = {MagnitudeOf(levels.low), MagnitudeOf(levels.step)};
+      const int largest = BlockBytes(encoding_, 1).largest_level();
+      is_below = is_below && positive.MagnitudeAt(largest) < limit;
+    }
+    return is_below;
+  }
+
+ private:
+  void EncodeBlock(const float* values, int64_t n, std::byte* block) const {
+    const BlockBytes bytes(encoding_, n);
+    uint16_t places[kMaxTopK];
+    uint8_t codes[kMaxTopK] = {};
+    Levels levels;
+    const uint32_t largest = codec::BestLoops().max_magnitude(values, n);
+    if (largest >= kInfinity || std::bit_cast<float>(largest) < kSmallestTopK) {
+      for (int64_t i = 0; i < bytes.kept(); ++i) places[i] = static_cast<uint16_t>(i);
+      if (largest >= kInfinity) levels.low = kNan;
+    } else {
+      Select(values, n, bytes.kept(), largest, places);
+      float magnitudes[kMaxTopK];
+      for (int64_t i = 0; i < bytes.kept(); ++i) magnitudes[i] = MagnitudeOf(values[places[i]]);
+      levels = LevelsFrom(RangeOf(magnitudes, bytes, std::bit_cast<float>(largest)),
+                          bytes.largest_level());
+      for (int64_t i = 0; i < bytes.kept(); ++i) {
+        const int sign = std::signbit(values[places[i]]) ? bytes.sign_bit() : 0;
+        codes[i] =
+            static_cast<uint8_t>(LevelOf(magnitudes[i], levels, bytes.largest_level()) | sign);
+      }
+    }
+    bytes.Write(levels, places, codes, block);
+  }
+
+  static Levels RangeOf(const float* magnitudes, const BlockBytes& bytes, float largest) {
+    if (bytes.largest_level() == 1) return TwoMeans(magnitudes, bytes.kept(), largest);
+    return {*std::min_element(magnitudes, magnitudes + bytes.kept()), largest};
+  }
+
+  const Encoding encoding_;
+};
+
+std::vector<TopKCodec> AllOf(int bits) {
+  std::vector<TopKCodec> codecs;
+  codecs.reserve(kMaxTopK);
+  for (int topk = 1; topk <= kMaxTopK; ++topk) codecs.emplace_back(Encoding::TopK(topk, bits));
+  return codecs;
+}
+
+}  // namespace
+
+const Codec& TopKCodecOf(Encoding encoding) {
+  static const std::vector<TopKCodec>& two_bits = *new std::vector<TopKCodec>(AllOf(2));
+  static const std::vector<TopKCodec>& four_bits = *new std::vector<TopKCodec>(AllOf(4));
+  return (encoding.topk_bits() == 4 ? four_bits : two_bits)[encoding.topk() - 1];
+}
+
+// Gathers, so that sums are rounded as those of whole vectors are.
+void AddTopK(Encoding encoding, const std::byte* encoded, int64_t n, float scale, float* acc) {
+  ForEachBlock(
+      encoding, encoded, n,
+      [acc](int64_t begin, int64_t size) { std::fill_n(acc + begin, size, kNan); },
+      [acc, scale](int64_t begin, int64_t, const KeptElements& kept) {
+        float sums[kMaxTopK];
+        for (int64_t i = 0; i < kept.count; ++i) sums[i] = acc[begin + kept.places[i]];
+        AccumulateScaled(sums, kept.values, scale, kept.count, Accumulate::kAdd);
+        for (int64_t i = 0; i < kept.count; ++i) acc[begin + kept.places[i]] = sums[i];
+      });
+}
+
+void AddAtTopK(Encoding encoding, const std::byte* encoded, int64_t n, float weight, float* acc) {
+  ForEachBlock(
+      encoding, encoded, n, [](int64_t, int64_t) {},
+      [acc, weight](int64_t begin, int64_t, const KeptElements& kept) {
+        for (int64_t i = 0; i < kept.count; ++i) acc[begin + kept.places[i]] += weight;
+      });
+}
+
+int64_t FirstMalformedTopK(Encoding encoding, const std::byte* encoded, int64_t n) {
+  for (int64_t begin = 0; begin < n; begin += kTopKBlock) {
+    const int64_t size = std::min(kTopKBlock, n - begin);
+    const int64_t kept = BlockBytes(encoding, size).kept();
+    int last = -1;
+    for (int64_t i = 0; i < kept; ++i) {
+      const int place = BlockBytes::PlaceAt(encoded, i);
+      if (place <= last || place >= size) return begin;
+      last = place;
+    }
+    encoded += EncodedBytes(encoding, size);
+  }
+  return n;
+}
+
+}  // namespace lodestar

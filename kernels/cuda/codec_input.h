@@ -1,0 +1,52 @@
+// What encoders read: scale * values + residual. For device code.
+//
+// Products and sums are rounded one by one, as on the host: a fused one would show in the bytes.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/codec.h"
+#include "kernels/cuda/vector_access.h"
+
+namespace lodestar::cuda {
+
+// In accesses of up to 16 bytes, from addresses that are multiples of theirs.
+template <int kLanes>
+__device__ inline void LoadFloats(float (&values)[kLanes], const float* from) {
+  constexpr int kStep = kLanes < kVectorLanes<float> ? kLanes : kVectorLanes<float>;
+#pragma unroll
+  for (int k = 0; k < kLanes; k += kStep) {
+    const auto lanes = *reinterpret_cast<const Lanes<float, kStep>*>(from + k);
+#pragma unroll
+    for (int lane = 0; lane < kStep; ++lane) values[k + lane] = lanes.at[lane];
+  }
+}
+
+template <int kLanes>
+__device__ inline void StoreFloats(float* to, const float (&values)[kLanes]) {
+  constexpr int kStep = kLanes < kVectorLanes<float> ? kLanes : kVectorLanes<float>;
+#pragma unroll
+  for (int k = 0; k < kLanes; k += kStep) {
+    Lanes<float, kStep> lanes;
+#pragma unroll
+    for (int lane = 0; lane < kStep; ++lane) lanes.at[lane] = values[k + lane];
+    *reinterpret_cast<Lanes<float, kStep>*>(to + k) = lanes;
+  }
+}
+
+// The elements [i, i + kLanes) of what is encoded.
+template <int kLanes>
+__device__ inline void LoadSum(float (&sum)[kLanes], const CodecInput& input, int64_t i) {
+  LoadFloats(sum, input.values + i);
+#pragma unroll
+  for (int k = 0; k < kLanes; ++k) sum[k] = __fmul_rn(sum[k], input.scale);
+  if (input.residual == nullptr) return;
+  float residual[kLanes];
+  LoadFloats(residual, input.residual + i);
+#pragma unroll
+  for (int k = 0; k < kLanes; ++k) sum[k] = __fadd_rn(sum[k], residual[k]);
+}
+
+}  // namespace lodestar::cuda

@@ -1,0 +1,36 @@
+// Top-k on the card: the same bytes as kernels/codec/topk_codec.h makes.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/codec.h"
+
+namespace lodestar::cuda {
+
+inline constexpr int kTopKBlockElements = 4096;  // the last block of a vector may be shorter
+inline constexpr int kMostKept = 1024;
+
+// Elements kept of a block, from 1 to kMostKept, and bits of each, 2 or 4.
+struct TopKFormat {
+  int topk;
+  int bits;
+
+  // Of a block of which `kept` travel: two levels in bf16, places of 12 bits, codes.
+  static constexpr int kLevelBytes = 4;
+  static constexpr int PlaceBytes(int kept) { return (12 * kept + 7) / 8; }
+  constexpr int CodeBytes(int kept) const { return (bits * kept + 7) / 8; }
+  constexpr int BlockBytes(int kept) const {
+    return kLevelBytes + PlaceBytes(kept) + CodeBytes(kept);
+  }
+};
+
+// encoded: at any address.
+cudaError_t EncodeTopK(void* encoded, const CodecInput& input, const TopKFormat& format,
+                       cudaStream_t stream);
+// lost [n] = decay * (input - decoded); it may be input.residual.
+cudaError_t LostInTopK(float* lost, const CodecInput& input, const TopKFormat& format,
+                       const void* encoded, float decay, cudaStream_t stream);
+
+}  // namespace lodestar::cuda
