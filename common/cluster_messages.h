@@ -128,7 +128,7 @@ struct Grant {
   std::vector<double> learning_rates;  // one per local step
   // DefersContributions(): that the contributions of the round stand for, of all workers.
   int64_t round_samples = 0;
-  Round min_round;                     // whose rounds before are over in the weights to be pulled
+  Round min_round;  // whose rounds before are over in the weights to be pulled
   int64_t first_heldout_sample = 0;
   int64_t num_heldout_samples = 0;
   int64_t evaluation_set_size = 0;
@@ -148,7 +148,8 @@ struct RoundReport {
   absl::Duration communication;  // not hidden behind computing
   absl::Duration wait;           // for grants
   absl::Duration evaluation;     // part of `compute`; does not travel
-  absl::Duration computed_ahead; // part of `compute`: while the grant was still waited for; as well
+  absl::Duration
+      computed_ahead;  // part of `compute`: while the grant was still waited for; as well
   double heldout_loss_sum = 0.0;
   int64_t heldout_correct = 0;
   int64_t heldout_predictions = 0;

@@ -33,10 +33,10 @@ FragmentPlan::FragmentPlan(absl::Span<const Bucket> buckets, int num_fragments)
 absl::Status FragmentPlan::CheckComplete() const {
   const auto empty = std::find(elements_.begin(), elements_.end(), 0);
   if (empty == elements_.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--fragments=", num_fragments_, ": the model's ", fragments_.size(),
-      " buckets are too few or too unequal, and fragment ", empty - elements_.begin(),
-      " would be empty; take fewer fragments, or smaller buckets (--bucket_bytes)"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--fragments=", num_fragments_, ": the model's ", fragments_.size(),
+                   " buckets are too few or too unequal, and fragment ", empty - elements_.begin(),
+                   " would be empty; take fewer fragments, or smaller buckets (--bucket_bytes)"));
 }
 
 std::vector<uint32_t> FragmentPlan::DueIn(Round round) const {

@@ -24,7 +24,8 @@ std::vector<Bucket> BucketsOf(const Layout& layout, int num_servers, int64_t buc
 }
 
 // The rounds of one cycle, which begins anywhere, exchange each element once.
-void ExpectOncePerCycle(const std::vector<Bucket>& buckets, int num_fragments, int64_t first_round) {
+void ExpectOncePerCycle(const std::vector<Bucket>& buckets, int num_fragments,
+                        int64_t first_round) {
   const FragmentPlan plan(buckets, num_fragments);
   std::vector<int> times(buckets.size(), 0);
   int64_t elements = 0;
@@ -51,8 +52,7 @@ TEST(FragmentPlanTest, ACycleExchangesEveryElementOnce) {
       if (num_servers > layout.num_elements()) continue;
       for (const int num_fragments : {1, 2, 5, 64}) {
         SCOPED_TRACE(absl::StrCat(name, ", servers: ", num_servers, ", parts: ", num_fragments));
-        ExpectOncePerCycle(BucketsOf(layout, num_servers, 1 << 20), num_fragments,
-                           7 * num_servers);
+        ExpectOncePerCycle(BucketsOf(layout, num_servers, 1 << 20), num_fragments, 7 * num_servers);
       }
     }
   }

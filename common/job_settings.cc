@@ -41,12 +41,12 @@ double DropoutOf(const ModelSpec& model) {
 
 std::vector<JobSetting> JobSettings(const JobSpec& job) {
   // Named one by one: a setting that is added to the job does not compile before it is shown here.
-  const auto& [model, mode, quorum, max_rounds_ahead, staleness_scaling, local_steps,
-               fragments, overlap_steps, merge, merge_alpha, overlap_rounds, outer_optimizer, outer_learning_rate, outer_momentum, outer_beta2, outer_epsilon,
-               optimizer, schedule, clip_norm, batch_size, global_batch_size, min_workers,
-               keep_workers, seed, eval_every, eval_samples, bucket_bytes, push_encoding,
-               pull_encoding, error_feedback, feedback_decay, topk_divisor, robust_mean,
-               norm_limit] = job;
+  const auto& [model, mode, quorum, max_rounds_ahead, staleness_scaling, local_steps, fragments,
+               overlap_steps, merge, merge_alpha, overlap_rounds, outer_optimizer,
+               outer_learning_rate, outer_momentum, outer_beta2, outer_epsilon, optimizer, schedule,
+               clip_norm, batch_size, global_batch_size, min_workers, keep_workers, seed,
+               eval_every, eval_samples, bucket_bytes, push_encoding, pull_encoding, error_feedback,
+               feedback_decay, topk_divisor, robust_mean, norm_limit] = job;
   const auto& [optimizer_kind, momentum, beta1, beta2, epsilon, weight_decay] = optimizer;
   const auto& [schedule_kind, peak, minimum, warmup_rounds, total_rounds] = schedule;
   return {

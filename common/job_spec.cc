@@ -86,12 +86,14 @@ absl::Status CheckOverlap(const JobSpec& job) {
                                "; use --mode=local_sgd or leave it out"));
   }
   if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
-    return refuse("is not for --model=client, whose programs have one set of weights; leave it out");
+    return refuse(
+        "is not for --model=client, whose programs have one set of weights; leave it out");
   }
   if (job.overlap_rounds && (job.fragments > 1 || job.overlap_steps > 0)) {
-    return refuse(absl::StrCat("overlaps whole rounds of all parameters, and contradicts "
-                               "--fragments=", fragments, " --overlap_steps=", overlap_steps,
-                               "; use it, or those two"));
+    return refuse(
+        absl::StrCat("overlaps whole rounds of all parameters, and contradicts "
+                     "--fragments=",
+                     fragments, " --overlap_steps=", overlap_steps, "; use it, or those two"));
   }
   if (job.overlap_rounds && (job.outer_optimizer == OuterOptimizerKind::kAverage ||
                              job.outer_optimizer == OuterOptimizerKind::kAdam)) {
@@ -108,8 +110,10 @@ absl::Status CheckOverlap(const JobSpec& job) {
   const int window = job.local_steps / job.fragments;
   if (job.overlap_steps > window) {
     return Refuse("overlap_steps", overlap_steps,
-                  absl::StrCat("exceeds the ", window, " steps between two exchanges, which are "
-                               "--local_steps=", job.local_steps, " over --fragments=", fragments));
+                  absl::StrCat("exceeds the ", window,
+                               " steps between two exchanges, which are "
+                               "--local_steps=",
+                               job.local_steps, " over --fragments=", fragments));
   }
   return absl::OkStatus();
 }

@@ -103,8 +103,9 @@ bool HasRosters(const JobSpec& job);
 // Whether workers make steps of their own between exchanges, with an optimizer of their own.
 bool HasLocalSteps(const JobSpec& job);
 
-// Whether a worker contributes to a round what it has computed on the grants before it, and computes
-// on the grant of a round while that round's exchange is under way. So with fragments or overlap.
+// Whether a worker contributes to a round what it has computed on the grants before it, and
+// computes on the grant of a round while that round's exchange is under way. So with fragments or
+// overlap.
 bool DefersContributions(const JobSpec& job);
 
 // Whether the servers only combine gradients: what they have as weights after a round is the mean

@@ -143,8 +143,9 @@ TEST(ValidateJobSpecTest, OverlapIsForLocalStepsAndFitsBetweenExchanges) {
   };
   EXPECT_THAT(refusal([](JobSpec& j) { j.fragments = 2, j.mode = Mode::kSync, j.local_steps = 1; }),
               HasSubstr("--fragments=2 has no meaning with --mode=sync"));
-  EXPECT_THAT(refusal([](JobSpec& j) { j.overlap_rounds = true, j.mode = Mode::kAsync,
-                                       j.local_steps = 1; }),
+  EXPECT_THAT(refusal([](JobSpec& j) {
+                j.overlap_rounds = true, j.mode = Mode::kAsync, j.local_steps = 1;
+              }),
               HasSubstr("--overlap_rounds=true has no meaning with --mode=async"));
   EXPECT_THAT(refusal([](JobSpec& j) { j.fragments = 13; }),
               HasSubstr("--fragments=13 exceeds --local_steps=12"));
@@ -276,13 +277,13 @@ TEST(JobSpecTopKTest, IsOfContributionsWithErrorFeedback) {
                        AllOf(HasSubstr("--pull_encoding=topk"), HasSubstr("use int4"))));
   job = TopKJob();
   job.error_feedback = false;
-  EXPECT_THAT(ValidateJobSpec(job), StatusIs(absl::StatusCode::kInvalidArgument,
-                                             HasSubstr("needs --error_feedback")));
+  EXPECT_THAT(ValidateJobSpec(job),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("needs --error_feedback")));
   job = TopKJob();
   job.robust_mean = *ParseRobustMean("median");
-  EXPECT_THAT(ValidateJobSpec(job),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("--push_encoding=topk"), HasSubstr("--robust_mean=median"))));
+  EXPECT_THAT(ValidateJobSpec(job), StatusIs(absl::StatusCode::kInvalidArgument,
+                                             AllOf(HasSubstr("--push_encoding=topk"),
+                                                   HasSubstr("--robust_mean=median"))));
   job = TopKJob();
   job.push_encoding = Encoding::TopK(1025, 2);
   EXPECT_THAT(ValidateJobSpec(job),
@@ -295,8 +296,8 @@ TEST(JobSpecTopKTest, DecayIsAboveZeroAndAtMostOne) {
   EXPECT_EQ(DefaultFeedbackDecay(Encoding::kInt8), 1.0);
   for (const double decay : {0.0, -0.5, 1.01, std::nan("")}) {
     job.feedback_decay = decay;
-    EXPECT_THAT(ValidateJobSpec(job), StatusIs(absl::StatusCode::kInvalidArgument,
-                                               HasSubstr("--feedback_decay=")));
+    EXPECT_THAT(ValidateJobSpec(job),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--feedback_decay=")));
   }
 }
 

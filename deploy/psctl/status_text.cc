@@ -54,15 +54,28 @@ std::string EncodingText(const v1::JobSpec& job) {
                       decays ? absl::StrCat(", feedback decays by ", job.feedback_decay()) : "");
 }
 
+// " (20 steps between exchanges, 4 fragments, merged 2 steps later)"; empty without local steps.
+std::string LocalStepsText(const v1::JobSpec& job) {
+  if (job.mode() != v1::MODE_LOCAL_SGD) return "";
+  std::string text = absl::StrCat(
+      " (", job.local_steps(), job.local_steps() == 1 ? " step" : " steps", " between exchanges");
+  if (job.fragments() > 1) absl::StrAppend(&text, ", ", job.fragments(), " fragments");
+  if (job.overlap_steps() > 0) {
+    absl::StrAppend(&text, ", merged ", job.overlap_steps(),
+                    job.overlap_steps() == 1 ? " step later" : " steps later");
+  }
+  return absl::StrCat(text, job.overlap_rounds() ? ", overlapped rounds)" : ")");
+}
+
 std::string JobText(const v1::ClusterStatus& status) {
   const v1::JobSpec& job = status.job();
-  return absl::StrFormat("%s, model %s (%d parameters, layout %s), optimizer %s%s%s",
-                         LowercaseSuffix(v1::Mode_Name(job.mode()), sizeof("MODE_") - 1),
-                         job.model().name(), status.num_parameters(), status.layout_hash(),
-                         LowercaseSuffix(v1::OptimizerKind_Name(job.optimizer().kind()),
-                                         sizeof("OPTIMIZER_KIND_") - 1),
-                         EncodingText(job),
-                         status.durability() == "journal" ? ", durability journal" : "");
+  return absl::StrFormat(
+      "%s%s, model %s (%d parameters, layout %s), optimizer %s%s%s",
+      LowercaseSuffix(v1::Mode_Name(job.mode()), sizeof("MODE_") - 1), LocalStepsText(job),
+      job.model().name(), status.num_parameters(), status.layout_hash(),
+      LowercaseSuffix(v1::OptimizerKind_Name(job.optimizer().kind()),
+                      sizeof("OPTIMIZER_KIND_") - 1),
+      EncodingText(job), status.durability() == "journal" ? ", durability journal" : "");
 }
 
 std::string ProgressText(const v1::ClusterStatus& status) {

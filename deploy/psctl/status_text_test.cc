@@ -59,6 +59,24 @@ size_t LongestLine(const std::string& text) {
   return longest;
 }
 
+TEST(StatusTextTest, TellsOfLocalStepsAndWhatOverlapsThem) {
+  v1::ClusterStatus status = Training();
+  v1::JobSpec& job = *status.mutable_job();
+  job.set_mode(v1::MODE_LOCAL_SGD);
+  job.set_local_steps(20);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("local_sgd (20 steps between exchanges), model"));
+  job.set_fragments(4);
+  job.set_overlap_steps(2);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("(20 steps between exchanges, 4 fragments, merged 2 steps later), model"));
+  job.set_fragments(1);
+  job.set_overlap_steps(0);
+  job.set_overlap_rounds(true);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("(20 steps between exchanges, overlapped rounds), model"));
+}
+
 TEST(StatusTextTest, EncodingsAreShownWithTheirParameters) {
   v1::ClusterStatus status = Training();
   v1::JobSpec& job = *status.mutable_job();
@@ -68,9 +86,10 @@ TEST(StatusTextTest, EncodingsAreShownWithTheirParameters) {
   job.set_pull_encoding(v1::ENCODING_INT4);
   job.set_error_feedback(true);
   job.set_feedback_decay(0.95);
-  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
-              HasSubstr(", push topk (32 of 4096 in 2 bits, by senders), pull int4, feedback decays by "
-                        "0.95"));
+  EXPECT_THAT(
+      StatusText(status, kUnlimitedColumns),
+      HasSubstr(", push topk (32 of 4096 in 2 bits, by senders), pull int4, feedback decays by "
+                "0.95"));
 }
 
 TEST(StatusTextTest, TellsWhatErrorFeedbackHasLost) {

@@ -883,8 +883,7 @@ bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
   }
   if (roster.empty()) return false;
   const WorkLedger::Work work =
-      state_.ledger.OpenRound(state_.membership.view(), roster,
-                                                         state_.committed_round(), computes);
+      state_.ledger.OpenRound(state_.membership.view(), roster, state_.committed_round(), computes);
   if (state_.policy->uses_rosters()) outbox_.Command(OpenRoundCommand{work.plan});
   state_.quota.OnWork();
   Give(work, now);

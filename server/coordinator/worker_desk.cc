@@ -110,7 +110,7 @@ void WorkerDesk::Give(const Grant& grant, absl::Time now) {
 }
 
 absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const RoundReport& report,
-                                                        const JobSpec& job) const {
+                                                       const JobSpec& job) const {
   const int64_t round = report.round.value();
   if (memory_.grant.has_value() && memory_.grant->round == report.round) {
     const bool has_negative = report.num_predictions < 0 || report.num_samples < 0 ||

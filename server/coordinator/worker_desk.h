@@ -89,8 +89,7 @@ class WorkerDesk {
   // Returns whether it had not.
   bool SetWaiting() {
     const bool was_waiting = memory_.is_waiting;
-    memory_.is_waiting =
-        !memory_.grant.has_value() && (!memory_.is_leaving || owes_contribution());
+    memory_.is_waiting = !memory_.grant.has_value() && (!memory_.is_leaving || owes_contribution());
     return memory_.is_waiting != was_waiting;
   }
   // Wants no new work in this life.

@@ -157,8 +157,8 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
   if (deps.observer != nullptr) context->observer = std::move(deps.observer);
   std::vector<std::shared_ptr<BucketAggregator>> buckets;
   for (int i = 0; i < num_buckets; ++i) {
-    buckets.push_back(std::make_shared<BucketAggregator>(context, config.buckets[i], i,
-                                                         fragments.TurnOf(i)));
+    buckets.push_back(
+        std::make_shared<BucketAggregator>(context, config.buckets[i], i, fragments.TurnOf(i)));
   }
   return std::unique_ptr<ParameterShard>(new ParameterShard(
       config.range, std::move(config.life_key), std::move(context), std::move(buckets)));

@@ -388,7 +388,8 @@ Audit::Audit(JobSpec job, Story story)
     : job_(std::move(job)),
       uses_rosters_(HasRosters(job_)),
       story_(std::move(story)),
-      work_(uses_rosters_, DefersContributions(job_), job_.global_batch_size > 0 ? job_.global_batch_size : job_.batch_size,
+      work_(uses_rosters_, DefersContributions(job_),
+            job_.global_batch_size > 0 ? job_.global_batch_size : job_.batch_size,
             [this](const std::string& violation) { Fail(violation); }) {}
 
 Audit::ServersLife* Audit::Find(uint64_t server_incarnation) {

@@ -86,8 +86,8 @@ class SimulatedWorker {
     std::optional<Round> next_round;
     LifeId in_hand_of;
     std::deque<int64_t> in_hand;
-    absl::Duration pause;                     // before the next attempt of a transfer
-    std::optional<Made> made;                 // and not acknowledged
+    absl::Duration pause;      // before the next attempt of a transfer
+    std::optional<Made> made;  // and not acknowledged
     int64_t num_computed = 0;
 
     absl::Time hangs_until = absl::InfinitePast();

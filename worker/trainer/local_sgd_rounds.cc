@@ -16,9 +16,9 @@ absl::StatusOr<std::unique_ptr<LocalSgdRounds>> LocalSgdRounds::Create(
                    ExchangeState::Create(job, deps.model->layout(), deps.device, parameters,
                                          contribution, &rounds->timeline_));
   ASSIGN_OR_RETURN(rounds->steps_, LocalSteps::Create(job, rounds->deps_, &rounds->timeline_));
-  ASSIGN_OR_RETURN(rounds->start_memory_,
-                   DeviceMemory::Allocate(
-                       deps.device, DTypeBytes(parameters.dtype) * parameters.num_elements));
+  ASSIGN_OR_RETURN(
+      rounds->start_memory_,
+      DeviceMemory::Allocate(deps.device, DTypeBytes(parameters.dtype) * parameters.num_elements));
   rounds->start_weights_ =
       Buf{rounds->start_memory_.data(), parameters.dtype, parameters.num_elements};
   return rounds;
@@ -29,9 +29,8 @@ absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const Grant&
   for (int step = 0; step < grant.local_steps; ++step) {
     RETURN_IF_ERROR(life.Check());
     if (step > 0 && deps_.stop_requested()) break;
-    LocalSteps::Work work = {.grant = &grant,
-                             .order = life.sample_order,
-                             .clip_norm = life.registration->job.clip_norm};
+    LocalSteps::Work work = {
+        .grant = &grant, .order = life.sample_order, .clip_norm = life.registration->job.clip_norm};
     if (step == 0) {
       // It runs while weights still arrive.
       work.gate = &pull;

@@ -128,8 +128,7 @@ absl::StatusOr<RoundReport> OverlappedRounds::RunRound(const LifeContext& life,
   std::optional<ContributionPush> push;
   RETURN_IF_ERROR(Contribute(life, grant, due, push));
   RETURN_IF_ERROR(Keep(life, *push, report));
-  ContributionBytes* const contributed =
-      SamplesInHand() > 0 ? exchange_->contribution() : nullptr;
+  ContributionBytes* const contributed = SamplesInHand() > 0 ? exchange_->contribution() : nullptr;
   if (computes) {
     StartWindow(life, grant, due, contributed);
   } else {
@@ -276,8 +275,8 @@ absl::Status OverlappedRounds::Contribute(const LifeContext& life, const Grant& 
     header.num_samples = kSkippedSamples;
     bytes = &*skipped_;
   } else {
-    share = static_cast<double>(samples) /
-            static_cast<double>(std::max(samples, grant.round_samples));
+    share =
+        static_cast<double>(samples) / static_cast<double>(std::max(samples, grant.round_samples));
     const Buf local = deps_.model->parameters();
     for (const ElementRange& range : ranges) {
       const auto part = [&range](Buf vector) { return vector.Slice(range.begin, range.size()); };
@@ -305,16 +304,14 @@ void OverlappedRounds::StartWindow(const LifeContext& life, const Grant& grant,
     late_.reset();
     pull_ = BeginPull(grant.round, due);
   }
-  window_thread_ = std::thread([this, window = Window{.grant = grant,
-                                                      .server_incarnation =
-                                                          life.registration->server_incarnation,
-                                                      .order = *life.sample_order,
-                                                      .clip_norm = job_.clip_norm,
-                                                      .is_over = life.is_over,
-                                                      .due = std::move(due),
-                                                      .contributed = contributed}] {
-    RunWindow(window);
-  });
+  window_thread_ = std::thread(
+      [this, window = Window{.grant = grant,
+                             .server_incarnation = life.registration->server_incarnation,
+                             .order = *life.sample_order,
+                             .clip_norm = job_.clip_norm,
+                             .is_over = life.is_over,
+                             .due = std::move(due),
+                             .contributed = contributed}] { RunWindow(window); });
 }
 
 void OverlappedRounds::RunWindow(const Window& window) {
@@ -330,8 +327,7 @@ void OverlappedRounds::RunWindow(const Window& window) {
 
 absl::Status OverlappedRounds::RunSteps(const Window& window, Outcome& outcome) {
   const int num_steps = window.grant.local_steps;
-  const int merge_at =
-      job_.overlap_rounds ? num_steps : std::min(job_.overlap_steps, num_steps);
+  const int merge_at = job_.overlap_rounds ? num_steps : std::min(job_.overlap_steps, num_steps);
   const auto is_abandoned = [this] {
     absl::MutexLock lock(&mutex_);
     return is_abandoned_;

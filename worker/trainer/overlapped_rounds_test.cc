@@ -262,8 +262,7 @@ TEST_P(OverlapKindsTest, EvaluatesWithTheServersWeights) {
   ASSERT_OK_AND_ASSIGN(const RoundReport report, rig.RunRound(1));
   EXPECT_GT(report.heldout_predictions, 0);
   TrainingRig untrained(GetParam()(), device_.get(), /*overlap=*/true);
-  ASSERT_OK_AND_ASSIGN(const RoundReport first,
-                       untrained.RunRound(0, Grant::Kind::kEvaluate));
+  ASSERT_OK_AND_ASSIGN(const RoundReport first, untrained.RunRound(0, Grant::Kind::kEvaluate));
   // Nothing had been contributed before it.
   EXPECT_EQ(first.heldout_predictions, 0);
   TrainingRig again(GetParam()(), device_.get(), /*overlap=*/true);

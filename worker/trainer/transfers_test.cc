@@ -40,8 +40,8 @@ class TransfersTest : public ::testing::Test {
 };
 
 TEST_F(TransfersTest, PullFetchesBucketsInOrderOfBlocks) {
-  WeightsPull pull(registration_, Round(3), AllBuckets(registration_), exchange_->weights(), nullptr,
-                   &transport_, &clock_);
+  WeightsPull pull(registration_, Round(3), AllBuckets(registration_), exchange_->weights(),
+                   nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   EXPECT_THAT(transport_.pulls_, ElementsAre(ElementsAre(0u, 1u)));
   EXPECT_THAT(values_, ElementsAre(10.0f, 10.0f, 11.0f, 11.0f));
@@ -68,8 +68,8 @@ TEST_F(TransfersTest, SomeBucketsArePulledAndPushedWithoutTheOthers) {
 
 TEST_F(TransfersTest, ACancelledPullIsCancelledForWhoWaits) {
   transport_.script_ = {absl::UnavailableError("gone")};
-  WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(), nullptr,
-                   &transport_, &clock_);
+  WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(),
+                   nullptr, &transport_, &clock_);
   pull.Cancel();
   const absl::Status status = pull.WaitForAll();
   EXPECT_TRUE(status.ok() || absl::IsCancelled(status)) << status;
@@ -78,24 +78,24 @@ TEST_F(TransfersTest, ACancelledPullIsCancelledForWhoWaits) {
 
 TEST_F(TransfersTest, BrokenPullFetchesOnlyWhatIsMissing) {
   transport_.script_ = {absl::UnavailableError("gone")};
-  WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(), nullptr,
-                   &transport_, &clock_);
+  WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(),
+                   nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   EXPECT_THAT(transport_.pulls_, ElementsAre(ElementsAre(0u, 1u), ElementsAre(1u)));
 }
 
 TEST_F(TransfersTest, PullOfAnEndedLifeIsNotTriedAgain) {
   transport_.script_ = {absl::AbortedError("register again")};
-  WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(), nullptr,
-                   &transport_, &clock_);
+  WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(),
+                   nullptr, &transport_, &clock_);
   EXPECT_OK(pull.WaitForBlock(0));
   EXPECT_THAT(pull.WaitForBlock(1), StatusIs(absl::StatusCode::kAborted));
   EXPECT_EQ(transport_.pulls_.size(), 1u);
 }
 
 TEST_F(TransfersTest, PushSendsBlocksAsTheyBecomeReadyWithTheirBaseVersions) {
-  WeightsPull pull(registration_, Round(3), AllBuckets(registration_), exchange_->weights(), nullptr,
-                   &transport_, &clock_);
+  WeightsPull pull(registration_, Round(3), AllBuckets(registration_), exchange_->weights(),
+                   nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   values_ = {1.0f, 2.0f, 3.0f, 4.0f};
   ContributionPush push(registration_, {.round = Round(3)}, exchange_->contribution(), &pull,
@@ -113,8 +113,8 @@ TEST_F(TransfersTest, PushSendsBlocksAsTheyBecomeReadyWithTheirBaseVersions) {
 }
 
 TEST_F(TransfersTest, UnacknowledgedPushIsSentAgainWholeUnderTheSameKey) {
-  WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(), nullptr,
-                   &transport_, &clock_);
+  WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(),
+                   nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   transport_.script_ = {absl::UnavailableError("gone"), absl::DataLossError("checksum")};
   ContributionPush push(registration_, {.round = Round(7)}, exchange_->contribution(), &pull,
@@ -127,8 +127,8 @@ TEST_F(TransfersTest, UnacknowledgedPushIsSentAgainWholeUnderTheSameKey) {
 }
 
 TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
-  WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(), nullptr,
-                   &transport_, &clock_);
+  WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(),
+                   nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   // Halved, 1.5 times what bf16 drops: with what is left over the next is rounded up.
   values_.assign(4, 2.0f + 3 * 0x1p-9f);
@@ -162,8 +162,8 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
 }
 
 TEST_F(TransfersTest, RefusedPushIsNotSentAgain) {
-  WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(), nullptr,
-                   &transport_, &clock_);
+  WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(),
+                   nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   transport_.script_ = {absl::InvalidArgumentError("NaN")};
   ContributionPush push(registration_, {.round = Round(7)}, exchange_->contribution(), &pull,

@@ -4,8 +4,8 @@
   convergence.py --bin=bazel-bin --task=digits --data=DIR   (8x8 digits as IDX files)
   convergence.py --bin=bazel-bin --task=encodings --data=FILE [--rounds=N] [--seeds=A,B]
                                      (the gpt task in sync by two workers, each wire encoding)
-  convergence.py --bin=bazel-bin --task=topk --data=FILE [--rounds=N] [--seeds=A,B]
-                                     (the gpt task with local steps by two workers: top-k up, int4 down)
+  convergence.py --bin=bazel-bin --task=low_communication --data=FILE [--rounds=N] [--seeds=A,B] [--workers=1,2,4]
+                                     (the gpt task: local steps, fewer bits, overlapped exchanges)
 
 Every run of a task sees the same number of samples. --only=NAME[,NAME] chooses runs.
 """
@@ -27,6 +27,9 @@ GPT_OPTIMIZER = [
     "--optimizer=adamw", "--learning_rate=1e-3", "--min_learning_rate=1e-4", "--lr_schedule=cosine",
     "--beta1=0.9", "--beta2=0.99", "--weight_decay=0.1", "--clip_norm=1",
 ]
+
+
+INT4 = ["--push_encoding=int4", "--pull_encoding=int4"]
 
 
 def gpt_trials():
@@ -67,30 +70,33 @@ def encodings_trials(rounds, seed):
     return trials
 
 
-TOPK_LOCAL_STEPS = 15  # SparseLoCo, arXiv:2508.15706
-
-
-def topk_trials(steps, seed):
+def low_communication_trials(steps, seed, workers):
+    """Beside sync in fp32, of the same samples: what slow links make of the loss."""
     def trial(name, mode, rounds, *flags):
-        return Trial(f"{name} (seed {seed})", 2, [
+        return Trial(f"{name} ({workers} workers, seed {seed})", workers, [
             "--model=gpt-nano", f"--mode={mode}", f"--rounds={rounds}",
-            f"--batch_size={GPT_BATCH // 2}", f"--warmup_rounds={rounds // 20}",
+            f"--batch_size={GPT_BATCH // workers}", f"--warmup_rounds={rounds // 20}",
             "--eval_samples=0", "--eval_every=0", f"--seed={seed}", *GPT_OPTIMIZER, *flags])
 
-    def local(name, *flags):
-        return trial(name, "local_sgd", steps // TOPK_LOCAL_STEPS,
-                     f"--local_steps={TOPK_LOCAL_STEPS}", "--outer_optimizer=sgd",
-                     "--outer_learning_rate=1", *flags)
+    # Where contributions are deferred, the last round computes nothing.
+    def local(name, *flags, fragments=1, deferred=0, steps_per_cycle=GPT_LOCAL_STEPS):
+        rounds = steps * fragments // steps_per_cycle + deferred
+        return trial(name, "local_sgd", rounds, f"--local_steps={steps_per_cycle}", *flags)
 
-    topk = ["--push_encoding=topk", "--pull_encoding=int4"]
+    def overlapped(name, *flags):
+        return local(name, "--fragments=4", "--overlap_steps=2", *flags, *INT4, fragments=4, deferred=1)
+
+    sparse = ["--outer_optimizer=sgd", "--outer_learning_rate=1", "--push_encoding=topk", "--pull_encoding=int4"]
     return [
-        trial("sync fp32", "sync", steps),
-        local("local fp32"),
-        local("local topk", *topk),
-        local("local topk by senders", *topk, "--topk_divisor=senders"),
-        local("local topk 4 bits", *topk, "--topk_bits=4"),
-        local("local topk decay 1", *topk, "--feedback_decay=1"),
-        local("local topk 256", *topk, "--topk=256"),
+        trial("sync", "sync", steps),
+        trial("sync int4", "sync", steps, *INT4),
+        local("diloco"),
+        local("diloco int4", *INT4),
+        overlapped("fragments mix"),
+        overlapped("fragments keep", "--merge=keep"),
+        local("overlap_rounds", "--overlap_rounds", *INT4, deferred=1),
+        local("topk", *sparse),
+        local("topk by senders", *sparse, "--topk_divisor=senders"),
     ]
 
 
@@ -135,11 +141,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--task", choices=["gpt", "digits", "encodings", "topk"], required=True)
+    parser.add_argument("--task", choices=["gpt", "digits", "encodings", "low_communication"], required=True)
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--only", default="", help="names of runs, separated by commas")
-    parser.add_argument("--rounds", type=int, default=GPT_ROUNDS, help="of --task=encodings and topk")
-    parser.add_argument("--seeds", default="1337", help="of --task=encodings and topk, separated by commas")
+    parser.add_argument("--rounds", type=int, default=GPT_ROUNDS, help="steps of --task=encodings and low_communication")
+    parser.add_argument("--seeds", default="1337", help="of --task=encodings and low_communication, separated by commas")
+    parser.add_argument("--workers", default="2", help="of --task=low_communication, separated by commas")
     parser.add_argument("--timeout_s", type=float, default=900)
     arguments = parser.parse_args()
 
@@ -147,11 +154,12 @@ def main():
               "encodings": lambda: [
                   trial for seed in arguments.seeds.split(",")
                   for trial in encodings_trials(arguments.rounds, seed)],
-              "topk": lambda: [
-                  trial for seed in arguments.seeds.split(",")
-                  for trial in topk_trials(arguments.rounds, seed)]}[arguments.task]()
+              "low_communication": lambda: [
+                  trial for workers in arguments.workers.split(",")
+                  for seed in arguments.seeds.split(",")
+                  for trial in low_communication_trials(arguments.rounds, seed, int(workers))]}[arguments.task]()
     wanted = [name for name in arguments.only.split(",") if name]
-    trials = [t for t in trials if not wanted or t.name in wanted]
+    trials = [t for t in trials if not wanted or t.name in wanted or t.name.split(" (")[0] in wanted]
     if not trials:
         parser.error(f"--only={arguments.only}: no such run")
 

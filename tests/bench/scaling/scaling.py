@@ -2,13 +2,16 @@
 
   scaling.py --part=steps|bytes|links --ps_server=FILE --gpu_worker=FILE --virtual_links=FILE
              --data=FILE [--python=PYTHON_WITH_TORCH]
+  scaling.py --part=utilisation --ps_server=FILE --gpu_worker=FILE_OF_PACED_WORKER --virtual_links=FILE --data=FILE
 
-Prints Markdown. Runs of one table take turns; `bytes` and `links` need the right to make network
-namespaces.
+Prints Markdown. Runs of one table take turns; all parts but `steps` need the right to make network
+namespaces. `utilisation` is the share of the time that workers compute while they exchange a model
+of 124 million parameters, of which they compute nothing: each step takes a time that is given.
 """
 
 import argparse
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -24,6 +27,8 @@ OPTIMIZER = ["--optimizer=adamw", "--weight_decay=0.1", "--seed=1"]
 WARMUP = 2  # steps that are not counted
 
 # (name, flags of the coordinator). Local SGD averages weights every H steps.
+DILOCO = ["--mode=local_sgd", "--outer_optimizer=nesterov", "--outer_learning_rate=0.7", "--outer_momentum=0.9"]
+INT4 = ["--push_encoding=int4", "--pull_encoding=int4"]
 INT8 = ["--push_encoding=int8", "--pull_encoding=int8"]
 VARIANTS = [
     ("sync fp32", ["--mode=sync"]),
@@ -32,8 +37,22 @@ VARIANTS = [
     ("local SGD H=10 int8", ["--mode=local_sgd", "--outer_optimizer=average", "--local_steps=10", *INT8]),
     ("local SGD H=50 fp32", ["--mode=local_sgd", "--outer_optimizer=average", "--local_steps=50"]),
     ("local SGD H=50 int8", ["--mode=local_sgd", "--outer_optimizer=average", "--local_steps=50", *INT8]),
+    ("DiLoCo H=20 int4", [*DILOCO, "--local_steps=20", *INT4]),
+    ("DiLoCo H=20 int4, 4 fragments, 2 steps overlap",
+     [*DILOCO, "--local_steps=20", "--fragments=4", "--overlap_steps=2", *INT4]),
+    ("DiLoCo H=20 int4, overlapped rounds", [*DILOCO, "--local_steps=20", "--overlap_rounds", *INT4]),
+    ("topk, int4 down, H=15",
+     ["--mode=local_sgd", "--outer_optimizer=sgd", "--outer_learning_rate=1", "--local_steps=15",
+      "--push_encoding=topk", "--topk_divisor=senders", "--pull_encoding=int4"]),
 ]
-LINKS = ["100:0", "100:50", "1000:0", "1000:50"]  # megabits per second : milliseconds of round trip
+# Of gpt2-124m: (name, flags).
+UTILISATION_STEPS = 80
+UTILISATION = [
+    ("DiLoCo int4, waiting", [*DILOCO, *INT4]),
+    ("DiLoCo int4, 4 fragments", [*DILOCO, *INT4, "--fragments=4", f"--overlap_steps={UTILISATION_STEPS // 4}"]),
+    ("DiLoCo int4, overlapped rounds", [*DILOCO, *INT4, "--overlap_rounds"]),
+]
+LINKS = ["100:0", "100:50", "100:150", "1000:0", "1000:50", "1000:150"]  # megabits per second : milliseconds of round trip
 LONG_PATH = ["--long_paths"]
 SMALL_MODEL = ('name: "gpt-tiny" gpt { num_layers: 2 num_heads: 2 width: 64 context: 64 '
                'vocabulary: 256 }\n')
@@ -176,6 +195,12 @@ def print_bytes(options, programs):
 # --- links: time to a loss over slow and long links ---
 
 
+def steps_per_round(flags):
+    def value(flag):
+        return next((int(f.split("=")[1]) for f in flags if f.startswith(f"--{flag}=")), 1)
+    return value("local_steps") // value("fragments")
+
+
 def seconds_to_loss(options, programs, case):
     link, variant = case
     megabits, round_trip_ms = (int(part) for part in link.split(":"))
@@ -184,7 +209,7 @@ def seconds_to_loss(options, programs, case):
         model = processes.folder / "model.textproto"
         model.write_text(SMALL_MODEL)
         flags = dict(VARIANTS)[variant]
-        local_steps = next((int(f.split("=")[1]) for f in flags if f.startswith("--local_steps")), 1)
+        local_steps = steps_per_round(flags)
         job = Job(workers=options.link_workers, data=options.data, hosts=hosts, server_hosts=[0],
                   worker_hosts=list(range(1, options.link_workers + 1)),
                   common_flags=LONG_PATH if round_trip_ms else [], flags=[
@@ -237,10 +262,52 @@ def print_links(options, programs):
           + (f" Not in this build: {', '.join(missing)}." if missing else ""))
 
 
+# --- utilisation: what is left of the time for computing ---
+
+
+def utilisation(options, programs, case):
+    """Of the rounds after the first one or two: the time of their steps over the time that they took."""
+    link, variant = case
+    megabits, round_trip_ms = (int(part) for part in link.split(":"))
+    flags = [*dict(UTILISATION)[variant], f"--local_steps={UTILISATION_STEPS}"]
+    steps = steps_per_round(flags)
+    first = max(2, UTILISATION_STEPS // steps)  # once each part has been exchanged
+    rounds = first + options.steps * UTILISATION_STEPS // steps
+    with Processes() as processes, \
+            Hosts(processes, programs.virtual_links, options.link_workers + 1, megabits, round_trip_ms) as hosts:
+        job = Job(workers=options.link_workers, data=options.data, hosts=hosts, server_hosts=[0],
+                  worker_hosts=list(range(1, options.link_workers + 1)),
+                  common_flags=LONG_PATH if round_trip_ms else [], flags=[
+                      "--model=gpt2-124m", "--batch_size=1", "--eval_samples=1", "--optimizer=sgd",
+                      "--learning_rate=1e-3", f"--rounds={rounds + 2}", *flags])
+        with training(processes, programs, job) as run:
+            seconds = run.wait_until(lambda records: len(records) > rounds, options.limit_s)
+            if seconds is None:
+                return None
+            at = [record["seconds"] for record in run.records()]
+        return (rounds - first) * steps * options.step_seconds / (at[rounds] - at[first])
+
+
+def print_utilisation(options, programs):
+    os.environ["LODESTAR_STEP_SECONDS"] = str(options.step_seconds)
+    cases = [(link, name) for link in options.links for name, _ in UTILISATION
+             if name in (options.variants or dict(UTILISATION))]
+    results = turns(options.runs, cases, lambda case: utilisation(options, programs, case))
+    table("link, Mbit/s", "round trip, ms", "run", "utilisation")
+    for link, variant in cases:
+        measured = results[link, variant]
+        row(*link.split(":"), variant, "not in time" if None in measured else spread(measured, 3))
+    print(f"\n{options.link_workers} workers and a server on a host each, links as in `links`. gpt2-124m, 124 million "
+          f"parameters, exchanged in int4 both ways once in {UTILISATION_STEPS} steps. **Synthetic**: workers compute "
+          f"nothing, a step takes {options.step_seconds:g} s, the inner optimizer (sgd) included. Time of the steps "
+          f"over the time of the rounds, {options.steps} cycles, without the first; median (lowest..highest) of "
+          f"{options.runs} runs in turns.")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=["steps", "bytes", "links"], required=True)
+    parser.add_argument("--part", choices=["steps", "bytes", "links", "utilisation"], required=True)
     for program in ("ps_server", "gpu_worker", "virtual_links"):
         parser.add_argument(f"--{program}", required=True)
     parser.add_argument("--data", required=True, help="text")
@@ -253,7 +320,7 @@ def main():
     parser.add_argument("--steps", type=int, default=5, help="that are counted, per run")
     parser.add_argument("--torch_port", type=int, default=29517)
     parser.add_argument("--links", nargs="+", default=LINKS, help="MEGABITS:ROUND_TRIP_MS")
-    parser.add_argument("--variants", nargs="+", help=f"some of {list(dict(VARIANTS))}")
+    parser.add_argument("--variants", nargs="+", help=f"some of {list(dict(VARIANTS))}, or of utilisation")
     parser.add_argument("--link_model", default="", help="default: a model of 0.5 MB")
     parser.add_argument("--link_workers", type=int, default=2)
     parser.add_argument("--link_batch", type=int, default=8)
@@ -261,13 +328,15 @@ def main():
     parser.add_argument("--loss", type=float, default=2.7, help="nats per byte")
     parser.add_argument("--eval_samples", type=int, default=64)
     parser.add_argument("--eval_steps", type=int, default=10)
+    parser.add_argument("--step_seconds", type=float, default=0.3, help="of utilisation")
     parser.add_argument("--limit_s", type=float, default=120, help="per run of links")
     options = parser.parse_args()
     options.model = options.model or {"steps": "gpt-mini"}.get(options.part, "gpt-nano")
     programs = Programs(options.ps_server, options.gpu_worker, options.virtual_links)
     if options.part != "steps" and missing_rights():
         parser.exit(1, f"no network namespaces here: {missing_rights()}\n")
-    {"steps": print_steps, "bytes": print_bytes, "links": print_links}[options.part](options, programs)
+    {"steps": print_steps, "bytes": print_bytes, "links": print_links,
+     "utilisation": print_utilisation}[options.part](options, programs)
 
 
 if __name__ == "__main__":

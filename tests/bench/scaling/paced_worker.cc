@@ -1,0 +1,100 @@
+// A gpu_worker whose model computes nothing and takes its time: for exchanges of large models on
+// machines that could not train them. It is the program itself, linked with -Wl,--wrap around the
+// function that makes its model. Its gradients are zero; LODESTAR_STEP_SECONDS is from the
+// beginning of one step to that of the next, with what the inner optimizer takes, unless something
+// else holds the worker up.
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/check.h"
+#include "common/model_layout.h"
+#include "common/status_macros.h"
+#include "worker/model/device_memory.h"
+#include "worker/model/model.h"
+
+namespace lodestar {
+
+absl::StatusOr<std::unique_ptr<Model>> MakePacedModel(
+    const ModelConfig& config,
+    Device* device) __asm__("__wrap__ZN8lodestar9MakeModelERKNS_11ModelConfigEPNS_6DeviceE");
+
+namespace {
+
+class PacedModel final : public Model {
+ public:
+  static absl::StatusOr<std::unique_ptr<PacedModel>> Create(Layout layout, Device* device) {
+    auto model = std::unique_ptr<PacedModel>(new PacedModel(std::move(layout)));
+    const int64_t elements = model->layout_.num_elements();
+    const size_t bytes = elements * sizeof(float);
+    ASSIGN_OR_RETURN(model->parameters_, DeviceMemory::Allocate(device, bytes));
+    ASSIGN_OR_RETURN(model->gradients_, DeviceMemory::Allocate(device, bytes));
+    device->Fill(model->gradients(), 0.0);
+    return model;
+  }
+
+  const Layout& layout() const override { return layout_; }
+  Buf parameters() override { return Vector(parameters_); }
+  Buf gradients() override { return Vector(gradients_); }
+
+  absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate,
+                                        GradientSink* sink) override {
+    RETURN_IF_ERROR(Await(gate));
+    const absl::Time now = absl::Now();
+    // Later than that it has been held up, and does not catch up.
+    if (now - next_ > step_ / 2) next_ = now;
+    next_ += step_;
+    // The optimizer's part of the step comes after it.
+    absl::SleepFor(next_ - step_ / 2 - absl::Now());
+    if (sink != nullptr) {
+      for (int block = layout_.num_blocks() - 1; block >= 0; --block) {
+        RETURN_IF_ERROR(sink->BlockReady(block));
+      }
+    }
+    return Outcome(batch);
+  }
+  absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) override {
+    RETURN_IF_ERROR(Await(gate));
+    return Outcome(batch);
+  }
+
+ private:
+  explicit PacedModel(Layout layout) : layout_(std::move(layout)) {
+    const char* const seconds = std::getenv("LODESTAR_STEP_SECONDS");
+    LODESTAR_CHECK(seconds != nullptr) << "LODESTAR_STEP_SECONDS is not set";
+    step_ = absl::Seconds(std::atof(seconds));
+  }
+
+  Buf Vector(const DeviceMemory& memory) const {
+    return {memory.data(), DType::kF32, layout_.num_elements()};
+  }
+  absl::Status Await(WeightsGate* gate) {
+    for (int block = 0; gate != nullptr && block < layout_.num_blocks(); ++block) {
+      RETURN_IF_ERROR(gate->WaitForBlock(block));
+    }
+    return absl::OkStatus();
+  }
+  static BatchResult Outcome(const HostBatch& batch) {
+    return {.loss_sum = static_cast<double>(batch.num_samples),
+            .num_predictions = batch.num_samples};
+  }
+
+  const Layout layout_;
+  DeviceMemory parameters_;
+  DeviceMemory gradients_;
+  absl::Duration step_;
+  absl::Time next_ = absl::InfinitePast();
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> MakePacedModel(const ModelConfig& config, Device* device) {
+  if (config.layout.has_value()) return PacedModel::Create(*config.layout, device);
+  ASSIGN_OR_RETURN(Layout layout, BuildLayout(config.spec));
+  return PacedModel::Create(std::move(layout), device);
+}
+
+}  // namespace lodestar
