@@ -63,8 +63,8 @@ struct JobSpec {
   // local_sgd: steps of the next window that a worker makes before it has the weights of an
   // exchange.
   int overlap_steps = 0;
-  MergeKind merge = MergeKind::kMix;  // then
-  double merge_alpha = 0.5;           // kMix: share of the local weights
+  MergeKind merge = MergeKind::kKeep;  // then
+  double merge_alpha = 0.5;            // kMix: share of the local weights
   // local_sgd: an exchange has all of the next window; see EagerMerge.
   bool overlap_rounds = false;
   OuterOptimizerKind outer_optimizer = OuterOptimizerKind::kNesterov;

@@ -158,16 +158,16 @@ ABSL_FLAG(int32_t, overlap_steps, 0,
           "local_sgd: steps that a worker makes after an exchange has begun and before it has the "
           "new weights; 0 to --local_steps/--fragments. Longer exchanges than these steps are "
           "waited for.");
-ABSL_FLAG(std::string, merge, "mix",
-          "local_sgd with --overlap_steps: what becomes of a worker's own weights then. mix: "
-          "--merge_alpha of them and the rest of the new ones; keep: the new ones and the steps "
-          "made meanwhile.");
+ABSL_FLAG(std::string, merge, "keep",
+          "local_sgd with --overlap_steps: what becomes of a worker's own weights then. keep: the "
+          "new ones and the steps made meanwhile; mix: --merge_alpha of its own and the rest of "
+          "the new ones.");
 ABSL_FLAG(double, merge_alpha, 0.5,
           "local_sgd with --merge=mix: share of a worker's own weights; 0 to 1.");
 ABSL_FLAG(bool, overlap_rounds, false,
           "local_sgd with nesterov or sgd: an exchange has all of the next --local_steps. A worker "
           "goes on from the last weights that it has and its own part of the round under way "
-          "(eager update, 2502.12996).");
+          "(eager update, 2502.12996). Give an --outer_learning_rate of 0.4 or less.");
 ABSL_FLAG(std::string, outer_optimizer, "nesterov",
           "local_sgd: what the servers do with the mean of what rounds changed: average (the mean "
           "of the workers' weights), sgd, nesterov (DiLoCo) or adam (FedAdam).");
@@ -635,7 +635,6 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
   return config;
 }
 
-// Flags that count on every server; all others are the coordinator's.
 // In words; empty: none.
 std::string DoubtOfRobustMean(const JobSpec& job) {
   const int wanted = job.robust_mean.MinContributions();
@@ -647,6 +646,23 @@ std::string DoubtOfRobustMean(const JobSpec& job) {
                       "that flag ", wanted, " or more");
 }
 
+// Of the change of a window, half comes a round late where two workers overlap their rounds, and
+// more where there are more. In directions in which each window ends at its optimum that makes
+// steps with momentum 0.9 grow without bound: by linear stability from a rate of 0.6 on with two
+// workers, and from 0.4 on with four.
+std::string DoubtOfOverlap(const JobSpec& job) {
+  constexpr double kHighestRate = 0.4;
+  const bool is_stable = job.outer_optimizer != OuterOptimizerKind::kNesterov ||
+                         job.outer_learning_rate <= kHighestRate || job.min_workers == 1;
+  if (!job.overlap_rounds || is_stable) return "";
+  return absl::StrCat(
+      "--overlap_rounds with --outer_learning_rate=", job.outer_learning_rate,
+      " may not converge with two workers or more, whose changes come a round late; "
+      "give that flag ",
+      kHighestRate, " or less");
+}
+
+// Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
   static constexpr absl::string_view kFlags[] = {"listen",
                                                  "http",
@@ -777,8 +793,11 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   for (const std::string& flag : line.given) {
     if (!Counts(flag, result.config)) result.ignored.push_back(flag);
   }
-  const std::string doubt = DoubtOfRobustMean(result.config.job);
-  if (!doubt.empty() && result.config.is_coordinator()) result.doubts.push_back(doubt);
+  if (!result.config.is_coordinator()) return result;
+  for (const std::string& doubt :
+       {DoubtOfRobustMean(result.config.job), DoubtOfOverlap(result.config.job)}) {
+    if (!doubt.empty()) result.doubts.push_back(doubt);
+  }
   return result;
 }
 

@@ -43,8 +43,8 @@ class OverlapTest(ClusterTestCase):
   def test_fragments(self):
     self.expect_all_samples(41, 2, overlap_steps=2)
 
-  def test_fragments_that_keep_their_steps_in_four_bits(self):
-    self.expect_all_samples(41, 2, overlap_steps=3, merge="keep", push_encoding="int4",
+  def test_fragments_that_are_mixed_in_four_bits(self):
+    self.expect_all_samples(41, 2, overlap_steps=3, merge="mix", push_encoding="int4",
                             pull_encoding="int4")
 
   def test_overlapped_rounds(self):

@@ -92,9 +92,9 @@ def low_communication_trials(steps, seed, workers):
         trial("sync int4", "sync", steps, *INT4),
         local("diloco"),
         local("diloco int4", *INT4),
-        overlapped("fragments mix"),
-        overlapped("fragments keep", "--merge=keep"),
-        local("overlap_rounds", "--overlap_rounds", *INT4, deferred=1),
+        overlapped("fragments"),
+        overlapped("fragments mix", "--merge=mix"),
+        local("overlap_rounds", "--overlap_rounds", "--outer_learning_rate=0.4", *INT4, deferred=1),
         local("topk", *sparse),
         local("topk by senders", *sparse, "--topk_divisor=senders"),
     ]

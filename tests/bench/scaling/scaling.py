@@ -40,7 +40,7 @@ VARIANTS = [
     ("DiLoCo H=20 int4", [*DILOCO, "--local_steps=20", *INT4]),
     ("DiLoCo H=20 int4, 4 fragments, 2 steps overlap",
      [*DILOCO, "--local_steps=20", "--fragments=4", "--overlap_steps=2", *INT4]),
-    ("DiLoCo H=20 int4, overlapped rounds", [*DILOCO, "--local_steps=20", "--overlap_rounds", *INT4]),
+    ("DiLoCo H=20 int4, overlapped rounds", [*DILOCO, "--local_steps=20", "--overlap_rounds", "--outer_learning_rate=0.4", *INT4]),
     ("topk, int4 down, H=15",
      ["--mode=local_sgd", "--outer_optimizer=sgd", "--outer_learning_rate=1", "--local_steps=15",
       "--push_encoding=topk", "--topk_divisor=senders", "--pull_encoding=int4"]),
