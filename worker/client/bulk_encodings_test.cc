@@ -27,7 +27,7 @@ using ::testing::ElementsAre;
 
 constexpr int64_t kElements = 1001;
 // Of the first of two chunks.
-constexpr int64_t kFirstElements = 3 * kWholeBlocks;
+constexpr int64_t kFirstElements = 3 * kInt8Block;
 
 // Keeps the chunks that are pushed and the last request; answers as it is told.
 class ChunkService final : public v1::ParameterService::Service {

@@ -11,7 +11,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/check.h"
-#include "common/model_layout.h"
+#include "common/layout.h"
 #include "common/status_macros.h"
 #include "worker/model/device_memory.h"
 #include "worker/model/model.h"
