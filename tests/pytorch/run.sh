@@ -22,11 +22,12 @@ trap 'rm -rf "$logs"' EXIT
 run_test() {  # NAME [TEST...]
   "$python" -B "tests/pytorch/$1.py" bazel-bin/server/ps_server bazel-bin/worker/gpu_worker \
     bazel-bin/deploy/psctl/psctl bazel-bin/worker/capi/liblodestar_worker.so "${@:2}" >"$logs/$1" 2>&1 ||
-    touch "$logs/failed"
+    mv "$logs/$1" "$logs/$1.failed"
 }
 # They mostly wait for each other.
 (run_test pytorch_test; run_test fsdp_test "${of_ranks[@]}") &
 (run_test mixed_fleet_test; run_test examples_test) &
 wait
-tail -n 60 "$logs"/*_test
-[[ ! -e "$logs/failed" ]]
+[[ -z "$(compgen -G "$logs/*.failed")" ]] && exit
+tail -n 40 "$logs"/*.failed
+exit 1
