@@ -148,8 +148,8 @@ struct RoundReport {
   absl::Duration communication;  // not hidden behind computing
   absl::Duration wait;           // for grants
   absl::Duration evaluation;     // part of `compute`; does not travel
-  absl::Duration
-      computed_ahead;  // part of `compute`: while the grant was still waited for; as well
+  // Part of `compute`, too: that was over before the grant came. Does not travel.
+  absl::Duration computed_ahead;
   double heldout_loss_sum = 0.0;
   int64_t heldout_correct = 0;
   int64_t heldout_predictions = 0;

@@ -42,12 +42,7 @@ __device__ inline int DigitOf(const Pass& p, int32_t key) { return key >> p.shif
 __device__ inline int ExclusiveBlockSum(int value, int* warps) {
   const int lane = threadIdx.x % kWarpSize;
   const int warp = threadIdx.x / kWarpSize;
-  int inclusive = value;
-#pragma unroll
-  for (int offset = 1; offset < kWarpSize; offset *= 2) {
-    const int before = __shfl_up_sync(kAllLanes, inclusive, offset);
-    if (lane >= offset) inclusive += before;
-  }
+  const int inclusive = WarpInclusiveSum(value);
   if (lane == kWarpSize - 1) warps[warp] = inclusive;
   __syncthreads();
   int sum = inclusive - value;

@@ -68,12 +68,7 @@ __device__ inline void ChooseDigit(const uint32_t* counts, uint32_t wanted, int*
   uint32_t own = 0;
 #pragma unroll
   for (int i = 0; i < kDigitsPerLane; ++i) own += counts[highest - i];
-  uint32_t inclusive = own;
-#pragma unroll
-  for (int offset = 1; offset < kWarpSize; offset *= 2) {
-    const uint32_t before = __shfl_up_sync(kAllLanes, inclusive, offset);
-    if (lane >= offset) inclusive += before;
-  }
+  const uint32_t inclusive = WarpInclusiveSum(own);
   uint32_t above = inclusive - own;
   const bool has_it = above < wanted && wanted <= inclusive;
   int found = 0;
@@ -142,13 +137,7 @@ __device__ inline void SumBefore(uint32_t* counts) {
     own[i] = counts[lane * kPerLane + i];
     total += own[i];
   }
-  uint32_t inclusive = total;
-#pragma unroll
-  for (int offset = 1; offset < kWarpSize; offset *= 2) {
-    const uint32_t before = __shfl_up_sync(kAllLanes, inclusive, offset);
-    if (lane >= offset) inclusive += before;
-  }
-  uint32_t before = inclusive - total;
+  uint32_t before = WarpInclusiveSum(total) - total;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     counts[lane * kPerLane + i] = before;

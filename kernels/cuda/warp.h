@@ -18,6 +18,18 @@ __device__ inline T WarpSum(T value) {
   return value;
 }
 
+// The sum of the values of this lane and those below it; all 32 must call.
+template <typename T>
+__device__ inline T WarpInclusiveSum(T value) {
+  const int lane = threadIdx.x % kWarpSize;
+#pragma unroll
+  for (int offset = 1; offset < kWarpSize; offset *= 2) {
+    const T before = __shfl_up_sync(kAllLanes, value, offset);
+    if (lane >= offset) value += before;
+  }
+  return value;
+}
+
 // The sum over a block of kThreads, a multiple of 32, for thread 0; others get a part of it. Once
 // per kernel.
 template <int kThreads, typename T>

@@ -71,15 +71,12 @@ std::vector<RosterMember> ClusterState::Waiting() const {
   return waiting;
 }
 
-bool ClusterState::OwesContribution(absl::Time now) const {
+bool ClusterState::OwesContribution() const {
   if (ledger.is_exhausted()) return false;
   const std::vector<const WorkerRecord*> members = membership.Members();
-  const bool owes = std::any_of(members.begin(), members.end(), [this](const WorkerRecord* member) {
+  return std::any_of(members.begin(), members.end(), [this](const WorkerRecord* member) {
     return desks.at(member->id).owes_contribution();
   });
-  if (!owes) return false;
-  const ClusterView view = View(now);
-  return AwaitMembers(view.Facts()).action == Action::kApply;
 }
 
 ClusterView ClusterState::View(absl::Time now) const {

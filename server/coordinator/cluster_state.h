@@ -186,9 +186,8 @@ struct ClusterState {
   }
   // Members that have asked for work and have none.
   std::vector<RosterMember> Waiting() const;
-  // Whether members have something in hand that only a further round takes, and there are members
-  // enough for one.
-  bool OwesContribution(absl::Time now) const;
+  // Whether members have something in hand that only a further round takes, and the job has one.
+  bool OwesContribution() const;
   ClusterView View(absl::Time now) const;
   // Of the round's roster: alive and not reported.
   std::vector<MemberProgress> MissingOf(const OpenRound& round) const;

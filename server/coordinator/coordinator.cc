@@ -752,8 +752,10 @@ bool Coordinator::AdvanceOnce(absl::Time now) {
 bool Coordinator::AdvanceTraining(absl::Time now) {
   if (CloseRounds(now)) return true;
   if (state_.policy->uses_rosters() && !state_.open.empty()) return false;
-  if (state_.is_stopping() || state_.is_work_held()) {
-    if (state_.OwesContribution(now)) return GrantNext(WorkLedger::Computes::kNo, now);
+  // Who has something in hand has asked: what cannot be opened now is not waited for.
+  if ((state_.is_stopping() || state_.is_work_held()) && state_.OwesContribution() &&
+      GrantNext(WorkLedger::Computes::kNo, now)) {
+    return true;
   }
   if (state_.is_stopping() || state_.ledger.is_exhausted()) {
     if (!state_.open.empty()) return false;

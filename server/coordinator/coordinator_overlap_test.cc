@@ -128,6 +128,27 @@ TEST(CoordinatorOverlapTest, AStopDoesNotWaitForWhoNeverComesWithWhatIsInHand) {
   EXPECT_NE(cluster.coordinator().phase(), CoordinatorPhase::kRunning);
 }
 
+TEST(CoordinatorOverlapTest, AStopDoesNotWaitForWhoHasNothingInHandAndNeverAsks) {
+  Coordinator::Config config = OverlapConfig(/*min_workers=*/2);
+  config.job.keep_workers = 2;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  TestWorker b = cluster.Add("b");
+  for (const TestWorker& worker : {a, b}) cluster.Ask(worker);
+  for (const TestWorker& worker : {b, a}) {
+    cluster.Ask(worker, ReportOf(*cluster.Ask(worker).grant, 0));
+  }
+  const Grant second = *cluster.Ask(a).grant;
+  // b is lost, and comes back; the job needs two workers for a round.
+  for (int i = 0; i < 30; ++i) cluster.Pass(absl::Seconds(3), {a});
+  ASSERT_OK(cluster.Register(b));
+  ASSERT_OK(cluster.Join(b));
+  EXPECT_FALSE(cluster.Ask(a, ReportOf(second, kWindow)).grant.has_value());
+  cluster.coordinator().RequestStop("enough", cluster.now());
+  EXPECT_NE(cluster.coordinator().phase(), CoordinatorPhase::kRunning);
+}
+
 TEST(CoordinatorOverlapTest, WhoLeavesIsInOneMoreRoundForWhatItHasInHand) {
   CoordinatorHarness cluster(OverlapConfig(/*min_workers=*/1));
   cluster.Start();

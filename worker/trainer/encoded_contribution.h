@@ -1,8 +1,8 @@
 // EncodedContribution: contributions in a wire encoding, made on the device, so that the encoded
 // bytes alone are copied to the host. With error feedback it keeps what encoding has lost of the
-// contributions that were counted, and adds it to the next one, so that in sum nothing is lost;
-// with
-// --feedback_decay below 1 what was lost shrinks by it with every contribution that is counted.
+// contributions that were counted, and adds it to the next one, so that in sum nothing is lost.
+// With --feedback_decay below 1 what was lost shrinks by it with every contribution that is
+// counted.
 //
 // The residual changes only when a contribution is acknowledged: one that was never counted leaves
 // no trace. Until then the same bytes are sent again (RoundRunner keeps them), so that a bucket
