@@ -539,6 +539,13 @@ void CoordinatorRole::OnFault(const WorkerFault& fault) {
       [&](Coordinator& coordinator, absl::Time now) { coordinator.OnWorkerFault(fault, now); });
 }
 
+void CoordinatorRole::OnContributed(uint64_t server_incarnation, const WorkerLife& life,
+                                    Round round) {
+  strand_.Report([&](Coordinator& coordinator, absl::Time) {
+    coordinator.OnContributed(0, server_incarnation, life, round);
+  });
+}
+
 void CoordinatorRole::OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) {
   const absl::Status status = absl::ResourceExhaustedError(text);
   strand_.Report([&](Coordinator& coordinator, absl::Time now) {

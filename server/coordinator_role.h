@@ -108,6 +108,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
                     std::vector<double> segment_sums) override;
   void OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) override;
   void OnFault(const WorkerFault& fault) override;
+  void OnContributed(uint64_t server_incarnation, const WorkerLife& life, Round round) override;
   void OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) override;
   void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;

@@ -403,6 +403,16 @@ ResidualStore* Worker::PrepareResiduals(const JobSpec& job) {
 
 absl::Status Worker::PrepareRunner(const JobSpec& job) {
   if (runner_ != nullptr && HaveSameRunner(runner_job_, job)) return absl::OkStatus();
+  // A program looks at parameters between rounds, and adds to reports.
+  const bool looks_ahead = config_.overlap && !workload_->wants_last_weights();
+  const std::function<void(const RoundReport&)> ask_ahead = [this](const RoundReport& report) {
+    RoundReport whole;
+    {
+      absl::MutexLock lock(&mutex_);
+      whole = lifecycle_.WithWait(report);
+    }
+    link_->AskAhead(whole);
+  };
   ASSIGN_OR_RETURN(
       runner_,
       MakeRoundRunner(job, {.model = workload_->model(),
@@ -411,8 +421,9 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
                             .clock = clock_,
                             .overlap = config_.overlap,
                             .trace = trace_.get(),
-                            .pulls_ahead = config_.overlap && !workload_->wants_last_weights(),
+                            .pulls_ahead = looks_ahead,
                             .model_has_optimizer = workload_->has_optimizer(),
+                            .on_contributed = looks_ahead ? ask_ahead : nullptr,
                             .residuals = PrepareResiduals(job),
                             .on_step = [this](const RoundStep& step) { workload_->OnStep(step); },
                             .on_weights = workload_->on_weights(),

@@ -545,6 +545,11 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
   return AnswerFor(life.worker, now);
 }
 
+bool Coordinator::AwaitsContribution(const WorkerLife& life, Round round) const {
+  return state_.is_ready() && CheckLife(life).ok() &&
+         state_.desks.at(life.worker).AwaitsContribution(round, state_.config.num_shards);
+}
+
 absl::Status Coordinator::BeginLeave(const WorkerLife& life, absl::Time now) {
   RETURN_IF_ERROR(state_.membership.Renew(life.worker, life.incarnation, now));
   state_.desks[life.worker].BeginLeave();
@@ -1144,6 +1149,13 @@ void Coordinator::OnSquareSums(int shard, uint64_t server_incarnation, Round rou
   outbox_.Remember();
   if (!state_.norms.Add(round, shard, std::move(segment_sums))) return;
   outbox_.Command(NormTotalCommand{round, state_.norms.TotalOf(round)});
+}
+
+void Coordinator::OnContributed(int shard, uint64_t server_incarnation, const WorkerLife& life,
+                                Round round) {
+  if (server_incarnation != state_.server_incarnation || !CheckLife(life).ok()) return;
+  const int num_servers = state_.desks.at(life.worker).CountContributed(shard, round);
+  if (num_servers == state_.config.num_shards) outbox_.Touch();
 }
 
 void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now) {

@@ -134,6 +134,9 @@ class Coordinator {
   absl::StatusOr<GrantAnswer> RequestGrant(const WorkerLife& life,
                                            const std::optional<RoundReport>& report,
                                            absl::Time now);
+  // Whether not all servers have told yet that they have all that this life contributes to `round`,
+  // which it has been granted. state_version() changes once they have.
+  bool AwaitsContribution(const WorkerLife& life, Round round) const;
   // From now on RequestGrant() answers at once: with the grant that the worker has, or kDone.
   // Errors: those of RequestGrant().
   absl::Status BeginLeave(const WorkerLife& life, absl::Time now);
@@ -181,6 +184,8 @@ class Coordinator {
                       absl::Time now);
   void OnSquareSums(int shard, uint64_t server_incarnation, Round round,
                     std::vector<double> segment_sums, absl::Time now);
+  // All of a contribution is acknowledged there.
+  void OnContributed(int shard, uint64_t server_incarnation, const WorkerLife& life, Round round);
   // What shards find by themselves.
   void OnWorkerFault(const WorkerFault& fault, absl::Time now);
   void OnShardDiverged(int shard, uint64_t server_incarnation, Round round, absl::string_view text,

@@ -105,8 +105,19 @@ void WorkerDesk::BeginMembership(int64_t progress, absl::Time now) {
 void WorkerDesk::Give(const Grant& grant, absl::Time now) {
   memory_.is_waiting = false;
   memory_.grant = grant;
+  contributed_to_.clear();
   given_at_ = now;
   memory_.last_granted = grant.round.value();
+}
+
+int WorkerDesk::CountContributed(int shard, Round round) {
+  if (memory_.grant.has_value() && memory_.grant->round == round) contributed_to_.insert(shard);
+  return static_cast<int>(contributed_to_.size());
+}
+
+bool WorkerDesk::AwaitsContribution(Round round, int num_shards) const {
+  return memory_.grant.has_value() && memory_.grant->round == round &&
+         static_cast<int>(contributed_to_.size()) < num_shards;
 }
 
 absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const RoundReport& report,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +75,12 @@ class WorkerDesk {
   // It has joined; the slowest member has completed so many rounds.
   void BeginMembership(int64_t progress, absl::Time now);
   void Give(const Grant& grant, absl::Time now);
+  // The server of a shard has all of the contribution to the round, which counts if it is that of
+  // the grant held. How many have.
+  int CountContributed(int shard, Round round);
+  // Whether the grant held is of this round, and fewer than `num_shards` servers have all of the
+  // contribution to it.
+  bool AwaitsContribution(Round round, int num_shards) const;
   // What a report is: of the grant held, of one reported before, or of none (InvalidArgument).
   enum class Match : uint8_t { kCurrent, kRepeat };
   absl::StatusOr<Match> Classify(const RoundReport& report, const JobSpec& job) const;
@@ -162,6 +169,7 @@ class WorkerDesk {
   Memory memory_;
   std::string peer_;
   std::string activity_;
+  std::set<int> contributed_to_;  // shards whose servers have all that is due for the grant held
   absl::Time given_at_ = absl::InfinitePast();
   absl::Time idle_since_ = absl::InfinitePast();
   MemberPace pace_;            // of this process, over all its lives

@@ -110,6 +110,9 @@ class ShardHost::AssignedObserver final : public ShardObserver {
   void OnFault(const WorkerFault& fault) override {
     if (is_telling_) reports_->OnFault(fault);
   }
+  void OnContributed(WorkerId worker, Incarnation incarnation, Round round) override {
+    if (is_telling_) reports_->OnContributed(server_incarnation_, {worker, incarnation}, round);
+  }
   void OnOutOfMemory(absl::string_view text) override {
     if (is_telling_) reports_->OnOutOfMemory(server_incarnation_, text);
   }

@@ -48,6 +48,8 @@ class ShardReports {
   virtual void OnDiverged(uint64_t /*server_incarnation*/, Round /*round*/,
                           absl::string_view /*text*/) {}
   virtual void OnFault(const WorkerFault& /*fault*/) {}
+  virtual void OnContributed(uint64_t /*server_incarnation*/, const WorkerLife& /*life*/,
+                             Round /*round*/) {}
   virtual void OnOutOfMemory(uint64_t /*server_incarnation*/, absl::string_view /*text*/) {}
   virtual void OnDropped(absl::string_view /*text*/) {}
   virtual void OnNotice(absl::string_view /*text*/) {}

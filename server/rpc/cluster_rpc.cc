@@ -106,8 +106,8 @@ CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, LifeClaim claim,
 // Asks the coordinator for a grant and answers the held call with it. Only the first attempt is a
 // sign of life: the caller may have died meanwhile.
 CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundReport> report,
-                                        bool is_leaving, grpc::ServerUnaryReactor* reactor,
-                                        v1::Grant* reply) {
+                                        bool is_leaving, bool is_ahead,
+                                        grpc::ServerUnaryReactor* reactor, v1::Grant* reply) {
   const auto finish = [reactor](const absl::Status& status) { return Finish(reactor, status); };
   return [=, has_asked = false](
              Coordinator& coordinator, absl::Time now,
@@ -120,6 +120,13 @@ CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundRepo
     if (is_leaving && !has_asked) {
       const absl::Status begun = coordinator.BeginLeave(life, now);
       if (!begun.ok()) return finish(begun);
+    }
+    if (is_ahead && !has_asked && coordinator.AwaitsContribution(life, report->round)) {
+      if (occasion != Occasion::kPatienceOver) return nullptr;
+      GrantAnswer answer;
+      answer.pending_reason = "the contribution is still on its way";
+      *reply = ToProto(answer.OrWait());
+      return finish(absl::OkStatus());
     }
     const absl::StatusOr<GrantAnswer> answer = std::exchange(has_asked, true)
                                                    ? coordinator.PollGrant(life, now)
@@ -178,6 +185,13 @@ absl::StatusOr<ShardNews> NewsOf(const v1::ShardReport& report) {
         coordinator.OnWorkerFault(fault, now);
       };
     }
+    case v1::ShardReport::kContributed:
+      return [=, &contributed = report.contributed()](Coordinator& coordinator, absl::Time) {
+        for (const auto& contribution : contributed.contributions()) {
+          coordinator.OnContributed(shard, incarnation, LifeFromProto(contribution),
+                                    Round(contribution.round()));
+        }
+      };
     case v1::ShardReport::kDiverged:
       return [=, &diverged = report.diverged()](Coordinator& coordinator, absl::Time now) {
         coordinator.OnShardDiverged(shard, incarnation, Round(diverged.round()),
@@ -381,12 +395,17 @@ grpc::ServerUnaryReactor* ClusterRpc::NextGrant(grpc::CallbackServerContext* con
   if (const absl::Status speaks = CheckSpeaksFor(*context, life); !speaks.ok()) {
     return Answer(context, speaks);
   }
+  if (request->ahead() && (!report->has_value() || request->leaving())) {
+    return Answer(context, absl::InvalidArgumentError(
+                               "`ahead` goes with a report, of a client that is not leaving"));
+  }
   const absl::Duration hold = request->hold_ms() > 0
                                   ? std::min(absl::Milliseconds(request->hold_ms()), kMaxHold)
                                   : kDefaultHold;
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  deps_.strand->Await(life.incarnation.value(), hold,
-                      GrantAttempt(life, *std::move(report), request->leaving(), reactor, reply));
+  deps_.strand->Await(
+      life.incarnation.value(), hold,
+      GrantAttempt(life, *std::move(report), request->leaving(), request->ahead(), reactor, reply));
   return reactor;
 }
 

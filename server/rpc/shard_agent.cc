@@ -11,6 +11,7 @@
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
+#include "proto/convert_cluster.h"
 #include "proto/status_mapping.h"
 #include "server/rpc/command_order.h"
 #include "server/rpc/shard_convert.h"
@@ -378,6 +379,35 @@ void ShardAgent::OnFault(const WorkerFault& fault) {
   v1::ShardReport report = NewReport();
   *report.mutable_fault() = ToProto(fault);
   SendLater(std::move(report));
+}
+
+void ShardAgent::OnContributed(uint64_t server_incarnation, const WorkerLife& life, Round round) {
+  v1::ShardReport::Contributed::Contribution contribution;
+  SetLife(life, &contribution);
+  contribution.set_round(round.value());
+  {
+    absl::MutexLock lock(&mutex_);
+    const bool is_planned = !contributed_.empty();
+    if (std::exchange(contributed_incarnation_, server_incarnation) != server_incarnation) {
+      contributed_.clear();
+    }
+    contributed_.push_back(std::move(contribution));
+    if (is_planned) return;
+  }
+  reports_.Schedule([this] { SendContributed(); });
+}
+
+void ShardAgent::SendContributed() {
+  v1::ShardReport report = NewReport();
+  {
+    absl::MutexLock lock(&mutex_);
+    report.set_server_incarnation(contributed_incarnation_);
+    for (auto& contribution : contributed_) {
+      *report.mutable_contributed()->add_contributions() = std::move(contribution);
+    }
+    contributed_.clear();
+  }
+  SendUntilAnswered(report);
 }
 
 void ShardAgent::OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) {

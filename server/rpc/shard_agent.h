@@ -78,6 +78,8 @@ class ShardAgent : public ShardReports {
                     std::vector<double> segment_sums) override;
   void OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) override;
   void OnFault(const WorkerFault& fault) override;
+  void OnContributed(uint64_t server_incarnation, const WorkerLife& life, Round round) override
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) override;
   void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;
@@ -114,6 +116,7 @@ class ShardAgent : public ShardReports {
   // learn, it would wait for.
   void SendLater(v1::ShardReport report);
   void SendUntilAnswered(const v1::ShardReport& report);
+  void SendContributed() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::ShardReportReply> SendNow(const v1::ShardReport& report,
                                                absl::Duration deadline);
   // No call is begun any more, and those under way end.
@@ -136,6 +139,10 @@ class ShardAgent : public ShardReports {
   bool has_stream_ ABSL_GUARDED_BY(mutex_) = false;             // of commands
   int num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;              // signs of life, on that stream
   std::string advertised_coordinator_ ABSL_GUARDED_BY(mutex_);  // empty: not known yet
+  // Of one life of the servers, not sent yet; the reporting thread will be asked to, if there are
+  // any.
+  std::vector<v1::ShardReport::Contributed::Contribution> contributed_ ABSL_GUARDED_BY(mutex_);
+  uint64_t contributed_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
 
   ThreadPool reports_;
   std::thread attachments_;

@@ -333,7 +333,15 @@ void BucketAggregator::Acknowledge(const BucketEffect& effect, DeferredCalls& ca
   // Its numbers are wanted by the step that follows.
   context_->counters.CountStaleness(effect.staleness);
   if (contribution.key.is_skipped()) context_->counters.CountSkipped();
-  Send([done = std::move(contribution.done)] { done(PushOutcome::kCounted); }, calls);
+  Send(
+      [done = std::move(contribution.done), context = context_, key = contribution.key] {
+        if (context->contributions != nullptr &&
+            context->contributions->Count(key.worker, key.incarnation, key.round)) {
+          context->observer->OnContributed(key.worker, key.incarnation, key.round);
+        }
+        done(PushOutcome::kCounted);
+      },
+      calls);
 }
 
 void BucketAggregator::EndContribution(Contribution contribution,

@@ -47,6 +47,7 @@
 #include "server/shard/shard_roster.h"
 #include "server/shard/shard_state.h"
 #include "server/shard/staging_pool.h"
+#include "server/shard/whole_contributions.h"
 #include "server/sync/bucket_policy.h"
 
 namespace lodestar {
@@ -64,7 +65,8 @@ struct ShardContext {
   const std::unique_ptr<DirectionWatch> directions;  // null: nobody looks at them
   ShardJournal* const journal;                       // null: nothing is written down
   Executor* const executor;
-  TraceRecorder* const trace;  // null: no trace
+  TraceRecorder* const trace;                               // null: no trace
+  const std::unique_ptr<WholeContributions> contributions;  // null: nobody is told of whole ones
   ShardCounters counters;
   ShardRoster roster;
   // Set once, before there are buckets.

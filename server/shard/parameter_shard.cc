@@ -137,6 +137,9 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
   std::unique_ptr<Optimizer> optimizer = MakeServerOptimizer(config.job);
   std::unique_ptr<Optimizer> averaging = MakeAveraging(config.job);
   const FragmentPlan fragments(config.buckets, config.job.fragments);
+  // A deferred one need not have all buckets.
+  auto contributions =
+      DefersContributions(config.job) ? nullptr : std::make_unique<WholeContributions>(num_buckets);
   const auto pages = std::make_shared<PagePool>(PagesOf(config.max_bytes, deps));
   std::shared_ptr<ShardContext> context(new ShardContext{
       .job = std::move(config.job),
@@ -151,6 +154,7 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
       .journal = deps.journal,
       .executor = deps.executor,
       .trace = deps.trace,
+      .contributions = std::move(contributions),
       .counters = ShardCounters(num_buckets),
       .roster = ShardRoster(config.last_of_others),
   });

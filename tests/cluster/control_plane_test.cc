@@ -140,6 +140,34 @@ TEST(ControlPlaneTest, LocalSgdAveragesWeights) {
   EXPECT_THAT(weights, Each(7.0f));
 }
 
+TEST(ControlPlaneTest, AGrantAskedForAheadComesOnceAllServersHaveTheContribution) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 2));
+  const auto worker = Joined(*cluster, "only");
+  EXPECT_THAT(worker->AskForGrant(std::nullopt, absl::Milliseconds(1), /*ahead=*/true),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("ahead")));
+  ASSERT_OK_AND_ASSIGN(v1::Grant grant, worker->NextGrant(std::nullopt));
+  for (int64_t round = 0; round < 3; ++round) {
+    ASSERT_OK_AND_ASSIGN(
+        const v1::Grant wait,
+        worker->AskForGrant(ReportOf(grant), absl::Milliseconds(1), /*ahead=*/true));
+    EXPECT_EQ(wait.kind(), v1::Grant::KIND_WAIT);
+    EXPECT_THAT(wait.reason(), HasSubstr("on its way"));
+    absl::StatusOr<v1::Grant> next;
+    std::thread asks([&] {
+      next = worker->AskForGrant(ReportOf(grant), WireClient::kCallDeadline, /*ahead=*/true);
+    });
+    ASSERT_OK(worker->Push(v1::CONTRIBUTION_KIND_GRADIENT, grant.round(), round, Filled(1.0f)));
+    asks.join();
+    ASSERT_OK(next);
+    EXPECT_EQ(next->kind(), v1::Grant::KIND_TRAIN);
+    EXPECT_EQ(next->round(), round + 1);
+    ASSERT_OK_AND_ASSIGN(const v1::Grant again, worker->NextGrant(ReportOf(grant)));
+    EXPECT_EQ(again.round(), round + 1) << "a repeat";
+    grant = *next;
+  }
+  EXPECT_EQ(StatusOf(cluster->address()).shards(0).version(), 3);
+}
+
 TEST(ControlPlaneTest, RepeatedPushCountsOnceAndSaysSo) {
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 1));
   const auto worker = Joined(*cluster, "only");

@@ -83,11 +83,12 @@ absl::Status WireClient::Join() {
 }
 
 absl::StatusOr<v1::Grant> WireClient::AskForGrant(const std::optional<v1::RoundReport>& report,
-                                                  absl::Duration hold) {
+                                                  absl::Duration hold, bool ahead) {
   v1::GrantRequest request;
   request.set_worker_id(registration_.worker_id());
   request.set_incarnation(registration_.incarnation());
   request.set_hold_ms(absl::ToInt64Milliseconds(hold));
+  request.set_ahead(ahead);
   if (report.has_value()) *request.mutable_report() = *report;
   grpc::ClientContext context;
   Prepare(context);

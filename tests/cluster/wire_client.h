@@ -33,9 +33,9 @@ class WireClient {
   absl::Status SupplyAndJoin(const std::vector<float>& weights);
   absl::Status Join();
 
-  // One call; WAIT after `hold`.
+  // One call; WAIT after `hold`. `ahead`: see GrantRequest.
   absl::StatusOr<v1::Grant> AskForGrant(const std::optional<v1::RoundReport>& report,
-                                        absl::Duration hold);
+                                        absl::Duration hold, bool ahead = false);
   // Asks until there is something else than WAIT.
   absl::StatusOr<v1::Grant> NextGrant(const std::optional<v1::RoundReport>& report);
 

@@ -818,6 +818,13 @@ void SimulatedServer::OnFault(const WorkerFault& fault) {
   SendReport([fault](Coordinator& own, absl::Time now) { own.OnWorkerFault(fault, now); });
 }
 
+void SimulatedServer::OnContributed(uint64_t server_incarnation, const WorkerLife& life,
+                                    Round round) {
+  SendReport([shard = shard_, server_incarnation, life, round](Coordinator& own, absl::Time) {
+    own.OnContributed(shard, server_incarnation, life, round);
+  });
+}
+
 void SimulatedServer::OnNotice(absl::string_view text) {
   process_.world().Tell(process_.name(), ": ", text);
   // Checkpoints are damaged, journals are not.
@@ -882,11 +889,11 @@ void SimulatedServer::Heartbeat(const HeartbeatCall& call, const Reply<Heartbeat
 }
 
 void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<RoundReport>& report,
-                                bool is_leaving, Reply<GrantAnswer> reply) {
+                                Asks asks, Reply<GrantAnswer> reply) {
   using Occasion = CoordinatorStrand::Occasion;
   life_->strand->Await(
       life.incarnation.value(), kGrantHold,
-      [this, life, report, is_leaving, reply, audit = cluster_->audit, has_asked = false](
+      [this, life, report, asks, reply, audit = cluster_->audit, has_asked = false](
           Coordinator& coordinator, absl::Time now,
           Occasion occasion) mutable -> CoordinatorStrand::Delivery {
         const auto finish = [this, reply, audit, life,
@@ -902,7 +909,14 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
         };
         if (occasion == Occasion::kStopping) return finish(absl::UnavailableError("stopping"));
         if (occasion == Occasion::kReplaced) return finish(absl::CancelledError("replaced"));
-        if (is_leaving && !has_asked) {
+        if (asks == Asks::kAhead && !has_asked &&
+            coordinator.AwaitsContribution(life, report->round)) {
+          if (occasion != Occasion::kPatienceOver) return nullptr;
+          return [reply](const absl::Status& kept) {
+            reply(kept.ok() ? absl::StatusOr<GrantAnswer>(GrantAnswer()) : kept);
+          };
+        }
+        if (asks == Asks::kLeaving && !has_asked) {
           const absl::Status begun = coordinator.BeginLeave(life, now);
           if (!begun.ok()) return finish(begun);
         }

@@ -93,8 +93,9 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void Join(const WorkerLife& life, const std::string& layout_hash, const DatasetInfo& data,
             const Reply<ViewId>& reply);
   void Heartbeat(const HeartbeatCall& call, const Reply<HeartbeatAnswer>& reply);
-  // With a grant, or the reason why there is none yet.
-  void NextGrant(const WorkerLife& life, const std::optional<RoundReport>& report, bool is_leaving,
+  // With a grant, or the reason why there is none yet. `asks`: see GrantRequest.
+  enum class Asks : uint8_t { kOnceDelivered, kAhead, kLeaving };
+  void NextGrant(const WorkerLife& life, const std::optional<RoundReport>& report, Asks asks,
                  Reply<GrantAnswer> reply);
   void Leave(const WorkerLife& life, const std::string& reason,
              const std::optional<RoundReport>& report, const Reply<bool>& reply);
@@ -248,6 +249,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
                     std::vector<double> segment_sums) override;
   void OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) override;
   void OnFault(const WorkerFault& fault) override;
+  void OnContributed(uint64_t server_incarnation, const WorkerLife& life, Round round) override;
   void OnNotice(absl::string_view text) override;
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override;
   void OnCheckpointPublished(const std::string& directory,

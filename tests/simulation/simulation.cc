@@ -236,6 +236,7 @@ Run::Run(const SimulationOptions& options)
     }
     if (i == num_workers_ && scenario_.speaks_old_wire) --config.wire_version;
     config.tells_little = i == 0 && scenario_.has_foreign_worker;
+    config.asks_ahead = i % 3 != 0;
     workers_.push_back(std::make_unique<SimulatedWorker>(&cluster_, config));
   }
 }

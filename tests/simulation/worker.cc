@@ -24,6 +24,8 @@ constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
 constexpr absl::Duration kHangLook = absl::Milliseconds(100);
+constexpr absl::Duration kPatienceAhead = absl::Milliseconds(50);
+constexpr absl::Duration kLookAhead = absl::Milliseconds(5);
 
 DatasetInfo Data() {
   return {.fingerprint = "whole numbers",
@@ -196,6 +198,7 @@ void SimulatedWorker::CallCoordinator(
 
 void SimulatedWorker::Do(const Lifecycle::Connect&) {
   StopHeartbeats();
+  EndAhead();
   life_->transfer = nullptr;
   RegisterCall call;
   call.name = config_.name;
@@ -267,13 +270,64 @@ void SimulatedWorker::Do(const Lifecycle::Join&) {
       });
 }
 
+void SimulatedWorker::AskAhead(const RoundReport& report) {
+  EndAhead();
+  life_->ahead = std::make_shared<Ahead>(Ahead{.report = report});
+  const auto on_answer = [this, ahead = life_->ahead](const absl::StatusOr<GrantAnswer>& answer) {
+    const Grant grant = answer.ok() ? *AsReceived(answer->OrWait()) : Grant();
+    if (answer.ok() && grant.kind == Grant::Kind::kWait && ahead == life_->ahead) {
+      return AskAhead(ahead->report);
+    }
+    ahead->is_over = true;
+    if (answer.ok() && grant.kind != Grant::Kind::kWait) ahead->grant = grant;
+  };
+  SimulatedServer* const coordinator = cluster_->servers[0];
+  life_->ahead->call = cluster_->network->Call(
+      process_, coordinator->process(), Lane::kControl, kGrantTimeout,
+      [coordinator, life = life_->registration->life, report = *AsReceived(report),
+       on_answer](const Responder& responder) {
+        coordinator->NextGrant(life, report, SimulatedServer::Asks::kAhead,
+                               [responder, on_answer](const absl::StatusOr<GrantAnswer>& answer) {
+                                 responder.Reply([on_answer, answer] { on_answer(answer); });
+                               });
+      },
+      [on_answer](const absl::Status& status) { on_answer(status); });
+}
+
+void SimulatedWorker::EndAhead() {
+  if (life_->ahead == nullptr) return;
+  std::exchange(life_->ahead->call, nullptr)->Cancel();
+  life_->ahead->is_over = true;
+  life_->ahead = nullptr;
+}
+
 void SimulatedWorker::Do(const Lifecycle::AskForGrant& ask) {
+  AwaitAhead(ask, now() + kPatienceAhead);
+}
+
+void SimulatedWorker::AwaitAhead(const Lifecycle::AskForGrant& ask, absl::Time deadline) {
+  const std::shared_ptr<Ahead> ahead = life_->ahead;
+  const bool is_for_it = ahead != nullptr && ask.report.has_value() && !ask.leaving &&
+                         ahead->report.round == ask.report->round;
+  if (!is_for_it || ahead->is_over || now() >= deadline || life_->calls_are_cancelled) {
+    EndAhead();
+    if (is_for_it && ahead->grant.has_value()) {
+      return Perform(life_->lifecycle.OnGrant(now(), *ahead->grant));
+    }
+    return Ask(ask);
+  }
+  process_.After(kLookAhead, [this, ask, deadline] { AwaitAhead(ask, deadline); });
+}
+
+void SimulatedWorker::Ask(const Lifecycle::AskForGrant& ask) {
   const WorkerLife life = life_->registration->life;
   CallCoordinator<GrantAnswer>(
       kGrantTimeout,
-      [life, report = AsReceived(ask.report), leaving = ask.leaving](
+      [life, report = AsReceived(ask.report),
+       asks =
+           ask.leaving ? SimulatedServer::Asks::kLeaving : SimulatedServer::Asks::kOnceDelivered](
           SimulatedServer& server, const SimulatedServer::Reply<GrantAnswer>& reply) {
-        server.NextGrant(life, report, leaving, reply);
+        server.NextGrant(life, report, asks, reply);
       },
       [this](const absl::StatusOr<GrantAnswer>& answer) {
         if (!answer.ok()) return Perform(life_->lifecycle.OnGrant(now(), answer.status()));
@@ -449,6 +503,9 @@ void SimulatedWorker::ContributeOrEvaluate() {
   const Grant& grant = *life_->grant;
   if (grant.kind == Grant::Kind::kTrain) {
     MakeContribution();
+    if (config_.asks_ahead && !DefersContributions(job()) && !life_->lifecycle.is_stopping()) {
+      AskAhead(life_->made->report);
+    }
     return PushMade();
   }
   RoundReport report;

@@ -32,6 +32,7 @@ class SimulatedWorker {
     // A client of another make, whose heartbeats do not say what it does, and which does not follow
     // servers to other addresses.
     bool tells_little = false;
+    bool asks_ahead = false;  // for grants, while contributions are on their way
   };
 
   SimulatedWorker(ClusterContext* cluster, Config config);
@@ -59,6 +60,13 @@ class SimulatedWorker {
     std::vector<std::vector<PushedBucket>> by_shard;
     std::vector<std::vector<float>> values;  // before they were encoded, by bucket
     std::vector<Version> base_versions;
+  };
+  // A request for the grant after a round whose contribution is on its way.
+  struct Ahead {
+    RoundReport report;
+    std::shared_ptr<UnaryCall> call = nullptr;
+    std::optional<Grant> grant = std::nullopt;  // that has come
+    bool is_over = false;                       // whatever has come of it
   };
   struct Life {
     uint64_t instance_id = 0;
@@ -88,6 +96,7 @@ class SimulatedWorker {
     std::deque<int64_t> in_hand;
     absl::Duration pause;      // before the next attempt of a transfer
     std::optional<Made> made;  // and not acknowledged
+    std::shared_ptr<Ahead> ahead;
     int64_t num_computed = 0;
 
     absl::Time hangs_until = absl::InfinitePast();
@@ -146,6 +155,11 @@ class SimulatedWorker {
   // Buckets that the round exchanges.
   std::vector<uint32_t> DueIn(Round round) const;
   void PushMade();
+  void AskAhead(const RoundReport& report);
+  void EndAhead();
+  // What has been asked ahead, if it comes by `deadline`; else asks once more.
+  void AwaitAhead(const Lifecycle::AskForGrant& ask, absl::Time deadline);
+  void Ask(const Lifecycle::AskForGrant& ask);
   void OnDelivered(const PushResult& result);
   // Again after a while, if that may help.
   void TryAgain(const absl::Status& status, void (SimulatedWorker::*attempt)());

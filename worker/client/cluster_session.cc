@@ -23,6 +23,7 @@
 #include "proto/cluster_service.grpc.pb.h"
 #include "proto/convert_cluster.h"
 #include "proto/status_mapping.h"
+#include "worker/client/grant_ahead.h"
 #include "worker/life/heartbeat_pace.h"
 
 namespace lodestar {
@@ -34,6 +35,10 @@ constexpr int kMaxHops = 3;
 constexpr int kFarewells = 3;
 // However slow the path is.
 constexpr absl::Duration kLongestTimeout = absl::Minutes(1);
+// The grant leaves when the last server acknowledges the contribution. If it has not come so soon
+// after the acknowledgements, others are waited for, or a server has not told the coordinator.
+constexpr absl::Duration kLeastPatienceAhead = absl::Milliseconds(50);
+constexpr absl::Duration kMostPatienceAhead = absl::Seconds(1);
 
 class ClusterSession final : public CoordinatorLink {
  public:
@@ -48,6 +53,7 @@ class ClusterSession final : public CoordinatorLink {
 
   absl::StatusOr<Registration> Register(const std::optional<OfferedLayout>& offered) override;
   absl::Status Join(const std::string& layout_hash, const DatasetInfo& dataset) override;
+  void AskAhead(const RoundReport& report) override;
   absl::StatusOr<Grant> NextGrant(const std::optional<RoundReport>& report, bool leaving) override;
   absl::Status Leave(const std::string& reason, const std::optional<RoundReport>& report) override;
   void StartHeartbeats(absl::Duration interval, HeartbeatCalls calls) override;
@@ -56,6 +62,7 @@ class ClusterSession final : public CoordinatorLink {
     absl::MutexLock lock(&mutex_);
     cancelled_ = true;
     if (call_in_progress_ != nullptr) call_in_progress_->TryCancel();
+    if (ahead_ != nullptr) ahead_->Cancel();
   }
   void Rearm() override {
     absl::MutexLock lock(&mutex_);
@@ -86,6 +93,11 @@ class ClusterSession final : public CoordinatorLink {
   // `method` is a blocking member of the stub. The call can be ended by Cancel().
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(Method method, const Request& request, absl::Duration timeout, Reply* reply);
+  v1::GrantRequest GrantRequestOf(const std::optional<RoundReport>& report) const;
+  // Waits a little for what AskAhead() of this round brings.
+  absl::StatusOr<Grant> AwaitAhead(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends what AskAhead() has begun; null: nothing is begun.
+  void SetAhead(std::shared_ptr<GrantAhead> ahead) ABSL_LOCKS_EXCLUDED(mutex_);
   // `least`, and more where answers take long.
   absl::Duration TimeoutOf(absl::Duration least) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
@@ -121,6 +133,7 @@ class ClusterSession final : public CoordinatorLink {
   std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<v1::ClusterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   grpc::ClientContext* call_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::shared_ptr<GrantAhead> ahead_ ABSL_GUARDED_BY(mutex_);  // null: nothing is asked ahead
   grpc::ClientContext* heartbeat_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_suspect_ ABSL_GUARDED_BY(mutex_) = false;  // the connection may be what spoils calls
@@ -159,6 +172,7 @@ void ClusterSession::ReplaceSilentChannel() {
 
 void ClusterSession::ReplaceChannelLocked() {
   OpenChannelLocked();
+  if (ahead_ != nullptr) ahead_->Cancel();
   if (call_in_progress_ == nullptr) return;
   is_silent_ = true;
   call_in_progress_->TryCancel();
@@ -228,6 +242,7 @@ absl::Status ClusterSession::Seek(const std::function<absl::Status()>& attempt) 
 }
 
 absl::StatusOr<Registration> ClusterSession::Register(const std::optional<OfferedLayout>& offered) {
+  SetAhead(nullptr);
   absl::StatusOr<Registration> registration = absl::UnknownError("");
   RETURN_IF_ERROR(Seek([&] {
     registration = TryRegister(offered);
@@ -267,12 +282,50 @@ absl::Status ClusterSession::Join(const std::string& layout_hash, const DatasetI
   return Call(&v1::ClusterService::Stub::Join, request, TimeoutOf(config_.call_timeout), &reply);
 }
 
-absl::StatusOr<Grant> ClusterSession::NextGrant(const std::optional<RoundReport>& report,
-                                                bool leaving) {
+v1::GrantRequest ClusterSession::GrantRequestOf(const std::optional<RoundReport>& report) const {
   auto request = Identified<v1::GrantRequest>();
   request.set_hold_ms(absl::ToInt64Milliseconds(config_.grant_hold));
-  request.set_leaving(leaving);
   if (report.has_value()) *request.mutable_report() = ToProto(*report);
+  return request;
+}
+
+void ClusterSession::AskAhead(const RoundReport& report) {
+  v1::GrantRequest request = GrantRequestOf(report);
+  request.set_ahead(true);
+  const absl::Duration timeout = config_.grant_hold + TimeoutOf(config_.call_timeout);
+  SetAhead(std::make_shared<GrantAhead>(stub(), std::move(request), life_secret_, timeout));
+}
+
+void ClusterSession::SetAhead(std::shared_ptr<GrantAhead> ahead) {
+  absl::ReleasableMutexLock lock(&mutex_);
+  if (cancelled_ && ahead != nullptr) ahead->Cancel();
+  const std::shared_ptr<GrantAhead> former = std::exchange(ahead_, std::move(ahead));
+  lock.Release();
+}
+
+absl::StatusOr<Grant> ClusterSession::AwaitAhead(Round round) {
+  std::shared_ptr<GrantAhead> ahead;
+  absl::Duration patience;
+  {
+    absl::MutexLock lock(&mutex_);
+    ahead = ahead_;
+    patience = path_.Patience(kLeastPatienceAhead, kMostPatienceAhead);
+  }
+  if (ahead == nullptr || ahead->round() != round) return absl::NotFoundError("not asked ahead");
+  const std::optional<v1::Grant> grant = ahead->Await(patience);
+  if (!grant.has_value()) return absl::UnavailableError("no grant came of asking ahead");
+  return FromProto(*grant);
+}
+
+absl::StatusOr<Grant> ClusterSession::NextGrant(const std::optional<RoundReport>& report,
+                                                bool leaving) {
+  if (report.has_value() && !leaving) {
+    absl::StatusOr<Grant> grant = AwaitAhead(report->round);
+    if (grant.ok()) return grant;
+  }
+  SetAhead(nullptr);
+  v1::GrantRequest request = GrantRequestOf(report);
+  request.set_leaving(leaving);
   v1::Grant grant;
   RETURN_IF_ERROR(Call(&v1::ClusterService::Stub::NextGrant, request,
                        config_.grant_hold + TimeoutOf(config_.call_timeout), &grant));

@@ -39,6 +39,10 @@ class CoordinatorLink {
   virtual absl::StatusOr<Registration> Register(const std::optional<OfferedLayout>& offered) = 0;
   // Makes the worker a member. Errors: FailedPrecondition if layout or data differ from the job's.
   virtual absl::Status Join(const std::string& layout_hash, const DatasetInfo& dataset) = 0;
+  // The contribution that `report` is of is on its way: asks for the next grant beside it, which
+  // NextGrant() with a report of the same round returns. What it asks may come to nothing. Does not
+  // block. Between Register() and the end of that life.
+  virtual void AskAhead(const RoundReport& report) = 0;
   // Blocks until there is a grant or the coordinator says what is waited for (kWait). `leaving`: no
   // new work is wanted, now or later: returns at once, with the grant that this worker has been
   // given already, known to it or not, or kDone. Errors: Aborted: this life is over, register
@@ -55,7 +59,7 @@ class CoordinatorLink {
   virtual void StartHeartbeats(absl::Duration interval, HeartbeatCalls calls) = 0;
   virtual void StopHeartbeats() = 0;
 
-  // Ends the call in progress, and makes later ones fail with Cancelled until Rearm(); Leave() and
+  // Ends the calls in progress, and makes later ones fail with Cancelled until Rearm(); Leave() and
   // heartbeats excepted.
   virtual void Cancel() = 0;
   virtual void Rearm() = 0;

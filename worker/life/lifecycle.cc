@@ -156,9 +156,8 @@ Lifecycle::Effects Lifecycle::OnCarriedOut(absl::Time now,
     return EndLife(now, is_final ? report.status() : Cause(report.status()));
   }
   round_at_hand_.reset();
-  unsent_report_ = *report;
-  unsent_report_->wait = std::max(
-      absl::ZeroDuration(), std::exchange(waited_, absl::ZeroDuration()) - report->computed_ahead);
+  unsent_report_ = WithWait(*report);
+  waited_ = absl::ZeroDuration();
   did_work_ = true;
   return lost_.ok() ? Ask(now) : EndLife(now, lost_);
 }
@@ -383,6 +382,11 @@ Lifecycle::Effects Lifecycle::OnTick(absl::Time now) {
   }
   gave_up_ = true;
   return {CancelCalls{}, CancelTransfers{}};
+}
+
+RoundReport Lifecycle::WithWait(RoundReport report) const {
+  report.wait = std::max(absl::ZeroDuration(), waited_ - report.computed_ahead);
+  return report;
 }
 
 std::string Lifecycle::activity() const {

@@ -117,6 +117,8 @@ class Lifecycle {
   Effects OnTick(absl::Time now);
   absl::Time next_wake() const;
 
+  // The report of the round at hand, with the time that was waited for its grant.
+  RoundReport WithWait(RoundReport report) const;
   // What a heartbeat says that the worker does.
   std::string activity() const;
   bool is_stopping() const { return is_stopping_; }

@@ -23,7 +23,7 @@ class GradientRounds final : public PulledRounds {
 
  private:
   GradientRounds(const RoundRunnerDeps& deps, double client_clip_norm)
-      : PulledRounds(deps), client_clip_norm_(client_clip_norm) {}
+      : PulledRounds(deps, PullsAhead::kBesideThePush), client_clip_norm_(client_clip_norm) {}
   absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                      std::optional<ContributionPush>& push, RoundReport* report) override;
   // Whether pushing has to wait for the end of backward.

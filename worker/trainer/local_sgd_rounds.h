@@ -24,7 +24,8 @@ class LocalSgdRounds final : public PulledRounds {
 
  private:
   LocalSgdRounds(const JobSpec& job, const RoundRunnerDeps& deps)
-      : PulledRounds(deps), contribution_kind_(RoundContributionKind(job)) {}
+      : PulledRounds(deps, PullsAhead::kOnceAcknowledged),
+        contribution_kind_(RoundContributionKind(job)) {}
   absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                      std::optional<ContributionPush>& push, RoundReport* report) override;
   // Steps until the grant is used up or the worker is told to stop.

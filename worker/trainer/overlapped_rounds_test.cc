@@ -105,7 +105,6 @@ TEST_F(OverlappedRoundsTest, OneFragmentWithoutOverlapIsLocalSgdToTheBit) {
   for (const JobSpec& job : {Average(), PseudoGradient(), Encoded()}) {
     const OwnDevice device;
     TrainingRig rig(job, device.get(), /*overlap=*/true);
-    rig.server().MakePullsWait();
     rig.UseRunner(*OverlappedRounds::Create(rig.server().registration().job, rig.runner_deps()));
     // What is computed on one grant is contributed to the round after.
     Train(rig, 4);

@@ -48,26 +48,34 @@ absl::StatusOr<RoundReport> PulledRounds::RunRound(const LifeContext& life, cons
     RETURN_IF_ERROR(Train(life, grant, pull, push, &report));
     report.base_version = pull.version(0);
   }
-  report.communication = pull.blocked();
-  report.compute = deps_.clock->Now() - start - report.communication;
-  if (!push.has_value()) return report;
-  RETURN_IF_ERROR(HandOver(life, *push, &report));
-  RETURN_IF_ERROR(timeline_.EndRound());
-  if (deps_.pulls_ahead && !deps_.stop_requested()) {
-    ahead_ = {grant.round + 1, BeginPull(life, grant.round + 1)};
+  report.communication = pull.blocked() + std::exchange(untold_communication_, {});
+  if (push.has_value()) {
+    RETURN_IF_ERROR(push->AwaitMade());
+    report.compute = deps_.clock->Now() - start - pull.blocked();
+    RETURN_IF_ERROR(Keep(life, *push, report));
   }
-  report.compute = deps_.clock->Now() - start - report.communication;
+  report.compute = deps_.clock->Now() - start - pull.blocked();
+  if (!push.has_value()) return report;
+  RETURN_IF_ERROR(HandOver(life, *push, report));
+  RETURN_IF_ERROR(timeline_.EndRound());
   return report;
 }
 
 absl::Status PulledRounds::HandOver(const LifeContext& life, ContributionPush& push,
-                                    RoundReport* report) {
-  RETURN_IF_ERROR(Keep(life, push, *report));
+                                    const RoundReport& report) {
   deps_.on_activity("push");
+  TellContributed(report);
+  PullAhead(life, report.round + 1, PullsAhead::kBesideThePush);
   RETURN_IF_ERROR(push.Finish());
   ForgetKept();
-  report->communication += push.blocked();
+  PullAhead(life, report.round + 1, PullsAhead::kOnceAcknowledged);
+  untold_communication_ = push.blocked();
   return absl::OkStatus();
+}
+
+void PulledRounds::PullAhead(const LifeContext& life, Round next_round, PullsAhead now) {
+  if (!deps_.pulls_ahead || now != pulls_ahead_ || deps_.stop_requested()) return;
+  ahead_ = {next_round, BeginPull(life, next_round)};
 }
 
 }  // namespace lodestar

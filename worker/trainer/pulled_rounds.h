@@ -17,7 +17,12 @@ class PulledRounds : public RoundRunner {
   void EndLife() override { ahead_.reset(); }
 
  protected:
-  explicit PulledRounds(const RoundRunnerDeps& deps) : RoundRunner(deps) {}
+  // When the next round's weights may be asked for, where they are (RoundRunnerDeps::pulls_ahead):
+  // not before the contribution is acknowledged if it may be in the place that they go to.
+  enum class PullsAhead : uint8_t { kBesideThePush, kOnceAcknowledged };
+
+  PulledRounds(const RoundRunnerDeps& deps, PullsAhead pulls_ahead)
+      : RoundRunner(deps), pulls_ahead_(pulls_ahead) {}
 
  private:
   // Trains on the grant's samples while the weights still arrive. Begins `push` and puts all of the
@@ -33,15 +38,20 @@ class PulledRounds : public RoundRunner {
   // That of the weights with all rounds before `min_round`, under way or begun now.
   std::unique_ptr<WeightsPull> TakePull(const LifeContext& life, Round min_round);
   std::unique_ptr<WeightsPull> BeginPull(const LifeContext& life, Round min_round);
-  // Finishes `push`, the last step of a round that `report` tells of. Adds its time to the report.
-  absl::Status HandOver(const LifeContext& life, ContributionPush& push, RoundReport* report);
+  // Finishes `push`, the last step of a round that `report` tells of.
+  absl::Status HandOver(const LifeContext& life, ContributionPush& push, const RoundReport& report);
+  // If the next round's weights may be asked for `now`.
+  void PullAhead(const LifeContext& life, Round next_round, PullsAhead now);
 
   // Under way before its grant has come.
   struct Ahead {
     Round min_round;
     std::unique_ptr<WeightsPull> pull;
   };
+  const PullsAhead pulls_ahead_;
   std::optional<Ahead> ahead_;
+  // The wait for acknowledgements, which comes after a report has been told: the next one has it.
+  absl::Duration untold_communication_;
 };
 
 }  // namespace lodestar

@@ -117,6 +117,12 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const Grant& 
   return absl::OkStatus();
 }
 
+void RoundRunner::TellContributed(RoundReport report) {
+  if (deps_.on_contributed == nullptr || deps_.stop_requested()) return;
+  report.lost_residual_rounds = lost_residual_rounds_;
+  deps_.on_contributed(report);
+}
+
 absl::Status RoundRunner::Keep(const LifeContext& life, ContributionPush& push,
                                const RoundReport& report) {
   kept_ = {life.registration->server_incarnation, life.registration->life, report.round,

@@ -49,12 +49,15 @@ struct RoundRunnerDeps {
   // is pushed before backward has ended.
   bool overlap = true;
   TraceRecorder* trace = nullptr;  // null: no trace
-  // The next round's weights are asked for as soon as a contribution is acknowledged, and arrive
-  // while the grant does: one round trip less. Not for those who look at parameters between rounds;
-  // without effect where it is not known which weights the next round begins with.
+  // The next round's weights are asked for before its grant has come, and arrive while the grant
+  // does. Not for those who look at parameters between rounds; without effect where it is not known
+  // which weights the next round begins with.
   bool pulls_ahead = false;
   // Local steps are made by the model: TrainStep() leaves changed parameters().
   bool model_has_optimizer = false;
+  // Comes once all that is contributed to a round is on its way, with the report of it, before that
+  // is acknowledged; null: nobody asks. Not where contributions are deferred: their way is hidden.
+  std::function<void(const RoundReport&)> on_contributed = nullptr;
   // Keeps what error feedback has, where the job has it; null: it ends with the process. Nothing is
   // pushed then before all of a contribution is made, and written.
   ResidualStore* residuals = nullptr;
@@ -115,6 +118,8 @@ class RoundRunner {
   // `push` has all of a contribution to the round that `report` tells of, and nobody may have
   // counted it: it is pushed again if its round is granted again. Errors: those of the device.
   absl::Status Keep(const LifeContext& life, ContributionPush& push, const RoundReport& report);
+  // All of it is on its way.
+  void TellContributed(RoundReport report);
   // The servers have acknowledged it.
   void ForgetKept() { kept_.reset(); }
 

@@ -200,6 +200,48 @@ TEST_P(RoundRunnerTest, WaitingForWeightsIsCommunicationWhoeverNeedsThem) {
   }
 }
 
+TEST_P(RoundRunnerTest, AContributionIsToldOfOnItsWayWithTheReportThatFollows) {
+  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
+  std::vector<RoundReport> told;
+  std::vector<Version> counted;
+  training.on_contributed_ = [&](const RoundReport& report) {
+    told.push_back(report);
+    counted.push_back(training.server().version());
+  };
+  training.server().RememberRounds(5);
+  for (int64_t round = 0; round < 2; ++round) {
+    const absl::StatusOr<RoundReport> report = training.RunRound(round);
+    ASSERT_OK(report);
+    ASSERT_EQ(told.size(), round + 1);
+    EXPECT_EQ(told.back().round, Round(round));
+    EXPECT_EQ(told.back().loss_sum, report->loss_sum);
+    EXPECT_EQ(told.back().num_samples, report->num_samples);
+    EXPECT_EQ(told.back().heldout_loss_sum, report->heldout_loss_sum);
+    EXPECT_EQ(told.back().base_version, Version(round));
+    EXPECT_EQ(told.back().lost_residual_rounds, report->lost_residual_rounds);
+  }
+  EXPECT_EQ(counted, (std::vector{Version(0), Version(1)}));
+  ASSERT_OK(training.RunRound(2, Grant::Kind::kEvaluate));
+  training.RequestStop();
+  ASSERT_OK(training.RunRound(2));
+  EXPECT_EQ(told.size(), 2) << "an evaluation, and a last round";
+}
+
+TEST_P(RoundRunnerTest, WaitingForAnAcknowledgementIsInTheNextReport) {
+  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  SimulatedClock clock;
+  TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true, /*trace=*/nullptr, &clock);
+  training.server().on_finish_ = [&] { clock.AdvanceTime(absl::Seconds(10)); };
+  EXPECT_EQ(training.RunRound(0)->communication, absl::ZeroDuration());
+  for (int64_t round = 1; round < 3; ++round) {
+    const absl::StatusOr<RoundReport> report = training.RunRound(round);
+    ASSERT_OK(report);
+    EXPECT_EQ(report->communication, absl::Seconds(10));
+    EXPECT_EQ(report->compute, absl::ZeroDuration());
+  }
+}
+
 // Pulls that have begun, on threads of their own.
 class PullCount {
  public:
@@ -252,10 +294,26 @@ TEST_F(PullsAheadTest, TheNextWeightsAreAskedForBeforeTheirGrantComesAndOnce) {
   EXPECT_EQ(NumPulls(), 4);
 }
 
+TEST_F(PullsAheadTest, GradientsLeaveBesideThePullOfWhatTheyLeadTo) {
+  Start(SyncJob());
+  training_->server().on_finish_ = [&] { pulls_->Await(2); };
+  ASSERT_OK(training_->RunRound(0));
+}
+
+TEST_F(PullsAheadTest, WeightsThatAreContributedAreNotOverwrittenBeforeTheyAreAcknowledged) {
+  Start(AverageJob());
+  int num_before = 0;
+  training_->server().on_finish_ = [&] { num_before = pulls_->count(); };
+  ASSERT_OK(training_->RunRound(0));
+  EXPECT_EQ(num_before, 1);
+  pulls_->Await(2);
+}
+
 TEST_F(PullsAheadTest, WhatNoGrantWantsIsDropped) {
   Start(SyncJob());
   ASSERT_OK(training_->RunRound(0));
-  ASSERT_OK(training_->RunRound(5));  // those after it went without this worker
+  training_->server().SkipRounds(4);
+  ASSERT_OK(training_->RunRound(5));
   EXPECT_EQ(NumPulls(), 4);
   ASSERT_OK(training_->RunRound(6));
   EXPECT_EQ(NumPulls(), 6);

@@ -73,7 +73,6 @@ TEST_F(TransfersTest, ACancelledPullIsCancelledForWhoWaits) {
   job.model = SmallGptSpec();
   job.bucket_bytes = 4096;
   LocalParameterServer server(job, /*learning_rate=*/0.5);
-  server.MakePullsWait();
   std::vector<float> weights(server.weights().size());
   const Buf vector = {weights.data(), DType::kF32, static_cast<int64_t>(weights.size())};
   const auto exchange =

@@ -97,6 +97,7 @@ def low_communication_trials(steps, seed, workers):
         local("overlap_rounds", "--overlap_rounds", "--outer_learning_rate=0.4", *INT4, deferred=1),
         local("topk", *sparse),
         local("topk by senders", *sparse, "--topk_divisor=senders"),
+        local("topk256 by senders", *sparse, "--topk_divisor=senders", "--topk=256", "--topk_bits=4"),
     ]
 
 

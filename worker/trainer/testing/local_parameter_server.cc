@@ -36,6 +36,7 @@ class LocalParameterServer::Push final : public PushSession {
     owner_->pushed_[bucket].assign(data.begin(), data.end());
   }
   absl::StatusOr<PushResult> Finish() override {
+    owner_->on_finish_();
     const absl::Status failure = std::exchange(owner_->push_failure_, absl::OkStatus());
     if (!failure.ok() && !owner_->counts_before_failing_) return failure;
     PushResult result;
@@ -71,7 +72,7 @@ class LocalParameterServer::Pull final : public PullSession {
       : owner_(owner), spec_(std::move(spec)), on_bucket_(std::move(on_bucket)) {}
   absl::Status Wait() override {
     owner_->on_pull_();
-    if (owner_->pulls_wait_) {
+    {
       absl::MutexLock lock(&owner_->mutex_);
       const auto may_go_on = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(owner_->mutex_) {
         return is_cancelled_ || owner_->rounds_done_ >= spec_.min_round.value();
@@ -102,7 +103,6 @@ class LocalParameterServer::Pull final : public PullSession {
 LocalParameterServer::LocalParameterServer(const JobSpec& job, double learning_rate)
     : learning_rate_(static_cast<float>(learning_rate)) {
   registration_.job = job;
-  pulls_wait_ = DefersContributions(job);
   auto map = std::make_shared<ClusterMap>();
   map->layout = *BuildLayout(job.model);
   const int64_t size = map->layout.num_elements();

@@ -32,9 +32,6 @@ class LocalParameterServer final : public ParameterTransport {
     outer_learning_rate_ = static_cast<float>(learning_rate);
     outer_momentum_ = static_cast<float>(momentum);
   }
-  // From here on pulls wait until the rounds before theirs are over, as they do from the beginning
-  // where contributions are deferred.
-  void MakePullsWait() { pulls_wait_ = true; }
   // Rounds went by without this worker, and have changed nothing.
   void SkipRounds(int64_t rounds) {
     absl::MutexLock lock(&mutex_);
@@ -54,8 +51,11 @@ class LocalParameterServer final : public ParameterTransport {
   const ContributionHeader& last_header() const { return last_header_; }
   // Called when a worker hands a bucket over.
   std::function<void(uint32_t bucket)> on_add_ = [](uint32_t) {};
-  // Called before weights are given out, on the thread that pulls.
+  // Called before weights are given out, which pulls wait for until the rounds before theirs are
+  // over; on the thread that pulls.
   std::function<void()> on_pull_ = [] {};
+  // Called before a push is counted, and answered.
+  std::function<void()> on_finish_ = [] {};
   // What the next push is answered, if it is an error; counted or not.
   absl::Status push_failure_;
   bool counts_before_failing_ = false;
@@ -80,7 +80,6 @@ class LocalParameterServer final : public ParameterTransport {
   float outer_momentum_ = 0.0f;
   std::vector<float> momentum_;
 
-  bool pulls_wait_ = false;
   absl::Mutex mutex_;
   int64_t rounds_done_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Version> versions_;  // by bucket

@@ -66,15 +66,17 @@ TrainingRig::TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorde
       dataset_(std::make_unique<RandomDataset>(job_.model, &reading_)),
       order_(1, dataset_->num_train_samples()),
       model_(*MakeModel({.spec = job_.model, .max_batch = 4}, device)),
-      runner_deps_({.model = model_.get(),
-                    .device = device,
-                    .dataset = dataset_.get(),
-                    .clock = clock,
-                    .overlap = overlap,
-                    .trace = trace,
-                    .pulls_ahead = pulls_ahead,
-                    .stop_requested = [this] { return is_stopping_.load(); },
-                    .on_activity = [this](absl::string_view activity) { on_activity_(activity); }}),
+      runner_deps_(
+          {.model = model_.get(),
+           .device = device,
+           .dataset = dataset_.get(),
+           .clock = clock,
+           .overlap = overlap,
+           .trace = trace,
+           .pulls_ahead = pulls_ahead,
+           .on_contributed = [this](const RoundReport& report) { on_contributed_(report); },
+           .stop_requested = [this] { return is_stopping_.load(); },
+           .on_activity = [this](absl::string_view activity) { on_activity_(activity); }}),
       runner_(*MakeRoundRunner(job_, runner_deps_)) {}
 
 TrainingRig::~TrainingRig() = default;

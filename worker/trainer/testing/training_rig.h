@@ -44,6 +44,8 @@ class TrainingRig {
   void EndLife() { is_over_ = true; }
   // What the worker begins to do, "pull" for instance.
   std::function<void(absl::string_view)> on_activity_ = [](absl::string_view) {};
+  // See RoundRunnerDeps.
+  std::function<void(const RoundReport&)> on_contributed_ = [](const RoundReport&) {};
   RoundRunner& runner() { return *runner_; }
   // In place of the job's.
   void UseRunner(std::unique_ptr<RoundRunner> runner) { runner_ = std::move(runner); }

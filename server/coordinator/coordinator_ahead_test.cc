@@ -1,0 +1,80 @@
+// Reports of contributions that are still on their way: when all servers have them.
+#include <gtest/gtest.h>
+
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/testing/coordinator_fixture.h"
+
+namespace lodestar {
+namespace {
+
+constexpr uint64_t kServers = 1000;
+
+Coordinator::Config TwoServers() {
+  Coordinator::Config config = TestConfig();
+  config.num_shards = 2;
+  return config;
+}
+
+class ReportAheadTest : public testing::Test {
+ protected:
+  ReportAheadTest() {
+    cluster_.Start();
+    worker_ = cluster_.Add("worker");
+    EXPECT_TRUE(cluster_.Ask(worker_).grant.has_value());
+  }
+
+  bool Awaits(Round round) { return coordinator().AwaitsContribution(worker_.life, round); }
+  Coordinator& coordinator() { return cluster_.coordinator(); }
+
+  CoordinatorHarness cluster_{TwoServers()};
+  TestWorker worker_;
+};
+
+TEST_F(ReportAheadTest, AllServersHaveToHaveIt) {
+  EXPECT_TRUE(Awaits(Round(0)));
+  const uint64_t version = coordinator().state_version();
+  coordinator().OnContributed(1, kServers, worker_.life, Round(0));
+  coordinator().OnContributed(1, kServers, worker_.life, Round(0));
+  EXPECT_TRUE(Awaits(Round(0)));
+  EXPECT_EQ(coordinator().state_version(), version);
+  coordinator().OnContributed(0, kServers, worker_.life, Round(0));
+  EXPECT_FALSE(Awaits(Round(0)));
+  EXPECT_GT(coordinator().state_version(), version) << "calls that are held are looked at";
+}
+
+TEST_F(ReportAheadTest, EachGrantBeginsAnew) {
+  for (int64_t round = 0; round < 2; ++round) {
+    EXPECT_TRUE(Awaits(Round(round)));
+    for (const int shard : {0, 1}) {
+      coordinator().OnContributed(shard, kServers, worker_.life, Round(round));
+    }
+    EXPECT_FALSE(Awaits(Round(round)));
+    const Grant grant = *coordinator().PollGrant(worker_.life, cluster_.now())->grant;
+    const GrantAnswer next = cluster_.Ask(worker_, CoordinatorHarness::ReportOf(grant));
+    ASSERT_TRUE(next.grant.has_value());
+    EXPECT_EQ(next.grant->round, Round(round + 1));
+  }
+}
+
+TEST_F(ReportAheadTest, NothingElseCounts) {
+  for (const int shard : {0, 1}) {
+    coordinator().OnContributed(shard, kServers - 1, worker_.life, Round(0));
+    coordinator().OnContributed(shard, kServers, worker_.life, Round(1));
+    coordinator().OnContributed(shard, kServers, {worker_.life.worker, Incarnation(77)}, Round(0));
+    coordinator().OnContributed(shard, kServers, {WorkerId(77), Incarnation(77)}, Round(0));
+  }
+  EXPECT_TRUE(Awaits(Round(0)));
+}
+
+TEST_F(ReportAheadTest, WhatIsReportedOrOverIsNotAwaited) {
+  const Grant grant = *coordinator().PollGrant(worker_.life, cluster_.now())->grant;
+  cluster_.Ask(worker_, CoordinatorHarness::ReportOf(grant));
+  EXPECT_FALSE(Awaits(Round(0))) << "a repeat";
+  EXPECT_TRUE(Awaits(Round(1)));
+  cluster_.Pass(TwoServers().lease + absl::Seconds(1));
+  EXPECT_FALSE(Awaits(Round(1))) << "its lease is over: it is to be told";
+  coordinator().OnContributed(0, kServers, worker_.life, Round(1));
+}
+
+}  // namespace
+}  // namespace lodestar

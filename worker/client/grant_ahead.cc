@@ -1,0 +1,56 @@
+#include "worker/client/grant_ahead.h"
+
+#include <chrono>
+#include <utility>
+
+#include "proto/bulk_options.h"
+
+namespace lodestar {
+
+GrantAhead::GrantAhead(std::shared_ptr<v1::ClusterService::Stub> stub, v1::GrantRequest request,
+                       std::string life_secret, absl::Duration timeout)
+    : stub_(std::move(stub)),
+      request_(std::move(request)),
+      life_secret_(std::move(life_secret)),
+      timeout_(timeout),
+      asker_([this] { Run(); }) {}
+
+GrantAhead::~GrantAhead() {
+  Cancel();
+  asker_.join();
+}
+
+void GrantAhead::Cancel() {
+  absl::MutexLock lock(&mutex_);
+  is_over_ = true;
+  if (call_in_progress_ != nullptr) call_in_progress_->TryCancel();
+}
+
+std::optional<v1::Grant> GrantAhead::Await(absl::Duration patience) {
+  absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&is_over_), patience);
+  return grant_;
+}
+
+void GrantAhead::Run() {
+  while (true) {
+    grpc::ClientContext context;
+    if (!life_secret_.empty()) context.AddMetadata(kLifeSecretKey, life_secret_);
+    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout_));
+    {
+      absl::MutexLock lock(&mutex_);
+      if (is_over_) return;
+      call_in_progress_ = &context;
+    }
+    v1::Grant grant;
+    const grpc::Status status = stub_->NextGrant(&context, request_, &grant);
+    absl::MutexLock lock(&mutex_);
+    call_in_progress_ = nullptr;
+    if (status.ok() && grant.kind() == v1::Grant::KIND_WAIT) continue;
+    if (status.ok() && !is_over_) grant_ = std::move(grant);
+    is_over_ = true;
+    return;
+  }
+}
+
+}  // namespace lodestar
