@@ -28,24 +28,25 @@ DDP = pathlib.Path(__file__).with_name("torch_ddp.py")
 OPTIMIZER = ["--optimizer=adamw", "--weight_decay=0.1", "--seed=1"]
 WARMUP = 2  # steps that are not counted
 
-# (name, flags of the coordinator). Local SGD averages weights every H steps.
+# Local SGD averages weights every H steps.
+AVERAGE = ["--mode=local_sgd", "--outer_optimizer=average"]
 DILOCO = ["--mode=local_sgd", "--outer_optimizer=nesterov", "--outer_learning_rate=0.7", "--outer_momentum=0.9"]
+PLAIN_OUTER_STEP = ["--mode=local_sgd", "--outer_optimizer=sgd", "--outer_learning_rate=1"]
 INT4 = ["--push_encoding=int4", "--pull_encoding=int4"]
 INT8 = ["--push_encoding=int8", "--pull_encoding=int8"]
-VARIANTS = [
+TOPK_UP = ["--push_encoding=topk", "--topk=256", "--topk_bits=4", "--topk_divisor=senders", "--pull_encoding=int4"]
+VARIANTS = [  # (name, flags of the coordinator); the first is what the others are compared with
     ("sync fp32", ["--mode=sync"]),
     ("sync int8", ["--mode=sync", *INT8]),
-    ("local SGD H=10 fp32", ["--mode=local_sgd", "--outer_optimizer=average", "--local_steps=10"]),
-    ("local SGD H=10 int8", ["--mode=local_sgd", "--outer_optimizer=average", "--local_steps=10", *INT8]),
-    ("local SGD H=50 fp32", ["--mode=local_sgd", "--outer_optimizer=average", "--local_steps=50"]),
-    ("local SGD H=50 int8", ["--mode=local_sgd", "--outer_optimizer=average", "--local_steps=50", *INT8]),
+    ("sync int4", ["--mode=sync", *INT4]),
+    ("local SGD H=10 int8", [*AVERAGE, "--local_steps=10", *INT8]),
+    ("local SGD H=50 int8", [*AVERAGE, "--local_steps=50", *INT8]),
     ("DiLoCo H=20 int4", [*DILOCO, "--local_steps=20", *INT4]),
     ("DiLoCo H=20 int4, 4 fragments, 2 steps overlap",
      [*DILOCO, "--local_steps=20", "--fragments=4", "--overlap_steps=2", *INT4]),
-    ("DiLoCo H=20 int4, overlapped rounds", [*DILOCO, "--local_steps=20", "--overlap_rounds", "--outer_learning_rate=0.4", *INT4]),
-    ("topk, int4 down, H=15",
-     ["--mode=local_sgd", "--outer_optimizer=sgd", "--outer_learning_rate=1", "--local_steps=15",
-      "--push_encoding=topk", "--topk_divisor=senders", "--pull_encoding=int4"]),
+    ("DiLoCo H=20 int4, overlapped rounds",
+     [*DILOCO, "--local_steps=20", "--overlap_rounds", "--outer_learning_rate=0.4", *INT4]),
+    ("local SGD H=20, topk 256 in 4 bits up, int4 down", [*PLAIN_OUTER_STEP, "--local_steps=20", *TOPK_UP]),
 ]
 # Of gpt2-124m: (name, flags).
 UTILISATION_STEPS = 80
@@ -57,8 +58,6 @@ UTILISATION = [
 LINKS = [Link.parse(text) for text in
          ["100:0", "100:50", "100:150", "1000:0", "1000:50", "1000:150", "100:50:1"]]
 LONG_PATH = ["--long_paths"]
-SMALL_MODEL = ('name: "gpt-tiny" gpt { num_layers: 2 num_heads: 2 width: 64 context: 64 '
-               'vocabulary: 256 }\n')
 GPT_MODEL_BYTES = {"gpt-nano": 4 * 834_304, "gpt-mini": 4 * 10_844_160}
 
 
@@ -215,14 +214,12 @@ def seconds_to_loss(options, programs, case):
     link, variant = case
     with Processes() as processes, \
             Hosts(processes, programs.virtual_links, options.link_workers + 1, link) as hosts:
-        model = processes.folder / "model.textproto"
-        model.write_text(SMALL_MODEL)
         flags = dict(VARIANTS)[variant]
         local_steps = steps_per_round(flags)
         job = Job(workers=options.link_workers, data=options.data, hosts=hosts, server_hosts=[0],
                   worker_hosts=list(range(1, options.link_workers + 1)),
                   common_flags=LONG_PATH if link.round_trip_ms else [], flags=[
-                      f"--model={options.link_model or model}", f"--batch_size={options.link_batch}",
+                      f"--model={options.link_model}", f"--batch_size={options.link_batch}",
                       "--rounds=100000", f"--learning_rate={options.learning_rate}", "--beta2=0.99",
                       "--clip_norm=1", f"--eval_samples={options.eval_samples}",
                       f"--eval_every={max(1, options.eval_steps // local_steps)}", *OPTIMIZER, *flags])
@@ -265,7 +262,7 @@ def print_links(options, programs):
           "queue from each host to a switch, 9000-byte packets, of which each link loses that share in each direction "
           "(two links between a worker and the server), "
           f"TCP {pathlib.Path('/proc/sys/net/ipv4/tcp_congestion_control').read_text().strip()}. "
-          f"Model `{options.link_model or SMALL_MODEL.strip()}`, batch {options.link_batch} per worker and step, "
+          f"Model `{options.link_model}`, batch {options.link_batch} per worker and step, "
           f"until the held-out loss is at most {options.loss} nats, looked at every {options.eval_steps} steps "
           "(local SGD: every round, if that is longer); from the start of the worker processes. Median "
           f"(lowest..highest) of {options.runs} runs in turns."
@@ -338,15 +335,15 @@ def main():
     parser.add_argument("--links", nargs="+", default=LINKS, type=link_of_flag,
                         help="MEGABITS:ROUND_TRIP_MS[:LOSS_PERCENT]")
     parser.add_argument("--variants", nargs="+", help=f"some of {list(dict(VARIANTS))}, or of utilisation")
-    parser.add_argument("--link_model", default="", help="default: a model of 0.5 MB")
+    parser.add_argument("--link_model", default="gpt-nano", help="of links")
     parser.add_argument("--link_workers", type=int, default=2)
-    parser.add_argument("--link_batch", type=int, default=8)
-    parser.add_argument("--learning_rate", default="3e-3")
-    parser.add_argument("--loss", type=float, default=2.7, help="nats per byte")
-    parser.add_argument("--eval_samples", type=int, default=64)
-    parser.add_argument("--eval_steps", type=int, default=10)
+    parser.add_argument("--link_batch", type=int, default=2, help="per worker, of links")
+    parser.add_argument("--learning_rate", default="1e-3", help="of links")
+    parser.add_argument("--loss", type=float, default=2.62, help="nats per byte, of links")
+    parser.add_argument("--eval_samples", type=int, default=64, help="of links")
+    parser.add_argument("--eval_steps", type=int, default=20, help="of links")
     parser.add_argument("--step_seconds", type=float, default=0.3, help="of utilisation")
-    parser.add_argument("--limit_s", type=float, default=120, help="per run of links")
+    parser.add_argument("--limit_s", type=float, default=900, help="per run of links and utilisation")
     options = parser.parse_args()
     options.model = options.model or {"steps": "gpt-mini"}.get(options.part, "gpt-nano")
     programs = Programs(options.ps_server, options.gpu_worker, options.virtual_links)
