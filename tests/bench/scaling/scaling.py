@@ -341,7 +341,7 @@ def main():
     parser.add_argument("--learning_rate", default="1e-3", help="of links")
     parser.add_argument("--loss", type=float, default=2.62, help="nats per byte, of links")
     parser.add_argument("--eval_samples", type=int, default=64, help="of links")
-    parser.add_argument("--eval_steps", type=int, default=20, help="of links")
+    parser.add_argument("--eval_steps", type=int, default=40, help="of links")
     parser.add_argument("--step_seconds", type=float, default=0.3, help="of utilisation")
     parser.add_argument("--limit_s", type=float, default=900, help="per run of links and utilisation")
     options = parser.parse_args()
