@@ -239,8 +239,11 @@ void Worker::Do(const Lifecycle::CarryOut& order) {
     workload_->Complete(&*report);
     progress_->Add(clock_->Now(), *report);
   }
+  const bool leaves_steps = report.ok() && order.grant.kind == Grant::Kind::kTrain &&
+                            DefersContributions(registration_->job) &&
+                            !report->leaves_nothing_in_hand;
   absl::MutexLock lock(&mutex_);
-  Perform(lifecycle_.OnCarriedOut(clock_->Now(), report));
+  Perform(lifecycle_.OnCarriedOut(clock_->Now(), report, leaves_steps));
 }
 
 void Worker::Do(const Lifecycle::SayGoodbye& goodbye) {

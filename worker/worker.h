@@ -67,9 +67,9 @@ class Worker {
   ~Worker();
 
   // Blocks until the job is done or RequestStop() took effect (both OK).
-  // Errors: DeadlineExceeded: told to stop, and the round at hand was not handed over, within
-  // leave_timeout or because the life ended first; else what reconnecting will not mend, with the
-  // code of the refusal.
+  // Errors: DeadlineExceeded: told to stop, and the round at hand, or steps that the next one was
+  // to take, were not handed over, within leave_timeout or because the life ended first; else what
+  // reconnecting will not mend, with the code of the refusal.
   absl::Status Run();
 
   // Finishes the step at hand, hands over what there is, leaves. Computing takes its time; waiting

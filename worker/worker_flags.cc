@@ -84,9 +84,12 @@ ABSL_FLAG(
     bool, overlap, true,
     "Pull weights while forward runs and push gradients while backward runs. false: one after "
     "the other, to measure what overlapping is worth; the results are the same.");
-ABSL_FLAG(absl::Duration, leave_timeout, absl::Seconds(30),
-          "How long a worker that was told to stop waits for servers that do not answer before it "
-          "leaves without them; a duration such as 30s or 5m, from 1s to 24h.");
+ABSL_FLAG(
+    absl::Duration, leave_timeout, absl::Seconds(30),
+    "How long a worker that was told to stop waits for servers, or for the other workers of its "
+    "round, before it leaves without having handed in what it has; a duration such as 30s or 5m, "
+    "from 1s to 24h. Where a job has --fragments or --overlap_rounds, give it more than the local "
+    "steps of a round take the slowest worker.");
 ABSL_FLAG(std::string, trace, "",
           "File for the times of a few rounds, block by block and bucket by bucket; open it in "
           "https://ui.perfetto.dev. Written once they are over, or when the worker leaves. Empty: "

@@ -658,8 +658,12 @@ void SimulatedWorker::TryAgain(const absl::Status& status, void (SimulatedWorker
 }
 
 void SimulatedWorker::EndRound(const absl::StatusOr<RoundReport>& report) {
-  life_->grant.reset();
-  if (report.ok()) return Perform(life_->lifecycle.OnCarriedOut(now(), report));
+  const std::optional<Grant> grant = std::exchange(life_->grant, std::nullopt);
+  if (report.ok()) {
+    const bool leaves_steps = grant->kind == Grant::Kind::kTrain && DefersContributions(job()) &&
+                              !report->leaves_nothing_in_hand;
+    return Perform(life_->lifecycle.OnCarriedOut(now(), report, leaves_steps));
+  }
   // As RoundRunner::Run().
   const Remedy remedy = RemedyFor(report.status());
   if (remedy == Remedy::kRejoin || remedy == Remedy::kReconnect) {

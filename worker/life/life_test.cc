@@ -95,8 +95,8 @@ class LifecycleTest : public testing::Test {
   std::string Get(const absl::StatusOr<Grant>& grant) {
     return Take(lifecycle_->OnGrant(now_, grant));
   }
-  std::string Work(const absl::StatusOr<RoundReport>& report) {
-    return Take(lifecycle_->OnCarriedOut(now_, report));
+  std::string Work(const absl::StatusOr<RoundReport>& report, bool leaves_steps = false) {
+    return Take(lifecycle_->OnCarriedOut(now_, report, leaves_steps));
   }
   std::string Stop() { return Take(lifecycle_->OnStopRequested(now_)); }
   std::string Lose() {
@@ -449,6 +449,107 @@ TEST_F(LifecycleTest, AStoppingWorkerWhoseConnectionFailsSaysSo) {
   EXPECT_EQ(Work(kAway), "leave (told to stop)");
   EXPECT_THAT(Left(), HasSubstr("told to stop, but the connection to the servers has failed: round "
                                 "5 is not handed in (nobody answers)"));
+}
+
+// Where contributions are deferred: a worker whose steps on the grant of round 5 wait for a round
+// that takes them.
+class StepsInHandTest : public LifecycleTest {
+ protected:
+  void BeginAnew() {
+    lifecycle_.emplace(Lifecycle::Config{});
+    StartRound(5);
+  }
+  // Told to stop, it asks for the round that takes them.
+  void StopWithSteps() {
+    BeginAnew();
+    EXPECT_EQ(Stop(), "");
+    EXPECT_EQ(Work(Report(5), /*leaves_steps=*/true), "ask report=5 leaving");
+  }
+  void ExpectLoss(const std::string& why, const std::string& after = "") {
+    EXPECT_EQ(Left(), absl::StrCat("finish DEADLINE_EXCEEDED: told to stop", why,
+                                   ": the steps computed on the grant of round 5 are not handed in",
+                                   after));
+  }
+};
+
+TEST_F(StepsInHandTest, ARoundThatTakesThemLeavesNothing) {
+  StopWithSteps();
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, 6)), "work 6");
+  EXPECT_EQ(Work(Report(6)), "ask report=6 leaving");
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kDone)), "leave (told to stop)");
+  EXPECT_EQ(Left(), "finish OK");
+}
+
+TEST_F(StepsInHandTest, ServersThatAnswerButOpenNoRoundAreLeftAfterItsPatience) {
+  StopWithSteps();
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(Tick(absl::Seconds(5)), "");
+    EXPECT_EQ(Get(GrantOf(Grant::Kind::kWait)), "ask leaving");
+  }
+  EXPECT_EQ(Tick(absl::Seconds(5)), "cancel calls, cancel transfers");
+  EXPECT_EQ(Get(absl::CancelledError("")), "leave (told to stop)") << "others need not wait";
+  ExpectLoss(", but the servers have kept this worker waiting for 30s (--leave_timeout)",
+             "; give it more time with a larger --leave_timeout");
+}
+
+TEST_F(StepsInHandTest, ARoundThatIsNotHandedInTakesThemWithIt) {
+  StopWithSteps();
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, 6)), "work 6");
+  lifecycle_->OnActivity(now_, "push");
+  EXPECT_EQ(Tick(absl::Seconds(30)), "cancel calls, cancel transfers");
+  EXPECT_THAT(Work(absl::CancelledError("")),
+              HasSubstr("for 30s (--leave_timeout): round 6 is not handed in, with the steps "
+                        "computed on the grant of round 5; give it more time"));
+}
+
+TEST_F(StepsInHandTest, AnyOtherEndOfAStopSaysThatTheyAreLost) {
+  StopWithSteps();
+  EXPECT_EQ(Get(kAway), "leave (told to stop) report=5");
+  ExpectLoss(", but the connection to the servers has failed", " (nobody answers)");
+
+  StopWithSteps();
+  EXPECT_EQ(Lose(), "cancel calls, cancel transfers");
+  EXPECT_EQ(Get(absl::CancelledError("")), "leave (told to stop) report=5");
+  ExpectLoss(", but the servers have ended this worker's life", " (lease is over)");
+
+  StopWithSteps();
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kDone)), "leave (told to stop)");
+  ExpectLoss(", but the servers have no further round", " (so it is)");
+}
+
+TEST_F(StepsInHandTest, AStopBetweenTwoConnectionsSaysThatTheyAreLost) {
+  const auto cut_off = [this] {
+    BeginAnew();
+    EXPECT_EQ(Work(Report(5), /*leaves_steps=*/true), "ask report=5");
+    EXPECT_EQ(Get(kAway), "");
+  };
+  cut_off();
+  EXPECT_EQ(Stop(), "leave (told to stop) report=5");
+  ExpectLoss(" while it was connecting to the servers again");
+
+  cut_off();
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_EQ(Stop(), "cancel calls");
+  EXPECT_EQ(Register(kSecondLife), "leave (told to stop)") << "an answer that was on its way";
+  ExpectLoss(" while it was connecting to the servers again");
+
+  // What an earlier life has lost is no matter of this one.
+  cut_off();
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_EQ(Begin(kSecondLife), "ask");
+  EXPECT_EQ(Stop(), "cancel calls");
+  EXPECT_EQ(Get(absl::CancelledError("")), "ask leaving");
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kDone)), "leave (told to stop)");
+  EXPECT_EQ(Left(), "finish OK");
+}
+
+TEST_F(StepsInHandTest, TheEndOfTheJobWithoutThemIsTold) {
+  BeginAnew();
+  EXPECT_EQ(Work(Report(5), /*leaves_steps=*/true), "ask report=5");
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kDone)), "leave (job is done)");
+  EXPECT_EQ(told_,
+            "tell: done: so it is; the steps computed on the grant of round 5 are not handed in");
+  EXPECT_EQ(Left(), "finish OK");
 }
 
 TEST_F(LifecycleTest, AnErrorOfThisMachineIsTheOutcomeAlsoInALifeThatIsOver) {

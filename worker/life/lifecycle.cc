@@ -43,7 +43,11 @@ Lifecycle::Effects Lifecycle::OnRegistered(absl::Time now, const absl::StatusOr<
   held_until_.reset();
   if (std::exchange(life_, *life) != *life) {
     unsent_report_.reset();
-    round_at_hand_.reset();
+    // A worker that goes on begins anew; one that stops has lost them.
+    if (!is_stopping_) {
+      round_at_hand_.reset();
+      steps_in_hand_.reset();
+    }
   }
   if (is_stopping_) return EndLife(now, ToldToStop());
   return Go(State::kPreparing, now, Prepare{});
@@ -120,14 +124,22 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<Grant
         return EndLife(now, absl::FailedPreconditionError(
                                 absl::StrCat("the job has failed: ", grant->reason)));
       }
-      if (is_stopping_) return EndLife(now, ToldToStop());
-      Effects effects = {Tell{LogLevel::kInfo, absl::StrCat("done: ", grant->reason)}};
+      if (is_stopping_) {
+        dismissal_ = grant->reason;
+        return EndLife(now, ToldToStop());
+      }
+      const std::string lost = WhatIsLost();
+      Effects effects = {
+          Tell{lost.empty() ? LogLevel::kInfo : LogLevel::kWarn,
+               absl::StrCat("done: ", grant->reason, lost.empty() ? "" : "; ", lost)}};
       for (Effect& effect : EndLife(now, absl::OkStatus())) effects.push_back(std::move(effect));
       return effects;
     }
     case Grant::Kind::kWait: {
       Effects effects = {TellWait{grant->reason}};
+      const absl::Time since = since_;
       for (Effect& effect : Ask(now)) effects.push_back(std::move(effect));
+      since_ = since;  // an answer that brings nothing is no end of waiting
       return effects;
     }
     case Grant::Kind::kTrain:
@@ -144,7 +156,8 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<Grant
 }
 
 Lifecycle::Effects Lifecycle::OnCarriedOut(absl::Time now,
-                                           const absl::StatusOr<RoundReport>& report) {
+                                           const absl::StatusOr<RoundReport>& report,
+                                           bool leaves_steps) {
   LODESTAR_CHECK(state_ == State::kWorking);
   if (!report.ok()) {
     // Nobody cancelled it from here: whoever computes took no step of it, so nothing is lost.
@@ -156,6 +169,7 @@ Lifecycle::Effects Lifecycle::OnCarriedOut(absl::Time now,
     return EndLife(now, is_final ? report.status() : Cause(report.status()));
   }
   round_at_hand_.reset();
+  steps_in_hand_ = leaves_steps ? std::optional(report->round) : std::nullopt;
   unsent_report_ = WithWait(*report);
   waited_ = absl::ZeroDuration();
   did_work_ = true;
@@ -164,12 +178,7 @@ Lifecycle::Effects Lifecycle::OnCarriedOut(absl::Time now,
 
 Lifecycle::Effects Lifecycle::EndLife(absl::Time now, const absl::Status& status) {
   end_ = status;
-  if (gave_up_ && round_at_hand_.has_value()) {
-    return Conclude(absl::DeadlineExceededError(
-        absl::StrCat("told to stop, but the servers have kept this worker waiting for ",
-                     absl::FormatDuration(config_.leave_timeout), " (--leave_timeout): round ",
-                     round_at_hand_->value(), " is not handed in")));
-  }
+  if (gave_up_ && round_at_hand_.has_value()) return Conclude(KeptWaiting());
   is_refused_ = !status.ok() && RemedyFor(status) == Remedy::kGiveUp;
   if (status.ok()) return Leave(now, "job is done");
   if (is_stopping_ && !is_refused_) return Leave(now, "told to stop");
@@ -201,20 +210,23 @@ Lifecycle::Effects Lifecycle::OnLeft(absl::Time /*now*/, const absl::Status& sta
 
 absl::Status Lifecycle::OutcomeOfStop(const absl::Status& left) const {
   if (end_.ok()) return absl::OkStatus();
-  if (round_at_hand_.has_value()) {
-    const std::string round =
-        absl::StrCat(": round ", round_at_hand_->value(), " is not handed in");
+  if (const std::string lost = WhatIsLost(); !lost.empty()) {
+    if (gave_up_) return KeptWaiting();
     if (!lost_.ok() || absl::IsAborted(end_)) {
       return absl::DeadlineExceededError(
-          absl::StrCat("told to stop, but the servers have ended this worker's life", round, " (",
+          absl::StrCat("told to stop, but the servers have ended this worker's life: ", lost, " (",
                        Cause(end_).message(), ")"));
+    }
+    if (dismissal_.has_value()) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "told to stop, but the servers have no further round: ", lost, " (", *dismissal_, ")"));
     }
     if (absl::IsCancelled(end_)) {
       return absl::DeadlineExceededError(
-          absl::StrCat("told to stop while it was connecting to the servers again", round));
+          absl::StrCat("told to stop while it was connecting to the servers again: ", lost));
     }
     return absl::DeadlineExceededError(
-        absl::StrCat("told to stop, but the connection to the servers has failed", round, " (",
+        absl::StrCat("told to stop, but the connection to the servers has failed: ", lost, " (",
                      end_.message(), ")"));
   }
   if (unsent_report_.has_value() && !left.ok()) {
@@ -224,6 +236,25 @@ absl::Status Lifecycle::OutcomeOfStop(const absl::Status& left) const {
                      left.message(), ")"));
   }
   return absl::OkStatus();
+}
+
+std::string Lifecycle::WhatIsLost() const {
+  const std::string steps =
+      steps_in_hand_.has_value()
+          ? absl::StrCat("the steps computed on the grant of round ", steps_in_hand_->value())
+          : "";
+  if (round_at_hand_.has_value()) {
+    return absl::StrCat("round ", round_at_hand_->value(), " is not handed in",
+                        steps.empty() ? "" : ", with ", steps);
+  }
+  return steps.empty() ? "" : absl::StrCat(steps, " are not handed in");
+}
+
+absl::Status Lifecycle::KeptWaiting() const {
+  return absl::DeadlineExceededError(absl::StrCat(
+      "told to stop, but the servers have kept this worker waiting for ",
+      absl::FormatDuration(config_.leave_timeout), " (--leave_timeout): ", WhatIsLost(),
+      "; give it more time with a larger --leave_timeout"));
 }
 
 Lifecycle::Effects Lifecycle::Conclude(const absl::Status& status) {

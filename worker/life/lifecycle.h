@@ -18,7 +18,9 @@
 //
 // Told to stop, the worker finishes the round at hand, asks whether it was granted another one
 // meanwhile, and leaves. Computing takes its time; servers that keep it waiting for leave_timeout
-// are left without.
+// are left without. Where contributions are deferred (local_sgd with fragments or overlap), the
+// steps of the last round are contributed to the one after it: it asks for that, too. What is not
+// handed in is told by the status that the worker ends with.
 #pragma once
 
 #include <cstdint>
@@ -102,7 +104,9 @@ class Lifecycle {
   Effects OnPathsTried(absl::Time now, const absl::Status& status);
   Effects OnJoined(absl::Time now, const absl::Status& status);
   Effects OnGrant(absl::Time now, const absl::StatusOr<Grant>& grant);
-  Effects OnCarriedOut(absl::Time now, const absl::StatusOr<RoundReport>& report);
+  // `leaves_steps`: what was computed on the grant is contributed to a round after it.
+  Effects OnCarriedOut(absl::Time now, const absl::StatusOr<RoundReport>& report,
+                       bool leaves_steps = false);
   Effects OnLeft(absl::Time now, const absl::Status& status);
 
   // What happens beside them.
@@ -150,6 +154,10 @@ class Lifecycle {
   Effects Conclude(const absl::Status& status);
   // What Finish says of a worker that was told to stop; `left`: what its good-bye has brought.
   absl::Status OutcomeOfStop(const absl::Status& left) const;
+  // What was computed, or is at hand, and no server has: "round 5 is not handed in"; empty:
+  // nothing.
+  std::string WhatIsLost() const;
+  absl::Status KeptWaiting() const;
   // A task that servers take part in has ended; if the life was lost meanwhile, that is why.
   absl::Status Cause(const absl::Status& status) const { return lost_.ok() ? status : lost_; }
   // Whether a life has been begun, and what it does is not over.
@@ -167,6 +175,9 @@ class Lifecycle {
   absl::Status lost_;                         // why it has ended, while it is at hand
   std::optional<RoundReport> unsent_report_;  // until the coordinator has it
   std::optional<Round> round_at_hand_;        // granted, and not handed over
+  // Where contributions are deferred: on whose grant the steps were computed that a later round is
+  // to take.
+  std::optional<Round> steps_in_hand_;
   absl::Time asked_at_;
   absl::Duration waited_;  // for grants, since the last report
   bool asks_leaving_ = false;
@@ -174,6 +185,8 @@ class Lifecycle {
   bool is_stopping_ = false;
   bool gave_up_ = false;  // on servers that kept a worker waiting that was told to stop
   absl::Status end_;      // kLeaving: what the last life has ended with
+  // Told to stop: why the servers have nothing more for this worker, once they have said so.
+  std::optional<std::string> dismissal_;
   bool is_refused_ = false;
 
   bool retries_paths_ = false;  // kBackingOff: within a life

@@ -56,15 +56,17 @@ class Cluster:
         self._round = 0
         self._credentials = tempfile.TemporaryDirectory()
         credentials = self._credentials.name if transport == "TLS" else ""
+        push, _, pull = encoding.partition("/")
+        encodings = [f"--push_encoding={push}", f"--pull_encoding={pull or push}"]
         self.server = Peer([options.peer, "--role=server", f"--megabytes={megabytes}",
-                            f"--encoding={encoding}", f"--credentials={credentials}"])
+                            *encodings, f"--credentials={credentials}"])
         parameters, message, tcp, tcp_both = self.server.greeting
         self.workers = [
             Peer([options.peer, "--role=worker", f"--worker={worker}", f"--megabytes={megabytes}",
                   f"--parameter_server={parameters}", f"--message_server={message}",
                   f"--tcp_port={tcp}", f"--tcp_both_port={tcp_both}",
                   f"--shared_memory={str(transport == 'shared memory').lower()}",
-                  f"--encoding={encoding}", f"--credentials={credentials}"])
+                  *encodings, f"--credentials={credentials}"])
             for worker in range(1, workers + 1)]
 
     def __enter__(self):
@@ -147,7 +149,8 @@ def main():
     parser.add_argument("--peer", required=True, type=pathlib.Path)
     parser.add_argument("--megabytes", default="100,500")
     parser.add_argument("--workers", default="1,2")
-    parser.add_argument("--encodings", default="fp32,bf16,int8,int4")
+    parser.add_argument("--encodings", default="fp32,bf16,int8,int4,topk/int4",
+                        help="of pushes, and after a slash of pulls if they have another")
     parser.add_argument("--transports", default="TCP,TLS,shared memory")
     parser.add_argument("--runs", type=int, default=7)
     options = parser.parse_args()
@@ -156,7 +159,8 @@ def main():
     congestion = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
     print(f"Congestion control of all TCP: {congestion}. {options.runs} runs of each; rates in GB/s of "
           "fp32 per direction, of all workers together: median (lowest..highest); bf16 moves half the "
-          "bytes, int8 a quarter and int4 an eighth. CPU: seconds per GB of fp32, of both ends, encoding and "
+          "bytes, int8 a quarter and int4 an eighth; topk/int4 pushes the 64 largest of each 4096 in 2 bits, a "
+          "140th, and pulls int4. CPU: seconds per GB of fp32, of both ends, encoding and "
           "decoding included. Memory: MiB resident on the server once everything has been used once, without raw "
           "TCP: its own + shared with workers; and the most before that. Push includes the sum and the "
           "update (SGD), and all of ours checksums on both sides. Raw TCP beside push and pull: a "

@@ -26,6 +26,7 @@
 #include "common/bucket_plan.h"
 #include "common/check.h"
 #include "common/encoding.h"
+#include "common/job_spec.h"
 #include "common/process_setup.h"
 #include "common/security/credentials.h"
 #include "kernels/device_factory.h"
@@ -45,7 +46,8 @@ ABSL_FLAG(int, tcp_port, 0, "worker: port of the server of raw bytes");
 ABSL_FLAG(int, tcp_both_port, 0, "worker: port of the server that sends raw bytes back");
 ABSL_FLAG(int, worker, 1, "worker: its id, from 1");
 ABSL_FLAG(bool, shared_memory, false, "worker: payloads through shared memory");
-ABSL_FLAG(std::string, encoding, "fp32", "of pushes and pulls, with error feedback");
+ABSL_FLAG(std::string, push_encoding, "fp32", "of contributions, with error feedback");
+ABSL_FLAG(std::string, pull_encoding, "fp32", "of weights");
 ABSL_FLAG(std::string, credentials, "",
           "folder for certificates, which the server makes: TLS; empty: plain text");
 
@@ -63,11 +65,18 @@ Layout TensorLayout() {
   return *std::move(layout);
 }
 
-Encoding EncodingOfFlag() {
-  const absl::StatusOr<Encoding> encoding =
-      ParseEncoding("encoding", absl::GetFlag(FLAGS_encoding));
+Encoding Parsed(absl::string_view flag, const std::string& name) {
+  const absl::StatusOr<Encoding> encoding = ParseEncoding(flag, name);
   LODESTAR_CHECK(encoding.ok()) << encoding.status().ToString();
   return *encoding;
+}
+
+Encoding PullEncoding() { return Parsed("pull_encoding", absl::GetFlag(FLAGS_pull_encoding)); }
+
+void SetEncodings(JobSpec& job) {
+  job.push_encoding = Parsed("push_encoding", absl::GetFlag(FLAGS_push_encoding));
+  job.pull_encoding = PullEncoding();
+  job.feedback_decay = DefaultFeedbackDecay(job.push_encoding);
 }
 
 // The server's and the workers', in folders of their own.
@@ -129,7 +138,7 @@ void RunServer() {
   config.job.model = {"bench", ClientModelSpec{}};
   config.job.optimizer.kind = OptimizerKind::kSgd;
   config.job.batch_size = 1;
-  config.job.push_encoding = config.job.pull_encoding = EncodingOfFlag();
+  SetEncodings(config.job);
   const std::string credentials = absl::GetFlag(FLAGS_credentials);
   if (!credentials.empty()) MakeCredentials(credentials);
   config.security = SecurityOf(Role::kServer);
@@ -231,7 +240,7 @@ class BenchWorker {
 
   void MakeExchange() {
     JobSpec job;
-    job.push_encoding = job.pull_encoding = EncodingOfFlag();
+    SetEncodings(job);
     auto device = MakeDevice("cpu", /*threads=*/1, nullptr);
     Expect(device.status());
     device_ = *std::move(device);
@@ -266,7 +275,7 @@ class BenchWorker {
   std::unique_ptr<PullSession> StartPull(Round min_round) {
     PullSpec spec;
     spec.min_round = min_round;
-    spec.encoding = EncodingOfFlag();
+    spec.encoding = PullEncoding();
     for (const Bucket& bucket : registration_.buckets()) {
       float* const weights = weights_.data() + bucket.range.begin;
       if (shadow_ != nullptr) {

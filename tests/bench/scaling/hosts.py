@@ -1,6 +1,8 @@
-"""Hosts on this machine: a network namespace each, joined by virtual links of limited rate and some delay."""
+"""Hosts on this machine: a network namespace each, joined by virtual links of limited rate, some delay and loss."""
 
+import dataclasses
 import json
+import math
 import os
 import subprocess
 
@@ -22,20 +24,48 @@ def missing_rights():
         return f"ip netns add: {getattr(error, 'stderr', None) or error}"
 
 
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """From each host to the switch. Loss: of packets, by each of the two links on a path, in each direction."""
+
+    megabits: float = 0  # per second; 0: no limit
+    round_trip_ms: float = 0  # between two hosts
+    loss_percent: float = 0
+
+    @classmethod
+    def parse(cls, text):
+        """Of "MEGABITS:ROUND_TRIP_MS[:LOSS_PERCENT]". Raises ValueError that says what is wrong."""
+        parts = text.split(":")
+        try:
+            numbers = [float(part) for part in parts]
+        except ValueError:
+            numbers = []
+        if len(numbers) not in (2, 3):
+            raise ValueError(f"link {text!r}: give MEGABITS:ROUND_TRIP_MS[:LOSS_PERCENT], such as 100:50 or 100:50:1")
+        link = cls(*numbers)
+        if not (0 <= link.megabits < math.inf and 0 <= link.round_trip_ms < math.inf):
+            raise ValueError(f"link {text!r}: megabits (0: no limit) and round trip are 0 or more")
+        if not 0 <= link.loss_percent < 100:
+            raise ValueError(f"link {text!r}: the loss is at least 0 and below 100 %")
+        return link
+
+
 class Hosts:
     """`count` hosts; leaving the context takes them away. Host i has the address 10.77.0.(i + 1)."""
 
-    def __init__(self, processes, virtual_links, count, megabits, round_trip_ms):
+    def __init__(self, processes, virtual_links, count, link):
         tag = f"{os.getpid() % 10000}"
+        self._processes = processes
         self._device = f"lsb{tag}-"
         self._names = [f"lodestar-{tag}-{i}" for i in range(count)]
         self._links = processes.start(
             "links", ["nice", "-n", "-10", virtual_links, f"--hosts={count}", f"--device={self._device}",
-                      f"--megabits={megabits}", f"--round_trip={round_trip_ms}ms"], piped=True)
+                      f"--megabits={link.megabits}", f"--round_trip={link.round_trip_ms}ms",
+                      f"--loss={link.loss_percent / 100}"], piped=True)
 
     def __enter__(self):
         if self._links.stdout.readline().strip() != "ready":
-            raise RuntimeError("virtual_links did not start")
+            self._processes.fail("virtual_links did not start")
         for i, name in enumerate(self._names):
             device = self._device + str(i)
             ip("netns", "add", name)

@@ -5,8 +5,10 @@
   scaling.py --part=utilisation --ps_server=FILE --gpu_worker=FILE_OF_PACED_WORKER --virtual_links=FILE --data=FILE
 
 Prints Markdown. Runs of one table take turns; all parts but `steps` need the right to make network
-namespaces. `utilisation` is the share of the time that workers compute while they exchange a model
-of 124 million parameters, of which they compute nothing: each step takes a time that is given.
+namespaces. A link is MEGABITS:ROUND_TRIP_MS[:LOSS_PERCENT]: with 100:50:1 the link of the sender's host
+loses one packet in a hundred, and so does that of the receiver's. `utilisation` is the share of the time
+that workers compute while they exchange a model of 124 million parameters, of which they compute nothing:
+each step takes a time that is given.
 """
 
 import argparse
@@ -18,7 +20,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from hosts import Hosts, missing_rights  # noqa: E402
+from hosts import Hosts, Link, missing_rights  # noqa: E402
 from processes import Processes, spread  # noqa: E402
 from training import Job, Programs, training  # noqa: E402
 
@@ -26,24 +28,25 @@ DDP = pathlib.Path(__file__).with_name("torch_ddp.py")
 OPTIMIZER = ["--optimizer=adamw", "--weight_decay=0.1", "--seed=1"]
 WARMUP = 2  # steps that are not counted
 
-# (name, flags of the coordinator). Local SGD averages weights every H steps.
+# Local SGD averages weights every H steps.
+AVERAGE = ["--mode=local_sgd", "--outer_optimizer=average"]
 DILOCO = ["--mode=local_sgd", "--outer_optimizer=nesterov", "--outer_learning_rate=0.7", "--outer_momentum=0.9"]
+PLAIN_OUTER_STEP = ["--mode=local_sgd", "--outer_optimizer=sgd", "--outer_learning_rate=1"]
 INT4 = ["--push_encoding=int4", "--pull_encoding=int4"]
 INT8 = ["--push_encoding=int8", "--pull_encoding=int8"]
-VARIANTS = [
+TOPK_UP = ["--push_encoding=topk", "--topk=256", "--topk_bits=4", "--topk_divisor=senders", "--pull_encoding=int4"]
+VARIANTS = [  # (name, flags of the coordinator); the first is what the others are compared with
     ("sync fp32", ["--mode=sync"]),
     ("sync int8", ["--mode=sync", *INT8]),
-    ("local SGD H=10 fp32", ["--mode=local_sgd", "--outer_optimizer=average", "--local_steps=10"]),
-    ("local SGD H=10 int8", ["--mode=local_sgd", "--outer_optimizer=average", "--local_steps=10", *INT8]),
-    ("local SGD H=50 fp32", ["--mode=local_sgd", "--outer_optimizer=average", "--local_steps=50"]),
-    ("local SGD H=50 int8", ["--mode=local_sgd", "--outer_optimizer=average", "--local_steps=50", *INT8]),
+    ("sync int4", ["--mode=sync", *INT4]),
+    ("local SGD H=10 int8", [*AVERAGE, "--local_steps=10", *INT8]),
+    ("local SGD H=50 int8", [*AVERAGE, "--local_steps=50", *INT8]),
     ("DiLoCo H=20 int4", [*DILOCO, "--local_steps=20", *INT4]),
     ("DiLoCo H=20 int4, 4 fragments, 2 steps overlap",
      [*DILOCO, "--local_steps=20", "--fragments=4", "--overlap_steps=2", *INT4]),
-    ("DiLoCo H=20 int4, overlapped rounds", [*DILOCO, "--local_steps=20", "--overlap_rounds", "--outer_learning_rate=0.4", *INT4]),
-    ("topk, int4 down, H=15",
-     ["--mode=local_sgd", "--outer_optimizer=sgd", "--outer_learning_rate=1", "--local_steps=15",
-      "--push_encoding=topk", "--topk_divisor=senders", "--pull_encoding=int4"]),
+    ("DiLoCo H=20 int4, overlapped rounds",
+     [*DILOCO, "--local_steps=20", "--overlap_rounds", "--outer_learning_rate=0.4", *INT4]),
+    ("local SGD H=20, topk 256 in 4 bits up, int4 down", [*PLAIN_OUTER_STEP, "--local_steps=20", *TOPK_UP]),
 ]
 # Of gpt2-124m: (name, flags).
 UTILISATION_STEPS = 80
@@ -52,10 +55,9 @@ UTILISATION = [
     ("DiLoCo int4, 4 fragments", [*DILOCO, *INT4, "--fragments=4", f"--overlap_steps={UTILISATION_STEPS // 4}"]),
     ("DiLoCo int4, overlapped rounds", [*DILOCO, *INT4, "--overlap_rounds"]),
 ]
-LINKS = ["100:0", "100:50", "100:150", "1000:0", "1000:50", "1000:150"]  # megabits per second : milliseconds of round trip
+LINKS = [Link.parse(text) for text in
+         ["100:0", "100:50", "100:150", "1000:0", "1000:50", "1000:150", "100:50:1"]]
 LONG_PATH = ["--long_paths"]
-SMALL_MODEL = ('name: "gpt-tiny" gpt { num_layers: 2 num_heads: 2 width: 64 context: 64 '
-               'vocabulary: 256 }\n')
 GPT_MODEL_BYTES = {"gpt-nano": 4 * 834_304, "gpt-mini": 4 * 10_844_160}
 
 
@@ -76,6 +78,13 @@ def turns(runs, cases, measure):
             results[case].append(measure(case))
             print(f"{case}: {results[case][-1]}", file=sys.stderr, flush=True)
     return results
+
+
+LINK_COLUMNS = ["link, Mbit/s", "round trip, ms", "loss, %"]
+
+
+def link_cells(link):
+    return [f"{number:g}" for number in (link.megabits, link.round_trip_ms, link.loss_percent)]
 
 
 # --- steps: samples per second on one machine ---
@@ -147,7 +156,7 @@ def counted_bytes(options, programs, case, steps):
     workers, placement = case
     extra = placement if isinstance(placement, int) else 0  # dedicated hosts of servers
     with Processes() as processes, \
-            Hosts(processes, programs.virtual_links, workers + extra, 0, 0) as hosts:
+            Hosts(processes, programs.virtual_links, workers + extra, Link()) as hosts:
         if placement == "gloo":
             ddp_processes(options, processes, workers, steps, hosts)
         else:
@@ -203,17 +212,14 @@ def steps_per_round(flags):
 
 def seconds_to_loss(options, programs, case):
     link, variant = case
-    megabits, round_trip_ms = (int(part) for part in link.split(":"))
     with Processes() as processes, \
-            Hosts(processes, programs.virtual_links, options.link_workers + 1, megabits, round_trip_ms) as hosts:
-        model = processes.folder / "model.textproto"
-        model.write_text(SMALL_MODEL)
+            Hosts(processes, programs.virtual_links, options.link_workers + 1, link) as hosts:
         flags = dict(VARIANTS)[variant]
         local_steps = steps_per_round(flags)
         job = Job(workers=options.link_workers, data=options.data, hosts=hosts, server_hosts=[0],
                   worker_hosts=list(range(1, options.link_workers + 1)),
-                  common_flags=LONG_PATH if round_trip_ms else [], flags=[
-                      f"--model={options.link_model or model}", f"--batch_size={options.link_batch}",
+                  common_flags=LONG_PATH if link.round_trip_ms else [], flags=[
+                      f"--model={options.link_model}", f"--batch_size={options.link_batch}",
                       "--rounds=100000", f"--learning_rate={options.learning_rate}", "--beta2=0.99",
                       "--clip_norm=1", f"--eval_samples={options.eval_samples}",
                       f"--eval_every={max(1, options.eval_steps // local_steps)}", *OPTIMIZER, *flags])
@@ -240,10 +246,10 @@ def print_links(options, programs):
     variants = [name for name in known_variants(programs) if name in (options.variants or dict(VARIANTS))]
     cases = [(link, variant) for link in options.links for variant in variants]
     results = turns(options.runs, cases, lambda case: seconds_to_loss(options, programs, case))
-    table("link, Mbit/s", "round trip, ms", "run", "seconds to the loss", "steps", "against sync fp32")
+    table(*LINK_COLUMNS, "run", "seconds to the loss", "steps", "against sync fp32")
     for link, variant in cases:
         measured = [result for result in results[link, variant] if result is not None]
-        cells = [*link.split(":"), variant]
+        cells = [*link_cells(link), variant]
         if len(measured) < options.runs:
             row(*cells, f"{options.runs - len(measured)} of {options.runs} not within {options.limit_s:g}", "", "")
             continue
@@ -253,9 +259,10 @@ def print_links(options, programs):
         row(*cells, spread(seconds), f"{statistics.median(result[1] for result in measured):.0f}", ratio)
     missing = [name for name in dict(VARIANTS) if name not in known_variants(programs)]
     print(f"\n{options.link_workers} workers and a server on a host each; a token-bucket link with a 100 ms "
-          "queue from each host to a switch, 9000-byte packets, "
+          "queue from each host to a switch, 9000-byte packets, of which each link loses that share in each direction "
+          "(two links between a worker and the server), "
           f"TCP {pathlib.Path('/proc/sys/net/ipv4/tcp_congestion_control').read_text().strip()}. "
-          f"Model `{options.link_model or SMALL_MODEL.strip()}`, batch {options.link_batch} per worker and step, "
+          f"Model `{options.link_model}`, batch {options.link_batch} per worker and step, "
           f"until the held-out loss is at most {options.loss} nats, looked at every {options.eval_steps} steps "
           "(local SGD: every round, if that is longer); from the start of the worker processes. Median "
           f"(lowest..highest) of {options.runs} runs in turns."
@@ -268,16 +275,15 @@ def print_links(options, programs):
 def utilisation(options, programs, case):
     """Of the rounds after the first one or two: the time of their steps over the time that they took."""
     link, variant = case
-    megabits, round_trip_ms = (int(part) for part in link.split(":"))
     flags = [*dict(UTILISATION)[variant], f"--local_steps={UTILISATION_STEPS}"]
     steps = steps_per_round(flags)
     first = max(2, UTILISATION_STEPS // steps)  # once each part has been exchanged
     rounds = first + options.steps * UTILISATION_STEPS // steps
     with Processes() as processes, \
-            Hosts(processes, programs.virtual_links, options.link_workers + 1, megabits, round_trip_ms) as hosts:
+            Hosts(processes, programs.virtual_links, options.link_workers + 1, link) as hosts:
         job = Job(workers=options.link_workers, data=options.data, hosts=hosts, server_hosts=[0],
                   worker_hosts=list(range(1, options.link_workers + 1)),
-                  common_flags=LONG_PATH if round_trip_ms else [], flags=[
+                  common_flags=LONG_PATH if link.round_trip_ms else [], flags=[
                       "--model=gpt2-124m", "--batch_size=1", "--eval_samples=1", "--optimizer=sgd",
                       "--learning_rate=1e-3", f"--rounds={rounds + 2}", *flags])
         with training(processes, programs, job) as run:
@@ -293,15 +299,22 @@ def print_utilisation(options, programs):
     cases = [(link, name) for link in options.links for name, _ in UTILISATION
              if name in (options.variants or dict(UTILISATION))]
     results = turns(options.runs, cases, lambda case: utilisation(options, programs, case))
-    table("link, Mbit/s", "round trip, ms", "run", "utilisation")
+    table(*LINK_COLUMNS, "run", "utilisation")
     for link, variant in cases:
         measured = results[link, variant]
-        row(*link.split(":"), variant, "not in time" if None in measured else spread(measured, 3))
+        row(*link_cells(link), variant, "not in time" if None in measured else spread(measured, 3))
     print(f"\n{options.link_workers} workers and a server on a host each, links as in `links`. gpt2-124m, 124 million "
           f"parameters, exchanged in int4 both ways once in {UTILISATION_STEPS} steps. **Synthetic**: workers compute "
           f"nothing, a step takes {options.step_seconds:g} s, the inner optimizer (sgd) included. Time of the steps "
           f"over the time of the rounds, {options.steps} cycles, without the first; median (lowest..highest) of "
           f"{options.runs} runs in turns.")
+
+
+def link_of_flag(text):
+    try:
+        return Link.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def main():
@@ -319,17 +332,18 @@ def main():
     parser.add_argument("--batch", type=int, default=4, help="per worker")
     parser.add_argument("--steps", type=int, default=5, help="that are counted, per run")
     parser.add_argument("--torch_port", type=int, default=29517)
-    parser.add_argument("--links", nargs="+", default=LINKS, help="MEGABITS:ROUND_TRIP_MS")
+    parser.add_argument("--links", nargs="+", default=LINKS, type=link_of_flag,
+                        help="MEGABITS:ROUND_TRIP_MS[:LOSS_PERCENT]")
     parser.add_argument("--variants", nargs="+", help=f"some of {list(dict(VARIANTS))}, or of utilisation")
-    parser.add_argument("--link_model", default="", help="default: a model of 0.5 MB")
+    parser.add_argument("--link_model", default="gpt-nano", help="of links")
     parser.add_argument("--link_workers", type=int, default=2)
-    parser.add_argument("--link_batch", type=int, default=8)
-    parser.add_argument("--learning_rate", default="3e-3")
-    parser.add_argument("--loss", type=float, default=2.7, help="nats per byte")
-    parser.add_argument("--eval_samples", type=int, default=64)
-    parser.add_argument("--eval_steps", type=int, default=10)
+    parser.add_argument("--link_batch", type=int, default=2, help="per worker, of links")
+    parser.add_argument("--learning_rate", default="1e-3", help="of links")
+    parser.add_argument("--loss", type=float, default=2.62, help="nats per byte, of links")
+    parser.add_argument("--eval_samples", type=int, default=64, help="of links")
+    parser.add_argument("--eval_steps", type=int, default=40, help="of links")
     parser.add_argument("--step_seconds", type=float, default=0.3, help="of utilisation")
-    parser.add_argument("--limit_s", type=float, default=120, help="per run of links")
+    parser.add_argument("--limit_s", type=float, default=900, help="per run of links and utilisation")
     options = parser.parse_args()
     options.model = options.model or {"steps": "gpt-mini"}.get(options.part, "gpt-nano")
     programs = Programs(options.ps_server, options.gpu_worker, options.virtual_links)

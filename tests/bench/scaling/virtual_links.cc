@@ -1,9 +1,11 @@
 // Hosts on virtual links of limited rate and some delay: a TUN device per host, and a switch
 // between them. Every host has a link to the switch, of --megabits in each direction; a packet
 // waits until the packets before it are through both links and then for half of --round_trip. A
-// link's queue holds kQueue and drops what comes beyond, as a router does.
+// link's queue holds kQueue and drops what comes beyond, as a router does. On top of that every
+// link loses a packet with probability --loss, in each direction by itself; --seed chooses which,
+// by their order on the link.
 //
-//   virtual_links --hosts=3 --device=lsb --megabits=100 --round_trip=50ms
+//   virtual_links --hosts=3 --device=lsb --megabits=100 --round_trip=50ms --loss=0.01
 //
 // Makes the devices lsb0, lsb1, ... and prints "ready"; whoever started it moves each into the
 // network namespace of its host and gives device i the address A.B.C.(i + 1). Runs until killed.
@@ -19,10 +21,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <deque>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -35,6 +41,8 @@ ABSL_FLAG(int, hosts, 3, "number of hosts");
 ABSL_FLAG(std::string, device, "lsb", "devices are named with this and a number from 0");
 ABSL_FLAG(double, megabits, 0, "per second, of each link in each direction; 0: no limit");
 ABSL_FLAG(absl::Duration, round_trip, absl::ZeroDuration(), "delay between two hosts and back");
+ABSL_FLAG(double, loss, 0, "probability that a link loses a packet, per link and direction");
+ABSL_FLAG(uint64_t, seed, 1, "of the generator that chooses which packets are lost");
 
 namespace lodestar {
 namespace {
@@ -42,6 +50,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Nanoseconds = std::chrono::nanoseconds;
 
+constexpr int kMostHosts = 254;  // in the last byte of an address
 constexpr size_t kMaxPacket = 65536;
 constexpr int kBurst = 32;  // packets that are read from a device before the others have a turn
 constexpr Nanoseconds kQueue = std::chrono::milliseconds(100);
@@ -60,9 +69,42 @@ int OpenTun(const std::string& name) {
   return fd;
 }
 
-// One direction of a link, in time: when it is free again.
+// What the flags ask for, or the end of the program.
+struct Options {
+  int hosts = absl::GetFlag(FLAGS_hosts);
+  std::string device = absl::GetFlag(FLAGS_device);
+  double megabits = absl::GetFlag(FLAGS_megabits);
+  absl::Duration round_trip = absl::GetFlag(FLAGS_round_trip);
+  double loss = absl::GetFlag(FLAGS_loss);
+  uint64_t seed = absl::GetFlag(FLAGS_seed);
+};
+
+// Empty if a network can be made of `options`.
+std::string WhatIsWrongWith(const Options& options) {
+  if (options.hosts < 1 || options.hosts > kMostHosts) {
+    return absl::StrCat("--hosts=", options.hosts, ": give 1 to ", kMostHosts);
+  }
+  if (!(options.megabits >= 0) || std::isinf(options.megabits)) {
+    return absl::StrCat("--megabits=", options.megabits, ": give 0 (no limit) or more");
+  }
+  if (options.round_trip < absl::ZeroDuration() || options.round_trip == absl::InfiniteDuration()) {
+    return absl::StrCat("--round_trip=", absl::FormatDuration(options.round_trip),
+                        ": give 0 or more, such as 50ms");
+  }
+  if (!(options.loss >= 0 && options.loss < 1)) {
+    return absl::StrCat("--loss=", options.loss,
+                        ": give a probability of at least 0 and below 1; 1 % is 0.01");
+  }
+  return "";
+}
+
+// One direction of a link: when it is free again, and what it loses.
 class Line {
  public:
+  // Equal seeds and losses: the same packets are lost, counted from the first.
+  Line(uint64_t seed, double loss) : random_(seed), loses_(loss) {}
+
+  bool Loses() { return loses_(random_); }
   // When a packet that comes at `arrival` is through.
   Clock::time_point Send(Clock::time_point arrival, size_t bytes, double megabits) {
     const Nanoseconds duration(
@@ -73,6 +115,8 @@ class Line {
   Nanoseconds Backlog(Clock::time_point now) const { return free_at_ - now; }
 
  private:
+  std::mt19937_64 random_;
+  std::bernoulli_distribution loses_;
   Clock::time_point free_at_;
 };
 
@@ -82,20 +126,25 @@ struct Packet {
 };
 
 struct Host {
-  int fd = -1;
+  int fd;
   Line up, down;
   std::deque<Packet> arriving;  // by time
 };
 
 class Switch {
  public:
-  Switch()
-      : hosts_(absl::GetFlag(FLAGS_hosts)),
-        megabits_(absl::GetFlag(FLAGS_megabits)),
-        delay_(absl::ToChronoNanoseconds(absl::GetFlag(FLAGS_round_trip) / 2)),
+  explicit Switch(const Options& options)
+      : megabits_(options.megabits),
+        delay_(absl::ToChronoNanoseconds(options.round_trip / 2)),
         buffer_(kMaxPacket) {
-    for (size_t i = 0; i < hosts_.size(); ++i) {
-      hosts_[i].fd = OpenTun(absl::StrCat(absl::GetFlag(FLAGS_device), i));
+    // A seed for each line, so that no two lose the same packets.
+    std::mt19937_64 seeds(options.seed);
+    for (int i = 0; i < options.hosts; ++i) {
+      const uint64_t up = seeds(), down = seeds();
+      hosts_.push_back({OpenTun(absl::StrCat(options.device, i)),
+                        Line(up, options.loss),
+                        Line(down, options.loss),
+                        {}});
     }
   }
 
@@ -149,8 +198,11 @@ class Switch {
   void Forward(Host& from, Host& to, std::string packet) {
     const Clock::time_point now = Clock::now();
     if (from.up.Backlog(now) > kQueue || to.down.Backlog(now) > kQueue) return;
+    // What a link loses has taken its time on it all the same.
     const Clock::time_point at_switch = from.up.Send(now, packet.size(), megabits_);
+    if (from.up.Loses()) return;
     const Clock::time_point through = to.down.Send(at_switch, packet.size(), megabits_);
+    if (to.down.Loses()) return;
     to.arriving.push_back({through + delay_, std::move(packet)});
   }
 
@@ -165,7 +217,12 @@ class Switch {
 
 int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
-  lodestar::Switch network;
+  const lodestar::Options options;
+  if (const std::string wrong = lodestar::WhatIsWrongWith(options); !wrong.empty()) {
+    std::fprintf(stderr, "virtual_links: %s\n", wrong.c_str());
+    return 2;
+  }
+  lodestar::Switch network(options);
   std::printf("ready\n");
   std::fflush(stdout);
   network.Run();

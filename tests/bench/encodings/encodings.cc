@@ -1,0 +1,193 @@
+// Each wire encoding on one thread, beside memcpy of the same fp32 vectors, in turns:
+//
+//   tests/bench/encodings.sh --mebibytes=4,64 --repeats=7
+//
+// "encode" is what a worker does with a contribution: the bytes of values + residual, and then the
+// residual that they leave. Fp32 has no residual: its bytes are a copy. "add" is what a server does
+// with it: sum += decoded. Rates are in bytes of the fp32 vector, whatever travels.
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/functional/function_ref.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/encoding.h"
+#include "common/process_setup.h"
+#include "common/random.h"
+#include "kernels/buf.h"
+#include "kernels/codec/codec.h"
+#include "kernels/codec/encoded_vectors.h"
+#include "kernels/operation_arguments.h"
+
+ABSL_FLAG(std::vector<std::string>, mebibytes, std::vector<std::string>({"4", "64"}),
+          "sizes of the fp32 vector; 4 is that of a bucket");
+ABSL_FLAG(int, repeats, 7, "measurements of each kind");
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kMebibyte = 1 << 20;
+constexpr int64_t kMostMebibytes = 4096;
+constexpr int64_t kBytesPerMeasurement = 64 * kMebibyte;  // small vectors are taken again and again
+constexpr int kWarmUps = 2;
+constexpr float kTopKDecay = 0.95f;  // the default of --feedback_decay
+
+const Encoding kMeasured[] = {Encoding::kFp32, Encoding::kBf16,       Encoding::kInt8,
+                              Encoding::kInt4, Encoding::TopK(64, 2), Encoding::TopK(256, 4)};
+
+// Of a normal distribution: what top-k costs depends on the values.
+std::vector<float> Normals(int64_t n) {
+  std::vector<float> values(n);
+  for (int64_t i = 0; i < n; i += 4) {
+    const std::array<double, 4> some = NormalsFrom(Philox(/*key=*/1, /*stream=*/1, i / 4));
+    for (int64_t k = 0; k < std::min<int64_t>(4, n - i); ++k) {
+      values[i + k] = static_cast<float>(some[k]);
+    }
+  }
+  return values;
+}
+
+class EncodingBench {
+ public:
+  EncodingBench(Encoding encoding, int64_t elements)
+      : encoding_(encoding),
+        n_(elements),
+        values_(Normals(elements)),
+        residual_(elements),
+        sum_(elements),
+        copy_(elements),
+        bytes_(EncodedBytes(encoding, elements)) {}
+
+  double encode_rate() {
+    return Rate([this] {
+      const RoundingNoise noise = {.key = 1, .stream = ++round_};
+      if (encoding_ == Encoding::kFp32) {
+        return CodecOf(encoding_).Encode(values_.data(), n_, noise, bytes_.data());
+      }
+      EncodeWithResidual(encoding_, values_.data(), /*scale=*/1.0f, residual_.data(), n_, noise,
+                         bytes_.data());
+      UpdateResidual(encoding_, values_.data(), /*scale=*/1.0f, bytes_.data(), n_,
+                     encoding_.is_topk() ? kTopKDecay : 1.0f, residual_.data());
+    });
+  }
+  double add_rate() {
+    return Rate([this] {
+      AccumulateDecoded(encoding_, bytes_.data(), n_, /*scale=*/0.5f, sum_.data(),
+                        Accumulate::kAdd);
+    });
+  }
+  double copy_rate() {
+    return Rate([this] { std::memcpy(copy_.data(), values_.data(), n_ * sizeof(float)); });
+  }
+  double share_of_fp32() const {
+    return static_cast<double>(bytes_.size()) / static_cast<double>(n_ * sizeof(float));
+  }
+
+ private:
+  // GiB of the vector per second.
+  double Rate(absl::FunctionRef<void()> work) const {
+    const int64_t vector_bytes = n_ * static_cast<int64_t>(sizeof(float));
+    const int64_t passes = std::max<int64_t>(1, kBytesPerMeasurement / vector_bytes);
+    const auto start = std::chrono::steady_clock::now();
+    for (int64_t i = 0; i < passes; ++i) {
+      work();
+      asm volatile("" ::: "memory");  // nothing of it may be left out
+    }
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    return static_cast<double>(passes * vector_bytes) / (1024.0 * kMebibyte) / elapsed.count();
+  }
+
+  const Encoding encoding_;
+  const int64_t n_;
+  const std::vector<float> values_;
+  std::vector<float> residual_, sum_, copy_;
+  std::vector<std::byte> bytes_;
+  uint64_t round_ = 0;
+};
+
+// "median (lowest..highest)" of numbers printed with `format`.
+std::string Spread(std::vector<double> values, const char* format) {
+  std::sort(values.begin(), values.end());
+  const auto text = [format](double value) {
+    char buffer[32];
+    std::snprintf(buffer, sizeof(buffer), format, value);
+    return std::string(buffer);
+  };
+  return absl::StrCat(text(values[values.size() / 2]), " (", text(values.front()), "..",
+                      text(values.back()), ")");
+}
+
+void Measure(Encoding encoding, int64_t mebibytes) {
+  EncodingBench bench(encoding, mebibytes * kMebibyte / static_cast<int64_t>(sizeof(float)));
+  for (int i = 0; i < kWarmUps; ++i) {
+    bench.encode_rate();
+    bench.add_rate();
+    bench.copy_rate();
+  }
+  std::vector<double> encodes, adds, copies, encode_ratios, add_ratios;
+  for (int i = 0; i < absl::GetFlag(FLAGS_repeats); ++i) {
+    encodes.push_back(bench.encode_rate());
+    adds.push_back(bench.add_rate());
+    copies.push_back(bench.copy_rate());
+    encode_ratios.push_back(encodes.back() / copies.back());
+    add_ratios.push_back(adds.back() / copies.back());
+  }
+  std::printf("| %d | %s | %.4f | %s | %s | %s | %s | %s |\n", static_cast<int>(mebibytes),
+              EncodingText(encoding).c_str(), bench.share_of_fp32(),
+              Spread(encodes, "%.2f").c_str(), Spread(adds, "%.2f").c_str(),
+              Spread(copies, "%.2f").c_str(), Spread(encode_ratios, "%.2f").c_str(),
+              Spread(add_ratios, "%.2f").c_str());
+  std::fflush(stdout);
+}
+
+int Main() {
+  std::vector<int64_t> sizes;
+  for (const std::string& text : absl::GetFlag(FLAGS_mebibytes)) {
+    int64_t size = 0;
+    if (!absl::SimpleAtoi(text, &size) || size < 1 || size > kMostMebibytes) {
+      std::fprintf(stderr, "encodings: --mebibytes=%s: give whole numbers from 1 to %d\n",
+                   text.c_str(), static_cast<int>(kMostMebibytes));
+      return 2;
+    }
+    sizes.push_back(size);
+  }
+  const int repeats = absl::GetFlag(FLAGS_repeats);
+  if (repeats < 1) {
+    std::fprintf(stderr, "encodings: --repeats=%d: give 1 or more\n", repeats);
+    return 2;
+  }
+  std::printf(
+      "| MiB of fp32 | encoding | bytes / fp32 | encode, GiB/s | add, GiB/s | memcpy, GiB/s | "
+      "encode / memcpy | add / memcpy |\n"
+      "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+  for (const int64_t size : sizes) {
+    for (const Encoding encoding : kMeasured) Measure(encoding, size);
+  }
+  std::printf(
+      "\nOne thread, GiB of fp32 per second, normally distributed values; median (lowest..highest) "
+      "of %d runs, the three in turns. Encode: the bytes of values + residual, and the residual "
+      "that "
+      "they leave (fp32 has none); topk(N,B): the N largest of each 4096 in B bits. Add: sum += "
+      "decoded. Memcpy: one vector of that size to another.\n",
+      repeats);
+  return 0;
+}
+
+}  // namespace
+}  // namespace lodestar
+
+int main(int argc, char** argv) {
+  lodestar::SetUpMalloc();
+  absl::ParseCommandLine(argc, argv);
+  return lodestar::Main();
+}
