@@ -58,6 +58,10 @@ UTILISATION = [
 LINKS = [Link.parse(text) for text in
          ["100:0", "100:50", "100:150", "1000:0", "1000:50", "1000:150", "100:50:1"]]
 LONG_PATH = ["--long_paths"]
+# Of links: the 3.3 MB of gpt-nano, and few tokens per step, so that computing takes as little beside the exchange as
+# it does on a card.
+LINK_MODEL = ('name: "gpt-nano-32" gpt { num_layers: 4 num_heads: 4 width: 128 context: 32 '
+              'vocabulary: 256 }\n')
 GPT_MODEL_BYTES = {"gpt-nano": 4 * 834_304, "gpt-mini": 4 * 10_844_160}
 
 
@@ -214,12 +218,14 @@ def seconds_to_loss(options, programs, case):
     link, variant = case
     with Processes() as processes, \
             Hosts(processes, programs.virtual_links, options.link_workers + 1, link) as hosts:
+        model = processes.folder / "model.textproto"
+        model.write_text(LINK_MODEL)
         flags = dict(VARIANTS)[variant]
         local_steps = steps_per_round(flags)
         job = Job(workers=options.link_workers, data=options.data, hosts=hosts, server_hosts=[0],
                   worker_hosts=list(range(1, options.link_workers + 1)),
                   common_flags=LONG_PATH if link.round_trip_ms else [], flags=[
-                      f"--model={options.link_model}", f"--batch_size={options.link_batch}",
+                      f"--model={options.link_model or model}", f"--batch_size={options.link_batch}",
                       "--rounds=100000", f"--learning_rate={options.learning_rate}", "--beta2=0.99",
                       "--clip_norm=1", f"--eval_samples={options.eval_samples}",
                       f"--eval_every={max(1, options.eval_steps // local_steps)}", *OPTIMIZER, *flags])
@@ -262,7 +268,7 @@ def print_links(options, programs):
           "queue from each host to a switch, 9000-byte packets, of which each link loses that share in each direction "
           "(two links between a worker and the server), "
           f"TCP {pathlib.Path('/proc/sys/net/ipv4/tcp_congestion_control').read_text().strip()}. "
-          f"Model `{options.link_model}`, batch {options.link_batch} per worker and step, "
+          f"Model `{options.link_model or LINK_MODEL.strip()}`, batch {options.link_batch} per worker and step, "
           f"until the held-out loss is at most {options.loss} nats, looked at every {options.eval_steps} steps "
           "(local SGD: every round, if that is longer); from the start of the worker processes. Median "
           f"(lowest..highest) of {options.runs} runs in turns."
@@ -335,7 +341,7 @@ def main():
     parser.add_argument("--links", nargs="+", default=LINKS, type=link_of_flag,
                         help="MEGABITS:ROUND_TRIP_MS[:LOSS_PERCENT]")
     parser.add_argument("--variants", nargs="+", help=f"some of {list(dict(VARIANTS))}, or of utilisation")
-    parser.add_argument("--link_model", default="gpt-nano", help="of links")
+    parser.add_argument("--link_model", default="", help="of links; default: gpt-nano with a context of 32 tokens")
     parser.add_argument("--link_workers", type=int, default=2)
     parser.add_argument("--link_batch", type=int, default=2, help="per worker, of links")
     parser.add_argument("--learning_rate", default="1e-3", help="of links")
