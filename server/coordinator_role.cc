@@ -541,8 +541,9 @@ void CoordinatorRole::OnFault(const WorkerFault& fault) {
 
 void CoordinatorRole::OnContributed(uint64_t server_incarnation, const WorkerLife& life,
                                     Round round) {
-  strand_.Report([&](Coordinator& coordinator, absl::Time) {
-    coordinator.OnContributed(0, server_incarnation, life, round);
+  strand_.ReportTo([&](Coordinator& coordinator, absl::Time) -> std::vector<uint64_t> {
+    if (!coordinator.OnContributed(0, server_incarnation, life, round)) return {};
+    return {ClusterRpc::KeyOf(life)};
   });
 }
 

@@ -1151,11 +1151,12 @@ void Coordinator::OnSquareSums(int shard, uint64_t server_incarnation, Round rou
   outbox_.Command(NormTotalCommand{round, state_.norms.TotalOf(round)});
 }
 
-void Coordinator::OnContributed(int shard, uint64_t server_incarnation, const WorkerLife& life,
+bool Coordinator::OnContributed(int shard, uint64_t server_incarnation, const WorkerLife& life,
                                 Round round) {
-  if (server_incarnation != state_.server_incarnation || !CheckLife(life).ok()) return;
-  const int num_servers = state_.desks.at(life.worker).CountContributed(shard, round);
-  if (num_servers == state_.config.num_shards) outbox_.Touch();
+  if (server_incarnation != state_.server_incarnation || !CheckLife(life).ok()) return false;
+  WorkerDesk& desk = state_.desks.at(life.worker);
+  if (!desk.AwaitsContribution(round, state_.config.num_shards)) return false;
+  return desk.CountContributed(shard) == state_.config.num_shards;
 }
 
 void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now) {

@@ -135,7 +135,7 @@ class Coordinator {
                                            const std::optional<RoundReport>& report,
                                            absl::Time now);
   // Whether not all servers have told yet that they have all that this life contributes to `round`,
-  // which it has been granted. state_version() changes once they have.
+  // which it has been granted.
   bool AwaitsContribution(const WorkerLife& life, Round round) const;
   // From now on RequestGrant() answers at once: with the grant that the worker has, or kDone.
   // Errors: those of RequestGrant().
@@ -184,8 +184,9 @@ class Coordinator {
                       absl::Time now);
   void OnSquareSums(int shard, uint64_t server_incarnation, Round round,
                     std::vector<double> segment_sums, absl::Time now);
-  // All of a contribution is acknowledged there.
-  void OnContributed(int shard, uint64_t server_incarnation, const WorkerLife& life, Round round);
+  // All of a contribution is acknowledged there. True if this was the last server, and the worker's
+  // report of the round counts.
+  bool OnContributed(int shard, uint64_t server_incarnation, const WorkerLife& life, Round round);
   // What shards find by themselves.
   void OnWorkerFault(const WorkerFault& fault, absl::Time now);
   void OnShardDiverged(int shard, uint64_t server_incarnation, Round round, absl::string_view text,

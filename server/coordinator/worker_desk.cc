@@ -110,11 +110,6 @@ void WorkerDesk::Give(const Grant& grant, absl::Time now) {
   memory_.last_granted = grant.round.value();
 }
 
-int WorkerDesk::CountContributed(int shard, Round round) {
-  if (memory_.grant.has_value() && memory_.grant->round == round) contributed_to_.insert(shard);
-  return static_cast<int>(contributed_to_.size());
-}
-
 bool WorkerDesk::AwaitsContribution(Round round, int num_shards) const {
   return memory_.grant.has_value() && memory_.grant->round == round &&
          static_cast<int>(contributed_to_.size()) < num_shards;

@@ -75,9 +75,11 @@ class WorkerDesk {
   // It has joined; the slowest member has completed so many rounds.
   void BeginMembership(int64_t progress, absl::Time now);
   void Give(const Grant& grant, absl::Time now);
-  // The server of a shard has all of the contribution to the round, which counts if it is that of
-  // the grant held. How many have.
-  int CountContributed(int shard, Round round);
+  // The server of a shard has all of the contribution to the grant held. How many have.
+  int CountContributed(int shard) {
+    contributed_to_.insert(shard);
+    return static_cast<int>(contributed_to_.size());
+  }
   // Whether the grant held is of this round, and fewer than `num_shards` servers have all of the
   // contribution to it.
   bool AwaitsContribution(Round round, int num_shards) const;

@@ -104,7 +104,8 @@ CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, LifeClaim claim,
 }
 
 // Asks the coordinator for a grant and answers the held call with it. Only the first attempt is a
-// sign of life: the caller may have died meanwhile.
+// sign of life: the caller may have died meanwhile. `is_ahead`: asks once all servers have what the
+// report is of, which is one, too.
 CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundReport> report,
                                         bool is_leaving, bool is_ahead,
                                         grpc::ServerUnaryReactor* reactor, v1::Grant* reply) {
@@ -120,6 +121,11 @@ CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundRepo
     if (is_leaving && !has_asked) {
       const absl::Status begun = coordinator.BeginLeave(life, now);
       if (!begun.ok()) return finish(begun);
+    }
+    if (is_ahead && DefersContributions(coordinator.job())) {
+      return finish(absl::InvalidArgumentError(
+          "`ahead` is not for jobs whose contributions are deferred (--fragments, --overlap_steps, "
+          "--overlap_rounds): nobody waits for them"));
     }
     if (is_ahead && !has_asked && coordinator.AwaitsContribution(life, report->round)) {
       if (occasion != Occasion::kPatienceOver) return nullptr;
@@ -185,13 +191,6 @@ absl::StatusOr<ShardNews> NewsOf(const v1::ShardReport& report) {
         coordinator.OnWorkerFault(fault, now);
       };
     }
-    case v1::ShardReport::kContributed:
-      return [=, &contributed = report.contributed()](Coordinator& coordinator, absl::Time) {
-        for (const auto& contribution : contributed.contributions()) {
-          coordinator.OnContributed(shard, incarnation, LifeFromProto(contribution),
-                                    Round(contribution.round()));
-        }
-      };
     case v1::ShardReport::kDiverged:
       return [=, &diverged = report.diverged()](Coordinator& coordinator, absl::Time now) {
         coordinator.OnShardDiverged(shard, incarnation, Round(diverged.round()),
@@ -205,6 +204,7 @@ absl::StatusOr<ShardNews> NewsOf(const v1::ShardReport& report) {
             shard, absl::StrCat("shard ", shard, ": ", PeerText(alarm.text(), kMaxReportBytes)),
             now);
       };
+    case v1::ShardReport::kContributed:
     case v1::ShardReport::kStopping:
     case v1::ShardReport::REPORT_NOT_SET:
       break;
@@ -404,7 +404,7 @@ grpc::ServerUnaryReactor* ClusterRpc::NextGrant(grpc::CallbackServerContext* con
                                   : kDefaultHold;
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->Await(
-      life.incarnation.value(), hold,
+      KeyOf(life), hold,
       GrantAttempt(life, *std::move(report), request->leaving(), request->ahead(), reactor, reply));
   return reactor;
 }
@@ -479,6 +479,21 @@ void ClusterRpc::OnStreamDone(int shard, uint64_t instance_id, const ShardStream
   });
 }
 
+// The answer promises nothing.
+void ClusterRpc::TakeContributed(const v1::ShardReport& report) {
+  deps_.strand->ReportTo([&](Coordinator& coordinator, absl::Time) {
+    std::vector<uint64_t> answerable;
+    for (const auto& contribution : report.contributed().contributions()) {
+      const WorkerLife life = LifeFromProto(contribution);
+      if (coordinator.OnContributed(report.shard(), report.server_incarnation(), life,
+                                    Round(contribution.round()))) {
+        answerable.push_back(KeyOf(life));
+      }
+    }
+    return answerable;
+  });
+}
+
 grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* context,
                                                   const v1::ShardReport* request,
                                                   v1::ShardReportReply* reply) {
@@ -498,6 +513,10 @@ grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* c
     deps_.board->SetReading(request->shard(),
                             {FromProto(request->stats()), request->stats().bytes_received(),
                              request->stats().bytes_sent()});
+  }
+  if (request->has_contributed()) {
+    TakeContributed(*request);
+    return Answer(context, absl::OkStatus());
   }
   absl::StatusOr<ShardNews> news = NewsOf(*request);
   if (!news.ok()) return Answer(context, news.status());

@@ -50,6 +50,8 @@ class ClusterRpc final : public v1::ClusterService::WithRawCallbackMethod_Regist
   grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
                                       const v1::HeartbeatRequest* request,
                                       v1::HeartbeatReply* reply) override;
+  // That NextGrant() waits under in the strand.
+  static uint64_t KeyOf(const WorkerLife& life) { return life.incarnation.value(); }
   grpc::ServerUnaryReactor* NextGrant(grpc::CallbackServerContext* context,
                                       const v1::GrantRequest* request, v1::Grant* reply) override;
   grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
@@ -76,6 +78,7 @@ class ClusterRpc final : public v1::ClusterService::WithRawCallbackMethod_Regist
   absl::Status DoAttach(const v1::AttachShardRequest& request,
                         const std::shared_ptr<ShardStream>& stream);
   void OnStreamDone(int shard, uint64_t instance_id, const ShardStream* stream);
+  void TakeContributed(const v1::ShardReport& report);
   grpc::ServerUnaryReactor* AwaitLastCheckpoint(grpc::CallbackServerContext* context,
                                                 const v1::ShardReport& report,
                                                 v1::ShardReportReply* reply);

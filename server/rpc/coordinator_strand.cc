@@ -1,5 +1,6 @@
 #include "server/rpc/coordinator_strand.h"
 
+#include <algorithm>
 #include <iterator>
 #include <variant>
 
@@ -70,6 +71,30 @@ void CoordinatorStrand::Report(absl::FunctionRef<void(Coordinator&, absl::Time)>
     deliveries = Release();
   }
   Deliver(deliveries);
+}
+
+void CoordinatorStrand::ReportTo(
+    absl::FunctionRef<std::vector<uint64_t>(Coordinator&, absl::Time)> report) {
+  std::vector<Delivery> deliveries;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) return;
+    const absl::Time now = Now();
+    for (const uint64_t key : report(*coordinator_, now)) AskWaiter(key, now);
+    AskWaiters(now);
+    deliveries = Release();
+  }
+  Deliver(deliveries);
+}
+
+void CoordinatorStrand::AskWaiter(uint64_t key, absl::Time now) {
+  const auto waiter = std::find_if(waiters_.begin(), waiters_.end(),
+                                   [key](const Waiter& waiter) { return waiter.key == key; });
+  if (waiter == waiters_.end()) return;
+  Delivery delivery = waiter->attempt(*coordinator_, now, Occasion::kChange);
+  if (!delivery) return;
+  answered_.push_back(std::move(delivery));
+  waiters_.erase(waiter);
 }
 
 void CoordinatorStrand::Await(uint64_t key, absl::Duration patience, Attempt attempt) {

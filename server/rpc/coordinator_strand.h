@@ -87,6 +87,11 @@ class CoordinatorStrand {
   // coordinator commands are going away.
   void Report(absl::FunctionRef<void(Coordinator&, absl::Time)> report) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // As Report(); then asks the calls that wait under the keys that `report` returns for answers,
+  // whatever has changed.
+  void ReportTo(absl::FunctionRef<std::vector<uint64_t>(Coordinator&, absl::Time)> report)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Asks at once, then after every change, for the last time when `patience` of the clock is over:
   // it is the caller's, who lives on while this process does not run. A later call
   // with the same key (not 0) replaces this one, so that a client which reconnects leaves nothing
@@ -120,6 +125,8 @@ class CoordinatorStrand {
   absl::Time Now() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Asks the waiters for answers, as long as that gives new ones.
   void AskWaiters(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Asks the waiter of this key, if there is one.
+  void AskWaiter(uint64_t key, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndWaiters(absl::Time now, Occasion occasion, absl::FunctionRef<bool(const Waiter&)> which)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -398,6 +398,31 @@ TEST_F(KeepingStrandTest, WhoeverWaitsForTheJournalWhenTheProcessStopsIsToldSo) 
 }
 
 // Callers have clocks of their own, which go on.
+TEST_F(CoordinatorStrandTest, AReportToSomebodyAsksNobodyElse) {
+  std::vector<int> asked(3);
+  bool may_answer = false;
+  int num_answered = 0;
+  for (const int key : {1, 2}) {
+    strand_.Await(key, absl::Seconds(10),
+                  [&, key](Coordinator&, absl::Time,
+                           CoordinatorStrand::Occasion) -> CoordinatorStrand::Delivery {
+                    ++asked[key];
+                    if (!may_answer) return nullptr;
+                    return [&](const absl::Status&) { ++num_answered; };
+                  });
+  }
+  const std::vector<int> before = asked;
+  strand_.ReportTo([](Coordinator&, absl::Time) { return std::vector<uint64_t>{2, 3}; });
+  EXPECT_EQ(asked, (std::vector{0, before[1], before[2] + 1})) << "has no answer, and waits on";
+  may_answer = true;
+  strand_.ReportTo([](Coordinator&, absl::Time) { return std::vector<uint64_t>{2}; });
+  strand_.ReportTo([](Coordinator&, absl::Time) { return std::vector<uint64_t>{2}; });
+  EXPECT_EQ(asked, (std::vector{0, before[1], before[2] + 2}));
+  EXPECT_EQ(num_answered, 1);
+  strand_.ReportTo([](Coordinator&, absl::Time) { return std::vector<uint64_t>{1}; });
+  EXPECT_EQ(num_answered, 2);
+}
+
 TEST_F(CoordinatorStrandTest, AHeldCallIsAnsweredWhenItsCallersPatienceIsOver) {
   Run(absl::Seconds(1));
   std::vector<CoordinatorStrand::Occasion> occasions;

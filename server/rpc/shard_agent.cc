@@ -45,7 +45,8 @@ ShardAgent::ShardAgent(Config config, Deps deps)
       stub_(NewStub(addresses_.current(), config_.security)),
       connection_(absl::UnavailableError(absl::StrCat("not connected to the coordinator ",
                                                       config_.coordinator.ToString(), " yet"))),
-      reports_(1, "shard-reports") {}
+      reports_(1, "shard-reports"),
+      contributed_sender_(1, "contributed") {}
 
 ShardAgent::~ShardAgent() { Stop(); }
 
@@ -394,7 +395,7 @@ void ShardAgent::OnContributed(uint64_t server_incarnation, const WorkerLife& li
     contributed_.push_back(std::move(contribution));
     if (is_planned) return;
   }
-  reports_.Schedule([this] { SendContributed(); });
+  contributed_sender_.Schedule([this] { SendContributed(); });
 }
 
 void ShardAgent::SendContributed() {
@@ -407,7 +408,7 @@ void ShardAgent::SendContributed() {
     }
     contributed_.clear();
   }
-  SendUntilAnswered(report);
+  SendNow(report, DeadlineOf(kReportDeadline)).IgnoreError();
 }
 
 void ShardAgent::OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) {

@@ -116,6 +116,7 @@ class ShardAgent : public ShardReports {
   // learn, it would wait for.
   void SendLater(v1::ShardReport report);
   void SendUntilAnswered(const v1::ShardReport& report);
+  // Once: a worker whose contribution the coordinator does not hear of reports it by itself.
   void SendContributed() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::ShardReportReply> SendNow(const v1::ShardReport& report,
                                                absl::Duration deadline);
@@ -139,12 +140,12 @@ class ShardAgent : public ShardReports {
   bool has_stream_ ABSL_GUARDED_BY(mutex_) = false;             // of commands
   int num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;              // signs of life, on that stream
   std::string advertised_coordinator_ ABSL_GUARDED_BY(mutex_);  // empty: not known yet
-  // Of one life of the servers, not sent yet; the reporting thread will be asked to, if there are
-  // any.
+  // Of one life of the servers, not sent yet; if there are any, SendContributed() will be called.
   std::vector<v1::ShardReport::Contributed::Contribution> contributed_ ABSL_GUARDED_BY(mutex_);
   uint64_t contributed_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
 
   ThreadPool reports_;
+  ThreadPool contributed_sender_;  // what it tells hurries, and nothing depends on it
   std::thread attachments_;
   size_t num_looked_at_ = 0;  // by that thread, in a row, and in vain
   std::thread stats_;

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -11,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -68,6 +71,13 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
       alarmed.Notify();
     }
     if (report->has_exiting()) has_heard_of_exit = true;
+    if (report->has_contributed()) {
+      absl::MutexLock lock(&mutex);
+      for (const auto& one : report->contributed().contributions()) {
+        contributed.push_back({report->server_incarnation(), one.worker_id(), one.incarnation(),
+                               static_cast<uint64_t>(one.round())});
+      }
+    }
     if (swallows_signs_of_life && report->has_stats()) {
       ++num_signs_of_life;
       is_over_.WaitForNotification();
@@ -89,6 +99,9 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
     return message;
   }
 
+  absl::Mutex mutex;
+  // Of the servers, worker, its life, round.
+  std::vector<std::array<uint64_t, 4>> contributed ABSL_GUARDED_BY(mutex);
   std::string address;
   std::vector<v1::ShardCommand> first_stream = {Numbered(1)};
   std::string first_peer;
@@ -159,6 +172,30 @@ TEST(ShardAgentTest, TheCoordinatorHearsOfAlarmsWhereverItIs) {
   agent.OnAlarm("the disk is full");
   coordinator.alarmed.WaitForNotification();
   EXPECT_EQ(coordinator.alarm, "the disk is full");
+  agent.Stop();
+}
+
+TEST(ShardAgentTest, TheCoordinatorHearsOfWholeContributions) {
+  ScriptedCoordinator coordinator;
+  IdleExecutor commands;
+  ShardAgent agent({.coordinator = AddressList::Of(coordinator.address)},
+                   {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
+  ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
+  agent.Start(&host, "host:1");
+  while (!agent.connection().ok()) std::this_thread::yield();
+  std::vector<std::array<uint64_t, 4>> told;
+  for (uint64_t worker = 1; worker <= 20; ++worker) {
+    agent.OnContributed(3, {WorkerId(worker), Incarnation(worker + 100)}, Round(worker % 2));
+    told.push_back({3, worker, worker + 100, worker % 2});
+  }
+  {
+    absl::MutexLock lock(&coordinator.mutex);
+    const auto all_are_there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(coordinator.mutex) {
+      return coordinator.contributed.size() == told.size();
+    };
+    coordinator.mutex.Await(absl::Condition(&all_are_there));
+    EXPECT_EQ(coordinator.contributed, told);
+  }
   agent.Stop();
 }
 

@@ -305,6 +305,7 @@ void BucketAggregator::Finish(StagedBucket staged, DoneCallback done) {
     context_->counters.CountOutcome(staged.discard_outcome_);
     DeferredCalls calls;
     absl::MutexLock lock(&mutex_);
+    NoteSettled(staged.key_, calls);
     return Send([done = std::move(done), outcome = staged.discard_outcome_] { done(outcome); },
                 calls);
   }
@@ -327,19 +328,24 @@ void BucketAggregator::Acknowledge(const BucketEffect& effect, DeferredCalls& ca
     return EndContribution(contributions_.Take(effect.call), effect.outcome, calls);
   }
   context_->counters.CountOutcome(effect.outcome);
+  NoteSettled(contribution.key, calls);
   if (effect.outcome != PushOutcome::kCounted) {
     return EndContribution(contributions_.Take(effect.call), effect.outcome, calls);
   }
   // Its numbers are wanted by the step that follows.
   context_->counters.CountStaleness(effect.staleness);
   if (contribution.key.is_skipped()) context_->counters.CountSkipped();
+  Send([done = std::move(contribution.done)] { done(PushOutcome::kCounted); }, calls);
+}
+
+void BucketAggregator::NoteSettled(const ContributionKey& key, DeferredCalls& calls) {
+  if (context_->contributions == nullptr) return;
   Send(
-      [done = std::move(contribution.done), context = context_, key = contribution.key] {
-        if (context->contributions != nullptr &&
-            context->contributions->Count(key.worker, key.incarnation, key.round)) {
-          context->observer->OnContributed(key.worker, key.incarnation, key.round);
+      [context = context_, worker = key.worker, life = key.incarnation, round = key.round,
+       position = position_] {
+        if (context->contributions->Settle(worker, life, round, position)) {
+          context->observer->OnContributed(worker, life, round);
         }
-        done(PushOutcome::kCounted);
       },
       calls);
 }

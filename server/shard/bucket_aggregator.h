@@ -143,6 +143,9 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   void EndPush(PushCall& push);
   void Acknowledge(const BucketEffect& effect, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // This bucket of the contribution is about to be acknowledged.
+  void NoteSettled(const ContributionKey& key, DeferredCalls& calls)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The slot goes back with the call, without the lock.
   void EndContribution(Contribution contribution, absl::StatusOr<PushOutcome> answer,
                        DeferredCalls& calls);

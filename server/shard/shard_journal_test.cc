@@ -111,6 +111,14 @@ std::vector<Variant> Variants() {
   return variants;
 }
 
+class ContributionLog final : public ShardObserver {
+ public:
+  void OnContributed(WorkerId worker, Incarnation, Round round) override {
+    whole.emplace_back(worker, round);
+  }
+  std::vector<std::pair<WorkerId, Round>> whole;
+};
+
 class ShardJournalTest : public testing::TestWithParam<Variant> {
  protected:
   const JobSpec& job() const { return GetParam().job; }
@@ -285,6 +293,36 @@ TEST_P(ShardJournalTest, NothingIsToldBeforeItIsOnDisk) {
   ASSERT_TRUE(read.has_value());
   ASSERT_OK(read->status());
   EXPECT_EQ((*read)->version, Version(1));
+}
+
+TEST_P(ShardJournalTest, AWholeContributionIsToldOfOnceAndWhenItIsOnDisk) {
+  MemoryJournal journal;
+  journal.is_slow = true;
+  ContributionLog log;
+  TestCluster cluster({.job = job(),
+                       .has_averaged = GetParam().has_averaged,
+                       .observer = &log,
+                       .journal = &journal});
+  cluster.LoadInitial();
+  cluster.SetMembers(1);
+  if (HasRosters(job())) cluster.OpenRound(0, {1}, 0.1);
+  ContributionKey key = KeyOf(1, 0);
+  key.round = Round(0);
+  const auto push_all = [&](uint32_t first) {
+    for (uint32_t bucket = first; bucket < cluster.buckets().size(); ++bucket) {
+      cluster.PushBucket(key, bucket, cluster.Vector(1));
+    }
+  };
+  push_all(/*first=*/1);
+  journal.MakeDurable();
+  EXPECT_TRUE(log.whole.empty()) << "a bucket is missing";
+  push_all(/*first=*/0);
+  EXPECT_TRUE(log.whole.empty()) << "not on disk";
+  journal.MakeDurable();
+  EXPECT_EQ(log.whole, (std::vector{std::pair(WorkerId(1), Round(0))}));
+  push_all(/*first=*/0);
+  journal.MakeDurable();
+  EXPECT_EQ(log.whole.size(), 1) << "a repeat";
 }
 
 TEST_P(ShardJournalTest, RecordsThatDoNotFollowAreRefused) {

@@ -20,8 +20,8 @@ class ShardObserver {
   // A worker's part of a round is not here as it should be. Nothing of it is counted but what was
   // before; the coordinator decides what becomes of the worker.
   virtual void OnFault(const WorkerFault& /*fault*/) {}
-  // All buckets of what a worker contributes to `round` are acknowledged, or about to be. Not where
-  // contributions are deferred (DefersContributions()).
+  // All buckets of what a worker contributes to `round` are acknowledged, or about to be: counted,
+  // or too late. Not where contributions are deferred (DefersContributions()).
   virtual void OnContributed(WorkerId /*worker*/, Incarnation /*incarnation*/, Round /*round*/) {}
   // The update of `round` has made weights or state of a bucket NaN or Inf, which nobody gets.
   virtual void OnDiverged(Round /*round*/, absl::string_view /*text*/) {}

@@ -1,9 +1,11 @@
-// Counts the buckets of each worker's newest contribution to a shard, to tell when all of it is
-// there.
+// Which buckets of each worker's newest contribution a shard has answered, to tell when it is done
+// with all of them.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -16,23 +18,44 @@ class WholeContributions {
  public:
   explicit WholeContributions(int num_buckets) : num_buckets_(num_buckets) {}
 
-  // One more bucket of the worker's contribution to `round` is acknowledged; each is told of once.
-  // True for the last of them. Those of an earlier life or round than the worker's newest are not
-  // counted.
-  bool Count(WorkerId worker, Incarnation incarnation, Round round) {
+  // The bucket at `position` of the worker's contribution to `round` is answered: counted, now or
+  // before, or too late. True once it is the last of them; repeats change nothing, nor does what
+  // belongs to an earlier life or round than the worker's newest.
+  bool Settle(WorkerId worker, Incarnation incarnation, Round round, int position) {
     absl::MutexLock lock(&mutex_);
     Newest& newest = newest_[worker];
     const std::pair told(incarnation, round);
     if (told < newest.contribution) return false;
-    if (told != newest.contribution) newest = {told, 0};
-    return ++newest.num_buckets == num_buckets_;
+    if (newest_.size() > kMostWorkers) ForgetOldestBut(worker);
+    if (told != newest.contribution || newest.is_settled.empty()) {
+      newest = {told, std::vector<bool>(num_buckets_), num_buckets_};
+    }
+    if (newest.is_settled[position]) return false;
+    newest.is_settled[position] = true;
+    return --newest.num_open == 0;
   }
 
  private:
+  // Workers come and go: more than that many are not remembered.
+  static constexpr size_t kMostWorkers = 1024;
+
   struct Newest {
     std::pair<Incarnation, Round> contribution;
-    int num_buckets = 0;
+    std::vector<bool> is_settled;  // by position
+    int num_open = 0;
   };
+
+  // Incarnations ascend with time.
+  void ForgetOldestBut(WorkerId worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    auto oldest = newest_.end();
+    for (auto row = newest_.begin(); row != newest_.end(); ++row) {
+      if (row->first == worker) continue;
+      if (oldest == newest_.end() || row->second.contribution < oldest->second.contribution) {
+        oldest = row;
+      }
+    }
+    newest_.erase(oldest);
+  }
 
   const int num_buckets_;
   absl::Mutex mutex_;

@@ -10,38 +10,56 @@ constexpr Incarnation kLife(7);
 
 TEST(WholeContributionsTest, TellsOfTheLastBucketOnly) {
   WholeContributions contributions(/*num_buckets=*/3);
-  EXPECT_FALSE(contributions.Count(kWorker, kLife, Round(5)));
-  EXPECT_FALSE(contributions.Count(kWorker, kLife, Round(5)));
-  EXPECT_TRUE(contributions.Count(kWorker, kLife, Round(5)));
+  EXPECT_FALSE(contributions.Settle(kWorker, kLife, Round(5), 2));
+  EXPECT_FALSE(contributions.Settle(kWorker, kLife, Round(5), 0));
+  EXPECT_TRUE(contributions.Settle(kWorker, kLife, Round(5), 1));
 }
 
-TEST(WholeContributionsTest, CountsWorkersApart) {
+TEST(WholeContributionsTest, ABucketThatIsPushedAgainDoesNotStandForAnother) {
   WholeContributions contributions(/*num_buckets=*/2);
-  EXPECT_FALSE(contributions.Count(WorkerId(1), kLife, Round(0)));
-  EXPECT_FALSE(contributions.Count(WorkerId(2), Incarnation(8), Round(0)));
-  EXPECT_TRUE(contributions.Count(WorkerId(1), kLife, Round(0)));
-  EXPECT_TRUE(contributions.Count(WorkerId(2), Incarnation(8), Round(0)));
+  EXPECT_FALSE(contributions.Settle(kWorker, kLife, Round(5), 0));
+  EXPECT_FALSE(contributions.Settle(kWorker, kLife, Round(5), 0));
+  EXPECT_TRUE(contributions.Settle(kWorker, kLife, Round(5), 1));
+  EXPECT_FALSE(contributions.Settle(kWorker, kLife, Round(5), 1)) << "told before";
+}
+
+TEST(WholeContributionsTest, WorkersAreApart) {
+  WholeContributions contributions(/*num_buckets=*/2);
+  EXPECT_FALSE(contributions.Settle(WorkerId(1), kLife, Round(0), 0));
+  EXPECT_FALSE(contributions.Settle(WorkerId(2), Incarnation(8), Round(0), 1));
+  EXPECT_TRUE(contributions.Settle(WorkerId(1), kLife, Round(0), 1));
+  EXPECT_TRUE(contributions.Settle(WorkerId(2), Incarnation(8), Round(0), 0));
 }
 
 TEST(WholeContributionsTest, AnotherRoundBeginsAnew) {
   WholeContributions contributions(/*num_buckets=*/2);
-  EXPECT_FALSE(contributions.Count(kWorker, kLife, Round(0)));
-  EXPECT_FALSE(contributions.Count(kWorker, kLife, Round(1)));
-  EXPECT_TRUE(contributions.Count(kWorker, kLife, Round(1)));
+  EXPECT_FALSE(contributions.Settle(kWorker, kLife, Round(0), 0));
+  EXPECT_FALSE(contributions.Settle(kWorker, kLife, Round(1), 0));
+  EXPECT_TRUE(contributions.Settle(kWorker, kLife, Round(1), 1));
 }
 
 TEST(WholeContributionsTest, WhatIsLateFromAnEarlierRoundOrLifeDoesNotCount) {
   WholeContributions contributions(/*num_buckets=*/2);
-  EXPECT_FALSE(contributions.Count(kWorker, kLife, Round(1)));
-  EXPECT_FALSE(contributions.Count(kWorker, kLife, Round(0)));
-  EXPECT_FALSE(contributions.Count(kWorker, Incarnation(6), Round(2)));
-  EXPECT_TRUE(contributions.Count(kWorker, kLife, Round(1)));
+  EXPECT_FALSE(contributions.Settle(kWorker, kLife, Round(1), 0));
+  EXPECT_FALSE(contributions.Settle(kWorker, kLife, Round(0), 1));
+  EXPECT_FALSE(contributions.Settle(kWorker, Incarnation(6), Round(2), 1));
+  EXPECT_TRUE(contributions.Settle(kWorker, kLife, Round(1), 1));
+}
+
+TEST(WholeContributionsTest, OfManyWorkersTheOldestAreForgotten) {
+  WholeContributions contributions(/*num_buckets=*/2);
+  constexpr int kMany = 1500;
+  for (int i = 1; i <= kMany; ++i) {
+    EXPECT_FALSE(contributions.Settle(WorkerId(i), Incarnation(i), Round(0), 0));
+  }
+  EXPECT_FALSE(contributions.Settle(WorkerId(1), Incarnation(1), Round(0), 1));
+  EXPECT_TRUE(contributions.Settle(WorkerId(kMany), Incarnation(kMany), Round(0), 1));
 }
 
 TEST(WholeContributionsTest, AnotherLifeBeginsAnewAtAnyRound) {
   WholeContributions contributions(/*num_buckets=*/1);
-  EXPECT_TRUE(contributions.Count(kWorker, kLife, Round(5)));
-  EXPECT_TRUE(contributions.Count(kWorker, Incarnation(8), Round(3)));
+  EXPECT_TRUE(contributions.Settle(kWorker, kLife, Round(5), 0));
+  EXPECT_TRUE(contributions.Settle(kWorker, Incarnation(8), Round(3), 0));
 }
 
 }  // namespace

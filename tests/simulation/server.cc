@@ -820,9 +820,25 @@ void SimulatedServer::OnFault(const WorkerFault& fault) {
 
 void SimulatedServer::OnContributed(uint64_t server_incarnation, const WorkerLife& life,
                                     Round round) {
-  SendReport([shard = shard_, server_incarnation, life, round](Coordinator& own, absl::Time) {
-    own.OnContributed(shard, server_incarnation, life, round);
-  });
+  if (cluster_->is_draining || (shard_ == 0 && exit_.has_value())) return;
+  SimulatedServer* const coordinator = cluster_->servers[0];
+  const auto tell = [=, shard = shard_] {
+    coordinator->life_->strand->ReportTo(
+        [&](Coordinator& own, absl::Time) -> std::vector<uint64_t> {
+          if (!own.OnContributed(shard, server_incarnation, life, round)) return {};
+          return {life.incarnation.value()};
+        });
+  };
+  if (shard_ == 0) return tell();
+  // Nobody asks what has become of it.
+  cluster_->network->Call(
+      process_, coordinator->process(), Lane::kControl, kReportDeadline,
+      [coordinator, tell, shard = shard_, instance_id = life_->instance_id,
+       first_segment = life_->host->journal_place().first_segment](const Responder& responder) {
+        if (coordinator->CheckAttached(shard, instance_id, first_segment).ok()) tell();
+        responder.Reply([] {});
+      },
+      [](const absl::Status&) {});
 }
 
 void SimulatedServer::OnNotice(absl::string_view text) {

@@ -41,7 +41,7 @@ class CoordinatorLink {
   virtual absl::Status Join(const std::string& layout_hash, const DatasetInfo& dataset) = 0;
   // The contribution that `report` is of is on its way: asks for the next grant beside it, which
   // NextGrant() with a report of the same round returns. What it asks may come to nothing. Does not
-  // block. Between Register() and the end of that life.
+  // wait for servers. Between Register() and the end of that life.
   virtual void AskAhead(const RoundReport& report) = 0;
   // Blocks until there is a grant or the coordinator says what is waited for (kWait). `leaving`: no
   // new work is wanted, now or later: returns at once, with the grant that this worker has been

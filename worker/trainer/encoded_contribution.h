@@ -8,7 +8,7 @@
 // no trace. Until then the same bytes are sent again (RoundRunner keeps them), so that a bucket
 // that was counted before has the residual of what was counted. What remains is one case that
 // nobody can decide: a life that ended before the acknowledgement came may have been counted; then
-// one residual, at most what one encoding loses, is sent twice. (ResidualKeeper asks the servers.)
+// what it owed from before is sent twice. (ResidualKeeper asks the servers.)
 // The residual is of one incarnation of the servers: after a restore the contributions that it
 // belongs to have not happened.
 //

@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<OverlappedRounds>> OverlappedRounds::Create(
   return rounds;
 }
 
-OverlappedRounds::~OverlappedRounds() { Abandon(); }
+OverlappedRounds::~OverlappedRounds() { StopWindow(); }
 
 bool OverlappedRounds::GoesOn(const LifeContext& life, Round round) const {
   return progress_.has_value() &&
@@ -50,7 +50,7 @@ bool OverlappedRounds::GoesOn(const LifeContext& life, Round round) const {
          progress_->life == life.registration->life && progress_->next_round == round;
 }
 
-void OverlappedRounds::Abandon() {
+std::optional<OverlappedRounds::Acknowledged> OverlappedRounds::StopWindow() {
   std::shared_ptr<WeightsPull> pull;
   {
     absl::MutexLock lock(&mutex_);
@@ -62,9 +62,19 @@ void OverlappedRounds::Abandon() {
   progress_.reset();
   absl::MutexLock lock(&mutex_);
   connection_.reset();
-  late_.reset();
   outcome_.reset();
   is_abandoned_ = false;
+  return std::exchange(acknowledged_, std::nullopt);
+}
+
+void OverlappedRounds::Abandon() {
+  const std::optional<Acknowledged> acknowledged = StopWindow();
+  // What comes of the exchange nobody wants any more; the servers have counted it all the same.
+  if (acknowledged.has_value()) Learn(*acknowledged);
+}
+
+void OverlappedRounds::Learn(const Acknowledged& acknowledged) {
+  if (acknowledged.contributed != nullptr) acknowledged.contributed->Commit(acknowledged.late);
 }
 
 void OverlappedRounds::EndLife() {
@@ -130,7 +140,7 @@ absl::StatusOr<RoundReport> OverlappedRounds::RunRound(const LifeContext& life,
   RETURN_IF_ERROR(Keep(life, *push, report));
   ContributionBytes* const contributed = SamplesInHand() > 0 ? exchange_->contribution() : nullptr;
   if (computes) {
-    StartWindow(life, grant, due, contributed);
+    StartWindow(life, grant, due);
   } else {
     progress_.reset();
   }
@@ -138,19 +148,15 @@ absl::StatusOr<RoundReport> OverlappedRounds::RunRound(const LifeContext& life,
   deps_.on_activity("push");
   ASSIGN_OR_RETURN(const std::vector<uint32_t> late, push->Deliver());
   ForgetKept();
-  Acknowledge(contributed, late);
+  OnAcknowledged({contributed, late});
   return report;
 }
 
-void OverlappedRounds::Acknowledge(ContributionBytes* contributed,
-                                   const std::vector<uint32_t>& late) {
+void OverlappedRounds::OnAcknowledged(Acknowledged acknowledged) {
   last_run_ended_at_ = deps_.clock->Now();
-  if (!window_thread_.joinable()) {
-    if (contributed != nullptr) contributed->Commit(late);
-    return;
-  }
+  if (!window_thread_.joinable()) return Learn(acknowledged);
   absl::MutexLock lock(&mutex_);
-  late_ = late;
+  acknowledged_ = std::move(acknowledged);
 }
 
 absl::Status OverlappedRounds::PushKept(const LifeContext& life, const MadeContribution& made) {
@@ -162,7 +168,7 @@ absl::Status OverlappedRounds::PushKept(const LifeContext& life, const MadeContr
   }
   ASSIGN_OR_RETURN(const std::vector<uint32_t> late,
                    DeliverAgain(*life.registration, made, life.transport, deps_.clock));
-  Acknowledge(made.bytes, late);
+  OnAcknowledged({made.bytes, late});
   return absl::OkStatus();
 }
 
@@ -297,11 +303,10 @@ absl::Status OverlappedRounds::Contribute(const LifeContext& life, const Grant& 
 }
 
 void OverlappedRounds::StartWindow(const LifeContext& life, const Grant& grant,
-                                   std::vector<uint32_t> due, ContributionBytes* contributed) {
+                                   std::vector<uint32_t> due) {
   progress_->next_round = grant.round + 1;
   {
     absl::MutexLock lock(&mutex_);
-    late_.reset();
     pull_ = BeginPull(grant.round, due);
   }
   window_thread_ = std::thread(
@@ -310,8 +315,7 @@ void OverlappedRounds::StartWindow(const LifeContext& life, const Grant& grant,
                              .order = *life.sample_order,
                              .clip_norm = job_.clip_norm,
                              .is_over = life.is_over,
-                             .due = std::move(due),
-                             .contributed = contributed}] { RunWindow(window); });
+                             .due = std::move(due)}] { RunWindow(window); });
 }
 
 void OverlappedRounds::RunWindow(const Window& window) {
@@ -361,13 +365,13 @@ absl::Status OverlappedRounds::Merge(const Window& window, Outcome& outcome) {
     pull = *std::move(awaited);
   }
   outcome.waited += deps_.clock->Now() - start;
-  std::vector<uint32_t> late;
+  Acknowledged acknowledged;
   {
     absl::MutexLock lock(&mutex_);
     pull_.reset();
-    late = *std::exchange(late_, std::nullopt);
+    acknowledged = *std::exchange(acknowledged_, std::nullopt);
   }
-  if (window.contributed != nullptr) window.contributed->Commit(late);
+  Learn(acknowledged);
   for (const uint32_t bucket : window.due) versions_.Set(bucket, pull->version(bucket));
   merge_->OnArrived(RangesOf(window.due));
   deps_.model->RefreshNarrowParameters();
@@ -380,7 +384,7 @@ absl::StatusOr<std::shared_ptr<WeightsPull>> OverlappedRounds::AwaitPull(const W
     {
       absl::MutexLock lock(&mutex_);
       const auto may_go_on = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return is_abandoned_ || (late_.has_value() && connection_.has_value());
+        return is_abandoned_ || (acknowledged_.has_value() && connection_.has_value());
       };
       mutex_.Await(absl::Condition(&may_go_on));
       if (is_abandoned_) return AbandonedError();

@@ -59,8 +59,12 @@ class OverlappedRounds final : public RoundRunner {
     double clip_norm = 0.0;
     std::function<bool()> is_over;
     std::vector<uint32_t> due;  // buckets of the exchange that is merged in it
-    // Whose residual learns what was not counted; null: nothing was contributed.
+  };
+  // A contribution that the servers have.
+  struct Acknowledged {
+    // Whose residual is to learn of it; null: nothing was contributed.
     ContributionBytes* contributed = nullptr;
+    std::vector<uint32_t> late;  // buckets that were not counted
   };
   // What it has come to.
   struct Outcome {
@@ -101,6 +105,8 @@ class OverlappedRounds final : public RoundRunner {
   bool GoesOn(const LifeContext& life, Round round) const;
   // Ends the window under way, whatever it has, and forgets the worker's own weights.
   void Abandon();
+  // So, but for the residual: what it has not learned of yet.
+  std::optional<Acknowledged> StopWindow();
   // All weights from the servers.
   absl::Status Begin(const LifeContext& life, Round min_round, RoundReport* report);
   // Waits for the end of the window, if one is under way. What it has computed goes into *report.
@@ -110,10 +116,10 @@ class OverlappedRounds final : public RoundRunner {
   // What is in hand of these buckets, into `push`.
   absl::Status Contribute(const LifeContext& life, const Grant& grant,
                           const std::vector<uint32_t>& due, std::optional<ContributionPush>& push);
-  void StartWindow(const LifeContext& life, const Grant& grant, std::vector<uint32_t> due,
-                   ContributionBytes* contributed);
-  // The servers have acknowledged what was contributed.
-  void Acknowledge(ContributionBytes* contributed, const std::vector<uint32_t>& late);
+  void StartWindow(const LifeContext& life, const Grant& grant, std::vector<uint32_t> due);
+  // The residual learns of it when the exchange is merged, or given up.
+  void OnAcknowledged(Acknowledged acknowledged);
+  static void Learn(const Acknowledged& acknowledged);
 
   // On the thread of the window.
   void RunWindow(const Window& window);
@@ -149,8 +155,8 @@ class OverlappedRounds final : public RoundRunner {
   absl::Mutex mutex_;
   std::optional<Connection> connection_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<WeightsPull> pull_ ABSL_GUARDED_BY(mutex_);  // of the exchange under way
-  // Of the contribution under way, once it is acknowledged: what was not counted.
-  std::optional<std::vector<uint32_t>> late_ ABSL_GUARDED_BY(mutex_);
+  // That of the exchange under way; its residual has not learned of it yet.
+  std::optional<Acknowledged> acknowledged_ ABSL_GUARDED_BY(mutex_);
   bool is_abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   bool waits_for_servers_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Outcome> outcome_ ABSL_GUARDED_BY(mutex_);  // of the window that has ended

@@ -271,6 +271,29 @@ TEST_P(OverlapKindsTest, ARoundThatIsNotTheNextBeginsAnew) {
   EXPECT_EQ(rig.server().last_header().num_samples, kSkippedSamples);
 }
 
+TEST_P(OverlapKindsTest, WhatWasCountedIsNotInTheResidualOfAnotherLife) {
+  std::vector<std::vector<std::vector<std::byte>>> pushed;
+  for (const bool arrives : {true, false}) {
+    const OwnDevice device;
+    JobSpec job = GetParam()();
+    job.optimizer.kind = OptimizerKind::kSgd;  // how far an abandoned window was leaves no trace
+    TrainingRig rig(job, device.get(), /*overlap=*/true);
+    Train(rig, 2);
+    if (!arrives) {
+      // From the push on: what was pulled before it has come.
+      rig.server().on_add_ = [&](uint32_t) { rig.server().HoldPulls(); };
+    }
+    ASSERT_OK(rig.RunRound(2));
+    rig.server().on_add_ = [](uint32_t) {};
+    rig.runner().EndLife();
+    rig.server().ReleasePulls();
+    rig.server().BeginAnotherLife();
+    for (int64_t round = 3; round < 5; ++round) ASSERT_OK(rig.RunRound(round));
+    pushed.push_back(rig.server().pushed());
+  }
+  EXPECT_EQ(pushed[0], pushed[1]);
+}
+
 TEST_P(OverlapKindsTest, EvaluatesWithTheServersWeights) {
   TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
   ASSERT_OK(rig.RunRound(0));

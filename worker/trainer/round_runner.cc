@@ -27,15 +27,26 @@ bool MayGoBetter(const absl::Status& status) {
 absl::StatusOr<RoundReport> RoundRunner::Run(const LifeContext& life, const Grant& grant) {
   const Registration& registration = *life.registration;
   RETURN_IF_ERROR(CheckGrant(grant, registration.job, *deps_.dataset));
-  const bool is_made = kept_.has_value() &&
-                       kept_->server_incarnation == registration.server_incarnation &&
-                       kept_->life == registration.life && kept_->round == grant.round &&
-                       grant.kind == Grant::Kind::kTrain;
+  const bool is_of_this_life = kept_.has_value() &&
+                               kept_->server_incarnation == registration.server_incarnation &&
+                               kept_->life == registration.life;
+  const bool is_made =
+      is_of_this_life && kept_->round == grant.round && grant.kind == Grant::Kind::kTrain;
+  absl::Status settled;
   if (!is_made && kept_.has_value()) {
-    kept_.reset();
-    if (keeper_.has_value()) keeper_->Doubt();
+    // Its report counted before its acknowledgement was here: what the servers have of it, and what
+    // was too late for them, they say once more.
+    if (is_of_this_life && kept_->round < grant.round && !keeper_.has_value()) {
+      settled = PushKept(life, kept_->made);
+    }
+    if (settled.ok()) {
+      kept_.reset();
+      if (keeper_.has_value()) keeper_->Doubt();
+    }
   }
-  absl::StatusOr<RoundReport> report = is_made ? RunAgain(life) : RunRound(life, grant);
+  absl::StatusOr<RoundReport> report = !settled.ok() ? absl::StatusOr<RoundReport>(settled)
+                                       : is_made     ? RunAgain(life)
+                                                     : RunRound(life, grant);
   if (report.ok()) {
     report->lost_residual_rounds = std::exchange(lost_residual_rounds_, 0);
     return report;

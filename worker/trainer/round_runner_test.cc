@@ -154,6 +154,22 @@ TEST_P(RoundRunnerTest, ARoundWhoseAcknowledgementWasLostIsPushedAgainNotCompute
   }
 }
 
+TEST_P(RoundRunnerTest, ARoundThatCountsBeforeItsAcknowledgementIsHereIsSettledByTheNext) {
+  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const TrainingOutcome expected = TrainThreeRounds(GetParam()(), cpu.get(), /*overlap=*/true);
+  TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
+  training.server().counts_before_failing_ = true;
+  training.on_contributed_ = [&](const RoundReport& report) {
+    if (report.round == Round(2)) return;
+    training.server().push_failure_ = absl::AbortedError("the answer is damaged");
+  };
+  for (int64_t round = 0; round < 3; ++round) {
+    const absl::Status ran = training.RunRound(round).status();
+    EXPECT_EQ(ran.ok(), round == 2) << ran;
+  }
+  EXPECT_EQ(training.server().weights(), expected.weights);
+}
+
 TEST_P(RoundRunnerTest, WhatAnotherLifeHasMadeIsNotPushed) {
   const auto cpu = *MakeDevice("cpu", 1, nullptr);
   TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);

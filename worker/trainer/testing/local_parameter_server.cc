@@ -75,7 +75,8 @@ class LocalParameterServer::Pull final : public PullSession {
     {
       absl::MutexLock lock(&owner_->mutex_);
       const auto may_go_on = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(owner_->mutex_) {
-        return is_cancelled_ || owner_->rounds_done_ >= spec_.min_round.value();
+        return is_cancelled_ ||
+               (!owner_->holds_pulls_ && owner_->rounds_done_ >= spec_.min_round.value());
       };
       owner_->mutex_.Await(absl::Condition(&may_go_on));
       if (is_cancelled_) return absl::CancelledError("the pull was cancelled");

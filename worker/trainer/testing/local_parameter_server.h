@@ -37,6 +37,15 @@ class LocalParameterServer final : public ParameterTransport {
     absl::MutexLock lock(&mutex_);
     rounds_done_ += rounds;
   }
+  // From here on pulls wait until they are cancelled.
+  void HoldPulls() {
+    absl::MutexLock lock(&mutex_);
+    holds_pulls_ = true;
+  }
+  void ReleasePulls() {
+    absl::MutexLock lock(&mutex_);
+    holds_pulls_ = false;
+  }
   // Of the worker's name, before this process.
   void RememberRounds(uint64_t completed) { registration_.rounds_completed = completed; }
   const std::vector<float>& weights() const { return weights_; }
@@ -82,6 +91,7 @@ class LocalParameterServer final : public ParameterTransport {
 
   absl::Mutex mutex_;
   int64_t rounds_done_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool holds_pulls_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Version> versions_;  // by bucket
 };
 
