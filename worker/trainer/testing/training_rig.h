@@ -45,6 +45,7 @@ class TrainingRig {
   // What the worker begins to do, "pull" for instance.
   std::function<void(absl::string_view)> on_activity_ = [](absl::string_view) {};
   // See RoundRunnerDeps.
+  std::function<void(const RoundStep&)> on_step_ = [](const RoundStep&) {};
   std::function<void(const RoundReport&)> on_contributed_ = [](const RoundReport&) {};
   RoundRunner& runner() { return *runner_; }
   // In place of the job's.
