@@ -90,10 +90,10 @@ absl::Status CheckOverlap(const JobSpec& job) {
         "is not for --model=client, whose programs have one set of weights; leave it out");
   }
   if (job.overlap_rounds && (job.fragments > 1 || job.overlap_steps > 0)) {
-    return refuse(
-        absl::StrCat("overlaps whole rounds of all parameters, and contradicts "
-                     "--fragments=",
-                     fragments, " --overlap_steps=", overlap_steps, "; use it, or those two"));
+    return refuse(absl::StrCat("overlaps whole rounds of all parameters, and contradicts",
+                               job.fragments > 1 ? " --fragments=" + fragments : "",
+                               job.overlap_steps > 0 ? " --overlap_steps=" + overlap_steps : "",
+                               "; use it, or that"));
   }
   if (job.overlap_rounds && (job.outer_optimizer == OuterOptimizerKind::kAverage ||
                              job.outer_optimizer == OuterOptimizerKind::kAdam)) {

@@ -164,10 +164,11 @@ ABSL_FLAG(std::string, merge, "keep",
           "the new ones.");
 ABSL_FLAG(double, merge_alpha, 0.5,
           "local_sgd with --merge=mix: share of a worker's own weights; 0 to 1.");
-ABSL_FLAG(bool, overlap_rounds, false,
-          "local_sgd with nesterov or sgd: an exchange has all of the next --local_steps. A worker "
-          "goes on from the last weights that it has and its own part of the round under way "
-          "(eager update, 2502.12996). Give an --outer_learning_rate of 0.4 or less.");
+ABSL_FLAG(
+    bool, overlap_rounds, false,
+    "local_sgd with nesterov or sgd: workers make the next --local_steps during an exchange, and "
+    "go on from the last weights that have come and their own part of the round under way "
+    "(eager update, 2502.12996). With nesterov give an --outer_learning_rate of 0.4 or less.");
 ABSL_FLAG(std::string, outer_optimizer, "nesterov",
           "local_sgd: what the servers do with the mean of what rounds changed: average (the mean "
           "of the workers' weights), sgd, nesterov (DiLoCo) or adam (FedAdam).");
@@ -653,7 +654,7 @@ std::string DoubtOfRobustMean(const JobSpec& job) {
 std::string DoubtOfOverlap(const JobSpec& job) {
   constexpr double kHighestRate = 0.4;
   const bool is_stable = job.outer_optimizer != OuterOptimizerKind::kNesterov ||
-                         job.outer_learning_rate <= kHighestRate || job.min_workers == 1;
+                         job.outer_learning_rate <= kHighestRate;
   if (!job.overlap_rounds || is_stable) return "";
   return absl::StrCat(
       "--overlap_rounds with --outer_learning_rate=", job.outer_learning_rate,

@@ -186,7 +186,7 @@ TEST_F(ServerFlagsTest, ARobustMeanOfTooFewIsDoubted) {
   EXPECT_THAT(Parse({"--robust_mean=median", "--shard=1/2", "--coordinator=localhost:1"}).doubts,
               IsEmpty())
       << "the coordinator says it";
-  EXPECT_THAT(Parse({"--mode=local_sgd", "--overlap_rounds", "--min_workers=2"}).doubts,
+  EXPECT_THAT(Parse({"--mode=local_sgd", "--overlap_rounds"}).doubts,
               ElementsAre(HasSubstr("--outer_learning_rate=0.7 may not converge")));
   EXPECT_THAT(Parse({"--mode=local_sgd", "--overlap_rounds", "--min_workers=2",
                      "--outer_learning_rate=0.4"})

@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/file_io.h"
 #include "common/file_system.h"
+#include "common/logging.h"
 #include "common/security/secret_file.h"
 #include "common/status_macros.h"
 
@@ -52,8 +54,13 @@ absl::StatusOr<std::unique_ptr<ResidualFolder>> ResidualFolder::Take(const std::
   if (lock < 0) return ErrnoStatus(errno, "open", lock_path);
   auto folder = std::unique_ptr<ResidualFolder>(new ResidualFolder(path, worker_name, lock));
   const absl::Time deadline = clock->Now() + patience;
+  bool is_told = false;
   while (flock(lock, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK && clock->Now() < deadline) {
+      if (!std::exchange(is_told, true)) {
+        LogInfo("waits for another process to let go of {}, for at most {}", path,
+                absl::FormatDuration(patience));
+      }
       clock->Sleep(kPause);
       continue;
     }

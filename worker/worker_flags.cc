@@ -79,7 +79,8 @@ ABSL_FLAG(std::string, keep_residuals, "local_steps",
           "started again with both goes on exactly: local_steps (local_sgd, where rounds are "
           "rare), always (also sync and async, where every step then waits for the disk, and no "
           "transfer overlaps with computing) or never. Each round writes 9 bytes per parameter "
-          "with int8, 10 with bf16 and fp16, and the folder has up to twice that.");
+          "with int8, 10 with bf16 and fp16, 8.5 with int4, little more than 8 with topk, and the "
+          "folder has up to twice that.");
 ABSL_FLAG(
     bool, overlap, true,
     "Pull weights while forward runs and push gradients while backward runs. false: one after "

@@ -54,7 +54,8 @@ std::string EncodingText(const v1::JobSpec& job) {
                       decays ? absl::StrCat(", feedback decays by ", job.feedback_decay()) : "");
 }
 
-// " (20 steps between exchanges, 4 fragments, merged 2 steps later)"; empty without local steps.
+// " (20 steps between exchanges, 4 fragments, merged 2 steps later, outer nesterov 0.7 0.9)": rate
+// and momentum; empty without local steps.
 std::string LocalStepsText(const v1::JobSpec& job) {
   if (job.mode() != v1::MODE_LOCAL_SGD) return "";
   std::string text = absl::StrCat(
@@ -63,8 +64,19 @@ std::string LocalStepsText(const v1::JobSpec& job) {
   if (job.overlap_steps() > 0) {
     absl::StrAppend(&text, ", merged ", job.overlap_steps(),
                     job.overlap_steps() == 1 ? " step later" : " steps later");
+    if (job.merge() == v1::MERGE_KIND_MIX) {
+      absl::StrAppend(&text, " by mixing ", job.merge_alpha(), " of their own");
+    }
   }
-  return absl::StrCat(text, job.overlap_rounds() ? ", overlapped rounds)" : ")");
+  if (job.overlap_rounds()) absl::StrAppend(&text, ", overlapped rounds");
+  absl::StrAppend(&text, ", outer ",
+                  LowercaseSuffix(v1::OuterOptimizerKind_Name(job.outer_optimizer()),
+                                  sizeof("OUTER_OPTIMIZER_KIND_") - 1));
+  if (job.outer_optimizer() != v1::OUTER_OPTIMIZER_KIND_AVERAGE) {
+    absl::StrAppend(&text, " ", job.outer_learning_rate());
+    if (job.outer_momentum() != 0) absl::StrAppend(&text, " ", job.outer_momentum());
+  }
+  return text + ")";
 }
 
 std::string JobText(const v1::ClusterStatus& status) {

@@ -64,17 +64,26 @@ TEST(StatusTextTest, TellsOfLocalStepsAndWhatOverlapsThem) {
   v1::JobSpec& job = *status.mutable_job();
   job.set_mode(v1::MODE_LOCAL_SGD);
   job.set_local_steps(20);
+  job.set_outer_optimizer(v1::OUTER_OPTIMIZER_KIND_AVERAGE);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
-              HasSubstr("local_sgd (20 steps between exchanges), model"));
+              HasSubstr("local_sgd (20 steps between exchanges, outer average), model"));
+  job.set_outer_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
+  job.set_outer_learning_rate(0.7);
+  job.set_outer_momentum(0.9);
   job.set_fragments(4);
   job.set_overlap_steps(2);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
-              HasSubstr("(20 steps between exchanges, 4 fragments, merged 2 steps later), model"));
+              HasSubstr("(20 steps between exchanges, 4 fragments, merged 2 steps later, outer "
+                        "nesterov 0.7 0.9), model"));
+  job.set_merge(v1::MERGE_KIND_MIX);
+  job.set_merge_alpha(0.25);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("merged 2 steps later by mixing 0.25 of their own, outer"));
   job.set_fragments(1);
   job.set_overlap_steps(0);
   job.set_overlap_rounds(true);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
-              HasSubstr("(20 steps between exchanges, overlapped rounds), model"));
+              HasSubstr("(20 steps between exchanges, overlapped rounds, outer nesterov"));
 }
 
 TEST(StatusTextTest, EncodingsAreShownWithTheirParameters) {

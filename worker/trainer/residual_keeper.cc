@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/fragment_plan.h"
+#include "common/logging.h"
 #include "common/remedy.h"
 #include "common/status_macros.h"
 #include "worker/trainer/retry.h"
@@ -79,8 +80,11 @@ absl::StatusOr<std::optional<RoundReport>> ResidualKeeper::TakeUp(
               residual.begin() + bucket.range.begin);
   }
   RETURN_IF_ERROR(residual_->SetResidual(record.server_incarnation, residual));
-  LogInfo("goes on with the residual of round {}, which {} of {} buckets have counted",
-          record.header.round, num_counted, record.buckets.size());
+  LogInfo("goes on with the residual of round {}, which {} of {} buckets have counted{}",
+          record.header.round, num_counted, record.buckets.size(),
+          DefersContributions(life.registration->job)
+              ? "; the local steps since each part's last exchange are lost"
+              : "");
   const bool is_of_this_life = record.life == life.registration->life;
   if (!is_of_this_life || record.header.round != round) return std::nullopt;
   return record.report;

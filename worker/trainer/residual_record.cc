@@ -192,10 +192,11 @@ absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker
                      EncodingText(registration.job.push_encoding)));
   }
   if (record.server_incarnation != registration.server_incarnation) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("it is of incarnation ", record.server_incarnation,
-                     " of the servers, they are now ", registration.server_incarnation,
-                     ": the rounds that it is of have not happened, or in another job"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "it is of incarnation ", record.server_incarnation, " of the servers, they are now ",
+        registration.server_incarnation,
+        ": they have begun anew from a checkpoint, which need not have the rounds that "
+        "it is of, or with another job"));
   }
   const bool is_cut_alike =
       std::equal(record.buckets.begin(), record.buckets.end(), registration.buckets().begin(),
