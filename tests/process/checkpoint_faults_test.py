@@ -37,6 +37,9 @@ class CheckpointTestCase(ClusterTestCase):
   def saved(self):
     return sorted(name for name in os.listdir(self.path("checkpoints")) if "round-" in name)
 
+  def newest_round(self):
+    return int([name for name in self.saved() if not name.endswith(".tmp")][-1].split("-")[1])
+
   def round_after_start(self, **flags):
     """Of a server without workers: (round it goes on from, alarms, its log)."""
     server = self.start_server(**flags)
@@ -52,8 +55,10 @@ class LostServerTest(CheckpointTestCase):
     killed = self.start_server(**flags)
     workers = [self.start_worker(name) for name in ("a", "b")]
     wait_until(lambda: os.path.exists(self.path(self.checkpoint(100), MANIFEST)), self.logs)
+    # Some rounds are to be lost.
+    wait_until(lambda: self.metrics()[-1]["round"] >= self.newest_round() + 5, self.logs)
     killed.kill()
-    newest = int([name for name in self.saved() if not name.endswith(".tmp")][-1].split("-")[1])
+    newest = self.newest_round()
     restarted = self.start_server(port=self.port, name="restarted", **flags)
     restarted_at = time.monotonic()
     # The lines of the rounds that were lost are cut while the weights are loaded.
