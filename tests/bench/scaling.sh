@@ -1,7 +1,8 @@
 #!/bin/bash
-# Workers, servers and links: tests/bench/scaling.sh steps|bytes|links|utilisation DATA VENV [flags of scaling/scaling.py]
+# Workers, servers and links: tests/bench/scaling.sh steps|bytes|encoded|links|utilisation DATA VENV [flags of scaling/scaling.py]
 #   steps: step times of 1, 2 and 4 workers with 1 and 2 servers beside PyTorch DistributedDataParallel
 #   bytes: what a worker sends and receives per step, beside a ring all-reduce; needs root
+#   encoded: what a worker sends and receives per round in each wire encoding, beside the formats; needs root
 #   links: time to a loss over rate-limited and long links between network namespaces; needs root
 #   utilisation: how much of the time workers compute that exchange 124 million parameters over such links; needs root
 # DATA is a text file. VENV is a folder with PyTorch, as made by tests/bench/step.sh; "none" leaves out
@@ -12,7 +13,7 @@ set -euo pipefail
 source "$(dirname "$(readlink -f "$0")")/../../deploy/script_help.sh"
 answer_help_with "$(dirname "$(readlink -f "$0")")/scaling/scaling.py" "$@"
 
-if (($# < 3)) || [[ ! "$1" =~ ^(steps|bytes|links|utilisation)$ ]]; then
+if (($# < 3)) || [[ ! "$1" =~ ^(steps|bytes|encoded|links|utilisation)$ ]]; then
   show_usage >&2
   exit 2
 fi

@@ -1,6 +1,6 @@
 """Workers, servers and links: step times beside DistributedDataParallel, counted bytes, time to a loss.
 
-  scaling.py --part=steps|bytes|links --ps_server=FILE --gpu_worker=FILE --virtual_links=FILE
+  scaling.py --part=steps|bytes|encoded|links --ps_server=FILE --gpu_worker=FILE --virtual_links=FILE
              --data=FILE [--python=PYTHON_WITH_TORCH]
   scaling.py --part=utilisation --ps_server=FILE --gpu_worker=FILE_OF_PACED_WORKER --virtual_links=FILE --data=FILE
 
@@ -205,6 +205,51 @@ def print_bytes(options, programs):
           "servers on hosts of their own, 2(n-1)/n M with n servers on the workers' hosts and for a ring.")
 
 
+# --- encoded: bytes of a round in the wire encodings beside what the formats say ---
+
+# gpt-nano; two steps a round where there are local ones. (name, flags, bytes up, bytes down)
+ELEMENTS = GPT_MODEL_BYTES["gpt-nano"] // 4
+INT4_BYTES = ELEMENTS * (1 / 2 + 2 / 128)
+INT8_BYTES = ELEMENTS * (1 + 4 / 256)
+SPARSE = [*PLAIN_OUTER_STEP, "--local_steps=2", "--pull_encoding=int4", "--push_encoding=topk"]
+ENCODED = [
+    ("fp32", ["--mode=sync"], 4 * ELEMENTS, 4 * ELEMENTS),
+    ("int8", ["--mode=sync", *INT8], INT8_BYTES, INT8_BYTES),
+    ("int4", ["--mode=sync", *INT4], INT4_BYTES, INT4_BYTES),
+    ("int4, a fragment of 4", [*DILOCO, "--local_steps=4", "--fragments=4", *INT4], INT4_BYTES / 4, INT4_BYTES / 4),
+    ("top-k 64 in 2 bits up, int4 down", SPARSE, ELEMENTS / 4096 * (4 + 64 * 14 / 8), INT4_BYTES),
+    ("top-k 256 in 4 bits up, int4 down", [*SPARSE, "--topk=256", "--topk_bits=4"],
+     ELEMENTS / 4096 * (4 + 256 * 16 / 8), INT4_BYTES),
+]
+ENCODED_WORKERS = 2
+ENCODED_ROUNDS = 40
+
+
+def encoded_bytes(options, programs, flags, rounds):
+    with Processes() as processes, \
+            Hosts(processes, programs.virtual_links, ENCODED_WORKERS + 1, Link()) as hosts:
+        job = Job(workers=ENCODED_WORKERS, data=options.data, hosts=hosts, server_hosts=[0],
+                  worker_hosts=list(range(1, ENCODED_WORKERS + 1)), flags=[
+                      "--model=gpt-nano", "--batch_size=1", "--eval_samples=1", "--optimizer=sgd",
+                      "--learning_rate=1e-3", f"--rounds={rounds}", *flags])
+        with training(processes, programs, job) as run:
+            run.wait()
+        return [hosts.sent_and_received(i) for i in range(1, ENCODED_WORKERS + 1)]
+
+
+def print_encoded(options, programs):
+    table("run", "by the format, up", "sent", "by the format, down", "received", "both / formats")
+    for name, flags, up, down in ENCODED:
+        few = encoded_bytes(options, programs, flags, WARMUP + 3)
+        many = encoded_bytes(options, programs, flags, WARMUP + 3 + ENCODED_ROUNDS)
+        sent, received = (sum(b[way] - a[way] for a, b in zip(few, many)) / ENCODED_WORKERS / ENCODED_ROUNDS
+                          for way in (0, 1))
+        row(name, f"{up:.0f}", f"{sent:.0f}", f"{down:.0f}", f"{received:.0f}", f"{(sent + received) / (up + down):.3f}")
+    print(f"\n`gpt-nano`, {ENCODED_WORKERS} workers. Bytes per worker and round, counted by the network device of the "
+          f"worker's host over {ENCODED_ROUNDS} rounds: headers, control messages and TCP's acknowledgements of what "
+          "comes from the other side included.")
+
+
 # --- links: time to a loss over slow and long links ---
 
 
@@ -326,7 +371,7 @@ def link_of_flag(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=["steps", "bytes", "links", "utilisation"], required=True)
+    parser.add_argument("--part", choices=["steps", "bytes", "encoded", "links", "utilisation"], required=True)
     for program in ("ps_server", "gpu_worker", "virtual_links"):
         parser.add_argument(f"--{program}", required=True)
     parser.add_argument("--data", required=True, help="text")
@@ -355,7 +400,7 @@ def main():
     programs = Programs(options.ps_server, options.gpu_worker, options.virtual_links)
     if options.part != "steps" and missing_rights():
         parser.exit(1, f"no network namespaces here: {missing_rights()}\n")
-    {"steps": print_steps, "bytes": print_bytes, "links": print_links,
+    {"steps": print_steps, "bytes": print_bytes, "encoded": print_encoded, "links": print_links,
      "utilisation": print_utilisation}[options.part](options, programs)
 
 
