@@ -478,6 +478,7 @@ TEST_F(StepsInHandTest, ARoundThatTakesThemLeavesNothing) {
   EXPECT_EQ(Work(Report(6)), "ask report=6 leaving");
   EXPECT_EQ(Get(GrantOf(Grant::Kind::kDone)), "leave (told to stop)");
   EXPECT_EQ(Left(), "finish OK");
+  EXPECT_EQ(told_, "tell: stopped: all that was computed is handed in");
 }
 
 TEST_F(StepsInHandTest, ServersThatAnswerButOpenNoRoundAreLeftAfterItsPatience) {

@@ -204,7 +204,11 @@ Lifecycle::Effects Lifecycle::OnLeft(absl::Time /*now*/, const absl::Status& sta
     effects.push_back(
         Tell{LogLevel::kWarn, absl::StrCat("could not say good-bye: ", status.message())});
   }
-  for (Effect& effect : Conclude(OutcomeOfStop(status))) effects.push_back(std::move(effect));
+  const absl::Status outcome = OutcomeOfStop(status);
+  if (outcome.ok() && !end_.ok() && status.ok() && did_work_) {
+    effects.push_back(Tell{LogLevel::kInfo, "stopped: all that was computed is handed in"});
+  }
+  for (Effect& effect : Conclude(outcome)) effects.push_back(std::move(effect));
   return effects;
 }
 
