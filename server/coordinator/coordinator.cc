@@ -201,6 +201,8 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
     return WithJobOver(absl::FailedPreconditionError(
         absl::StrCat("stopped: ", *state_.stop_reason, ", before all servers were there")));
   }
+  // The servers go: nobody would tell this worker of the end.
+  if (state_.should_exit) return JobIsOver();
   if (state_.phase == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(AdoptLayout(call, now));
   RETURN_IF_ERROR(CheckReady(state_, now));
   if (state_.is_shard_away()) {
@@ -218,10 +220,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   const absl::StatusOr<MembershipTable::Admission> admitted =
       state_.membership.Register(call.name, call.instance_id, now);
   // By a process before this one, mostly. Once its lease is over there may be nobody to ask.
-  if (absl::IsAlreadyExists(admitted.status()) && state_.ends()) {
-    if (state_.failure.ok()) return WithJobOver(absl::FailedPreconditionError(ReasonOfEnd()));
-    return absl::FailedPreconditionError(absl::StrCat("the job has failed: ", ReasonOfEnd()));
-  }
+  if (absl::IsAlreadyExists(admitted.status()) && state_.ends()) return JobIsOver();
   ASSIGN_OR_RETURN(const MembershipTable::Admission admission, admitted);
   WorkerDesk& desk = state_.desks[admission.id];
   if (!admission.is_reconnect) {
@@ -588,6 +587,11 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
     answer.pending_reason = PendingReason(state_, worker, now);
   }
   return answer;
+}
+
+absl::Status Coordinator::JobIsOver() const {
+  if (state_.failure.ok()) return WithJobOver(absl::FailedPreconditionError(ReasonOfEnd()));
+  return absl::FailedPreconditionError(absl::StrCat("the job has failed: ", ReasonOfEnd()));
 }
 
 std::string Coordinator::ReasonOfEnd() const {

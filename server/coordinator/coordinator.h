@@ -301,6 +301,8 @@ class Coordinator {
   GrantAnswer AnswerFor(WorkerId worker, absl::Time now) const;
   // For workers. In kDone and kFailed.
   std::string ReasonOfEnd() const;
+  // What who registers then is told.
+  absl::Status JobIsOver() const;
   absl::Status CountReport(WorkerId worker, const RoundReport& report, absl::Time now);
   // For how long a round waits for a worker that tells of a standstill.
   absl::Duration StallPatience(const WorkerDesk& desk) const;

@@ -846,6 +846,8 @@ TEST(CoordinatorWorkersTest, AJobThatIsOverNeedsNoLeaseToEndToSaySo) {
   EXPECT_THAT(Message(told), HasSubstr("stopped: maintenance"));
   cluster.Pass(absl::Seconds(11));
   EXPECT_TRUE(cluster.coordinator().outcome().has_value()) << "nobody is waited for";
+  TestWorker late{"late", 3, {}};
+  EXPECT_TRUE(IsJobOver(cluster.Register(late).status())) << "the servers go";
 }
 
 }  // namespace
