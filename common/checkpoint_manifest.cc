@@ -101,6 +101,51 @@ absl::Status ReadNorms(const Json& json, std::vector<BucketManifest>& buckets) {
   return absl::OkStatus();
 }
 
+// [num_parts, arrived, planned_weight, arrived_weight] for each bucket; empty if none has begun a
+// step.
+Json DelayedJson(const std::vector<BucketManifest>& buckets) {
+  Json rows = Json::array();
+  bool has_any = false;
+  for (const BucketManifest& bucket : buckets) {
+    const DelayedStepRow& row = bucket.delayed;
+    rows.push_back({row.num_parts, row.arrived, row.planned_weight, row.arrived_weight});
+    has_any = has_any || row.num_parts > 0;
+  }
+  return has_any ? rows : Json::array();
+}
+
+absl::Status ReadDelayed(const Json& json, std::vector<BucketManifest>& buckets) {
+  if (!json.contains("delayed_steps")) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Json* rows, GetArray(json, "delayed_steps"));
+  if (rows->size() != buckets.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("delayed_steps are of ", rows->size(),
+                                                   " buckets, and there are ", buckets.size()));
+  }
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    const Json& row = (*rows)[i];
+    if (!row.is_array() || row.size() != 4) {
+      return absl::InvalidArgumentError(
+          "a row of delayed_steps is not [num_parts, arrived, planned_weight, arrived_weight]");
+    }
+    DelayedStepRow& delayed = buckets[i].delayed;
+    int64_t* const fields[] = {&delayed.num_parts, &delayed.arrived, &delayed.planned_weight,
+                               &delayed.arrived_weight};
+    for (size_t field = 0; field < std::size(fields); ++field) {
+      ASSIGN_OR_RETURN(*fields[field], AsInt64(row[field], "a row of delayed_steps"));
+    }
+    const bool is_whole = delayed.num_parts > 0
+                              ? delayed.arrived > 0 && delayed.arrived < delayed.num_parts &&
+                                    delayed.planned_weight > 0 && delayed.arrived_weight > 0
+                              : delayed.num_parts == 0 && delayed.arrived == 0;
+    if (!is_whole) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a row of delayed_steps has ", delayed.arrived, " of ", delayed.num_parts,
+                       " parts, weights ", delayed.arrived_weight, " of ", delayed.planned_weight));
+    }
+  }
+  return absl::OkStatus();
+}
+
 Json ShardJson(const ShardManifest& shard) {
   Json json = {{"shard", shard.shard},
                {"begin", shard.range.begin},
@@ -121,6 +166,9 @@ Json ShardJson(const ShardManifest& shard) {
   json["counted_tables"] = std::move(tables);  // [[worker, incarnation, round], ...] each
   json["buckets"] = std::move(buckets);        // [begin, end, version, index of its table]
   if (Json norms = NormsJson(shard.buckets); !norms.empty()) json["norms"] = std::move(norms);
+  if (Json rows = DelayedJson(shard.buckets); !rows.empty()) {
+    json["delayed_steps"] = std::move(rows);
+  }
   return json;
 }
 
@@ -174,6 +222,7 @@ absl::StatusOr<ShardManifest> ShardFrom(const Json& json) {
     end = shard.buckets.back().range.end;
   }
   RETURN_IF_ERROR(ReadNorms(json, shard.buckets));
+  RETURN_IF_ERROR(ReadDelayed(json, shard.buckets));
   if (end == shard.range.end && end > shard.range.begin) return shard;
   return absl::InvalidArgumentError(absl::StrCat("the buckets of shard ", index, " end at ", end,
                                                  ", the shard at ", shard.range.end));

@@ -46,11 +46,20 @@ struct NormRow {
   int64_t contributions = 0;  // that it is known from; 0: it is not known
 };
 
+// How far an optimizer's step is that is made in parts, as contributions come (async_local_sgd).
+struct DelayedStepRow {
+  int64_t num_parts = 0;  // 0: none is begun
+  int64_t arrived = 0;
+  int64_t planned_weight = 0;
+  int64_t arrived_weight = 0;
+};
+
 struct BucketManifest {
   ElementRange range;
   Version version;
   std::vector<CountedRow> counted;  // ascending by worker
   NormRow usual_norm = {};
+  DelayedStepRow delayed = {};
 };
 
 // The part that the server of one shard writes.

@@ -12,12 +12,12 @@ namespace lodestar {
 
 enum class ContributionKind : uint8_t { kGradient, kPseudoGradient, kInitialWeights, kWeights };
 
-// What the rounds of a job are made of: gradients in sync and async; in local_sgd weights for the
-// outer optimizer `average`, if they lose nothing on the way, pseudo-gradients otherwise. (Encoding
-// weights loses more than encoding what a round changed; and workers that start from what they know
-// of the weights would take the servers back to it.)
+// What the rounds of a job are made of: gradients in sync and async; with local steps weights for
+// the outer optimizer `average`, if they lose nothing on the way, pseudo-gradients otherwise.
+// (Encoding weights loses more than encoding what a round changed; and workers that start from what
+// they know of the weights would take the servers back to it.)
 inline ContributionKind RoundContributionKind(const JobSpec& job) {
-  if (job.mode != Mode::kLocalSgd) return ContributionKind::kGradient;
+  if (!HasLocalSteps(job)) return ContributionKind::kGradient;
   const bool is_exact =
       job.push_encoding == Encoding::kFp32 && job.pull_encoding == Encoding::kFp32;
   return job.outer_optimizer == OuterOptimizerKind::kAverage && is_exact

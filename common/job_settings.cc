@@ -41,12 +41,13 @@ double DropoutOf(const ModelSpec& model) {
 
 std::vector<JobSetting> JobSettings(const JobSpec& job) {
   // Named one by one: a setting that is added to the job does not compile before it is shown here.
-  const auto& [model, mode, quorum, max_rounds_ahead, staleness_scaling, local_steps, fragments,
-               overlap_steps, merge, merge_alpha, overlap_rounds, outer_optimizer,
-               outer_learning_rate, outer_momentum, outer_beta2, outer_epsilon, optimizer, schedule,
-               clip_norm, batch_size, global_batch_size, min_workers, keep_workers, seed,
-               eval_every, eval_samples, bucket_bytes, push_encoding, pull_encoding, error_feedback,
-               feedback_decay, topk_divisor, robust_mean, norm_limit] = job;
+  const auto& [model, mode, quorum, max_rounds_ahead, max_staleness, balance, staleness_scaling,
+               local_steps, fragments, overlap_steps, merge, merge_alpha, overlap_rounds,
+               outer_optimizer, outer_learning_rate, outer_momentum, outer_beta2, outer_epsilon,
+               optimizer, schedule, clip_norm, batch_size, global_batch_size, min_workers,
+               keep_workers, seed, eval_every, eval_samples, bucket_bytes, push_encoding,
+               pull_encoding, error_feedback, feedback_decay, topk_divisor, robust_mean,
+               norm_limit] = job;
   const auto& [optimizer_kind, momentum, beta1, beta2, epsilon, weight_decay] = optimizer;
   const auto& [schedule_kind, peak, minimum, warmup_rounds, total_rounds] = schedule;
   return {
@@ -71,6 +72,8 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
       {"robust_mean", RobustMeanText(robust_mean)},
       {"norm_limit", Text(norm_limit)},
       {"max_rounds_ahead", Text(max_rounds_ahead)},
+      {"max_staleness", Text(max_staleness)},
+      {"balance", Text(BalanceName(balance))},
       {"staleness_scaling", Text(StalenessScalingName(staleness_scaling))},
       {"local_steps", Text(local_steps)},
       {"fragments", Text(fragments)},
@@ -106,24 +109,28 @@ std::vector<IdleSetting> IdleSettings(const JobSpec& job) {
     for (const char* const flag : flags) idle.push_back({flag, counts_with});
   };
   const OptimizerKind optimizer = job.optimizer.kind;
-  const bool is_local = job.mode == Mode::kLocalSgd;
-  add(job.mode == Mode::kSync, {"quorum"}, "--mode=sync");
-  add(job.mode == Mode::kAsync, {"max_rounds_ahead"}, "--mode=async");
+  const bool is_local = HasLocalSteps(job);
+  const bool is_delayed = job.mode == Mode::kAsyncLocalSgd;
+  add(job.mode == Mode::kSync || is_delayed, {"quorum"}, "--mode=sync or async_local_sgd");
+  add(job.mode == Mode::kAsync || is_delayed, {"max_rounds_ahead"},
+      "--mode=async or async_local_sgd");
+  add(is_delayed, {"max_staleness"}, "--mode=async_local_sgd");
+  add(job.mode != Mode::kAsync, {"balance"}, "--mode=sync, local_sgd or async_local_sgd");
   add(HasRosters(job), {"robust_mean"}, "--mode=sync or local_sgd");
   // In lock step nothing is stale.
   add(job.mode == Mode::kAsync && job.max_rounds_ahead != 0, {"staleness_scaling"},
       "--mode=async and --max_rounds_ahead other than 0");
-  add(is_local, {"local_steps", "outer_optimizer"}, "--mode=local_sgd");
-  const bool merges_late = is_local && job.overlap_steps > 0;
+  add(is_local, {"local_steps", "outer_optimizer"}, "--mode=local_sgd or async_local_sgd");
+  const bool merges_late = job.overlap_steps > 0;
   add(merges_late, {"merge"}, "--overlap_steps above 0");
   add(merges_late && job.merge == MergeKind::kMix, {"merge_alpha"},
       "--overlap_steps above 0 and --merge=mix");
   const OuterOptimizerKind outer = job.outer_optimizer;
   const bool is_outer_adam = outer == OuterOptimizerKind::kAdam;
   add(is_local && outer != OuterOptimizerKind::kAverage, {"outer_learning_rate"},
-      "--mode=local_sgd --outer_optimizer=nesterov, sgd or adam");
+      "--outer_optimizer=nesterov, sgd or adam with local steps");
   add(is_local && (outer == OuterOptimizerKind::kNesterov || is_outer_adam), {"outer_momentum"},
-      "--mode=local_sgd --outer_optimizer=nesterov or adam");
+      "--outer_optimizer=nesterov or adam with local steps");
   add(is_local && is_outer_adam, {"outer_beta2", "outer_epsilon"},
       "--mode=local_sgd --outer_optimizer=adam");
   add(job.push_encoding != Encoding::kFp32 || job.pull_encoding != Encoding::kFp32,

@@ -29,6 +29,15 @@ absl::Status CheckBelowOne(absl::string_view flag, double value) {
   return Refuse(flag, absl::StrCat(value), "is out of range; allowed is 0 <= value < 1");
 }
 
+absl::Status CheckOuterOptimizer(const JobSpec& job) {
+  const bool is_delayed = job.outer_optimizer == OuterOptimizerKind::kNesterov ||
+                          job.outer_optimizer == OuterOptimizerKind::kSgd;
+  if (job.mode != Mode::kAsyncLocalSgd || is_delayed) return absl::OkStatus();
+  return Refuse("outer_optimizer", OuterOptimizerKindName(job.outer_optimizer),
+                "is not for --mode=async_local_sgd, where each contribution takes effect when it "
+                "comes; use nesterov, or sgd, which with --outer_learning_rate=1 is the average");
+}
+
 absl::Status CheckMode(const JobSpec& job) {
   const std::string not_in_mode =
       absl::StrCat("has no meaning with --mode=", ModeName(job.mode), "; ");
@@ -46,27 +55,42 @@ absl::Status CheckMode(const JobSpec& job) {
   RETURN_IF_ERROR(CheckBelowOne("outer_momentum", job.outer_momentum));
   RETURN_IF_ERROR(CheckBelowOne("outer_beta2", job.outer_beta2));
   RETURN_IF_ERROR(CheckRange("outer_epsilon", job.outer_epsilon, kMinEpsilon, kMaxRate));
-  if (job.quorum > 0 && job.mode != Mode::kSync) {
-    return Refuse("quorum", absl::StrCat(job.quorum), not_in_mode + "use --mode=sync or leave 0");
+  if (job.quorum > 0 && job.mode != Mode::kSync && job.mode != Mode::kAsyncLocalSgd) {
+    return Refuse("quorum", absl::StrCat(job.quorum),
+                  not_in_mode + "use --mode=sync or async_local_sgd, or leave 0");
   }
-  if (job.quorum > job.min_workers) {
+  if (job.quorum > job.min_workers && job.mode == Mode::kSync) {
     return Refuse("quorum", absl::StrCat(job.quorum),
                   absl::StrCat("exceeds --min_workers=", job.min_workers,
                                ": a round could start that can never commit"));
   }
-  if (job.max_rounds_ahead >= 0 && job.mode != Mode::kAsync) {
+  if (job.max_rounds_ahead >= 0 && job.mode != Mode::kAsync && job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("max_rounds_ahead", absl::StrCat(job.max_rounds_ahead),
-                  not_in_mode + "use --mode=async or leave -1");
+                  not_in_mode + "use --mode=async or async_local_sgd, or leave -1");
+  }
+  if (job.max_rounds_ahead == 0 && job.mode == Mode::kAsyncLocalSgd) {
+    return Refuse("max_rounds_ahead", "0",
+                  "is lock step, and lock step of workers with local steps is --mode=local_sgd; "
+                  "use that, or at least 1");
+  }
+  RETURN_IF_ERROR(CheckWholeRange("max_staleness", job.max_staleness, -1, kMaxRounds));
+  if (job.max_staleness >= 0 && job.mode != Mode::kAsyncLocalSgd) {
+    return Refuse("max_staleness", absl::StrCat(job.max_staleness),
+                  not_in_mode + "use --mode=async_local_sgd or leave -1");
+  }
+  if (job.balance != Balance::kEqual && job.mode == Mode::kAsync) {
+    return Refuse("balance", BalanceName(job.balance),
+                  not_in_mode + "where nobody waits for another; leave equal");
   }
   if (job.staleness_scaling != StalenessScaling::kNone && job.mode != Mode::kAsync) {
     return Refuse("staleness_scaling", StalenessScalingName(job.staleness_scaling),
                   not_in_mode + "use --mode=async or leave none");
   }
-  if (job.local_steps > 1 && job.mode != Mode::kLocalSgd) {
+  if (job.local_steps > 1 && !HasLocalSteps(job)) {
     return Refuse("local_steps", absl::StrCat(job.local_steps),
-                  not_in_mode + "use --mode=local_sgd or leave 1");
+                  not_in_mode + "use --mode=local_sgd or async_local_sgd, or leave 1");
   }
-  return absl::OkStatus();
+  return CheckOuterOptimizer(job);
 }
 
 absl::Status CheckOverlap(const JobSpec& job) {
@@ -258,12 +282,20 @@ bool HasRosters(const JobSpec& job) {
       return true;
     case Mode::kAsync:
       return job.max_rounds_ahead == 0;
+    case Mode::kAsyncLocalSgd:
+      return false;
   }
   LODESTAR_CHECK(false) << "mode " << static_cast<int>(job.mode);
   return false;
 }
 
-bool HasLocalSteps(const JobSpec& job) { return job.mode == Mode::kLocalSgd; }
+bool HasLocalSteps(const JobSpec& job) {
+  return job.mode == Mode::kLocalSgd || job.mode == Mode::kAsyncLocalSgd;
+}
+
+int64_t StepSamples(const JobSpec& job) {
+  return job.global_batch_size > 0 ? job.global_batch_size : job.batch_size;
+}
 
 bool DefersContributions(const JobSpec& job) {
   return job.fragments > 1 || job.overlap_steps > 0 || job.overlap_rounds;
@@ -298,7 +330,8 @@ absl::Status ValidateJobSpec(const JobSpec& job) {
 }
 
 absl::StatusOr<Mode> ParseMode(absl::string_view name) {
-  return ParseKind("mode", name, {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}, ModeName);
+  return ParseKind("mode", name, {Mode::kSync, Mode::kAsync, Mode::kLocalSgd, Mode::kAsyncLocalSgd},
+                   ModeName);
 }
 
 absl::string_view ModeName(Mode mode) {
@@ -309,6 +342,8 @@ absl::string_view ModeName(Mode mode) {
       return "async";
     case Mode::kLocalSgd:
       return "local_sgd";
+    case Mode::kAsyncLocalSgd:
+      return "async_local_sgd";
   }
   return "unknown";
 }
@@ -382,6 +417,20 @@ absl::string_view StalenessScalingName(StalenessScaling scaling) {
       return "none";
     case StalenessScaling::kInverse:
       return "inverse";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<Balance> ParseBalance(absl::string_view name) {
+  return ParseKind("balance", name, {Balance::kEqual, Balance::kSpeed}, BalanceName);
+}
+
+absl::string_view BalanceName(Balance balance) {
+  switch (balance) {
+    case Balance::kEqual:
+      return "equal";
+    case Balance::kSpeed:
+      return "speed";
   }
   return "unknown";
 }

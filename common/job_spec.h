@@ -17,7 +17,7 @@
 
 namespace lodestar {
 
-enum class Mode : uint8_t { kSync, kAsync, kLocalSgd };
+enum class Mode : uint8_t { kSync, kAsync, kLocalSgd, kAsyncLocalSgd };
 // kReduce makes no step: see ReducesOnly().
 enum class OptimizerKind : uint8_t { kSgd, kMomentum, kNesterov, kAdamW, kReduce };
 enum class OuterOptimizerKind : uint8_t { kAverage, kSgd, kNesterov, kAdam };
@@ -25,12 +25,15 @@ enum class StalenessScaling : uint8_t { kNone, kInverse };
 // What becomes of the local weights of a fragment when its new weights come, after --overlap_steps
 // steps: a mean of both, or the new ones and the steps made meanwhile.
 enum class MergeKind : uint8_t { kMix, kKeep };
+// How much of a round each worker computes: as much as the others, or as much as it computes in the
+// same time: samples of a step, or in async_local_sgd local steps.
+enum class Balance : uint8_t { kEqual, kSpeed };
 // By what the sum of top-k contributions is divided, element by element: the weight of all of them,
 // or of those in which the element travelled.
 enum class TopKDivisor : uint8_t { kWorkers, kSenders };
 
-// The optimizer of gradients: on the servers in sync and async, on each worker (inner) in
-// local_sgd.
+// The optimizer of gradients: on the servers in sync and async, on each worker (inner) where
+// HasLocalSteps().
 struct OptimizerSettings {
   OptimizerKind kind = OptimizerKind::kAdamW;
   double momentum = 0.9;
@@ -54,10 +57,16 @@ inline constexpr double kDefaultNormLimit = 10.0;
 struct JobSpec {
   ModelSpec model;
   Mode mode = Mode::kSync;
-  int quorum = 0;             // sync; 0: everyone in the roster
-  int max_rounds_ahead = -1;  // async; -1: unbounded; 0: lock step
+  // sync: contributions that end a round. async_local_sgd: that make an outer step. 0: as many as
+  // there are members.
+  int quorum = 0;
+  int max_rounds_ahead = -1;  // async, async_local_sgd; -1: unbounded; 0, in async: lock step
+  // async_local_sgd: updates of a bucket since the weights that a contribution was computed on;
+  // what is older is not counted. -1: any.
+  int64_t max_staleness = -1;
+  Balance balance = Balance::kEqual;
   StalenessScaling staleness_scaling = StalenessScaling::kNone;
-  int local_steps = 1;  // local_sgd: H, between two exchanges of the same parameters
+  int local_steps = 1;  // HasLocalSteps(): H, between two exchanges of the same parameters
   // local_sgd: parts of the parameters that are exchanged in turn; see FragmentPlan.
   int fragments = 1;
   // local_sgd: steps of the next window that a worker makes before it has the weights of an
@@ -103,6 +112,9 @@ bool HasRosters(const JobSpec& job);
 // Whether workers make steps of their own between exchanges, with an optimizer of their own.
 bool HasLocalSteps(const JobSpec& job);
 
+// Samples of one step of one worker, if it has to do it alone.
+int64_t StepSamples(const JobSpec& job);
+
 // Whether a worker contributes to a round what it has computed on the grants before it, and
 // computes on the grant of a round while that round's exchange is under way. So with fragments or
 // overlap.
@@ -137,6 +149,8 @@ absl::StatusOr<MergeKind> ParseMergeKind(absl::string_view name);
 absl::string_view MergeKindName(MergeKind kind);
 absl::StatusOr<StalenessScaling> ParseStalenessScaling(absl::string_view name);
 absl::string_view StalenessScalingName(StalenessScaling scaling);
+absl::StatusOr<Balance> ParseBalance(absl::string_view name);
+absl::string_view BalanceName(Balance balance);
 absl::StatusOr<TopKDivisor> ParseTopKDivisor(absl::string_view name);
 absl::string_view TopKDivisorName(TopKDivisor divisor);
 

@@ -53,7 +53,44 @@ TEST(ValidateJobSpecTest, AcceptsEachModeWithItsFlags) {
   local.local_steps = 500;
   local.batch_size = 0;
   local.global_batch_size = 4;
+  local.balance = Balance::kSpeed;
   EXPECT_OK(ValidateJobSpec(local));
+  JobSpec async_local = ValidJob();
+  async_local.mode = Mode::kAsyncLocalSgd;
+  async_local.local_steps = 50;
+  async_local.quorum =
+      8;  // more than --min_workers: a step has a part of each until they are there
+  async_local.max_staleness = 6;
+  async_local.max_rounds_ahead = 2;
+  async_local.balance = Balance::kSpeed;
+  EXPECT_OK(ValidateJobSpec(async_local));
+  EXPECT_TRUE(HasLocalSteps(async_local));
+  EXPECT_FALSE(HasRosters(async_local));
+}
+
+TEST(ValidateJobSpecTest, AsyncLocalSgdNamesWhatContradictsIt) {
+  ExpectRefused({
+      {[](JobSpec& j) { j.mode = Mode::kAsyncLocalSgd, j.max_rounds_ahead = 0; },
+       "lock step of workers with local steps is --mode=local_sgd"},
+      {[](JobSpec& j) {
+         j.mode = Mode::kAsyncLocalSgd, j.outer_optimizer = OuterOptimizerKind::kAverage;
+       },
+       "--outer_optimizer=average is not for --mode=async_local_sgd"},
+      {[](JobSpec& j) {
+         j.mode = Mode::kAsyncLocalSgd, j.outer_optimizer = OuterOptimizerKind::kAdam;
+       },
+       "--outer_optimizer=adam is not for --mode=async_local_sgd"},
+      {[](JobSpec& j) { j.mode = Mode::kAsyncLocalSgd, j.local_steps = 4, j.fragments = 2; },
+       "--fragments=2 has no meaning with --mode=async_local_sgd"},
+      {[](JobSpec& j) {
+         j.mode = Mode::kAsyncLocalSgd, j.robust_mean.kind = RobustMean::Kind::kMedian;
+       },
+       "--robust_mean=median has no meaning with --mode=async_local_sgd"},
+      {[](JobSpec& j) { j.max_staleness = 3; },
+       "--max_staleness=3 has no meaning with --mode=sync"},
+      {[](JobSpec& j) { j.mode = Mode::kAsync, j.balance = Balance::kSpeed; },
+       "--balance=speed has no meaning with --mode=async"},
+  });
 }
 
 TEST(ValidateJobSpecTest, ReduceIsForRoundsOfProgramsThatGetTheWholeMean) {
@@ -250,7 +287,8 @@ void ExpectNamesGoBothWays(Parse parse, Name name_of, const std::vector<std::str
 }
 
 TEST(JobSpecNamesTest, GoBothWays) {
-  ExpectNamesGoBothWays(ParseMode, ModeName, {"sync", "async", "local_sgd"}, "mode");
+  ExpectNamesGoBothWays(ParseMode, ModeName, {"sync", "async", "local_sgd", "async_local_sgd"},
+                        "mode");
   ExpectNamesGoBothWays(ParseOptimizerKind, OptimizerKindName,
                         {"sgd", "momentum", "nesterov", "adamw", "reduce"}, "optimizer");
   ExpectNamesGoBothWays(ParseOuterOptimizerKind, OuterOptimizerKindName,

@@ -18,6 +18,7 @@ constexpr EnumRow<Mode, v1::Mode> kModes[] = {
     {Mode::kSync, v1::MODE_SYNC},
     {Mode::kAsync, v1::MODE_ASYNC},
     {Mode::kLocalSgd, v1::MODE_LOCAL_SGD},
+    {Mode::kAsyncLocalSgd, v1::MODE_ASYNC_LOCAL_SGD},
 };
 constexpr EnumRow<OptimizerKind, v1::OptimizerKind> kOptimizers[] = {
     {OptimizerKind::kSgd, v1::OPTIMIZER_KIND_SGD},
@@ -55,6 +56,10 @@ constexpr EnumRow<RobustMean::Kind, v1::RobustMean> kRobustMeans[] = {
     {RobustMean::Kind::kNone, v1::ROBUST_MEAN_NONE},
     {RobustMean::Kind::kMedian, v1::ROBUST_MEAN_MEDIAN},
     {RobustMean::Kind::kTrimmed, v1::ROBUST_MEAN_TRIMMED},
+};
+constexpr EnumRow<Balance, v1::Balance> kBalances[] = {
+    {Balance::kEqual, v1::BALANCE_EQUAL},
+    {Balance::kSpeed, v1::BALANCE_SPEED},
 };
 constexpr EnumRow<MergeKind, v1::MergeKind> kMerges[] = {
     {MergeKind::kMix, v1::MERGE_KIND_MIX},
@@ -210,6 +215,8 @@ v1::JobSpec ToProto(const JobSpec& job) {
   proto.set_mode(EnumToProto(kModes, job.mode));
   proto.set_quorum(job.quorum);
   proto.set_max_rounds_ahead(job.max_rounds_ahead);
+  if (job.max_staleness >= 0) proto.set_max_staleness(job.max_staleness);
+  proto.set_balance(EnumToProto(kBalances, job.balance));
   proto.set_staleness_scaling(EnumToProto(kScalings, job.staleness_scaling));
   proto.set_local_steps(job.local_steps);
   proto.set_outer_optimizer(EnumToProto(kOuterOptimizers, job.outer_optimizer));
@@ -251,6 +258,10 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   ASSIGN_OR_RETURN(job.mode, EnumFromProto(kModes, proto.mode(), "mode"));
   job.quorum = proto.quorum();
   job.max_rounds_ahead = proto.max_rounds_ahead();
+  if (proto.has_max_staleness()) job.max_staleness = proto.max_staleness();
+  if (proto.balance() != v1::BALANCE_UNSPECIFIED) {
+    ASSIGN_OR_RETURN(job.balance, EnumFromProto(kBalances, proto.balance(), "balance"));
+  }
   ASSIGN_OR_RETURN(job.staleness_scaling,
                    EnumFromProto(kScalings, proto.staleness_scaling(), "staleness_scaling"));
   job.local_steps = proto.local_steps();

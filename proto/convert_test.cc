@@ -82,6 +82,20 @@ TEST(ConvertTest, JobSpecSurvives) {
   EXPECT_EQ(ToProto(job).SerializeAsString(), wire.SerializeAsString());
 }
 
+TEST(ConvertTest, SettingsOfAsyncLocalSgdSurvive) {
+  JobSpec job = SomeJob();
+  job.mode = Mode::kAsyncLocalSgd;
+  job.robust_mean = {};
+  job.balance = Balance::kSpeed;
+  for (const int64_t max_staleness : {-1, 0, 7}) {
+    job.max_staleness = max_staleness;
+    ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(ToProto(job)));
+    EXPECT_EQ(back.mode, Mode::kAsyncLocalSgd);
+    EXPECT_EQ(back.max_staleness, max_staleness);
+    EXPECT_EQ(back.balance, Balance::kSpeed);
+  }
+}
+
 TEST(ConvertTest, JobWithoutEncodingsIsFp32) {
   v1::JobSpec wire = ToProto(SomeJob());
   wire.clear_push_encoding();
@@ -98,6 +112,8 @@ TEST(ConvertTest, EveryFieldOfJobSpecIsWritten) {
   JobSpec job = SomeJob();
   job.quorum = 1;
   job.max_rounds_ahead = 3;
+  job.max_staleness = 4;
+  job.balance = Balance::kSpeed;
   job.global_batch_size = 32;
   job.staleness_scaling = StalenessScaling::kInverse;
   job.fragments = 3;

@@ -118,7 +118,8 @@ ABSL_FLAG(
     std::string, mode, "sync",
     "How strictly workers move together. sync: one averaged gradient per round; async: each "
     "gradient is applied when it arrives; local_sgd: workers take --local_steps on their own, "
-    "then --outer_optimizer combines them.");
+    "then --outer_optimizer combines them; async_local_sgd: the same, but what a worker has made "
+    "takes effect when it comes, and nobody waits for another.");
 ABSL_FLAG(int32_t, min_workers, 1,
           "Workers that must have joined before the job starts; at least 1. Also when a server is "
           "started again.");
@@ -128,7 +129,18 @@ ABSL_FLAG(int32_t, keep_workers, 1,
 ABSL_FLAG(
     int32_t, quorum, 0,
     "sync: a round commits with the first that many contributions, later ones are dropped and "
-    "counted; at most --min_workers. 0: everyone's.");
+    "counted; at most --min_workers. 0: everyone's. async_local_sgd: that many contributions make "
+    "an outer step. 0: as many as there are workers when its first one comes.");
+ABSL_FLAG(
+    std::string, balance, "equal",
+    "equal: workers get equal parts of each step's samples. speed: each gets as many as it "
+    "computes in the time that the others need for theirs, by what it took in its last rounds, so "
+    "that a round waits for nobody; the samples of a step are the same, and contributions weigh as "
+    "many as they have. In async_local_sgd each gets as many of the --local_steps.");
+ABSL_FLAG(
+    int64_t, max_staleness, -1,
+    "async_local_sgd: a contribution that was computed on weights more updates old than this is "
+    "dropped and counted as late; with N workers N-1 are usual. -1: none is.");
 ABSL_FLAG(
     std::string, robust_mean, "none",
     "sync, local_sgd: how the contributions of a round are combined. none: their mean, which a "
@@ -149,7 +161,8 @@ ABSL_FLAG(int32_t, max_rounds_ahead, -1,
           "async: rounds that a worker may be ahead of the slowest; 0: lock step; -1: no limit.");
 ABSL_FLAG(std::string, staleness_scaling, "none",
           "async: none, or inverse: the learning rate is divided by 1 + staleness.");
-ABSL_FLAG(int32_t, local_steps, 1, "local_sgd: steps on a worker per round; 1 to 524288.");
+ABSL_FLAG(int32_t, local_steps, 1,
+          "local_sgd, async_local_sgd: steps on a worker per round; 1 to 524288.");
 ABSL_FLAG(int32_t, fragments, 1,
           "local_sgd: parts of the parameters that are exchanged in turn, 1 to 64: each once in "
           "--local_steps steps, so that there are that many rounds in a cycle, each with so much "
@@ -173,9 +186,9 @@ ABSL_FLAG(std::string, outer_optimizer, "nesterov",
           "local_sgd: what the servers do with the mean of what rounds changed: average (the mean "
           "of the workers' weights), sgd, nesterov (DiLoCo) or adam (FedAdam).");
 ABSL_FLAG(double, outer_learning_rate, 0.7,
-          "local_sgd with sgd, nesterov, adam: outer step size; 0 to 1e6.");
+          "Local steps with sgd, nesterov, adam: outer step size; 0 to 1e6.");
 ABSL_FLAG(double, outer_momentum, 0.9,
-          "local_sgd with nesterov: outer momentum; with adam its beta1; 0 <= value < 1.");
+          "Local steps with nesterov: outer momentum; with adam its beta1; 0 <= value < 1.");
 ABSL_FLAG(double, outer_beta2, 0.95, "local_sgd with adam: 0 <= value < 1.");
 ABSL_FLAG(double, outer_epsilon, 0.1,
           "local_sgd with adam: 1e-30 to 1e6. Far smaller ones diverge.");
@@ -444,7 +457,7 @@ absl::Status ApplyOuterPreset(const std::set<std::string>& given, JobSpec& job) 
   if (!HasLocalSteps(job)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--outer_preset=", name, " has no meaning with --mode=", ModeName(job.mode),
-                     "; use --mode=local_sgd"));
+                     "; use --mode=local_sgd or async_local_sgd"));
   }
   ASSIGN_OR_RETURN(const OuterSettings preset, OuterPreset(name, job.min_workers));
   if (!given.contains("outer_optimizer")) job.outer_optimizer = preset.optimizer;
@@ -460,6 +473,8 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
   ASSIGN_OR_RETURN(job.mode, ParseMode(absl::GetFlag(FLAGS_mode)));
   job.quorum = absl::GetFlag(FLAGS_quorum);
   job.max_rounds_ahead = absl::GetFlag(FLAGS_max_rounds_ahead);
+  job.max_staleness = absl::GetFlag(FLAGS_max_staleness);
+  ASSIGN_OR_RETURN(job.balance, ParseBalance(absl::GetFlag(FLAGS_balance)));
   ASSIGN_OR_RETURN(job.staleness_scaling,
                    ParseStalenessScaling(absl::GetFlag(FLAGS_staleness_scaling)));
   job.local_steps = absl::GetFlag(FLAGS_local_steps);
@@ -747,6 +762,8 @@ std::vector<FlagGroup> ServerFlagGroups() {
         "quorum",
         "robust_mean",
         "max_rounds_ahead",
+        "max_staleness",
+        "balance",
         "staleness_scaling",
         "local_steps",
         "fragments",

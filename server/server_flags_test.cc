@@ -243,6 +243,8 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
   const std::vector<Case> cases = {
       {{"--quorum=0", "--mode=async"}, "--mode=sync", {"--mode=sync"}},
       {{"--max_rounds_ahead=-1"}, "--mode=async", async},
+      {{"--max_staleness=-1"}, "--mode=async_local_sgd", {"--mode=async_local_sgd"}},
+      {{"--balance=equal", "--mode=async"}, "--mode=sync, local_sgd or", local},
       {{"--robust_mean=none", "--mode=async"}, "--mode=sync or local_sgd", local},
       {{"--staleness_scaling=none"}, "--mode=async", async},
       {{"--staleness_scaling=inverse", "--mode=async", "--max_rounds_ahead=0"},
@@ -253,7 +255,7 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
       {{"--outer_learning_rate=0.5", "--outer_optimizer=average", "--mode=local_sgd"},
        "--outer_optimizer=nesterov, sgd or adam",
        {"--outer_optimizer=sgd"}},
-      {{"--outer_momentum=0.9"}, "--mode=local_sgd --outer_optimizer=nesterov or adam", local},
+      {{"--outer_momentum=0.9"}, "--outer_optimizer=nesterov or adam with local steps", local},
       {{"--outer_momentum=0.9", "--outer_optimizer=sgd", "--mode=local_sgd"},
        "--outer_optimizer=nesterov or adam",
        {"--outer_optimizer=adam"}},

@@ -8,14 +8,6 @@
 #include "worker/trainer/round_runner_factory.h"
 
 namespace lodestar {
-namespace {
-
-// Samples of one step, if this worker has to do it alone.
-int64_t LargestShare(const JobSpec& job) {
-  return job.global_batch_size > 0 ? job.global_batch_size : job.batch_size;
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<BuiltInWorkload>> BuiltInWorkload::Create(
     const BuiltInWorkloadConfig& config) {
@@ -25,7 +17,7 @@ absl::StatusOr<std::unique_ptr<BuiltInWorkload>> BuiltInWorkload::Create(
 
 BuiltInWorkload::Made BuiltInWorkload::MadeFor(const Registration& registration) {
   const JobSpec& job = registration.job;
-  return {job.model, job.seed, LargestShare(job), registration.layout().hash()};
+  return {job.model, job.seed, StepSamples(job), registration.layout().hash()};
 }
 
 bool BuiltInWorkload::Serves(const Registration& registration) const {
@@ -64,7 +56,7 @@ absl::Status BuiltInWorkload::PlanMemory(const JobSpec& job, Device* device, Mod
   const int64_t runner_bytes = RunnerDeviceBytes(job, layout);
   if (config->max_batch == 0) {
     config->max_batch =
-        ChooseMicroBatch(memory, {.largest_share = LargestShare(job),
+        ChooseMicroBatch(memory, {.largest_share = StepSamples(job),
                                   .free_bytes = static_cast<int64_t>(device->FreeMemoryBytes()),
                                   .other_bytes = runner_bytes,
                                   .memory_is_host = device->capabilities().memory_is_host});

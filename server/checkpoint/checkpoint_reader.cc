@@ -30,8 +30,12 @@ BucketManifest CommonOf(const Manifest& manifest, ElementRange range, ElementRan
       if (std::exchange(is_first, false)) {
         common.version = bucket.version;
         common.counted = bucket.counted;
-        // Of a bucket that is cut anew, nobody knows.
-        if (bucket.range == range && written == range) common.usual_norm = bucket.usual_norm;
+        // Of a bucket that is cut anew, nobody knows: a step that is begun ends with what of it
+        // has taken effect.
+        if (bucket.range == range && written == range) {
+          common.usual_norm = bucket.usual_norm;
+          common.delayed = bucket.delayed;
+        }
         continue;
       }
       common.version = std::min(common.version, bucket.version);
@@ -216,6 +220,8 @@ absl::StatusOr<BucketState> CheckpointReader::ReadBucket(
     state.counted.push_back({row.worker, {row.incarnation, row.round}});
   }
   state.usual_norm = {common.usual_norm.norm, common.usual_norm.contributions};
+  state.delayed = {common.delayed.num_parts, common.delayed.arrived, common.delayed.planned_weight,
+                   common.delayed.arrived_weight};
   ASSIGN_OR_RETURN(state.weights, ReadPage("", range));
   for (const std::string& name : state_names) {
     ASSIGN_OR_RETURN(state.optimizer_state.emplace_back(), ReadPage(name, range));

@@ -110,6 +110,8 @@ absl::StatusOr<ShardManifest> WriteShardFiles(FileSystem& file_system, const Sha
       written.counted.push_back({row.worker, row.last.incarnation, row.last.round});
     }
     written.usual_norm = {bucket.usual_norm.norm, bucket.usual_norm.contributions};
+    written.delayed = {bucket.delayed.num_parts, bucket.delayed.arrived,
+                       bucket.delayed.planned_weight, bucket.delayed.arrived_weight};
   }
   ASSIGN_OR_RETURN(manifest.weights,
                    WriteOne(file_system, spec, layout, state, /*is_optimizer=*/false));

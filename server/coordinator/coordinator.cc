@@ -893,8 +893,15 @@ bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
                       state_.desks.at(member.worker).SamplesInHand()});
   }
   if (roster.empty()) return false;
-  const WorkLedger::Work work =
-      state_.ledger.OpenRound(state_.membership.view(), roster, state_.committed_round(), computes);
+  MemberSpeeds speeds;
+  for (const RosterMember& member : roster) {
+    speeds.roster.push_back(state_.desks.at(member.worker).compute_speed());
+  }
+  for (const MemberProgress& member : view.members) {
+    speeds.fastest = std::max(speeds.fastest, state_.desks.at(member.worker).compute_speed());
+  }
+  const WorkLedger::Work work = state_.ledger.OpenRound(state_.membership.view(), roster,
+                                                        state_.committed_round(), computes, speeds);
   if (state_.policy->uses_rosters()) outbox_.Command(OpenRoundCommand{work.plan});
   state_.quota.OnWork();
   Give(work, now);

@@ -6,7 +6,6 @@
 
 #include "absl/numeric/int128.h"
 #include "common/check.h"
-#include "common/fragment_plan.h"
 
 namespace lodestar {
 
@@ -22,14 +21,22 @@ int WorkLedger::max_roster() const {
 }
 
 WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMember> roster,
-                                       Round min_round, Computes computes) {
+                                       Round min_round, Computes computes,
+                                       const MemberSpeeds& speeds) {
   LODESTAR_CHECK(!is_exhausted() && !roster.empty()) << "round " << state_.next_round;
   const int64_t round = state_.next_round++;
   const bool is_deferred = DefersContributions(job_);
   // Nothing would take what is computed in the last round.
   const bool is_idle = is_deferred && (computes == Computes::kNo || is_exhausted());
-  const int steps = is_idle ? 0 : StepsOfWindow(job_, Round(round));
   const int count = static_cast<int>(roster.size());
+  std::vector<double> roster_speeds = speeds.roster;
+  roster_speeds.resize(count);
+  int steps = is_idle ? 0 : StepsOfWindow(job_, Round(round));
+  if (!HasRosters(job_)) {
+    steps = CutSteps(job_.balance, steps, roster_speeds.front(), speeds.fastest);
+  }
+  const std::vector<int64_t> step_samples =
+      CutStep(job_.balance, RoundSamplesPerStep(count), roster_speeds);
   Work work;
   work.plan = {
       Round(round), view, {roster.begin(), roster.end()}, LearningRate(Round(round), /*step=*/0)};
@@ -42,10 +49,10 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
   grant.total_rounds = total_rounds();
   if (is_deferred) grant.round_samples = work.plan.total_samples();
   for (int step = 0; step < steps; ++step) {
-    grant.learning_rates.push_back(LearningRate(Round(round), step));
+    grant.learning_rates.push_back(LearningRate(Round(round), step, steps));
   }
   for (int i = 0; i < count; ++i) {
-    grant.num_samples = SamplesPerStep(i, count) * steps;
+    grant.num_samples = step_samples[i] * steps;
     grant.first_sample = data_.Take(data_.SetOf(roster[i].worker), grant.num_samples);
     grant.first_position = state_.next_sample;
     state_.next_sample += grant.num_samples;
@@ -97,10 +104,11 @@ void WorkLedger::LoseRound(Round round) {
   evaluations_.Lose(round);
 }
 
-double WorkLedger::LearningRate(Round round, int step) const {
-  const double steps = StepsOfWindow(job_, round);
+double WorkLedger::LearningRate(Round round, int step, int steps) const {
+  const double share = 1.0 / steps;
   return state_.learning_rate_scale *
-         job_.schedule.At(static_cast<double>(PlaceOf(round)) + step / steps, 1.0 / steps);
+         job_.schedule.At(static_cast<double>(PlaceOf(round)) + static_cast<double>(step) / steps,
+                          share);
 }
 
 int64_t WorkLedger::PlaceOf(Round round) const {
@@ -149,9 +157,8 @@ LedgerState WorkLedger::state() const {
   return state;
 }
 
-int64_t WorkLedger::SamplesPerStep(int index, int count) const {
-  if (job_.global_batch_size == 0) return job_.batch_size;
-  return job_.global_batch_size / count + (index < job_.global_batch_size % count ? 1 : 0);
+int64_t WorkLedger::RoundSamplesPerStep(int count) const {
+  return job_.global_batch_size > 0 ? job_.global_batch_size : job_.batch_size * count;
 }
 
 // By size: the places of all sets are laid end to end, and each set gets as many of the job's

@@ -3,7 +3,9 @@
 //
 // The samples of a round follow from the state, the number of members and who has which data set
 // only, so with shared data the global batch of a round is the same whoever computes it, and a
-// restored state goes on with the same grants.
+// restored state goes on with the same grants. With --balance=speed it also follows from how fast
+// the members are who of them computes which samples of the batch, and where each member has rounds
+// of its own, how many they are.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +16,13 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/cluster_messages.h"
+#include "common/fragment_plan.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/data_sets.h"
 #include "server/coordinator/evaluation_course.h"
+#include "server/coordinator/speed_balance.h"
 #include "server/sync/round_plan.h"
 
 namespace lodestar {
@@ -69,7 +73,7 @@ class WorkLedger {
   // in hand for this round, and the job's last round gives them nothing to compute, nor does one
   // that is to have `computes` kNo. Requires: !is_exhausted().
   Work OpenRound(ViewId view, absl::Span<const RosterMember> roster, Round min_round,
-                 Computes computes = Computes::kYes);
+                 Computes computes = Computes::kYes, const MemberSpeeds& speeds = {});
   // Cuts the evaluation set over the roster. `round`: at least the job's last.
   Work OpenFinalEvaluation(ViewId view, absl::Span<const RosterMember> roster, Round round,
                            Round min_round) const;
@@ -92,7 +96,9 @@ class WorkLedger {
   std::vector<WorkerId> LackingFor(absl::Span<const RosterMember> roster) const;
   int64_t evaluation_set_size() const;
   // Of a local step of a round, with what rollbacks have made of it.
-  double LearningRate(Round round, int step) const;
+  double LearningRate(Round round, int step) const {
+    return LearningRate(round, step, StepsOfWindow(job_, round));
+  }
   // Samples handed out over samples there are; 0 if unknown.
   double epoch() const { return data_.Epoch(); }
   // Null if the worker is not admitted.
@@ -104,8 +110,10 @@ class WorkLedger {
  private:
   // The place of a round among those that the job asks for, which schedules follow.
   int64_t PlaceOf(Round round) const;
-  // Samples of member `index` of `count` in each local step.
-  int64_t SamplesPerStep(int index, int count) const;
+  // Of a round with so many local steps.
+  double LearningRate(Round round, int step, int steps) const;
+  // Of all members of a roster of `count` in each local step.
+  int64_t RoundSamplesPerStep(int count) const;
   // The evaluation set, cut over the data sets.
   std::vector<EvaluationCourse::Part> EvaluationParts(absl::Span<const size_t> data_sets) const;
   std::vector<size_t> DataSetsOf(absl::Span<const RosterMember> roster) const;

@@ -67,6 +67,53 @@ TEST(WorkLedgerTest, GlobalBatchIsTheSameSamplesForAnyNumberOfWorkers) {
   }
 }
 
+TEST(WorkLedgerTest, BySpeedTheSamplesOfARoundAreTheSame) {
+  JobSpec job = JobOf(12);
+  job.balance = Balance::kSpeed;
+  WorkLedger ledger = LedgerOf(job);
+  const auto samples = [&](const MemberSpeeds& speeds) {
+    const WorkLedger::Work work =
+        ledger.OpenRound(ViewId(1), RosterOf(3), Round(0), WorkLedger::Computes::kYes, speeds);
+    EXPECT_EQ(work.plan.total_samples(), 12);
+    std::vector<int64_t> counts;
+    int64_t next = work.grants[0].first_sample;
+    for (size_t i = 0; i < work.grants.size(); ++i) {
+      EXPECT_EQ(work.grants[i].first_sample, next);
+      EXPECT_EQ(work.plan.roster[i].num_samples, work.grants[i].num_samples);
+      next += work.grants[i].num_samples;
+      counts.push_back(work.grants[i].num_samples);
+    }
+    return counts;
+  };
+  EXPECT_EQ(samples({}), (std::vector<int64_t>{4, 4, 4}));
+  EXPECT_EQ(samples({.roster = {1.0, 2.0, 3.0}, .fastest = 3.0}), (std::vector<int64_t>{2, 4, 6}));
+  // Who has slowed down gets less in the next round.
+  EXPECT_EQ(samples({.roster = {1.0, 2.0, 1.0}, .fastest = 2.0}), (std::vector<int64_t>{3, 6, 3}));
+  job.balance = Balance::kEqual;
+  ledger = LedgerOf(job);
+  EXPECT_EQ(samples({.roster = {1.0, 2.0, 3.0}, .fastest = 3.0}), (std::vector<int64_t>{4, 4, 4}));
+}
+
+TEST(WorkLedgerTest, BySpeedWhoHasRoundsOfItsOwnMakesFewerSteps) {
+  JobSpec job = JobOf(0, /*local_steps=*/8);
+  job.batch_size = 5;
+  job.mode = Mode::kAsyncLocalSgd;
+  job.balance = Balance::kSpeed;
+  WorkLedger ledger = LedgerOf(job);
+  const Grant slow = ledger
+                         .OpenRound(ViewId(1), RosterOf(1), Round(0), WorkLedger::Computes::kYes,
+                                    {.roster = {2.0}, .fastest = 8.0})
+                         .grants[0];
+  EXPECT_EQ(slow.local_steps, 2);
+  EXPECT_EQ(slow.num_samples, 10);
+  ASSERT_EQ(slow.learning_rates.size(), 2u);
+  // Over the same part of the schedule.
+  EXPECT_NEAR(slow.learning_rates[0] - slow.learning_rates[1], 0.05, 1e-12);
+  const Grant next = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0];
+  EXPECT_EQ(next.local_steps, 8);
+  EXPECT_EQ(next.first_sample, 10);
+}
+
 TEST(WorkLedgerTest, BatchSizeIsPerWorkerAndLocalStep) {
   JobSpec job = JobOf(0, 4);
   job.batch_size = 8;

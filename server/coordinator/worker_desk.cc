@@ -12,6 +12,8 @@ namespace {
 
 // Weight of what came before when a round's times are added: about ten rounds count.
 constexpr double kTimeMemory = 0.9;
+// The same of its speed: about two rounds count.
+constexpr double kSpeedMemory = 0.5;
 
 // Of one report: so many of every worker that there may be still add up.
 constexpr int64_t kMaxPredictions = int64_t{1} << 40;
@@ -38,6 +40,8 @@ void WorkerDesk::BeginLife(const RegisterCall& call) {
     memory_.times_dropped = before.memory_.times_dropped;
     memory_.rests_until = before.memory_.rests_until;
     pace_ = before.pace_;
+    computed_samples_ = before.computed_samples_;
+    computed_seconds_ = before.computed_seconds_;
   }
   memory_.instance_id = call.instance_id;
   memory_.device = call.device;
@@ -161,7 +165,10 @@ void WorkerDesk::Complete(const RoundReport& report, const JobSpec& job, absl::T
   memory_.times_dropped = 0;
   if (report.lost_residual_rounds > 0) ++memory_.residuals_lost;
   idle_since_ = now;
-  if (memory_.grant.has_value()) pace_.OnRound(*memory_.grant, now - given_at_);
+  if (memory_.grant.has_value()) {
+    pace_.OnRound(*memory_.grant, now - given_at_);
+    CountSpeed(*memory_.grant, report);
+  }
   if (memory_.grant.has_value() && memory_.grant->kind == Grant::Kind::kTrain) {
     ++memory_.progress;
     ++memory_.rounds_completed;
@@ -175,6 +182,13 @@ void WorkerDesk::Complete(const RoundReport& report, const JobSpec& job, absl::T
   memory_.grant.reset();
   samples_.Add(static_cast<double>(report.num_samples), now);
   CountTimes(report);
+}
+
+void WorkerDesk::CountSpeed(const Grant& grant, const RoundReport& report) {
+  const double seconds = NonNegativeSeconds(report.compute);
+  if (grant.num_heldout_samples > 0 || report.num_samples <= 0 || seconds <= 0.0) return;
+  computed_samples_ = computed_samples_ * kSpeedMemory + static_cast<double>(report.num_samples);
+  computed_seconds_ = computed_seconds_ * kSpeedMemory + seconds;
 }
 
 void WorkerDesk::CountTimes(const RoundReport& report) {

@@ -133,6 +133,11 @@ class WorkerDesk {
   // Since when it could have asked for work.
   absl::Time idle_since() const { return idle_since_; }
   const MemberPace& pace() const { return pace_; }
+  // Samples per second that it computes, by its reports; 0 before the first one. Of the last few
+  // rounds the last one counts half.
+  double compute_speed() const {
+    return computed_seconds_ > 0.0 ? computed_samples_ / computed_seconds_ : 0.0;
+  }
   // Rounds completed in this life, from where the slowest member was when it joined.
   int64_t progress() const { return memory_.progress; }
 
@@ -166,6 +171,7 @@ class WorkerDesk {
   absl::Time rests_until() const { return memory_.rests_until; }
 
  private:
+  void CountSpeed(const Grant& grant, const RoundReport& report);
   void CountTimes(const RoundReport& report);
 
   Memory memory_;
@@ -184,6 +190,8 @@ class WorkerDesk {
   RateMeter samples_;
   RateMeter push_bytes_;
   RateMeter pull_bytes_;
+  double computed_samples_ = 0.0;  // fading sums over the last rounds without an evaluation
+  double computed_seconds_ = 0.0;
   double compute_seconds_ = 0.0;  // fading sums over the last rounds
   double communication_seconds_ = 0.0;
   double wait_seconds_ = 0.0;

@@ -102,6 +102,31 @@ absl::StatusOr<ContributionKey> KeyFromJson(const Json& json) {
   return key;
 }
 
+Json DelayedToJson(const StepPart& part, const DelayedStep::Memory& after) {
+  return {{"is_first", part.is_first},
+          {"is_last", part.is_last},
+          {"rescale", part.rescale},
+          {"num_parts", after.num_parts},
+          {"arrived", after.arrived},
+          {"planned_weight", after.planned_weight},
+          {"arrived_weight", after.arrived_weight}};
+}
+
+absl::Status ReadDelayed(const Json& json, BucketStep& step) {
+  ASSIGN_OR_RETURN(const Json* const delayed, GetObject(json, "delayed"));
+  StepPart& part = step.call.part;
+  ASSIGN_OR_RETURN(part.is_first, GetBool(*delayed, "is_first"));
+  ASSIGN_OR_RETURN(part.is_last, GetBool(*delayed, "is_last"));
+  ASSIGN_OR_RETURN(part.rescale, GetFloat(*delayed, "rescale"));
+  DelayedStep::Memory after;
+  ASSIGN_OR_RETURN(after.num_parts, GetInt64(*delayed, "num_parts"));
+  ASSIGN_OR_RETURN(after.arrived, GetInt64(*delayed, "arrived"));
+  ASSIGN_OR_RETURN(after.planned_weight, GetInt64(*delayed, "planned_weight"));
+  ASSIGN_OR_RETURN(after.arrived_weight, GetInt64(*delayed, "arrived_weight"));
+  step.delayed = after;
+  return absl::OkStatus();
+}
+
 Json StepToJson(const StepRecord& record) {
   const BucketStep& step = record.step;
   Json json = {{"kind", NameOf(StepNames(), step.kind)},
@@ -117,6 +142,7 @@ Json StepToJson(const StepRecord& record) {
   if (HasContribution(step.kind)) json["contribution"] = KeyToJson(record.key);
   if (step.norm.has_value()) json["norm"] = *step.norm;
   if (step.clip != 1.0f) json["clip"] = step.clip;
+  if (step.delayed.has_value()) json["delayed"] = DelayedToJson(step.call.part, *step.delayed);
   return json;
 }
 
@@ -145,6 +171,7 @@ absl::StatusOr<StepRecord> StepFromJson(const Json& json) {
   if (json.contains("clip")) {
     ASSIGN_OR_RETURN(step.clip, GetFloat(json, "clip"));
   }
+  if (json.contains("delayed")) RETURN_IF_ERROR(ReadDelayed(json, step));
   return record;
 }
 

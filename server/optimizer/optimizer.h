@@ -12,14 +12,24 @@
 
 namespace lodestar {
 
+// Where a step is made in parts, as what it is the mean of comes: see DelayedStep. Each call then
+// has one part of the mean's sum.
+struct StepPart {
+  bool is_first = true;
+  bool is_last = true;
+  float rescale = 1.0f;  // of the last: makes the sum the mean of those that came
+  friend bool operator==(const StepPart&, const StepPart&) = default;
+};
+
 // What differs from update to update.
 struct OptimizerCall {
   int64_t step = 1;  // 1 for the first update of these weights; AdamW's bias correction
   double learning_rate = 0.0;
   float gradient_scale = 1.0f;  // the gradient is multiplied by it first; clipping
+  StepPart part = {};
 };
 
-inline constexpr int kMaxStateVectors = 2;
+inline constexpr int kMaxStateVectors = 3;
 
 // The vectors of one part; all of the same length. weights_out is weights_in itself or does not
 // overlap it.

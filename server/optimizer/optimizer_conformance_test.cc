@@ -21,7 +21,7 @@ namespace {
 // One element in double.
 struct ReferenceElement {
   double weight = 0.0;
-  double state[kMaxStateVectors] = {0.0, 0.0};
+  double state[kMaxStateVectors] = {};
 };
 
 using ReferenceStep = std::function<void(const OptimizerCall&, double gradient, bool decays,
@@ -123,6 +123,24 @@ std::vector<Case> Cases() {
          e.weight -= 0.7 * (d + kMomentum * e.state[0]);
        },
        /*uses_decay=*/false},
+      {"OuterDelayedNesterov",
+       [] {
+         return std::make_unique<OuterDelayedNesterov>(
+             OuterNesterov::Config{.learning_rate = 0.7, .momentum = kMomentum});
+       },
+       [](const OptimizerCall& call, double d, bool, ReferenceElement& e) {
+         double& momentum = e.state[0];
+         double& sum = e.state[1];
+         double& anchor = e.state[2];
+         if (call.part.is_first) anchor = e.weight;
+         sum = call.part.is_first ? d : sum + d;
+         e.weight = anchor - 0.7 * sum;
+         if (!call.part.is_last) return;
+         sum *= call.part.rescale;
+         momentum = kMomentum * momentum + sum;
+         e.weight = anchor - 0.7 * (sum + kMomentum * momentum);
+       },
+       /*uses_decay=*/false},
       {"OuterAdam",
        [] {
          return std::make_unique<OuterAdam>(OuterAdam::Config{
@@ -143,8 +161,13 @@ std::vector<Case> Cases() {
 float Gradient(int step, int i) { return std::sin(0.7f * i + 1.3f * step) + 0.1f; }
 float Weight(int i) { return std::cos(0.3f * i); }
 
+// Steps 2 and 3 are parts of one, for optimizers that know of parts.
 OptimizerCall CallOf(int step) {
-  return {.step = step, .learning_rate = 0.05 / step, .gradient_scale = step == 2 ? 0.5f : 1.0f};
+  return {
+      .step = step,
+      .learning_rate = 0.05 / step,
+      .gradient_scale = step == 2 ? 0.5f : 1.0f,
+      .part = {.is_first = step != 3, .is_last = step != 2, .rescale = step == 3 ? 0.625f : 1.0f}};
 }
 
 const std::vector<ElementRange> kDecayRanges = {{10, 75}, {75, 76}, {130, kSize}};
@@ -164,7 +187,7 @@ struct Vectors {
       return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * 4) == 0;
     };
     return same(a.weights, b.weights) && same(a.state[0], b.state[0]) &&
-           same(a.state[1], b.state[1]);
+           same(a.state[1], b.state[1]) && same(a.state[2], b.state[2]);
   }
 };
 
@@ -254,7 +277,8 @@ TEST_P(OptimizerConformanceTest, WritesElsewhereWithTheSameBits) {
       .gradient = gradients_[1],
       .weights_in = elsewhere.weights,
       .weights_out = absl::MakeSpan(out),
-      .state = {absl::MakeSpan(elsewhere.state[0]), absl::MakeSpan(elsewhere.state[1])},
+      .state = {absl::MakeSpan(elsewhere.state[0]), absl::MakeSpan(elsewhere.state[1]),
+                absl::MakeSpan(elsewhere.state[2])},
   };
   optimizer_->Apply(CallOf(1), vectors, kDecayRanges);
   EXPECT_EQ(elsewhere.weights[5], Weight(5)) << "the old weights were touched";

@@ -22,9 +22,12 @@ std::unique_ptr<Optimizer> MakeOuterOptimizer(const JobSpec& job) {
   switch (job.outer_optimizer) {
     case OuterOptimizerKind::kAverage:
       return MakeMean(job);
-    case OuterOptimizerKind::kNesterov:
-      return std::make_unique<OuterNesterov>(OuterNesterov::Config{
-          .learning_rate = job.outer_learning_rate, .momentum = job.outer_momentum});
+    case OuterOptimizerKind::kNesterov: {
+      const OuterNesterov::Config config = {.learning_rate = job.outer_learning_rate,
+                                            .momentum = job.outer_momentum};
+      if (job.mode == Mode::kAsyncLocalSgd) return std::make_unique<OuterDelayedNesterov>(config);
+      return std::make_unique<OuterNesterov>(config);
+    }
     case OuterOptimizerKind::kSgd:
       return std::make_unique<OuterSgd>(job.outer_learning_rate);
     case OuterOptimizerKind::kAdam:

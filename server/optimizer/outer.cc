@@ -1,5 +1,7 @@
 #include "server/optimizer/outer.h"
 
+#include <algorithm>
+
 #include "kernels/device.h"
 #include "kernels/optimizer_step.h"
 #include "kernels/reduce.h"
@@ -33,6 +35,32 @@ bool OuterNesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vec
   };
   return SgdMomentumStep(vectors.weights_out, vectors.weights_in, vectors.state[0],
                          vectors.gradient, step);
+}
+
+bool OuterDelayedNesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+                                 absl::Span<const ElementRange> /*decay*/) const {
+  const absl::Span<float> momentum = vectors.state[0];
+  const absl::Span<float> sum = vectors.state[1];
+  const absl::Span<float> anchor = vectors.state[2];
+  if (call.part.is_first) {
+    std::copy(vectors.weights_in.begin(), vectors.weights_in.end(), anchor.begin());
+  }
+  AccumulateScaled(sum.data(), vectors.gradient.data(), call.gradient_scale,
+                   static_cast<int64_t>(sum.size()),
+                   call.part.is_first ? Accumulate::kSet : Accumulate::kAdd);
+  MomentumStep step = {.learning_rate = config_.learning_rate,
+                       .momentum = 0.0,
+                       .weight_decay = 0.0,
+                       .gradient_scale = 1.0f,
+                       .nesterov = false};
+  if (!call.part.is_last) return SgdMomentumStep(vectors.weights_out, anchor, {}, sum, step);
+  if (call.part.rescale != 1.0f) {
+    AccumulateScaled(sum.data(), sum.data(), call.part.rescale, static_cast<int64_t>(sum.size()),
+                     Accumulate::kSet);
+  }
+  step.momentum = config_.momentum;
+  step.nesterov = true;
+  return SgdMomentumStep(vectors.weights_out, anchor, momentum, sum, step);
 }
 
 bool OuterAdam::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,

@@ -52,6 +52,25 @@ class OuterNesterov final : public Optimizer {
   const Config config_;
 };
 
+// Delayed Nesterov (arXiv:2401.09135, algorithm 3 with c = 0): the step of OuterNesterov along the
+// mean of several pseudo-gradients, of which each part takes effect when it comes. While parts are
+// missing, w = anchor - lr * sum; with the last of them m = momentum * m + mean and
+// w = anchor - lr * (mean + momentum * m), to the bit what OuterNesterov makes of the anchor and
+// that mean. The anchor is the weights before the first part.
+class OuterDelayedNesterov final : public Optimizer {
+ public:
+  explicit OuterDelayedNesterov(const OuterNesterov::Config& config) : config_(config) {}
+
+  std::vector<std::string> state_names() const override {
+    return {"outer_momentum", "outer_sum", "outer_anchor"};
+  }
+  bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+             absl::Span<const ElementRange> decay) const override;
+
+ private:
+  const OuterNesterov::Config config_;
+};
+
 // FedAdam (arXiv:2003.00295, algorithm 2), with Adam's correction of the first steps as in the
 // outer Adam of DiLoCo (arXiv:2311.08105, section 3.2), which needs an epsilon of about 0.1:
 // m = beta1 * m + (1 - beta1) * d; v = beta2 * v + (1 - beta2) * d^2;

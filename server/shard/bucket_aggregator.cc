@@ -73,7 +73,7 @@ absl::Status BucketAggregator::Restore(const BucketState& state, Round round) {
   if (!weights_.AreFinite()) return NotFinite("weights or optimizer state");
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  protocol_.OnWeights(round, state.version, state.counted, state.usual_norm);
+  protocol_.OnWeights(round, state.version, state.counted, state.usual_norm, state.delayed);
   BecomeReady(calls);
   return absl::OkStatus();
 }
@@ -221,6 +221,7 @@ void BucketAggregator::CarryOut(BucketEffect& effect, DeferredCalls& calls) {
         answer->version = protocol_.version();
         answer->counted = protocol_.counted();
         answer->usual_norm = protocol_.usual_norm();
+        answer->delayed = protocol_.delayed();
         weights_.LendTo(*answer);
         WriteDownShadow();
       }

@@ -28,11 +28,12 @@ PushOutcome OutcomeOf(const Decision& drop) {
 
 void BucketProtocol::OnWeights(Round round, Version version,
                                const std::vector<CountedWorker>& counted,
-                               const UsualNorm& usual_norm) {
+                               const UsualNorm& usual_norm, const DelayedStep::Memory& delayed) {
   round_ = round;
   version_ = version;
   counted_.Restore(counted);
   watch_.Restore(usual_norm);
+  delayed_ = DelayedStep(delayed);
   now_ = FactsOf(round_);
   has_weights_ = true;
   needs_review_ = true;
@@ -425,15 +426,7 @@ BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
     watch_.Count(key.worker, key.incarnation, key.round, *held.norm);
   }
   if (decision.action == Action::kApplyAlone) {
-    const JobSpec& job = *config_.job;
-    step.kind = Step::kApplyAlone;
-    step.has_update = true;
-    step.call = {.step = version_.value() + 1,
-                 .learning_rate = job.schedule.At(static_cast<double>(key.round.value())) *
-                                  AsyncLearningRateFactor(job.staleness_scaling, staleness),
-                 .gradient_scale = key.scale * step.clip};
-    is_writing_ = true;
-    AddContributor(key.worker, 0);
+    ApplyAlone(key, staleness, step);
     return step;
   }
   LODESTAR_CHECK(now_.plan != nullptr) << "round " << round_ << " counts without a plan";
@@ -444,6 +437,27 @@ BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
   if (key.kind != ContributionKind::kWeights) step.factor *= key.scale * step.clip;
   if (decision.action == Action::kApply) EndCollecting();
   return step;
+}
+
+void BucketProtocol::ApplyAlone(const ContributionKey& key, int64_t staleness, BucketStep& step) {
+  const JobSpec& job = *config_.job;
+  step.kind = Step::kApplyAlone;
+  step.has_update = true;
+  step.call = {.step = version_.value() + 1,
+               .learning_rate = job.schedule.At(static_cast<double>(key.round.value())) *
+                                AsyncLearningRateFactor(job.staleness_scaling, staleness),
+               .gradient_scale = key.scale * step.clip};
+  if (const std::optional<int> parts = config_.policy->PartsOfStep(roster_->num_members());
+      parts.has_value()) {
+    const int64_t usual = StepSamples(job) * job.local_steps;
+    const int64_t weight = key.num_samples == 0 ? usual : std::min(key.num_samples, usual);
+    const DelayedStep::Share share = delayed_.Add(weight, usual, *parts);
+    step.call.gradient_scale *= share.factor;
+    step.call.part = share.part;
+    step.delayed = delayed_.memory();
+  }
+  is_writing_ = true;
+  AddContributor(key.worker, 0);
 }
 
 BucketStep BucketProtocol::Skip(const Held& held, const Decision& decision) {
@@ -551,6 +565,7 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
       is_rescaled_ = true;
       break;
     case Step::kApplyAlone:
+      if (step.delayed.has_value()) delayed_ = DelayedStep(*step.delayed);
       OnUpdated();
       break;
     case Step::kApply:

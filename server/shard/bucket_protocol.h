@@ -34,6 +34,7 @@
 #include "server/optimizer/optimizer.h"
 #include "server/shard/contribution.h"
 #include "server/shard/dedup_table.h"
+#include "server/shard/delayed_step.h"
 #include "server/shard/norm_watch.h"
 #include "server/shard/shard_roster.h"
 #include "server/sync/bucket_policy.h"
@@ -91,6 +92,8 @@ struct BucketStep {
   float clip = 1.0f;
   bool has_update = false;
   OptimizerCall call = {};
+  // kApplyAlone, where that makes a part of a step: how far the step is after it.
+  std::optional<DelayedStep::Memory> delayed = {};
 };
 
 class BucketProtocol {
@@ -116,7 +119,7 @@ class BucketProtocol {
   // There are weights: loaded, or restored with the table of what they hold. The bucket collects
   // `round`, which is the cluster's next.
   void OnWeights(Round round, Version version, const std::vector<CountedWorker>& counted,
-                 const UsualNorm& usual_norm = {});
+                 const UsualNorm& usual_norm = {}, const DelayedStep::Memory& delayed = {});
   // Members or plans have changed.
   void OnRoster(std::shared_ptr<const RosterView> roster);
   // Every call is answered with `status`, those to come too.
@@ -169,6 +172,8 @@ class BucketProtocol {
   bool has_contributions() const { return !contributed_.empty(); }
   // Rows of the published version.
   std::vector<CountedWorker> counted() const { return counted_.Published(); }
+  // After the published version.
+  const DelayedStep::Memory& delayed() const { return delayed_.memory(); }
   // By the rounds that the published version has.
   const UsualNorm& usual_norm() const { return watch_.usual(); }
   // Of the round's roster: alive and not counted.
@@ -244,6 +249,8 @@ class BucketProtocol {
   BucketStep StepOfHeld();
   BucketStep TakeWeights(const Held& held);
   BucketStep Count(const Held& held, const Decision& decision);
+  // The rest of a step that applies the contribution alone.
+  void ApplyAlone(const ContributionKey& key, int64_t staleness, BucketStep& step);
   BucketStep Skip(const Held& held, const Decision& decision);
   // The policy has decided that the round has all of its contributions.
   void EndCollecting();
@@ -274,6 +281,7 @@ class BucketProtocol {
   float clip_scale_ = 1.0f;
   std::string norm_error_;
   DedupTable counted_;
+  DelayedStep delayed_;
   NormWatch watch_;
 
   std::vector<Push> pushes_;

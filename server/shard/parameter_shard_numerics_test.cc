@@ -95,6 +95,41 @@ TEST(ShardNumericsTest, AnyOrderOfArrivalGivesTheSameBits) {
   EXPECT_FALSE(SameBits(TrainInOrder(other, 1, order), expected));
 }
 
+// Delayed Nesterov: what comes one by one from all is the step along its mean.
+TEST(ShardNumericsTest, AsyncLocalSgdIsLocalSgdWhereAllReport) {
+  for (const OuterOptimizerKind outer : {OuterOptimizerKind::kNesterov, OuterOptimizerKind::kSgd}) {
+    const auto train = [outer](Mode mode) {
+      JobSpec job;
+      job.mode = mode;
+      job.batch_size = 4;
+      job.local_steps = 2;
+      job.outer_optimizer = outer;
+      TestCluster cluster({.job = job, .num_shards = 2});
+      cluster.LoadInitial();
+      cluster.SetMembers(3);
+      for (int round = 0; round < kRounds; ++round) {
+        if (HasRosters(job)) cluster.OpenRound(round, {8, 8, 8}, 0.01);
+        for (int worker = 1; worker <= 3; ++worker) {
+          const int base = HasRosters(job) ? round : 3 * round;
+          ContributionKey key = TestCluster::Key(worker, round, base);
+          key.kind = RoundContributionKind(job);
+          key.num_samples = 8;
+          EXPECT_OK(cluster.PushAll(key, cluster.Vector(10 * round + worker)));
+        }
+      }
+      return *cluster.Weights(HasRosters(job) ? kRounds : 3 * kRounds);
+    };
+    const std::vector<float> delayed = train(Mode::kAsyncLocalSgd);
+    const std::vector<float> together = train(Mode::kLocalSgd);
+    if (outer == OuterOptimizerKind::kNesterov) {
+      EXPECT_TRUE(SameBits(delayed, together));
+    }
+    // Without momentum there is no step to wait for, and each part is subtracted by itself.
+    ASSERT_EQ(delayed.size(), together.size());
+    for (size_t i = 0; i < delayed.size(); ++i) EXPECT_NEAR(delayed[i], together[i], 1e-6) << i;
+  }
+}
+
 // Nobody waits for the workers before it in the order of summation.
 TEST(ShardNumericsTest, ARobustMeanOfAQuorumHasTheSameBitsInAnyOrder) {
   JobSpec job = SyncAdamW();

@@ -8,6 +8,7 @@
 
 #include "common/ids.h"
 #include "common/layout.h"
+#include "server/shard/delayed_step.h"
 #include "server/shard/norm_watch.h"
 #include "server/shard/page.h"
 #include "server/sync/bucket_policy.h"
@@ -28,6 +29,7 @@ struct BucketState {
   std::vector<std::shared_ptr<const Page>> optimizer_state;  // one per ShardState::state_names
   std::vector<CountedWorker> counted;                        // ascending by worker
   UsualNorm usual_norm;                                      // of a contribution; see NormWatch
+  DelayedStep::Memory delayed;                               // of the step that is begun, if any
 };
 
 struct ShardState {

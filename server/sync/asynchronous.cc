@@ -17,6 +17,18 @@ Decision AsynchronousBuckets::OnNewPush(const PushFacts& push, const BucketFacts
   return Decision::ApplyAlone(absl::StrCat("staleness ", bucket.version - push.base_version));
 }
 
+Decision AsynchronousLocalBuckets::OnNewPush(const PushFacts& push,
+                                             const BucketFacts& bucket) const {
+  const int64_t staleness = bucket.version - push.base_version;
+  if (config_.max_staleness >= 0 && staleness > config_.max_staleness) {
+    return Decision::Late(
+        absl::StrCat("round ", push.round.value(), " of worker ", push.worker.value(),
+                     " was computed on weights that are ", staleness,
+                     " updates old, more than --max_staleness=", config_.max_staleness));
+  }
+  return AsynchronousBuckets::OnNewPush(push, bucket);
+}
+
 Decision AsynchronousBuckets::OnLivePull(const PullFacts&, const BucketFacts&) const {
   return Decision::Apply();
 }

@@ -1,10 +1,12 @@
-// Asynchronous training: a gradient takes effect when it arrives, each member goes on alone. With a
-// bound, a member may be at most max_rounds_ahead rounds ahead of the slowest (stale synchronous
-// parallel, Ho et al. 2013). A bound of 0 is lock step, which is a round that all share: see the
-// factory.
+// Asynchronous training: a contribution takes effect when it arrives, each member goes on alone.
+// With a bound, a member may be at most max_rounds_ahead rounds ahead of the slowest (stale
+// synchronous parallel, Ho et al. 2013). A bound of 0 is lock step, which is a round that all
+// share: see the factory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "common/job_spec.h"
 #include "server/sync/bucket_policy.h"
@@ -12,15 +14,42 @@
 
 namespace lodestar {
 
-class AsynchronousBuckets final : public BucketPolicy {
+// Contributions are gradients, each of which makes a step.
+class AsynchronousBuckets : public BucketPolicy {
  public:
   Decision OnRosterChange(const BucketFacts& bucket) const override;
   bool uses_rosters() const override { return false; }
+  std::optional<int> PartsOfStep(int) const override { return std::nullopt; }
   bool fixed_order() const override { return false; }
 
- private:
+ protected:
   Decision OnNewPush(const PushFacts& push, const BucketFacts& bucket) const override;
+
+ private:
   Decision OnLivePull(const PullFacts& pull, const BucketFacts& bucket) const override;
+};
+
+// Contributions are the pseudo-gradients of local steps, each of which is a part of an outer step
+// (delayed Nesterov, arXiv:2401.09135, algorithm 3): applied one by one with the momentum of a step
+// for each, N workers would go many times as far as one step of their mean does (equation 5 there).
+class AsynchronousLocalBuckets final : public AsynchronousBuckets {
+ public:
+  struct Config {
+    int quorum = 0;              // parts of an outer step; 0: as many as there are members
+    int64_t max_staleness = -1;  // updates since its base that a contribution may be late; -1: any
+  };
+  explicit AsynchronousLocalBuckets(const Config& config) : config_(config) {}
+
+  std::optional<int> PartsOfStep(int num_members) const override {
+    const int members = std::max(num_members, 1);
+    return config_.quorum > 0 ? std::min(config_.quorum, members) : members;
+  }
+
+ private:
+  // What is too old is late: dropped, and its worker goes on from newer weights.
+  Decision OnNewPush(const PushFacts& push, const BucketFacts& bucket) const override;
+
+  const Config config_;
 };
 
 class AsynchronousCluster final : public ClusterPolicy {

@@ -29,6 +29,26 @@ TEST(AsynchronousTest, AppliesOnArrivalAndKnowsTheStaleness) {
   EXPECT_EQ(policy.OnPush(PushOn(8), bucket).code, absl::StatusCode::kFailedPrecondition);
 }
 
+TEST(AsynchronousLocalTest, WhatIsTooOldIsLate) {
+  const AsynchronousLocalBuckets policy({.max_staleness = 3});
+  BucketFacts bucket;
+  bucket.version = Version(7);
+  EXPECT_EQ(policy.OnPush(PushOn(4), bucket).action, Action::kApplyAlone);
+  const Decision late = policy.OnPush(PushOn(3), bucket);
+  EXPECT_EQ(late.action, Action::kDrop);
+  EXPECT_FALSE(late.duplicate);
+  EXPECT_THAT(late.reason, HasSubstr("4 updates old, more than --max_staleness=3"));
+  EXPECT_EQ(AsynchronousLocalBuckets({}).OnPush(PushOn(0), bucket).action, Action::kApplyAlone);
+}
+
+TEST(AsynchronousLocalTest, AStepHasAPartOfEachMemberOrOfTheQuorum) {
+  EXPECT_EQ(AsynchronousLocalBuckets({}).PartsOfStep(3), 3);
+  EXPECT_EQ(AsynchronousLocalBuckets({}).PartsOfStep(0), 1);
+  EXPECT_EQ(AsynchronousLocalBuckets({.quorum = 2}).PartsOfStep(3), 2);
+  EXPECT_EQ(AsynchronousLocalBuckets({.quorum = 2}).PartsOfStep(1), 1);
+  EXPECT_EQ(AsynchronousBuckets().PartsOfStep(3), std::nullopt);
+}
+
 TEST(AsynchronousTest, APullIsAnsweredAtOnce) {
   const PullFacts pull{WorkerId(1), Incarnation(1), Round(9), Standing::kMember};
   EXPECT_EQ(AsynchronousBuckets().OnPull(pull, BucketFacts{}).action, Action::kApply);

@@ -80,6 +80,10 @@ class BucketPolicy {
   // The contributions of a round are summed to one update, as its plan says; else each is an update
   // of its own, and there are no plans.
   virtual bool uses_rosters() const = 0;
+  // Where each is an update of its own: how many of them, one after the other, make one step of the
+  // optimizer, of which each is a part; see DelayedStep. `num_members` >= 0 are there now. None:
+  // each makes a step.
+  virtual std::optional<int> PartsOfStep(int num_members) const = 0;
   // A held contribution waits for those of lower worker ids, so that sums have one order.
   virtual bool fixed_order() const = 0;
 

@@ -86,7 +86,7 @@ TEST_P(PolicyConformanceTest, BucketsAndClusterAgreeOnRosters) {
   JobSpec job = JobOf(GetParam());
   EXPECT_FALSE(ClipsMean(job));
   job.clip_norm = 1.0;
-  const bool sums_gradients = bucket_policy_->uses_rosters() && job.mode != Mode::kLocalSgd;
+  const bool sums_gradients = bucket_policy_->uses_rosters() && !HasLocalSteps(job);
   EXPECT_EQ(ClipsMean(job), sums_gradients);
 }
 
@@ -97,7 +97,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Subject{"AsyncLockStep", Mode::kAsync, 0, 0},
                       Subject{"AsyncBoundOne", Mode::kAsync, 0, 1},
                       Subject{"AsyncBoundThree", Mode::kAsync, 0, 3},
-                      Subject{"LocalSgd", Mode::kLocalSgd}),
+                      Subject{"LocalSgd", Mode::kLocalSgd},
+                      Subject{"AsyncLocalSgd", Mode::kAsyncLocalSgd},
+                      Subject{"AsyncLocalSgdQuorumTwo", Mode::kAsyncLocalSgd, 2},
+                      Subject{"AsyncLocalSgdBoundThree", Mode::kAsyncLocalSgd, 0, 3}),
     [](const ::testing::TestParamInfo<Subject>& info) { return info.param.name; });
 
 // A member at count c may start one more round exactly if c - slowest <= bound; so completed counts

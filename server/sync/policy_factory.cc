@@ -12,6 +12,10 @@ int QuorumOf(const JobSpec& job) { return job.mode == Mode::kSync ? job.quorum :
 
 std::unique_ptr<const BucketPolicy> MakeBucketPolicy(const JobSpec& job) {
   if (HasRosters(job)) return std::make_unique<RosterBuckets>(QuorumOf(job));
+  if (job.mode == Mode::kAsyncLocalSgd) {
+    return std::make_unique<AsynchronousLocalBuckets>(
+        AsynchronousLocalBuckets::Config{.quorum = job.quorum, .max_staleness = job.max_staleness});
+  }
   return std::make_unique<AsynchronousBuckets>();
 }
 
@@ -21,7 +25,7 @@ std::unique_ptr<const ClusterPolicy> MakeClusterPolicy(const JobSpec& job) {
 }
 
 bool ClipsMean(const JobSpec& job) {
-  return HasRosters(job) && job.mode != Mode::kLocalSgd && job.clip_norm > 0.0;
+  return HasRosters(job) && !HasLocalSteps(job) && job.clip_norm > 0.0;
 }
 
 }  // namespace lodestar

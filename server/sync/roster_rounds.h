@@ -4,6 +4,8 @@
 // arXiv:1604.00981).
 #pragma once
 
+#include <optional>
+
 #include "server/sync/bucket_policy.h"
 #include "server/sync/cluster_policy.h"
 
@@ -18,6 +20,7 @@ class RosterBuckets final : public BucketPolicy {
 
   Decision OnRosterChange(const BucketFacts& bucket) const override;
   bool uses_rosters() const override { return true; }
+  std::optional<int> PartsOfStep(int) const override { return std::nullopt; }
   bool fixed_order() const override { return quorum_ == 0; }
 
  private:

@@ -140,6 +140,33 @@ class TrainingIdentitiesTest : public testing::Test {
   const TestFolder text_;
 };
 
+// However the measured speeds cut the batch.
+TEST_F(TrainingIdentitiesTest, BySpeedIsTheSameTrainingAsInEqualParts) {
+  TrainingSetup equal = ImageSetup();
+  equal.num_workers = 3;
+  equal.job.batch_size = 0;
+  equal.job.global_batch_size = 16;
+  TrainingSetup by_speed = equal;
+  by_speed.job.balance = Balance::kSpeed;
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(equal.job));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(equal));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> trained, RunTraining(by_speed));
+  EXPECT_THAT(trained, IsWithin(kReordered, expected));
+  EXPECT_THAT(expected, Not(IsWithin(kMoved, initial)));
+}
+
+TEST_F(TrainingIdentitiesTest, AsyncLocalSgdWithOneWorkerIsLocalSgd) {
+  TrainingSetup together = ImageSetup();
+  UseMomentum(together.job, 0.05);
+  UseLocalSteps(together.job, 3, OuterOptimizerKind::kNesterov);
+  TrainingSetup alone = together;
+  alone.job.mode = Mode::kAsyncLocalSgd;
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(together.job));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(together));
+  EXPECT_THAT(RunTraining(alone), IsOkAndHolds(HasTheBitsOf(expected)));
+  EXPECT_THAT(expected, Not(IsWithin(kMoved, initial)));
+}
+
 TEST_F(TrainingIdentitiesTest, SyncWithOneWorkerIsPlainTraining) {
   ExpectPlainTraining(ImageSetup());
 }

@@ -120,15 +120,12 @@ void PassOn(const grpc::ServerContext& call, grpc::ClientContext& context) {
   }
 }
 
-// Passes a worker's calls on to the coordinator, but fails those that bring the report of `cut`
-// once with `code`: as a path does that is down for a moment, or that damages an answer.
-class CutPath final : public v1::ClusterService::Service {
+// Passes a worker's calls on to the coordinator.
+class Path : public v1::ClusterService::Service {
  public:
-  CutPath(const std::string& coordinator, int64_t cut, grpc::StatusCode code)
+  explicit Path(const std::string& coordinator)
       : coordinator_(v1::ClusterService::NewStub(
-            grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials()))),
-        cut_(cut),
-        code_(code) {
+            grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials()))) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(this);
@@ -137,8 +134,6 @@ class CutPath final : public v1::ClusterService::Service {
 
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
   void Close() { server_->Shutdown(); }
-  // Rounds whose reports have come, in order.
-  std::vector<int64_t> reports() const { return reports_; }
 
   grpc::Status Register(grpc::ServerContext* call, const v1::RegisterRequest* request,
                         v1::RegisterReply* reply) override {
@@ -160,13 +155,6 @@ class CutPath final : public v1::ClusterService::Service {
   }
   grpc::Status NextGrant(grpc::ServerContext* call, const v1::GrantRequest* request,
                          v1::Grant* reply) override {
-    if (request->has_report()) {
-      reports_.push_back(request->report().round());
-      if (reports_.back() == cut_) {
-        cut_ = kNothing;
-        return grpc::Status(code_, "");
-      }
-    }
     grpc::ClientContext context;
     PassOn(*call, context);
     return coordinator_->NextGrant(&context, *request, reply);
@@ -179,15 +167,96 @@ class CutPath final : public v1::ClusterService::Service {
   }
 
  private:
-  static constexpr int64_t kNothing = -1;
-
   const std::unique_ptr<v1::ClusterService::Stub> coordinator_;
-  int64_t cut_;
-  const grpc::StatusCode code_;
   int port_ = 0;
-  std::vector<int64_t> reports_;  // written by one call at a time, read behind the last
   std::unique_ptr<grpc::Server> server_;
 };
+
+// Fails the calls that bring the report of `cut` once with `code`: as a path does that is down for
+// a moment, or that damages an answer.
+class CutPath final : public Path {
+ public:
+  CutPath(const std::string& coordinator, int64_t cut, grpc::StatusCode code)
+      : Path(coordinator), cut_(cut), code_(code) {}
+  ~CutPath() override { Close(); }
+
+  // Rounds whose reports have come, in order.
+  std::vector<int64_t> reports() const { return reports_; }
+
+  grpc::Status NextGrant(grpc::ServerContext* call, const v1::GrantRequest* request,
+                         v1::Grant* reply) override {
+    if (request->has_report()) {
+      reports_.push_back(request->report().round());
+      if (reports_.back() == cut_) {
+        cut_ = kNothing;
+        return grpc::Status(code_, "");
+      }
+    }
+    return Path::NextGrant(call, request, reply);
+  }
+
+ private:
+  static constexpr int64_t kNothing = -1;
+
+  int64_t cut_;
+  const grpc::StatusCode code_;
+  std::vector<int64_t> reports_;  // written by one call at a time, read behind the last
+};
+
+// Flips a bit of the answers to Register and NextGrant, each of them `times` times: the layout is
+// not the one of its hash any more, the grant's learning rates are fewer than its steps.
+class DamagingPath final : public Path {
+ public:
+  DamagingPath(const std::string& coordinator, int times)
+      : Path(coordinator), registrations_(times), grants_(times) {}
+  ~DamagingPath() override { Close(); }
+
+  grpc::Status Register(grpc::ServerContext* call, const v1::RegisterRequest* request,
+                        v1::RegisterReply* reply) override {
+    const grpc::Status status = Path::Register(call, request, reply);
+    if (status.ok() && registrations_ > 0) {
+      --registrations_;
+      reply->mutable_layout()->mutable_tensors(0)->mutable_name()->at(0) ^= 1;
+    }
+    return status;
+  }
+  grpc::Status NextGrant(grpc::ServerContext* call, const v1::GrantRequest* request,
+                         v1::Grant* reply) override {
+    const grpc::Status status = Path::NextGrant(call, request, reply);
+    if (status.ok() && reply->kind() == v1::Grant::KIND_TRAIN && grants_ > 0) {
+      --grants_;
+      reply->set_local_steps(reply->local_steps() ^ 2);
+    }
+    return status;
+  }
+
+ private:
+  std::atomic<int> registrations_;
+  std::atomic<int> grants_;
+};
+
+TEST_F(WorkerLifeTest, ADamagedAnswerIsAskedForAgain) {
+  ServerConfig config = Config();
+  config.job.schedule.total_rounds = 3;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  const DamagingPath path(cluster->address(), /*times=*/2);
+  EXPECT_OK(MakeWorker(path.address(), "unlucky")->Run());
+  ASSERT_OK_AND_ASSIGN(const v1::ClusterStatus status, FetchStatus(cluster->address()));
+  EXPECT_EQ(status.state(), "done");
+  EXPECT_EQ(status.shards(0).contributions_duplicate(), 0);
+}
+
+TEST_F(WorkerLifeTest, WhoseAnswersAreNeverUnderstoodIsLeft) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(Config(), 1));
+  const DamagingPath path(cluster->address(), /*times=*/1000);
+  Worker::Config config;
+  config.life.first_backoff = absl::Milliseconds(1);
+  EXPECT_THAT(MakeWorker(path.address(), "astray", config)->Run(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr(path.address()),
+                             HasSubstr("its answer to Register was damaged on its way, or is of "
+                                       "another release"))));
+}
 
 class CutPathTest : public WorkerLifeTest, public testing::WithParamInterface<grpc::StatusCode> {};
 
@@ -283,42 +352,27 @@ TEST_F(WorkerLifeTest, HeartbeatsFindTheCoordinatorWhereItIsNow) {
 }
 
 // The connection breaks before the answer to the first farewell is there.
-class BrokenFarewell final : public v1::ClusterService::Service {
+class BrokenFarewell final : public Path {
  public:
-  explicit BrokenFarewell(const std::string& coordinator)
-      : stub_(v1::ClusterService::NewStub(
-            grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials()))) {}
+  using Path::Path;
+  ~BrokenFarewell() override { Close(); }
 
-  grpc::Status Register(grpc::ServerContext* call, const v1::RegisterRequest* request,
-                        v1::RegisterReply* reply) override {
-    grpc::ClientContext context;
-    PassOn(*call, context);
-    return stub_->Register(&context, *request, reply);
-  }
   grpc::Status Leave(grpc::ServerContext* call, const v1::LeaveRequest* request,
                      v1::LeaveReply* reply) override {
-    grpc::ClientContext context;
-    PassOn(*call, context);
-    const grpc::Status left = stub_->Leave(&context, *request, reply);
+    const grpc::Status left = Path::Leave(call, request, reply);
     if (num_farewells_++ > 0) return left;
     return {grpc::StatusCode::UNAVAILABLE, "Connection reset by peer"};
   }
 
  private:
-  const std::unique_ptr<v1::ClusterService::Stub> stub_;
   std::atomic<int> num_farewells_ = 0;
 };
 
 TEST_F(WorkerLifeTest, AFarewellWhoseAnswerIsLostIsSaidAgain) {
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(Config(), 1));
-  BrokenFarewell path(cluster->address());
-  int port = 0;
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&path);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const BrokenFarewell path(cluster->address());
   const std::unique_ptr<CoordinatorLink> link =
-      MakeClusterSession({.coordinator = AddressList::Of(absl::StrCat("127.0.0.1:", port)),
+      MakeClusterSession({.coordinator = AddressList::Of(path.address()),
                           .name = "leaver",
                           .device = "",
                           .instance_id = 1});

@@ -176,7 +176,12 @@ std::vector<double> BucketAudit::MeanOf(const std::vector<ContributionKey>& grou
            " has not made");
       return mean;
     }
-    const double share = static_cast<double>(weights[i]) / static_cast<double>(total);
+    double share = static_cast<double>(weights[i]) / static_cast<double>(total);
+    // A step of one part (--quorum=1), less where the window had fewer samples than usual.
+    if (audit_->job().mode == Mode::kAsyncLocalSgd && group[i].num_samples > 0) {
+      const int64_t usual = StepSamples(audit_->job()) * audit_->job().local_steps;
+      share = std::min(1.0, static_cast<double>(group[i].num_samples) / static_cast<double>(usual));
+    }
     for (size_t e = 0; e < mean.size(); ++e) mean[e] += share * found->second.elements[e];
   }
   return mean;
@@ -212,7 +217,7 @@ BucketSnapshot BucketAudit::Apply(const BucketSnapshot& before, Version version,
   double rate = 1.0;
   double momentum = 0.0;
   bool is_nesterov = false;
-  if (job.mode == Mode::kLocalSgd) {
+  if (HasLocalSteps(job)) {
     is_nesterov = job.outer_optimizer == OuterOptimizerKind::kNesterov;
     rate = job.outer_optimizer == OuterOptimizerKind::kAverage ? 1.0 : job.outer_learning_rate;
     momentum = is_nesterov ? job.outer_momentum : 0.0;
@@ -388,8 +393,10 @@ Audit::Audit(JobSpec job, Story story)
     : job_(std::move(job)),
       uses_rosters_(HasRosters(job_)),
       story_(std::move(story)),
-      work_(uses_rosters_, DefersContributions(job_),
-            job_.global_batch_size > 0 ? job_.global_batch_size : job_.batch_size,
+      work_(uses_rosters_,
+            DefersContributions(job_) ||
+                (job_.mode == Mode::kAsyncLocalSgd && job_.balance == Balance::kSpeed),
+            StepSamples(job_) * job_.local_steps,
             [this](const std::string& violation) { Fail(violation); }) {}
 
 Audit::ServersLife* Audit::Find(uint64_t server_incarnation) {

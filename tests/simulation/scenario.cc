@@ -16,9 +16,11 @@ constexpr Encoding kPushEncodings[] = {Encoding::kFp32,      Encoding::kFp32,   
                                        Encoding::TopK(5, 2), Encoding::TopK(3, 4)};
 
 std::string ModeText(const JobSpec& job) {
+  const std::string by_speed = job.balance == Balance::kSpeed ? " by speed" : "";
   switch (job.mode) {
     case Mode::kSync:
-      return job.quorum > 0 ? absl::StrCat("sync with quorum ", job.quorum) : "sync";
+      return absl::StrCat("sync", job.quorum > 0 ? absl::StrCat(" with quorum ", job.quorum) : "",
+                          by_speed);
     case Mode::kAsync:
       return absl::StrCat("async at most ", job.max_rounds_ahead, " ahead");
     case Mode::kLocalSgd:
@@ -26,7 +28,10 @@ std::string ModeText(const JobSpec& job) {
                           " H=", job.local_steps,
                           job.fragments > 1 ? absl::StrCat(" fragments=", job.fragments) : "",
                           job.overlap_steps > 0 ? absl::StrCat(" tau=", job.overlap_steps) : "",
-                          job.overlap_rounds ? " eager" : "");
+                          job.overlap_rounds ? " eager" : "", by_speed);
+    case Mode::kAsyncLocalSgd:
+      return absl::StrCat("async_local_sgd H=", job.local_steps, " at most ", job.max_rounds_ahead,
+                          " ahead and ", job.max_staleness, " stale", by_speed);
   }
   return "";
 }
@@ -51,7 +56,7 @@ void ChooseOverlap(Chance& chance, JobSpec& job) {
 void ChooseMode(Chance& chance, int num_workers, JobSpec& job) {
   job.optimizer.kind = chance.OneIn(3) ? OptimizerKind::kMomentum : OptimizerKind::kSgd;
   job.optimizer.momentum = 0.5;
-  switch (chance.Below(6)) {
+  switch (chance.Below(7)) {
     case 0:
     case 1:
       job.mode = Mode::kSync;
@@ -70,7 +75,7 @@ void ChooseMode(Chance& chance, int num_workers, JobSpec& job) {
       break;
     }
     case 4:
-    case 5:
+    case 5: {
       job.mode = Mode::kLocalSgd;
       job.local_steps = static_cast<int>(chance.Between(2, 4));
       constexpr OuterOptimizerKind kOuter[] = {
@@ -80,7 +85,23 @@ void ChooseMode(Chance& chance, int num_workers, JobSpec& job) {
       job.outer_momentum = 0.5;
       if (chance.OneIn(2)) ChooseOverlap(chance, job);
       break;
+    }
+    case 6: {
+      const int bounds[] = {-1, -1, 1, 3};
+      const int64_t oldest[] = {-1, -1, 0, 2};
+      job.mode = Mode::kAsyncLocalSgd;
+      job.local_steps = static_cast<int>(chance.Between(1, 4));
+      job.max_rounds_ahead = chance.Of(bounds);
+      job.max_staleness = chance.Of(oldest);
+      // How many parts a step has follows from the members when it begins, and momentum from the
+      // order of contributions, which nobody can tell: see BucketAudit.
+      job.quorum = 1;
+      job.outer_optimizer = OuterOptimizerKind::kSgd;
+      job.outer_learning_rate = 0.5;
+      break;
+    }
   }
+  if (job.mode != Mode::kAsync && chance.OneIn(4)) job.balance = Balance::kSpeed;
 }
 
 }  // namespace

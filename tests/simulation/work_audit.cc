@@ -130,7 +130,7 @@ void WorkAudit::OnGranted(const WorkerLife& life, const Grant& grant) {
   last->second = grant;
   if (grant.kind != Grant::Kind::kTrain) return;
   told_.handed_out = std::max(told_.handed_out, grant.first_position + grant.num_samples);
-  if (is_deferred_) {
+  if (sizes_vary_) {
     if (!is_repeat) OnHandedOut(life, grant);
     return;
   }

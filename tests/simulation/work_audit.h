@@ -34,11 +34,11 @@ class WorkAudit {
  public:
   using Fail = std::function<void(const std::string& violation)>;
 
-  // `is_deferred`: rounds take what was computed before, and their plans do not say what is handed
-  // out with them. `samples_per_grant`: of jobs without rosters.
-  WorkAudit(bool uses_rosters, bool is_deferred, int64_t samples_per_grant, Fail fail)
+  // `sizes_vary`: what is handed out with a round follows neither from its plan nor from its
+  // number. `samples_per_grant`: of jobs without rosters.
+  WorkAudit(bool uses_rosters, bool sizes_vary, int64_t samples_per_grant, Fail fail)
       : uses_rosters_(uses_rosters),
-        is_deferred_(is_deferred),
+        sizes_vary_(sizes_vary),
         samples_per_grant_(samples_per_grant),
         fail_(std::move(fail)) {}
 
@@ -76,7 +76,7 @@ class WorkAudit {
   void Narrow(const MayBe& may_be, const std::string& violation);
 
   const bool uses_rosters_;
-  const bool is_deferred_;
+  const bool sizes_vary_;
   const int64_t samples_per_grant_;
   const Fail fail_;
   // By directory: of checkpoints that are written, and of those that are; more than one if a round
@@ -90,7 +90,7 @@ class WorkAudit {
   Progress since_;
   // Those that somebody was told of, of the job.
   Progress told_;
-  std::map<int64_t, int64_t> handed_out_;  // is_deferred_: since the servers began; to ends
+  std::map<int64_t, int64_t> handed_out_;  // sizes_vary_: since the servers began; to ends
   std::map<Round, std::map<WorkerId, Share>> shares_;
   std::map<Incarnation, Grant> last_grants_;
   std::map<Round, std::map<Incarnation, RoundReport>> reports_;  // since the servers began

@@ -493,6 +493,7 @@ void SimulatedWorker::OnBucket(const DeliveredBucket& delivered) {
 void SimulatedWorker::Compute() {
   const absl::Duration time =
       process_.world().chance().Between(absl::Microseconds(100), config_.longest_step);
+  life_->computed_for = time;
   process_.After(time, [this] { GoOn(/*before_push=*/true, [this] { ContributeOrEvaluate(); }); });
 }
 
@@ -527,6 +528,7 @@ void SimulatedWorker::MakeContribution() {
                .base_versions = {}};
   made.report.round = grant.round;
   made.report.num_samples = grant.num_samples;
+  made.report.compute = life_->computed_for;
   made.report.heldout_predictions = grant.num_heldout_samples;
   ContributionKey key = {.worker = registration.life.worker,
                          .incarnation = registration.life.incarnation,
@@ -536,7 +538,7 @@ void SimulatedWorker::MakeContribution() {
                          .encoding = encoding};
   if (DefersContributions(job())) {
     TakeInHand(made, key);
-  } else if (grant.local_steps > 1) {
+  } else if (HasLocalSteps(job())) {
     // The steps after a request to stop are left out.
     if (life_->lifecycle.is_stopping()) made.report.num_samples /= grant.local_steps;
     key.num_samples = made.report.num_samples;

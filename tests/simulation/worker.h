@@ -98,6 +98,7 @@ class SimulatedWorker {
     std::optional<Made> made;  // and not acknowledged
     std::shared_ptr<Ahead> ahead;
     int64_t num_computed = 0;
+    absl::Duration computed_for;  // of the round at hand
 
     absl::Time hangs_until = absl::InfinitePast();
     bool hangs_before_push = false;  // else before the report

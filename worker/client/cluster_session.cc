@@ -106,6 +106,11 @@ class ClusterSession final : public CoordinatorLink {
   // What a call of at most `timeout` has brought; an error that may pass names the coordinator.
   absl::Status Outcome(const grpc::Status& status, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What FromProto() has made of an answer to `call`. One that cannot be is damaged, or of another
+  // release; the next attempt, over a connection of its own, tells.
+  template <typename T>
+  absl::StatusOr<T> Understood(absl::string_view call, absl::StatusOr<T> answer)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void RunHeartbeats(absl::Duration interval, const HeartbeatCalls& calls);
   // Errors: DeadlineExceeded if nobody has answered.
   absl::StatusOr<HeartbeatAnswer> SendHeartbeat(HeartbeatCall call, absl::Duration patience);
@@ -220,6 +225,16 @@ absl::Status ClusterSession::Outcome(const grpc::Status& status, absl::Duration 
                       absl::StrCat("coordinator ", coordinator_, ": ", native.message()));
 }
 
+template <typename T>
+absl::StatusOr<T> ClusterSession::Understood(absl::string_view call, absl::StatusOr<T> answer) {
+  if (answer.ok()) return answer;
+  absl::MutexLock lock(&mutex_);
+  is_suspect_ = true;
+  return absl::UnimplementedError(absl::StrCat(
+      "coordinator ", coordinator_, ": its answer to ", call,
+      " was damaged on its way, or is of another release: ", answer.status().message()));
+}
+
 absl::Status ClusterSession::Seek(const std::function<absl::Status()>& attempt) {
   AddressSearch search(&addresses_);
   bool goes_on = false;
@@ -268,7 +283,7 @@ absl::StatusOr<Registration> ClusterSession::TryRegister(
   const absl::Duration timeout =
       TimeoutOf(addresses_.size() > 1 ? config_.search_timeout : config_.call_timeout);
   RETURN_IF_ERROR(Call(&v1::ClusterService::Stub::Register, ToProto(call), timeout, &reply));
-  ASSIGN_OR_RETURN(Registration registration, FromProto(reply));
+  ASSIGN_OR_RETURN(Registration registration, Understood("Register", FromProto(reply)));
   life_ = registration.life;
   life_secret_ = registration.life_secret;
   return registration;
@@ -314,7 +329,7 @@ absl::StatusOr<Grant> ClusterSession::AwaitAhead(Round round) {
   if (ahead == nullptr || ahead->round() != round) return absl::NotFoundError("not asked ahead");
   const std::optional<v1::Grant> grant = ahead->Await(patience);
   if (!grant.has_value()) return absl::UnavailableError("no grant came of asking ahead");
-  return FromProto(*grant);
+  return Understood("NextGrant", FromProto(*grant));
 }
 
 absl::StatusOr<Grant> ClusterSession::NextGrant(const std::optional<RoundReport>& report,
@@ -329,7 +344,7 @@ absl::StatusOr<Grant> ClusterSession::NextGrant(const std::optional<RoundReport>
   v1::Grant grant;
   RETURN_IF_ERROR(Call(&v1::ClusterService::Stub::NextGrant, request,
                        config_.grant_hold + TimeoutOf(config_.call_timeout), &grant));
-  return FromProto(grant);
+  return Understood("NextGrant", FromProto(grant));
 }
 
 absl::Status ClusterSession::Leave(const std::string& reason,

@@ -15,17 +15,22 @@ absl::Status CheckGrant(const Grant& grant, const JobSpec& job, const Dataset& d
   if (grant.kind != Grant::Kind::kTrain) return absl::OkStatus();
   const bool is_deferred = DefersContributions(job);
   if (is_deferred && grant.local_steps == 0 && grant.num_samples == 0) return absl::OkStatus();
-  const int steps = StepsOfWindow(job, grant.round);
-  const int64_t step_samples = job.global_batch_size > 0 ? job.global_batch_size : job.batch_size;
-  if (grant.local_steps == steps && grant.num_samples >= steps &&
+  const int most_steps = StepsOfWindow(job, grant.round);
+  const bool is_by_speed = job.balance == Balance::kSpeed;
+  // Where each has rounds of its own, slow workers make fewer steps; else fast ones get more of a
+  // step's samples, whatever each would have of an equal share.
+  const int least_steps = is_by_speed && !HasRosters(job) ? 1 : most_steps;
+  const int64_t step_samples = is_by_speed && HasRosters(job) ? kMaxStepSamples : StepSamples(job);
+  const int64_t steps = grant.local_steps;
+  if (steps >= least_steps && steps <= most_steps && grant.num_samples >= steps &&
       grant.num_samples <= step_samples * steps &&
-      grant.learning_rates.size() == static_cast<size_t>(steps)) {
+      static_cast<int64_t>(grant.learning_rates.size()) == steps) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "round ", grant.round.value(), " is granted with ", grant.num_samples, " samples in ",
-      grant.local_steps, " local steps; the job has up to ", step_samples, " samples in each of ",
-      steps, ": the coordinator contradicts itself"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("round ", grant.round.value(), " is granted with ", grant.num_samples,
+                   " samples in ", steps, " local steps; the job has up to ", step_samples,
+                   " samples in each of ", most_steps, ": the coordinator contradicts itself"));
 }
 
 SampleSpan SamplesOfStep(const Grant& grant, int step) {

@@ -97,5 +97,28 @@ TEST(GrantSamplesTest, HugeHeldOutSetDoesNotOverflow) {
   EXPECT_EQ(HeldoutSampleAt(huge - 1, huge, huge), huge - 1);
 }
 
+TEST(GrantSamplesTest, BySpeedSharesOfAStepOrNumbersOfStepsDiffer) {
+  const NoData dataset(/*num_heldout=*/0);
+  Grant grant;
+  grant.num_samples = 40;
+  grant.local_steps = 2;
+  grant.learning_rates = {0.1, 0.1};
+  const auto check = [&](Mode mode, Balance balance, int64_t batch_size, int local_steps) {
+    JobSpec job;
+    job.mode = mode;
+    job.balance = balance;
+    job.batch_size = batch_size;
+    job.local_steps = local_steps;
+    return CheckGrant(grant, job, dataset);
+  };
+  EXPECT_OK(check(Mode::kLocalSgd, Balance::kSpeed, 8, 2));
+  EXPECT_FALSE(check(Mode::kLocalSgd, Balance::kEqual, 8, 2).ok());
+  EXPECT_FALSE(check(Mode::kLocalSgd, Balance::kSpeed, 20, 5).ok());
+  EXPECT_OK(check(Mode::kAsyncLocalSgd, Balance::kSpeed, 20, 5));
+  EXPECT_FALSE(check(Mode::kAsyncLocalSgd, Balance::kEqual, 20, 5).ok());
+  EXPECT_FALSE(check(Mode::kAsyncLocalSgd, Balance::kSpeed, 8, 5).ok());
+  EXPECT_FALSE(check(Mode::kAsyncLocalSgd, Balance::kSpeed, 20, 1).ok());
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -35,6 +35,7 @@ absl::StatusOr<std::unique_ptr<RoundRunner>> Make(const JobSpec& job, const Roun
     case Mode::kAsync:
       return GradientRounds::Create(job, deps, ClientClipNorm(job));
     case Mode::kLocalSgd:
+    case Mode::kAsyncLocalSgd:
       if (DefersContributions(job)) return OverlappedRounds::Create(job, deps);
       return LocalSgdRounds::Create(job, deps);
   }
@@ -52,7 +53,7 @@ absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
 
 int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout) {
   const int64_t exchange_bytes = ExchangeState::DeviceBytes(job, layout);
-  if (job.mode != Mode::kLocalSgd) return exchange_bytes;
+  if (!HasLocalSteps(job)) return exchange_bytes;
   // The weights at the start of the round as well; or those of the servers, and the contribution.
   const int runner_vectors = DefersContributions(job) ? 2 + NumMergeVectors(job) : 1;
   const int vectors = InnerOptimizer::NumStateVectors(job.optimizer.kind) + runner_vectors;

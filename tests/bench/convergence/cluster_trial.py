@@ -7,7 +7,11 @@ import shlex
 import signal
 import subprocess
 import tempfile
+import threading
 import time
+
+# A worker of speed 1/3 runs for a third of each of these, and is suspended for the rest.
+PERIOD_SECONDS = 0.06
 
 
 @dataclasses.dataclass
@@ -15,6 +19,7 @@ class Trial:
     name: str
     workers: int
     server_flags: list
+    speeds: list = None  # of the workers, at most 1: the share of the time that each may run; None: all of it
 
 
 @dataclasses.dataclass
@@ -37,12 +42,17 @@ class Cluster:
         self._trial = trial
         self._timeout_s = timeout_s
         self._processes = []
+        self._is_over = threading.Event()
+        self._brakes = []
 
     def __enter__(self):
         self._folder = tempfile.TemporaryDirectory(prefix="lodestar-trial-")
         return self
 
     def __exit__(self, *_):
+        self._is_over.set()
+        for brake in self._brakes:
+            brake.join()
         for process in self._processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
@@ -57,6 +67,16 @@ class Cluster:
         )
         self._processes.append(process)
         return process
+
+    def _slow_down(self, process, speed):
+        def brake():
+            while process.poll() is None and not self._is_over.wait(PERIOD_SECONDS * speed):
+                process.send_signal(signal.SIGSTOP)
+                self._is_over.wait(PERIOD_SECONDS * (1 - speed))
+                process.send_signal(signal.SIGCONT)
+
+        self._brakes.append(threading.Thread(target=brake))
+        self._brakes[-1].start()
 
     def _log_tail(self):
         tails = []
@@ -84,11 +104,13 @@ class Cluster:
         )
         port = self._wait_for_port(port_file, server)
         for i in range(self._trial.workers):
-            self._start(
+            worker = self._start(
                 f"worker-{i}",
                 [self._worker, f"--coordinator=127.0.0.1:{port}", f"--data={self._data}",
                  f"--name=w{i}", "--threads=1", "--device=cpu"],
             )
+            if self._trial.speeds and self._trial.speeds[i] < 1:
+                self._slow_down(worker, self._trial.speeds[i])
         try:
             code = server.wait(timeout=self._timeout_s)
         except subprocess.TimeoutExpired:

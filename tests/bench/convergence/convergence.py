@@ -6,6 +6,8 @@
                                      (the gpt task in sync by two workers, each wire encoding)
   convergence.py --bin=bazel-bin --task=low_communication --data=FILE [--rounds=N] [--seeds=A,B] [--workers=1,2,4]
                                      (the gpt task: local steps, fewer bits, overlapped exchanges)
+  convergence.py --bin=bazel-bin --task=unequal --data=FILE [--rounds=N] [--seeds=A,B]
+                                     (the gpt task by four workers, equal and with a spread of speeds of 6)
 
 Every run of a task sees the same number of samples. --only=NAME[,NAME] chooses runs.
 """
@@ -101,6 +103,37 @@ def low_communication_trials(steps, seed, workers):
     ]
 
 
+# Of four workers, the slowest six times slower than the fastest.
+SPREAD = [1, 1 / 2, 1 / 3, 1 / 6]
+
+
+def unequal_trials(steps, seed):
+    """Each sees the samples of sync; in async_local_sgd a round is one worker's."""
+    workers = 4
+
+    def trial(name, mode, rounds, *flags, speeds=None):
+        return Trial(f"{name} (seed {seed})", workers, [
+            "--model=gpt-nano", f"--mode={mode}", f"--rounds={rounds}",
+            f"--batch_size={GPT_BATCH // workers}", f"--warmup_rounds={rounds // 20}",
+            "--eval_samples=0", "--eval_every=0", f"--seed={seed}", *GPT_OPTIMIZER, *flags], speeds)
+
+    rounds = steps // GPT_LOCAL_STEPS
+    steps_flag = f"--local_steps={GPT_LOCAL_STEPS}"
+
+    def asynchronous(name, *flags, speeds, rounds=rounds * workers):
+        return trial(name, "async_local_sgd", rounds, steps_flag, *flags, speeds=speeds)
+
+    return [
+        trial("sync", "sync", steps),
+        trial("local_sgd", "local_sgd", rounds, steps_flag),
+        asynchronous("async_local_sgd", speeds=None),
+        asynchronous("async_local_sgd, spread 6", speeds=SPREAD),
+        asynchronous("naive nesterov, spread 6", "--quorum=1", speeds=SPREAD),
+        asynchronous("naive nesterov at 0.07, spread 6", "--quorum=1", "--outer_learning_rate=0.07", speeds=SPREAD),
+        trial("sync by speed, spread 6", "sync", steps, "--balance=speed", speeds=SPREAD),
+    ]
+
+
 # (model, run, optimizer, learning rate, weight decay, flags of the mode). 48,000 samples each, two
 # workers. Asynchronous and outer momentum amplify the step, so their rates are smaller.
 ASYNC = ["--mode=async", "--rounds=1500", "--batch_size=32", "--warmup_rounds=100"]
@@ -142,11 +175,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--task", choices=["gpt", "digits", "encodings", "low_communication"], required=True)
+    parser.add_argument("--task", choices=["gpt", "digits", "encodings", "low_communication", "unequal"], required=True)
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--only", default="", help="names of runs, separated by commas")
-    parser.add_argument("--rounds", type=int, default=GPT_ROUNDS, help="steps of --task=encodings and low_communication")
-    parser.add_argument("--seeds", default="1337", help="of --task=encodings and low_communication, separated by commas")
+    parser.add_argument("--rounds", type=int, default=GPT_ROUNDS, help="steps of --task=encodings, low_communication and unequal")
+    parser.add_argument("--seeds", default="1337", help="of --task=encodings, low_communication and unequal, separated by commas")
     parser.add_argument("--workers", default="2", help="of --task=low_communication, separated by commas")
     parser.add_argument("--timeout_s", type=float, default=900)
     arguments = parser.parse_args()
@@ -155,6 +188,9 @@ def main():
               "encodings": lambda: [
                   trial for seed in arguments.seeds.split(",")
                   for trial in encodings_trials(arguments.rounds, seed)],
+              "unequal": lambda: [
+                  trial for seed in arguments.seeds.split(",")
+                  for trial in unequal_trials(arguments.rounds, seed)],
               "low_communication": lambda: [
                   trial for workers in arguments.workers.split(",")
                   for seed in arguments.seeds.split(",")

@@ -1,0 +1,77 @@
+#include "server/coordinator/speed_balance.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "common/check.h"
+
+namespace lodestar {
+namespace {
+
+// Of the known ones; 1 if none is.
+double MeanOfKnown(absl::Span<const double> speeds) {
+  double sum = 0.0;
+  int known = 0;
+  for (const double speed : speeds) {
+    if (speed <= 0.0) continue;
+    sum += speed;
+    ++known;
+  }
+  return known == 0 ? 1.0 : sum / known;
+}
+
+}  // namespace
+
+std::vector<int64_t> CutStep(Balance balance, int64_t total, absl::Span<const double> speeds) {
+  if (balance == Balance::kSpeed) return CutBySpeed(total, speeds);
+  return CutEqually(total, static_cast<int>(speeds.size()));
+}
+
+int CutSteps(Balance balance, int steps, double speed, double fastest) {
+  return balance == Balance::kSpeed ? StepsBySpeed(steps, speed, fastest) : steps;
+}
+
+// Largest remainder, of what is left when each has one.
+std::vector<int64_t> CutBySpeed(int64_t total, absl::Span<const double> speeds) {
+  const int count = static_cast<int>(speeds.size());
+  LODESTAR_CHECK(count >= 1 && total >= count) << total << " samples for " << count;
+  const double unknown = MeanOfKnown(speeds);
+  std::vector<double> weights;
+  for (const double speed : speeds) weights.push_back(speed > 0.0 ? speed : unknown);
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<int64_t> parts(count);
+  std::vector<double> remainders(count);
+  int64_t given = 0;
+  for (int i = 0; i < count; ++i) {
+    const double ideal = static_cast<double>(total) * (weights[i] / sum);
+    parts[i] = std::max<int64_t>(static_cast<int64_t>(std::floor(ideal)), 1);
+    remainders[i] = ideal - static_cast<double>(parts[i]);
+    given += parts[i];
+  }
+  std::vector<int> order(count);
+  std::iota(order.begin(), order.end(), 0);
+  // Who gets one more, or where those without a whole one have made it too many, one less.
+  const auto by_remainder = [&](int a, int b) { return remainders[a] > remainders[b]; };
+  std::stable_sort(order.begin(), order.end(), by_remainder);
+  for (int next = 0; given < total; next = (next + 1) % count, ++given) ++parts[order[next]];
+  for (int next = count - 1; given > total; next = (next + count - 1) % count) {
+    if (parts[order[next]] == 1) continue;
+    --parts[order[next]];
+    --given;
+  }
+  return parts;
+}
+
+std::vector<int64_t> CutEqually(int64_t total, int count) {
+  std::vector<int64_t> parts(count, total / count);
+  for (int i = 0; i < total % count; ++i) ++parts[i];
+  return parts;
+}
+
+int StepsBySpeed(int steps, double speed, double fastest) {
+  if (!(speed > 0.0) || !(fastest > speed)) return steps;
+  return std::max(static_cast<int>(speed / fastest * steps), 1);
+}
+
+}  // namespace lodestar
