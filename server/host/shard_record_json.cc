@@ -105,6 +105,7 @@ absl::StatusOr<ContributionKey> KeyFromJson(const Json& json) {
 Json DelayedToJson(const StepPart& part, const DelayedStep::Memory& after) {
   return {{"is_first", part.is_first},
           {"is_last", part.is_last},
+          {"factor", part.factor},
           {"rescale", part.rescale},
           {"num_parts", after.num_parts},
           {"arrived", after.arrived},
@@ -117,6 +118,7 @@ absl::Status ReadDelayed(const Json& json, BucketStep& step) {
   StepPart& part = step.call.part;
   ASSIGN_OR_RETURN(part.is_first, GetBool(*delayed, "is_first"));
   ASSIGN_OR_RETURN(part.is_last, GetBool(*delayed, "is_last"));
+  ASSIGN_OR_RETURN(part.factor, GetFloat(*delayed, "factor"));
   ASSIGN_OR_RETURN(part.rescale, GetFloat(*delayed, "rescale"));
   DelayedStep::Memory after;
   ASSIGN_OR_RETURN(after.num_parts, GetInt64(*delayed, "num_parts"));

@@ -17,6 +17,7 @@ namespace lodestar {
 struct StepPart {
   bool is_first = true;
   bool is_last = true;
+  float factor = 1.0f;   // of the part in the sum; OptimizerCall::gradient_scale has it, too
   float rescale = 1.0f;  // of the last: makes the sum the mean of those that came
   friend bool operator==(const StepPart&, const StepPart&) = default;
 };

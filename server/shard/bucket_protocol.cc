@@ -451,9 +451,8 @@ void BucketProtocol::ApplyAlone(const ContributionKey& key, int64_t staleness, B
       parts.has_value()) {
     const int64_t usual = StepSamples(job) * job.local_steps;
     const int64_t weight = key.num_samples == 0 ? usual : std::min(key.num_samples, usual);
-    const DelayedStep::Share share = delayed_.Add(weight, usual, *parts);
-    step.call.gradient_scale *= share.factor;
-    step.call.part = share.part;
+    step.call.part = delayed_.Add(weight, usual, *parts);
+    step.call.gradient_scale *= step.call.part.factor;
     step.delayed = delayed_.memory();
   }
   is_writing_ = true;

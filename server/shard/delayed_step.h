@@ -21,35 +21,29 @@ class DelayedStep {
     int64_t arrived_weight = 0;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
-  // What a contribution is of the step.
-  struct Share {
-    float factor = 1.0f;  // of the sum that becomes the mean
-    StepPart part;
-  };
-
   DelayedStep() = default;
   explicit DelayedStep(const Memory& memory) : memory_(memory) {}
   const Memory& memory() const { return memory_; }
 
   // The next contribution, whose weight is `weight` where that of a usual one is `usual_weight`,
   // both above 0. `num_parts`, at least 1, is looked at if it is the first of a step.
-  Share Add(int64_t weight, int64_t usual_weight, int num_parts) {
+  StepPart Add(int64_t weight, int64_t usual_weight, int num_parts) {
     LODESTAR_CHECK(weight > 0 && usual_weight > 0 && num_parts > 0);
-    Share share;
-    share.part.is_first = memory_.arrived == 0;
-    if (share.part.is_first) memory_ = {num_parts, 0, num_parts * usual_weight, 0};
+    StepPart part;
+    part.is_first = memory_.arrived == 0;
+    if (part.is_first) memory_ = {num_parts, 0, num_parts * usual_weight, 0};
     ++memory_.arrived;
     memory_.arrived_weight += weight;
-    share.factor = static_cast<float>(static_cast<double>(weight) /
-                                      static_cast<double>(memory_.planned_weight));
-    share.part.is_last = memory_.arrived >= memory_.num_parts;
-    if (!share.part.is_last) return share;
+    part.factor = static_cast<float>(static_cast<double>(weight) /
+                                     static_cast<double>(memory_.planned_weight));
+    part.is_last = memory_.arrived >= memory_.num_parts;
+    if (!part.is_last) return part;
     if (memory_.arrived_weight != memory_.planned_weight) {
-      share.part.rescale = static_cast<float>(static_cast<double>(memory_.planned_weight) /
-                                              static_cast<double>(memory_.arrived_weight));
+      part.rescale = static_cast<float>(static_cast<double>(memory_.planned_weight) /
+                                        static_cast<double>(memory_.arrived_weight));
     }
     memory_ = {};
-    return share;
+    return part;
   }
 
  private:

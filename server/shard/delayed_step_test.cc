@@ -9,42 +9,39 @@ TEST(DelayedStepTest, EqualContributionsAreEqualPartsOfOneStep) {
   DelayedStep step;
   for (int round = 0; round < 2; ++round) {
     for (int i = 0; i < 4; ++i) {
-      const DelayedStep::Share share = step.Add(/*weight=*/6, /*usual_weight=*/6, /*num_parts=*/4);
-      EXPECT_EQ(share.factor, 0.25f);
-      EXPECT_EQ(share.part, (StepPart{.is_first = i == 0, .is_last = i == 3, .rescale = 1.0f}));
+      const StepPart part = step.Add(/*weight=*/6, /*usual_weight=*/6, /*num_parts=*/4);
+      EXPECT_EQ(part, (StepPart{.is_first = i == 0, .is_last = i == 3, .factor = 0.25f}));
     }
     EXPECT_EQ(step.memory(), DelayedStep::Memory());
   }
 }
 
 TEST(DelayedStepTest, OneContributionAloneIsAWholeStep) {
-  const DelayedStep::Share share = DelayedStep().Add(3, 3, 1);
-  EXPECT_EQ(share.factor, 1.0f);
-  EXPECT_EQ(share.part, StepPart());
+  EXPECT_EQ(DelayedStep().Add(3, 3, 1), StepPart());
 }
 
 TEST(DelayedStepTest, TheLastMakesTheMeanOfThoseThatCame) {
   DelayedStep step;
   EXPECT_EQ(step.Add(8, 8, 2).factor, 0.5f);
-  const DelayedStep::Share last = step.Add(2, 8, 2);
+  const StepPart last = step.Add(2, 8, 2);
   EXPECT_EQ(last.factor, 0.125f);
   // 8 and 2 of 10: 0.5 and 0.125 times this.
-  EXPECT_EQ(last.part.rescale, 1.6f);
+  EXPECT_EQ(last.rescale, 1.6f);
 }
 
 TEST(DelayedStepTest, HowManyPartsThereAreIsDecidedWhenTheFirstComes) {
   DelayedStep step;
-  EXPECT_TRUE(step.Add(1, 1, 2).part.is_first);
-  EXPECT_TRUE(step.Add(1, 1, 5).part.is_last);
-  EXPECT_FALSE(step.Add(1, 1, 5).part.is_last);
+  EXPECT_TRUE(step.Add(1, 1, 2).is_first);
+  EXPECT_TRUE(step.Add(1, 1, 5).is_last);
+  EXPECT_FALSE(step.Add(1, 1, 5).is_last);
 }
 
 TEST(DelayedStepTest, GoesOnFromItsMemory) {
   DelayedStep step;
   step.Add(1, 1, 3);
   DelayedStep restored(step.memory());
-  EXPECT_FALSE(restored.Add(1, 1, 3).part.is_first);
-  EXPECT_TRUE(restored.Add(1, 1, 3).part.is_last);
+  EXPECT_FALSE(restored.Add(1, 1, 3).is_first);
+  EXPECT_TRUE(restored.Add(1, 1, 3).is_last);
 }
 
 }  // namespace

@@ -102,8 +102,18 @@ std::vector<Variant> Variants() {
   job.max_rounds_ahead = 0;
   job.optimizer.kind = OptimizerKind::kSgd;
   variants.push_back({"LockStep", job});
-  for (const char* const name : {"SyncClipped", "SyncMedianClipped", "SyncInt8", "LocalSgd",
-                                 "LocalSgdWeights", "LocalSgdMedianBf16", "AsyncBf16"}) {
+  job = JobSpec();
+  job.mode = Mode::kAsyncLocalSgd;
+  job.batch_size = 2;
+  job.local_steps = 5;
+  variants.push_back({"AsyncLocalSgd", job});
+  job.quorum = 2;
+  job.push_encoding = Encoding::kInt4;
+  job.pull_encoding = Encoding::kInt4;
+  variants.push_back({"AsyncLocalSgdInt4", job});
+  for (const char* const name :
+       {"SyncClipped", "SyncMedianClipped", "SyncInt8", "LocalSgd", "LocalSgdWeights",
+        "LocalSgdMedianBf16", "AsyncBf16", "AsyncLocalSgd"}) {
     const auto plain = std::find_if(variants.begin(), variants.end(),
                                     [name](const Variant& one) { return one.name == name; });
     variants.push_back({plain->name + "Averaged", plain->job, /*has_averaged=*/true});
@@ -129,6 +139,8 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
     ContributionKey key = TestCluster::Key(worker, number, 0);
     key.kind = RoundContributionKind(job());
     key.encoding = job().push_encoding;
+    // Of a usual window, 10.
+    if (job().mode == Mode::kAsyncLocalSgd) key.num_samples = 10 - worker;
     if (IsSkipped(worker, round)) key.num_samples = kSkippedSamples;
     return key;
   }

@@ -209,6 +209,10 @@ void BucketAudit::CheckRoster(const std::vector<ContributionKey>& group) const {
 BucketSnapshot BucketAudit::Apply(const BucketSnapshot& before, Version version,
                                   const std::vector<ContributionKey>& group) {
   const JobSpec& job = audit_->job();
+  const int64_t age = (version - group[0].base_version) - 1;
+  if (job.max_staleness >= 0 && age > job.max_staleness) {
+    Fail("round ", group[0].round.value(), " counts, and is of weights ", age, " updates old");
+  }
   const std::vector<double> mean = MeanOf(group);
   BucketSnapshot after = before;
   after.is_exact = false;
@@ -225,8 +229,7 @@ BucketSnapshot BucketAudit::Apply(const BucketSnapshot& before, Version version,
     rate = job.schedule.peak;
     momentum = job.optimizer.kind == OptimizerKind::kMomentum ? job.optimizer.momentum : 0.0;
     if (!audit_->uses_rosters() && job.staleness_scaling == StalenessScaling::kInverse) {
-      const int64_t staleness = (version - group[0].base_version) - 1;
-      rate /= 1.0 + static_cast<double>(std::max<int64_t>(staleness, 0));
+      rate /= 1.0 + static_cast<double>(std::max<int64_t>(age, 0));
     }
   }
   for (size_t e = 0; e < mean.size(); ++e) {

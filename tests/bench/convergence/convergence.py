@@ -127,10 +127,10 @@ def unequal_trials(steps, seed):
         trial("sync", "sync", steps),
         trial("local_sgd", "local_sgd", rounds, steps_flag),
         asynchronous("async_local_sgd", speeds=None),
-        asynchronous("async_local_sgd, spread 6", speeds=SPREAD),
-        asynchronous("naive nesterov, spread 6", "--quorum=1", speeds=SPREAD),
-        asynchronous("naive nesterov at 0.07, spread 6", "--quorum=1", "--outer_learning_rate=0.07", speeds=SPREAD),
-        trial("sync by speed, spread 6", "sync", steps, "--balance=speed", speeds=SPREAD),
+        asynchronous("async_local_sgd with spread 6", speeds=SPREAD),
+        asynchronous("naive nesterov with spread 6", "--quorum=1", speeds=SPREAD),
+        asynchronous("naive nesterov at 0.07 with spread 6", "--quorum=1", "--outer_learning_rate=0.07", speeds=SPREAD),
+        trial("sync by speed with spread 6", "sync", steps, "--balance=speed", speeds=SPREAD),
     ]
 
 
