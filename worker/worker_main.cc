@@ -123,12 +123,13 @@ int RunWorker(const std::set<std::string>& given) {
   if (worker.ok()) {
     signals.set_worker(worker->get());
     if (flags->notice.has_value()) {
-      notices.emplace(MakeNoticeSource(*flags->notice), flags->notice_watch, &Clock::Real(),
-                      [raw = worker->get()](const MachineNotice& notice) {
-                        LogInfo("{}: hands in what there is and leaves, within {}", notice.text,
-                                absl::FormatDuration(notice.left));
-                        raw->RequestStop({.grace = notice.left, .machine_goes = true});
-                      });
+      notices.emplace(
+          MakeNoticeSource(*flags->notice), flags->notice_watch, &Clock::Real(),
+          [raw = worker->get()](const MachineNotice& notice) {
+            LogInfo("{}: hands in what there is and leaves, within {}", notice.text,
+                    absl::FormatDuration(absl::Trunc(notice.left, absl::Milliseconds(100))));
+            raw->RequestStop({.grace = notice.left, .machine_goes = true});
+          });
     }
     status = (*worker)->Run();
   }
