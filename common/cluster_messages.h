@@ -59,6 +59,8 @@ struct RegisterCall {
   std::vector<Encoding::Kind> encodings = {Encoding::Kind::kFp32};
   std::string identity = {};       // name in the caller's certificate; empty: it has none
   ProposedSettings proposed = {};  // model `client` only
+  // Of the process; not set: it has contributed before.
+  std::optional<absl::Duration> age = {};
 };
 
 // The answer to it.

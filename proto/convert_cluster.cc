@@ -28,6 +28,7 @@ constexpr int64_t kMaxSamples = int64_t{1} << 60;
 constexpr double kMaxLearningRate = 1e6;
 // Of a round: thirty years. As a duration it is not infinite.
 constexpr double kMaxSeconds = 1e9;
+constexpr int64_t kMaxAgeMs = 1'000'000'000'000;
 
 // It goes into metadata, where gRPC ends the process over a character that may not be there.
 absl::Status CheckLifeSecret(absl::string_view secret) {
@@ -178,6 +179,7 @@ v1::RegisterRequest ToProto(const RegisterCall& call) {
   if (call.layout.has_value()) *request.mutable_layout() = ToProto(*call.layout);
   request.set_adopts_order(call.adopts_order);
   if (!call.proposed.is_empty()) *request.mutable_proposed() = ToProto(call.proposed);
+  if (call.age.has_value()) request.set_age_ms(absl::ToInt64Milliseconds(*call.age));
   return request;
 }
 
@@ -205,6 +207,10 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
   }
   call.adopts_order = request.adopts_order();
   ASSIGN_OR_RETURN(call.proposed, FromProto(request.proposed()));
+  // For people: what makes no sense is not shown.
+  if (request.has_age_ms() && request.age_ms() >= 0 && request.age_ms() <= kMaxAgeMs) {
+    call.age = absl::Milliseconds(request.age_ms());
+  }
   return call;
 }
 

@@ -438,6 +438,7 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
                    .learning_rate = 0.6,
                    .clip_norm = 0.0,  // says something else than nothing
                    .batch_size = 8};
+  call.age = absl::Milliseconds(1500);
   v1::RegisterRequest wire = ToProto(call);
   EXPECT_THAT(UnsetFields(wire), IsEmpty());
   EXPECT_THAT(UnsetFields(wire.proposed()), IsEmpty());
@@ -449,6 +450,11 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
   EXPECT_EQ(back.layout->hash(), call.layout->hash());
   EXPECT_TRUE(back.adopts_order);
   EXPECT_EQ(back.proposed, call.proposed);
+  EXPECT_EQ(back.age, call.age);
+  for (const int64_t senseless : {int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
+    wire.set_age_ms(senseless);
+    EXPECT_EQ(FromProto(wire)->age, std::nullopt);
+  }
   EXPECT_THAT(back.encodings,
               ElementsAre(Encoding::Kind::kFp32, Encoding::Kind::kInt8, Encoding::Kind::kTopK2));
 }

@@ -53,6 +53,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
                                                        Clock* clock) {
   auto worker = std::unique_ptr<Worker>(new Worker(std::move(config), clock));
   const Config& settings = worker->config_;
+  worker->started_at_ = settings.started_at.value_or(clock->Now());
   if (!settings.trace_path.empty()) {
     worker->trace_ = std::make_unique<TraceRecorder>(
         TraceRecorder::Options{.path = settings.trace_path,
@@ -100,9 +101,9 @@ absl::Status Worker::Run() {
   return *outcome_;
 }
 
-void Worker::RequestStop() {
+void Worker::RequestStop(const StopRequest& request) {
   absl::MutexLock lock(&mutex_);
-  Perform(lifecycle_.OnStopRequested(clock_->Now()));
+  Perform(lifecycle_.OnStopRequested(clock_->Now(), request));
 }
 
 std::string Worker::activity() {
@@ -163,7 +164,9 @@ Lifecycle::Task Worker::NextTask() {
 
 void Worker::Do(const Lifecycle::Connect&) {
   Disconnect();
-  absl::StatusOr<Registration> registration = link_->Register(workload_->offered_layout());
+  const std::optional<absl::Duration> age =
+      has_contributed_ ? std::nullopt : std::optional(clock_->Now() - started_at_);
+  absl::StatusOr<Registration> registration = link_->Register(workload_->offered_layout(), age);
   absl::StatusOr<LifeId> life = LifeId();
   if (registration.ok()) {
     LogInfo("registered with {}: worker={} incarnation={} mode={} model={} parameters={}",
@@ -172,6 +175,7 @@ void Worker::Do(const Lifecycle::Connect&) {
             registration->job.model.name, registration->layout().num_elements());
     life = LifeId{registration->server_incarnation, registration->life.incarnation};
     registration_ = *std::move(registration);
+    registered_at_ = clock_->Now();
   } else {
     life = registration.status();
   }
@@ -238,6 +242,7 @@ void Worker::Do(const Lifecycle::CarryOut& order) {
   if (report.ok()) {
     workload_->Complete(&*report);
     progress_->Add(clock_->Now(), *report);
+    CountContribution(order.grant, *report);
   }
   const bool leaves_steps = report.ok() && order.grant.kind == Grant::Kind::kTrain &&
                             DefersContributions(registration_->job) &&
@@ -431,6 +436,11 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
                             .on_step = [this](const RoundStep& step) { workload_->OnStep(step); },
                             .on_weights = workload_->on_weights(),
                             .stop_requested = [this] { return IsStopping(); },
+                            .time_left =
+                                [this] {
+                                  absl::MutexLock lock(&mutex_);
+                                  return lifecycle_.time_left(clock_->Now());
+                                },
                             .on_activity =
                                 [this](absl::string_view activity) {
                                   absl::MutexLock lock(&mutex_);
@@ -485,6 +495,23 @@ std::shared_ptr<ParameterTransport> Worker::TransportOf(const WorkerLife& life,
   former_transport_ = transport;
   if (lifecycle_.is_life_over()) transport->Cancel();
   return transport;
+}
+
+void Worker::CountContribution(const Grant& grant, const RoundReport& report) {
+  if (grant.kind != Grant::Kind::kTrain || report.num_samples == 0 ||
+      std::exchange(has_contributed_, true)) {
+    return;
+  }
+  const absl::Time now = clock_->Now();
+  const auto rounded = [](absl::Duration duration) {
+    return absl::FormatDuration(absl::Trunc(duration, absl::Milliseconds(10)));
+  };
+  const int64_t pulls = runner_->num_pulls();
+  LogInfo(
+      "first contribution is handed in: round {}, {} samples, {} after the start of this process "
+      "and {} after its registration; weights were pulled {}",
+      report.round, report.num_samples, rounded(now - started_at_), rounded(now - registered_at_),
+      pulls == 1 ? "once" : absl::StrCat(pulls, " times"));
 }
 
 void Worker::TellProgress(const Grant& grant) {

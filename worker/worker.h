@@ -55,6 +55,8 @@ class Worker {
     std::string trace_path;  // of the file with the times of a few rounds; empty: none
     int64_t trace_rounds = 5;
     absl::Duration progress_interval = absl::Seconds(2);
+    // By the worker's clock, which its status and log count from. Not set: Create().
+    std::optional<absl::Time> started_at = {};
     // How long a worker that was told to stop waits for servers before it leaves without them, and
     // for how long it pauses before it tries again.
     Lifecycle::Config life;
@@ -72,9 +74,10 @@ class Worker {
   // reconnecting will not mend, with the code of the refusal.
   absl::Status Run();
 
-  // Finishes the step at hand, hands over what there is, leaves. Computing takes its time; waiting
-  // for servers is given up after leave_timeout. Thread-safe.
-  void RequestStop();
+  // Finishes the step at hand, and those of its round that fit into `request.grace`, hands over
+  // what there is, leaves. A step takes its time; waiting for servers is given up after
+  // leave_timeout, or when the machine goes. Again: the shortest time counts. Thread-safe.
+  void RequestStop(const StopRequest& request = {});
 
   // What it does now: "wait", "pull", "compute", "push", ... Thread-safe.
   std::string activity() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -128,6 +131,9 @@ class Worker {
   std::shared_ptr<ParameterTransport> TransportOf(const WorkerLife& life, const std::string& secret)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void TellProgress(const Grant& grant);
+  // The servers have acknowledged what `report` tells of; of the first contribution the log says
+  // how long it took.
+  void CountContribution(const Grant& grant, const RoundReport& report);
   DatasetInfo InfoOfData() const;
   HeartbeatCall CurrentActivity() ABSL_LOCKS_EXCLUDED(mutex_);
   void OnServersMoved(const ServerAddresses& servers) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -153,6 +159,10 @@ class Worker {
   ChangeLogger choices_logger_;
 
   std::string told_doubts_;  // of TellTlsDoubts()
+
+  absl::Time started_at_;
+  absl::Time registered_at_;      // in this life
+  bool has_contributed_ = false;  // since this process began
 
   absl::Mutex mutex_;
   Lifecycle lifecycle_ ABSL_GUARDED_BY(mutex_);

@@ -87,10 +87,23 @@ ABSL_FLAG(
     "the other, to measure what overlapping is worth; the results are the same.");
 ABSL_FLAG(
     absl::Duration, leave_timeout, absl::Seconds(30),
-    "How long a worker that was told to stop waits for servers, or for the other workers of its "
-    "round, before it leaves without having handed in what it has; a duration such as 30s or 5m, "
-    "from 1s to 24h. Where a job has --fragments or --overlap_rounds, give it more than the local "
+    "How long a worker that was told to stop by a signal waits for servers, or for the other "
+    "workers of its round, before it leaves without having handed in what it has; a duration such "
+    "as 30s or 5m, from 1s to 24h. It goes on with its local steps if those of its round, and "
+    "handing them in, fit into this time, by what steps took before; else it hands in those that "
+    "it has made. Where a job has --fragments or --overlap_rounds, give it more than the local "
     "steps of a round take the slowest worker.");
+ABSL_FLAG(
+    std::string, notice, "",
+    "Where this machine is told that it will be taken away, looked at every two seconds; the "
+    "worker then hands in what it has and leaves, as with a signal, within --notice_grace. "
+    "aws (spot/instance-action of the instance metadata, version 2), gcp "
+    "(instance/preempted), azure (scheduled events: Preempt, Terminate, Redeploy, Reboot of this "
+    "machine), file:PATH (it appears; what is in it does not matter), or "
+    "http://HOST[:PORT]/PATH (answers 200; 404 or 204: no notice). Empty: nowhere.");
+ABSL_FLAG(absl::Duration, notice_grace, absl::ZeroDuration(),
+          "With --notice: how long the machine is still there once notice is given, from 1s to "
+          "24h. 0: 30s with gcp and azure, else 2m.");
 ABSL_FLAG(std::string, trace, "",
           "File for the times of a few rounds, block by block and bucket by bucket; open it in "
           "https://ui.perfetto.dev. Written once they are over, or when the worker leaves. Empty: "
@@ -204,6 +217,21 @@ absl::Status ReadResiduals(const std::set<std::string>& given, const WorkerEntra
   return absl::OkStatus();
 }
 
+absl::Status ReadNotice(const std::set<std::string>& given, WorkerFlags& flags) {
+  const std::string where = absl::GetFlag(FLAGS_notice);
+  const absl::Duration grace = absl::GetFlag(FLAGS_notice_grace);
+  if (where.empty()) {
+    if (!given.contains("notice_grace")) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "--notice_grace has no effect: it counts with --notice. Give that, or leave it out");
+  }
+  ASSIGN_OR_RETURN(flags.notice, ParseNoticeOrigin("notice", where));
+  flags.notice_watch.grace = UsualGrace(*flags.notice);
+  if (grace == absl::ZeroDuration()) return absl::OkStatus();
+  flags.notice_watch.grace = grace;
+  return CheckDurationRange("notice_grace", grace, kShortestLeave, kLongestLeave);
+}
+
 absl::Status ReadEntrance(const std::set<std::string>& given, WorkerEntrance& entrance) {
   entrance.coordinator = absl::GetFlag(FLAGS_coordinator);
   entrance.has_coordinator = given.contains("coordinator");
@@ -239,6 +267,7 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
   config.life.leave_timeout = absl::GetFlag(FLAGS_leave_timeout);
   RETURN_IF_ERROR(CheckDurationRange("leave_timeout", config.life.leave_timeout, kShortestLeave,
                                      kLongestLeave));
+  RETURN_IF_ERROR(ReadNotice(given, flags));
   RETURN_IF_ERROR(ReadMeasuring(given, config));
   ASSIGN_OR_RETURN(flags.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
   return flags;
@@ -249,18 +278,20 @@ std::string WorkerHelp() {
       "gpu_worker ", kVersion, ": computes gradients for a ps_server.\n\n",
       "  gpu_worker --coordinator=HOST:PORT[,HOST:PORT...] --data=PATH\n\n",
       "Everything about the job (model, mode, batch size, learning rate) comes from the\n",
-      "server. SIGTERM or Ctrl-C hands over the step at hand and leaves.\n",
+      "server. SIGTERM, Ctrl-C or a notice of the cloud (--notice) hands over what is\n",
+      "computed and leaves.\n",
       "Exit code: 0 done or told to stop; 1 to 127 will not succeed by retrying (2: a\n",
       "bad flag); 128 and above may (200: told to stop, and the servers did not take\n",
       "the last round).\n");
   return FormatHelp(
-      usage,
-      {{"Cluster", {"coordinator", "name", "leave_timeout", "shared_memory", "keep_residuals"}},
-       {"Security", SecurityFlagNames()},
-       {"Data", {"data", "heldout_data", "data_format", "token_bytes", "data_partition"}},
-       {"Compute", {"device", "dtype", "threads", "max_micro_batch", "recompute", "fusion"}},
-       {"Measuring", {"overlap", "trace", "trace_rounds"}},
-       {"Log", {"log_level"}}});
+      usage, {{"Cluster",
+               {"coordinator", "name", "leave_timeout", "notice", "notice_grace", "shared_memory",
+                "keep_residuals"}},
+              {"Security", SecurityFlagNames()},
+              {"Data", {"data", "heldout_data", "data_format", "token_bytes", "data_partition"}},
+              {"Compute", {"device", "dtype", "threads", "max_micro_batch", "recompute", "fusion"}},
+              {"Measuring", {"overlap", "trace", "trace_rounds"}},
+              {"Log", {"log_level"}}});
 }
 
 }  // namespace lodestar

@@ -1,12 +1,15 @@
 // The flags of gpu_worker and their checks; read here and nowhere else.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "common/logging.h"
 #include "worker/built_in_workload.h"
+#include "worker/notice/notice_source_factory.h"
+#include "worker/notice/notice_watch.h"
 #include "worker/worker.h"
 #include "worker/worker_entry.h"
 
@@ -16,6 +19,8 @@ struct WorkerFlags {
   Worker::Config worker;
   BuiltInWorkloadConfig workload;
   WorkerEntrance entrance;
+  std::optional<NoticeOrigin> notice;  // not set: nobody gives notice but with signals
+  NoticeWatch::Config notice_watch;
   LogLevel log_level = LogLevel::kInfo;
 };
 

@@ -53,6 +53,16 @@ TEST_F(WorkerFlagsTest, LeavingTakesAServerThatIsWellSomeTime) {
               AllOf(HasSubstr("--leave_timeout=0"), HasSubstr("1s")));
 }
 
+TEST_F(WorkerFlagsTest, NoticesComeWithTheTimeThatTheirCloudGives) {
+  EXPECT_FALSE(Read({})->notice.has_value());
+  EXPECT_EQ(Read({"--notice=gcp"})->notice_watch.grace, absl::Seconds(30));
+  EXPECT_EQ(Read({"--notice=file:/run/going"})->notice_watch.grace, absl::Minutes(2));
+  EXPECT_EQ(Read({"--notice=gcp", "--notice_grace=1m"})->notice_watch.grace, absl::Minutes(1));
+  EXPECT_THAT(ErrorOf({"--notice=ec2"}), HasSubstr("--notice='ec2': allowed is aws"));
+  EXPECT_THAT(ErrorOf({"--notice=aws", "--notice_grace=100ms"}), HasSubstr("--notice_grace=100ms"));
+  EXPECT_THAT(ErrorOf({"--notice_grace=1m"}), HasSubstr("it counts with --notice"));
+}
+
 TEST_F(WorkerFlagsTest, WhoseCertificateWasThrownAwayHearsThatAndNotOfPlainTextAlone) {
   const std::string state = absl::StrCat(testing::TempDir(), "/state");
   const std::string folder = absl::StrCat(state, "/joined/1111/worker-box");

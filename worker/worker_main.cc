@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -12,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/logging.h"
@@ -21,6 +23,9 @@
 #include "common/stop_signals.h"
 #include "common/version.h"
 #include "worker/built_in_workload.h"
+#include "worker/notice/notice_source_factory.h"
+#include "worker/notice/notice_watch.h"
+#include "worker/process_age.h"
 #include "worker/worker.h"
 #include "worker/worker_entry.h"
 #include "worker/worker_flags.h"
@@ -38,8 +43,9 @@ constexpr int kExitNotHandedIn = 200;  // above those of signals
 // worker to stop, and the second ends the process.
 class StopSignalHandler {
  public:
-  // Before any other thread is started.
-  void Start() {
+  // `grace`: that the worker has. Before any other thread is started.
+  void Start(absl::Duration grace) {
+    grace_ = grace;
     const sigset_t signals = StopSignals();
     BlockStopSignals();
     std::thread([this, signals] { Run(signals); }).detach();
@@ -61,14 +67,16 @@ class StopSignalHandler {
         FlushLog();
         _exit(0);
       }
-      LogInfo("signal {}: finishing the step at hand (once more to stop at once)", signal);
-      worker_->RequestStop();
+      LogInfo("signal {}: hands in what there is and leaves, within {} (once more to stop at once)",
+              signal, absl::FormatDuration(grace_));
+      worker_->RequestStop({.grace = grace_});
     }
     if (sigwait(&signals, &signal) != 0) return;
     FlushLog();
     _exit(128 + signal);
   }
 
+  absl::Duration grace_;  // set before the thread is
   absl::Mutex mutex_;
   Worker* worker_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
@@ -95,9 +103,10 @@ int Print(const std::string& text) {
 int RunWorker(const std::set<std::string>& given) {
   absl::StatusOr<WorkerFlags> flags = ReadWorkerFlags(given);
   if (!flags.ok()) return BadUsage(flags.status());
+  flags->worker.started_at = Clock::Real().Now() - ProcessAge();
   InitLogging(flags->worker.name, flags->log_level);
   StopSignalHandler signals;
-  signals.Start();
+  signals.Start(flags->worker.life.leave_timeout);
   // The first signal ends the process while there is no worker.
   const auto credentials = WorkerCredentials::Await(
       flags->entrance, [] { return false; }, &flags->worker);
@@ -110,14 +119,25 @@ int RunWorker(const std::set<std::string>& given) {
   absl::StatusOr<std::unique_ptr<Worker>> worker =
       MakeBuiltInWorker(flags->worker, flags->workload, &Clock::Real());
   absl::Status status = worker.status();
+  std::optional<NoticeWatch> notices;
   if (worker.ok()) {
     signals.set_worker(worker->get());
+    if (flags->notice.has_value()) {
+      notices.emplace(
+          MakeNoticeSource(*flags->notice), flags->notice_watch, &Clock::Real(),
+          [raw = worker->get()](const MachineNotice& notice) {
+            LogInfo("{}: hands in what there is and leaves, within {}", notice.text,
+                    absl::FormatDuration(absl::Trunc(notice.left, absl::Milliseconds(100))));
+            raw->RequestStop({.grace = notice.left, .machine_goes = true});
+          });
+    }
     status = (*worker)->Run();
   }
   if (!status.ok()) LogError("{}", status.message());
   (*credentials)->OnEnd(status);
   FlushLog();
-  // The thread of the handler still points at it and at the worker: leave without destructors.
+  // Threads of the handler and of the watch still point at them and at the worker: leave without
+  // destructors, which might wait for a metadata service.
   _exit(worker.ok() ? ExitCode(status) : kExitPermanent);
 }
 

@@ -94,6 +94,9 @@ std::string ProgressText(const v1::ClusterStatus& status) {
   std::string text = absl::StrFormat("%s: round %s, epoch %.2f, %d samples", status.state(),
                                      RoundOfText(status.round(), status.total_rounds(), " of "),
                                      status.epoch(), status.samples());
+  if (status.untrained_samples() > 0) {
+    absl::StrAppendFormat(&text, " (%d of them were not trained on)", status.untrained_samples());
+  }
   if (status.eta_seconds() > 0.0) {
     absl::StrAppend(&text, ", ETA ", FormatSeconds(status.eta_seconds()));
   }
@@ -367,6 +370,12 @@ std::string StopText(const v1::StopReply& reply, absl::string_view server) {
       reply.lost_rounds().empty() ? "" : absl::StrCat("; WARNING: ", reply.lost_rounds()));
 }
 
+// How long its process has taken until it was of use; "-" before that, or if nobody knows.
+std::string StartText(const v1::WorkerStatus& worker) {
+  if (!worker.has_start_to_contribution_seconds()) return "-";
+  return absl::StrFormat("%.1fs", worker.start_to_contribution_seconds());
+}
+
 // What error feedback has lost with processes of this worker.
 std::string ResidualText(const v1::WorkerStatus& worker) {
   const uint64_t times = worker.residuals_lost();
@@ -387,6 +396,7 @@ std::string WorkersText(const v1::ClusterStatus& status, int columns) {
                    {.title = "PUSH/s", .align = kRight, .rank = 4},
                    {.title = "PULL/s", .align = kRight, .rank = 4},
                    {.title = "COMPUTE/COMM/WAIT", .align = kRight, .rank = 2},
+                   {.title = "START", .align = kRight, .rank = 4},
                    {.title = "DEVICE", .rank = 2}});
   for (const v1::WorkerStatus& worker : status.workers()) {
     table.AddRow({worker.name(), absl::StrCat(worker.worker_id()), worker.state(),
@@ -395,7 +405,7 @@ std::string WorkersText(const v1::ClusterStatus& status, int columns) {
                   absl::StrFormat("%.1f", worker.samples_per_second()),
                   BytesText(std::llround(worker.push_bytes_per_second())),
                   BytesText(std::llround(worker.pull_bytes_per_second())), SharesText(worker),
-                  worker.device()});
+                  StartText(worker), worker.device()});
   }
   if (status.workers().empty()) return "no worker yet\n";
   std::string text = table.Format(columns);

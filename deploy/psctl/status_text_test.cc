@@ -101,6 +101,21 @@ TEST(StatusTextTest, EncodingsAreShownWithTheirParameters) {
                 "0.95"));
 }
 
+TEST(StatusTextTest, TellsHowLongAWorkerTookToBeOfUse) {
+  v1::ClusterStatus status = Training();
+  EXPECT_THAT(WorkersText(status, kUnlimitedColumns), Not(HasSubstr("12.3s")));
+  status.mutable_workers(1)->set_start_to_contribution_seconds(12.34);
+  EXPECT_THAT(WorkersText(status, kUnlimitedColumns), HasSubstr(" 12.3s  "));
+}
+
+TEST(StatusTextTest, TellsWhatNobodyTrainsOn) {
+  v1::ClusterStatus status = Training();
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), Not(HasSubstr("not trained on")));
+  status.set_untrained_samples(17);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr(" samples (17 of them were not trained on)"));
+}
+
 TEST(StatusTextTest, TellsWhatErrorFeedbackHasLost) {
   v1::ClusterStatus status = Training();
   EXPECT_THAT(WorkersText(status, kUnlimitedColumns), Not(HasSubstr("residual")));

@@ -43,7 +43,10 @@ struct WorkerSnapshot {
   std::string device;
   std::string peer;
   uint64_t rounds_completed = 0;
-  uint64_t residuals_lost = 0;       // see WorkerDesk::Memory
+  uint64_t residuals_lost = 0;  // see WorkerDesk::Memory
+  // Until the first contribution of its process; not set: there was none, or it is not known.
+  std::optional<absl::Duration> start_to_contribution;
+  std::optional<absl::Duration> registration_to_contribution;
   std::optional<DataSnapshot> data;  // of a member
   std::string reason;                // why it is not there: of the last five states
   absl::Duration ended_age;          // since then
@@ -134,7 +137,9 @@ struct ClusterSnapshot {
   int64_t round = 0;        // rounds opened (granted, if asynchronous)
   int64_t total_rounds = 0;
   double epoch = 0.0;
-  int64_t samples = 0;  // handed out
+  int64_t samples = 0;            // handed out
+  int64_t trained_samples = 0;    // of them: in rounds that are over
+  int64_t untrained_samples = 0;  // of them: that nobody will train on
   JobLoss loss;
   std::map<std::string, MetricSnapshot> metrics;  // the last of each name
   int64_t metrics_dropped = 0;                    // values: not finite, or too many

@@ -510,6 +510,17 @@ absl::string_view StateName(const ClusterState& state) {
   return state.open.empty() ? "waiting_for_workers" : kTraining;
 }
 
+// Handed out, and neither trained on nor with a worker that may still tell of them, or in the sums
+// of a round that is open.
+int64_t UntrainedSamples(const ClusterState& state, const LedgerState& ledger) {
+  int64_t untrained = ledger.next_sample - ledger.trained_samples;
+  for (const auto& [worker, desk] : state.desks) {
+    untrained -= desk.UnreportedSamples(state.config.job);
+  }
+  for (const auto& [number, round] : state.open) untrained -= round.memory().samples;
+  return std::max<int64_t>(untrained, 0);
+}
+
 ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   ClusterSnapshot snapshot;
   const LedgerState ledger = state.ledger.state();
@@ -524,6 +535,8 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   snapshot.total_rounds = state.ledger.total_rounds();
   snapshot.epoch = state.ledger.epoch();
   snapshot.samples = ledger.next_sample;
+  snapshot.trained_samples = ledger.trained_samples;
+  snapshot.untrained_samples = UntrainedSamples(state, ledger);
   snapshot.learning_rate =
       state.ledger.LearningRate(Round(std::max<int64_t>(0, ledger.next_round - 1)), /*step=*/0);
   state.divergence.Describe(now, snapshot);

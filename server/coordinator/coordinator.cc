@@ -224,7 +224,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   ASSIGN_OR_RETURN(const MembershipTable::Admission admission, admitted);
   WorkerDesk& desk = state_.desks[admission.id];
   if (!admission.is_reconnect) {
-    desk.BeginLife(call);
+    desk.BeginLife(call, now);
     outbox_.Tell(absl::StrCat("worker registered name=", call.name,
                               " worker=", admission.id.value(),
                               " incarnation=", admission.incarnation.value(), " peer=", call.peer));

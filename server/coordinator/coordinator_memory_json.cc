@@ -145,6 +145,10 @@ void Describe(Archive& archive, WorkerDesk::Memory& desk) {
   archive("progress", desk.progress);
   archive("rounds_completed", desk.rounds_completed);
   archive.Optional("residuals_lost", desk.residuals_lost);
+  archive.Optional("process_began_at", desk.process_began_at);
+  archive.Optional("process_registered_at", desk.process_registered_at);
+  archive.Optional("start_to_contribution", desk.start_to_contribution);
+  archive.Optional("registration_to_contribution", desk.registration_to_contribution);
   archive.Optional("map_version", desk.map_version);
   archive.Optional("poisoned_rounds", desk.poisoned_rounds);
   archive.Optional("samples_in_hand", desk.samples_in_hand);

@@ -63,6 +63,24 @@ TEST(CoordinatorOverlapTest, ARoundTakesWhatTheGrantBeforeHasGivenToCompute) {
   EXPECT_EQ(cluster.observer().rounds.back().total_samples, counted);
 }
 
+TEST(CoordinatorOverlapTest, WhatIsInHandIsUnderWayUntilARoundTakesLess) {
+  CoordinatorHarness cluster(OverlapConfig());
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const auto untrained = [&] {
+    return cluster.coordinator().Snapshot(cluster.now()).untrained_samples;
+  };
+  const Grant first = *cluster.Ask(a).grant;
+  EXPECT_EQ(untrained(), 0);
+  const Grant second = *cluster.Ask(a, ReportOf(first, 0)).grant;
+  EXPECT_EQ(untrained(), 0) << "a window is in hand, and another one is granted";
+  // Told to stop in the window of the first, it computes nothing on the second.
+  RoundReport last = ReportOf(second, 2);
+  last.leaves_nothing_in_hand = true;
+  ASSERT_OK(cluster.coordinator().Leave(a.life, "told to stop", last, cluster.now()));
+  EXPECT_EQ(untrained(), kWindow - 2 + kWindow);
+}
+
 TEST(CoordinatorOverlapTest, WithFragmentsItStandsForTheWindowsOfACycle) {
   CoordinatorHarness cluster(OverlapConfig(/*min_workers=*/1, /*fragments=*/2));
   cluster.Start();

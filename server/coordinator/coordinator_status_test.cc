@@ -52,6 +52,73 @@ TEST(CoordinatorStatusTest, SnapshotTellsRatesSharesAndEta) {
   EXPECT_FALSE(snapshot.loss.heldout.has_value());
 }
 
+TEST(CoordinatorStatusTest, AWorkerTellsHowLongItTookUntilItsFirstContribution) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const auto worker = [&] { return cluster.coordinator().Snapshot(cluster.now()).workers.at(0); };
+  RegisterCall call;
+  call.name = "a";
+  call.instance_id = 5;
+  call.age = absl::Seconds(3);
+  const auto life = cluster.coordinator().Register(call, cluster.now());
+  ASSERT_TRUE(life.ok()) << life.status();
+  const TestWorker a = {"a", 5, life->life};
+  cluster.Pass(absl::Seconds(2), {a});
+  ASSERT_TRUE(cluster.Join(a).ok());
+  Grant grant = *cluster.Ask(a).grant;
+  EXPECT_EQ(worker().start_to_contribution, std::nullopt);
+  cluster.Pass(absl::Seconds(1), {a});
+  grant = *cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant;
+  const auto expect_start = [&] {
+    EXPECT_EQ(worker().start_to_contribution, absl::Seconds(6));
+    EXPECT_EQ(worker().registration_to_contribution, absl::Seconds(3));
+  };
+  expect_start();
+  cluster.Pass(absl::Seconds(1), {a});
+  cluster.Ask(a, CoordinatorHarness::ReportOf(grant));
+  expect_start();
+
+  // Another life of the same process changes nothing, and one of another process begins anew.
+  ASSERT_TRUE(cluster.coordinator().Leave(a.life, "gone", {}, cluster.now()).ok());
+  call.age = std::nullopt;
+  ASSERT_TRUE(cluster.coordinator().Register(call, cluster.now()).ok());
+  expect_start();
+  ASSERT_TRUE(cluster.coordinator()
+                  .Leave(cluster.coordinator().Register(call, cluster.now())->life, "gone", {},
+                         cluster.now())
+                  .ok());
+  call.instance_id = 6;
+  ASSERT_TRUE(cluster.coordinator().Register(call, cluster.now()).ok());
+  EXPECT_EQ(worker().start_to_contribution, std::nullopt);
+}
+
+TEST(CoordinatorStatusTest, SamplesThatWereHandedOutAreTrainedOnUnderWayOrLost) {
+  Coordinator::Config config = TestConfig(/*min_workers=*/2);
+  config.job.keep_workers = 1;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  cluster.Ask(a);
+  const Grant of_b = *cluster.Ask(b).grant;
+  const Grant of_a = *cluster.Ask(a).grant;
+  const auto expect_samples = [&](int64_t all, int64_t trained, int64_t untrained) {
+    const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
+    EXPECT_EQ(snapshot.samples, all);
+    EXPECT_EQ(snapshot.trained_samples, trained);
+    EXPECT_EQ(snapshot.untrained_samples, untrained);
+  };
+  expect_samples(6, 0, 0);
+  RoundReport part = CoordinatorHarness::ReportOf(of_a);
+  part.num_samples = 1;  // of 3: it was told to stop
+  EXPECT_TRUE(cluster.coordinator().Leave(a.life, "told to stop", part, cluster.now()).ok());
+  expect_samples(6, 0, 2);
+  cluster.Ask(b, CoordinatorHarness::ReportOf(of_b));
+  expect_samples(12, 4, 2);
+  ASSERT_TRUE(cluster.coordinator().Leave(b.life, "lost", {}, cluster.now()).ok());
+  expect_samples(12, 4, 8);
+}
+
 TEST(CoordinatorStatusTest, AProcessThatTakesPartAgainHearsOfTheRoundsBeforeAndTellsWhatItLacks) {
   CoordinatorHarness cluster(TestConfig());
   cluster.Start();

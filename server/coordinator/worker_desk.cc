@@ -27,7 +27,7 @@ double NonNegativeSeconds(absl::Duration duration) {
 
 }  // namespace
 
-void WorkerDesk::BeginLife(const RegisterCall& call) {
+void WorkerDesk::BeginLife(const RegisterCall& call, absl::Time now) {
   const WorkerDesk before = *this;
   *this = WorkerDesk();
   memory_.rounds_completed = before.memory_.rounds_completed;
@@ -39,9 +39,19 @@ void WorkerDesk::BeginLife(const RegisterCall& call) {
     memory_.finite_reports_then = before.memory_.finite_reports_then;
     memory_.times_dropped = before.memory_.times_dropped;
     memory_.rests_until = before.memory_.rests_until;
+    memory_.process_began_at = before.memory_.process_began_at;
+    memory_.process_registered_at = before.memory_.process_registered_at;
+    memory_.start_to_contribution = before.memory_.start_to_contribution;
+    memory_.registration_to_contribution = before.memory_.registration_to_contribution;
     pace_ = before.pace_;
     computed_samples_ = before.computed_samples_;
     computed_seconds_ = before.computed_seconds_;
+  }
+  // By this server's clock: what its registration took to travel is left out.
+  if (call.age.has_value() && !memory_.process_began_at.has_value() &&
+      !memory_.start_to_contribution.has_value()) {
+    memory_.process_began_at = now - *call.age;
+    memory_.process_registered_at = now;
   }
   memory_.instance_id = call.instance_id;
   memory_.device = call.device;
@@ -160,6 +170,19 @@ int64_t WorkerDesk::SamplesInHand() const {
                          int64_t{0});
 }
 
+int64_t WorkerDesk::UnreportedSamples(const JobSpec& job) const {
+  const int64_t granted = memory_.grant.has_value() ? memory_.grant->num_samples : 0;
+  const bool has_window = DefersContributions(job) && !memory_.samples_in_hand.empty();
+  return granted + (has_window ? memory_.samples_in_hand.back() : 0);
+}
+
+void WorkerDesk::CountStart(absl::Time now) {
+  if (!memory_.process_began_at.has_value()) return;
+  memory_.start_to_contribution = now - *std::exchange(memory_.process_began_at, std::nullopt);
+  memory_.registration_to_contribution =
+      now - *std::exchange(memory_.process_registered_at, std::nullopt);
+}
+
 void WorkerDesk::Complete(const RoundReport& report, const JobSpec& job, absl::Time now) {
   memory_.last_reported = report.round.value();
   memory_.times_dropped = 0;
@@ -172,6 +195,7 @@ void WorkerDesk::Complete(const RoundReport& report, const JobSpec& job, absl::T
   if (memory_.grant.has_value() && memory_.grant->kind == Grant::Kind::kTrain) {
     ++memory_.progress;
     ++memory_.rounds_completed;
+    if (report.num_samples > 0) CountStart(now);
     if (DefersContributions(job)) {
       std::vector<int64_t>& in_hand = memory_.samples_in_hand;
       in_hand.push_back(report.leaves_nothing_in_hand ? 0 : memory_.grant->num_samples);
@@ -210,6 +234,8 @@ WorkerSnapshot WorkerDesk::Snapshot(const WorkerRecord& record, int64_t newest,
   snapshot.peer = peer_;
   snapshot.rounds_completed = memory_.rounds_completed;
   snapshot.residuals_lost = memory_.residuals_lost;
+  snapshot.start_to_contribution = memory_.start_to_contribution;
+  snapshot.registration_to_contribution = memory_.registration_to_contribution;
   if (!record.is_alive()) {
     snapshot.reason = record.end_reason;
     snapshot.ended_age = now - record.ended_at;

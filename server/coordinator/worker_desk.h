@@ -41,7 +41,13 @@ class WorkerDesk {
     int64_t last_reported = -1;
     int64_t progress = 0;
     uint64_t rounds_completed = 0;
-    uint64_t residuals_lost = 0;         // processes that began without it; over all lives
+    uint64_t residuals_lost = 0;  // processes that began without it; over all lives
+    // When its process began and registered; not set: it has contributed, or nobody knows.
+    std::optional<absl::Time> process_began_at;
+    std::optional<absl::Time> process_registered_at;
+    // From then until it contributed first.
+    std::optional<absl::Duration> start_to_contribution;
+    std::optional<absl::Duration> registration_to_contribution;
     uint64_t map_version = 0;            // that it registered with
     std::vector<Round> poisoned_rounds;  // the latest, ascending; over all lives
     // Where contributions are deferred: granted in this life and not in all fragments yet, the
@@ -57,7 +63,7 @@ class WorkerDesk {
   const Memory& memory() const { return memory_; }
 
   // A new life; what was counted over all lives stays.
-  void BeginLife(const RegisterCall& call);
+  void BeginLife(const RegisterCall& call, absl::Time now);
   void EndLife();
   // Its registration is answered.
   void OnRegistered(const std::string& peer, uint64_t map_version) {
@@ -90,6 +96,8 @@ class WorkerDesk {
   void Complete(const RoundReport& report, const JobSpec& job, absl::Time now);
   // That the contribution to the next round stands for.
   int64_t SamplesInHand() const;
+  // Handed out to this life, and no report has told of them yet.
+  int64_t UnreportedSamples(const JobSpec& job) const;
   // Whether it computes, or has computed, what the next round is the first to take.
   bool owes_contribution() const {
     return !memory_.samples_in_hand.empty() && memory_.samples_in_hand.back() > 0;
@@ -173,6 +181,7 @@ class WorkerDesk {
  private:
   void CountSpeed(const Grant& grant, const RoundReport& report);
   void CountTimes(const RoundReport& report);
+  void CountStart(absl::Time now);
 
   Memory memory_;
   std::string peer_;

@@ -31,6 +31,13 @@ void AddWorker(const WorkerSnapshot& worker, v1::ClusterStatus* status) {
   line->set_peer(worker.peer);
   line->set_rounds_completed(worker.rounds_completed);
   line->set_residuals_lost(worker.residuals_lost);
+  if (worker.start_to_contribution.has_value()) {
+    line->set_start_to_contribution_seconds(absl::ToDoubleSeconds(*worker.start_to_contribution));
+  }
+  if (worker.registration_to_contribution.has_value()) {
+    line->set_registration_to_contribution_seconds(
+        absl::ToDoubleSeconds(*worker.registration_to_contribution));
+  }
   line->set_reason(worker.reason);
   line->set_ended_age_seconds(absl::ToDoubleSeconds(worker.ended_age));
   if (!worker.data.has_value()) return;
@@ -94,6 +101,8 @@ void SetProgress(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
   status->set_total_rounds(cluster.total_rounds);
   status->set_epoch(cluster.epoch);
   status->set_samples(cluster.samples);
+  status->set_trained_samples(cluster.trained_samples);
+  status->set_untrained_samples(cluster.untrained_samples);
   status->set_samples_per_second(cluster.samples_per_second);
   status->set_tokens_per_second(cluster.tokens_per_second);
   status->set_learning_rate(cluster.learning_rate);

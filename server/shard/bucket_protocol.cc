@@ -96,7 +96,8 @@ Decision BucketProtocol::Judge(const ContributionKey& key, const BucketFacts& fa
                                  .base_version = key.base_version,
                                  .standing = roster_->StandingOf(key.worker, key.incarnation),
                                  .last_counted = counted_.Find(key.worker),
-                                 .is_due = config_.turn.IsDue(key.round)},
+                                 .is_due = config_.turn.IsDue(key.round),
+                                 .num_samples = key.num_samples},
                                 facts);
 }
 

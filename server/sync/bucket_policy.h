@@ -46,6 +46,7 @@ struct PushFacts {
   Standing standing = Standing::kUnknown;           // MemberDirectory::StandingOf
   std::optional<CountedContribution> last_counted;  // of this worker, in this bucket
   bool is_due = true;                               // the round exchanges this bucket
+  int64_t num_samples = 0;                          // see RoundPlan::WeightOf
 };
 
 struct PullFacts {
@@ -84,7 +85,9 @@ class BucketPolicy {
   // optimizer, of which each is a part; see DelayedStep. `num_members` >= 0 are there now. None:
   // each makes a step.
   virtual std::optional<int> PartsOfStep(int num_members) const = 0;
-  // A held contribution waits for those of lower worker ids, so that sums have one order.
+  // A held contribution waits for those of lower worker ids, so that sums have one order. Not one
+  // on fewer samples than its worker was granted: that worker is about to go, and no other run has
+  // that sum.
   virtual bool fixed_order() const = 0;
 
  private:

@@ -37,6 +37,13 @@ std::string NamesText(absl::Span<const MemberProgress> members) {
   });
 }
 
+// Computed on fewer samples than were granted: its worker was told to stop, and may be gone before
+// those of lower ids have computed theirs.
+bool IsPart(const PushFacts& push, const RoundPlan& plan) {
+  const RosterMember* const member = plan.Find(push.worker);
+  return member != nullptr && push.num_samples > 0 && push.num_samples < member->num_samples;
+}
+
 // How many contributions a round needs, of `possible` that have come or can come.
 int Due(int quorum, int possible) { return quorum == 0 ? possible : std::min(quorum, possible); }
 
@@ -90,7 +97,7 @@ Decision RosterBuckets::OnNewPush(const PushFacts& push, const BucketFacts& buck
   std::vector<WorkerId> missing = Missing(bucket);
   const int contributed = static_cast<int>(bucket.contributed.size());
   const int due = Due(quorum_, contributed + static_cast<int>(missing.size()));
-  if (fixed_order()) {
+  if (fixed_order() && !IsPart(push, *bucket.plan)) {
     auto mine = std::lower_bound(missing.begin(), missing.end(), push.worker);
     if (mine != missing.begin()) {
       missing.erase(mine, missing.end());

@@ -13,7 +13,8 @@ namespace lodestar {
 
 class RosterBuckets final : public BucketPolicy {
  public:
-  // quorum 0: a round needs everyone of its roster, and sums are formed in order of worker id.
+  // quorum 0: a round needs everyone of its roster, and sums are formed in order of worker id, but
+  // for contributions on fewer samples than granted, which are added when they come.
   // quorum K > 0: the first min(K, roster) contributions, in order of arrival; what stragglers send
   // is lost.
   explicit RosterBuckets(int quorum) : quorum_(quorum) {}

@@ -88,6 +88,21 @@ TEST_F(RosterRoundsTest, SumsInOrderOfWorkerId) {
   EXPECT_EQ(everyone_.OnPush(PushOf(3), Facts()).action, Action::kApply);
 }
 
+TEST_F(RosterRoundsTest, OneOnFewerSamplesThanGrantedIsAddedAtOnce) {
+  for (RosterMember& member : plan_.roster) member.num_samples = 8;
+  PushFacts push = PushOf(3);
+  push.num_samples = 7;
+  EXPECT_EQ(everyone_.OnPush(push, Facts()).action, Action::kAccumulate);
+  for (const int64_t whole : {int64_t{0}, int64_t{8}, int64_t{9}, int64_t{-1}}) {
+    push.num_samples = whole;
+    EXPECT_EQ(everyone_.OnPush(push, Facts()).action, Action::kHold) << whole;
+  }
+  // Those that are held still have their order.
+  contributed_ = Ids({3});
+  EXPECT_EQ(everyone_.OnPush(PushOf(2), Facts()).action, Action::kHold);
+  EXPECT_EQ(everyone_.OnPush(PushOf(1), Facts()).action, Action::kAccumulate);
+}
+
 TEST_F(RosterRoundsTest, ADroppedMemberIsNeitherAwaitedNorInTheWay) {
   live_ = Ids({2, 3});
   EXPECT_EQ(everyone_.OnPush(PushOf(2), Facts()).action, Action::kAccumulate);

@@ -302,7 +302,7 @@ TEST_F(WorkerLifeTest, TheLinkNamesWhatIsWaitedForAndWhoFailed) {
                           .device = "",
                           .instance_id = 1});
   EXPECT_OK(link->Leave("has not begun", std::nullopt));
-  EXPECT_OK(link->Register(/*offered=*/std::nullopt));
+  EXPECT_OK(link->Register(/*offered=*/std::nullopt, /*age=*/std::nullopt));
   absl::Notification told;
   std::string reason;
   link->StartHeartbeats(absl::Milliseconds(10),
@@ -330,7 +330,8 @@ TEST_F(WorkerLifeTest, HeartbeatsFindTheCoordinatorWhereItIsNow) {
   const std::vector<std::string> addresses = {before.address(), cluster->address()};
   const std::unique_ptr<CoordinatorLink> link = MakeClusterSession(
       {.coordinator = AddressList(addresses), .name = "faithful", .device = "", .instance_id = 1});
-  ASSERT_OK_AND_ASSIGN(const Registration registration, link->Register(/*offered=*/std::nullopt));
+  ASSERT_OK_AND_ASSIGN(const Registration registration,
+                       link->Register(/*offered=*/std::nullopt, /*age=*/std::nullopt));
   before.Close();
   absl::Notification is_answered;
   link->StartHeartbeats(absl::Milliseconds(100), {.activity = [] { return HeartbeatCall{}; },
@@ -343,10 +344,11 @@ TEST_F(WorkerLifeTest, HeartbeatsFindTheCoordinatorWhereItIsNow) {
                                                   .on_lost = [](const absl::Status&) {}});
   is_answered.WaitForNotification();
   link->StopHeartbeats();
-  ASSERT_OK_AND_ASSIGN(const Registration again, link->Register(/*offered=*/std::nullopt));
+  ASSERT_OK_AND_ASSIGN(const Registration again,
+                       link->Register(/*offered=*/std::nullopt, /*age=*/std::nullopt));
   EXPECT_EQ(again.life, registration.life);
   cluster->Stop(0, Server::StopKind::kImmediate);
-  EXPECT_THAT(link->Register(/*offered=*/std::nullopt),
+  EXPECT_THAT(link->Register(/*offered=*/std::nullopt, /*age=*/std::nullopt),
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr(before.address()), HasSubstr(cluster->address()))));
 }
@@ -376,7 +378,7 @@ TEST_F(WorkerLifeTest, AFarewellWhoseAnswerIsLostIsSaidAgain) {
                           .name = "leaver",
                           .device = "",
                           .instance_id = 1});
-  EXPECT_OK(link->Register(/*offered=*/std::nullopt));
+  EXPECT_OK(link->Register(/*offered=*/std::nullopt, /*age=*/std::nullopt));
   EXPECT_OK(link->Leave("told to stop", std::nullopt));
 }
 

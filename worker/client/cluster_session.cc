@@ -51,7 +51,8 @@ class ClusterSession final : public CoordinatorLink {
 
   ~ClusterSession() override { StopHeartbeats(); }
 
-  absl::StatusOr<Registration> Register(const std::optional<OfferedLayout>& offered) override;
+  absl::StatusOr<Registration> Register(const std::optional<OfferedLayout>& offered,
+                                        std::optional<absl::Duration> age) override;
   absl::Status Join(const std::string& layout_hash, const DatasetInfo& dataset) override;
   void AskAhead(const RoundReport& report) override;
   absl::StatusOr<Grant> NextGrant(const std::optional<RoundReport>& report, bool leaving) override;
@@ -89,7 +90,8 @@ class ClusterSession final : public CoordinatorLink {
   // another.
   void ReplaceSilentChannel() ABSL_LOCKS_EXCLUDED(mutex_);
   // One attempt with coordinator_.
-  absl::StatusOr<Registration> TryRegister(const std::optional<OfferedLayout>& offered);
+  absl::StatusOr<Registration> TryRegister(const std::optional<OfferedLayout>& offered,
+                                           std::optional<absl::Duration> age);
   // `method` is a blocking member of the stub. The call can be ended by Cancel().
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(Method method, const Request& request, absl::Duration timeout, Reply* reply);
@@ -256,18 +258,19 @@ absl::Status ClusterSession::Seek(const std::function<absl::Status()>& attempt) 
   return search.Outcome();
 }
 
-absl::StatusOr<Registration> ClusterSession::Register(const std::optional<OfferedLayout>& offered) {
+absl::StatusOr<Registration> ClusterSession::Register(const std::optional<OfferedLayout>& offered,
+                                                      std::optional<absl::Duration> age) {
   SetAhead(nullptr);
   absl::StatusOr<Registration> registration = absl::UnknownError("");
   RETURN_IF_ERROR(Seek([&] {
-    registration = TryRegister(offered);
+    registration = TryRegister(offered, age);
     return registration.status();
   }));
   return registration;
 }
 
 absl::StatusOr<Registration> ClusterSession::TryRegister(
-    const std::optional<OfferedLayout>& offered) {
+    const std::optional<OfferedLayout>& offered, std::optional<absl::Duration> age) {
   RegisterCall call;
   call.name = config_.name;
   call.instance_id = config_.instance_id;
@@ -277,6 +280,7 @@ absl::StatusOr<Registration> ClusterSession::TryRegister(
     call.adopts_order = offered->adopts_order;
   }
   call.proposed = config_.proposed;
+  call.age = age;
   call.encodings.clear();
   for (const Encoding encoding : kAllEncodings) call.encodings.push_back(encoding.kind());
   v1::RegisterReply reply;

@@ -98,7 +98,9 @@ class LifecycleTest : public testing::Test {
   std::string Work(const absl::StatusOr<RoundReport>& report, bool leaves_steps = false) {
     return Take(lifecycle_->OnCarriedOut(now_, report, leaves_steps));
   }
-  std::string Stop() { return Take(lifecycle_->OnStopRequested(now_)); }
+  std::string Stop(const StopRequest& request = {}) {
+    return Take(lifecycle_->OnStopRequested(now_, request));
+  }
   std::string Lose() {
     return Take(lifecycle_->OnLifeLost(now_, absl::AbortedError("lease is over")));
   }
@@ -399,6 +401,66 @@ TEST_F(LifecycleTest, ServersThatKeepAStoppingWorkerWaitingAreLeftAfterItsPatien
   EXPECT_EQ(Tick(absl::Hours(1)), "");
   EXPECT_THAT(Work(absl::CancelledError("")),
               HasSubstr("--leave_timeout): round 5 is not handed in"));
+}
+
+TEST_F(LifecycleTest, ASignalLeavesItsTimeForLocalStepsAndEachWaitThePatienceOfAWorker) {
+  StartRound(5);
+  EXPECT_EQ(Stop({.grace = absl::Seconds(30)}), "");
+  EXPECT_EQ(lifecycle_->time_left(now_ + absl::Seconds(12)), absl::Seconds(18));
+  EXPECT_EQ(lifecycle_->time_left(now_ + absl::Seconds(31)), absl::ZeroDuration());
+  now_ += absl::Seconds(25);
+  lifecycle_->OnActivity(now_, "push");
+  EXPECT_EQ(Tick(absl::Seconds(29)), "");
+  EXPECT_EQ(Tick(absl::Seconds(1)), "cancel calls, cancel transfers");
+}
+
+TEST_F(LifecycleTest, WithoutAWordOfTimeNoFurtherLocalStepsAreMade) {
+  StartRound(5);
+  EXPECT_EQ(Stop(), "");
+  EXPECT_EQ(lifecycle_->time_left(now_), absl::ZeroDuration());
+}
+
+TEST_F(LifecycleTest, BeforeItsMachineGoesAWorkerSaysWhatItCouldNotHandIn) {
+  StartRound(5);
+  EXPECT_EQ(Stop({.grace = absl::Minutes(2), .machine_goes = true}), "");
+  lifecycle_->OnActivity(now_, "push");
+  // Its patience is not the end: there is no use in leaving sooner.
+  EXPECT_EQ(Tick(absl::Seconds(118)), "");
+  lifecycle_->OnActivity(now_, "pull");
+  EXPECT_EQ(Tick(absl::Seconds(1)), "cancel calls, cancel transfers");
+  EXPECT_THAT(Work(absl::CancelledError("")),
+              HasSubstr("waiting until its machine goes: round 5 is not handed in"));
+}
+
+TEST_F(LifecycleTest, AMachineThatIsStillThereAfterItsTimeIsUsedForAMomentMore) {
+  StartRound(5);
+  EXPECT_EQ(Stop({.grace = absl::Seconds(30), .machine_goes = true}), "");
+  now_ += absl::Seconds(40);  // a step took so long
+  lifecycle_->OnActivity(now_, "push");
+  EXPECT_EQ(Tick(absl::Milliseconds(900)), "");
+  EXPECT_EQ(Tick(absl::Milliseconds(100)), "cancel calls, cancel transfers");
+}
+
+TEST_F(LifecycleTest, OfANoticeAndASignalTheShortestTimeCounts) {
+  StartRound(5);
+  EXPECT_EQ(Stop({.grace = absl::Minutes(2), .machine_goes = true}), "");
+  EXPECT_EQ(lifecycle_->time_left(now_), absl::Minutes(2));
+  lifecycle_->OnActivity(now_, "push");
+  EXPECT_EQ(Tick(absl::Seconds(60)), "");
+  EXPECT_EQ(Stop({.grace = absl::Seconds(30)}), "");
+  EXPECT_EQ(lifecycle_->time_left(now_), absl::Seconds(30));
+  EXPECT_EQ(Tick(absl::Seconds(29)), "") << "the signal has begun its patience";
+  EXPECT_EQ(Tick(absl::Seconds(1)), "cancel calls, cancel transfers");
+  EXPECT_THAT(Work(absl::CancelledError("")),
+              HasSubstr("--leave_timeout): round 5 is not handed in"));
+
+  lifecycle_.emplace(Lifecycle::Config{});
+  StartRound(5);
+  EXPECT_EQ(Stop({.grace = absl::Seconds(30)}), "");
+  EXPECT_EQ(Stop({.grace = absl::Seconds(10), .machine_goes = true}), "");
+  EXPECT_EQ(lifecycle_->time_left(now_), absl::Seconds(10));
+  lifecycle_->OnActivity(now_, "push");
+  EXPECT_EQ(Tick(absl::Seconds(9)), "cancel calls, cancel transfers");
 }
 
 TEST_F(LifecycleTest, AStoppingWorkerWhoseLifeEndsSaysThatItsRoundWentWithIt) {

@@ -13,6 +13,9 @@ namespace {
 // As often as a process that is gone cannot renew a lease.
 constexpr int kMaxRenewals = 3;
 
+// Before a machine goes: what a worker has not handed in by then, its log still says.
+constexpr absl::Duration kLastWords = absl::Seconds(1);
+
 absl::Status ToldToStop() { return absl::CancelledError("told to stop"); }
 
 }  // namespace
@@ -255,6 +258,11 @@ std::string Lifecycle::WhatIsLost() const {
 }
 
 absl::Status Lifecycle::KeptWaiting() const {
+  if (machine_ends_ < since_ + config_.leave_timeout || !has_own_patience_) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "told to stop, but the servers have kept this worker waiting until its machine goes: ",
+        WhatIsLost()));
+  }
   return absl::DeadlineExceededError(absl::StrCat(
       "told to stop, but the servers have kept this worker waiting for ",
       absl::FormatDuration(config_.leave_timeout), " (--leave_timeout): ", WhatIsLost(),
@@ -324,9 +332,14 @@ Lifecycle::Effects Lifecycle::BackOff(absl::Time now, const absl::Status& reason
       Tell{LogLevel::kWarn, absl::StrCat("not connected (", reason.message(), "); trying again")}};
 }
 
-Lifecycle::Effects Lifecycle::OnStopRequested(absl::Time now) {
-  if (is_stopping_) return {};
-  is_stopping_ = true;
+Lifecycle::Effects Lifecycle::OnStopRequested(absl::Time now, const StopRequest& request) {
+  gone_by_ = std::min(gone_by_, now + request.grace);
+  if (request.machine_goes) {
+    machine_ends_ = std::min(machine_ends_, now + request.grace);
+  } else if (!std::exchange(has_own_patience_, true)) {
+    since_ = now;
+  }
+  if (std::exchange(is_stopping_, true)) return {};
   since_ = now;
   switch (state_) {
     case State::kBackingOff:
@@ -345,6 +358,10 @@ Lifecycle::Effects Lifecycle::OnStopRequested(absl::Time now) {
       return {};
   }
   return {};
+}
+
+absl::Duration Lifecycle::time_left(absl::Time now) const {
+  return std::max(absl::ZeroDuration(), gone_by_ - now);
 }
 
 bool Lifecycle::IsLiving() const {
@@ -404,7 +421,9 @@ absl::Time Lifecycle::next_wake() const {
   absl::Time next = absl::InfiniteFuture();
   if (state_ == State::kBackingOff) next = wake_at_;
   if (is_stopping_ && !gave_up_ && waits_for_servers()) {
-    next = std::min(next, since_ + config_.leave_timeout);
+    if (has_own_patience_) next = std::min(next, since_ + config_.leave_timeout);
+    // A machine that is still there after its time may be so for a moment longer.
+    next = std::min(next, std::max(machine_ends_, since_ + 2 * kLastWords) - kLastWords);
   }
   return next;
 }

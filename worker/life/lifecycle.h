@@ -17,10 +17,12 @@
 // the round at hand). With another incarnation, or servers that began anew, both are void.
 //
 // Told to stop, the worker finishes the round at hand, asks whether it was granted another one
-// meanwhile, and leaves. Computing takes its time; servers that keep it waiting for leave_timeout
-// are left without. Where contributions are deferred (local_sgd with fragments or overlap), the
-// steps of the last round are contributed to the one after it: it asks for that, too. What is not
-// handed in is told by the status that the worker ends with.
+// meanwhile, and leaves. Of a window of local steps it makes those that fit into the time that it
+// has left (worker/trainer/window_end.h); a step takes its time. Servers that keep it waiting for
+// leave_timeout, or until its machine goes, are left without. Where contributions are deferred
+// (local_sgd with fragments or overlap), the steps of the last round are contributed to the one
+// after it: it asks for that, too. What is not handed in is told by the status that the worker ends
+// with.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +47,15 @@ struct LifeId {
   uint64_t server_incarnation = 0;
   Incarnation incarnation;
   friend bool operator==(const LifeId&, const LifeId&) = default;
+};
+
+// Why a worker is to stop, and how long it has.
+struct StopRequest {
+  // Local steps that fit into it are still made; zero: none after the one at hand.
+  absl::Duration grace = absl::ZeroDuration();
+  // Its machine goes then, so that no patience with servers lasts longer, and none is of use
+  // before.
+  bool machine_goes = false;
 };
 
 // Not thread-safe. Times are of one clock and never go back.
@@ -109,8 +120,8 @@ class Lifecycle {
                        bool leaves_steps = false);
   Effects OnLeft(absl::Time now, const absl::Status& status);
 
-  // What happens beside them.
-  Effects OnStopRequested(absl::Time now);
+  // What happens beside them. Of several requests to stop the shortest time counts.
+  Effects OnStopRequested(absl::Time now, const StopRequest& request = {});
   // A heartbeat was answered Aborted: the coordinator has ended this life.
   Effects OnLifeLost(absl::Time now, const absl::Status& status);
   // A heartbeat was answered: why the cluster does not go on, or nothing.
@@ -126,6 +137,8 @@ class Lifecycle {
   // What a heartbeat says that the worker does.
   std::string activity() const;
   bool is_stopping() const { return is_stopping_; }
+  // Told to stop: for local steps and for handing them in. Not below zero.
+  absl::Duration time_left(absl::Time now) const;
   // Nobody will take what this life still computes.
   bool is_life_over() const { return !lost_.ok(); }
 
@@ -183,6 +196,9 @@ class Lifecycle {
   bool asks_leaving_ = false;
 
   bool is_stopping_ = false;
+  absl::Time gone_by_ = absl::InfiniteFuture();  // told to stop: computing ends in time for that
+  absl::Time machine_ends_ = absl::InfiniteFuture();  // as far as it was told
+  bool has_own_patience_ = false;                     // told to stop by others than the machine
   bool gave_up_ = false;  // on servers that kept a worker waiting that was told to stop
   absl::Status end_;      // kLeaving: what the last life has ended with
   // Told to stop: why the servers have nothing more for this worker, once they have said so.

@@ -28,7 +28,7 @@ absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const Grant&
                                            WeightsPull& pull, RoundReport* report) {
   for (int step = 0; step < grant.local_steps; ++step) {
     RETURN_IF_ERROR(life.Check());
-    if (step > 0 && deps_.stop_requested()) break;
+    if (step > 0 && steps_->window_end().IsDue(grant, step)) break;
     LocalSteps::Work work = {
         .grant = &grant, .order = life.sample_order, .clip_norm = life.registration->job.clip_norm};
     if (step == 0) {
@@ -38,8 +38,12 @@ absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const Grant&
     }
     const absl::Status taken = steps_->Take(work, step, report);
     // Who computes may have left between two steps.
-    if (absl::IsCancelled(taken) && step > 0 && deps_.stop_requested()) break;
+    if (absl::IsCancelled(taken) && step > 0 && deps_.stop_requested()) {
+      WindowEnd::TellCut(grant, step, "who computes has left");
+      break;
+    }
     RETURN_IF_ERROR(taken);
+    if (step == 0) steps_->window_end().OnPulled(pull.blocked());
   }
   return absl::OkStatus();
 }

@@ -26,9 +26,10 @@ class LocalSgdRounds final : public PulledRounds {
   LocalSgdRounds(const JobSpec& job, const RoundRunnerDeps& deps)
       : PulledRounds(deps, PullsAhead::kOnceAcknowledged),
         contribution_kind_(RoundContributionKind(job)) {}
+  void OnHandedOver(absl::Duration duration) override { steps_->window_end().OnHandedIn(duration); }
   absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                      std::optional<ContributionPush>& push, RoundReport* report) override;
-  // Steps until the grant is used up or the worker is told to stop.
+  // Steps until the grant is used up, or the worker is told to stop and has no time for the rest.
   absl::Status RunLocalSteps(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                              RoundReport* report);
   // Once they are all there.

@@ -26,6 +26,7 @@ void LocalSteps::Begin(uint64_t server_incarnation) {
 }
 
 absl::Status LocalSteps::Take(const Work& work, int step, RoundReport* sums) {
+  const absl::Time start = deps_.clock->Now();
   const Grant& grant = *work.grant;
   const SampleSpan samples = SamplesOfStep(grant, step);
   {
@@ -41,6 +42,7 @@ absl::Status LocalSteps::Take(const Work& work, int step, RoundReport* sums) {
   sums->loss_sum += result.loss_sum;
   sums->num_predictions += result.num_predictions;
   sums->num_samples += samples.count;
+  window_end_.OnStep(deps_.clock->Now() - start, /*waited=*/work.gate != nullptr);
   return absl::OkStatus();
 }
 

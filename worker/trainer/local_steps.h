@@ -16,6 +16,7 @@
 #include "worker/trainer/device_timeline.h"
 #include "worker/trainer/inner_optimizer.h"
 #include "worker/trainer/round_runner.h"
+#include "worker/trainer/window_end.h"
 
 namespace lodestar {
 
@@ -43,17 +44,21 @@ class LocalSteps {
   // who computes has left.
   absl::Status Take(const Work& work, int step, RoundReport* sums);
 
+  // When the steps of a window end before their number.
+  WindowEnd& window_end() { return window_end_; }
+
   // After the steps of a round. State that is not finite begins anew. Errors: those of the device.
   absl::Status Check(Round round);
 
  private:
   LocalSteps(const RoundRunnerDeps& deps, DeviceTimeline* timeline)
-      : deps_(deps), timeline_(timeline) {}
+      : deps_(deps), timeline_(timeline), window_end_(deps.stop_requested, deps.time_left) {}
   absl::StatusOr<BatchResult> Step(const Work& work, double learning_rate);
   absl::StatusOr<BatchResult> TrainOnBatch(WeightsGate* gate);
 
   const RoundRunnerDeps& deps_;
   DeviceTimeline* const timeline_;
+  WindowEnd window_end_;
   std::unique_ptr<InnerOptimizer> inner_optimizer_;  // null: the model has one of its own
   uint64_t server_incarnation_ = 0;                  // that its state belongs to; 0: none yet
   HostBatch batch_;

@@ -145,8 +145,11 @@ absl::StatusOr<RoundReport> OverlappedRounds::RunRound(const LifeContext& life,
     progress_.reset();
   }
   report.compute += deps_.clock->Now() - start;
+  if (!computes) WindowEnd::TellCut(grant, 0, "it is not begun");
+  const absl::Time made = deps_.clock->Now();
   deps_.on_activity("push");
   ASSIGN_OR_RETURN(const std::vector<uint32_t> late, push->Deliver());
+  steps_->window_end().OnHandedIn(deps_.clock->Now() - made);
   ForgetKept();
   OnAcknowledged({contributed, late});
   return report;
@@ -184,7 +187,9 @@ absl::Status OverlappedRounds::Begin(const LifeContext& life, Round min_round,
                    exchange_->ShadowFor(*registration_), life.transport, deps_.clock, deps_.trace);
   pull.TellActivity(deps_.on_activity);
   RETURN_IF_ERROR(pull.WaitForAll());
+  CountPull();
   report->communication += pull.blocked();
+  steps_->window_end().OnPulled(pull.blocked());
   versions_.Reset(pull.versions());
   const Buf local = deps_.model->parameters();
   deps_.device->Copy(local.data, global_.data, DTypeBytes(local.dtype) * local.num_elements,
@@ -344,7 +349,7 @@ absl::Status OverlappedRounds::RunSteps(const Window& window, Outcome& outcome) 
     }
     if (is_abandoned()) return AbandonedError();
     if (window.is_over()) return absl::AbortedError("this life ended while it computed");
-    if (deps_.stop_requested()) break;
+    if (steps_->window_end().IsDue(window.grant, step)) break;
     RETURN_IF_ERROR(steps_->Take(
         {.grant = &window.grant, .order = &window.order, .clip_norm = window.clip_norm}, step,
         &outcome.sums));
@@ -364,6 +369,7 @@ absl::Status OverlappedRounds::Merge(const Window& window, Outcome& outcome) {
     RETURN_IF_ERROR(awaited.status());
     pull = *std::move(awaited);
   }
+  CountPull();
   outcome.waited += deps_.clock->Now() - start;
   Acknowledged acknowledged;
   {

@@ -20,6 +20,7 @@ std::unique_ptr<WeightsPull> PulledRounds::BeginPull(const LifeContext& life, Ro
 }
 
 std::unique_ptr<WeightsPull> PulledRounds::TakePull(const LifeContext& life, Round min_round) {
+  CountPull();
   std::optional<Ahead> ahead = std::exchange(ahead_, std::nullopt);
   if (ahead.has_value() && ahead->min_round == min_round) return std::move(ahead->pull);
   ahead.reset();  // two pulls would write into the same vector
@@ -63,10 +64,12 @@ absl::StatusOr<RoundReport> PulledRounds::RunRound(const LifeContext& life, cons
 
 absl::Status PulledRounds::HandOver(const LifeContext& life, ContributionPush& push,
                                     const RoundReport& report) {
+  const absl::Time start = deps_.clock->Now();
   deps_.on_activity("push");
   TellContributed(report);
   PullAhead(life, report.round + 1, PullsAhead::kBesideThePush);
   RETURN_IF_ERROR(push.Finish());
+  OnHandedOver(deps_.clock->Now() - start);
   ForgetKept();
   PullAhead(life, report.round + 1, PullsAhead::kOnceAcknowledged);
   untold_communication_ = push.blocked();

@@ -31,6 +31,9 @@ class PulledRounds : public RoundRunner {
   virtual absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                              std::optional<ContributionPush>& push, RoundReport* report) = 0;
 
+  // All servers have acknowledged a contribution so long after it was made.
+  virtual void OnHandedOver(absl::Duration) {}
+
   absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const Grant& grant) override;
   absl::Status PushKept(const LifeContext& life, const MadeContribution& made) override {
     return PushAgain(*life.registration, made, life.transport, deps_.clock);

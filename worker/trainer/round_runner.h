@@ -4,6 +4,7 @@
 // many local steps, local steps during the exchange), chosen in round_runner_factory.h.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/cluster_messages.h"
 #include "common/trace_recorder.h"
@@ -68,6 +70,9 @@ struct RoundRunnerDeps {
   std::function<void(const std::vector<Version>&)> on_weights = nullptr;
   // True once the worker has been told to stop: hand over what there is.
   std::function<bool()> stop_requested;
+  // From then on: until the worker is to be gone. Local steps that fit into it are still made;
+  // zero: none after the one at hand.
+  std::function<absl::Duration()> time_left = [] { return absl::ZeroDuration(); };
   // Told what the worker does now: "compute", or what it waits for servers with, "pull" or "push".
   std::function<void(absl::string_view)> on_activity;
 };
@@ -96,6 +101,8 @@ class RoundRunner {
   // What was begun for a round to come does not use the registration and the transport of the last
   // Run() any more. Before they go.
   virtual void EndLife() = 0;
+  // Of weights, or of parts of them, that were used; over all lives.
+  int64_t num_pulls() const { return num_pulls_; }
 
  protected:
   explicit RoundRunner(const RoundRunnerDeps& deps)
@@ -118,6 +125,8 @@ class RoundRunner {
   // `push` has all of a contribution to the round that `report` tells of, and nobody may have
   // counted it: it is pushed again if its round is granted again. Errors: those of the device.
   absl::Status Keep(const LifeContext& life, ContributionPush& push, const RoundReport& report);
+  // What was asked for is used, or will be. By one thread at a time.
+  void CountPull() { ++num_pulls_; }
   // All of it is on its way.
   void TellContributed(RoundReport report);
   // The servers have acknowledged it.
@@ -144,6 +153,7 @@ class RoundRunner {
   };
   std::optional<Kept> kept_;
   std::optional<ResidualKeeper> keeper_;
+  std::atomic<int64_t> num_pulls_ = 0;
   bool has_settled_ = false;          // since this process began
   int64_t lost_residual_rounds_ = 0;  // that no report has told yet
 };

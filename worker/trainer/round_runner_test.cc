@@ -403,6 +403,44 @@ TEST(LocalSgdTest, AStopHandsOverTheStepsThatAreDone) {
   EXPECT_EQ(training.server().version(), Version(1));
 }
 
+TEST(LocalSgdTest, AStopWithTimeForTheRestOfTheWindowHandsOverAllOfIt) {
+  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  TrainingRig training(AverageJob(), cpu.get(), /*overlap=*/true);
+  training.RequestStop(absl::Hours(1));
+  const absl::StatusOr<RoundReport> report = training.RunRound(0);
+  ASSERT_OK(report);
+  EXPECT_EQ(report->num_samples, kRigBatch);
+  EXPECT_EQ(training.server().last_header().num_samples, kRigBatch);
+}
+
+TEST(LocalSgdTest, AStopWithinTheWindowEndsItOnceTheRestDoesNotFit) {
+  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  SimulatedClock clock;
+  TrainingRig training(AverageJob(), cpu.get(), /*overlap=*/true, /*trace=*/nullptr, &clock);
+  // Each step takes 10 s, and 11 are left when the second begins: not enough for a third, its
+  // margin and handing in.
+  training.on_step_ = [&](const RoundStep& step) {
+    clock.AdvanceTime(absl::Seconds(10));
+    if (step.step == 1) training.RequestStop(absl::Seconds(11));
+  };
+  const absl::StatusOr<RoundReport> report = training.RunRound(0);
+  ASSERT_OK(report);
+  EXPECT_EQ(report->num_samples, 2 * kRigBatch / 3);
+  EXPECT_EQ(training.server().last_header().num_samples, 2 * kRigBatch / 3);
+  EXPECT_EQ(training.server().version(), Version(1));
+}
+
+TEST(LocalSgdTest, ContributesAfterOnePullOfTheWeights) {
+  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  TrainingRig training(AverageJob(), cpu.get(), /*overlap=*/true, /*trace=*/nullptr, &Clock::Real(),
+                       /*pulls_ahead=*/true);
+  ASSERT_OK(training.RunRound(0));
+  EXPECT_EQ(training.server().version(), Version(1));
+  EXPECT_EQ(training.runner().num_pulls(), 1);
+  ASSERT_OK(training.RunRound(1));
+  EXPECT_EQ(training.runner().num_pulls(), 2);
+}
+
 std::string TraceOf(const JobSpec& job, Device* device) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/round_runner_trace.json");
   TraceRecorder trace({.path = path, .process = "test", .skip_rounds = 1, .num_rounds = 1},

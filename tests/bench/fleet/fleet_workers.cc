@@ -79,7 +79,8 @@ class LightWorker {
         seed_(index) {}
 
   absl::Status Join() {
-    ASSIGN_OR_RETURN(registration_, link_->Register(/*offered=*/std::nullopt));
+    ASSIGN_OR_RETURN(registration_,
+                     link_->Register(/*offered=*/std::nullopt, /*age=*/std::nullopt));
     link_->StartHeartbeats(registration_.heartbeat_interval,
                            {.activity = [] { return HeartbeatCall{}; },
                             .on_lost =

@@ -77,6 +77,7 @@ TrainingRig::TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorde
            .on_contributed = [this](const RoundReport& report) { on_contributed_(report); },
            .on_step = [this](const RoundStep& step) { on_step_(step); },
            .stop_requested = [this] { return is_stopping_.load(); },
+           .time_left = [this] { return absl::Nanoseconds(time_left_ns_.load()); },
            .on_activity = [this](absl::string_view activity) { on_activity_(activity); }}),
       runner_(*MakeRoundRunner(job_, runner_deps_)) {}
 

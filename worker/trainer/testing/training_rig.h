@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/job_spec.h"
 #include "common/trace_recorder.h"
@@ -51,8 +52,11 @@ class TrainingRig {
   // In place of the job's.
   void UseRunner(std::unique_ptr<RoundRunner> runner) { runner_ = std::move(runner); }
   const RoundRunnerDeps& runner_deps() const { return runner_deps_; }
-  // From here on each round ends after the step at hand.
-  void RequestStop() { is_stopping_ = true; }
+  // From here on each round ends after the step at hand, unless the rest of it fits into `time`.
+  void RequestStop(absl::Duration time = absl::ZeroDuration()) {
+    time_left_ns_ = absl::ToInt64Nanoseconds(time);
+    is_stopping_ = true;
+  }
 
  private:
   static JobSpec SmallJob(JobSpec job);
@@ -61,6 +65,7 @@ class TrainingRig {
   const JobSpec job_;
   LocalParameterServer server_;
   std::atomic<bool> is_stopping_ = false;
+  std::atomic<int64_t> time_left_ns_ = 0;
   std::atomic<bool> is_over_ = false;
   absl::Status reading_;
   const std::unique_ptr<Dataset> dataset_;

@@ -1,0 +1,30 @@
+// Amazon EC2: spot/instance-action of the instance metadata, which is there from two minutes before
+// the machine is stopped, terminated or hibernated. Version 2 of the metadata service: a token is
+// asked for first, and again when it is over. Source: Amazon EC2 User Guide, "Spot Instance
+// interruption notices" and "Use IMDSv2".
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "worker/notice/http_fetch.h"
+#include "worker/notice/notice_source.h"
+
+namespace lodestar {
+
+class AwsNotice final : public NoticeSource {
+ public:
+  explicit AwsNotice(HttpFetch fetch) : fetch_(std::move(fetch)) {}
+  absl::StatusOr<std::optional<std::string>> Look() override;
+
+ private:
+  absl::Status TakeToken();
+  absl::StatusOr<HttpAnswer> AskForAction();
+
+  const HttpFetch fetch_;
+  std::string token_;  // empty: none yet
+};
+
+}  // namespace lodestar

@@ -1,0 +1,29 @@
+// A notice that is a file: it appears. What is in it does not matter.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/file_system.h"
+#include "worker/notice/notice_source.h"
+
+namespace lodestar {
+
+class FileNotice final : public NoticeSource {
+ public:
+  // `files` outlives the object.
+  FileNotice(std::string path, FileSystem* files) : path_(std::move(path)), files_(files) {}
+
+  absl::StatusOr<std::optional<std::string>> Look() override {
+    if (!files_->Exists(path_)) return std::nullopt;
+    return absl::StrCat("notice: ", path_, " is there");
+  }
+
+ private:
+  const std::string path_;
+  FileSystem* const files_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,32 @@
+#include "worker/notice/gcp_notice.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/peer_text.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr size_t kShownBytes = 80;
+
+}  // namespace
+
+absl::StatusOr<std::optional<std::string>> GcpNotice::Look() {
+  // By its address: a look-up of the name would wait for whoever answers those.
+  ASSIGN_OR_RETURN(const HttpAnswer answer,
+                   fetch_({.host = "169.254.169.254",
+                           .path = "/computeMetadata/v1/instance/preempted",
+                           .host_name = "metadata.google.internal",
+                           .headers = {{"Metadata-Flavor", "Google"}}}));
+  const absl::string_view word = absl::StripAsciiWhitespace(answer.body);
+  if (answer.status == 200 && word == "TRUE") {
+    return "notice of Compute Engine: this machine is preempted";
+  }
+  if (answer.status == 200 && word == "FALSE") return std::nullopt;
+  return absl::UnavailableError(
+      absl::StrCat("it answers ", answer.status, " '", PeerText(word, kShownBytes),
+                   "' to the request for instance/preempted; wanted is TRUE or FALSE"));
+}
+
+}  // namespace lodestar

@@ -1,0 +1,24 @@
+// Google Compute Engine: instance/preempted of the metadata server, TRUE from when a spot machine
+// is preempted; it is stopped 30 s later. Source: Compute Engine documentation, "Spot VMs" and
+// "View and query VM metadata".
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "worker/notice/http_fetch.h"
+#include "worker/notice/notice_source.h"
+
+namespace lodestar {
+
+class GcpNotice final : public NoticeSource {
+ public:
+  explicit GcpNotice(HttpFetch fetch) : fetch_(std::move(fetch)) {}
+  absl::StatusOr<std::optional<std::string>> Look() override;
+
+ private:
+  const HttpFetch fetch_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,59 @@
+#include "worker/notice/notice_course.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+class NoticeCourseTest : public testing::Test {
+ protected:
+  // A look that takes a second; returns what follows in words.
+  std::string Look(const absl::StatusOr<std::optional<std::string>>& found) {
+    const absl::Time begun = now_;
+    now_ += absl::Seconds(1);
+    const std::optional<NoticeCourse::Event> event = course_.OnLook(begun, now_, found);
+    if (!event.has_value()) return "";
+    if (const auto* warning = std::get_if<NoticeCourse::Warning>(&*event)) return warning->text;
+    const auto& notice = std::get<MachineNotice>(*event);
+    return absl::StrCat(notice.text, " in ", absl::FormatDuration(notice.left));
+  }
+
+  absl::Time now_ = absl::UnixEpoch();
+  NoticeCourse course_{absl::Seconds(30)};
+};
+
+TEST_F(NoticeCourseTest, TheTimeCountsFromTheLastLookThatHasFoundNone) {
+  EXPECT_EQ(Look(std::nullopt), "");
+  now_ += absl::Seconds(10);
+  EXPECT_EQ(Look(std::nullopt), "");
+  now_ += absl::Seconds(2);
+  // It began 3 s before this one, which took another second.
+  EXPECT_EQ(Look("gone"), "gone in 26s");
+}
+
+TEST_F(NoticeCourseTest, OfANoticeThatIsThereFirstNobodyKnowsSinceWhen) {
+  EXPECT_EQ(Look("gone"), "gone in 29s");
+}
+
+TEST_F(NoticeCourseTest, ALongTimeWithoutAnswersLeavesNone) {
+  EXPECT_EQ(Look(std::nullopt), "");
+  now_ += absl::Hours(1);
+  EXPECT_EQ(Look("gone"), "gone in 0");
+}
+
+TEST_F(NoticeCourseTest, TroubleIsToldOnce) {
+  const absl::Status trouble = absl::UnavailableError("no route");
+  EXPECT_THAT(Look(trouble), HasSubstr("--notice: nobody can say"));
+  EXPECT_EQ(Look(trouble), "");
+  EXPECT_EQ(Look(std::nullopt), "");
+  EXPECT_EQ(Look(trouble), "");
+}
+
+}  // namespace
+}  // namespace lodestar

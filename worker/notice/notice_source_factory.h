@@ -1,0 +1,35 @@
+// The one place that knows all ways in which a machine is told that it will be taken away.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "worker/notice/http_fetch.h"
+#include "worker/notice/notice_source.h"
+
+namespace lodestar {
+
+struct NoticeOrigin {
+  enum class Kind : uint8_t { kFile, kUrl, kAws, kGcp, kAzure };
+  Kind kind = Kind::kFile;
+  std::string path = {};     // kFile
+  HttpRequest request = {};  // kUrl
+};
+
+// aws, gcp, azure, file:PATH or http://HOST[:PORT]/PATH. Errors: InvalidArgument naming `flag`, the
+// value and what is allowed.
+absl::StatusOr<NoticeOrigin> ParseNoticeOrigin(absl::string_view flag, absl::string_view value);
+
+// How long the machine is still there once notice is given: what the cloud says; of others, two
+// minutes.
+absl::Duration UsualGrace(const NoticeOrigin& origin);
+
+std::unique_ptr<NoticeSource> MakeNoticeSource(
+    const NoticeOrigin& origin,
+    HttpFetch fetch = [](const HttpRequest& request) { return FetchHttp(request); });
+
+}  // namespace lodestar

@@ -1,0 +1,43 @@
+// NoticeWatch: looks at a source of notices again and again, on a thread of its own, until there is
+// one.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "worker/notice/notice_course.h"
+#include "worker/notice/notice_source.h"
+
+namespace lodestar {
+
+class NoticeWatch {
+ public:
+  struct Config {
+    absl::Duration interval = absl::Seconds(2);  // between two looks
+    absl::Duration grace = absl::Minutes(2);     // see NoticeCourse
+  };
+
+  // `on_notice` comes at most once, on the watch's thread. `clock` outlives the watch.
+  NoticeWatch(std::unique_ptr<NoticeSource> source, const Config& config, Clock* clock,
+              std::function<void(const MachineNotice&)> on_notice);
+  // Waits for the look under way.
+  ~NoticeWatch();
+
+ private:
+  void Run();
+
+  const std::unique_ptr<NoticeSource> source_;
+  const Config config_;
+  Clock* const clock_;
+  const std::function<void(const MachineNotice&)> on_notice_;
+  absl::Mutex mutex_;
+  bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,23 @@
+#include "worker/notice/url_notice.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+
+absl::StatusOr<std::optional<std::string>> UrlNotice::Look() {
+  ASSIGN_OR_RETURN(const HttpAnswer answer, fetch_(request_));
+  switch (answer.status) {
+    case 200:
+      return absl::StrCat("notice: http://", request_.host, ":", request_.port, request_.path,
+                          " is there");
+    case 404:
+    case 204:
+      return std::nullopt;
+    default:
+      return absl::UnavailableError(
+          absl::StrCat("it answers ", answer.status, "; 200 is a notice, 404 and 204 are none"));
+  }
+}
+
+}  // namespace lodestar
