@@ -1,13 +1,15 @@
 #!/bin/bash
-# Whether the simulator finds what is wrong: tests/simulation/planted_faults.sh [SEEDS]
-# Builds it with each of the faults in tests/simulation/faults, in a copy of this checkout, and runs
-# seeds (1000 unless said otherwise) until one shows a violation. Prints a table.
+# Whether the simulator finds what is wrong: tests/simulation/planted_faults.sh [SEEDS [FAULT...]]
+# Builds it with each of the faults in tests/simulation/faults (FAULT: names without .patch; default:
+# all), in a copy of this checkout, and runs seeds (1000 unless said otherwise) until one shows a
+# violation. Prints a table.
 # Exit code 0 only if every fault is found, and nothing without one.
 set -uo pipefail
 # shellcheck source-path=SCRIPTDIR source=../../deploy/script_help.sh
 source "$(dirname "$(readlink -f "$0")")/../../deploy/script_help.sh"
-if [[ "${1:-}" == -* || $# -gt 1 ]]; then take_no_arguments "$@"; fi
+if [[ "${1:-}" == -* ]]; then take_no_arguments "$@"; fi
 readonly seeds="${1:-1000}"
+shift $(($# > 0))
 
 cd "$(dirname "$(readlink -f "$0")")/../.." || exit 1
 work="$(mktemp -d)"
@@ -28,9 +30,14 @@ bazel-bin/tests/simulation/simulate --seeds="$seeds" --failures=1 >"$work/log" |
   cat "$work/log"
   exit 1
 }
+faults=(tests/simulation/faults/*.patch)
+if (($# > 0)); then
+  faults=("${@/#/tests/simulation/faults/}")
+  faults=("${faults[@]/%/.patch}")
+fi
 all_found=true
 printf '%-24s %-12s %s\n' "fault" "first seed" "violation"
-for patch in tests/simulation/faults/*.patch; do
+for patch in "${faults[@]}"; do
   patch --quiet -p1 <"$patch" || exit 1
   build
   bazel-bin/tests/simulation/simulate --seeds="$seeds" --failures=1 >"$work/log"

@@ -53,10 +53,25 @@ void ChooseOverlap(Chance& chance, JobSpec& job) {
   job.overlap_steps = static_cast<int>(chance.Between(least, job.local_steps / job.fragments));
 }
 
+void ChooseAsyncLocalSgd(Chance& chance, JobSpec& job) {
+  const int bounds[] = {-1, -1, 1, 3};
+  const int64_t oldest[] = {-1, -1, 0, 2};
+  job.mode = Mode::kAsyncLocalSgd;
+  job.staleness_scaling = StalenessScaling::kNone;
+  job.local_steps = static_cast<int>(chance.Between(1, 4));
+  job.max_rounds_ahead = chance.Of(bounds);
+  job.max_staleness = chance.Of(oldest);
+  // How many parts a step has follows from the members when it begins, and momentum from the order
+  // of contributions, which nobody can tell: see BucketAudit.
+  job.quorum = 1;
+  job.outer_optimizer = OuterOptimizerKind::kSgd;
+  job.outer_learning_rate = 0.5;
+}
+
 void ChooseMode(Chance& chance, int num_workers, JobSpec& job) {
   job.optimizer.kind = chance.OneIn(3) ? OptimizerKind::kMomentum : OptimizerKind::kSgd;
   job.optimizer.momentum = 0.5;
-  switch (chance.Below(7)) {
+  switch (chance.Below(6)) {
     case 0:
     case 1:
       job.mode = Mode::kSync;
@@ -72,10 +87,11 @@ void ChooseMode(Chance& chance, int num_workers, JobSpec& job) {
       if (chance.OneIn(2)) job.staleness_scaling = StalenessScaling::kInverse;
       // Whose order nobody can tell: see BucketAudit.
       if (job.max_rounds_ahead != 0) job.optimizer.kind = OptimizerKind::kSgd;
+      if (chance.OneIn(2)) ChooseAsyncLocalSgd(chance, job);
       break;
     }
     case 4:
-    case 5: {
+    case 5:
       job.mode = Mode::kLocalSgd;
       job.local_steps = static_cast<int>(chance.Between(2, 4));
       constexpr OuterOptimizerKind kOuter[] = {
@@ -85,23 +101,7 @@ void ChooseMode(Chance& chance, int num_workers, JobSpec& job) {
       job.outer_momentum = 0.5;
       if (chance.OneIn(2)) ChooseOverlap(chance, job);
       break;
-    }
-    case 6: {
-      const int bounds[] = {-1, -1, 1, 3};
-      const int64_t oldest[] = {-1, -1, 0, 2};
-      job.mode = Mode::kAsyncLocalSgd;
-      job.local_steps = static_cast<int>(chance.Between(1, 4));
-      job.max_rounds_ahead = chance.Of(bounds);
-      job.max_staleness = chance.Of(oldest);
-      // How many parts a step has follows from the members when it begins, and momentum from the
-      // order of contributions, which nobody can tell: see BucketAudit.
-      job.quorum = 1;
-      job.outer_optimizer = OuterOptimizerKind::kSgd;
-      job.outer_learning_rate = 0.5;
-      break;
-    }
   }
-  if (job.mode != Mode::kAsync && chance.OneIn(4)) job.balance = Balance::kSpeed;
 }
 
 }  // namespace
@@ -189,6 +189,7 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
                          scenario.replica_has_checkpoints ? ", also of the checkpoints" : ""),
       ", a fault every ",
       absl::FormatDuration(absl::Trunc(scenario.fault_pause, absl::Milliseconds(1))));
+  if (job.mode != Mode::kAsync && chance.OneIn(4)) job.balance = Balance::kSpeed;
   return scenario;
 }
 
