@@ -83,24 +83,20 @@ ClusterView ClusterState::View(absl::Time now) const {
   ClusterView view;
   view.required = quota.Required(now);
   for (const WorkerRecord* record : membership.Members()) {
-    const WorkerDesk& desk = desks.at(record->id);
-    view.members.push_back(
-        {record->id, record->name, desk.progress(), desk.is_waiting(), desk.grant().has_value()});
+    view.members.push_back(desks.at(record->id).Progress(record->id, record->name, now));
   }
   if (open.empty()) return view;
   const OpenRound& round = open.begin()->second;
   view.open_round = round.round();
   view.reported = round.reported();
-  view.missing = MissingOf(round);
+  view.missing = MissingOf(round, now);
   return view;
 }
 
-std::vector<MemberProgress> ClusterState::MissingOf(const OpenRound& round) const {
+std::vector<MemberProgress> ClusterState::MissingOf(const OpenRound& round, absl::Time now) const {
   std::vector<MemberProgress> missing;
   for (WorkerId worker : round.Missing()) {
-    const WorkerDesk& desk = desks.at(worker);
-    missing.push_back(
-        {worker, NameOf(worker), desk.progress(), desk.is_waiting(), desk.grant().has_value()});
+    missing.push_back(desks.at(worker).Progress(worker, NameOf(worker), now));
   }
   return missing;
 }

@@ -190,7 +190,7 @@ struct ClusterState {
   bool OwesContribution() const;
   ClusterView View(absl::Time now) const;
   // Of the round's roster: alive and not reported.
-  std::vector<MemberProgress> MissingOf(const OpenRound& round) const;
+  std::vector<MemberProgress> MissingOf(const OpenRound& round, absl::Time now) const;
   Round committed_round() const;  // before which all rounds are over; 0 without rosters
   // Rounds that are over, and in all weights once everything is applied.
   int64_t rounds_done() const;

@@ -810,7 +810,7 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
 bool Coordinator::CloseRounds(absl::Time now) {
   bool has_closed = false;
   for (auto it = state_.open.begin(); it != state_.open.end();) {
-    const std::vector<MemberProgress> missing = state_.MissingOf(it->second);
+    const std::vector<MemberProgress> missing = state_.MissingOf(it->second, now);
     if (state_.policy->OnRoundEnd({it->first, it->second.reported(), missing}).action !=
         Action::kApply) {
       ++it;

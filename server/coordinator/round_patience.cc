@@ -37,6 +37,12 @@ std::optional<absl::Duration> MemberPace::UsualFor(const Grant& grant) const {
   return usual.took * std::max(1.0, times_larger);
 }
 
+std::optional<absl::Duration> MemberPace::UsualOfTraining() const {
+  const Usual& usual = usual_[kTraining];
+  if (usual.num_samples == 0) return std::nullopt;
+  return usual.took;
+}
+
 absl::Duration RoundPatience::ForWork(std::optional<absl::Duration> usual,
                                       absl::Duration usual_round, int times_dropped) const {
   if (usual.has_value()) {

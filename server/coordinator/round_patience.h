@@ -20,6 +20,8 @@ class MemberPace {
   void OnRound(const Grant& grant, absl::Duration took);
   // For the samples of this grant; none before the first report of one of its kind.
   std::optional<absl::Duration> UsualFor(const Grant& grant) const;
+  // Of training without an evaluation.
+  std::optional<absl::Duration> UsualOfTraining() const;
 
  private:
   enum Kind : uint8_t { kTraining, kTrainingAndEvaluation, kEvaluation, kNumKinds };

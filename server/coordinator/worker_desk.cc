@@ -222,6 +222,18 @@ void WorkerDesk::CountTimes(const RoundReport& report) {
   wait_seconds_ = wait_seconds_ * kTimeMemory + NonNegativeSeconds(report.wait);
 }
 
+MemberProgress WorkerDesk::Progress(WorkerId worker, const std::string& name,
+                                    absl::Time now) const {
+  const bool is_working = memory_.grant.has_value();
+  return {.worker = worker,
+          .name = name,
+          .rounds_completed = memory_.progress,
+          .waiting = memory_.is_waiting,
+          .working = is_working,
+          .usual_round = is_working ? pace_.UsualFor(*memory_.grant) : pace_.UsualOfTraining(),
+          .since = now - (is_working ? given_at_ : idle_since_)};
+}
+
 WorkerSnapshot WorkerDesk::Snapshot(const WorkerRecord& record, int64_t newest,
                                     absl::Time now) const {
   WorkerSnapshot snapshot;

@@ -18,6 +18,7 @@
 #include "server/coordinator/rate_meter.h"
 #include "server/coordinator/round_patience.h"
 #include "server/membership/membership_table.h"
+#include "server/sync/cluster_policy.h"
 
 namespace lodestar {
 
@@ -149,6 +150,8 @@ class WorkerDesk {
   // Rounds completed in this life, from where the slowest member was when it joined.
   int64_t progress() const { return memory_.progress; }
 
+  // As policies see it. `worker`, `name`: this one's.
+  MemberProgress Progress(WorkerId worker, const std::string& name, absl::Time now) const;
   // `newest`: number of the newest round granted to anyone; -1: none.
   WorkerSnapshot Snapshot(const WorkerRecord& record, int64_t newest, absl::Time now) const;
 

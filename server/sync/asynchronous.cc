@@ -48,19 +48,45 @@ Decision AsynchronousCluster::OnOpening(const ClusterFacts& cluster) const {
   return AwaitMembers(cluster);
 }
 
+const MemberProgress* AsynchronousCluster::ToMeet(const MemberProgress& member,
+                                                  const ClusterFacts& cluster) const {
+  if (config_.grace <= 0.0 || !member.usual_round.has_value()) return nullptr;
+  const absl::Duration grace = config_.grace * *member.usual_round;
+  const MemberProgress* next = nullptr;
+  absl::Duration next_due;
+  for (const MemberProgress& other : cluster.members) {
+    if (!other.working || !other.usual_round.has_value()) continue;
+    // Who is far over its time may be gone.
+    const absl::Duration due = *other.usual_round - other.since;
+    if (due > grace - member.since || due < -grace) continue;
+    if (next != nullptr && next_due <= due) continue;
+    next = &other;
+    next_due = due;
+  }
+  return member.since < grace ? next : nullptr;
+}
+
 Decision AsynchronousCluster::OnGrant(const MemberProgress& member,
                                       const ClusterFacts& cluster) const {
-  if (max_rounds_ahead_ < 0) return Decision::Apply();
-  auto slowest = std::min_element(cluster.members.begin(), cluster.members.end(),
-                                  [](const MemberProgress& a, const MemberProgress& b) {
-                                    return a.rounds_completed < b.rounds_completed;
-                                  });
-  if (slowest == cluster.members.end()) return Decision::Apply();
-  const int64_t ahead = member.rounds_completed - slowest->rounds_completed;
-  if (ahead <= max_rounds_ahead_) return Decision::Apply();
-  return Decision::Hold(absl::StrCat(
-      "the next round of ", member.name, " would be ", ahead, " ahead of ", slowest->name,
-      ", more than --max_rounds_ahead=", max_rounds_ahead_, "; waits for ", slowest->name));
+  if (config_.max_rounds_ahead >= 0) {
+    auto slowest = std::min_element(cluster.members.begin(), cluster.members.end(),
+                                    [](const MemberProgress& a, const MemberProgress& b) {
+                                      return a.rounds_completed < b.rounds_completed;
+                                    });
+    if (slowest == cluster.members.end()) return Decision::Apply();
+    const int64_t ahead = member.rounds_completed - slowest->rounds_completed;
+    if (ahead > config_.max_rounds_ahead) {
+      return Decision::Hold(absl::StrCat("the next round of ", member.name, " would be ", ahead,
+                                         " ahead of ", slowest->name,
+                                         ", more than --max_rounds_ahead=",
+                                         config_.max_rounds_ahead, "; waits for ", slowest->name));
+    }
+  }
+  if (const MemberProgress* const other = ToMeet(member, cluster); other != nullptr) {
+    return Decision::Hold(absl::StrCat(member.name, " goes on with ", other->name,
+                                       ", whose contribution is expected at any moment"));
+  }
+  return Decision::Apply();
 }
 
 double AsyncLearningRateFactor(StalenessScaling scaling, int64_t staleness) {

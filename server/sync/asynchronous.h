@@ -54,8 +54,14 @@ class AsynchronousLocalBuckets final : public AsynchronousBuckets {
 
 class AsynchronousCluster final : public ClusterPolicy {
  public:
-  // -1: unbounded; smaller bounds: fresher gradients, more waiting.
-  explicit AsynchronousCluster(int max_rounds_ahead) : max_rounds_ahead_(max_rounds_ahead) {}
+  struct Config {
+    int max_rounds_ahead = -1;  // -1: unbounded; smaller bounds: fresher gradients, more waiting
+    // A member that has just handed in waits for others that are about to, so that both go on from
+    // the same weights (the grace period of arXiv:2401.09135, section 4): at most so much of the
+    // time that its own rounds take, and only for those that have usually reported by then.
+    double grace = 0.0;
+  };
+  explicit AsynchronousCluster(const Config& config) : config_(config) {}
 
   Decision OnRoundEnd(const OpenRoundFacts& round) const override;
   Decision OnOpening(const ClusterFacts& cluster) const override;
@@ -64,7 +70,10 @@ class AsynchronousCluster final : public ClusterPolicy {
   bool uses_rosters() const override { return false; }
 
  private:
-  const int max_rounds_ahead_;
+  // Whom `member` meets, if anybody: the one that is expected first.
+  const MemberProgress* ToMeet(const MemberProgress& member, const ClusterFacts& cluster) const;
+
+  const Config config_;
 };
 
 // How the age of a gradient weakens its update: factor on the learning rate. `staleness`: version

@@ -55,7 +55,7 @@ TEST(AsynchronousTest, APullIsAnsweredAtOnce) {
 }
 
 TEST(AsynchronousTest, BoundHoldsAboveItAndNamesTheSlowest) {
-  const AsynchronousCluster policy(/*max_rounds_ahead=*/2);
+  const AsynchronousCluster policy({.max_rounds_ahead = 2});
   std::vector<MemberProgress> members = {{WorkerId(1), "fast", 5, true, false},
                                          {WorkerId(2), "slow", 3, false, true}};
   ClusterFacts cluster;
@@ -66,7 +66,49 @@ TEST(AsynchronousTest, BoundHoldsAboveItAndNamesTheSlowest) {
       policy.OnGrant(members[0], cluster).reason,
       "the next round of fast would be 3 ahead of slow, more than --max_rounds_ahead=2; waits for "
       "slow");
-  EXPECT_EQ(AsynchronousCluster(-1).OnGrant(members[0], cluster).action, Action::kApply);
+  EXPECT_EQ(AsynchronousCluster({}).OnGrant(members[0], cluster).action, Action::kApply);
+}
+
+class GraceTest : public testing::Test {
+ protected:
+  // `a` waits since `waited`; `b` works since `worked`; both usually take ten seconds.
+  Decision Grant(absl::Duration waited, absl::Duration worked) {
+    members_[0].since = waited;
+    members_[1].since = worked;
+    ClusterFacts cluster;
+    cluster.members = members_;
+    return policy_.OnGrant(members_[0], cluster);
+  }
+
+  const AsynchronousCluster policy_{{.grace = 0.2}};
+  std::vector<MemberProgress> members_ = {
+      {WorkerId(1), "a", 5, /*waiting=*/true, /*working=*/false, absl::Seconds(10)},
+      {WorkerId(2), "b", 5, /*waiting=*/false, /*working=*/true, absl::Seconds(10)}};
+};
+
+TEST_F(GraceTest, WhoIsAboutToHandInIsMet) {
+  const Decision met = Grant(absl::ZeroDuration(), absl::Seconds(9));
+  EXPECT_EQ(met.action, Action::kHold);
+  EXPECT_THAT(met.reason, HasSubstr("a goes on with b"));
+  EXPECT_EQ(Grant(absl::Seconds(1), absl::Seconds(9.5)).action, Action::kHold);
+  // A little late.
+  EXPECT_EQ(Grant(absl::Seconds(1), absl::Seconds(11)).action, Action::kHold);
+}
+
+TEST_F(GraceTest, NobodyWaitsForWhoTakesLongerOrIsLongOverdue) {
+  EXPECT_EQ(Grant(absl::ZeroDuration(), absl::Seconds(7)).action, Action::kApply);
+  EXPECT_EQ(Grant(absl::ZeroDuration(), absl::Seconds(13)).action, Action::kApply);
+  EXPECT_EQ(Grant(absl::Seconds(1), absl::Seconds(8.5)).action, Action::kApply)
+      << "due in 1.5 s, and 1 s is left";
+  EXPECT_EQ(Grant(absl::Seconds(2), absl::Seconds(10)).action, Action::kApply) << "it is over";
+}
+
+TEST_F(GraceTest, OnlyThoseAreMetWhosePaceIsKnown) {
+  members_[1].usual_round.reset();
+  EXPECT_EQ(Grant(absl::ZeroDuration(), absl::Seconds(9)).action, Action::kApply);
+  members_[1].usual_round = absl::Seconds(10);
+  members_[0].usual_round.reset();
+  EXPECT_EQ(Grant(absl::ZeroDuration(), absl::Seconds(9)).action, Action::kApply);
 }
 
 TEST(StalenessTest, InverseScalingWeakensOldGradients) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
 #include "server/sync/decision.h"
@@ -20,6 +21,10 @@ struct MemberProgress {
   int64_t rounds_completed = 0;  // by its reports; a newcomer starts at the minimum of the others
   bool waiting = false;          // has asked for a grant and holds none
   bool working = false;          // holds a grant that it has not reported
+  // How long its rounds of training take of late, from the grant to the report; none before it has
+  // reported one, or if this one is of another kind.
+  std::optional<absl::Duration> usual_round = std::nullopt;
+  absl::Duration since = absl::ZeroDuration();  // working: the grant; waiting: its last report
 };
 
 struct OpenRoundFacts {

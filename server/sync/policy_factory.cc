@@ -6,6 +6,10 @@
 namespace lodestar {
 namespace {
 
+// Of a window: what workers of equal speeds, or with windows cut by speed, differ by; see
+// deploy/docs/unequal_workers.md.
+constexpr double kGraceOfLocalSteps = 0.2;
+
 int QuorumOf(const JobSpec& job) { return job.mode == Mode::kSync ? job.quorum : 0; }
 
 }  // namespace
@@ -21,7 +25,9 @@ std::unique_ptr<const BucketPolicy> MakeBucketPolicy(const JobSpec& job) {
 
 std::unique_ptr<const ClusterPolicy> MakeClusterPolicy(const JobSpec& job) {
   if (HasRosters(job)) return std::make_unique<RosterCluster>(QuorumOf(job));
-  return std::make_unique<AsynchronousCluster>(job.max_rounds_ahead);
+  return std::make_unique<AsynchronousCluster>(AsynchronousCluster::Config{
+      .max_rounds_ahead = job.max_rounds_ahead,
+      .grace = job.mode == Mode::kAsyncLocalSgd ? kGraceOfLocalSteps : 0.0});
 }
 
 bool ClipsMean(const JobSpec& job) {
