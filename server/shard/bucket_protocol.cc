@@ -618,7 +618,8 @@ std::vector<WorkerId> BucketProtocol::Missing() const {
 }
 
 bool BucketProtocol::IsSettled(Round round, WorkerId worker) const {
-  if (!closed_.ok() || round_ > round) return true;
+  // A bucket that the round is not about may not have come as far yet.
+  if (!closed_.ok() || round_ > round || !config_.turn.IsDue(round)) return true;
   // What is acknowledged has been counted, so that before its turn nothing is.
   if (round_ < round) return false;
   return phase_ != Phase::kCollecting ||

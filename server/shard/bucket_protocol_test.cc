@@ -105,11 +105,15 @@ ContributionKey Key(int worker, int64_t round, int incarnation = 1) {
 // A bucket with weights, whose numbers are words.
 class BucketProtocolTest : public ::testing::Test {
  protected:
-  void Start(const JobSpec& job, int num_workers, bool awaits_norm = false) {
+  void Start(const JobSpec& job, int num_workers, bool awaits_norm = false,
+             const FragmentTurn& turn = {}) {
     job_ = job;
     policy_ = MakeBucketPolicy(job_);
-    bucket_.emplace(BucketProtocol::Config{
-        .policy = policy_.get(), .job = &job_, .awaits_norm = awaits_norm, .bucket = 7});
+    bucket_.emplace(BucketProtocol::Config{.policy = policy_.get(),
+                                           .job = &job_,
+                                           .awaits_norm = awaits_norm,
+                                           .turn = turn,
+                                           .bucket = 7});
     bucket_->OnWeights(Round(0), Version(0), {});
     std::vector<RosterMember> members;
     for (int worker = 1; worker <= num_workers; ++worker) {
@@ -227,6 +231,20 @@ TEST_F(BucketProtocolTest, ASkippedStepCountsWithoutWeight) {
   // Whose retry it is makes no difference then.
   bucket_->OnPush(5, Key(2, 0));
   EXPECT_THAT(Words(), ElementsAre("discard 5: duplicate"));
+}
+
+TEST_F(BucketProtocolTest, NothingIsMissingFromARoundThatIsNotAboutTheBucket) {
+  JobSpec job = JobOf(Mode::kLocalSgd);
+  job.fragments = 2;
+  Start(job, 1, /*awaits_norm=*/false, {.fragment = 0, .num_fragments = 2});
+  Open(0, {1});
+  bucket_->OnArrived(1, Key(1, 0));
+  EXPECT_FALSE(bucket_->IsSettled(Round(0), WorkerId(1)));
+  // Other buckets may have all of round 1 before this one has finished round 0.
+  EXPECT_TRUE(bucket_->IsSettled(Round(1), WorkerId(1)));
+  EXPECT_THAT(Words(), ElementsAre("counted 1", "add 1 times 1", "update 1 for round 0"));
+  EXPECT_TRUE(bucket_->IsSettled(Round(0), WorkerId(1)));
+  EXPECT_FALSE(bucket_->IsSettled(Round(2), WorkerId(1)));
 }
 
 TEST_F(BucketProtocolTest, ARoundOfSkippedStepsMakesNoVersion) {
