@@ -96,6 +96,15 @@ struct Standstill {
   absl::Duration age;  // since anything has moved, or its server gave a reason why not
 };
 
+// How fast the path between a worker and all its servers together was of late. 0: not known, as
+// where payloads go through shared memory, or little has moved.
+struct PathFacts {
+  double up_bytes_per_second = 0.0;    // from the worker
+  double down_bytes_per_second = 0.0;  // to the worker
+  absl::Duration round_trip;
+  friend bool operator==(const PathFacts&, const PathFacts&) = default;
+};
+
 struct HeartbeatCall {
   WorkerLife life;
   uint64_t bytes_pushed = 0;  // since Register
@@ -104,6 +113,7 @@ struct HeartbeatCall {
   std::optional<Standstill> standstill = {};
   // Of the map whose addresses the worker has. Not set: it has no use for others.
   std::optional<uint64_t> map_version = {};
+  PathFacts path = {};
 };
 
 // Where the servers are, by shard.

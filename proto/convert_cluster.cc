@@ -1,5 +1,6 @@
 #include "proto/convert_cluster.h"
 
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -56,6 +57,12 @@ absl::Status CheckSeconds(absl::string_view field, double value) {
   if (value >= 0.0 && value <= kMaxSeconds) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(field, "=", value, " is out of range; allowed are 0 to ", kMaxSeconds));
+}
+
+absl::Status CheckRate(absl::string_view field, double value) {
+  if (value >= 0.0 && std::isfinite(value)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, "=", value, " is out of range; allowed are finite values from 0 on"));
 }
 
 absl::Status CheckRange(absl::string_view field, int64_t value, int64_t lowest, int64_t highest) {
@@ -300,6 +307,11 @@ v1::HeartbeatRequest ToProto(const HeartbeatCall& call) {
     request.mutable_standstill()->set_age_ms(absl::ToInt64Milliseconds(call.standstill->age));
   }
   if (call.map_version.has_value()) request.set_map_version(*call.map_version);
+  if (call.path != PathFacts()) {
+    request.mutable_path()->set_up_bytes_per_second(call.path.up_bytes_per_second);
+    request.mutable_path()->set_down_bytes_per_second(call.path.down_bytes_per_second);
+    request.mutable_path()->set_round_trip_seconds(absl::ToDoubleSeconds(call.path.round_trip));
+  }
   return request;
 }
 
@@ -317,6 +329,13 @@ absl::StatusOr<HeartbeatCall> FromProto(const v1::HeartbeatRequest& request) {
     call.standstill = {standstill.shard(), absl::Milliseconds(standstill.age_ms())};
   }
   if (request.has_map_version()) call.map_version = request.map_version();
+  const v1::PathFacts& path = request.path();
+  RETURN_IF_ERROR(CheckRate("path.up_bytes_per_second", path.up_bytes_per_second()));
+  RETURN_IF_ERROR(CheckRate("path.down_bytes_per_second", path.down_bytes_per_second()));
+  RETURN_IF_ERROR(CheckSeconds("path.round_trip_seconds", path.round_trip_seconds()));
+  call.path = {.up_bytes_per_second = path.up_bytes_per_second(),
+               .down_bytes_per_second = path.down_bytes_per_second(),
+               .round_trip = absl::Seconds(path.round_trip_seconds())};
   return call;
 }
 

@@ -495,14 +495,26 @@ TEST(ConvertClusterTest, DatasetInfoSurvivesWithoutNegativeSizes) {
 }
 
 TEST(ConvertClusterTest, HeartbeatSurvivesWithoutNegativeNumbers) {
-  const HeartbeatCall call = {{WorkerId(3), Incarnation(4)},           5, 6, "push",
-                              Standstill{1, absl::Milliseconds(1500)}, 7};
+  const HeartbeatCall call = {.life = {WorkerId(3), Incarnation(4)},
+                              .bytes_pushed = 5,
+                              .bytes_pulled = 6,
+                              .activity = "push",
+                              .standstill = Standstill{1, absl::Milliseconds(1500)},
+                              .map_version = 7,
+                              .path = {1e6, 2e6, absl::Milliseconds(50)}};
   const v1::HeartbeatRequest good = ToProto(call);
   EXPECT_THAT(UnsetFields(good), IsEmpty());
   ASSERT_OK_AND_ASSIGN(const HeartbeatCall back, FromProto(good));
   EXPECT_EQ(back.life, call.life);
   EXPECT_EQ(back.standstill->age, call.standstill->age);
   EXPECT_EQ(ToProto(back).SerializeAsString(), good.SerializeAsString());
+  EXPECT_EQ(back.path, call.path);
+  v1::HeartbeatRequest odd = good;
+  odd.mutable_path()->set_down_bytes_per_second(-1.0);
+  ExpectRefused(odd, "path.down_bytes_per_second=-1");
+  odd = good;
+  odd.mutable_path()->set_round_trip_seconds(std::numeric_limits<double>::quiet_NaN());
+  ExpectRefused(odd, "path.round_trip_seconds=nan");
   EXPECT_FALSE(FromProto(v1::HeartbeatRequest())->standstill.has_value());
   EXPECT_FALSE(FromProto(v1::HeartbeatRequest())->map_version.has_value());
   const HeartbeatAnswer answer = {ViewId(1), "shard 1", ServerAddresses{8, {"a:1", "b:2"}}};

@@ -302,6 +302,7 @@ HeartbeatCall Worker::CurrentActivity() {
     result.bytes_pushed = transport_->bytes_pushed();
     result.bytes_pulled = transport_->bytes_pulled();
     result.standstill = transport_->standstill();
+    result.path = transport_->path();
   }
   return result;
 }

@@ -384,6 +384,17 @@ std::string ResidualText(const v1::WorkerStatus& worker) {
                       ": what encoding had lost of them is not made up for");
 }
 
+// What transfers get, each way, and the round trip; a dash for what is not known.
+std::string PathText(const v1::WorkerStatus& worker) {
+  const auto rate = [](double bytes_per_second) {
+    return bytes_per_second > 0.0 ? absl::StrFormat("%.3g", bytes_per_second * 8e-6) : "-";
+  };
+  const double milliseconds = worker.path_round_trip_seconds() * 1e3;
+  return absl::StrCat(rate(worker.path_up_bytes_per_second()), "/",
+                      rate(worker.path_down_bytes_per_second()), "/",
+                      milliseconds > 0.0 ? absl::StrFormat("%.3gms", milliseconds) : "-");
+}
+
 std::string WorkersText(const v1::ClusterStatus& status, int columns) {
   TextTable table({{.title = "WORKER"},
                    {.title = "ID", .align = kRight, .rank = 5},
@@ -395,6 +406,7 @@ std::string WorkersText(const v1::ClusterStatus& status, int columns) {
                    {.title = "SAMPLES/s", .align = kRight, .rank = 1},
                    {.title = "PUSH/s", .align = kRight, .rank = 4},
                    {.title = "PULL/s", .align = kRight, .rank = 4},
+                   {.title = "UP/DOWN Mbit/s/RTT", .align = kRight, .rank = 4},
                    {.title = "COMPUTE/COMM/WAIT", .align = kRight, .rank = 2},
                    {.title = "START", .align = kRight, .rank = 4},
                    {.title = "DEVICE", .rank = 2}});
@@ -404,8 +416,8 @@ std::string WorkersText(const v1::ClusterStatus& status, int columns) {
                   absl::StrFormat("%.1fs", worker.lease_age_seconds()),
                   absl::StrFormat("%.1f", worker.samples_per_second()),
                   BytesText(std::llround(worker.push_bytes_per_second())),
-                  BytesText(std::llround(worker.pull_bytes_per_second())), SharesText(worker),
-                  StartText(worker), worker.device()});
+                  BytesText(std::llround(worker.pull_bytes_per_second())), PathText(worker),
+                  SharesText(worker), StartText(worker), worker.device()});
   }
   if (status.workers().empty()) return "no worker yet\n";
   std::string text = table.Format(columns);

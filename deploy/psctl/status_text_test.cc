@@ -108,6 +108,14 @@ TEST(StatusTextTest, TellsHowLongAWorkerTookToBeOfUse) {
   EXPECT_THAT(WorkersText(status, kUnlimitedColumns), HasSubstr(" 12.3s  "));
 }
 
+TEST(StatusTextTest, TellsHowFastThePathOfAWorkerIs) {
+  v1::ClusterStatus status = Training();
+  EXPECT_THAT(WorkersText(status, kUnlimitedColumns), HasSubstr("  -/-/-  "));
+  status.mutable_workers(1)->set_path_up_bytes_per_second(12.25e6);
+  status.mutable_workers(1)->set_path_round_trip_seconds(0.0501);
+  EXPECT_THAT(WorkersText(status, kUnlimitedColumns), HasSubstr("  98/-/50.1ms  "));
+}
+
 TEST(StatusTextTest, TellsWhatNobodyTrainsOn) {
   v1::ClusterStatus status = Training();
   EXPECT_THAT(StatusText(status, kUnlimitedColumns), Not(HasSubstr("not trained on")));

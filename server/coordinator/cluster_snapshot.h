@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/cluster_messages.h"
 #include "common/ids.h"
 #include "common/job_loss.h"
 #include "common/job_spec.h"
@@ -47,6 +48,7 @@ struct WorkerSnapshot {
   // Until the first contribution of its process; not set: there was none, or it is not known.
   std::optional<absl::Duration> start_to_contribution;
   std::optional<absl::Duration> registration_to_contribution;
+  PathFacts path;
   std::optional<DataSnapshot> data;  // of a member
   std::string reason;                // why it is not there: of the last five states
   absl::Duration ended_age;          // since then

@@ -8,6 +8,12 @@
 #include "server/sync/policy_factory.h"
 
 namespace lodestar {
+namespace {
+
+// A worker whose life is ended registers again after a pause of at most a second.
+constexpr absl::Duration kReturnTime = absl::Seconds(3);
+
+}  // namespace
 
 ClusterState::ClusterState(CoordinatorConfig the_config, std::optional<Layout> the_layout,
                            absl::Time now)
@@ -56,9 +62,13 @@ std::vector<std::string> ClusterState::Present() const {
 
 std::vector<std::string> ClusterState::Returning(absl::Time now) const {
   std::vector<std::string> names;
-  if (!quota.IsGathering(now)) return names;
+  const bool is_gathering = quota.IsGathering(now);
   for (const auto& [id, record] : membership.workers()) {
-    if (record.is_away) names.push_back(record.name);
+    const bool was_cut_off =
+        record.state == WorkerState::kDropped || record.state == WorkerState::kExpired;
+    const bool calls_again = was_cut_off && now < record.ended_at + kReturnTime &&
+                             quarantine.Find(record.name) == nullptr;
+    if (calls_again || (is_gathering && record.is_away)) names.push_back(record.name);
   }
   return names;
 }

@@ -177,7 +177,8 @@ struct ClusterState {
   std::string NameOf(WorkerId worker) const;
   // Workers that have not left yet.
   std::vector<std::string> Present() const;
-  // Who may still come back after the servers started anew, to learn that the job is over.
+  // Who may still come back to learn that the job is over: after the servers started anew, or since
+  // its life was ended while its process may go on.
   std::vector<std::string> Returning(absl::Time now) const;
   // Whether workers of a server before this one may still come, and learn that the job is over: it
   // has left no checkpoint that names them.

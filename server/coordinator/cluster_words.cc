@@ -108,6 +108,15 @@ std::string WaitingForExit(const ClusterState& state) {
 
 std::string WaitingForLeave(const ClusterState& state, absl::Time now) {
   if (state.should_exit) return WaitingForExit(state);
+  if (const std::vector<WorkerSnapshot> callers = state.callers.Snapshot(now);
+      state.ends() && !callers.empty()) {
+    return absl::StrCat("waits for ",
+                        absl::StrJoin(callers, ", ",
+                                      [](std::string* out, const WorkerSnapshot& caller) {
+                                        absl::StrAppend(out, caller.name);
+                                      }),
+                        " to call again and learn that the job is over");
+  }
   const std::vector<std::string> returning = state.Returning(now);
   if (!returning.empty()) {
     return absl::StrCat("gives ", absl::StrJoin(returning, ", "),
@@ -116,14 +125,6 @@ std::string WaitingForLeave(const ClusterState& state, absl::Time now) {
   if (!state.ends()) return "";
   if (state.awaits_strangers(now)) {
     return "gives workers of an earlier server time to come back and learn that the job is over";
-  }
-  if (const std::vector<WorkerSnapshot> callers = state.callers.Snapshot(now); !callers.empty()) {
-    return absl::StrCat("waits for ",
-                        absl::StrJoin(callers, ", ",
-                                      [](std::string* out, const WorkerSnapshot& caller) {
-                                        absl::StrAppend(out, caller.name);
-                                      }),
-                        " to call again and learn that the job is over");
   }
   const std::vector<std::string> names = state.Present();
   return names.empty() ? "" : absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to leave");

@@ -834,6 +834,35 @@ TEST(CoordinatorWorkersTest, AProcessThatWaitsForItsNameWhileTheJobEndsLearnsOfI
   EXPECT_TRUE(cluster.Register(again).ok());
 }
 
+// Its process goes on, and calls again after a pause.
+TEST(CoordinatorWorkersTest, WhoseLifeIsEndedShortlyBeforeTheJobLearnsThatItIsOver) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  TestWorker a = cluster.Add("a");
+  cluster.coordinator().EvictWorkers([](absl::string_view) { return true; }, "test", cluster.now());
+  cluster.coordinator().RequestStop("maintenance", cluster.now());
+  cluster.Pass(absl::Seconds(1));
+  EXPECT_FALSE(cluster.coordinator().outcome().has_value());
+  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
+              HasSubstr("gives a time to come back"));
+  ASSERT_TRUE(cluster.Register(a).ok());
+  const std::optional<Grant> grant = cluster.Ask(a).grant;
+  ASSERT_TRUE(grant.has_value());
+  EXPECT_EQ(grant->kind, Grant::Kind::kDone);
+  EXPECT_TRUE(cluster.coordinator().Leave(a.life, "done", std::nullopt, cluster.now()).ok());
+  EXPECT_TRUE(cluster.coordinator().outcome().has_value());
+}
+
+TEST(CoordinatorWorkersTest, WhoseLifeWasEndedAndDoesNotCallIsNotWaitedForLong) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  cluster.Add("a");
+  cluster.coordinator().EvictWorkers([](absl::string_view) { return true; }, "test", cluster.now());
+  cluster.coordinator().RequestStop("maintenance", cluster.now());
+  cluster.Pass(absl::Seconds(4));
+  EXPECT_TRUE(cluster.coordinator().outcome().has_value());
+}
+
 TEST(CoordinatorWorkersTest, AJobThatIsOverNeedsNoLeaseToEndToSaySo) {
   CoordinatorHarness cluster;
   cluster.Start();
@@ -844,7 +873,7 @@ TEST(CoordinatorWorkersTest, AJobThatIsOverNeedsNoLeaseToEndToSaySo) {
   const absl::Status told = cluster.Register(again).status();
   EXPECT_TRUE(IsJobOver(told)) << told;
   EXPECT_THAT(Message(told), HasSubstr("stopped: maintenance"));
-  cluster.Pass(absl::Seconds(11));
+  cluster.Pass(absl::Seconds(14));
   EXPECT_TRUE(cluster.coordinator().outcome().has_value()) << "nobody is waited for";
   TestWorker late{"late", 3, {}};
   EXPECT_TRUE(IsJobOver(cluster.Register(late).status())) << "the servers go";

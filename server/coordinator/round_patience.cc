@@ -1,6 +1,7 @@
 #include "server/coordinator/round_patience.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lodestar {
 namespace {
@@ -27,6 +28,8 @@ void MemberPace::OnRound(const Grant& grant, absl::Duration took) {
   Usual& usual = usual_[KindOf(grant)];
   usual.took /= 2;
   if (usual.num_samples == 0 || took >= usual.took) usual = {took, SamplesOf(grant)};
+  if (KindOf(grant) != kTraining) return;
+  last_per_sample_ = std::exchange(newest_per_sample_, took / SamplesOf(grant));
 }
 
 std::optional<absl::Duration> MemberPace::UsualFor(const Grant& grant) const {
@@ -37,10 +40,10 @@ std::optional<absl::Duration> MemberPace::UsualFor(const Grant& grant) const {
   return usual.took * std::max(1.0, times_larger);
 }
 
-std::optional<absl::Duration> MemberPace::UsualOfTraining() const {
-  const Usual& usual = usual_[kTraining];
-  if (usual.num_samples == 0) return std::nullopt;
-  return usual.took;
+std::optional<absl::Duration> MemberPace::LatelyFor(int64_t num_samples) const {
+  const absl::Duration per_sample = std::min(newest_per_sample_, last_per_sample_);
+  if (per_sample == absl::InfiniteDuration()) return std::nullopt;
+  return per_sample * num_samples;
 }
 
 absl::Duration RoundPatience::ForWork(std::optional<absl::Duration> usual,

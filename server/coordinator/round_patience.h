@@ -20,8 +20,9 @@ class MemberPace {
   void OnRound(const Grant& grant, absl::Duration took);
   // For the samples of this grant; none before the first report of one of its kind.
   std::optional<absl::Duration> UsualFor(const Grant& grant) const;
-  // Of training without an evaluation.
-  std::optional<absl::Duration> UsualOfTraining() const;
+  // Of training without an evaluation, `num_samples` at a time: the shorter of the last two rounds,
+  // so that a single slow one is not expected again.
+  std::optional<absl::Duration> LatelyFor(int64_t num_samples) const;
 
  private:
   enum Kind : uint8_t { kTraining, kTrainingAndEvaluation, kEvaluation, kNumKinds };
@@ -32,6 +33,9 @@ class MemberPace {
   static Kind KindOf(const Grant& grant);
 
   std::array<Usual, kNumKinds> usual_;
+  // Per sample, of the last two rounds of training; infinite: not known.
+  absl::Duration newest_per_sample_ = absl::InfiniteDuration();
+  absl::Duration last_per_sample_ = absl::InfiniteDuration();
 };
 
 class RoundPatience {

@@ -36,6 +36,19 @@ TEST(MemberPaceTest, MoreSamplesTakeLonger) {
   EXPECT_EQ(pace.UsualFor(GrantOf(2)), absl::Seconds(4)) << "the way to the servers is as long";
 }
 
+TEST(MemberPaceTest, OneSlowRoundIsNotExpectedAgain) {
+  MemberPace pace;
+  EXPECT_EQ(pace.LatelyFor(8), std::nullopt);
+  pace.OnRound(GrantOf(8, /*num_heldout_samples=*/1), absl::Seconds(1));
+  EXPECT_EQ(pace.LatelyFor(8), std::nullopt) << "it was an evaluation, too";
+  pace.OnRound(GrantOf(8), absl::Seconds(4));
+  pace.OnRound(GrantOf(8), absl::Seconds(80));
+  EXPECT_EQ(pace.LatelyFor(8), absl::Seconds(4));
+  EXPECT_EQ(pace.LatelyFor(2), absl::Seconds(1));
+  pace.OnRound(GrantOf(8), absl::Seconds(60));
+  EXPECT_EQ(pace.LatelyFor(8), absl::Seconds(60)) << "it has become slow";
+}
+
 TEST(MemberPaceTest, EvaluationsAreComparedWithEvaluations) {
   MemberPace pace;
   pace.OnRound(GrantOf(8), absl::Seconds(1));

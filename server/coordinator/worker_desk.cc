@@ -44,6 +44,7 @@ void WorkerDesk::BeginLife(const RegisterCall& call, absl::Time now) {
     memory_.start_to_contribution = before.memory_.start_to_contribution;
     memory_.registration_to_contribution = before.memory_.registration_to_contribution;
     pace_ = before.pace_;
+    last_num_samples_ = before.last_num_samples_;
     computed_samples_ = before.computed_samples_;
     computed_seconds_ = before.computed_seconds_;
   }
@@ -109,6 +110,7 @@ void WorkerDesk::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
   pull_bytes_.Add(static_cast<double>(Increase(bytes_pulled_, call.bytes_pulled)), now);
   bytes_pushed_ = call.bytes_pushed;
   bytes_pulled_ = call.bytes_pulled;
+  path_ = call.path;
 }
 
 void WorkerDesk::BeginMembership(int64_t progress, absl::Time now) {
@@ -190,6 +192,7 @@ void WorkerDesk::Complete(const RoundReport& report, const JobSpec& job, absl::T
   idle_since_ = now;
   if (memory_.grant.has_value()) {
     pace_.OnRound(*memory_.grant, now - given_at_);
+    last_num_samples_ = memory_.grant->num_samples;
     CountSpeed(*memory_.grant, report);
   }
   if (memory_.grant.has_value() && memory_.grant->kind == Grant::Kind::kTrain) {
@@ -225,12 +228,15 @@ void WorkerDesk::CountTimes(const RoundReport& report) {
 MemberProgress WorkerDesk::Progress(WorkerId worker, const std::string& name,
                                     absl::Time now) const {
   const bool is_working = memory_.grant.has_value();
+  const bool evaluates = is_working && memory_.grant->num_heldout_samples > 0;
   return {.worker = worker,
           .name = name,
           .rounds_completed = memory_.progress,
           .waiting = memory_.is_waiting,
           .working = is_working,
-          .usual_round = is_working ? pace_.UsualFor(*memory_.grant) : pace_.UsualOfTraining(),
+          .usual_round = evaluates ? std::nullopt
+                                   : pace_.LatelyFor(is_working ? memory_.grant->num_samples
+                                                                : last_num_samples_),
           .since = now - (is_working ? given_at_ : idle_since_)};
 }
 
@@ -248,6 +254,7 @@ WorkerSnapshot WorkerDesk::Snapshot(const WorkerRecord& record, int64_t newest,
   snapshot.residuals_lost = memory_.residuals_lost;
   snapshot.start_to_contribution = memory_.start_to_contribution;
   snapshot.registration_to_contribution = memory_.registration_to_contribution;
+  snapshot.path = path_;
   if (!record.is_alive()) {
     snapshot.reason = record.end_reason;
     snapshot.ended_age = now - record.ended_at;

@@ -192,9 +192,11 @@ class WorkerDesk {
   std::set<int> contributed_to_;  // shards whose servers have all that is due for the grant held
   absl::Time given_at_ = absl::InfinitePast();
   absl::Time idle_since_ = absl::InfinitePast();
-  MemberPace pace_;            // of this process, over all its lives
-  uint64_t bytes_pushed_ = 0;  // by the last heartbeat
+  MemberPace pace_;               // of this process, over all its lives
+  int64_t last_num_samples_ = 0;  // of the last round that it reported
+  uint64_t bytes_pushed_ = 0;     // by the last heartbeat
   uint64_t bytes_pulled_ = 0;
+  PathFacts path_;  // by the last heartbeat, of this life
   absl::Time same_since_ = absl::InfinitePast();
   absl::Time active_since_ = absl::InfinitePast();  // with activity_
   absl::Time moved_at_ = absl::InfinitePast();

@@ -14,8 +14,8 @@ namespace lodestar {
 
 class Averaging final : public Optimizer {
  public:
-  // `rule`: without state. `state_names`: of the job's optimizer, so that all of a shard has state
-  // of one form; here it stays as it is, zeros.
+  // `state_names`: of the job's optimizer, so that all of a shard has state of one form. `rule`:
+  // without state, so that it stays as it is, zeros; or with the same.
   Averaging(std::unique_ptr<Optimizer> rule, std::vector<std::string> state_names)
       : rule_(std::move(rule)), state_names_(std::move(state_names)) {}
 

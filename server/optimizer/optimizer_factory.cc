@@ -10,10 +10,20 @@
 namespace lodestar {
 namespace {
 
+// Steps along mean pseudo-gradients, without momentum.
+std::unique_ptr<Optimizer> MakeOuterSgd(const JobSpec& job, double learning_rate) {
+  // Of windows of unequal length only the last part of a step knows what the mean is divided by.
+  if (job.mode == Mode::kAsyncLocalSgd) {
+    return std::make_unique<OuterDelayedNesterov>(
+        OuterNesterov::Config{.learning_rate = learning_rate, .momentum = 0.0});
+  }
+  return std::make_unique<OuterSgd>(learning_rate);
+}
+
 // The mean of what the workers of this job send, of values or of changes.
 std::unique_ptr<Optimizer> MakeMean(const JobSpec& job) {
   if (RoundContributionKind(job) == ContributionKind::kPseudoGradient) {
-    return std::make_unique<OuterSgd>(/*learning_rate=*/1.0);
+    return MakeOuterSgd(job, /*learning_rate=*/1.0);
   }
   return std::make_unique<OuterAverage>();
 }
@@ -29,7 +39,7 @@ std::unique_ptr<Optimizer> MakeOuterOptimizer(const JobSpec& job) {
       return std::make_unique<OuterNesterov>(config);
     }
     case OuterOptimizerKind::kSgd:
-      return std::make_unique<OuterSgd>(job.outer_learning_rate);
+      return MakeOuterSgd(job, job.outer_learning_rate);
     case OuterOptimizerKind::kAdam:
       return std::make_unique<OuterAdam>(OuterAdam::Config{.learning_rate = job.outer_learning_rate,
                                                            .beta1 = job.outer_momentum,

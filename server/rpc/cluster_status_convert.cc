@@ -34,6 +34,9 @@ void AddWorker(const WorkerSnapshot& worker, v1::ClusterStatus* status) {
   if (worker.start_to_contribution.has_value()) {
     line->set_start_to_contribution_seconds(absl::ToDoubleSeconds(*worker.start_to_contribution));
   }
+  line->set_path_up_bytes_per_second(worker.path.up_bytes_per_second);
+  line->set_path_down_bytes_per_second(worker.path.down_bytes_per_second);
+  line->set_path_round_trip_seconds(absl::ToDoubleSeconds(worker.path.round_trip));
   if (worker.registration_to_contribution.has_value()) {
     line->set_registration_to_contribution_seconds(
         absl::ToDoubleSeconds(*worker.registration_to_contribution));

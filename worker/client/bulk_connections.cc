@@ -163,6 +163,27 @@ void BulkConnections::Abandon(int stream, const std::shared_ptr<SharedMemoryCall
   links_[stream / config_.channels_per_server]->Abandon(call);
 }
 
+void BulkConnections::MeasureSent() {
+  uint64_t bytes = 0;
+  // Connections send at the same time.
+  absl::Duration sending;
+  absl::Duration round_trip = absl::InfiniteDuration();
+  {
+    absl::MutexLock lock(&mutex_);
+    for (Connection& connection : connections_) {
+      const std::optional<ConnectionCounts> counts = connection.socket->Counts();
+      if (!counts.has_value()) continue;
+      const ConnectionCounts last = std::exchange(connection.measured, *counts);
+      round_trip = std::min(round_trip, counts->round_trip);
+      // gRPC has connected this channel again.
+      if (counts->bytes_sent < last.bytes_sent || counts->sending < last.sending) continue;
+      bytes += counts->bytes_sent - last.bytes_sent;
+      sending = std::max(sending, counts->sending - last.sending);
+    }
+  }
+  if (bytes > 0) meter_.OnSent(bytes, sending, round_trip);
+}
+
 std::string BulkConnections::server(int stream) const {
   absl::MutexLock lock(&mutex_);
   return servers_[stream / config_.channels_per_server];

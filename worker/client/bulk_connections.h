@@ -24,6 +24,7 @@
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/call_watchdog.h"
 #include "worker/client/connection_socket.h"
+#include "worker/client/path_meter.h"
 #include "worker/client/shared_memory_link.h"
 
 namespace lodestar {
@@ -75,6 +76,12 @@ class BulkConnections {
   const BulkGrpcTransportConfig& config() const { return config_; }
   Executor& executor() { return executor_; }
 
+  // What has been sent since the last call, now that the servers have acknowledged it.
+  void MeasureSent() ABSL_LOCKS_EXCLUDED(mutex_);
+  void MeasureReceived(uint64_t bytes, absl::Duration took) { meter_.OnReceived(bytes, took); }
+  // See ParameterTransport.
+  PathFacts path() const { return meter_.facts(); }
+
   std::atomic<uint64_t> bytes_pushed{0};
   std::atomic<uint64_t> bytes_pulled{0};
 
@@ -83,6 +90,7 @@ class BulkConnections {
   struct Connection {
     std::shared_ptr<grpc::Channel> channel;
     std::shared_ptr<ConnectionSocket> socket;
+    ConnectionCounts measured = {};  // when it was looked at last
   };
   Connection Open(int stream) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Later calls of the stream go over another connection. What is returned ends the old one.
@@ -95,6 +103,7 @@ class BulkConnections {
   mutable absl::Mutex mutex_;
   std::vector<std::string> servers_ ABSL_GUARDED_BY(mutex_);     // host:port, by shard
   std::vector<Connection> connections_ ABSL_GUARDED_BY(mutex_);  // by stream
+  PathMeter meter_;
   ThreadPool executor_;
   // By server; empty if memory is not to be shared. Ends before the executor, which it uses.
   std::vector<std::unique_ptr<SharedMemoryLink>> links_;

@@ -141,6 +141,7 @@ absl::Status BulkPullCall::TakeChunk() {
   received_ += place.size();
   bytes_received_ += place.size();
   connections_->bytes_pulled += place.size();
+  if (!reader.is_shared()) callbacks_.received(place.size());
   const int64_t num_elements = static_cast<int64_t>(targets_[num_arrived_].destination.size());
   const size_t wanted = num_changes_ == 0 ? EncodedBytes(Encoding::kFp32, num_elements)
                                           : num_changes_ * EncodedBytes(encoding_, num_elements);

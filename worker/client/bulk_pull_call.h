@@ -30,6 +30,8 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   struct Callbacks {
     // A bucket has arrived whole and is as it was sent; called on a gRPC thread before `done`.
     std::function<void(const PulledBucket&)> arrived;
+    // Payload has come on the connection; called on a gRPC thread.
+    std::function<void(size_t bytes)> received;
     // Called once, on a gRPC thread, when no destination will be written any more.
     std::function<void(const absl::Status&)> done;
   };

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/clock.h"
+
 namespace lodestar {
 
 BulkPullSession::BulkPullSession(BulkConnections* connections, PullSpec spec,
@@ -47,6 +49,7 @@ void BulkPullSession::StartCallLocked(int stream, BulkPullCall::Path path, PullS
   calls_.push_back(
       BulkPullCall::Start(connections_, stream, path, std::move(spec),
                           {.arrived = [this](const PulledBucket& bucket) { OnArrived(bucket); },
+                           .received = [this](size_t bytes) { OnReceived(bytes); },
                            .done = [this](const absl::Status& status) { OnPartDone(status); }}));
 }
 
@@ -54,7 +57,22 @@ absl::Status BulkPullSession::Wait() {
   absl::MutexLock lock(&mutex_);
   const auto all_done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_open_ == 0; };
   mutex_.Await(absl::Condition(&all_done));
+  if (status_.ok())
+    connections_->MeasureReceived(bytes_after_first_, last_came_at_ - first_came_at_);
+  bytes_after_first_ = 0;  // measured once, however often somebody waits
   return status_;
+}
+
+void BulkPullSession::OnReceived(size_t bytes) {
+  const absl::Time now = Clock::Real().Now();
+  absl::MutexLock lock(&mutex_);
+  // How long the first chunk took, nobody knows: it may have been waited for.
+  if (first_came_at_ == absl::InfinitePast()) {
+    first_came_at_ = now;
+  } else {
+    bytes_after_first_ += bytes;
+  }
+  last_came_at_ = now;
 }
 
 void BulkPullSession::Cancel() {

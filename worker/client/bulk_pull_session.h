@@ -27,6 +27,7 @@ class BulkPullSession final : public PullSession {
  private:
   void StartCalls(const PullSpec& spec) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnArrived(const PulledBucket& bucket) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnReceived(size_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   void StartCallLocked(int stream, BulkPullCall::Path path, PullSpec spec)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // One of what Wait() waits for has ended.
@@ -41,6 +42,10 @@ class BulkPullSession final : public PullSession {
   std::vector<std::shared_ptr<BulkPullCall>> calls_ ABSL_GUARDED_BY(mutex_);
   int num_open_ ABSL_GUARDED_BY(mutex_) = 0;  // calls and callbacks
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  // Chunks of all calls, for the meter of the path.
+  absl::Time first_came_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  absl::Time last_came_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  uint64_t bytes_after_first_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lodestar

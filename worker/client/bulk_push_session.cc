@@ -89,6 +89,7 @@ absl::StatusOr<PushResult> BulkPushSession::Finish() {
 
   absl::MutexLock lock(&mutex_);
   if (!status_.ok()) return status_;
+  connections_->MeasureSent();
   const int64_t answered = result_.buckets_counted + result_.buckets_duplicate +
                            static_cast<int64_t>(result_.late.size());
   if (answered != num_added_) {

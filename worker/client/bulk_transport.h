@@ -121,6 +121,9 @@ class ParameterTransport {
   virtual uint64_t bytes_pushed() const = 0;
   virtual uint64_t bytes_pulled() const = 0;
 
+  // How fast transfers have been. Thread-safe.
+  virtual PathFacts path() const { return {}; }
+
   // The path that has stood still for longest, if any does: a call on it has failed for that, and
   // nothing has been seen to move since. Thread-safe.
   virtual std::optional<Standstill> standstill() const { return std::nullopt; }

@@ -24,6 +24,7 @@ class CancellableTransport final : public ParameterTransport {
   std::unique_ptr<PullSession> StartTrial() override;
   uint64_t bytes_pushed() const override { return inner_->bytes_pushed(); }
   uint64_t bytes_pulled() const override { return inner_->bytes_pulled(); }
+  PathFacts path() const override { return inner_->path(); }
   std::optional<Standstill> standstill() const override { return inner_->standstill(); }
   void MoveTo(const std::vector<std::string>& addresses) override { inner_->MoveTo(addresses); }
 

@@ -3,9 +3,12 @@
 #include <fcntl.h>
 #include <grpc/grpc.h>
 #include <grpc/support/sync.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <functional>
 #include <utility>
 
@@ -57,6 +60,23 @@ void ConnectionSocket::Abort() {
   // Of a socket that is connected this is a reset.
   const sockaddr nobody = {.sa_family = AF_UNSPEC, .sa_data = {}};
   connect(descriptor_, &nobody, sizeof(nobody));
+}
+
+std::optional<ConnectionCounts> ConnectionSocket::Counts() {
+  absl::MutexLock lock(&mutex_);
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  if (descriptor_ < 0 || getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+    return std::nullopt;
+  }
+  // Older kernels tell less. Without a round trip it never was connected.
+  const size_t needed = offsetof(tcp_info, tcpi_busy_time) + sizeof(info.tcpi_busy_time);
+  if (size < needed || info.tcpi_min_rtt == 0 || info.tcpi_min_rtt == UINT32_MAX) {
+    return std::nullopt;
+  }
+  return ConnectionCounts{.bytes_sent = info.tcpi_bytes_acked,
+                          .sending = absl::Microseconds(info.tcpi_busy_time),
+                          .round_trip = absl::Microseconds(info.tcpi_min_rtt)};
 }
 
 void ConnectionSocket::Replace(int descriptor) {

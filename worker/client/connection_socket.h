@@ -5,12 +5,22 @@
 
 #include <grpcpp/support/channel_arguments.h>
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 
 namespace lodestar {
+
+// What the kernel has counted of one connection (TCP_INFO in tcp(7)).
+struct ConnectionCounts {
+  uint64_t bytes_sent = 0;    // and acknowledged
+  absl::Duration sending;     // time in which something was on its way
+  absl::Duration round_trip;  // the shortest of late
+};
 
 // Thread-safe.
 class ConnectionSocket {
@@ -25,6 +35,9 @@ class ConnectionSocket {
 
   // Resets the connection that the channel has now, if it has one: what was not sent is dropped.
   void Abort() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // None while the channel is not connected, or where the kernel does not count.
+  std::optional<ConnectionCounts> Counts() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   friend struct SocketTaker;
