@@ -10,7 +10,7 @@
 namespace lodestar {
 namespace {
 
-// A worker whose life is ended registers again after a pause of at most a second.
+// A worker that is dropped registers again after a pause of at most a second.
 constexpr absl::Duration kReturnTime = absl::Seconds(3);
 
 }  // namespace
@@ -63,10 +63,12 @@ std::vector<std::string> ClusterState::Present() const {
 std::vector<std::string> ClusterState::Returning(absl::Time now) const {
   std::vector<std::string> names;
   const bool is_gathering = quota.IsGathering(now);
+  // Who is dropped later holds the end up.
+  const absl::Time end = phase == CoordinatorPhase::kDone ? stop_requested_at.value_or(over_since)
+                                                          : absl::InfinitePast();
   for (const auto& [id, record] : membership.workers()) {
-    const bool was_cut_off =
-        record.state == WorkerState::kDropped || record.state == WorkerState::kExpired;
-    const bool calls_again = was_cut_off && now < record.ended_at + kReturnTime &&
+    const bool calls_again = record.state == WorkerState::kDropped && record.ended_at <= end &&
+                             now < record.ended_at + kReturnTime &&
                              quarantine.Find(record.name) == nullptr;
     if (calls_again || (is_gathering && record.is_away)) names.push_back(record.name);
   }
