@@ -1,0 +1,409 @@
+#include "common/exchange_choice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/encoding.h"
+#include "common/exchange_sizes.h"
+#include "common/job_settings.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+// Settings that count here are all written; of others, those that differ from the defaults.
+constexpr int kFragments[] = {2, 4, 8, 16};
+
+// Top-k that cost least of what was measured (low_communication.md).
+constexpr int kTopK = 256;
+constexpr int kTopKBits = 4;
+
+// Local steps that are tried, up to `most`: all small ones, and then in steps of a tenth or less.
+std::vector<int> StepsToTry(int most) {
+  std::vector<int> steps;
+  for (int step = 2; step <= most; step += step < 20 ? 1 : step < 100 ? 4 : step < 400 ? 20 : 100) {
+    steps.push_back(step);
+  }
+  return steps;
+}
+
+// The rate that is best with as many workers (Scaling Laws for DiLoCo, arXiv:2503.09799).
+double OuterRate(int num_workers) {
+  if (num_workers < 2) return 0.5;
+  return num_workers < 8 ? 0.6 : 0.8;
+}
+
+// How a kind of exchange differs from the base; what is tried of it is what its fields leave open.
+struct Kind {
+  std::string name;
+  Mode mode = Mode::kSync;
+  Encoding push = Encoding::kFp32;
+  Encoding pull = Encoding::kFp32;
+  bool is_cut = false;       // into fragments
+  bool has_overlap = false;  // of steps
+  bool overlaps_rounds = false;
+};
+
+std::vector<Kind> KindsOf(const JobSpec& base) {
+  const Encoding int8 = Encoding::kInt8;
+  const Encoding int4 = Encoding::kInt4;
+  const Encoding topk = Encoding::TopK(kTopK, kTopKBits);
+  std::vector<Kind> kinds = {
+      {.name = "sync, fp32"},
+      {.name = "sync, bf16", .push = Encoding::kBf16, .pull = Encoding::kBf16},
+      {.name = "sync, int8", .push = int8, .pull = int8},
+      {.name = "sync, int4", .push = int4, .pull = int4},
+      {.name = "async, int8", .mode = Mode::kAsync, .push = int8, .pull = int8},
+      {.name = "DiLoCo, fp32", .mode = Mode::kLocalSgd},
+      {.name = "DiLoCo, int8", .mode = Mode::kLocalSgd, .push = int8, .pull = int8},
+      {.name = "DiLoCo, int4", .mode = Mode::kLocalSgd, .push = int4, .pull = int4},
+      {.name = "local SGD, top-k up, int4 down",
+       .mode = Mode::kLocalSgd,
+       .push = topk,
+       .pull = int4},
+      {.name = "async DiLoCo, int4", .mode = Mode::kAsyncLocalSgd, .push = int4, .pull = int4},
+  };
+  if (std::holds_alternative<ClientModelSpec>(base.model.architecture)) return kinds;
+  const std::vector<Kind> overlapping = {
+      {.name = "DiLoCo, int4, overlapped steps",
+       .mode = Mode::kLocalSgd,
+       .push = int4,
+       .pull = int4,
+       .has_overlap = true},
+      {.name = "DiLoCo, int8, fragments",
+       .mode = Mode::kLocalSgd,
+       .push = int8,
+       .pull = int8,
+       .is_cut = true,
+       .has_overlap = true},
+      {.name = "DiLoCo, int4, fragments",
+       .mode = Mode::kLocalSgd,
+       .push = int4,
+       .pull = int4,
+       .is_cut = true,
+       .has_overlap = true},
+      {.name = "local SGD, top-k up, int4 down, fragments",
+       .mode = Mode::kLocalSgd,
+       .push = topk,
+       .pull = int4,
+       .is_cut = true,
+       .has_overlap = true},
+      {.name = "DiLoCo, int4, overlapped rounds",
+       .mode = Mode::kLocalSgd,
+       .push = int4,
+       .pull = int4,
+       .overlaps_rounds = true},
+  };
+  kinds.insert(kinds.end(), overlapping.begin(), overlapping.end());
+  return kinds;
+}
+
+bool IsAsynchronous(const JobSpec& job) {
+  return job.mode == Mode::kAsync || job.mode == Mode::kAsyncLocalSgd;
+}
+
+JobSpec JobOf(const Kind& kind, const JobSpec& base, int num_workers) {
+  JobSpec job = base;
+  job.mode = kind.mode;
+  job.push_encoding = kind.push;
+  job.pull_encoding = kind.pull;
+  job.feedback_decay = DefaultFeedbackDecay(kind.push);
+  job.topk_divisor = kind.push.is_topk() ? TopKDivisor::kSenders : TopKDivisor::kWorkers;
+  job.fragments = 1;
+  job.overlap_steps = 0;
+  job.overlap_rounds = kind.overlaps_rounds;
+  job.local_steps = 1;
+  job.min_workers = num_workers;
+  // Top-k has its momentum in what it carries over (SparseLoCo, arXiv:2508.15706).
+  job.outer_optimizer =
+      kind.push.is_topk() ? OuterOptimizerKind::kSgd : OuterOptimizerKind::kNesterov;
+  job.outer_learning_rate = kind.push.is_topk() ? 1.0 : OuterRate(num_workers);
+  // What comes a round late can make steps grow (deploy/docs/slow_links.md).
+  if (kind.overlaps_rounds) job.outer_learning_rate = std::min(job.outer_learning_rate, 0.4);
+  return job;
+}
+
+// Which of two ways is the better one: within the bounds first, then what costs less loss, then
+// what has fewer local steps, overlaps less and has fewer parts. Of those beyond the bounds, that
+// which is nearer to them: the loss comes first.
+class Preference {
+ public:
+  explicit Preference(const ExchangeBounds& bounds) : bounds_(bounds) {}
+
+  void Judge(ExchangeOption& option) const {
+    // Rounding up of the last digit that is shown.
+    constexpr double kTolerance = 5e-4;
+    option.protects_loss = option.loss.percent.has_value() &&
+                           *option.loss.percent <= bounds_.loss_percent + kTolerance;
+    option.reaches_utilisation = option.forecast.utilisation() >= bounds_.utilisation - kTolerance;
+  }
+  bool IsBetter(const ExchangeOption& a, const ExchangeOption& b) const {
+    if (a.protects_loss != b.protects_loss) return a.protects_loss;
+    if (a.reaches_utilisation != b.reaches_utilisation) return a.reaches_utilisation;
+    const double loss_a = a.loss.percent.value_or(kUnknown);
+    const double loss_b = b.loss.percent.value_or(kUnknown);
+    if (!a.protects_loss && loss_a != loss_b) return loss_a < loss_b;
+    if (!a.reaches_utilisation) return a.forecast.utilisation() > b.forecast.utilisation();
+    if (loss_a != loss_b) return loss_a < loss_b;
+    const auto effort = [](const ExchangeOption& option) {
+      return std::tuple(option.job.local_steps, option.job.overlap_steps, option.job.fragments);
+    };
+    return effort(a) < effort(b);
+  }
+
+ private:
+  static constexpr double kUnknown = 1e9;
+  const ExchangeBounds& bounds_;
+};
+
+class Chooser {
+ public:
+  Chooser(const JobSpec& base, const Layout& layout, int num_servers, const ExchangeFacts& facts,
+          const ExchangeBounds& bounds)
+      : base_(base),
+        layout_(layout),
+        num_servers_(num_servers),
+        facts_(facts),
+        bounds_(bounds),
+        preference_(bounds_) {}
+
+  absl::StatusOr<ExchangeChoice> Choose() {
+    ExchangeChoice choice;
+    for (const Kind& kind : KindsOf(base_)) {
+      if (std::count(bounds_.modes.begin(), bounds_.modes.end(), kind.mode) == 0) continue;
+      ASSIGN_OR_RETURN(std::optional<ExchangeOption> best, BestOf(kind));
+      if (best.has_value()) choice.options.push_back(*std::move(best));
+    }
+    std::optional<size_t> chosen;
+    for (size_t i = 0; i < choice.options.size(); ++i) {
+      if (IsAsynchronous(choice.options[i].job)) continue;
+      const bool is_better =
+          !chosen.has_value() || preference_.IsBetter(choice.options[i], choice.options[*chosen]);
+      if (is_better) chosen = i;
+    }
+    if (!chosen.has_value()) {
+      return absl::InvalidArgumentError(
+          "none of the modes that may be chosen fits this model; allow sync or local_sgd");
+    }
+    choice.chosen = static_cast<int>(*chosen);
+    const ExchangeOption& best = choice.options[*chosen];
+    choice.is_met = best.protects_loss && best.reaches_utilisation;
+    return choice;
+  }
+
+ private:
+  // None: the model has too few buckets for the fragments.
+  absl::StatusOr<std::optional<ExchangeOption>> BestOf(const Kind& kind) {
+    std::optional<ExchangeOption> best;
+    const JobSpec job = JobOf(kind, base_, facts_.num_workers);
+    if (!HasLocalSteps(job)) {
+      RETURN_IF_ERROR(Try(kind, job, best));
+      return best;
+    }
+    std::vector<int> cuts = {1};
+    if (kind.is_cut) cuts.assign(std::begin(kFragments), std::end(kFragments));
+    for (const int fragments : cuts) {
+      JobSpec cut = job;
+      cut.fragments = fragments;
+      for (const int steps : StepsToTry(bounds_.max_local_steps)) {
+        if (steps % fragments != 0) continue;
+        cut.local_steps = steps;
+        const int window = steps / fragments;
+        const int most = kind.has_overlap ? std::min(window, bounds_.max_overlap_steps) : 0;
+        for (cut.overlap_steps = kind.has_overlap ? 1 : 0; cut.overlap_steps <= most;
+             ++cut.overlap_steps) {
+          RETURN_IF_ERROR(Try(kind, cut, best));
+        }
+      }
+    }
+    return best;
+  }
+
+  absl::Status Try(const Kind& kind, const JobSpec& job, std::optional<ExchangeOption>& best) {
+    ASSIGN_OR_RETURN(const ExchangeSizes* const sizes, SizesOf(job));
+    if (sizes == nullptr) return absl::OkStatus();
+    ExchangeOption option = {.name = kind.name,
+                             .job = job,
+                             .forecast = ForecastExchange(job, *sizes, facts_),
+                             .loss = EstimateLoss(job, layout_.num_elements(), facts_.num_workers)};
+    preference_.Judge(option);
+    if (!best.has_value() || preference_.IsBetter(option, *best)) best = std::move(option);
+    return absl::OkStatus();
+  }
+
+  // Null: there cannot be as many fragments.
+  absl::StatusOr<const ExchangeSizes*> SizesOf(const JobSpec& job) {
+    const Key key = {EncodingText(job.push_encoding), EncodingText(job.pull_encoding),
+                     job.fragments};
+    const auto known = sizes_.find(key);
+    if (known != sizes_.end()) return known->second.has_value() ? &*known->second : nullptr;
+    absl::StatusOr<ExchangeSizes> sizes = PlanExchangeSizes(job, layout_, num_servers_);
+    if (!sizes.ok() && job.fragments == 1) return sizes.status();
+    std::optional<ExchangeSizes>& kept = sizes_[key];
+    if (sizes.ok()) kept = *std::move(sizes);
+    return kept.has_value() ? &*kept : nullptr;
+  }
+
+  using Key = std::tuple<std::string, std::string, int>;
+
+  const JobSpec& base_;
+  const Layout& layout_;
+  const int num_servers_;
+  const ExchangeFacts& facts_;
+  const ExchangeBounds& bounds_;
+  const Preference preference_;
+  std::map<Key, std::optional<ExchangeSizes>> sizes_;
+};
+
+std::string PercentText(double share) { return absl::StrFormat("%.1f %%", 100 * share); }
+
+std::string LossText(const LossEstimate& loss) {
+  return loss.percent.has_value() ? absl::StrFormat("%+.1f %%", *loss.percent) : "unknown";
+}
+
+// The least number by which all links would have to be faster, at most 2^20; none: no link is fast
+// enough, since the round trip or the processors take the time.
+std::optional<double> FasterLinksThatDo(const JobSpec& base, const Layout& layout, int num_servers,
+                                        const ExchangeFacts& facts, const ExchangeBounds& bounds) {
+  const auto is_enough = [&](double times) {
+    ExchangeFacts faster = facts;
+    for (double* rate : {&faster.path.worker_up, &faster.path.worker_down, &faster.path.server_up,
+                         &faster.path.server_down}) {
+      *rate *= times;
+    }
+    const absl::StatusOr<ExchangeChoice> choice =
+        Chooser(base, layout, num_servers, faster, bounds).Choose();
+    return choice.ok() && choice->is_met;
+  };
+  constexpr double kMost = 1 << 20;
+  if (!is_enough(kMost)) return std::nullopt;
+  double low = 1.0;
+  double high = kMost;
+  constexpr double kPrecision = 1.05;
+  while (high / low > kPrecision) {
+    const double middle = std::sqrt(low * high);
+    (is_enough(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+// Whose links bound an exchange, if any do.
+std::string NarrowestLinks(const ExchangeFacts& facts, int num_servers) {
+  const NetworkPath& path = facts.path;
+  const double share = static_cast<double>(num_servers) / facts.num_workers;
+  const bool is_of_servers = facts.num_workers > 1 && (share * path.server_down < path.worker_up ||
+                                                       share * path.server_up < path.worker_down);
+  if (!is_of_servers) return "";
+  return absl::StrCat("; the servers' links, which ", facts.num_workers,
+                      " workers share, are the narrowest: more servers, or faster links of theirs, "
+                      "help first");
+}
+
+std::string WhatWouldDo(const ExchangeChoice& choice, const JobSpec& base, const Layout& layout,
+                        int num_servers, const ExchangeFacts& facts, const ExchangeBounds& bounds) {
+  const auto option_within = [&](const ExchangeBounds& wider) -> std::optional<ExchangeOption> {
+    const absl::StatusOr<ExchangeChoice> other =
+        Chooser(base, layout, num_servers, facts, wider).Choose();
+    if (!other.ok() || !other->is_met) return std::nullopt;
+    return other->options[other->chosen];
+  };
+  ExchangeBounds any_loss = bounds;
+  any_loss.loss_percent = 1e9;
+  std::vector<std::string> ways;
+  if (const auto other = option_within(any_loss); other.has_value()) {
+    ways.push_back(absl::StrFormat("a loss of %s, by %s with --local_steps=%d",
+                                   LossText(other->loss), other->name, other->job.local_steps));
+  } else {
+    constexpr int kManySteps = 20'000;
+    ExchangeBounds many_steps = any_loss;
+    many_steps.max_local_steps = kManySteps;
+    if (const auto far = option_within(many_steps); far.has_value()) {
+      ways.push_back(absl::StrFormat("--local_steps=%d with %s, far beyond what was tried",
+                                     far->job.local_steps, far->name));
+    }
+  }
+  if (const auto times = FasterLinksThatDo(base, layout, num_servers, facts, bounds);
+      times.has_value()) {
+    ways.insert(ways.begin(), absl::StrFormat("links %.1f times as fast", *times));
+  }
+  const ExchangeOption& best = choice.options[choice.chosen];
+  constexpr double kWorthIt = 0.5;
+  if (best.protects_loss && best.forecast.utilisation() > kWorthIt) {
+    ways.push_back(absl::StrCat("to be content with ", PercentText(best.forecast.utilisation())));
+  }
+  if (ways.empty()) return absl::StrCat("nothing would do", NarrowestLinks(facts, num_servers));
+  std::string text = "what would do: ";
+  for (size_t i = 0; i < ways.size(); ++i) absl::StrAppend(&text, i == 0 ? "" : "; or ", ways[i]);
+  return absl::StrCat(text, NarrowestLinks(facts, num_servers));
+}
+
+std::string ReasonOf(const ExchangeChoice& choice, const JobSpec& base, const Layout& layout,
+                     int num_servers, const ExchangeFacts& facts, const ExchangeBounds& bounds) {
+  const ExchangeOption& best = choice.options[choice.chosen];
+  const std::string what = absl::StrCat(
+      "workers compute ", PercentText(best.forecast.utilisation()),
+      " of the time; loss to sync in fp32: ", LossText(best.loss), " (", best.loss.reason, ")");
+  if (choice.is_met) {
+    return absl::StrCat(best.name, ": of all that reach ", PercentText(bounds.utilisation),
+                        " it costs least loss; ", what);
+  }
+  const std::string missed =
+      best.protects_loss
+          ? absl::StrFormat("nothing reaches %s with a loss of at most %+.1f %% and %d local steps",
+                            PercentText(bounds.utilisation), bounds.loss_percent,
+                            bounds.max_local_steps)
+          : absl::StrFormat("nothing keeps the loss within %+.1f %%", bounds.loss_percent);
+  return absl::StrCat(missed, "; the nearest is ", best.name, ": ", what, "; ",
+                      WhatWouldDo(choice, base, layout, num_servers, facts, bounds));
+}
+
+}  // namespace
+
+absl::StatusOr<ExchangeChoice> ChooseExchange(const JobSpec& base, const Layout& layout,
+                                              int num_servers, const ExchangeFacts& facts,
+                                              const ExchangeBounds& bounds) {
+  ASSIGN_OR_RETURN(ExchangeChoice choice,
+                   Chooser(base, layout, num_servers, facts, bounds).Choose());
+  choice.reason = ReasonOf(choice, base, layout, num_servers, facts, bounds);
+  return choice;
+}
+
+std::vector<std::string> ExchangeFlags(const JobSpec& job) {
+  static constexpr absl::string_view kNames[] = {"mode",
+                                                 "local_steps",
+                                                 "fragments",
+                                                 "overlap_steps",
+                                                 "overlap_rounds",
+                                                 "outer_optimizer",
+                                                 "outer_learning_rate",
+                                                 "outer_momentum",
+                                                 "push_encoding",
+                                                 "pull_encoding",
+                                                 "topk",
+                                                 "topk_bits",
+                                                 "topk_divisor"};
+  // What counts for nothing in this job would be refused.
+  std::vector<std::string> idle;
+  for (const IdleSetting& setting : IdleSettings(job)) idle.push_back(setting.flag);
+  JobSpec plain;
+  plain.mode = job.mode;
+  const std::vector<JobSetting> defaults = JobSettings(plain);
+  std::vector<std::string> flags;
+  for (const JobSetting& setting : JobSettings(job)) {
+    if (std::find(std::begin(kNames), std::end(kNames), setting.flag) == std::end(kNames)) continue;
+    if (std::find(idle.begin(), idle.end(), setting.flag) != idle.end()) continue;
+    const bool is_default = std::find(defaults.begin(), defaults.end(), setting) != defaults.end();
+    if (is_default && setting.flag != "mode") continue;
+    flags.push_back(absl::StrCat("--", setting.flag, "=", setting.value));
+  }
+  return flags;
+}
+
+}  // namespace lodestar

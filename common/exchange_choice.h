@@ -1,0 +1,59 @@
+// Chooses how a job exchanges: mode, encodings, local steps, fragments and overlap, so that workers
+// compute for the share of the time that is asked for and the loss stays within bounds. Pure; with
+// the reason in words. For `psctl plan`, and for servers that choose settings themselves.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/exchange_forecast.h"
+#include "common/job_spec.h"
+#include "common/layout.h"
+#include "common/loss_estimate.h"
+
+namespace lodestar {
+
+struct ExchangeBounds {
+  double utilisation = 0.95;  // wanted; see ExchangeForecast
+  double loss_percent = 3.0;  // most that EstimateLoss() may say
+  // DiLoCo trained with as many (arXiv:2311.08105).
+  int max_local_steps = 500;
+  // Published is up to 10, at a cost below 0.2 % (Streaming DiLoCo, arXiv:2501.18512).
+  int max_overlap_steps = 10;
+  // Those of a job that cannot be, or that nobody wants, are left out. Asynchronous modes are
+  // forecast, but never chosen: they are for workers of unequal speed, which no forecast knows.
+  std::vector<Mode> modes = {Mode::kSync, Mode::kAsync, Mode::kLocalSgd, Mode::kAsyncLocalSgd};
+};
+
+// One way to exchange, with the least costly settings of its kind that do what is asked, or else
+// those that come nearest.
+struct ExchangeOption {
+  std::string name;  // "DiLoCo, int4, 4 fragments"
+  JobSpec job;
+  ExchangeForecast forecast;
+  LossEstimate loss;
+  // Within the bounds: of the loss, and of what is asked.
+  bool protects_loss = false;
+  bool reaches_utilisation = false;
+};
+
+struct ExchangeChoice {
+  std::vector<ExchangeOption> options;  // one of each kind; at least one
+  int chosen = 0;                       // of options
+  bool is_met = false;                  // `chosen` is within all bounds
+  std::string reason;                   // why this one; else what is missing, and what would do
+};
+
+// `base`: the job, whose model, optimizer and buckets count; what of it says how to exchange is
+// replaced. It need not be valid otherwise. Errors: those of PlanExchangeSizes() for a job without
+// fragments; InvalidArgument if no mode of `bounds` is left.
+absl::StatusOr<ExchangeChoice> ChooseExchange(const JobSpec& base, const Layout& layout,
+                                              int num_servers, const ExchangeFacts& facts,
+                                              const ExchangeBounds& bounds);
+
+// The settings of `job` that say how to exchange, as flags of ps_server: "--mode=local_sgd", ...
+std::vector<std::string> ExchangeFlags(const JobSpec& job);
+
+}  // namespace lodestar

@@ -1,0 +1,185 @@
+#include "common/exchange_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/layout.h"
+#include "common/model_spec.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr double kMegabit = 1e6 / 8;
+
+JobSpec Base(const std::string& preset) {
+  JobSpec job;
+  job.model = *ModelPreset(preset);
+  job.batch_size = 8;
+  return job;
+}
+
+ExchangeFacts Links(int num_workers, double megabits, absl::Duration round_trip) {
+  ExchangeFacts facts;
+  facts.num_workers = num_workers;
+  const double rate = megabits * kMegabit;
+  facts.path = {.worker_up = rate,
+                .worker_down = rate,
+                .server_up = rate,
+                .server_down = rate,
+                .round_trip = round_trip};
+  facts.step = absl::Milliseconds(300);
+  return facts;
+}
+
+ExchangeChoice Choose(const std::string& preset, const ExchangeFacts& facts,
+                      const ExchangeBounds& bounds = {}) {
+  const JobSpec base = Base(preset);
+  return *ChooseExchange(base, *BuildLayout(base.model), /*num_servers=*/1, facts, bounds);
+}
+
+const ExchangeOption& Chosen(const ExchangeChoice& choice) { return choice.options[choice.chosen]; }
+
+TEST(ExchangeChoiceTest, OverAFastNetworkItIsSynchronousAndExact) {
+  const ExchangeChoice choice = Choose("gpt-nano", Links(4, 10'000, absl::Milliseconds(1)));
+  EXPECT_TRUE(choice.is_met);
+  EXPECT_EQ(Chosen(choice).name, "sync, fp32");
+  EXPECT_EQ(Chosen(choice).loss.percent, 0.0);
+  EXPECT_THAT(ExchangeFlags(Chosen(choice).job), ElementsAre("--mode=sync"));
+}
+
+TEST(ExchangeChoiceTest, OverASlowOneItReachesWhatIsAskedWithinTheBounds) {
+  const ExchangeBounds bounds;
+  const ExchangeChoice choice = Choose("gpt2-124m", Links(4, 100, absl::Milliseconds(50)));
+  EXPECT_TRUE(choice.is_met) << choice.reason;
+  const ExchangeOption& chosen = Chosen(choice);
+  EXPECT_EQ(chosen.job.mode, Mode::kLocalSgd);
+  EXPECT_GE(chosen.forecast.utilisation(), bounds.utilisation - 1e-3);
+  EXPECT_LE(*chosen.loss.percent, bounds.loss_percent);
+  EXPECT_LE(chosen.job.local_steps, bounds.max_local_steps);
+  EXPECT_LE(chosen.job.overlap_steps, bounds.max_overlap_steps);
+  EXPECT_EQ(chosen.job.min_workers, 4);
+  EXPECT_OK(ValidateJobSpec(chosen.job));
+  EXPECT_THAT(choice.reason, AllOf(HasSubstr(chosen.name), HasSubstr("least loss")));
+}
+
+TEST(ExchangeChoiceTest, NothingThatReachesAsMuchCostsLess) {
+  for (const double megabits : {10.0, 100.0, 1000.0, 100'000.0}) {
+    const ExchangeChoice choice = Choose("gpt-mini", Links(2, megabits, absl::Milliseconds(20)));
+    ASSERT_TRUE(choice.is_met) << megabits << ": " << choice.reason;
+    for (const ExchangeOption& option : choice.options) {
+      if (!option.protects_loss || !option.reaches_utilisation) continue;
+      if (option.job.mode == Mode::kAsyncLocalSgd) continue;
+      EXPECT_GE(*option.loss.percent, *Chosen(choice).loss.percent) << option.name;
+    }
+  }
+}
+
+TEST(ExchangeChoiceTest, EveryOptionIsAJobThatServersTake) {
+  for (const std::string preset : {"mlp", "gpt-nano", "gpt2-124m"}) {
+    for (const ExchangeOption& option :
+         Choose(preset, Links(2, 10, absl::Milliseconds(100))).options) {
+      JobSpec job = option.job;
+      job.schedule.total_rounds = 100;
+      EXPECT_OK(ValidateJobSpec(job)) << preset << ": " << option.name;
+    }
+  }
+}
+
+TEST(ExchangeChoiceTest, ATightLossLeavesSync) {
+  const ExchangeChoice choice =
+      Choose("gpt2-124m", Links(8, 100, absl::Milliseconds(50)), {.loss_percent = 0.05});
+  EXPECT_FALSE(choice.is_met);
+  EXPECT_EQ(Chosen(choice).job.mode, Mode::kSync);
+  EXPECT_EQ(*Chosen(choice).loss.percent, 0.0);
+}
+
+TEST(ExchangeChoiceTest, ItSaysWhatIsMissingAndWhatWouldDo) {
+  const ExchangeChoice slow = Choose("gpt2-1.5b", Links(4, 1, absl::Milliseconds(100)));
+  EXPECT_FALSE(slow.is_met);
+  EXPECT_THAT(slow.reason,
+              AllOf(HasSubstr("nothing reaches 95.0 %"), HasSubstr("the nearest is "),
+                    HasSubstr("what would do: links "), HasSubstr("times as fast"),
+                    HasSubstr("servers' links, which 4 workers share, are the narrowest")));
+  EXPECT_FALSE(ExchangeFlags(Chosen(slow).job).empty());
+
+  const ExchangeChoice many = Choose("gpt2-124m", Links(64, 1000, absl::Milliseconds(50)));
+  EXPECT_FALSE(many.is_met);
+  EXPECT_THAT(many.reason, AllOf(HasSubstr("nothing reaches 95.0 %"), HasSubstr("a loss of +")));
+}
+
+TEST(ExchangeChoiceTest, LinksThatAreSaidToBeEnoughAreEnough) {
+  ExchangeFacts facts = Links(2, 1, absl::Milliseconds(50));
+  facts.step = absl::Milliseconds(50);
+  const ExchangeChoice slow = Choose("gpt2-124m", facts);
+  ASSERT_FALSE(slow.is_met);
+  const size_t at = slow.reason.find("links ");
+  ASSERT_NE(at, std::string::npos) << slow.reason;
+  const double times = std::stod(slow.reason.substr(at + 6));
+  ASSERT_GT(times, 1.0);
+  const auto with = [&](double factor) {
+    ExchangeFacts faster = Links(2, factor, absl::Milliseconds(50));
+    faster.step = facts.step;
+    return Choose("gpt2-124m", faster).is_met;
+  };
+  EXPECT_TRUE(with(times * 1.01));
+  EXPECT_FALSE(with(times * 0.9));
+}
+
+TEST(ExchangeChoiceTest, AsynchronousModesAreForecastAndNotChosen) {
+  const ExchangeBounds only = {.modes = {Mode::kAsync, Mode::kAsyncLocalSgd}};
+  const JobSpec base = Base("gpt-nano");
+  EXPECT_THAT(
+      ChooseExchange(base, *BuildLayout(base.model), 1, Links(2, 100, absl::Milliseconds(50)), only)
+          .status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("sync or local_sgd")));
+  std::vector<std::string> names;
+  for (const ExchangeOption& option :
+       Choose("gpt-nano", Links(2, 100, absl::Milliseconds(50))).options) {
+    names.push_back(option.name);
+  }
+  EXPECT_THAT(names, AllOf(Contains(HasSubstr("async, ")), Contains(HasSubstr("async DiLoCo"))));
+}
+
+TEST(ExchangeChoiceTest, ProgramsOfOthersAreNotAskedToOverlap) {
+  JobSpec base = Base("gpt-nano");
+  const Layout layout = *BuildLayout(base.model);
+  base.model.architecture = ClientModelSpec();
+  const ExchangeChoice choice =
+      *ChooseExchange(base, layout, 1, Links(2, 100, absl::Milliseconds(50)), {});
+  for (const ExchangeOption& option : choice.options) {
+    EXPECT_FALSE(DefersContributions(option.job)) << option.name;
+  }
+}
+
+TEST(ExchangeFlagsTest, NameWhatDiffersFromTheDefaultsAndCounts) {
+  JobSpec job = Base("gpt-nano");
+  job.mode = Mode::kLocalSgd;
+  job.local_steps = 40;
+  job.fragments = 4;
+  job.overlap_steps = 3;
+  job.outer_learning_rate = 0.6;
+  job.push_encoding = Encoding::TopK(256, 4);
+  job.pull_encoding = Encoding::kInt4;
+  job.topk_divisor = TopKDivisor::kSenders;
+  job.quorum = 3;  // says nothing of the exchange
+  EXPECT_THAT(
+      ExchangeFlags(job),
+      ElementsAre("--mode=local_sgd", "--local_steps=40", "--fragments=4", "--overlap_steps=3",
+                  "--outer_learning_rate=0.6", "--push_encoding=topk", "--pull_encoding=int4",
+                  "--topk=256", "--topk_bits=4", "--topk_divisor=senders"));
+  EXPECT_THAT(ExchangeFlags(job), Not(Contains(HasSubstr("quorum"))));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,281 @@
+#include "common/exchange_forecast.h"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+
+#include "common/fragment_plan.h"
+#include "common/ids.h"
+
+namespace lodestar {
+namespace {
+
+// Of each packet: headers of IPv4 and of TCP with time stamps.
+constexpr double kPacketHeaderBytes = 52.0;
+// TCP acknowledges every other packet.
+constexpr double kPacketsPerAcknowledgement = 2.0;
+// A chunk's header and the frames of HTTP/2 around it, and what it carries at most.
+constexpr double kChunkHeaderBytes = 100.0;
+constexpr double kChunkBytes = 2 << 20;
+// Grant, report, heartbeat, beginning and end of two calls: what a round sends beside its payload
+// in tests/bench/results/scaling.md ("Bytes per round in the wire encodings"), either way.
+constexpr double kControlBytes = 1500.0;
+
+constexpr double kStartupGain = 2.885;        // bbr_high_gain of Linux
+constexpr double kInitialWindowPackets = 10;  // RFC 6928
+// Of a first transfer, which begins with the initial window, the part that its fastest round trip
+// carries (measured: 1.65 of 3.34 MB).
+constexpr double kShareOfLastRoundTrip = 0.5;
+// A lost packet is noticed a quarter of a round trip after the acknowledgement of those behind it
+// (RFC 8985, reordering window), and takes another half.
+constexpr double kRoundTripsPerLoss = 1.25;
+
+// Shares of a step: a backward pass takes twice as long as a forward pass.
+constexpr double kForward = 1.0 / 3.0;
+constexpr double kBackward = 2.0 / 3.0;
+
+constexpr double kFp32Bytes = sizeof(float);
+
+// Stages of `parts` equal parts, each part in one stage after the other, and each stage with one
+// part at a time: the slowest without a pause, and the others for one part.
+double Pipeline(double parts, std::initializer_list<double> stages) {
+  double sum = 0.0;
+  double slowest = 0.0;
+  for (const double stage : stages) {
+    sum += stage;
+    slowest = std::max(slowest, stage);
+  }
+  return slowest + (sum - slowest) / std::max(parts, 1.0);
+}
+
+// The expected number of times that the last of `packets` packets has to be sent again, each lost
+// with probability `loss`: the mean of the largest of as many geometric variables.
+double ExpectedRepeats(double packets, double loss) {
+  double repeats = 0.0;
+  double lost_again = loss;
+  constexpr double kNegligible = 1e-6;
+  while (lost_again * packets > kNegligible) {
+    repeats += 1.0 - std::pow(1.0 - lost_again, packets);
+    lost_again *= loss;
+  }
+  return repeats;
+}
+
+// Bytes of memory that an update of one parameter reads and writes (apply.md).
+double BytesPerUpdate(const JobSpec& job) {
+  if (HasLocalSteps(job)) {
+    switch (job.outer_optimizer) {
+      case OuterOptimizerKind::kAverage:
+        return 8;
+      case OuterOptimizerKind::kSgd:
+        return 12;
+      case OuterOptimizerKind::kNesterov:
+        return 20;
+      case OuterOptimizerKind::kAdam:
+        return 28;
+    }
+  }
+  switch (job.optimizer.kind) {
+    case OptimizerKind::kReduce:
+      return 8;
+    case OptimizerKind::kSgd:
+      return 12;
+    case OptimizerKind::kMomentum:
+    case OptimizerKind::kNesterov:
+      return 20;
+    case OptimizerKind::kAdamW:
+      return 28;
+  }
+  return 28;
+}
+
+// One round, in seconds, by its parts.
+class RoundTimes {
+ public:
+  RoundTimes(const JobSpec& job, const ExchangeSizes& sizes, const RoundSizes& round,
+             const ExchangeFacts& facts)
+      : job_(job), facts_(facts), parts_(1.0 * round.buckets / sizes.num_servers) {
+    const double fp32 = kFp32Bytes * static_cast<double>(round.elements);
+    const double servers = sizes.num_servers;
+    const int workers = facts.num_workers;
+    const NetworkPath& path = facts.path;
+    const auto messages = [&](int64_t payload) {
+      return std::max(static_cast<double>(round.buckets),
+                      static_cast<double>(payload) / kChunkBytes);
+    };
+    const auto wire = [&](int64_t payload, int64_t answered) {
+      return WireBytes(static_cast<double>(payload), messages(payload),
+                       static_cast<double>(answered), path.packet_bytes);
+    };
+    bytes_up_ = wire(round.push_bytes, round.pull_bytes);
+    bytes_down_ = wire(round.pull_bytes, round.push_bytes);
+
+    // Those who wait for each other use the servers' links at the same time.
+    const double sharing = HasRosters(job) ? workers : 1.0;
+    const auto line = [&](double of_worker, double of_server) {
+      return std::min({of_worker, servers * of_server / sharing, facts.worker_rates.transport,
+                       servers * facts.server_rates.transport / sharing});
+    };
+    const int flows = HasRosters(job) ? workers : 1;
+    // A worker's first pull brings all parameters in fp32.
+    const double first_pull =
+        kShareOfLastRoundTrip * kFp32Bytes * static_cast<double>(sizes.num_elements);
+    push = absl::ToDoubleSeconds(
+        TransferTime(bytes_up_, bytes_up_, line(path.worker_up, path.server_down), flows, path));
+    pull = absl::ToDoubleSeconds(TransferTime(bytes_down_, std::max(first_pull, bytes_down_),
+                                              line(path.worker_down, path.server_up), flows, path));
+    served_ = std::max(workers * bytes_up_ / (servers * path.server_down),
+                       workers * bytes_down_ / (servers * path.server_up));
+
+    encode_ = fp32 / facts.worker_rates.Of(job.push_encoding).encode;
+    decode_ = fp32 / facts.worker_rates.Of(job.pull_encoding).add;
+    const double of_server = fp32 / servers;
+    // Of all contributions that come at the same time.
+    add_ = sharing * of_server / facts.server_rates.Of(job.push_encoding).add;
+    apply_ = of_server / kFp32Bytes * BytesPerUpdate(job) / facts.server_rates.apply +
+             of_server / facts.server_rates.Of(job.pull_encoding).encode;
+    // A subtraction before a contribution, and a merge after an exchange, of three vectors each.
+    constexpr double kVectors = 3.0;
+    vectors_ = kVectors * fp32 / facts.worker_rates.apply;
+    overhead_ = absl::ToDoubleSeconds(facts.worker_rates.round_overhead);
+    step_ = absl::ToDoubleSeconds(facts.step);
+    round_trip_ = absl::ToDoubleSeconds(path.round_trip);
+  }
+
+  // `steps`: local steps of the round.
+  double Round(int steps) const {
+    if (!HasLocalSteps(job_)) return HasRosters(job_) ? Synchronous() : Alone(1);
+    if (DefersContributions(job_)) return Overlapped(steps);
+    return HasRosters(job_) ? Waiting(steps) : Alone(steps);
+  }
+
+  double bytes_up() const { return bytes_up_; }
+  double bytes_down() const { return bytes_down_; }
+  double push = 0.0;  // seconds on the way
+  double pull = 0.0;
+
+ private:
+  // Buckets leave as backward produces them, and forward begins with those that have come. Servers
+  // apply once the last one has come: the first that forward needs is the last of backward, and a
+  // clipped gradient waits for the whole norm.
+  double Synchronous() const {
+    return Pipeline(parts_, {kBackward * step_ + encode_, push, add_}) + round_trip_ +
+           Pipeline(parts_, {apply_, pull, decode_, kForward * step_}) + overhead_;
+  }
+  // The new weights are asked for once the contribution is acknowledged, as they may go where it
+  // lies. The servers apply meanwhile.
+  double Waiting(int steps) const {
+    return Computing(steps) + Pipeline(parts_, {encode_, push, add_}) + round_trip_ +
+           std::max(round_trip_, Pipeline(parts_, {apply_})) +
+           Pipeline(parts_, {pull, decode_, kForward * step_}) + vectors_ + overhead_;
+  }
+  // Nobody waits for others, but all of them are served over the same links.
+  double Alone(int steps) const {
+    return std::max(served_, Waiting(steps) + (HasLocalSteps(job_) ? 0.0 : -vectors_));
+  }
+  // The part of the steps in front of the last pull's end.
+  double Computing(int steps) const { return (steps - kForward) * step_; }
+  // Contributions leave, and weights come, bucket by bucket in the same order.
+  double Overlapped(int steps) const {
+    const int hidden = job_.overlap_rounds ? steps : std::min(job_.overlap_steps, steps);
+    const double exchange =
+        round_trip_ + Pipeline(parts_, {encode_, push, add_, apply_, pull, decode_});
+    const double window = std::max(hidden * step_, exchange - encode_) + (steps - hidden) * step_;
+    // Acknowledged, then told with the request for the next grant.
+    const double acknowledged = Pipeline(parts_, {encode_, push, add_}) + 2 * round_trip_;
+    return std::max(encode_ + window, acknowledged) + 2 * vectors_ + overhead_;
+  }
+
+  const JobSpec& job_;
+  const ExchangeFacts& facts_;
+  const double parts_;
+  double bytes_up_ = 0.0;
+  double bytes_down_ = 0.0;
+  // Seconds.
+  double served_ = 0.0;  // of the servers' links, for a round of every worker
+  double encode_ = 0.0;
+  double decode_ = 0.0;
+  double add_ = 0.0;
+  double apply_ = 0.0;  // with encoding what changed
+  double vectors_ = 0.0;
+  double overhead_ = 0.0;
+  double step_ = 0.0;
+  double round_trip_ = 0.0;
+};
+
+}  // namespace
+
+const ExchangeRates::Codec& ExchangeRates::Of(Encoding encoding) const {
+  switch (encoding.kind()) {
+    case Encoding::Kind::kFp32:
+      return fp32;
+    case Encoding::Kind::kBf16:
+    case Encoding::Kind::kFp16:
+      return half;
+    case Encoding::Kind::kInt8:
+      return int8;
+    case Encoding::Kind::kInt4:
+      return int4;
+    case Encoding::Kind::kTopK2:
+      return topk2;
+    case Encoding::Kind::kTopK4:
+      return topk4;
+  }
+  return fp32;
+}
+
+ExchangeRates ExchangeRates::TimesThreads(double threads) const {
+  ExchangeRates faster = *this;
+  for (Codec* codec :
+       {&faster.fp32, &faster.half, &faster.int8, &faster.int4, &faster.topk2, &faster.topk4}) {
+    codec->encode *= threads;
+    codec->add *= threads;
+  }
+  return faster;
+}
+
+double WireBytes(double payload_bytes, double messages, double answered_bytes,
+                 int64_t packet_bytes) {
+  const double per_packet = static_cast<double>(packet_bytes) - kPacketHeaderBytes;
+  const double sent = payload_bytes + messages * kChunkHeaderBytes + kControlBytes;
+  const double acknowledgements = answered_bytes / per_packet / kPacketsPerAcknowledgement;
+  return sent * (1.0 + kPacketHeaderBytes / per_packet) + acknowledgements * kPacketHeaderBytes;
+}
+
+absl::Duration TransferTime(double bytes, double most_bytes, double line_rate, int flows,
+                            const NetworkPath& path) {
+  const double round_trip = absl::ToDoubleSeconds(path.round_trip);
+  const double line_seconds = bytes / line_rate / (1.0 - path.packet_loss);
+  const double estimated = round_trip / kStartupGain * bytes / most_bytes;
+  const auto packet_bytes = static_cast<double>(path.packet_bytes);
+  const double first_window =
+      round_trip * bytes / (kStartupGain * kInitialWindowPackets * packet_bytes);
+  const double seconds = std::max(line_seconds, std::min(estimated, first_window));
+  const double repeats = ExpectedRepeats(flows * bytes / packet_bytes, path.packet_loss);
+  return absl::Seconds(seconds + repeats * kRoundTripsPerLoss * round_trip);
+}
+
+ExchangeForecast ForecastExchange(const JobSpec& job, const ExchangeSizes& sizes,
+                                  const ExchangeFacts& facts) {
+  ExchangeForecast forecast;
+  const auto num_rounds = static_cast<double>(sizes.rounds.size());
+  double seconds = 0.0;
+  double steps = 0.0;
+  for (size_t i = 0; i < sizes.rounds.size(); ++i) {
+    const RoundTimes times(job, sizes, sizes.rounds[i], facts);
+    const int of_window =
+        HasLocalSteps(job) ? StepsOfWindow(job, lodestar::Round(static_cast<int64_t>(i))) : 1;
+    seconds += times.Round(of_window);
+    steps += of_window;
+    forecast.bytes_up += times.bytes_up() / num_rounds;
+    forecast.bytes_down += times.bytes_down() / num_rounds;
+    forecast.push += absl::Seconds(times.push / num_rounds);
+    forecast.pull += absl::Seconds(times.pull / num_rounds);
+  }
+  forecast.round = absl::Seconds(seconds / num_rounds);
+  forecast.steps = steps / num_rounds;
+  forecast.computed = facts.step * forecast.steps;
+  return forecast;
+}
+
+}  // namespace lodestar
