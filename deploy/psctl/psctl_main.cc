@@ -39,6 +39,7 @@
 #include "deploy/psctl/launch_command.h"
 #include "deploy/psctl/model_output.h"
 #include "deploy/psctl/operator_access.h"
+#include "deploy/psctl/plan_command.h"
 #include "deploy/psctl/request_watch.h"
 #include "deploy/psctl/restore_command.h"
 #include "deploy/psctl/status_text.h"
@@ -77,8 +78,8 @@ ABSL_FLAG(std::string, name, "",
           "The only name that it is for; whoever has that is replaced. Empty: any that is free.");
 ABSL_FLAG(std::string, address, "",
           "HOST:PORT[,HOST:PORT...] under which others reach the coordinator. Empty: as it says.");
-ABSL_FLAG(int, servers, 1, "Number of servers; 1 to 64.");
-ABSL_FLAG(int, workers, 2, "Number of workers; 1 to 64.");
+ABSL_FLAG(int, servers, 1, "Number of servers; of launch 1 to 64, of plan 1 to 256.");
+ABSL_FLAG(int, workers, 2, "Number of workers; of launch 1 to 64, of plan 1 to 4096.");
 ABSL_FLAG(int, threads, 1, "Threads of a CPU device; 1 to 1024, or 0: one per core.");
 ABSL_FLAG(std::string, device, "auto", "auto, cuda, cuda:N or cpu.");
 ABSL_FLAG(
@@ -93,7 +94,8 @@ ABSL_FLAG(std::string, data_partition, "shared",
           "--data_partition of the workers; own: a job may go on with other data than it had.");
 ABSL_FLAG(std::string, model, "model.safetensors",
           "A checkpoint (round-...), a file that psctl export wrote, or a GPT-2 of Hugging Face: "
-          "its folder or its model.safetensors.");
+          "its folder or its model.safetensors. Of plan: a preset or a file, as --model of "
+          "ps_server.");
 ABSL_FLAG(std::string, tokenizer, "",
           "Of a model of other tokens than bytes: a tokenizer.json, or a folder with one, or with "
           "vocab.json and merges.txt. Empty: what lies beside the model.");
@@ -104,6 +106,26 @@ ABSL_FLAG(double, temperature, 0.8,
           "0 takes the likeliest token, 1 draws from the model's distribution; 0 to 1000.");
 ABSL_FLAG(int, top_k, 0, "Draws among the k likeliest tokens; 1 to 1000000, or 0: all.");
 ABSL_FLAG(uint64_t, seed, 1, "Same seed, same text.");
+ABSL_FLAG(double, parameters, 0, "Of a model that --model cannot name: how many it has.");
+ABSL_FLAG(double, up, 0, "Mbit/s that each worker can send.");
+ABSL_FLAG(double, down, 0, "Mbit/s that each worker can receive.");
+ABSL_FLAG(double, server_up, 0,
+          "Mbit/s that each server can send, to all workers together; 0: as a worker.");
+ABSL_FLAG(double, server_down, 0,
+          "Mbit/s that each server can receive, from all workers together; 0: as a worker.");
+ABSL_FLAG(double, rtt, -1, "Round trip between a worker and a server, in ms.");
+ABSL_FLAG(double, step_ms, 0, "What one step of a worker takes without a network, in ms.");
+ABSL_FLAG(double, packet_loss, 0, "Percent of the packets that are lost, in each direction.");
+ABSL_FLAG(int64_t, packet_bytes, 1500, "MTU of the path.");
+ABSL_FLAG(double, utilisation, 0.95, "Wanted share of the time in which workers compute.");
+ABSL_FLAG(double, loss_budget, 3,
+          "Percent that the held-out loss may be above that of sync in fp32, by estimate.");
+ABSL_FLAG(int, max_local_steps, 500, "Most local steps between two exchanges.");
+ABSL_FLAG(double, worker_threads, 1,
+          "By how much a worker encodes and decodes faster than one thread of an AMD EPYC.");
+ABSL_FLAG(double, server_threads, 1, "The same of a server.");
+ABSL_FLAG(double, overhead_ms, 3, "Of a round beside all that grows with the model, in ms.");
+ABSL_FLAG(std::string, output, "table", "table or json.");
 
 namespace lodestar {
 namespace {
@@ -348,10 +370,44 @@ int LaunchCommand(const CommandLine& line) {
   options.data_partition = absl::GetFlag(FLAGS_data_partition);
   options.exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   options.server_flags = line.passed_on;
+  for (const auto& [flag, value] :
+       {std::pair("servers", options.servers), std::pair("workers", options.workers)}) {
+    const absl::Status range = CheckWholeRange(flag, value, 1, 64);
+    if (!range.ok()) return BadUsage(std::string(range.message()));
+  }
   if (options.data.empty()) return BadUsage("--data='': the path of the training data is needed");
   const absl::Status server_flags = CheckServerFlags(options.server_flags);
   if (!server_flags.ok()) return BadUsage(std::string(server_flags.message()));
   return RunLaunch(options, ProgramPath());
+}
+
+int PlanCommand(const CommandLine& line) {
+  PlanOptions options;
+  if (line.given.count("model") > 0) options.model = absl::GetFlag(FLAGS_model);
+  options.parameters = absl::GetFlag(FLAGS_parameters);
+  options.workers = absl::GetFlag(FLAGS_workers);
+  options.servers = absl::GetFlag(FLAGS_servers);
+  options.up = absl::GetFlag(FLAGS_up);
+  options.down = absl::GetFlag(FLAGS_down);
+  options.server_up = absl::GetFlag(FLAGS_server_up);
+  options.server_down = absl::GetFlag(FLAGS_server_down);
+  options.rtt_ms = absl::GetFlag(FLAGS_rtt);
+  options.step_ms = absl::GetFlag(FLAGS_step_ms);
+  options.packet_loss_percent = absl::GetFlag(FLAGS_packet_loss);
+  options.packet_bytes = absl::GetFlag(FLAGS_packet_bytes);
+  options.utilisation = absl::GetFlag(FLAGS_utilisation);
+  options.loss_budget_percent = absl::GetFlag(FLAGS_loss_budget);
+  options.max_local_steps = absl::GetFlag(FLAGS_max_local_steps);
+  options.worker_threads = absl::GetFlag(FLAGS_worker_threads);
+  options.server_threads = absl::GetFlag(FLAGS_server_threads);
+  options.overhead_ms = absl::GetFlag(FLAGS_overhead_ms);
+  options.output = absl::GetFlag(FLAGS_output);
+  options.job_flags = line.passed_on;
+  const absl::StatusOr<PlanAnswer> plan = MakePlan(options, OutputColumns());
+  if (absl::IsInvalidArgument(plan.status())) return BadUsage(std::string(plan.status().message()));
+  if (!plan.ok()) return Fail(plan.status());
+  const int printed = Print(plan->text);
+  return printed != 0 || plan->is_met ? printed : kExitError;
 }
 
 int GenerateCommand(const CommandLine&) {
@@ -604,6 +660,22 @@ std::vector<Command> Commands() {
                  "workers", "device", "threads", "exit_when_done"},
        .passes_on = true,
        .run = &LaunchCommand},
+      {.name = "plan",
+       .form = "plan --model=M --workers=N --up=MBIT --down=MBIT --rtt=MS --step_ms=MS [-- FLAGS]",
+       .summary = "how a job had best exchange over a network, and how long its rounds take",
+       .details =
+           "No server is needed. Each way to exchange with the local steps, fragments and overlap\n"
+           "that reach --utilisation at the least loss, and the flags of ps_server of the best "
+           "one\n"
+           "(deploy/docs/planning.md). FLAGS of ps_server: that job is forecast, too. Exit code: "
+           "0\n"
+           "there is a way; 1 none is within the bounds, and what would do is said.\n",
+       .flags = {"model", "parameters", "workers", "servers", "up", "down", "server_up",
+                 "server_down", "rtt", "step_ms", "packet_loss", "packet_bytes", "utilisation",
+                 "loss_budget", "max_local_steps", "worker_threads", "server_threads",
+                 "overhead_ms", "output"},
+       .passes_on = true,
+       .run = &PlanCommand},
       {.name = "generate",
        .form = "generate [--prompt=TEXT] [--model=PATH]",
        .summary = "text from a trained gpt",
@@ -676,8 +748,6 @@ int Explain(const std::vector<Command>& commands, const std::vector<std::string>
 absl::Status CheckFlags() {
   RETURN_IF_ERROR(AddressList::Parse("server", absl::GetFlag(FLAGS_server)).status());
   RETURN_IF_ERROR(CheckWholeRange("uses", absl::GetFlag(FLAGS_uses), 0, 1'000'000));
-  RETURN_IF_ERROR(CheckWholeRange("servers", absl::GetFlag(FLAGS_servers), 1, 64));
-  RETURN_IF_ERROR(CheckWholeRange("workers", absl::GetFlag(FLAGS_workers), 1, 64));
   RETURN_IF_ERROR(CheckWholeRange("threads", absl::GetFlag(FLAGS_threads), 0, 1024));
   RETURN_IF_ERROR(CheckWholeRange("bytes", absl::GetFlag(FLAGS_bytes), 0, 1'000'000'000));
   RETURN_IF_ERROR(CheckRange("temperature", absl::GetFlag(FLAGS_temperature), 0, 1000));

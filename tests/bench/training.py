@@ -13,6 +13,7 @@ class Programs:
     ps_server: str
     gpu_worker: str
     virtual_links: str
+    psctl: str = ""
 
 
 @dataclasses.dataclass

@@ -3,12 +3,14 @@
   scaling.py --part=steps|bytes|encoded|links --ps_server=FILE --gpu_worker=FILE --virtual_links=FILE
              --data=FILE [--python=PYTHON_WITH_TORCH]
   scaling.py --part=utilisation --ps_server=FILE --gpu_worker=FILE_OF_PACED_WORKER --virtual_links=FILE --data=FILE
+  scaling.py --part=forecast --ps_server=FILE --gpu_worker=FILE --virtual_links=FILE --psctl=FILE --data=FILE
 
 Prints Markdown. Runs of one table take turns; all parts but `steps` need the right to make network
 namespaces. A link is MEGABITS:ROUND_TRIP_MS[:LOSS_PERCENT]: with 100:50:1 the link of the sender's host
 loses one packet in a hundred, and so does that of the receiver's. `utilisation` is the share of the time
 that workers compute while they exchange a model of 124 million parameters, of which they compute nothing:
-each step takes a time that is given.
+each step takes a time that is given. `forecast` asks `psctl plan` for the time of a round in all cells of `links`,
+and then measures it; with --paced=SECONDS and the paced worker steps take a given time there, too.
 """
 
 import argparse
@@ -18,9 +20,10 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from hosts import Hosts, Link, missing_rights  # noqa: E402
+from hosts import MTU, Hosts, Link, missing_rights  # noqa: E402
 from processes import Processes, spread  # noqa: E402
 from training import Job, Programs, training  # noqa: E402
 
@@ -320,6 +323,94 @@ def print_links(options, programs):
           + (f" Not in this build: {', '.join(missing)}." if missing else ""))
 
 
+# --- forecast: what psctl plan says of a round, and what it takes ---
+
+# Of the run that measures a step: the exchange is a small part of so many.
+STEPS_WITHOUT_NETWORK = 100
+LEAST_ROUNDS = 6
+FIRST_ROUNDS = 4
+
+
+def seconds_per_round(options, programs, link, flags):
+    """The mean of rounds after the first ones, whole cycles of fragments; None if that takes too long."""
+    cycle = next((int(f.split("=")[1]) for f in flags if f.startswith("--fragments=")), 1)
+    first = max(FIRST_ROUNDS, 2 * cycle)
+
+    def whole_cycles(records):
+        return (len(records) - first) // cycle * cycle
+
+    with Processes() as processes, \
+            Hosts(processes, programs.virtual_links, options.link_workers + 1, link) as hosts:
+        model = processes.folder / "model.textproto"
+        model.write_text(LINK_MODEL)
+        job = Job(workers=options.link_workers, data=options.data, hosts=hosts, server_hosts=[0],
+                  worker_hosts=list(range(1, options.link_workers + 1)),
+                  common_flags=LONG_PATH if link.round_trip_ms else [], flags=[
+                      f"--model={options.link_model or model}", f"--batch_size={options.link_batch}",
+                      "--rounds=100000", f"--learning_rate={options.learning_rate}", "--beta2=0.99",
+                      "--clip_norm=1", "--eval_samples=1", "--eval_every=0", *OPTIMIZER, *flags])
+        with training(processes, programs, job) as run:
+            def enough(records):
+                rounds = whole_cycles(records)
+                return rounds >= LEAST_ROUNDS and \
+                    records[first + rounds - 1]["seconds"] - records[first - 1]["seconds"] >= options.cell_seconds
+            if run.wait_until(enough, options.limit_s) is None:
+                return None
+            records = run.records()
+        rounds = whole_cycles(records)
+        return (records[first + rounds - 1]["seconds"] - records[first - 1]["seconds"]) / rounds
+
+
+def forecast_seconds(options, programs, link, flags, step_ms):
+    # Two links are on a path.
+    lost = 1 - (1 - link.loss_percent / 100) ** 2
+    with tempfile.NamedTemporaryFile("w", suffix=".textproto") as model:
+        model.write(LINK_MODEL)
+        model.flush()
+        plan = subprocess.run(
+            [programs.psctl, "plan", f"--model={options.link_model or model.name}", f"--workers={options.link_workers}",
+             f"--up={link.megabits or 1e6}", f"--down={link.megabits or 1e6}", f"--rtt={link.round_trip_ms}",
+             f"--step_ms={step_ms}", f"--packet_loss={100 * lost}", f"--packet_bytes={MTU}", "--output=json", "--",
+             *OPTIMIZER, "--clip_norm=1", *flags], capture_output=True, text=True, check=False)
+    if plan.returncode not in (0, 1) or not plan.stdout:  # 1: nothing is good enough, which is not what was asked
+        raise RuntimeError(f"psctl plan: {plan.stderr}")
+    return json.loads(plan.stdout)["given"]["round_seconds"]
+
+
+def print_forecast(options, programs):
+    if options.paced:
+        os.environ["LODESTAR_STEP_SECONDS"] = str(options.paced)
+        step_ms = 1e3 * options.paced
+        step = f"which compute nothing: a step takes {step_ms:g} ms (**synthetic**)"
+    else:
+        alone = seconds_per_round(options, programs, Link(), [*AVERAGE, f"--local_steps={STEPS_WITHOUT_NETWORK}"])
+        step_ms = 1e3 * alone / STEPS_WITHOUT_NETWORK
+        step = f"a step takes {step_ms:.2f} ms over links without limit or delay, measured in this run"
+    cases = [(link, name) for link in options.links for name, _ in VARIANTS
+             if name in (options.variants or dict(VARIANTS))]
+    forecasts = {(link, name): forecast_seconds(options, programs, link, dict(VARIANTS)[name], step_ms)
+                 for link, name in cases}
+    for case in cases:
+        print(f"{case}: forecast {forecasts[case]:.4f}", file=sys.stderr, flush=True)
+    results = turns(options.runs, cases,
+                    lambda case: seconds_per_round(options, programs, case[0], dict(VARIANTS)[case[1]]))
+    table(*LINK_COLUMNS, "run", "forecast, ms a round", "measured", "measured / forecast")
+    ratios = []
+    for link, name in cases:
+        measured = [1e3 * seconds for seconds in results[link, name] if seconds is not None]
+        if not measured:
+            row(*link_cells(link), name, f"{1e3 * forecasts[link, name]:.1f}", f"not within {options.limit_s:g} s", "")
+            continue
+        ratios.append(statistics.median(measured) / 1e3 / forecasts[link, name])
+        shown = spread(measured) if len(measured) > 1 else f"{measured[0]:.1f}"
+        row(*link_cells(link), name, f"{1e3 * forecasts[link, name]:.1f}", shown, f"{ratios[-1]:.3f}")
+    within = sum(1 / 1.15 <= ratio <= 1.15 for ratio in ratios)
+    print(f"\n{within} of {len(cases)} within 15 %. {options.link_workers} workers and a server on a host each, links and "
+          f"model as in `links`; {step}. Forecast by `psctl plan` before anything was measured; measured: the mean of at "
+          f"least {LEAST_ROUNDS} rounds and {options.cell_seconds:g} s after the first ones, without evaluations"
+          + (f"; median (lowest..highest) of {options.runs} runs in turns." if options.runs > 1 else "."))
+
+
 # --- utilisation: what is left of the time for computing ---
 
 
@@ -371,9 +462,11 @@ def link_of_flag(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=["steps", "bytes", "encoded", "links", "utilisation"], required=True)
+    parser.add_argument("--part", choices=["steps", "bytes", "encoded", "links", "utilisation", "forecast"],
+                        required=True)
     for program in ("ps_server", "gpu_worker", "virtual_links"):
         parser.add_argument(f"--{program}", required=True)
+    parser.add_argument("--psctl", default="", help="of forecast")
     parser.add_argument("--data", required=True, help="text")
     parser.add_argument("--python", default="", help="a Python with PyTorch; bytes: empty leaves gloo out")
     parser.add_argument("--runs", type=int, default=5)
@@ -394,14 +487,17 @@ def main():
     parser.add_argument("--eval_samples", type=int, default=64, help="of links")
     parser.add_argument("--eval_steps", type=int, default=40, help="of links")
     parser.add_argument("--step_seconds", type=float, default=0.3, help="of utilisation")
-    parser.add_argument("--limit_s", type=float, default=900, help="per run of links and utilisation")
+    parser.add_argument("--cell_seconds", type=float, default=3, help="that rounds are measured for, of forecast")
+    parser.add_argument("--paced", type=float, default=0,
+                        help="seconds of a step, of forecast; gpu_worker is the paced worker then")
+    parser.add_argument("--limit_s", type=float, default=900, help="per run of links, utilisation and forecast")
     options = parser.parse_args()
     options.model = options.model or {"steps": "gpt-mini"}.get(options.part, "gpt-nano")
-    programs = Programs(options.ps_server, options.gpu_worker, options.virtual_links)
+    programs = Programs(options.ps_server, options.gpu_worker, options.virtual_links, options.psctl)
     if options.part != "steps" and missing_rights():
         parser.exit(1, f"no network namespaces here: {missing_rights()}\n")
     {"steps": print_steps, "bytes": print_bytes, "encoded": print_encoded, "links": print_links,
-     "utilisation": print_utilisation}[options.part](options, programs)
+     "utilisation": print_utilisation, "forecast": print_forecast}[options.part](options, programs)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,397 @@
+#include "deploy/psctl/plan_command.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "common/encoding.h"
+#include "common/exchange_choice.h"
+#include "common/exchange_forecast.h"
+#include "common/exchange_sizes.h"
+#include "common/flag_range.h"
+#include "common/job_spec.h"
+#include "common/json.h"
+#include "common/layout.h"
+#include "common/loss_estimate.h"
+#include "common/model_spec.h"
+#include "common/shard_plan.h"
+#include "common/status_macros.h"
+#include "deploy/psctl/text_table.h"
+#include "proto/model_file.h"
+
+namespace lodestar {
+namespace {
+
+constexpr double kMegabitBytes = 1e6 / 8;
+constexpr int kMostWorkers = 4096;
+// Of a job of which nobody has said otherwise: neither changes how long a round takes.
+constexpr int64_t kBatchSize = 8;
+constexpr int64_t kRounds = 1000;
+
+absl::Status CheckOptions(const PlanOptions& options) {
+  constexpr double kMostMegabits = 1e7;
+  constexpr double kMostMilliseconds = 1e7;
+  if (options.model.empty() == (options.parameters == 0.0)) {
+    return absl::InvalidArgumentError(
+        "give --model=PRESET or FILE, or --parameters=N of a model that is neither");
+  }
+  if (options.parameters != 0.0) {
+    RETURN_IF_ERROR(CheckRange("parameters", options.parameters, 1000, 1e13));
+  }
+  RETURN_IF_ERROR(CheckWholeRange("workers", options.workers, 1, kMostWorkers));
+  RETURN_IF_ERROR(CheckWholeRange("servers", options.servers, 1, kMaxServers));
+  if (options.up == 0.0 || options.down == 0.0) {
+    return absl::InvalidArgumentError(
+        "--up and --down are needed: Mbit/s that a worker can send and receive");
+  }
+  if (options.rtt_ms < 0.0) {
+    return absl::InvalidArgumentError(
+        "--rtt is needed: the round trip from a worker to a server in ms, as ping shows it; at "
+        "least 0");
+  }
+  if (options.step_ms == 0.0) {
+    return absl::InvalidArgumentError(
+        "--step_ms is needed: what one step of a worker takes without a network, say from the log "
+        "of a run with one worker");
+  }
+  constexpr double kLeastMegabits = 1e-3;
+  RETURN_IF_ERROR(CheckRange("up", options.up, kLeastMegabits, kMostMegabits));
+  RETURN_IF_ERROR(CheckRange("down", options.down, kLeastMegabits, kMostMegabits));
+  for (const auto& [flag, value] :
+       {std::pair("server_up", options.server_up), std::pair("server_down", options.server_down)}) {
+    if (value != 0.0) RETURN_IF_ERROR(CheckRange(flag, value, kLeastMegabits, kMostMegabits));
+  }
+  RETURN_IF_ERROR(CheckRange("rtt", options.rtt_ms, 0, 60'000));
+  RETURN_IF_ERROR(CheckRange("step_ms", options.step_ms, 1e-3, kMostMilliseconds));
+  RETURN_IF_ERROR(CheckRange("packet_loss", options.packet_loss_percent, 0, 50));
+  RETURN_IF_ERROR(CheckWholeRange("packet_bytes", options.packet_bytes, 576, 65'535));
+  RETURN_IF_ERROR(CheckRange("utilisation", options.utilisation, 0.01, 0.999));
+  RETURN_IF_ERROR(CheckRange("loss_budget", options.loss_budget_percent, 0, 1000));
+  RETURN_IF_ERROR(CheckWholeRange("max_local_steps", options.max_local_steps, 2, 100'000));
+  RETURN_IF_ERROR(CheckRange("worker_threads", options.worker_threads, 0.01, 10'000));
+  RETURN_IF_ERROR(CheckRange("server_threads", options.server_threads, 0.01, 10'000));
+  RETURN_IF_ERROR(CheckRange("overhead_ms", options.overhead_ms, 0, 60'000));
+  if (options.output != "table" && options.output != "json") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--output=", options.output, ": allowed are table and json"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ModelSpec> ReadModel(const std::string& model) {
+  absl::StatusOr<ModelSpec> preset = ModelPreset(model);
+  if (preset.ok()) return preset;
+  absl::StatusOr<ModelSpec> file = LoadModelSpec(model);
+  if (absl::IsNotFound(file.status())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--model=", model, " is neither a file nor a preset; presets: ",
+        absl::StrJoin(ModelPresetNames(), ", "), "; of another model give --parameters=N"));
+  }
+  if (file.ok()) return file;
+  return absl::Status(file.status().code(),
+                      absl::StrCat("--model=", model, ": ", file.status().message()));
+}
+
+// Of a model of which nothing is known but its size: as many equal blocks as a large one has.
+absl::StatusOr<Layout> LayoutOfSize(double parameters) {
+  constexpr int kBlocks = 32;
+  const auto elements = static_cast<int64_t>(parameters);
+  std::vector<TensorSpec> tensors(kBlocks);
+  int64_t before = 0;
+  for (int i = 0; i < kBlocks; ++i) {
+    const int64_t end = (i + 1) * elements / kBlocks;
+    tensors[i].name = absl::StrCat("block", i);
+    tensors[i].shape = {end - before};
+    tensors[i].block = i;
+    before = end;
+  }
+  return Layout::FromTensors(std::move(tensors));
+}
+
+// What of a job counts for the time of its rounds, from flags of ps_server.
+class JobFlags {
+ public:
+  explicit JobFlags(JobSpec base) : job_(std::move(base)) {}
+
+  absl::Status Add(absl::string_view argument) {
+    absl::string_view flag = argument;
+    if (!absl::ConsumePrefix(&flag, "--")) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", argument, "' behind -- is no flag of ps_server: --NAME=VALUE"));
+    }
+    const size_t end = flag.find('=');
+    const absl::string_view name = flag.substr(0, end);
+    const bool has_value = end != absl::string_view::npos;
+    return Set(name, has_value ? flag.substr(end + 1) : "true");
+  }
+  // With all that was added. Errors: those of ValidateJobSpec().
+  absl::StatusOr<JobSpec> Get() {
+    if (job_.push_encoding.is_topk()) {
+      ASSIGN_OR_RETURN(job_.push_encoding, MakeTopK(topk_, topk_bits_));
+    }
+    RETURN_IF_ERROR(ValidateJobSpec(job_));
+    return job_;
+  }
+  const std::vector<std::string>& uncounted() const { return uncounted_; }
+
+ private:
+  absl::Status Set(absl::string_view name, absl::string_view value) {
+    if (name == "mode") return Parsed(ParseMode(value), job_.mode);
+    if (name == "optimizer") return Parsed(ParseOptimizerKind(value), job_.optimizer.kind);
+    if (name == "outer_optimizer") {
+      return Parsed(ParseOuterOptimizerKind(value), job_.outer_optimizer);
+    }
+    if (name == "push_encoding") return Parsed(ParseEncoding(name, value), job_.push_encoding);
+    if (name == "pull_encoding") return Parsed(ParseEncoding(name, value), job_.pull_encoding);
+    if (name == "topk_divisor") return Parsed(ParseTopKDivisor(value), job_.topk_divisor);
+    if (name == "local_steps") return Number(name, value, job_.local_steps);
+    if (name == "fragments") return Number(name, value, job_.fragments);
+    if (name == "overlap_steps") return Number(name, value, job_.overlap_steps);
+    if (name == "bucket_bytes") return Number(name, value, job_.bucket_bytes);
+    if (name == "topk") return Number(name, value, topk_);
+    if (name == "topk_bits") return Number(name, value, topk_bits_);
+    if (name == "outer_learning_rate") return Real(name, value, job_.outer_learning_rate);
+    if (name == "outer_momentum") return Real(name, value, job_.outer_momentum);
+    if (name == "overlap_rounds") {
+      if (absl::SimpleAtob(value, &job_.overlap_rounds)) return absl::OkStatus();
+      return Illegal(name, value, "true and false");
+    }
+    if (name == "outer_preset") {
+      return absl::InvalidArgumentError(
+          "--outer_preset is not read here: give --local_steps and --outer_optimizer that it "
+          "stands for");
+    }
+    uncounted_.push_back(absl::StrCat("--", name));
+    return absl::OkStatus();
+  }
+  template <typename T>
+  absl::Status Parsed(absl::StatusOr<T> value, T& to) {
+    if (value.ok()) to = *value;
+    return value.status();
+  }
+  template <typename T>
+  absl::Status Number(absl::string_view name, absl::string_view text, T& to) {
+    return absl::SimpleAtoi(text, &to) ? absl::OkStatus() : Illegal(name, text, "whole numbers");
+  }
+  absl::Status Real(absl::string_view name, absl::string_view text, double& to) {
+    return absl::SimpleAtod(text, &to) ? absl::OkStatus() : Illegal(name, text, "numbers");
+  }
+  absl::Status Illegal(absl::string_view name, absl::string_view text, absl::string_view allowed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", name, "=", text, ": allowed are ", allowed));
+  }
+
+  JobSpec job_;
+  int64_t topk_ = kDefaultTopK;
+  int64_t topk_bits_ = kDefaultTopKBits;
+  std::vector<std::string> uncounted_;
+};
+
+ExchangeFacts FactsOf(const PlanOptions& options) {
+  ExchangeFacts facts;
+  facts.num_workers = options.workers;
+  const auto or_else = [](double value, double other) { return value == 0.0 ? other : value; };
+  facts.path.worker_up = options.up * kMegabitBytes;
+  facts.path.worker_down = options.down * kMegabitBytes;
+  facts.path.server_up = or_else(options.server_up, options.up) * kMegabitBytes;
+  facts.path.server_down = or_else(options.server_down, options.down) * kMegabitBytes;
+  facts.path.round_trip = absl::Milliseconds(options.rtt_ms);
+  facts.path.packet_loss = options.packet_loss_percent / 100;
+  facts.path.packet_bytes = options.packet_bytes;
+  facts.step = absl::Milliseconds(options.step_ms);
+  facts.worker_rates = facts.worker_rates.TimesThreads(options.worker_threads);
+  facts.worker_rates.round_overhead = absl::Milliseconds(options.overhead_ms);
+  facts.server_rates = facts.server_rates.TimesThreads(options.server_threads);
+  return facts;
+}
+
+struct Plan {
+  int64_t parameters = 0;
+  ExchangeChoice choice;
+  std::optional<ExchangeOption> given;  // of the flags behind --
+  std::vector<std::string> uncounted;   // ... that count for nothing here
+  std::vector<std::string> flags;       // of the chosen one, whole
+};
+
+std::string SecondsText(absl::Duration duration) {
+  const double seconds = absl::ToDoubleSeconds(duration);
+  return seconds < 1.0 ? absl::StrFormat("%.1f ms", 1e3 * seconds)
+                       : absl::StrFormat("%.*f s", seconds < 100 ? 2 : 0, seconds);
+}
+
+std::string MegabytesText(double bytes) { return absl::StrFormat("%.2f", bytes / 1e6); }
+
+std::string LossColumn(const ExchangeOption& option) {
+  return option.loss.percent.has_value() ? absl::StrFormat("%+.1f %%", *option.loss.percent)
+                                         : "unknown";
+}
+
+std::string TableText(const Plan& plan, const PlanOptions& options, const ExchangeFacts& facts,
+                      int columns) {
+  using Align = TextTable::Align;
+  TextTable table({{"WAY"},
+                   {"STEPS", Align::kRight},
+                   {"PARTS", Align::kRight, 2},
+                   {"OVERLAP", Align::kRight, 2},
+                   {"ROUND", Align::kRight},
+                   {"PER STEP", Align::kRight},
+                   {"COMPUTES", Align::kRight},
+                   {"UP, MB", Align::kRight, 1},
+                   {"DOWN, MB", Align::kRight, 1},
+                   {"LOSS", Align::kRight},
+                   {""}});
+  const auto add = [&table](const ExchangeOption& option, absl::string_view remark) {
+    const JobSpec& job = option.job;
+    const std::string overlap = job.overlap_rounds      ? "all"
+                                : job.overlap_steps > 0 ? absl::StrCat(job.overlap_steps)
+                                                        : "";
+    table.AddRow({option.name, absl::StrCat(job.local_steps), absl::StrCat(job.fragments), overlap,
+                  SecondsText(option.forecast.round), SecondsText(option.forecast.per_step()),
+                  absl::StrFormat("%.1f %%", 100 * option.forecast.utilisation()),
+                  MegabytesText(option.forecast.bytes_up),
+                  MegabytesText(option.forecast.bytes_down), LossColumn(option),
+                  std::string(remark)});
+  };
+  if (plan.given.has_value()) add(*plan.given, "given");
+  for (int i = 0; i < static_cast<int>(plan.choice.options.size()); ++i) {
+    add(plan.choice.options[i], i == plan.choice.chosen ? "<-" : "");
+  }
+  std::string text = absl::StrFormat(
+      "%s, %.4g million parameters; %d workers with %g Mbit/s up and %g down, %d %s with %g up and "
+      "%g down%s; round trip %g ms, a step %g ms\n\n",
+      options.model.empty() ? "a model" : options.model, plan.parameters / 1e6, options.workers,
+      options.up, options.down, options.servers, options.servers == 1 ? "server" : "servers",
+      facts.path.server_up / kMegabitBytes, facts.path.server_down / kMegabitBytes,
+      options.workers > 1 ? " for all of them" : "", options.rtt_ms, options.step_ms);
+  absl::StrAppend(&text, table.Format(columns));
+  absl::StrAppend(
+      &text, "\n",
+      Paragraph("",
+                "STEPS: local steps between two exchanges of the same parameters. UP, DOWN: of "
+                "a worker and round. LOSS: estimated, beside sync in fp32 after equal samples.",
+                columns));
+  for (const ExchangeOption* option : {plan.given.has_value() ? &*plan.given : nullptr,
+                                       &plan.choice.options[plan.choice.chosen]}) {
+    if (option == nullptr) continue;
+    absl::StrAppend(&text, Paragraph(absl::StrCat("Loss of ", option->name, ": "),
+                                     option->loss.reason, columns));
+  }
+  if (!plan.uncounted.empty()) {
+    absl::StrAppend(&text, Paragraph("Without effect on the time of a round: ",
+                                     absl::StrJoin(plan.uncounted, ", "), columns));
+  }
+  absl::StrAppend(
+      &text, "\n",
+      Paragraph(plan.choice.is_met ? "Best: " : "NOT MET: ", plan.choice.reason, columns),
+      "\n  ps_server ", absl::StrJoin(plan.flags, " "), "\n");
+  return text;
+}
+
+Json JsonOf(const ExchangeOption& option) {
+  const ExchangeForecast& forecast = option.forecast;
+  Json json;
+  json["name"] = option.name;
+  json["flags"] = ExchangeFlags(option.job);
+  json["local_steps"] = option.job.local_steps;
+  json["round_seconds"] = absl::ToDoubleSeconds(forecast.round);
+  json["step_seconds"] = absl::ToDoubleSeconds(forecast.per_step());
+  json["exposed_seconds"] = absl::ToDoubleSeconds(forecast.exposed());
+  json["utilisation"] = forecast.utilisation();
+  json["bytes_up"] = std::llround(forecast.bytes_up);
+  json["bytes_down"] = std::llround(forecast.bytes_down);
+  if (option.loss.percent.has_value()) {
+    json["loss_percent"] = *option.loss.percent;
+  } else {
+    json["loss_percent"] = nullptr;
+  }
+  json["loss_reason"] = option.loss.reason;
+  json["within_bounds"] = option.protects_loss && option.reaches_utilisation;
+  return json;
+}
+
+std::string JsonText(const Plan& plan) {
+  Json json;
+  json["parameters"] = plan.parameters;
+  if (plan.given.has_value()) json["given"] = JsonOf(*plan.given);
+  json["options"] = Json::array();
+  for (const ExchangeOption& option : plan.choice.options)
+    json["options"].push_back(JsonOf(option));
+  json["chosen"] = plan.choice.chosen;
+  json["is_met"] = plan.choice.is_met;
+  json["reason"] = plan.choice.reason;
+  json["ps_server_flags"] = plan.flags;
+  return FormatJson(json) + "\n";
+}
+
+// Of the chosen option: the command line of its coordinator, but for what does not change how it
+// exchanges.
+std::vector<std::string> ServerFlags(const PlanOptions& options, const JobSpec& job) {
+  std::vector<std::string> flags = {
+      absl::StrCat("--model=", options.model.empty() ? "client" : options.model),
+      absl::StrCat("--min_workers=", options.workers)};
+  if (options.servers > 1) flags.push_back(absl::StrCat("--shard=0/", options.servers));
+  // README.md, "Several machines".
+  constexpr double kLongPathMs = 1.0;
+  if (options.rtt_ms > kLongPathMs) flags.push_back("--long_paths");
+  for (std::string& flag : ExchangeFlags(job)) flags.push_back(std::move(flag));
+  return flags;
+}
+
+}  // namespace
+
+absl::StatusOr<PlanAnswer> MakePlan(const PlanOptions& options, int columns) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  JobSpec base;
+  base.batch_size = kBatchSize;
+  base.schedule.total_rounds = kRounds;
+  base.min_workers = options.workers;
+  absl::StatusOr<Layout> layout = LayoutOfSize(options.parameters);
+  if (options.model.empty()) {
+    base.model = {.name = "client", .architecture = ClientModelSpec()};
+  } else {
+    ASSIGN_OR_RETURN(base.model, ReadModel(options.model));
+    if (std::holds_alternative<ClientModelSpec>(base.model.architecture)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--model=", options.model,
+                       ": what it holds is up to the first program; give --parameters=N instead"));
+    }
+    layout = BuildLayout(base.model);
+  }
+  RETURN_IF_ERROR(layout.status());
+  const ExchangeFacts facts = FactsOf(options);
+
+  Plan plan;
+  plan.parameters = layout->num_elements();
+  if (!options.job_flags.empty()) {
+    JobFlags flags(base);
+    for (const std::string& flag : options.job_flags) RETURN_IF_ERROR(flags.Add(flag));
+    ASSIGN_OR_RETURN(const JobSpec job, flags.Get());
+    base.optimizer = job.optimizer;
+    base.bucket_bytes = job.bucket_bytes;
+    ASSIGN_OR_RETURN(const ExchangeSizes sizes, PlanExchangeSizes(job, *layout, options.servers));
+    plan.given = ExchangeOption{.name = absl::StrJoin(ExchangeFlags(job), " "),
+                                .job = job,
+                                .forecast = ForecastExchange(job, sizes, facts),
+                                .loss = EstimateLoss(job, layout->num_elements(), options.workers)};
+    plan.uncounted = flags.uncounted();
+  }
+  const ExchangeBounds bounds = {.utilisation = options.utilisation,
+                                 .loss_percent = options.loss_budget_percent,
+                                 .max_local_steps = options.max_local_steps};
+  ASSIGN_OR_RETURN(plan.choice, ChooseExchange(base, *layout, options.servers, facts, bounds));
+  plan.flags = ServerFlags(options, plan.choice.options[plan.choice.chosen].job);
+  return PlanAnswer{
+      .text = options.output == "json" ? JsonText(plan) : TableText(plan, options, facts, columns),
+      .is_met = plan.choice.is_met};
+}
+
+}  // namespace lodestar
