@@ -18,7 +18,6 @@
 namespace lodestar {
 namespace {
 
-// Settings that count here are all written; of others, those that differ from the defaults.
 constexpr int kFragments[] = {2, 4, 8, 16};
 
 // Top-k that cost least of what was measured (low_communication.md).
@@ -42,66 +41,86 @@ double OuterRate(int num_workers) {
 
 // How a kind of exchange differs from the base; what is tried of it is what its fields leave open.
 struct Kind {
-  std::string name;
   Mode mode = Mode::kSync;
   Encoding push = Encoding::kFp32;
   Encoding pull = Encoding::kFp32;
   bool is_cut = false;       // into fragments
   bool has_overlap = false;  // of steps
   bool overlaps_rounds = false;
+  friend bool operator==(const Kind&, const Kind&) = default;
 };
 
-std::vector<Kind> KindsOf(const JobSpec& base) {
-  const Encoding int8 = Encoding::kInt8;
-  const Encoding int4 = Encoding::kInt4;
-  const Encoding topk = Encoding::TopK(kTopK, kTopKBits);
-  std::vector<Kind> kinds = {
-      {.name = "sync, fp32"},
-      {.name = "sync, bf16", .push = Encoding::kBf16, .pull = Encoding::kBf16},
-      {.name = "sync, int8", .push = int8, .pull = int8},
-      {.name = "sync, int4", .push = int4, .pull = int4},
-      {.name = "async, int8", .mode = Mode::kAsync, .push = int8, .pull = int8},
-      {.name = "DiLoCo, fp32", .mode = Mode::kLocalSgd},
-      {.name = "DiLoCo, int8", .mode = Mode::kLocalSgd, .push = int8, .pull = int8},
-      {.name = "DiLoCo, int4", .mode = Mode::kLocalSgd, .push = int4, .pull = int4},
-      {.name = "local SGD, top-k up, int4 down",
-       .mode = Mode::kLocalSgd,
-       .push = topk,
-       .pull = int4},
-      {.name = "async DiLoCo, int4", .mode = Mode::kAsyncLocalSgd, .push = int4, .pull = int4},
-  };
-  if (std::holds_alternative<ClientModelSpec>(base.model.architecture)) return kinds;
-  const std::vector<Kind> overlapping = {
-      {.name = "DiLoCo, int4, overlapped steps",
-       .mode = Mode::kLocalSgd,
-       .push = int4,
-       .pull = int4,
-       .has_overlap = true},
-      {.name = "DiLoCo, int8, fragments",
-       .mode = Mode::kLocalSgd,
-       .push = int8,
-       .pull = int8,
-       .is_cut = true,
-       .has_overlap = true},
-      {.name = "DiLoCo, int4, fragments",
-       .mode = Mode::kLocalSgd,
-       .push = int4,
-       .pull = int4,
-       .is_cut = true,
-       .has_overlap = true},
-      {.name = "local SGD, top-k up, int4 down, fragments",
-       .mode = Mode::kLocalSgd,
-       .push = topk,
-       .pull = int4,
-       .is_cut = true,
-       .has_overlap = true},
-      {.name = "DiLoCo, int4, overlapped rounds",
-       .mode = Mode::kLocalSgd,
-       .push = int4,
-       .pull = int4,
-       .overlaps_rounds = true},
-  };
-  kinds.insert(kinds.end(), overlapping.begin(), overlapping.end());
+std::string FamilyName(const Kind& kind) {
+  switch (kind.mode) {
+    case Mode::kSync:
+      return "sync";
+    case Mode::kAsync:
+      return "async";
+    case Mode::kLocalSgd:
+      return kind.push.is_topk() ? "local SGD" : "DiLoCo";
+    case Mode::kAsyncLocalSgd:
+      return kind.push.is_topk() ? "async local SGD" : "async DiLoCo";
+  }
+  return "";
+}
+
+std::string NameOf(const Kind& kind) {
+  const std::string encodings =
+      kind.push == kind.pull ? std::string(EncodingName(kind.push))
+                             : absl::StrCat(kind.push.is_topk() ? "top-k" : EncodingName(kind.push),
+                                            " up, ", EncodingName(kind.pull), " down");
+  return absl::StrCat(FamilyName(kind), ", ", encodings,
+                      kind.is_cut            ? ", fragments"
+                      : kind.has_overlap     ? ", overlapped steps"
+                      : kind.overlaps_rounds ? ", overlapped rounds"
+                                             : "");
+}
+
+constexpr Kind Plain(Mode mode, Encoding push, Encoding pull) {
+  return {.mode = mode, .push = push, .pull = pull};
+}
+constexpr Kind Cut(Encoding push, Encoding pull) {
+  return {.mode = Mode::kLocalSgd, .push = push, .pull = pull, .is_cut = true, .has_overlap = true};
+}
+
+// In the order in which they are shown.
+std::vector<Kind> AllKinds() {
+  constexpr Encoding kFp32 = Encoding::kFp32;
+  constexpr Encoding kBf16 = Encoding::kBf16;
+  constexpr Encoding kInt8 = Encoding::kInt8;
+  constexpr Encoding kInt4 = Encoding::kInt4;
+  constexpr Encoding kSparse = Encoding::TopK(kTopK, kTopKBits);
+  return {Plain(Mode::kSync, kFp32, kFp32),
+          Plain(Mode::kSync, kBf16, kBf16),
+          Plain(Mode::kSync, kInt8, kInt8),
+          Plain(Mode::kSync, kInt4, kInt4),
+          Plain(Mode::kAsync, kInt8, kInt8),
+          Plain(Mode::kLocalSgd, kFp32, kFp32),
+          Plain(Mode::kLocalSgd, kInt8, kInt8),
+          Plain(Mode::kLocalSgd, kInt4, kInt4),
+          Plain(Mode::kLocalSgd, kSparse, kInt4),
+          Plain(Mode::kAsyncLocalSgd, kInt4, kInt4),
+          {.mode = Mode::kLocalSgd, .push = kInt4, .pull = kInt4, .has_overlap = true},
+          Cut(kInt8, kInt8),
+          Cut(kInt4, kInt4),
+          Cut(kSparse, kInt4),
+          {.mode = Mode::kLocalSgd, .push = kInt4, .pull = kInt4, .overlaps_rounds = true}};
+}
+
+std::vector<Kind> KindsOf(const JobSpec& base, const ExchangeBounds& bounds) {
+  const bool is_client = std::holds_alternative<ClientModelSpec>(base.model.architecture);
+  std::vector<Kind> kinds;
+  for (Kind kind : AllKinds()) {
+    const bool is_late = kind.is_cut || kind.has_overlap || kind.overlaps_rounds;
+    if (is_client && is_late) continue;
+    if (bounds.keeps_fragments && kind.is_cut != (base.fragments > 1)) continue;
+    if (std::count(bounds.modes.begin(), bounds.modes.end(), kind.mode) == 0) continue;
+    if (bounds.keeps_encodings) {
+      kind.push = base.push_encoding;
+      kind.pull = base.pull_encoding;
+    }
+    if (std::count(kinds.begin(), kinds.end(), kind) == 0) kinds.push_back(kind);
+  }
   return kinds;
 }
 
@@ -176,8 +195,7 @@ class Chooser {
 
   absl::StatusOr<ExchangeChoice> Choose() {
     ExchangeChoice choice;
-    for (const Kind& kind : KindsOf(base_)) {
-      if (std::count(bounds_.modes.begin(), bounds_.modes.end(), kind.mode) == 0) continue;
+    for (const Kind& kind : KindsOf(base_, bounds_)) {
       ASSIGN_OR_RETURN(std::optional<ExchangeOption> best, BestOf(kind));
       if (best.has_value()) choice.options.push_back(*std::move(best));
     }
@@ -209,6 +227,7 @@ class Chooser {
     }
     std::vector<int> cuts = {1};
     if (kind.is_cut) cuts.assign(std::begin(kFragments), std::end(kFragments));
+    if (kind.is_cut && bounds_.keeps_fragments) cuts = {base_.fragments};
     for (const int fragments : cuts) {
       JobSpec cut = job;
       cut.fragments = fragments;
@@ -229,7 +248,7 @@ class Chooser {
   absl::Status Try(const Kind& kind, const JobSpec& job, std::optional<ExchangeOption>& best) {
     ASSIGN_OR_RETURN(const ExchangeSizes* const sizes, SizesOf(job));
     if (sizes == nullptr) return absl::OkStatus();
-    ExchangeOption option = {.name = kind.name,
+    ExchangeOption option = {.name = NameOf(kind),
                              .job = job,
                              .forecast = ForecastExchange(job, *sizes, facts_),
                              .loss = EstimateLoss(job, layout_.num_elements(), facts_.num_workers)};

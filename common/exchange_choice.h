@@ -22,6 +22,9 @@ struct ExchangeBounds {
   int max_local_steps = 500;
   // Published is up to 10, at a cost below 0.2 % (Streaming DiLoCo, arXiv:2501.18512).
   int max_overlap_steps = 10;
+  // What of the base stays as it is: of a job that is under way, or by the operator's wish.
+  bool keeps_encodings = false;
+  bool keeps_fragments = false;
   // Those of a job that cannot be, or that nobody wants, are left out. Asynchronous modes are
   // forecast, but never chosen: they are for workers of unequal speed, which no forecast knows.
   std::vector<Mode> modes = {Mode::kSync, Mode::kAsync, Mode::kLocalSgd, Mode::kAsyncLocalSgd};
@@ -47,8 +50,8 @@ struct ExchangeChoice {
 };
 
 // `base`: the job, whose model, optimizer and buckets count; what of it says how to exchange is
-// replaced. It need not be valid otherwise. Errors: those of PlanExchangeSizes() for a job without
-// fragments; InvalidArgument if no mode of `bounds` is left.
+// replaced, but for what `bounds` keeps. It need not be valid otherwise. Errors: those of
+// PlanExchangeSizes() for a job without fragments; InvalidArgument if no mode of `bounds` is left.
 absl::StatusOr<ExchangeChoice> ChooseExchange(const JobSpec& base, const Layout& layout,
                                               int num_servers, const ExchangeFacts& facts,
                                               const ExchangeBounds& bounds);

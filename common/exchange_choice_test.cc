@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/encoding.h"
 #include "common/layout.h"
 #include "common/model_spec.h"
 #include "common/testing/status_matchers.h"
@@ -149,6 +150,33 @@ TEST(ExchangeChoiceTest, AsynchronousModesAreForecastAndNotChosen) {
     names.push_back(option.name);
   }
   EXPECT_THAT(names, AllOf(Contains(HasSubstr("async, ")), Contains(HasSubstr("async DiLoCo"))));
+}
+
+TEST(ExchangeChoiceTest, KeepsWhatIsToStay) {
+  JobSpec base = Base("gpt-mini");
+  base.mode = Mode::kLocalSgd;
+  base.push_encoding = Encoding::kInt8;
+  base.pull_encoding = Encoding::kBf16;
+  base.fragments = 3;
+  ExchangeBounds bounds = {.modes = {Mode::kLocalSgd}};
+  bounds.keeps_encodings = true;
+  const Layout layout = *BuildLayout(base.model);
+  const ExchangeFacts facts = Links(2, 100, absl::Milliseconds(50));
+  const ExchangeChoice encoded = *ChooseExchange(base, layout, 1, facts, bounds);
+  for (const ExchangeOption& option : encoded.options) {
+    EXPECT_EQ(option.job.push_encoding, Encoding::kInt8);
+    EXPECT_EQ(option.job.pull_encoding, Encoding::kBf16);
+    EXPECT_THAT(option.name, HasSubstr("int8 up, bf16 down"));
+  }
+  bounds.keeps_fragments = true;
+  const ExchangeChoice choice = *ChooseExchange(base, layout, 1, facts, bounds);
+  ASSERT_EQ(choice.options.size(), 1u);
+  EXPECT_EQ(Chosen(choice).job.fragments, 3);
+  base.fragments = 1;
+  const ExchangeChoice whole = *ChooseExchange(base, layout, 1, facts, bounds);
+  for (const ExchangeOption& option : whole.options) {
+    EXPECT_EQ(option.job.fragments, 1) << option.name;
+  }
 }
 
 TEST(ExchangeChoiceTest, ProgramsOfOthersAreNotAskedToOverlap) {

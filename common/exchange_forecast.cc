@@ -110,20 +110,25 @@ class RoundTimes {
     bytes_up_ = wire(round.push_bytes, round.pull_bytes);
     bytes_down_ = wire(round.pull_bytes, round.push_bytes);
 
-    // Those who wait for each other use the servers' links at the same time.
+    // One worker alone, and all of those who wait for each other at the same time.
     const double sharing = HasRosters(job) ? workers : 1.0;
-    const auto line = [&](double of_worker, double of_server) {
-      return std::min({of_worker, servers * of_server / sharing, facts.worker_rates.transport,
-                       servers * facts.server_rates.transport / sharing});
+    const auto line = [&](double of_worker, double of_server, double flows) {
+      return std::min({of_worker, servers * of_server / flows, facts.worker_rates.transport,
+                       servers * facts.server_rates.transport / flows});
     };
-    const int flows = HasRosters(job) ? workers : 1;
+    const auto seconds = [&](double bytes, double most_bytes, double of_worker, double of_server,
+                             double flows) {
+      return absl::ToDoubleSeconds(TransferTime(
+          bytes, most_bytes, line(of_worker, of_server, flows), static_cast<int>(sharing), path));
+    };
+    push_alone_ = seconds(bytes_up_, bytes_up_, path.worker_up, path.server_down, 1.0);
+    push = seconds(bytes_up_, bytes_up_, path.worker_up, path.server_down, sharing);
     // A worker's first pull brings all parameters in fp32.
     const double first_pull =
         kShareOfLastRoundTrip * kFp32Bytes * static_cast<double>(sizes.num_elements);
-    push = absl::ToDoubleSeconds(
-        TransferTime(bytes_up_, bytes_up_, line(path.worker_up, path.server_down), flows, path));
-    pull = absl::ToDoubleSeconds(TransferTime(bytes_down_, std::max(first_pull, bytes_down_),
-                                              line(path.worker_down, path.server_up), flows, path));
+    const double most_pulled = std::max(first_pull, bytes_down_);
+    pull_alone_ = seconds(bytes_down_, most_pulled, path.worker_down, path.server_up, 1.0);
+    pull = seconds(bytes_down_, most_pulled, path.worker_down, path.server_up, sharing);
     served_ = std::max(workers * bytes_up_ / (servers * path.server_down),
                        workers * bytes_down_ / (servers * path.server_up));
 
@@ -163,11 +168,18 @@ class RoundTimes {
            Pipeline(parts_, {apply_, pull, decode_, kForward * step_}) + overhead_;
   }
   // The new weights are asked for once the contribution is acknowledged, as they may go where it
-  // lies. The servers apply meanwhile.
+  // lies; the servers apply meanwhile. Who pushes last also asks last, by at most a round trip:
+  // until then the weights of the others are on their way, so that workers drift apart by as much,
+  // and their transfers share the servers' links for that much less.
   double Waiting(int steps) const {
-    return Computing(steps) + Pipeline(parts_, {encode_, push, add_}) + round_trip_ +
-           std::max(round_trip_, Pipeline(parts_, {apply_})) +
-           Pipeline(parts_, {pull, decode_, kForward * step_}) + vectors_ + overhead_;
+    const double last_push = std::max(push_alone_, push - round_trip_);
+    const double apply = Pipeline(parts_, {apply_});
+    const auto after = [this](double begin, double pull_seconds) {
+      return begin + Pipeline(parts_, {pull_seconds, decode_, kForward * step_});
+    };
+    return Computing(steps) + Pipeline(parts_, {encode_, last_push, add_}) + round_trip_ +
+           std::max(after(std::max(round_trip_, apply), pull_alone_), after(apply, pull)) +
+           vectors_ + overhead_;
   }
   // Nobody waits for others, but all of them are served over the same links.
   double Alone(int steps) const {
@@ -192,6 +204,8 @@ class RoundTimes {
   double bytes_up_ = 0.0;
   double bytes_down_ = 0.0;
   // Seconds.
+  double push_alone_ = 0.0;
+  double pull_alone_ = 0.0;
   double served_ = 0.0;  // of the servers' links, for a round of every worker
   double encode_ = 0.0;
   double decode_ = 0.0;

@@ -8,7 +8,9 @@
 //   sync         step | push, half a trip | apply | half a trip, pull      push and pull hide
 //   behind
 //                                                                           backward and forward
-//   local_sgd    H steps | push, a round trip | a round trip, pull
+//   local_sgd    H steps | push, a round trip | a round trip, pull        workers whose turn on the
+//                                                                         servers' links has not
+//                                                                         come wait in the trips
 //   ... with fragments, overlap_steps=T or overlap_rounds: the exchange of a round and T of its
 //                steps, at once; then the other steps. And no round begins before the contribution
 //                to the last one is acknowledged and reported: two round trips

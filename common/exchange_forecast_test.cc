@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -158,6 +159,26 @@ TEST(ExchangeForecastTest, AllWorkersShareTheServersLinks) {
     of_two.num_servers = 2;
     EXPECT_NEAR(absl::FDivDuration(ForecastExchange(job, of_two, facts).push, one.push), 2.0, 1e-6);
   }
+}
+
+// Two workers on the links of one server: the weights of the first leave while the second one's
+// request is on its way, by a round trip at most, and so its next contribution.
+TEST(ExchangeForecastTest, WorkersThatWaitTakeTurnsOnTheServersLinks) {
+  ExchangeFacts facts = SlowLinks();
+  facts.path.server_up = facts.path.server_down = 1e6;
+  facts.num_workers = 2;
+  for (const double round_trip : {0.0, 0.3, 1.5}) {
+    facts.path.round_trip = absl::Seconds(round_trip);
+    const ExchangeForecast forecast = ForecastExchange(LocalSgd(20), OneBucket(), facts);
+    const Way alone(forecast);
+    const double push = std::max(alone.push, 2 * alone.push - round_trip);
+    const double pull = std::max(alone.pull + round_trip, 2 * alone.pull);
+    EXPECT_NEAR(Seconds(forecast), 2.0 + push + round_trip + pull, 1e-6) << round_trip;
+  }
+  // In sync all have asked before they push, and share the links from the beginning.
+  const ExchangeForecast forecast = ForecastExchange(JobSpec(), OneBucket(), facts);
+  const Way alone(forecast);
+  EXPECT_NEAR(Seconds(forecast), 0.1 + 2 * alone.push + 1.5 + 2 * alone.pull, 1e-6);
 }
 
 TEST(ExchangeForecastTest, WhoWaitsForNobodyIsBoundByTheServersLinksAlone) {
