@@ -30,6 +30,11 @@ constexpr double kShareOfLastRoundTrip = 0.5;
 // (RFC 8985, reordering window), and takes another half.
 constexpr double kRoundTripsPerLoss = 1.25;
 
+// A lost packet with nothing behind it is sent again after two round trips and 200 ms (RFC 8985,
+// tail loss probe of Linux, which waits for a delayed acknowledgement).
+constexpr double kProbeRoundTrips = 2.0;
+constexpr double kProbeSeconds = 0.2;
+
 // Shares of a step: a backward pass takes twice as long as a forward pass.
 constexpr double kForward = 1.0 / 3.0;
 constexpr double kBackward = 2.0 / 3.0;
@@ -48,17 +53,38 @@ double Pipeline(double parts, std::initializer_list<double> stages) {
   return slowest + (sum - slowest) / std::max(parts, 1.0);
 }
 
-// The expected number of times that the last of `packets` packets has to be sent again, each lost
-// with probability `loss`: the mean of the largest of as many geometric variables.
-double ExpectedRepeats(double packets, double loss) {
-  double repeats = 0.0;
-  double lost_again = loss;
-  constexpr double kNegligible = 1e-6;
-  while (lost_again * packets > kNegligible) {
-    repeats += 1.0 - std::pow(1.0 - lost_again, packets);
-    lost_again *= loss;
-  }
-  return repeats;
+// How much longer transfers are expected to take that last for `seconds` and have `packets` packets
+// in all, each of which is lost with probability `loss` and arrives `repair` seconds later then.
+// What is lost early is repaired while the rest is on its way: it is the last loss that counts, at
+// a distance from the end that is exponentially distributed.
+double ExpectedTail(double seconds, double packets, double loss, double repair) {
+  if (loss == 0.0 || repair == 0.0 || seconds == 0.0) return 0.0;
+  const double per_second = packets * loss / seconds;
+  const double window = std::min(seconds, repair);
+  const double none = std::exp(-per_second * window);
+  return repair * (1.0 - none) - ((1.0 - none) / per_second - window * none);
+}
+
+// See TransferTime().
+struct Transfer {
+  double seconds = 0.0;
+  double tail = 0.0;  // beyond them, expected, for what is lost
+
+  double all() const { return seconds + tail; }
+};
+
+Transfer TransferOf(double bytes, double most_bytes, double line_rate, int flows,
+                    const NetworkPath& path) {
+  const double round_trip = absl::ToDoubleSeconds(path.round_trip);
+  const double line_seconds = bytes / line_rate / (1.0 - path.packet_loss);
+  const double estimated = round_trip / kStartupGain * bytes / most_bytes;
+  const auto packet_bytes = static_cast<double>(path.packet_bytes);
+  const double first_window =
+      round_trip * bytes / (kStartupGain * kInitialWindowPackets * packet_bytes);
+  const double seconds = std::max(line_seconds, std::min(estimated, first_window));
+  const double tail = ExpectedTail(seconds, flows * bytes / packet_bytes, path.packet_loss,
+                                   kRoundTripsPerLoss * round_trip);
+  return {seconds, tail};
 }
 
 // Bytes of memory that an update of one parameter reads and writes (apply.md).
@@ -116,19 +142,19 @@ class RoundTimes {
       return std::min({of_worker, servers * of_server / flows, facts.worker_rates.transport,
                        servers * facts.server_rates.transport / flows});
     };
-    const auto seconds = [&](double bytes, double most_bytes, double of_worker, double of_server,
-                             double flows) {
-      return absl::ToDoubleSeconds(TransferTime(
-          bytes, most_bytes, line(of_worker, of_server, flows), static_cast<int>(sharing), path));
+    const auto transfer = [&](double bytes, double most_bytes, double of_worker, double of_server,
+                              double flows) {
+      return TransferOf(bytes, most_bytes, line(of_worker, of_server, flows),
+                        static_cast<int>(sharing), path);
     };
-    push_alone_ = seconds(bytes_up_, bytes_up_, path.worker_up, path.server_down, 1.0);
-    push = seconds(bytes_up_, bytes_up_, path.worker_up, path.server_down, sharing);
+    push_alone_ = transfer(bytes_up_, bytes_up_, path.worker_up, path.server_down, 1.0);
+    push = transfer(bytes_up_, bytes_up_, path.worker_up, path.server_down, sharing);
     // A worker's first pull brings all parameters in fp32.
     const double first_pull =
         kShareOfLastRoundTrip * kFp32Bytes * static_cast<double>(sizes.num_elements);
     const double most_pulled = std::max(first_pull, bytes_down_);
-    pull_alone_ = seconds(bytes_down_, most_pulled, path.worker_down, path.server_up, 1.0);
-    pull = seconds(bytes_down_, most_pulled, path.worker_down, path.server_up, sharing);
+    pull_alone_ = transfer(bytes_down_, most_pulled, path.worker_down, path.server_up, 1.0);
+    pull = transfer(bytes_down_, most_pulled, path.worker_down, path.server_up, sharing);
     served_ = std::max(workers * bytes_up_ / (servers * path.server_down),
                        workers * bytes_down_ / (servers * path.server_up));
 
@@ -143,6 +169,8 @@ class RoundTimes {
     constexpr double kVectors = 3.0;
     vectors_ = kVectors * fp32 / facts.worker_rates.apply;
     overhead_ = absl::ToDoubleSeconds(facts.worker_rates.round_overhead);
+    probe_ = kProbeRoundTrips * absl::ToDoubleSeconds(path.round_trip) + kProbeSeconds;
+    losers_ = sharing * path.packet_loss;
     step_ = absl::ToDoubleSeconds(facts.step);
     round_trip_ = absl::ToDoubleSeconds(path.round_trip);
   }
@@ -156,30 +184,31 @@ class RoundTimes {
 
   double bytes_up() const { return bytes_up_; }
   double bytes_down() const { return bytes_down_; }
-  double push = 0.0;  // seconds on the way
-  double pull = 0.0;
+  Transfer push;
+  Transfer pull;
 
  private:
   // Buckets leave as backward produces them, and forward begins with those that have come. Servers
   // apply once the last one has come: the first that forward needs is the last of backward, and a
   // clipped gradient waits for the whole norm.
   double Synchronous() const {
-    return Pipeline(parts_, {kBackward * step_ + encode_, push, add_}) + round_trip_ +
-           Pipeline(parts_, {apply_, pull, decode_, kForward * step_}) + overhead_;
+    return Pipeline(parts_, {kBackward * step_ + encode_, push.all(), add_}) + round_trip_ +
+           Pipeline(parts_, {apply_, pull.all(), decode_, kForward * step_}) + overhead_ +
+           LostPackets(kEndsOfTransfers);
   }
   // The new weights are asked for once the contribution is acknowledged, as they may go where it
   // lies; the servers apply meanwhile. Who pushes last also asks last, by at most a round trip:
   // until then the weights of the others are on their way, so that workers drift apart by as much,
   // and their transfers share the servers' links for that much less.
   double Waiting(int steps) const {
-    const double last_push = std::max(push_alone_, push - round_trip_);
+    const double last_push = std::max(push_alone_.all(), push.all() - round_trip_);
     const double apply = Pipeline(parts_, {apply_});
-    const auto after = [this](double begin, double pull_seconds) {
-      return begin + Pipeline(parts_, {pull_seconds, decode_, kForward * step_});
+    const auto after = [this](double begin, const Transfer& pulled) {
+      return begin + Pipeline(parts_, {pulled.all(), decode_, kForward * step_});
     };
     return Computing(steps) + Pipeline(parts_, {encode_, last_push, add_}) + round_trip_ +
            std::max(after(std::max(round_trip_, apply), pull_alone_), after(apply, pull)) +
-           vectors_ + overhead_;
+           vectors_ + overhead_ + LostPackets(kEndsOfTransfers + kMessages);
   }
   // Nobody waits for others, but all of them are served over the same links.
   double Alone(int steps) const {
@@ -187,25 +216,45 @@ class RoundTimes {
   }
   // The part of the steps in front of the last pull's end.
   double Computing(int steps) const { return (steps - kForward) * step_; }
-  // Contributions leave, and weights come, bucket by bucket in the same order.
+  // Contributions leave, and weights come, bucket by bucket in the same order. What is lost counts
+  // where it takes longer than what runs beside it leaves.
   double Overlapped(int steps) const {
     const int hidden = job_.overlap_rounds ? steps : std::min(job_.overlap_steps, steps);
-    const double exchange =
-        round_trip_ + Pipeline(parts_, {encode_, push, add_, apply_, pull, decode_});
-    const double window = std::max(hidden * step_, exchange - encode_) + (steps - hidden) * step_;
-    // Acknowledged, then told with the request for the next grant.
-    const double acknowledged = Pipeline(parts_, {encode_, push, add_}) + 2 * round_trip_;
-    return std::max(encode_ + window, acknowledged) + 2 * vectors_ + overhead_;
+    const double other_steps = (steps - hidden) * step_;
+    const double exchanged =
+        round_trip_ +
+        Pipeline(parts_, {encode_, push.seconds, add_, apply_, pull.seconds, decode_}) +
+        other_steps;
+    // The contribution is acknowledged, and told with the request for the next grant.
+    const double acknowledged = Pipeline(parts_, {encode_, push.seconds, add_}) + 2 * round_trip_;
+    const double round = std::max({encode_ + steps * step_, exchanged, acknowledged});
+    const auto beyond = [round](double end, double later) {
+      return std::max(0.0, end + later - round);
+    };
+    constexpr int kOfAcknowledgement = 1 + 3;  // the push's end, and three messages
+    constexpr int kOfExchange = 1 + 1;         // the pull's request and end
+    return round + beyond(acknowledged, push.tail) + beyond(exchanged, pull.tail) +
+           losers_ * (kOfAcknowledgement * beyond(acknowledged, probe_) +
+                      kOfExchange * beyond(exchanged, probe_)) +
+           2 * vectors_ + overhead_;
   }
+
+  // Expected, of so many packets of each worker with nothing behind them.
+  double LostPackets(int packets) const { return packets * losers_ * probe_; }
+
+  // Packets with nothing behind them that a round waits for: the last ones of push and pull; the
+  // acknowledgement, and the request for new weights.
+  static constexpr int kEndsOfTransfers = 2;
+  static constexpr int kMessages = 2;
 
   const JobSpec& job_;
   const ExchangeFacts& facts_;
   const double parts_;
   double bytes_up_ = 0.0;
   double bytes_down_ = 0.0;
+  Transfer push_alone_;
+  Transfer pull_alone_;
   // Seconds.
-  double push_alone_ = 0.0;
-  double pull_alone_ = 0.0;
   double served_ = 0.0;  // of the servers' links, for a round of every worker
   double encode_ = 0.0;
   double decode_ = 0.0;
@@ -213,6 +262,8 @@ class RoundTimes {
   double apply_ = 0.0;  // with encoding what changed
   double vectors_ = 0.0;
   double overhead_ = 0.0;
+  double probe_ = 0.0;   // until a lost packet with nothing behind it is sent again
+  double losers_ = 0.0;  // expected number of workers that lose one packet
   double step_ = 0.0;
   double round_trip_ = 0.0;
 };
@@ -258,15 +309,8 @@ double WireBytes(double payload_bytes, double messages, double answered_bytes,
 
 absl::Duration TransferTime(double bytes, double most_bytes, double line_rate, int flows,
                             const NetworkPath& path) {
-  const double round_trip = absl::ToDoubleSeconds(path.round_trip);
-  const double line_seconds = bytes / line_rate / (1.0 - path.packet_loss);
-  const double estimated = round_trip / kStartupGain * bytes / most_bytes;
-  const auto packet_bytes = static_cast<double>(path.packet_bytes);
-  const double first_window =
-      round_trip * bytes / (kStartupGain * kInitialWindowPackets * packet_bytes);
-  const double seconds = std::max(line_seconds, std::min(estimated, first_window));
-  const double repeats = ExpectedRepeats(flows * bytes / packet_bytes, path.packet_loss);
-  return absl::Seconds(seconds + repeats * kRoundTripsPerLoss * round_trip);
+  const Transfer transfer = TransferOf(bytes, most_bytes, line_rate, flows, path);
+  return absl::Seconds(transfer.seconds + transfer.tail);
 }
 
 ExchangeForecast ForecastExchange(const JobSpec& job, const ExchangeSizes& sizes,
@@ -283,8 +327,8 @@ ExchangeForecast ForecastExchange(const JobSpec& job, const ExchangeSizes& sizes
     steps += of_window;
     forecast.bytes_up += times.bytes_up() / num_rounds;
     forecast.bytes_down += times.bytes_down() / num_rounds;
-    forecast.push += absl::Seconds(times.push / num_rounds);
-    forecast.pull += absl::Seconds(times.pull / num_rounds);
+    forecast.push += absl::Seconds(times.push.all() / num_rounds);
+    forecast.pull += absl::Seconds(times.pull.all() / num_rounds);
   }
   forecast.round = absl::Seconds(seconds / num_rounds);
   forecast.steps = steps / num_rounds;

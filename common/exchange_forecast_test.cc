@@ -273,17 +273,18 @@ TEST(TransferTimeTest, IsThatOfTheLineOrOfTheFirstBurstsOfBbr) {
   EXPECT_NEAR(absl::ToDoubleMilliseconds(TransferTime(5e3, 5e3, 1e9, 1, path)), 50 / 2.885, 1e-3);
 }
 
-TEST(TransferTimeTest, LostPacketsCostRoundTripsAndTheirShareOfTheLine) {
+TEST(TransferTimeTest, LostPacketsCostTheirShareOfTheLineAndATailThatIsRepaired) {
   NetworkPath path = {
       .round_trip = absl::Milliseconds(100), .packet_loss = 0.5, .packet_bytes = 1000};
-  // One packet, lost once on average; it needs the line twice.
-  EXPECT_NEAR(absl::ToDoubleMilliseconds(TransferTime(1000, 1e9, 1e6, 1, path)), 2 + 125, 1e-2);
-  path.packet_loss = 0.01;
-  // Nearly sure that one of a thousand is lost once, and some of them again.
-  const double ms = absl::ToDoubleMilliseconds(TransferTime(1e6, 1e9, 1e9, 1, path));
-  EXPECT_GT(ms, 125);
-  EXPECT_LT(ms, 160);
-  EXPECT_GT(TransferTime(1e4, 1e9, 1e9, 8, path), TransferTime(1e4, 1e9, 1e9, 1, path));
+  // Long, and something is always lost at its end: 1.25 round trips after it.
+  EXPECT_NEAR(absl::ToDoubleSeconds(TransferTime(1e9, 1e9, 1e6, 1, path)), 2000.125, 0.01);
+  // Nothing is.
+  path.packet_loss = 1e-9;
+  EXPECT_NEAR(absl::ToDoubleSeconds(TransferTime(1e6, 1e9, 1e6, 1, path)), 1.0, 1e-6);
+  // A thousand packets in a second, one of ten lost: the last such one 10 ms before the end.
+  path.packet_loss = 0.1;
+  EXPECT_NEAR(absl::ToDoubleSeconds(TransferTime(1e6, 1e9, 1e6, 1, path)), 1.0 / 0.9 + 0.114, 2e-3);
+  EXPECT_GT(TransferTime(1e4, 1e9, 1e6, 8, path), TransferTime(1e4, 1e9, 1e6, 1, path));
 }
 
 // Bytes per round in tests/bench/results/scaling.md, of packets of 9000 bytes.

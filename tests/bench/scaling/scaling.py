@@ -328,6 +328,8 @@ def print_links(options, programs):
 # Of the run that measures a step: the exchange is a small part of so many.
 STEPS_WITHOUT_NETWORK = 100
 LEAST_ROUNDS = 6
+# As long again where packets are lost: a round takes a third more or less there, as chance has it.
+TIMES_WITH_LOSS = 6
 FIRST_ROUNDS = 4
 
 
@@ -335,6 +337,8 @@ def seconds_per_round(options, programs, link, flags):
     """The mean of rounds after the first ones, whole cycles of fragments; None if that takes too long."""
     cycle = next((int(f.split("=")[1]) for f in flags if f.startswith("--fragments=")), 1)
     first = max(FIRST_ROUNDS, 2 * cycle)
+
+    cell_seconds = options.cell_seconds * (TIMES_WITH_LOSS if link.loss_percent else 1)
 
     def whole_cycles(records):
         return (len(records) - first) // cycle * cycle
@@ -353,7 +357,7 @@ def seconds_per_round(options, programs, link, flags):
             def enough(records):
                 rounds = whole_cycles(records)
                 return rounds >= LEAST_ROUNDS and \
-                    records[first + rounds - 1]["seconds"] - records[first - 1]["seconds"] >= options.cell_seconds
+                    records[first + rounds - 1]["seconds"] - records[first - 1]["seconds"] >= cell_seconds
             if run.wait_until(enough, options.limit_s) is None:
                 return None
             records = run.records()
@@ -407,7 +411,8 @@ def print_forecast(options, programs):
     within = sum(1 / 1.15 <= ratio <= 1.15 for ratio in ratios)
     print(f"\n{within} of {len(cases)} within 15 %. {options.link_workers} workers and a server on a host each, links and "
           f"model as in `links`; {step}. Forecast by `psctl plan` before anything was measured; measured: the mean of at "
-          f"least {LEAST_ROUNDS} rounds and {options.cell_seconds:g} s after the first ones, without evaluations"
+          f"least {LEAST_ROUNDS} rounds and {options.cell_seconds:g} s (with loss {TIMES_WITH_LOSS} times that) after the "
+          "first ones, without evaluations"
           + (f"; median (lowest..highest) of {options.runs} runs in turns." if options.runs > 1 else "."))
 
 
@@ -487,7 +492,7 @@ def main():
     parser.add_argument("--eval_samples", type=int, default=64, help="of links")
     parser.add_argument("--eval_steps", type=int, default=40, help="of links")
     parser.add_argument("--step_seconds", type=float, default=0.3, help="of utilisation")
-    parser.add_argument("--cell_seconds", type=float, default=3, help="that rounds are measured for, of forecast")
+    parser.add_argument("--cell_seconds", type=float, default=2, help="that rounds are measured for, of forecast")
     parser.add_argument("--paced", type=float, default=0,
                         help="seconds of a step, of forecast; gpu_worker is the paced worker then")
     parser.add_argument("--limit_s", type=float, default=900, help="per run of links, utilisation and forecast")
