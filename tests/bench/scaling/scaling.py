@@ -474,7 +474,7 @@ def main():
     parser.add_argument("--psctl", default="", help="of forecast")
     parser.add_argument("--data", required=True, help="text")
     parser.add_argument("--python", default="", help="a Python with PyTorch; bytes: empty leaves gloo out")
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--runs", type=int, help="default: 5, of forecast 1")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--servers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--model", help="default: gpt-mini for steps, gpt-nano for bytes")
@@ -497,6 +497,7 @@ def main():
                         help="seconds of a step, of forecast; gpu_worker is the paced worker then")
     parser.add_argument("--limit_s", type=float, default=900, help="per run of links, utilisation and forecast")
     options = parser.parse_args()
+    options.runs = options.runs or {"forecast": 1}.get(options.part, 5)
     options.model = options.model or {"steps": "gpt-mini"}.get(options.part, "gpt-nano")
     programs = Programs(options.ps_server, options.gpu_worker, options.virtual_links, options.psctl)
     if options.part != "steps" and missing_rights():
