@@ -265,13 +265,14 @@ std::string TableText(const Plan& plan, const PlanOptions& options, const Exchan
   for (int i = 0; i < static_cast<int>(plan.choice.options.size()); ++i) {
     add(plan.choice.options[i], i == plan.choice.chosen ? "<-" : "");
   }
-  std::string text = absl::StrFormat(
+  const std::string what = absl::StrFormat(
       "%s, %.4g million parameters; %d workers with %g Mbit/s up and %g down, %d %s with %g up and "
-      "%g down%s; round trip %g ms, a step %g ms\n\n",
+      "%g down%s; round trip %g ms, a step %g ms",
       options.model.empty() ? "a model" : options.model, plan.parameters / 1e6, options.workers,
       options.up, options.down, options.servers, options.servers == 1 ? "server" : "servers",
       facts.path.server_up / kMegabitBytes, facts.path.server_down / kMegabitBytes,
       options.workers > 1 ? " for all of them" : "", options.rtt_ms, options.step_ms);
+  std::string text = absl::StrCat(Paragraph("", what, columns), "\n");
   absl::StrAppend(&text, table.Format(columns));
   absl::StrAppend(
       &text, "\n",
@@ -354,9 +355,10 @@ absl::StatusOr<PlanAnswer> MakePlan(const PlanOptions& options, int columns) {
   base.batch_size = kBatchSize;
   base.schedule.total_rounds = kRounds;
   base.min_workers = options.workers;
-  absl::StatusOr<Layout> layout = LayoutOfSize(options.parameters);
+  absl::StatusOr<Layout> layout;
   if (options.model.empty()) {
     base.model = {.name = "client", .architecture = ClientModelSpec()};
+    layout = LayoutOfSize(options.parameters);
   } else {
     ASSIGN_OR_RETURN(base.model, ReadModel(options.model));
     if (std::holds_alternative<ClientModelSpec>(base.model.architecture)) {
