@@ -44,10 +44,10 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
   const auto& [model, mode, quorum, max_rounds_ahead, max_staleness, balance, staleness_scaling,
                local_steps, fragments, overlap_steps, merge, merge_alpha, overlap_rounds,
                outer_optimizer, outer_learning_rate, outer_momentum, outer_beta2, outer_epsilon,
-               optimizer, schedule, clip_norm, batch_size, global_batch_size, min_workers,
-               keep_workers, seed, eval_every, eval_samples, bucket_bytes, push_encoding,
-               pull_encoding, error_feedback, feedback_decay, topk_divisor, robust_mean,
-               norm_limit] = job;
+               outer_reduction, optimizer, schedule, clip_norm, batch_size, global_batch_size,
+               min_workers, keep_workers, seed, eval_every, eval_samples, bucket_bytes,
+               push_encoding, pull_encoding, error_feedback, feedback_decay, topk_divisor,
+               robust_mean, norm_limit] = job;
   const auto& [optimizer_kind, momentum, beta1, beta2, epsilon, weight_decay] = optimizer;
   const auto& [schedule_kind, peak, minimum, warmup_rounds, total_rounds] = schedule;
   return {
@@ -86,6 +86,7 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
       {"outer_momentum", Text(outer_momentum)},
       {"outer_beta2", Text(outer_beta2)},
       {"outer_epsilon", Text(outer_epsilon)},
+      {"outer_reduction", Text(OuterReductionName(outer_reduction))},
       {"push_encoding", Text(EncodingName(push_encoding))},
       {"pull_encoding", Text(EncodingName(pull_encoding))},
       {"topk", Text(push_encoding.is_topk() ? push_encoding.topk() : kDefaultTopK)},
@@ -133,6 +134,7 @@ std::vector<IdleSetting> IdleSettings(const JobSpec& job) {
       "--outer_optimizer=nesterov or adam with local steps");
   add(is_local && is_outer_adam, {"outer_beta2", "outer_epsilon"},
       "--mode=local_sgd --outer_optimizer=adam");
+  add(job.mode == Mode::kLocalSgd, {"outer_reduction"}, "--mode=local_sgd");
   add(job.push_encoding != Encoding::kFp32 || job.pull_encoding != Encoding::kFp32,
       {"error_feedback"}, "--push_encoding or --pull_encoding other than fp32");
   add(job.push_encoding != Encoding::kFp32 && job.error_feedback, {"feedback_decay"},

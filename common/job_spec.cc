@@ -164,6 +164,38 @@ absl::Status CheckRobustMean(const JobSpec& job) {
                              " lets fewer count"));
 }
 
+absl::Status CheckOuterReduction(const JobSpec& job) {
+  if (job.outer_reduction == OuterReduction::kMean) return absl::OkStatus();
+  const auto refuse = [&job](absl::string_view reason) {
+    return Refuse("outer_reduction", OuterReductionName(job.outer_reduction), reason);
+  };
+  if (job.mode != Mode::kLocalSgd) {
+    return refuse(absl::StrCat("has no meaning with --mode=", ModeName(job.mode),
+                               ", which has no outer step of a round; use --mode=local_sgd or "
+                               "leave mean"));
+  }
+  if (job.outer_optimizer == OuterOptimizerKind::kAverage) {
+    return refuse(
+        "contradicts --outer_optimizer=average, the mean of the workers' weights, whose directions "
+        "say nothing; use nesterov or adam, or sgd with --outer_learning_rate=1");
+  }
+  if (job.robust_mean.is_robust()) {
+    return refuse(absl::StrCat("contradicts --robust_mean=", RobustMeanText(job.robust_mean),
+                               ", which combines them element by element; use one of the two"));
+  }
+  if (DividesBySenders(job)) {
+    return refuse(
+        "contradicts --topk_divisor=senders: the length of what is combined is the mean of all "
+        "workers'; use workers");
+  }
+  if (job.overlap_rounds) {
+    return refuse(
+        "contradicts --overlap_rounds, where workers make the outer step for their own part of "
+        "the mean; use --overlap_steps, or leave mean");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckEncodings(const JobSpec& job) {
   if (!(job.feedback_decay > 0 && job.feedback_decay <= 1)) {
     return Refuse("feedback_decay", absl::StrCat(job.feedback_decay),
@@ -308,6 +340,10 @@ bool DividesBySenders(const JobSpec& job) {
          HasRosters(job);
 }
 
+bool AveragesDirections(const JobSpec& job) {
+  return job.outer_reduction == OuterReduction::kDirection;
+}
+
 double DefaultFeedbackDecay(Encoding push_encoding) { return push_encoding.is_topk() ? 0.95 : 1.0; }
 
 absl::Status ValidateJobSpec(const JobSpec& job) {
@@ -316,6 +352,7 @@ absl::Status ValidateJobSpec(const JobSpec& job) {
   RETURN_IF_ERROR(CheckOverlap(job));
   RETURN_IF_ERROR(CheckRobustMean(job));
   RETURN_IF_ERROR(CheckEncodings(job));
+  RETURN_IF_ERROR(CheckOuterReduction(job));
   RETURN_IF_ERROR(CheckOptimizer(job.optimizer));
   RETURN_IF_ERROR(CheckReduce(job));
   RETURN_IF_ERROR(CheckSchedule(job.schedule));
@@ -388,6 +425,21 @@ absl::string_view OuterOptimizerKindName(OuterOptimizerKind kind) {
       return "nesterov";
     case OuterOptimizerKind::kAdam:
       return "adam";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<OuterReduction> ParseOuterReduction(absl::string_view name) {
+  return ParseKind("outer_reduction", name, {OuterReduction::kMean, OuterReduction::kDirection},
+                   OuterReductionName);
+}
+
+absl::string_view OuterReductionName(OuterReduction reduction) {
+  switch (reduction) {
+    case OuterReduction::kMean:
+      return "mean";
+    case OuterReduction::kDirection:
+      return "direction";
   }
   return "unknown";
 }

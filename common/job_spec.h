@@ -21,6 +21,9 @@ enum class Mode : uint8_t { kSync, kAsync, kLocalSgd, kAsyncLocalSgd };
 // kReduce makes no step: see ReducesOnly().
 enum class OptimizerKind : uint8_t { kSgd, kMomentum, kNesterov, kAdamW, kReduce };
 enum class OuterOptimizerKind : uint8_t { kAverage, kSgd, kNesterov, kAdam };
+// What a round of local steps is to the outer optimizer: the mean of what workers have sent, or of
+// its directions and lengths apart; see AveragesDirections().
+enum class OuterReduction : uint8_t { kMean, kDirection };
 enum class StalenessScaling : uint8_t { kNone, kInverse };
 // What becomes of the local weights of a fragment when its new weights come, after --overlap_steps
 // steps: a mean of both, or the new ones and the steps made meanwhile.
@@ -81,6 +84,7 @@ struct JobSpec {
   double outer_momentum = 0.9;  // of adam: beta1
   double outer_beta2 = 0.95;
   double outer_epsilon = 0.1;
+  OuterReduction outer_reduction = OuterReduction::kMean;  // local_sgd
   OptimizerSettings optimizer;
   LearningRateSchedule schedule;  // total_rounds is the length of the job
   double clip_norm = 0.0;         // 0: off
@@ -126,6 +130,10 @@ bool ReducesOnly(const JobSpec& job);
 // Whether an element's mean is that of the contributions in which it travelled.
 bool DividesBySenders(const JobSpec& job);
 
+// Whether a round's contributions are combined to the mean of their directions with the mean of
+// their lengths, tensor by tensor: see DirectionMean in server/shard/contribution_mean.cc.
+bool AveragesDirections(const JobSpec& job);
+
 // What contributions in this encoding lose and is carried over shrinks by this where nobody says
 // otherwise: 0.95 of top-k (SparseLoCo, arXiv:2508.15706), else 1.
 double DefaultFeedbackDecay(Encoding push_encoding);
@@ -145,6 +153,8 @@ absl::StatusOr<OptimizerKind> ParseOptimizerKind(absl::string_view name);
 absl::string_view OptimizerKindName(OptimizerKind kind);
 absl::StatusOr<OuterOptimizerKind> ParseOuterOptimizerKind(absl::string_view name);
 absl::string_view OuterOptimizerKindName(OuterOptimizerKind kind);
+absl::StatusOr<OuterReduction> ParseOuterReduction(absl::string_view name);
+absl::string_view OuterReductionName(OuterReduction reduction);
 absl::StatusOr<MergeKind> ParseMergeKind(absl::string_view name);
 absl::string_view MergeKindName(MergeKind kind);
 absl::StatusOr<StalenessScaling> ParseStalenessScaling(absl::string_view name);

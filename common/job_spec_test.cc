@@ -339,6 +339,42 @@ TEST(JobSpecTopKTest, DecayIsAboveZeroAndAtMostOne) {
   }
 }
 
+TEST(ValidateJobSpecTest, MeanDirectionsNeedRoundsOfChanges) {
+  JobSpec job = TopKJob();
+  job.mode = Mode::kLocalSgd;
+  job.outer_reduction = OuterReduction::kDirection;
+  EXPECT_OK(ValidateJobSpec(job));
+  EXPECT_TRUE(AveragesDirections(job));
+  EXPECT_FALSE(AveragesDirections(TopKJob()));
+  const struct {
+    void (*change)(JobSpec&);
+    const char* reason;
+  } refused[] = {
+      {[](JobSpec& j) { j.mode = Mode::kSync; }, "has no meaning with --mode=sync"},
+      {[](JobSpec& j) { j.mode = Mode::kAsyncLocalSgd; },
+       "has no meaning with --mode=async_local_sgd"},
+      {[](JobSpec& j) { j.outer_optimizer = OuterOptimizerKind::kAverage; },
+       "contradicts --outer_optimizer=average"},
+      {[](JobSpec& j) {
+         j.push_encoding = Encoding::kInt8, j.robust_mean = *ParseRobustMean("median");
+       },
+       "contradicts --robust_mean=median"},
+      {[](JobSpec& j) { j.topk_divisor = TopKDivisor::kSenders; },
+       "contradicts --topk_divisor=senders"},
+      {[](JobSpec& j) { j.overlap_rounds = true; }, "contradicts --overlap_rounds"},
+  };
+  for (const auto& [change, reason] : refused) {
+    JobSpec other = job;
+    change(other);
+    EXPECT_THAT(ValidateJobSpec(other),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("--outer_reduction=direction"), HasSubstr(reason))));
+  }
+  EXPECT_THAT(ParseOuterReduction("direction"), IsOkAndHolds(OuterReduction::kDirection));
+  EXPECT_THAT(ParseOuterReduction("sum").status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("mean, direction")));
+}
+
 TEST(JobSpecTopKTest, SendersDivideWhereThereAreRounds) {
   JobSpec job = TopKJob();
   EXPECT_FALSE(DividesBySenders(job));

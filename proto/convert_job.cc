@@ -33,6 +33,10 @@ constexpr EnumRow<OuterOptimizerKind, v1::OuterOptimizerKind> kOuterOptimizers[]
     {OuterOptimizerKind::kSgd, v1::OUTER_OPTIMIZER_KIND_SGD},
     {OuterOptimizerKind::kAdam, v1::OUTER_OPTIMIZER_KIND_ADAM},
 };
+constexpr EnumRow<OuterReduction, v1::OuterReduction> kReductions[] = {
+    {OuterReduction::kMean, v1::OUTER_REDUCTION_MEAN},
+    {OuterReduction::kDirection, v1::OUTER_REDUCTION_DIRECTION},
+};
 constexpr EnumRow<StalenessScaling, v1::StalenessScaling> kScalings[] = {
     {StalenessScaling::kNone, v1::STALENESS_SCALING_NONE},
     {StalenessScaling::kInverse, v1::STALENESS_SCALING_INVERSE},
@@ -224,6 +228,7 @@ v1::JobSpec ToProto(const JobSpec& job) {
   proto.set_outer_momentum(job.outer_momentum);
   proto.set_outer_beta2(job.outer_beta2);
   proto.set_outer_epsilon(job.outer_epsilon);
+  proto.set_outer_reduction(EnumToProto(kReductions, job.outer_reduction));
   *proto.mutable_optimizer() = ToProto(job.optimizer);
   *proto.mutable_schedule() = ToProto(job.schedule);
   proto.set_clip_norm(job.clip_norm);
@@ -273,6 +278,10 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   if (proto.outer_epsilon() != 0) {
     job.outer_beta2 = proto.outer_beta2();
     job.outer_epsilon = proto.outer_epsilon();
+  }
+  if (proto.outer_reduction() != v1::OUTER_REDUCTION_UNSPECIFIED) {
+    ASSIGN_OR_RETURN(job.outer_reduction,
+                     EnumFromProto(kReductions, proto.outer_reduction(), "outer_reduction"));
   }
   ASSIGN_OR_RETURN(job.optimizer, FromProto(proto.optimizer()));
   ASSIGN_OR_RETURN(job.schedule, FromProto(proto.schedule()));

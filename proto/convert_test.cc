@@ -96,6 +96,19 @@ TEST(ConvertTest, SettingsOfAsyncLocalSgdSurvive) {
   }
 }
 
+TEST(ConvertTest, OuterReductionSurvives) {
+  JobSpec job = SomeJob();
+  job.robust_mean = {};
+  job.outer_reduction = OuterReduction::kDirection;
+  v1::JobSpec wire = ToProto(job);
+  ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(wire));
+  EXPECT_EQ(back.outer_reduction, OuterReduction::kDirection);
+  // Of a release that knows no other.
+  wire.clear_outer_reduction();
+  ASSERT_OK_AND_ASSIGN(const JobSpec old, FromProto(wire));
+  EXPECT_EQ(old.outer_reduction, OuterReduction::kMean);
+}
+
 TEST(ConvertTest, JobWithoutEncodingsIsFp32) {
   v1::JobSpec wire = ToProto(SomeJob());
   wire.clear_push_encoding();

@@ -192,6 +192,13 @@ ABSL_FLAG(double, outer_momentum, 0.9,
 ABSL_FLAG(double, outer_beta2, 0.95, "local_sgd with adam: 0 <= value < 1.");
 ABSL_FLAG(double, outer_epsilon, 0.1,
           "local_sgd with adam: 1e-30 to 1e6. Far smaller ones diverge.");
+ABSL_FLAG(
+    std::string, outer_reduction, "mean",
+    "local_sgd: what the servers make of a round's contributions. mean: their mean, which is the "
+    "shorter the more their directions differ. direction: tensor by tensor the mean of their "
+    "directions, as long as they are in the mean (Decoupled DiLoCo, 2604.21428), so that steps are "
+    "as long whoever joins or leaves; of embeddings the mean. Not with --outer_optimizer=average; "
+    "servers hold one more copy of the parameters while a round is open.");
 ABSL_FLAG(std::string, outer_preset, "",
           "local_sgd: published settings instead of the defaults of the outer flags and "
           "--local_steps that are not given: diloco (2311.08105: nesterov 0.7/0.9, 500 steps), "
@@ -489,6 +496,7 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
   job.outer_momentum = absl::GetFlag(FLAGS_outer_momentum);
   job.outer_beta2 = absl::GetFlag(FLAGS_outer_beta2);
   job.outer_epsilon = absl::GetFlag(FLAGS_outer_epsilon);
+  ASSIGN_OR_RETURN(job.outer_reduction, ParseOuterReduction(absl::GetFlag(FLAGS_outer_reduction)));
   ASSIGN_OR_RETURN(job.optimizer.kind, ParseOptimizerKind(absl::GetFlag(FLAGS_optimizer)));
   job.optimizer.momentum = absl::GetFlag(FLAGS_momentum);
   job.optimizer.beta1 = absl::GetFlag(FLAGS_beta1);
@@ -776,6 +784,7 @@ std::vector<FlagGroup> ServerFlagGroups() {
         "outer_momentum",
         "outer_beta2",
         "outer_epsilon",
+        "outer_reduction",
         "outer_preset",
         "lease",
         "round_timeout"}},

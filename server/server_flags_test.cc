@@ -122,6 +122,16 @@ TEST_F(ServerFlagsTest, TopKHasItsParameters) {
   EXPECT_THAT(ErrorOf({"--pull_encoding=topk"}), HasSubstr("for contributions only"));
 }
 
+TEST_F(ServerFlagsTest, DirectionsMayBeAveraged) {
+  EXPECT_EQ(Parse({"--mode=local_sgd"}).config.job.outer_reduction, OuterReduction::kMean);
+  EXPECT_EQ(Parse({"--mode=local_sgd", "--outer_reduction=direction"}).config.job.outer_reduction,
+            OuterReduction::kDirection);
+  EXPECT_THAT(ErrorOf({"--mode=local_sgd", "--outer_reduction=sum"}), HasSubstr("mean, direction"));
+  EXPECT_THAT(
+      ErrorOf({"--mode=local_sgd", "--outer_reduction=direction", "--outer_optimizer=average"}),
+      HasSubstr("--outer_reduction=direction contradicts --outer_optimizer=average"));
+}
+
 TEST_F(ServerFlagsTest, ModelMayBeAFile) {
   const std::string path = testing::TempDir() + "/model.textproto";
   std::ofstream(path) << "name: \"tiny\" mlp { widths: 4 widths: 3 }\n";
@@ -262,6 +272,7 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
       {{"--outer_beta2=0.9", "--outer_epsilon=0.1", "--mode=local_sgd"},
        "--outer_optimizer=adam",
        {"--outer_optimizer=adam"}},
+      {{"--outer_reduction=mean"}, "--mode=local_sgd", local},
       {{"--error_feedback=false"}, "--push_encoding or", {"--push_encoding=int8"}},
       {{"--error_feedback"}, "--pull_encoding other than fp32", {"--pull_encoding=bf16"}},
       {{"--feedback_decay=0.9"}, "--push_encoding other than fp32", {"--push_encoding=int8"}},

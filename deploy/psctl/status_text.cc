@@ -76,6 +76,9 @@ std::string LocalStepsText(const v1::JobSpec& job) {
     absl::StrAppend(&text, " ", job.outer_learning_rate());
     if (job.outer_momentum() != 0) absl::StrAppend(&text, " ", job.outer_momentum());
   }
+  if (job.outer_reduction() == v1::OUTER_REDUCTION_DIRECTION) {
+    absl::StrAppend(&text, " of mean directions");
+  }
   return text + ")";
 }
 

@@ -75,6 +75,9 @@ TEST(StatusTextTest, TellsOfLocalStepsAndWhatOverlapsThem) {
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
               HasSubstr("(20 steps between exchanges, 4 fragments, merged 2 steps later, outer "
                         "nesterov 0.7 0.9), model"));
+  job.set_outer_reduction(v1::OUTER_REDUCTION_DIRECTION);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("outer nesterov 0.7 0.9 of mean directions), model"));
   job.set_merge(v1::MERGE_KIND_MIX);
   job.set_merge_alpha(0.25);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),

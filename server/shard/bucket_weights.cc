@@ -31,6 +31,15 @@ std::vector<ElementRange> DecayRanges(const Layout& layout, ElementRange range) 
   return ranges;
 }
 
+MeanKind MeanOf(const JobSpec& job, const Layout& layout, ElementRange range, bool is_averaged) {
+  MeanKind kind = {.robust = job.robust_mean};
+  // Of values neither senders nor directions mean anything.
+  if (is_averaged) return kind;
+  kind.divides_by_senders = DividesBySenders(job);
+  if (AveragesDirections(job)) kind.directions = layout.TensorParts(range);
+  return kind;
+}
+
 void CopyPage(const Page& from, Page& to, int64_t elements) {
   std::memcpy(to.data(), from.data(), elements * sizeof(float));
 }
@@ -46,9 +55,7 @@ BucketWeights::BucketWeights(const Part& part, const JobSpec& job, const Layout&
       pages_(pages),
       num_state_vectors_(optimizer.num_state_vectors()),
       decay_(DecayRanges(layout, range_)),
-      mean_(MakeContributionMean(
-          {.robust = job.robust_mean, .divides_by_senders = !is_averaged_ && DividesBySenders(job)},
-          range_.size(), pages)) {
+      mean_(MakeContributionMean(MeanOf(job, layout, range_, is_averaged_), range_.size(), pages)) {
   if (job.pull_encoding == Encoding::kFp32 || is_averaged_) return;
   shadow_.emplace(
       BucketShadow::Config{

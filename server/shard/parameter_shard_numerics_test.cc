@@ -73,8 +73,9 @@ std::vector<float> TrainInOrder(const JobSpec& job, int num_shards, const std::v
     std::vector<std::shared_ptr<TestCluster::Push>> pushes;
     for (int worker : order) {
       for (const Bucket& bucket : cluster.buckets()) {
-        pushes.push_back(cluster.PushBucket(TestCluster::Key(worker, round, round), bucket.index,
-                                            vectors[worker]));
+        ContributionKey key = TestCluster::Key(worker, round, round);
+        key.kind = RoundContributionKind(job);
+        pushes.push_back(cluster.PushBucket(key, bucket.index, vectors[worker]));
       }
     }
     for (const auto& push : pushes) EXPECT_TRUE(push->outcome.has_value() && push->outcome->ok());
@@ -93,6 +94,104 @@ TEST(ShardNumericsTest, AnyOrderOfArrivalGivesTheSameBits) {
   JobSpec other = SyncAdamW();
   other.optimizer.weight_decay = 0.2;
   EXPECT_FALSE(SameBits(TrainInOrder(other, 1, order), expected));
+}
+
+JobSpec Directions() {
+  JobSpec job;
+  job.mode = Mode::kLocalSgd;
+  job.outer_optimizer = OuterOptimizerKind::kSgd;
+  job.outer_learning_rate = 1.0;
+  job.outer_reduction = OuterReduction::kDirection;
+  return job;
+}
+
+TEST(ShardNumericsTest, MeanDirectionsHaveTheSameBitsInAnyOrderOfArrival) {
+  JobSpec job = Directions();
+  job.outer_optimizer = OuterOptimizerKind::kNesterov;
+  const std::vector<float> expected = TrainInOrder(job, 1, {1, 2, 3});
+  std::vector<int> order = {1, 2, 3};
+  while (std::next_permutation(order.begin(), order.end())) {
+    EXPECT_TRUE(SameBits(TrainInOrder(job, 1, order), expected));
+  }
+  job.outer_reduction = OuterReduction::kMean;
+  EXPECT_FALSE(SameBits(TrainInOrder(job, 1, order), expected));
+}
+
+double NormOf(const std::vector<float>& values, ElementRange range) {
+  double square_sum = 0.0;
+  for (int64_t e = range.begin; e < range.end; ++e) square_sum += double{values[e]} * values[e];
+  return std::sqrt(square_sum);
+}
+
+// Of two contributions `a` and `b` with these weights, against doubles: one tensor of a bucket
+// after the other.
+TEST(ShardNumericsTest, EachTensorMovesInTheMeanDirectionAsFarAsInTheMean) {
+  constexpr double kWeights[] = {0.25, 0.75};
+  TestCluster cluster({.job = Directions(), .has_averaged = true, .has_embedding = true});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(2);
+  cluster.OpenRound(0, {2, 6});
+  std::vector<std::vector<float>> sent;
+  for (const int worker : {1, 2}) {
+    sent.push_back(cluster.Vector(worker));
+    ContributionKey key = TestCluster::Key(worker, 0, 0);
+    key.kind = ContributionKind::kPseudoGradient;
+    EXPECT_OK(cluster.PushAll(key, sent.back()));
+  }
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(1));
+  int num_cut = 0;
+  for (const Bucket& bucket : cluster.buckets()) {
+    for (const TensorSpec& tensor : cluster.layout().tensors()) {
+      const ElementRange part = {std::max(tensor.offset, bucket.range.begin),
+                                 std::min(tensor.offset + tensor.num_elements(), bucket.range.end)};
+      if (part.begin >= part.end) continue;
+      if (part.size() < tensor.num_elements()) ++num_cut;
+      const double norms[] = {NormOf(sent[0], part), NormOf(sent[1], part)};
+      const bool is_mean = tensor.embedding || tensor.averaged;
+      std::vector<double> wanted;
+      double square_sum = 0.0;
+      for (int64_t e = part.begin; e < part.end; ++e) {
+        double element = 0.0;
+        for (const int i : {0, 1}) {
+          element += kWeights[i] * sent[i][e] / (is_mean ? 1.0 : norms[i]);
+        }
+        wanted.push_back(element);
+        square_sum += element * element;
+      }
+      const double length = kWeights[0] * norms[0] + kWeights[1] * norms[1];
+      const double factor = is_mean ? 1.0 : length / std::sqrt(square_sum);
+      for (int64_t e = part.begin; e < part.end; ++e) {
+        ASSERT_NEAR(weights[e], -factor * wanted[e - part.begin], 1e-5) << tensor.name << " " << e;
+      }
+    }
+  }
+  EXPECT_GT(num_cut, 2) << "tensors that lie in several buckets are shown, too";
+}
+
+// As long whoever comes: where directions are at right angles, the mean is not.
+TEST(ShardNumericsTest, AStepAlongTheMeanDirectionIsAsLongWithFourWorkersAsWithOne) {
+  const auto length_with = [](int num_workers, OuterReduction reduction) {
+    JobSpec job = Directions();
+    job.outer_reduction = reduction;
+    TestCluster cluster({.job = job});
+    cluster.LoadConstant(0.0f);
+    cluster.SetMembers(num_workers);
+    cluster.OpenRound(0, std::vector<int64_t>(num_workers, 1));
+    const auto size = static_cast<size_t>(cluster.layout().num_elements());
+    for (int worker = 1; worker <= num_workers; ++worker) {
+      ContributionKey key = TestCluster::Key(worker, 0, 0);
+      key.kind = ContributionKind::kPseudoGradient;
+      std::vector<float> values(size, 0.0f);
+      for (const TensorSpec& tensor : cluster.layout().tensors()) {
+        values[tensor.offset + worker] = 3.0f;
+      }
+      EXPECT_OK(cluster.PushAll(key, values));
+    }
+    return NormOf(*cluster.Weights(1), {0, static_cast<int64_t>(size)});
+  };
+  const double alone = length_with(1, OuterReduction::kDirection);
+  EXPECT_NEAR(length_with(4, OuterReduction::kDirection), alone, 1e-5);
+  EXPECT_NEAR(length_with(4, OuterReduction::kMean), alone / 2, 1e-5);
 }
 
 // Delayed Nesterov: what comes one by one from all is the step along its mean.

@@ -82,6 +82,12 @@ std::vector<Variant> Variants() {
   job.mode = Mode::kLocalSgd;
   job.local_steps = 5;
   variants.push_back({"LocalSgd", job});
+  job.outer_reduction = OuterReduction::kDirection;
+  variants.push_back({"LocalSgdDirections", job});
+  job.push_encoding = Encoding::kInt4;
+  variants.push_back({"LocalSgdDirectionsInt4", job});
+  job.push_encoding = Encoding::kFp32;
+  job.outer_reduction = OuterReduction::kMean;
   job.outer_optimizer = OuterOptimizerKind::kAverage;
   variants.push_back({"LocalSgdWeights", job});
   job.robust_mean = *ParseRobustMean("trimmed:1");
@@ -112,8 +118,8 @@ std::vector<Variant> Variants() {
   job.pull_encoding = Encoding::kInt4;
   variants.push_back({"AsyncLocalSgdInt4", job});
   for (const char* const name :
-       {"SyncClipped", "SyncMedianClipped", "SyncInt8", "LocalSgd", "LocalSgdWeights",
-        "LocalSgdMedianBf16", "AsyncBf16", "AsyncLocalSgd"}) {
+       {"SyncClipped", "SyncMedianClipped", "SyncInt8", "LocalSgd", "LocalSgdDirections",
+        "LocalSgdWeights", "LocalSgdMedianBf16", "AsyncBf16", "AsyncLocalSgd"}) {
     const auto plain = std::find_if(variants.begin(), variants.end(),
                                     [name](const Variant& one) { return one.name == name; });
     variants.push_back({plain->name + "Averaged", plain->job, /*has_averaged=*/true});

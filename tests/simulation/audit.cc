@@ -41,6 +41,37 @@ int64_t WeightIn(const RoundPlan& plan, WorkerId worker, int64_t num_samples) {
   return num_samples == 0 ? mine : std::min(num_samples, mine);
 }
 
+// What of the tensor is in the bucket gets the mean direction of what was sent, and the mean of its
+// lengths; where directions cancel it keeps the mean.
+void TakeDirection(const TensorSpec& tensor, ElementRange bucket,
+                   const std::vector<const std::vector<float>*>& sent,
+                   const std::vector<int64_t>& weights, std::vector<double>& mean) {
+  // Far below what whole numbers that do not cancel leave, and far above what fp32 does.
+  constexpr double kCancelled = 1e-3;
+  const int64_t begin = std::max(tensor.offset, bucket.begin) - bucket.begin;
+  const int64_t end = std::min(tensor.offset + tensor.num_elements(), bucket.end) - bucket.begin;
+  if (begin >= end || tensor.embedding) return;
+  std::vector<double> direction(end - begin, 0.0);
+  double length = 0.0;
+  double total = 0.0;
+  for (size_t i = 0; i < sent.size(); ++i) {
+    double square_sum = 0.0;
+    for (int64_t e = begin; e < end; ++e) square_sum += std::pow((*sent[i])[e], 2);
+    const auto weight = static_cast<double>(weights[i]);
+    total += weight;
+    length += weight * std::sqrt(square_sum);
+    for (int64_t e = begin; square_sum > 0.0 && e < end; ++e) {
+      direction[e - begin] += weight * (*sent[i])[e] / std::sqrt(square_sum);
+    }
+  }
+  double square_sum = 0.0;
+  for (const double element : direction) square_sum += element * element;
+  if (std::sqrt(square_sum) <= kCancelled * total) return;
+  for (int64_t e = begin; e < end; ++e) {
+    mean[e] = length / total * direction[e - begin] / std::sqrt(square_sum);
+  }
+}
+
 }  // namespace
 
 BucketAudit::BucketAudit(Audit* audit, uint64_t server_incarnation, const Bucket& bucket)
@@ -168,6 +199,7 @@ std::vector<double> BucketAudit::MeanOf(const std::vector<ContributionKey>& grou
                                              : 1);
     total += weights.back();
   }
+  std::vector<const std::vector<float>*> sent;
   for (size_t i = 0; i < group.size(); ++i) {
     const auto& made = life.made[round];
     const auto found = made.find({group[i].incarnation, bucket_.index});
@@ -183,6 +215,12 @@ std::vector<double> BucketAudit::MeanOf(const std::vector<ContributionKey>& grou
       share = std::min(1.0, static_cast<double>(group[i].num_samples) / static_cast<double>(usual));
     }
     for (size_t e = 0; e < mean.size(); ++e) mean[e] += share * found->second.elements[e];
+    sent.push_back(&found->second.elements);
+  }
+  if (audit_->job().outer_reduction == OuterReduction::kDirection) {
+    for (const TensorSpec& tensor : life.map->layout.tensors()) {
+      TakeDirection(tensor, bucket_.range, sent, weights, mean);
+    }
   }
   return mean;
 }

@@ -28,7 +28,8 @@ std::string ModeText(const JobSpec& job) {
                           " H=", job.local_steps,
                           job.fragments > 1 ? absl::StrCat(" fragments=", job.fragments) : "",
                           job.overlap_steps > 0 ? absl::StrCat(" tau=", job.overlap_steps) : "",
-                          job.overlap_rounds ? " eager" : "", by_speed);
+                          job.overlap_rounds ? " eager" : "",
+                          AveragesDirections(job) ? " of mean directions" : "", by_speed);
     case Mode::kAsyncLocalSgd:
       return absl::StrCat("async_local_sgd H=", job.local_steps, " at most ", job.max_rounds_ahead,
                           " ahead and ", job.max_staleness, " stale", by_speed);
@@ -172,6 +173,12 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   if (scenario.journals && chance.OneIn(2)) {
     config.journal_limit_bytes = chance.Between(1 << 12, 1 << 16);
   }
+  // What came later is drawn last, so that what other seeds draw is what it was.
+  if (job.mode != Mode::kAsync && chance.OneIn(4)) job.balance = Balance::kSpeed;
+  if (job.mode == Mode::kLocalSgd && job.outer_optimizer != OuterOptimizerKind::kAverage &&
+      !job.overlap_rounds && chance.OneIn(4)) {
+    job.outer_reduction = OuterReduction::kDirection;
+  }
   const absl::Status valid = ValidateJobSpec(job);
   LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;
   scenario.text = absl::StrCat(
@@ -189,7 +196,6 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
                          scenario.replica_has_checkpoints ? ", also of the checkpoints" : ""),
       ", a fault every ",
       absl::FormatDuration(absl::Trunc(scenario.fault_pause, absl::Milliseconds(1))));
-  if (job.mode != Mode::kAsync && chance.OneIn(4)) job.balance = Balance::kSpeed;
   return scenario;
 }
 
