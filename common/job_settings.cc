@@ -129,7 +129,7 @@ std::vector<IdleSetting> IdleSettings(const JobSpec& job) {
   const OuterOptimizerKind outer = job.outer_optimizer;
   const bool is_outer_adam = outer == OuterOptimizerKind::kAdam;
   add(is_local && outer != OuterOptimizerKind::kAverage, {"outer_learning_rate"},
-      "--outer_optimizer=nesterov, sgd or adam with local steps");
+      "--outer_optimizer=nesterov, sgd, adam or easgd with local steps");
   add(is_local && (outer == OuterOptimizerKind::kNesterov || is_outer_adam), {"outer_momentum"},
       "--outer_optimizer=nesterov or adam with local steps");
   add(is_local && is_outer_adam, {"outer_beta2", "outer_epsilon"},

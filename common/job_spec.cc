@@ -30,6 +30,11 @@ absl::Status CheckBelowOne(absl::string_view flag, double value) {
 }
 
 absl::Status CheckOuterOptimizer(const JobSpec& job) {
+  if (IsElastic(job) && job.outer_learning_rate > 1) {
+    return Refuse("outer_learning_rate", absl::StrCat(job.outer_learning_rate),
+                  "is beyond the mean of the workers' weights, of the way to which it is the part "
+                  "with --outer_optimizer=easgd; allowed is 0 to 1");
+  }
   const bool is_delayed = job.outer_optimizer == OuterOptimizerKind::kNesterov ||
                           job.outer_optimizer == OuterOptimizerKind::kSgd;
   if (job.mode != Mode::kAsyncLocalSgd || is_delayed) return absl::OkStatus();
@@ -100,10 +105,12 @@ absl::Status CheckOverlap(const JobSpec& job) {
   if (!DefersContributions(job)) return absl::OkStatus();
   const std::string fragments = absl::StrCat(job.fragments);
   const std::string overlap_steps = absl::StrCat(job.overlap_steps);
+  const absl::string_view outer_optimizer = OuterOptimizerKindName(job.outer_optimizer);
   const auto refuse = [&](absl::string_view reason) {
     if (job.overlap_rounds) return Refuse("overlap_rounds", "true", reason);
     if (job.fragments > 1) return Refuse("fragments", fragments, reason);
-    return Refuse("overlap_steps", overlap_steps, reason);
+    if (job.overlap_steps > 0) return Refuse("overlap_steps", overlap_steps, reason);
+    return Refuse("outer_optimizer", outer_optimizer, reason);
   };
   if (job.mode != Mode::kLocalSgd) {
     return refuse(absl::StrCat("has no meaning with --mode=", ModeName(job.mode),
@@ -119,12 +126,17 @@ absl::Status CheckOverlap(const JobSpec& job) {
                                job.overlap_steps > 0 ? " --overlap_steps=" + overlap_steps : "",
                                "; use it, or that"));
   }
-  if (job.overlap_rounds && (job.outer_optimizer == OuterOptimizerKind::kAverage ||
-                             job.outer_optimizer == OuterOptimizerKind::kAdam)) {
+  if (job.overlap_rounds && job.outer_optimizer != OuterOptimizerKind::kNesterov &&
+      job.outer_optimizer != OuterOptimizerKind::kSgd) {
     return refuse(absl::StrCat(
         "needs an outer step that workers can make for their own part: --outer_optimizer=nesterov, "
         "or sgd, which with --outer_learning_rate=1 is the average; not ",
-        OuterOptimizerKindName(job.outer_optimizer)));
+        outer_optimizer));
+  }
+  if (IsElastic(job) && job.overlap_steps > 0) {
+    return refuse(
+        "contradicts --outer_optimizer=easgd, where an exchange has all the steps between two; "
+        "leave it out");
   }
   if (job.fragments > job.local_steps) {
     return Refuse("fragments", fragments,
@@ -178,6 +190,11 @@ absl::Status CheckOuterReduction(const JobSpec& job) {
     return refuse(
         "contradicts --outer_optimizer=average, the mean of the workers' weights, whose directions "
         "say nothing; use nesterov or adam, or sgd with --outer_learning_rate=1");
+  }
+  if (IsElastic(job)) {
+    return refuse(
+        "contradicts --outer_optimizer=easgd, where the servers move by what the workers do; use "
+        "another, or leave mean");
   }
   if (job.robust_mean.is_robust()) {
     return refuse(absl::StrCat("contradicts --robust_mean=", RobustMeanText(job.robust_mean),
@@ -330,7 +347,11 @@ int64_t StepSamples(const JobSpec& job) {
 }
 
 bool DefersContributions(const JobSpec& job) {
-  return job.fragments > 1 || job.overlap_steps > 0 || job.overlap_rounds;
+  return job.fragments > 1 || job.overlap_steps > 0 || job.overlap_rounds || IsElastic(job);
+}
+
+bool IsElastic(const JobSpec& job) {
+  return job.mode == Mode::kLocalSgd && job.outer_optimizer == OuterOptimizerKind::kEasgd;
 }
 
 bool ReducesOnly(const JobSpec& job) { return job.optimizer.kind == OptimizerKind::kReduce; }
@@ -409,10 +430,11 @@ absl::string_view OptimizerKindName(OptimizerKind kind) {
 }
 
 absl::StatusOr<OuterOptimizerKind> ParseOuterOptimizerKind(absl::string_view name) {
-  return ParseKind("outer_optimizer", name,
-                   {OuterOptimizerKind::kAverage, OuterOptimizerKind::kSgd,
-                    OuterOptimizerKind::kNesterov, OuterOptimizerKind::kAdam},
-                   OuterOptimizerKindName);
+  return ParseKind(
+      "outer_optimizer", name,
+      {OuterOptimizerKind::kAverage, OuterOptimizerKind::kSgd, OuterOptimizerKind::kNesterov,
+       OuterOptimizerKind::kAdam, OuterOptimizerKind::kEasgd},
+      OuterOptimizerKindName);
 }
 
 absl::string_view OuterOptimizerKindName(OuterOptimizerKind kind) {
@@ -425,6 +447,8 @@ absl::string_view OuterOptimizerKindName(OuterOptimizerKind kind) {
       return "nesterov";
     case OuterOptimizerKind::kAdam:
       return "adam";
+    case OuterOptimizerKind::kEasgd:
+      return "easgd";
   }
   return "unknown";
 }

@@ -20,7 +20,8 @@ namespace lodestar {
 enum class Mode : uint8_t { kSync, kAsync, kLocalSgd, kAsyncLocalSgd };
 // kReduce makes no step: see ReducesOnly().
 enum class OptimizerKind : uint8_t { kSgd, kMomentum, kNesterov, kAdamW, kReduce };
-enum class OuterOptimizerKind : uint8_t { kAverage, kSgd, kNesterov, kAdam };
+// kEasgd: see IsElastic().
+enum class OuterOptimizerKind : uint8_t { kAverage, kSgd, kNesterov, kAdam, kEasgd };
 // What a round of local steps is to the outer optimizer: the mean of what workers have sent, or of
 // its directions and lengths apart; see AveragesDirections().
 enum class OuterReduction : uint8_t { kMean, kDirection };
@@ -56,6 +57,8 @@ inline constexpr int64_t kMaxStepSamples = int64_t{1} << 20;
 inline constexpr int kMaxLocalSteps = 1 << 19;
 
 inline constexpr double kDefaultNormLimit = 10.0;
+// The best of Zhang et al. 2015, whose beta it is.
+inline constexpr double kDefaultElasticRate = 0.9;
 
 struct JobSpec {
   ModelSpec model;
@@ -80,8 +83,8 @@ struct JobSpec {
   // local_sgd: an exchange has all of the next window; see EagerMerge.
   bool overlap_rounds = false;
   OuterOptimizerKind outer_optimizer = OuterOptimizerKind::kNesterov;
-  double outer_learning_rate = 0.7;
-  double outer_momentum = 0.9;  // of adam: beta1
+  double outer_learning_rate = 0.7;  // kEasgd: beta
+  double outer_momentum = 0.9;       // of adam: beta1
   double outer_beta2 = 0.95;
   double outer_epsilon = 0.1;
   OuterReduction outer_reduction = OuterReduction::kMean;  // local_sgd
@@ -116,12 +119,19 @@ bool HasRosters(const JobSpec& job);
 // Whether workers make steps of their own between exchanges, with an optimizer of their own.
 bool HasLocalSteps(const JobSpec& job);
 
+// Whether workers keep weights of their own from exchange to exchange (elastic averaging, Zhang et
+// al. 2015, arXiv:1412.6651): with beta the outer learning rate and s its share of a round's
+// samples, a worker moves by beta * s of the way to the servers' weights, and these by the sum of
+// what the workers have moved, which is beta of the way to the workers' mean. Of N equal workers
+// each moves by alpha = beta / N.
+bool IsElastic(const JobSpec& job);
+
 // Samples of one step of one worker, if it has to do it alone.
 int64_t StepSamples(const JobSpec& job);
 
 // Whether a worker contributes to a round what it has computed on the grants before it, and
-// computes on the grant of a round while that round's exchange is under way. So with fragments or
-// overlap.
+// computes on the grant of a round while that round's exchange is under way. So with fragments,
+// overlap or weights of its own.
 bool DefersContributions(const JobSpec& job);
 
 // Whether the servers only combine gradients: what they have as weights after a round is the mean

@@ -207,6 +207,41 @@ TEST(ValidateJobSpecTest, OverlapIsForLocalStepsAndFitsBetweenExchanges) {
               HasSubstr("--overlap_steps=1 is not for --model=client"));
 }
 
+TEST(ValidateJobSpecTest, ElasticWorkersHaveTheirOwnWeights) {
+  JobSpec job = LocalSgdJob();
+  job.outer_optimizer = OuterOptimizerKind::kEasgd;
+  job.outer_learning_rate = 0.9;
+  EXPECT_OK(ValidateJobSpec(job));
+  EXPECT_TRUE(IsElastic(job));
+  EXPECT_TRUE(DefersContributions(job));
+  job.fragments = 4;
+  EXPECT_OK(ValidateJobSpec(job));
+  job.fragments = 1;
+  const auto refusal = [&job](void (*change)(JobSpec&)) {
+    JobSpec refused = job;
+    change(refused);
+    return std::string(ValidateJobSpec(refused).message());
+  };
+  EXPECT_THAT(refusal([](JobSpec& j) { j.outer_learning_rate = 1.5; }),
+              HasSubstr("--outer_learning_rate=1.5 is beyond the mean"));
+  EXPECT_THAT(refusal([](JobSpec& j) { j.overlap_steps = 2; }),
+              HasSubstr("--overlap_steps=2 contradicts --outer_optimizer=easgd"));
+  EXPECT_THAT(refusal([](JobSpec& j) { j.overlap_rounds = true; }), HasSubstr("not easgd"));
+  EXPECT_THAT(refusal([](JobSpec& j) { j.mode = Mode::kAsyncLocalSgd; }),
+              HasSubstr("--outer_optimizer=easgd is not for --mode=async_local_sgd"));
+  EXPECT_THAT(refusal([](JobSpec& j) {
+                j.model = {"client", ClientModelSpec{}};
+              }),
+              HasSubstr("--outer_optimizer=easgd is not for --model=client"));
+  EXPECT_THAT(refusal([](JobSpec& j) { j.outer_reduction = OuterReduction::kDirection; }),
+              HasSubstr("contradicts --outer_optimizer=easgd"));
+  // Where it does not count it is nothing.
+  job.mode = Mode::kSync;
+  job.local_steps = 1;
+  EXPECT_FALSE(IsElastic(job));
+  EXPECT_OK(ValidateJobSpec(job));
+}
+
 TEST(ValidateJobSpecTest, RefusesFlagsOfAnotherMode) {
   ExpectRefused({
       {[](JobSpec& j) { j.quorum = 5; }, "--quorum=5 exceeds --min_workers=4"},

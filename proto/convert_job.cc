@@ -32,6 +32,7 @@ constexpr EnumRow<OuterOptimizerKind, v1::OuterOptimizerKind> kOuterOptimizers[]
     {OuterOptimizerKind::kNesterov, v1::OUTER_OPTIMIZER_KIND_NESTEROV},
     {OuterOptimizerKind::kSgd, v1::OUTER_OPTIMIZER_KIND_SGD},
     {OuterOptimizerKind::kAdam, v1::OUTER_OPTIMIZER_KIND_ADAM},
+    {OuterOptimizerKind::kEasgd, v1::OUTER_OPTIMIZER_KIND_EASGD},
 };
 constexpr EnumRow<OuterReduction, v1::OuterReduction> kReductions[] = {
     {OuterReduction::kMean, v1::OUTER_REDUCTION_MEAN},

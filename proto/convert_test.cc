@@ -109,6 +109,17 @@ TEST(ConvertTest, OuterReductionSurvives) {
   EXPECT_EQ(old.outer_reduction, OuterReduction::kMean);
 }
 
+TEST(ConvertTest, EveryOuterOptimizerSurvives) {
+  for (const OuterOptimizerKind kind :
+       {OuterOptimizerKind::kAverage, OuterOptimizerKind::kSgd, OuterOptimizerKind::kNesterov,
+        OuterOptimizerKind::kAdam, OuterOptimizerKind::kEasgd}) {
+    JobSpec job = SomeJob();
+    job.outer_optimizer = kind;
+    ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(ToProto(job)));
+    EXPECT_EQ(back.outer_optimizer, kind);
+  }
+}
+
 TEST(ConvertTest, JobWithoutEncodingsIsFp32) {
   v1::JobSpec wire = ToProto(SomeJob());
   wire.clear_push_encoding();

@@ -184,9 +184,13 @@ ABSL_FLAG(
     "(eager update, 2502.12996). With nesterov give an --outer_learning_rate of 0.4 or less.");
 ABSL_FLAG(std::string, outer_optimizer, "nesterov",
           "local_sgd: what the servers do with the mean of what rounds changed: average (the mean "
-          "of the workers' weights), sgd, nesterov (DiLoCo) or adam (FedAdam).");
+          "of the workers' weights), sgd, nesterov (DiLoCo), adam (FedAdam) or easgd (elastic "
+          "averaging, 1412.6651: workers keep weights of their own; with N of them each exchange "
+          "moves those a part beta/N of the way to the servers', and the servers' beta of the way "
+          "to their mean, while they go on computing).");
 ABSL_FLAG(double, outer_learning_rate, 0.7,
-          "Local steps with sgd, nesterov, adam: outer step size; 0 to 1e6.");
+          "Local steps with sgd, nesterov, adam: outer step size; 0 to 1e6. With easgd beta; 0 to "
+          "1, and 0.9 where it is not given.");
 ABSL_FLAG(double, outer_momentum, 0.9,
           "Local steps with nesterov: outer momentum; with adam its beta1; 0 <= value < 1.");
 ABSL_FLAG(double, outer_beta2, 0.95, "local_sgd with adam: 0 <= value < 1.");
@@ -493,6 +497,9 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
   ASSIGN_OR_RETURN(job.outer_optimizer,
                    ParseOuterOptimizerKind(absl::GetFlag(FLAGS_outer_optimizer)));
   job.outer_learning_rate = absl::GetFlag(FLAGS_outer_learning_rate);
+  if (IsElastic(job) && !given.contains("outer_learning_rate")) {
+    job.outer_learning_rate = kDefaultElasticRate;
+  }
   job.outer_momentum = absl::GetFlag(FLAGS_outer_momentum);
   job.outer_beta2 = absl::GetFlag(FLAGS_outer_beta2);
   job.outer_epsilon = absl::GetFlag(FLAGS_outer_epsilon);

@@ -132,6 +132,20 @@ TEST_F(ServerFlagsTest, DirectionsMayBeAveraged) {
       HasSubstr("--outer_reduction=direction contradicts --outer_optimizer=average"));
 }
 
+TEST_F(ServerFlagsTest, ElasticAveragingHasARateOfItsOwn) {
+  const std::vector<std::string> easgd = {"--mode=local_sgd", "--outer_optimizer=easgd"};
+  const JobSpec job = Parse(easgd).config.job;
+  EXPECT_EQ(job.outer_optimizer, OuterOptimizerKind::kEasgd);
+  EXPECT_EQ(job.outer_learning_rate, 0.9);
+  EXPECT_EQ(Parse({easgd[0], easgd[1], "--outer_learning_rate=0.7"}).config.job.outer_learning_rate,
+            0.7);
+  EXPECT_EQ(Parse({"--mode=local_sgd"}).config.job.outer_learning_rate, 0.7);
+  EXPECT_THAT(ErrorOf({easgd[0], easgd[1], "--outer_momentum=0.9"}),
+              HasSubstr("--outer_momentum has no effect"));
+  EXPECT_THAT(ErrorOf({"--mode=async_local_sgd", easgd[1]}),
+              HasSubstr("--outer_optimizer=easgd is not for --mode=async_local_sgd"));
+}
+
 TEST_F(ServerFlagsTest, ModelMayBeAFile) {
   const std::string path = testing::TempDir() + "/model.textproto";
   std::ofstream(path) << "name: \"tiny\" mlp { widths: 4 widths: 3 }\n";
@@ -263,7 +277,7 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
       {{"--local_steps=1"}, "--mode=local_sgd", local},
       {{"--outer_optimizer=average"}, "--mode=local_sgd", local},
       {{"--outer_learning_rate=0.5", "--outer_optimizer=average", "--mode=local_sgd"},
-       "--outer_optimizer=nesterov, sgd or adam",
+       "--outer_optimizer=nesterov, sgd, adam or easgd",
        {"--outer_optimizer=sgd"}},
       {{"--outer_momentum=0.9"}, "--outer_optimizer=nesterov or adam with local steps", local},
       {{"--outer_momentum=0.9", "--outer_optimizer=sgd", "--mode=local_sgd"},

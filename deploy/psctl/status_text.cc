@@ -74,7 +74,9 @@ std::string LocalStepsText(const v1::JobSpec& job) {
                                   sizeof("OUTER_OPTIMIZER_KIND_") - 1));
   if (job.outer_optimizer() != v1::OUTER_OPTIMIZER_KIND_AVERAGE) {
     absl::StrAppend(&text, " ", job.outer_learning_rate());
-    if (job.outer_momentum() != 0) absl::StrAppend(&text, " ", job.outer_momentum());
+    const bool has_momentum = job.outer_optimizer() == v1::OUTER_OPTIMIZER_KIND_NESTEROV ||
+                              job.outer_optimizer() == v1::OUTER_OPTIMIZER_KIND_ADAM;
+    if (has_momentum) absl::StrAppend(&text, " ", job.outer_momentum());
   }
   if (job.outer_reduction() == v1::OUTER_REDUCTION_DIRECTION) {
     absl::StrAppend(&text, " of mean directions");

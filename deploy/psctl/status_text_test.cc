@@ -89,6 +89,19 @@ TEST(StatusTextTest, TellsOfLocalStepsAndWhatOverlapsThem) {
               HasSubstr("(20 steps between exchanges, overlapped rounds, outer nesterov"));
 }
 
+TEST(StatusTextTest, TellsTheOuterMomentumWhereThereIsOne) {
+  v1::ClusterStatus status = Training();
+  v1::JobSpec& job = *status.mutable_job();
+  job.set_mode(v1::MODE_LOCAL_SGD);
+  job.set_local_steps(20);
+  job.set_outer_learning_rate(0.9);
+  job.set_outer_momentum(0.8);
+  job.set_outer_optimizer(v1::OUTER_OPTIMIZER_KIND_EASGD);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), HasSubstr(", outer easgd 0.9), model"));
+  job.set_outer_optimizer(v1::OUTER_OPTIMIZER_KIND_ADAM);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), HasSubstr(", outer adam 0.9 0.8), model"));
+}
+
 TEST(StatusTextTest, EncodingsAreShownWithTheirParameters) {
   v1::ClusterStatus status = Training();
   v1::JobSpec& job = *status.mutable_job();

@@ -40,6 +40,8 @@ std::unique_ptr<Optimizer> MakeOuterOptimizer(const JobSpec& job) {
     }
     case OuterOptimizerKind::kSgd:
       return MakeOuterSgd(job, job.outer_learning_rate);
+    case OuterOptimizerKind::kEasgd:
+      return std::make_unique<OuterSgd>(job.outer_learning_rate);
     case OuterOptimizerKind::kAdam:
       return std::make_unique<OuterAdam>(OuterAdam::Config{.learning_rate = job.outer_learning_rate,
                                                            .beta1 = job.outer_momentum,

@@ -179,6 +179,11 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
       !job.overlap_rounds && chance.OneIn(4)) {
     job.outer_reduction = OuterReduction::kDirection;
   }
+  if (job.mode == Mode::kLocalSgd && job.outer_optimizer == OuterOptimizerKind::kSgd &&
+      !job.overlap_rounds && !AveragesDirections(job) && chance.OneIn(2)) {
+    job.outer_optimizer = OuterOptimizerKind::kEasgd;
+    job.overlap_steps = 0;
+  }
   const absl::Status valid = ValidateJobSpec(job);
   LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;
   scenario.text = absl::StrCat(
