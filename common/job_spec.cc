@@ -213,6 +213,22 @@ absl::Status CheckOuterReduction(const JobSpec& job) {
   return absl::OkStatus();
 }
 
+absl::Status CheckMomentumCorrection(const JobSpec& job) {
+  if (job.momentum_correction == MomentumCorrectionKind::kNone) return absl::OkStatus();
+  const absl::string_view name = MomentumCorrectionName(job.momentum_correction);
+  if (job.mode != Mode::kAsyncLocalSgd) {
+    return Refuse("momentum_correction", name,
+                  absl::StrCat("has no meaning with --mode=", ModeName(job.mode),
+                               ", where no contribution is applied beside newer ones; use "
+                               "--mode=async_local_sgd or leave none"));
+  }
+  if (job.outer_optimizer == OuterOptimizerKind::kNesterov) return absl::OkStatus();
+  return Refuse("momentum_correction", name,
+                absl::StrCat("needs an outer momentum, and --outer_optimizer=",
+                             OuterOptimizerKindName(job.outer_optimizer),
+                             " has none; use nesterov or leave none"));
+}
+
 absl::Status CheckEncodings(const JobSpec& job) {
   if (!(job.feedback_decay > 0 && job.feedback_decay <= 1)) {
     return Refuse("feedback_decay", absl::StrCat(job.feedback_decay),
@@ -374,6 +390,7 @@ absl::Status ValidateJobSpec(const JobSpec& job) {
   RETURN_IF_ERROR(CheckRobustMean(job));
   RETURN_IF_ERROR(CheckEncodings(job));
   RETURN_IF_ERROR(CheckOuterReduction(job));
+  RETURN_IF_ERROR(CheckMomentumCorrection(job));
   RETURN_IF_ERROR(CheckOptimizer(job.optimizer));
   RETURN_IF_ERROR(CheckReduce(job));
   RETURN_IF_ERROR(CheckSchedule(job.schedule));
@@ -464,6 +481,22 @@ absl::string_view OuterReductionName(OuterReduction reduction) {
       return "mean";
     case OuterReduction::kDirection:
       return "direction";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<MomentumCorrectionKind> ParseMomentumCorrection(absl::string_view name) {
+  return ParseKind("momentum_correction", name,
+                   {MomentumCorrectionKind::kNone, MomentumCorrectionKind::kHeloco},
+                   MomentumCorrectionName);
+}
+
+absl::string_view MomentumCorrectionName(MomentumCorrectionKind kind) {
+  switch (kind) {
+    case MomentumCorrectionKind::kNone:
+      return "none";
+    case MomentumCorrectionKind::kHeloco:
+      return "heloco";
   }
   return "unknown";
 }

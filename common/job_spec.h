@@ -25,6 +25,9 @@ enum class OuterOptimizerKind : uint8_t { kAverage, kSgd, kNesterov, kAdam, kEas
 // What a round of local steps is to the outer optimizer: the mean of what workers have sent, or of
 // its directions and lengths apart; see AveragesDirections().
 enum class OuterReduction : uint8_t { kMean, kDirection };
+// What becomes of a contribution of local steps that goes against the outer momentum; kHeloco: see
+// MomentumCorrection in server/optimizer/momentum_correction.h.
+enum class MomentumCorrectionKind : uint8_t { kNone, kHeloco };
 enum class StalenessScaling : uint8_t { kNone, kInverse };
 // What becomes of the local weights of a fragment when its new weights come, after --overlap_steps
 // steps: a mean of both, or the new ones and the steps made meanwhile.
@@ -87,7 +90,8 @@ struct JobSpec {
   double outer_momentum = 0.9;       // of adam: beta1
   double outer_beta2 = 0.95;
   double outer_epsilon = 0.1;
-  OuterReduction outer_reduction = OuterReduction::kMean;  // local_sgd
+  OuterReduction outer_reduction = OuterReduction::kMean;                      // local_sgd
+  MomentumCorrectionKind momentum_correction = MomentumCorrectionKind::kNone;  // async_local_sgd
   OptimizerSettings optimizer;
   LearningRateSchedule schedule;  // total_rounds is the length of the job
   double clip_norm = 0.0;         // 0: off
@@ -165,6 +169,8 @@ absl::StatusOr<OuterOptimizerKind> ParseOuterOptimizerKind(absl::string_view nam
 absl::string_view OuterOptimizerKindName(OuterOptimizerKind kind);
 absl::StatusOr<OuterReduction> ParseOuterReduction(absl::string_view name);
 absl::string_view OuterReductionName(OuterReduction reduction);
+absl::StatusOr<MomentumCorrectionKind> ParseMomentumCorrection(absl::string_view name);
+absl::string_view MomentumCorrectionName(MomentumCorrectionKind kind);
 absl::StatusOr<MergeKind> ParseMergeKind(absl::string_view name);
 absl::string_view MergeKindName(MergeKind kind);
 absl::StatusOr<StalenessScaling> ParseStalenessScaling(absl::string_view name);

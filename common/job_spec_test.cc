@@ -90,7 +90,20 @@ TEST(ValidateJobSpecTest, AsyncLocalSgdNamesWhatContradictsIt) {
        "--max_staleness=3 has no meaning with --mode=sync"},
       {[](JobSpec& j) { j.mode = Mode::kAsync, j.balance = Balance::kSpeed; },
        "--balance=speed has no meaning with --mode=async"},
+      {[](JobSpec& j) {
+         j.mode = Mode::kLocalSgd, j.momentum_correction = MomentumCorrectionKind::kHeloco;
+       },
+       "--momentum_correction=heloco has no meaning with --mode=local_sgd"},
+      {[](JobSpec& j) {
+         j.mode = Mode::kAsyncLocalSgd, j.outer_optimizer = OuterOptimizerKind::kSgd;
+         j.momentum_correction = MomentumCorrectionKind::kHeloco;
+       },
+       "--momentum_correction=heloco needs an outer momentum, and --outer_optimizer=sgd"},
   });
+  JobSpec job = ValidJob();
+  job.mode = Mode::kAsyncLocalSgd;
+  job.momentum_correction = MomentumCorrectionKind::kHeloco;
+  EXPECT_OK(ValidateJobSpec(job));
 }
 
 TEST(ValidateJobSpecTest, ReduceIsForRoundsOfProgramsThatGetTheWholeMean) {

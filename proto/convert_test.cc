@@ -94,6 +94,14 @@ TEST(ConvertTest, SettingsOfAsyncLocalSgdSurvive) {
     EXPECT_EQ(back.max_staleness, max_staleness);
     EXPECT_EQ(back.balance, Balance::kSpeed);
   }
+  job.momentum_correction = MomentumCorrectionKind::kHeloco;
+  v1::JobSpec wire = ToProto(job);
+  ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(wire));
+  EXPECT_EQ(back.momentum_correction, MomentumCorrectionKind::kHeloco);
+  // Of a release that knows none.
+  wire.clear_momentum_correction();
+  ASSERT_OK_AND_ASSIGN(const JobSpec old, FromProto(wire));
+  EXPECT_EQ(old.momentum_correction, MomentumCorrectionKind::kNone);
 }
 
 TEST(ConvertTest, OuterReductionSurvives) {

@@ -203,6 +203,11 @@ ABSL_FLAG(
     "directions, as long as they are in the mean (Decoupled DiLoCo, 2604.21428), so that steps are "
     "as long whoever joins or leaves; of embeddings the mean. Not with --outer_optimizer=average; "
     "servers hold one more copy of the parameters while a round is open.");
+ABSL_FLAG(std::string, momentum_correction, "none",
+          "async_local_sgd with nesterov: what becomes of a contribution that goes against the "
+          "outer momentum, as late ones and those of other data do. heloco (2606.00271): tensor by "
+          "tensor, what of it lies against the momentum shrinks, and what hardly goes with it is "
+          "turned towards it. none: it is applied as it is.");
 ABSL_FLAG(std::string, outer_preset, "",
           "local_sgd: published settings instead of the defaults of the outer flags and "
           "--local_steps that are not given: diloco (2311.08105: nesterov 0.7/0.9, 500 steps), "
@@ -504,6 +509,8 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
   job.outer_beta2 = absl::GetFlag(FLAGS_outer_beta2);
   job.outer_epsilon = absl::GetFlag(FLAGS_outer_epsilon);
   ASSIGN_OR_RETURN(job.outer_reduction, ParseOuterReduction(absl::GetFlag(FLAGS_outer_reduction)));
+  ASSIGN_OR_RETURN(job.momentum_correction,
+                   ParseMomentumCorrection(absl::GetFlag(FLAGS_momentum_correction)));
   ASSIGN_OR_RETURN(job.optimizer.kind, ParseOptimizerKind(absl::GetFlag(FLAGS_optimizer)));
   job.optimizer.momentum = absl::GetFlag(FLAGS_momentum);
   job.optimizer.beta1 = absl::GetFlag(FLAGS_beta1);
@@ -792,6 +799,7 @@ std::vector<FlagGroup> ServerFlagGroups() {
         "outer_beta2",
         "outer_epsilon",
         "outer_reduction",
+        "momentum_correction",
         "outer_preset",
         "lease",
         "round_timeout"}},

@@ -132,6 +132,16 @@ TEST_F(ServerFlagsTest, DirectionsMayBeAveraged) {
       HasSubstr("--outer_reduction=direction contradicts --outer_optimizer=average"));
 }
 
+TEST_F(ServerFlagsTest, ContributionsMayBeCorrectedByTheMomentum) {
+  const std::string mode = "--mode=async_local_sgd";
+  EXPECT_EQ(Parse({mode}).config.job.momentum_correction, MomentumCorrectionKind::kNone);
+  EXPECT_EQ(Parse({mode, "--momentum_correction=heloco"}).config.job.momentum_correction,
+            MomentumCorrectionKind::kHeloco);
+  EXPECT_THAT(ErrorOf({mode, "--momentum_correction=on"}), HasSubstr("none, heloco"));
+  EXPECT_THAT(ErrorOf({mode, "--momentum_correction=heloco", "--outer_optimizer=sgd"}),
+              HasSubstr("--momentum_correction=heloco needs an outer momentum"));
+}
+
 TEST_F(ServerFlagsTest, ElasticAveragingHasARateOfItsOwn) {
   const std::vector<std::string> easgd = {"--mode=local_sgd", "--outer_optimizer=easgd"};
   const JobSpec job = Parse(easgd).config.job;
@@ -287,6 +297,7 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
        "--outer_optimizer=adam",
        {"--outer_optimizer=adam"}},
       {{"--outer_reduction=mean"}, "--mode=local_sgd", local},
+      {{"--momentum_correction=none"}, "--mode=async_local_sgd", {"--mode=async_local_sgd"}},
       {{"--error_feedback=false"}, "--push_encoding or", {"--push_encoding=int8"}},
       {{"--error_feedback"}, "--pull_encoding other than fp32", {"--pull_encoding=bf16"}},
       {{"--feedback_decay=0.9"}, "--push_encoding other than fp32", {"--push_encoding=int8"}},

@@ -57,7 +57,7 @@ std::string EncodingText(const v1::JobSpec& job) {
 // " (20 steps between exchanges, 4 fragments, merged 2 steps later, outer nesterov 0.7 0.9)": rate
 // and momentum; empty without local steps.
 std::string LocalStepsText(const v1::JobSpec& job) {
-  if (job.mode() != v1::MODE_LOCAL_SGD) return "";
+  if (job.mode() != v1::MODE_LOCAL_SGD && job.mode() != v1::MODE_ASYNC_LOCAL_SGD) return "";
   std::string text = absl::StrCat(
       " (", job.local_steps(), job.local_steps() == 1 ? " step" : " steps", " between exchanges");
   if (job.fragments() > 1) absl::StrAppend(&text, ", ", job.fragments(), " fragments");
@@ -80,6 +80,9 @@ std::string LocalStepsText(const v1::JobSpec& job) {
   }
   if (job.outer_reduction() == v1::OUTER_REDUCTION_DIRECTION) {
     absl::StrAppend(&text, " of mean directions");
+  }
+  if (job.momentum_correction() == v1::MOMENTUM_CORRECTION_HELOCO) {
+    absl::StrAppend(&text, ", corrected by heloco");
   }
   return text + ")";
 }

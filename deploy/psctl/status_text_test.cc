@@ -89,6 +89,21 @@ TEST(StatusTextTest, TellsOfLocalStepsAndWhatOverlapsThem) {
               HasSubstr("(20 steps between exchanges, overlapped rounds, outer nesterov"));
 }
 
+TEST(StatusTextTest, TellsOfLocalStepsThatNobodyWaitsFor) {
+  v1::ClusterStatus status = Training();
+  v1::JobSpec& job = *status.mutable_job();
+  job.set_mode(v1::MODE_ASYNC_LOCAL_SGD);
+  job.set_local_steps(20);
+  job.set_outer_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
+  job.set_outer_learning_rate(0.7);
+  job.set_outer_momentum(0.9);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("async_local_sgd (20 steps between exchanges, outer nesterov 0.7 0.9), "));
+  job.set_momentum_correction(v1::MOMENTUM_CORRECTION_HELOCO);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("outer nesterov 0.7 0.9, corrected by heloco), "));
+}
+
 TEST(StatusTextTest, TellsTheOuterMomentumWhereThereIsOne) {
   v1::ClusterStatus status = Training();
   v1::JobSpec& job = *status.mutable_job();

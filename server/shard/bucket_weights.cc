@@ -56,7 +56,12 @@ BucketWeights::BucketWeights(const Part& part, const JobSpec& job, const Layout&
       num_state_vectors_(optimizer.num_state_vectors()),
       decay_(DecayRanges(layout, range_)),
       mean_(MakeContributionMean(MeanOf(job, layout, range_, is_averaged_), range_.size(), pages)) {
-  if (job.pull_encoding == Encoding::kFp32 || is_averaged_) return;
+  if (is_averaged_) return;
+  if (job.momentum_correction == MomentumCorrectionKind::kHeloco) {
+    correction_.emplace(Correction{MomentumCorrection({.momentum = job.outer_momentum}),
+                                   layout.TensorParts(range_)});
+  }
+  if (job.pull_encoding == Encoding::kFp32) return;
   shadow_.emplace(
       BucketShadow::Config{
           .encoding = job.pull_encoding, .error_feedback = job.error_feedback, .seed = job.seed},
@@ -142,11 +147,48 @@ bool BucketWeights::ApplyMean(const OptimizerCall& call, bool has_update) {
   return is_finite;
 }
 
-bool BucketWeights::Apply(const OptimizerCall& call, Encoding encoding, const std::byte* gradient) {
-  if (encoding == Encoding::kFp32) return Apply(call, reinterpret_cast<const float*>(gradient));
+bool BucketWeights::ApplyAlone(const OptimizerCall& call, Encoding encoding,
+                               const std::byte* gradient) {
+  if (encoding == Encoding::kFp32) {
+    return ApplyAlone(call, reinterpret_cast<const float*>(gradient));
+  }
   mean_->Add(encoding, gradient, MeanShare());
   mean_->Finish(/*rescale=*/1.0f);
-  return ApplyMean(call, /*has_update=*/true);
+  const Page* const decoded = mean_->mean();
+  const bool is_finite = decoded == nullptr || ApplyAlone(call, decoded->data());
+  mean_->Clear();
+  return is_finite;
+}
+
+bool BucketWeights::ApplyAlone(const OptimizerCall& call, const float* gradient) {
+  if (!correction_.has_value()) return Apply(call, gradient);
+  const std::shared_ptr<Page> corrected = Corrected(call, gradient);
+  return Apply(call, corrected == nullptr ? gradient : corrected->data());
+}
+
+std::shared_ptr<Page> BucketWeights::Corrected(const OptimizerCall& call, const float* gradient) {
+  const std::vector<ElementRange>& parts = correction_->parts;
+  const float* const momentum = state_[0]->data();
+  // Of the contribution itself, of whatever part of a step it is.
+  const float scale = call.gradient_scale / call.part.factor;
+  const std::vector<MomentumCorrection::Factors> factors =
+      correction_->rule.FactorsOf(parts, gradient, scale, momentum);
+  std::shared_ptr<Page> corrected;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (factors[i] == MomentumCorrection::Factors()) continue;
+    if (corrected == nullptr) {
+      corrected = pages_.Allocate(num_elements());
+      if (corrected == nullptr) return nullptr;
+      std::memcpy(corrected->data(), gradient, num_elements() * sizeof(float));
+    }
+    float* const part = corrected->data() + parts[i].begin;
+    AccumulateScaled(part, part, static_cast<float>(factors[i].keep), parts[i].size(),
+                     Accumulate::kSet);
+    AccumulateScaled(part, momentum + parts[i].begin,
+                     static_cast<float>(factors[i].add / double{scale}), parts[i].size(),
+                     Accumulate::kAdd);
+  }
+  return corrected;
 }
 
 bool BucketWeights::Apply(const OptimizerCall& call, const float* gradient) {

@@ -227,6 +227,62 @@ TEST(ShardNumericsTest, AsyncLocalSgdIsLocalSgdWhereAllReport) {
   }
 }
 
+// What a shard has after one worker has sent Vector(1) and then `second` times that: momentum and
+// second contribution lie on one line in every tensor.
+std::vector<float> AfterTwo(JobSpec job, float second, MomentumCorrectionKind correction) {
+  job.mode = Mode::kAsyncLocalSgd;
+  job.batch_size = 4;
+  job.momentum_correction = correction;
+  TestCluster cluster({.job = job, .has_averaged = true, .has_embedding = true, .num_shards = 2});
+  cluster.LoadConstant(0.5f);
+  cluster.SetMembers(1);
+  std::vector<float> values = cluster.Vector(1);
+  for (const int round : {0, 1}) {
+    ContributionKey key = TestCluster::Key(1, round, round);
+    key.kind = ContributionKind::kPseudoGradient;
+    key.encoding = job.push_encoding;
+    EXPECT_OK(cluster.PushAll(key, values));
+    for (float& value : values) value *= second;
+  }
+  return *cluster.Weights(2);
+}
+
+TEST(ShardNumericsTest, AContributionAgainstTheMomentumIsCorrectedInEachTensorButEmbeddings) {
+  constexpr double kRate = 0.5;
+  constexpr double kBeta = 0.75;
+  JobSpec job;
+  job.outer_learning_rate = kRate;
+  job.outer_momentum = kBeta;
+  const Layout layout = TestCluster({.has_averaged = true, .has_embedding = true}).layout();
+  const std::vector<float> v = TestCluster({}).Vector(1);
+  for (const double second : {-1.0, -3.0}) {
+    // Of the opposite there is the confidence, which is shrunk along a momentum of v.
+    const double length = -second;
+    const double corrected = second * (1.0 - length / (length + 1.0 - kBeta));
+    const std::vector<float> weights =
+        AfterTwo(job, static_cast<float>(second), MomentumCorrectionKind::kHeloco);
+    for (const TensorSpec& tensor : layout.tensors()) {
+      const double d = tensor.embedding ? second : corrected;
+      const double of_v =
+          tensor.averaged ? -(1.0 + second) : -kRate * (1.0 + kBeta + d + kBeta * (kBeta + d));
+      for (int64_t e = tensor.offset; e < tensor.offset + tensor.num_elements(); ++e) {
+        ASSERT_NEAR(weights[e], 0.5 + of_v * v[e], 1e-5) << tensor.name << " " << e;
+      }
+    }
+  }
+}
+
+TEST(ShardNumericsTest, AContributionWithTheMomentumKeepsItsBits) {
+  for (const Encoding encoding : {Encoding::kFp32, Encoding::kBf16}) {
+    JobSpec job;
+    job.push_encoding = encoding;
+    const std::vector<float> plain = AfterTwo(job, 0.5f, MomentumCorrectionKind::kNone);
+    EXPECT_TRUE(SameBits(AfterTwo(job, 0.5f, MomentumCorrectionKind::kHeloco), plain));
+    EXPECT_FALSE(SameBits(AfterTwo(job, -0.5f, MomentumCorrectionKind::kHeloco),
+                          AfterTwo(job, -0.5f, MomentumCorrectionKind::kNone)));
+  }
+}
+
 // Nobody waits for the workers before it in the order of summation.
 TEST(ShardNumericsTest, ARobustMeanOfAQuorumHasTheSameBitsInAnyOrder) {
   JobSpec job = SyncAdamW();

@@ -113,6 +113,8 @@ std::vector<Variant> Variants() {
   job.batch_size = 2;
   job.local_steps = 5;
   variants.push_back({"AsyncLocalSgd", job});
+  job.momentum_correction = MomentumCorrectionKind::kHeloco;
+  variants.push_back({"AsyncLocalSgdHeloco", job});
   job.quorum = 2;
   job.push_encoding = Encoding::kInt4;
   job.pull_encoding = Encoding::kInt4;
