@@ -229,6 +229,26 @@ absl::Status CheckMomentumCorrection(const JobSpec& job) {
                              " has none; use nesterov or leave none"));
 }
 
+absl::Status CheckAnchor(const JobSpec& job) {
+  if (job.anchor == Anchor::kWorker) return absl::OkStatus();
+  const absl::string_view name = AnchorName(job.anchor);
+  if (job.mode != Mode::kAsyncLocalSgd) {
+    return Refuse("anchor", name,
+                  absl::StrCat("has no meaning with --mode=", ModeName(job.mode),
+                               ", where nothing comes in between; use --mode=async_local_sgd or "
+                               "leave worker"));
+  }
+  const auto refuse = [name](absl::string_view flag, Encoding encoding) {
+    return Refuse("anchor", name,
+                  absl::StrCat("contradicts --", flag, "=", EncodingName(encoding),
+                               ": weights themselves travel, and what an encoding loses of them "
+                               "would be taken for a change; leave fp32, or use worker"));
+  };
+  if (job.push_encoding != Encoding::kFp32) return refuse("push_encoding", job.push_encoding);
+  if (job.pull_encoding != Encoding::kFp32) return refuse("pull_encoding", job.pull_encoding);
+  return absl::OkStatus();
+}
+
 absl::Status CheckEncodings(const JobSpec& job) {
   if (!(job.feedback_decay > 0 && job.feedback_decay <= 1)) {
     return Refuse("feedback_decay", absl::StrCat(job.feedback_decay),
@@ -358,6 +378,10 @@ bool HasLocalSteps(const JobSpec& job) {
   return job.mode == Mode::kLocalSgd || job.mode == Mode::kAsyncLocalSgd;
 }
 
+bool IsAnchoredAtServer(const JobSpec& job) {
+  return job.mode == Mode::kAsyncLocalSgd && job.anchor == Anchor::kServer;
+}
+
 int64_t StepSamples(const JobSpec& job) {
   return job.global_batch_size > 0 ? job.global_batch_size : job.batch_size;
 }
@@ -391,6 +415,7 @@ absl::Status ValidateJobSpec(const JobSpec& job) {
   RETURN_IF_ERROR(CheckEncodings(job));
   RETURN_IF_ERROR(CheckOuterReduction(job));
   RETURN_IF_ERROR(CheckMomentumCorrection(job));
+  RETURN_IF_ERROR(CheckAnchor(job));
   RETURN_IF_ERROR(CheckOptimizer(job.optimizer));
   RETURN_IF_ERROR(CheckReduce(job));
   RETURN_IF_ERROR(CheckSchedule(job.schedule));
@@ -497,6 +522,20 @@ absl::string_view MomentumCorrectionName(MomentumCorrectionKind kind) {
       return "none";
     case MomentumCorrectionKind::kHeloco:
       return "heloco";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<Anchor> ParseAnchor(absl::string_view name) {
+  return ParseKind("anchor", name, {Anchor::kWorker, Anchor::kServer}, AnchorName);
+}
+
+absl::string_view AnchorName(Anchor anchor) {
+  switch (anchor) {
+    case Anchor::kWorker:
+      return "worker";
+    case Anchor::kServer:
+      return "server";
   }
   return "unknown";
 }

@@ -28,6 +28,10 @@ enum class OuterReduction : uint8_t { kMean, kDirection };
 // What becomes of a contribution of local steps that goes against the outer momentum; kHeloco: see
 // MomentumCorrection in server/optimizer/momentum_correction.h.
 enum class MomentumCorrectionKind : uint8_t { kNone, kHeloco };
+// async_local_sgd: from which weights the change is measured that a contribution is when it is
+// applied: those that its worker began with, or the servers' at that moment. These are the same
+// where nothing came in between.
+enum class Anchor : uint8_t { kWorker, kServer };
 enum class StalenessScaling : uint8_t { kNone, kInverse };
 // What becomes of the local weights of a fragment when its new weights come, after --overlap_steps
 // steps: a mean of both, or the new ones and the steps made meanwhile.
@@ -92,6 +96,7 @@ struct JobSpec {
   double outer_epsilon = 0.1;
   OuterReduction outer_reduction = OuterReduction::kMean;                      // local_sgd
   MomentumCorrectionKind momentum_correction = MomentumCorrectionKind::kNone;  // async_local_sgd
+  Anchor anchor = Anchor::kWorker;                                             // async_local_sgd
   OptimizerSettings optimizer;
   LearningRateSchedule schedule;  // total_rounds is the length of the job
   double clip_norm = 0.0;         // 0: off
@@ -129,6 +134,10 @@ bool HasLocalSteps(const JobSpec& job);
 // what the workers have moved, which is beta of the way to the workers' mean. Of N equal workers
 // each moves by alpha = beta / N.
 bool IsElastic(const JobSpec& job);
+
+// Whether contributions are changes from the servers' weights as they are applied, so that workers
+// send weights.
+bool IsAnchoredAtServer(const JobSpec& job);
 
 // Samples of one step of one worker, if it has to do it alone.
 int64_t StepSamples(const JobSpec& job);
@@ -171,6 +180,8 @@ absl::StatusOr<OuterReduction> ParseOuterReduction(absl::string_view name);
 absl::string_view OuterReductionName(OuterReduction reduction);
 absl::StatusOr<MomentumCorrectionKind> ParseMomentumCorrection(absl::string_view name);
 absl::string_view MomentumCorrectionName(MomentumCorrectionKind kind);
+absl::StatusOr<Anchor> ParseAnchor(absl::string_view name);
+absl::string_view AnchorName(Anchor anchor);
 absl::StatusOr<MergeKind> ParseMergeKind(absl::string_view name);
 absl::string_view MergeKindName(MergeKind kind);
 absl::StatusOr<StalenessScaling> ParseStalenessScaling(absl::string_view name);

@@ -99,11 +99,27 @@ TEST(ValidateJobSpecTest, AsyncLocalSgdNamesWhatContradictsIt) {
          j.momentum_correction = MomentumCorrectionKind::kHeloco;
        },
        "--momentum_correction=heloco needs an outer momentum, and --outer_optimizer=sgd"},
+      {[](JobSpec& j) { j.mode = Mode::kLocalSgd, j.anchor = Anchor::kServer; },
+       "--anchor=server has no meaning with --mode=local_sgd"},
+      {[](JobSpec& j) {
+         j.mode = Mode::kAsyncLocalSgd, j.anchor = Anchor::kServer;
+         j.push_encoding = Encoding::kInt4;
+       },
+       "--anchor=server contradicts --push_encoding=int4"},
+      {[](JobSpec& j) {
+         j.mode = Mode::kAsyncLocalSgd, j.anchor = Anchor::kServer;
+         j.pull_encoding = Encoding::kBf16;
+       },
+       "--anchor=server contradicts --pull_encoding=bf16"},
   });
   JobSpec job = ValidJob();
   job.mode = Mode::kAsyncLocalSgd;
   job.momentum_correction = MomentumCorrectionKind::kHeloco;
   EXPECT_OK(ValidateJobSpec(job));
+  EXPECT_FALSE(IsAnchoredAtServer(job));
+  job.anchor = Anchor::kServer;
+  EXPECT_OK(ValidateJobSpec(job));
+  EXPECT_TRUE(IsAnchoredAtServer(job));
 }
 
 TEST(ValidateJobSpecTest, ReduceIsForRoundsOfProgramsThatGetTheWholeMean) {

@@ -42,6 +42,10 @@ constexpr EnumRow<MomentumCorrectionKind, v1::MomentumCorrection> kCorrections[]
     {MomentumCorrectionKind::kNone, v1::MOMENTUM_CORRECTION_NONE},
     {MomentumCorrectionKind::kHeloco, v1::MOMENTUM_CORRECTION_HELOCO},
 };
+constexpr EnumRow<Anchor, v1::Anchor> kAnchors[] = {
+    {Anchor::kWorker, v1::ANCHOR_WORKER},
+    {Anchor::kServer, v1::ANCHOR_SERVER},
+};
 constexpr EnumRow<StalenessScaling, v1::StalenessScaling> kScalings[] = {
     {StalenessScaling::kNone, v1::STALENESS_SCALING_NONE},
     {StalenessScaling::kInverse, v1::STALENESS_SCALING_INVERSE},
@@ -235,6 +239,7 @@ v1::JobSpec ToProto(const JobSpec& job) {
   proto.set_outer_epsilon(job.outer_epsilon);
   proto.set_outer_reduction(EnumToProto(kReductions, job.outer_reduction));
   proto.set_momentum_correction(EnumToProto(kCorrections, job.momentum_correction));
+  proto.set_anchor(EnumToProto(kAnchors, job.anchor));
   *proto.mutable_optimizer() = ToProto(job.optimizer);
   *proto.mutable_schedule() = ToProto(job.schedule);
   proto.set_clip_norm(job.clip_norm);
@@ -293,6 +298,9 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
     ASSIGN_OR_RETURN(
         job.momentum_correction,
         EnumFromProto(kCorrections, proto.momentum_correction(), "momentum_correction"));
+  }
+  if (proto.anchor() != v1::ANCHOR_UNSPECIFIED) {
+    ASSIGN_OR_RETURN(job.anchor, EnumFromProto(kAnchors, proto.anchor(), "anchor"));
   }
   ASSIGN_OR_RETURN(job.optimizer, FromProto(proto.optimizer()));
   ASSIGN_OR_RETURN(job.schedule, FromProto(proto.schedule()));

@@ -95,13 +95,18 @@ TEST(ConvertTest, SettingsOfAsyncLocalSgdSurvive) {
     EXPECT_EQ(back.balance, Balance::kSpeed);
   }
   job.momentum_correction = MomentumCorrectionKind::kHeloco;
+  job.anchor = Anchor::kServer;
+  job.push_encoding = job.pull_encoding = Encoding::kFp32;
   v1::JobSpec wire = ToProto(job);
   ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(wire));
   EXPECT_EQ(back.momentum_correction, MomentumCorrectionKind::kHeloco);
-  // Of a release that knows none.
+  EXPECT_EQ(back.anchor, Anchor::kServer);
+  // Of a release that knows neither.
   wire.clear_momentum_correction();
+  wire.clear_anchor();
   ASSERT_OK_AND_ASSIGN(const JobSpec old, FromProto(wire));
   EXPECT_EQ(old.momentum_correction, MomentumCorrectionKind::kNone);
+  EXPECT_EQ(old.anchor, Anchor::kWorker);
 }
 
 TEST(ConvertTest, OuterReductionSurvives) {

@@ -208,6 +208,12 @@ ABSL_FLAG(std::string, momentum_correction, "none",
           "outer momentum, as late ones and those of other data do. heloco (2606.00271): tensor by "
           "tensor, what of it lies against the momentum shrinks, and what hardly goes with it is "
           "turned towards it. none: it is applied as it is.");
+ABSL_FLAG(std::string, anchor, "worker",
+          "async_local_sgd: from which weights the change is measured that a contribution is when "
+          "it is applied. worker: from those that it was computed from, so that late work is added "
+          "to what others have done meanwhile; server: from the servers' at that moment, so that "
+          "it leads towards the worker's weights, and back from what others have done. The same "
+          "where nothing came in between. server needs fp32 both ways.");
 ABSL_FLAG(std::string, outer_preset, "",
           "local_sgd: published settings instead of the defaults of the outer flags and "
           "--local_steps that are not given: diloco (2311.08105: nesterov 0.7/0.9, 500 steps), "
@@ -511,6 +517,7 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
   ASSIGN_OR_RETURN(job.outer_reduction, ParseOuterReduction(absl::GetFlag(FLAGS_outer_reduction)));
   ASSIGN_OR_RETURN(job.momentum_correction,
                    ParseMomentumCorrection(absl::GetFlag(FLAGS_momentum_correction)));
+  ASSIGN_OR_RETURN(job.anchor, ParseAnchor(absl::GetFlag(FLAGS_anchor)));
   ASSIGN_OR_RETURN(job.optimizer.kind, ParseOptimizerKind(absl::GetFlag(FLAGS_optimizer)));
   job.optimizer.momentum = absl::GetFlag(FLAGS_momentum);
   job.optimizer.beta1 = absl::GetFlag(FLAGS_beta1);
@@ -800,6 +807,7 @@ std::vector<FlagGroup> ServerFlagGroups() {
         "outer_epsilon",
         "outer_reduction",
         "momentum_correction",
+        "anchor",
         "outer_preset",
         "lease",
         "round_timeout"}},

@@ -142,6 +142,15 @@ TEST_F(ServerFlagsTest, ContributionsMayBeCorrectedByTheMomentum) {
               HasSubstr("--momentum_correction=heloco needs an outer momentum"));
 }
 
+TEST_F(ServerFlagsTest, ContributionsMayBeAnchoredAtTheServers) {
+  const std::string mode = "--mode=async_local_sgd";
+  EXPECT_EQ(Parse({mode}).config.job.anchor, Anchor::kWorker);
+  EXPECT_EQ(Parse({mode, "--anchor=server"}).config.job.anchor, Anchor::kServer);
+  EXPECT_THAT(ErrorOf({mode, "--anchor=base"}), HasSubstr("worker, server"));
+  EXPECT_THAT(ErrorOf({mode, "--anchor=server", "--push_encoding=int8"}),
+              HasSubstr("--anchor=server contradicts --push_encoding=int8"));
+}
+
 TEST_F(ServerFlagsTest, ElasticAveragingHasARateOfItsOwn) {
   const std::vector<std::string> easgd = {"--mode=local_sgd", "--outer_optimizer=easgd"};
   const JobSpec job = Parse(easgd).config.job;
@@ -298,6 +307,7 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
        {"--outer_optimizer=adam"}},
       {{"--outer_reduction=mean"}, "--mode=local_sgd", local},
       {{"--momentum_correction=none"}, "--mode=async_local_sgd", {"--mode=async_local_sgd"}},
+      {{"--anchor=worker"}, "--mode=async_local_sgd", {"--mode=async_local_sgd"}},
       {{"--error_feedback=false"}, "--push_encoding or", {"--push_encoding=int8"}},
       {{"--error_feedback"}, "--pull_encoding other than fp32", {"--pull_encoding=bf16"}},
       {{"--feedback_decay=0.9"}, "--push_encoding other than fp32", {"--push_encoding=int8"}},

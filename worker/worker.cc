@@ -169,10 +169,13 @@ void Worker::Do(const Lifecycle::Connect&) {
   absl::StatusOr<Registration> registration = link_->Register(workload_->offered_layout(), age);
   absl::StatusOr<LifeId> life = LifeId();
   if (registration.ok()) {
-    LogInfo("registered with {}: worker={} incarnation={} mode={} model={} parameters={}",
-            registration->servers().front().address, registration->life.worker,
-            registration->life.incarnation, ModeName(registration->job.mode),
-            registration->job.model.name, registration->layout().num_elements());
+    const JobSpec& job = registration->job;
+    LogInfo(
+        "registered with {}: worker={} incarnation={} mode={}{} model={} parameters={}",
+        registration->servers().front().address, registration->life.worker,
+        registration->life.incarnation, ModeName(job.mode),
+        job.mode == Mode::kAsyncLocalSgd ? absl::StrCat(" anchor=", AnchorName(job.anchor)) : "",
+        job.model.name, registration->layout().num_elements());
     life = LifeId{registration->server_incarnation, registration->life.incarnation};
     registration_ = *std::move(registration);
     registered_at_ = clock_->Now();

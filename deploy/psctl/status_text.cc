@@ -84,6 +84,9 @@ std::string LocalStepsText(const v1::JobSpec& job) {
   if (job.momentum_correction() == v1::MOMENTUM_CORRECTION_HELOCO) {
     absl::StrAppend(&text, ", corrected by heloco");
   }
+  if (job.mode() == v1::MODE_ASYNC_LOCAL_SGD) {
+    absl::StrAppend(&text, ", anchor ", job.anchor() == v1::ANCHOR_SERVER ? "server" : "worker");
+  }
   return text + ")";
 }
 

@@ -97,11 +97,15 @@ TEST(StatusTextTest, TellsOfLocalStepsThatNobodyWaitsFor) {
   job.set_outer_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
   job.set_outer_learning_rate(0.7);
   job.set_outer_momentum(0.9);
-  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
-              HasSubstr("async_local_sgd (20 steps between exchanges, outer nesterov 0.7 0.9), "));
+  EXPECT_THAT(
+      StatusText(status, kUnlimitedColumns),
+      HasSubstr(
+          "async_local_sgd (20 steps between exchanges, outer nesterov 0.7 0.9, anchor worker), "));
   job.set_momentum_correction(v1::MOMENTUM_CORRECTION_HELOCO);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
-              HasSubstr("outer nesterov 0.7 0.9, corrected by heloco), "));
+              HasSubstr("outer nesterov 0.7 0.9, corrected by heloco, anchor worker), "));
+  job.set_anchor(v1::ANCHOR_SERVER);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), HasSubstr(", anchor server), "));
 }
 
 TEST(StatusTextTest, TellsTheOuterMomentumWhereThereIsOne) {

@@ -20,9 +20,10 @@ std::unique_ptr<Optimizer> MakeOuterSgd(const JobSpec& job, double learning_rate
   return std::make_unique<OuterSgd>(learning_rate);
 }
 
-// The mean of what the workers of this job send, of values or of changes.
+// The mean of what the workers of this job send, of values or of changes. What is applied alone is
+// a change by then.
 std::unique_ptr<Optimizer> MakeMean(const JobSpec& job) {
-  if (RoundContributionKind(job) == ContributionKind::kPseudoGradient) {
+  if (RoundContributionKind(job) == ContributionKind::kPseudoGradient || IsAnchoredAtServer(job)) {
     return MakeOuterSgd(job, /*learning_rate=*/1.0);
   }
   return std::make_unique<OuterAverage>();

@@ -147,12 +147,19 @@ bool BucketWeights::ApplyMean(const OptimizerCall& call, bool has_update) {
   return is_finite;
 }
 
-bool BucketWeights::ApplyAlone(const OptimizerCall& call, Encoding encoding,
-                               const std::byte* gradient) {
-  if (encoding == Encoding::kFp32) {
-    return ApplyAlone(call, reinterpret_cast<const float*>(gradient));
+bool BucketWeights::ApplyAlone(const OptimizerCall& call, ContributionKind kind, Encoding encoding,
+                               const std::byte* contribution) {
+  if (kind == ContributionKind::kWeights) {
+    LODESTAR_CHECK(encoding == Encoding::kFp32) << "weights in " << EncodingText(encoding);
+    const std::shared_ptr<Page> change = pages_.Allocate(num_elements());
+    if (change == nullptr) return true;
+    Subtract(change->data(), data(), reinterpret_cast<const float*>(contribution), num_elements());
+    return ApplyAlone(call, change->data());
   }
-  mean_->Add(encoding, gradient, MeanShare());
+  if (encoding == Encoding::kFp32) {
+    return ApplyAlone(call, reinterpret_cast<const float*>(contribution));
+  }
+  mean_->Add(encoding, contribution, MeanShare());
   mean_->Finish(/*rescale=*/1.0f);
   const Page* const decoded = mean_->mean();
   const bool is_finite = decoded == nullptr || ApplyAlone(call, decoded->data());

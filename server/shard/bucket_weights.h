@@ -67,8 +67,10 @@ class BucketWeights {
   // One update with the mean, which is finished and given back; without one it is only dropped.
   // Returns, as the next two do, whether weights and state are finite after it.
   bool ApplyMean(const OptimizerCall& call, bool has_update);
-  // One update with `gradient` alone, corrected by the momentum if the job wants that.
-  bool ApplyAlone(const OptimizerCall& call, Encoding encoding, const std::byte* gradient);
+  // One update with a contribution alone, corrected by the momentum if the job wants that. Of
+  // weights, what it takes from here to them counts.
+  bool ApplyAlone(const OptimizerCall& call, ContributionKind kind, Encoding encoding,
+                  const std::byte* contribution);
   // In one more pass over them.
   bool AreFinite() const;
 

@@ -283,6 +283,67 @@ TEST(ShardNumericsTest, AContributionWithTheMomentumKeepsItsBits) {
   }
 }
 
+JobSpec Anchored(Anchor anchor, OuterOptimizerKind outer) {
+  JobSpec job;
+  job.mode = Mode::kAsyncLocalSgd;
+  job.batch_size = 4;
+  job.outer_optimizer = outer;
+  job.outer_learning_rate = 0.5;
+  job.anchor = anchor;
+  return job;
+}
+
+// Contributes that `base` has changed by `change`, as the job takes it.
+void PushChange(TestCluster& cluster, const JobSpec& job, int worker, int64_t round,
+                const std::vector<float>& base, const std::vector<float>& change) {
+  ContributionKey key = TestCluster::Key(worker, round, round);
+  key.kind = RoundContributionKind(job);
+  std::vector<float> values(base.size());
+  for (size_t i = 0; i < base.size(); ++i) {
+    const float local = base[i] - change[i];
+    // As a worker computes it.
+    values[i] = key.kind == ContributionKind::kWeights ? local : base[i] - local;
+  }
+  EXPECT_OK(cluster.PushAll(key, values));
+}
+
+TEST(ShardNumericsTest, WhereNothingIsStaleBothAnchorsGiveTheSameBits) {
+  for (const OuterOptimizerKind outer : {OuterOptimizerKind::kNesterov, OuterOptimizerKind::kSgd}) {
+    std::vector<std::vector<float>> weights;
+    for (const Anchor anchor : {Anchor::kWorker, Anchor::kServer}) {
+      const JobSpec job = Anchored(anchor, outer);
+      TestCluster cluster({.job = job, .has_averaged = true, .num_shards = 2});
+      cluster.LoadInitial();
+      cluster.SetMembers(2);
+      // Steps of two parts, one after the other.
+      for (int round = 0; round < 6; ++round) {
+        PushChange(cluster, job, 1 + round % 2, round, *cluster.Weights(round),
+                   cluster.Vector(round));
+      }
+      weights.push_back(*cluster.Weights(6));
+    }
+    EXPECT_TRUE(SameBits(weights[0], weights[1])) << static_cast<int>(outer);
+  }
+}
+
+TEST(ShardNumericsTest, TheServersAnchorLeadsTowardsTheWorkersWeights) {
+  const JobSpec job = Anchored(Anchor::kServer, OuterOptimizerKind::kSgd);
+  TestCluster cluster({.job = job, .has_averaged = true});
+  cluster.LoadInitial();
+  cluster.SetMembers(1);
+  const std::vector<float> base = *cluster.Weights(0);
+  PushChange(cluster, job, 1, 0, base, cluster.Vector(1));
+  const std::vector<float> now = *cluster.Weights(1);
+  PushChange(cluster, job, 1, 1, base, cluster.Vector(2));  // of weights that are one update old
+  const std::vector<float> after = *cluster.Weights(2);
+  for (size_t i = 0; i < now.size(); ++i) {
+    const double local = double{base[i]} - cluster.Vector(2)[i];
+    // The mean of one's values is what is averaged.
+    const bool is_averaged = cluster.layout().TensorAt(static_cast<int64_t>(i)).averaged;
+    ASSERT_NEAR(after[i], is_averaged ? local : now[i] + 0.5 * (local - now[i]), 1e-6) << i;
+  }
+}
+
 // Nobody waits for the workers before it in the order of summation.
 TEST(ShardNumericsTest, ARobustMeanOfAQuorumHasTheSameBitsInAnyOrder) {
   JobSpec job = SyncAdamW();

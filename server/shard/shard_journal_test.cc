@@ -115,13 +115,16 @@ std::vector<Variant> Variants() {
   variants.push_back({"AsyncLocalSgd", job});
   job.momentum_correction = MomentumCorrectionKind::kHeloco;
   variants.push_back({"AsyncLocalSgdHeloco", job});
+  job.anchor = Anchor::kServer;
+  variants.push_back({"AsyncLocalSgdHelocoServer", job});
+  job.anchor = Anchor::kWorker;
   job.quorum = 2;
   job.push_encoding = Encoding::kInt4;
   job.pull_encoding = Encoding::kInt4;
   variants.push_back({"AsyncLocalSgdInt4", job});
-  for (const char* const name :
-       {"SyncClipped", "SyncMedianClipped", "SyncInt8", "LocalSgd", "LocalSgdDirections",
-        "LocalSgdWeights", "LocalSgdMedianBf16", "AsyncBf16", "AsyncLocalSgd"}) {
+  for (const char* const name : {"SyncClipped", "SyncMedianClipped", "SyncInt8", "LocalSgd",
+                                 "LocalSgdDirections", "LocalSgdWeights", "LocalSgdMedianBf16",
+                                 "AsyncBf16", "AsyncLocalSgd", "AsyncLocalSgdHelocoServer"}) {
     const auto plain = std::find_if(variants.begin(), variants.end(),
                                     [name](const Variant& one) { return one.name == name; });
     variants.push_back({plain->name + "Averaged", plain->job, /*has_averaged=*/true});

@@ -165,6 +165,9 @@ TEST_F(TrainingIdentitiesTest, AsyncLocalSgdWithOneWorkerIsLocalSgd) {
   ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(together));
   EXPECT_THAT(RunTraining(alone), IsOkAndHolds(HasTheBitsOf(expected)));
   EXPECT_THAT(expected, Not(IsWithin(kMoved, initial)));
+  // Nothing comes in between.
+  alone.job.anchor = Anchor::kServer;
+  EXPECT_THAT(RunTraining(alone), IsOkAndHolds(HasTheBitsOf(expected)));
 }
 
 TEST_F(TrainingIdentitiesTest, SyncWithOneWorkerIsPlainTraining) {
