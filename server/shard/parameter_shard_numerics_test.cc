@@ -336,8 +336,9 @@ TEST(ShardNumericsTest, TheServersAnchorLeadsTowardsTheWorkersWeights) {
   const std::vector<float> now = *cluster.Weights(1);
   PushChange(cluster, job, 1, 1, base, cluster.Vector(2));  // of weights that are one update old
   const std::vector<float> after = *cluster.Weights(2);
+  const std::vector<float> change = cluster.Vector(2);
   for (size_t i = 0; i < now.size(); ++i) {
-    const double local = double{base[i]} - cluster.Vector(2)[i];
+    const double local = double{base[i]} - change[i];
     // The mean of one's values is what is averaged.
     const bool is_averaged = cluster.layout().TensorAt(static_cast<int64_t>(i)).averaged;
     ASSERT_NEAR(after[i], is_averaged ? local : now[i] + 0.5 * (local - now[i]), 1e-6) << i;

@@ -31,8 +31,11 @@ std::string ModeText(const JobSpec& job) {
                           job.overlap_rounds ? " eager" : "",
                           AveragesDirections(job) ? " of mean directions" : "", by_speed);
     case Mode::kAsyncLocalSgd:
-      return absl::StrCat("async_local_sgd H=", job.local_steps, " at most ", job.max_rounds_ahead,
-                          " ahead and ", job.max_staleness, " stale", by_speed);
+      return absl::StrCat(
+          "async_local_sgd ", OuterOptimizerKindName(job.outer_optimizer), " H=", job.local_steps,
+          " at most ", job.max_rounds_ahead, " ahead and ", job.max_staleness, " stale",
+          job.momentum_correction == MomentumCorrectionKind::kHeloco ? " corrected" : "",
+          job.anchor == Anchor::kServer ? " anchored at the servers" : "", by_speed);
   }
   return "";
 }
@@ -67,6 +70,17 @@ void ChooseAsyncLocalSgd(Chance& chance, JobSpec& job) {
   job.quorum = 1;
   job.outer_optimizer = OuterOptimizerKind::kSgd;
   job.outer_learning_rate = 0.5;
+}
+
+void ChooseOuterStep(Chance& chance, JobSpec& job) {
+  if (chance.OneIn(2)) {
+    job.outer_optimizer = OuterOptimizerKind::kNesterov;
+    job.outer_momentum = 0.5;
+    if (chance.OneIn(2)) job.momentum_correction = MomentumCorrectionKind::kHeloco;
+  }
+  const bool is_exact =
+      job.push_encoding == Encoding::kFp32 && job.pull_encoding == Encoding::kFp32;
+  if (is_exact && chance.OneIn(2)) job.anchor = Anchor::kServer;
 }
 
 void ChooseMode(Chance& chance, int num_workers, JobSpec& job) {
@@ -184,6 +198,7 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
     job.outer_optimizer = OuterOptimizerKind::kEasgd;
     job.overlap_steps = 0;
   }
+  if (job.mode == Mode::kAsyncLocalSgd) ChooseOuterStep(chance, job);
   const absl::Status valid = ValidateJobSpec(job);
   LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;
   scenario.text = absl::StrCat(
