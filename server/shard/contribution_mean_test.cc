@@ -332,7 +332,7 @@ TEST_F(DirectionMeanTest, TwoAtRightAnglesAreAsLongOnTheDiagonal) {
   EXPECT_THAT(MeanOf({{{2, 0}}, {{0, 2}}}, {{0, 2}}), Pointwise(FloatNear(1e-6f), {kRoot, kRoot}));
   // Elements of no part have their mean, and each part has a direction of its own.
   EXPECT_THAT(MeanOf({{{2, 0, 4, 2, 0}}, {{0, 2, 0, 2, 0}}}, {{0, 2}, {3, 5}}),
-              Pointwise(FloatNear(1e-6f), {kRoot, kRoot, 2, 2, 0}));
+              Pointwise(FloatNear(1e-6f), {kRoot, kRoot, 2.0f, 2.0f, 0.0f}));
 }
 
 TEST_F(DirectionMeanTest, LengthsAreAveragedByWeightAndScale) {
@@ -359,7 +359,7 @@ TEST_F(DirectionMeanTest, WhereDirectionsCancelItIsTheMean) {
   // Thirds, and three directions whose sum fp32 does not find to be 0.
   const float height = std::sqrt(3.0f) / 2;
   EXPECT_THAT(MeanOf({{{3, 0}}, {{-0.5f, height}}, {{-0.5f, -height}}}, {{0, 2}}),
-              Pointwise(FloatNear(1e-6f), {2.0f / 3, 0}));
+              Pointwise(FloatNear(1e-6f), {2.0f / 3, 0.0f}));
   EXPECT_THAT(MeanOf({{{2, 1}}, {{-4, -2}}}, {{0, 2}}), ElementsAre(-1, -0.5f));
 }
 
