@@ -170,12 +170,14 @@ void Worker::Do(const Lifecycle::Connect&) {
   absl::StatusOr<LifeId> life = LifeId();
   if (registration.ok()) {
     const JobSpec& job = registration->job;
-    LogInfo(
-        "registered with {}: worker={} incarnation={} mode={}{} model={} parameters={}",
-        registration->servers().front().address, registration->life.worker,
-        registration->life.incarnation, ModeName(job.mode),
-        job.mode == Mode::kAsyncLocalSgd ? absl::StrCat(" anchor=", AnchorName(job.anchor)) : "",
-        job.model.name, registration->layout().num_elements());
+    // Where contributions of local steps may be late, from which weights they are changes.
+    const std::string anchor = HasLocalSteps(job) && !HasRosters(job)
+                                   ? absl::StrCat(" anchor=", AnchorName(job.anchor))
+                                   : "";
+    LogInfo("registered with {}: worker={} incarnation={} mode={}{} model={} parameters={}",
+            registration->servers().front().address, registration->life.worker,
+            registration->life.incarnation, ModeName(job.mode), anchor, job.model.name,
+            registration->layout().num_elements());
     life = LifeId{registration->server_incarnation, registration->life.incarnation};
     registration_ = *std::move(registration);
     registered_at_ = clock_->Now();
