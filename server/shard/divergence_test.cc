@@ -289,6 +289,24 @@ TEST(DivergenceTest, WhoPointsAwayFromTheOthersIsToldOfAndCountsAllTheSame) {
   }
 }
 
+TEST(DivergenceTest, WorkersWithWeightsOfTheirOwnPullToAllSides) {
+  Log log;
+  JobSpec job = Job(Mode::kLocalSgd);
+  job.norm_limit = 10.0;
+  job.outer_optimizer = OuterOptimizerKind::kEasgd;
+  TestCluster cluster({.job = job, .observer = &log});
+  cluster.LoadConstant(1.0f);
+  cluster.SetMembers(4);
+  for (int64_t round = 0; round < 40; ++round) {
+    cluster.OpenRound(round, {1, 1, 1, 1});
+    for (const int worker : {1, 2, 3, 4}) {
+      EXPECT_OK(cluster.PushAll(KeyOf(job, worker, round),
+                                Filled(cluster, worker == 3 ? -0.25f : 0.25f)));
+    }
+  }
+  EXPECT_THAT(log.faults, IsEmpty());
+}
+
 // The negative of weights is as long as they are, and leads the mean far away.
 TEST(DivergenceTest, OfWeightsTheChangeIsWhatIsLong) {
   Log log;
