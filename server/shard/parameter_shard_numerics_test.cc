@@ -253,8 +253,9 @@ TEST(ShardNumericsTest, AContributionAgainstTheMomentumIsCorrectedInEachTensorBu
   JobSpec job;
   job.outer_learning_rate = kRate;
   job.outer_momentum = kBeta;
-  const Layout layout = TestCluster({.has_averaged = true, .has_embedding = true}).layout();
-  const std::vector<float> v = TestCluster({}).Vector(1);
+  const Layout layout =
+      TestCluster({.job = job, .has_averaged = true, .has_embedding = true}).layout();
+  const std::vector<float> v = TestCluster({.job = job}).Vector(1);
   for (const double second : {-1.0, -3.0}) {
     // Of the opposite there is the confidence, which is shrunk along a momentum of v.
     const double length = -second;
