@@ -245,15 +245,8 @@ std::vector<double> BucketAudit::MeanOf(const std::vector<ContributionKey>& grou
            " has not made");
       return mean;
     }
-    double share = static_cast<double>(weights[i]) / static_cast<double>(total);
-    // A step of one part (--quorum=1): with momentum it is ended and the mean of itself, without it
-    // is less where the window had fewer samples than usual.
-    const JobSpec& job = audit_->job();
-    if (job.mode == Mode::kAsyncLocalSgd && group[i].num_samples > 0 &&
-        job.outer_optimizer != OuterOptimizerKind::kNesterov) {
-      const int64_t usual = StepSamples(job) * job.local_steps;
-      share = std::min(1.0, static_cast<double>(group[i].num_samples) / static_cast<double>(usual));
-    }
+    // A step of one contribution (--quorum=1) is the mean of it, whatever it has of samples.
+    const double share = static_cast<double>(weights[i]) / static_cast<double>(total);
     for (size_t e = 0; e < mean.size(); ++e) {
       const double element = found->second.elements[e];
       mean[e] += share * (origin == nullptr ? element : double{(*origin)[e]} - element);
