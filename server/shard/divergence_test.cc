@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/contribution.h"
 #include "common/robust_mean.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -51,7 +52,7 @@ std::vector<float> Filled(const TestCluster& cluster, float value) {
 
 ContributionKey KeyOf(const JobSpec& job, int worker, int64_t round = 0) {
   ContributionKey key = TestCluster::Key(worker, round, round);
-  if (job.mode == Mode::kLocalSgd) key.kind = ContributionKind::kWeights;
+  key.kind = RoundContributionKind(job);
   return key;
 }
 

@@ -199,7 +199,15 @@ TEST(CApiTest, EmbeddingsAreMarkedInTheJob) {
   ASSERT_EQ(lodestar_start(worker.get()), 0) << lodestar_last_error();
   ASSERT_STREQ(lodestar_job(worker.get(), "mode"), "sync");
   WireClient other(cluster->address(), "other", 7);
-  ASSERT_OK(other.Register({}));
+  v1::Layout unmarked;
+  for (const char* const name : {"table", "matrix"}) {
+    v1::TensorSpec* const tensor = unmarked.add_tensors();
+    tensor->set_name(name);
+    tensor->set_block(unmarked.tensors_size() - 1);
+    tensor->set_decay(true);
+    tensor->mutable_shape()->Add(shape, shape + 2);
+  }
+  ASSERT_OK(other.Register(unmarked));
   const v1::Layout& layout = other.registration().layout();
   ASSERT_EQ(layout.tensors_size(), 2);
   EXPECT_TRUE(layout.tensors(0).embedding());
