@@ -15,12 +15,13 @@ constexpr double kLeastLength = 1e-30;
 
 MomentumCorrection::Factors MomentumCorrection::FactorsOf(double length, double momentum_length,
                                                           double product) const {
-  if (length < kLeastLength || momentum_length < kLeastLength) return {};
+  const double mean_length = (1.0 - config_.momentum) * momentum_length;
+  if (length < kLeastLength || mean_length < kLeastLength) return {};
+  if (mean_length < config_.least_momentum * length) return {};
   const double cosine = product / (length * momentum_length);
   // Not of what is not finite, either: that shows where it is applied.
   if (!(cosine < config_.keep_cosine || cosine < 0.0)) return {};
-  const double confidence =
-      length / (length + config_.kappa * (1.0 - config_.momentum) * momentum_length);
+  const double confidence = length / (length + config_.kappa * mean_length);
   if (cosine < 0.0) {
     const double shrink = std::min(config_.shrink * -cosine * confidence, config_.max_shrink);
     return {.keep = 1.0, .add = -shrink * cosine * length / momentum_length};

@@ -12,7 +12,8 @@
 //                          t = min(turn * (1 - c) * k, 1)
 //
 // (1 - momentum) * |m| is the length of a mean: there momentum is a mean of contributions, here it
-// is their sum (OuterNesterov).
+// is their sum (OuterNesterov). Where it is less than least_momentum of |d|, which is ours, d
+// stays: of a momentum that has cancelled out rounding decides where it points.
 #pragma once
 
 #include <vector>
@@ -31,6 +32,7 @@ class MomentumCorrection {
     double max_shrink = 1.0;
     double turn = 0.5;
     double kappa = 1.0;
+    double least_momentum = 1e-3;  // of |d|
   };
   // What a contribution becomes: keep * d + add * m.
   struct Factors {

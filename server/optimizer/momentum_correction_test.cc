@@ -42,9 +42,9 @@ TEST(MomentumCorrectionTest, OfWhatOpposesItThePartAlongItShrinks) {
     EXPECT_NEAR(corrected.across, 2.0 * std::sqrt(1.0 - cosine * cosine), 1e-12) << cosine;
     EXPECT_NEAR(corrected.along, 2.0 * cosine * (1.0 + cosine * 0.5), 1e-12) << cosine;
   }
-  // Nothing is left of what is opposite, where the momentum is short beside it.
-  const Corrected opposite = Correct(config, 1e9, -1.0, 1e-3);
-  EXPECT_NEAR(opposite.along / 1e9, 0.0, 1e-9);
+  // Little is left of what is opposite, where the momentum is short beside it.
+  const Corrected opposite = Correct(config, 1.0, -1.0, 0.01);
+  EXPECT_NEAR(opposite.along, -1.0 + 1.0 / 1.005, 1e-12);
 }
 
 TEST(MomentumCorrectionTest, ShrinkingHasALimit) {
@@ -73,6 +73,9 @@ TEST(MomentumCorrectionTest, WithoutDirectionsNothingIsCorrected) {
   EXPECT_EQ(correction.FactorsOf(1.0, 0.0, 0.0), Factors());
   EXPECT_EQ(correction.FactorsOf(1e-42, 1.0, -1e-42), Factors());
   EXPECT_EQ(correction.FactorsOf(1.0, 1.0, std::nan("")), Factors());
+  // A mean of 0.0099 beside a contribution of 10.
+  EXPECT_EQ(correction.FactorsOf(10.0, 0.099, -0.99), Factors());
+  EXPECT_NE(correction.FactorsOf(10.0, 0.101, -1.01), Factors());
 }
 
 TEST(MomentumCorrectionTest, EachPartHasFactorsOfItsOwn) {

@@ -77,6 +77,7 @@ void TakeDirection(const TensorSpec& tensor, ElementRange bucket,
 void Correct(const TensorSpec& tensor, ElementRange bucket, const std::vector<double>& momentum,
              double beta, std::vector<double>& contribution) {
   constexpr double kKept = 0.1;
+  constexpr double kLeastMomentum = 1e-3;
   const int64_t begin = std::max(tensor.offset, bucket.begin) - bucket.begin;
   const int64_t end = std::min(tensor.offset + tensor.num_elements(), bucket.end) - bucket.begin;
   if (begin >= end || tensor.embedding) return;
@@ -91,6 +92,7 @@ void Correct(const TensorSpec& tensor, ElementRange bucket, const std::vector<do
   if (own_square == 0.0 || square == 0.0) return;
   const double own_length = std::sqrt(own_square);
   const double length = std::sqrt(square);
+  if ((1.0 - beta) * length < kLeastMomentum * own_length) return;
   const double cosine = product / (own_length * length);
   if (cosine >= kKept) return;
   const double confidence = own_length / (own_length + (1.0 - beta) * length);
