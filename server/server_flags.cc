@@ -203,11 +203,12 @@ ABSL_FLAG(
     "directions, as long as they are in the mean (Decoupled DiLoCo, 2604.21428), so that steps are "
     "as long whoever joins or leaves; of embeddings the mean. Not with --outer_optimizer=average; "
     "servers hold one more copy of the parameters while a round is open.");
-ABSL_FLAG(std::string, momentum_correction, "none",
-          "async_local_sgd with nesterov: what becomes of a contribution that goes against the "
-          "outer momentum, as late ones and those of other data do. heloco (2606.00271): tensor by "
-          "tensor, what of it lies against the momentum shrinks, and what hardly goes with it is "
-          "turned towards it. none: it is applied as it is.");
+ABSL_FLAG(
+    std::string, momentum_correction, "none",
+    "async_local_sgd with nesterov: what becomes of a contribution that goes against the "
+    "outer momentum, as late ones and those of other data do. heloco (2606.00271): tensor by "
+    "tensor, what of it lies against the momentum shrinks, and what hardly goes with it is "
+    "turned towards it; with an --outer_momentum of 0.5 to 0.7. none: it is applied as it is.");
 ABSL_FLAG(std::string, anchor, "worker",
           "async_local_sgd: from which weights the change is measured that a contribution is when "
           "it is applied. worker: from those that it was computed from, so that late work is added "
@@ -707,6 +708,20 @@ std::string DoubtOfOverlap(const JobSpec& job) {
       kHighestRate, " or less");
 }
 
+// HeLoCo's momentum is a mean of contributions, the outer momentum their sum: the higher it is, the
+// more what opposes it, and is taken away, is what keeps it from growing.
+std::string DoubtOfCorrection(const JobSpec& job) {
+  constexpr double kHighestMomentum = 0.7;
+  if (job.momentum_correction == MomentumCorrectionKind::kNone ||
+      job.outer_momentum <= kHighestMomentum) {
+    return "";
+  }
+  return absl::StrCat("--momentum_correction=", MomentumCorrectionName(job.momentum_correction),
+                      " with --outer_momentum=", job.outer_momentum,
+                      " may not converge: it takes away what damps the momentum; give that flag ",
+                      kHighestMomentum, " or less");
+}
+
 // Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
   static constexpr absl::string_view kFlags[] = {"listen",
@@ -845,7 +860,8 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   }
   if (!result.config.is_coordinator()) return result;
   for (const std::string& doubt :
-       {DoubtOfRobustMean(result.config.job), DoubtOfOverlap(result.config.job)}) {
+       {DoubtOfRobustMean(result.config.job), DoubtOfOverlap(result.config.job),
+        DoubtOfCorrection(result.config.job)}) {
     if (!doubt.empty()) result.doubts.push_back(doubt);
   }
   return result;

@@ -137,6 +137,10 @@ TEST_F(ServerFlagsTest, ContributionsMayBeCorrectedByTheMomentum) {
   EXPECT_EQ(Parse({mode}).config.job.momentum_correction, MomentumCorrectionKind::kNone);
   EXPECT_EQ(Parse({mode, "--momentum_correction=heloco"}).config.job.momentum_correction,
             MomentumCorrectionKind::kHeloco);
+  EXPECT_THAT(Parse({mode, "--momentum_correction=heloco"}).doubts,
+              ElementsAre(HasSubstr("--outer_momentum=0.9 may not converge")));
+  EXPECT_THAT(Parse({mode, "--momentum_correction=heloco", "--outer_momentum=0.7"}).doubts,
+              IsEmpty());
   EXPECT_THAT(ErrorOf({mode, "--momentum_correction=on"}), HasSubstr("none, heloco"));
   EXPECT_THAT(ErrorOf({mode, "--momentum_correction=heloco", "--outer_optimizer=sgd"}),
               HasSubstr("--momentum_correction=heloco needs an outer momentum"));

@@ -130,7 +130,7 @@ def unequal_trials(steps, seed):
         trial("local_sgd", "local_sgd", rounds, steps_flag),
         asynchronous("async_local_sgd", speeds=None),
         asynchronous("async_local_sgd with spread 6", speeds=SPREAD),
-        asynchronous("heloco with spread 6", "--momentum_correction=heloco", speeds=SPREAD),
+        asynchronous("heloco with spread 6", "--momentum_correction=heloco", "--outer_momentum=0.6", speeds=SPREAD),
         asynchronous("anchored at the servers with spread 6", "--anchor=server", speeds=SPREAD),
         asynchronous("naive nesterov with spread 6", "--quorum=1", speeds=SPREAD),
         asynchronous("naive nesterov at 0.07 with spread 6", "--quorum=1", "--outer_learning_rate=0.07", speeds=SPREAD),
