@@ -236,6 +236,7 @@ Json LayoutJson(const Layout& layout) {
                                             {"block", tensor.block},
                                             {"decay", tensor.decay}});
     if (tensor.averaged) entry["averaged"] = true;
+    if (tensor.embedding) entry["embedding"] = true;
   }
   return tensors;
 }
@@ -255,6 +256,9 @@ absl::StatusOr<Layout> LayoutFrom(const Json& json) {
     ASSIGN_OR_RETURN(tensor.decay, GetBool(entry, "decay"));
     if (entry.contains("averaged")) {
       ASSIGN_OR_RETURN(tensor.averaged, GetBool(entry, "averaged"));
+    }
+    if (entry.contains("embedding")) {
+      ASSIGN_OR_RETURN(tensor.embedding, GetBool(entry, "embedding"));
     }
     tensors.push_back(std::move(tensor));
   }

@@ -13,11 +13,13 @@ namespace lodestar {
 enum class ContributionKind : uint8_t { kGradient, kPseudoGradient, kInitialWeights, kWeights };
 
 // What the rounds of a job are made of: gradients in sync and async; with local steps weights for
-// the outer optimizer `average`, if they lose nothing on the way, pseudo-gradients otherwise.
+// the outer optimizer `average`, if they lose nothing on the way, and where the servers measure
+// from their own; pseudo-gradients otherwise.
 // (Encoding weights loses more than encoding what a round changed; and workers that start from what
 // they know of the weights would take the servers back to it.)
 inline ContributionKind RoundContributionKind(const JobSpec& job) {
   if (!HasLocalSteps(job)) return ContributionKind::kGradient;
+  if (IsAnchoredAtServer(job)) return ContributionKind::kWeights;
   const bool is_exact =
       job.push_encoding == Encoding::kFp32 && job.pull_encoding == Encoding::kFp32;
   return job.outer_optimizer == OuterOptimizerKind::kAverage && is_exact

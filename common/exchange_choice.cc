@@ -138,6 +138,9 @@ JobSpec JobOf(const Kind& kind, const JobSpec& base, int num_workers) {
   job.fragments = 1;
   job.overlap_steps = 0;
   job.overlap_rounds = kind.overlaps_rounds;
+  job.outer_reduction = OuterReduction::kMean;
+  job.momentum_correction = MomentumCorrectionKind::kNone;
+  job.anchor = Anchor::kWorker;
   job.local_steps = 1;
   job.min_workers = num_workers;
   // Top-k has its momentum in what it carries over (SparseLoCo, arXiv:2508.15706).

@@ -97,6 +97,20 @@ TEST(ExchangeChoiceTest, EveryOptionIsAJobThatServersTake) {
   }
 }
 
+TEST(ExchangeChoiceTest, WhatAJobDoesBesideItsExchangeKeepsNoOptionFromBeingAJob) {
+  JobSpec base = Base("gpt-nano");
+  base.mode = Mode::kAsyncLocalSgd;
+  base.anchor = Anchor::kServer;
+  base.momentum_correction = MomentumCorrectionKind::kHeloco;
+  base.outer_reduction = OuterReduction::kDirection;
+  const ExchangeFacts facts = Links(4, 100, absl::Milliseconds(20));
+  const ExchangeChoice choice =
+      *ChooseExchange(base, *BuildLayout(base.model), /*num_servers=*/1, facts, {});
+  for (const ExchangeOption& option : choice.options) {
+    EXPECT_OK(ValidateJobSpec(option.job)) << option.name;
+  }
+}
+
 TEST(ExchangeChoiceTest, ATightLossLeavesSync) {
   const ExchangeChoice choice =
       Choose("gpt2-124m", Links(8, 100, absl::Milliseconds(50)), {.loss_percent = 0.05});

@@ -94,6 +94,7 @@ double BytesPerUpdate(const JobSpec& job) {
       case OuterOptimizerKind::kAverage:
         return 8;
       case OuterOptimizerKind::kSgd:
+      case OuterOptimizerKind::kEasgd:
         return 12;
       case OuterOptimizerKind::kNesterov:
         return 20;
@@ -221,7 +222,8 @@ class RoundTimes {
   // Contributions leave, and weights come, bucket by bucket in the same order. What is lost counts
   // where it takes longer than what runs beside it leaves.
   double Overlapped(int steps) const {
-    const int hidden = job_.overlap_rounds ? steps : std::min(job_.overlap_steps, steps);
+    const bool hides_all = job_.overlap_rounds || IsElastic(job_);
+    const int hidden = hides_all ? steps : std::min(job_.overlap_steps, steps);
     const double other_steps = (steps - hidden) * step_;
     const double exchanged =
         round_trip_ +

@@ -107,6 +107,17 @@ TEST(ExchangeForecastTest, AnOverlappedRoundIsTheLongerOfStepsAndExchange) {
   }
 }
 
+// A worker with weights of its own needs those that come for its next contribution alone.
+TEST(ExchangeForecastTest, AnExchangeOfElasticWorkersHasAllTheSteps) {
+  JobSpec elastic = LocalSgd(100);
+  elastic.outer_optimizer = OuterOptimizerKind::kEasgd;
+  JobSpec eager = LocalSgd(100);
+  eager.overlap_rounds = true;
+  eager.outer_optimizer = OuterOptimizerKind::kSgd;
+  EXPECT_EQ(ForecastExchange(elastic, OneBucket(), SlowLinks()).round,
+            ForecastExchange(eager, OneBucket(), SlowLinks()).round);
+}
+
 TEST(ExchangeForecastTest, OverlapHidesAsMuchAsItsStepsTake) {
   JobSpec job = LocalSgd(60);
   for (const int overlap : {0, 1, 10, 60}) {

@@ -44,10 +44,10 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
   const auto& [model, mode, quorum, max_rounds_ahead, max_staleness, balance, staleness_scaling,
                local_steps, fragments, overlap_steps, merge, merge_alpha, overlap_rounds,
                outer_optimizer, outer_learning_rate, outer_momentum, outer_beta2, outer_epsilon,
-               optimizer, schedule, clip_norm, batch_size, global_batch_size, min_workers,
-               keep_workers, seed, eval_every, eval_samples, bucket_bytes, push_encoding,
-               pull_encoding, error_feedback, feedback_decay, topk_divisor, robust_mean,
-               norm_limit] = job;
+               outer_reduction, momentum_correction, anchor, optimizer, schedule, clip_norm,
+               batch_size, global_batch_size, min_workers, keep_workers, seed, eval_every,
+               eval_samples, bucket_bytes, push_encoding, pull_encoding, error_feedback,
+               feedback_decay, topk_divisor, robust_mean, norm_limit] = job;
   const auto& [optimizer_kind, momentum, beta1, beta2, epsilon, weight_decay] = optimizer;
   const auto& [schedule_kind, peak, minimum, warmup_rounds, total_rounds] = schedule;
   return {
@@ -86,6 +86,9 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
       {"outer_momentum", Text(outer_momentum)},
       {"outer_beta2", Text(outer_beta2)},
       {"outer_epsilon", Text(outer_epsilon)},
+      {"outer_reduction", Text(OuterReductionName(outer_reduction))},
+      {"momentum_correction", Text(MomentumCorrectionName(momentum_correction))},
+      {"anchor", Text(AnchorName(anchor))},
       {"push_encoding", Text(EncodingName(push_encoding))},
       {"pull_encoding", Text(EncodingName(pull_encoding))},
       {"topk", Text(push_encoding.is_topk() ? push_encoding.topk() : kDefaultTopK)},
@@ -114,7 +117,7 @@ std::vector<IdleSetting> IdleSettings(const JobSpec& job) {
   add(job.mode == Mode::kSync || is_delayed, {"quorum"}, "--mode=sync or async_local_sgd");
   add(job.mode == Mode::kAsync || is_delayed, {"max_rounds_ahead"},
       "--mode=async or async_local_sgd");
-  add(is_delayed, {"max_staleness"}, "--mode=async_local_sgd");
+  add(is_delayed, {"max_staleness", "momentum_correction", "anchor"}, "--mode=async_local_sgd");
   add(job.mode != Mode::kAsync, {"balance"}, "--mode=sync, local_sgd or async_local_sgd");
   add(HasRosters(job), {"robust_mean"}, "--mode=sync or local_sgd");
   // In lock step nothing is stale.
@@ -128,11 +131,12 @@ std::vector<IdleSetting> IdleSettings(const JobSpec& job) {
   const OuterOptimizerKind outer = job.outer_optimizer;
   const bool is_outer_adam = outer == OuterOptimizerKind::kAdam;
   add(is_local && outer != OuterOptimizerKind::kAverage, {"outer_learning_rate"},
-      "--outer_optimizer=nesterov, sgd or adam with local steps");
+      "--outer_optimizer=nesterov, sgd, adam or easgd with local steps");
   add(is_local && (outer == OuterOptimizerKind::kNesterov || is_outer_adam), {"outer_momentum"},
       "--outer_optimizer=nesterov or adam with local steps");
   add(is_local && is_outer_adam, {"outer_beta2", "outer_epsilon"},
       "--mode=local_sgd --outer_optimizer=adam");
+  add(job.mode == Mode::kLocalSgd, {"outer_reduction"}, "--mode=local_sgd");
   add(job.push_encoding != Encoding::kFp32 || job.pull_encoding != Encoding::kFp32,
       {"error_feedback"}, "--push_encoding or --pull_encoding other than fp32");
   add(job.push_encoding != Encoding::kFp32 && job.error_feedback, {"feedback_decay"},

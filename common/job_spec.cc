@@ -30,6 +30,11 @@ absl::Status CheckBelowOne(absl::string_view flag, double value) {
 }
 
 absl::Status CheckOuterOptimizer(const JobSpec& job) {
+  if (IsElastic(job) && job.outer_learning_rate > 1) {
+    return Refuse("outer_learning_rate", absl::StrCat(job.outer_learning_rate),
+                  "is beyond the mean of the workers' weights, of the way to which it is the part "
+                  "with --outer_optimizer=easgd; allowed is 0 to 1");
+  }
   const bool is_delayed = job.outer_optimizer == OuterOptimizerKind::kNesterov ||
                           job.outer_optimizer == OuterOptimizerKind::kSgd;
   if (job.mode != Mode::kAsyncLocalSgd || is_delayed) return absl::OkStatus();
@@ -100,10 +105,12 @@ absl::Status CheckOverlap(const JobSpec& job) {
   if (!DefersContributions(job)) return absl::OkStatus();
   const std::string fragments = absl::StrCat(job.fragments);
   const std::string overlap_steps = absl::StrCat(job.overlap_steps);
+  const absl::string_view outer_optimizer = OuterOptimizerKindName(job.outer_optimizer);
   const auto refuse = [&](absl::string_view reason) {
     if (job.overlap_rounds) return Refuse("overlap_rounds", "true", reason);
     if (job.fragments > 1) return Refuse("fragments", fragments, reason);
-    return Refuse("overlap_steps", overlap_steps, reason);
+    if (job.overlap_steps > 0) return Refuse("overlap_steps", overlap_steps, reason);
+    return Refuse("outer_optimizer", outer_optimizer, reason);
   };
   if (job.mode != Mode::kLocalSgd) {
     return refuse(absl::StrCat("has no meaning with --mode=", ModeName(job.mode),
@@ -119,12 +126,17 @@ absl::Status CheckOverlap(const JobSpec& job) {
                                job.overlap_steps > 0 ? " --overlap_steps=" + overlap_steps : "",
                                "; use it, or that"));
   }
-  if (job.overlap_rounds && (job.outer_optimizer == OuterOptimizerKind::kAverage ||
-                             job.outer_optimizer == OuterOptimizerKind::kAdam)) {
+  if (job.overlap_rounds && job.outer_optimizer != OuterOptimizerKind::kNesterov &&
+      job.outer_optimizer != OuterOptimizerKind::kSgd) {
     return refuse(absl::StrCat(
         "needs an outer step that workers can make for their own part: --outer_optimizer=nesterov, "
         "or sgd, which with --outer_learning_rate=1 is the average; not ",
-        OuterOptimizerKindName(job.outer_optimizer)));
+        outer_optimizer));
+  }
+  if (IsElastic(job) && job.overlap_steps > 0) {
+    return refuse(
+        "contradicts --outer_optimizer=easgd, where an exchange has all the steps between two; "
+        "leave it out");
   }
   if (job.fragments > job.local_steps) {
     return Refuse("fragments", fragments,
@@ -162,6 +174,79 @@ absl::Status CheckRobustMean(const JobSpec& job) {
   return Refuse("robust_mean", text,
                 absl::StrCat("needs ", least, " contributions a round, and --quorum=", job.quorum,
                              " lets fewer count"));
+}
+
+absl::Status CheckOuterReduction(const JobSpec& job) {
+  if (job.outer_reduction == OuterReduction::kMean) return absl::OkStatus();
+  const auto refuse = [&job](absl::string_view reason) {
+    return Refuse("outer_reduction", OuterReductionName(job.outer_reduction), reason);
+  };
+  if (job.mode != Mode::kLocalSgd) {
+    return refuse(absl::StrCat("has no meaning with --mode=", ModeName(job.mode),
+                               ", which has no outer step of a round; use --mode=local_sgd or "
+                               "leave mean"));
+  }
+  if (job.outer_optimizer == OuterOptimizerKind::kAverage) {
+    return refuse(
+        "contradicts --outer_optimizer=average, the mean of the workers' weights, whose directions "
+        "say nothing; use nesterov or adam, or sgd with --outer_learning_rate=1");
+  }
+  if (IsElastic(job)) {
+    return refuse(
+        "contradicts --outer_optimizer=easgd, where the servers move by what the workers do; use "
+        "another, or leave mean");
+  }
+  if (job.robust_mean.is_robust()) {
+    return refuse(absl::StrCat("contradicts --robust_mean=", RobustMeanText(job.robust_mean),
+                               ", which combines them element by element; use one of the two"));
+  }
+  if (DividesBySenders(job)) {
+    return refuse(
+        "contradicts --topk_divisor=senders: the length of what is combined is the mean of all "
+        "workers'; use workers");
+  }
+  if (job.overlap_rounds) {
+    return refuse(
+        "contradicts --overlap_rounds, where workers make the outer step for their own part of "
+        "the mean; use --overlap_steps, or leave mean");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMomentumCorrection(const JobSpec& job) {
+  if (job.momentum_correction == MomentumCorrectionKind::kNone) return absl::OkStatus();
+  const absl::string_view name = MomentumCorrectionName(job.momentum_correction);
+  if (job.mode != Mode::kAsyncLocalSgd) {
+    return Refuse("momentum_correction", name,
+                  absl::StrCat("has no meaning with --mode=", ModeName(job.mode),
+                               ", where no contribution is applied beside newer ones; use "
+                               "--mode=async_local_sgd or leave none"));
+  }
+  if (job.outer_optimizer == OuterOptimizerKind::kNesterov) return absl::OkStatus();
+  return Refuse("momentum_correction", name,
+                absl::StrCat("needs an outer momentum, and --outer_optimizer=",
+                             OuterOptimizerKindName(job.outer_optimizer),
+                             " has none; use nesterov or leave none"));
+}
+
+absl::Status CheckAnchor(const JobSpec& job) {
+  if (job.anchor == Anchor::kWorker) return absl::OkStatus();
+  const absl::string_view name = AnchorName(job.anchor);
+  if (job.mode != Mode::kAsyncLocalSgd) {
+    return Refuse("anchor", name,
+                  absl::StrCat("has no meaning with --mode=", ModeName(job.mode),
+                               ", where nothing comes in between; use --mode=async_local_sgd or "
+                               "leave worker"));
+  }
+  const auto refuse = [name](absl::string_view flag, Encoding encoding) {
+    return Refuse("anchor", name,
+                  absl::StrCat("contradicts --", flag, "=", EncodingName(encoding),
+                               ": weights themselves travel, and what an encoding loses of them "
+                               "would be taken for a change; leave fp32, or use worker"));
+  };
+  if (job.push_encoding != Encoding::kFp32) return refuse("push_encoding", job.push_encoding);
+  if (job.pull_encoding != Encoding::kFp32) return refuse("pull_encoding", job.pull_encoding);
+  return absl::OkStatus();
 }
 
 absl::Status CheckEncodings(const JobSpec& job) {
@@ -293,12 +378,20 @@ bool HasLocalSteps(const JobSpec& job) {
   return job.mode == Mode::kLocalSgd || job.mode == Mode::kAsyncLocalSgd;
 }
 
+bool IsAnchoredAtServer(const JobSpec& job) {
+  return job.mode == Mode::kAsyncLocalSgd && job.anchor == Anchor::kServer;
+}
+
 int64_t StepSamples(const JobSpec& job) {
   return job.global_batch_size > 0 ? job.global_batch_size : job.batch_size;
 }
 
 bool DefersContributions(const JobSpec& job) {
-  return job.fragments > 1 || job.overlap_steps > 0 || job.overlap_rounds;
+  return job.fragments > 1 || job.overlap_steps > 0 || job.overlap_rounds || IsElastic(job);
+}
+
+bool IsElastic(const JobSpec& job) {
+  return job.mode == Mode::kLocalSgd && job.outer_optimizer == OuterOptimizerKind::kEasgd;
 }
 
 bool ReducesOnly(const JobSpec& job) { return job.optimizer.kind == OptimizerKind::kReduce; }
@@ -306,6 +399,10 @@ bool ReducesOnly(const JobSpec& job) { return job.optimizer.kind == OptimizerKin
 bool DividesBySenders(const JobSpec& job) {
   return job.push_encoding.is_topk() && job.topk_divisor == TopKDivisor::kSenders &&
          HasRosters(job);
+}
+
+bool AveragesDirections(const JobSpec& job) {
+  return job.outer_reduction == OuterReduction::kDirection;
 }
 
 double DefaultFeedbackDecay(Encoding push_encoding) { return push_encoding.is_topk() ? 0.95 : 1.0; }
@@ -316,6 +413,9 @@ absl::Status ValidateJobSpec(const JobSpec& job) {
   RETURN_IF_ERROR(CheckOverlap(job));
   RETURN_IF_ERROR(CheckRobustMean(job));
   RETURN_IF_ERROR(CheckEncodings(job));
+  RETURN_IF_ERROR(CheckOuterReduction(job));
+  RETURN_IF_ERROR(CheckMomentumCorrection(job));
+  RETURN_IF_ERROR(CheckAnchor(job));
   RETURN_IF_ERROR(CheckOptimizer(job.optimizer));
   RETURN_IF_ERROR(CheckReduce(job));
   RETURN_IF_ERROR(CheckSchedule(job.schedule));
@@ -372,10 +472,11 @@ absl::string_view OptimizerKindName(OptimizerKind kind) {
 }
 
 absl::StatusOr<OuterOptimizerKind> ParseOuterOptimizerKind(absl::string_view name) {
-  return ParseKind("outer_optimizer", name,
-                   {OuterOptimizerKind::kAverage, OuterOptimizerKind::kSgd,
-                    OuterOptimizerKind::kNesterov, OuterOptimizerKind::kAdam},
-                   OuterOptimizerKindName);
+  return ParseKind(
+      "outer_optimizer", name,
+      {OuterOptimizerKind::kAverage, OuterOptimizerKind::kSgd, OuterOptimizerKind::kNesterov,
+       OuterOptimizerKind::kAdam, OuterOptimizerKind::kEasgd},
+      OuterOptimizerKindName);
 }
 
 absl::string_view OuterOptimizerKindName(OuterOptimizerKind kind) {
@@ -388,6 +489,53 @@ absl::string_view OuterOptimizerKindName(OuterOptimizerKind kind) {
       return "nesterov";
     case OuterOptimizerKind::kAdam:
       return "adam";
+    case OuterOptimizerKind::kEasgd:
+      return "easgd";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<OuterReduction> ParseOuterReduction(absl::string_view name) {
+  return ParseKind("outer_reduction", name, {OuterReduction::kMean, OuterReduction::kDirection},
+                   OuterReductionName);
+}
+
+absl::string_view OuterReductionName(OuterReduction reduction) {
+  switch (reduction) {
+    case OuterReduction::kMean:
+      return "mean";
+    case OuterReduction::kDirection:
+      return "direction";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<MomentumCorrectionKind> ParseMomentumCorrection(absl::string_view name) {
+  return ParseKind("momentum_correction", name,
+                   {MomentumCorrectionKind::kNone, MomentumCorrectionKind::kHeloco},
+                   MomentumCorrectionName);
+}
+
+absl::string_view MomentumCorrectionName(MomentumCorrectionKind kind) {
+  switch (kind) {
+    case MomentumCorrectionKind::kNone:
+      return "none";
+    case MomentumCorrectionKind::kHeloco:
+      return "heloco";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<Anchor> ParseAnchor(absl::string_view name) {
+  return ParseKind("anchor", name, {Anchor::kWorker, Anchor::kServer}, AnchorName);
+}
+
+absl::string_view AnchorName(Anchor anchor) {
+  switch (anchor) {
+    case Anchor::kWorker:
+      return "worker";
+    case Anchor::kServer:
+      return "server";
   }
   return "unknown";
 }

@@ -20,7 +20,18 @@ namespace lodestar {
 enum class Mode : uint8_t { kSync, kAsync, kLocalSgd, kAsyncLocalSgd };
 // kReduce makes no step: see ReducesOnly().
 enum class OptimizerKind : uint8_t { kSgd, kMomentum, kNesterov, kAdamW, kReduce };
-enum class OuterOptimizerKind : uint8_t { kAverage, kSgd, kNesterov, kAdam };
+// kEasgd: see IsElastic().
+enum class OuterOptimizerKind : uint8_t { kAverage, kSgd, kNesterov, kAdam, kEasgd };
+// What a round of local steps is to the outer optimizer: the mean of what workers have sent, or of
+// its directions and lengths apart; see AveragesDirections().
+enum class OuterReduction : uint8_t { kMean, kDirection };
+// What becomes of a contribution of local steps that goes against the outer momentum; kHeloco: see
+// MomentumCorrection in server/optimizer/momentum_correction.h.
+enum class MomentumCorrectionKind : uint8_t { kNone, kHeloco };
+// async_local_sgd: from which weights the change is measured that a contribution is when it is
+// applied: those that its worker began with, or the servers' at that moment. These are the same
+// where nothing came in between.
+enum class Anchor : uint8_t { kWorker, kServer };
 enum class StalenessScaling : uint8_t { kNone, kInverse };
 // What becomes of the local weights of a fragment when its new weights come, after --overlap_steps
 // steps: a mean of both, or the new ones and the steps made meanwhile.
@@ -53,6 +64,8 @@ inline constexpr int64_t kMaxStepSamples = int64_t{1} << 20;
 inline constexpr int kMaxLocalSteps = 1 << 19;
 
 inline constexpr double kDefaultNormLimit = 10.0;
+// The best of Zhang et al. 2015, whose beta it is.
+inline constexpr double kDefaultElasticRate = 0.9;
 
 struct JobSpec {
   ModelSpec model;
@@ -77,10 +90,13 @@ struct JobSpec {
   // local_sgd: an exchange has all of the next window; see EagerMerge.
   bool overlap_rounds = false;
   OuterOptimizerKind outer_optimizer = OuterOptimizerKind::kNesterov;
-  double outer_learning_rate = 0.7;
-  double outer_momentum = 0.9;  // of adam: beta1
+  double outer_learning_rate = 0.7;  // kEasgd: beta
+  double outer_momentum = 0.9;       // of adam: beta1
   double outer_beta2 = 0.95;
   double outer_epsilon = 0.1;
+  OuterReduction outer_reduction = OuterReduction::kMean;                      // local_sgd
+  MomentumCorrectionKind momentum_correction = MomentumCorrectionKind::kNone;  // async_local_sgd
+  Anchor anchor = Anchor::kWorker;                                             // async_local_sgd
   OptimizerSettings optimizer;
   LearningRateSchedule schedule;  // total_rounds is the length of the job
   double clip_norm = 0.0;         // 0: off
@@ -112,12 +128,23 @@ bool HasRosters(const JobSpec& job);
 // Whether workers make steps of their own between exchanges, with an optimizer of their own.
 bool HasLocalSteps(const JobSpec& job);
 
+// Whether workers keep weights of their own from exchange to exchange (elastic averaging, Zhang et
+// al. 2015, arXiv:1412.6651): with beta the outer learning rate and s its share of a round's
+// samples, a worker moves by beta * s of the way to the servers' weights, and these by the sum of
+// what the workers have moved, which is beta of the way to the workers' mean. Of N equal workers
+// each moves by alpha = beta / N.
+bool IsElastic(const JobSpec& job);
+
+// Whether contributions are changes from the servers' weights as they are applied, so that workers
+// send weights.
+bool IsAnchoredAtServer(const JobSpec& job);
+
 // Samples of one step of one worker, if it has to do it alone.
 int64_t StepSamples(const JobSpec& job);
 
 // Whether a worker contributes to a round what it has computed on the grants before it, and
-// computes on the grant of a round while that round's exchange is under way. So with fragments or
-// overlap.
+// computes on the grant of a round while that round's exchange is under way. So with fragments,
+// overlap or weights of its own.
 bool DefersContributions(const JobSpec& job);
 
 // Whether the servers only combine gradients: what they have as weights after a round is the mean
@@ -125,6 +152,10 @@ bool DefersContributions(const JobSpec& job);
 bool ReducesOnly(const JobSpec& job);
 // Whether an element's mean is that of the contributions in which it travelled.
 bool DividesBySenders(const JobSpec& job);
+
+// Whether a round's contributions are combined to the mean of their directions with the mean of
+// their lengths, tensor by tensor: see DirectionMean in server/shard/contribution_mean.cc.
+bool AveragesDirections(const JobSpec& job);
 
 // What contributions in this encoding lose and is carried over shrinks by this where nobody says
 // otherwise: 0.95 of top-k (SparseLoCo, arXiv:2508.15706), else 1.
@@ -145,6 +176,12 @@ absl::StatusOr<OptimizerKind> ParseOptimizerKind(absl::string_view name);
 absl::string_view OptimizerKindName(OptimizerKind kind);
 absl::StatusOr<OuterOptimizerKind> ParseOuterOptimizerKind(absl::string_view name);
 absl::string_view OuterOptimizerKindName(OuterOptimizerKind kind);
+absl::StatusOr<OuterReduction> ParseOuterReduction(absl::string_view name);
+absl::string_view OuterReductionName(OuterReduction reduction);
+absl::StatusOr<MomentumCorrectionKind> ParseMomentumCorrection(absl::string_view name);
+absl::string_view MomentumCorrectionName(MomentumCorrectionKind kind);
+absl::StatusOr<Anchor> ParseAnchor(absl::string_view name);
+absl::string_view AnchorName(Anchor anchor);
 absl::StatusOr<MergeKind> ParseMergeKind(absl::string_view name);
 absl::string_view MergeKindName(MergeKind kind);
 absl::StatusOr<StalenessScaling> ParseStalenessScaling(absl::string_view name);

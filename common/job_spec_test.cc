@@ -90,7 +90,36 @@ TEST(ValidateJobSpecTest, AsyncLocalSgdNamesWhatContradictsIt) {
        "--max_staleness=3 has no meaning with --mode=sync"},
       {[](JobSpec& j) { j.mode = Mode::kAsync, j.balance = Balance::kSpeed; },
        "--balance=speed has no meaning with --mode=async"},
+      {[](JobSpec& j) {
+         j.mode = Mode::kLocalSgd, j.momentum_correction = MomentumCorrectionKind::kHeloco;
+       },
+       "--momentum_correction=heloco has no meaning with --mode=local_sgd"},
+      {[](JobSpec& j) {
+         j.mode = Mode::kAsyncLocalSgd, j.outer_optimizer = OuterOptimizerKind::kSgd;
+         j.momentum_correction = MomentumCorrectionKind::kHeloco;
+       },
+       "--momentum_correction=heloco needs an outer momentum, and --outer_optimizer=sgd"},
+      {[](JobSpec& j) { j.mode = Mode::kLocalSgd, j.anchor = Anchor::kServer; },
+       "--anchor=server has no meaning with --mode=local_sgd"},
+      {[](JobSpec& j) {
+         j.mode = Mode::kAsyncLocalSgd, j.anchor = Anchor::kServer;
+         j.push_encoding = Encoding::kInt4;
+       },
+       "--anchor=server contradicts --push_encoding=int4"},
+      {[](JobSpec& j) {
+         j.mode = Mode::kAsyncLocalSgd, j.anchor = Anchor::kServer;
+         j.pull_encoding = Encoding::kBf16;
+       },
+       "--anchor=server contradicts --pull_encoding=bf16"},
   });
+  JobSpec job = ValidJob();
+  job.mode = Mode::kAsyncLocalSgd;
+  job.momentum_correction = MomentumCorrectionKind::kHeloco;
+  EXPECT_OK(ValidateJobSpec(job));
+  EXPECT_FALSE(IsAnchoredAtServer(job));
+  job.anchor = Anchor::kServer;
+  EXPECT_OK(ValidateJobSpec(job));
+  EXPECT_TRUE(IsAnchoredAtServer(job));
 }
 
 TEST(ValidateJobSpecTest, ReduceIsForRoundsOfProgramsThatGetTheWholeMean) {
@@ -205,6 +234,41 @@ TEST(ValidateJobSpecTest, OverlapIsForLocalStepsAndFitsBetweenExchanges) {
                 j.model = {"client", ClientModelSpec{}};
               }),
               HasSubstr("--overlap_steps=1 is not for --model=client"));
+}
+
+TEST(ValidateJobSpecTest, ElasticWorkersHaveTheirOwnWeights) {
+  JobSpec job = LocalSgdJob();
+  job.outer_optimizer = OuterOptimizerKind::kEasgd;
+  job.outer_learning_rate = 0.9;
+  EXPECT_OK(ValidateJobSpec(job));
+  EXPECT_TRUE(IsElastic(job));
+  EXPECT_TRUE(DefersContributions(job));
+  job.fragments = 4;
+  EXPECT_OK(ValidateJobSpec(job));
+  job.fragments = 1;
+  const auto refusal = [&job](void (*change)(JobSpec&)) {
+    JobSpec refused = job;
+    change(refused);
+    return std::string(ValidateJobSpec(refused).message());
+  };
+  EXPECT_THAT(refusal([](JobSpec& j) { j.outer_learning_rate = 1.5; }),
+              HasSubstr("--outer_learning_rate=1.5 is beyond the mean"));
+  EXPECT_THAT(refusal([](JobSpec& j) { j.overlap_steps = 2; }),
+              HasSubstr("--overlap_steps=2 contradicts --outer_optimizer=easgd"));
+  EXPECT_THAT(refusal([](JobSpec& j) { j.overlap_rounds = true; }), HasSubstr("not easgd"));
+  EXPECT_THAT(refusal([](JobSpec& j) { j.mode = Mode::kAsyncLocalSgd; }),
+              HasSubstr("--outer_optimizer=easgd is not for --mode=async_local_sgd"));
+  EXPECT_THAT(refusal([](JobSpec& j) {
+                j.model = {"client", ClientModelSpec{}};
+              }),
+              HasSubstr("--outer_optimizer=easgd is not for --model=client"));
+  EXPECT_THAT(refusal([](JobSpec& j) { j.outer_reduction = OuterReduction::kDirection; }),
+              HasSubstr("contradicts --outer_optimizer=easgd"));
+  // Where it does not count it is nothing.
+  job.mode = Mode::kSync;
+  job.local_steps = 1;
+  EXPECT_FALSE(IsElastic(job));
+  EXPECT_OK(ValidateJobSpec(job));
 }
 
 TEST(ValidateJobSpecTest, RefusesFlagsOfAnotherMode) {
@@ -337,6 +401,42 @@ TEST(JobSpecTopKTest, DecayIsAboveZeroAndAtMostOne) {
     EXPECT_THAT(ValidateJobSpec(job),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--feedback_decay=")));
   }
+}
+
+TEST(ValidateJobSpecTest, MeanDirectionsNeedRoundsOfChanges) {
+  JobSpec job = TopKJob();
+  job.mode = Mode::kLocalSgd;
+  job.outer_reduction = OuterReduction::kDirection;
+  EXPECT_OK(ValidateJobSpec(job));
+  EXPECT_TRUE(AveragesDirections(job));
+  EXPECT_FALSE(AveragesDirections(TopKJob()));
+  const struct {
+    void (*change)(JobSpec&);
+    const char* reason;
+  } refused[] = {
+      {[](JobSpec& j) { j.mode = Mode::kSync; }, "has no meaning with --mode=sync"},
+      {[](JobSpec& j) { j.mode = Mode::kAsyncLocalSgd; },
+       "has no meaning with --mode=async_local_sgd"},
+      {[](JobSpec& j) { j.outer_optimizer = OuterOptimizerKind::kAverage; },
+       "contradicts --outer_optimizer=average"},
+      {[](JobSpec& j) {
+         j.push_encoding = Encoding::kInt8, j.robust_mean = *ParseRobustMean("median");
+       },
+       "contradicts --robust_mean=median"},
+      {[](JobSpec& j) { j.topk_divisor = TopKDivisor::kSenders; },
+       "contradicts --topk_divisor=senders"},
+      {[](JobSpec& j) { j.overlap_rounds = true; }, "contradicts --overlap_rounds"},
+  };
+  for (const auto& [change, reason] : refused) {
+    JobSpec other = job;
+    change(other);
+    EXPECT_THAT(ValidateJobSpec(other),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("--outer_reduction=direction"), HasSubstr(reason))));
+  }
+  EXPECT_THAT(ParseOuterReduction("direction"), IsOkAndHolds(OuterReduction::kDirection));
+  EXPECT_THAT(ParseOuterReduction("sum").status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("mean, direction")));
 }
 
 TEST(JobSpecTopKTest, SendersDivideWhereThereAreRounds) {

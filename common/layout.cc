@@ -192,6 +192,17 @@ std::vector<ElementRange> Layout::TrainedRanges() const {
   return ranges;
 }
 
+std::vector<ElementRange> Layout::TensorParts(ElementRange range) const {
+  std::vector<ElementRange> parts;
+  auto tensor = std::prev(std::ranges::upper_bound(tensors_, range.begin, {}, &TensorSpec::offset));
+  for (; tensor != tensors_.end() && tensor->offset < range.end; ++tensor) {
+    if (tensor->embedding) continue;
+    parts.push_back({std::max(tensor->offset, range.begin) - range.begin,
+                     std::min(tensor->offset + tensor->num_elements(), range.end) - range.begin});
+  }
+  return parts;
+}
+
 const TensorSpec* Layout::Find(const std::string& name) const {
   const auto name_of = [this](size_t index) -> const std::string& { return tensors_[index].name; };
   const auto entry = std::ranges::lower_bound(by_name_, name, {}, name_of);

@@ -33,6 +33,8 @@ struct TensorSpec {
   // No gradient belongs to it, as to a running mean: workers contribute its values, and what the
   // servers have is their mean. All tensors of a block are averaged, or none.
   bool averaged = false;
+  // A table of which a sample touches few rows. Not in the hash, as the initialiser is not.
+  bool embedding = false;
 
   int64_t num_elements() const;
 };
@@ -70,8 +72,11 @@ class Layout {
   // All but what is averaged, in as few ranges as there are.
   std::vector<ElementRange> TrainedRanges() const;
   // 16 hex digits over names, shapes, offsets, blocks and the marks of what decays and is averaged;
-  // initialisers are not part of it.
+  // initialisers and the mark of embeddings are not part of it.
   const std::string& hash() const { return hash_; }
+  // The parts of `range` that belong to one tensor each, in order, relative to its start; without
+  // those of embeddings.
+  std::vector<ElementRange> TensorParts(ElementRange range) const;
   // Null if there is none of that name.
   const TensorSpec* Find(const std::string& name) const;
   // That has this element of the parameter space, which must be in [0, num_elements()).

@@ -70,6 +70,25 @@ TEST(LayoutTest, BlocksAreAveragedAsAWhole) {
                                                      HasSubstr("'mean' is averaged and decays")));
 }
 
+TEST(LayoutTest, PartsOfTensorsAreCutByTheRangeAndLeaveEmbeddingsOut) {
+  std::vector<TensorSpec> tensors = {MakeTensor("a", {4}, 0), MakeTensor("table", {2, 3}, 0),
+                                     MakeTensor("b", {5}, 0), MakeTensor("c", {1}, 1)};
+  using Ranges = std::vector<ElementRange>;
+  EXPECT_EQ(Layout::FromTensors(tensors)->TensorParts({0, 16}),
+            (Ranges{{0, 4}, {4, 10}, {10, 15}, {15, 16}}));
+  tensors[1].embedding = true;
+  ASSERT_OK_AND_ASSIGN(const Layout layout, Layout::FromTensors(tensors));
+  EXPECT_EQ(layout.TensorParts({0, 16}), (Ranges{{0, 4}, {10, 15}, {15, 16}}));
+  EXPECT_EQ(layout.TensorParts({3, 12}), (Ranges{{0, 1}, {7, 9}}));
+  EXPECT_EQ(layout.TensorParts({11, 13}), (Ranges{{0, 2}}));
+  EXPECT_EQ(layout.TensorParts({5, 9}), Ranges());
+  ASSERT_OK_AND_ASSIGN(const ModelSpec gpt, ModelPreset("gpt-nano"));
+  ASSERT_OK_AND_ASSIGN(const Layout of_gpt, BuildLayout(gpt));
+  EXPECT_TRUE(of_gpt.Find("wte.weight")->embedding);
+  EXPECT_TRUE(of_gpt.Find("wpe.weight")->embedding);
+  EXPECT_FALSE(of_gpt.Find("h.0.mlp.c_fc.weight")->embedding);
+}
+
 TEST(LayoutTest, HashesAreThoseOfEarlierReleases) {
   std::vector<TensorSpec> tensors = TwoTensors();
   tensors[0].decay = true;
@@ -114,7 +133,7 @@ TEST(LayoutTest, RefusesProductsAndSumsThatOverflow) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'b'")));
 }
 
-TEST(LayoutTest, HashChangesWithEveryFieldButTheInitializer) {
+TEST(LayoutTest, HashChangesWithEveryFieldButTheInitializerAndTheMarkOfEmbeddings) {
   std::set<std::string> hashes = {HashOf(TwoTensors())};
   const auto add_changed = [&](auto change) {
     std::vector<TensorSpec> tensors = TwoTensors();
@@ -133,6 +152,7 @@ TEST(LayoutTest, HashChangesWithEveryFieldButTheInitializer) {
 
   std::vector<TensorSpec> tensors = TwoTensors();
   tensors[0].initializer = {InitializerKind::kNormal, 0.02f};
+  tensors[1].embedding = true;
   EXPECT_EQ(HashOf(std::move(tensors)), HashOf(TwoTensors()));
   EXPECT_EQ(HashOf(TwoTensors()).size(), 16);
 }

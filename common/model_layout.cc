@@ -33,6 +33,10 @@ class TensorList {
     tensor.initializer = initializer;
     tensors_.push_back(std::move(tensor));
   }
+  void AddEmbedding(std::string name, std::vector<int64_t> shape, Initializer initializer) {
+    Add(std::move(name), std::move(shape), initializer);
+    tensors_.back().embedding = true;
+  }
   // A weight [out, in...] and a bias [out] that starts at zero.
   void AddLinear(const std::string& prefix, std::vector<int64_t> weight_shape,
                  Initializer initializer) {
@@ -103,8 +107,8 @@ std::vector<TensorSpec> Tensors(const GptSpec& gpt) {
   const int64_t width = gpt.width;
   TensorList list;
   list.BeginBlock();
-  list.Add("wte.weight", {gpt.vocabulary, width}, normal);
-  list.Add("wpe.weight", {gpt.context, width}, normal);
+  list.AddEmbedding("wte.weight", {gpt.vocabulary, width}, normal);
+  list.AddEmbedding("wpe.weight", {gpt.context, width}, normal);
   for (int layer = 0; layer < gpt.num_layers; ++layer) {
     const std::string prefix = absl::StrCat("h.", layer, ".");
     list.BeginBlock();

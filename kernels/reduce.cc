@@ -55,6 +55,10 @@ void Subtract(float* z, const float* x, const float* y, int64_t n) {
 
 double SumOfSquares(const float* x, int64_t n) { return simd::BestLoops().sum_of_squares(x, n); }
 
+double DotProduct(const float* x, const float* y, int64_t n) {
+  return simd::BestLoops().dot_product(x, y, n);
+}
+
 bool AllBelow(const float* x, float limit, int64_t n) {
   return simd::BestLoops().all_below(x, limit, n);
 }

@@ -35,6 +35,8 @@ void Subtract(float* z, const float* x, const float* y, int64_t n);
 // In f64, in an order that depends on n only. The sum over a cut vector differs in the last bits:
 // add the sums of fixed segments.
 double SumOfSquares(const float* x, int64_t n);
+// In the same way.
+double DotProduct(const float* x, const float* y, int64_t n);
 
 bool AllFinite(const float* x, int64_t n);
 // Whether every |x[i]| < limit; not for NaN. `limit` is above 0, and may be infinite.

@@ -80,6 +80,24 @@ TEST(ReduceTest, SumOfSquaresIsExactEnoughAndRepeats) {
   }
 }
 
+TEST(ReduceTest, DotProductIsExactEnoughAndRepeats) {
+  for (int64_t n : {0, 1, 15, 16, 17, 31, 100003}) {
+    const std::vector<float> x = Random(n + 1, 7);
+    const std::vector<float> y = Random(n, 9);
+    double want = 0.0;
+    double size = 0.0;
+    for (int64_t i = 0; i < n; ++i) {
+      want += double{x[i + 1]} * double{y[i]};
+      size += std::abs(double{x[i + 1]} * double{y[i]});
+    }
+    const double got = DotProduct(x.data() + 1, y.data(), n);
+    EXPECT_NEAR(got, want, 1e-12 * size);  // f64 sum of up to 1e5 terms
+    std::vector<float> moved(x.begin() + 1, x.end());
+    EXPECT_EQ(DotProduct(moved.data(), y.data(), n), got) << "alignment changed the sum";
+    EXPECT_EQ(DotProduct(y.data(), y.data(), n), SumOfSquares(y.data(), n));
+  }
+}
+
 TEST(ReduceTest, SumOfSquaresDoesNotOverflowInSinglePrecision) {
   const std::vector<float> x(3, 1e30f);
   EXPECT_NEAR(SumOfSquares(x.data(), 3), 3e60, 1e54);  // 1e30 is not a float: 24 bits

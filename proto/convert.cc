@@ -122,6 +122,7 @@ v1::Layout ToProto(const Layout& layout) {
     out->set_block(tensor.block);
     out->set_decay(tensor.decay);
     out->set_averaged(tensor.averaged);
+    out->set_embedding(tensor.embedding);
   }
   proto.set_hash(layout.hash());
   return proto;
@@ -142,6 +143,7 @@ absl::StatusOr<Layout> FromProto(const v1::Layout& proto) {
     tensor.block = in.block();
     tensor.decay = in.decay();
     tensor.averaged = in.averaged();
+    tensor.embedding = in.embedding();
     tensors.push_back(std::move(tensor));
   }
   ASSIGN_OR_RETURN(Layout layout, Layout::FromTensors(std::move(tensors)));

@@ -32,6 +32,19 @@ constexpr EnumRow<OuterOptimizerKind, v1::OuterOptimizerKind> kOuterOptimizers[]
     {OuterOptimizerKind::kNesterov, v1::OUTER_OPTIMIZER_KIND_NESTEROV},
     {OuterOptimizerKind::kSgd, v1::OUTER_OPTIMIZER_KIND_SGD},
     {OuterOptimizerKind::kAdam, v1::OUTER_OPTIMIZER_KIND_ADAM},
+    {OuterOptimizerKind::kEasgd, v1::OUTER_OPTIMIZER_KIND_EASGD},
+};
+constexpr EnumRow<OuterReduction, v1::OuterReduction> kReductions[] = {
+    {OuterReduction::kMean, v1::OUTER_REDUCTION_MEAN},
+    {OuterReduction::kDirection, v1::OUTER_REDUCTION_DIRECTION},
+};
+constexpr EnumRow<MomentumCorrectionKind, v1::MomentumCorrection> kCorrections[] = {
+    {MomentumCorrectionKind::kNone, v1::MOMENTUM_CORRECTION_NONE},
+    {MomentumCorrectionKind::kHeloco, v1::MOMENTUM_CORRECTION_HELOCO},
+};
+constexpr EnumRow<Anchor, v1::Anchor> kAnchors[] = {
+    {Anchor::kWorker, v1::ANCHOR_WORKER},
+    {Anchor::kServer, v1::ANCHOR_SERVER},
 };
 constexpr EnumRow<StalenessScaling, v1::StalenessScaling> kScalings[] = {
     {StalenessScaling::kNone, v1::STALENESS_SCALING_NONE},
@@ -224,6 +237,9 @@ v1::JobSpec ToProto(const JobSpec& job) {
   proto.set_outer_momentum(job.outer_momentum);
   proto.set_outer_beta2(job.outer_beta2);
   proto.set_outer_epsilon(job.outer_epsilon);
+  proto.set_outer_reduction(EnumToProto(kReductions, job.outer_reduction));
+  proto.set_momentum_correction(EnumToProto(kCorrections, job.momentum_correction));
+  proto.set_anchor(EnumToProto(kAnchors, job.anchor));
   *proto.mutable_optimizer() = ToProto(job.optimizer);
   *proto.mutable_schedule() = ToProto(job.schedule);
   proto.set_clip_norm(job.clip_norm);
@@ -273,6 +289,18 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   if (proto.outer_epsilon() != 0) {
     job.outer_beta2 = proto.outer_beta2();
     job.outer_epsilon = proto.outer_epsilon();
+  }
+  if (proto.outer_reduction() != v1::OUTER_REDUCTION_UNSPECIFIED) {
+    ASSIGN_OR_RETURN(job.outer_reduction,
+                     EnumFromProto(kReductions, proto.outer_reduction(), "outer_reduction"));
+  }
+  if (proto.momentum_correction() != v1::MOMENTUM_CORRECTION_UNSPECIFIED) {
+    ASSIGN_OR_RETURN(
+        job.momentum_correction,
+        EnumFromProto(kCorrections, proto.momentum_correction(), "momentum_correction"));
+  }
+  if (proto.anchor() != v1::ANCHOR_UNSPECIFIED) {
+    ASSIGN_OR_RETURN(job.anchor, EnumFromProto(kAnchors, proto.anchor(), "anchor"));
   }
   ASSIGN_OR_RETURN(job.optimizer, FromProto(proto.optimizer()));
   ASSIGN_OR_RETURN(job.schedule, FromProto(proto.schedule()));

@@ -94,6 +94,43 @@ TEST(ConvertTest, SettingsOfAsyncLocalSgdSurvive) {
     EXPECT_EQ(back.max_staleness, max_staleness);
     EXPECT_EQ(back.balance, Balance::kSpeed);
   }
+  job.momentum_correction = MomentumCorrectionKind::kHeloco;
+  job.anchor = Anchor::kServer;
+  job.push_encoding = job.pull_encoding = Encoding::kFp32;
+  v1::JobSpec wire = ToProto(job);
+  ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(wire));
+  EXPECT_EQ(back.momentum_correction, MomentumCorrectionKind::kHeloco);
+  EXPECT_EQ(back.anchor, Anchor::kServer);
+  // Of a release that knows neither.
+  wire.clear_momentum_correction();
+  wire.clear_anchor();
+  ASSERT_OK_AND_ASSIGN(const JobSpec old, FromProto(wire));
+  EXPECT_EQ(old.momentum_correction, MomentumCorrectionKind::kNone);
+  EXPECT_EQ(old.anchor, Anchor::kWorker);
+}
+
+TEST(ConvertTest, OuterReductionSurvives) {
+  JobSpec job = SomeJob();
+  job.robust_mean = {};
+  job.outer_reduction = OuterReduction::kDirection;
+  v1::JobSpec wire = ToProto(job);
+  ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(wire));
+  EXPECT_EQ(back.outer_reduction, OuterReduction::kDirection);
+  // Of a release that knows no other.
+  wire.clear_outer_reduction();
+  ASSERT_OK_AND_ASSIGN(const JobSpec old, FromProto(wire));
+  EXPECT_EQ(old.outer_reduction, OuterReduction::kMean);
+}
+
+TEST(ConvertTest, EveryOuterOptimizerSurvives) {
+  for (const OuterOptimizerKind kind :
+       {OuterOptimizerKind::kAverage, OuterOptimizerKind::kSgd, OuterOptimizerKind::kNesterov,
+        OuterOptimizerKind::kAdam, OuterOptimizerKind::kEasgd}) {
+    JobSpec job = SomeJob();
+    job.outer_optimizer = kind;
+    ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(ToProto(job)));
+    EXPECT_EQ(back.outer_optimizer, kind);
+  }
 }
 
 TEST(ConvertTest, JobWithoutEncodingsIsFp32) {

@@ -184,14 +184,37 @@ ABSL_FLAG(
     "(eager update, 2502.12996). With nesterov give an --outer_learning_rate of 0.4 or less.");
 ABSL_FLAG(std::string, outer_optimizer, "nesterov",
           "local_sgd: what the servers do with the mean of what rounds changed: average (the mean "
-          "of the workers' weights), sgd, nesterov (DiLoCo) or adam (FedAdam).");
+          "of the workers' weights), sgd, nesterov (DiLoCo), adam (FedAdam) or easgd (elastic "
+          "averaging, 1412.6651: workers keep weights of their own; with N of them each exchange "
+          "moves those a part beta/N of the way to the servers', and the servers' beta of the way "
+          "to their mean, while they go on computing).");
 ABSL_FLAG(double, outer_learning_rate, 0.7,
-          "Local steps with sgd, nesterov, adam: outer step size; 0 to 1e6.");
+          "Local steps with sgd, nesterov, adam: outer step size; 0 to 1e6. With easgd beta; 0 to "
+          "1, and 0.9 where it is not given.");
 ABSL_FLAG(double, outer_momentum, 0.9,
           "Local steps with nesterov: outer momentum; with adam its beta1; 0 <= value < 1.");
 ABSL_FLAG(double, outer_beta2, 0.95, "local_sgd with adam: 0 <= value < 1.");
 ABSL_FLAG(double, outer_epsilon, 0.1,
           "local_sgd with adam: 1e-30 to 1e6. Far smaller ones diverge.");
+ABSL_FLAG(
+    std::string, outer_reduction, "mean",
+    "local_sgd: what the servers make of a round's contributions. mean: their mean, which is the "
+    "shorter the more their directions differ. direction: tensor by tensor the mean of their "
+    "directions, as long as they are in the mean (Decoupled DiLoCo, 2604.21428), so that steps are "
+    "as long whoever joins or leaves; of embeddings the mean. Not with --outer_optimizer=average; "
+    "servers hold one more copy of the parameters while a round is open.");
+ABSL_FLAG(
+    std::string, momentum_correction, "none",
+    "async_local_sgd with nesterov: what becomes of a contribution that goes against the "
+    "outer momentum, as late ones and those of other data do. heloco (2606.00271): tensor by "
+    "tensor, what of it lies against the momentum shrinks, and what hardly goes with it is "
+    "turned towards it; with an --outer_momentum of 0.5 to 0.7. none: it is applied as it is.");
+ABSL_FLAG(std::string, anchor, "worker",
+          "async_local_sgd: from which weights the change is measured that a contribution is when "
+          "it is applied. worker: from those that it was computed from, so that late work is added "
+          "to what others have done meanwhile; server: from the servers' at that moment, so that "
+          "it leads towards the worker's weights, and back from what others have done. The same "
+          "where nothing came in between. server needs fp32 both ways.");
 ABSL_FLAG(std::string, outer_preset, "",
           "local_sgd: published settings instead of the defaults of the outer flags and "
           "--local_steps that are not given: diloco (2311.08105: nesterov 0.7/0.9, 500 steps), "
@@ -486,9 +509,16 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
   ASSIGN_OR_RETURN(job.outer_optimizer,
                    ParseOuterOptimizerKind(absl::GetFlag(FLAGS_outer_optimizer)));
   job.outer_learning_rate = absl::GetFlag(FLAGS_outer_learning_rate);
+  if (IsElastic(job) && !given.contains("outer_learning_rate")) {
+    job.outer_learning_rate = kDefaultElasticRate;
+  }
   job.outer_momentum = absl::GetFlag(FLAGS_outer_momentum);
   job.outer_beta2 = absl::GetFlag(FLAGS_outer_beta2);
   job.outer_epsilon = absl::GetFlag(FLAGS_outer_epsilon);
+  ASSIGN_OR_RETURN(job.outer_reduction, ParseOuterReduction(absl::GetFlag(FLAGS_outer_reduction)));
+  ASSIGN_OR_RETURN(job.momentum_correction,
+                   ParseMomentumCorrection(absl::GetFlag(FLAGS_momentum_correction)));
+  ASSIGN_OR_RETURN(job.anchor, ParseAnchor(absl::GetFlag(FLAGS_anchor)));
   ASSIGN_OR_RETURN(job.optimizer.kind, ParseOptimizerKind(absl::GetFlag(FLAGS_optimizer)));
   job.optimizer.momentum = absl::GetFlag(FLAGS_momentum);
   job.optimizer.beta1 = absl::GetFlag(FLAGS_beta1);
@@ -678,6 +708,20 @@ std::string DoubtOfOverlap(const JobSpec& job) {
       kHighestRate, " or less");
 }
 
+// HeLoCo's momentum is a mean of contributions, the outer momentum their sum: the higher it is, the
+// more what opposes it, and is taken away, is what keeps it from growing.
+std::string DoubtOfCorrection(const JobSpec& job) {
+  constexpr double kHighestMomentum = 0.7;
+  if (job.momentum_correction == MomentumCorrectionKind::kNone ||
+      job.outer_momentum <= kHighestMomentum) {
+    return "";
+  }
+  return absl::StrCat("--momentum_correction=", MomentumCorrectionName(job.momentum_correction),
+                      " with --outer_momentum=", job.outer_momentum,
+                      " may not converge: it takes away what damps the momentum; give that flag ",
+                      kHighestMomentum, " or less");
+}
+
 // Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
   static constexpr absl::string_view kFlags[] = {"listen",
@@ -776,6 +820,9 @@ std::vector<FlagGroup> ServerFlagGroups() {
         "outer_momentum",
         "outer_beta2",
         "outer_epsilon",
+        "outer_reduction",
+        "momentum_correction",
+        "anchor",
         "outer_preset",
         "lease",
         "round_timeout"}},
@@ -813,7 +860,8 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   }
   if (!result.config.is_coordinator()) return result;
   for (const std::string& doubt :
-       {DoubtOfRobustMean(result.config.job), DoubtOfOverlap(result.config.job)}) {
+       {DoubtOfRobustMean(result.config.job), DoubtOfOverlap(result.config.job),
+        DoubtOfCorrection(result.config.job)}) {
     if (!doubt.empty()) result.doubts.push_back(doubt);
   }
   return result;

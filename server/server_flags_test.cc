@@ -122,6 +122,53 @@ TEST_F(ServerFlagsTest, TopKHasItsParameters) {
   EXPECT_THAT(ErrorOf({"--pull_encoding=topk"}), HasSubstr("for contributions only"));
 }
 
+TEST_F(ServerFlagsTest, DirectionsMayBeAveraged) {
+  EXPECT_EQ(Parse({"--mode=local_sgd"}).config.job.outer_reduction, OuterReduction::kMean);
+  EXPECT_EQ(Parse({"--mode=local_sgd", "--outer_reduction=direction"}).config.job.outer_reduction,
+            OuterReduction::kDirection);
+  EXPECT_THAT(ErrorOf({"--mode=local_sgd", "--outer_reduction=sum"}), HasSubstr("mean, direction"));
+  EXPECT_THAT(
+      ErrorOf({"--mode=local_sgd", "--outer_reduction=direction", "--outer_optimizer=average"}),
+      HasSubstr("--outer_reduction=direction contradicts --outer_optimizer=average"));
+}
+
+TEST_F(ServerFlagsTest, ContributionsMayBeCorrectedByTheMomentum) {
+  const std::string mode = "--mode=async_local_sgd";
+  EXPECT_EQ(Parse({mode}).config.job.momentum_correction, MomentumCorrectionKind::kNone);
+  EXPECT_EQ(Parse({mode, "--momentum_correction=heloco"}).config.job.momentum_correction,
+            MomentumCorrectionKind::kHeloco);
+  EXPECT_THAT(Parse({mode, "--momentum_correction=heloco"}).doubts,
+              ElementsAre(HasSubstr("--outer_momentum=0.9 may not converge")));
+  EXPECT_THAT(Parse({mode, "--momentum_correction=heloco", "--outer_momentum=0.7"}).doubts,
+              IsEmpty());
+  EXPECT_THAT(ErrorOf({mode, "--momentum_correction=on"}), HasSubstr("none, heloco"));
+  EXPECT_THAT(ErrorOf({mode, "--momentum_correction=heloco", "--outer_optimizer=sgd"}),
+              HasSubstr("--momentum_correction=heloco needs an outer momentum"));
+}
+
+TEST_F(ServerFlagsTest, ContributionsMayBeAnchoredAtTheServers) {
+  const std::string mode = "--mode=async_local_sgd";
+  EXPECT_EQ(Parse({mode}).config.job.anchor, Anchor::kWorker);
+  EXPECT_EQ(Parse({mode, "--anchor=server"}).config.job.anchor, Anchor::kServer);
+  EXPECT_THAT(ErrorOf({mode, "--anchor=base"}), HasSubstr("worker, server"));
+  EXPECT_THAT(ErrorOf({mode, "--anchor=server", "--push_encoding=int8"}),
+              HasSubstr("--anchor=server contradicts --push_encoding=int8"));
+}
+
+TEST_F(ServerFlagsTest, ElasticAveragingHasARateOfItsOwn) {
+  const std::vector<std::string> easgd = {"--mode=local_sgd", "--outer_optimizer=easgd"};
+  const JobSpec job = Parse(easgd).config.job;
+  EXPECT_EQ(job.outer_optimizer, OuterOptimizerKind::kEasgd);
+  EXPECT_EQ(job.outer_learning_rate, 0.9);
+  EXPECT_EQ(Parse({easgd[0], easgd[1], "--outer_learning_rate=0.7"}).config.job.outer_learning_rate,
+            0.7);
+  EXPECT_EQ(Parse({"--mode=local_sgd"}).config.job.outer_learning_rate, 0.7);
+  EXPECT_THAT(ErrorOf({easgd[0], easgd[1], "--outer_momentum=0.9"}),
+              HasSubstr("--outer_momentum has no effect"));
+  EXPECT_THAT(ErrorOf({"--mode=async_local_sgd", easgd[1]}),
+              HasSubstr("--outer_optimizer=easgd is not for --mode=async_local_sgd"));
+}
+
 TEST_F(ServerFlagsTest, ModelMayBeAFile) {
   const std::string path = testing::TempDir() + "/model.textproto";
   std::ofstream(path) << "name: \"tiny\" mlp { widths: 4 widths: 3 }\n";
@@ -253,7 +300,7 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
       {{"--local_steps=1"}, "--mode=local_sgd", local},
       {{"--outer_optimizer=average"}, "--mode=local_sgd", local},
       {{"--outer_learning_rate=0.5", "--outer_optimizer=average", "--mode=local_sgd"},
-       "--outer_optimizer=nesterov, sgd or adam",
+       "--outer_optimizer=nesterov, sgd, adam or easgd",
        {"--outer_optimizer=sgd"}},
       {{"--outer_momentum=0.9"}, "--outer_optimizer=nesterov or adam with local steps", local},
       {{"--outer_momentum=0.9", "--outer_optimizer=sgd", "--mode=local_sgd"},
@@ -262,6 +309,9 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
       {{"--outer_beta2=0.9", "--outer_epsilon=0.1", "--mode=local_sgd"},
        "--outer_optimizer=adam",
        {"--outer_optimizer=adam"}},
+      {{"--outer_reduction=mean"}, "--mode=local_sgd", local},
+      {{"--momentum_correction=none"}, "--mode=async_local_sgd", {"--mode=async_local_sgd"}},
+      {{"--anchor=worker"}, "--mode=async_local_sgd", {"--mode=async_local_sgd"}},
       {{"--error_feedback=false"}, "--push_encoding or", {"--push_encoding=int8"}},
       {{"--error_feedback"}, "--pull_encoding other than fp32", {"--pull_encoding=bf16"}},
       {{"--feedback_decay=0.9"}, "--push_encoding other than fp32", {"--push_encoding=int8"}},

@@ -169,10 +169,15 @@ void Worker::Do(const Lifecycle::Connect&) {
   absl::StatusOr<Registration> registration = link_->Register(workload_->offered_layout(), age);
   absl::StatusOr<LifeId> life = LifeId();
   if (registration.ok()) {
-    LogInfo("registered with {}: worker={} incarnation={} mode={} model={} parameters={}",
+    const JobSpec& job = registration->job;
+    // Where contributions of local steps may be late, from which weights they are changes.
+    const std::string anchor = HasLocalSteps(job) && !HasRosters(job)
+                                   ? absl::StrCat(" anchor=", AnchorName(job.anchor))
+                                   : "";
+    LogInfo("registered with {}: worker={} incarnation={} mode={}{} model={} parameters={}",
             registration->servers().front().address, registration->life.worker,
-            registration->life.incarnation, ModeName(registration->job.mode),
-            registration->job.model.name, registration->layout().num_elements());
+            registration->life.incarnation, ModeName(job.mode), anchor, job.model.name,
+            registration->layout().num_elements());
     life = LifeId{registration->server_incarnation, registration->life.incarnation};
     registration_ = *std::move(registration);
     registered_at_ = clock_->Now();

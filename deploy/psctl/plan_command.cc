@@ -251,7 +251,8 @@ std::string TableText(const Plan& plan, const PlanOptions& options, const Exchan
                    {""}});
   const auto add = [&table](const ExchangeOption& option, absl::string_view remark) {
     const JobSpec& job = option.job;
-    const std::string overlap = job.overlap_rounds      ? "all"
+    const bool hides_all = job.overlap_rounds || IsElastic(job);
+    const std::string overlap = hides_all               ? "all"
                                 : job.overlap_steps > 0 ? absl::StrCat(job.overlap_steps)
                                                         : "";
     table.AddRow({option.name, absl::StrCat(job.local_steps), absl::StrCat(job.fragments), overlap,

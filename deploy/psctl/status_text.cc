@@ -57,7 +57,7 @@ std::string EncodingText(const v1::JobSpec& job) {
 // " (20 steps between exchanges, 4 fragments, merged 2 steps later, outer nesterov 0.7 0.9)": rate
 // and momentum; empty without local steps.
 std::string LocalStepsText(const v1::JobSpec& job) {
-  if (job.mode() != v1::MODE_LOCAL_SGD) return "";
+  if (job.mode() != v1::MODE_LOCAL_SGD && job.mode() != v1::MODE_ASYNC_LOCAL_SGD) return "";
   std::string text = absl::StrCat(
       " (", job.local_steps(), job.local_steps() == 1 ? " step" : " steps", " between exchanges");
   if (job.fragments() > 1) absl::StrAppend(&text, ", ", job.fragments(), " fragments");
@@ -74,7 +74,18 @@ std::string LocalStepsText(const v1::JobSpec& job) {
                                   sizeof("OUTER_OPTIMIZER_KIND_") - 1));
   if (job.outer_optimizer() != v1::OUTER_OPTIMIZER_KIND_AVERAGE) {
     absl::StrAppend(&text, " ", job.outer_learning_rate());
-    if (job.outer_momentum() != 0) absl::StrAppend(&text, " ", job.outer_momentum());
+    const bool has_momentum = job.outer_optimizer() == v1::OUTER_OPTIMIZER_KIND_NESTEROV ||
+                              job.outer_optimizer() == v1::OUTER_OPTIMIZER_KIND_ADAM;
+    if (has_momentum) absl::StrAppend(&text, " ", job.outer_momentum());
+  }
+  if (job.outer_reduction() == v1::OUTER_REDUCTION_DIRECTION) {
+    absl::StrAppend(&text, " of mean directions");
+  }
+  if (job.momentum_correction() == v1::MOMENTUM_CORRECTION_HELOCO) {
+    absl::StrAppend(&text, ", corrected by heloco");
+  }
+  if (job.mode() == v1::MODE_ASYNC_LOCAL_SGD) {
+    absl::StrAppend(&text, ", anchor ", job.anchor() == v1::ANCHOR_SERVER ? "server" : "worker");
   }
   return text + ")";
 }

@@ -75,6 +75,9 @@ TEST(StatusTextTest, TellsOfLocalStepsAndWhatOverlapsThem) {
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
               HasSubstr("(20 steps between exchanges, 4 fragments, merged 2 steps later, outer "
                         "nesterov 0.7 0.9), model"));
+  job.set_outer_reduction(v1::OUTER_REDUCTION_DIRECTION);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("outer nesterov 0.7 0.9 of mean directions), model"));
   job.set_merge(v1::MERGE_KIND_MIX);
   job.set_merge_alpha(0.25);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
@@ -84,6 +87,38 @@ TEST(StatusTextTest, TellsOfLocalStepsAndWhatOverlapsThem) {
   job.set_overlap_rounds(true);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
               HasSubstr("(20 steps between exchanges, overlapped rounds, outer nesterov"));
+}
+
+TEST(StatusTextTest, TellsOfLocalStepsThatNobodyWaitsFor) {
+  v1::ClusterStatus status = Training();
+  v1::JobSpec& job = *status.mutable_job();
+  job.set_mode(v1::MODE_ASYNC_LOCAL_SGD);
+  job.set_local_steps(20);
+  job.set_outer_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
+  job.set_outer_learning_rate(0.7);
+  job.set_outer_momentum(0.9);
+  EXPECT_THAT(
+      StatusText(status, kUnlimitedColumns),
+      HasSubstr(
+          "async_local_sgd (20 steps between exchanges, outer nesterov 0.7 0.9, anchor worker), "));
+  job.set_momentum_correction(v1::MOMENTUM_CORRECTION_HELOCO);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("outer nesterov 0.7 0.9, corrected by heloco, anchor worker), "));
+  job.set_anchor(v1::ANCHOR_SERVER);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), HasSubstr(", anchor server), "));
+}
+
+TEST(StatusTextTest, TellsTheOuterMomentumWhereThereIsOne) {
+  v1::ClusterStatus status = Training();
+  v1::JobSpec& job = *status.mutable_job();
+  job.set_mode(v1::MODE_LOCAL_SGD);
+  job.set_local_steps(20);
+  job.set_outer_learning_rate(0.9);
+  job.set_outer_momentum(0.8);
+  job.set_outer_optimizer(v1::OUTER_OPTIMIZER_KIND_EASGD);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), HasSubstr(", outer easgd 0.9), model"));
+  job.set_outer_optimizer(v1::OUTER_OPTIMIZER_KIND_ADAM);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), HasSubstr(", outer adam 0.9 0.8), model"));
 }
 
 TEST(StatusTextTest, EncodingsAreShownWithTheirParameters) {

@@ -157,25 +157,31 @@ bool Momentum(float* w_out, const float* w_in, float* state, const float* g, int
 
 constexpr int kSumLanes = 16;
 
-double SumOfSquares(const float* x, int64_t n) {
+inline double SumOfProducts(const float* x, const float* y, int64_t n) {
   typedef double Doubles __attribute__((vector_size(kSumLanes * 8)));
   typedef float Floats __attribute__((vector_size(kSumLanes * 4)));
   Doubles sums = {};
   int64_t i = 0;
   for (; i + kSumLanes <= n; i += kSumLanes) {
-    Floats part;
-    __builtin_memcpy(&part, x + i, sizeof(part));
-    const Doubles wide = __builtin_convertvector(part, Doubles);
-    sums += wide * wide;  // the square of a float is exact in f64
+    Floats x_part;
+    Floats y_part;
+    __builtin_memcpy(&x_part, x + i, sizeof(x_part));
+    __builtin_memcpy(&y_part, y + i, sizeof(y_part));
+    // The product of two floats is exact in f64.
+    sums += __builtin_convertvector(x_part, Doubles) * __builtin_convertvector(y_part, Doubles);
   }
   double lanes[kSumLanes];
   __builtin_memcpy(lanes, &sums, sizeof(lanes));
-  for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += double{x[i]} * double{x[i]};
+  for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += double{x[i]} * double{y[i]};
   for (int width = kSumLanes / 2; width > 0; width /= 2) {
     for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
   }
   return lanes[0];
 }
+
+double SumOfSquares(const float* x, int64_t n) { return SumOfProducts(x, x, n); }
+
+double DotProduct(const float* x, const float* y, int64_t n) { return SumOfProducts(x, y, n); }
 
 // The bits of magnitudes are in the order of their values, with NaN above all: the difference to
 // the largest that is allowed is negative for those beyond.
@@ -243,6 +249,7 @@ void AddElementwise(Loops* loops) {
   loops->adamw = AdamW;
   loops->momentum = Momentum;
   loops->sum_of_squares = SumOfSquares;
+  loops->dot_product = DotProduct;
   loops->all_below = AllBelow;
   loops->all_below_with_square_sum = AllBelowWithSquareSum;
 }

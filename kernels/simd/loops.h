@@ -65,6 +65,7 @@ struct Loops {
 
   // Sum of squares in f64 over 16 interleaved lanes, the same on every instruction set.
   double (*sum_of_squares)(const float* x, int64_t n);
+  double (*dot_product)(const float* x, const float* y, int64_t n);  // in the same way
   // Whether every |x[i]| < limit; not for NaN. `limit` is above 0, and may be infinite.
   bool (*all_below)(const float* x, float limit, int64_t n);
 

@@ -185,6 +185,13 @@ TEST_P(LoopsTest, SumOfSquaresIsTheSameOnEverySet) {
   EXPECT_EQ(loops_.sum_of_squares(x.data(), 1003), BestLoops().sum_of_squares(x.data(), 1003));
 }
 
+TEST_P(LoopsTest, DotProductIsTheSameOnEverySet) {
+  const std::vector<float> x = Random(1003, 7);
+  const std::vector<float> y = Random(1003, 8);
+  EXPECT_EQ(loops_.dot_product(x.data(), y.data(), 1003),
+            BestLoops().dot_product(x.data(), y.data(), 1003));
+}
+
 TEST_P(LoopsTest, ProductOfNoDepthIsZero) {
   std::vector<float> pack(kGemmPackElements);
   std::vector<float> c(6, 5.0f);

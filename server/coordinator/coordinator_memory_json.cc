@@ -44,6 +44,7 @@ void Describe(Archive& archive, TensorSpec& tensor) {
   archive("initializer", tensor.initializer.kind);
   archive("scale", tensor.initializer.scale);
   archive.Optional("averaged", tensor.averaged);
+  archive.Optional("embedding", tensor.embedding);
 }
 
 template <typename Archive>

@@ -20,9 +20,10 @@ std::unique_ptr<Optimizer> MakeOuterSgd(const JobSpec& job, double learning_rate
   return std::make_unique<OuterSgd>(learning_rate);
 }
 
-// The mean of what the workers of this job send, of values or of changes.
+// The mean of what the workers of this job send, of values or of changes. What is applied alone is
+// a change by then.
 std::unique_ptr<Optimizer> MakeMean(const JobSpec& job) {
-  if (RoundContributionKind(job) == ContributionKind::kPseudoGradient) {
+  if (RoundContributionKind(job) == ContributionKind::kPseudoGradient || IsAnchoredAtServer(job)) {
     return MakeOuterSgd(job, /*learning_rate=*/1.0);
   }
   return std::make_unique<OuterAverage>();
@@ -40,6 +41,8 @@ std::unique_ptr<Optimizer> MakeOuterOptimizer(const JobSpec& job) {
     }
     case OuterOptimizerKind::kSgd:
       return MakeOuterSgd(job, job.outer_learning_rate);
+    case OuterOptimizerKind::kEasgd:
+      return std::make_unique<OuterSgd>(job.outer_learning_rate);
     case OuterOptimizerKind::kAdam:
       return std::make_unique<OuterAdam>(OuterAdam::Config{.learning_rate = job.outer_learning_rate,
                                                            .beta1 = job.outer_momentum,

@@ -21,7 +21,8 @@ class OuterAverage final : public Optimizer {
 
 // A step along the mean of pseudo-gradients d, the weights that the workers started from minus
 // theirs: w -= lr * d. With a rate of 1 the weights become the mean of the workers', but what the
-// servers have and the workers do not know yet stays.
+// servers have and the workers do not know yet stays. Also the servers' part of elastic averaging:
+// see IsElastic().
 class OuterSgd final : public Optimizer {
  public:
   explicit OuterSgd(double learning_rate) : learning_rate_(learning_rate) {}

@@ -443,7 +443,7 @@ absl::Status BucketAggregator::Replay(const StepRecord& record,
       weights_.Add(key.kind, key.encoding, payload.data(), ShareOf(step, key));
       break;
     case BucketStep::Kind::kApplyAlone:
-      is_finite = weights_.Apply(step.call, key.encoding, payload.data());
+      is_finite = weights_.ApplyAlone(step.call, key.kind, key.encoding, payload.data());
       break;
     case BucketStep::Kind::kApply:
       weights_.FinishMean(step.rescale, step.clip);
@@ -657,7 +657,7 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
       }
       return;
     case BucketStep::Kind::kApplyAlone:
-      if (!weights_.Apply(step.call, key.encoding, contribution.slot->bytes())) {
+      if (!weights_.ApplyAlone(step.call, key.kind, key.encoding, contribution.slot->bytes())) {
         return Diverge(step.round, "the numbers");
       }
       return Publish(step);

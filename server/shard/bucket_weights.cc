@@ -31,6 +31,15 @@ std::vector<ElementRange> DecayRanges(const Layout& layout, ElementRange range) 
   return ranges;
 }
 
+MeanKind MeanOf(const JobSpec& job, const Layout& layout, ElementRange range, bool is_averaged) {
+  MeanKind kind = {.robust = job.robust_mean};
+  // Of values neither senders nor directions mean anything.
+  if (is_averaged) return kind;
+  kind.divides_by_senders = DividesBySenders(job);
+  if (AveragesDirections(job)) kind.directions = layout.TensorParts(range);
+  return kind;
+}
+
 void CopyPage(const Page& from, Page& to, int64_t elements) {
   std::memcpy(to.data(), from.data(), elements * sizeof(float));
 }
@@ -46,10 +55,13 @@ BucketWeights::BucketWeights(const Part& part, const JobSpec& job, const Layout&
       pages_(pages),
       num_state_vectors_(optimizer.num_state_vectors()),
       decay_(DecayRanges(layout, range_)),
-      mean_(MakeContributionMean(
-          {.robust = job.robust_mean, .divides_by_senders = !is_averaged_ && DividesBySenders(job)},
-          range_.size(), pages)) {
-  if (job.pull_encoding == Encoding::kFp32 || is_averaged_) return;
+      mean_(MakeContributionMean(MeanOf(job, layout, range_, is_averaged_), range_.size(), pages)) {
+  if (is_averaged_) return;
+  if (job.momentum_correction == MomentumCorrectionKind::kHeloco) {
+    correction_.emplace(Correction{MomentumCorrection({.momentum = job.outer_momentum}),
+                                   layout.TensorParts(range_)});
+  }
+  if (job.pull_encoding == Encoding::kFp32) return;
   shadow_.emplace(
       BucketShadow::Config{
           .encoding = job.pull_encoding, .error_feedback = job.error_feedback, .seed = job.seed},
@@ -135,11 +147,55 @@ bool BucketWeights::ApplyMean(const OptimizerCall& call, bool has_update) {
   return is_finite;
 }
 
-bool BucketWeights::Apply(const OptimizerCall& call, Encoding encoding, const std::byte* gradient) {
-  if (encoding == Encoding::kFp32) return Apply(call, reinterpret_cast<const float*>(gradient));
-  mean_->Add(encoding, gradient, MeanShare());
+bool BucketWeights::ApplyAlone(const OptimizerCall& call, ContributionKind kind, Encoding encoding,
+                               const std::byte* contribution) {
+  if (kind == ContributionKind::kWeights) {
+    LODESTAR_CHECK(encoding == Encoding::kFp32) << "weights in " << EncodingText(encoding);
+    const std::shared_ptr<Page> change = pages_.Allocate(num_elements());
+    if (change == nullptr) return true;
+    Subtract(change->data(), data(), reinterpret_cast<const float*>(contribution), num_elements());
+    return ApplyAlone(call, change->data());
+  }
+  if (encoding == Encoding::kFp32) {
+    return ApplyAlone(call, reinterpret_cast<const float*>(contribution));
+  }
+  mean_->Add(encoding, contribution, MeanShare());
   mean_->Finish(/*rescale=*/1.0f);
-  return ApplyMean(call, /*has_update=*/true);
+  const Page* const decoded = mean_->mean();
+  const bool is_finite = decoded == nullptr || ApplyAlone(call, decoded->data());
+  mean_->Clear();
+  return is_finite;
+}
+
+bool BucketWeights::ApplyAlone(const OptimizerCall& call, const float* gradient) {
+  if (!correction_.has_value()) return Apply(call, gradient);
+  const std::shared_ptr<Page> corrected = Corrected(call, gradient);
+  return Apply(call, corrected == nullptr ? gradient : corrected->data());
+}
+
+std::shared_ptr<Page> BucketWeights::Corrected(const OptimizerCall& call, const float* gradient) {
+  const std::vector<ElementRange>& parts = correction_->parts;
+  const float* const momentum = state_[0]->data();
+  // Of the contribution itself, of whatever part of a step it is.
+  const float scale = call.gradient_scale / call.part.factor;
+  const std::vector<MomentumCorrection::Factors> factors =
+      correction_->rule.FactorsOf(parts, gradient, scale, momentum);
+  std::shared_ptr<Page> corrected;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (factors[i] == MomentumCorrection::Factors()) continue;
+    if (corrected == nullptr) {
+      corrected = pages_.Allocate(num_elements());
+      if (corrected == nullptr) return nullptr;
+      std::memcpy(corrected->data(), gradient, num_elements() * sizeof(float));
+    }
+    float* const part = corrected->data() + parts[i].begin;
+    AccumulateScaled(part, part, static_cast<float>(factors[i].keep), parts[i].size(),
+                     Accumulate::kSet);
+    AccumulateScaled(part, momentum + parts[i].begin,
+                     static_cast<float>(factors[i].add / double{scale}), parts[i].size(),
+                     Accumulate::kAdd);
+  }
+  return corrected;
 }
 
 bool BucketWeights::Apply(const OptimizerCall& call, const float* gradient) {

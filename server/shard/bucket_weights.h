@@ -16,6 +16,7 @@
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
+#include "server/optimizer/momentum_correction.h"
 #include "server/optimizer/optimizer.h"
 #include "server/shard/bucket_handles.h"
 #include "server/shard/bucket_shadow.h"
@@ -66,9 +67,10 @@ class BucketWeights {
   // One update with the mean, which is finished and given back; without one it is only dropped.
   // Returns, as the next two do, whether weights and state are finite after it.
   bool ApplyMean(const OptimizerCall& call, bool has_update);
-  // One update with `gradient` alone.
-  bool Apply(const OptimizerCall& call, Encoding encoding, const std::byte* gradient);
-  bool Apply(const OptimizerCall& call, const float* gradient);
+  // One update with a contribution alone, corrected by the momentum if the job wants that. Of
+  // weights, what it takes from here to them counts.
+  bool ApplyAlone(const OptimizerCall& call, ContributionKind kind, Encoding encoding,
+                  const std::byte* contribution);
   // In one more pass over them.
   bool AreFinite() const;
 
@@ -89,6 +91,16 @@ class BucketWeights {
   void LendTo(BucketState& state) const;
 
  private:
+  // What an update corrects by, and where.
+  struct Correction {
+    MomentumCorrection rule;
+    std::vector<ElementRange> parts;
+  };
+
+  bool Apply(const OptimizerCall& call, const float* gradient);
+  bool ApplyAlone(const OptimizerCall& call, const float* gradient);
+  // Null: it stays as it is.
+  std::shared_ptr<Page> Corrected(const OptimizerCall& call, const float* gradient);
   absl::Status OutOfMemory() const;
   // Pages for the weights and the optimizer state, in place of those there are.
   absl::Status AllocateAll();
@@ -103,6 +115,7 @@ class BucketWeights {
   std::shared_ptr<Page> weights_;
   std::vector<std::shared_ptr<Page>> state_;
   std::unique_ptr<ContributionMean> mean_;
+  std::optional<Correction> correction_;
   std::optional<BucketShadow> shadow_;  // where weights travel as encoded changes
 };
 

@@ -65,7 +65,8 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
     return absl::InvalidArgumentError(absl::StrCat(
         "worker ", key.worker.value(), " sent ", ContributionKindName(key.kind),
         " of a skipped step; only a step that makes a gradient can be skipped, and the first "
-        "contribution of a life with --fragments, --overlap_steps or --overlap_rounds"));
+        "contribution of a life with --fragments, --overlap_steps, --overlap_rounds or "
+        "--outer_optimizer=easgd"));
   }
   if ((key.kind == ContributionKind::kWeights || is_averaged) && key.scale != 1.0f) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -1,6 +1,7 @@
 #include "server/shard/contribution_mean.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -124,6 +125,130 @@ class MeanOfSenders final : public ContributionMean {
   double first_weight_ = 1.0;
 };
 
+// Mean directions as long as the contributions are in the mean (the merge of Decoupled DiLoCo,
+// arXiv:2604.21428). Of contributions v with weights w, within each part of the vector:
+//
+//   (sum of w |v| / sum of w) * phi(sum of w phi(v) / sum of w),  phi(x) = x / |x|, phi(0) = 0
+//
+// and the mean where directions cancel. The mean of M vectors at right angles is shorter than they
+// are by the square root of M; this is not, so that steps are as long whoever joins or leaves.
+//
+// Two pages: the weighted sum, and that of the directions; where there is no page for the second,
+// it is the mean. Its last bits depend on the order; one contribution alone is its own mean to the
+// bit.
+class DirectionMean final : public ContributionMean {
+ public:
+  DirectionMean(std::vector<ElementRange> parts, int64_t num_elements, PagePool& pages)
+      : parts_(std::move(parts)), num_elements_(num_elements), pages_(pages) {}
+
+  void Add(Encoding encoding, const std::byte* values, const MeanShare& share) override {
+    if (share.weight <= 0) return;
+    if (encoding == Encoding::kFp32) {
+      return AddElements(reinterpret_cast<const float*>(values), share);
+    }
+    const std::shared_ptr<Page> decoded = pages_.Allocate(num_elements_);
+    if (decoded == nullptr) return;
+    AccumulateDecoded(encoding, values, num_elements_, 1.0f, decoded->data(), Accumulate::kSet);
+    AddElements(decoded->data(), share);
+  }
+
+  bool CanAdopt(int64_t page_elements) const override {
+    return sum_ == nullptr && IsWellFilled(page_elements, num_elements_);
+  }
+
+  void Adopt(std::shared_ptr<Page> values, const MeanShare& share) override {
+    LODESTAR_CHECK(CanAdopt(values->size())) << values->size() << " for " << num_elements_;
+    if (share.weight <= 0) return;
+    BeginDirections(share.weight);
+    AddDirections(values->data(), share);
+    sum_ = std::move(values);
+    Scale(*sum_, share.factor, num_elements_);
+  }
+
+  void Finish(float rescale) override {
+    if (sum_ == nullptr) return;
+    Scale(*sum_, rescale, num_elements_);
+    if (directions_ == nullptr) return;
+    if (num_added_ > 1) {
+      for (size_t i = 0; i < parts_.size(); ++i) TakeDirection(i, rescale);
+    }
+    directions_ = nullptr;
+  }
+
+  // Of weights, whose directions say nothing.
+  void Approach(const float*, float) override {}
+
+  const Page* mean() const override { return sum_.get(); }
+  void Clear() override {
+    sum_ = nullptr;
+    directions_ = nullptr;
+  }
+
+ private:
+  // What is left of unit vectors that cancel; less of it is rounding.
+  static constexpr double kLeastDirection = 1e-3;
+  // Below it a vector is nothing, and its inverse would be no fp32.
+  static constexpr double kLeastLength = 1e-30;
+
+  void BeginDirections(int64_t weight) {
+    directions_ = pages_.Allocate(num_elements_);
+    if (directions_ == nullptr) return;
+    std::fill_n(directions_->data(), num_elements_, 0.0f);
+    lengths_.assign(parts_.size(), 0.0);
+    num_added_ = 0;
+    unit_weight_ = static_cast<double>(weight);
+    total_weight_ = 0.0;
+  }
+
+  void AddElements(const float* elements, const MeanShare& share) {
+    const bool is_first = sum_ == nullptr;
+    if (is_first) {
+      sum_ = pages_.Allocate(num_elements_);
+      if (sum_ == nullptr) return;
+      BeginDirections(share.weight);
+    }
+    AddDirections(elements, share);
+    AccumulateScaled(sum_->data(), elements, share.factor, num_elements_,
+                     is_first ? Accumulate::kSet : Accumulate::kAdd);
+  }
+
+  void AddDirections(const float* elements, const MeanShare& share) {
+    if (directions_ == nullptr) return;
+    const double weight = static_cast<double>(share.weight) / unit_weight_;
+    ++num_added_;
+    total_weight_ += weight;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const ElementRange& part = parts_[i];
+      const double length = std::sqrt(SumOfSquares(elements + part.begin, part.size()));
+      lengths_[i] += std::abs(double{share.factor}) * length;
+      if (length < kLeastLength || length * std::abs(double{share.scale}) < kLeastLength) continue;
+      AccumulateScaled(directions_->data() + part.begin, elements + part.begin,
+                       static_cast<float>(std::copysign(weight / length, share.scale)), part.size(),
+                       Accumulate::kAdd);
+    }
+  }
+
+  void TakeDirection(size_t index, float rescale) {
+    const ElementRange& part = parts_[index];
+    const float* const direction = directions_->data() + part.begin;
+    const double length = std::sqrt(SumOfSquares(direction, part.size()));
+    if (length <= kLeastDirection * total_weight_) return;
+    AccumulateScaled(sum_->data() + part.begin, direction,
+                     static_cast<float>(lengths_[index] * double{rescale} / length), part.size(),
+                     Accumulate::kSet);
+  }
+
+  const std::vector<ElementRange> parts_;
+  const int64_t num_elements_;
+  PagePool& pages_;
+  std::shared_ptr<Page> sum_;
+  std::shared_ptr<Page> directions_;  // null: sum_ is the mean
+  std::vector<double> lengths_;       // by part: the sum of |factor| times length
+  int num_added_ = 0;
+  double unit_weight_ = 1.0;   // that counts as 1: of the first
+  double total_weight_ = 0.0;  // in it
+};
+
 // A page for each contribution until the round is over. Any order gives the same bits.
 class TrimmedContributions final : public ContributionMean {
  public:
@@ -210,6 +335,9 @@ std::unique_ptr<ContributionMean> MakeContributionMean(const MeanKind& kind, int
     return std::make_unique<TrimmedContributions>(kind.robust, num_elements, pages);
   }
   if (kind.divides_by_senders) return std::make_unique<MeanOfSenders>(num_elements, pages);
+  if (!kind.directions.empty()) {
+    return std::make_unique<DirectionMean>(kind.directions, num_elements, pages);
+  }
   return std::make_unique<WeightedSum>(num_elements, pages);
 }
 

@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "common/encoding.h"
+#include "common/layout.h"
 #include "common/robust_mean.h"
 #include "server/shard/page.h"
 
@@ -48,6 +50,9 @@ struct MeanKind {
   RobustMean robust = {};
   // Not of a robust one: an element's mean is that of the contributions in which it travelled.
   bool divides_by_senders = false;
+  // Not of a robust one: within each of these, relative to the vector's start, ascending and
+  // disjoint, directions and lengths are averaged apart; outside of them elements.
+  std::vector<ElementRange> directions = {};
 };
 
 // The only switch on the kind. `pages` outlives the result.

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/layout.h"
 #include "common/robust_mean.h"
 #include "kernels/codec/codec.h"
 
@@ -36,10 +38,16 @@ struct Contribution {
   float scale = 1.0f;
 };
 
+// As --robust_mean, or "direction" with parts of different length, and elements outside of them.
+MeanKind KindOf(const std::string& name) {
+  if (name == "direction") return {.directions = {{0, 5}, {7, 8}, {8, kElements - 1}}};
+  return {.robust = *ParseRobustMean(name)};
+}
+
 class ContributionMeanTest : public testing::TestWithParam<std::string> {
  protected:
   std::unique_ptr<ContributionMean> Make() {
-    return MakeContributionMean({.robust = *ParseRobustMean(GetParam())}, kElements, pages_);
+    return MakeContributionMean(KindOf(GetParam()), kElements, pages_);
   }
 
   // In that order; the number of each is its own.
@@ -75,7 +83,7 @@ class ContributionMeanTest : public testing::TestWithParam<std::string> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Kinds, ContributionMeanTest,
-                         testing::Values("none", "median", "trimmed:1", "trimmed:3"),
+                         testing::Values("none", "median", "trimmed:1", "trimmed:3", "direction"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), ':', '_');
@@ -100,6 +108,7 @@ TEST_P(ContributionMeanTest, ScalesAndWeightsCount) {
   std::vector<float> wanted = Vector(1);
   for (float& value : wanted) value *= 0.5f;
   EXPECT_THAT(MeanOf(halves, {0, 1}), Pointwise(FloatNear(1e-6f), wanted));
+  if (GetParam() == "direction") return;
   // Of two nothing can be left out.
   const std::vector<Contribution> two = {{Vector(1), 3}, {Vector(2), 1}};
   for (int64_t i = 0; i < kElements; ++i) {
@@ -168,11 +177,20 @@ TEST_P(ContributionMeanTest, WhatThereIsNoPageForIsLeftOut) {
     return ++num_pages == 1 ? Page::Create(elements) : nullptr;
   }});
   const std::unique_ptr<ContributionMean> mean =
-      MakeContributionMean({.robust = *ParseRobustMean(GetParam())}, kElements, pages);
+      MakeContributionMean(KindOf(GetParam()), kElements, pages);
   AddAll({{Vector(1)}, {Vector(2)}, {Vector(3)}}, {0, 1, 2}, *mean);
   mean->Finish(1.0f);
   ASSERT_NE(mean->mean(), nullptr);
   if (GetParam() == "none") return;
+  if (GetParam() == "direction") {
+    // There is one for the sum, and none for directions.
+    std::vector<float> plain(kElements);
+    for (int64_t i = 0; i < kElements; ++i) {
+      plain[i] = (Vector(1)[i] + Vector(2)[i] + Vector(3)[i]) / 3.0f;
+    }
+    EXPECT_THAT(Elements(*mean->mean()), Pointwise(FloatNear(1e-6f), plain));
+    return;
+  }
   EXPECT_EQ(Elements(*mean->mean()), Vector(1));
 }
 
@@ -274,6 +292,84 @@ TEST_F(MeanOfSendersTest, WithoutAPageTheMeanIsFormedWithoutIt) {
   mean->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(Vector(1).data()), {});
   mean->Finish(1.0f);
   EXPECT_EQ(mean->mean(), nullptr);
+}
+
+class DirectionMeanTest : public testing::Test {
+ protected:
+  struct Sent {
+    std::vector<float> values;
+    int64_t weight = 1;
+    float scale = 1.0f;
+  };
+
+  // `planned`: the weight of all that were to come; 0: of those that do.
+  std::vector<float> MeanOf(const std::vector<Sent>& sent, std::vector<ElementRange> parts,
+                            int64_t planned = 0) {
+    const auto size = static_cast<int64_t>(sent[0].values.size());
+    int64_t arrived = 0;
+    for (const Sent& one : sent) arrived += one.weight;
+    if (planned == 0) planned = arrived;
+    const std::unique_ptr<ContributionMean> mean =
+        MakeContributionMean({.directions = std::move(parts)}, size, pages_);
+    for (uint32_t i = 0; i < sent.size(); ++i) {
+      const auto weight = static_cast<float>(sent[i].weight);
+      mean->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(sent[i].values.data()),
+                {.scale = sent[i].scale,
+                 .weight = sent[i].weight,
+                 .factor = sent[i].scale * weight / static_cast<float>(planned),
+                 .order = i});
+    }
+    mean->Finish(static_cast<float>(planned) / static_cast<float>(arrived));
+    return {mean->mean()->data(), mean->mean()->data() + size};
+  }
+
+  PagePool pages_;
+};
+
+constexpr float kRoot = 1.41421356f;
+
+TEST_F(DirectionMeanTest, TwoAtRightAnglesAreAsLongOnTheDiagonal) {
+  EXPECT_THAT(MeanOf({{{2, 0}}, {{0, 2}}}, {{0, 2}}), Pointwise(FloatNear(1e-6f), {kRoot, kRoot}));
+  // Elements of no part have their mean, and each part has a direction of its own.
+  EXPECT_THAT(MeanOf({{{2, 0, 4, 2, 0}}, {{0, 2, 0, 2, 0}}}, {{0, 2}, {3, 5}}),
+              Pointwise(FloatNear(1e-6f), {kRoot, kRoot, 2.0f, 2.0f, 0.0f}));
+}
+
+TEST_F(DirectionMeanTest, LengthsAreAveragedByWeightAndScale) {
+  // Lengths 6 and 2 with weights 1 and 3: 3 in the mean. Directions: (1, 0) and three times (0, 1).
+  const float length = 3.0f / std::sqrt(10.0f);
+  EXPECT_THAT(MeanOf({{{6, 0}, 1}, {{0, 1}, 3, 2.0f}}, {{0, 2}}),
+              Pointwise(FloatNear(1e-6f), {length, 3 * length}));
+  // A scale below 0 turns it round.
+  EXPECT_THAT(MeanOf({{{2, 0}}, {{0, 1}, 1, -2.0f}}, {{0, 2}}),
+              Pointwise(FloatNear(1e-6f), {kRoot, -kRoot}));
+}
+
+TEST_F(DirectionMeanTest, WhoDoesNotComeHasNeitherDirectionNorLength) {
+  EXPECT_THAT(MeanOf({{{2, 0}}, {{0, 2}}}, {{0, 2}}, /*planned=*/5),
+              Pointwise(FloatNear(1e-6f), {kRoot, kRoot}));
+}
+
+TEST_F(DirectionMeanTest, OneAloneIsItselfToTheBit) {
+  EXPECT_THAT(MeanOf({{{0.3f, -0.7f, 1e-20f}, 7}}, {{0, 3}}), ElementsAre(0.3f, -0.7f, 1e-20f));
+}
+
+TEST_F(DirectionMeanTest, WhereDirectionsCancelItIsTheMean) {
+  EXPECT_THAT(MeanOf({{{2, 1}}, {{-2, -1}}}, {{0, 2}}), ElementsAre(0, 0));
+  // Thirds, and three directions whose sum fp32 does not find to be 0.
+  const float height = std::sqrt(3.0f) / 2;
+  EXPECT_THAT(MeanOf({{{3, 0}}, {{-0.5f, height}}, {{-0.5f, -height}}}, {{0, 2}}),
+              Pointwise(FloatNear(1e-6f), {2.0f / 3, 0.0f}));
+  EXPECT_THAT(MeanOf({{{2, 1}}, {{-4, -2}}}, {{0, 2}}), ElementsAre(-1, -0.5f));
+}
+
+TEST_F(DirectionMeanTest, NothingHasNoDirectionAndALengthOfNothing) {
+  EXPECT_THAT(MeanOf({{{0, 4}}, {{0, 0}}}, {{0, 2}}), ElementsAre(0, 2));
+  EXPECT_THAT(MeanOf({{{0, 0}}, {{0, 0}}}, {{0, 2}}), ElementsAre(0, 0));
+  // An inverse that is no fp32 is never formed.
+  EXPECT_THAT(MeanOf({{{0, 4}}, {{1e-42f, 1e-42f}}}, {{0, 2}}), ElementsAre(0, 2));
+  EXPECT_THAT(MeanOf({{{0, 1e17f}}, {{1e17f, 0}}}, {{0, 2}}),
+              Each(testing::FloatEq(1e17f / kRoot)));
 }
 
 TEST(TrimmedMeanTest, IsTheMeanOfThoseBetween) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/contribution.h"
 #include "common/robust_mean.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -51,7 +52,7 @@ std::vector<float> Filled(const TestCluster& cluster, float value) {
 
 ContributionKey KeyOf(const JobSpec& job, int worker, int64_t round = 0) {
   ContributionKey key = TestCluster::Key(worker, round, round);
-  if (job.mode == Mode::kLocalSgd) key.kind = ContributionKind::kWeights;
+  key.kind = RoundContributionKind(job);
   return key;
 }
 
@@ -287,6 +288,24 @@ TEST(DivergenceTest, WhoPointsAwayFromTheOthersIsToldOfAndCountsAllTheSame) {
       }
     }
   }
+}
+
+TEST(DivergenceTest, WorkersWithWeightsOfTheirOwnPullToAllSides) {
+  Log log;
+  JobSpec job = Job(Mode::kLocalSgd);
+  job.norm_limit = 10.0;
+  job.outer_optimizer = OuterOptimizerKind::kEasgd;
+  TestCluster cluster({.job = job, .observer = &log});
+  cluster.LoadConstant(1.0f);
+  cluster.SetMembers(4);
+  for (int64_t round = 0; round < 40; ++round) {
+    cluster.OpenRound(round, {1, 1, 1, 1});
+    for (const int worker : {1, 2, 3, 4}) {
+      EXPECT_OK(cluster.PushAll(KeyOf(job, worker, round),
+                                Filled(cluster, worker == 3 ? -0.25f : 0.25f)));
+    }
+  }
+  EXPECT_THAT(log.faults, IsEmpty());
 }
 
 // The negative of weights is as long as they are, and leads the mean far away.

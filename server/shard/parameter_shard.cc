@@ -132,7 +132,10 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
     norm = std::make_unique<RoundNorm>(num_buckets, std::move(deps.norm_exchange), std::move(note));
   }
   std::unique_ptr<DirectionWatch> directions;
-  if (config.job.norm_limit > 0.0) directions = std::make_unique<DirectionWatch>(num_buckets);
+  // Workers with weights of their own are spread around the servers', and pull to all sides.
+  if (config.job.norm_limit > 0.0 && !IsElastic(config.job)) {
+    directions = std::make_unique<DirectionWatch>(num_buckets);
+  }
   std::unique_ptr<const BucketPolicy> policy = MakeBucketPolicy(config.job);
   std::unique_ptr<Optimizer> optimizer = MakeServerOptimizer(config.job);
   std::unique_ptr<Optimizer> averaging = MakeAveraging(config.job);

@@ -73,8 +73,9 @@ std::vector<float> TrainInOrder(const JobSpec& job, int num_shards, const std::v
     std::vector<std::shared_ptr<TestCluster::Push>> pushes;
     for (int worker : order) {
       for (const Bucket& bucket : cluster.buckets()) {
-        pushes.push_back(cluster.PushBucket(TestCluster::Key(worker, round, round), bucket.index,
-                                            vectors[worker]));
+        ContributionKey key = TestCluster::Key(worker, round, round);
+        key.kind = RoundContributionKind(job);
+        pushes.push_back(cluster.PushBucket(key, bucket.index, vectors[worker]));
       }
     }
     for (const auto& push : pushes) EXPECT_TRUE(push->outcome.has_value() && push->outcome->ok());
@@ -93,6 +94,104 @@ TEST(ShardNumericsTest, AnyOrderOfArrivalGivesTheSameBits) {
   JobSpec other = SyncAdamW();
   other.optimizer.weight_decay = 0.2;
   EXPECT_FALSE(SameBits(TrainInOrder(other, 1, order), expected));
+}
+
+JobSpec Directions() {
+  JobSpec job;
+  job.mode = Mode::kLocalSgd;
+  job.outer_optimizer = OuterOptimizerKind::kSgd;
+  job.outer_learning_rate = 1.0;
+  job.outer_reduction = OuterReduction::kDirection;
+  return job;
+}
+
+TEST(ShardNumericsTest, MeanDirectionsHaveTheSameBitsInAnyOrderOfArrival) {
+  JobSpec job = Directions();
+  job.outer_optimizer = OuterOptimizerKind::kNesterov;
+  const std::vector<float> expected = TrainInOrder(job, 1, {1, 2, 3});
+  std::vector<int> order = {1, 2, 3};
+  while (std::next_permutation(order.begin(), order.end())) {
+    EXPECT_TRUE(SameBits(TrainInOrder(job, 1, order), expected));
+  }
+  job.outer_reduction = OuterReduction::kMean;
+  EXPECT_FALSE(SameBits(TrainInOrder(job, 1, order), expected));
+}
+
+double NormOf(const std::vector<float>& values, ElementRange range) {
+  double square_sum = 0.0;
+  for (int64_t e = range.begin; e < range.end; ++e) square_sum += double{values[e]} * values[e];
+  return std::sqrt(square_sum);
+}
+
+// Of two contributions `a` and `b` with these weights, against doubles: one tensor of a bucket
+// after the other.
+TEST(ShardNumericsTest, EachTensorMovesInTheMeanDirectionAsFarAsInTheMean) {
+  constexpr double kWeights[] = {0.25, 0.75};
+  TestCluster cluster({.job = Directions(), .has_averaged = true, .has_embedding = true});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(2);
+  cluster.OpenRound(0, {2, 6});
+  std::vector<std::vector<float>> sent;
+  for (const int worker : {1, 2}) {
+    sent.push_back(cluster.Vector(worker));
+    ContributionKey key = TestCluster::Key(worker, 0, 0);
+    key.kind = ContributionKind::kPseudoGradient;
+    EXPECT_OK(cluster.PushAll(key, sent.back()));
+  }
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(1));
+  int num_cut = 0;
+  for (const Bucket& bucket : cluster.buckets()) {
+    for (const TensorSpec& tensor : cluster.layout().tensors()) {
+      const ElementRange part = {std::max(tensor.offset, bucket.range.begin),
+                                 std::min(tensor.offset + tensor.num_elements(), bucket.range.end)};
+      if (part.begin >= part.end) continue;
+      if (part.size() < tensor.num_elements()) ++num_cut;
+      const double norms[] = {NormOf(sent[0], part), NormOf(sent[1], part)};
+      const bool is_mean = tensor.embedding || tensor.averaged;
+      std::vector<double> wanted;
+      double square_sum = 0.0;
+      for (int64_t e = part.begin; e < part.end; ++e) {
+        double element = 0.0;
+        for (const int i : {0, 1}) {
+          element += kWeights[i] * sent[i][e] / (is_mean ? 1.0 : norms[i]);
+        }
+        wanted.push_back(element);
+        square_sum += element * element;
+      }
+      const double length = kWeights[0] * norms[0] + kWeights[1] * norms[1];
+      const double factor = is_mean ? 1.0 : length / std::sqrt(square_sum);
+      for (int64_t e = part.begin; e < part.end; ++e) {
+        ASSERT_NEAR(weights[e], -factor * wanted[e - part.begin], 1e-5) << tensor.name << " " << e;
+      }
+    }
+  }
+  EXPECT_GT(num_cut, 2) << "tensors that lie in several buckets are shown, too";
+}
+
+// As long whoever comes: where directions are at right angles, the mean is not.
+TEST(ShardNumericsTest, AStepAlongTheMeanDirectionIsAsLongWithFourWorkersAsWithOne) {
+  const auto length_with = [](int num_workers, OuterReduction reduction) {
+    JobSpec job = Directions();
+    job.outer_reduction = reduction;
+    TestCluster cluster({.job = job});
+    cluster.LoadConstant(0.0f);
+    cluster.SetMembers(num_workers);
+    cluster.OpenRound(0, std::vector<int64_t>(num_workers, 1));
+    const auto size = static_cast<size_t>(cluster.layout().num_elements());
+    for (int worker = 1; worker <= num_workers; ++worker) {
+      ContributionKey key = TestCluster::Key(worker, 0, 0);
+      key.kind = ContributionKind::kPseudoGradient;
+      std::vector<float> values(size, 0.0f);
+      for (const TensorSpec& tensor : cluster.layout().tensors()) {
+        values[tensor.offset + worker] = 3.0f;
+      }
+      EXPECT_OK(cluster.PushAll(key, values));
+    }
+    return NormOf(*cluster.Weights(1), {0, static_cast<int64_t>(size)});
+  };
+  const double alone = length_with(1, OuterReduction::kDirection);
+  EXPECT_NEAR(length_with(4, OuterReduction::kDirection), alone, 1e-5);
+  EXPECT_NEAR(length_with(4, OuterReduction::kMean), alone / 2, 1e-5);
 }
 
 // Delayed Nesterov: what comes one by one from all is the step along its mean.
@@ -125,6 +224,125 @@ TEST(ShardNumericsTest, AsyncLocalSgdIsLocalSgdWhereAllReport) {
       EXPECT_TRUE(SameBits(train(Mode::kAsyncLocalSgd), train(Mode::kLocalSgd)))
           << OuterOptimizerKindName(outer) << " " << samples[1];
     }
+  }
+}
+
+// What a shard has after one worker has sent Vector(1) and then `second` times that: momentum and
+// second contribution lie on one line in every tensor.
+std::vector<float> AfterTwo(JobSpec job, float second, MomentumCorrectionKind correction) {
+  job.mode = Mode::kAsyncLocalSgd;
+  job.batch_size = 4;
+  job.momentum_correction = correction;
+  TestCluster cluster({.job = job, .has_averaged = true, .has_embedding = true, .num_shards = 2});
+  cluster.LoadConstant(0.5f);
+  cluster.SetMembers(1);
+  std::vector<float> values = cluster.Vector(1);
+  for (const int round : {0, 1}) {
+    ContributionKey key = TestCluster::Key(1, round, round);
+    key.kind = ContributionKind::kPseudoGradient;
+    key.encoding = job.push_encoding;
+    EXPECT_OK(cluster.PushAll(key, values));
+    for (float& value : values) value *= second;
+  }
+  return *cluster.Weights(2);
+}
+
+TEST(ShardNumericsTest, AContributionAgainstTheMomentumIsCorrectedInEachTensorButEmbeddings) {
+  constexpr double kRate = 0.5;
+  constexpr double kBeta = 0.75;
+  JobSpec job;
+  job.outer_learning_rate = kRate;
+  job.outer_momentum = kBeta;
+  const Layout layout =
+      TestCluster({.job = job, .has_averaged = true, .has_embedding = true}).layout();
+  const std::vector<float> v = TestCluster({.job = job}).Vector(1);
+  for (const double second : {-1.0, -3.0}) {
+    // Of the opposite there is the confidence, which is shrunk along a momentum of v.
+    const double length = -second;
+    const double corrected = second * (1.0 - length / (length + 1.0 - kBeta));
+    const std::vector<float> weights =
+        AfterTwo(job, static_cast<float>(second), MomentumCorrectionKind::kHeloco);
+    for (const TensorSpec& tensor : layout.tensors()) {
+      const double d = tensor.embedding ? second : corrected;
+      const double of_v =
+          tensor.averaged ? -(1.0 + second) : -kRate * (1.0 + kBeta + d + kBeta * (kBeta + d));
+      for (int64_t e = tensor.offset; e < tensor.offset + tensor.num_elements(); ++e) {
+        ASSERT_NEAR(weights[e], 0.5 + of_v * v[e], 1e-5) << tensor.name << " " << e;
+      }
+    }
+  }
+}
+
+TEST(ShardNumericsTest, AContributionWithTheMomentumKeepsItsBits) {
+  for (const Encoding encoding : {Encoding::kFp32, Encoding::kBf16}) {
+    JobSpec job;
+    job.push_encoding = encoding;
+    const std::vector<float> plain = AfterTwo(job, 0.5f, MomentumCorrectionKind::kNone);
+    EXPECT_TRUE(SameBits(AfterTwo(job, 0.5f, MomentumCorrectionKind::kHeloco), plain));
+    EXPECT_FALSE(SameBits(AfterTwo(job, -0.5f, MomentumCorrectionKind::kHeloco),
+                          AfterTwo(job, -0.5f, MomentumCorrectionKind::kNone)));
+  }
+}
+
+JobSpec Anchored(Anchor anchor, OuterOptimizerKind outer) {
+  JobSpec job;
+  job.mode = Mode::kAsyncLocalSgd;
+  job.batch_size = 4;
+  job.outer_optimizer = outer;
+  job.outer_learning_rate = 0.5;
+  job.anchor = anchor;
+  return job;
+}
+
+// Contributes that `base` has changed by `change`, as the job takes it.
+void PushChange(TestCluster& cluster, const JobSpec& job, int worker, int64_t round,
+                const std::vector<float>& base, const std::vector<float>& change) {
+  ContributionKey key = TestCluster::Key(worker, round, round);
+  key.kind = RoundContributionKind(job);
+  std::vector<float> values(base.size());
+  for (size_t i = 0; i < base.size(); ++i) {
+    const float local = base[i] - change[i];
+    // As a worker computes it.
+    values[i] = key.kind == ContributionKind::kWeights ? local : base[i] - local;
+  }
+  EXPECT_OK(cluster.PushAll(key, values));
+}
+
+TEST(ShardNumericsTest, WhereNothingIsStaleBothAnchorsGiveTheSameBits) {
+  for (const OuterOptimizerKind outer : {OuterOptimizerKind::kNesterov, OuterOptimizerKind::kSgd}) {
+    std::vector<std::vector<float>> weights;
+    for (const Anchor anchor : {Anchor::kWorker, Anchor::kServer}) {
+      const JobSpec job = Anchored(anchor, outer);
+      TestCluster cluster({.job = job, .has_averaged = true, .num_shards = 2});
+      cluster.LoadInitial();
+      cluster.SetMembers(2);
+      // Steps of two parts, one after the other.
+      for (int round = 0; round < 6; ++round) {
+        PushChange(cluster, job, 1 + round % 2, round, *cluster.Weights(round),
+                   cluster.Vector(round));
+      }
+      weights.push_back(*cluster.Weights(6));
+    }
+    EXPECT_TRUE(SameBits(weights[0], weights[1])) << static_cast<int>(outer);
+  }
+}
+
+TEST(ShardNumericsTest, TheServersAnchorLeadsTowardsTheWorkersWeights) {
+  const JobSpec job = Anchored(Anchor::kServer, OuterOptimizerKind::kSgd);
+  TestCluster cluster({.job = job, .has_averaged = true});
+  cluster.LoadInitial();
+  cluster.SetMembers(1);
+  const std::vector<float> base = *cluster.Weights(0);
+  PushChange(cluster, job, 1, 0, base, cluster.Vector(1));
+  const std::vector<float> now = *cluster.Weights(1);
+  PushChange(cluster, job, 1, 1, base, cluster.Vector(2));  // of weights that are one update old
+  const std::vector<float> after = *cluster.Weights(2);
+  const std::vector<float> change = cluster.Vector(2);
+  for (size_t i = 0; i < now.size(); ++i) {
+    const double local = double{base[i]} - change[i];
+    // The mean of one's values is what is averaged.
+    const bool is_averaged = cluster.layout().TensorAt(static_cast<int64_t>(i)).averaged;
+    ASSERT_NEAR(after[i], is_averaged ? local : now[i] + 0.5 * (local - now[i]), 1e-6) << i;
   }
 }
 

@@ -29,8 +29,8 @@ ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements, int64_
   memory.optimizer_state = memory.weights * MakeServerOptimizer(job)->num_state_vectors();
   // Without rosters a contribution is applied from where it arrived.
   if (MakeBucketPolicy(job)->uses_rosters()) memory.sums = memory.weights;
-  // Who sent an element, too.
-  if (DividesBySenders(job)) memory.sums *= 2;
+  // Who sent an element, or in which direction, too.
+  if (DividesBySenders(job) || AveragesDirections(job)) memory.sums *= 2;
   // All of a round at once; of more workers than the job begins with, more.
   if (job.robust_mean.is_robust()) memory.sums *= job.min_workers;
   if (job.pull_encoding != Encoding::kFp32) {

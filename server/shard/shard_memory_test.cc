@@ -87,6 +87,14 @@ TEST(ShardMemoryTest, WhoSentAnElementTakesAsMuchAsItsSum) {
   EXPECT_EQ(EstimateShardMemory(job, 250'000'000).sums, 2 * plain.sums);
 }
 
+TEST(ShardMemoryTest, DirectionsTakeAsMuchAsTheSum) {
+  JobSpec job = TestJob();
+  job.mode = Mode::kLocalSgd;
+  const ShardMemory plain = EstimateShardMemory(job, 250'000'000);
+  job.outer_reduction = OuterReduction::kDirection;
+  EXPECT_EQ(EstimateShardMemory(job, 250'000'000).sums, 2 * plain.sums);
+}
+
 TEST(ShardMemoryTest, EachPartIsNamed) {
   JobSpec job = TestJob();
   job.bucket_bytes = kDefaultBucketBytes;

@@ -16,6 +16,7 @@
 #include "common/job_spec.h"
 #include "common/testing/status_matchers.h"
 #include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/wire_client.h"
 #include "worker/capi/lodestar_worker.h"
 
 namespace lodestar {
@@ -184,6 +185,33 @@ TEST(CApiTest, GradientsTrainAsALoopOfOnesOwn) {
     EXPECT_NEAR(lodestar_parameters(program.handle())[k], alone[k], 1e-6);
   }
   EXPECT_STREQ(lodestar_state(program.handle()), "ended");
+}
+
+TEST(CApiTest, EmbeddingsAreMarkedInTheJob) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(RegressionJob(), 1));
+  const OwnedWorker worker(lodestar_new());
+  EXPECT_EQ(lodestar_set(worker.get(), "coordinator", cluster->address().c_str()), 0);
+  const int64_t shape[] = {4, 2};
+  EXPECT_EQ(lodestar_add_embedding(worker.get(), "table", shape, 2, 0, 1), 0);
+  EXPECT_EQ(lodestar_add_tensor(worker.get(), "matrix", shape, 2, 1, 1), 0);
+  EXPECT_EQ(lodestar_set_data(worker.get(), "", kNumSamples, 0, 1, 0), 0);
+  EXPECT_EQ(lodestar_allocate(worker.get()), 0) << lodestar_last_error();
+  ASSERT_EQ(lodestar_start(worker.get()), 0) << lodestar_last_error();
+  ASSERT_STREQ(lodestar_job(worker.get(), "mode"), "sync");
+  WireClient other(cluster->address(), "other", 7);
+  v1::Layout unmarked;
+  for (const char* const name : {"table", "matrix"}) {
+    v1::TensorSpec* const tensor = unmarked.add_tensors();
+    tensor->set_name(name);
+    tensor->set_block(unmarked.tensors_size() - 1);
+    tensor->set_decay(true);
+    tensor->mutable_shape()->Add(shape, shape + 2);
+  }
+  ASSERT_OK(other.Register(unmarked));
+  const v1::Layout& layout = other.registration().layout();
+  ASSERT_EQ(layout.tensors_size(), 2);
+  EXPECT_TRUE(layout.tensors(0).embedding());
+  EXPECT_FALSE(layout.tensors(1).embedding());
 }
 
 TEST(CApiTest, LocalStepsKeepTheProgramsOptimizer) {

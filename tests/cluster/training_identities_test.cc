@@ -165,6 +165,9 @@ TEST_F(TrainingIdentitiesTest, AsyncLocalSgdWithOneWorkerIsLocalSgd) {
   ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(together));
   EXPECT_THAT(RunTraining(alone), IsOkAndHolds(HasTheBitsOf(expected)));
   EXPECT_THAT(expected, Not(IsWithin(kMoved, initial)));
+  // Nothing comes in between.
+  alone.job.anchor = Anchor::kServer;
+  EXPECT_THAT(RunTraining(alone), IsOkAndHolds(HasTheBitsOf(expected)));
 }
 
 TEST_F(TrainingIdentitiesTest, SyncWithOneWorkerIsPlainTraining) {
@@ -284,6 +287,57 @@ TEST_F(TrainingIdentitiesTest, OuterNesterovWithoutMomentumAndSgdAreAverage) {
   setup.job.outer_optimizer = OuterOptimizerKind::kSgd;
   ASSERT_OK_AND_ASSIGN(const std::vector<float> sgd, RunTraining(setup));
   EXPECT_THAT(sgd, IsWithin(kReordered, average));
+}
+
+TEST_F(TrainingIdentitiesTest, ElasticAveragingIsThatOfItsPaper) {
+  for (const int num_workers : {1, 2, 3}) {
+    TrainingSetup setup = ImageSetup();
+    UseMomentum(setup.job, 0.05);
+    UseLocalSteps(setup.job, 3, OuterOptimizerKind::kEasgd);
+    setup.job.outer_learning_rate = 0.9;
+    setup.job.schedule.total_rounds = 8;
+    setup.num_workers = num_workers;
+    setup.num_servers = num_workers;
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(setup.job));
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> expected,
+                         TrainElastically(setup.job, setup.data, num_workers));
+    EXPECT_THAT(RunTraining(setup), IsOkAndHolds(IsWithin(kReordered, expected)))
+        << num_workers << " workers";
+    EXPECT_THAT(expected, Not(IsWithin(kMoved, initial)));
+  }
+}
+
+TEST_F(TrainingIdentitiesTest, ElasticFragmentsGiveTheSameBitsAgain) {
+  TrainingSetup setup = ImageSetup();
+  UseLocalSteps(setup.job, 4, OuterOptimizerKind::kEasgd);
+  setup.job.schedule.total_rounds = 12;
+  setup.job.fragments = 2;
+  setup.job.push_encoding = Encoding::kInt4;
+  setup.job.pull_encoding = Encoding::kInt4;
+  setup.num_workers = 2;
+  setup.num_servers = 2;
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(setup.job));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> first, RunTraining(setup));
+  EXPECT_THAT(RunTraining(setup), IsOkAndHolds(HasTheBitsOf(first)));
+  EXPECT_THAT(first, Not(IsWithin(kMoved, initial)));
+}
+
+TEST_F(TrainingIdentitiesTest, MeanDirectionsOfEqualWorkersAreThoseOfOne) {
+  JobSpec job = Job(Mlp());
+  job.schedule.total_rounds = 8;
+  UseLocalSteps(job, 3, OuterOptimizerKind::kNesterov);
+  job.outer_reduction = OuterReduction::kDirection;
+  const TestFolder equal_images;
+  WriteEqualImages(equal_images);
+  TrainingSetup setup = {.job = job, .data = equal_images.root(), .own_partition = true};
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(job));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> by_one, RunTraining(setup));
+  EXPECT_THAT(by_one, Not(IsWithin(kMoved, initial)));
+  setup.num_workers = 2;
+  // A length is a root, and a direction a quotient.
+  EXPECT_THAT(RunTraining(setup), IsOkAndHolds(IsWithin(kReordered, by_one)));
+  setup.job.outer_reduction = OuterReduction::kMean;
+  EXPECT_THAT(RunTraining(setup), IsOkAndHolds(HasTheBitsOf(by_one)));
 }
 
 TEST_F(TrainingIdentitiesTest, EqualWorkersInSyncAreOne) { ExpectEqualWorkersAreOne(Job(Mlp())); }

@@ -1,7 +1,9 @@
 #include "tests/cluster/training_reference.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include "absl/types/span.h"
 #include "common/gradient_clip.h"
@@ -37,6 +39,79 @@ absl::Span<float> SpanOf(Buf vector) {
   return {vector.as<float>(), static_cast<size_t>(vector.num_elements)};
 }
 
+// One model's weights and the state of their optimizer.
+struct Replica {
+  std::vector<float> weights;
+  std::vector<std::vector<float>> state;
+  int64_t steps = 0;
+};
+
+// Makes steps of the job's optimizer on the samples that follow each other in its order.
+class StepMaker {
+ public:
+  static absl::StatusOr<std::unique_ptr<StepMaker>> Create(const JobSpec& job,
+                                                           const std::string& data) {
+    auto steps = std::unique_ptr<StepMaker>(new StepMaker(job));
+    ASSIGN_OR_RETURN(steps->device_, MakeDevice("cpu", /*threads=*/1, nullptr));
+    ASSIGN_OR_RETURN(steps->model_,
+                     MakeModel({.spec = job.model, .max_batch = job.batch_size, .seed = job.seed},
+                               steps->device_.get()));
+    ASSIGN_OR_RETURN(const DataSource source, OpenData({.path = data}));
+    ASSIGN_OR_RETURN(steps->dataset_, MakeDataset(source, job.model, job.seed));
+    steps->decay_ = DecayRanges(steps->model_->layout());
+    return steps;
+  }
+
+  Replica Initial() const {
+    const Layout& layout = model_->layout();
+    Replica replica;
+    replica.weights.resize(layout.num_elements());
+    FillInitialRange(layout, job_.seed, {0, layout.num_elements()},
+                     absl::MakeSpan(replica.weights));
+    replica.state.assign(optimizer_->num_state_vectors(),
+                         std::vector<float>(replica.weights.size()));
+    return replica;
+  }
+
+  // With samples from `first` on, at the learning rate of local step `step` of the job.
+  absl::Status Take(Replica& replica, int64_t first, int64_t step) {
+    const SampleOrder order(job_.seed, dataset_->num_train_samples());
+    std::vector<SampleRef> samples(job_.batch_size);
+    for (int64_t i = 0; i < job_.batch_size; ++i) samples[i] = order.At(first + i);
+    batch_.first_position = first;
+    RETURN_IF_ERROR(dataset_->ReadTrain(samples, &batch_));
+    std::copy(replica.weights.begin(), replica.weights.end(), SpanOf(model_->parameters()).begin());
+    RETURN_IF_ERROR(model_->TrainStep(batch_, /*gate=*/nullptr, /*sink=*/nullptr).status());
+    const absl::Span<const float> gradient = SpanOf(model_->gradients());
+    const absl::Span<float> weights = absl::MakeSpan(replica.weights);
+    OptimizerVectors vectors = {
+        .gradient = gradient, .weights_in = weights, .weights_out = weights, .state = {}};
+    for (size_t i = 0; i < replica.state.size(); ++i) {
+      vectors.state[i] = absl::MakeSpan(replica.state[i]);
+    }
+    const double progress =
+        static_cast<double>(step / job_.local_steps) +
+        static_cast<double>(step % job_.local_steps) / static_cast<double>(job_.local_steps);
+    optimizer_->Apply({.step = ++replica.steps,
+                       .learning_rate = job_.schedule.At(progress, 1.0 / job_.local_steps),
+                       .gradient_scale = ClipScale(gradient, job_.clip_norm)},
+                      vectors, decay_);
+    return absl::OkStatus();
+  }
+
+ private:
+  explicit StepMaker(const JobSpec& job)
+      : job_(job), optimizer_(MakeGradientOptimizer(job.optimizer)) {}
+
+  const JobSpec job_;
+  const std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Dataset> dataset_;
+  std::vector<ElementRange> decay_;
+  HostBatch batch_;
+};
+
 }  // namespace
 
 absl::StatusOr<std::vector<float>> InitialWeights(const JobSpec& job) {
@@ -47,43 +122,42 @@ absl::StatusOr<std::vector<float>> InitialWeights(const JobSpec& job) {
 }
 
 absl::StatusOr<std::vector<float>> TrainSequentially(const JobSpec& job, const std::string& data) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice("cpu", /*threads=*/1, nullptr));
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<Model> model,
-      MakeModel({.spec = job.model, .max_batch = job.batch_size, .seed = job.seed}, device.get()));
-  ASSIGN_OR_RETURN(const DataSource source, OpenData({.path = data}));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset,
-                   MakeDataset(source, job.model, job.seed));
-  const SampleOrder order(job.seed, dataset->num_train_samples());
-  const std::unique_ptr<Optimizer> optimizer = MakeGradientOptimizer(job.optimizer);
-  const std::vector<ElementRange> decay = DecayRanges(model->layout());
-  const absl::Span<float> weights = SpanOf(model->parameters());
-  const absl::Span<const float> gradient = SpanOf(model->gradients());
-  FillInitialRange(model->layout(), job.seed, {0, model->layout().num_elements()}, weights);
-
-  OptimizerVectors vectors = {
-      .gradient = gradient, .weights_in = weights, .weights_out = weights, .state = {}};
-  std::vector<std::vector<float>> state(optimizer->num_state_vectors(),
-                                        std::vector<float>(weights.size()));
-  for (size_t i = 0; i < state.size(); ++i) vectors.state[i] = absl::MakeSpan(state[i]);
-
-  HostBatch batch;
-  std::vector<SampleRef> samples(job.batch_size);
+  ASSIGN_OR_RETURN(const std::unique_ptr<StepMaker> steps, StepMaker::Create(job, data));
+  Replica replica = steps->Initial();
   const int64_t num_steps = job.schedule.total_rounds * job.local_steps;
   for (int64_t step = 0; step < num_steps; ++step) {
-    for (int64_t i = 0; i < job.batch_size; ++i) samples[i] = order.At(step * job.batch_size + i);
-    batch.first_position = step * job.batch_size;
-    RETURN_IF_ERROR(dataset->ReadTrain(samples, &batch));
-    RETURN_IF_ERROR(model->TrainStep(batch, /*gate=*/nullptr, /*sink=*/nullptr).status());
-    const double progress =
-        static_cast<double>(step / job.local_steps) +
-        static_cast<double>(step % job.local_steps) / static_cast<double>(job.local_steps);
-    optimizer->Apply({.step = step + 1,
-                      .learning_rate = job.schedule.At(progress, 1.0 / job.local_steps),
-                      .gradient_scale = ClipScale(gradient, job.clip_norm)},
-                     vectors, decay);
+    RETURN_IF_ERROR(steps->Take(replica, step * job.batch_size, step));
   }
-  return std::vector<float>(weights.begin(), weights.end());
+  return std::move(replica.weights);
+}
+
+absl::StatusOr<std::vector<float>> TrainElastically(const JobSpec& job, const std::string& data,
+                                                    int num_workers) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<StepMaker> steps, StepMaker::Create(job, data));
+  std::vector<Replica> replicas(num_workers, steps->Initial());
+  const std::vector<float> initial = steps->Initial().weights;
+  std::vector<double> center(initial.begin(), initial.end());
+  int64_t next_sample = 0;
+  // What is computed in the last round would be in no weights.
+  for (int64_t round = 0; round + 1 < job.schedule.total_rounds; ++round) {
+    for (Replica& replica : replicas) {
+      for (int64_t step = 0; step < job.local_steps; ++step) {
+        RETURN_IF_ERROR(steps->Take(replica, next_sample, round * job.local_steps + step));
+        next_sample += job.batch_size;
+      }
+    }
+    const double alpha = job.outer_learning_rate / num_workers;
+    for (size_t e = 0; e < center.size(); ++e) {
+      double moved = 0.0;
+      for (Replica& replica : replicas) {
+        const double pull = alpha * (center[e] - replica.weights[e]);
+        replica.weights[e] = static_cast<float>(replica.weights[e] + pull);
+        moved += pull;
+      }
+      center[e] -= moved;
+    }
+  }
+  return std::vector<float>(center.begin(), center.end());
 }
 
 double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b) {

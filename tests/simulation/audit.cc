@@ -41,6 +41,75 @@ int64_t WeightIn(const RoundPlan& plan, WorkerId worker, int64_t num_samples) {
   return num_samples == 0 ? mine : std::min(num_samples, mine);
 }
 
+// What of the tensor is in the bucket gets the mean direction of what was sent, and the mean of its
+// lengths; where directions cancel it keeps the mean.
+void TakeDirection(const TensorSpec& tensor, ElementRange bucket,
+                   const std::vector<const std::vector<float>*>& sent,
+                   const std::vector<int64_t>& weights, std::vector<double>& mean) {
+  // Far below what whole numbers that do not cancel leave, and far above what fp32 does.
+  constexpr double kCancelled = 1e-3;
+  const int64_t begin = std::max(tensor.offset, bucket.begin) - bucket.begin;
+  const int64_t end = std::min(tensor.offset + tensor.num_elements(), bucket.end) - bucket.begin;
+  if (begin >= end || tensor.embedding) return;
+  std::vector<double> direction(end - begin, 0.0);
+  double length = 0.0;
+  double total = 0.0;
+  for (size_t i = 0; i < sent.size(); ++i) {
+    double square_sum = 0.0;
+    for (int64_t e = begin; e < end; ++e) square_sum += std::pow((*sent[i])[e], 2);
+    const auto weight = static_cast<double>(weights[i]);
+    total += weight;
+    length += weight * std::sqrt(square_sum);
+    for (int64_t e = begin; square_sum > 0.0 && e < end; ++e) {
+      direction[e - begin] += weight * (*sent[i])[e] / std::sqrt(square_sum);
+    }
+  }
+  double square_sum = 0.0;
+  for (const double element : direction) square_sum += element * element;
+  if (std::sqrt(square_sum) <= kCancelled * total) return;
+  for (int64_t e = begin; e < end; ++e) {
+    mean[e] = length / total * direction[e - begin] / std::sqrt(square_sum);
+  }
+}
+
+// What of the tensor is in the bucket is corrected where it goes against the momentum, or hardly
+// with it: server/optimizer/momentum_correction.h.
+void Correct(const TensorSpec& tensor, ElementRange bucket, const std::vector<double>& momentum,
+             double beta, std::vector<double>& contribution) {
+  constexpr double kKept = 0.1;
+  constexpr double kLeastMomentum = 1e-3;
+  const int64_t begin = std::max(tensor.offset, bucket.begin) - bucket.begin;
+  const int64_t end = std::min(tensor.offset + tensor.num_elements(), bucket.end) - bucket.begin;
+  if (begin >= end || tensor.embedding) return;
+  double own_square = 0.0;
+  double square = 0.0;
+  double product = 0.0;
+  for (int64_t e = begin; e < end; ++e) {
+    own_square += contribution[e] * contribution[e];
+    square += momentum[e] * momentum[e];
+    product += contribution[e] * momentum[e];
+  }
+  if (own_square == 0.0 || square == 0.0) return;
+  const double own_length = std::sqrt(own_square);
+  const double length = std::sqrt(square);
+  if ((1.0 - beta) * length < kLeastMomentum * own_length) return;
+  const double cosine = product / (own_length * length);
+  if (cosine >= kKept) return;
+  const double confidence = own_length / (own_length + (1.0 - beta) * length);
+  // Shares of the directions of both, and how long what they make is.
+  double own = 1.0;
+  double other = confidence * cosine * cosine;
+  double made = 1.0;
+  if (cosine >= 0.0) {
+    other = 0.5 * (1.0 - cosine) * confidence;
+    own = 1.0 - other;
+    made = std::sqrt(own * own + other * other + 2.0 * own * other * cosine);
+  }
+  for (int64_t e = begin; e < end; ++e) {
+    contribution[e] = (own * contribution[e] + other * own_length * momentum[e] / length) / made;
+  }
+}
+
 }  // namespace
 
 BucketAudit::BucketAudit(Audit* audit, uint64_t server_incarnation, const Bucket& bucket)
@@ -152,7 +221,8 @@ std::vector<ContributionKey> BucketAudit::NextGroup() {
   return group;
 }
 
-std::vector<double> BucketAudit::MeanOf(const std::vector<ContributionKey>& group) const {
+std::vector<double> BucketAudit::MeanOf(const std::vector<ContributionKey>& group,
+                                        const std::vector<float>* origin) const {
   std::vector<double> mean(bucket_.range.size(), 0.0);
   Audit::ServersLife& life = *audit_->Find(server_incarnation_);
   const Round round = group[0].round;
@@ -168,6 +238,7 @@ std::vector<double> BucketAudit::MeanOf(const std::vector<ContributionKey>& grou
                                              : 1);
     total += weights.back();
   }
+  std::vector<const std::vector<float>*> sent;
   for (size_t i = 0; i < group.size(); ++i) {
     const auto& made = life.made[round];
     const auto found = made.find({group[i].incarnation, bucket_.index});
@@ -176,13 +247,18 @@ std::vector<double> BucketAudit::MeanOf(const std::vector<ContributionKey>& grou
            " has not made");
       return mean;
     }
-    double share = static_cast<double>(weights[i]) / static_cast<double>(total);
-    // A step of one part (--quorum=1), less where the window had fewer samples than usual.
-    if (audit_->job().mode == Mode::kAsyncLocalSgd && group[i].num_samples > 0) {
-      const int64_t usual = StepSamples(audit_->job()) * audit_->job().local_steps;
-      share = std::min(1.0, static_cast<double>(group[i].num_samples) / static_cast<double>(usual));
+    // A step of one contribution (--quorum=1) is the mean of it, whatever it has of samples.
+    const double share = static_cast<double>(weights[i]) / static_cast<double>(total);
+    for (size_t e = 0; e < mean.size(); ++e) {
+      const double element = found->second.elements[e];
+      mean[e] += share * (origin == nullptr ? element : double{(*origin)[e]} - element);
     }
-    for (size_t e = 0; e < mean.size(); ++e) mean[e] += share * found->second.elements[e];
+    sent.push_back(&found->second.elements);
+  }
+  if (audit_->job().outer_reduction == OuterReduction::kDirection) {
+    for (const TensorSpec& tensor : life.map->layout.tensors()) {
+      TakeDirection(tensor, bucket_.range, sent, weights, mean);
+    }
   }
   return mean;
 }
@@ -213,7 +289,13 @@ BucketSnapshot BucketAudit::Apply(const BucketSnapshot& before, Version version,
   if (job.max_staleness >= 0 && age > job.max_staleness) {
     Fail("round ", group[0].round.value(), " counts, and is of weights ", age, " updates old");
   }
-  const std::vector<double> mean = MeanOf(group);
+  const bool is_anchored = job.anchor == Anchor::kServer;
+  std::vector<double> mean = MeanOf(group, is_anchored ? &before.weights : nullptr);
+  if (job.momentum_correction == MomentumCorrectionKind::kHeloco) {
+    for (const TensorSpec& tensor : audit_->Find(server_incarnation_)->map->layout.tensors()) {
+      Correct(tensor, bucket_.range, before.momentum, job.outer_momentum, mean);
+    }
+  }
   BucketSnapshot after = before;
   after.is_exact = false;
   after.round = group[0].round;
@@ -233,7 +315,7 @@ BucketSnapshot BucketAudit::Apply(const BucketSnapshot& before, Version version,
     }
   }
   for (size_t e = 0; e < mean.size(); ++e) {
-    if (kind == ContributionKind::kWeights) {
+    if (kind == ContributionKind::kWeights && !is_anchored) {
       after.weights[e] = static_cast<float>(mean[e]);
       continue;
     }

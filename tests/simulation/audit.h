@@ -94,7 +94,10 @@ class BucketAudit {
   // Who of the round's roster is not in its update has skipped it, or is not alive any more, or a
   // quorum goes on without it.
   void CheckRoster(const std::vector<ContributionKey>& group) const;
-  std::vector<double> MeanOf(const std::vector<ContributionKey>& group) const;
+  // `origin`: what contributions are weights beside, whose changes from it are wanted; null: they
+  // count as they are.
+  std::vector<double> MeanOf(const std::vector<ContributionKey>& group,
+                             const std::vector<float>* origin = nullptr) const;
   bool IsNear(absl::Span<const float> seen, const BucketSnapshot& expected) const;
   template <typename... Pieces>
   void Fail(const Pieces&... pieces) const;

@@ -28,10 +28,14 @@ std::string ModeText(const JobSpec& job) {
                           " H=", job.local_steps,
                           job.fragments > 1 ? absl::StrCat(" fragments=", job.fragments) : "",
                           job.overlap_steps > 0 ? absl::StrCat(" tau=", job.overlap_steps) : "",
-                          job.overlap_rounds ? " eager" : "", by_speed);
+                          job.overlap_rounds ? " eager" : "",
+                          AveragesDirections(job) ? " of mean directions" : "", by_speed);
     case Mode::kAsyncLocalSgd:
-      return absl::StrCat("async_local_sgd H=", job.local_steps, " at most ", job.max_rounds_ahead,
-                          " ahead and ", job.max_staleness, " stale", by_speed);
+      return absl::StrCat(
+          "async_local_sgd ", OuterOptimizerKindName(job.outer_optimizer), " H=", job.local_steps,
+          " at most ", job.max_rounds_ahead, " ahead and ", job.max_staleness, " stale",
+          job.momentum_correction == MomentumCorrectionKind::kHeloco ? " corrected" : "",
+          job.anchor == Anchor::kServer ? " anchored at the servers" : "", by_speed);
   }
   return "";
 }
@@ -66,6 +70,21 @@ void ChooseAsyncLocalSgd(Chance& chance, JobSpec& job) {
   job.quorum = 1;
   job.outer_optimizer = OuterOptimizerKind::kSgd;
   job.outer_learning_rate = 0.5;
+}
+
+void ChooseOuterStep(Chance& chance, JobSpec& job) {
+  if (chance.OneIn(2)) {
+    job.outer_optimizer = OuterOptimizerKind::kNesterov;
+    job.outer_momentum = 0.5;
+    // Of whole numbers. What encodings make of them is at right angles to the momentum but for the
+    // rounding often, and which side of those it is on makes a difference.
+    if (job.push_encoding == Encoding::kFp32 && chance.OneIn(2)) {
+      job.momentum_correction = MomentumCorrectionKind::kHeloco;
+    }
+  }
+  const bool is_exact =
+      job.push_encoding == Encoding::kFp32 && job.pull_encoding == Encoding::kFp32;
+  if (is_exact && chance.OneIn(2)) job.anchor = Anchor::kServer;
 }
 
 void ChooseMode(Chance& chance, int num_workers, JobSpec& job) {
@@ -172,6 +191,18 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   if (scenario.journals && chance.OneIn(2)) {
     config.journal_limit_bytes = chance.Between(1 << 12, 1 << 16);
   }
+  // What came later is drawn last, so that what other seeds draw is what it was.
+  if (job.mode != Mode::kAsync && chance.OneIn(4)) job.balance = Balance::kSpeed;
+  if (job.mode == Mode::kLocalSgd && job.outer_optimizer != OuterOptimizerKind::kAverage &&
+      !job.overlap_rounds && chance.OneIn(4)) {
+    job.outer_reduction = OuterReduction::kDirection;
+  }
+  if (job.mode == Mode::kLocalSgd && job.outer_optimizer == OuterOptimizerKind::kSgd &&
+      !job.overlap_rounds && !AveragesDirections(job) && chance.OneIn(2)) {
+    job.outer_optimizer = OuterOptimizerKind::kEasgd;
+    job.overlap_steps = 0;
+  }
+  if (job.mode == Mode::kAsyncLocalSgd) ChooseOuterStep(chance, job);
   const absl::Status valid = ValidateJobSpec(job);
   LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;
   scenario.text = absl::StrCat(
@@ -189,7 +220,6 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
                          scenario.replica_has_checkpoints ? ", also of the checkpoints" : ""),
       ", a fault every ",
       absl::FormatDuration(absl::Trunc(scenario.fault_pause, absl::Milliseconds(1))));
-  if (job.mode != Mode::kAsync && chance.OneIn(4)) job.balance = Balance::kSpeed;
   return scenario;
 }
 

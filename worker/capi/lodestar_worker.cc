@@ -60,6 +60,7 @@ absl::Status CheckArgument(const void* argument, const char* name) {
 struct Marks {
   bool decays = false;
   bool averaged = false;
+  bool embedding = false;
 };
 
 absl::Status AddTensor(WorkerSession& session, const char* name, const int64_t* shape,
@@ -73,6 +74,7 @@ absl::Status AddTensor(WorkerSession& session, const char* name, const int64_t* 
   tensor.block = block;
   tensor.decay = marks.decays;
   tensor.averaged = marks.averaged;
+  tensor.embedding = marks.embedding;
   return session.AddTensor(std::move(tensor));
 }
 
@@ -198,6 +200,12 @@ int lodestar_add_tensor(lodestar_worker* worker, const char* name, const int64_t
                         int num_dimensions, int block, int decays) {
   return Report(lodestar::AddTensor(worker->session, name, shape, num_dimensions, block,
                                     {.decays = decays != 0}));
+}
+
+int lodestar_add_embedding(lodestar_worker* worker, const char* name, const int64_t* shape,
+                           int num_dimensions, int block, int decays) {
+  return Report(lodestar::AddTensor(worker->session, name, shape, num_dimensions, block,
+                                    {.decays = decays != 0, .embedding = true}));
 }
 
 int lodestar_add_averaged(lodestar_worker* worker, const char* name, const int64_t* shape,

@@ -83,6 +83,13 @@ LODESTAR_API int lodestar_propose(lodestar_worker* worker, const char* setting, 
 LODESTAR_API int lodestar_add_tensor(lodestar_worker* worker, const char* name,
                                      const int64_t* shape, int num_dimensions, int block,
                                      int decays);
+/* The same of a table of which a sample touches few rows, such as an embedding: where servers take
+   the mean direction of what workers have changed (--outer_reduction=direction), the plain mean of
+   this one, and --momentum_correction leaves it as it is. What the first program of a job says
+   counts. Of API minor 1. */
+LODESTAR_API int lodestar_add_embedding(lodestar_worker* worker, const char* name,
+                                        const int64_t* shape, int num_dimensions, int block,
+                                        int decays);
 /* The same of a tensor that no gradient belongs to, such as a running mean or variance: in every
    mode the program leaves its new values in lodestar_parameters(), in each step, and what it finds
    there with the next weights is the mean of what all workers left, weighted by their samples.

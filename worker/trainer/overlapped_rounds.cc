@@ -336,7 +336,8 @@ void OverlappedRounds::RunWindow(const Window& window) {
 
 absl::Status OverlappedRounds::RunSteps(const Window& window, Outcome& outcome) {
   const int num_steps = window.grant.local_steps;
-  const int merge_at = job_.overlap_rounds ? num_steps : std::min(job_.overlap_steps, num_steps);
+  const bool needs_nothing_before = job_.overlap_rounds || IsElastic(job_);
+  const int merge_at = needs_nothing_before ? num_steps : std::min(job_.overlap_steps, num_steps);
   const auto is_abandoned = [this] {
     absl::MutexLock lock(&mutex_);
     return is_abandoned_;

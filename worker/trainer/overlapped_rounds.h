@@ -1,8 +1,9 @@
 // Rounds whose exchange is under way while the worker computes (local_sgd with --fragments,
-// --overlap_steps or --overlap_rounds). A grant's local steps are a *window*. On the grant of a
-// round the worker contributes what it has computed in the windows before, begins the grant's
-// window, and reports once the servers have acknowledged. Meanwhile the weights after the round
-// come; after so many steps of the window they are merged into the worker's own (WeightsMerge).
+// --overlap_steps, --overlap_rounds or --outer_optimizer=easgd). A grant's local steps are a
+// *window*. On the grant of a round the worker contributes what it has computed in the windows
+// before, begins the grant's window, and reports once the servers have acknowledged. Meanwhile the
+// weights after the round come; after so many steps of the window they are merged into the worker's
+// own (WeightsMerge).
 //
 //   grant r:   | contribute | window r ..... merge of round r ..... |
 //              | push ... acknowledged: report r, ask for grant r + 1 | contribute | window r + 1

@@ -64,6 +64,13 @@ JobSpec FragmentsOfAverages() { return Fragments(Average()); }
 JobSpec MixedFragments() { return Fragments(PseudoGradient(), 1, MergeKind::kMix); }
 JobSpec KeptEncodedFragments() { return Fragments(Encoded(), 1); }
 JobSpec EagerRounds() { return Eager(PseudoGradient()); }
+JobSpec Elastic() {
+  JobSpec job = PseudoGradient();
+  job.outer_optimizer = OuterOptimizerKind::kEasgd;
+  job.outer_learning_rate = 0.9;
+  return job;
+}
+JobSpec ElasticFragments() { return Fragments(Elastic()); }
 
 std::vector<float> Parameters(TrainingRig& rig) {
   const Buf parameters = rig.model().parameters();
@@ -182,6 +189,47 @@ TEST_F(OverlappedRoundsTest, OneEagerWorkerMakesTheServersOuterSteps) {
   }
 }
 
+// The closed form of one worker: it and the servers go a part beta of the way to each other.
+TEST_F(OverlappedRoundsTest, AnElasticWorkerAndItsServersMeetOnTheWay) {
+  const double beta = Elastic().outer_learning_rate;
+  TrainingRig rig(Elastic(), device_.get(), /*overlap=*/true);
+  rig.server().UseOuterMomentum(beta, 0.0);
+  const std::vector<float> center = rig.server().weights();
+  Train(rig, 1);
+  // What is computed in its window is contributed, and nothing more is computed.
+  ASSERT_OK(rig.RunRound(1, TrainingRig::Work::kIdle));
+  const OwnDevice other;
+  TrainingRig plain(PseudoGradient(), other.get(), /*overlap=*/true);
+  Train(plain, 1);
+  const std::vector<float> local = Parameters(plain);
+  ASSERT_GT(Distance(local, center), 1e-3);
+  const std::vector<float> local_after = Parameters(rig);
+  const std::vector<float>& center_after = rig.server().weights();
+  for (size_t i = 0; i < local.size(); ++i) {
+    ASSERT_NEAR(local_after[i], local[i] + beta * (center[i] - local[i]), 1e-6) << i;
+    ASSERT_NEAR(center_after[i], center[i] + beta * (local[i] - center[i]), 1e-6) << i;
+    ASSERT_NEAR(local_after[i] + center_after[i], local[i] + center[i], 1e-6) << i;
+  }
+}
+
+// It has its own weights, whatever the servers have.
+TEST_F(OverlappedRoundsTest, AnElasticWorkerThatIsNotPulledTrainsAlone) {
+  JobSpec job = Elastic();
+  job.outer_learning_rate = 0.0;
+  TrainingRig rig(job, device_.get(), /*overlap=*/true);
+  rig.server().UseOuterMomentum(0.0, 0.0);
+  const std::vector<float> center = rig.server().weights();
+  Train(rig, 3);
+  ASSERT_OK(rig.RunRound(3, TrainingRig::Work::kIdle));
+  EXPECT_EQ(rig.server().weights(), center);
+  const OwnDevice other;
+  JobSpec alone = PseudoGradient();
+  alone.outer_optimizer = OuterOptimizerKind::kAverage;
+  TrainingRig averaged(alone, other.get(), /*overlap=*/true);
+  Train(averaged, 3);
+  EXPECT_EQ(Parameters(rig), Parameters(averaged));
+}
+
 TEST_F(OverlappedRoundsTest, MixingWithAlphaOneLeavesTheWorkersWeights) {
   JobSpec job = Fragments(Average(), 1, MergeKind::kMix);
   const auto train = [&](double alpha) {
@@ -238,7 +286,8 @@ class OverlapKindsTest : public ::testing::TestWithParam<JobSpec (*)()> {
 
 INSTANTIATE_TEST_SUITE_P(Jobs, OverlapKindsTest,
                          ::testing::Values(&FragmentsOfAverages, &MixedFragments,
-                                           &KeptEncodedFragments, &EagerRounds));
+                                           &KeptEncodedFragments, &EagerRounds, &Elastic,
+                                           &ElasticFragments));
 
 TEST_P(OverlapKindsTest, TwoRunsAreTheSameBitsOnEveryDevice) {
   const std::vector<float> expected = Undisturbed();

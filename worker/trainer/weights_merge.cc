@@ -98,6 +98,29 @@ class KeepingMerge final : public WeightsMerge {
   const OwnVector at_contribution_;
 };
 
+// Elastic averaging: see IsElastic(). The worker moves when it contributes, and goes on at once;
+// what the servers have after the round it needs for its next contribution alone.
+//
+// With what all workers of a round contribute, the sum of their weights and the servers' stays.
+class ElasticMerge final : public WeightsMerge {
+ public:
+  ElasticMerge(const Vectors& vectors, double rate) : vectors_(vectors), rate_(rate) {}
+  Buf origin() const override { return vectors_.global; }
+  void Begin() override {}
+  void OnContributed(Ranges ranges, std::optional<double> share) override {
+    if (!share.has_value()) return;
+    for (const ElementRange& range : ranges) {
+      vectors_.device->AddScaled(Part(vectors_.local, range), Part(vectors_.contributed, range),
+                                 rate_ * *share);
+    }
+  }
+  void OnArrived(Ranges) override {}
+
+ private:
+  const Vectors vectors_;
+  const double rate_;
+};
+
 // Eager updates of the outer step (arXiv:2502.12996), in terms of the weights that servers have.
 // The next window begins where the servers' outer step would lead from `global` with this worker's
 // part of the round alone: what the others contribute comes with the round's weights, while the
@@ -190,6 +213,7 @@ absl::StatusOr<std::unique_ptr<WeightsMerge>> MakeEager(const JobSpec& job,
 absl::StatusOr<std::unique_ptr<WeightsMerge>> MakeWeightsMerge(
     const JobSpec& job, const WeightsMerge::Vectors& vectors) {
   if (job.overlap_rounds) return MakeEager(job, vectors);
+  if (IsElastic(job)) return std::make_unique<ElasticMerge>(vectors, job.outer_learning_rate);
   if (job.overlap_steps == 0) return std::make_unique<ReplacingMerge>(vectors);
   switch (job.merge) {
     case MergeKind::kMix:

@@ -24,7 +24,7 @@ TensorSpec Tensor(const std::string& name, std::vector<int64_t> shape, int block
   return tensor;
 }
 
-Layout MakeLayout(bool has_averaged) {
+Layout MakeLayout(bool has_averaged, bool has_embedding) {
   std::vector<TensorSpec> tensors = {
       Tensor("first.weight", {40, 30}, 0, true),
       Tensor("first.bias", {30}, 0, false),
@@ -33,6 +33,7 @@ Layout MakeLayout(bool has_averaged) {
       Tensor("third.weight", {61, 7}, 2, true),
   };
   for (TensorSpec& tensor : tensors) tensor.averaged = has_averaged && tensor.block == 1;
+  tensors.back().embedding = has_embedding;
   auto layout = Layout::FromTensors(std::move(tensors));
   LODESTAR_CHECK(layout.ok()) << layout.status();
   return *layout;
@@ -50,7 +51,7 @@ std::vector<RosterMember> Members(const std::vector<int64_t>& samples) {
 
 TestCluster::TestCluster(Options options)
     : options_(std::move(options)),
-      layout_(MakeLayout(options_.has_averaged)),
+      layout_(MakeLayout(options_.has_averaged, options_.has_embedding)),
       norms_(options_.num_shards) {
   ranges_ = *PlanShards(layout_, options_.num_shards);
   buckets_ = *PlanBuckets(layout_, ranges_, /*bucket_bytes=*/2048);

@@ -22,7 +22,8 @@ class TestCluster {
  public:
   struct Options {
     JobSpec job;
-    bool has_averaged = false;  // block 1 is averaged
+    bool has_averaged = false;   // block 1 is averaged
+    bool has_embedding = false;  // the last tensor, a block of its own, is one
     int num_shards = 1;
     Incarnation last_of_others = {};
     int64_t staging_bytes = 1 << 20;

@@ -65,6 +65,7 @@ _FUNCTIONS = {
     "set": (_INT, [_HANDLE, _TEXT, _TEXT]),
     "propose": (_INT, [_HANDLE, _TEXT, _TEXT]),
     "add_tensor": (_INT, [_HANDLE, _TEXT, ctypes.POINTER(_INT64), _INT, _INT, _INT]),
+    "add_embedding": (_INT, [_HANDLE, _TEXT, ctypes.POINTER(_INT64), _INT, _INT, _INT]),
     "add_averaged": (_INT, [_HANDLE, _TEXT, ctypes.POINTER(_INT64), _INT, _INT]),
     "set_data": (_INT, [_HANDLE, _TEXT, _INT64, _INT64, _INT64, _INT]),
     "allocate": (_INT, [_HANDLE]),

@@ -87,7 +87,16 @@ class ShardedWorker:
     def add_tensor(self, name: str, shape: Sequence[int], block: int = 0,
                    decays: bool = True) -> None:
         """The shape is that of the whole tensor."""
-        self._preparations.append(("add_tensor", name, shape, block, decays))
+        self._add_rows("add_tensor", name, shape, block, decays)
+
+    def add_embedding(self, name: str, shape: Sequence[int], block: int = 0,
+                      decays: bool = True) -> None:
+        """As add_tensor()."""
+        self._add_rows("add_embedding", name, shape, block, decays)
+
+    def _add_rows(self, method: str, name: str, shape: Sequence[int], block: int,
+                  decays: bool) -> None:
+        self._preparations.append((method, name, shape, block, decays))
         row_size = _product(shape[1:])
         self._add(_Tensor(name, [row_size * end for _, end in rows_of_ranks(
             shape[0], self.num_ranks)], False))

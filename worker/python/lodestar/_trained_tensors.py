@@ -113,6 +113,8 @@ class TrainedTensors:
                         "that is not the model's: attach() a module that has all of them")
                 decays[id(parameter)] = group.get("weight_decay", 0.0) != 0.0
         self.trained: List[TrainedTensor] = []
+        tables = {id(module.weight) for module in model.modules()
+                  if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag))}
         block, elements = 0, 0
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad or id(parameter) not in decays:
@@ -125,8 +127,8 @@ class TrainedTensors:
                 block, elements = block + 1, 0
             elements += parameter.numel()
             self.trained.append(self._make(plain_name(name), parameter))
-            worker.add_tensor(self.trained[-1].name, list(parameter.shape), block,
-                              decays[id(parameter)])
+            add = worker.add_embedding if id(parameter) in tables else worker.add_tensor
+            add(self.trained[-1].name, list(parameter.shape), block, decays[id(parameter)])
         if not self.trained:
             raise LodestarError("INVALID_ARGUMENT", "the model has no parameter to train")
         self._buffers = self._find_buffers(model)

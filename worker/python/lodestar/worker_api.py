@@ -132,6 +132,14 @@ class Worker:
         self._check(self._library.add_tensor(self._handle, name.encode(), sizes, len(shape), block,
                                              int(decays)))
 
+    def add_embedding(self, name: str, shape: Sequence[int], block: int = 0,
+                      decays: bool = True) -> None:
+        """Appends a table of which a sample touches few rows: of it the servers take the plain mean,
+        where --outer_reduction=direction takes the mean direction of others."""
+        sizes = (ctypes.c_int64 * len(shape))(*shape)
+        self._check(self._library.add_embedding(self._handle, name.encode(), sizes, len(shape),
+                                                block, int(decays)))
+
     def add_averaged(self, name: str, shape: Sequence[int], block: int) -> None:
         """Appends a tensor that no gradient belongs to, such as a running mean: each step leaves its
         new values in `parameters`, and the next weights have the mean of what all workers left. Its
