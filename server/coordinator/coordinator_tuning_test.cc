@@ -39,11 +39,12 @@ void RunTrial(CoordinatorHarness& cluster, const std::vector<TestWorker>& worker
     for (size_t i = 0; i < workers.size(); ++i) cluster.Ask(workers[i], reports[i]);
   }
   for (const TestWorker& worker : workers) {
-    ASSERT_OK(cluster.coordinator().Heartbeat({.life = worker.life,
-                                               .path = {.up_bytes_per_second = 1.25e6,
-                                                        .down_bytes_per_second = 1.25e6,
-                                                        .round_trip = absl::Milliseconds(100)}},
-                                              cluster.now()));
+    HeartbeatCall call;
+    call.life = worker.life;
+    call.path = {.up_bytes_per_second = 1.25e6,
+                 .down_bytes_per_second = 1.25e6,
+                 .round_trip = absl::Milliseconds(100)};
+    ASSERT_OK(cluster.coordinator().Heartbeat(call, cluster.now()));
   }
 }
 
