@@ -88,6 +88,7 @@ struct ServerConfig {
   OutputConfig output;
   JobSpec job;                  // the coordinator's; the other servers receive it
   std::set<std::string> given;  // flags of the command line; see CoordinatorConfig
+  bool chooses_exchange = false;  // --mode=auto; see CoordinatorConfig
   bool exit_when_done = false;
   // The process is no server but keeps copies of the journals of some; only `network`, `limits` of
   // connections and messages, the folders and the log level count, until the leader lease makes it

@@ -11,9 +11,11 @@
 #include "absl/time/time.h"
 #include "common/bytes_text.h"
 #include "common/checkpoint_directory.h"
+#include "common/exchange_settings.h"
 #include "common/security/security_flags.h"
 #include "common/status_macros.h"
 #include "proto/model_file.h"
+#include "server/coordinator/exchange_tuning.h"
 #include "server/idle_flags.h"
 #include "server/outer_preset.h"
 
@@ -119,7 +121,10 @@ ABSL_FLAG(
     "How strictly workers move together. sync: one averaged gradient per round; async: each "
     "gradient is applied when it arrives; local_sgd: workers take --local_steps on their own, "
     "then --outer_optimizer combines them; async_local_sgd: the same, but what a worker has made "
-    "takes effect when it comes, and nobody waits for another.");
+    "takes effect when it comes, and nobody waits for another. auto: the job measures steps and "
+    "paths in some rounds that are not kept, and chooses sync or local_sgd, --local_steps, "
+    "--fragments, --overlap_steps and encodings so that workers compute for 95 % of the time, as "
+    "psctl plan does; --rounds, --warmup_rounds and --eval_every then are in steps.");
 ABSL_FLAG(int32_t, min_workers, 1,
           "Workers that must have joined before the job starts; at least 1. Also when a server is "
           "started again.");
@@ -490,10 +495,44 @@ absl::Status ApplyOuterPreset(const std::set<std::string>& given, JobSpec& job) 
   return absl::OkStatus();
 }
 
+constexpr char kAutoMode[] = "auto";
+
+// What the job chooses itself nobody else says.
+absl::Status CheckMayChooseExchange(const std::set<std::string>& given, const JobSpec& job) {
+  std::vector<std::string> decided;
+  for (const std::string& flag : given) {
+    const bool is_of_exchange = ExchangeSettingNames().contains(flag) && flag != "mode";
+    if (is_of_exchange || flag == "outer_preset" || flag == "quorum") {
+      decided.push_back(absl::StrCat("--", flag));
+    }
+  }
+  if (!decided.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--mode=auto chooses ", absl::StrJoin(decided, ", "),
+                     " itself; leave that out, or give the mode, and ask psctl plan for the rest"));
+  }
+  if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
+    return absl::InvalidArgumentError(
+        "--mode=auto is not for --model=client, whose programs keep the settings that they have "
+        "joined with; give the mode that psctl plan recommends");
+  }
+  if (absl::GetFlag(FLAGS_durability) == "journal") {
+    return absl::InvalidArgumentError(
+        "--mode=auto is not for --durability=journal, which would keep the rounds in which the job "
+        "measures; give the mode that psctl plan recommends");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
   JobSpec job;
   ASSIGN_OR_RETURN(job.model, ReadModel());
-  ASSIGN_OR_RETURN(job.mode, ParseMode(absl::GetFlag(FLAGS_mode)));
+  const bool chooses_exchange = absl::GetFlag(FLAGS_mode) == kAutoMode;
+  if (chooses_exchange) {
+    RETURN_IF_ERROR(CheckMayChooseExchange(given, job));
+  } else {
+    ASSIGN_OR_RETURN(job.mode, ParseMode(absl::GetFlag(FLAGS_mode)));
+  }
   job.quorum = absl::GetFlag(FLAGS_quorum);
   job.max_rounds_ahead = absl::GetFlag(FLAGS_max_rounds_ahead);
   job.max_staleness = absl::GetFlag(FLAGS_max_staleness);
@@ -555,7 +594,7 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
   if (job.feedback_decay == 0) job.feedback_decay = DefaultFeedbackDecay(job.push_encoding);
   ASSIGN_OR_RETURN(job.robust_mean, ParseRobustMean(absl::GetFlag(FLAGS_robust_mean)));
   job.norm_limit = absl::GetFlag(FLAGS_norm_limit);
-  return job;
+  return chooses_exchange ? ExchangeTuning::TrialOf(std::move(job)) : job;
 }
 
 // One spelling per folder, so that two flags can be compared.
@@ -675,6 +714,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
     if (config.cluster.num_shards > 1) MakeAbsolute(config.durability);
     ASSIGN_OR_RETURN(config.divergence, ReadDivergence());
     ASSIGN_OR_RETURN(config.job, ReadJob(given));
+    config.chooses_exchange = absl::GetFlag(FLAGS_mode) == kAutoMode;
   } else {
     config.durability.named_paths = ReadNamedPaths();
   }

@@ -328,6 +328,7 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
   add("server    ", absl::StrCat("version ", status.software_version(), ", up ",
                                  FormatSeconds(status.uptime_seconds())));
   add("job       ", JobText(status));
+  add("exchange  ", status.exchange_choice());
   add("progress  ", ProgressText(status));
   add("loss      ", LossesText(status));
   add("metrics   ", MetricsText(status));

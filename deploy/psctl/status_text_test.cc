@@ -151,6 +151,14 @@ TEST(StatusTextTest, TellsHowFastThePathOfAWorkerIs) {
   EXPECT_THAT(WorkersText(status, kUnlimitedColumns), HasSubstr("  98/-/50.1ms  "));
 }
 
+TEST(StatusTextTest, TellsHowAJobHasChosenItsExchange) {
+  v1::ClusterStatus status = Training();
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), Not(HasSubstr("\nexchange")));
+  status.set_exchange_choice("sync, int8 (--mode=sync)");
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("\nexchange  sync, int8 (--mode=sync)\n"));
+}
+
 TEST(StatusTextTest, TellsWhatNobodyTrainsOn) {
   v1::ClusterStatus status = Training();
   EXPECT_THAT(StatusText(status, kUnlimitedColumns), Not(HasSubstr("not trained on")));

@@ -133,6 +133,7 @@ struct ClusterSnapshot {
   uint64_t server_incarnation = 0;
   absl::Duration uptime;
   std::string state;  // see StateName() in cluster_words.h
+  std::string exchange_choice;  // see ExchangeTuning::text()
   std::string
       waiting_for;  // one sentence: who, which round, how long; empty if nobody is waited for
   bool is_held_up = false;  // by that, for longer than rounds take

@@ -24,6 +24,7 @@
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/coordinator_config.h"
 #include "server/coordinator/divergence_record.h"
+#include "server/coordinator/exchange_tuning.h"
 #include "server/coordinator/job_progress.h"
 #include "server/coordinator/last_save.h"
 #include "server/coordinator/member_quota.h"
@@ -127,6 +128,7 @@ struct ClusterState {
   NormBook norms;
   MembershipTable membership;
   WorkLedger ledger;
+  ExchangeTuning tuning;
   MemberQuota quota;
   CheckpointCourse checkpoints;
   CheckpointSchedule schedule;
@@ -169,7 +171,8 @@ struct ClusterState {
   bool is_work_held() const { return !hold_reason.empty(); }
   // No round is opened, closed or saved: a server cannot be told.
   bool is_shard_away() const { return shards.any_away(); }
-  bool saves() const { return !config.checkpoint_dir.empty(); }
+  // What a trial of settings trains is not kept.
+  bool saves() const { return !config.checkpoint_dir.empty() && !tuning.is_measuring(); }
   bool IsInFallback(absl::string_view checkpoint) const {
     return !config.fallback_dir.empty() && absl::StartsWith(checkpoint, config.fallback_dir + "/");
   }

@@ -537,6 +537,7 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   snapshot.epoch = state.ledger.epoch();
   snapshot.samples = ledger.next_sample;
   snapshot.trained_samples = ledger.trained_samples;
+  snapshot.exchange_choice = state.tuning.text();
   snapshot.untrained_samples = UntrainedSamples(state, ledger);
   snapshot.learning_rate =
       state.ledger.LearningRate(Round(std::max<int64_t>(0, ledger.next_round - 1)), /*step=*/0);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/bucket_plan.h"
+#include "common/exchange_choice.h"
 #include "common/fragment_plan.h"
 #include "common/job_loss.h"
 #include "common/job_settings.h"
@@ -334,6 +335,7 @@ absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call
     return state_.membership.Check(call.life.worker, call.life.incarnation);
   }
   desk.OnHeartbeat(call, now);
+  state_.tuning.OnHeartbeat(call.life.worker, call.path);
   HeartbeatAnswer answer;
   answer.view = state_.membership.view();
   if (call.map_version.has_value() && *call.map_version != state_.map->version) {
@@ -488,6 +490,7 @@ void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) 
   bool supplier_lost = false;
   for (const EndedLife& life : lives) {
     state_.desks[life.id].EndLife();
+    state_.tuning.OnEnded(life.id);
     state_.ledger.ReleaseWorker(life.id);
     for (auto& [number, round] : state_.open) round.Lose(life.id, now);
     outbox_.Command(DropCommand{life.id, life.incarnation, life.reason});
@@ -623,6 +626,9 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
   if (report.lost_residual_rounds > 0) {
     outbox_.Tell(absl::StrCat("worker began without its residual name=", state_.NameOf(worker),
                               " rounds=", report.lost_residual_rounds));
+  }
+  if (desk.grant().has_value()) {
+    state_.tuning.OnReport(worker, report, desk.grant()->local_steps);
   }
   desk.Complete(report, state_.config.job, now);
   return absl::OkStatus();
@@ -761,6 +767,7 @@ bool Coordinator::AdvanceOnce(absl::Time now) {
 bool Coordinator::AdvanceTraining(absl::Time now) {
   if (CloseRounds(now)) return true;
   if (state_.policy->uses_rosters() && !state_.open.empty()) return false;
+  if (IsTrialOver()) return ChooseExchangeSettings(now);
   // Who has something in hand has asked: what cannot be opened now is not waited for.
   if ((state_.is_stopping() || state_.is_work_held()) && state_.OwesContribution() &&
       GrantNext(WorkLedger::Computes::kNo, now)) {
@@ -775,6 +782,32 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
   if (state_.supply.is_awaited()) return false;
   saves_.BeginIfDue(now);
   return GrantNext(WorkLedger::Computes::kYes, now);
+}
+
+bool Coordinator::IsTrialOver() const {
+  if (!state_.tuning.is_measuring() || state_.is_stopping()) return false;
+  std::vector<WorkerId> members;
+  for (const WorkerRecord* member : state_.membership.Members()) members.push_back(member->id);
+  if (members.size() < static_cast<size_t>(state_.config.job.min_workers)) return false;
+  return state_.tuning.IsComplete(members);
+}
+
+// All start over with what has been chosen, as after a rollback.
+bool Coordinator::ChooseExchangeSettings(absl::Time now) {
+  const absl::StatusOr<ExchangeTuning::Choice> choice =
+      state_.tuning.Choose(state_.asked_job, *state_.layout, state_.config.num_shards);
+  if (!choice.ok()) {
+    Fail(absl::Status(choice.status().code(),
+                      absl::StrCat("--mode=auto finds no settings: ", choice.status().message())),
+         now);
+    return true;
+  }
+  state_.config.job = choice->job;
+  state_.tuning.End(choice->text);
+  outbox_.Tell(absl::StrCat("exchange chosen: ", choice->text));
+  Enter(CoordinatorPhase::kRestoring);
+  outbox_.Do(ChooseRestoreTask{});
+  return true;
 }
 
 bool Coordinator::AdvanceEvaluation(absl::Time now) {
@@ -1182,6 +1215,13 @@ void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, a
 absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   if (!choice.alarm.empty()) outbox_.RaiseAlarm(choice.alarm, now);
   if (choice.job.has_value()) state_.config.job = *choice.job;
+  if (state_.config.chooses_exchange && choice.state.has_value()) {
+    state_.tuning.End(absl::StrCat("as the checkpoint has it: ",
+                                   absl::StrJoin(ExchangeFlags(state_.config.job), " ")));
+  } else if (state_.config.chooses_exchange &&
+             (state_.tuning.is_measuring() || state_.tuning.text().empty())) {
+    state_.tuning.Begin();
+  }
   if (choice.state.has_value()) state_.awaits_settings = false;
   CoordinatorState saved;
   saved.membership = state_.membership.Export();

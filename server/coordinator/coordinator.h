@@ -292,6 +292,9 @@ class Coordinator {
   bool AdvanceOnce(absl::Time now);
   bool AdvanceLoading(absl::Time now);
   bool AdvanceTraining(absl::Time now);
+  // Of settings that the job is to choose itself.
+  bool IsTrialOver() const;
+  bool ChooseExchangeSettings(absl::Time now);
   bool AdvanceEvaluation(absl::Time now);
   bool AdvanceSaving(absl::Time now);
   bool AdvanceDone(absl::Time now);

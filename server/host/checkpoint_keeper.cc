@@ -13,6 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "common/checkpoint_directory.h"
 #include "common/checkpoint_manifest.h"
+#include "common/exchange_settings.h"
 #include "common/job_loss.h"
 #include "common/job_settings.h"
 #include "common/logging.h"
@@ -183,12 +184,18 @@ absl::Status CheckpointKeeper::CheckSettings() const {
 }
 
 JobSpec CheckpointKeeper::JobFrom(const Manifest& manifest) const {
-  if (!std::holds_alternative<ClientModelSpec>(config_.job.model.architecture)) return config_.job;
+  const bool is_client = std::holds_alternative<ClientModelSpec>(config_.job.model.architecture);
+  if (!is_client && !config_.chooses_exchange) return config_.job;
   std::vector<JobSetting> saved;
   for (const auto& [flag, value] : manifest.settings.items()) {
     saved.push_back({flag, value.is_string() ? value.get<std::string>() : FormatJson(value)});
   }
-  const JobSpec job = Settle(config_.job, config_.given, ProposedBySaved(saved)).job;
+  JobSpec job = config_.job;
+  if (is_client) job = Settle(job, config_.given, ProposedBySaved(saved)).job;
+  if (config_.chooses_exchange) {
+    const absl::StatusOr<JobSpec> chosen = WithExchangeOf(saved, job);
+    if (chosen.ok()) job = InRounds(*chosen);
+  }
   // What nobody can have saved is compared as it was asked for.
   return ValidateJobSpec(job).ok() ? job : config_.job;
 }
@@ -419,11 +426,13 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
   choice.source = CheckpointSource{path};
   choice.layout = manifest.layout;
   const JobSpec job = JobFrom(manifest);
-  if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) choice.job = job;
+  if (config_.chooses_exchange || std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
+    choice.job = job;
+  }
   ASSIGN_OR_RETURN(choice.state, CoordinatorStateFromJson(FormatJson(manifest.coordinator)));
   NameRollbacks(choice.state->ledger, job, changes);
   choice.alarm = absl::StrJoin(found.alarms, "; ");
-  const int64_t total_rounds = config_.job.schedule.total_rounds + choice.state->ledger.lost_rounds;
+  const int64_t total_rounds = job.schedule.total_rounds + choice.state->ledger.lost_rounds;
   const bool has_rounds_left = manifest.round.value() < total_rounds;
   choice.note = absl::StrCat(
       has_rounds_left ? "resumes from" : "takes the weights of", " path=", path,

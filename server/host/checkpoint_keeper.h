@@ -49,7 +49,8 @@ class CheckpointKeeper {
     // Who held `root` before this process and did not release it; empty: nobody.
     std::string crashed_holder;
     JobSpec job;
-    std::set<std::string> given = {};  // see CoordinatorConfig
+    std::set<std::string> given = {};  // see CoordinatorConfig, as the next
+    bool chooses_exchange = false;
   };
 
   // Not owned; outlive the keeper, which outlives what it has scheduled.
@@ -93,7 +94,7 @@ class CheckpointKeeper {
   // was left behind may be taken for the newest one later.
   std::string TidyUp(const std::string& published, Round round) const;
   // What goes on from this checkpoint: the job asked for, with what a client had proposed to the
-  // one that was saved, where the operator gives nothing.
+  // one that was saved, or what that had chosen itself, where the operator gives nothing.
   JobSpec JobFrom(const Manifest& manifest) const;
   std::vector<SettingChange> Compare(const Manifest& manifest) const;
   // Whether the cluster starts from what is in the folders, and not from where the flags say.

@@ -106,6 +106,7 @@ void SetProgress(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
   status->set_samples(cluster.samples);
   status->set_trained_samples(cluster.trained_samples);
   status->set_untrained_samples(cluster.untrained_samples);
+  status->set_exchange_choice(cluster.exchange_choice);
   status->set_samples_per_second(cluster.samples_per_second);
   status->set_tokens_per_second(cluster.tokens_per_second);
   status->set_learning_rate(cluster.learning_rate);

@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/encoding.h"
 #include "common/overloaded.h"
 #include "server/coordinator/coordinator_memory_json.h"
 
@@ -182,6 +183,7 @@ absl::StatusOr<Registration> CoordinatorHarness::Register(TestWorker& worker) {
   call.name = worker.name;
   call.instance_id = worker.instance_id;
   call.device = "cpu";
+  for (const Encoding encoding : kAllEncodings) call.encodings.push_back(encoding.kind());
   auto answer = coordinator_->Register(call, now_);
   if (answer.ok()) worker.life = answer->life;
   return answer;

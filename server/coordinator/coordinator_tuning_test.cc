@@ -1,0 +1,105 @@
+// A job that chooses by itself how it exchanges: a trial, a choice, and the job with it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "common/testing/status_matchers.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/exchange_tuning.h"
+#include "server/coordinator/testing/coordinator_fixture.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// 4000 steps of 6 samples.
+Coordinator::Config AutoConfig() {
+  Coordinator::Config config = TestConfig(/*min_workers=*/2);
+  config.job.schedule.total_rounds = 4000;
+  config.job = ExchangeTuning::TrialOf(config.job);
+  config.chooses_exchange = true;
+  config.checkpoint_dir = "ckpt";
+  return config;
+}
+
+// A step takes 10 ms, and the path 10 Mbit/s and 100 ms.
+void RunTrial(CoordinatorHarness& cluster, const std::vector<TestWorker>& workers) {
+  for (int round = 0; round < ExchangeTuning::kTrialRounds; ++round) {
+    std::vector<RoundReport> reports;
+    for (const TestWorker& worker : workers) {
+      const GrantAnswer answer = cluster.Ask(worker);
+      ASSERT_TRUE(answer.grant.has_value());
+      reports.push_back(CoordinatorHarness::ReportOf(*answer.grant));
+      reports.back().compute = answer.grant->local_steps * absl::Milliseconds(10);
+    }
+    for (size_t i = 0; i < workers.size(); ++i) cluster.Ask(workers[i], reports[i]);
+  }
+  for (const TestWorker& worker : workers) {
+    HeartbeatCall call;
+    call.life = worker.life;
+    call.path = {.up_bytes_per_second = 1.25e6,
+                 .down_bytes_per_second = 1.25e6,
+                 .round_trip = absl::Milliseconds(100)};
+    ASSERT_OK(cluster.coordinator().Heartbeat(call, cluster.now()));
+  }
+}
+
+TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
+  CoordinatorHarness cluster(AutoConfig());
+  cluster.Start();
+  TestWorker a = cluster.Add("a");
+  TestWorker b = cluster.Add("b");
+  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).exchange_choice,
+              StartsWith("measures steps and paths"));
+  ASSERT_NO_FATAL_FAILURE(RunTrial(cluster, {a, b}));
+  // The round that is open ends before anything else.
+  EXPECT_EQ(cluster.store().restores, 1);
+  std::vector<RoundReport> reports;
+  for (const TestWorker& worker : {a, b}) {
+    reports.push_back(CoordinatorHarness::ReportOf(*cluster.Ask(worker).grant));
+  }
+  cluster.Ask(a, reports[0]);
+  cluster.coordinator()
+      .RequestGrant(b.life, reports[1], cluster.now())
+      .IgnoreError();  // the servers start over
+  EXPECT_EQ(cluster.store().restores, 2);
+  EXPECT_THAT(cluster.observer().events, Contains(StartsWith("exchange chosen: ")));
+  EXPECT_TRUE(cluster.store().published.empty()) << "a trial is not kept";
+
+  cluster.coordinator().OnRestoreChosen(
+      RestoreChoice{.source = InitialSource{}, .server_incarnation = 2000}, cluster.now());
+  cluster.LoadAll();
+  ASSERT_OK_AND_ASSIGN(const Registration again, cluster.Register(a));
+  EXPECT_EQ(again.job.mode, Mode::kLocalSgd);
+  EXPECT_GT(again.job.local_steps, ExchangeTuning::TrialOf({}).local_steps);
+  EXPECT_LT(again.job.schedule.total_rounds, 4000);
+  EXPECT_EQ(cluster.sent().assignments.back().job.local_steps, again.job.local_steps);
+  ASSERT_OK(cluster.Register(b).status());
+  ASSERT_OK(cluster.Join(a));
+  ASSERT_OK(cluster.Join(b));
+  EXPECT_EQ(cluster.Ask(a).grant->round, Round(0));
+  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).exchange_choice,
+              HasSubstr("workers send 10 Mbit/s and get 10 Mbit/s, round trip 100 ms"));
+}
+
+TEST(CoordinatorTuningTest, WhatACheckpointHasIsNotMeasuredAgain) {
+  CoordinatorHarness cluster(AutoConfig());
+  JobSpec saved = AutoConfig().job;
+  saved.local_steps = 40;
+  RestoreChoice choice{.source = InitialSource{}, .server_incarnation = 1000};
+  choice.state = CoordinatorState();
+  choice.job = saved;
+  cluster.Start(choice);
+  TestWorker a = cluster.Add("a");
+  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).exchange_choice,
+              StartsWith("as the checkpoint has it: --mode=local_sgd"));
+  ASSERT_OK_AND_ASSIGN(const Registration registration, cluster.Register(a));
+  EXPECT_EQ(registration.job.local_steps, 40);
+}
+
+}  // namespace
+}  // namespace lodestar

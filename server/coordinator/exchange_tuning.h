@@ -1,0 +1,70 @@
+// How a job that is to choose by itself how it exchanges (--mode=auto) comes to its settings: the
+// members' first rounds are a trial, by whose steps and transfers the least costly settings are
+// chosen that let workers compute for most of the time. What the trial has trained is given up.
+// Pure.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/cluster_messages.h"
+#include "common/exchange_forecast.h"
+#include "common/ids.h"
+#include "common/job_spec.h"
+#include "common/layout.h"
+
+namespace lodestar {
+
+class ExchangeTuning {
+ public:
+  // Of each member, before what it has measured counts: the first may compile, and connect.
+  static constexpr int kTrialRounds = 3;
+
+  // How the rounds of a trial exchange, whatever `asked` says about that.
+  static JobSpec TrialOf(JobSpec asked);
+
+  // A job begins, or begins again, without settings of its own.
+  void Begin();
+  // It has them. `text`: which, and why, for people.
+  void End(std::string text);
+  bool is_measuring() const { return is_measuring_; }
+  // Empty: the operator has given them.
+  const std::string& text() const { return text_; }
+
+  // Of a round that a member has done, with so many local steps.
+  void OnReport(WorkerId worker, const RoundReport& report, int local_steps);
+  void OnHeartbeat(WorkerId worker, const PathFacts& path);
+  void OnEnded(WorkerId worker) { measured_.erase(worker); }
+  // Whether all members have measured enough.
+  bool IsComplete(absl::Span<const WorkerId> members) const;
+  int num_measured() const;
+
+  // Rounds wait for the slowest step and the slowest path of all. Requires somebody to have done a
+  // round.
+  ExchangeFacts Facts() const;
+
+  struct Choice {
+    JobSpec job;
+    std::string text;
+  };
+  // Among modes in which members meet. `asked`: with its lengths in steps; those of what is chosen
+  // are in rounds. Errors: those of ChooseExchange(), and of a job that is not valid.
+  absl::StatusOr<Choice> Choose(const JobSpec& asked, const Layout& layout, int num_shards) const;
+
+ private:
+  struct Measured {
+    int rounds = 0;
+    absl::Duration step = absl::InfiniteDuration();  // the shortest of a round's means
+    PathFacts path;
+    bool has_path = false;  // of a heartbeat after enough rounds
+  };
+
+  bool is_measuring_ = false;
+  std::string text_;
+  std::map<WorkerId, Measured> measured_;
+};
+
+}  // namespace lodestar

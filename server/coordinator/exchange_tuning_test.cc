@@ -1,0 +1,137 @@
+#include "server/coordinator/exchange_tuning.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/encoding.h"
+#include "common/exchange_choice.h"
+#include "common/exchange_settings.h"
+#include "common/model_spec.h"
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr double kMegabit = 1e6 / 8;
+
+JobSpec Asked() {
+  JobSpec job;
+  job.model = *ModelPreset("gpt2-124m");
+  job.batch_size = 8;
+  job.min_workers = 2;
+  job.schedule.total_rounds = 20'000;
+  return job;
+}
+
+RoundReport ReportOf(absl::Duration compute) {
+  RoundReport report;
+  report.num_samples = 8;
+  report.compute = compute;
+  return report;
+}
+
+class ExchangeTuningTest : public testing::Test {
+ protected:
+  void Measure(WorkerId worker, absl::Duration step, const PathFacts& path) {
+    for (int round = 0; round < ExchangeTuning::kTrialRounds; ++round) {
+      tuning_.OnReport(worker, ReportOf(10 * step), /*local_steps=*/10);
+    }
+    tuning_.OnHeartbeat(worker, path);
+  }
+
+  ExchangeTuning tuning_;
+};
+
+TEST_F(ExchangeTuningTest, WaitsForEnoughRoundsOfAllMembersAndAHeartbeatAfterThem) {
+  tuning_.Begin();
+  const WorkerId a(1), b(2);
+  EXPECT_FALSE(tuning_.IsComplete({}));
+  tuning_.OnReport(a, ReportOf(absl::Seconds(1)), 10);
+  tuning_.OnHeartbeat(a, {});
+  EXPECT_FALSE(tuning_.IsComplete({a})) << "one round";
+  tuning_.OnReport(a, ReportOf(absl::Seconds(1)), 10);
+  tuning_.OnReport(a, ReportOf(absl::Seconds(1)), 10);
+  EXPECT_FALSE(tuning_.IsComplete({a})) << "no heartbeat since";
+  tuning_.OnHeartbeat(a, {});
+  EXPECT_TRUE(tuning_.IsComplete({a}));
+  EXPECT_FALSE(tuning_.IsComplete({a, b}));
+  tuning_.OnEnded(a);
+  EXPECT_FALSE(tuning_.IsComplete({a}));
+}
+
+TEST_F(ExchangeTuningTest, FactsAreThoseOfTheSlowest) {
+  tuning_.Begin();
+  Measure(WorkerId(1), absl::Milliseconds(20),
+          {.up_bytes_per_second = 12e6, .round_trip = absl::Milliseconds(50)});
+  Measure(WorkerId(2), absl::Milliseconds(10),
+          {.up_bytes_per_second = 9e6, .round_trip = absl::Milliseconds(80)});
+  // A first round that compiles, and a last one that is held up.
+  tuning_.OnReport(WorkerId(2), ReportOf(absl::Seconds(9)), 10);
+  const ExchangeFacts facts = tuning_.Facts();
+  EXPECT_EQ(facts.num_workers, 2);
+  EXPECT_EQ(facts.step, absl::Milliseconds(20));
+  EXPECT_DOUBLE_EQ(facts.path.worker_up, 9e6);
+  EXPECT_EQ(facts.path.worker_down, NetworkPath::kNoLimit) << "shared memory, or too little moved";
+  EXPECT_EQ(facts.path.round_trip, absl::Milliseconds(80));
+}
+
+TEST_F(ExchangeTuningTest, ChoosesWhatTheFormulaSays) {
+  tuning_.Begin();
+  const PathFacts path = {.up_bytes_per_second = 100 * kMegabit,
+                          .down_bytes_per_second = 100 * kMegabit,
+                          .round_trip = absl::Milliseconds(50)};
+  for (int worker = 1; worker <= 2; ++worker) {
+    Measure(WorkerId(worker), absl::Milliseconds(300), path);
+  }
+  const JobSpec asked = Asked();
+  const Layout layout = *BuildLayout(asked.model);
+  ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice, tuning_.Choose(asked, layout, 1));
+  ASSERT_OK_AND_ASSIGN(
+      const ExchangeChoice all,
+      ChooseExchange(
+          asked, layout, 1, tuning_.Facts(),
+          {.utilisation = 0.965, .loss_percent = 1.5, .modes = {Mode::kSync, Mode::kLocalSgd}}));
+  const ExchangeOption& option = all.options[all.chosen];
+  EXPECT_EQ(JobSettings(choice.job), JobSettings(InRounds(option.job)));
+  EXPECT_EQ(choice.job.mode, Mode::kLocalSgd);
+  EXPECT_GE(option.forecast.utilisation(), 0.96);
+  EXPECT_LT(choice.job.schedule.total_rounds, 20'000);
+  EXPECT_THAT(choice.text, HasSubstr(option.name));
+  EXPECT_THAT(choice.text, HasSubstr("a step takes 300 ms, workers send 100 Mbit/s and get 100 "
+                                     "Mbit/s, round trip 50 ms"));
+}
+
+TEST_F(ExchangeTuningTest, OverAFastNetworkTheJobIsSynchronous) {
+  tuning_.Begin();
+  Measure(WorkerId(1), absl::Milliseconds(300), {.round_trip = absl::Microseconds(50)});
+  JobSpec asked = Asked();
+  asked.model = *ModelPreset("gpt-nano");
+  ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice,
+                       tuning_.Choose(asked, *BuildLayout(asked.model), 1));
+  EXPECT_EQ(choice.job.mode, Mode::kSync);
+  EXPECT_EQ(choice.job.schedule.total_rounds, 20'000);
+}
+
+TEST_F(ExchangeTuningTest, MeasuresOnlyDuringTheTrial) {
+  Measure(WorkerId(1), absl::Milliseconds(20), {});
+  EXPECT_FALSE(tuning_.IsComplete({WorkerId(1)}));
+  tuning_.Begin();
+  Measure(WorkerId(1), absl::Milliseconds(20), {});
+  EXPECT_TRUE(tuning_.IsComplete({WorkerId(1)}));
+  tuning_.Begin();
+  EXPECT_FALSE(tuning_.IsComplete({WorkerId(1)})) << "it begins anew";
+  tuning_.End("chosen");
+  EXPECT_FALSE(tuning_.is_measuring());
+  EXPECT_EQ(tuning_.text(), "chosen");
+}
+
+TEST(TrialTest, IsAJobThatMayRun) {
+  const JobSpec trial = ExchangeTuning::TrialOf(Asked());
+  EXPECT_OK(ValidateJobSpec(trial));
+  EXPECT_EQ(trial.mode, Mode::kLocalSgd);
+}
+
+}  // namespace
+}  // namespace lodestar
