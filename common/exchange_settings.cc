@@ -79,6 +79,9 @@ const std::map<std::string, Setter>& Setters() {
   return *setters;
 }
 
+// Enough for a step to be measured beside what a round takes, and few for those that are slow.
+constexpr int kTrialSteps = 5;
+
 // Of the encoding of contributions, once that is known.
 constexpr char kTopK[] = "topk";
 constexpr char kTopKBits[] = "topk_bits";
@@ -120,6 +123,17 @@ absl::StatusOr<JobSpec> WithExchangeOf(const std::vector<JobSetting>& saved, Job
   }
   return job;
 }
+
+JobSpec TrialOf(JobSpec asked) {
+  asked.mode = Mode::kLocalSgd;
+  asked.local_steps = kTrialSteps;
+  asked.push_encoding = Encoding::kInt8;
+  asked.pull_encoding = Encoding::kInt8;
+  asked.eval_every = 0;
+  return asked;
+}
+
+std::vector<Mode> ModesToChooseFrom() { return {Mode::kSync, Mode::kLocalSgd}; }
 
 JobSpec InRounds(JobSpec job) {
   if (!HasLocalSteps(job)) return job;

@@ -19,6 +19,13 @@ const std::set<std::string>& ExchangeSettingNames();
 // are passed over. Errors: InvalidArgument naming the setting whose value means nothing.
 absl::StatusOr<JobSpec> WithExchangeOf(const std::vector<JobSetting>& saved, JobSpec job);
 
+// How the rounds exchange by which a job measures before it chooses, whatever `asked` says about
+// that: a few local steps, in few bits, which show both ways of a path and the inner optimizer.
+JobSpec TrialOf(JobSpec asked);
+
+// Among which it chooses: those in which all workers meet. Others are for workers of unequal speed.
+std::vector<Mode> ModesToChooseFrom();
+
 // The lengths of `job`, the whole, the warm-up and the time between evaluations, are given in
 // steps: the same job with them in rounds.
 JobSpec InRounds(JobSpec job);

@@ -15,7 +15,6 @@
 #include "common/security/security_flags.h"
 #include "common/status_macros.h"
 #include "proto/model_file.h"
-#include "server/coordinator/exchange_tuning.h"
 #include "server/idle_flags.h"
 #include "server/outer_preset.h"
 
@@ -594,7 +593,7 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
   if (job.feedback_decay == 0) job.feedback_decay = DefaultFeedbackDecay(job.push_encoding);
   ASSIGN_OR_RETURN(job.robust_mean, ParseRobustMean(absl::GetFlag(FLAGS_robust_mean)));
   job.norm_limit = absl::GetFlag(FLAGS_norm_limit);
-  return chooses_exchange ? ExchangeTuning::TrialOf(std::move(job)) : job;
+  return chooses_exchange ? TrialOf(std::move(job)) : job;
 }
 
 // One spelling per folder, so that two flags can be compared.

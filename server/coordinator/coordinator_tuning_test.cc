@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "common/exchange_settings.h"
 #include "common/testing/status_matchers.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/exchange_tuning.h"
@@ -20,7 +21,7 @@ using ::testing::StartsWith;
 Coordinator::Config AutoConfig() {
   Coordinator::Config config = TestConfig(/*min_workers=*/2);
   config.job.schedule.total_rounds = 4000;
-  config.job = ExchangeTuning::TrialOf(config.job);
+  config.job = TrialOf(config.job);
   config.chooses_exchange = true;
   config.checkpoint_dir = "ckpt";
   return config;
@@ -75,7 +76,7 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
   cluster.LoadAll();
   ASSERT_OK_AND_ASSIGN(const Registration again, cluster.Register(a));
   EXPECT_EQ(again.job.mode, Mode::kLocalSgd);
-  EXPECT_GT(again.job.local_steps, ExchangeTuning::TrialOf({}).local_steps);
+  EXPECT_GT(again.job.local_steps, TrialOf({}).local_steps);
   EXPECT_LT(again.job.schedule.total_rounds, 4000);
   EXPECT_EQ(cluster.sent().assignments.back().job.local_steps, again.job.local_steps);
   ASSERT_OK(cluster.Register(b).status());

@@ -7,16 +7,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
-#include "common/encoding.h"
 #include "common/exchange_choice.h"
 #include "common/exchange_settings.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
 namespace {
-
-// Enough for a step to be measured beside what a round takes, and few for those that are slow.
-constexpr int kTrialSteps = 5;
 
 // Wanted are 95 %; forecasts miss by some.
 constexpr double kWantedUtilisation = 0.965;
@@ -37,15 +33,6 @@ std::string FactsText(const ExchangeFacts& facts) {
 }
 
 }  // namespace
-
-JobSpec ExchangeTuning::TrialOf(JobSpec asked) {
-  asked.mode = Mode::kLocalSgd;
-  asked.local_steps = kTrialSteps;
-  asked.push_encoding = Encoding::kInt8;
-  asked.pull_encoding = Encoding::kInt8;
-  asked.eval_every = 0;
-  return asked;
-}
 
 void ExchangeTuning::Begin() {
   is_measuring_ = true;
@@ -105,11 +92,10 @@ absl::StatusOr<ExchangeTuning::Choice> ExchangeTuning::Choose(const JobSpec& ask
                                                               const Layout& layout,
                                                               int num_shards) const {
   const ExchangeFacts facts = Facts();
-  ASSIGN_OR_RETURN(const ExchangeChoice all,
-                   ChooseExchange(asked, layout, num_shards, facts,
-                                  {.utilisation = kWantedUtilisation,
-                                   .loss_percent = kMostLossPercent,
-                                   .modes = {Mode::kSync, Mode::kLocalSgd}}));
+  ASSIGN_OR_RETURN(const ExchangeChoice all, ChooseExchange(asked, layout, num_shards, facts,
+                                                            {.utilisation = kWantedUtilisation,
+                                                             .loss_percent = kMostLossPercent,
+                                                             .modes = ModesToChooseFrom()}));
   const ExchangeOption& option = all.options[all.chosen];
   Choice choice = {.job = InRounds(option.job), .text = ""};
   RETURN_IF_ERROR(ValidateJobSpec(choice.job));

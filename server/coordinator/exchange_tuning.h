@@ -23,9 +23,6 @@ class ExchangeTuning {
   // Of each member, before what it has measured counts: the first may compile, and connect.
   static constexpr int kTrialRounds = 3;
 
-  // How the rounds of a trial exchange, whatever `asked` says about that.
-  static JobSpec TrialOf(JobSpec asked);
-
   // A job begins, or begins again, without settings of its own.
   void Begin();
   // It has them. `text`: which, and why, for people.

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/encoding.h"
 #include "common/exchange_choice.h"
 #include "common/exchange_settings.h"
 #include "common/model_spec.h"
@@ -90,9 +89,8 @@ TEST_F(ExchangeTuningTest, ChoosesWhatTheFormulaSays) {
   ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice, tuning_.Choose(asked, layout, 1));
   ASSERT_OK_AND_ASSIGN(
       const ExchangeChoice all,
-      ChooseExchange(
-          asked, layout, 1, tuning_.Facts(),
-          {.utilisation = 0.965, .loss_percent = 1.5, .modes = {Mode::kSync, Mode::kLocalSgd}}));
+      ChooseExchange(asked, layout, 1, tuning_.Facts(),
+                     {.utilisation = 0.965, .loss_percent = 1.5, .modes = ModesToChooseFrom()}));
   const ExchangeOption& option = all.options[all.chosen];
   EXPECT_EQ(JobSettings(choice.job), JobSettings(InRounds(option.job)));
   EXPECT_EQ(choice.job.mode, Mode::kLocalSgd);
@@ -128,7 +126,7 @@ TEST_F(ExchangeTuningTest, MeasuresOnlyDuringTheTrial) {
 }
 
 TEST(TrialTest, IsAJobThatMayRun) {
-  const JobSpec trial = ExchangeTuning::TrialOf(Asked());
+  const JobSpec trial = TrialOf(Asked());
   EXPECT_OK(ValidateJobSpec(trial));
   EXPECT_EQ(trial.mode, Mode::kLocalSgd);
 }
