@@ -3,6 +3,7 @@
   scaling.py --part=steps|bytes|encoded|links --ps_server=FILE --gpu_worker=FILE --virtual_links=FILE
              --data=FILE [--python=PYTHON_WITH_TORCH]
   scaling.py --part=utilisation --ps_server=FILE --gpu_worker=FILE_OF_PACED_WORKER --virtual_links=FILE --data=FILE
+  scaling.py --part=auto --ps_server=FILE --gpu_worker=FILE_OF_PACED_WORKER --virtual_links=FILE --data=FILE
   scaling.py --part=forecast --ps_server=FILE --gpu_worker=FILE --virtual_links=FILE --psctl=FILE --data=FILE
 
 Prints Markdown. Runs of one table take turns; all parts but `steps` need the right to make network
@@ -10,13 +11,15 @@ namespaces. A link is MEGABITS:ROUND_TRIP_MS[:LOSS_PERCENT]: with 100:50:1 the l
 loses one packet in a hundred, and so does that of the receiver's. `utilisation` is the share of the time
 that workers compute while they exchange a model of 124 million parameters, of which they compute nothing:
 each step takes a time that is given. `forecast` asks `psctl plan` for the time of a round in all cells of `links`,
-and then measures it; with --paced=SECONDS and the paced worker steps take a given time there, too.
+and then measures it; `auto` has jobs choose by themselves (--mode=auto) and measures what part of the time workers
+compute then. With --paced=SECONDS and the paced worker steps take a given time there, too.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -457,6 +460,60 @@ def print_utilisation(options, programs):
           f"{options.runs} runs in turns.")
 
 
+# --- auto: what a job chooses, and what comes of it ---
+
+LINKS_OF_AUTO = [Link(megabits, round_trip) for megabits in (10, 100, 1000) for round_trip in (0, 50, 150)]
+CHOSEN = re.compile(r"exchange chosen: (?P<name>.*?) \((?P<flags>--.*?)\):")
+
+
+def chosen_utilisation(options, programs, link):
+    """(name of what was chosen, its flags, time of steps over time of rounds), or None if that takes too long."""
+    with Processes() as processes, \
+            Hosts(processes, programs.virtual_links, options.link_workers + 1, link) as hosts:
+        job = Job(workers=options.link_workers, data=options.data, hosts=hosts, server_hosts=[0],
+                  worker_hosts=list(range(1, options.link_workers + 1)),
+                  common_flags=LONG_PATH if link.round_trip_ms else [], flags=[
+                      "--model=gpt-nano", f"--batch_size={options.link_batch}", "--eval_samples=1",
+                      "--learning_rate=1e-3", "--rounds=10000000", "--log_level=info", "--mode=auto"])
+        with training(processes, programs, job) as run:
+            def chosen():
+                return CHOSEN.search((processes.folder / "server-0.log").read_text())
+
+            def enough(records):
+                # The first cycles find the pace of the connections.
+                return chosen() and len(records) > 2 * cycle_of(chosen()) + 1 and \
+                    records[-1]["seconds"] - records[2 * cycle_of(chosen())]["seconds"] >= options.cell_seconds
+
+            def cycle_of(choice):
+                return next((int(flag.split("=")[1]) for flag in choice["flags"].split()
+                             if flag.startswith("--fragments=")), 1)
+
+            if run.wait_until(enough, options.limit_s) is None:
+                return None
+            first, last = run.records()[2 * cycle_of(chosen())], run.records()[-1]
+            choice = chosen()
+        steps = (last["samples"] - first["samples"]) / (options.link_batch * options.link_workers)
+        return choice["name"], choice["flags"], steps * options.step_seconds / (last["seconds"] - first["seconds"])
+
+
+def print_auto(options, programs):
+    os.environ["LODESTAR_STEP_SECONDS"] = str(options.step_seconds)
+    table(*LINK_COLUMNS, "chosen", "flags", "utilisation")
+    reached = 0
+    for link in options.links:
+        result = chosen_utilisation(options, programs, link)
+        if result is None:
+            row(*link_cells(link), f"nothing within {options.limit_s:g} s", "", "")
+            continue
+        name, flags, share = result
+        reached += share >= 0.95
+        row(*link_cells(link), name, f"`{flags}`", f"{share:.3f}")
+    print(f"\n{reached} of {len(options.links)} reach 0.95. {options.link_workers} workers and a server on a host each, links "
+          f"as in `links`; gpt-nano, `--mode=auto` and no other flag about exchanges. **Synthetic**: workers compute nothing, a "
+          f"step takes {options.step_seconds:g} s. Time of the steps over the time of the rounds, for at least "
+          f"{options.cell_seconds:g} s after two cycles with what was chosen.")
+
+
 def link_of_flag(text):
     try:
         return Link.parse(text)
@@ -467,7 +524,8 @@ def link_of_flag(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=["steps", "bytes", "encoded", "links", "utilisation", "forecast"],
+    parser.add_argument("--part", choices=["steps", "bytes", "encoded", "links", "utilisation", "auto",
+                                           "forecast"],
                         required=True)
     for program in ("ps_server", "gpu_worker", "virtual_links"):
         parser.add_argument(f"--{program}", required=True)
@@ -481,7 +539,7 @@ def main():
     parser.add_argument("--batch", type=int, default=4, help="per worker")
     parser.add_argument("--steps", type=int, default=5, help="that are counted, per run")
     parser.add_argument("--torch_port", type=int, default=29517)
-    parser.add_argument("--links", nargs="+", default=LINKS, type=link_of_flag,
+    parser.add_argument("--links", nargs="+", type=link_of_flag,
                         help="MEGABITS:ROUND_TRIP_MS[:LOSS_PERCENT]")
     parser.add_argument("--variants", nargs="+", help=f"some of {list(dict(VARIANTS))}, or of utilisation")
     parser.add_argument("--link_model", default="", help="of links; default: gpt-nano with a context of 32 tokens")
@@ -491,19 +549,23 @@ def main():
     parser.add_argument("--loss", type=float, default=2.62, help="nats per byte, of links")
     parser.add_argument("--eval_samples", type=int, default=64, help="of links")
     parser.add_argument("--eval_steps", type=int, default=40, help="of links")
-    parser.add_argument("--step_seconds", type=float, default=0.3, help="of utilisation")
-    parser.add_argument("--cell_seconds", type=float, default=2, help="that rounds are measured for, of forecast")
+    parser.add_argument("--step_seconds", type=float, help="default: 0.3 for utilisation, 0.05 for auto")
+    parser.add_argument("--cell_seconds", type=float,
+                        help="that rounds are measured for; default: 2 for forecast, 20 for auto")
     parser.add_argument("--paced", type=float, default=0,
                         help="seconds of a step, of forecast; gpu_worker is the paced worker then")
     parser.add_argument("--limit_s", type=float, default=900, help="per run of links, utilisation and forecast")
     options = parser.parse_args()
     options.runs = options.runs or {"forecast": 1}.get(options.part, 5)
+    options.links = options.links or {"auto": LINKS_OF_AUTO}.get(options.part, LINKS)
+    options.step_seconds = options.step_seconds or {"auto": 0.05}.get(options.part, 0.3)
+    options.cell_seconds = options.cell_seconds or {"auto": 20.0}.get(options.part, 2.0)
     options.model = options.model or {"steps": "gpt-mini"}.get(options.part, "gpt-nano")
     programs = Programs(options.ps_server, options.gpu_worker, options.virtual_links, options.psctl)
     if options.part != "steps" and missing_rights():
         parser.exit(1, f"no network namespaces here: {missing_rights()}\n")
     {"steps": print_steps, "bytes": print_bytes, "encoded": print_encoded, "links": print_links,
-     "utilisation": print_utilisation, "forecast": print_forecast}[options.part](options, programs)
+     "utilisation": print_utilisation, "auto": print_auto, "forecast": print_forecast}[options.part](options, programs)
 
 
 if __name__ == "__main__":
