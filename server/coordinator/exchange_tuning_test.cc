@@ -112,6 +112,28 @@ TEST_F(ExchangeTuningTest, OverAFastNetworkTheJobIsSynchronous) {
   EXPECT_EQ(choice.job.schedule.total_rounds, 20'000);
 }
 
+TEST_F(ExchangeTuningTest, WhateverAWorkerTellsTheJobMayRun) {
+  JobSpec asked = Asked();
+  asked.model = *ModelPreset("gpt-nano");
+  const Layout layout = *BuildLayout(asked.model);
+  const double rates[] = {0.0, 1e-300, 1.0, 1e300};
+  for (const double up : rates) {
+    for (const double down : rates) {
+      for (const absl::Duration step :
+           {absl::ZeroDuration(), absl::Nanoseconds(1), absl::Hours(24 * 365)}) {
+        tuning_.Begin();
+        Measure(WorkerId(1), absl::Milliseconds(20), {});
+        Measure(WorkerId(2), step,
+                {.up_bytes_per_second = up,
+                 .down_bytes_per_second = down,
+                 .round_trip = absl::Hours(24)});
+        ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice, tuning_.Choose(asked, layout, 1));
+        EXPECT_OK(ValidateJobSpec(choice.job)) << choice.text;
+      }
+    }
+  }
+}
+
 TEST_F(ExchangeTuningTest, MeasuresOnlyDuringTheTrial) {
   Measure(WorkerId(1), absl::Milliseconds(20), {});
   EXPECT_FALSE(tuning_.IsComplete({WorkerId(1)}));
