@@ -99,6 +99,7 @@ TEST(ExchangeChoiceTest, EveryOptionIsAJobThatServersTake) {
 
 TEST(ExchangeChoiceTest, WhatAJobDoesBesideItsExchangeKeepsNoOptionFromBeingAJob) {
   JobSpec base = Base("gpt-nano");
+  base.schedule.total_rounds = 100;
   base.mode = Mode::kAsyncLocalSgd;
   base.anchor = Anchor::kServer;
   base.momentum_correction = MomentumCorrectionKind::kHeloco;

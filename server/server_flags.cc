@@ -501,7 +501,11 @@ absl::Status CheckMayChooseExchange(const std::set<std::string>& given, const Jo
   std::vector<std::string> decided;
   for (const std::string& flag : given) {
     const bool is_of_exchange = ExchangeSettingNames().contains(flag) && flag != "mode";
-    if (is_of_exchange || flag == "outer_preset" || flag == "quorum") {
+    // For some of what may be chosen only.
+    const bool is_of_combining = flag == "outer_preset" || flag == "quorum" ||
+                                 flag == "outer_reduction" || flag == "momentum_correction" ||
+                                 flag == "anchor";
+    if (is_of_exchange || is_of_combining) {
       decided.push_back(absl::StrCat("--", flag));
     }
   }

@@ -146,6 +146,14 @@ TEST_F(ServerFlagsTest, ContributionsMayBeCorrectedByTheMomentum) {
               HasSubstr("--momentum_correction=heloco needs an outer momentum"));
 }
 
+TEST_F(ServerFlagsTest, AJobThatChoosesItsExchangeChoosesHowContributionsAreCombined) {
+  for (const std::string flag : {"--outer_reduction=direction", "--momentum_correction=heloco",
+                                 "--anchor=server", "--outer_optimizer=easgd"}) {
+    EXPECT_THAT(ErrorOf({"--mode=auto", flag}),
+                HasSubstr("--mode=auto chooses " + flag.substr(0, flag.find('=')) + " itself"));
+  }
+}
+
 TEST_F(ServerFlagsTest, ContributionsMayBeAnchoredAtTheServers) {
   const std::string mode = "--mode=async_local_sgd";
   EXPECT_EQ(Parse({mode}).config.job.anchor, Anchor::kWorker);
