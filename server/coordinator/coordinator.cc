@@ -21,6 +21,7 @@
 #include "server/coordinator/client_layout.h"
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/round_holds.h"
+#include "server/coordinator/site_facts.h"
 
 namespace lodestar {
 namespace {
@@ -287,6 +288,7 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
     return room;
   }
   absl::Status admitted = CheckLayoutHash(layout_hash);
+  admitted.Update(CheckBrings(state_, dataset));
   if (admitted.ok()) {
     admitted = state_.ledger.AdmitWorker(life.worker, state_.NameOf(life.worker), dataset);
   }
@@ -773,7 +775,7 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
       GrantNext(WorkLedger::Computes::kNo, now)) {
     return true;
   }
-  if (state_.is_stopping() || state_.ledger.is_exhausted()) {
+  if (state_.is_stopping() || (!state_.site.has_value() && state_.ledger.is_exhausted())) {
     if (!state_.open.empty()) return false;
     Enter(state_.is_stopping() ? CoordinatorPhase::kSaving : CoordinatorPhase::kEvaluating);
     return true;
@@ -781,7 +783,7 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
   if (state_.is_work_held()) return state_.open.empty() && AdvanceLastSave(now);
   if (state_.supply.is_awaited()) return false;
   saves_.BeginIfDue(now);
-  return GrantNext(WorkLedger::Computes::kYes, now);
+  return state_.has_next_round() && GrantNext(WorkLedger::Computes::kYes, now);
 }
 
 bool Coordinator::IsTrialOver() const {
@@ -859,6 +861,7 @@ bool Coordinator::CloseRounds(absl::Time now) {
 
 void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
   outbox_.Touch();
+  if (state_.site.has_value()) state_.site->OnClosed(round);
   if (state_.policy->uses_rosters() && !round.is_evaluation() && round.reported() > 0) {
     outbox_.Command(CloseRoundCommand{round.round(), round.Reported()});
   }
@@ -917,7 +920,10 @@ bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
   const ClusterView view = state_.View(now);
   const ClusterFacts facts = view.Facts();
   if (state_.policy->OnOpening(facts).action != Action::kApply) return false;
-  const int max_roster = std::min(state_.policy->max_roster(), state_.ledger.max_roster());
+  const SiteOrder* const order = state_.site.has_value() ? state_.site->waiting() : nullptr;
+  const int max_roster = std::min(
+      state_.policy->max_roster(),
+      order != nullptr ? WorkLedger::max_roster_of(*order) : state_.ledger.max_roster());
   std::vector<RosterMember> roster;
   for (const MemberProgress& member : view.members) {
     if (static_cast<int>(roster.size()) == max_roster) break;
@@ -933,9 +939,13 @@ bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
   for (const MemberProgress& member : view.members) {
     speeds.fastest = std::max(speeds.fastest, state_.desks.at(member.worker).compute_speed());
   }
-  const WorkLedger::Work work = state_.ledger.OpenRound(state_.membership.view(), roster,
-                                                        state_.committed_round(), computes, speeds);
-  if (state_.policy->uses_rosters()) outbox_.Command(OpenRoundCommand{work.plan});
+  const ViewId roster_view = state_.membership.view();
+  const Round min_round = state_.committed_round();
+  const WorkLedger::Work work =
+      order != nullptr ? state_.ledger.OpenOrdered(*order, roster_view, roster, min_round, speeds)
+                       : state_.ledger.OpenRound(roster_view, roster, min_round, computes, speeds);
+  if (state_.policy->uses_rosters()) outbox_.Command(OpenRoundCommand{PlanForShards(work)});
+  if (order != nullptr) state_.site->OnOpened(work.plan.round);
   state_.quota.OnWork();
   Give(work, now);
   return true;
@@ -1269,7 +1279,8 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.resumed = choice.resumed;
   if (!choice.note.empty()) outbox_.Tell(choice.note);
   if (const std::string lost = LostText(state_); !lost.empty()) outbox_.Tell(lost);
-  if (state_.ledger.is_exhausted() && !state_.ledger.needs_final_evaluation()) {
+  if (!state_.site.has_value() && state_.ledger.is_exhausted() &&
+      !state_.ledger.needs_final_evaluation()) {
     outbox_.Tell(absl::StrCat(
         "complete already at round ",
         RoundOfText(state_.ledger.next_round().value(), state_.ledger.total_rounds(), " of "),
@@ -1344,11 +1355,31 @@ bool Coordinator::AdvanceLoading(absl::Time now) {
 void Coordinator::OnShardFailing(int shard, uint64_t server_incarnation, const absl::Status& error,
                                  absl::Time now) {
   if (!state_.is_ready() || server_incarnation != state_.server_incarnation) return;
-  const absl::Status failure(error.code(), absl::StrCat("shard ", shard, ": ", error.message()));
+  FailOnceSaved(absl::Status(error.code(), absl::StrCat("shard ", shard, ": ", error.message())),
+                now);
+}
+
+void Coordinator::FailOnceSaved(const absl::Status& failure, absl::Time now) {
   outbox_.RaiseAlarm(failure.message(), now);
   if (!state_.shard_failure.ok()) return;
   state_.shard_failure = failure;
   BeginLastSave(state_.shard_failure.message(), state_.config.stop_timeout, now);
+}
+
+uint64_t Coordinator::TakeOrder(const SiteOrder& order, absl::Time now) {
+  const uint64_t number = state_.site->Take(order);
+  Advance(now);
+  return number;
+}
+
+void Coordinator::TellUpstream(absl::string_view words, absl::Time now) {
+  if (state_.site->TellUpstream(words, now)) outbox_.Touch();
+}
+
+void Coordinator::OnUpstreamEnd(const absl::Status& outcome, absl::Time now) {
+  if (outcome.ok()) return RequestStop("the job upstream is over", now);
+  if (!state_.is_ready()) return Fail(outcome, now);
+  FailOnceSaved(outcome, now);
 }
 
 absl::StatusOr<uint64_t> Coordinator::RequestCheckpoint(absl::Time now) {

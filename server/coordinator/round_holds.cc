@@ -24,7 +24,7 @@ bool AwaitsAsking(const ClusterState& state, absl::Time now) {
   if (state.policy->uses_rosters() && !state.open.empty()) return false;
   if (state.is_stopping() || state.is_work_held()) return false;
   if (state.phase == CoordinatorPhase::kEvaluating) return true;
-  return !state.ledger.is_exhausted() &&
+  return state.has_next_round() &&
          AwaitMembers(state.View(now).Facts()).action == Action::kApply;
 }
 
