@@ -202,11 +202,11 @@ class Coordinator {
   void OnRecorded(const RoundSummary& summary);
 
   // Of a site (CoordinatorConfig::upstream): the uplink's. An order waits for members; returns its
-  // number. One that is withdrawn, or replaced by another, has no outcome.
+  // number.
   uint64_t TakeOrder(const SiteOrder& order, absl::Time now);
-  void WithdrawOrder(uint64_t number) { state_.site->Withdraw(number); }
-  // Empty while it is under way. Errors: Cancelled if no work is handed out any more; the failure
-  // of the job.
+  bool WithdrawUnlessBegun(uint64_t number) { return state_.site->WithdrawUnlessBegun(number); }
+  // Empty while it is under way. Errors: Cancelled if it was withdrawn, or replaced by another, or no
+  // work is handed out any more; the failure of the job.
   std::optional<absl::StatusOr<SiteOutcome>> OrderOutcome(uint64_t number) const {
     return OrderOutcomeOf(state_, number);
   }

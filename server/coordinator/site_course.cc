@@ -11,10 +11,10 @@ uint64_t SiteCourse::Take(const SiteOrder& order) {
   return ++number_;
 }
 
-void SiteCourse::Withdraw(uint64_t number) {
-  if (number != number_) return;
+bool SiteCourse::WithdrawUnlessBegun(uint64_t number) {
+  if (number != number_ || waiting() == nullptr) return false;
   order_.reset();
-  round_.reset();
+  return true;
 }
 
 std::optional<SiteOutcome> SiteCourse::OutcomeOf(uint64_t number) const {

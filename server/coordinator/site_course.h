@@ -25,8 +25,11 @@ class SiteCourse {
 
   // In place of the one before, whose outcome nobody will ask for. Returns its number.
   uint64_t Take(const SiteOrder& order);
-  // Nobody waits for it any more; no effect on others. A round that is open goes on.
-  void Withdraw(uint64_t number);
+  // True: it is withdrawn, and will not be carried out. False: members have it, or it is done, or
+  // there is no such.
+  bool WithdrawUnlessBegun(uint64_t number);
+  // Whether it was neither replaced nor withdrawn.
+  bool Has(uint64_t number) const { return number == number_ && (order_ || outcome_); }
   // Not set: it is not done.
   std::optional<SiteOutcome> OutcomeOf(uint64_t number) const;
 

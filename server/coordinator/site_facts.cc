@@ -7,6 +7,7 @@ namespace lodestar {
 std::optional<absl::StatusOr<SiteOutcome>> OrderOutcomeOf(const ClusterState& state,
                                                           uint64_t number) {
   if (auto outcome = state.site->OutcomeOf(number); outcome.has_value()) return *outcome;
+  if (!state.site->Has(number)) return absl::CancelledError("the order was withdrawn");
   if (!state.failure.ok()) return state.failure;
   const bool is_open = !state.open.empty() && state.site->waiting() == nullptr;
   const bool is_over = state.is_stopping() || state.is_work_held() || state.ends();

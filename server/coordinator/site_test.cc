@@ -183,16 +183,18 @@ TEST_F(SiteTest, AWithdrawnOrderIsNotOpenedAndOneThatIsOpenGoesOnForNobody) {
   Start(SiteConfig(1));
   const TestWorker a = harness_->Add("a");
   const uint64_t first = Order(Training(0, 6, 0.1));
-  coordinator().WithdrawOrder(first);
+  EXPECT_TRUE(coordinator().WithdrawUnlessBegun(first));
   EXPECT_THAT(harness_->Ask(a).pending_reason, HasSubstr("waits for upstream"));
   const uint64_t second = Order(Training(6, 6, 0.1));
   const Grant grant = *harness_->Ask(a).grant;
-  coordinator().WithdrawOrder(second);
+  EXPECT_FALSE(coordinator().WithdrawUnlessBegun(second));
   const uint64_t third = Order(Training(12, 6, 0.1));
   EXPECT_EQ(coordinator().OrderOutcome(third), std::nullopt);
   const Grant next = *Complete(a, grant).grant;
   EXPECT_EQ(next.first_sample, 12);
-  EXPECT_EQ(coordinator().OrderOutcome(second), std::nullopt);
+  ASSERT_TRUE(coordinator().OrderOutcome(second).has_value());
+  EXPECT_THAT(coordinator().OrderOutcome(second)->status(),
+              StatusIs(absl::StatusCode::kCancelled));
   Complete(a, next);
   EXPECT_TRUE(coordinator().OrderOutcome(third).has_value());
 }
@@ -222,7 +224,7 @@ TEST_F(SiteTest, FailsAsItsUplinkDoes) {
 
 TEST_F(SiteTest, RefusesWorkersWithDataOfTheirOwn) {
   Start();
-  TestWorker a = {.name = "a", .instance_id = 7};
+  TestWorker a{"a", 7, {}};
   ASSERT_OK(harness_->Register(a));
   DatasetInfo own = TestDataset();
   own.own_partition = true;
