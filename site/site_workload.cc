@@ -88,8 +88,8 @@ absl::Status SiteWorkload::Prepare(const Registration& registration, Device* /*d
     gradients_.assign(elements, 0.0f);
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("there is no memory for two vectors of ", elements,
-                     " floats, which a site has beside those of a server"));
+        absl::StrCat("there is no memory for vectors of ", elements,
+                     " floats, which a site has beside those of its server"));
   }
   model_ = std::make_unique<SiteModel>(registration.layout(), this);
   dataset_ = std::make_unique<SiteDataset>(std::move(data));

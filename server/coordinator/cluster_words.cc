@@ -411,6 +411,9 @@ std::string HoldText(const Hold& hold, absl::Time now) {
 }
 
 absl::Duration WaitPatience(const ClusterState& state) {
+  // Between two windows the other workers upstream take their time.
+  const bool is_upstreams_turn = state.site.has_value() && state.site->waiting() == nullptr;
+  if (state.open.empty() && is_upstreams_turn) return std::max(state.config.lease, kWaitPatience);
   if (state.open.empty() || !WaitingForJournals(state).empty()) return kWaitPatience;
   // It has lasted before it was told.
   if (!Standstills(state, /*age_at=*/std::nullopt).empty()) return kWaitPatience;

@@ -13,6 +13,8 @@
 namespace lodestar {
 namespace {
 
+constexpr absl::string_view kSiteMode = "sync";
+
 // How the workers of a site come together is the site's own business.
 const std::set<std::string>& OwnSettings() {
   static const auto& settings = *new std::set<std::string>{
@@ -70,8 +72,9 @@ absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
                           absl::string_view wanted) {
     refused.push_back(absl::StrCat("--", flag, "=", value, " contradicts ", wanted));
   };
-  if (given.contains("mode") && HasLocalSteps(asked)) {
-    refuse("mode", ModeName(asked.mode), "sync, in which the workers of a site move together");
+  if (ModeName(asked.mode) != kSiteMode) {
+    refuse("mode", ModeName(asked.mode),
+           absl::StrCat(kSiteMode, ", in which the workers of a site move together"));
   }
   if (given.contains("model") && !(asked.model == upstream.model)) {
     refuse("model", asked.model.name, absl::StrCat(upstream.model.name, " upstream"));
@@ -110,9 +113,8 @@ absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& ask
                                 const std::set<std::string>& given) {
   RETURN_IF_ERROR(CheckMayHaveSites(upstream));
   RETURN_IF_ERROR(CheckGiven(upstream.job, asked, given));
-  // Everything but what is taken over: defaults, and the site's own.
+  // Everything but what is taken over: the mode, defaults, and the site's own.
   JobSpec job = asked;
-  job.mode = Mode::kSync;
   job.model = upstream.job.model;
   job.seed = upstream.job.seed;
   job.optimizer = upstream.job.optimizer;

@@ -83,6 +83,10 @@ TEST(SiteJobTest, RefusesByNameWhatContradicts) {
   EXPECT_THAT(SiteJob(Upstream(), asked, {"pull_encoding"}),
               StatusIs(kInvalid, HasSubstr("--pull_encoding=int8 contradicts fp32")));
   asked = Asked();
+  asked.mode = Mode::kAsync;
+  EXPECT_THAT(SiteJob(Upstream(), asked, {"mode"}),
+              StatusIs(kInvalid, HasSubstr("--mode=async contradicts sync")));
+  asked = Asked();
   asked.quorum = 1;
   EXPECT_THAT(SiteJob(Upstream(), asked, {"quorum"}),
               StatusIs(kInvalid, HasSubstr("--quorum=1 contradicts 0")));

@@ -15,6 +15,8 @@ struct TrainingSetup {
   int num_servers = 1;
   int num_workers = 1;
   bool own_partition = false;
+  // Workers of each site, which is one more worker of the servers.
+  std::vector<int> sites = {};
 };
 
 // Runs the job to its end and returns the weights in order of the parameter space. All workers
