@@ -26,12 +26,11 @@ class SiteUplink final : public Uplink {
                                                        const JobSpec& job, Site* site) {
     auto uplink = std::unique_ptr<SiteUplink>(new SiteUplink(site));
     auto workload = std::make_unique<SiteWorkload>(
-        job, SiteWorkload::Deps{
-                 .site = site,
-                 .is_stopping = [raw = uplink.get()] { return raw->is_stopping_.load(); },
-                 .request_stop = [raw = uplink.get()] { raw->RequestStop(); }});
-    ASSIGN_OR_RETURN(uplink->worker_,
-                     Worker::Create(config, std::move(workload), &Clock::Real()));
+        job,
+        SiteWorkload::Deps{.site = site,
+                           .is_stopping = [raw = uplink.get()] { return raw->is_stopping_.load(); },
+                           .request_stop = [raw = uplink.get()] { raw->RequestStop(); }});
+    ASSIGN_OR_RETURN(uplink->worker_, Worker::Create(config, std::move(workload), &Clock::Real()));
     uplink->thread_ = std::thread([raw = uplink.get()] { raw->Run(); });
     return uplink;
   }

@@ -66,8 +66,7 @@ absl::Status CheckMayEnter(const WorkerEntrance& entrance, absl::string_view fla
       KeepsCertificate(security, Role::kWorker, entrance.name)) {
     return absl::OkStatus();
   }
-  const absl::Status may_be_plain =
-      CheckMayBePlain(flag, entrance.coordinator, security.insecure);
+  const absl::Status may_be_plain = CheckMayBePlain(flag, entrance.coordinator, security.insecure);
   const std::string leftovers = LeftoversText(security, Role::kWorker, entrance.name);
   if (may_be_plain.ok() || leftovers.empty()) return may_be_plain;
   return absl::InvalidArgumentError(

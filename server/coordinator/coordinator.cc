@@ -921,9 +921,9 @@ bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
   const ClusterFacts facts = view.Facts();
   if (state_.policy->OnOpening(facts).action != Action::kApply) return false;
   const SiteOrder* const order = state_.site.has_value() ? state_.site->waiting() : nullptr;
-  const int max_roster = std::min(
-      state_.policy->max_roster(),
-      order != nullptr ? WorkLedger::max_roster_of(*order) : state_.ledger.max_roster());
+  const int max_roster =
+      std::min(state_.policy->max_roster(),
+               order != nullptr ? WorkLedger::max_roster_of(*order) : state_.ledger.max_roster());
   std::vector<RosterMember> roster;
   for (const MemberProgress& member : view.members) {
     if (static_cast<int>(roster.size()) == max_roster) break;
@@ -1378,6 +1378,7 @@ void Coordinator::TellUpstream(absl::string_view words, absl::Time now) {
 
 void Coordinator::OnUpstreamEnd(const absl::Status& outcome, absl::Time now) {
   if (outcome.ok()) return RequestStop("the job upstream is over", now);
+  if (!state_.failure.ok()) return;  // the uplink has ended of it
   if (!state_.is_ready()) return Fail(outcome, now);
   FailOnceSaved(outcome, now);
 }

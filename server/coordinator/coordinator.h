@@ -205,8 +205,8 @@ class Coordinator {
   // number.
   uint64_t TakeOrder(const SiteOrder& order, absl::Time now);
   bool WithdrawUnlessBegun(uint64_t number) { return state_.site->WithdrawUnlessBegun(number); }
-  // Empty while it is under way. Errors: Cancelled if it was withdrawn, or replaced by another, or no
-  // work is handed out any more; the failure of the job.
+  // Empty while it is under way. Errors: Cancelled if it was withdrawn, or replaced by another, or
+  // no work is handed out any more; the failure of the job.
   std::optional<absl::StatusOr<SiteOutcome>> OrderOutcome(uint64_t number) const {
     return OrderOutcomeOf(state_, number);
   }

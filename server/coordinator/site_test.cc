@@ -193,8 +193,7 @@ TEST_F(SiteTest, AWithdrawnOrderIsNotOpenedAndOneThatIsOpenGoesOnForNobody) {
   const Grant next = *Complete(a, grant).grant;
   EXPECT_EQ(next.first_sample, 12);
   ASSERT_TRUE(coordinator().OrderOutcome(second).has_value());
-  EXPECT_THAT(coordinator().OrderOutcome(second)->status(),
-              StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(coordinator().OrderOutcome(second)->status(), StatusIs(absl::StatusCode::kCancelled));
   Complete(a, next);
   EXPECT_TRUE(coordinator().OrderOutcome(third).has_value());
 }

@@ -641,8 +641,8 @@ void BucketAggregator::Check(Contribution contribution) {
 
 void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
   const ContributionKey& key = contribution.key;
-  static constexpr absl::string_view kStages[] = {"",     "accumulate", "take", "apply",
-                                                  "norm", "apply",      "skip", "replace"};  // by kind
+  static constexpr absl::string_view kStages[] = {"",      "accumulate", "take",   "apply", "norm",
+                                                  "apply", "skip",       "replace"};  // by kind
   TraceSpan span(context_->trace, "shard", kStages[static_cast<int>(step.kind)],
                  {.round = step.round.value(), .bucket = bucket_.index});
   if (context_->journal != nullptr) WriteDown(step, contribution);

@@ -260,11 +260,11 @@ BucketStep BucketProtocol::StepOfReplacement() {
     is_writing_ = true;
     return {.kind = Step::kReplace, .round = round_};
   }
-  effects_.push_back({.kind = Effect::kRefuseReplacement,
-                      .status = absl::FailedPreconditionError(absl::StrCat(
-                          "bucket ", config_.bucket, " collects round ", round_.value(),
-                          ", and weights come for the beginning of round ",
-                          replacement_->value()))});
+  effects_.push_back(
+      {.kind = Effect::kRefuseReplacement,
+       .status = absl::FailedPreconditionError(
+           absl::StrCat("bucket ", config_.bucket, " collects round ", round_.value(),
+                        ", and weights come for the beginning of round ", replacement_->value()))});
   replacement_.reset();
   return {};
 }

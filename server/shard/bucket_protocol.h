@@ -47,18 +47,18 @@ using CallId = uint32_t;
 
 struct BucketEffect {
   enum class Kind : uint8_t {
-    kRequestSlot,    // for push `call`, which then is OnSlot(); once more if it is in turn now
-    kDiscardPush,    // push `call` may send, but counts nothing: `outcome`
-    kRefusePush,     // answer push `call` with `status`
-    kAcknowledge,    // contribution `call`: `outcome`; counted at `staleness`
-    kRefuse,         // contribution `call` is not counted: `status`
-    kRead,           // answer read `call` with the weights
-    kRefuseRead,     // ... with `status`
-    kCapture,        // answer capture `call` with the state
-    kRefuseCapture,  // ... with `status`
+    kRequestSlot,        // for push `call`, which then is OnSlot(); once more if it is in turn now
+    kDiscardPush,        // push `call` may send, but counts nothing: `outcome`
+    kRefusePush,         // answer push `call` with `status`
+    kAcknowledge,        // contribution `call`: `outcome`; counted at `staleness`
+    kRefuse,             // contribution `call` is not counted: `status`
+    kRead,               // answer read `call` with the weights
+    kRefuseRead,         // ... with `status`
+    kCapture,            // answer capture `call` with the state
+    kRefuseCapture,      // ... with `status`
     kRefuseReplacement,  // of weights: `status`
-    kNotice,         // for the log: `status`
-    kFault,          // for the coordinator: `fault`
+    kNotice,             // for the log: `status`
+    kFault,              // for the coordinator: `fault`
   };
   Kind kind;
   CallId call = 0;
@@ -296,8 +296,8 @@ class BucketProtocol {
   std::vector<Read> reads_;
   std::vector<Capture> captures_;
   std::optional<Round> replacement_;  // of the weights that it begins with
-  bool needs_review_ = false;    // of pushes_, reads_, captures_
-  bool roster_changed_ = false;  // ask OnRosterChange
+  bool needs_review_ = false;         // of pushes_, reads_, captures_
+  bool roster_changed_ = false;       // ask OnRosterChange
 };
 
 }  // namespace lodestar

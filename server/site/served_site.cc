@@ -106,9 +106,8 @@ absl::StatusOr<SiteOutcome> ServedSite::CarryOut(const SiteOrder& order,
                                                  const Interrupted& is_interrupted) {
   SiteOrder whole = order;
   whole.has_new_weights = std::exchange(has_new_weights_, false);
-  const uint64_t number = strand_->Run([&](Coordinator& coordinator, absl::Time now) {
-    return coordinator.TakeOrder(whole, now);
-  });
+  const uint64_t number = strand_->Run(
+      [&](Coordinator& coordinator, absl::Time now) { return coordinator.TakeOrder(whole, now); });
   absl::Duration waited;  // since interrupted
   return Await<SiteOutcome>(
       [number](const Coordinator& coordinator, absl::Time) {

@@ -17,18 +17,18 @@ constexpr absl::string_view kSiteMode = "sync";
 
 // How the workers of a site come together is the site's own business.
 const std::set<std::string>& OwnSettings() {
-  static const auto& settings = *new std::set<std::string>{
-      "min_workers",    "keep_workers",   "balance",      "robust_mean", "norm_limit",
-      "bucket_bytes",   "push_encoding",  "topk",         "topk_bits",   "topk_divisor",
-      "error_feedback", "feedback_decay"};
+  static const auto& settings =
+      *new std::set<std::string>{"min_workers", "keep_workers", "balance",        "robust_mean",
+                                 "norm_limit",  "bucket_bytes", "push_encoding",  "topk",
+                                 "topk_bits",   "topk_divisor", "error_feedback", "feedback_decay"};
   return settings;
 }
 
 // What makes the state of a site's optimizer, and what its workers have of the job.
 const std::set<std::string>& LastingSettings() {
   static const auto& settings = *new std::set<std::string>{
-      "mode",  "seed",  "dropout", "batch_size",   "global_batch_size", "optimizer", "momentum",
-      "beta1", "beta2", "epsilon", "weight_decay", "clip_norm"};
+      "mode",     "seed",  "dropout", "batch_size", "global_batch_size", "optimizer",
+      "momentum", "beta1", "beta2",   "epsilon",    "weight_decay",      "clip_norm"};
   return settings;
 }
 
@@ -48,9 +48,8 @@ absl::Status CheckMayHaveSites(const Registration& upstream) {
   }
   if (DefersContributions(job)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the servers upstream have --fragments=", job.fragments,
-        ", --overlap_steps=", job.overlap_steps,
-        " and --overlap_rounds=", job.overlap_rounds ? "true" : "false",
+        "the servers upstream have --fragments=", job.fragments, ", --overlap_steps=",
+        job.overlap_steps, " and --overlap_rounds=", job.overlap_rounds ? "true" : "false",
         "; a site exchanges all parameters at once, and needs 1, 0 and false there"));
   }
   if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
@@ -94,16 +93,15 @@ absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
     if (wanted.at(flag) != value) refuse(flag, value, absl::StrCat(wanted.at(flag), " upstream"));
   }
   if (refused.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      absl::StrJoin(refused, "; "),
-      ". A site takes its job from --upstream: leave them out. Its own are --",
-      absl::StrJoin(OwnSettings(), ", --")));
+  return absl::InvalidArgumentError(
+      absl::StrCat(absl::StrJoin(refused, "; "),
+                   ". A site takes its job from --upstream: leave them out. Its own are --",
+                   absl::StrJoin(OwnSettings(), ", --")));
 }
 
 // Of held-out samples, in all rounds of the job.
 int64_t NumEvaluations(const JobSpec& job) {
-  const int64_t during =
-      job.eval_every > 0 ? (job.schedule.total_rounds - 1) / job.eval_every : 0;
+  const int64_t during = job.eval_every > 0 ? (job.schedule.total_rounds - 1) / job.eval_every : 0;
   return during + 1;
 }
 

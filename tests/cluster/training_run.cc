@@ -126,8 +126,8 @@ absl::StatusOr<std::vector<float>> RunTraining(const TrainingSetup& setup) {
   RETURN_IF_ERROR(MakeWorkers(setup, setup.num_workers, cluster->address(), workers));
   std::vector<RunningSite> sites;
   for (const int num_workers : setup.sites) {
-    ASSIGN_OR_RETURN(RunningSite site, StartSite(static_cast<int>(sites.size()), num_workers,
-                                                 cluster->address()));
+    ASSIGN_OR_RETURN(RunningSite site,
+                     StartSite(static_cast<int>(sites.size()), num_workers, cluster->address()));
     RETURN_IF_ERROR(MakeWorkers(setup, num_workers, site.server->address(), workers));
     sites.push_back(std::move(site));
   }

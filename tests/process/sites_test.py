@@ -1,3 +1,4 @@
+#!/usr/bin/python3 -B
 """Sites: servers that with their workers are one worker of other servers."""
 import contextlib
 import json
@@ -143,8 +144,7 @@ class SitesTest(cluster_processes.ClusterTestCase):
     self.assertEqual(int(status["trained_samples"]), steps * BATCH)
     self.assertEqual(worker_in(status, "berlin")["state"], "left")
     for worker in workers:
-      worker.send(signal.SIGTERM)
-      worker.wait()
+      worker.kill()  # they wait for the site to come back
     self.stop_job(root)
 
   def test_a_stopped_site_leaves_and_the_others_go_on(self):
@@ -177,7 +177,7 @@ class SitesTest(cluster_processes.ClusterTestCase):
     for flags, code, words in (({"durability": "journal", "checkpoint_dir": self.path("c")}, 2,
                                 "--durability=journal contradicts --upstream"),
                                ({"shard": "0/2"}, 2, "--shard=0/2 contradicts --upstream"),
-                               ({"local_steps": 3}, 2, "--local_steps has no effect")):
+                               ({"local_steps": 3}, 2, "--local_steps=3 has no meaning with --mode=sync")):
       refused = self.start(self.site_command(**flags), "refused")
       self.assertEqual(refused.wait(), code)
       self.assertIn(words, refused.log())
