@@ -485,7 +485,7 @@ TEST_F(BucketProtocolTest, NobodyReadsWhileNewWeightsAreWritten) {
   bucket_->OnReplacement(Round(0));
   EXPECT_EQ(bucket_->NextStep().kind, Step::kReplace);
   bucket_->OnRead(1, WorkerId(), Incarnation(), Round(0));
-  EXPECT_THAT(Words(), IsEmpty());
+  EXPECT_THAT(bucket_->effects(), IsEmpty());
   bucket_->OnReplaced();
   EXPECT_THAT(Words(), ElementsAre("read 1"));
 }
@@ -580,7 +580,8 @@ TEST_F(BucketProtocolTest, ClosingAnswersEveryCall) {
   bucket_->OnPush(6, Key(1, 0));
   EXPECT_THAT(Words(),
               ElementsAre("refuse 1: ABORTED", "no answer 3: ABORTED", "no answer 4: ABORTED",
-                          "refuse 2: ABORTED", "refuse 5: ABORTED", "refuse 6: ABORTED"));
+                          "refuse 2: ABORTED", "no new weights: ABORTED", "refuse 5: ABORTED",
+                          "refuse 6: ABORTED"));
 }
 
 // Workers, a coordinator and an owner of the bucket that do their next thing in any order: pushes

@@ -94,6 +94,8 @@ class SitesTest(cluster_processes.ClusterTestCase):
     with self.at(self.site_port):
       self.wait_for_round(int(status["round"]) + 8)
     self.stop_job(root, site, kept)
+    # Whatever the workers of the site have handed in, and no more, counts at the root.
+    self.assertEqual(self.metrics()[-1]["samples"], self.site_metrics()[-1]["samples"])
 
   def test_a_site_that_is_started_again_goes_on_with_its_workers(self):
     root = self.start_root(keep_workers=1)
