@@ -95,10 +95,11 @@ ABSL_FLAG(std::string, leader_lease, "",
 ABSL_FLAG(
     std::string, upstream, "",
     "HOST:PORT of other servers, whose worker this one is, with all of its own: a site. Several, "
-    "with commas, as for --coordinator. The workers of a site move together in sync and make each "
-    "of the --local_steps there as one; then the site hands in what they have made of the weights, "
-    "and has the merged ones. Everything about the job comes from there, and is not given here but "
-    "for what says how the site's own workers come together. Empty: this is no site.");
+    "with commas, as for --coordinator. The workers of a site make each of the --local_steps there "
+    "together, in sync (or, with --mode=local_sgd here, --local_steps of them between two exchanges "
+    "of the site); then the site hands in what they have made of the weights, and has the merged "
+    "ones. Everything about the job comes from there, and is not given here but for what says how "
+    "the site's own workers come together. Empty: this is no site.");
 ABSL_FLAG(std::string, upstream_join, "",
           "With --upstream: the join string of the cluster there, for a worker, as `psctl token "
           "create` prints it, or the path of a file with it.");

@@ -81,6 +81,12 @@ bool SiteWorkload::Serves(const Registration& registration) const {
 absl::Status SiteWorkload::Prepare(const Registration& registration, Device* /*device*/,
                                    StopRequested /*stop_requested*/) {
   RETURN_IF_ERROR(CheckGoesOn(began_, registration.job));
+  steps_of_order_ = deps_.site->StepsOfOrder();
+  if (registration.job.local_steps % steps_of_order_ != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the servers upstream have --local_steps=", registration.job.local_steps,
+        " now, and those of this site, ", steps_of_order_, ", do not divide it; start it again"));
+  }
   ASSIGN_OR_RETURN(DatasetInfo data, deps_.site->AwaitData(deps_.is_stopping));
   const int64_t elements = registration.layout().num_elements();
   try {
@@ -100,6 +106,7 @@ void SiteWorkload::OnGrant(const Grant& grant) {
   grant_ = grant;
   has_put_weights_ = false;
   has_evaluated_ = false;
+  trained_samples_ = 0;
 }
 
 absl::Status SiteWorkload::PutWeightsOnce() {
@@ -115,19 +122,28 @@ absl::StatusOr<SiteOutcome> SiteWorkload::CarryOut(const SiteOrder& order) {
 }
 
 absl::StatusOr<BatchResult> SiteWorkload::Train() {
+  const int64_t num_samples = SamplesOfStep(grant_, step_).count;
+  BatchResult result;
+  const int first_step = step_ - step_ % steps_of_order_;
+  if (step_ - first_step + 1 < steps_of_order_) {
+    result.num_lost_samples = num_samples;
+    return result;
+  }
   RETURN_IF_ERROR(PutWeightsOnce());
-  const SampleSpan samples = SamplesOfStep(grant_, step_);
+  const SampleSpan first = SamplesOfStep(grant_, first_step);
   SiteOrder order;
   order.kind = SiteOrder::Kind::kTrain;
-  order.first_sample = samples.first;
-  order.first_position = samples.first_position;
-  order.num_samples = samples.count;
-  order.learning_rate = grant_.learning_rates[step_];
+  order.first_sample = first.first;
+  order.first_position = first.first_position;
+  for (int step = first_step; step <= step_; ++step) {
+    order.num_samples += SamplesOfStep(grant_, step).count;
+    order.learning_rates.push_back(grant_.learning_rates[step]);
+  }
   ASSIGN_OR_RETURN(const SiteOutcome outcome, CarryOut(order));
-  BatchResult result;
+  trained_samples_ += outcome.num_samples;
   result.loss_sum = outcome.loss_sum;
   result.num_predictions = outcome.num_predictions;
-  result.num_lost_samples = samples.count - outcome.num_samples;
+  result.num_lost_samples = num_samples - outcome.num_samples;
   return result;
 }
 
@@ -148,6 +164,9 @@ absl::StatusOr<BatchResult> SiteWorkload::Evaluate() {
 }
 
 absl::Status SiteWorkload::OnStepsMade() {
+  if (trained_samples_ == 0) {
+    return absl::CancelledError("told to stop before the first steps of this site were made");
+  }
   return deps_.site->GetWeights(absl::MakeSpan(parameters_));
 }
 

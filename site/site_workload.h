@@ -46,6 +46,7 @@ class SiteWorkload final : public Workload {
  private:
   class SiteModel;
 
+  // Of several steps that make an order the last one carries it out.
   absl::StatusOr<BatchResult> Train();
   // All held-out samples of the grant, with its first call.
   absl::StatusOr<BatchResult> Evaluate();
@@ -55,6 +56,7 @@ class SiteWorkload final : public Workload {
 
   const JobSpec began_;
   const Deps deps_;
+  int steps_of_order_ = 1;
   std::vector<float> parameters_;
   std::vector<float> gradients_;  // between rounds: what is contributed
   std::unique_ptr<Model> model_;  // null: not prepared
@@ -63,6 +65,7 @@ class SiteWorkload final : public Workload {
   // Of the grant that is carried out.
   Grant grant_;
   int step_ = 0;
+  int64_t trained_samples_ = 0;
   bool has_put_weights_ = false;
   bool has_evaluated_ = false;
 };

@@ -1,8 +1,9 @@
-// What the servers upstream want a site to do next, one step at a time, and what came of it. Plain
-// data. A site is a server with its workers that is one worker of another server.
+// What the servers upstream want a site to do next, one of its rounds at a time, and what came of
+// it. Plain data. A site is a server with its workers that is one worker of another server.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "server/coordinator/evaluation_course.h"
 
@@ -17,8 +18,8 @@ struct SiteOrder {
   // kTrain: as in Grant, for all members together.
   int64_t first_sample = 0;
   int64_t first_position = 0;
-  int64_t num_samples = 0;
-  double learning_rate = 0.0;
+  int64_t num_samples = 0;             // for all local steps together
+  std::vector<double> learning_rates;  // one per local step
   // kEvaluate: as in Grant.
   int64_t first_heldout_sample = 0;
   int64_t num_heldout_samples = 0;

@@ -29,7 +29,7 @@ SiteOrder Training(int64_t first_sample, int64_t num_samples, double learning_ra
   order.first_sample = first_sample;
   order.first_position = 100 + first_sample;
   order.num_samples = num_samples;
-  order.learning_rate = learning_rate;
+  order.learning_rates = {learning_rate};
   return order;
 }
 
@@ -114,6 +114,28 @@ TEST_F(SiteTest, RoundsGoOnAsLongAsThereAreOrders) {
     EXPECT_TRUE(coordinator().OrderOutcome(number).has_value());
   }
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kRunning);
+}
+
+// Of a site whose own workers make local steps.
+TEST_F(SiteTest, AnOrderMayHaveSeveralLocalSteps) {
+  Coordinator::Config config = SiteConfig();
+  config.job.mode = Mode::kLocalSgd;
+  config.job.local_steps = 3;
+  Start(config);
+  const TestWorker a = harness_->Add("a");
+  const TestWorker b = harness_->Add("b");
+  harness_->Ask(a);
+  harness_->Ask(b);
+  SiteOrder order = Training(30, 15, 0.1);
+  order.learning_rates = {0.1, 0.2, 0.3};
+  Order(order);
+  const Grant of_a = *harness_->Ask(a).grant;
+  const Grant of_b = *harness_->Ask(b).grant;
+  EXPECT_EQ(of_a.local_steps, 3);
+  EXPECT_EQ(of_a.num_samples, 9);
+  EXPECT_EQ(of_b.first_sample, 39);
+  EXPECT_EQ(of_b.num_samples, 6);
+  EXPECT_THAT(of_b.learning_rates, ElementsAre(0.1, 0.2, 0.3));
 }
 
 TEST_F(SiteTest, EvaluatesPartsOfTheEvaluationSetInARoundThatNobodyContributesTo) {

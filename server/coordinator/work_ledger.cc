@@ -78,7 +78,9 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
 int WorkLedger::max_roster_of(const SiteOrder& order) {
   // Who evaluates nothing does no harm.
   if (order.kind == SiteOrder::Kind::kEvaluate) return std::numeric_limits<int>::max();
-  return static_cast<int>(std::min<int64_t>(order.num_samples, std::numeric_limits<int>::max()));
+  const auto steps = static_cast<int64_t>(order.learning_rates.size());
+  return static_cast<int>(
+      std::min<int64_t>(order.num_samples / steps, std::numeric_limits<int>::max()));
 }
 
 std::optional<DatasetInfo> WorkLedger::SharedData() const {
@@ -94,7 +96,7 @@ WorkLedger::Work WorkLedger::OpenOrdered(const SiteOrder& order, ViewId view,
   const Round round(state_.next_round++);
   const bool is_training = order.kind == SiteOrder::Kind::kTrain;
   Work work;
-  work.plan = {round, view, {roster.begin(), roster.end()}, order.learning_rate};
+  work.plan = {round, view, {roster.begin(), roster.end()}, 0.0};
   Grant grant;
   grant.kind = is_training ? Grant::Kind::kTrain : Grant::Kind::kEvaluate;
   grant.round = round;
@@ -115,16 +117,20 @@ WorkLedger::Work WorkLedger::OpenOrdered(const SiteOrder& order, ViewId view,
     }
     return work;
   }
-  grant.learning_rates = {order.learning_rate};
+  const auto steps = static_cast<int>(order.learning_rates.size());
+  work.plan.learning_rate = order.learning_rates.front();
+  grant.local_steps = steps;
+  grant.learning_rates = order.learning_rates;
   std::vector<double> roster_speeds = speeds.roster;
   roster_speeds.resize(roster.size());
-  const std::vector<int64_t> parts = CutStep(job_.balance, order.num_samples, roster_speeds);
+  const std::vector<int64_t> parts =
+      CutStep(job_.balance, order.num_samples / steps, roster_speeds);
   int64_t taken = 0;
   for (size_t i = 0; i < roster.size(); ++i) {
-    grant.num_samples = parts[i];
+    grant.num_samples = parts[i] * steps;
     grant.first_sample = order.first_sample + taken;
     grant.first_position = order.first_position + taken;
-    taken += parts[i];
+    taken += grant.num_samples;
     data_.Take(data_.SetOf(roster[i].worker), grant.num_samples);
     work.plan.roster[i].num_samples = grant.num_samples;
     work.grants.push_back(grant);

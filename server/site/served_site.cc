@@ -58,6 +58,11 @@ absl::StatusOr<DatasetInfo> ServedSite::AwaitData(const Interrupted& is_interrup
       });
 }
 
+int ServedSite::StepsOfOrder() {
+  return strand_->Run(
+      [](Coordinator& coordinator, absl::Time) { return coordinator.job().local_steps; });
+}
+
 absl::Status ServedSite::PutWeights(absl::Span<const float> weights) {
   const absl::StatusOr<Round> round = Await<Round>(
       [](const Coordinator& coordinator, absl::Time) -> std::optional<absl::StatusOr<Round>> {

@@ -22,6 +22,7 @@ class ServedSite final : public Site {
       : strand_(strand), host_(host), patience_(patience) {}
 
   absl::StatusOr<DatasetInfo> AwaitData(const Interrupted& is_interrupted) override;
+  int StepsOfOrder() override;
   absl::Status PutWeights(absl::Span<const float> weights) override;
   absl::Status GetWeights(absl::Span<float> weights) override;
   absl::StatusOr<SiteOutcome> CarryOut(const SiteOrder& order,

@@ -27,6 +27,8 @@ class Site {
   // Waits until there are as many members as a round needs. Their data set. Errors: Cancelled once
   // interrupted.
   virtual absl::StatusOr<DatasetInfo> AwaitData(const Interrupted& is_interrupted) = 0;
+  // Local steps of an order of training, neither more nor less.
+  virtual int StepsOfOrder() = 0;
   // Weights for the next order, f32 [parameters of the model]; optimizer state stays. Waits for the
   // end of a round whose order was withdrawn. Errors: InvalidArgument if they are not finite;
   // ResourceExhausted.

@@ -1,5 +1,7 @@
 #include "server/site/site_job.h"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <variant>
 #include <vector>
@@ -13,7 +15,7 @@
 namespace lodestar {
 namespace {
 
-constexpr absl::string_view kSiteMode = "sync";
+constexpr absl::string_view kSiteModes[] = {"sync", "local_sgd"};
 
 // How the workers of a site come together is the site's own business.
 const std::set<std::string>& OwnSettings() {
@@ -21,6 +23,14 @@ const std::set<std::string>& OwnSettings() {
       *new std::set<std::string>{"min_workers", "keep_workers", "balance",        "robust_mean",
                                  "norm_limit",  "bucket_bytes", "push_encoding",  "topk",
                                  "topk_bits",   "topk_divisor", "error_feedback", "feedback_decay"};
+  return settings;
+}
+
+// Likewise where its workers make local steps.
+const std::set<std::string>& LocalSettings() {
+  static const auto& settings =
+      *new std::set<std::string>{"local_steps",    "outer_optimizer", "outer_learning_rate",
+                                 "outer_momentum", "outer_beta2",     "outer_epsilon"};
   return settings;
 }
 
@@ -71,9 +81,24 @@ absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
                           absl::string_view wanted) {
     refused.push_back(absl::StrCat("--", flag, "=", value, " contradicts ", wanted));
   };
-  if (ModeName(asked.mode) != kSiteMode) {
+  if (std::find(std::begin(kSiteModes), std::end(kSiteModes), ModeName(asked.mode)) ==
+      std::end(kSiteModes)) {
     refuse("mode", ModeName(asked.mode),
-           absl::StrCat(kSiteMode, ", in which the workers of a site move together"));
+           absl::StrCat(absl::StrJoin(kSiteModes, " and "),
+                        ", in which the workers of a site move together"));
+  }
+  if (DefersContributions(asked)) {
+    refused.push_back(
+        "--fragments, --overlap_steps and --overlap_rounds contradict a site, which has weights of "
+        "one round");
+  }
+  if (upstream.local_steps % asked.local_steps != 0) {
+    refuse("local_steps", absl::StrCat(asked.local_steps),
+           absl::StrCat(upstream.local_steps, " upstream, which it must divide"));
+  }
+  if (asked.local_steps > 1 && !HasRosters(upstream) && upstream.balance == Balance::kSpeed) {
+    refuse("local_steps", absl::StrCat(asked.local_steps),
+           "--balance=speed upstream, by which rounds have any number of steps");
   }
   if (given.contains("model") && !(asked.model == upstream.model)) {
     refuse("model", asked.model.name, absl::StrCat(upstream.model.name, " upstream"));
@@ -89,7 +114,10 @@ absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
   const std::map<std::string, std::string> wanted = SettingsOf(upstream);
   for (const auto& [flag, value] : SettingsOf(asked)) {
     const bool is_other = flag == "mode" || flag == "quorum" || flag == "pull_encoding";
-    if (is_other || !given.contains(flag) || OwnSettings().contains(flag)) continue;
+    if (is_other || !given.contains(flag) || OwnSettings().contains(flag) ||
+        (HasLocalSteps(asked) && LocalSettings().contains(flag))) {
+      continue;
+    }
     if (wanted.at(flag) != value) refuse(flag, value, absl::StrCat(wanted.at(flag), " upstream"));
   }
   if (refused.empty()) return absl::OkStatus();
@@ -123,8 +151,9 @@ absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& ask
   job.eval_samples = 0;
   // For people: each order brings its own learning rate, and evaluations are rounds, too.
   job.schedule = upstream.job.schedule;
-  job.schedule.warmup_rounds *= upstream.job.local_steps;
-  job.schedule.total_rounds *= upstream.job.local_steps;
+  const int rounds_of_window = upstream.job.local_steps / job.local_steps;
+  job.schedule.warmup_rounds *= rounds_of_window;
+  job.schedule.total_rounds *= rounds_of_window;
   job.schedule.total_rounds += NumEvaluations(upstream.job);
   RETURN_IF_ERROR(ValidateJobSpec(job));
   return job;

@@ -11,11 +11,12 @@
 
 namespace lodestar {
 
-// The synchronous job that a site's workers have: its rounds are the local steps of `upstream`, and
-// its updates those of the inner optimizer there. `asked`: by the site's operator, whose are only
-// settings of how its workers come together; `given`: those that the operator has given. Errors:
-// FailedPrecondition if that job is none for a site, InvalidArgument if what was given contradicts
-// it: each names flag, value and what is allowed.
+// The job that a site's workers have. In sync its rounds are the local steps of `upstream`, and its
+// updates those of the inner optimizer there; in local_sgd its rounds are some of them each.
+// `asked`: by the site's operator, whose are only settings of how its workers come together;
+// `given`: those that the operator has given. Errors: FailedPrecondition if that job is none for a
+// site, InvalidArgument if what was given contradicts it: each names flag, value and what is
+// allowed.
 absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& asked,
                                 const std::set<std::string>& given);
 

@@ -68,6 +68,19 @@ TEST(SiteJobTest, IsTheInnerTrainingOfTheJobUpstream) {
   EXPECT_EQ(job.schedule.warmup_rounds, 60);
 }
 
+TEST(SiteJobTest, MayHaveLocalStepsOfItsOwnThatDivideThoseUpstream) {
+  JobSpec asked = Asked();
+  asked.mode = Mode::kLocalSgd;
+  asked.local_steps = 5;
+  asked.outer_optimizer = OuterOptimizerKind::kAverage;
+  ASSERT_OK_AND_ASSIGN(const JobSpec job,
+                       SiteJob(Upstream(), asked, {"mode", "local_steps", "outer_optimizer"}));
+  EXPECT_EQ(job.mode, Mode::kLocalSgd);
+  EXPECT_EQ(job.local_steps, 5);
+  EXPECT_EQ(job.outer_optimizer, OuterOptimizerKind::kAverage);
+  EXPECT_EQ(job.schedule.total_rounds, 404);
+}
+
 TEST(SiteJobTest, RefusesByNameWhatContradicts) {
   JobSpec asked = Asked();
   asked.clip_norm = 1.0;
@@ -85,7 +98,11 @@ TEST(SiteJobTest, RefusesByNameWhatContradicts) {
   asked = Asked();
   asked.mode = Mode::kAsync;
   EXPECT_THAT(SiteJob(Upstream(), asked, {"mode"}),
-              StatusIs(kInvalid, HasSubstr("--mode=async contradicts sync")));
+              StatusIs(kInvalid, HasSubstr("--mode=async contradicts sync and local_sgd")));
+  asked.mode = Mode::kLocalSgd;
+  asked.local_steps = 3;
+  EXPECT_THAT(SiteJob(Upstream(), asked, {"mode", "local_steps"}),
+              StatusIs(kInvalid, HasSubstr("--local_steps=3 contradicts 20 upstream")));
   asked = Asked();
   asked.quorum = 1;
   EXPECT_THAT(SiteJob(Upstream(), asked, {"quorum"}),

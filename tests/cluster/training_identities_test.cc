@@ -172,6 +172,18 @@ TEST_F(TrainingIdentitiesTest, ASiteWithOneWorkerIsThatWorker) {
   }
 }
 
+TEST_F(TrainingIdentitiesTest, ASiteBelowASiteWithOneWorkerIsThatWorker) {
+  TrainingSetup direct = ImageSetup();
+  UseLocalSteps(direct.job, 4, OuterOptimizerKind::kNesterov);
+  direct.job.schedule.total_rounds = 6;
+  TrainingSetup below = direct;
+  below.num_workers = 0;
+  below.sites = {1};
+  below.steps_of_upper_sites = 2;
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(direct));
+  EXPECT_THAT(RunTraining(below), IsOkAndHolds(HasTheBitsOf(expected)));
+}
+
 // What encoding loses is carried over by the site as by any worker.
 TEST_F(TrainingIdentitiesTest, ASiteWithOneWorkerIsThatWorkerWhereExchangesAreEncoded) {
   TrainingSetup direct = ImageSetup();

@@ -59,19 +59,18 @@ struct RunningSite {
   std::unique_ptr<Server> server;
 };
 
-absl::StatusOr<RunningSite> StartSite(int number, int num_workers, const std::string& upstream) {
+absl::StatusOr<RunningSite> StartSite(const std::string& name, const JobSpec& asked,
+                                      const std::string& upstream) {
   RunningSite site;
   UpstreamEntry::Config entry;
   entry.entrance.coordinator = upstream;
   entry.entrance.has_coordinator = true;
-  entry.entrance.name = absl::StrCat("site", number);
+  entry.entrance.name = name;
   ASSIGN_OR_RETURN(site.upstream, UpstreamEntry::Await(entry, [] { return false; }));
   ServerConfig config = SmallJobConfig();
   config.upstream.address = upstream;
   config.cluster.lease = absl::Minutes(10);
-  config.job.bucket_bytes = 2048;  // not those of its upstream
-  config.job.min_workers = num_workers;
-  ASSIGN_OR_RETURN(config.job, SiteJob(site.upstream->registration(), config.job, {}));
+  ASSIGN_OR_RETURN(config.job, SiteJob(site.upstream->registration(), asked, {}));
   Server::Deps deps;
   deps.num_threads = 2;
   deps.make_uplink = [entry = site.upstream.get()](Site* half) { return entry->MakeUplink(half); };
@@ -126,8 +125,22 @@ absl::StatusOr<std::vector<float>> RunTraining(const TrainingSetup& setup) {
   RETURN_IF_ERROR(MakeWorkers(setup, setup.num_workers, cluster->address(), workers));
   std::vector<RunningSite> sites;
   for (const int num_workers : setup.sites) {
+    std::string upstream = cluster->address();
+    JobSpec asked = SmallJobConfig().job;
+    asked.bucket_bytes = 2048;  // not those of its upstream
+    if (setup.steps_of_upper_sites > 0) {
+      JobSpec upper = asked;
+      upper.mode = Mode::kLocalSgd;
+      upper.local_steps = setup.steps_of_upper_sites;
+      upper.outer_optimizer = OuterOptimizerKind::kAverage;
+      ASSIGN_OR_RETURN(RunningSite site,
+                       StartSite(absl::StrCat("site", sites.size()), upper, upstream));
+      upstream = site.server->address();
+      sites.push_back(std::move(site));
+    }
+    asked.min_workers = num_workers;
     ASSIGN_OR_RETURN(RunningSite site,
-                     StartSite(static_cast<int>(sites.size()), num_workers, cluster->address()));
+                     StartSite(absl::StrCat("site", sites.size()), asked, upstream));
     RETURN_IF_ERROR(MakeWorkers(setup, num_workers, site.server->address(), workers));
     sites.push_back(std::move(site));
   }
