@@ -167,6 +167,10 @@ absl::Status CheckUpstream(const ServerConfig& config) {
     return refuse(absl::StrCat("--shard=", config.cluster.shard, "/", config.cluster.num_shards),
                   "a site has one server; leave it out");
   }
+  if (config.chooses_exchange) {
+    return refuse("--mode=auto",
+                  "the job is chosen there; leave it out, or give sync or local_sgd");
+  }
   if (config.is_replica) return refuse("--replica", "a site keeps no journal; leave it out");
   if (config.durability.has_journal) {
     return refuse("--durability=journal",

@@ -20,6 +20,7 @@
 #include "common/status_macros.h"
 #include "server/coordinator/client_layout.h"
 #include "server/coordinator/cluster_words.h"
+#include "server/coordinator/next_round.h"
 #include "server/coordinator/round_holds.h"
 #include "server/coordinator/site_facts.h"
 
@@ -920,10 +921,7 @@ bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
   const ClusterView view = state_.View(now);
   const ClusterFacts facts = view.Facts();
   if (state_.policy->OnOpening(facts).action != Action::kApply) return false;
-  const SiteOrder* const order = state_.site.has_value() ? state_.site->waiting() : nullptr;
-  const int max_roster =
-      std::min(state_.policy->max_roster(),
-               order != nullptr ? WorkLedger::max_roster_of(*order) : state_.ledger.max_roster());
+  const int max_roster = MaxRosterOfNext(state_);
   std::vector<RosterMember> roster;
   for (const MemberProgress& member : view.members) {
     if (static_cast<int>(roster.size()) == max_roster) break;
@@ -932,20 +930,8 @@ bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
                       state_.desks.at(member.worker).SamplesInHand()});
   }
   if (roster.empty()) return false;
-  MemberSpeeds speeds;
-  for (const RosterMember& member : roster) {
-    speeds.roster.push_back(state_.desks.at(member.worker).compute_speed());
-  }
-  for (const MemberProgress& member : view.members) {
-    speeds.fastest = std::max(speeds.fastest, state_.desks.at(member.worker).compute_speed());
-  }
-  const ViewId roster_view = state_.membership.view();
-  const Round min_round = state_.committed_round();
-  const WorkLedger::Work work =
-      order != nullptr ? state_.ledger.OpenOrdered(*order, roster_view, roster, min_round, speeds)
-                       : state_.ledger.OpenRound(roster_view, roster, min_round, computes, speeds);
+  const WorkLedger::Work work = OpenNextRound(state_, view, roster, computes);
   if (state_.policy->uses_rosters()) outbox_.Command(OpenRoundCommand{PlanForShards(work)});
-  if (order != nullptr) state_.site->OnOpened(work.plan.round);
   state_.quota.OnWork();
   Give(work, now);
   return true;
@@ -1364,16 +1350,6 @@ void Coordinator::FailOnceSaved(const absl::Status& failure, absl::Time now) {
   if (!state_.shard_failure.ok()) return;
   state_.shard_failure = failure;
   BeginLastSave(state_.shard_failure.message(), state_.config.stop_timeout, now);
-}
-
-uint64_t Coordinator::TakeOrder(const SiteOrder& order, absl::Time now) {
-  const uint64_t number = state_.site->Take(order);
-  Advance(now);
-  return number;
-}
-
-void Coordinator::TellUpstream(absl::string_view words, absl::Time now) {
-  if (state_.site->TellUpstream(words, now)) outbox_.Touch();
 }
 
 void Coordinator::OnUpstreamEnd(const absl::Status& outcome, absl::Time now) {

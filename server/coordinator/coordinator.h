@@ -203,7 +203,11 @@ class Coordinator {
 
   // Of a site (CoordinatorConfig::upstream): the uplink's. An order waits for members; returns its
   // number.
-  uint64_t TakeOrder(const SiteOrder& order, absl::Time now);
+  uint64_t TakeOrder(const SiteOrder& order, absl::Time now) {
+    const uint64_t number = state_.site->Take(order);
+    Advance(now);
+    return number;
+  }
   bool WithdrawUnlessBegun(uint64_t number) { return state_.site->WithdrawUnlessBegun(number); }
   // Empty while it is under way. Errors: Cancelled if it was withdrawn, or replaced by another, or
   // no work is handed out any more; the failure of the job.
@@ -215,7 +219,9 @@ class Coordinator {
   // The members' data set; not set before there are as many members as a round needs.
   std::optional<DatasetInfo> SiteData(absl::Time now) const { return SiteDataOf(state_, now); }
   // See SiteCourse.
-  void TellUpstream(absl::string_view words, absl::Time now);
+  void TellUpstream(absl::string_view words, absl::Time now) {
+    if (state_.site->TellUpstream(words, now)) outbox_.Touch();
+  }
   // The uplink has ended: OK: the job upstream is over, and this one with it. Else this one fails,
   // once it is saved.
   void OnUpstreamEnd(const absl::Status& outcome, absl::Time now);

@@ -31,10 +31,4 @@ absl::Status CheckBrings(const ClusterState& state, const DatasetInfo& data) {
       "join the servers upstream");
 }
 
-RoundPlan PlanForShards(const WorkLedger::Work& work) {
-  RoundPlan plan = work.plan;
-  if (work.grants.front().kind == Grant::Kind::kEvaluate) plan.roster.clear();
-  return plan;
-}
-
 }  // namespace lodestar

@@ -10,8 +10,6 @@
 #include "common/cluster_messages.h"
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/site_order.h"
-#include "server/coordinator/work_ledger.h"
-#include "server/sync/round_plan.h"
 
 namespace lodestar {
 
@@ -23,9 +21,5 @@ std::optional<DatasetInfo> SiteDataOf(const ClusterState& state, absl::Time now)
 // Whether a worker may join with this data. Errors: FailedPrecondition: with data of its own, where
 // the servers upstream hand out the samples.
 absl::Status CheckBrings(const ClusterState& state, const DatasetInfo& data);
-
-// What shards are told of a round: an evaluation that has a number among those of training is one
-// that nobody contributes to.
-RoundPlan PlanForShards(const WorkLedger::Work& work);
 
 }  // namespace lodestar

@@ -28,9 +28,9 @@ const std::set<std::string>& OwnSettings() {
 
 // Likewise where its workers make local steps.
 const std::set<std::string>& LocalSettings() {
-  static const auto& settings =
-      *new std::set<std::string>{"local_steps",    "outer_optimizer", "outer_learning_rate",
-                                 "outer_momentum", "outer_beta2",     "outer_epsilon"};
+  static const auto& settings = *new std::set<std::string>{
+      "local_steps", "outer_optimizer", "outer_learning_rate", "outer_momentum",
+      "outer_beta2", "outer_epsilon",   "outer_reduction"};
   return settings;
 }
 
@@ -59,8 +59,10 @@ absl::Status CheckMayHaveSites(const Registration& upstream) {
   if (DefersContributions(job)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the servers upstream have --fragments=", job.fragments, ", --overlap_steps=",
-        job.overlap_steps, " and --overlap_rounds=", job.overlap_rounds ? "true" : "false",
-        "; a site exchanges all parameters at once, and needs 1, 0 and false there"));
+        job.overlap_steps, ", --overlap_rounds=", job.overlap_rounds ? "true" : "false",
+        " and --outer_optimizer=", OuterOptimizerKindName(job.outer_optimizer),
+        "; a site exchanges all parameters at once, and needs 1, 0, false and another than easgd "
+        "there"));
   }
   if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
     return absl::FailedPreconditionError(
@@ -89,8 +91,8 @@ absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
   }
   if (DefersContributions(asked)) {
     refused.push_back(
-        "--fragments, --overlap_steps and --overlap_rounds contradict a site, which has weights of "
-        "one round");
+        "--fragments, --overlap_steps, --overlap_rounds and --outer_optimizer=easgd contradict a "
+        "site, which exchanges all weights of one round");
   }
   if (upstream.local_steps % asked.local_steps != 0) {
     refuse("local_steps", absl::StrCat(asked.local_steps),
