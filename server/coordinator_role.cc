@@ -85,6 +85,12 @@ absl::Status CoordinatorRole::CheckResources() {
 absl::Status CoordinatorRole::OpenFolders(int64_t checkpoint_bytes) {
   const DurabilityConfig& durability = config_.durability;
   if (durability.checkpoint_dir.empty()) {
+    if (config_.is_site()) {
+      warnings_.emplace_back(
+          "there is no --checkpoint_dir: should this site's server be started again, the state of "
+          "its optimizer begins anew");
+      return absl::OkStatus();
+    }
     warnings_.emplace_back(
         "NOTHING IS SAVED: there is no --checkpoint_dir; whatever ends this server loses the "
         "training, unless psctl export fetches the weights before");
@@ -153,6 +159,7 @@ Coordinator::Config CoordinatorRole::CoordinatorSettings() const {
   coordinator.round_timeout = config_.cluster.round_timeout;
   coordinator.stop_timeout = config_.cluster.stop_timeout;
   coordinator.exit_when_done = config_.exit_when_done;
+  coordinator.upstream = config_.upstream.address;
   coordinator.divergence = config_.divergence;
   return coordinator;
 }
@@ -313,6 +320,9 @@ void CoordinatorRole::CarryOut(Effect effect) {
 absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading()> read_local) {
   read_local_ = std::move(read_local);
   shards_ = std::make_unique<CommandedShards>(local);
+  if (config_.is_site()) {
+    site_ = std::make_unique<ServedSite>(&strand_, local, config_.cluster.stop_timeout);
+  }
   checkpoints_ = std::make_unique<CheckpointKeeper>(
       KeeperSettings(),
       CheckpointKeeper::Deps{

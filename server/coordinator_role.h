@@ -33,6 +33,7 @@
 #include "server/rpc/status_rpc.h"
 #include "server/server_config.h"
 #include "server/server_security.h"
+#include "server/site/served_site.h"
 #include "server/status/progress_recorder.h"
 #include "server/status/status_board.h"
 
@@ -84,6 +85,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void OnStats(const ShardStats& stats);
   // See CoordinatorStrand.
   void TryJournalAgain() { strand_.TryJournalAgain(); }
+  // For the uplink; after Start(). Null: this is no site.
+  Site* site() { return site_.get(); }
 
   // Not set while the job goes on; OK when it is over and all have been told; else why it failed.
   std::optional<absl::Status> outcome() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -156,6 +159,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   std::function<ShardReading()> read_local_;
   std::unique_ptr<ProgressRecorder> recorder_;
   std::unique_ptr<CommandedShards> shards_;
+  std::unique_ptr<ServedSite> site_;
   std::unique_ptr<CheckpointKeeper> checkpoints_;
   ThreadPool checkpoint_thread_{1, "checkpoints"};  // ends before the keeper, whose tasks it runs
   std::unique_ptr<ClusterRpc> cluster_rpc_;

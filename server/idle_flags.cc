@@ -14,8 +14,13 @@ namespace {
 std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
   std::vector<IdleSetting> idle;
   if (config.network.listen.IsLoopback() && config.cluster.coordinator.empty() &&
-      config.durability.journal_replica.empty()) {
+      config.durability.journal_replica.empty() && !config.is_site()) {
     idle.push_back({"insecure", "--listen of an address that other machines reach"});
+  }
+  if (!config.is_site()) {
+    for (const char* const flag : {"upstream_join", "site_name"}) {
+      idle.push_back({flag, "--upstream"});
+    }
   }
   if (!config.uses_tls() || config.security.flags.has_own()) {
     idle.push_back({"certificate_ttl", "TLS, without --tls_cert"});

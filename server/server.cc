@@ -40,6 +40,7 @@
 #include "server/rpc/shard_agent.h"
 #include "server/rpc/shard_convert.h"
 #include "server/server_security.h"
+#include "server/site/site.h"
 
 namespace lodestar {
 namespace {
@@ -513,9 +514,27 @@ absl::Status Server::BeginService() {
     if (role_ != nullptr) role_->RaiseAlarm(std::string(text), AlarmKind::kReminder);
   }
   if (has_recovered_) host_->GoOn();
+  RETURN_IF_ERROR(StartUplink());
   has_begun_ = true;
   watch_ = std::thread([this] { Watch(); });
   return absl::OkStatus();
+}
+
+absl::Status Server::StartUplink() {
+  if (!config_.is_site()) return absl::OkStatus();
+  if (deps_.make_uplink == nullptr) {
+    return absl::FailedPreconditionError("this program has no uplink for a site");
+  }
+  ASSIGN_OR_RETURN(uplink_, deps_.make_uplink(role_->site()));
+  return absl::OkStatus();
+}
+
+void Server::WatchUplink() {
+  if (uplink_ == nullptr) return;
+  std::string standing = uplink_->Standing();
+  if (standing == told_of_uplink_) return;
+  told_of_uplink_ = std::move(standing);
+  role_->site()->TellUpstream(told_of_uplink_);
 }
 
 void Server::Watch() {
@@ -548,6 +567,7 @@ void Server::Watch() {
       LogInfo("shard={} state={}", config_.cluster.shard, is_serving ? "serving" : "not_serving");
       was_serving = is_serving;
     }
+    WatchUplink();
     if (role_ == nullptr) continue;
     if (is_replica_back) role_->TryJournalAgain();
     const std::optional<absl::Status> outcome = role_->outcome();
@@ -642,6 +662,10 @@ void Server::SaveBeforeStop() {
 
 void Server::Stop(StopKind kind) {
   if (std::exchange(is_stopped_, true)) return;
+  // First: its workers are still needed for the step at hand.
+  if (kind == StopKind::kGraceful && uplink_ != nullptr) {
+    uplink_->Leave([this] { return IsToStopAtOnce(); });
+  }
   is_draining_ = true;
   if (grpc_server_ != nullptr) SetHealth(false);
   if (role_ != nullptr && grpc_server_ != nullptr) role_->BeginDrain();
@@ -657,6 +681,7 @@ void Server::Stop(StopKind kind) {
     host_->Shutdown(
         absl::UnavailableError("the server is stopping; connect again when it is back"));
   }
+  uplink_.reset();  // nobody answers it any more
   if (parameter_rpc_ != nullptr) parameter_rpc_->EndSharing();
   if (acceptor_ != nullptr) acceptor_->Stop();
   if (grpc_server_ != nullptr) {

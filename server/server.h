@@ -38,8 +38,10 @@ class ShardAgent;
 class ShardHost;
 class ShardLog;
 class ShardReports;
+class Site;
 class ThreadPool;
 class TraceRecorder;
+class Uplink;
 struct ConnectionCounts;
 struct ShardReading;
 
@@ -53,6 +55,9 @@ class Server {
     // Whether this process still is the one that may write. Asked after everything that is written
     // for good, before anybody is told of it. From any thread; must not block.
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
+    // Of a site (ServerConfig::upstream), whose job the config has: makes what joins it to the
+    // servers upstream. Once, when everything else is at work.
+    std::function<absl::StatusOr<std::unique_ptr<Uplink>>(Site*)> make_uplink = nullptr;
   };
   enum class StopKind { kNone, kGraceful, kImmediate };
 
@@ -119,6 +124,8 @@ class Server {
   absl::Status OpenPort();
   absl::Status Serve();
   absl::Status BeginService();
+  absl::Status StartUplink();
+  void WatchUplink();
   void Watch();
   void SetHealth(bool is_serving);
   // Raises an alarm if connections were refused because there are too many.
@@ -172,6 +179,8 @@ class Server {
   std::unique_ptr<ShardHost> host_;
   std::unique_ptr<ParameterRpc> parameter_rpc_;
   std::unique_ptr<grpc::Server> grpc_server_;
+  std::unique_ptr<Uplink> uplink_;  // null: this is no site
+  std::string told_of_uplink_;
   std::thread watch_;
 };
 

@@ -155,12 +155,46 @@ absl::Status CheckReplica(const ServerConfig& config) {
       "given: --durability=journal is missing");
 }
 
+absl::Status CheckUpstream(const ServerConfig& config) {
+  if (!config.is_site()) return absl::OkStatus();
+  const std::string& upstream = config.upstream.address;
+  const auto refuse = [&upstream](absl::string_view setting, absl::string_view why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(setting, " contradicts --upstream=", upstream, ": ", why));
+  };
+  RETURN_IF_ERROR(AddressList::Parse("upstream", upstream).status());
+  if (config.cluster.num_shards > 1) {
+    return refuse(absl::StrCat("--shard=", config.cluster.shard, "/", config.cluster.num_shards),
+                  "a site has one server; leave it out");
+  }
+  if (config.chooses_exchange) {
+    return refuse("--mode=auto",
+                  "the job is chosen there; leave it out, or give sync or local_sgd");
+  }
+  if (config.is_replica) return refuse("--replica", "a site keeps no journal; leave it out");
+  if (config.durability.has_journal) {
+    return refuse("--durability=journal",
+                  "a site that is started again begins the window of local steps anew; leave it "
+                  "out, and give --checkpoint_dir for the state of the optimizer");
+  }
+  if (!config.durability.init_from.empty()) {
+    return refuse(absl::StrCat("--init_from=", config.durability.init_from),
+                  "a site has its weights from there; leave it out");
+  }
+  if (config.divergence.action == DivergenceAction::kRollback) {
+    return refuse("--on_divergence=rollback",
+                  "the weights that a site goes back to are those of its upstream; leave it out");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckOutput(const OutputConfig& output) {
   return CheckWholeRange("trace_rounds", output.trace_rounds, 1, kMaxTraceRounds);
 }
 
 absl::Status CheckAllButSecurity(const ServerConfig& config) {
   RETURN_IF_ERROR(CheckNetwork(config.network));
+  RETURN_IF_ERROR(CheckUpstream(config));
   RETURN_IF_ERROR(ValidateServerLimits(config.limits));
   if (config.is_replica) {
     RETURN_IF_ERROR(CheckReplica(config));

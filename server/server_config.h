@@ -47,6 +47,13 @@ struct ClusterConfig {
   std::string leader_lease;  // see LeaseAddress; empty: whoever is started is the server
 };
 
+// Of a site, a server that with its workers is one worker of another server.
+struct UpstreamConfig {
+  std::string address;  // HOST:PORT[,HOST:PORT...] of those servers; empty: this is no site
+  std::string join;     // join string of their cluster, or the path of a file with one; empty: none
+  std::string name;     // of the site there; empty: of host and process
+};
+
 enum class ResumePolicy { kLatest, kNever, kPath };
 
 struct DurabilityConfig {
@@ -83,6 +90,7 @@ struct ServerConfig {
   ServerLimits limits;
   SecurityConfig security;
   ClusterConfig cluster;
+  UpstreamConfig upstream;
   DurabilityConfig durability;
   DivergencePolicy divergence;
   OutputConfig output;
@@ -96,6 +104,7 @@ struct ServerConfig {
   bool is_replica = false;
 
   bool is_coordinator() const { return cluster.shard == 0; }
+  bool is_site() const { return !upstream.address.empty(); }
   // Else the wire is plain text.
   bool uses_tls() const {
     const SecurityFlags& flags = security.flags;

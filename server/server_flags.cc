@@ -92,6 +92,20 @@ ABSL_FLAG(std::string, leader_lease, "",
           "others wait, and one of them takes over when it ends (at once) or is gone (within 10 "
           "s). A server that cannot renew its lease exits with 129. Each shard needs a KEY of its "
           "own. Empty: every server that is started goes on.");
+ABSL_FLAG(
+    std::string, upstream, "",
+    "HOST:PORT of other servers, whose worker this one is, with all of its own: a site. Several, "
+    "with commas, as for --coordinator. The workers of a site make each of the --local_steps there "
+    "together, in sync (or, with --mode=local_sgd here, --local_steps of them between two exchanges "
+    "of the site); then the site hands in what they have made of the weights, and has the merged "
+    "ones. Everything about the job comes from there, and is not given here but for what says how "
+    "the site's own workers come together. Empty: this is no site.");
+ABSL_FLAG(std::string, upstream_join, "",
+          "With --upstream: the join string of the cluster there, for a worker, as `psctl token "
+          "create` prints it, or the path of a file with it.");
+ABSL_FLAG(std::string, site_name, "",
+          "With --upstream: the name of this site there: letters, digits, '.', '_', '-', at most "
+          "64. Empty: host name and process id.");
 
 ABSL_FLAG(
     std::string, model, "gpt-nano",
@@ -696,6 +710,8 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
   config.network.long_paths = absl::GetFlag(FLAGS_long_paths);
   ASSIGN_OR_RETURN(config.limits, ReadLimits());
   ASSIGN_OR_RETURN(config.cluster, ReadCluster());
+  config.upstream = {absl::GetFlag(FLAGS_upstream), absl::GetFlag(FLAGS_upstream_join),
+                     absl::GetFlag(FLAGS_site_name)};
   ASSIGN_OR_RETURN(config.output.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
   config.output.metrics_out = absl::GetFlag(FLAGS_metrics_out);
   config.output.trace_path = absl::GetFlag(FLAGS_trace);
@@ -834,6 +850,7 @@ std::vector<FlagGroup> ServerFlagGroups() {
       {"Network and place in the cluster",
        {"listen", "http", "advertise", "port_file", "shared_memory", "long_paths", "shard",
         "coordinator", "leader_lease", "memory_limit"}},
+      {"Site", {"upstream", "upstream_join", "site_name"}},
       {"Limits of what others may take",
        {"max_connections", "max_connections_per_address", "connections_per_minute",
         "registrations_per_minute", "streams_per_worker", "staging_limit", "message_memory",

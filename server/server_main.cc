@@ -15,6 +15,7 @@
 #include "common/logging.h"
 #include "common/output_file.h"
 #include "common/process_setup.h"
+#include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "common/stop_signals.h"
 #include "common/version.h"
@@ -26,6 +27,8 @@
 #include "server/server.h"
 #include "server/server_flags.h"
 #include "server/signal_waiter.h"
+#include "server/site/site_job.h"
+#include "site/site_uplink.h"
 
 namespace lodestar {
 namespace {
@@ -79,9 +82,36 @@ absl::StatusOr<Lease> TakeLeaderLease(const ClusterConfig& cluster,
 }
 
 // `lease` is given back when the server is gone: the next one finds all that this one has written.
-int RunServer(const ServerConfig& config, const Lease& lease) {
+// What the servers upstream have a site train. Null: this is no site.
+absl::StatusOr<std::unique_ptr<UpstreamEntry>> EnterUpstream(ServerConfig& config) {
+  if (!config.is_site()) return nullptr;
+  UpstreamEntry::Config upstream;
+  upstream.entrance.security = config.security.flags;
+  upstream.entrance.security.join = config.upstream.join;
+  upstream.entrance.coordinator = config.upstream.address;
+  upstream.entrance.has_coordinator = true;
+  upstream.entrance.name = config.upstream.name;
+  upstream.leave_timeout = config.cluster.stop_timeout;
+  ASSIGN_OR_RETURN(std::unique_ptr<UpstreamEntry> entry,
+                   UpstreamEntry::Await(upstream, IsToldToStop));
+  ASSIGN_OR_RETURN(config.job, SiteJob(entry->registration(), config.job, config.given));
+  LogInfo("is the worker '{}' of {}: a site, with {} samples in each of its rounds", entry->name(),
+          config.upstream.address, config.job.global_batch_size);
+  return entry;
+}
+
+int RunServer(ServerConfig config, const Lease& lease) {
+  const absl::StatusOr<std::unique_ptr<UpstreamEntry>> upstream = EnterUpstream(config);
+  if (IsJobOver(upstream.status())) {
+    LogInfo("the job upstream is over: {}", upstream.status().message());
+    return kExitDone;
+  }
+  if (!upstream.ok()) return ExitCodeOfStart(upstream.status());
   Server::Deps deps;
   deps.is_interrupted = IsToldToStop;
+  if (*upstream != nullptr) {
+    deps.make_uplink = [&upstream](Site* site) { return (*upstream)->MakeUplink(site); };
+  }
   if (lease != nullptr) deps.confirm_leader = [&lease] { return lease->CheckHeld(); };
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(config, deps);
   if (!server.ok()) return ExitCodeOfStart(server.status());

@@ -59,8 +59,9 @@ must_be_empty() {
 }
 must_be_empty 'somepath(//kernels/..., //proto/... + //third_party:grpc + //third_party:spdlog)'
 must_be_empty 'somepath(//common/..., //proto/... + //kernels/... + //third_party:grpc)'
-must_be_empty 'somepath(//server/..., //worker/...)'
-must_be_empty 'somepath(//worker/..., //server/...)'
+# The program alone has both: of a site.
+must_be_empty 'somepath(//server/... except //server:ps_server, //worker/... + //site/...)'
+must_be_empty 'somepath(//worker/..., //server/... + //site/...)'
 must_be_empty 'somepath(//... except //tests/..., //tests/...)'
 must_be_empty 'attr(testonly, 0, rdeps(//..., //kernels/cuda/emulator/...))'
 

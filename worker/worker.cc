@@ -111,6 +111,11 @@ std::string Worker::activity() {
   return lifecycle_.activity();
 }
 
+std::string Worker::standing() {
+  absl::MutexLock lock(&mutex_);
+  return lifecycle_.Standing();
+}
+
 void Worker::KeepTime() {
   absl::MutexLock lock(&mutex_);
   while (!run_is_over_) {
@@ -440,6 +445,7 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
                             .on_contributed = looks_ahead ? ask_ahead : nullptr,
                             .residuals = PrepareResiduals(job),
                             .on_step = [this](const RoundStep& step) { workload_->OnStep(step); },
+                            .on_steps_made = [this] { return workload_->OnStepsMade(); },
                             .on_weights = workload_->on_weights(),
                             .stop_requested = [this] { return IsStopping(); },
                             .time_left =

@@ -81,6 +81,8 @@ class Worker {
 
   // What it does now: "wait", "pull", "compute", "push", ... Thread-safe.
   std::string activity() ABSL_LOCKS_EXCLUDED(mutex_);
+  // See Lifecycle::Standing(). Thread-safe.
+  std::string standing() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   Worker(Config config, Clock* clock)

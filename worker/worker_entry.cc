@@ -60,14 +60,13 @@ uint64_t RandomInstanceId() {
   return (static_cast<uint64_t>(device()) << 32) | device();
 }
 
-absl::Status CheckMayEnter(const WorkerEntrance& entrance) {
+absl::Status CheckMayEnter(const WorkerEntrance& entrance, absl::string_view flag) {
   const SecurityFlags& security = entrance.security;
   if (!security.join.empty() || security.has_own() ||
       KeepsCertificate(security, Role::kWorker, entrance.name)) {
     return absl::OkStatus();
   }
-  const absl::Status may_be_plain =
-      CheckMayBePlain("coordinator", entrance.coordinator, security.insecure);
+  const absl::Status may_be_plain = CheckMayBePlain(flag, entrance.coordinator, security.insecure);
   const std::string leftovers = LeftoversText(security, Role::kWorker, entrance.name);
   if (may_be_plain.ok() || leftovers.empty()) return may_be_plain;
   return absl::InvalidArgumentError(

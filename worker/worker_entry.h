@@ -31,9 +31,9 @@ struct WorkerEntrance {
   std::string name;              // empty: any
 };
 
-// Whether there is a way that is not plain text to another machine. Errors: InvalidArgument, with
-// what may be given.
-absl::Status CheckMayEnter(const WorkerEntrance& entrance);
+// Whether there is a way that is not plain text to another machine. `flag` has said where the
+// coordinator is. Errors: InvalidArgument, with what may be given.
+absl::Status CheckMayEnter(const WorkerEntrance& entrance, absl::string_view flag = "coordinator");
 
 // The credentials of a worker that has come in; keeps them valid while it exists.
 class WorkerCredentials {

@@ -54,6 +54,9 @@ class Workload {
   virtual void OnGrant(const Grant&) {}
   // Comes before each step of the model.
   virtual void OnStep(const RoundStep&) {}
+  // The steps of the round are made, fewer than granted if the worker is to stop: the model's
+  // parameters are looked at next. Not where contributions are deferred. Errors end the round.
+  virtual absl::Status OnStepsMade() { return absl::OkStatus(); }
   // See RoundRunnerDeps::on_weights.
   virtual std::function<void(const std::vector<Version>&)> on_weights() { return nullptr; }
   // Whether a job that begins anew may have the model's parameters to begin with. Errors:

@@ -22,7 +22,9 @@ ClusterHealth HealthOf(const v1::ClusterStatus& status) {
   for (const char* state : {"saving", "stopping", "done"}) {
     if (status.state() == state) return ClusterHealth::kGood;
   }
-  const bool has_work = status.state() == "training" || status.state() == "evaluating";
+  // A site has its work from upstream; that it waits for long is told.
+  const bool has_work = status.state() == "training" || status.state() == "evaluating" ||
+                        status.state() == "waiting_for_upstream";
   const bool has_worker =
       std::any_of(status.workers().begin(), status.workers().end(),
                   [](const v1::WorkerStatus& worker) { return worker.state() == "member"; });

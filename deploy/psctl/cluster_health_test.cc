@@ -13,7 +13,8 @@ v1::ClusterStatus InState(const std::string& state, const std::string& worker_st
 }
 
 TEST(ClusterHealthTest, FollowsTheStateOfTheJob) {
-  for (const char* state : {"training", "evaluating", "saving", "stopping", "done"}) {
+  for (const char* state :
+       {"training", "evaluating", "waiting_for_upstream", "saving", "stopping", "done"}) {
     EXPECT_EQ(HealthOf(InState(state)), ClusterHealth::kGood) << state;
   }
   for (const char* state :

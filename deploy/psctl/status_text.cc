@@ -344,6 +344,7 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
     add("leader    ", absl::StrCat("holds ", status.leader_lease()));
   }
   for (const std::string& line : ReplicaLines(status)) add("replica   ", line);
+  add("upstream  ", status.upstream());
   add("wire      ", status.wire());
   add("port      ", PortText(status.port()));
   add("limits    ", LimitsText(status.limits()));

@@ -154,6 +154,7 @@ struct ClusterSnapshot {
   int64_t num_workers_not_shown = 0;  // that have not joined, or ended not long ago
   std::optional<OpenRoundSnapshot> open_round;
   std::vector<ShardSnapshot> shards;
+  std::string upstream;  // of a site: HOST:PORT of the servers that it is a worker of
   std::optional<CheckpointSnapshot> last_checkpoint;
   std::optional<ResumeSnapshot> resumed;
   std::vector<AlarmSnapshot> alarms;

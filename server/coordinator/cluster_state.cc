@@ -32,7 +32,9 @@ ClusterState::ClusterState(CoordinatorConfig the_config, std::optional<Layout> t
       checkpoints(config.num_shards),
       schedule(config.checkpoint_schedule),
       last_save(!config.fallback_dir.empty()),
-      divergence(config.divergence) {}
+      divergence(config.divergence) {
+  if (!config.upstream.empty()) site.emplace(config.upstream, now);
+}
 
 bool ClusterState::is_ready() const {
   switch (phase) {

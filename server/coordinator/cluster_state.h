@@ -34,6 +34,7 @@
 #include "server/coordinator/refusal_book.h"
 #include "server/coordinator/shard_command.h"
 #include "server/coordinator/shard_registry.h"
+#include "server/coordinator/site_course.h"
 #include "server/coordinator/wait_log.h"
 #include "server/coordinator/weights_supply.h"
 #include "server/coordinator/work_ledger.h"
@@ -129,6 +130,7 @@ struct ClusterState {
   MembershipTable membership;
   WorkLedger ledger;
   ExchangeTuning tuning;
+  std::optional<SiteCourse> site;  // not set: this is none
   MemberQuota quota;
   CheckpointCourse checkpoints;
   CheckpointSchedule schedule;
@@ -187,6 +189,10 @@ struct ClusterState {
   // has left no checkpoint that names them.
   bool awaits_strangers(absl::Time now) const {
     return map != nullptr && membership.workers().empty() && now < started_at + config.lease;
+  }
+  // Whether a further round may follow.
+  bool has_next_round() const {
+    return site.has_value() ? site->waiting() != nullptr : !ledger.is_exhausted();
   }
   // Members that have asked for work and have none.
   std::vector<RosterMember> Waiting() const;

@@ -98,6 +98,16 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
                       Standstills(state, age_at));
 }
 
+// Of a site that has members enough, and no order; else empty.
+std::string WaitingForUpstream(const ClusterState& state, const ClusterView& view,
+                               std::optional<absl::Time> age_at) {
+  if (!state.site.has_value() || state.site->waiting() != nullptr) return "";
+  if (AwaitMembers(view.Facts()).action != Action::kApply) return "";
+  return absl::StrCat(
+      state.site->WaitingText(),
+      age_at.has_value() ? ", for " + AgeText(*age_at - state.site->told_since()) : "");
+}
+
 std::string WaitingForExit(const ClusterState& state) {
   if (state.exit_untold.empty()) return "";
   return absl::StrCat("waits for the server of shard ",
@@ -332,7 +342,9 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
     const std::vector<WorkerId> awaited = Awaited(round, state.desks);
     std::vector<std::string> names;
     for (WorkerId worker : awaited) names.push_back(state.NameOf(worker));
-    return absl::StrCat(round.is_evaluation() ? "the final evaluation" : "round ",
+    const absl::string_view evaluation =
+        state.site.has_value() ? "the evaluation" : "the final evaluation";
+    return absl::StrCat(round.is_evaluation() ? evaluation : "round ",
                         round.is_evaluation() ? "" : absl::StrCat(round.round().value()),
                         " waits for ", absl::StrJoin(names, ", "),
                         has_ages ? absl::StrCat(", open for ", AgeText(now - round.opened_at()),
@@ -354,6 +366,9 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
                         names.empty() ? "a worker" : absl::StrJoin(names, ", "));
   }
   const ClusterView view = state.View(now);
+  if (std::string upstream = WaitingForUpstream(state, view, age_at); !upstream.empty()) {
+    return upstream;
+  }
   if (std::string held = Held(state.policy->OnOpening(view.Facts())); !held.empty()) return held;
   for (const MemberProgress& member : view.members) {
     if (!member.waiting) continue;
@@ -396,6 +411,9 @@ std::string HoldText(const Hold& hold, absl::Time now) {
 }
 
 absl::Duration WaitPatience(const ClusterState& state) {
+  // Between two windows the other workers upstream take their time.
+  const bool is_upstreams_turn = state.site.has_value() && state.site->waiting() == nullptr;
+  if (state.open.empty() && is_upstreams_turn) return std::max(state.config.lease, kWaitPatience);
   if (state.open.empty() || !WaitingForJournals(state).empty()) return kWaitPatience;
   // It has lasted before it was told.
   if (!Standstills(state, /*age_at=*/std::nullopt).empty()) return kWaitPatience;
@@ -412,6 +430,9 @@ std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time
     return WaitingFor(state, now, Ages::kLeftOut);
   }
   const ClusterView view = state.View(now);
+  if (std::string upstream = WaitingForUpstream(state, view, std::nullopt); !upstream.empty()) {
+    return upstream;
+  }
   if (std::string held = Held(state.policy->OnOpening(view.Facts())); !held.empty()) return held;
   auto self = std::find_if(view.members.begin(), view.members.end(),
                            [&](const MemberProgress& m) { return m.worker == worker; });
@@ -508,7 +529,9 @@ absl::string_view StateName(const ClusterState& state) {
       break;
   }
   if (state.is_stopping()) return "stopping";
-  return state.open.empty() ? "waiting_for_workers" : kTraining;
+  if (!state.open.empty()) return kTraining;
+  return state.site.has_value() && state.site->waiting() == nullptr ? "waiting_for_upstream"
+                                                                    : "waiting_for_workers";
 }
 
 // Handed out, and neither trained on nor with a worker that may still tell of them, or in the sums
@@ -575,6 +598,7 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
                                entry.is_there() ? entry.journal.replica : ""});
   }
   snapshot.last_checkpoint = state.checkpoints.Snapshot(now);
+  if (state.site.has_value()) snapshot.upstream = state.site->upstream();
   snapshot.resumed = state.resumed;
   snapshot.alarms = state.alarms.Snapshot(now);
   snapshot.requests = RequestsOf(state, now);

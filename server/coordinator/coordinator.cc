@@ -20,7 +20,9 @@
 #include "common/status_macros.h"
 #include "server/coordinator/client_layout.h"
 #include "server/coordinator/cluster_words.h"
+#include "server/coordinator/next_round.h"
 #include "server/coordinator/round_holds.h"
+#include "server/coordinator/site_facts.h"
 
 namespace lodestar {
 namespace {
@@ -287,6 +289,7 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
     return room;
   }
   absl::Status admitted = CheckLayoutHash(layout_hash);
+  admitted.Update(CheckBrings(state_, dataset));
   if (admitted.ok()) {
     admitted = state_.ledger.AdmitWorker(life.worker, state_.NameOf(life.worker), dataset);
   }
@@ -773,7 +776,7 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
       GrantNext(WorkLedger::Computes::kNo, now)) {
     return true;
   }
-  if (state_.is_stopping() || state_.ledger.is_exhausted()) {
+  if (state_.is_stopping() || (!state_.site.has_value() && state_.ledger.is_exhausted())) {
     if (!state_.open.empty()) return false;
     Enter(state_.is_stopping() ? CoordinatorPhase::kSaving : CoordinatorPhase::kEvaluating);
     return true;
@@ -781,7 +784,7 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
   if (state_.is_work_held()) return state_.open.empty() && AdvanceLastSave(now);
   if (state_.supply.is_awaited()) return false;
   saves_.BeginIfDue(now);
-  return GrantNext(WorkLedger::Computes::kYes, now);
+  return state_.has_next_round() && GrantNext(WorkLedger::Computes::kYes, now);
 }
 
 bool Coordinator::IsTrialOver() const {
@@ -859,6 +862,7 @@ bool Coordinator::CloseRounds(absl::Time now) {
 
 void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
   outbox_.Touch();
+  if (state_.site.has_value()) state_.site->OnClosed(round);
   if (state_.policy->uses_rosters() && !round.is_evaluation() && round.reported() > 0) {
     outbox_.Command(CloseRoundCommand{round.round(), round.Reported()});
   }
@@ -917,7 +921,7 @@ bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
   const ClusterView view = state_.View(now);
   const ClusterFacts facts = view.Facts();
   if (state_.policy->OnOpening(facts).action != Action::kApply) return false;
-  const int max_roster = std::min(state_.policy->max_roster(), state_.ledger.max_roster());
+  const int max_roster = MaxRosterOfNext(state_);
   std::vector<RosterMember> roster;
   for (const MemberProgress& member : view.members) {
     if (static_cast<int>(roster.size()) == max_roster) break;
@@ -926,16 +930,8 @@ bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
                       state_.desks.at(member.worker).SamplesInHand()});
   }
   if (roster.empty()) return false;
-  MemberSpeeds speeds;
-  for (const RosterMember& member : roster) {
-    speeds.roster.push_back(state_.desks.at(member.worker).compute_speed());
-  }
-  for (const MemberProgress& member : view.members) {
-    speeds.fastest = std::max(speeds.fastest, state_.desks.at(member.worker).compute_speed());
-  }
-  const WorkLedger::Work work = state_.ledger.OpenRound(state_.membership.view(), roster,
-                                                        state_.committed_round(), computes, speeds);
-  if (state_.policy->uses_rosters()) outbox_.Command(OpenRoundCommand{work.plan});
+  const WorkLedger::Work work = OpenNextRound(state_, view, roster, computes);
+  if (state_.policy->uses_rosters()) outbox_.Command(OpenRoundCommand{PlanForShards(work)});
   state_.quota.OnWork();
   Give(work, now);
   return true;
@@ -1269,7 +1265,8 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.resumed = choice.resumed;
   if (!choice.note.empty()) outbox_.Tell(choice.note);
   if (const std::string lost = LostText(state_); !lost.empty()) outbox_.Tell(lost);
-  if (state_.ledger.is_exhausted() && !state_.ledger.needs_final_evaluation()) {
+  if (!state_.site.has_value() && state_.ledger.is_exhausted() &&
+      !state_.ledger.needs_final_evaluation()) {
     outbox_.Tell(absl::StrCat(
         "complete already at round ",
         RoundOfText(state_.ledger.next_round().value(), state_.ledger.total_rounds(), " of "),
@@ -1344,11 +1341,22 @@ bool Coordinator::AdvanceLoading(absl::Time now) {
 void Coordinator::OnShardFailing(int shard, uint64_t server_incarnation, const absl::Status& error,
                                  absl::Time now) {
   if (!state_.is_ready() || server_incarnation != state_.server_incarnation) return;
-  const absl::Status failure(error.code(), absl::StrCat("shard ", shard, ": ", error.message()));
+  FailOnceSaved(absl::Status(error.code(), absl::StrCat("shard ", shard, ": ", error.message())),
+                now);
+}
+
+void Coordinator::FailOnceSaved(const absl::Status& failure, absl::Time now) {
   outbox_.RaiseAlarm(failure.message(), now);
   if (!state_.shard_failure.ok()) return;
   state_.shard_failure = failure;
   BeginLastSave(state_.shard_failure.message(), state_.config.stop_timeout, now);
+}
+
+void Coordinator::OnUpstreamEnd(const absl::Status& outcome, absl::Time now) {
+  if (outcome.ok()) return RequestStop("the job upstream is over", now);
+  if (!state_.failure.ok()) return;  // the uplink has ended of it
+  if (!state_.is_ready()) return Fail(outcome, now);
+  FailOnceSaved(outcome, now);
 }
 
 absl::StatusOr<uint64_t> Coordinator::RequestCheckpoint(absl::Time now) {

@@ -45,6 +45,8 @@
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/outbox.h"
 #include "server/coordinator/shard_command.h"
+#include "server/coordinator/site_facts.h"
+#include "server/coordinator/site_order.h"
 #include "server/coordinator/work_ledger.h"
 #include "server/coordinator/worker_desk.h"
 #include "server/membership/membership_table.h"
@@ -199,6 +201,31 @@ class Coordinator {
   // one has to look at, and no more: memory_version() stays.
   void OnRecorded(const RoundSummary& summary);
 
+  // Of a site (CoordinatorConfig::upstream): the uplink's. An order waits for members; returns its
+  // number.
+  uint64_t TakeOrder(const SiteOrder& order, absl::Time now) {
+    const uint64_t number = state_.site->Take(order);
+    Advance(now);
+    return number;
+  }
+  bool WithdrawUnlessBegun(uint64_t number) { return state_.site->WithdrawUnlessBegun(number); }
+  // Empty while it is under way. Errors: Cancelled if it was withdrawn, or replaced by another, or
+  // no work is handed out any more; the failure of the job.
+  std::optional<absl::StatusOr<SiteOutcome>> OrderOutcome(uint64_t number) const {
+    return OrderOutcomeOf(state_, number);
+  }
+  // Whether weights may be taken or given now: no round is open, and none opens without an order.
+  bool is_between_rounds() const { return state_.is_ready() && state_.open.empty(); }
+  // The members' data set; not set before there are as many members as a round needs.
+  std::optional<DatasetInfo> SiteData(absl::Time now) const { return SiteDataOf(state_, now); }
+  // See SiteCourse.
+  void TellUpstream(absl::string_view words, absl::Time now) {
+    if (state_.site->TellUpstream(words, now)) outbox_.Touch();
+  }
+  // The uplink has ended: OK: the job upstream is over, and this one with it. Else this one fails,
+  // once it is saved.
+  void OnUpstreamEnd(const absl::Status& outcome, absl::Time now);
+
   // Operators. The ticket names the checkpoint that will serve the request; it is taken as soon as
   // no round is open. Errors: FailedPrecondition (no --checkpoint_dir, or not running), Unavailable
   // (a server is not there, now or before it is taken).
@@ -318,6 +345,8 @@ class Coordinator {
   absl::Time LeavesBy(const WorkerDesk& desk) const;
   bool GrantNext(WorkLedger::Computes computes, absl::Time now);
   void Give(const WorkLedger::Work& work, absl::Time now);
+  // The job ends with this error after a last checkpoint.
+  void FailOnceSaved(const absl::Status& failure, absl::Time now);
   bool CloseRounds(absl::Time now);
   void CloseRound(const OpenRound& round, absl::Time now);
 

@@ -44,6 +44,9 @@ struct CoordinatorConfig {
   // For the rounds at hand of a job that is stopped, and the last checkpoint of one that fails.
   absl::Duration stop_timeout = absl::Minutes(1);
   bool exit_when_done = false;
+  // HOST:PORT of the servers that these and their workers are one worker of: rounds are what those
+  // order, see SiteOrder. Empty: none, and the job's settings say what rounds there are.
+  std::string upstream = {};
   DivergencePolicy divergence;
 };
 

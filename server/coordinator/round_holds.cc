@@ -24,8 +24,7 @@ bool AwaitsAsking(const ClusterState& state, absl::Time now) {
   if (state.policy->uses_rosters() && !state.open.empty()) return false;
   if (state.is_stopping() || state.is_work_held()) return false;
   if (state.phase == CoordinatorPhase::kEvaluating) return true;
-  return !state.ledger.is_exhausted() &&
-         AwaitMembers(state.View(now).Facts()).action == Action::kApply;
+  return state.has_next_round() && AwaitMembers(state.View(now).Facts()).action == Action::kApply;
 }
 
 // Of the one that is to supply the first weights, before which there are no members.

@@ -75,6 +75,70 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
   return work;
 }
 
+int WorkLedger::max_roster_of(const SiteOrder& order) {
+  // Who evaluates nothing does no harm.
+  if (order.kind == SiteOrder::Kind::kEvaluate) return std::numeric_limits<int>::max();
+  const auto steps = static_cast<int64_t>(order.learning_rates.size());
+  return static_cast<int>(
+      std::min<int64_t>(order.num_samples / steps, std::numeric_limits<int>::max()));
+}
+
+std::optional<DatasetInfo> WorkLedger::SharedData() const {
+  const std::vector<size_t> sets = data_.Present();
+  if (sets.empty()) return std::nullopt;
+  return data_.at(sets.front()).info;
+}
+
+WorkLedger::Work WorkLedger::OpenOrdered(const SiteOrder& order, ViewId view,
+                                         absl::Span<const RosterMember> roster, Round min_round,
+                                         const MemberSpeeds& speeds) {
+  LODESTAR_CHECK(!roster.empty()) << "round " << state_.next_round;
+  const Round round(state_.next_round++);
+  const bool is_training = order.kind == SiteOrder::Kind::kTrain;
+  Work work;
+  work.plan = {round, view, {roster.begin(), roster.end()}, 0.0};
+  Grant grant;
+  grant.kind = is_training ? Grant::Kind::kTrain : Grant::Kind::kEvaluate;
+  grant.round = round;
+  grant.view = view;
+  // Another one than of what was asked for ahead of the grant, which is not used then.
+  grant.min_round = order.has_new_weights ? Round(0) : min_round;
+  grant.total_rounds = total_rounds();
+  if (!is_training) {
+    work.grants.assign(roster.size(), grant);
+    const std::vector<int64_t> parts =
+        CutEqually(order.num_heldout_samples, static_cast<int>(roster.size()));
+    int64_t first = order.first_heldout_sample;
+    for (size_t i = 0; i < roster.size(); ++i) {
+      work.grants[i].evaluation_set_size = order.evaluation_set_size;
+      work.grants[i].first_heldout_sample = first;
+      work.grants[i].num_heldout_samples = parts[i];
+      first += parts[i];
+    }
+    return work;
+  }
+  const auto steps = static_cast<int>(order.learning_rates.size());
+  work.plan.learning_rate = order.learning_rates.front();
+  grant.local_steps = steps;
+  grant.learning_rates = order.learning_rates;
+  std::vector<double> roster_speeds = speeds.roster;
+  roster_speeds.resize(roster.size());
+  const std::vector<int64_t> parts =
+      CutStep(job_.balance, order.num_samples / steps, roster_speeds);
+  int64_t taken = 0;
+  for (size_t i = 0; i < roster.size(); ++i) {
+    grant.num_samples = parts[i] * steps;
+    grant.first_sample = order.first_sample + taken;
+    grant.first_position = order.first_position + taken;
+    taken += grant.num_samples;
+    data_.Take(data_.SetOf(roster[i].worker), grant.num_samples);
+    work.plan.roster[i].num_samples = grant.num_samples;
+    work.grants.push_back(grant);
+  }
+  state_.next_sample += taken;
+  return work;
+}
+
 WorkLedger::Work WorkLedger::OpenFinalEvaluation(ViewId view, absl::Span<const RosterMember> roster,
                                                  Round round, Round min_round) const {
   LODESTAR_CHECK(!roster.empty()) << "final evaluation";

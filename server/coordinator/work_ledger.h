@@ -22,6 +22,7 @@
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/data_sets.h"
 #include "server/coordinator/evaluation_course.h"
+#include "server/coordinator/site_order.h"
 #include "server/coordinator/speed_balance.h"
 #include "server/sync/round_plan.h"
 
@@ -74,6 +75,13 @@ class WorkLedger {
   // that is to have `computes` kNo. Requires: !is_exhausted().
   Work OpenRound(ViewId view, absl::Span<const RosterMember> roster, Round min_round,
                  Computes computes = Computes::kYes, const MemberSpeeds& speeds = {});
+  // Of a site: opens a round for this order; grants are numbered and cut as those of OpenRound().
+  // All members have one data set, and there are at most max_roster_of(order) of them.
+  Work OpenOrdered(const SiteOrder& order, ViewId view, absl::Span<const RosterMember> roster,
+                   Round min_round, const MemberSpeeds& speeds = {});
+  static int max_roster_of(const SiteOrder& order);
+  // The data set of the members; not set: there are none.
+  std::optional<DatasetInfo> SharedData() const;
   // Cuts the evaluation set over the roster. `round`: at least the job's last.
   Work OpenFinalEvaluation(ViewId view, absl::Span<const RosterMember> roster, Round round,
                            Round min_round) const;

@@ -312,6 +312,15 @@ void ShardHost::Obey(const ShardCommand& command) {
   });
 }
 
+void ShardHost::ReplaceWeights(Round round, absl::Span<const float> weights,
+                               std::function<void(const absl::Status&)> done) {
+  commands_->Schedule([this, round, weights, done = std::move(done)] {
+    const auto current = shard();
+    if (!current.ok()) return done(current.status());
+    (*current)->ReplaceWeights(round, weights, done);
+  });
+}
+
 void ShardHost::Assign(const AssignCommand& command) {
   absl::StatusOr<std::shared_ptr<ParameterShard>> current =
       absl::UnavailableError(absl::StrCat("shard ", shard_, " is loading its weights"));

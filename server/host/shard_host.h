@@ -123,6 +123,10 @@ class ShardHost {
   // business of who owns the process.
   void Obey(const ShardCommand& command);
 
+  // See ParameterShard; after the commands that were given before.
+  void ReplaceWeights(Round round, absl::Span<const float> weights,
+                      std::function<void(const absl::Status&)> done);
+
   // Of the last AssignCommand; 0 before the first.
   uint64_t server_incarnation() const ABSL_LOCKS_EXCLUDED(mutex_);
   // By which the coordinator knows whose memory this is.

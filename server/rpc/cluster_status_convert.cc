@@ -232,6 +232,7 @@ v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job) {
   SetOpenRound(report.cluster, &status);
   for (const WorkerSnapshot& worker : report.cluster.workers) AddWorker(worker, &status);
   for (const ShardLine& shard : report.shards) AddShard(shard, &status);
+  status.set_upstream(report.cluster.upstream);
   if (report.cluster.last_checkpoint.has_value()) {
     const CheckpointSnapshot& checkpoint = *report.cluster.last_checkpoint;
     v1::CheckpointStatus* line = status.mutable_last_checkpoint();

@@ -229,6 +229,12 @@ void BucketAggregator::CarryOut(BucketEffect& effect, DeferredCalls& calls) {
           [done = captures_.Take(effect.call), answer = std::move(answer)] { done(answer); },
           calls);
     }
+    case BucketEffect::Kind::kRefuseReplacement:
+      calls.Add([done = std::move(replacement_->done), status = std::move(effect.status)] {
+        done(status);
+      });
+      replacement_.reset();
+      return;
     case BucketEffect::Kind::kNotice:
       calls.Add([context = context_, status = std::move(effect.status)] {
         context->observer->OnNotice(status.message());
@@ -438,6 +444,7 @@ absl::Status BucketAggregator::Replay(const StepRecord& record,
       break;
     }
     case BucketStep::Kind::kSkip:
+    case BucketStep::Kind::kReplace:
       break;
     case BucketStep::Kind::kAccumulate:
       weights_.Add(key.kind, key.encoding, payload.data(), ShareOf(step, key));
@@ -569,6 +576,7 @@ void BucketAggregator::Run() {
           break;
         case BucketStep::Kind::kSum:
         case BucketStep::Kind::kApply:
+        case BucketStep::Kind::kReplace:
           break;
         case BucketStep::Kind::kNone:
           if (!incoming_.empty()) {
@@ -633,8 +641,8 @@ void BucketAggregator::Check(Contribution contribution) {
 
 void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
   const ContributionKey& key = contribution.key;
-  static constexpr absl::string_view kStages[] = {"",     "accumulate", "take", "apply",
-                                                  "norm", "apply",      "skip"};  // by kind
+  static constexpr absl::string_view kStages[] = {"",      "accumulate", "take",   "apply", "norm",
+                                                  "apply", "skip",       "replace"};  // by kind
   TraceSpan span(context_->trace, "shard", kStages[static_cast<int>(step.kind)],
                  {.round = step.round.value(), .bucket = bucket_.index});
   if (context_->journal != nullptr) WriteDown(step, contribution);
@@ -642,6 +650,8 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
     case BucketStep::Kind::kNone:
     case BucketStep::Kind::kSkip:
       return;
+    case BucketStep::Kind::kReplace:
+      return ReplaceWeights();
     case BucketStep::Kind::kTakeWeights:
       return TakeWeights(step.contribution, key, std::move(contribution.slot));
     case BucketStep::Kind::kAccumulate:
@@ -710,6 +720,35 @@ void BucketAggregator::TakeWeights(CallId call, const ContributionKey& key,
   } else {
     Settle(calls);
   }
+}
+
+void BucketAggregator::Replace(Round round, absl::Span<const float> weights,
+                               std::function<void(const absl::Status&)> done) {
+  DeferredCalls calls;
+  absl::MutexLock lock(&mutex_);
+  if (replacement_.has_value()) {
+    return calls.Add([done = std::move(done)] {
+      done(absl::FailedPreconditionError("other weights are being taken"));
+    });
+  }
+  replacement_ = Replacement{weights, std::move(done)};
+  protocol_.OnReplacement(round);
+  Settle(calls);
+  Kick(calls);
+}
+
+void BucketAggregator::ReplaceWeights() {
+  Replacement replacement;
+  {
+    absl::MutexLock lock(&mutex_);
+    replacement = *std::exchange(replacement_, std::nullopt);
+  }
+  const absl::Status replaced = weights_.Replace(replacement.weights);
+  DeferredCalls calls;
+  absl::MutexLock lock(&mutex_);
+  calls.Add([done = std::move(replacement.done), replaced] { done(replaced); });
+  protocol_.OnReplaced();
+  Settle(calls);
 }
 
 void BucketAggregator::SubmitNorm(Round round) {

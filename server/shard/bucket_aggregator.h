@@ -100,6 +100,9 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   PendingCall Read(WorkerId worker, Incarnation incarnation, Round min_round, const ReadView& view,
                    ReadCallback done);
   void Capture(std::optional<Round> round, CaptureCallback done);
+  // `weights`: [size of the bucket], until `done` is called.
+  void Replace(Round round, absl::Span<const float> weights,
+               std::function<void(const absl::Status&)> done);
   void Tick();
 
   // Members or plans have changed.
@@ -122,6 +125,12 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
     WorkerId worker;
     Incarnation incarnation;
     Round round;
+  };
+
+  // Weights that are to take the place of those there are.
+  struct Replacement {
+    absl::Span<const float> weights;
+    std::function<void(const absl::Status&)> done;
   };
 
   // Gives the places of such space back, whoever still writes into it.
@@ -172,6 +181,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   void EndSampledRound(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
   void TakeWeights(CallId call, const ContributionKey& key, std::shared_ptr<StagingSlot> slot)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  void ReplaceWeights() ABSL_LOCKS_EXCLUDED(mutex_);
   void SubmitNorm(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnNorm(Round round, const absl::StatusOr<double>& total_square_sum)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -205,6 +215,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   CallTable<Contribution> contributions_ ABSL_GUARDED_BY(mutex_);
   CallTable<ReadCall> reads_ ABSL_GUARDED_BY(mutex_);
   CallTable<CaptureCall> captures_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Replacement> replacement_ ABSL_GUARDED_BY(mutex_);
   std::vector<Lent> lent_ ABSL_GUARDED_BY(mutex_);
   std::deque<Contribution> incoming_ ABSL_GUARDED_BY(mutex_);  // whole, and not yet checked
 

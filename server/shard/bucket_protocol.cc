@@ -57,6 +57,10 @@ void BucketProtocol::Close(const absl::Status& status) {
     effects_.push_back({.kind = Effect::kRefuse, .call = held.call, .status = status});
   }
   held_.clear();
+  if (replacement_.has_value()) {
+    effects_.push_back({.kind = Effect::kRefuseReplacement, .status = status});
+    replacement_.reset();
+  }
 }
 
 BucketProtocol::RoundFacts BucketProtocol::FactsOf(Round round) const {
@@ -240,6 +244,37 @@ void BucketProtocol::OnCapture(CallId call, std::optional<Round> round) {
   if (!AnswerCapture(capture)) captures_.push_back(capture);
 }
 
+void BucketProtocol::OnReplacement(Round round) {
+  if (!closed_.ok()) {
+    effects_.push_back({.kind = Effect::kRefuseReplacement, .status = closed_});
+    return;
+  }
+  replacement_ = round;
+}
+
+BucketStep BucketProtocol::StepOfReplacement() {
+  if (!replacement_.has_value() || phase_ != Phase::kCollecting || round_ < *replacement_) {
+    return {};
+  }
+  if (round_ == *replacement_ && contributed_.empty()) {
+    is_writing_ = true;
+    return {.kind = Step::kReplace, .round = round_};
+  }
+  effects_.push_back(
+      {.kind = Effect::kRefuseReplacement,
+       .status = absl::FailedPreconditionError(
+           absl::StrCat("bucket ", config_.bucket, " collects round ", round_.value(),
+                        ", and weights come for the beginning of round ", replacement_->value()))});
+  replacement_.reset();
+  return {};
+}
+
+void BucketProtocol::OnReplaced() {
+  is_writing_ = false;
+  replacement_.reset();
+  needs_review_ = true;
+}
+
 bool BucketProtocol::AnswerCapture(const Capture& capture) {
   absl::Status refusal = closed_;
   if (refusal.ok() && !has_weights_) {
@@ -315,6 +350,7 @@ BucketStep BucketProtocol::StepOfPhase() {
     }
     if (decision.action != Action::kHold) EndCollecting();
   }
+  if (BucketStep step = StepOfReplacement(); step.kind != Step::kNone) return step;
   // A round that nobody contributed to needs no plan, and may never have had one here.
   if (phase_ == Phase::kResummed && (now_.plan != nullptr || arrived_weight_ == 0)) EndCollecting();
   if (phase_ != Phase::kCommitting && phase_ != Phase::kNormKnown) return {};
@@ -555,6 +591,7 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
     case Step::kNone:
     case Step::kAccumulate:
     case Step::kSkip:
+    case Step::kReplace:
       break;
     case Step::kTakeWeights:
       supplier_.emplace(key.worker, key.incarnation);

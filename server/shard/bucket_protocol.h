@@ -47,17 +47,18 @@ using CallId = uint32_t;
 
 struct BucketEffect {
   enum class Kind : uint8_t {
-    kRequestSlot,    // for push `call`, which then is OnSlot(); once more if it is in turn now
-    kDiscardPush,    // push `call` may send, but counts nothing: `outcome`
-    kRefusePush,     // answer push `call` with `status`
-    kAcknowledge,    // contribution `call`: `outcome`; counted at `staleness`
-    kRefuse,         // contribution `call` is not counted: `status`
-    kRead,           // answer read `call` with the weights
-    kRefuseRead,     // ... with `status`
-    kCapture,        // answer capture `call` with the state
-    kRefuseCapture,  // ... with `status`
-    kNotice,         // for the log: `status`
-    kFault,          // for the coordinator: `fault`
+    kRequestSlot,        // for push `call`, which then is OnSlot(); once more if it is in turn now
+    kDiscardPush,        // push `call` may send, but counts nothing: `outcome`
+    kRefusePush,         // answer push `call` with `status`
+    kAcknowledge,        // contribution `call`: `outcome`; counted at `staleness`
+    kRefuse,             // contribution `call` is not counted: `status`
+    kRead,               // answer read `call` with the weights
+    kRefuseRead,         // ... with `status`
+    kCapture,            // answer capture `call` with the state
+    kRefuseCapture,      // ... with `status`
+    kRefuseReplacement,  // of weights: `status`
+    kNotice,             // for the log: `status`
+    kFault,              // for the coordinator: `fault`
   };
   Kind kind;
   CallId call = 0;
@@ -77,6 +78,7 @@ struct BucketStep {
     kSum,          // the mean is finished, and its squares are wanted: then OnNorm()
     kApply,        // the mean is finished; update with it, or with nothing: then OnUpdated()
     kSkip,         // the contribution counts, with weight zero and no numbers
+    kReplace,      // other weights take the place of those there are: then OnReplaced()
   };
   Kind kind = Kind::kNone;
   CallId contribution = 0;
@@ -141,6 +143,9 @@ class BucketProtocol {
   void OnRead(CallId read, WorkerId worker, Incarnation incarnation, Round min_round);
   // The state exactly when `round` begins, or as it is.
   void OnCapture(CallId capture, std::optional<Round> round);
+  // Weights from elsewhere are to take the place of those that `round` begins with; optimizer state
+  // and version stay. One at a time.
+  void OnReplacement(Round round);
   // Nobody waits for the answer any more; the id is free.
   void ForgetPush(CallId push);
   void ForgetRead(CallId read);
@@ -154,6 +159,7 @@ class BucketProtocol {
   // After OnTick(): whether there is one.
   bool WantsStep() const { return phase_ == Phase::kCommitting; }
   void OnTaken(CallId contribution, const absl::Status& status);
+  void OnReplaced();
   // The sum of squares over all buckets of all shards, finite; or why there is none: then kSum is a
   // step again after the next tick.
   void OnNorm(Round round, const absl::StatusOr<double>& total_square_sum);
@@ -246,6 +252,7 @@ class BucketProtocol {
   void Review();
   void Answer(CallId contribution, const absl::StatusOr<PushOutcome>& answer);
   BucketStep StepOfPhase();
+  BucketStep StepOfReplacement();
   BucketStep StepOfHeld();
   BucketStep TakeWeights(const Held& held);
   BucketStep Count(const Held& held, const Decision& decision);
@@ -288,8 +295,9 @@ class BucketProtocol {
   std::vector<Held> held_;  // by round, then worker
   std::vector<Read> reads_;
   std::vector<Capture> captures_;
-  bool needs_review_ = false;    // of pushes_, reads_, captures_
-  bool roster_changed_ = false;  // ask OnRosterChange
+  std::optional<Round> replacement_;  // of the weights that it begins with
+  bool needs_review_ = false;         // of pushes_, reads_, captures_
+  bool roster_changed_ = false;       // ask OnRosterChange
 };
 
 }  // namespace lodestar

@@ -61,6 +61,8 @@ std::string Text(const BucketEffect& effect) {
     case Effect::kRefuseCapture:
       return absl::StrCat("no answer ", effect.call, ": ",
                           absl::StatusCodeToString(effect.status.code()));
+    case Effect::kRefuseReplacement:
+      return absl::StrCat("no new weights: ", absl::StatusCodeToString(effect.status.code()));
     case Effect::kNotice:
       return "notice";
     case Effect::kFault:
@@ -80,6 +82,8 @@ std::string Text(const BucketStep& step) {
       return absl::StrCat("take ", step.contribution);
     case Step::kSkip:
       return absl::StrCat("skip ", step.contribution);
+    case Step::kReplace:
+      return absl::StrCat("new weights for round ", step.round.value());
     case Step::kApplyAlone:
       return absl::StrCat("update ", step.call.step, " with ", step.contribution);
     case Step::kSum:
@@ -157,6 +161,7 @@ class BucketProtocolTest : public ::testing::Test {
         bucket_->OnUpdated();
       }
       if (step.kind == Step::kTakeWeights) bucket_->OnTaken(step.contribution, absl::OkStatus());
+      if (step.kind == Step::kReplace) bucket_->OnReplaced();
     }
   }
 
@@ -460,6 +465,54 @@ TEST_F(BucketProtocolTest, ACaptureHasWhatItsVersionHolds) {
   EXPECT_THAT(Words(), ElementsAre("no answer 7: FAILED_PRECONDITION"));
 }
 
+TEST_F(BucketProtocolTest, NewWeightsWaitForTheEndOfTheRoundBeforeAndMakeNoVersion) {
+  Start(JobOf(Mode::kSync), 1);
+  Open(0, {1});
+  bucket_->OnReplacement(Round(1));
+  EXPECT_THAT(Words(), IsEmpty());
+  bucket_->OnRead(1, WorkerId(), Incarnation(), Round(1));
+  bucket_->OnCapture(2, Round(1));
+  bucket_->OnArrived(3, Key(1, 0));
+  // Who has asked before them has the weights of the round that is over.
+  EXPECT_THAT(Words(), ElementsAre("counted 3", "add 3 times 1", "update 1 for round 0", "read 1",
+                                   "capture 2", "new weights for round 1"));
+  EXPECT_EQ(bucket_->round(), Round(1));
+  EXPECT_EQ(bucket_->version(), Version(1));
+}
+
+TEST_F(BucketProtocolTest, NobodyReadsWhileNewWeightsAreWritten) {
+  Start(JobOf(Mode::kSync), 1);
+  bucket_->OnReplacement(Round(0));
+  EXPECT_EQ(bucket_->NextStep().kind, Step::kReplace);
+  bucket_->OnRead(1, WorkerId(), Incarnation(), Round(0));
+  EXPECT_THAT(bucket_->effects(), IsEmpty());
+  bucket_->OnReplaced();
+  EXPECT_THAT(Words(), ElementsAre("read 1"));
+}
+
+TEST_F(BucketProtocolTest, NewWeightsComeTooLateForARoundThatHasBegun) {
+  Start(JobOf(Mode::kSync), 2);
+  Open(0, {1, 1});
+  bucket_->OnArrived(1, Key(1, 0));
+  Words();
+  bucket_->OnReplacement(Round(0));
+  EXPECT_THAT(Words(), ElementsAre("no new weights: FAILED_PRECONDITION"));
+  bucket_->OnArrived(2, Key(2, 0));
+  Words();
+  bucket_->OnReplacement(Round(0));
+  EXPECT_THAT(Words(), ElementsAre("no new weights: FAILED_PRECONDITION"));
+  bucket_->OnReplacement(Round(1));
+  EXPECT_THAT(Words(), ElementsAre("new weights for round 1"));
+}
+
+TEST_F(BucketProtocolTest, ARoundThatNobodyIsToContributeToIsOverWithoutAWord) {
+  Start(JobOf(Mode::kSync), 1);
+  Open(0, {});
+  EXPECT_THAT(Words(), ElementsAre("update 1 for round 0, with nothing"));
+  EXPECT_EQ(bucket_->round(), Round(1));
+  EXPECT_EQ(bucket_->version(), Version(0));
+}
+
 TEST_F(BucketProtocolTest, EachAsynchronousContributionIsAnUpdate) {
   JobSpec job = JobOf(Mode::kAsync);
   job.staleness_scaling = StalenessScaling::kInverse;
@@ -520,13 +573,15 @@ TEST_F(BucketProtocolTest, ClosingAnswersEveryCall) {
   bucket_->OnArrived(2, Key(2, 0));
   bucket_->OnRead(3, WorkerId(1), Incarnation(1), Round(1));
   bucket_->OnCapture(4, Round(1));
+  bucket_->OnReplacement(Round(1));
   Words();
   bucket_->Close(absl::AbortedError("diverged"));
   bucket_->OnArrived(5, Key(1, 0));
   bucket_->OnPush(6, Key(1, 0));
   EXPECT_THAT(Words(),
               ElementsAre("refuse 1: ABORTED", "no answer 3: ABORTED", "no answer 4: ABORTED",
-                          "refuse 2: ABORTED", "refuse 5: ABORTED", "refuse 6: ABORTED"));
+                          "refuse 2: ABORTED", "no new weights: ABORTED", "refuse 5: ABORTED",
+                          "refuse 6: ABORTED"));
 }
 
 // Workers, a coordinator and an owner of the bucket that do their next thing in any order: pushes
@@ -743,6 +798,7 @@ class AnyOrder {
     switch (step.kind) {
       case Step::kNone:
       case Step::kTakeWeights:
+      case Step::kReplace:
         break;
       case Step::kAccumulate: {
         const ContributionKey& key = acknowledged_.at(step.contribution);
@@ -831,6 +887,7 @@ class AnyOrder {
           break;
         case Effect::kRefuseRead:
         case Effect::kRefuseCapture:
+        case Effect::kRefuseReplacement:
         case Effect::kNotice:
         case Effect::kFault:
           break;

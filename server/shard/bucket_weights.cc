@@ -110,6 +110,18 @@ absl::Status BucketWeights::Restore(const BucketState& state) {
   return absl::OkStatus();
 }
 
+absl::Status BucketWeights::Replace(absl::Span<const float> weights) {
+  if (!AllFinite(weights.data(), num_elements())) {
+    return absl::InvalidArgumentError(absl::StrCat("new weights of elements ", range_.begin, " to ",
+                                                   range_.end, " are not all finite"));
+  }
+  std::shared_ptr<Page> out = weights_->is_lent() ? pages_.Allocate(num_elements()) : weights_;
+  if (out == nullptr) return OutOfMemory();
+  std::copy_n(weights.data(), num_elements(), out->data());
+  weights_ = std::move(out);
+  return absl::OkStatus();
+}
+
 std::vector<double> BucketWeights::SegmentSquareSums() const {
   const Page* const mean = is_averaged_ ? nullptr : mean_->mean();
   std::vector<double> sums;

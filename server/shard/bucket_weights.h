@@ -47,6 +47,9 @@ class BucketWeights {
   // Space to write the first weights into, before anybody reads; state starts as zeros. Errors:
   // ResourceExhausted without memory for it.
   absl::StatusOr<absl::Span<float>> InitialWeights();
+  // Takes `weights`, [num_elements()], in place of those there are; optimizer state stays. Errors:
+  // InvalidArgument if they are not finite, ResourceExhausted: nothing has changed then.
+  absl::Status Replace(absl::Span<const float> weights);
   // Errors: InvalidArgument if range or number of state vectors differ; ResourceExhausted.
   absl::Status Restore(const BucketState& state);
 

@@ -352,6 +352,31 @@ void ParameterShard::Snapshot(std::optional<Round> round, SnapshotCallback done)
   }
 }
 
+void ParameterShard::ReplaceWeights(Round round, absl::Span<const float> weights,
+                                    std::function<void(const absl::Status&)> done) {
+  struct Outcome {
+    absl::Mutex mutex;
+    size_t remaining ABSL_GUARDED_BY(mutex);
+    absl::Status status ABSL_GUARDED_BY(mutex);
+  };
+  auto outcome = std::make_shared<Outcome>();
+  outcome->remaining = buckets_.size();
+  for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) {
+    const ElementRange range = bucket->bucket().range;
+    bucket->Replace(round, weights.subspan(range.begin - range_.begin, range.size()),
+                    [outcome, done](const absl::Status& replaced) {
+                      absl::Status status;
+                      {
+                        absl::MutexLock lock(&outcome->mutex);
+                        outcome->status.Update(replaced);
+                        if (--outcome->remaining > 0) return;
+                        status = outcome->status;
+                      }
+                      done(status);
+                    });
+  }
+}
+
 ShardStats ParameterShard::stats() const {
   ShardStats stats;
   context_->counters.FillIn(stats);

@@ -141,6 +141,15 @@ class ParameterShard {
   // Errors: FailedPrecondition if a bucket is past that, or before weights are there.
   void Snapshot(std::optional<Round> round, SnapshotCallback done);
 
+  // `weights`, [elements of the shard], take the place of those that `round` begins with, in every
+  // bucket once it collects that round; optimizer state and versions stay. They stay where they are
+  // until `done` is called. Not where weights travel as encoded changes, or with a journal. One
+  // call at a time. Errors: FailedPrecondition if contributions to the round have come, or it is
+  // over; InvalidArgument if weights are not finite; ResourceExhausted; what the shard was shut
+  // down with.
+  void ReplaceWeights(Round round, absl::Span<const float> weights,
+                      std::function<void(const absl::Status&)> done);
+
   // To be called every second or so. What cannot go on by an event goes on by this: a norm that was
   // not to be had is asked for again, and a push in the name of a life that is never announced is
   // Unavailable.

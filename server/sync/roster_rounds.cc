@@ -122,7 +122,8 @@ Decision RosterBuckets::OnRosterChange(const BucketFacts& bucket) const {
   // while it was not connected.
   const bool is_over = bucket.over_before > bucket.round;
   if (bucket.plan == nullptr && !is_over) return Decision::Hold(CollectingText(bucket));
-  if (!bucket.is_due) return Decision{Action::kDrop, ""};
+  const bool is_nobodys = bucket.plan != nullptr && bucket.plan->roster.empty();
+  if (!bucket.is_due || is_nobodys) return Decision{Action::kDrop, ""};
   const int contributed = static_cast<int>(bucket.contributed.size());
   const int missing = is_over ? 0 : static_cast<int>(Missing(bucket).size());
   if (contributed == 0 && missing == 0) {

@@ -155,6 +155,85 @@ TEST_F(TrainingIdentitiesTest, BySpeedIsTheSameTrainingAsInEqualParts) {
   EXPECT_THAT(expected, Not(IsWithin(kMoved, initial)));
 }
 
+TEST_F(TrainingIdentitiesTest, ASiteWithOneWorkerIsThatWorker) {
+  for (const OuterOptimizerKind outer :
+       {OuterOptimizerKind::kAverage, OuterOptimizerKind::kNesterov}) {
+    TrainingSetup direct = ImageSetup();
+    UseLocalSteps(direct.job, 3, outer);
+    direct.job.schedule.total_rounds = 8;
+    direct.job.eval_every = 3;
+    TrainingSetup by_site = direct;
+    by_site.num_workers = 0;
+    by_site.sites = {1};
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(direct.job));
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(direct));
+    EXPECT_THAT(RunTraining(by_site), IsOkAndHolds(HasTheBitsOf(expected)));
+    EXPECT_THAT(expected, Not(IsWithin(kMoved, initial)));
+  }
+}
+
+TEST_F(TrainingIdentitiesTest, ASiteBelowASiteWithOneWorkerIsThatWorker) {
+  TrainingSetup direct = ImageSetup();
+  UseLocalSteps(direct.job, 4, OuterOptimizerKind::kNesterov);
+  direct.job.schedule.total_rounds = 6;
+  TrainingSetup below = direct;
+  below.num_workers = 0;
+  below.sites = {1};
+  below.steps_of_upper_sites = 2;
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(direct));
+  EXPECT_THAT(RunTraining(below), IsOkAndHolds(HasTheBitsOf(expected)));
+}
+
+// What encoding loses is carried over by the site as by any worker.
+TEST_F(TrainingIdentitiesTest, ASiteWithOneWorkerIsThatWorkerWhereExchangesAreEncoded) {
+  TrainingSetup direct = ImageSetup();
+  UseLocalSteps(direct.job, 2, OuterOptimizerKind::kNesterov);
+  direct.job.mode = Mode::kAsyncLocalSgd;
+  direct.job.schedule.total_rounds = 8;
+  direct.job.push_encoding = Encoding::kInt4;
+  direct.job.pull_encoding = Encoding::kInt8;
+  TrainingSetup by_site = direct;
+  by_site.num_workers = 0;
+  by_site.sites = {1};
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(direct));
+  EXPECT_THAT(RunTraining(by_site), IsOkAndHolds(HasTheBitsOf(expected)));
+}
+
+TEST_F(TrainingIdentitiesTest, SitesThatAreAveragedAfterEverySgdStepAreOneSync) {
+  TrainingSetup flat = ImageSetup();
+  flat.num_workers = 4;
+  flat.job.batch_size = 2;
+  flat.job.clip_norm = 0.0;
+  flat.job.optimizer.kind = OptimizerKind::kSgd;
+  flat.job.schedule.peak = 0.1;
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(flat.job));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> sync, RunTraining(flat));
+  TrainingSetup by_sites = flat;
+  UseLocalSteps(by_sites.job, 1, OuterOptimizerKind::kAverage);
+  by_sites.job.batch_size = 4;
+  by_sites.num_workers = 0;
+  by_sites.sites = {2, 2};
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> averaged, RunTraining(by_sites));
+  EXPECT_THAT(averaged, IsWithin(kReordered, sync));
+  EXPECT_THAT(sync, Not(IsWithin(kMoved, initial)));
+}
+
+TEST_F(TrainingIdentitiesTest, ASiteOfTwoWorkersBesideAWorkerIsOneMoreWorker) {
+  TrainingSetup direct = ImageSetup();
+  UseMomentum(direct.job, 0.05);
+  UseLocalSteps(direct.job, 3, OuterOptimizerKind::kNesterov);
+  direct.job.schedule.total_rounds = 8;
+  direct.num_workers = 2;
+  TrainingSetup by_site = direct;
+  by_site.num_workers = 1;
+  by_site.sites = {2};
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(direct.job));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(direct));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> trained, RunTraining(by_site));
+  EXPECT_THAT(trained, IsWithin(kReordered, expected));
+  EXPECT_THAT(expected, Not(IsWithin(kMoved, initial)));
+}
+
 TEST_F(TrainingIdentitiesTest, AsyncLocalSgdWithOneWorkerIsLocalSgd) {
   TrainingSetup together = ImageSetup();
   UseMomentum(together.job, 0.05);

@@ -12,6 +12,9 @@
 #include "common/status_macros.h"
 #include "proto/status_mapping.h"
 #include "proto/status_service.grpc.pb.h"
+#include "server/server.h"
+#include "server/site/site_job.h"
+#include "site/site_uplink.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "worker/built_in_workload.h"
 #include "worker/data/testing/test_folder.h"
@@ -23,16 +26,18 @@ namespace {
 absl::StatusOr<std::unique_ptr<InProcessCluster>> StartServers(const TrainingSetup& setup) {
   ServerConfig config = SmallJobConfig();
   config.job = setup.job;
-  config.job.min_workers = setup.num_workers;
+  config.job.min_workers = setup.num_workers + static_cast<int>(setup.sites.size());
   // However busy the machine: a worker that is only slow must stay in the roster.
   config.cluster.lease = absl::Minutes(10);
   return InProcessCluster::Start(config, setup.num_servers);
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Worker>>> MakeWorkers(const TrainingSetup& setup,
-                                                                 const std::string& coordinator) {
-  std::vector<std::unique_ptr<Worker>> workers;
-  for (int i = 0; i < setup.num_workers; ++i) {
+using Workers = std::vector<std::unique_ptr<Worker>>;
+
+// Adds so many.
+absl::Status MakeWorkers(const TrainingSetup& setup, int count, const std::string& coordinator,
+                         Workers& workers) {
+  for (int i = 0; i < count; ++i) {
     Worker::Config config;
     config.coordinator = AddressList::Of(coordinator);
     config.name = absl::StrCat("w", i);
@@ -46,11 +51,35 @@ absl::StatusOr<std::vector<std::unique_ptr<Worker>>> MakeWorkers(const TrainingS
                           &Clock::Real()));
     workers.push_back(std::move(worker));
   }
-  return workers;
+  return absl::OkStatus();
+}
+
+struct RunningSite {
+  std::unique_ptr<UpstreamEntry> upstream;
+  std::unique_ptr<Server> server;
+};
+
+absl::StatusOr<RunningSite> StartSite(const std::string& name, const JobSpec& asked,
+                                      const std::string& upstream) {
+  RunningSite site;
+  UpstreamEntry::Config entry;
+  entry.entrance.coordinator = upstream;
+  entry.entrance.has_coordinator = true;
+  entry.entrance.name = name;
+  ASSIGN_OR_RETURN(site.upstream, UpstreamEntry::Await(entry, [] { return false; }));
+  ServerConfig config = SmallJobConfig();
+  config.upstream.address = upstream;
+  config.cluster.lease = absl::Minutes(10);
+  ASSIGN_OR_RETURN(config.job, SiteJob(site.upstream->registration(), asked, {}));
+  Server::Deps deps;
+  deps.num_threads = 2;
+  deps.make_uplink = [entry = site.upstream.get()](Site* half) { return entry->MakeUplink(half); };
+  ASSIGN_OR_RETURN(site.server, Server::Create(config, deps));
+  return site;
 }
 
 // Each on a thread of its own until the job is done.
-absl::Status RunWorkers(const std::vector<std::unique_ptr<Worker>>& workers) {
+absl::Status RunWorkers(const Workers& workers) {
   std::vector<absl::Status> outcomes(workers.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < workers.size(); ++i) {
@@ -92,9 +121,31 @@ absl::StatusOr<std::vector<float>> ExportWeights(const std::string& coordinator)
 
 absl::StatusOr<std::vector<float>> RunTraining(const TrainingSetup& setup) {
   ASSIGN_OR_RETURN(const std::unique_ptr<InProcessCluster> cluster, StartServers(setup));
-  ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Worker>> workers,
-                   MakeWorkers(setup, cluster->address()));
+  Workers workers;
+  RETURN_IF_ERROR(MakeWorkers(setup, setup.num_workers, cluster->address(), workers));
+  std::vector<RunningSite> sites;
+  for (const int num_workers : setup.sites) {
+    std::string upstream = cluster->address();
+    JobSpec asked = SmallJobConfig().job;
+    asked.bucket_bytes = 2048;  // not those of its upstream
+    if (setup.steps_of_upper_sites > 0) {
+      JobSpec upper = asked;
+      upper.mode = Mode::kLocalSgd;
+      upper.local_steps = setup.steps_of_upper_sites;
+      upper.outer_optimizer = OuterOptimizerKind::kAverage;
+      ASSIGN_OR_RETURN(RunningSite site,
+                       StartSite(absl::StrCat("site", sites.size()), upper, upstream));
+      upstream = site.server->address();
+      sites.push_back(std::move(site));
+    }
+    asked.min_workers = num_workers;
+    ASSIGN_OR_RETURN(RunningSite site,
+                     StartSite(absl::StrCat("site", sites.size()), asked, upstream));
+    RETURN_IF_ERROR(MakeWorkers(setup, num_workers, site.server->address(), workers));
+    sites.push_back(std::move(site));
+  }
   RETURN_IF_ERROR(RunWorkers(workers));
+  for (const RunningSite& site : sites) RETURN_IF_ERROR(site.server->Wait());
   return ExportWeights(cluster->address());
 }
 

@@ -15,6 +15,11 @@ struct TrainingSetup {
   int num_servers = 1;
   int num_workers = 1;
   bool own_partition = false;
+  // Workers of each site, which is one more worker of the servers.
+  std::vector<int> sites = {};
+  // Above 0: each of them is below another site, the mean of whose workers is taken after so many
+  // local steps.
+  int steps_of_upper_sites = 0;
 };
 
 // Runs the job to its end and returns the weights in order of the parameter space. All workers

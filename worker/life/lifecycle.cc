@@ -139,6 +139,7 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<Grant
       return effects;
     }
     case Grant::Kind::kWait: {
+      wait_reason_ = grant->reason;
       Effects effects = {TellWait{grant->reason}};
       const absl::Time since = since_;
       for (Effect& effect : Ask(now)) effects.push_back(std::move(effect));
@@ -151,6 +152,7 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<Grant
   }
   round_at_hand_ = grant->round;
   round_activity_ = "compute";
+  wait_reason_.clear();
   Effects effects = {TellWait{}};
   for (Effect& effect : Go(State::kWorking, now, CarryOut{*grant})) {
     effects.push_back(std::move(effect));
@@ -441,6 +443,29 @@ Lifecycle::Effects Lifecycle::OnTick(absl::Time now) {
 RoundReport Lifecycle::WithWait(RoundReport report) const {
   report.wait = std::max(absl::ZeroDuration(), waited_ - report.computed_ahead);
   return report;
+}
+
+std::string Lifecycle::Standing() const {
+  switch (state_) {
+    case State::kWorking:
+      if (round_activity_ == "compute") return "";
+      return round_activity_ == "pull" ? "pulls weights" : "hands in what was computed";
+    case State::kAsking:
+      return wait_reason_.empty() ? "asks for work" : wait_reason_;
+    case State::kNotStarted:
+    case State::kConnecting:
+    case State::kBackingOff:
+      if (retries_paths_) return "has no path to every server";
+      return end_.ok() ? "connects" : absl::StrCat("not connected: ", end_.message());
+    case State::kPreparing:
+    case State::kTryingPaths:
+    case State::kJoining:
+      return "joins";
+    case State::kLeaving:
+    case State::kFinished:
+      return "leaves";
+  }
+  return "";
 }
 
 std::string Lifecycle::activity() const {

@@ -134,6 +134,9 @@ class Lifecycle {
 
   // The report of the round at hand, with the time that was waited for its grant.
   RoundReport WithWait(RoundReport report) const;
+  // What keeps the worker from computing, for people: what it waits for, or why it is not
+  // connected. Empty: it computes.
+  std::string Standing() const;
   // What a heartbeat says that the worker does.
   std::string activity() const;
   bool is_stopping() const { return is_stopping_; }
@@ -183,6 +186,7 @@ class Lifecycle {
   State state_ = State::kNotStarted;
   absl::Time since_;  // when the worker began what it does, or was told to stop during it
   std::string round_activity_;
+  std::string wait_reason_;  // kAsking: that the last answer had; empty: it brought work
 
   std::optional<LifeId> life_;                // the last one, as long as it may go on
   absl::Status lost_;                         // why it has ended, while it is at hand

@@ -40,6 +40,9 @@ struct BatchResult {
   double loss_sum = 0.0;  // nats
   int64_t num_correct = 0;
   int64_t num_predictions = 0;
+  // Of the batch's samples: they are in no sum, and in no gradient. Below zero: samples of steps
+  // before it that were lost as far as those knew are in these sums.
+  int64_t num_lost_samples = 0;
   // There is no gradient, and no block was told of: the step counts, and changes nothing.
   bool is_skipped = false;
 };

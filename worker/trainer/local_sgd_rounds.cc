@@ -65,6 +65,7 @@ absl::Status LocalSgdRounds::Train(const LifeContext& life, const Grant& grant, 
                                    std::optional<ContributionPush>& push, RoundReport* report) {
   steps_->Begin(life.registration->server_incarnation);
   RETURN_IF_ERROR(RunLocalSteps(life, grant, pull, report));
+  RETURN_IF_ERROR(deps_.on_steps_made());
   RETURN_IF_ERROR(steps_->Check(grant.round));
   MakeContribution();
   // Fewer than granted if the worker was told to stop meanwhile.

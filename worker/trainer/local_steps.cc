@@ -41,7 +41,7 @@ absl::Status LocalSteps::Take(const Work& work, int step, RoundReport* sums) {
   ASSIGN_OR_RETURN(const BatchResult result, Step(work, grant.learning_rates[step]));
   sums->loss_sum += result.loss_sum;
   sums->num_predictions += result.num_predictions;
-  sums->num_samples += samples.count;
+  sums->num_samples += samples.count - result.num_lost_samples;
   window_end_.OnStep(deps_.clock->Now() - start, /*waited=*/work.gate != nullptr);
   return absl::OkStatus();
 }

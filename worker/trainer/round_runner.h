@@ -65,6 +65,9 @@ struct RoundRunnerDeps {
   ResidualStore* residuals = nullptr;
   // Comes before each step of the model.
   std::function<void(const RoundStep&)> on_step = [](const RoundStep&) {};
+  // Comes after the local steps of a round, before anybody looks at the parameters that they have
+  // left. Errors end the round.
+  std::function<absl::Status()> on_steps_made = [] { return absl::OkStatus(); };
   // Told the versions of all buckets before anything is computed with them; null: nobody asks, and
   // computing may begin while weights still arrive.
   std::function<void(const std::vector<Version>&)> on_weights = nullptr;

@@ -1,0 +1,53 @@
+#include "server/coordinator/site_course.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestar {
+
+uint64_t SiteCourse::Take(const SiteOrder& order) {
+  order_ = order;
+  round_.reset();
+  outcome_.reset();
+  return ++number_;
+}
+
+bool SiteCourse::WithdrawUnlessBegun(uint64_t number) {
+  if (number != number_ || waiting() == nullptr) return false;
+  order_.reset();
+  return true;
+}
+
+std::optional<SiteOutcome> SiteCourse::OutcomeOf(uint64_t number) const {
+  return number == number_ ? outcome_ : std::nullopt;
+}
+
+const SiteOrder* SiteCourse::waiting() const {
+  return order_.has_value() && !round_.has_value() ? &*order_ : nullptr;
+}
+
+void SiteCourse::OnClosed(const OpenRound& round) {
+  if (!order_.has_value() || round_ != round.round()) return;
+  const OpenRound::Memory& sums = round.memory();
+  const bool is_done =
+      sums.reported > 0 && (order_->kind == SiteOrder::Kind::kTrain || !round.was_lost_from());
+  round_.reset();
+  if (!is_done) return;
+  order_.reset();
+  outcome_ = SiteOutcome{.loss_sum = sums.loss_sum,
+                         .num_predictions = sums.predictions,
+                         .num_samples = sums.samples,
+                         .heldout = round.Heldout()};
+}
+
+bool SiteCourse::TellUpstream(absl::string_view words, absl::Time now) {
+  if (words == told_) return false;
+  told_ = std::string(words);
+  told_since_ = now;
+  return true;
+}
+
+std::string SiteCourse::WaitingText() const {
+  return absl::StrCat("waits for upstream ", upstream_, told_.empty() ? "" : ": ", told_);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,58 @@
+// The orders of a site: the one that its members are to carry out next, or do, and what came of it.
+// Pure. An order is a round of the site's own. One whose members are all lost, and an evaluation
+// that some of them are lost from, is given to those who are there then; of a step of training the
+// parts of others count, as in any synchronous round.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "server/coordinator/open_round.h"
+#include "server/coordinator/site_order.h"
+
+namespace lodestar {
+
+class SiteCourse {
+ public:
+  // `upstream`: HOST:PORT of the servers that this site is a worker of.
+  SiteCourse(std::string upstream, absl::Time now)
+      : upstream_(std::move(upstream)), told_since_(now) {}
+
+  // In place of the one before, whose outcome nobody will ask for. Returns its number.
+  uint64_t Take(const SiteOrder& order);
+  // True: it is withdrawn, and will not be carried out. False: members have it, or it is done, or
+  // there is no such.
+  bool WithdrawUnlessBegun(uint64_t number);
+  // Whether it was neither replaced nor withdrawn.
+  bool Has(uint64_t number) const { return number == number_ && (order_ || outcome_); }
+  // Not set: it is not done.
+  std::optional<SiteOutcome> OutcomeOf(uint64_t number) const;
+
+  // That is to be opened as a round; null: there is none.
+  const SiteOrder* waiting() const;
+  void OnOpened(Round round) { round_ = round; }
+  void OnClosed(const OpenRound& round);
+
+  // What keeps the uplink from bringing an order, for people; empty: nothing. Whether that is news.
+  bool TellUpstream(absl::string_view words, absl::Time now);
+  const std::string& upstream() const { return upstream_; }
+  // "waits for upstream 10.0.0.1:50051: ...", since `told_since()`.
+  std::string WaitingText() const;
+  absl::Time told_since() const { return told_since_; }
+
+ private:
+  const std::string upstream_;
+  uint64_t number_ = 0;
+  std::optional<SiteOrder> order_;  // until it is done
+  std::optional<Round> round_;      // that carries it out
+  std::optional<SiteOutcome> outcome_;
+  std::string told_;
+  absl::Time told_since_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,143 @@
+#include "server/site/served_site.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/blocking_counter.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+// How often it is asked whether to go on waiting.
+constexpr absl::Duration kLook = absl::Milliseconds(50);
+
+absl::Status Stopping() { return absl::CancelledError("this site is stopping"); }
+
+}  // namespace
+
+template <typename Result>
+absl::StatusOr<Result> ServedSite::Await(
+    std::function<std::optional<absl::StatusOr<Result>>(const Coordinator&, absl::Time)> find,
+    absl::FunctionRef<std::optional<absl::Status>()> give_up) {
+  // Shared: the answer may come after this call has given up.
+  struct Answer {
+    absl::Notification is_there;
+    absl::StatusOr<Result> result = Stopping();
+  };
+  const auto answer = std::make_shared<Answer>();
+  const auto attempt = [answer, find = std::move(find)](
+                           Coordinator& coordinator, absl::Time now,
+                           CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
+    std::optional<absl::StatusOr<Result>> found = find(coordinator, now);
+    if (!found.has_value() && occasion == CoordinatorStrand::Occasion::kChange) return nullptr;
+    answer->result = found.has_value() ? *std::move(found) : Stopping();
+    return [answer](const absl::Status&) { answer->is_there.Notify(); };
+  };
+  strand_->Await(/*key=*/0, absl::InfiniteDuration(), attempt);
+  while (!answer->is_there.WaitForNotificationWithTimeout(kLook)) {
+    if (const std::optional<absl::Status> end = give_up(); end.has_value()) return *end;
+  }
+  return answer->result;
+}
+
+absl::StatusOr<DatasetInfo> ServedSite::AwaitData(const Interrupted& is_interrupted) {
+  return Await<DatasetInfo>(
+      [](const Coordinator& coordinator,
+         absl::Time now) -> std::optional<absl::StatusOr<DatasetInfo>> {
+        if (auto data = coordinator.SiteData(now); data.has_value()) return *data;
+        return std::nullopt;
+      },
+      [&]() -> std::optional<absl::Status> {
+        if (!is_interrupted()) return std::nullopt;
+        return absl::CancelledError("told to stop before this site had its workers");
+      });
+}
+
+int ServedSite::StepsOfOrder() {
+  return strand_->Run(
+      [](Coordinator& coordinator, absl::Time) { return coordinator.job().local_steps; });
+}
+
+absl::Status ServedSite::PutWeights(absl::Span<const float> weights) {
+  const absl::StatusOr<Round> round = Await<Round>(
+      [](const Coordinator& coordinator, absl::Time) -> std::optional<absl::StatusOr<Round>> {
+        if (!coordinator.is_between_rounds()) return std::nullopt;
+        return coordinator.committed_round();
+      },
+      [] { return std::optional<absl::Status>(); });
+  RETURN_IF_ERROR(round.status());
+  absl::Notification is_done;
+  absl::Status outcome;
+  host_->ReplaceWeights(*round, weights, [&](const absl::Status& status) {
+    outcome = status;
+    is_done.Notify();
+  });
+  is_done.WaitForNotification();
+  has_new_weights_ = true;
+  return outcome;
+}
+
+absl::Status ServedSite::GetWeights(absl::Span<float> weights) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<ParameterShard> shard, host_->shard());
+  const auto [map, round] = strand_->Run([](Coordinator& coordinator, absl::Time) {
+    return std::pair(coordinator.map(), coordinator.committed_round());
+  });
+  absl::Mutex mutex;
+  absl::Status first_error;
+  absl::BlockingCounter remaining(static_cast<int>(map->buckets.size()));
+  for (const Bucket& bucket : map->buckets) {
+    shard->ReadBucket(WorkerId(), Incarnation(), bucket.index, round,
+                      [&, range = bucket.range](const absl::StatusOr<PublishedBucket>& published) {
+                        if (published.ok()) {
+                          const absl::Span<const float> data = published->data();
+                          std::copy(data.begin(), data.end(), weights.begin() + range.begin);
+                        } else {
+                          absl::MutexLock lock(&mutex);
+                          first_error.Update(published.status());
+                        }
+                        remaining.DecrementCount();
+                      });
+  }
+  remaining.Wait();
+  return first_error;
+}
+
+absl::StatusOr<SiteOutcome> ServedSite::CarryOut(const SiteOrder& order,
+                                                 const Interrupted& is_interrupted) {
+  SiteOrder whole = order;
+  whole.has_new_weights = std::exchange(has_new_weights_, false);
+  const uint64_t number = strand_->Run(
+      [&](Coordinator& coordinator, absl::Time now) { return coordinator.TakeOrder(whole, now); });
+  absl::Duration waited;  // since interrupted
+  return Await<SiteOutcome>(
+      [number](const Coordinator& coordinator, absl::Time) {
+        return coordinator.OrderOutcome(number);
+      },
+      [&]() -> std::optional<absl::Status> {
+        if (!is_interrupted()) return std::nullopt;
+        const bool is_withdrawn = strand_->Run([&](Coordinator& coordinator, absl::Time) {
+          return coordinator.WithdrawUnlessBegun(number);
+        });
+        if (is_withdrawn) return absl::CancelledError("told to stop before this step was begun");
+        waited += kLook;
+        if (waited < patience_) return std::nullopt;
+        return absl::CancelledError("told to stop, and the workers of this site do not hand in");
+      });
+}
+
+void ServedSite::TellUpstream(absl::string_view words) {
+  strand_->Report(
+      [&](Coordinator& coordinator, absl::Time now) { coordinator.TellUpstream(words, now); });
+}
+
+void ServedSite::OnUpstreamEnd(const absl::Status& outcome) {
+  strand_->Report(
+      [&](Coordinator& coordinator, absl::Time now) { coordinator.OnUpstreamEnd(outcome, now); });
+}
+
+}  // namespace lodestar

@@ -1,0 +1,47 @@
+// The Site of a server of this process that has all of the parameters.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "absl/functional/function_ref.h"
+#include "absl/time/time.h"
+#include "server/host/shard_host.h"
+#include "server/rpc/coordinator_strand.h"
+#include "server/site/site.h"
+
+namespace lodestar {
+
+class ServedSite final : public Site {
+ public:
+  // Both outlive the site. `patience`: how long an order that is under way is waited for once
+  // interrupted.
+  ServedSite(CoordinatorStrand* strand, ShardHost* host, absl::Duration patience)
+      : strand_(strand), host_(host), patience_(patience) {}
+
+  absl::StatusOr<DatasetInfo> AwaitData(const Interrupted& is_interrupted) override;
+  int StepsOfOrder() override;
+  absl::Status PutWeights(absl::Span<const float> weights) override;
+  absl::Status GetWeights(absl::Span<float> weights) override;
+  absl::StatusOr<SiteOutcome> CarryOut(const SiteOrder& order,
+                                       const Interrupted& is_interrupted) override;
+  void TellUpstream(absl::string_view words) override;
+  void OnUpstreamEnd(const absl::Status& outcome) override;
+
+ private:
+  // Asks `find` after every change until it has an answer. `give_up` is asked now and then; what it
+  // returns is the answer then.
+  template <typename Result>
+  absl::StatusOr<Result> Await(
+      std::function<std::optional<absl::StatusOr<Result>>(const Coordinator&, absl::Time)> find,
+      absl::FunctionRef<std::optional<absl::Status>()> give_up);
+
+  CoordinatorStrand* const strand_;
+  ShardHost* const host_;
+  const absl::Duration patience_;
+  bool has_new_weights_ = false;  // since the last order
+};
+
+}  // namespace lodestar

@@ -1,0 +1,175 @@
+#include "server/site/site_job.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/job_settings.h"
+#include "common/model_spec.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr absl::string_view kSiteModes[] = {"sync", "local_sgd"};
+
+// How the workers of a site come together is the site's own business.
+const std::set<std::string>& OwnSettings() {
+  static const auto& settings =
+      *new std::set<std::string>{"min_workers", "keep_workers", "balance",        "robust_mean",
+                                 "norm_limit",  "bucket_bytes", "push_encoding",  "topk",
+                                 "topk_bits",   "topk_divisor", "error_feedback", "feedback_decay"};
+  return settings;
+}
+
+// Likewise where its workers make local steps.
+const std::set<std::string>& LocalSettings() {
+  static const auto& settings = *new std::set<std::string>{
+      "local_steps", "outer_optimizer", "outer_learning_rate", "outer_momentum",
+      "outer_beta2", "outer_epsilon",   "outer_reduction"};
+  return settings;
+}
+
+// What makes the state of a site's optimizer, and what its workers have of the job.
+const std::set<std::string>& LastingSettings() {
+  static const auto& settings = *new std::set<std::string>{
+      "mode",     "seed",  "dropout", "batch_size", "global_batch_size", "optimizer",
+      "momentum", "beta1", "beta2",   "epsilon",    "weight_decay",      "clip_norm"};
+  return settings;
+}
+
+std::map<std::string, std::string> SettingsOf(const JobSpec& job) {
+  std::map<std::string, std::string> settings;
+  for (const JobSetting& setting : JobSettings(job)) settings[setting.flag] = setting.value;
+  return settings;
+}
+
+absl::Status CheckMayHaveSites(const Registration& upstream) {
+  const JobSpec& job = upstream.job;
+  if (!HasLocalSteps(job)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the servers upstream have --mode=", ModeName(job.mode),
+                     "; a site hands in what its workers have made of the weights in --local_steps "
+                     "steps, and needs --mode=local_sgd or async_local_sgd there"));
+  }
+  if (DefersContributions(job)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the servers upstream have --fragments=", job.fragments, ", --overlap_steps=",
+        job.overlap_steps, ", --overlap_rounds=", job.overlap_rounds ? "true" : "false",
+        " and --outer_optimizer=", OuterOptimizerKindName(job.outer_optimizer),
+        "; a site exchanges all parameters at once, and needs 1, 0, false and another than easgd "
+        "there"));
+  }
+  if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
+    return absl::FailedPreconditionError(
+        "the servers upstream have --model=client; a site needs a model that servers know");
+  }
+  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
+  if (layout.hash() == upstream.layout().hash()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the servers upstream lay out the model as ", upstream.layout().hash(),
+                   ", this release as ", layout.hash(), "; use the same release there and here"));
+}
+
+// Of what was given.
+absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
+                        const std::set<std::string>& given) {
+  std::vector<std::string> refused;
+  const auto refuse = [&](absl::string_view flag, absl::string_view value,
+                          absl::string_view wanted) {
+    refused.push_back(absl::StrCat("--", flag, "=", value, " contradicts ", wanted));
+  };
+  if (std::find(std::begin(kSiteModes), std::end(kSiteModes), ModeName(asked.mode)) ==
+      std::end(kSiteModes)) {
+    refuse("mode", ModeName(asked.mode),
+           absl::StrCat(absl::StrJoin(kSiteModes, " and "),
+                        ", in which the workers of a site move together"));
+  }
+  if (DefersContributions(asked)) {
+    refused.push_back(
+        "--fragments, --overlap_steps, --overlap_rounds and --outer_optimizer=easgd contradict a "
+        "site, which exchanges all weights of one round");
+  }
+  if (upstream.local_steps % asked.local_steps != 0) {
+    refuse("local_steps", absl::StrCat(asked.local_steps),
+           absl::StrCat(upstream.local_steps, " upstream, which it must divide"));
+  }
+  if (asked.local_steps > 1 && !HasRosters(upstream) && upstream.balance == Balance::kSpeed) {
+    refuse("local_steps", absl::StrCat(asked.local_steps),
+           "--balance=speed upstream, by which rounds have any number of steps");
+  }
+  if (given.contains("model") && !(asked.model == upstream.model)) {
+    refuse("model", asked.model.name, absl::StrCat(upstream.model.name, " upstream"));
+  }
+  if (asked.quorum != 0) {
+    refuse("quorum", absl::StrCat(asked.quorum),
+           "0: the samples of a step are handed out once, and all of them are to count");
+  }
+  if (asked.pull_encoding != Encoding::kFp32) {
+    refuse("pull_encoding", EncodingText(asked.pull_encoding),
+           "fp32: a site's weights do not only change by its own updates");
+  }
+  const std::map<std::string, std::string> wanted = SettingsOf(upstream);
+  for (const auto& [flag, value] : SettingsOf(asked)) {
+    const bool is_other = flag == "mode" || flag == "quorum" || flag == "pull_encoding";
+    if (is_other || !given.contains(flag) || OwnSettings().contains(flag) ||
+        (HasLocalSteps(asked) && LocalSettings().contains(flag))) {
+      continue;
+    }
+    if (wanted.at(flag) != value) refuse(flag, value, absl::StrCat(wanted.at(flag), " upstream"));
+  }
+  if (refused.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(absl::StrJoin(refused, "; "),
+                   ". A site takes its job from --upstream: leave them out. Its own are --",
+                   absl::StrJoin(OwnSettings(), ", --")));
+}
+
+// Of held-out samples, in all rounds of the job.
+int64_t NumEvaluations(const JobSpec& job) {
+  const int64_t during = job.eval_every > 0 ? (job.schedule.total_rounds - 1) / job.eval_every : 0;
+  return during + 1;
+}
+
+}  // namespace
+
+absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& asked,
+                                const std::set<std::string>& given) {
+  RETURN_IF_ERROR(CheckMayHaveSites(upstream));
+  RETURN_IF_ERROR(CheckGiven(upstream.job, asked, given));
+  // Everything but what is taken over: the mode, defaults, and the site's own.
+  JobSpec job = asked;
+  job.model = upstream.job.model;
+  job.seed = upstream.job.seed;
+  job.optimizer = upstream.job.optimizer;
+  job.clip_norm = upstream.job.clip_norm;
+  job.batch_size = 0;
+  job.global_batch_size = StepSamples(upstream.job);
+  job.eval_every = 0;
+  job.eval_samples = 0;
+  // For people: each order brings its own learning rate, and evaluations are rounds, too.
+  job.schedule = upstream.job.schedule;
+  const int rounds_of_window = upstream.job.local_steps / job.local_steps;
+  job.schedule.warmup_rounds *= rounds_of_window;
+  job.schedule.total_rounds *= rounds_of_window;
+  job.schedule.total_rounds += NumEvaluations(upstream.job);
+  RETURN_IF_ERROR(ValidateJobSpec(job));
+  return job;
+}
+
+absl::Status CheckGoesOn(const JobSpec& began, const JobSpec& now) {
+  const std::map<std::string, std::string> settings = SettingsOf(now);
+  for (const auto& [flag, value] : SettingsOf(began)) {
+    if (!LastingSettings().contains(flag) || settings.at(flag) == value) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("the servers upstream had --", flag, "=", value, " when this site began, and ",
+                     "have ", settings.at(flag), " now; start the site again"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar

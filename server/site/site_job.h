@@ -1,0 +1,27 @@
+// The job of a site: what the servers upstream have it train, and how. Pure.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/cluster_messages.h"
+#include "common/job_spec.h"
+
+namespace lodestar {
+
+// The job that a site's workers have. In sync its rounds are the local steps of `upstream`, and its
+// updates those of the inner optimizer there; in local_sgd its rounds are some of them each.
+// `asked`: by the site's operator, whose are only settings of how its workers come together;
+// `given`: those that the operator has given. Errors: FailedPrecondition if that job is none for a
+// site, InvalidArgument if what was given contradicts it: each names flag, value and what is
+// allowed.
+absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& asked,
+                                const std::set<std::string>& given);
+
+// Whether a site that has begun with one job of its upstream goes on with another. What each grant
+// brings, such as learning rates, may differ. Errors: FailedPrecondition naming the setting.
+absl::Status CheckGoesOn(const JobSpec& began, const JobSpec& now);
+
+}  // namespace lodestar

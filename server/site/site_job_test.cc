@@ -1,0 +1,144 @@
+#include "server/site/site_job.h"
+
+#include <memory>
+
+#include "common/layout.h"
+#include "common/model_spec.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kFailedPrecondition = absl::StatusCode::kFailedPrecondition;
+
+Registration Upstream() {
+  Registration upstream;
+  JobSpec& job = upstream.job;
+  job.model = *ModelPreset("gpt-nano");
+  job.mode = Mode::kLocalSgd;
+  job.local_steps = 20;
+  job.optimizer.weight_decay = 0.1;
+  job.schedule.total_rounds = 100;
+  job.schedule.warmup_rounds = 3;
+  job.schedule.peak = 3e-3;
+  job.clip_norm = 1.5;
+  job.batch_size = 12;
+  job.seed = 7;
+  job.eval_every = 25;
+  job.min_workers = 3;
+  job.push_encoding = Encoding::kInt8;
+  auto map = std::make_shared<ClusterMap>();
+  map->layout = *BuildLayout(job.model);
+  upstream.map = map;
+  return upstream;
+}
+
+JobSpec Asked() {
+  JobSpec job;
+  job.batch_size = 8;
+  job.schedule.total_rounds = 1000;
+  return job;
+}
+
+TEST(SiteJobTest, IsTheInnerTrainingOfTheJobUpstream) {
+  const Registration upstream = Upstream();
+  JobSpec asked = Asked();
+  asked.min_workers = 2;
+  asked.push_encoding = Encoding::kBf16;
+  ASSERT_OK_AND_ASSIGN(const JobSpec job,
+                       SiteJob(upstream, asked, {"min_workers", "push_encoding"}));
+  EXPECT_EQ(job.mode, Mode::kSync);
+  EXPECT_EQ(job.model, upstream.job.model);
+  EXPECT_EQ(job.seed, 7);
+  EXPECT_EQ(job.optimizer, upstream.job.optimizer);
+  EXPECT_EQ(job.clip_norm, 1.5);
+  EXPECT_EQ(job.global_batch_size, 12);
+  EXPECT_EQ(job.batch_size, 0);
+  EXPECT_EQ(job.min_workers, 2);
+  EXPECT_EQ(job.push_encoding, Encoding::kBf16);
+  // Evaluations after 25, 50 and 75 rounds, and the last one.
+  EXPECT_EQ(job.schedule.total_rounds, 2004);
+  EXPECT_EQ(job.schedule.warmup_rounds, 60);
+}
+
+TEST(SiteJobTest, MayHaveLocalStepsOfItsOwnThatDivideThoseUpstream) {
+  JobSpec asked = Asked();
+  asked.mode = Mode::kLocalSgd;
+  asked.local_steps = 5;
+  asked.outer_optimizer = OuterOptimizerKind::kAverage;
+  ASSERT_OK_AND_ASSIGN(const JobSpec job,
+                       SiteJob(Upstream(), asked, {"mode", "local_steps", "outer_optimizer"}));
+  EXPECT_EQ(job.mode, Mode::kLocalSgd);
+  EXPECT_EQ(job.local_steps, 5);
+  EXPECT_EQ(job.outer_optimizer, OuterOptimizerKind::kAverage);
+  EXPECT_EQ(job.schedule.total_rounds, 404);
+}
+
+TEST(SiteJobTest, RefusesByNameWhatContradicts) {
+  JobSpec asked = Asked();
+  asked.clip_norm = 1.0;
+  asked.seed = 7;
+  asked.model = *ModelPreset("mlp");
+  EXPECT_THAT(SiteJob(Upstream(), asked, {"clip_norm", "seed", "batch_size", "model"}),
+              StatusIs(kInvalid, AllOf(HasSubstr("--clip_norm=1 contradicts 1.5 upstream"),
+                                       HasSubstr("--batch_size=8 contradicts 12 upstream"),
+                                       HasSubstr("--model=mlp contradicts gpt-nano upstream"),
+                                       Not(HasSubstr("--seed=")))));
+  asked = Asked();
+  asked.pull_encoding = Encoding::kInt8;
+  EXPECT_THAT(SiteJob(Upstream(), asked, {"pull_encoding"}),
+              StatusIs(kInvalid, HasSubstr("--pull_encoding=int8 contradicts fp32")));
+  asked = Asked();
+  asked.mode = Mode::kAsync;
+  EXPECT_THAT(SiteJob(Upstream(), asked, {"mode"}),
+              StatusIs(kInvalid, HasSubstr("--mode=async contradicts sync and local_sgd")));
+  asked.mode = Mode::kLocalSgd;
+  asked.local_steps = 3;
+  EXPECT_THAT(SiteJob(Upstream(), asked, {"mode", "local_steps"}),
+              StatusIs(kInvalid, HasSubstr("--local_steps=3 contradicts 20 upstream")));
+  asked = Asked();
+  asked.quorum = 1;
+  EXPECT_THAT(SiteJob(Upstream(), asked, {"quorum"}),
+              StatusIs(kInvalid, HasSubstr("--quorum=1 contradicts 0")));
+  asked = Asked();
+  asked.min_workers = 13;
+  EXPECT_THAT(SiteJob(Upstream(), asked, {"min_workers"}),
+              StatusIs(kInvalid, HasSubstr("--min_workers=13")));
+}
+
+TEST(SiteJobTest, RefusesJobsThatAreNoneForSites) {
+  Registration upstream = Upstream();
+  upstream.job.mode = Mode::kSync;
+  EXPECT_THAT(SiteJob(upstream, Asked(), {}),
+              StatusIs(kFailedPrecondition, HasSubstr("--mode=sync")));
+  upstream = Upstream();
+  upstream.job.fragments = 4;
+  EXPECT_THAT(SiteJob(upstream, Asked(), {}),
+              StatusIs(kFailedPrecondition, HasSubstr("--fragments=4")));
+  upstream = Upstream();
+  upstream.job.model = *ModelPreset("client");
+  EXPECT_THAT(SiteJob(upstream, Asked(), {}),
+              StatusIs(kFailedPrecondition, HasSubstr("--model=client")));
+}
+
+TEST(SiteJobTest, GoesOnWithOtherLearningRatesAndNotWithAnotherOptimizer) {
+  const JobSpec began = Upstream().job;
+  JobSpec now = began;
+  now.schedule.peak = 1e-4;
+  now.schedule.total_rounds = 200;
+  now.local_steps = 30;
+  EXPECT_OK(CheckGoesOn(began, now));
+  now.optimizer.beta2 = 0.9;
+  EXPECT_THAT(CheckGoesOn(began, now),
+              StatusIs(kFailedPrecondition, HasSubstr("--beta2=0.95 when this site began")));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,136 @@
+#include "site/site_uplink.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "common/address_list.h"
+#include "common/clock.h"
+#include "common/logging.h"
+#include "common/remedy.h"
+#include "common/status_hints.h"
+#include "common/status_macros.h"
+#include "site/site_workload.h"
+#include "worker/client/cluster_session.h"
+
+namespace lodestar {
+namespace {
+
+constexpr char kDeviceName[] = "the workers of a site";
+// Between two registrations, and how often it is asked whether to go on.
+constexpr absl::Duration kPause = absl::Seconds(1);
+constexpr absl::Duration kLook = absl::Milliseconds(50);
+
+class SiteUplink final : public Uplink {
+ public:
+  static absl::StatusOr<std::unique_ptr<Uplink>> Start(const Worker::Config& config,
+                                                       const JobSpec& job, Site* site) {
+    auto uplink = std::unique_ptr<SiteUplink>(new SiteUplink(site));
+    auto workload = std::make_unique<SiteWorkload>(
+        job,
+        SiteWorkload::Deps{.site = site,
+                           .is_stopping = [raw = uplink.get()] { return raw->is_stopping_.load(); },
+                           .request_stop = [raw = uplink.get()] { raw->RequestStop(); }});
+    ASSIGN_OR_RETURN(uplink->worker_, Worker::Create(config, std::move(workload), &Clock::Real()));
+    uplink->thread_ = std::thread([raw = uplink.get()] { raw->Run(); });
+    return uplink;
+  }
+
+  ~SiteUplink() override {
+    is_leaving_ = true;
+    if (worker_ != nullptr) RequestStop({.machine_goes = true});
+    if (thread_.joinable()) thread_.join();
+  }
+
+  std::string Standing() override { return worker_->standing(); }
+
+  void Leave(const Site::Interrupted& is_interrupted) override {
+    if (!is_leaving_.exchange(true)) RequestStop();
+    while (!is_over_.WaitForNotificationWithTimeout(kLook)) {
+      if (is_interrupted()) return;
+    }
+  }
+
+ private:
+  explicit SiteUplink(Site* site) : site_(site) {}
+
+  void RequestStop(const StopRequest& request = {}) {
+    is_stopping_ = true;
+    worker_->RequestStop(request);
+  }
+
+  void Run() {
+    const absl::Status outcome = worker_->Run();
+    if (!outcome.ok()) LogError("upstream: {}", outcome.message());
+    if (!is_leaving_) site_->OnUpstreamEnd(outcome);
+    is_over_.Notify();
+  }
+
+  Site* const site_;
+  std::unique_ptr<Worker> worker_;
+  std::atomic<bool> is_stopping_ = false;
+  std::atomic<bool> is_leaving_ = false;  // this server wants it: it has not ended by itself
+  absl::Notification is_over_;
+  std::thread thread_;
+};
+
+bool MayRegisterLater(const absl::Status& status) {
+  const Remedy remedy = RemedyFor(status);
+  return remedy != Remedy::kGiveUp && !IsJobOver(status);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<UpstreamEntry>> UpstreamEntry::Await(
+    const Config& config, const std::function<bool()>& is_interrupted) {
+  RETURN_IF_ERROR(CheckMayEnter(config.entrance, "upstream"));
+  if (!config.entrance.name.empty()) {
+    RETURN_IF_ERROR(CheckWorkerName("--site_name", config.entrance.name));
+  }
+  auto entry = std::unique_ptr<UpstreamEntry>(new UpstreamEntry());
+  Worker::Config& worker = entry->worker_;
+  ASSIGN_OR_RETURN(worker.coordinator, AddressList::Parse("upstream", config.entrance.coordinator));
+  worker.insecure = config.entrance.security.insecure;
+  worker.name = config.entrance.name.empty() ? DefaultWorkerName() : config.entrance.name;
+  worker.instance_id = RandomInstanceId();
+  worker.device = {.kind = "cpu"};
+  worker.device_name = kDeviceName;
+  worker.life.leave_timeout = config.leave_timeout;
+  ASSIGN_OR_RETURN(entry->credentials_,
+                   WorkerCredentials::Await(config.entrance, is_interrupted, &worker));
+  RETURN_IF_ERROR(entry->Register(is_interrupted));
+  return entry;
+}
+
+absl::Status UpstreamEntry::Register(const std::function<bool()>& is_interrupted) {
+  const std::unique_ptr<CoordinatorLink> link =
+      MakeClusterSession({.coordinator = worker_.coordinator,
+                          .security = worker_.security,
+                          .name = worker_.name,
+                          .device = worker_.device_name,
+                          .instance_id = worker_.instance_id,
+                          .leave_timeout = worker_.life.leave_timeout});
+  ChangeLogger log;
+  while (true) {
+    absl::StatusOr<Registration> registration =
+        link->Register(/*offered=*/std::nullopt, /*age=*/std::nullopt);
+    if (registration.ok()) {
+      registration_ = *std::move(registration);
+      return absl::OkStatus();
+    }
+    if (!MayRegisterLater(registration.status())) return registration.status();
+    log.Log(LogLevel::kWarn, "upstream",
+            absl::StrCat("waits for upstream ", worker_.coordinator.ToString(),
+                         ", whose job this site's is: ", registration.status().message()));
+    const absl::Time until = absl::Now() + kPause;
+    while (absl::Now() < until) {
+      if (is_interrupted()) return absl::CancelledError("told to stop");
+      absl::SleepFor(kLook);
+    }
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Uplink>> UpstreamEntry::MakeUplink(Site* site) const {
+  return SiteUplink::Start(worker_, registration_.job, site);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,173 @@
+#include "site/site_workload.h"
+
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "server/site/site_job.h"
+#include "worker/trainer/grant_samples.h"
+
+namespace lodestar {
+namespace {
+
+// That of the site's workers, who read it.
+class SiteDataset final : public Dataset {
+ public:
+  explicit SiteDataset(DatasetInfo info) : info_(std::move(info)) {}
+
+  int64_t num_train_samples() const override { return info_.num_train_samples; }
+  int64_t num_heldout_samples() const override { return info_.num_heldout_samples; }
+  int64_t tokens_per_sample() const override { return info_.tokens_per_sample; }
+  const std::string& fingerprint() const override { return info_.fingerprint; }
+  std::string Describe() const override {
+    return absl::StrCat(info_.num_train_samples, " samples of this site's workers, ",
+                        info_.num_heldout_samples, " held out");
+  }
+  absl::Status ReadTrain(absl::Span<const SampleRef> samples, HostBatch* batch) const override {
+    batch->num_samples = static_cast<int64_t>(samples.size());
+    return absl::OkStatus();
+  }
+  absl::Status ReadHeldout(absl::Span<const int64_t> samples, HostBatch* batch) const override {
+    batch->num_samples = static_cast<int64_t>(samples.size());
+    return absl::OkStatus();
+  }
+
+ private:
+  const DatasetInfo info_;
+};
+
+}  // namespace
+
+class SiteWorkload::SiteModel final : public Model {
+ public:
+  SiteModel(Layout layout, SiteWorkload* owner) : layout_(std::move(layout)), owner_(owner) {}
+
+  const Layout& layout() const override { return layout_; }
+  Buf parameters() override { return VectorOf(owner_->parameters_); }
+  Buf gradients() override { return VectorOf(owner_->gradients_); }
+
+  absl::StatusOr<BatchResult> TrainStep(const HostBatch&, WeightsGate* gate,
+                                        GradientSink*) override {
+    RETURN_IF_ERROR(WaitForAll(gate));
+    return owner_->Train();
+  }
+  absl::StatusOr<BatchResult> Evaluate(const HostBatch&, WeightsGate* gate) override {
+    RETURN_IF_ERROR(WaitForAll(gate));
+    return owner_->Evaluate();
+  }
+
+ private:
+  static Buf VectorOf(std::vector<float>& vector) {
+    return {vector.data(), DType::kF32, static_cast<int64_t>(vector.size())};
+  }
+
+  absl::Status WaitForAll(WeightsGate* gate) const {
+    for (int block = 0; gate != nullptr && block < layout_.num_blocks(); ++block) {
+      RETURN_IF_ERROR(gate->WaitForBlock(block));
+    }
+    return absl::OkStatus();
+  }
+
+  const Layout layout_;
+  SiteWorkload* const owner_;
+};
+
+bool SiteWorkload::Serves(const Registration& registration) const {
+  return model_ != nullptr && registration.layout().hash() == model_->layout().hash() &&
+         CheckGoesOn(began_, registration.job).ok();
+}
+
+absl::Status SiteWorkload::Prepare(const Registration& registration, Device* /*device*/,
+                                   StopRequested /*stop_requested*/) {
+  RETURN_IF_ERROR(CheckGoesOn(began_, registration.job));
+  steps_of_order_ = deps_.site->StepsOfOrder();
+  if (registration.job.local_steps % steps_of_order_ != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the servers upstream have --local_steps=", registration.job.local_steps,
+        " now, and those of this site, ", steps_of_order_, ", do not divide it; start it again"));
+  }
+  ASSIGN_OR_RETURN(DatasetInfo data, deps_.site->AwaitData(deps_.is_stopping));
+  const int64_t elements = registration.layout().num_elements();
+  try {
+    parameters_.assign(elements, 0.0f);
+    gradients_.assign(elements, 0.0f);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there is no memory for vectors of ", elements,
+                     " floats, which a site has beside those of its server"));
+  }
+  model_ = std::make_unique<SiteModel>(registration.layout(), this);
+  dataset_ = std::make_unique<SiteDataset>(std::move(data));
+  return absl::OkStatus();
+}
+
+void SiteWorkload::OnGrant(const Grant& grant) {
+  grant_ = grant;
+  has_put_weights_ = false;
+  has_evaluated_ = false;
+  trained_samples_ = 0;
+}
+
+absl::Status SiteWorkload::PutWeightsOnce() {
+  if (std::exchange(has_put_weights_, true)) return absl::OkStatus();
+  return deps_.site->PutWeights(parameters_);
+}
+
+absl::StatusOr<SiteOutcome> SiteWorkload::CarryOut(const SiteOrder& order) {
+  absl::StatusOr<SiteOutcome> outcome = deps_.site->CarryOut(order, deps_.is_stopping);
+  // Before the worker looks why.
+  if (absl::IsCancelled(outcome.status())) deps_.request_stop();
+  return outcome;
+}
+
+absl::StatusOr<BatchResult> SiteWorkload::Train() {
+  const int64_t num_samples = SamplesOfStep(grant_, step_).count;
+  BatchResult result;
+  const int first_step = step_ - step_ % steps_of_order_;
+  if (step_ - first_step + 1 < steps_of_order_) {
+    result.num_lost_samples = num_samples;
+    return result;
+  }
+  RETURN_IF_ERROR(PutWeightsOnce());
+  const SampleSpan first = SamplesOfStep(grant_, first_step);
+  SiteOrder order;
+  order.kind = SiteOrder::Kind::kTrain;
+  order.first_sample = first.first;
+  order.first_position = first.first_position;
+  for (int step = first_step; step <= step_; ++step) {
+    order.num_samples += SamplesOfStep(grant_, step).count;
+    order.learning_rates.push_back(grant_.learning_rates[step]);
+  }
+  ASSIGN_OR_RETURN(const SiteOutcome outcome, CarryOut(order));
+  trained_samples_ += outcome.num_samples;
+  result.loss_sum = outcome.loss_sum;
+  result.num_predictions = outcome.num_predictions;
+  result.num_lost_samples = num_samples - outcome.num_samples;
+  return result;
+}
+
+absl::StatusOr<BatchResult> SiteWorkload::Evaluate() {
+  BatchResult result;
+  if (std::exchange(has_evaluated_, true)) return result;
+  RETURN_IF_ERROR(PutWeightsOnce());
+  SiteOrder order;
+  order.kind = SiteOrder::Kind::kEvaluate;
+  order.first_heldout_sample = grant_.first_heldout_sample;
+  order.num_heldout_samples = grant_.num_heldout_samples;
+  order.evaluation_set_size = grant_.evaluation_set_size;
+  ASSIGN_OR_RETURN(const SiteOutcome outcome, CarryOut(order));
+  result.loss_sum = outcome.heldout.loss_sum;
+  result.num_correct = outcome.heldout.correct;
+  result.num_predictions = outcome.heldout.predictions;
+  return result;
+}
+
+absl::Status SiteWorkload::OnStepsMade() {
+  if (trained_samples_ == 0) {
+    return absl::CancelledError("told to stop before the first steps of this site were made");
+  }
+  return deps_.site->GetWeights(absl::MakeSpan(parameters_));
+}
+
+}  // namespace lodestar

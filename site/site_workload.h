@@ -1,0 +1,73 @@
+// The workload of a worker that is a site: its steps are those of the site's workers, and its
+// weights those of the site's server, which are read once the steps of a round are made.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/cluster_messages.h"
+#include "common/job_spec.h"
+#include "common/layout.h"
+#include "server/site/site.h"
+#include "worker/workload.h"
+
+namespace lodestar {
+
+class SiteWorkload final : public Workload {
+ public:
+  struct Deps {
+    Site* site = nullptr;  // outlives the workload
+    // Whether the worker was told to stop.
+    std::function<bool()> is_stopping;
+    // Tells it to: the site takes no orders any more.
+    std::function<void()> request_stop;
+  };
+
+  // `began`: the job of the servers upstream that the site has begun with.
+  SiteWorkload(JobSpec began, Deps deps) : began_(std::move(began)), deps_(std::move(deps)) {}
+
+  bool Serves(const Registration& registration) const override;
+  // Waits until the site has as many workers as a round of it needs: their data is the site's.
+  absl::Status Prepare(const Registration& registration, Device* device,
+                       StopRequested stop_requested) override;
+  Model* model() override { return model_.get(); }
+  const Dataset* dataset() const override { return dataset_.get(); }
+  bool owns_partition() const override { return false; }
+  bool has_optimizer() const override { return true; }
+  void OnGrant(const Grant& grant) override;
+  void OnStep(const RoundStep& step) override { step_ = step.step; }
+  absl::Status OnStepsMade() override;
+
+ private:
+  class SiteModel;
+
+  // Of several steps that make an order the last one carries it out.
+  absl::StatusOr<BatchResult> Train();
+  // All held-out samples of the grant, with its first call.
+  absl::StatusOr<BatchResult> Evaluate();
+  // The site has the weights of the grant.
+  absl::Status PutWeightsOnce();
+  absl::StatusOr<SiteOutcome> CarryOut(const SiteOrder& order);
+
+  const JobSpec began_;
+  const Deps deps_;
+  int steps_of_order_ = 1;
+  std::vector<float> parameters_;
+  std::vector<float> gradients_;  // between rounds: what is contributed
+  std::unique_ptr<Model> model_;  // null: not prepared
+  std::unique_ptr<Dataset> dataset_;
+
+  // Of the grant that is carried out.
+  Grant grant_;
+  int step_ = 0;
+  int64_t trained_samples_ = 0;
+  bool has_put_weights_ = false;
+  bool has_evaluated_ = false;
+};
+
+}  // namespace lodestar

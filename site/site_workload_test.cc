@@ -1,0 +1,196 @@
+#include "site/site_workload.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/bucket_plan.h"
+#include "common/layout.h"
+#include "common/model_spec.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::SizeIs;
+
+// Takes every order, and adds one to all weights for each local step.
+class FakeSite final : public Site {
+ public:
+  absl::StatusOr<DatasetInfo> AwaitData(const Interrupted&) override {
+    return DatasetInfo{.fingerprint = "f00d", .num_train_samples = 100, .num_heldout_samples = 9};
+  }
+  int StepsOfOrder() override { return steps_of_order; }
+  absl::Status PutWeights(absl::Span<const float> put) override {
+    weights.assign(put.begin(), put.end());
+    ++num_puts;
+    return absl::OkStatus();
+  }
+  absl::Status GetWeights(absl::Span<float> got) override {
+    std::copy(weights.begin(), weights.end(), got.begin());
+    return absl::OkStatus();
+  }
+  absl::StatusOr<SiteOutcome> CarryOut(const SiteOrder& order, const Interrupted&) override {
+    if (!refusal.ok()) return refusal;
+    orders.push_back(order);
+    for (float& weight : weights) weight += static_cast<float>(order.learning_rates.size());
+    SiteOutcome outcome;
+    outcome.num_samples = order.num_samples - lost_samples;
+    outcome.num_predictions = outcome.num_samples;
+    outcome.loss_sum = 2.0 * static_cast<double>(outcome.num_samples);
+    outcome.heldout.predictions = order.num_heldout_samples;
+    outcome.heldout.loss_sum = 3.0 * static_cast<double>(order.num_heldout_samples);
+    outcome.heldout.correct = 1;
+    return outcome;
+  }
+  void TellUpstream(absl::string_view) override {}
+  void OnUpstreamEnd(const absl::Status&) override {}
+
+  int steps_of_order = 1;
+  int64_t lost_samples = 0;
+  absl::Status refusal;
+  std::vector<float> weights;
+  int num_puts = 0;
+  std::vector<SiteOrder> orders;
+};
+
+class SiteWorkloadTest : public testing::Test {
+ protected:
+  SiteWorkloadTest() {
+    registration_.job.model = *ModelPreset("mlp");
+    registration_.job.mode = Mode::kLocalSgd;
+    registration_.job.local_steps = 4;
+    registration_.job.batch_size = 6;
+    auto map = std::make_shared<ClusterMap>();
+    map->layout = *BuildLayout(registration_.job.model);
+    registration_.map = map;
+    workload_ = std::make_unique<SiteWorkload>(
+        registration_.job, SiteWorkload::Deps{.site = &site_,
+                                              .is_stopping = [] { return false; },
+                                              .request_stop = [this] { ++num_stops_; }});
+  }
+
+  absl::Status Prepare() {
+    return workload_->Prepare(registration_, /*device=*/nullptr, [] { return false; });
+  }
+
+  // 4 steps of 6 samples.
+  void Begin(float weight = 0.0f) {
+    Grant grant;
+    grant.first_sample = 48;
+    grant.first_position = 96;
+    grant.num_samples = 24;
+    grant.local_steps = 4;
+    grant.learning_rates = {0.1, 0.2, 0.3, 0.4};
+    grant.first_heldout_sample = 2;
+    grant.num_heldout_samples = 5;
+    grant.evaluation_set_size = 8;
+    const Buf parameters = workload_->model()->parameters();
+    auto* const data = static_cast<float*>(parameters.data);
+    std::fill(data, data + parameters.num_elements, weight);
+    workload_->OnGrant(grant);
+  }
+  absl::StatusOr<BatchResult> Step(int step) {
+    workload_->OnStep({.round = Round(0), .step = step, .num_steps = 4});
+    return workload_->model()->TrainStep(HostBatch(), nullptr, nullptr);
+  }
+  std::vector<float> Parameters() {
+    const Buf parameters = workload_->model()->parameters();
+    const auto* const data = static_cast<const float*>(parameters.data);
+    return {data, data + parameters.num_elements};
+  }
+
+  FakeSite site_;
+  Registration registration_;
+  int num_stops_ = 0;
+  std::unique_ptr<SiteWorkload> workload_;
+};
+
+TEST_F(SiteWorkloadTest, EachStepIsAnOrderAndTheWeightsAreThoseAfterTheLast) {
+  ASSERT_OK(Prepare());
+  EXPECT_EQ(workload_->dataset()->fingerprint(), "f00d");
+  Begin(10.0f);
+  for (int step = 0; step < 3; ++step) {
+    ASSERT_OK_AND_ASSIGN(const BatchResult result, Step(step));
+    EXPECT_EQ(result.loss_sum, 12.0);
+    EXPECT_EQ(result.num_lost_samples, 0);
+  }
+  ASSERT_OK(workload_->OnStepsMade());
+  EXPECT_THAT(Parameters(), Each(13.0f));
+  EXPECT_EQ(site_.num_puts, 1);
+  ASSERT_THAT(site_.orders, SizeIs(3));
+  EXPECT_EQ(site_.orders[2].first_sample, 60);
+  EXPECT_EQ(site_.orders[2].first_position, 108);
+  EXPECT_EQ(site_.orders[2].num_samples, 6);
+  EXPECT_THAT(site_.orders[2].learning_rates, ElementsAre(0.3));
+  // The same grant again, after the connection was lost: from the weights that were pulled again.
+  Begin(20.0f);
+  ASSERT_OK(Step(0));
+  ASSERT_OK(workload_->OnStepsMade());
+  EXPECT_THAT(Parameters(), Each(21.0f));
+}
+
+TEST_F(SiteWorkloadTest, SeveralStepsAreAnOrderOfASiteWithLocalSteps) {
+  site_.steps_of_order = 2;
+  ASSERT_OK(Prepare());
+  Begin();
+  site_.lost_samples = 1;
+  int64_t lost = 0;
+  for (int step = 0; step < 4; ++step) {
+    ASSERT_OK_AND_ASSIGN(const BatchResult result, Step(step));
+    lost += result.num_lost_samples;
+  }
+  EXPECT_EQ(lost, 2);
+  ASSERT_THAT(site_.orders, SizeIs(2));
+  EXPECT_EQ(site_.orders[1].first_sample, 60);
+  EXPECT_EQ(site_.orders[1].num_samples, 12);
+  EXPECT_THAT(site_.orders[1].learning_rates, ElementsAre(0.3, 0.4));
+}
+
+// Nothing is handed in as if all of it had been made.
+TEST_F(SiteWorkloadTest, AWindowThatEndsBeforeItsFirstOrderIsNoContribution) {
+  site_.steps_of_order = 2;
+  ASSERT_OK(Prepare());
+  Begin();
+  ASSERT_OK(Step(0));
+  EXPECT_THAT(workload_->OnStepsMade(), StatusIs(absl::StatusCode::kCancelled));
+}
+
+TEST_F(SiteWorkloadTest, EvaluatesAllOfAGrantAtOnce) {
+  ASSERT_OK(Prepare());
+  Begin();
+  ASSERT_OK_AND_ASSIGN(const BatchResult first, workload_->model()->Evaluate(HostBatch(), nullptr));
+  EXPECT_EQ(first.num_predictions, 5);
+  EXPECT_EQ(first.loss_sum, 15.0);
+  EXPECT_EQ(first.num_correct, 1);
+  ASSERT_OK_AND_ASSIGN(const BatchResult second,
+                       workload_->model()->Evaluate(HostBatch(), nullptr));
+  EXPECT_EQ(second.num_predictions, 0);
+  ASSERT_THAT(site_.orders, SizeIs(1));
+  EXPECT_EQ(site_.orders[0].first_heldout_sample, 2);
+  EXPECT_EQ(site_.orders[0].evaluation_set_size, 8);
+  EXPECT_EQ(site_.num_puts, 1);
+}
+
+TEST_F(SiteWorkloadTest, ASiteThatTakesNoOrdersStopsTheWorker) {
+  ASSERT_OK(Prepare());
+  Begin();
+  site_.refusal = absl::CancelledError("stopping");
+  EXPECT_THAT(Step(0), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_EQ(num_stops_, 1);
+}
+
+TEST_F(SiteWorkloadTest, RefusesAJobThatIsNotTheOneItsSiteHasBegunWith) {
+  ASSERT_OK(Prepare());
+  EXPECT_TRUE(workload_->Serves(registration_));
+  registration_.job.clip_norm = 3.0;
+  EXPECT_FALSE(workload_->Serves(registration_));
+  EXPECT_THAT(Prepare(), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+}  // namespace
+}  // namespace lodestar
