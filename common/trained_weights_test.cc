@@ -107,6 +107,16 @@ TEST_F(TrainedWeightsTest, FileAndCheckpointOfAnyNumberOfServersHaveTheSameTenso
   }
 }
 
+TEST_F(TrainedWeightsTest, ACheckpointKeepsTheMarkOfEmbeddings) {
+  std::vector<TensorSpec> tensors = layout_.tensors();
+  tensors[1].embedding = true;
+  layout_ = *Layout::FromTensors(tensors);
+  const auto manifest = ReadManifest(FileSystem::Real(), WriteCheckpoint());
+  ASSERT_OK(manifest);
+  EXPECT_FALSE(manifest->layout.tensors()[0].embedding);
+  EXPECT_TRUE(manifest->layout.tensors()[1].embedding);
+}
+
 TEST_F(TrainedWeightsTest, WeightsOfAnotherModelAreRefusedByTensor) {
   for (const std::string& path : {WriteFile(), WriteCheckpoint()}) {
     const auto weights = TrainedWeights::Open(FileSystem::Real(), path);

@@ -252,11 +252,15 @@ TEST(ConvertTest, WhatALayoutMarksSurvives) {
   mean.name = "mean";
   mean.block = 1;
   mean.averaged = true;
+  weight.embedding = true;
   const Layout layout = *Layout::FromTensors({weight, mean});
   ASSERT_OK_AND_ASSIGN(const Layout back, FromProto(ToProto(layout)));
   EXPECT_OK(CheckSameLayout(layout, "sent", back, "received"));
   EXPECT_TRUE(back.is_averaged(1));
   EXPECT_FALSE(back.is_averaged(0));
+  // Not in the hash.
+  EXPECT_TRUE(back.tensors()[0].embedding);
+  EXPECT_FALSE(back.tensors()[1].embedding);
 }
 
 TEST(ConvertTest, LayoutWithOverflowingShapeIsRefused) {

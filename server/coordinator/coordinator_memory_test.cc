@@ -621,6 +621,7 @@ TEST(CoordinatorMemoryJsonTest, WhatALayoutMarksIsKept) {
   mean.name = "mean";
   mean.block = 1;
   mean.averaged = true;
+  weight.embedding = true;
   CoordinatorMemory memory;
   memory.layout = *Layout::FromTensors({weight, mean});
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
@@ -628,6 +629,8 @@ TEST(CoordinatorMemoryJsonTest, WhatALayoutMarksIsKept) {
   ASSERT_OK(back);
   ASSERT_TRUE(back->has_value());
   EXPECT_EQ((*back)->layout->hash(), memory.layout->hash());
+  EXPECT_TRUE((*back)->layout->tensors()[0].embedding);
+  EXPECT_FALSE((*back)->layout->tensors()[1].embedding);
 }
 
 TEST(CoordinatorMemoryJsonTest, NoneIsNone) {
