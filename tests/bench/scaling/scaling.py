@@ -388,7 +388,7 @@ def print_forecast(options, programs):
     if options.paced:
         os.environ["LODESTAR_STEP_SECONDS"] = str(options.paced)
         step_ms = 1e3 * options.paced
-        step = f"which compute nothing: a step takes {step_ms:g} ms (**synthetic**)"
+        step = f"workers compute nothing: a step takes {step_ms:g} ms (**synthetic**)"
     else:
         alone = seconds_per_round(options, programs, Link(), [*AVERAGE, f"--local_steps={STEPS_WITHOUT_NETWORK}"])
         step_ms = 1e3 * alone / STEPS_WITHOUT_NETWORK
