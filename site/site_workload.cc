@@ -73,6 +73,11 @@ class SiteWorkload::SiteModel final : public Model {
   SiteWorkload* const owner_;
 };
 
+void SiteWorkload::OnRegistered(const Registration&) {
+  // Why there are none shows when their data is asked for, or a step.
+  deps_.site->AwaitData(deps_.is_stopping).IgnoreError();
+}
+
 bool SiteWorkload::Serves(const Registration& registration) const {
   return model_ != nullptr && registration.layout().hash() == model_->layout().hash() &&
          CheckGoesOn(began_, registration.job).ok();

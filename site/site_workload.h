@@ -31,8 +31,10 @@ class SiteWorkload final : public Workload {
   // `began`: the job of the servers upstream that the site has begun with.
   SiteWorkload(JobSpec began, Deps deps) : began_(std::move(began)), deps_(std::move(deps)) {}
 
+  // Waits until the site has as many workers as a round of it needs: others would wait for them.
+  void OnRegistered(const Registration& registration) override;
   bool Serves(const Registration& registration) const override;
-  // Waits until the site has as many workers as a round of it needs: their data is the site's.
+  // The data of the site's workers is the site's.
   absl::Status Prepare(const Registration& registration, Device* device,
                        StopRequested stop_requested) override;
   Model* model() override { return model_.get(); }

@@ -22,6 +22,7 @@ using ::testing::SizeIs;
 class FakeSite final : public Site {
  public:
   absl::StatusOr<DatasetInfo> AwaitData(const Interrupted&) override {
+    ++num_awaits;
     return DatasetInfo{.fingerprint = "f00d", .num_train_samples = 100, .num_heldout_samples = 9};
   }
   int StepsOfOrder() override { return steps_of_order; }
@@ -54,6 +55,7 @@ class FakeSite final : public Site {
   int64_t lost_samples = 0;
   absl::Status refusal;
   std::vector<float> weights;
+  int num_awaits = 0;
   int num_puts = 0;
   std::vector<SiteOrder> orders;
 };
@@ -182,6 +184,13 @@ TEST_F(SiteWorkloadTest, ASiteThatTakesNoOrdersStopsTheWorker) {
   site_.refusal = absl::CancelledError("stopping");
   EXPECT_THAT(Step(0), StatusIs(absl::StatusCode::kCancelled));
   EXPECT_EQ(num_stops_, 1);
+}
+
+TEST_F(SiteWorkloadTest, EachLifeUpstreamBeginsWithWorkers) {
+  ASSERT_OK(Prepare());
+  const int before = site_.num_awaits;
+  workload_->OnRegistered(registration_);
+  EXPECT_EQ(site_.num_awaits, before + 1);
 }
 
 TEST_F(SiteWorkloadTest, RefusesAJobThatIsNotTheOneItsSiteHasBegunWith) {

@@ -178,6 +178,36 @@ TEST(ParameterShardTest, OnlyGradientsAreSkipped) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("skipped step")));
 }
 
+TEST(ParameterShardTest, NewWeightsTakeThePlaceOfOldOnesAndTheOptimizerGoesOn) {
+  JobSpec job = SgdJob();
+  job.optimizer.kind = OptimizerKind::kMomentum;
+  job.optimizer.momentum = 0.5;
+  TestCluster cluster({.job = job});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  cluster.OpenRound(0, {1}, 1.0);
+  EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster, 4.0f)));
+  const auto before = cluster.Read(0, 1);
+  ASSERT_OK(before);
+  absl::Status replaced = absl::UnknownError("");
+  const std::vector<float> weights = Ones(cluster, 100.0f);
+  cluster.shard(0).ReplaceWeights(Round(1), weights,
+                                  [&](const absl::Status& status) { replaced = status; });
+  EXPECT_OK(replaced);
+  ExpectAll(cluster, 1, 100.0f);
+  EXPECT_EQ(before->data().front(), -4.0f) << "whoever reads keeps what is read";
+  cluster.OpenRound(1, {1}, 1.0);
+  EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 1, 1), Ones(cluster, 1.0f)));
+  // With momentum: 0.5 * 4 + 1.
+  ExpectAll(cluster, 2, 97.0f);
+  std::vector<float> spoilt = Ones(cluster);
+  spoilt.back() = std::numeric_limits<float>::infinity();
+  cluster.shard(0).ReplaceWeights(Round(2), spoilt,
+                                  [&](const absl::Status& status) { replaced = status; });
+  EXPECT_THAT(replaced, StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(cluster.Read(cluster.buckets().size() - 1, 2)->data().back(), 97.0f);
+}
+
 TEST(ParameterShardTest, ALostWorkerMidRoundLeavesTheRightDivisor) {
   TestCluster cluster({.job = SgdJob()});
   cluster.LoadConstant(0.0f);

@@ -152,6 +152,25 @@ TEST_F(LifecycleTest, WorksFromGrantToGrantUntilTheJobIsDone) {
   EXPECT_EQ(Left(kAway), "finish OK");
 }
 
+TEST_F(LifecycleTest, SaysWhatKeepsItFromComputing) {
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  EXPECT_EQ(lifecycle_->Standing(), "connects");
+  EXPECT_EQ(Register(kAway), "");
+  EXPECT_EQ(lifecycle_->Standing(), "not connected: nobody answers");
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_EQ(lifecycle_->Standing(), "not connected: nobody answers");
+  EXPECT_EQ(Begin(), "ask");
+  EXPECT_EQ(lifecycle_->Standing(), "asks for work");
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kWait)), "ask");
+  EXPECT_EQ(lifecycle_->Standing(), "so it is");
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, 0)), "work 0");
+  EXPECT_EQ(lifecycle_->Standing(), "");
+  lifecycle_->OnActivity(now_, "push");
+  EXPECT_EQ(lifecycle_->Standing(), "hands in what was computed");
+  EXPECT_EQ(Work(Report(0)), "ask report=0");
+  EXPECT_EQ(lifecycle_->Standing(), "asks for work");
+}
+
 TEST_F(LifecycleTest, AJobThatIsOverBeforeItBeganIsNoFailure) {
   EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
   EXPECT_EQ(Register(WithJobOver(absl::FailedPreconditionError("stopped: psctl stop"))),
