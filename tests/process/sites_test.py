@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 
 import cluster_processes
@@ -164,6 +165,18 @@ class SitesTest(cluster_processes.ClusterTestCase):
                                       "the site to have left")["round"])
     self.wait_for_round(before + 3)
     self.stop_job(root, direct)
+
+  def test_a_site_joins_a_cluster_with_tls_and_sends_encoded(self):
+    root = self.start_root(tls=True, state_dir=self.path("root_state"), rounds=3, min_workers=1,
+                           push_encoding="int4", pull_encoding="int8")
+    created = self.psctl("token", "create", "--state_dir=" + self.path("root_state"))
+    self.assertEqual(created.returncode, 0, created.stderr)
+    join = re.search(r"lodestar://\S+", created.stdout).group()
+    site = self.start_site(upstream_join=join, state_dir=self.path("site_state"))
+    site.wait_for_log("enrolled as worker berlin")
+    for process in (root, site, *self.start_workers_of_site("a", "b")):
+      self.assert_ends(process)
+    self.assertEqual(self.metrics()[-1]["workers"], 1)
 
   def test_starts_before_its_upstream_and_refuses_what_contradicts_it(self):
     with contextlib.closing(ReservedPort()) as port:
