@@ -68,21 +68,25 @@ void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience, Checkpoi
 void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::string& reason,
                         absl::Duration patience, CheckpointDone done) {
   // The time left is that from the first call on.
-  strand.Await(
-      asker, patience,
-      [=, until = absl::InfiniteFuture()](Coordinator& coordinator, absl::Time now,
-                                          Occasion occasion) mutable {
-        const bool is_first = until == absl::InfiniteFuture();
-        // When all have gone back to a checkpoint meanwhile, what was begun before is forgotten.
-        if (occasion == Occasion::kChange && (is_first || !coordinator.has_begun_last_save())) {
-          if (is_first) until = now + patience;
-          coordinator.BeginLastSave(reason, until - now, now);
-        }
-        return Deliver(
-            done, coordinator.LastSaveOutcome(), occasion,
-            absl::StrCat(coordinator.Unsaved(),
-                         ": the last checkpoint was not finished within --stop_timeout"));
-      });
+  strand.Await(asker, patience,
+               [=, until = absl::InfiniteFuture(), begun_in = uint64_t{0}](
+                   Coordinator& coordinator, absl::Time now, Occasion occasion) mutable {
+                 const bool is_first = until == absl::InfiniteFuture();
+                 // When all have gone back to a checkpoint meanwhile, what was begun before is
+                 // forgotten. In the same life of the servers it is only if another process goes on
+                 // for the one that asks.
+                 const uint64_t life = coordinator.server_incarnation();
+                 if (occasion == Occasion::kChange &&
+                     (is_first || (life != begun_in && !coordinator.has_begun_last_save()))) {
+                   if (is_first) until = now + patience;
+                   begun_in = life;
+                   coordinator.BeginLastSave(reason, until - now, now);
+                 }
+                 return Deliver(
+                     done, coordinator.LastSaveOutcome(), occasion,
+                     absl::StrCat(coordinator.Unsaved(),
+                                  ": the last checkpoint was not finished within --stop_timeout"));
+               });
 }
 
 void RollBack(CoordinatorStrand& strand, Round round, const std::string& why,

@@ -15,6 +15,7 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator_memory_json.h"
 #include "server/host/coordinator_journal.h"
 #include "server/rpc/checkpoint_calls.h"
@@ -145,6 +146,22 @@ TEST_F(CoordinatorStrandTest, ALastSaveOutlivesARestore) {
     coordinator.OnShardLoaded(1, 10, absl::OkStatus(), now);
   });
   EXPECT_THAT(saved, Not(StatusIs(absl::StatusCode::kUnknown))) << "not after a minute";
+}
+
+// What the process before it had asked may still be waited for here.
+TEST_F(CoordinatorStrandTest, AServerThatIsBackIsNotHeldUpByTheStopOfTheProcessBefore) {
+  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnShardDisconnected(1, 71, now);
+  });
+  TakeLastCheckpoint(strand_, /*asker=*/71, ReasonOfStop(1), absl::Minutes(1),
+                     [](const absl::StatusOr<PublishedCheckpoint>&) {});
+  EXPECT_THAT(Snapshot().waiting_for, HasSubstr("told to stop"));
+  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+    EXPECT_OK(coordinator.OnShardAttached(1, 2, 71, coordinator.server_incarnation(), "host:1", now,
+                                          {.first_segment = 2}));
+  });
+  Run(absl::Seconds(1));
+  EXPECT_THAT(Snapshot().waiting_for, Not(HasSubstr("told to stop")));
 }
 
 TEST_F(CoordinatorStrandTest, AServerThatAsksAgainForItsLastSaveLeavesNoCallBehind) {
