@@ -81,6 +81,7 @@ const std::map<std::string, Setter>& Setters() {
 
 // Enough for a step to be measured beside what a round takes, and few for those that are slow.
 constexpr int kTrialSteps = 5;
+constexpr int64_t kMostTrialRounds = 1'000'000'000;
 
 // Of the encoding of contributions, once that is known.
 constexpr char kTopK[] = "topk";
@@ -130,6 +131,7 @@ JobSpec TrialOf(JobSpec asked) {
   asked.push_encoding = Encoding::kInt8;
   asked.pull_encoding = Encoding::kInt8;
   asked.eval_every = 0;
+  asked.schedule.total_rounds = kMostTrialRounds;
   return asked;
 }
 

@@ -19,8 +19,9 @@ const std::set<std::string>& ExchangeSettingNames();
 // are passed over. Errors: InvalidArgument naming the setting whose value means nothing.
 absl::StatusOr<JobSpec> WithExchangeOf(const std::vector<JobSetting>& saved, JobSpec job);
 
-// How the rounds exchange by which a job measures before it chooses, whatever `asked` says about
-// that: a few local steps, in few bits, which show both ways of a path and the inner optimizer.
+// The rounds by which a job measures before it chooses, whatever `asked` says about that: a few
+// local steps, in few bits, which show both ways of a path and the inner optimizer, without
+// evaluations, and without an end.
 JobSpec TrialOf(JobSpec asked);
 
 // Among which it chooses: those in which all workers meet. Others are for workers of unequal speed.

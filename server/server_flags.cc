@@ -96,7 +96,8 @@ ABSL_FLAG(
     std::string, upstream, "",
     "HOST:PORT of other servers, whose worker this one is, with all of its own: a site. Several, "
     "with commas, as for --coordinator. The workers of a site make each of the --local_steps there "
-    "together, in sync (or, with --mode=local_sgd here, --local_steps of them between two exchanges "
+    "together, in sync (or, with --mode=local_sgd here, --local_steps of them between two "
+    "exchanges "
     "of the site); then the site hands in what they have made of the weights, and has the merged "
     "ones. Everything about the job comes from there, and is not given here but for what says how "
     "the site's own workers come together. Empty: this is no site.");
@@ -544,8 +545,7 @@ absl::Status CheckMayChooseExchange(const std::set<std::string>& given, const Jo
 absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
   JobSpec job;
   ASSIGN_OR_RETURN(job.model, ReadModel());
-  const bool chooses_exchange = absl::GetFlag(FLAGS_mode) == kAutoMode;
-  if (chooses_exchange) {
+  if (absl::GetFlag(FLAGS_mode) == kAutoMode) {
     RETURN_IF_ERROR(CheckMayChooseExchange(given, job));
   } else {
     ASSIGN_OR_RETURN(job.mode, ParseMode(absl::GetFlag(FLAGS_mode)));
@@ -611,7 +611,7 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
   if (job.feedback_decay == 0) job.feedback_decay = DefaultFeedbackDecay(job.push_encoding);
   ASSIGN_OR_RETURN(job.robust_mean, ParseRobustMean(absl::GetFlag(FLAGS_robust_mean)));
   job.norm_limit = absl::GetFlag(FLAGS_norm_limit);
-  return chooses_exchange ? TrialOf(std::move(job)) : job;
+  return job;
 }
 
 // One spelling per folder, so that two flags can be compared.

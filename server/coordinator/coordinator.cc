@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/bucket_plan.h"
 #include "common/exchange_choice.h"
+#include "common/exchange_settings.h"
 #include "common/fragment_plan.h"
 #include "common/job_loss.h"
 #include "common/job_settings.h"
@@ -789,10 +790,14 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
 
 bool Coordinator::IsTrialOver() const {
   if (!state_.tuning.is_measuring() || state_.is_stopping()) return false;
-  std::vector<WorkerId> members;
-  for (const WorkerRecord* member : state_.membership.Members()) members.push_back(member->id);
-  if (members.size() < static_cast<size_t>(state_.config.job.min_workers)) return false;
-  return state_.tuning.IsComplete(members);
+  const std::vector<const WorkerRecord*> members = state_.membership.Members();
+  const auto num_measured = std::count_if(
+      members.begin(), members.end(),
+      [this](const WorkerRecord* member) { return state_.tuning.HasMeasured(member->id); });
+  const auto num_members = static_cast<int64_t>(members.size());
+  // Of more than a step has samples for, some never get work.
+  return num_members >= state_.config.job.min_workers &&
+         num_measured >= std::min<int64_t>(num_members, state_.ledger.max_roster());
 }
 
 // All start over with what has been chosen, as after a rollback.
@@ -1217,6 +1222,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   } else if (state_.config.chooses_exchange &&
              (state_.tuning.is_measuring() || state_.tuning.text().empty())) {
     state_.tuning.Begin();
+    state_.config.job = TrialOf(state_.asked_job);
   }
   if (choice.state.has_value()) state_.awaits_settings = false;
   CoordinatorState saved;

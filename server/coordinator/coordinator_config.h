@@ -19,8 +19,8 @@ struct CoordinatorConfig {
   // Flags that the operator has given: see Settle(). The others of a job of the model `client` are
   // what its first client proposes, or the checkpoint has that it goes on from.
   std::set<std::string> given;
-  // The job chooses by itself how it exchanges; what `job` says about that is of its trial, and its
-  // lengths are in steps. See ExchangeTuning.
+  // The job chooses by itself how it exchanges, whatever `job` says about that, and its lengths are
+  // in steps. See ExchangeTuning.
   bool chooses_exchange = false;
   int num_shards = 1;
   // That the shard of this server may take, and those of others are taken to have. Zeros: not

@@ -21,7 +21,7 @@ using ::testing::StartsWith;
 Coordinator::Config AutoConfig() {
   Coordinator::Config config = TestConfig(/*min_workers=*/2);
   config.job.schedule.total_rounds = 4000;
-  config.job = TrialOf(config.job);
+  config.job.eval_every = 400;
   config.chooses_exchange = true;
   config.checkpoint_dir = "ckpt";
   return config;
@@ -80,6 +80,8 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
   EXPECT_EQ(again.job.mode, Mode::kLocalSgd);
   EXPECT_GT(again.job.local_steps, TrialOf({}).local_steps);
   EXPECT_LT(again.job.schedule.total_rounds, 4000);
+  EXPECT_GT(again.job.eval_every, 0);
+  EXPECT_LT(again.job.eval_every, 400);
   EXPECT_EQ(cluster.sent().assignments.back().job.local_steps, again.job.local_steps);
   ASSERT_OK(cluster.Register(b).status());
   ASSERT_OK(cluster.Join(a));
@@ -92,9 +94,35 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
               HasSubstr("workers send 10 Mbit/s and get 10 Mbit/s, round trip 100 ms"));
 }
 
+// Heartbeats with what has been measured come every few seconds, which may be many rounds.
+TEST(CoordinatorTuningTest, AJobThatIsShorterThanItsTrialIsNotOverWithIt) {
+  Coordinator::Config config = AutoConfig();
+  config.job.schedule.total_rounds = 2;
+  config.job.global_batch_size = 1;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const std::vector<TestWorker> workers = {cluster.Add("a"), cluster.Add("b")};
+  // A step has one sample, so that the other worker never gets any.
+  for (int round = 0; round < 2 * ExchangeTuning::kTrialRounds; ++round) {
+    cluster.Ask(workers[1]);
+    const GrantAnswer answer = cluster.Ask(workers[0]);
+    ASSERT_TRUE(answer.grant.has_value()) << round;
+    ASSERT_EQ(answer.grant->kind, Grant::Kind::kTrain) << round;
+    EXPECT_EQ(answer.grant->num_heldout_samples, 0);
+    cluster.Ask(workers[0], CoordinatorHarness::ReportOf(*answer.grant));
+  }
+  cluster.Heartbeat(workers[0]);
+  const GrantAnswer answer = cluster.Ask(workers[0]);
+  ASSERT_TRUE(answer.grant.has_value());
+  cluster.coordinator()
+      .RequestGrant(workers[0].life, CoordinatorHarness::ReportOf(*answer.grant), cluster.now())
+      .IgnoreError();
+  EXPECT_EQ(cluster.store().restores, 2) << "it has chosen";
+}
+
 TEST(CoordinatorTuningTest, WhatACheckpointHasIsNotMeasuredAgain) {
   CoordinatorHarness cluster(AutoConfig());
-  JobSpec saved = AutoConfig().job;
+  JobSpec saved = TrialOf(AutoConfig().job);
   saved.local_steps = 40;
   RestoreChoice choice{.source = InitialSource{}, .server_incarnation = 1000};
   choice.state = CoordinatorState();

@@ -1,6 +1,7 @@
 #include "server/coordinator/exchange_tuning.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -59,16 +60,9 @@ void ExchangeTuning::OnHeartbeat(WorkerId worker, const PathFacts& path) {
   measured->second.has_path = true;
 }
 
-bool ExchangeTuning::IsComplete(absl::Span<const WorkerId> members) const {
-  return !members.empty() && std::all_of(members.begin(), members.end(), [this](WorkerId member) {
-    const auto measured = measured_.find(member);
-    return measured != measured_.end() && measured->second.has_path;
-  });
-}
-
-int ExchangeTuning::num_measured() const {
-  return static_cast<int>(std::count_if(measured_.begin(), measured_.end(),
-                                        [](const auto& row) { return row.second.has_path; }));
+bool ExchangeTuning::HasMeasured(WorkerId worker) const {
+  const auto measured = measured_.find(worker);
+  return measured != measured_.end() && measured->second.has_path;
 }
 
 ExchangeFacts ExchangeTuning::Facts() const {
@@ -96,9 +90,26 @@ absl::StatusOr<ExchangeTuning::Choice> ExchangeTuning::Choose(const JobSpec& ask
                                                             {.utilisation = kWantedUtilisation,
                                                              .loss_percent = kMostLossPercent,
                                                              .modes = ModesToChooseFrom()}));
-  const ExchangeOption& option = all.options[all.chosen];
+  // Among the others, where the job does not allow what is best, as top-k beside a robust mean.
+  const auto is_better = [](const ExchangeOption& a, const ExchangeOption& b) {
+    return std::tuple(a.protects_loss, a.reaches_utilisation, a.forecast.utilisation()) >
+           std::tuple(b.protects_loss, b.reaches_utilisation, b.forecast.utilisation());
+  };
+  const ExchangeOption* best = nullptr;
+  absl::Status refused;
+  for (int i = 0; i < static_cast<int>(all.options.size()); ++i) {
+    const ExchangeOption& other = all.options[i];
+    const absl::Status possible = ValidateJobSpec(InRounds(other.job));
+    refused.Update(possible);
+    if (!possible.ok()) continue;
+    if (i == all.chosen || best == nullptr ||
+        (best != &all.options[all.chosen] && is_better(other, *best))) {
+      best = &other;
+    }
+  }
+  if (best == nullptr) return refused;
+  const ExchangeOption& option = *best;
   Choice choice = {.job = InRounds(option.job), .text = ""};
-  RETURN_IF_ERROR(ValidateJobSpec(choice.job));
   choice.text = absl::StrCat(option.name, " (", absl::StrJoin(ExchangeFlags(option.job), " "),
                              "): ", FactsText(facts), "; workers compute for ",
                              absl::StrFormat("%.1f", 100.0 * option.forecast.utilisation()),

@@ -35,9 +35,8 @@ class ExchangeTuning {
   void OnReport(WorkerId worker, const RoundReport& report, int local_steps);
   void OnHeartbeat(WorkerId worker, const PathFacts& path);
   void OnEnded(WorkerId worker) { measured_.erase(worker); }
-  // Whether all members have measured enough.
-  bool IsComplete(absl::Span<const WorkerId> members) const;
-  int num_measured() const;
+  // Enough to choose by.
+  bool HasMeasured(WorkerId worker) const;
 
   // Rounds wait for the slowest step and the slowest path of all. Requires somebody to have done a
   // round.

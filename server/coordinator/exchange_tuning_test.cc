@@ -43,21 +43,20 @@ class ExchangeTuningTest : public testing::Test {
   ExchangeTuning tuning_;
 };
 
-TEST_F(ExchangeTuningTest, WaitsForEnoughRoundsOfAllMembersAndAHeartbeatAfterThem) {
+TEST_F(ExchangeTuningTest, WaitsForEnoughRoundsAndAHeartbeatAfterThem) {
   tuning_.Begin();
   const WorkerId a(1), b(2);
-  EXPECT_FALSE(tuning_.IsComplete({}));
   tuning_.OnReport(a, ReportOf(absl::Seconds(1)), 10);
   tuning_.OnHeartbeat(a, {});
-  EXPECT_FALSE(tuning_.IsComplete({a})) << "one round";
+  EXPECT_FALSE(tuning_.HasMeasured(a)) << "one round";
   tuning_.OnReport(a, ReportOf(absl::Seconds(1)), 10);
   tuning_.OnReport(a, ReportOf(absl::Seconds(1)), 10);
-  EXPECT_FALSE(tuning_.IsComplete({a})) << "no heartbeat since";
+  EXPECT_FALSE(tuning_.HasMeasured(a)) << "no heartbeat since";
   tuning_.OnHeartbeat(a, {});
-  EXPECT_TRUE(tuning_.IsComplete({a}));
-  EXPECT_FALSE(tuning_.IsComplete({a, b}));
+  EXPECT_TRUE(tuning_.HasMeasured(a));
+  EXPECT_FALSE(tuning_.HasMeasured(b));
   tuning_.OnEnded(a);
-  EXPECT_FALSE(tuning_.IsComplete({a}));
+  EXPECT_FALSE(tuning_.HasMeasured(a));
 }
 
 TEST_F(ExchangeTuningTest, FactsAreThoseOfTheSlowest) {
@@ -134,14 +133,27 @@ TEST_F(ExchangeTuningTest, WhateverAWorkerTellsTheJobMayRun) {
   }
 }
 
+TEST_F(ExchangeTuningTest, TakesWhatTheJobAllows) {
+  tuning_.Begin();
+  // Nothing but top-k is fast enough, which a robust mean does not take.
+  Measure(WorkerId(1), absl::Milliseconds(300),
+          {.up_bytes_per_second = 0.1 * kMegabit, .down_bytes_per_second = 100 * kMegabit});
+  JobSpec asked = Asked();
+  asked.robust_mean = *ParseRobustMean("median");
+  const Layout layout = *BuildLayout(asked.model);
+  ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice, tuning_.Choose(asked, layout, 1));
+  EXPECT_FALSE(choice.job.push_encoding.is_topk()) << choice.text;
+  EXPECT_OK(ValidateJobSpec(choice.job));
+}
+
 TEST_F(ExchangeTuningTest, MeasuresOnlyDuringTheTrial) {
   Measure(WorkerId(1), absl::Milliseconds(20), {});
-  EXPECT_FALSE(tuning_.IsComplete({WorkerId(1)}));
+  EXPECT_FALSE(tuning_.HasMeasured(WorkerId(1)));
   tuning_.Begin();
   Measure(WorkerId(1), absl::Milliseconds(20), {});
-  EXPECT_TRUE(tuning_.IsComplete({WorkerId(1)}));
+  EXPECT_TRUE(tuning_.HasMeasured(WorkerId(1)));
   tuning_.Begin();
-  EXPECT_FALSE(tuning_.IsComplete({WorkerId(1)})) << "it begins anew";
+  EXPECT_FALSE(tuning_.HasMeasured(WorkerId(1))) << "it begins anew";
   tuning_.End("chosen");
   EXPECT_FALSE(tuning_.is_measuring());
   EXPECT_EQ(tuning_.text(), "chosen");

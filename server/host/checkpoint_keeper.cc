@@ -194,7 +194,11 @@ JobSpec CheckpointKeeper::JobFrom(const Manifest& manifest) const {
   if (is_client) job = Settle(job, config_.given, ProposedBySaved(saved)).job;
   if (config_.chooses_exchange) {
     const absl::StatusOr<JobSpec> chosen = WithExchangeOf(saved, job);
-    if (chosen.ok()) job = InRounds(*chosen);
+    const std::vector<Mode> modes = ModesToChooseFrom();
+    // Of a run in another mode the difference is refused.
+    if (chosen.ok() && std::count(modes.begin(), modes.end(), chosen->mode) > 0) {
+      job = InRounds(*chosen);
+    }
   }
   // What nobody can have saved is compared as it was asked for.
   return ValidateJobSpec(job).ok() ? job : config_.job;

@@ -336,6 +336,39 @@ TEST_F(CheckpointKeeperTest, WhatAClientHadProposedIsTheCheckpointsUnlessTheOper
   EXPECT_EQ(choice.resumed->changes[0].flag, "learning_rate");
 }
 
+TEST_F(CheckpointKeeperTest, AJobThatChoosesItsExchangeGoesOnWithWhatTheCheckpointHas) {
+  JobSpec asked = config_.job;
+  asked.schedule.total_rounds = 4000;  // steps
+  asked.eval_every = 400;
+  config_.job = asked;
+  config_.job.mode = Mode::kLocalSgd;
+  config_.job.local_steps = 40;
+  config_.job.push_encoding = Encoding::kInt4;
+  Save(2);
+  config_.job = asked;
+  config_.chooses_exchange = true;
+  StartProcess();
+  RestoreChoice choice = Choose();
+  ASSERT_TRUE(choice.job.has_value());
+  EXPECT_EQ(choice.job->mode, Mode::kLocalSgd);
+  EXPECT_EQ(choice.job->local_steps, 40);
+  EXPECT_EQ(choice.job->push_encoding, Encoding::kInt4);
+  EXPECT_EQ(choice.job->schedule.total_rounds, 100);
+  EXPECT_EQ(choice.job->eval_every, 10);
+}
+
+TEST_F(CheckpointKeeperTest,
+       AJobThatChoosesItsExchangeDoesNotGoOnWithARunOfAModeThatItDoesNotChoose) {
+  const JobSpec asked = config_.job;
+  config_.job.mode = Mode::kAsync;
+  Save(2);
+  config_.job = asked;
+  config_.chooses_exchange = true;
+  StartProcess();
+  EXPECT_THAT(keeper_->CheckSettings(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("contradicts async")));
+}
+
 TEST_F(CheckpointKeeperTest, ACrashedHolderIsToldOfOnce) {
   config_.crashed_holder = "the server on host h";
   StartProcess();

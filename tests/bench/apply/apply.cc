@@ -19,6 +19,8 @@
 #include "absl/functional/function_ref.h"
 #include "common/bucket_plan.h"
 #include "common/check.h"
+#include "common/contribution.h"
+#include "common/encoding.h"
 #include "common/executor.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
@@ -125,8 +127,12 @@ class ApplyBench {
     if (lent_) {
       for (const BucketWeights& weights : weights_) readers.push_back(weights.LendWeights());
     }
-    return SecondsOf(
-        [&] { ForEachBucket([&](int64_t i) { weights_[i].Apply(call, gradients_[i]->data()); }); });
+    return SecondsOf([&] {
+      ForEachBucket([&](int64_t i) {
+        weights_[i].ApplyAlone(call, ContributionKind::kGradient, Encoding::kFp32,
+                               reinterpret_cast<const std::byte*>(gradients_[i]->data()));
+      });
+    });
   }
 
   double StreamSeconds(Stores stores) {
