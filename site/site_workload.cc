@@ -80,18 +80,13 @@ void SiteWorkload::OnRegistered(const Registration&) {
 
 bool SiteWorkload::Serves(const Registration& registration) const {
   return model_ != nullptr && registration.layout().hash() == model_->layout().hash() &&
-         CheckGoesOn(began_, registration.job).ok();
+         CheckGoesOn(began_, registration.job, steps_of_order_).ok();
 }
 
 absl::Status SiteWorkload::Prepare(const Registration& registration, Device* /*device*/,
                                    StopRequested /*stop_requested*/) {
-  RETURN_IF_ERROR(CheckGoesOn(began_, registration.job));
   steps_of_order_ = deps_.site->StepsOfOrder();
-  if (registration.job.local_steps % steps_of_order_ != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the servers upstream have --local_steps=", registration.job.local_steps,
-        " now, and those of this site, ", steps_of_order_, ", do not divide it; start it again"));
-  }
+  RETURN_IF_ERROR(CheckGoesOn(began_, registration.job, steps_of_order_));
   ASSIGN_OR_RETURN(DatasetInfo data, deps_.site->AwaitData(deps_.is_stopping));
   const int64_t elements = registration.layout().num_elements();
   try {

@@ -16,6 +16,7 @@ namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 // Takes every order, and adds one to all weights for each local step.
@@ -199,6 +200,26 @@ TEST_F(SiteWorkloadTest, RefusesAJobThatIsNotTheOneItsSiteHasBegunWith) {
   registration_.job.clip_norm = 3.0;
   EXPECT_FALSE(workload_->Serves(registration_));
   EXPECT_THAT(Prepare(), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+// Such rounds do not ask for the weights after the steps.
+TEST_F(SiteWorkloadTest, RefusesAJobWhoseRoundsOverlap) {
+  ASSERT_OK(Prepare());
+  registration_.job.overlap_steps = 2;
+  EXPECT_FALSE(workload_->Serves(registration_));
+  EXPECT_THAT(Prepare(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--overlap_steps=2")));
+}
+
+TEST_F(SiteWorkloadTest, RefusesLocalStepsThatItsOrdersDoNotDivide) {
+  site_.steps_of_order = 2;
+  ASSERT_OK(Prepare());
+  registration_.job.local_steps = 6;
+  EXPECT_TRUE(workload_->Serves(registration_));
+  registration_.job.local_steps = 5;
+  EXPECT_FALSE(workload_->Serves(registration_));
+  EXPECT_THAT(Prepare(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--local_steps=5")));
 }
 
 }  // namespace

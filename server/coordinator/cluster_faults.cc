@@ -288,6 +288,11 @@ absl::Status ClusterFaults::CheckMayRollBack(Round round, absl::Time now) const 
   const auto refuse = [](absl::string_view because) {
     return absl::FailedPreconditionError(absl::StrCat("the job cannot go back now: ", because));
   };
+  if (state_.site.has_value()) {
+    return refuse(absl::StrCat("it is that of a site, whose weights come from ",
+                               state_.site->upstream(),
+                               " with each round there; use psctl rollback on that server"));
+  }
   if (!state_.saves()) return refuse("nothing is saved, because there is no --checkpoint_dir");
   if (!state_.is_ready()) return refuse(WaitingFor(state_, now));
   if (state_.is_stopping() || state_.should_exit || !state_.failure.ok() ||

@@ -13,6 +13,7 @@
 namespace lodestar {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -234,6 +235,26 @@ TEST_F(SiteTest, AStoppedSiteAnswersNoOrderAndItsWorkersAreToldThatItIsOver) {
   const auto outcome = coordinator().OrderOutcome(late);
   ASSERT_TRUE(outcome.has_value());
   EXPECT_THAT(outcome->status(), StatusIs(absl::StatusCode::kCancelled));
+}
+
+// The order at hand was given with other weights than those of a checkpoint.
+TEST_F(SiteTest, GoesBackNowhereButUpstream) {
+  Coordinator::Config config = SiteConfig(1);
+  config.checkpoint_dir = "ckpt";
+  config.checkpoint_schedule.every_rounds = 1;
+  Start(config);
+  const TestWorker a = harness_->Add("a");
+  Order(Training(0, 6, 0.1));
+  Complete(a, *harness_->Ask(a).grant);
+  harness_->FinishSave();
+  const uint64_t number = Order(Training(6, 6, 0.1));
+  const Grant grant = *harness_->Ask(a).grant;
+  EXPECT_THAT(coordinator().RollBack(Round(0), "", harness_->now()),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("10.0.0.1:50051"), HasSubstr("psctl rollback"))));
+  Complete(a, grant);
+  ASSERT_TRUE(coordinator().OrderOutcome(number).has_value());
+  EXPECT_OK(*coordinator().OrderOutcome(number));
 }
 
 TEST_F(SiteTest, FailsAsItsUplinkDoes) {

@@ -741,6 +741,8 @@ void BucketAggregator::ReplaceWeights() {
   Replacement replacement;
   {
     absl::MutexLock lock(&mutex_);
+    // Refused already: nobody waits for it.
+    if (!replacement_.has_value()) return;
     replacement = *std::exchange(replacement_, std::nullopt);
   }
   const absl::Status replaced = weights_.Replace(replacement.weights);

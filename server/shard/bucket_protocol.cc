@@ -258,6 +258,8 @@ BucketStep BucketProtocol::StepOfReplacement() {
   }
   if (round_ == *replacement_ && contributed_.empty()) {
     is_writing_ = true;
+    // Whoever takes the step answers for it, even if the bucket is closed before it is done.
+    replacement_.reset();
     return {.kind = Step::kReplace, .round = round_};
   }
   effects_.push_back(
@@ -271,7 +273,6 @@ BucketStep BucketProtocol::StepOfReplacement() {
 
 void BucketProtocol::OnReplaced() {
   is_writing_ = false;
-  replacement_.reset();
   needs_review_ = true;
 }
 

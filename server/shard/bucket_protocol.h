@@ -295,7 +295,7 @@ class BucketProtocol {
   std::vector<Held> held_;  // by round, then worker
   std::vector<Read> reads_;
   std::vector<Capture> captures_;
-  std::optional<Round> replacement_;  // of the weights that it begins with
+  std::optional<Round> replacement_;  // that new weights are for, until kReplace is a step
   bool needs_review_ = false;         // of pushes_, reads_, captures_
   bool roster_changed_ = false;       // ask OnRosterChange
 };

@@ -490,6 +490,18 @@ TEST_F(BucketProtocolTest, NobodyReadsWhileNewWeightsAreWritten) {
   EXPECT_THAT(Words(), ElementsAre("read 1"));
 }
 
+TEST_F(BucketProtocolTest, NewWeightsThatAreBeingWrittenAreNotRefusedWhenTheBucketCloses) {
+  Start(JobOf(Mode::kSync), 1);
+  bucket_->OnReplacement(Round(0));
+  ASSERT_EQ(bucket_->NextStep().kind, Step::kReplace);
+  bucket_->Close(absl::AbortedError("diverged"));
+  EXPECT_THAT(Words(), IsEmpty()) << "their writer answers";
+  bucket_->OnReplaced();
+  EXPECT_THAT(Words(), IsEmpty());
+  bucket_->OnReplacement(Round(0));
+  EXPECT_THAT(Words(), ElementsAre("no new weights: ABORTED"));
+}
+
 TEST_F(BucketProtocolTest, NewWeightsComeTooLateForARoundThatHasBegun) {
   Start(JobOf(Mode::kSync), 2);
   Open(0, {1, 1});

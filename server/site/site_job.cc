@@ -48,8 +48,8 @@ std::map<std::string, std::string> SettingsOf(const JobSpec& job) {
   return settings;
 }
 
-absl::Status CheckMayHaveSites(const Registration& upstream) {
-  const JobSpec& job = upstream.job;
+// Whether sites can be workers of a job.
+absl::Status CheckMayHaveSites(const JobSpec& job) {
   if (!HasLocalSteps(job)) {
     return absl::FailedPreconditionError(
         absl::StrCat("the servers upstream have --mode=", ModeName(job.mode),
@@ -64,11 +64,22 @@ absl::Status CheckMayHaveSites(const Registration& upstream) {
         "; a site exchanges all parameters at once, and needs 1, 0, false and another than easgd "
         "there"));
   }
+  if (HasRosters(job) && job.balance == Balance::kSpeed && job.global_batch_size == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the servers upstream have --balance=speed and --batch_size=", job.batch_size,
+        ", by which a fast worker gets more samples of a step than that; a site cuts a step over "
+        "its own workers, and needs a bound: give the servers upstream --global_batch_size, or "
+        "--balance=equal"));
+  }
   if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
     return absl::FailedPreconditionError(
         "the servers upstream have --model=client; a site needs a model that servers know");
   }
-  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
+  return absl::OkStatus();
+}
+
+absl::Status CheckLayout(const Registration& upstream) {
+  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(upstream.job.model));
   if (layout.hash() == upstream.layout().hash()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("the servers upstream lay out the model as ", upstream.layout().hash(),
@@ -139,7 +150,8 @@ int64_t NumEvaluations(const JobSpec& job) {
 
 absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& asked,
                                 const std::set<std::string>& given) {
-  RETURN_IF_ERROR(CheckMayHaveSites(upstream));
+  RETURN_IF_ERROR(CheckMayHaveSites(upstream.job));
+  RETURN_IF_ERROR(CheckLayout(upstream));
   RETURN_IF_ERROR(CheckGiven(upstream.job, asked, given));
   // Everything but what is taken over: the mode, defaults, and the site's own.
   JobSpec job = asked;
@@ -161,13 +173,32 @@ absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& ask
   return job;
 }
 
-absl::Status CheckGoesOn(const JobSpec& began, const JobSpec& now) {
+absl::Status CheckGoesOn(const JobSpec& began, const JobSpec& now, int steps_of_order) {
+  RETURN_IF_ERROR(CheckMayHaveSites(now));
+  if (now.local_steps % steps_of_order != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the servers upstream have --local_steps=", now.local_steps,
+                     " now, and those of this site, ", steps_of_order,
+                     ", do not divide it; start the site again"));
+  }
+  if (steps_of_order > 1 && !HasRosters(now) && now.balance == Balance::kSpeed) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the servers upstream have --balance=speed now, by which rounds have any number of steps, "
+        "and this site has --local_steps=",
+        steps_of_order, "; start the site again with 1"));
+  }
   const std::map<std::string, std::string> settings = SettingsOf(now);
   for (const auto& [flag, value] : SettingsOf(began)) {
     if (!LastingSettings().contains(flag) || settings.at(flag) == value) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("the servers upstream had --", flag, "=", value, " when this site began, and ",
                      "have ", settings.at(flag), " now; start the site again"));
+  }
+  if (!(began.model == now.model)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the servers upstream had --model=", began.model.name,
+                     " when this site began, and another model now (--model=", now.model.name,
+                     "); start the site again"));
   }
   return absl::OkStatus();
 }

@@ -21,7 +21,9 @@ absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& ask
                                 const std::set<std::string>& given);
 
 // Whether a site that has begun with one job of its upstream goes on with another. What each grant
-// brings, such as learning rates, may differ. Errors: FailedPrecondition naming the setting.
-absl::Status CheckGoesOn(const JobSpec& began, const JobSpec& now);
+// brings, such as learning rates, may differ. `steps_of_order`: local steps that the site's workers
+// make between two of their own exchanges, at least 1. Errors: FailedPrecondition naming the
+// setting, also if the other job is none for a site.
+absl::Status CheckGoesOn(const JobSpec& began, const JobSpec& now, int steps_of_order);
 
 }  // namespace lodestar

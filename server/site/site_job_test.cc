@@ -1,7 +1,9 @@
 #include "server/site/site_job.h"
 
 #include <memory>
+#include <string>
 
+#include "absl/strings/string_view.h"
 #include "common/layout.h"
 #include "common/model_spec.h"
 #include "common/testing/status_matchers.h"
@@ -128,16 +130,70 @@ TEST(SiteJobTest, RefusesJobsThatAreNoneForSites) {
               StatusIs(kFailedPrecondition, HasSubstr("--model=client")));
 }
 
+TEST(SiteJobTest, SamplesOfAStepThatFollowTheSpeedOfASiteNeedABound) {
+  Registration upstream = Upstream();
+  upstream.job.balance = Balance::kSpeed;
+  EXPECT_THAT(SiteJob(upstream, Asked(), {}),
+              StatusIs(kFailedPrecondition,
+                       AllOf(HasSubstr("--batch_size=12"), HasSubstr("--global_batch_size"))));
+  upstream.job.batch_size = 0;
+  upstream.job.global_batch_size = 48;
+  ASSERT_OK_AND_ASSIGN(const JobSpec job, SiteJob(upstream, Asked(), {}));
+  EXPECT_EQ(job.global_batch_size, 48);
+}
+
 TEST(SiteJobTest, GoesOnWithOtherLearningRatesAndNotWithAnotherOptimizer) {
   const JobSpec began = Upstream().job;
   JobSpec now = began;
   now.schedule.peak = 1e-4;
   now.schedule.total_rounds = 200;
   now.local_steps = 30;
-  EXPECT_OK(CheckGoesOn(began, now));
+  EXPECT_OK(CheckGoesOn(began, now, 1));
   now.optimizer.beta2 = 0.9;
-  EXPECT_THAT(CheckGoesOn(began, now),
+  EXPECT_THAT(CheckGoesOn(began, now, 1),
               StatusIs(kFailedPrecondition, HasSubstr("--beta2=0.95 when this site began")));
+  now = began;
+  now.model = *ModelPreset("mlp");
+  EXPECT_THAT(CheckGoesOn(began, now, 1),
+              StatusIs(kFailedPrecondition, HasSubstr("--model=gpt-nano when this site began")));
+}
+
+TEST(SiteJobTest, DoesNotGoOnWithAJobThatIsNoneForSites) {
+  const JobSpec began = Upstream().job;
+  const auto expect_refused = [&](const JobSpec& now, absl::string_view words) {
+    EXPECT_THAT(CheckGoesOn(began, now, 1),
+                StatusIs(kFailedPrecondition, HasSubstr(std::string(words))));
+  };
+  JobSpec now = began;
+  now.fragments = 4;
+  expect_refused(now, "--fragments=4");
+  now = began;
+  now.overlap_steps = 5;
+  expect_refused(now, "--overlap_steps=5");
+  now = began;
+  now.outer_optimizer = OuterOptimizerKind::kEasgd;
+  expect_refused(now, "--outer_optimizer=easgd");
+  now = began;
+  now.mode = Mode::kSync;
+  expect_refused(now, "--mode=sync");
+  now = began;
+  now.balance = Balance::kSpeed;
+  expect_refused(now, "--balance=speed");
+}
+
+TEST(SiteJobTest, DoesNotGoOnWithLocalStepsThatItsOwnDoNotDivide) {
+  const JobSpec began = Upstream().job;
+  JobSpec now = began;
+  now.local_steps = 30;
+  EXPECT_OK(CheckGoesOn(began, now, 10));
+  EXPECT_THAT(CheckGoesOn(began, now, 20),
+              StatusIs(kFailedPrecondition, HasSubstr("--local_steps=30 now")));
+  now = began;
+  now.mode = Mode::kAsyncLocalSgd;
+  now.balance = Balance::kSpeed;
+  EXPECT_THAT(CheckGoesOn(now, now, 10),
+              StatusIs(kFailedPrecondition, HasSubstr("--balance=speed now")));
+  EXPECT_OK(CheckGoesOn(now, now, 1));
 }
 
 }  // namespace
