@@ -137,7 +137,9 @@ TEST_F(ExchangeTuningTest, TakesWhatTheJobAllows) {
   tuning_.Begin();
   // Nothing but top-k is fast enough, which a robust mean does not take.
   Measure(WorkerId(1), absl::Milliseconds(300),
-          {.up_bytes_per_second = 0.1 * kMegabit, .down_bytes_per_second = 100 * kMegabit});
+          {.up_bytes_per_second = 0.1 * kMegabit,
+           .down_bytes_per_second = 100 * kMegabit,
+           .round_trip = absl::Milliseconds(1)});
   JobSpec asked = Asked();
   asked.robust_mean = *ParseRobustMean("median");
   const Layout layout = *BuildLayout(asked.model);

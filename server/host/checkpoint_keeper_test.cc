@@ -107,7 +107,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
   }
   RestoreChoice Choose() {
     keeper_->Do(ChooseRestoreTask{});
-    EXPECT_OK(choice_);
+    EXPECT_OK(choice_) << choice_.status();
     return choice_.value_or(RestoreChoice());
   }
   // Empty: the first weights.
@@ -338,6 +338,7 @@ TEST_F(CheckpointKeeperTest, WhatAClientHadProposedIsTheCheckpointsUnlessTheOper
 
 TEST_F(CheckpointKeeperTest, AJobThatChoosesItsExchangeGoesOnWithWhatTheCheckpointHas) {
   JobSpec asked = config_.job;
+  asked.batch_size = 12;
   asked.schedule.total_rounds = 4000;  // steps
   asked.eval_every = 400;
   config_.job = asked;
