@@ -156,9 +156,8 @@ TEST_F(CoordinatorStrandTest, AServerThatIsBackIsNotHeldUpByTheStopOfTheProcessB
   TakeLastCheckpoint(strand_, /*asker=*/71, ReasonOfStop(1), absl::Minutes(1),
                      [](const absl::StatusOr<PublishedCheckpoint>&) {});
   const auto is_held = [this] {
-    return strand_.Run([](Coordinator& coordinator, absl::Time now) {
-      return coordinator.has_begun_last_save();
-    });
+    return strand_.Run(
+        [](Coordinator& coordinator, absl::Time) { return coordinator.has_begun_last_save(); });
   };
   EXPECT_TRUE(is_held());
   strand_.Run([](Coordinator& coordinator, absl::Time now) {
