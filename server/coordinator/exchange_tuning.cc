@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/exchange_choice.h"
 #include "common/exchange_settings.h"
+#include "common/exchange_sizes.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -27,9 +28,11 @@ std::string RateText(double bytes_per_second) {
 }
 
 std::string FactsText(const ExchangeFacts& facts) {
-  return absl::StrFormat("a step takes %.3g ms, workers send %s and get %s, round trip %.3g ms",
+  const bool shares_link = facts.path.server_down != NetworkPath::kNoLimit;
+  return absl::StrFormat("a step takes %.3g ms, workers send %s and get %s%s, round trip %.3g ms",
                          absl::ToDoubleMilliseconds(facts.step), RateText(facts.path.worker_up),
                          RateText(facts.path.worker_down),
+                         shares_link ? ", all of them together no more" : "",
                          absl::ToDoubleMilliseconds(facts.path.round_trip));
 }
 
@@ -49,7 +52,8 @@ void ExchangeTuning::End(std::string text) {
 void ExchangeTuning::OnReport(WorkerId worker, const RoundReport& report, int local_steps) {
   if (!is_measuring_ || report.num_samples <= 0 || local_steps < 1) return;
   Measured& measured = measured_[worker];
-  ++measured.rounds;
+  // The first weights come whole, and connections have to find their pace.
+  if (++measured.rounds > 1) measured.exchanges += report.communication + report.wait;
   measured.step = std::min(measured.step, report.compute / local_steps);
 }
 
@@ -65,27 +69,49 @@ bool ExchangeTuning::HasMeasured(WorkerId worker) const {
   return measured != measured_.end() && measured->second.has_path;
 }
 
-ExchangeFacts ExchangeTuning::Facts() const {
+absl::Duration ExchangeTuning::MeanExchange() const {
+  absl::Duration shortest = absl::InfiniteDuration();
+  for (const auto& [worker, measured] : measured_) {
+    if (measured.rounds > 1) {
+      shortest = std::min(shortest, measured.exchanges / (measured.rounds - 1));
+    }
+  }
+  return shortest;
+}
+
+absl::StatusOr<ExchangeFacts> ExchangeTuning::Facts(const JobSpec& asked, const Layout& layout,
+                                                    int num_shards) const {
   LODESTAR_CHECK(!measured_.empty()) << "nobody has measured anything";
   ExchangeFacts facts;
   facts.num_workers = static_cast<int>(measured_.size());
-  // They have been measured while all exchanged at once, so what they share of the servers' links
-  // is in the workers' own.
   const auto slower = [](double a, double b) { return b > 0.0 ? std::min(a, b) : a; };
+  double highest_up = 0.0;
+  double highest_down = 0.0;
   for (const auto& [worker, measured] : measured_) {
     facts.step = std::max(facts.step, measured.step);
     NetworkPath& path = facts.path;
     path.worker_up = slower(path.worker_up, measured.path.up_bytes_per_second);
     path.worker_down = slower(path.worker_down, measured.path.down_bytes_per_second);
     path.round_trip = std::max(path.round_trip, measured.path.round_trip);
+    highest_up = std::max(highest_up, measured.path.up_bytes_per_second);
+    highest_down = std::max(highest_down, measured.path.down_bytes_per_second);
   }
-  return facts;
+  if (highest_up == 0.0 || highest_down == 0.0) return facts;
+  ExchangeFacts shared = facts;
+  shared.path.server_down = highest_up;
+  shared.path.server_up = highest_down;
+  const JobSpec trial = TrialOf(asked);
+  ASSIGN_OR_RETURN(const ExchangeSizes sizes, PlanExchangeSizes(trial, layout, num_shards));
+  const auto miss = [&](const ExchangeFacts& assumed) {
+    return absl::AbsDuration(ForecastExchange(trial, sizes, assumed).exposed() - MeanExchange());
+  };
+  return miss(shared) < miss(facts) ? shared : facts;
 }
 
 absl::StatusOr<ExchangeTuning::Choice> ExchangeTuning::Choose(const JobSpec& asked,
                                                               const Layout& layout,
                                                               int num_shards) const {
-  const ExchangeFacts facts = Facts();
+  ASSIGN_OR_RETURN(const ExchangeFacts facts, Facts(asked, layout, num_shards));
   ASSIGN_OR_RETURN(const ExchangeChoice all, ChooseExchange(asked, layout, num_shards, facts,
                                                             {.utilisation = kWantedUtilisation,
                                                              .loss_percent = kMostLossPercent,

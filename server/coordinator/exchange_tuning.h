@@ -38,9 +38,12 @@ class ExchangeTuning {
   // Enough to choose by.
   bool HasMeasured(WorkerId worker) const;
 
-  // Rounds wait for the slowest step and the slowest path of all. Requires somebody to have done a
-  // round.
-  ExchangeFacts Facts() const;
+  // Rounds wait for the slowest step and the slowest path of all. The servers' links are what the
+  // workers' are, for all of them together, or without a limit: whichever explains the exchanges of
+  // the trial of `asked` better. Requires somebody to have done a round. Errors: those of
+  // PlanExchangeSizes().
+  absl::StatusOr<ExchangeFacts> Facts(const JobSpec& asked, const Layout& layout,
+                                      int num_shards) const;
 
   struct Choice {
     JobSpec job;
@@ -54,9 +57,13 @@ class ExchangeTuning {
   struct Measured {
     int rounds = 0;
     absl::Duration step = absl::InfiniteDuration();  // the shortest of a round's means
+    absl::Duration exchanges;  // of rounds after the first: all of their time but steps
     PathFacts path;
     bool has_path = false;  // of a heartbeat after enough rounds
   };
+
+  // What a round's exchange takes: whose steps are the slowest waits for nobody else.
+  absl::Duration MeanExchange() const;
 
   bool is_measuring_ = false;
   std::string text_;

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "common/exchange_choice.h"
+#include "common/exchange_forecast.h"
 #include "common/exchange_settings.h"
+#include "common/exchange_sizes.h"
 #include "common/model_spec.h"
 #include "common/testing/status_matchers.h"
 
@@ -67,7 +69,9 @@ TEST_F(ExchangeTuningTest, FactsAreThoseOfTheSlowest) {
           {.up_bytes_per_second = 9e6, .round_trip = absl::Milliseconds(80)});
   // A first round that compiles, and a last one that is held up.
   tuning_.OnReport(WorkerId(2), ReportOf(absl::Seconds(9)), 10);
-  const ExchangeFacts facts = tuning_.Facts();
+  JobSpec asked = Asked();
+  ASSERT_OK_AND_ASSIGN(const ExchangeFacts facts,
+                       tuning_.Facts(asked, *BuildLayout(asked.model), 1));
   EXPECT_EQ(facts.num_workers, 2);
   EXPECT_EQ(facts.step, absl::Milliseconds(20));
   EXPECT_DOUBLE_EQ(facts.path.worker_up, 9e6);
@@ -88,7 +92,7 @@ TEST_F(ExchangeTuningTest, ChoosesWhatTheFormulaSays) {
   ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice, tuning_.Choose(asked, layout, 1));
   ASSERT_OK_AND_ASSIGN(
       const ExchangeChoice all,
-      ChooseExchange(asked, layout, 1, tuning_.Facts(),
+      ChooseExchange(asked, layout, 1, *tuning_.Facts(asked, layout, 1),
                      {.utilisation = 0.965, .loss_percent = 1.5, .modes = ModesToChooseFrom()}));
   const ExchangeOption& option = all.options[all.chosen];
   EXPECT_EQ(JobSettings(choice.job), JobSettings(InRounds(option.job)));
@@ -130,6 +134,40 @@ TEST_F(ExchangeTuningTest, WhateverAWorkerTellsTheJobMayRun) {
         EXPECT_OK(ValidateJobSpec(choice.job)) << choice.text;
       }
     }
+  }
+}
+
+// By how long the exchanges of the trial took.
+TEST_F(ExchangeTuningTest, KnowsWhetherWorkersShareALink) {
+  JobSpec asked = Asked();
+  asked.model = *ModelPreset("gpt-nano");
+  const Layout layout = *BuildLayout(asked.model);
+  const double rate = 10 * kMegabit;
+  for (const bool shared : {false, true}) {
+    ExchangeFacts truth;
+    truth.num_workers = 2;
+    truth.step = absl::Milliseconds(50);
+    truth.path = {.worker_up = rate, .worker_down = rate, .round_trip = absl::Milliseconds(50)};
+    if (shared) truth.path.server_up = truth.path.server_down = rate;
+    const JobSpec trial = TrialOf(asked);
+    const absl::Duration exchange =
+        ForecastExchange(trial, *PlanExchangeSizes(trial, layout, 1), truth).exposed();
+    tuning_.Begin();
+    for (int worker = 1; worker <= 2; ++worker) {
+      for (int round = 0; round < ExchangeTuning::kTrialRounds; ++round) {
+        RoundReport report = ReportOf(5 * truth.step);
+        report.communication = 0.9 * exchange;
+        report.wait = 0.1 * exchange;
+        if (round == 0) report.communication *= 10;  // the first weights are whole
+        tuning_.OnReport(WorkerId(worker), report, /*local_steps=*/5);
+      }
+      tuning_.OnHeartbeat(WorkerId(worker), {.up_bytes_per_second = rate,
+                                             .down_bytes_per_second = rate,
+                                             .round_trip = absl::Milliseconds(50)});
+    }
+    ASSERT_OK_AND_ASSIGN(const ExchangeFacts facts, tuning_.Facts(asked, layout, 1));
+    EXPECT_EQ(facts.path.server_down, shared ? rate : NetworkPath::kNoLimit);
+    EXPECT_EQ(facts.path.server_up, shared ? rate : NetworkPath::kNoLimit);
   }
 }
 
