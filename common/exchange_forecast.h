@@ -29,8 +29,8 @@
 
 namespace lodestar {
 
-// Of all workers alike. Rates are in bytes per second. What was measured of a worker's path while all
-// of them exchanged (PathFacts) is its share already: the servers' links have no limit then.
+// Of all workers alike. Rates are in bytes per second. What was measured of a worker's path while
+// all of them exchanged (PathFacts) is its share already: the servers' links have no limit then.
 struct NetworkPath {
   static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 

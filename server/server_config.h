@@ -94,8 +94,8 @@ struct ServerConfig {
   DurabilityConfig durability;
   DivergencePolicy divergence;
   OutputConfig output;
-  JobSpec job;                  // the coordinator's; the other servers receive it
-  std::set<std::string> given;  // flags of the command line; see CoordinatorConfig
+  JobSpec job;                    // the coordinator's; the other servers receive it
+  std::set<std::string> given;    // flags of the command line; see CoordinatorConfig
   bool chooses_exchange = false;  // --mode=auto; see CoordinatorConfig
   bool exit_when_done = false;
   // The process is no server but keeps copies of the journals of some; only `network`, `limits` of

@@ -132,7 +132,7 @@ struct ClusterSnapshot {
   JobSpec job;
   uint64_t server_incarnation = 0;
   absl::Duration uptime;
-  std::string state;  // see StateName() in cluster_words.h
+  std::string state;            // see StateName() in cluster_words.h
   std::string exchange_choice;  // see ExchangeTuning::text()
   std::string
       waiting_for;  // one sentence: who, which round, how long; empty if nobody is waited for

@@ -182,8 +182,8 @@ struct ClusterState {
   std::string NameOf(WorkerId worker) const;
   // Workers that have not left yet.
   std::vector<std::string> Present() const;
-  // Who may still come back to learn that the job is over: after the servers started anew, or dropped
-  // shortly before the end.
+  // Who may still come back to learn that the job is over: after the servers started anew, or
+  // dropped shortly before the end.
   std::vector<std::string> Returning(absl::Time now) const;
   // Whether workers of a server before this one may still come, and learn that the job is over: it
   // has left no checkpoint that names them.

@@ -184,7 +184,8 @@ class BucketProtocol {
   const UsualNorm& usual_norm() const { return watch_.usual(); }
   // Of the round's roster: alive and not counted.
   std::vector<WorkerId> Missing() const;
-  // Whether the worker's part of the round is here, or none is due, or the round is over without it.
+  // Whether the worker's part of the round is here, or none is due, or the round is over without
+  // it.
   bool IsSettled(Round round, WorkerId worker) const;
   // For people; empty: for nobody.
   std::string WaitingFor() const;

@@ -76,10 +76,10 @@ Decision AsynchronousCluster::OnGrant(const MemberProgress& member,
     if (slowest == cluster.members.end()) return Decision::Apply();
     const int64_t ahead = member.rounds_completed - slowest->rounds_completed;
     if (ahead > config_.max_rounds_ahead) {
-      return Decision::Hold(absl::StrCat("the next round of ", member.name, " would be ", ahead,
-                                         " ahead of ", slowest->name,
-                                         ", more than --max_rounds_ahead=",
-                                         config_.max_rounds_ahead, "; waits for ", slowest->name));
+      return Decision::Hold(
+          absl::StrCat("the next round of ", member.name, " would be ", ahead, " ahead of ",
+                       slowest->name, ", more than --max_rounds_ahead=", config_.max_rounds_ahead,
+                       "; waits for ", slowest->name));
     }
   }
   if (const MemberProgress* const other = ToMeet(member, cluster); other != nullptr) {
