@@ -548,7 +548,11 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
   if (absl::GetFlag(FLAGS_mode) == kAutoMode) {
     RETURN_IF_ERROR(CheckMayChooseExchange(given, job));
   } else {
-    ASSIGN_OR_RETURN(job.mode, ParseMode(absl::GetFlag(FLAGS_mode)));
+    const absl::StatusOr<Mode> mode = ParseMode(absl::GetFlag(FLAGS_mode));
+    if (!mode.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(mode.status().message(), ", ", kAutoMode));
+    }
+    job.mode = *mode;
   }
   job.quorum = absl::GetFlag(FLAGS_quorum);
   job.max_rounds_ahead = absl::GetFlag(FLAGS_max_rounds_ahead);
