@@ -95,7 +95,7 @@ class Device {
   // encoded = scale * values + residual (may be empty). The same bytes on every device, but for the
   // sign of a NaN.
   virtual void Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
-                      const RoundingNoise& noise, StreamKind stream) = 0;
+                      const Rounding& rounding, StreamKind stream) = 0;
   // residual = decay * ((scale * values + residual) - decoded): what Encode() of the same has lost,
   // and how much of that is carried over.
   virtual void UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,

@@ -42,14 +42,25 @@ struct AttentionShape {
   DropoutMask dropout = {};
 };
 
-// Where stochastic rounding takes its random numbers from. Element i of a vector uses word
-// (first_element + i) % 4 of Philox(key, stream, (first_element + i) / 4), so it is rounded the
-// same way again however its vector is cut.
-struct RoundingNoise {
+// How int8 and int4 round to a neighbouring code.
+struct Rounding {
+  enum class Kind : uint8_t {
+    // Up with the probability of what rounding down would lose: right on average.
+    kStochastic,
+    // To the nearer one, halves down: the smaller error, for what error feedback makes good.
+    kToNearest,
+  };
+  Kind kind = Kind::kStochastic;
+  // Where stochastic rounding takes its random numbers from. Element i of a vector uses word
+  // (first_element + i) % 4 of Philox(key, stream, (first_element + i) / 4), so it is rounded the
+  // same way again however its vector is cut.
   uint64_t key = 0;
   uint64_t stream = 0;
   int64_t first_element = 0;
 };
+
+// The word that rounds to the nearer code, in place of a random one.
+inline constexpr uint32_t kWordOfTheMiddle = uint32_t{1} << 31;
 
 struct AdamWStep {
   double learning_rate, beta1, beta2, epsilon, weight_decay;

@@ -16,7 +16,7 @@ namespace {
 class Fp32Codec final : public Codec {
  public:
   Encoding encoding() const override { return Encoding::kFp32; }
-  void Encode(const float* values, int64_t n, const RoundingNoise& /*noise*/,
+  void Encode(const float* values, int64_t n, const Rounding& /*rounding*/,
               std::byte* encoded) const override {
     std::copy_n(reinterpret_cast<const std::byte*>(values), n * sizeof(float), encoded);
   }
@@ -31,7 +31,7 @@ class Fp32Codec final : public Codec {
 class Bf16Codec final : public Codec {
  public:
   Encoding encoding() const override { return Encoding::kBf16; }
-  void Encode(const float* values, int64_t n, const RoundingNoise& /*noise*/,
+  void Encode(const float* values, int64_t n, const Rounding& /*rounding*/,
               std::byte* encoded) const override {
     codec::BestLoops().to_bf16(values, reinterpret_cast<codec::Code16*>(encoded), n);
   }
@@ -48,7 +48,7 @@ class Bf16Codec final : public Codec {
 class Fp16Codec final : public Codec {
  public:
   Encoding encoding() const override { return Encoding::kFp16; }
-  void Encode(const float* values, int64_t n, const RoundingNoise& /*noise*/,
+  void Encode(const float* values, int64_t n, const Rounding& /*rounding*/,
               std::byte* encoded) const override {
     codec::BestLoops().to_fp16(values, reinterpret_cast<codec::Code16*>(encoded), n);
   }
@@ -147,21 +147,25 @@ class BlockCodec final : public Codec {
  public:
   Encoding encoding() const override { return Format::kEncoding; }
 
-  void Encode(const float* values, int64_t n, const RoundingNoise& noise,
+  void Encode(const float* values, int64_t n, const Rounding& rounding,
               std::byte* encoded) const override {
     const codec::Loops& loops = codec::BestLoops();
     // A block's words, and those of Philox blocks that it shares with its neighbours.
     constexpr int64_t kPhiloxBlocks = kBlock / 4 + 16;
     uint32_t words[4 * kPhiloxBlocks];
+    const bool is_stochastic = rounding.kind == Rounding::Kind::kStochastic;
+    if (!is_stochastic) std::fill(std::begin(words), std::end(words), kWordOfTheMiddle);
     int8_t codes[kBlock];
     for (int64_t begin = 0; begin < n; begin += kBlock) {
       const int64_t size = std::min(kBlock, n - begin);
       const float scale = Format::ScaleOf(loops.max_magnitude(values + begin, size));
       Format::WriteScale(scale, encoded);
       if (scale > 0.0f) {
-        const uint64_t first = static_cast<uint64_t>(noise.first_element + begin);
+        const uint64_t first = static_cast<uint64_t>(rounding.first_element + begin);
         const int64_t blocks = (first % 4 + size + 3) / 4;
-        loops.philox(noise.key, noise.stream, first / 4, (blocks + 15) / 16 * 16, words);
+        if (is_stochastic) {
+          loops.philox(rounding.key, rounding.stream, first / 4, (blocks + 15) / 16 * 16, words);
+        }
         loops.quantize(values + begin, 1.0f / scale, words + first % 4, Format::kLargestCode, codes,
                        size);
       } else {

@@ -41,9 +41,9 @@ std::vector<float> Values(int64_t n, uint64_t seed) {
   return values;
 }
 
-Bytes Encoded(Encoding encoding, const std::vector<float>& values, const RoundingNoise& noise) {
+Bytes Encoded(Encoding encoding, const std::vector<float>& values, const Rounding& rounding) {
   Bytes bytes(EncodedBytes(encoding, static_cast<int64_t>(values.size())));
-  CodecOf(encoding).Encode(values.data(), values.size(), noise, bytes.data());
+  CodecOf(encoding).Encode(values.data(), values.size(), rounding, bytes.data());
   return bytes;
 }
 
@@ -54,8 +54,8 @@ std::vector<float> Decoded(Encoding encoding, const Bytes& bytes, int64_t n) {
 }
 
 std::vector<float> RoundTrip(Encoding encoding, const std::vector<float>& values,
-                             const RoundingNoise& noise = {}) {
-  return Decoded(encoding, Encoded(encoding, values, noise), values.size());
+                             const Rounding& rounding = {}) {
+  return Decoded(encoding, Encoded(encoding, values, rounding), values.size());
 }
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -132,13 +132,13 @@ TEST_P(CodecConformanceTest, WritesItsBytesAndNoMore) {
 
 TEST_P(CodecConformanceTest, CuttingAtBlocksChangesNoBit) {
   const std::vector<float> values = Values(7 * kWholeBlocks + 2000, 3);
-  const RoundingNoise noise = {.key = 5, .stream = 6, .first_element = 1 << 20 | 3};
-  const Bytes whole = Encoded(GetParam(), values, noise);
+  const Rounding rounding = {.key = 5, .stream = 6, .first_element = 1 << 20 | 3};
+  const Bytes whole = Encoded(GetParam(), values, rounding);
   for (int64_t block : {1, 2, 7}) {
     const int64_t cut = block * std::max<int64_t>(BlockElements(GetParam()), 64);
-    RoundingNoise rest = noise;
+    Rounding rest = rounding;
     rest.first_element += cut;
-    Bytes parts = Encoded(GetParam(), {values.begin(), values.begin() + cut}, noise);
+    Bytes parts = Encoded(GetParam(), {values.begin(), values.begin() + cut}, rounding);
     const Bytes second = Encoded(GetParam(), {values.begin() + cut, values.end()}, rest);
     parts.insert(parts.end(), second.begin(), second.end());
     EXPECT_EQ(parts, whole) << cut;
@@ -147,8 +147,8 @@ TEST_P(CodecConformanceTest, CuttingAtBlocksChangesNoBit) {
 
 TEST_P(CodecConformanceTest, SameNoiseGivesTheSameBytes) {
   const std::vector<float> values = Values(3000, 4);
-  const RoundingNoise noise = {.key = 9, .stream = 12, .first_element = 77};
-  EXPECT_EQ(Encoded(GetParam(), values, noise), Encoded(GetParam(), values, noise));
+  const Rounding rounding = {.key = 9, .stream = 12, .first_element = 77};
+  EXPECT_EQ(Encoded(GetParam(), values, rounding), Encoded(GetParam(), values, rounding));
 }
 
 // The mean over many streams is the value, within four standard errors of what one rounding can
@@ -314,8 +314,11 @@ TEST_P(CodecConformanceTest, ErrorFeedbackLosesNothingInSum) {
   for (int round = 0; round < kRounds; ++round) {
     const std::vector<float> values = Values(kElements, 100 + round);
     const float scale = round % 3 == 0 ? 0.37f : 1.0f;
-    const RoundingNoise noise = {.key = 1, .stream = static_cast<uint64_t>(round)};
-    EncodeWithResidual(GetParam(), values.data(), scale, residual.data(), kElements, noise,
+    const Rounding rounding = {
+        .kind = round % 2 == 0 ? Rounding::Kind::kToNearest : Rounding::Kind::kStochastic,
+        .key = 1,
+        .stream = static_cast<uint64_t>(round)};
+    EncodeWithResidual(GetParam(), values.data(), scale, residual.data(), kElements, rounding,
                        bytes.data());
     UpdateResidual(GetParam(), values.data(), scale, bytes.data(), kElements, 1.0f,
                    residual.data());
@@ -416,14 +419,32 @@ TEST(Int8CodecTest, NoiseIsThatOfPhilox) {
   // Halves are rounded up if the word is below half of its range.
   std::vector<float> values(600, 63.5f);
   values[0] = values[256] = values[512] = 127.0f;
-  const RoundingNoise noise = {
+  const Rounding rounding = {
       .key = 0x123456789ABCDEF0, .stream = 1ull << 40 | 5, .first_element = (1ll << 34) + 2};
-  const std::vector<float> back = RoundTrip(Encoding::kInt8, values, noise);
+  const std::vector<float> back = RoundTrip(Encoding::kInt8, values, rounding);
   for (int64_t i = 0; i < 600; ++i) {
     if (i % 256 == 0) continue;
-    const uint64_t element = noise.first_element + i;
-    const uint32_t word = Philox(noise.key, noise.stream, element / 4)[element % 4];
+    const uint64_t element = rounding.first_element + i;
+    const uint32_t word = Philox(rounding.key, rounding.stream, element / 4)[element % 4];
     ASSERT_EQ(back[i], word < 1u << 31 ? 64.0f : 63.0f) << i;
+  }
+}
+
+TEST(BlockCodecTest, RoundsToTheNearerCodeWhereItIsToAndHalvesDown) {
+  for (const auto& [encoding, largest] : {std::pair(Encoding::kInt8, 127), {Encoding::kInt4, 7}}) {
+    std::vector<float> values(300);
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = 0.25f * static_cast<float>(static_cast<int>(i) % (8 * largest + 1) - 4 * largest);
+    }
+    // Blocks whose scale is 1, wherever they begin.
+    for (size_t i = 0; i < values.size(); i += 64) values[i] = static_cast<float>(largest);
+    for (const int64_t first : {0, 3}) {
+      const std::vector<float> back = RoundTrip(
+          encoding, values, {.kind = Rounding::Kind::kToNearest, .key = 5, .first_element = first});
+      for (size_t i = 0; i < values.size(); ++i) {
+        ASSERT_EQ(back[i], std::ceil(values[i] - 0.5f)) << EncodingText(encoding) << " " << i;
+      }
+    }
   }
 }
 
@@ -478,13 +499,13 @@ TEST(Int4CodecTest, BlocksWhoseScaleWouldBeSubnormalAreZeros) {
 TEST(Int4CodecTest, NoiseIsThatOfPhilox) {
   std::vector<float> values(600, 3.5f);
   for (int64_t begin = 0; begin < 600; begin += kInt4Block) values[begin] = -7.0f;
-  const RoundingNoise noise = {
+  const Rounding rounding = {
       .key = 0x123456789ABCDEF0, .stream = 1ull << 40 | 5, .first_element = (1ll << 34) + 2};
-  const std::vector<float> back = RoundTrip(Encoding::kInt4, values, noise);
+  const std::vector<float> back = RoundTrip(Encoding::kInt4, values, rounding);
   for (int64_t i = 0; i < 600; ++i) {
     if (i % kInt4Block == 0) continue;
-    const uint64_t element = noise.first_element + i;
-    const uint32_t word = Philox(noise.key, noise.stream, element / 4)[element % 4];
+    const uint64_t element = rounding.first_element + i;
+    const uint32_t word = Philox(rounding.key, rounding.stream, element / 4)[element % 4];
     ASSERT_EQ(back[i], word < 1u << 31 ? 4.0f : 3.0f) << i;
   }
 }

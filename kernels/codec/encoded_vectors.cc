@@ -20,9 +20,9 @@ void ForEachPiece(Encoding encoding, int64_t n, Piece piece) {
   }
 }
 
-RoundingNoise NoiseFrom(RoundingNoise noise, int64_t begin) {
-  noise.first_element += begin;
-  return noise;
+Rounding RoundingFrom(Rounding rounding, int64_t begin) {
+  rounding.first_element += begin;
+  return rounding;
 }
 
 // sum = scale * values + residual.
@@ -134,12 +134,12 @@ double SquareDistance(Encoding encoding, const std::byte* encoded, int64_t n, fl
 }
 
 void EncodeWithResidual(Encoding encoding, const float* values, float scale, const float* residual,
-                        int64_t n, const RoundingNoise& noise, std::byte* encoded) {
+                        int64_t n, const Rounding& rounding, std::byte* encoded) {
   const Codec& codec = CodecOf(encoding);
   float sum[kPiece];
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     AddResidual(values + begin, scale, residual == nullptr ? nullptr : residual + begin, size, sum);
-    codec.Encode(sum, size, NoiseFrom(noise, begin), encoded + bytes);
+    codec.Encode(sum, size, RoundingFrom(rounding, begin), encoded + bytes);
   });
 }
 
@@ -158,12 +158,12 @@ void UpdateResidual(Encoding encoding, const float* values, float scale, const s
 }
 
 void EncodeChange(Encoding encoding, const float* target, const float* base, int64_t n,
-                  const RoundingNoise& noise, std::byte* encoded) {
+                  const Rounding& rounding, std::byte* encoded) {
   const Codec& codec = CodecOf(encoding);
   float change[kPiece];
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     Subtract(change, target + begin, base + begin, size);
-    codec.Encode(change, size, NoiseFrom(noise, begin), encoded + bytes);
+    codec.Encode(change, size, RoundingFrom(rounding, begin), encoded + bytes);
   });
 }
 

@@ -41,13 +41,13 @@ double SquareDistance(Encoding encoding, const std::byte* encoded, int64_t n, fl
 
 // Encodes scale * values + residual; without a residual (null) scale * values.
 void EncodeWithResidual(Encoding encoding, const float* values, float scale, const float* residual,
-                        int64_t n, const RoundingNoise& noise, std::byte* encoded);
+                        int64_t n, const Rounding& rounding, std::byte* encoded);
 // What that has lost, times `decay`, becomes the residual: (scale * values + residual) - decoded.
 void UpdateResidual(Encoding encoding, const float* values, float scale, const std::byte* encoded,
                     int64_t n, float decay, float* residual);
 
 // Encodes target - base.
 void EncodeChange(Encoding encoding, const float* target, const float* base, int64_t n,
-                  const RoundingNoise& noise, std::byte* encoded);
+                  const Rounding& rounding, std::byte* encoded);
 
 }  // namespace lodestar

@@ -225,7 +225,7 @@ class TopKCodec final : public Codec {
 
   Encoding encoding() const override { return encoding_; }
 
-  void Encode(const float* values, int64_t n, const RoundingNoise& /*noise*/,
+  void Encode(const float* values, int64_t n, const Rounding& /*rounding*/,
               std::byte* encoded) const override {
     for (int64_t begin = 0; begin < n; begin += kTopKBlock) {
       const int64_t size = std::min(kTopKBlock, n - begin);

@@ -174,12 +174,12 @@ void CpuDevice::SumOfSquares(Buf sum, Buf x) {
 
 // Threads share whole blocks, which are encoded alike wherever a vector is cut.
 void CpuDevice::Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
-                       const RoundingNoise& noise, StreamKind) {
+                       const Rounding& rounding, StreamKind) {
   CheckEncoding(encoding, encoded, values);
   CheckOptionalBuf(residual, DType::kF32, values.num_elements);
   const int64_t n = values.num_elements;
   ForRanges(n, kWholeBlocks, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
-    RoundingNoise from_begin = noise;
+    Rounding from_begin = rounding;
     from_begin.first_element += begin;
     EncodeWithResidual(encoding, FloatsAt(values, begin), scale, FloatsAt(residual, begin),
                        end - begin, from_begin,

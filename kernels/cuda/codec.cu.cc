@@ -102,8 +102,8 @@ cudaError_t Lost(float* lost, const CodecInput& input, const uint16_t* codes, fl
 }
 
 constexpr int kWarps = 8;
-// Each lane has so many consecutive elements, which share a block of random words where the noise
-// begins at a multiple of four.
+// Each lane has so many consecutive elements, which share a block of random words where the
+// first one is at a multiple of four.
 constexpr int kPerLane = 4;
 constexpr int kPerWarp = kPerLane * kWarpSize;
 constexpr float kSmallestNormal = 0x1p-126f;
@@ -227,16 +227,19 @@ __device__ inline int Quantized(float value, float inverse_scale, uint32_t word)
 }
 
 template <bool kSharesWords>
-__device__ inline void WordsFor(uint32_t (&words)[kPerLane], const RoundingNoise& noise,
+__device__ inline void WordsFor(uint32_t (&words)[kPerLane], const Rounding& rounding,
                                 uint64_t element) {
-  if constexpr (kSharesWords) {
-    const PhiloxWords block = PhiloxAt(noise.key, noise.stream, element / 4);
+  if (rounding.kind == Rounding::Kind::kToNearest) {
+#pragma unroll
+    for (int k = 0; k < kPerLane; ++k) words[k] = kWordOfTheMiddle;
+  } else if constexpr (kSharesWords) {
+    const PhiloxWords block = PhiloxAt(rounding.key, rounding.stream, element / 4);
 #pragma unroll
     for (int k = 0; k < kPerLane; ++k) words[k] = block.word[k];
   } else {
 #pragma unroll
     for (int k = 0; k < kPerLane; ++k) {
-      words[k] = PhiloxAt(noise.key, noise.stream, (element + k) / 4).word[(element + k) % 4];
+      words[k] = PhiloxAt(rounding.key, rounding.stream, (element + k) / 4).word[(element + k) % 4];
     }
   }
 }
@@ -245,7 +248,7 @@ __device__ inline void WordsFor(uint32_t (&words)[kPerLane], const RoundingNoise
 // kVectors: values and residual are 16-byte aligned.
 template <typename Format, bool kSharesWords, bool kVectors>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
-    EncodeBlocksKernel(unsigned char* encoded, CodecInput input, RoundingNoise noise) {
+    EncodeBlocksKernel(unsigned char* encoded, CodecInput input, Rounding rounding) {
   constexpr int kBlock = Format::kBlock;
   constexpr int kParts = kBlock / kPerWarp;
   static_assert(kBlock == kParts * kPerWarp);
@@ -289,7 +292,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
     const int at = (part * kWarpSize + lane) * kPerLane;
     if (at >= size) continue;
     uint32_t words[kPerLane];
-    WordsFor<kSharesWords>(words, noise, static_cast<uint64_t>(noise.first_element + begin + at));
+    WordsFor<kSharesWords>(words, rounding,
+                           static_cast<uint64_t>(rounding.first_element + begin + at));
     // Neither 0 nor NaN.
     const bool has_scale = scale > 0.0f;
     int codes[kPerLane];
@@ -307,27 +311,28 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 }
 
 template <typename Format, bool kSharesWords, bool kVectors>
-cudaError_t LaunchEncodeBlocks(void* encoded, const CodecInput& input, const RoundingNoise& noise,
+cudaError_t LaunchEncodeBlocks(void* encoded, const CodecInput& input, const Rounding& rounding,
                                cudaStream_t stream) {
   const LaunchConfig config{
       .grid = dim3(static_cast<unsigned>(CeilDiv(input.n, int64_t{kWarps} * Format::kBlock))),
       .block = dim3(kWarps * kWarpSize),
       .stream = stream};
   return Launch(EncodeBlocksKernel<Format, kSharesWords, kVectors>, config,
-                static_cast<unsigned char*>(encoded), input, noise);
+                static_cast<unsigned char*>(encoded), input, rounding);
 }
 
 template <typename Format>
-cudaError_t EncodeBlocks(void* encoded, const CodecInput& input, const RoundingNoise& noise,
+cudaError_t EncodeBlocks(void* encoded, const CodecInput& input, const Rounding& rounding,
                          cudaStream_t stream) {
   if (input.n == 0) return cudaSuccess;
-  const bool shares_words = noise.first_element % 4 == 0;
+  const bool shares_words = rounding.first_element % 4 == 0;
   const bool aligned = AreVectorsAligned(input.values, input.residual);
   if (shares_words && aligned) {
-    return LaunchEncodeBlocks<Format, true, true>(encoded, input, noise, stream);
+    return LaunchEncodeBlocks<Format, true, true>(encoded, input, rounding, stream);
   }
-  if (shares_words) return LaunchEncodeBlocks<Format, true, false>(encoded, input, noise, stream);
-  return LaunchEncodeBlocks<Format, false, false>(encoded, input, noise, stream);
+  if (shares_words)
+    return LaunchEncodeBlocks<Format, true, false>(encoded, input, rounding, stream);
+  return LaunchEncodeBlocks<Format, false, false>(encoded, input, rounding, stream);
 }
 
 // A group of elements never crosses a block.
@@ -375,14 +380,14 @@ cudaError_t EncodeFp16(uint16_t* codes, const CodecInput& input, cudaStream_t st
   return Encode<Fp16Code>(codes, input, stream);
 }
 
-cudaError_t EncodeInt8(void* encoded, const CodecInput& input, const RoundingNoise& noise,
+cudaError_t EncodeInt8(void* encoded, const CodecInput& input, const Rounding& rounding,
                        cudaStream_t stream) {
-  return EncodeBlocks<Int8Format>(encoded, input, noise, stream);
+  return EncodeBlocks<Int8Format>(encoded, input, rounding, stream);
 }
 
-cudaError_t EncodeInt4(void* encoded, const CodecInput& input, const RoundingNoise& noise,
+cudaError_t EncodeInt4(void* encoded, const CodecInput& input, const Rounding& rounding,
                        cudaStream_t stream) {
-  return EncodeBlocks<Int4Format>(encoded, input, noise, stream);
+  return EncodeBlocks<Int4Format>(encoded, input, rounding, stream);
 }
 
 cudaError_t LostInBf16(float* lost, const CodecInput& input, const uint16_t* codes, float decay,

@@ -48,11 +48,11 @@ struct Result {
 };
 
 Result OnHost(Encoding encoding, const std::vector<float>& values, float scale,
-              const std::vector<float>& residual, const RoundingNoise& noise) {
+              const std::vector<float>& residual, const Rounding& rounding) {
   const int64_t n = static_cast<int64_t>(values.size());
   Result result{std::vector<std::byte>(EncodedBytes(encoding, n)), residual};
   float* const memory = residual.empty() ? nullptr : result.residual.data();
-  EncodeWithResidual(encoding, values.data(), scale, memory, n, noise, result.bytes.data());
+  EncodeWithResidual(encoding, values.data(), scale, memory, n, rounding, result.bytes.data());
   if (memory != nullptr) {
     UpdateResidual(encoding, values.data(), scale, result.bytes.data(), n, kDecay, memory);
   }
@@ -60,15 +60,15 @@ Result OnHost(Encoding encoding, const std::vector<float>& values, float scale,
 }
 
 cudaError_t Encode(Encoding encoding, void* encoded, const CodecInput& input,
-                   const RoundingNoise& noise, cudaStream_t stream) {
+                   const Rounding& rounding, cudaStream_t stream) {
   auto* const codes = static_cast<uint16_t*>(encoded);
   if (encoding == Encoding::kBf16) return EncodeBf16(codes, input, stream);
   if (encoding == Encoding::kFp16) return EncodeFp16(codes, input, stream);
-  if (encoding == Encoding::kInt8) return EncodeInt8(encoded, input, noise, stream);
+  if (encoding == Encoding::kInt8) return EncodeInt8(encoded, input, rounding, stream);
   if (encoding.is_topk()) {
     return EncodeTopK(encoded, input, {encoding.topk(), encoding.topk_bits()}, stream);
   }
-  return EncodeInt4(encoded, input, noise, stream);
+  return EncodeInt4(encoded, input, rounding, stream);
 }
 
 cudaError_t Lost(Encoding encoding, float* lost, const CodecInput& input, const void* encoded,
@@ -85,7 +85,7 @@ cudaError_t Lost(Encoding encoding, float* lost, const CodecInput& input, const 
 }
 
 Result OnCard(Encoding encoding, const std::vector<float>& values, float scale,
-              const std::vector<float>& residual, const RoundingNoise& noise, int64_t offset) {
+              const std::vector<float>& residual, const Rounding& rounding, int64_t offset) {
   const int64_t n = static_cast<int64_t>(values.size());
   const size_t size = EncodedBytes(encoding, n);
   // [bytes | residual]
@@ -95,7 +95,7 @@ Result OnCard(Encoding encoding, const std::vector<float>& values, float scale,
     float* const on_card = residual.empty() ? nullptr : rig.Upload(residual);
     const CodecInput input{rig.Upload(shifted) + offset, scale, on_card, n};
     std::byte* encoded = rig.Allocate<std::byte>(size);
-    EXPECT_EQ(Encode(encoding, encoded, input, noise, rig.stream()), cudaSuccess);
+    EXPECT_EQ(Encode(encoding, encoded, input, rounding, rig.stream()), cudaSuccess);
     if (on_card != nullptr) {
       EXPECT_EQ(Lost(encoding, on_card, input, encoded, rig.stream()), cudaSuccess);
     }
@@ -121,11 +121,11 @@ void ExpectSameNumbers(const std::vector<float>& got, const std::vector<float>& 
 }
 
 void ExpectSame(Encoding encoding, int64_t n, float scale, bool has_residual,
-                const RoundingNoise& noise, int64_t offset) {
+                const Rounding& rounding, int64_t offset) {
   const std::vector<float> values = Values(n);
   const std::vector<float> residual = Noises<float>(has_residual ? n : 0, 2);
-  const Result want = OnHost(encoding, values, scale, residual, noise);
-  const Result got = OnCard(encoding, values, scale, residual, noise, offset);
+  const Result want = OnHost(encoding, values, scale, residual, rounding);
+  const Result got = OnCard(encoding, values, scale, residual, rounding, offset);
   ExpectSameNumbers(got.residual, want.residual);
   EXPECT_EQ(got.bytes, want.bytes) << EncodingText(encoding) << " of " << n;
 }
@@ -161,8 +161,10 @@ TEST(CodecTest, GivesTheBytesOfTheHost) {
       for (bool has_residual : {false, true}) {
         // The largest of a block is then the largest that there is, or an ordinary number.
         for (float scale : {1.0f, 0.37f}) {
-          ExpectSame(encoding, n, scale, has_residual,
-                     {.key = 7, .stream = 9, .first_element = 512}, 0);
+          for (Rounding::Kind kind : {Rounding::Kind::kStochastic, Rounding::Kind::kToNearest}) {
+            ExpectSame(encoding, n, scale, has_residual,
+                       {.kind = kind, .key = 7, .stream = 9, .first_element = 512}, 0);
+          }
         }
       }
     }

@@ -66,7 +66,7 @@ void CudaDevice::SumOfSquares(Buf sum, Buf x) {
 }
 
 void CudaDevice::Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
-                        const RoundingNoise& noise, StreamKind stream) {
+                        const Rounding& rounding, StreamKind stream) {
   static_assert(kInt8BlockElements == kInt8Block && kInt4BlockElements == kInt4Block);
   static_assert(kTopKBlockElements == kTopKBlock && kMostKept == kMaxTopK);
   CheckEncoding(encoding, encoded, values);
@@ -83,10 +83,10 @@ void CudaDevice::Encode(Encoding encoding, void* encoded, Buf values, float scal
       Check(EncodeFp16(static_cast<uint16_t*>(encoded), input, On(stream)), "EncodeFp16");
       return;
     case Encoding::Kind::kInt8:
-      Check(EncodeInt8(encoded, input, noise, On(stream)), "EncodeInt8");
+      Check(EncodeInt8(encoded, input, rounding, On(stream)), "EncodeInt8");
       return;
     case Encoding::Kind::kInt4:
-      Check(EncodeInt4(encoded, input, noise, On(stream)), "EncodeInt4");
+      Check(EncodeInt4(encoded, input, rounding, On(stream)), "EncodeInt4");
       return;
     case Encoding::Kind::kTopK2:
     case Encoding::Kind::kTopK4:

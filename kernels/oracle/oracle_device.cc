@@ -103,11 +103,11 @@ void OracleDevice::SumOfSquares(Buf sum, Buf x) {
 
 // The codecs are their own reference: the bytes of an encoding are its meaning.
 void OracleDevice::Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
-                          const RoundingNoise& noise, StreamKind) {
+                          const Rounding& rounding, StreamKind) {
   CheckEncoding(encoding, encoded, values);
   CheckOptionalBuf(residual, DType::kF32, values.num_elements);
   EncodeWithResidual(encoding, values.as<float>(), scale, residual.as<float>(), values.num_elements,
-                     noise, static_cast<std::byte*>(encoded));
+                     rounding, static_cast<std::byte*>(encoded));
 }
 
 void OracleDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,

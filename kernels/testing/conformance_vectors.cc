@@ -141,11 +141,11 @@ TEST_P(DeviceConformanceTest, EncodesToTheSameBytesAndKnowsWhatIsLost) {
               const int64_t bytes = EncodedBytes(encoding, n);
               const Buf values = rig.Random(offset + n, DType::kF32).Slice(offset, n);
               const Buf residual = rig.InOut("residual", offset + n, DType::kF32).Slice(offset, n);
-              const RoundingNoise noise = {.key = 7, .stream = 3, .first_element = 256 + offset};
+              const Rounding rounding = {.key = 7, .stream = 3, .first_element = 256 + offset};
               const auto encode = [&](const std::string& name, float scale, Buf added) {
                 const Buf to = rig.Output(name, 4 * offset + bytes, DType::kU8);
                 void* const encoded = to.Slice(4 * offset, bytes).data;
-                rig.device().Encode(encoding, encoded, values, scale, added, noise,
+                rig.device().Encode(encoding, encoded, values, scale, added, rounding,
                                     StreamKind::kDeviceToHost);
                 return encoded;
               };

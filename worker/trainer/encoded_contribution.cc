@@ -115,7 +115,8 @@ EventId EncodedContribution::Prepare(const Bucket& bucket) {
     DeviceSpan span(timeline_, kStream, "encode", {.block = bucket.block, .bucket = bucket.index});
     device_->Encode(encoding_, OnDevice(bucket), PartOf(vector_, bucket), scale_,
                     PartOf(residual_, bucket),
-                    {.key = noise_key_,
+                    {.kind = residual_ ? Rounding::Kind::kToNearest : Rounding::Kind::kStochastic,
+                     .key = noise_key_,
                      .stream = static_cast<uint64_t>(round_.value()),
                      .first_element = bucket.range.begin},
                     kStream);

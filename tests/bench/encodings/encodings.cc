@@ -70,11 +70,11 @@ class EncodingBench {
 
   double encode_rate() {
     return Rate([this] {
-      const RoundingNoise noise = {.key = 1, .stream = ++round_};
+      const Rounding rounding = {.kind = Rounding::Kind::kToNearest};
       if (encoding_ == Encoding::kFp32) {
-        return CodecOf(encoding_).Encode(values_.data(), n_, noise, bytes_.data());
+        return CodecOf(encoding_).Encode(values_.data(), n_, rounding, bytes_.data());
       }
-      EncodeWithResidual(encoding_, values_.data(), /*scale=*/1.0f, residual_.data(), n_, noise,
+      EncodeWithResidual(encoding_, values_.data(), /*scale=*/1.0f, residual_.data(), n_, rounding,
                          bytes_.data());
       UpdateResidual(encoding_, values_.data(), /*scale=*/1.0f, bytes_.data(), n_,
                      encoding_.is_topk() ? kTopKDecay : 1.0f, residual_.data());
@@ -112,7 +112,6 @@ class EncodingBench {
   const std::vector<float> values_;
   std::vector<float> residual_, sum_, copy_;
   std::vector<std::byte> bytes_;
-  uint64_t round_ = 0;
 };
 
 // "median (lowest..highest)" of numbers printed with `format`.

@@ -122,8 +122,8 @@ void DelayedDevice::AddScaled(Buf y, Buf x, double a) { Compute(&Device::AddScal
 void DelayedDevice::Subtract(Buf z, Buf x, Buf y) { Compute(&Device::Subtract, z, x, y); }
 void DelayedDevice::SumOfSquares(Buf sum, Buf x) { Compute(&Device::SumOfSquares, sum, x); }
 void DelayedDevice::Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
-                           const RoundingNoise& noise, StreamKind stream) {
-  Queue(stream, &Device::Encode, encoding, encoded, values, scale, residual, noise, stream);
+                           const Rounding& rounding, StreamKind stream) {
+  Queue(stream, &Device::Encode, encoding, encoded, values, scale, residual, rounding, stream);
 }
 void DelayedDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
                                    const void* encoded, float decay, StreamKind stream) {
