@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "server/site/site_job.h"
-#include "worker/trainer/grant_samples.h"
 
 namespace lodestar {
 namespace {
@@ -56,6 +55,8 @@ class SiteWorkload::SiteModel final : public Model {
     RETURN_IF_ERROR(WaitForAll(gate));
     return owner_->Evaluate();
   }
+  // Parameters were changed, by other means than a step.
+  void RefreshNarrowParameters() override { owner_->has_put_weights_ = false; }
 
  private:
   static Buf VectorOf(std::vector<float>& vector) {
@@ -97,6 +98,7 @@ absl::Status SiteWorkload::Prepare(const Registration& registration, Device* /*d
         absl::StrCat("there is no memory for vectors of ", elements,
                      " floats, which a site has beside those of its server"));
   }
+  defers_contributions_ = DefersContributions(registration.job);
   model_ = std::make_unique<SiteModel>(registration.layout(), this);
   dataset_ = std::make_unique<SiteDataset>(std::move(data));
   return absl::OkStatus();
@@ -104,9 +106,14 @@ absl::Status SiteWorkload::Prepare(const Registration& registration, Device* /*d
 
 void SiteWorkload::OnGrant(const Grant& grant) {
   grant_ = grant;
-  has_put_weights_ = false;
   has_evaluated_ = false;
-  trained_samples_ = 0;
+  // Weights come with the round. Where contributions are deferred they come as they are merged.
+  if (!defers_contributions_) has_put_weights_ = false;
+}
+
+void SiteWorkload::OnStep(const RoundStep& step) {
+  step_ = step;
+  if (step.step == 0) trained_samples_ = 0;
 }
 
 absl::Status SiteWorkload::PutWeightsOnce() {
@@ -122,28 +129,23 @@ absl::StatusOr<SiteOutcome> SiteWorkload::CarryOut(const SiteOrder& order) {
 }
 
 absl::StatusOr<BatchResult> SiteWorkload::Train() {
-  const int64_t num_samples = SamplesOfStep(grant_, step_).count;
+  if (step_.step % steps_of_order_ == 0) {
+    order_ = SiteOrder();
+    order_.kind = SiteOrder::Kind::kTrain;
+    order_.first_sample = step_.samples.first;
+    order_.first_position = step_.samples.first_position;
+  }
+  order_.num_samples += step_.samples.count;
+  order_.learning_rates.push_back(step_.learning_rate);
   BatchResult result;
-  const int first_step = step_ - step_ % steps_of_order_;
-  if (step_ - first_step + 1 < steps_of_order_) {
-    result.num_lost_samples = num_samples;
-    return result;
-  }
+  result.num_lost_samples = step_.samples.count;
+  if (static_cast<int>(order_.learning_rates.size()) < steps_of_order_) return result;
   RETURN_IF_ERROR(PutWeightsOnce());
-  const SampleSpan first = SamplesOfStep(grant_, first_step);
-  SiteOrder order;
-  order.kind = SiteOrder::Kind::kTrain;
-  order.first_sample = first.first;
-  order.first_position = first.first_position;
-  for (int step = first_step; step <= step_; ++step) {
-    order.num_samples += SamplesOfStep(grant_, step).count;
-    order.learning_rates.push_back(grant_.learning_rates[step]);
-  }
-  ASSIGN_OR_RETURN(const SiteOutcome outcome, CarryOut(order));
+  ASSIGN_OR_RETURN(const SiteOutcome outcome, CarryOut(order_));
   trained_samples_ += outcome.num_samples;
   result.loss_sum = outcome.loss_sum;
   result.num_predictions = outcome.num_predictions;
-  result.num_lost_samples = num_samples - outcome.num_samples;
+  result.num_lost_samples -= outcome.num_samples;
   return result;
 }
 
@@ -164,9 +166,11 @@ absl::StatusOr<BatchResult> SiteWorkload::Evaluate() {
 }
 
 absl::Status SiteWorkload::OnStepsMade() {
-  if (trained_samples_ == 0) {
+  if (trained_samples_ == 0 && !defers_contributions_) {
     return absl::CancelledError("told to stop before the first steps of this site were made");
   }
+  // The site has made no step from them.
+  if (!has_put_weights_) return absl::OkStatus();
   return deps_.site->GetWeights(absl::MakeSpan(parameters_));
 }
 

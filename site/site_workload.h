@@ -42,7 +42,7 @@ class SiteWorkload final : public Workload {
   bool owns_partition() const override { return false; }
   bool has_optimizer() const override { return true; }
   void OnGrant(const Grant& grant) override;
-  void OnStep(const RoundStep& step) override { step_ = step.step; }
+  void OnStep(const RoundStep& step) override;
   absl::Status OnStepsMade() override;
 
  private:
@@ -52,7 +52,7 @@ class SiteWorkload final : public Workload {
   absl::StatusOr<BatchResult> Train();
   // All held-out samples of the grant, with its first call.
   absl::StatusOr<BatchResult> Evaluate();
-  // The site has the weights of the grant.
+  // The site has the weights in parameters_, if they were changed here.
   absl::Status PutWeightsOnce();
   absl::StatusOr<SiteOutcome> CarryOut(const SiteOrder& order);
 
@@ -64,12 +64,16 @@ class SiteWorkload final : public Workload {
   std::unique_ptr<Model> model_;  // null: not prepared
   std::unique_ptr<Dataset> dataset_;
 
-  // Of the grant that is carried out.
+  // Of the grant whose held-out samples are evaluated next.
   Grant grant_;
-  int step_ = 0;
-  int64_t trained_samples_ = 0;
-  bool has_put_weights_ = false;
   bool has_evaluated_ = false;
+
+  bool defers_contributions_ = false;  // the job
+  // Of the steps that are made.
+  RoundStep step_;
+  SiteOrder order_;  // that the step is part of
+  int64_t trained_samples_ = 0;
+  bool has_put_weights_ = false;  // parameters_ are the site's weights, or older
 };
 
 }  // namespace lodestar

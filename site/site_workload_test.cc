@@ -14,6 +14,7 @@
 namespace lodestar {
 namespace {
 
+using ::testing::DoubleEq;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -92,13 +93,21 @@ class SiteWorkloadTest : public testing::Test {
     grant.first_heldout_sample = 2;
     grant.num_heldout_samples = 5;
     grant.evaluation_set_size = 8;
+    FillParameters(weight);
+    workload_->OnGrant(grant);
+  }
+  void FillParameters(float weight) {
     const Buf parameters = workload_->model()->parameters();
     auto* const data = static_cast<float*>(parameters.data);
     std::fill(data, data + parameters.num_elements, weight);
-    workload_->OnGrant(grant);
   }
   absl::StatusOr<BatchResult> Step(int step) {
-    workload_->OnStep({.round = Round(0), .step = step, .num_steps = 4});
+    workload_->OnStep(
+        {.round = Round(0),
+         .step = step,
+         .num_steps = 4,
+         .samples = {.first = 48 + 6 * step, .count = 6, .first_position = 96 + 6 * step},
+         .learning_rate = 0.1 * (step + 1)});
     return workload_->model()->TrainStep(HostBatch(), nullptr, nullptr);
   }
   std::vector<float> Parameters() {
@@ -129,7 +138,7 @@ TEST_F(SiteWorkloadTest, EachStepIsAnOrderAndTheWeightsAreThoseAfterTheLast) {
   EXPECT_EQ(site_.orders[2].first_sample, 60);
   EXPECT_EQ(site_.orders[2].first_position, 108);
   EXPECT_EQ(site_.orders[2].num_samples, 6);
-  EXPECT_THAT(site_.orders[2].learning_rates, ElementsAre(0.3));
+  EXPECT_THAT(site_.orders[2].learning_rates, ElementsAre(DoubleEq(0.3)));
   // The same grant again, after the connection was lost: from the weights that were pulled again.
   Begin(20.0f);
   ASSERT_OK(Step(0));
@@ -151,7 +160,7 @@ TEST_F(SiteWorkloadTest, SeveralStepsAreAnOrderOfASiteWithLocalSteps) {
   ASSERT_THAT(site_.orders, SizeIs(2));
   EXPECT_EQ(site_.orders[1].first_sample, 60);
   EXPECT_EQ(site_.orders[1].num_samples, 12);
-  EXPECT_THAT(site_.orders[1].learning_rates, ElementsAre(0.3, 0.4));
+  EXPECT_THAT(site_.orders[1].learning_rates, ElementsAre(DoubleEq(0.3), DoubleEq(0.4)));
 }
 
 // Nothing is handed in as if all of it had been made.
@@ -202,13 +211,38 @@ TEST_F(SiteWorkloadTest, RefusesAJobThatIsNotTheOneItsSiteHasBegunWith) {
   EXPECT_THAT(Prepare(), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
-// Such rounds do not ask for the weights after the steps.
-TEST_F(SiteWorkloadTest, RefusesAJobWhoseRoundsOverlap) {
-  ASSERT_OK(Prepare());
+TEST_F(SiteWorkloadTest, WeightsThatAreMergedBetweenTwoStepsAreThoseOfTheNext) {
   registration_.job.overlap_steps = 2;
-  EXPECT_FALSE(workload_->Serves(registration_));
-  EXPECT_THAT(Prepare(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--overlap_steps=2")));
+  ASSERT_OK(Prepare());
+  Begin(10.0f);
+  workload_->model()->RefreshNarrowParameters();
+  ASSERT_OK(Step(0));
+  ASSERT_OK(Step(1));
+  ASSERT_OK(workload_->OnStepsMade());
+  EXPECT_THAT(Parameters(), Each(12.0f));
+  FillParameters(20.0f);
+  workload_->model()->RefreshNarrowParameters();
+  ASSERT_OK(Step(2));
+  // The grant after it comes while its steps are made.
+  workload_->OnGrant(Grant());
+  ASSERT_OK(Step(3));
+  ASSERT_OK(workload_->OnStepsMade());
+  EXPECT_THAT(Parameters(), Each(22.0f));
+  EXPECT_EQ(site_.num_puts, 2);
+  EXPECT_EQ(site_.orders[3].first_sample, 66);
+}
+
+TEST_F(SiteWorkloadTest, AWindowWithoutStepsLeavesTheWeightsThatWereMerged) {
+  registration_.job.overlap_steps = 2;
+  ASSERT_OK(Prepare());
+  Begin(10.0f);
+  workload_->model()->RefreshNarrowParameters();
+  for (int step = 0; step < 4; ++step) ASSERT_OK(Step(step));
+  ASSERT_OK(workload_->OnStepsMade());
+  FillParameters(20.0f);
+  workload_->model()->RefreshNarrowParameters();
+  ASSERT_OK(workload_->OnStepsMade());
+  EXPECT_THAT(Parameters(), Each(20.0f));
 }
 
 TEST_F(SiteWorkloadTest, RefusesLocalStepsThatItsOrdersDoNotDivide) {

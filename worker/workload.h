@@ -50,12 +50,14 @@ class Workload {
   // Whether whoever computes looks at the weights between rounds, too, and wants those that the job
   // ends with.
   virtual bool wants_last_weights() const { return false; }
-  // A round is carried out next.
+  // A round is carried out next. Where contributions are deferred, steps of the round before may
+  // still be made meanwhile, on another thread.
   virtual void OnGrant(const Grant&) {}
   // Comes before each step of the model.
   virtual void OnStep(const RoundStep&) {}
-  // The steps of the round are made, fewer than granted if the worker is to stop: the model's
-  // parameters are looked at next. Not where contributions are deferred. Errors end the round.
+  // Steps of the round are made, all that are granted or fewer if the worker is to stop: the
+  // model's parameters are looked at next. Where contributions are deferred, between two steps,
+  // too, and by the thread that makes them. Errors end the round.
   virtual absl::Status OnStepsMade() { return absl::OkStatus(); }
   // See RoundRunnerDeps::on_weights.
   virtual std::function<void(const std::vector<Version>&)> on_weights() { return nullptr; }

@@ -16,8 +16,8 @@
 
 namespace lodestar {
 
-// The server's half, for one uplink. Calls block; all but TellUpstream() come from one thread.
-// Errors of each also: Unavailable or Cancelled once the server stops.
+// The server's half, for one uplink. Calls block; all but AwaitData() and TellUpstream() come one
+// at a time. Errors of each also: Unavailable or Cancelled once the server stops.
 class Site {
  public:
   // Asked now and then by calls that wait.
@@ -25,7 +25,7 @@ class Site {
   virtual ~Site() = default;
 
   // Waits until there are as many members as a round needs. Their data set. Errors: Cancelled once
-  // interrupted.
+  // interrupted. From any thread.
   virtual absl::StatusOr<DatasetInfo> AwaitData(const Interrupted& is_interrupted) = 0;
   // Local steps of an order of training, neither more nor less.
   virtual int StepsOfOrder() = 0;

@@ -56,14 +56,6 @@ absl::Status CheckMayHaveSites(const JobSpec& job) {
                      "; a site hands in what its workers have made of the weights in --local_steps "
                      "steps, and needs --mode=local_sgd or async_local_sgd there"));
   }
-  if (DefersContributions(job)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the servers upstream have --fragments=", job.fragments, ", --overlap_steps=",
-        job.overlap_steps, ", --overlap_rounds=", job.overlap_rounds ? "true" : "false",
-        " and --outer_optimizer=", OuterOptimizerKindName(job.outer_optimizer),
-        "; a site exchanges all parameters at once, and needs 1, 0, false and another than easgd "
-        "there"));
-  }
   if (HasRosters(job) && job.balance == Balance::kSpeed && job.global_batch_size == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the servers upstream have --balance=speed and --batch_size=", job.batch_size,
@@ -86,6 +78,17 @@ absl::Status CheckLayout(const Registration& upstream) {
                    ", this release as ", layout.hash(), "; use the same release there and here"));
 }
 
+// Whether orders of so many steps make up each window of the job.
+bool MakeUpWindows(int steps_of_order, const JobSpec& job) {
+  return steps_of_order == 1 || job.local_steps % (int64_t{steps_of_order} * job.fragments) == 0;
+}
+
+// The steps of such a window, for people.
+std::string WindowText(const JobSpec& job) {
+  return job.fragments == 1 ? absl::StrCat(job.local_steps)
+                            : absl::StrCat(job.local_steps, " over --fragments=", job.fragments);
+}
+
 // Of what was given.
 absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
                         const std::set<std::string>& given) {
@@ -102,12 +105,12 @@ absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
   }
   if (DefersContributions(asked)) {
     refused.push_back(
-        "--fragments, --overlap_steps, --overlap_rounds and --outer_optimizer=easgd contradict a "
-        "site, which exchanges all weights of one round");
+        "--fragments, --overlap_steps, --overlap_rounds and --outer_optimizer=easgd contradict the "
+        "rounds of a site's own workers, each of which ends before the next begins");
   }
-  if (upstream.local_steps % asked.local_steps != 0) {
+  if (!MakeUpWindows(asked.local_steps, upstream)) {
     refuse("local_steps", absl::StrCat(asked.local_steps),
-           absl::StrCat(upstream.local_steps, " upstream, which it must divide"));
+           absl::StrCat(WindowText(upstream), " upstream, which it must divide"));
   }
   if (asked.local_steps > 1 && !HasRosters(upstream) && upstream.balance == Balance::kSpeed) {
     refuse("local_steps", absl::StrCat(asked.local_steps),
@@ -165,9 +168,11 @@ absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& ask
   job.eval_samples = 0;
   // For people: each order brings its own learning rate, and evaluations are rounds, too.
   job.schedule = upstream.job.schedule;
-  const int rounds_of_window = upstream.job.local_steps / job.local_steps;
-  job.schedule.warmup_rounds *= rounds_of_window;
-  job.schedule.total_rounds *= rounds_of_window;
+  const auto own_rounds = [&](int64_t rounds) {
+    return rounds * upstream.job.local_steps / (int64_t{job.local_steps} * upstream.job.fragments);
+  };
+  job.schedule.warmup_rounds = own_rounds(job.schedule.warmup_rounds);
+  job.schedule.total_rounds = own_rounds(job.schedule.total_rounds);
   job.schedule.total_rounds += NumEvaluations(upstream.job);
   RETURN_IF_ERROR(ValidateJobSpec(job));
   return job;
@@ -175,9 +180,9 @@ absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& ask
 
 absl::Status CheckGoesOn(const JobSpec& began, const JobSpec& now, int steps_of_order) {
   RETURN_IF_ERROR(CheckMayHaveSites(now));
-  if (now.local_steps % steps_of_order != 0) {
+  if (!MakeUpWindows(steps_of_order, now)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the servers upstream have --local_steps=", now.local_steps,
+        absl::StrCat("the servers upstream have --local_steps=", WindowText(now),
                      " now, and those of this site, ", steps_of_order,
                      ", do not divide it; start the site again"));
   }

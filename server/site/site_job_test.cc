@@ -83,6 +83,25 @@ TEST(SiteJobTest, MayHaveLocalStepsOfItsOwnThatDivideThoseUpstream) {
   EXPECT_EQ(job.schedule.total_rounds, 404);
 }
 
+TEST(SiteJobTest, LocalStepsOfItsOwnDivideEachWindowOfAFragment) {
+  JobSpec asked = Asked();
+  asked.mode = Mode::kLocalSgd;
+  asked.local_steps = 5;
+  Registration upstream = Upstream();
+  upstream.job.fragments = 2;
+  ASSERT_OK_AND_ASSIGN(const JobSpec job, SiteJob(upstream, asked, {"mode", "local_steps"}));
+  // 100 windows of 10 steps, and four evaluations.
+  EXPECT_EQ(job.schedule.total_rounds, 204);
+  EXPECT_OK(CheckGoesOn(upstream.job, upstream.job, 5));
+  upstream.job.fragments = 3;
+  EXPECT_THAT(SiteJob(upstream, asked, {"mode", "local_steps"}),
+              StatusIs(kInvalid, HasSubstr("--local_steps=5 contradicts 20 over --fragments=3")));
+  EXPECT_THAT(CheckGoesOn(upstream.job, upstream.job, 5),
+              StatusIs(kFailedPrecondition, HasSubstr("--local_steps=20 over --fragments=3")));
+  // Steps that are made together are an order each, in windows of any length.
+  EXPECT_OK(SiteJob(upstream, Asked(), {}));
+}
+
 TEST(SiteJobTest, RefusesByNameWhatContradicts) {
   JobSpec asked = Asked();
   asked.clip_norm = 1.0;
@@ -106,6 +125,12 @@ TEST(SiteJobTest, RefusesByNameWhatContradicts) {
   EXPECT_THAT(SiteJob(Upstream(), asked, {"mode", "local_steps"}),
               StatusIs(kInvalid, HasSubstr("--local_steps=3 contradicts 20 upstream")));
   asked = Asked();
+  asked.mode = Mode::kLocalSgd;
+  asked.local_steps = 5;
+  asked.overlap_steps = 2;
+  EXPECT_THAT(SiteJob(Upstream(), asked, {"mode", "local_steps", "overlap_steps"}),
+              StatusIs(kInvalid, HasSubstr("--overlap_steps")));
+  asked = Asked();
   asked.quorum = 1;
   EXPECT_THAT(SiteJob(Upstream(), asked, {"quorum"}),
               StatusIs(kInvalid, HasSubstr("--quorum=1 contradicts 0")));
@@ -120,10 +145,6 @@ TEST(SiteJobTest, RefusesJobsThatAreNoneForSites) {
   upstream.job.mode = Mode::kSync;
   EXPECT_THAT(SiteJob(upstream, Asked(), {}),
               StatusIs(kFailedPrecondition, HasSubstr("--mode=sync")));
-  upstream = Upstream();
-  upstream.job.fragments = 4;
-  EXPECT_THAT(SiteJob(upstream, Asked(), {}),
-              StatusIs(kFailedPrecondition, HasSubstr("--fragments=4")));
   upstream = Upstream();
   upstream.job.model = *ModelPreset("client");
   EXPECT_THAT(SiteJob(upstream, Asked(), {}),
@@ -165,15 +186,6 @@ TEST(SiteJobTest, DoesNotGoOnWithAJobThatIsNoneForSites) {
                 StatusIs(kFailedPrecondition, HasSubstr(std::string(words))));
   };
   JobSpec now = began;
-  now.fragments = 4;
-  expect_refused(now, "--fragments=4");
-  now = began;
-  now.overlap_steps = 5;
-  expect_refused(now, "--overlap_steps=5");
-  now = began;
-  now.outer_optimizer = OuterOptimizerKind::kEasgd;
-  expect_refused(now, "--outer_optimizer=easgd");
-  now = began;
   now.mode = Mode::kSync;
   expect_refused(now, "--mode=sync");
   now = began;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "common/job_spec.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -170,6 +171,35 @@ TEST_F(TrainingIdentitiesTest, ASiteWithOneWorkerIsThatWorker) {
     EXPECT_THAT(RunTraining(by_site), IsOkAndHolds(HasTheBitsOf(expected)));
     EXPECT_THAT(expected, Not(IsWithin(kMoved, initial)));
   }
+}
+
+TEST_F(TrainingIdentitiesTest, ASiteWithOneWorkerIsThatWorkerWhereExchangesOverlap) {
+  const auto expect_same = [this](absl::FunctionRef<void(JobSpec&)> overlap) {
+    TrainingSetup direct = ImageSetup();
+    UseLocalSteps(direct.job, 6, OuterOptimizerKind::kNesterov);
+    direct.job.schedule.total_rounds = 9;
+    direct.job.eval_every = 4;
+    overlap(direct.job);
+    TrainingSetup by_site = direct;
+    by_site.num_workers = 0;
+    by_site.sites = {1};
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(direct.job));
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(direct));
+    EXPECT_THAT(RunTraining(by_site), IsOkAndHolds(HasTheBitsOf(expected)));
+    EXPECT_THAT(expected, Not(IsWithin(kMoved, initial)));
+  };
+  expect_same([](JobSpec& job) { job.overlap_steps = 4; });
+  expect_same([](JobSpec& job) {
+    job.overlap_steps = 6;
+    job.merge = MergeKind::kMix;
+  });
+  expect_same([](JobSpec& job) {
+    job.fragments = 3;
+    job.overlap_steps = 1;
+    job.push_encoding = Encoding::kInt4;
+  });
+  expect_same([](JobSpec& job) { job.overlap_rounds = true; });
+  expect_same([](JobSpec& job) { job.outer_optimizer = OuterOptimizerKind::kEasgd; });
 }
 
 TEST_F(TrainingIdentitiesTest, ASiteBelowASiteWithOneWorkerIsThatWorker) {

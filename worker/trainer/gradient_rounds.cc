@@ -22,12 +22,13 @@ absl::StatusOr<std::unique_ptr<GradientRounds>> GradientRounds::Create(const Job
 
 absl::Status GradientRounds::Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                                    std::optional<ContributionPush>& push, RoundReport* report) {
+  const SampleSpan samples = SamplesOfStep(grant, 0);
   {
     TraceSpan span(deps_.trace, "training", "read data");
-    RETURN_IF_ERROR(
-        ReadTrainSpan(*deps_.dataset, *life.sample_order, SamplesOfStep(grant, 0), &batch_));
+    RETURN_IF_ERROR(ReadTrainSpan(*deps_.dataset, *life.sample_order, samples, &batch_));
   }
   deps_.on_step({.round = grant.round,
+                 .samples = samples,
                  .learning_rate = grant.learning_rates[0],
                  .server_incarnation = life.registration->server_incarnation});
   ContributionHeader header{.round = grant.round, .kind = ContributionKind::kGradient};

@@ -36,6 +36,7 @@ absl::Status LocalSteps::Take(const Work& work, int step, RoundReport* sums) {
   deps_.on_step({.round = grant.round,
                  .step = step,
                  .num_steps = grant.local_steps,
+                 .samples = samples,
                  .learning_rate = grant.learning_rates[step],
                  .server_incarnation = server_incarnation_});
   ASSIGN_OR_RETURN(const BatchResult result, Step(work, grant.learning_rates[step]));

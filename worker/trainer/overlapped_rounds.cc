@@ -345,6 +345,7 @@ absl::Status OverlappedRounds::RunSteps(const Window& window, Outcome& outcome) 
   bool is_merged = false;
   for (int step = 0; step < num_steps; ++step) {
     if (step == merge_at) {
+      if (step > 0) RETURN_IF_ERROR(deps_.on_steps_made());
       RETURN_IF_ERROR(Merge(window, outcome));
       is_merged = true;
     }
@@ -355,6 +356,7 @@ absl::Status OverlappedRounds::RunSteps(const Window& window, Outcome& outcome) 
         {.grant = &window.grant, .order = &window.order, .clip_norm = window.clip_norm}, step,
         &outcome.sums));
   }
+  RETURN_IF_ERROR(deps_.on_steps_made());
   if (!is_merged) RETURN_IF_ERROR(Merge(window, outcome));
   return steps_->Check(window.grant.round);
 }

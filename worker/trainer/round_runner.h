@@ -25,6 +25,7 @@
 #include "worker/trainer/contribution_push.h"
 #include "worker/trainer/device_timeline.h"
 #include "worker/trainer/exchange_state.h"
+#include "worker/trainer/grant_samples.h"
 #include "worker/trainer/life_context.h"
 #include "worker/trainer/residual_keeper.h"
 #include "worker/trainer/weights_pull.h"
@@ -37,6 +38,7 @@ struct RoundStep {
   Round round;
   int step = 0;  // of the round
   int num_steps = 1;
+  SampleSpan samples = {};  // of training
   double learning_rate = 0.0;
   uint64_t server_incarnation = 0;  // another one: servers have begun anew
 };
@@ -65,8 +67,9 @@ struct RoundRunnerDeps {
   ResidualStore* residuals = nullptr;
   // Comes before each step of the model.
   std::function<void(const RoundStep&)> on_step = [](const RoundStep&) {};
-  // Comes after the local steps of a round, before anybody looks at the parameters that they have
-  // left. Errors end the round.
+  // Comes after local steps, before anybody looks at the parameters that they have left: at the end
+  // of a round's, and where weights of the servers are merged into parameters between two of them.
+  // Errors end the round.
   std::function<absl::Status()> on_steps_made = [] { return absl::OkStatus(); };
   // Told the versions of all buckets before anything is computed with them; null: nobody asks, and
   // computing may begin while weights still arrive.
