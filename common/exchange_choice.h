@@ -17,6 +17,10 @@ namespace lodestar {
 
 struct ExchangeBounds {
   double utilisation = 0.95;  // wanted; see ExchangeForecast
+  // By what share exchanges may take longer than forecast: what still reaches `utilisation` then
+  // goes before what reaches it as forecast alone. Forecasts of measured links were wrong by up to
+  // 0.27 (tests/bench/results/scaling.md).
+  double spare = 0.25;
   double loss_percent = 3.0;  // most that EstimateLoss() may say
   // DiLoCo trained with as many (arXiv:2311.08105).
   int max_local_steps = 500;
@@ -40,6 +44,7 @@ struct ExchangeOption {
   // Within the bounds: of the loss, and of what is asked.
   bool protects_loss = false;
   bool reaches_utilisation = false;
+  bool has_spare = false;  // reaches it if the exchange takes longer, too
 };
 
 struct ExchangeChoice {

@@ -7,6 +7,8 @@
 
 #include "absl/time/time.h"
 #include "common/encoding.h"
+#include "common/exchange_forecast.h"
+#include "common/exchange_sizes.h"
 #include "common/layout.h"
 #include "common/model_spec.h"
 #include "common/testing/status_matchers.h"
@@ -79,11 +81,32 @@ TEST(ExchangeChoiceTest, NothingThatReachesAsMuchCostsLess) {
     const ExchangeChoice choice = Choose("gpt-mini", Links(2, megabits, absl::Milliseconds(20)));
     ASSERT_TRUE(choice.is_met) << megabits << ": " << choice.reason;
     for (const ExchangeOption& option : choice.options) {
-      if (!option.protects_loss || !option.reaches_utilisation) continue;
+      if (!option.protects_loss || !option.has_spare) continue;
       if (option.job.mode == Mode::kAsyncLocalSgd) continue;
       EXPECT_GE(*option.loss.percent, *Chosen(choice).loss.percent) << option.name;
     }
   }
+}
+
+TEST(ExchangeChoiceTest, PrefersWhatReachesItIfExchangesTakeLonger) {
+  ExchangeFacts facts = Links(2, 10, absl::ZeroDuration());
+  facts.step = absl::Milliseconds(50);
+  const ExchangeChoice tight = Choose("gpt-nano", facts, {.spare = 0.0});
+  const ExchangeChoice choice = Choose("gpt-nano", facts);
+  ASSERT_TRUE(tight.is_met && choice.is_met) << choice.reason;
+  EXPECT_TRUE(Chosen(choice).has_spare);
+  EXPECT_LT(Chosen(tight).forecast.utilisation(), Chosen(choice).forecast.utilisation());
+  // What is chosen without sparing anything does not reach it over slower links.
+  ExchangeFacts slower = facts;
+  slower.path.server_up /= 1.25;
+  slower.path.server_down /= 1.25;
+  const JobSpec& job = Chosen(tight).job;
+  const Layout layout = *BuildLayout(job.model);
+  const ExchangeSizes sizes = *PlanExchangeSizes(job, layout, /*num_servers=*/1);
+  EXPECT_LT(ForecastExchange(job, sizes, slower).utilisation(), 0.949);
+  const JobSpec& spared = Chosen(choice).job;
+  const ExchangeSizes spared_sizes = *PlanExchangeSizes(spared, layout, /*num_servers=*/1);
+  EXPECT_GE(ForecastExchange(spared, spared_sizes, slower).utilisation(), 0.949);
 }
 
 TEST(ExchangeChoiceTest, EveryOptionIsAJobThatServersTake) {

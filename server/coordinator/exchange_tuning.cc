@@ -118,8 +118,11 @@ absl::StatusOr<ExchangeTuning::Choice> ExchangeTuning::Choose(const JobSpec& ask
                                                              .modes = ModesToChooseFrom()}));
   // Among the others, where the job does not allow what is best, as top-k beside a robust mean.
   const auto is_better = [](const ExchangeOption& a, const ExchangeOption& b) {
-    return std::tuple(a.protects_loss, a.reaches_utilisation, a.forecast.utilisation()) >
-           std::tuple(b.protects_loss, b.reaches_utilisation, b.forecast.utilisation());
+    const auto rank = [](const ExchangeOption& option) {
+      return std::tuple(option.protects_loss, option.reaches_utilisation, option.has_spare,
+                        option.forecast.utilisation());
+    };
+    return rank(a) > rank(b);
   };
   const ExchangeOption* best = nullptr;
   absl::Status refused;

@@ -102,6 +102,9 @@ def low_communication_trials(steps, seed, workers):
         local("topk", *sparse),
         local("topk by senders", *sparse, "--topk_divisor=senders"),
         local("topk256 by senders", *sparse, "--topk_divisor=senders", "--topk=256", "--topk_bits=4"),
+        local("topk256 by senders, all fed back", *sparse, "--topk_divisor=senders", "--topk=256", "--topk_bits=4",
+              "--feedback_decay=1"),
+        local("topk512 by senders", *sparse, "--topk_divisor=senders", "--topk=512", "--topk_bits=4"),
     ]
 
 
@@ -133,6 +136,13 @@ def unequal_trials(steps, seed):
         # Windows are cut by speed, to half of the steps on average.
         asynchronous("async_local_sgd by speed with spread 6", "--balance=speed", speeds=SPREAD,
                      rounds=2 * rounds * workers),
+        *[asynchronous(f"async_local_sgd with spread 6 at {rate}/{momentum}", f"--outer_learning_rate={rate}",
+                       f"--outer_momentum={momentum}", speeds=SPREAD)
+          for rate, momentum in ((0.7, 0.8), (0.7, 0.6), (0.5, 0.8), (1, 0.5))],
+        *[asynchronous(f"async_local_sgd by speed with spread 6 at {rate}/{momentum}", "--balance=speed",
+                       f"--outer_learning_rate={rate}", f"--outer_momentum={momentum}", speeds=SPREAD,
+                       rounds=2 * rounds * workers)
+          for rate, momentum in ((0.7, 0.8), (0.7, 0.6), (1, 0.5))],
         asynchronous("heloco with spread 6", "--momentum_correction=heloco", "--outer_momentum=0.6", speeds=SPREAD),
         asynchronous("anchored at the servers with spread 6", "--anchor=server", speeds=SPREAD),
         asynchronous("naive nesterov with spread 6", "--quorum=1", speeds=SPREAD),
