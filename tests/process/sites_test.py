@@ -132,6 +132,29 @@ class SitesTest(cluster_processes.ClusterTestCase):
       self.wait_for_round(before + 3, workers=2)
       self.stop_job(root, site, direct, *workers)
 
+  def test_a_site_computes_on_while_a_root_whose_exchanges_overlap_is_away(self):
+    window, overlap, rounds = 200, 100, 6
+    root = self.start_root(local_steps=window, overlap_steps=overlap, min_workers=1, lease="60s", rounds=rounds)
+    site = self.start_site()
+    workers = self.start_workers_of_site("a", "b")
+    self.wait_for_round(2)
+    root.send(signal.SIGSTOP)
+    # Between two steps it waits for a moment, too.
+    self.status_of_site(
+        lambda status: "waits for upstream" in status["open_round"]["waiting_for"] and
+        status["open_round"].get("is_held_up"), "the site to need its root")
+    # At the step that the weights of the last exchange are merged before.
+    self.assertEqual(len(self.site_metrics()) % window, overlap)
+    root.send(signal.SIGCONT)
+    for process in (root, site, *workers):
+      self.assert_ends(process)
+    # The last round has nothing to compute.
+    steps = (rounds - 1) * window
+    self.assertEqual(self.metrics()[-1]["samples"], steps * BATCH)
+    trained = [line for line in self.site_metrics() if line["heldout_loss"] is None]
+    self.assertEqual(len(trained), steps)
+    self.assertEqual(trained[-1]["samples"], steps * BATCH)
+
   def test_a_site_that_is_told_to_stop_hands_in_what_there_is(self):
     # A window that does not end while the test lasts.
     root = self.start_root(local_steps=100_000, min_workers=1)

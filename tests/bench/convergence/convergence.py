@@ -102,7 +102,7 @@ def low_communication_trials(steps, seed, workers):
         local("topk", *sparse),
         local("topk by senders", *sparse, "--topk_divisor=senders"),
         local("topk256 by senders", *sparse, "--topk_divisor=senders", "--topk=256", "--topk_bits=4"),
-        local("topk256 by senders, all fed back", *sparse, "--topk_divisor=senders", "--topk=256", "--topk_bits=4",
+        local("topk256 by senders and all fed back", *sparse, "--topk_divisor=senders", "--topk=256", "--topk_bits=4",
               "--feedback_decay=1"),
         local("topk512 by senders", *sparse, "--topk_divisor=senders", "--topk=512", "--topk_bits=4"),
     ]
