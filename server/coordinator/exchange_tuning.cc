@@ -16,8 +16,6 @@
 namespace lodestar {
 namespace {
 
-// Wanted are 95 %; forecasts miss by some.
-constexpr double kWantedUtilisation = 0.965;
 // Beside synchronous training at equal samples.
 constexpr double kMostLossPercent = 1.5;
 
@@ -113,8 +111,7 @@ absl::StatusOr<ExchangeTuning::Choice> ExchangeTuning::Choose(const JobSpec& ask
                                                               int num_shards) const {
   ASSIGN_OR_RETURN(const ExchangeFacts facts, Facts(asked, layout, num_shards));
   ASSIGN_OR_RETURN(const ExchangeChoice all, ChooseExchange(asked, layout, num_shards, facts,
-                                                            {.utilisation = kWantedUtilisation,
-                                                             .loss_percent = kMostLossPercent,
+                                                            {.loss_percent = kMostLossPercent,
                                                              .modes = ModesToChooseFrom()}));
   // Among the others, where the job does not allow what is best, as top-k beside a robust mean.
   const auto is_better = [](const ExchangeOption& a, const ExchangeOption& b) {

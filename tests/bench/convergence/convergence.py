@@ -6,6 +6,8 @@
                                      (the gpt task in sync by two workers, each wire encoding)
   convergence.py --bin=bazel-bin --task=low_communication --data=FILE [--rounds=N] [--seeds=A,B] [--workers=1,2,4]
                                      (the gpt task: local steps, fewer bits, overlapped exchanges)
+  convergence.py --bin=bazel-bin --task=chosen --data=FILE [--rounds=N] [--seeds=A,B]
+                                     (the gpt task by two workers as --mode=auto and psctl plan choose for slow links)
   convergence.py --bin=bazel-bin --task=unequal --data=FILE [--rounds=N] [--seeds=A,B]
                                      (the gpt task by four workers, equal and with a spread of speeds of 6)
 
@@ -108,6 +110,28 @@ def low_communication_trials(steps, seed, workers):
     ]
 
 
+# (local steps, fragments, steps of overlap) that are chosen for gpt-nano, two workers and steps of 50 ms over links of
+# 10, 100 and 1000 Mbit/s with 0, 50 and 150 ms; int4 both ways. See scaling.md.
+CHOSEN = [(36, 4, 8), (40, 4, 10), (3, 1, 3), (5, 1, 4), (9, 1, 6), (8, 1, 0), (3, 1, 2)]
+
+
+def chosen_trials(steps, seed):
+    workers = 2
+
+    def trial(name, mode, rounds, *flags):
+        return Trial(f"{name} (seed {seed})", workers, [
+            "--model=gpt-nano", f"--mode={mode}", f"--rounds={rounds}", f"--batch_size={GPT_BATCH // workers}",
+            f"--warmup_rounds={rounds // 20}", "--eval_samples=0", "--eval_every=0", f"--seed={seed}", *GPT_OPTIMIZER,
+            *flags])
+
+    def chosen(local_steps, fragments, overlap_steps):
+        rounds = steps * fragments // local_steps + (1 if overlap_steps else 0)
+        return trial(f"{local_steps}/{fragments}/{overlap_steps}", "local_sgd", rounds, f"--local_steps={local_steps}",
+                     f"--fragments={fragments}", f"--overlap_steps={overlap_steps}", "--outer_learning_rate=0.6", *INT4)
+
+    return [trial("sync", "sync", steps), *[chosen(*settings) for settings in CHOSEN]]
+
+
 # Of four workers, the slowest six times slower than the fastest.
 SPREAD = [1, 1 / 2, 1 / 3, 1 / 6]
 
@@ -192,11 +216,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--task", choices=["gpt", "digits", "encodings", "low_communication", "unequal"], required=True)
+    parser.add_argument("--task", choices=["gpt", "digits", "encodings", "low_communication", "chosen", "unequal"], required=True)
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--only", default="", help="names of runs, separated by commas")
-    parser.add_argument("--rounds", type=int, default=GPT_ROUNDS, help="steps of --task=encodings, low_communication and unequal")
-    parser.add_argument("--seeds", default="1337", help="of --task=encodings, low_communication and unequal, separated by commas")
+    parser.add_argument("--rounds", type=int, default=GPT_ROUNDS, help="steps of all tasks but gpt and digits")
+    parser.add_argument("--seeds", default="1337", help="of all tasks but gpt and digits, separated by commas")
     parser.add_argument("--workers", default="2", help="of --task=low_communication, separated by commas")
     parser.add_argument("--timeout_s", type=float, default=900)
     arguments = parser.parse_args()
@@ -205,6 +229,9 @@ def main():
               "encodings": lambda: [
                   trial for seed in arguments.seeds.split(",")
                   for trial in encodings_trials(arguments.rounds, seed)],
+              "chosen": lambda: [
+                  trial for seed in arguments.seeds.split(",")
+                  for trial in chosen_trials(arguments.rounds, seed)],
               "unequal": lambda: [
                   trial for seed in arguments.seeds.split(",")
                   for trial in unequal_trials(arguments.rounds, seed)],
