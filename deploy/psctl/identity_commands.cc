@@ -9,7 +9,7 @@
 #include "common/json.h"
 #include "common/security/join_string.h"
 #include "common/status_macros.h"
-#include "deploy/psctl/text_table.h"
+#include "common/text_table.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace lodestar {

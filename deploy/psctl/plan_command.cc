@@ -25,7 +25,7 @@
 #include "common/model_spec.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
-#include "deploy/psctl/text_table.h"
+#include "common/text_table.h"
 #include "proto/model_file.h"
 
 namespace lodestar {

@@ -10,7 +10,7 @@
 
 #include "common/json.h"
 #include "common/testing/status_matchers.h"
-#include "deploy/psctl/text_table.h"
+#include "common/text_table.h"
 #include "gmock/gmock.h"
 
 namespace lodestar {

@@ -28,6 +28,7 @@
 #include "common/security/security_flags.h"
 #include "common/status_macros.h"
 #include "common/suggestion.h"
+#include "common/text_table.h"
 #include "common/trained_weights.h"
 #include "common/version.h"
 #include "deploy/psctl/cluster_client.h"
@@ -42,11 +43,10 @@
 #include "deploy/psctl/plan_command.h"
 #include "deploy/psctl/request_watch.h"
 #include "deploy/psctl/restore_command.h"
-#include "deploy/psctl/status_text.h"
-#include "deploy/psctl/text_table.h"
 #include "deploy/psctl/verify_command.h"
 #include "google/protobuf/util/json_util.h"
 #include "proto/cluster_entry.h"
+#include "proto/status_text.h"
 #include "proto/tls_doubts.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:50051",

@@ -43,7 +43,7 @@ class RulesCanFail(unittest.TestCase):
         self.assert_refused("worker/a.cc", '#include "site/site_uplink.h"\n')
         self.assert_refused("server/server_main.cc", '#include "worker/worker.h"\n')
         self.assert_refused("server/a.cc", '#include "tests/cluster/cluster.h"\n')
-        self.assert_refused("worker/a.cc", '#include "deploy/psctl/status_text.h"\n')
+        self.assert_refused("worker/a.cc", '#include "deploy/psctl/exit_code.h"\n')
         self.assert_taken("server/shard/a.cc", '#include "kernels/device.h"\n')
         self.assert_taken("tests/cluster/a.cc", '#include "server/server.h"\n')
         self.assert_taken("site/a.cc", '#include "worker/worker.h"\n#include "server/site/site.h"\n')

@@ -1,4 +1,4 @@
-#include "deploy/psctl/text_table.h"
+#include "common/text_table.h"
 
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "deploy/psctl/status_text.h"
+#include "proto/status_text.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,4 +1,4 @@
-#include "deploy/psctl/text_table.h"
+#include "common/text_table.h"
 
 #include <algorithm>
 #include <utility>
