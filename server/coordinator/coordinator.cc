@@ -1359,7 +1359,7 @@ void Coordinator::FailOnceSaved(const absl::Status& failure, absl::Time now) {
 }
 
 void Coordinator::OnUpstreamEnd(const absl::Status& outcome, absl::Time now) {
-  if (outcome.ok()) return RequestStop("the job upstream is over", now);
+  if (outcome.ok() || state_.is_stopping()) return RequestStop("the job upstream is over", now);
   if (!state_.failure.ok()) return;  // the uplink has ended of it
   if (!state_.is_ready()) return Fail(outcome, now);
   FailOnceSaved(outcome, now);

@@ -223,7 +223,7 @@ class Coordinator {
     if (state_.site->TellUpstream(words, now)) outbox_.Touch();
   }
   // The uplink has ended: OK: the job upstream is over, and this one with it. Else this one fails,
-  // once it is saved.
+  // once it is saved. One that is stopped has ended its uplink itself, whatever that has lost.
   void OnUpstreamEnd(const absl::Status& outcome, absl::Time now);
 
   // Operators. The ticket names the checkpoint that will serve the request; it is taken as soon as

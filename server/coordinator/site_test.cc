@@ -264,6 +264,23 @@ TEST_F(SiteTest, FailsAsItsUplinkDoes) {
   EXPECT_THAT(coordinator().Snapshot(harness_->now()).waiting_for, HasSubstr("other data"));
 }
 
+// The life upstream may be over by then, with the window at hand.
+TEST_F(SiteTest, AStoppedSiteDoesNotFailOfWhatItsUplinkHasLost) {
+  Start(SiteConfig(1));
+  const TestWorker a = harness_->Add("a");
+  harness_->Ask(a);
+  Order(Training(0, 6, 0.1));
+  const Grant grant = *harness_->Ask(a).grant;
+  coordinator().RequestStop("an operator asked for it", harness_->now());
+  coordinator().OnUpstreamEnd(absl::DeadlineExceededError("round 5 is not handed in"),
+                              harness_->now());
+  const GrantAnswer done = Complete(a, grant);
+  EXPECT_EQ(done.grant->kind, Grant::Kind::kDone);
+  EXPECT_FALSE(done.grant->has_failed);
+  EXPECT_THAT(done.grant->reason, HasSubstr("an operator asked for it"));
+  EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kDone);
+}
+
 TEST_F(SiteTest, RefusesWorkersWithDataOfTheirOwn) {
   Start();
   TestWorker a{"a", 7, {}};
