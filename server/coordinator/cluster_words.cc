@@ -109,7 +109,7 @@ std::string WaitingForUpstream(const ClusterState& state, const ClusterView& vie
 }
 
 std::string WaitingForExit(const ClusterState& state) {
-  if (state.exit_untold.empty()) return "";
+  if (state.exit_untold.empty()) return state.site.has_value() ? state.site->LeavingText() : "";
   return absl::StrCat("waits for the server of shard ",
                       absl::StrJoin(state.exit_untold, " and shard "),
                       " to hear that the job is over; if it cannot, its process is to be ended by "

@@ -50,4 +50,8 @@ std::string SiteCourse::WaitingText() const {
   return absl::StrCat("waits for upstream ", upstream_, told_.empty() ? "" : ": ", told_);
 }
 
+std::string SiteCourse::LeavingText() const {
+  return told_.empty() ? "" : absl::StrCat("leaves upstream ", upstream_, ": ", told_);
+}
+
 }  // namespace lodestar

@@ -43,6 +43,8 @@ class SiteCourse {
   const std::string& upstream() const { return upstream_; }
   // "waits for upstream 10.0.0.1:50051: ...", since `told_since()`.
   std::string WaitingText() const;
+  // "leaves upstream 10.0.0.1:50051: hands in what was computed". Empty: it has left.
+  std::string LeavingText() const;
   absl::Time told_since() const { return told_since_; }
 
  private:

@@ -237,6 +237,18 @@ TEST_F(SiteTest, AStoppedSiteAnswersNoOrderAndItsWorkersAreToldThatItIsOver) {
   EXPECT_THAT(outcome->status(), StatusIs(absl::StatusCode::kCancelled));
 }
 
+TEST_F(SiteTest, SaysThatItLeavesItsUpstreamWhenAllElseIsOver) {
+  Start(SiteConfig(1));
+  coordinator().RequestStop("an operator asked for it", harness_->now());
+  harness_->Pass(absl::Seconds(30), {});
+  ASSERT_TRUE(coordinator().outcome().has_value());
+  coordinator().TellUpstream("hands in what was computed", harness_->now());
+  EXPECT_EQ(coordinator().Snapshot(harness_->now()).waiting_for,
+            "leaves upstream 10.0.0.1:50051: hands in what was computed");
+  coordinator().TellUpstream("", harness_->now());
+  EXPECT_EQ(coordinator().Snapshot(harness_->now()).waiting_for, "");
+}
+
 // The order at hand was given with other weights than those of a checkpoint.
 TEST_F(SiteTest, GoesBackNowhereButUpstream) {
   Coordinator::Config config = SiteConfig(1);
