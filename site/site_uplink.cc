@@ -24,7 +24,7 @@ class SiteUplink final : public Uplink {
  public:
   static absl::StatusOr<std::unique_ptr<Uplink>> Start(const Worker::Config& config,
                                                        const JobSpec& job, Site* site) {
-    auto uplink = std::unique_ptr<SiteUplink>(new SiteUplink(site));
+    auto uplink = std::unique_ptr<SiteUplink>(new SiteUplink(site, config.life.leave_timeout));
     auto workload = std::make_unique<SiteWorkload>(
         job,
         SiteWorkload::Deps{.site = site,
@@ -44,14 +44,16 @@ class SiteUplink final : public Uplink {
   std::string Standing() override { return worker_->standing(); }
 
   void Leave(const Site::Interrupted& is_interrupted) override {
-    if (!is_leaving_.exchange(true)) RequestStop();
+    // Steps that fit into the time that it has anyway are still made.
+    if (!is_leaving_.exchange(true)) RequestStop({.grace = leave_timeout_});
     while (!is_over_.WaitForNotificationWithTimeout(kLook)) {
       if (is_interrupted()) return;
     }
   }
 
  private:
-  explicit SiteUplink(Site* site) : site_(site) {}
+  SiteUplink(Site* site, absl::Duration leave_timeout)
+      : site_(site), leave_timeout_(leave_timeout) {}
 
   void RequestStop(const StopRequest& request = {}) {
     is_stopping_ = true;
@@ -66,6 +68,7 @@ class SiteUplink final : public Uplink {
   }
 
   Site* const site_;
+  const absl::Duration leave_timeout_;
   std::unique_ptr<Worker> worker_;
   std::atomic<bool> is_stopping_ = false;
   std::atomic<bool> is_leaving_ = false;  // this server wants it: it has not ended by itself

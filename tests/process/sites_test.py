@@ -173,6 +173,22 @@ class SitesTest(cluster_processes.ClusterTestCase):
       worker.kill()  # they wait for the site to come back
     self.stop_job(root)
 
+  def test_a_site_that_is_told_to_stop_makes_the_rest_of_a_window_that_it_has_time_for(self):
+    steps = 300
+    root = self.start_root(local_steps=steps, min_workers=1)
+    site = self.start_site(stop_timeout="60s")
+    workers = self.start_workers_of_site("a", "b")
+    with self.at(self.site_port):
+      self.wait_for_round(5)
+    site.send(signal.SIGTERM)
+    self.assertEqual(site.wait(), 128 + signal.SIGTERM, self.logs())
+    status = self.wait_for_status(lambda status: int(status.get("trained_samples", 0)) > 0, "the window")
+    self.assertEqual(int(status["trained_samples"]), len(self.site_metrics()) * BATCH)
+    self.assertEqual(len(self.site_metrics()) % steps, 0)
+    for worker in workers:
+      worker.kill()  # they wait for the site to come back
+    self.stop_job(root)
+
   def test_a_stopped_site_leaves_and_the_others_go_on(self):
     root = self.start_root(keep_workers=1)
     site = self.start_site()
