@@ -5,9 +5,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -26,8 +24,9 @@ absl::StatusOr<Result> ServedSite::Await(
     absl::FunctionRef<std::optional<absl::Status>()> give_up) {
   // Shared: the answer may come after this call has given up.
   struct Answer {
-    absl::Notification is_there;
-    absl::StatusOr<Result> result = Stopping();
+    absl::Mutex mutex;
+    absl::StatusOr<Result> result ABSL_GUARDED_BY(mutex) = Stopping();
+    bool is_there ABSL_GUARDED_BY(mutex) = false;
   };
   const auto answer = std::make_shared<Answer>();
   const auto attempt = [answer, find = std::move(find)](
@@ -35,14 +34,23 @@ absl::StatusOr<Result> ServedSite::Await(
                            CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
     std::optional<absl::StatusOr<Result>> found = find(coordinator, now);
     if (!found.has_value() && occasion == CoordinatorStrand::Occasion::kChange) return nullptr;
-    answer->result = found.has_value() ? *std::move(found) : Stopping();
-    return [answer](const absl::Status&) { answer->is_there.Notify(); };
+    absl::StatusOr<Result> result = found.has_value() ? *std::move(found) : Stopping();
+    return [answer, result = std::move(result)](const absl::Status&) {
+      absl::MutexLock lock(&answer->mutex);
+      answer->result = result;
+      answer->is_there = true;
+    };
   };
   strand_->Await(/*key=*/0, absl::InfiniteDuration(), attempt);
-  while (!answer->is_there.WaitForNotificationWithTimeout(kLook)) {
+  while (true) {
+    {
+      absl::MutexLock lock(&answer->mutex);
+      if (clock_->Await(answer->mutex, absl::Condition(&answer->is_there), kLook)) {
+        return answer->result;
+      }
+    }
     if (const std::optional<absl::Status> end = give_up(); end.has_value()) return *end;
   }
-  return answer->result;
 }
 
 absl::StatusOr<DatasetInfo> ServedSite::AwaitData(const Interrupted& is_interrupted) {
@@ -71,15 +79,17 @@ absl::Status ServedSite::PutWeights(absl::Span<const float> weights) {
       },
       [] { return std::optional<absl::Status>(); });
   RETURN_IF_ERROR(round.status());
-  absl::Notification is_done;
-  absl::Status outcome;
+  absl::Mutex mutex;
+  std::optional<absl::Status> outcome;
   host_->ReplaceWeights(*round, weights, [&](const absl::Status& status) {
+    absl::MutexLock lock(&mutex);
     outcome = status;
-    is_done.Notify();
   });
-  is_done.WaitForNotification();
+  const auto is_done = [&] { return outcome.has_value(); };
+  absl::MutexLock lock(&mutex);
+  clock_->Await(mutex, absl::Condition(&is_done), absl::InfiniteDuration());
   has_new_weights_ = true;
-  return outcome;
+  return *outcome;
 }
 
 absl::Status ServedSite::GetWeights(absl::Span<float> weights) {
@@ -89,21 +99,22 @@ absl::Status ServedSite::GetWeights(absl::Span<float> weights) {
   });
   absl::Mutex mutex;
   absl::Status first_error;
-  absl::BlockingCounter remaining(static_cast<int>(map->buckets.size()));
+  size_t remaining = map->buckets.size();
   for (const Bucket& bucket : map->buckets) {
     shard->ReadBucket(WorkerId(), Incarnation(), bucket.index, round,
                       [&, range = bucket.range](const absl::StatusOr<PublishedBucket>& published) {
                         if (published.ok()) {
                           const absl::Span<const float> data = published->data();
                           std::copy(data.begin(), data.end(), weights.begin() + range.begin);
-                        } else {
-                          absl::MutexLock lock(&mutex);
-                          first_error.Update(published.status());
                         }
-                        remaining.DecrementCount();
+                        absl::MutexLock lock(&mutex);
+                        first_error.Update(published.status());
+                        --remaining;
                       });
   }
-  remaining.Wait();
+  const auto is_done = [&] { return remaining == 0; };
+  absl::MutexLock lock(&mutex);
+  clock_->Await(mutex, absl::Condition(&is_done), absl::InfiniteDuration());
   return first_error;
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "server/host/shard_host.h"
 #include "server/rpc/coordinator_strand.h"
 #include "server/site/site.h"
@@ -16,10 +17,10 @@ namespace lodestar {
 
 class ServedSite final : public Site {
  public:
-  // Both outlive the site. `patience`: how long an order that is under way is waited for once
-  // interrupted.
-  ServedSite(CoordinatorStrand* strand, ShardHost* host, absl::Duration patience)
-      : strand_(strand), host_(host), patience_(patience) {}
+  // All outlive the site. `patience`: how long an order that is under way is waited for once
+  // interrupted. `clock`: by which calls wait.
+  ServedSite(CoordinatorStrand* strand, ShardHost* host, absl::Duration patience, Clock* clock)
+      : strand_(strand), host_(host), patience_(patience), clock_(clock) {}
 
   absl::StatusOr<DatasetInfo> AwaitData(const Interrupted& is_interrupted) override;
   int StepsOfOrder() override;
@@ -41,6 +42,7 @@ class ServedSite final : public Site {
   CoordinatorStrand* const strand_;
   ShardHost* const host_;
   const absl::Duration patience_;
+  Clock* const clock_;
   bool has_new_weights_ = false;  // since the last order
 };
 
