@@ -127,6 +127,16 @@ const BucketSnapshot* BucketAudit::Find(Version version) const {
   return history_[index].get();
 }
 
+const BucketSnapshot* BucketAudit::FindNear(Version version,
+                                            absl::Span<const float> weights) const {
+  const BucketSnapshot* const newest = Find(version);
+  if (newest == nullptr || IsNear(weights, *newest)) return newest;
+  const auto [begin, end] = replaced_.equal_range(version);
+  const auto found =
+      std::find_if(begin, end, [&](const auto& entry) { return IsNear(weights, *entry.second); });
+  return found == end ? nullptr : found->second.get();
+}
+
 bool BucketAudit::IsNear(absl::Span<const float> seen, const BucketSnapshot& expected) const {
   if (expected.is_exact) return SameBits(seen, expected.weights);
   for (size_t i = 0; i < seen.size(); ++i) {
@@ -144,8 +154,8 @@ void BucketAudit::OnLoaded(Version version, absl::Span<const float> weights,
   snapshot.momentum.assign(weights.size(), 0.0);
   const BucketAudit* parent = nullptr;
   for (const BucketAudit* candidate : candidates) {
-    const BucketSnapshot* written = candidate->Find(version);
-    if (written == nullptr || !IsNear(weights, *written)) continue;
+    const BucketSnapshot* written = candidate->FindNear(version, weights);
+    if (written == nullptr) continue;
     const BucketSnapshot* next = candidate->Find(version + 1);
     // With rosters it must have the rounds before the one that comes next, and no other.
     if (audit_->uses_rosters() && next_round.has_value() &&
@@ -187,6 +197,7 @@ void BucketAudit::OnAnswered(const ContributionKey& key, PushOutcome outcome) {
         return Fail("round ", key.round.value(), " of worker life ", key.incarnation.value(),
                     " was counted twice");
       }
+      CheckReplacements(key);
       counted_.emplace(name, Version(INT64_MAX));
       counted_until_ = std::max(counted_until_, key.round + 1);
       // What is skipped is in no version.
@@ -209,6 +220,16 @@ void BucketAudit::OnAnswered(const ContributionKey& key, PushOutcome outcome) {
       }
       return;
   }
+}
+
+void BucketAudit::CheckReplacements(const ContributionKey& key) const {
+  if (num_replacements_ == 0 || key.is_skipped()) return;
+  const auto& made = audit_->Find(server_incarnation_)->made[key.round];
+  const auto found = made.find({key.incarnation, bucket_.index});
+  // MeanOf() says that it was not made.
+  if (found == made.end() || found->second.replacements_before == num_replacements_) return;
+  Fail("counts round ", key.round.value(), " of worker life ", key.incarnation.value(),
+       ", which was computed on weights that others have taken the place of before it");
 }
 
 std::vector<ContributionKey> BucketAudit::NextGroup() {
@@ -351,12 +372,12 @@ void BucketAudit::OnPublished(Version version, absl::Span<const float> weights,
     audit_->num_counted_ += static_cast<int64_t>(group.size());
     history_.push_back(
         std::make_shared<const BucketSnapshot>(Apply(*history_.back(), newest, group)));
-    if (newest < version) continue;
+    if (newest < version || IsReplacement(weights)) continue;
 
     BucketSnapshot seen = *history_.back();
     const BucketSnapshot& before = *history_[history_.size() - 2];
     double clip = 1.0;
-    if (audit_->job().clip_norm > 0 && audit_->uses_rosters()) {
+    if (audit_->job().clip_norm > 0 && !HasLocalSteps(audit_->job()) && audit_->uses_rosters()) {
       // What all elements have in common with the step that is not clipped.
       size_t largest = 0;
       double square_sum = 0.0;
@@ -385,13 +406,60 @@ void BucketAudit::OnPublished(Version version, absl::Span<const float> weights,
     seen.is_exact = true;
     history_.back() = std::make_shared<const BucketSnapshot>(std::move(seen));
   }
-  if (!SameBits(history_.back()->weights, weights)) {
-    Fail("version ", version.value(), " has changed after it was published");
-  }
+  if (SameBits(history_.back()->weights, weights)) return;
+  if (IsReplacement(weights)) return TakeReplacement();
+  Fail("version ", version.value(), " has changed after it was published");
 }
 
-void BucketAudit::OnPulled(Version version, absl::Span<const float> elements, bool is_shadow,
-                           Round min_round) {
+bool BucketAudit::IsReplacement(absl::Span<const float> weights) const {
+  return replacement_.has_value() && SameBits(*replacement_, weights);
+}
+
+void BucketAudit::TakeReplacement() {
+  const Version version = first_ + (static_cast<int64_t>(history_.size()) - 1);
+  BucketSnapshot after = *history_.back();
+  after.weights = *std::exchange(replacement_, std::nullopt);
+  after.is_exact = true;
+  replaced_.emplace(version, std::move(history_.back()));
+  history_.back() = std::make_shared<const BucketSnapshot>(std::move(after));
+  replaced_at_ = version;
+  ++num_replacements_;
+}
+
+void BucketAudit::OnReplaced() {
+  if (!replacement_.has_value()) return;
+  if (has_news()) return Fail("takes other weights, and has not applied what was counted before");
+  TakeReplacement();
+}
+
+int64_t BucketAudit::ReplacementsBefore(Incarnation incarnation) const {
+  const auto pulled = replacements_before_.find(incarnation);
+  return pulled == replacements_before_.end() ? 0 : pulled->second;
+}
+
+void BucketAudit::CheckWeights(absl::Span<const float> weights, const std::set<Round>& rounds,
+                               const std::function<bool(Round)>& is_lost,
+                               absl::string_view who) const {
+  if (!is_loaded_) return;
+  if (!SameBits(weights, history_.back()->weights)) {
+    return Fail(who, " hands in other weights than the newest");
+  }
+  std::set<Round> applied;
+  for (size_t i = replaced_at_ - first_ + 1; i < history_.size(); ++i) {
+    if (const Round round = history_[i]->round; rounds.contains(round) || !is_lost(round)) {
+      applied.insert(round);
+    }
+  }
+  if (applied == rounds) return;
+  const auto value = [](std::string* text, Round round) { absl::StrAppend(text, round.value()); };
+  Fail(who, " hands in rounds ", absl::StrJoin(applied, ", ", value), "; its orders were rounds ",
+       absl::StrJoin(rounds, ", ", value));
+}
+
+void BucketAudit::OnPulled(const PulledVersion& pulled, absl::Span<const float> elements,
+                           bool is_shadow) {
+  const Version version = pulled.version;
+  const Round min_round = pulled.min_round;
   const BucketSnapshot* published = Find(version);
   if (published == nullptr && has_news()) {
     // The worker's reading has not waited for the journal, as that of the audit may still do.
@@ -416,8 +484,19 @@ void BucketAudit::OnPulled(Version version, absl::Span<const float> elements, bo
            elements[1], ", ... of it, which are ", published->shadow[0], ", ", published->shadow[1],
            ", ...");
     }
-  } else if (!IsNear(elements, *published)) {
-    Fail("version ", version.value(), " was pulled with other weights than were published");
+    return;
+  }
+  if (!IsNear(elements, *published) && IsReplacement(elements)) {
+    OnPublished(version, elements, {});
+    published = Find(version);
+  }
+  const BucketSnapshot* const found = FindNear(version, elements);
+  if (found == nullptr) {
+    return Fail("version ", version.value(), " was pulled with other weights than were published");
+  }
+  // How often they were replaced before an older one does not matter: its round is over.
+  if (num_replacements_ > 0) {
+    replacements_before_[pulled.incarnation] = found == published ? num_replacements_ : -1;
   }
 }
 
@@ -474,14 +553,14 @@ void ShardAudit::Inspect(ParameterShard& shard, bool all) {
   }
 }
 
-Audit::Audit(JobSpec job, Story story)
+Audit::Audit(JobSpec job, bool is_site, Story story)
     : job_(std::move(job)),
       uses_rosters_(HasRosters(job_)),
       story_(std::move(story)),
       work_(uses_rosters_,
             DefersContributions(job_) ||
                 (job_.mode == Mode::kAsyncLocalSgd && job_.balance == Balance::kSpeed),
-            StepSamples(job_) * job_.local_steps,
+            is_site, StepSamples(job_) * job_.local_steps,
             [this](const std::string& violation) { Fail(violation); }) {}
 
 Audit::ServersLife* Audit::Find(uint64_t server_incarnation) {
@@ -815,8 +894,9 @@ void Audit::OnMade(uint64_t server_incarnation, Incarnation incarnation, Round r
                    uint32_t bucket, std::vector<float> elements, int64_t num_samples) {
   ServersLife* life = Find(server_incarnation);
   if (life == nullptr) return;
-  const auto [entry, is_new] =
-      life->made[round].try_emplace({incarnation, bucket}, Made{std::move(elements), num_samples});
+  const auto [entry, is_new] = life->made[round].try_emplace(
+      {incarnation, bucket}, Made{std::move(elements), num_samples,
+                                  life->buckets[bucket]->ReplacementsBefore(incarnation)});
   if (!is_new) {
     Fail("worker life ", incarnation.value(), " has computed round ", round.value(), " twice");
   }
@@ -835,11 +915,39 @@ void Audit::OnDelivered(uint64_t server_incarnation, Incarnation incarnation, Ro
   }
 }
 
-void Audit::OnPulled(uint64_t server_incarnation, uint32_t bucket, Version version,
-                     absl::Span<const float> elements, bool is_shadow, Round min_round) {
-  ServersLife* life = Find(server_incarnation);
-  if (life != nullptr) {
-    life->buckets[bucket]->OnPulled(version, elements, is_shadow, min_round);
+void Audit::OnPulled(const PulledVersion& pulled, absl::Span<const float> elements,
+                     bool is_shadow) {
+  ServersLife* life = Find(pulled.server_incarnation);
+  if (life != nullptr) life->buckets[pulled.bucket]->OnPulled(pulled, elements, is_shadow);
+}
+
+void Audit::OnReplacing(absl::Span<const float> weights) {
+  ServersLife& life = lives_.rbegin()->second;
+  for (const Bucket& bucket : life.map->buckets) {
+    const ElementRange range = bucket.range;
+    life.buckets[bucket.index]->OnReplacing(weights.subspan(range.begin, range.size()));
+  }
+}
+
+void Audit::OnReplaced() {
+  for (auto& bucket : lives_.rbegin()->second.buckets) bucket->OnReplaced();
+}
+
+bool Audit::HasCounted(Incarnation incarnation, Round round) const {
+  const auto& buckets = lives_.rbegin()->second.buckets;
+  return std::all_of(buckets.begin(), buckets.end(),
+                     [&](const auto& bucket) { return bucket->HasCounted(incarnation, round); });
+}
+
+void Audit::CheckWeights(absl::Span<const float> weights, const std::vector<Round>& rounds,
+                         absl::string_view who) const {
+  const ServersLife& life = lives_.rbegin()->second;
+  const std::set<Round> wanted(rounds.begin(), rounds.end());
+  const auto is_lost = [this](Round round) { return work_.IsLost(round); };
+  for (const Bucket& bucket : life.map->buckets) {
+    const ElementRange range = bucket.range;
+    life.buckets[bucket.index]->CheckWeights(weights.subspan(range.begin, range.size()), wanted,
+                                             is_lost, who);
   }
 }
 

@@ -19,7 +19,9 @@
 //   saved; while nothing is broken, no life of a worker is ended but by the worker; nobody is
 //   granted a round who is further ahead of the slowest than the job allows; what is said of rounds
 //   is what was reported, and no sample is handed out twice: WorkAudit; who is said to be waited
-//   for has not reported, and if nothing goes on, something is said.
+//   for has not reported, and if nothing goes on, something is said;
+//   of a site, what counts was computed on the weights that the servers upstream have given it
+//   last. What holds between it and them: AuditedSite.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +67,15 @@ struct BucketSnapshot {
   bool is_exact = true;       // seen; else computed, because it was not the newest for long
 };
 
+// What a worker gets of a bucket, and what for.
+struct PulledVersion {
+  uint64_t server_incarnation = 0;
+  Incarnation incarnation;  // of the worker
+  uint32_t bucket = 0;
+  Version version;
+  Round min_round;
+};
+
 // One bucket during one life of the servers.
 class BucketAudit {
  public:
@@ -77,7 +88,18 @@ class BucketAudit {
   void OnAnswered(const ContributionKey& key, PushOutcome outcome);
   void OnPublished(Version version, absl::Span<const float> weights,
                    absl::Span<const float> shadow);
-  void OnPulled(Version version, absl::Span<const float> elements, bool is_shadow, Round min_round);
+  void OnPulled(const PulledVersion& pulled, absl::Span<const float> elements, bool is_shadow);
+  // Other weights take the place of the newest, at any moment from now on, or have done so.
+  void OnReplacing(absl::Span<const float> weights) {
+    replacement_.emplace(weights.begin(), weights.end());
+  }
+  void OnReplaced();
+  // How often weights were replaced before what this life of a worker has pulled last.
+  int64_t ReplacementsBefore(Incarnation incarnation) const;
+  // The weights are the newest, and since others took their place they have exactly the rounds of
+  // `rounds`, and no others but `lost` ones.
+  void CheckWeights(absl::Span<const float> weights, const std::set<Round>& rounds,
+                    const std::function<bool(Round)>& is_lost, absl::string_view who) const;
   bool HasCounted(Incarnation incarnation, Round round) const {
     return counted_.contains({incarnation, round});
   }
@@ -101,15 +123,29 @@ class BucketAudit {
   bool IsNear(absl::Span<const float> seen, const BucketSnapshot& expected) const;
   template <typename... Pieces>
   void Fail(const Pieces&... pieces) const;
-  // The index in history_ of a version that is kept.
+  // Of a version that is kept.
   const BucketSnapshot* Find(Version version) const;
+  // One of those that the version was that has these weights; null: none.
+  const BucketSnapshot* FindNear(Version version, absl::Span<const float> weights) const;
 
   Audit* const audit_;
   const uint64_t server_incarnation_;
   const Bucket bucket_;
+  bool IsReplacement(absl::Span<const float> weights) const;
+  // It has taken the place of the newest version.
+  void TakeReplacement();
+  // What counts was computed on the weights that took the place of others last.
+  void CheckReplacements(const ContributionKey& key) const;
+
   bool is_loaded_ = false;
   Version first_;  // of history_
   std::vector<std::shared_ptr<const BucketSnapshot>> history_;
+  std::optional<std::vector<float>> replacement_;  // that may take place
+  // What versions were before that: a checkpoint, or a worker whose round is over, may have it.
+  std::multimap<Version, std::shared_ptr<const BucketSnapshot>> replaced_;
+  Version replaced_at_;  // the last one
+  int64_t num_replacements_ = 0;
+  std::map<Incarnation, int64_t> replacements_before_;        // what workers have pulled; none: 0
   std::map<std::pair<Incarnation, Round>, Version> counted_;  // and the version that has it
   std::deque<ContributionKey> answered_;                      // counted, and not published yet
   Round counted_until_;                                       // in this life
@@ -145,7 +181,8 @@ class Audit {
  public:
   using Story = std::function<void(const std::string&)>;
 
-  Audit(JobSpec job, Story story);
+  // `is_site`: rounds are what servers upstream order.
+  Audit(JobSpec job, bool is_site, Story story);
 
   const JobSpec& job() const { return job_; }
   bool uses_rosters() const { return uses_rosters_; }
@@ -209,8 +246,20 @@ class Audit {
               std::vector<float> elements, int64_t num_samples);
   void OnDelivered(uint64_t server_incarnation, Incarnation incarnation, Round round,
                    absl::Span<const uint32_t> late);
-  void OnPulled(uint64_t server_incarnation, uint32_t bucket, Version version,
-                absl::Span<const float> elements, bool is_shadow, Round min_round);
+  void OnPulled(const PulledVersion& pulled, absl::Span<const float> elements, bool is_shadow);
+
+  // Of a site. The uplink has weights put in the place of those that the servers have: they begin
+  // to, and have done so.
+  void OnReplacing(absl::Span<const float> weights);
+  void OnReplaced();
+  void OnOrdered(const SiteOrder& order) { work_.OnOrdered(order); }
+  void OnOrderAbandoned() { work_.OnAbandoned(); }
+  CarriedOutOrder OrderCarriedOut() const { return work_.OrderCarriedOut(); }
+  // All servers have counted it.
+  bool HasCounted(Incarnation incarnation, Round round) const;
+  // See BucketAudit; of the whole model.
+  void CheckWeights(absl::Span<const float> weights, const std::vector<Round>& rounds,
+                    absl::string_view who) const;
 
   int64_t rounds_committed() const { return rounds_committed_; }
   int64_t num_restores() const { return num_restores_; }
@@ -231,6 +280,7 @@ class Audit {
   struct Made {
     std::vector<float> elements;
     int64_t num_samples = 0;
+    int64_t replacements_before = 0;  // the weights that it was computed on
   };
   using MadeKey = std::pair<Incarnation, uint32_t>;  // and bucket
   // One life of the servers.

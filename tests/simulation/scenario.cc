@@ -1,9 +1,15 @@
 #include "tests/simulation/scenario.h"
 
 #include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/cluster_messages.h"
+#include "common/layout.h"
+#include "server/site/site_job.h"
 
 namespace lodestar::simulation {
 namespace {
@@ -123,6 +129,102 @@ void ChooseMode(Chance& chance, int num_workers, JobSpec& job) {
   }
 }
 
+void ChooseCheckpoints(Chance& chance, CoordinatorConfig& config) {
+  config.checkpoint_dir = "/checkpoints";
+  if (chance.OneIn(4)) {
+    config.checkpoint_schedule.interval = absl::Milliseconds(chance.Between(200, 4000));
+    config.checkpoint_schedule.max_cost = chance.OneIn(2) ? 0.01 : 0.5;
+  } else {
+    config.checkpoint_schedule.every_rounds = chance.Between(3, 40);
+  }
+  if (chance.OneIn(3)) config.fallback_dir = "/fallback";
+}
+
+absl::Duration ChooseStopTimeout(Chance& chance) {
+  const absl::Duration stop_timeouts[] = {absl::Seconds(5), absl::Seconds(20), absl::Seconds(60)};
+  return chance.Of(stop_timeouts);
+}
+
+absl::Duration ChooseRoundTimeout(Chance& chance) {
+  const absl::Duration round_timeouts[] = {absl::Seconds(15), absl::Seconds(30), absl::Seconds(40)};
+  return chance.Of(round_timeouts);
+}
+
+// What an operator of a site asks for; the rest follows from the job of the servers upstream.
+ClusterScenario ChooseSite(Chance& chance, const JobSpec& upstream) {
+  ClusterScenario site;
+  site.num_workers = static_cast<int>(chance.Between(1, 3));
+  site.has_foreign_worker = chance.OneIn(8);
+  site.longest_step = chance.Between(absl::Milliseconds(1), absl::Milliseconds(30));
+  JobSpec asked;
+  std::set<std::string> given = {"min_workers", "keep_workers", "bucket_bytes", "push_encoding",
+                                 "norm_limit"};
+  // As of the root: what the audit expects is the plain mean.
+  asked.norm_limit = 0.0;
+  const int64_t most = std::min<int64_t>(site.num_workers, StepSamples(upstream));
+  asked.min_workers = static_cast<int>(chance.Between(1, most));
+  asked.keep_workers = static_cast<int>(chance.Between(1, asked.min_workers));
+  asked.bucket_bytes = chance.OneIn(2) ? 64 : 4096;
+  asked.push_encoding = chance.Of(kPushEncodings);
+  asked.feedback_decay = DefaultFeedbackDecay(asked.push_encoding);
+  if (chance.OneIn(4)) {
+    asked.balance = Balance::kSpeed;
+    given.insert("balance");
+  }
+  const bool has_fixed_steps = HasRosters(upstream) || upstream.balance != Balance::kSpeed;
+  if (upstream.local_steps > 1 && has_fixed_steps && chance.OneIn(3)) {
+    asked.mode = Mode::kLocalSgd;
+    asked.local_steps = upstream.local_steps % 2 == 0 && chance.OneIn(2) ? 2 : upstream.local_steps;
+    constexpr OuterOptimizerKind kOuter[] = {
+        OuterOptimizerKind::kAverage, OuterOptimizerKind::kNesterov, OuterOptimizerKind::kSgd};
+    asked.outer_optimizer = chance.Of(kOuter);
+    asked.outer_learning_rate = 0.5;
+    asked.outer_momentum = 0.5;
+    given.insert(
+        {"mode", "local_steps", "outer_optimizer", "outer_learning_rate", "outer_momentum"});
+  }
+  Registration registration;
+  registration.job = upstream;
+  auto map = std::make_shared<ClusterMap>();
+  map->layout = *BuildLayout(upstream.model);
+  registration.map = std::move(map);
+  const absl::StatusOr<JobSpec> job = SiteJob(registration, asked, given);
+  LODESTAR_CHECK(job.ok()) << job.status();
+  CoordinatorConfig& config = site.coordinator;
+  config.job = *job;
+  config.upstream = "root:50051";
+  config.lease = absl::Seconds(chance.Between(1, 5));
+  if (!chance.OneIn(4)) ChooseCheckpoints(chance, config);
+  config.stop_timeout = ChooseStopTimeout(chance);
+  config.round_timeout = ChooseRoundTimeout(chance);
+  site.keep = static_cast<int>(chance.Between(1, 3));
+  return site;
+}
+
+// One or two workers of the job are sites.
+void ChooseSites(Chance& chance, Scenario& scenario) {
+  JobSpec& job = scenario.coordinator.job;
+  // A mean of whole numbers is none: see ChooseOuterStep().
+  job.momentum_correction = MomentumCorrectionKind::kNone;
+  // What the inner optimizers of sites do; the other workers compute by chance.
+  if (job.optimizer.kind == OptimizerKind::kSgd && chance.OneIn(3)) {
+    job.clip_norm = static_cast<double>(chance.Between(1, 12));
+  }
+  const int num_sites = static_cast<int>(chance.Between(1, std::min(scenario.num_workers, 2)));
+  scenario.num_workers -= num_sites;
+  if (scenario.num_workers == 0) scenario.has_foreign_worker = false;
+  for (int i = 0; i < num_sites; ++i) scenario.sites.push_back(ChooseSite(chance, job));
+}
+
+std::string SiteText(const ClusterScenario& site) {
+  const JobSpec& job = site.coordinator.job;
+  return absl::StrCat(", a site: ", ModeText(job), ", ", site.num_workers, " workers (at least ",
+                      job.min_workers, ", then ", job.keep_workers, "), push ",
+                      EncodingText(job.push_encoding), ", clip ", job.clip_norm, ", lease ",
+                      absl::FormatDuration(site.coordinator.lease),
+                      site.coordinator.checkpoint_dir.empty() ? ", no checkpoints" : "");
+}
+
 }  // namespace
 
 Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
@@ -158,18 +260,8 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   config.num_shards = static_cast<int>(chance.Between(1, 3));
   config.lease = absl::Seconds(chance.Between(1, 5));
   config.exit_when_done = true;
-  if (!chance.OneIn(5)) {
-    config.checkpoint_dir = "/checkpoints";
-    if (chance.OneIn(4)) {
-      config.checkpoint_schedule.interval = absl::Milliseconds(chance.Between(200, 4000));
-      config.checkpoint_schedule.max_cost = chance.OneIn(2) ? 0.01 : 0.5;
-    } else {
-      config.checkpoint_schedule.every_rounds = chance.Between(3, 40);
-    }
-    if (chance.OneIn(3)) config.fallback_dir = "/fallback";
-  }
-  const absl::Duration stop_timeouts[] = {absl::Seconds(5), absl::Seconds(20), absl::Seconds(60)};
-  config.stop_timeout = chance.Of(stop_timeouts);
+  if (!chance.OneIn(5)) ChooseCheckpoints(chance, config);
+  config.stop_timeout = ChooseStopTimeout(chance);
   scenario.keep = static_cast<int>(chance.Between(1, 3));
   scenario.speaks_old_wire = chance.OneIn(20);
   scenario.has_old_worker =
@@ -181,8 +273,7 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   // From one a round to one in a hundred.
   scenario.fault_pause = absl::Milliseconds(30 << chance.Below(8));
   scenario.is_stormy_to_the_end = chance.OneIn(2);
-  const absl::Duration round_timeouts[] = {absl::Seconds(15), absl::Seconds(30), absl::Seconds(40)};
-  config.round_timeout = chance.Of(round_timeouts);
+  config.round_timeout = ChooseRoundTimeout(chance);
   scenario.journals = !config.checkpoint_dir.empty() && chance.OneIn(2);
   scenario.has_replica = scenario.journals && chance.OneIn(2);
   // Those of several servers are on a disk that all of them see.
@@ -203,6 +294,11 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
     job.overlap_steps = 0;
   }
   if (job.mode == Mode::kAsyncLocalSgd) ChooseOuterStep(chance, job);
+  const bool bounds_samples =
+      !HasRosters(job) || job.balance == Balance::kEqual || job.global_batch_size > 0;
+  if (HasLocalSteps(job) && !DefersContributions(job) && bounds_samples && chance.Below(3) > 0) {
+    ChooseSites(chance, scenario);
+  }
   const absl::Status valid = ValidateJobSpec(job);
   LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;
   scenario.text = absl::StrCat(
@@ -220,6 +316,7 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
                          scenario.replica_has_checkpoints ? ", also of the checkpoints" : ""),
       ", a fault every ",
       absl::FormatDuration(absl::Trunc(scenario.fault_pause, absl::Milliseconds(1))));
+  for (const ClusterScenario& site : scenario.sites) scenario.text += SiteText(site);
   return scenario;
 }
 

@@ -54,8 +54,15 @@ absl::Status StoppingStatus() {
 }
 
 // Of its round, which may have gone on without it.
-bool IsBeforeTheEnd(const std::optional<RoundReport>& report, const Coordinator& coordinator) {
-  return report.has_value() && report->round >= coordinator.committed_round();
+bool IsBeforeTheEnd(const std::optional<RoundReport>& report, const Coordinator& coordinator,
+                    absl::Time now) {
+  if (!report.has_value() || report->round >= coordinator.committed_round()) {
+    return report.has_value();
+  }
+  // Of a site, evaluations are rounds that servers have nothing to wait for.
+  if (report->round + 1 < coordinator.committed_round()) return false;
+  const ClusterSnapshot snapshot = coordinator.Snapshot(now);
+  return snapshot.open_round.has_value() && snapshot.open_round->round == report->round;
 }
 
 template <typename Calls>
@@ -231,6 +238,12 @@ void SimulatedServer::Start() {
   }
   if (*has_recovered) life_->host->GoOn();
   process_.After(kShardTick, [this] { TickShard(); });
+  if (cluster_->uplink == nullptr) return;
+  life_->code = std::make_unique<BlockingCode>(&process_);
+  life_->site = std::make_unique<ServedSite>(life_->strand.get(), life_->host.get(),
+                                             cluster_->coordinator.stop_timeout, life_->code.get());
+  cluster_->uplink->Start(life_->site.get(), life_->code.get(),
+                          [this] { InspectShard(/*all=*/true); });
 }
 
 void SimulatedServer::FailToStart(const absl::Status& why) {
@@ -303,6 +316,10 @@ void SimulatedServer::Crash(bool with_machine) {
   life->Drain();
   life->host->Shutdown(absl::UnavailableError("the process has ended"));
   life->Drain();
+  if (life->code != nullptr) {
+    cluster_->uplink->End();
+    life->code->End();
+  }
   life->host.reset();
   life->Drain();
   cluster_->is_draining = false;
@@ -430,6 +447,11 @@ void SimulatedServer::CarryOut(Effect effect) {
 void SimulatedServer::Tick() {
   process_.After(kStrandTick, [this] { Tick(); });
   life_->strand->Tick();
+  if (cluster_->uplink != nullptr) {
+    std::string standing = cluster_->uplink->Standing();
+    if (standing != life_->told_of_uplink) life_->site->TellUpstream(standing);
+    life_->told_of_uplink = std::move(standing);
+  }
   const std::optional<absl::Status> outcome = life_->coordinator->outcome();
   if (!outcome.has_value() || exit_.has_value() || life_->strand->awaits_journal()) return;
   const bool awaits_servers = life_->strand->Run(
@@ -441,7 +463,14 @@ void SimulatedServer::Tick() {
   if (outcome->ok() && life_->coordinator->rounds_done() == total_rounds) {
     completed_rounds_ = total_rounds;
   }
-  Exit(*outcome);
+  if (life_->leaves_upstream) return;
+  LeaveUpstream([this, status = *outcome] { Exit(status); });
+}
+
+void SimulatedServer::LeaveUpstream(std::function<void()> then) {
+  if (cluster_->uplink == nullptr) return then();
+  life_->leaves_upstream = true;
+  cluster_->uplink->Leave(std::move(then));
 }
 
 ClusterSnapshot SimulatedServer::Snapshot() {
@@ -690,24 +719,28 @@ void SimulatedServer::TakeReport(int shard, uint64_t instance_id, uint64_t first
 
 void SimulatedServer::RequestStop() {
   process_.Take(process_.life(), [this] {
-    if (is_draining()) return;
-    World& world = process_.world();
-    world.Tell(process_.name(), " is told to stop");
-    const absl::Duration patience = cluster_->coordinator.stop_timeout;
-    life_->stop_by = world.Now() + patience;
-    if (shard_ == 0) {
-      TakeLastCheckpoint(
-          *life_->strand, /*asker=*/0, ReasonOfStop(0), patience,
-          [this](const absl::StatusOr<PublishedCheckpoint>& saved) { OnLastSave(saved); });
-      // Where the disk does not take what an answer follows from, there is none.
-      process_.After(patience + kJournalPatience, [this] {
-        OnLastSave(absl::DeadlineExceededError("the journal was not written in time"));
-      });
-    } else {
-      life_->last_save.emplace(patience, world.Now());
-      CallForLastSave();
-    }
+    if (is_draining() || life_->leaves_upstream) return;
+    process_.world().Tell(process_.name(), " is told to stop");
+    LeaveUpstream([this] { SaveBeforeStop(); });
   });
+}
+
+void SimulatedServer::SaveBeforeStop() {
+  const absl::Time now = process_.world().Now();
+  const absl::Duration patience = cluster_->coordinator.stop_timeout;
+  life_->stop_by = now + patience;
+  if (shard_ == 0) {
+    TakeLastCheckpoint(
+        *life_->strand, /*asker=*/0, ReasonOfStop(0), patience,
+        [this](const absl::StatusOr<PublishedCheckpoint>& saved) { OnLastSave(saved); });
+    // Where the disk does not take what an answer follows from, there is none.
+    process_.After(patience + kJournalPatience, [this] {
+      OnLastSave(absl::DeadlineExceededError("the journal was not written in time"));
+    });
+  } else {
+    life_->last_save.emplace(patience, now);
+    CallForLastSave();
+  }
 }
 
 // As ShardAgent::SaveBeforeStop().
@@ -937,7 +970,7 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
           if (!begun.ok()) return finish(begun);
         }
         const bool is_first = !std::exchange(has_asked, true);
-        const bool counts = is_first && IsBeforeTheEnd(report, coordinator);
+        const bool counts = is_first && IsBeforeTheEnd(report, coordinator, now);
         const absl::StatusOr<GrantAnswer> answer = is_first
                                                        ? coordinator.RequestGrant(life, report, now)
                                                        : coordinator.PollGrant(life, now);
@@ -952,6 +985,8 @@ void SimulatedServer::CheckIsKnown(const WorkerLife& life, Round reported) const
   const SimulatedServer& holder = *cluster_->servers[shard_];
   // One that has not begun yet is looked at when it does: Audit::OnResumed().
   if (!is_replaced() || !holder.memory_.has_value()) return;
+  // It has gone back since, to a checkpoint.
+  if (holder.memory_->server_incarnation != life_->coordinator->server_incarnation()) return;
   const auto desk = holder.memory_->desks.find(life.worker);
   if (desk != holder.memory_->desks.end() && desk->second.last_reported >= reported.value()) return;
   cluster_->audit->Fail(process_.name(), " has acknowledged the report of round ", reported.value(),
@@ -963,7 +998,7 @@ void SimulatedServer::Leave(const WorkerLife& life, const std::string& reason,
                             const std::optional<RoundReport>& report, const Reply<bool>& reply) {
   life_->strand->RunAndTell(
       [&](Coordinator& coordinator, absl::Time now) {
-        const bool counts = IsBeforeTheEnd(report, coordinator);
+        const bool counts = IsBeforeTheEnd(report, coordinator, now);
         absl::Status left = coordinator.Leave(life, reason, report, now);
         if (left.ok() && counts && !is_replaced()) cluster_->audit->OnReported(life, *report);
         return left;

@@ -30,7 +30,9 @@
 #include "server/rpc/command_order.h"
 #include "server/rpc/coordinator_strand.h"
 #include "server/rpc/last_save_calls.h"
+#include "server/site/served_site.h"
 #include "tests/simulation/audit.h"
+#include "tests/simulation/blocking_code.h"
 #include "tests/simulation/bulk_service.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/replica.h"
@@ -39,6 +41,19 @@
 namespace lodestar::simulation {
 
 class SimulatedServer;
+
+// What a site's server has of its uplink, as Uplink in server/site/site.h, whose calls block.
+class UplinkOfServer {
+ public:
+  virtual ~UplinkOfServer() = default;
+  // The process has begun. `code` runs whatever blocks; `look`: looks at all weights of the server.
+  virtual void Start(Site* site, BlockingCode* code, std::function<void()> look) = 0;
+  // It has ended. Code that still runs meets a server that is gone, and nobody sees what it does.
+  virtual void End() = 0;
+  virtual std::string Standing() = 0;
+  // Calls back once it has left the servers upstream, or has given them up.
+  virtual void Leave(std::function<void()> left) = 0;
+};
 
 // What all processes of a cluster share. Not owned.
 struct ClusterContext {
@@ -53,7 +68,8 @@ struct ClusterContext {
   std::vector<SimulatedServer*> servers;  // by shard: who holds its folders
   // Who has held them: each runs until it notices.
   std::vector<SimulatedServer*> replaced;
-  bool is_draining = false;  // what a process that has ended left undone
+  UplinkOfServer* uplink = nullptr;  // null: this is no site
+  bool is_draining = false;          // what a process that has ended left undone
 
   // Who listens at an address of a shard; if nobody does, who holds the shard.
   SimulatedServer* ServerAt(int shard, const std::string& address) const;
@@ -75,7 +91,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void RequestStop();
   // Has been told so, and has not exited yet.
   bool is_stopping() const {
-    return process_.is_alive() && life_->stop_by < absl::InfiniteFuture() && !exit_.has_value();
+    return process_.is_alive() && !exit_.has_value() &&
+           (life_->stop_by < absl::InfiniteFuture() || life_->leaves_upstream);
   }
   // It has ended by itself: OK, the coordinator says that the job is over; Cancelled, told to stop;
   // else it is refused for good.
@@ -179,6 +196,11 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
     absl::Duration pause;
     std::deque<Report> reports;  // not answered; of other servers, the first is under way
     absl::Duration report_pause;
+    // Of a site.
+    std::unique_ptr<BlockingCode> code;
+    std::unique_ptr<ServedSite> site;
+    std::string told_of_uplink;
+    bool leaves_upstream = false;  // the process ends when it has
     // Once told to stop: when it gives up.
     absl::Time stop_by = absl::InfiniteFuture();
     std::optional<LastSaveCalls> last_save;  // likewise
@@ -214,6 +236,9 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   ShardAudit* audit() const;
   void InspectShard(bool all);
   void Exit(const absl::Status& status);
+  // At once, if this is no site.
+  void LeaveUpstream(std::function<void()> then);
+  void SaveBeforeStop();
   // It was told to stop, and takes nobody in.
   bool is_draining() const { return life_->stop_by < absl::InfiniteFuture(); }
 

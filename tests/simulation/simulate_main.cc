@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/logging.h"
+#include "tests/simulation/scenario.h"
 #include "tests/simulation/simulation.h"
 
 ABSL_FLAG(uint64_t, seed, 1, "The first seed.");
@@ -22,6 +23,7 @@ ABSL_FLAG(int64_t, rounds, 200, "Rounds of each job.");
 ABSL_FLAG(double, minutes, 0, "Goes on with further seeds for so long; 0: as --seeds says.");
 ABSL_FLAG(int, jobs, 1, "Seeds at the same time, each in a thread of its own.");
 ABSL_FLAG(int64_t, failures, 10, "Ends after so many seeds that show a violation.");
+ABSL_FLAG(bool, sites, false, "Passes over seeds whose clusters have no sites.");
 ABSL_FLAG(bool, log, false, "Tells what happens, in words and in virtual seconds.");
 
 namespace lodestar::simulation {
@@ -33,16 +35,18 @@ constexpr absl::Duration kProgressInterval = absl::Minutes(1);
 struct Totals {
   absl::Mutex mutex;
   absl::Time told_at = absl::Now();
-  int64_t seeds = 0, rounds = 0, contributions = 0, restores = 0, resumes = 0, faults = 0,
-          failures = 0;
+  int64_t seeds = 0, rounds = 0, sites = 0, site_rounds = 0, contributions = 0, restores = 0,
+          resumes = 0, faults = 0, failures = 0;
   uint64_t fingerprint = 0;
   absl::Duration time;
 };
 
 void RunSeed(uint64_t seed, Totals& totals) {
+  const int64_t num_rounds = absl::GetFlag(FLAGS_rounds);
+  if (absl::GetFlag(FLAGS_sites) && MakeScenario(seed, num_rounds).sites.empty()) return;
   SimulationOptions options;
   options.seed = seed;
-  options.num_rounds = absl::GetFlag(FLAGS_rounds);
+  options.num_rounds = num_rounds;
   if (absl::GetFlag(FLAGS_log)) {
     options.story = [](absl::string_view line) { absl::PrintF("%s\n", line); };
   }
@@ -50,6 +54,8 @@ void RunSeed(uint64_t seed, Totals& totals) {
   absl::MutexLock lock(&totals.mutex);
   ++totals.seeds;
   totals.rounds += result.rounds;
+  totals.sites += result.sites;
+  totals.site_rounds += result.site_rounds;
   totals.contributions += result.contributions;
   totals.restores += result.restores;
   totals.resumes += result.resumes;
@@ -92,10 +98,12 @@ int Main() {
   for (std::thread& thread : threads) thread.join();
   const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
   absl::PrintF(
-      "%d seeds from %d: %d rounds, %d contributions, %d faults, %d restores, %d resumes, %s of "
+      "%d seeds from %d: %d rounds, %d rounds of %d sites, %d contributions, %d faults, %d "
+      "restores, %d resumes, %s of "
       "virtual time in %.1f s (%.0f rounds per minute), fingerprint %016x: %d violations\n",
-      totals.seeds, first, totals.rounds, totals.contributions, totals.faults, totals.restores,
-      totals.resumes, absl::FormatDuration(absl::Trunc(totals.time, absl::Seconds(1))), seconds,
+      totals.seeds, first, totals.rounds, totals.site_rounds, totals.sites, totals.contributions,
+      totals.faults, totals.restores, totals.resumes,
+      absl::FormatDuration(absl::Trunc(totals.time, absl::Seconds(1))), seconds,
       static_cast<double>(totals.rounds) * 60 / seconds, totals.fingerprint, totals.failures);
   return totals.failures == 0 ? 0 : 1;
 }

@@ -1,10 +1,7 @@
 #include "tests/simulation/simulation.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
-#include <optional>
-#include <random>
 #include <set>
 #include <utility>
 #include <vector>
@@ -15,43 +12,29 @@
 #include "common/folder_lock.h"
 #include "common/remedy.h"
 #include "common/status_macros.h"
-#include "common/testing/simulated_file_system.h"
 #include "server/checkpoint/checkpoint_reader.h"
-#include "tests/simulation/audit.h"
+#include "tests/simulation/cluster.h"
+#include "tests/simulation/cluster_watch.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/scenario.h"
-#include "tests/simulation/server.h"
-#include "tests/simulation/worker.h"
 
 namespace lodestar::simulation {
 namespace {
 
-// From the last fault on: until a round is committed, the next one is, and the job is over.
-constexpr absl::Duration kLongestPause = absl::Seconds(60);
 constexpr absl::Duration kLongestStorm = absl::Seconds(40);
 constexpr absl::Duration kLongestLull = absl::Seconds(30);
 // And two leases: until all have found each other again after the last fault.
 constexpr absl::Duration kSettlingTime = absl::Seconds(5);
 constexpr int kMaxStorms = 20;
-// Beyond its own patience, until a server that was told to stop has exited.
-constexpr absl::Duration kStopSlack = absl::Seconds(5);
-// And two leases: from the last fault on, until a job that an operator has stopped is over.
-constexpr absl::Duration kLongestEnding = absl::Seconds(15);
-// And a lease: beyond what a worker that hangs may take.
-constexpr absl::Duration kHoldSlack = absl::Seconds(5);
-constexpr absl::Duration kSupervision = absl::Milliseconds(200);
-
-constexpr char kUnreadable[] = "the disk cannot be read";
-
-// Servers that cannot read what they begin with end the job, and say why.
-bool IsOfDisk(const absl::Status& status) {
-  return absl::StrContains(status.message(), kUnreadable);
-}
+// From the end of the job until a site has ended as well.
+constexpr absl::Duration kLongestFarewell = absl::Seconds(60);
+// The rounds of a site wait for those of the root, too.
+constexpr absl::Duration kSlackOfSites = absl::Seconds(60);
 
 class Run {
  public:
   explicit Run(const SimulationOptions& options);
-  ~Run() { world_.Finish(); }
+  ~Run();
   SimulationResult Go();
 
  private:
@@ -90,107 +73,89 @@ class Run {
     kLast,
   };
 
+  // One of the clusters, and what is made of it.
+  struct Level {
+    Level(const SimulatedCluster::Deps& deps, const ClusterScenario& scenario,
+          const std::string& name, uint64_t replica_seed)
+        : cluster(deps, scenario, name, replica_seed), watch(&cluster) {}
+
+    SimulatedCluster cluster;
+    ClusterWatch watch;
+    bool must_save = false;  // who was told to stop in a lull, which is not over
+  };
+
   void BeginStorm();
   void EndStorm();
-  void PlanFault(int storm);
-  void Strike(Fault fault);
+  void PlanFault(Level& level, int storm);
+  void Strike(Level& level, Fault fault);
   void PlanReplicaFault(int storm);
   void Strike(ReplicaFault fault);
   void BeginCalm();
   // Whatever is broken.
   void Mend();
+  void Mend(Level& level);
   void Supervise();
   void StartAgain(SimulatedWorker& worker, absl::Duration pause);
-  void StartAgain(SimulatedServer& server, absl::Duration pause);
-  void KillServer(SimulatedServer& server, bool with_machine);
+  void StartAgain(SimulatedCluster& cluster, SimulatedServer& server, absl::Duration pause);
+  void KillServer(SimulatedCluster& cluster, SimulatedServer& server, bool with_machine);
   // A server's disk hangs for so long that another one takes its folders over, and answers again.
-  void HangDisk(int shard);
-  void TakeOver(int shard);
-  // Apart from the shard beside it.
+  void HangDisk(SimulatedCluster& cluster);
+  void TakeOver(SimulatedCluster& cluster, int shard);
   // One of them, or all.
-  void StopServers();
-  void StopJob();
+  void StopServers(SimulatedCluster& cluster);
+  void StopJob(Level& level);
   // In a lull, where nothing else is wrong.
   void StopInOrder();
-  void FailFolder(absl::Duration duration);
-  void OnServerExit(SimulatedServer& server);
-  void OnWorkerExit(SimulatedWorker& worker);
+  void FailFolder(SimulatedCluster& cluster, absl::Duration duration);
+  void OnServerExit(SimulatedCluster& cluster, SimulatedServer& server);
+  void OnWorkerExit(Level& level, SimulatedWorker& worker);
   void LookWhetherSettled();
-  // Who hangs holds up the others no longer than it may.
-  void CheckHolds();
-  void CheckStopping();
-  // Until that coordinator has ended, whoever starts another.
-  bool IsJobStopped() const {
-    const Process& coordinator = servers_[0]->process();
-    return coordinator.is_alive() && &coordinator == stopped_process_ &&
-           coordinator.life() == stopped_life_;
-  }
-  void FaultOnPath();
-  absl::Status OnFileOperation(FileOperation operation, const std::string& path);
+  void FaultOnPath(SimulatedCluster& cluster);
+  void DamagePushes(SimulatedCluster& cluster);
   // The newest, if another one is left.
-  void DamageCheckpoint();
-  absl::Status Damage(const std::string& directory, const std::string& file);
+  void DamageCheckpoint(SimulatedCluster& cluster);
+  absl::Status Damage(SimulatedFileSystem& disk, const std::string& directory,
+                      const std::string& file);
   void CheckProgress();
   void CheckEnd();
-  void CheckReasons();
-  bool AnyAwaitsDisk() const {
-    return std::any_of(servers_.begin(), servers_.end(),
-                       [](const auto& server) { return server->awaits_disk(); });
-  }
+  // The job is over: sites are told.
+  void CheckSitesEnd();
   bool IsOver();
+  // Of the first level that shows one; empty: none does.
+  const std::string& violation() const;
   absl::Duration UpTo(absl::Duration longest) {
     return chance_.Between(absl::Milliseconds(1), longest);
   }
-  SimulatedWorker& AnyWorker() { return *workers_[chance_.Below(num_workers_)]; }
-  SimulatedServer& AnyServer() { return *servers_[chance_.Below(servers_.size())]; }
+  SimulatedCluster& root() { return levels_[0]->cluster; }
+  const SimulatedCluster& root() const { return levels_[0]->cluster; }
+  // Of the root its sites, which are workers, too, come after the others.
+  int64_t NumSitesOf(const SimulatedCluster& cluster) const {
+    return cluster.is_site() ? 0 : static_cast<int64_t>(levels_.size()) - 1;
+  }
+  SimulatedWorker& AnyWorker(SimulatedCluster& cluster) {
+    return *cluster.workers[chance_.Below(cluster.num_workers)];
+  }
+  SimulatedServer& AnyServer(SimulatedCluster& cluster) {
+    return *cluster.servers[chance_.Below(cluster.servers.size())];
+  }
 
   const SimulationOptions options_;
   const Scenario scenario_;
   World world_;
   Chance chance_;  // of the faults
   Network network_;
-  SimulatedFileSystem disk_;
-  std::unique_ptr<SimulatedReplica> replica_;  // null: there is none
-  Audit audit_;
-  ClusterContext cluster_;
-  std::vector<std::unique_ptr<SimulatedServer>> servers_;
-  std::vector<std::unique_ptr<SimulatedServer>> replaced_;  // by others, which have their folders
-  std::vector<std::unique_ptr<SimulatedWorker>> workers_;
-  const int num_workers_;  // that can take part; the old one comes after them
+  std::vector<std::unique_ptr<Level>> levels_;  // the root, and its sites
 
   bool is_calm_ = false;
   bool is_stormy_ = false;
   bool has_ended_ = false;  // in the calm
-  // Of the coordinator whose job an operator has stopped; another process may take its place.
-  const Process* stopped_process_ = nullptr;
-  int64_t stopped_life_ = 0;
-  absl::Time job_stopped_at_;
-  bool must_save_ = false;  // who was told to stop in a lull, which is not over
-  std::map<SimulatedServer*, absl::Duration> stopping_for_;  // without what they were frozen
+  absl::Time ended_at_;
   std::set<std::pair<SimulatedServer*, int64_t>> starting_;  // that have exited, in which life
-  absl::Time settled_since_ = absl::InfiniteFuture();        // from the last fault
-  absl::Time unbroken_since_ = absl::InfiniteFuture();       // but for workers that hang
-  absl::Time hung_at_ = absl::InfinitePast();                // when the last one did
-  std::map<SimulatedWorker*, absl::Time> holds_since_;       // who hangs and is waited for
-  int num_hanging_ = 0;
-  int64_t rounds_then_ = 0;
+  Peace peace_;
+  absl::Time hung_at_ = absl::InfinitePast();  // when the last worker did
   int num_storms_ = 0;
   absl::Time mended_at_;
   int64_t num_faults_ = 0;
-  absl::Time disk_fails_until_ = absl::InfinitePast();
-  absl::Time folder_fails_until_ = absl::InfinitePast();
-  absl::Time reads_fail_until_ = absl::InfinitePast();
-  int64_t reads_until_failure_ = -1;
-  bool is_damaging_ = false;  // the disk, which does what it is told meanwhile
-  int64_t operations_until_crash_ = -1;
-  SimulatedServer* crashes_on_disk_ = nullptr;
-  int64_t rounds_told_ = 0;
-  int64_t work_told_ = 0;
-  absl::Time told_at_;
-  absl::Time committed_at_;
-  absl::Duration longest_round_;
-  int64_t rounds_seen_ = 0;
-  absl::Time progress_at_;
 };
 
 Run::Run(const SimulationOptions& options)
@@ -198,54 +163,39 @@ Run::Run(const SimulationOptions& options)
       scenario_(MakeScenario(options.seed, options.num_rounds)),
       world_(options.seed, options.story),
       chance_(Chance::Mix(options.seed + 1)),
-      network_(&world_, scenario_.longest_delay),
-      audit_(
-          scenario_.coordinator.job, options.story == nullptr
-                                         ? Audit::Story(nullptr)
-                                         : [this](const std::string& line) { world_.Tell(line); }),
-      num_workers_(scenario_.num_workers) {
-  cluster_.world = &world_;
-  cluster_.network = &network_;
-  cluster_.audit = &audit_;
-  cluster_.disk = &disk_;
-  cluster_.coordinator = scenario_.coordinator;
-  cluster_.keep = scenario_.keep;
-  cluster_.journals = scenario_.journals;
-  if (scenario_.has_replica) {
-    replica_ = std::make_unique<SimulatedReplica>(
-        &world_, "/journal",
-        scenario_.replica_has_checkpoints ? scenario_.coordinator.checkpoint_dir : "",
-        Chance::Mix(options.seed + 2));
-    cluster_.replica = replica_.get();
+      network_(&world_, scenario_.longest_delay) {
+  SimulatedCluster::Deps deps = {.world = &world_, .network = &network_, .chance = &chance_};
+  levels_.push_back(
+      std::make_unique<Level>(deps, scenario_, /*name=*/"", Chance::Mix(options.seed + 2)));
+  deps.upstream = &root();
+  for (size_t i = 0; i < scenario_.sites.size(); ++i) {
+    levels_.push_back(std::make_unique<Level>(deps, scenario_.sites[i], absl::StrCat("site-", i),
+                                              /*replica_seed=*/0));
   }
-  disk_.SetFaultHook([this](FileOperation operation, const std::string& path) {
-    return OnFileOperation(operation, path);
-  });
-  for (int shard = 0; shard < scenario_.coordinator.num_shards; ++shard) {
-    servers_.push_back(
-        std::make_unique<SimulatedServer>(&cluster_, shard, absl::StrCat("server ", shard)));
-    cluster_.servers.push_back(servers_.back().get());
-  }
-  for (int i = 0; i < num_workers_ + (scenario_.has_old_worker ? 1 : 0); ++i) {
-    SimulatedWorker::Config config;
-    config.name = absl::StrCat(i < num_workers_ ? "worker-" : "old-worker-", i);
-    config.longest_step = scenario_.longest_step * (i == 0 ? 3 : 1);
-    config.encodings = {Encoding::Kind::kFp32};
-    if (i < num_workers_) {
-      for (const Encoding encoding : kAllEncodings) config.encodings.push_back(encoding.kind());
-    }
-    if (i == num_workers_ && scenario_.speaks_old_wire) --config.wire_version;
-    config.tells_little = i == 0 && scenario_.has_foreign_worker;
-    config.asks_ahead = i % 3 != 0;
-    workers_.push_back(std::make_unique<SimulatedWorker>(&cluster_, config));
-  }
+}
+
+Run::~Run() {
+  world_.Finish();
+  // What is part of the root has what it needs until then.
+  while (!levels_.empty()) levels_.pop_back();
+}
+
+const std::string& Run::violation() const {
+  const auto shows_one = [](const auto& level) {
+    return !level->cluster.audit.violation().empty();
+  };
+  const auto found = std::find_if(levels_.begin(), levels_.end(), shows_one);
+  return (found == levels_.end() ? levels_.front() : *found)->cluster.audit.violation();
 }
 
 SimulationResult Run::Go() {
   world_.Tell("seed ", options_.seed, ": ", scenario_.text);
-  for (auto& server : servers_) StartAgain(*server, UpTo(absl::Seconds(2)));
-  for (auto& worker : workers_) StartAgain(*worker, UpTo(absl::Seconds(2)));
-  world_.After(kSupervision, [this] { Supervise(); });
+  for (auto& level : levels_) {
+    SimulatedCluster& cluster = level->cluster;
+    for (auto& server : cluster.servers) StartAgain(cluster, *server, UpTo(absl::Seconds(2)));
+    for (auto& worker : cluster.workers) StartAgain(*worker, UpTo(absl::Seconds(2)));
+  }
+  world_.After(ClusterWatch::kInterval, [this] { Supervise(); });
   if (chance_.OneIn(4)) {
     // Before anything was ever wrong.
     world_.After(UpTo(absl::Seconds(5)), [this] { StopInOrder(); });
@@ -253,15 +203,21 @@ SimulationResult Run::Go() {
   } else {
     BeginStorm();
   }
-  while (!IsOver() && audit_.violation().empty() && world_.Step()) {
+  while (!IsOver() && violation().empty() && world_.Step()) {
   }
+  const Audit& audit = root().audit;
   SimulationResult result;
-  result.violation = audit_.violation();
+  result.violation = violation();
   result.scenario = scenario_.text;
-  result.rounds = audit_.rounds_committed();
-  result.contributions = audit_.num_counted();
-  result.restores = audit_.num_restores();
-  result.resumes = audit_.num_resumes();
+  result.rounds = audit.rounds_committed();
+  result.restores = audit.num_restores();
+  result.resumes = audit.num_resumes();
+  for (const auto& level : levels_) {
+    result.contributions += level->cluster.audit.num_counted();
+    if (!level->cluster.is_site()) continue;
+    ++result.sites;
+    result.site_rounds += level->cluster.audit.rounds_committed();
+  }
   result.faults = num_faults_;
   result.events = world_.num_events();
   result.time = world_.Now() - absl::UnixEpoch();
@@ -274,12 +230,15 @@ SimulationResult Run::Go() {
 
 void Run::BeginStorm() {
   if (is_calm_) return;
-  audit_.SetQuiet(false);
-  must_save_ = false;
-  audit_.SetMustSave(false);
   is_stormy_ = true;
-  PlanFault(++num_storms_);
-  if (replica_ != nullptr) PlanReplicaFault(num_storms_);
+  ++num_storms_;
+  for (auto& level : levels_) {
+    level->cluster.audit.SetQuiet(false);
+    level->must_save = false;
+    level->cluster.audit.SetMustSave(false);
+    PlanFault(*level, num_storms_);
+  }
+  if (root().replica != nullptr) PlanReplicaFault(num_storms_);
   world_.After(UpTo(kLongestStorm), [this] { EndStorm(); });
 }
 
@@ -293,26 +252,29 @@ void Run::EndStorm() {
   if (chance_.OneIn(2)) world_.After(UpTo(lull), [this] { StopInOrder(); });
 }
 
-void Run::PlanFault(int storm) {
-  world_.After(UpTo(2 * scenario_.fault_pause), [this, storm] {
+void Run::PlanFault(Level& level, int storm) {
+  world_.After(UpTo(2 * scenario_.fault_pause), [this, &level, storm] {
     if (!is_stormy_ || storm != num_storms_) return;
     ++num_faults_;
-    Strike(static_cast<Fault>(chance_.Below(static_cast<int>(Fault::kLast))));
-    PlanFault(storm);
+    Strike(level, static_cast<Fault>(chance_.Below(static_cast<int>(Fault::kLast))));
+    PlanFault(level, storm);
   });
 }
 
-void Run::Strike(Fault fault) {
-  const absl::Duration lease = scenario_.coordinator.lease;
+void Run::Strike(Level& level, Fault fault) {
+  SimulatedCluster& cluster = level.cluster;
+  const absl::Duration lease = cluster.config().lease;
+  const bool is_of_worker = fault <= Fault::kHangWorker;
+  if (is_of_worker && cluster.num_workers == 0) return;
   switch (fault) {
     case Fault::kKillWorker: {
-      SimulatedWorker& worker = AnyWorker();
+      SimulatedWorker& worker = AnyWorker(cluster);
       if (!worker.process().is_alive()) return;
       worker.Crash(/*with_machine=*/chance_.OneIn(2));
       return StartAgain(worker, UpTo(2 * lease));
     }
     case Fault::kFreezeWorker: {
-      SimulatedWorker& worker = AnyWorker();
+      SimulatedWorker& worker = AnyWorker(cluster);
       if (!worker.process().is_alive() || worker.process().is_frozen()) return;
       const absl::Duration time = UpTo(3 * lease);
       world_.Tell(worker.process().name(), " freezes for ", absl::FormatDuration(time));
@@ -323,24 +285,25 @@ void Run::Strike(Fault fault) {
       return;
     }
     case Fault::kStopWorker: {
-      SimulatedWorker& worker = AnyWorker();
+      SimulatedWorker& worker = AnyWorker(cluster);
       if (worker.process().is_alive()) worker.RequestStop();
       return;
     }
     case Fault::kHangWorker: {
-      SimulatedWorker& worker = AnyWorker();
-      if (worker.process().is_alive()) worker.Hang(UpTo(3 * scenario_.coordinator.round_timeout));
+      SimulatedWorker& worker = AnyWorker(cluster);
+      if (worker.process().is_alive()) worker.Hang(UpTo(3 * cluster.config().round_timeout));
       return;
     }
     case Fault::kKillServer: {
       // What nobody saves, every server that ends loses.
-      if (scenario_.coordinator.checkpoint_dir.empty() && !chance_.OneIn(8)) return;
-      SimulatedServer& server = chance_.OneIn(2) ? *servers_[0] : AnyServer();
-      if (server.process().is_alive()) KillServer(server, /*with_machine=*/chance_.OneIn(2));
+      if (cluster.config().checkpoint_dir.empty() && !chance_.OneIn(8)) return;
+      SimulatedServer& server = chance_.OneIn(2) ? *cluster.servers[0] : AnyServer(cluster);
+      if (server.process().is_alive())
+        KillServer(cluster, server, /*with_machine=*/chance_.OneIn(2));
       return;
     }
     case Fault::kFreezeServer: {
-      SimulatedServer& server = AnyServer();
+      SimulatedServer& server = AnyServer(cluster);
       if (!server.process().is_alive() || server.process().is_frozen()) return;
       const absl::Duration time = UpTo(chance_.OneIn(4) ? absl::Seconds(40) : 2 * lease);
       world_.Tell(server.process().name(), " freezes for ", absl::FormatDuration(time));
@@ -351,58 +314,50 @@ void Run::Strike(Fault fault) {
       return;
     }
     case Fault::kStopServers:
-      if (scenario_.coordinator.checkpoint_dir.empty() && !chance_.OneIn(8)) return;
-      return StopServers();
+      if (cluster.config().checkpoint_dir.empty() && !chance_.OneIn(8)) return;
+      return StopServers(cluster);
     case Fault::kStopJob:
-      if (scenario_.coordinator.checkpoint_dir.empty() || !chance_.OneIn(4)) return;
-      return StopJob();
+      if (cluster.config().checkpoint_dir.empty() || !chance_.OneIn(4)) return;
+      return StopJob(level);
     case Fault::kCut:
     case Fault::kSilence:
     case Fault::kSlowDown:
-      return FaultOnPath();
-    case Fault::kDamage: {
-      SimulatedWorker& worker = AnyWorker();
-      const absl::Duration time = UpTo(absl::Seconds(1));
-      world_.Tell("pushes of ", worker.process().name(), " are damaged for ",
-                  absl::FormatDuration(time));
-      return worker.DamagePushes(time);
-    }
-    case Fault::kFillDisk: {
+      return FaultOnPath(cluster);
+    case Fault::kDamage:
+      return DamagePushes(cluster);
+    case Fault::kFillDisk:
       world_.Tell("the disk is full");
-      disk_.SetCapacity(0);
-      world_.After(UpTo(absl::Seconds(5)),
-                   [this] { disk_.SetCapacity(std::numeric_limits<int64_t>::max()); });
-      return;
-    }
+      return cluster.disk_faults.Fill(UpTo(absl::Seconds(5)));
     case Fault::kFailDisk:
-      disk_fails_until_ = world_.Now() + UpTo(absl::Seconds(3));
       world_.Tell("the disk fails now and then");
-      return;
+      return cluster.disk_faults.FailNowAndThen(UpTo(absl::Seconds(3)));
     case Fault::kFailFolder:
-      return FailFolder(UpTo(absl::Seconds(chance_.OneIn(2) ? 20 : 3)));
-    case Fault::kCrashOnDisk:
-      crashes_on_disk_ = &AnyServer();
-      operations_until_crash_ = chance_.Below(60);
-      return;
+      return FailFolder(cluster, UpTo(absl::Seconds(chance_.OneIn(2) ? 20 : 3)));
+    case Fault::kCrashOnDisk: {
+      SimulatedServer& server = AnyServer(cluster);
+      const auto crash = [this, &cluster, &server] {
+        if (server.process().is_alive()) KillServer(cluster, server, /*with_machine=*/true);
+      };
+      return cluster.disk_faults.LosePower(
+          chance_.Below(60), [&server] { return server.process().is_alive(); }, crash);
+    }
     case Fault::kFailReads:
       if (chance_.OneIn(2)) {
         world_.Tell("the disk fails to read once");
-        reads_until_failure_ = chance_.Below(20);
-        return;
+        return cluster.disk_faults.FailOneRead(chance_.Below(20));
       }
-      reads_fail_until_ = world_.Now() + UpTo(absl::Seconds(3));
       world_.Tell("the disk cannot be read");
-      return;
+      return cluster.disk_faults.FailReads(UpTo(absl::Seconds(3)));
     case Fault::kDamageCheckpoint:
-      return DamageCheckpoint();
+      return DamageCheckpoint(cluster);
     case Fault::kCheckpoint: {
-      Coordinator* const coordinator = servers_[0]->coordinator();
-      if (coordinator == nullptr || servers_[0]->process().is_frozen()) return;
-      servers_[0]->RequestCheckpoint();
+      Coordinator* const coordinator = cluster.coordinator();
+      if (coordinator == nullptr || cluster.servers[0]->process().is_frozen()) return;
+      cluster.servers[0]->RequestCheckpoint();
       return;
     }
     case Fault::kTakeOver:
-      return HangDisk(static_cast<int>(chance_.Below(servers_.size())));
+      return HangDisk(cluster);
     case Fault::kLast:
       return;
   }
@@ -418,54 +373,60 @@ void Run::PlanReplicaFault(int storm) {
 }
 
 void Run::Strike(ReplicaFault fault) {
+  SimulatedCluster& cluster = root();
+  SimulatedReplica& replica = *cluster.replica;
   switch (fault) {
     case ReplicaFault::kCrash:
-      return replica_->Crash(/*with_machine=*/chance_.OneIn(2), UpTo(absl::Seconds(5)));
+      return replica.Crash(/*with_machine=*/chance_.OneIn(2), UpTo(absl::Seconds(5)));
     case ReplicaFault::kCut:
-      return replica_->Cut(UpTo(absl::Seconds(5)));
+      return replica.Cut(UpTo(absl::Seconds(5)));
     case ReplicaFault::kCutOnce:
-      return replica_->CutOnce(chance_.Below(60));
+      return replica.CutOnce(chance_.Below(60));
     case ReplicaFault::kCrashOnDisk:
-      return replica_->CrashOnDisk(chance_.Below(60));
+      return replica.CrashOnDisk(chance_.Below(60));
     case ReplicaFault::kFillDisk:
-      return replica_->FillDisk(UpTo(absl::Seconds(5)));
+      return replica.FillDisk(UpTo(absl::Seconds(5)));
     case ReplicaFault::kLoseDisk: {
       // Those that have everything are there.
-      const bool are_up = std::all_of(servers_.begin(), servers_.end(), [](const auto& server) {
-        return server->process().is_alive();
-      });
-      if (are_up) replica_->LoseDisk(static_cast<int>(servers_.size()));
+      const bool are_up =
+          std::all_of(cluster.servers.begin(), cluster.servers.end(),
+                      [](const auto& server) { return server->process().is_alive(); });
+      if (are_up) replica.LoseDisk(static_cast<int>(cluster.servers.size()));
       return;
     }
     case ReplicaFault::kLoseServersDisk: {
-      const int shard = static_cast<int>(chance_.Below(servers_.size()));
-      SimulatedServer& server = *servers_[shard];
-      if (!server.process().is_alive() || !replica_->HasWhole(shard)) return;
+      const int shard = static_cast<int>(chance_.Below(cluster.servers.size()));
+      SimulatedServer& server = *cluster.servers[shard];
+      if (!server.process().is_alive() || !replica.HasWhole(shard)) return;
       server.Crash(/*with_machine=*/false);
-      is_damaging_ = true;
+      cluster.disk_faults.SetOpen(true);
       server.LoseDisk(scenario_.replica_has_checkpoints && chance_.OneIn(2)
                           ? SimulatedServer::Loss::kCheckpoints
                           : SimulatedServer::Loss::kAll);
-      is_damaging_ = false;
-      if (chance_.OneIn(2)) replica_->Crash(/*with_machine=*/true, UpTo(absl::Seconds(5)));
-      return StartAgain(server, UpTo(absl::Seconds(10)));
+      cluster.disk_faults.SetOpen(false);
+      if (chance_.OneIn(2)) replica.Crash(/*with_machine=*/true, UpTo(absl::Seconds(5)));
+      return StartAgain(cluster, server, UpTo(absl::Seconds(10)));
     }
     case ReplicaFault::kLast:
       return;
   }
 }
 
-void Run::FaultOnPath() {
-  const absl::Duration lease = scenario_.coordinator.lease;
-  SimulatedServer& server = AnyServer();
-  Process* other = &AnyWorker().process();
+void Run::FaultOnPath(SimulatedCluster& cluster) {
+  const std::vector<std::unique_ptr<SimulatedServer>>& servers = cluster.servers;
+  const absl::Duration lease = cluster.config().lease;
+  SimulatedServer& server = AnyServer(cluster);
+  const int64_t index = chance_.Below(cluster.num_workers + NumSitesOf(cluster));
+  Process* other = index < cluster.num_workers
+                       ? &cluster.workers[index]->process()
+                       : &levels_[1 + index - cluster.num_workers]->cluster.servers[0]->process();
   Lane lane = chance_.OneIn(2) ? Lane::kBulk : Lane::kControl;
-  if (servers_.size() > 1 && chance_.OneIn(3)) {
-    other = &servers_[0]->process();
+  if (servers.size() > 1 && chance_.OneIn(3)) {
+    other = &servers[0]->process();
     lane = Lane::kControl;
   }
   if (other == &server.process()) return;
-  const bool between_servers = other == &servers_[0]->process();
+  const bool between_servers = other == &servers[0]->process();
   const absl::Duration time = UpTo(chance_.OneIn(4) ? absl::Seconds(40) : 2 * lease);
   if (between_servers && chance_.OneIn(4)) {
     Process* sender = other;
@@ -495,158 +456,157 @@ void Run::FaultOnPath() {
   }
 }
 
-void Run::KillServer(SimulatedServer& server, bool with_machine) {
-  server.Crash(with_machine);
-  StartAgain(server, UpTo(absl::Seconds(10)));
+void Run::DamagePushes(SimulatedCluster& cluster) {
+  const int64_t index = chance_.Below(cluster.num_workers + NumSitesOf(cluster));
+  const absl::Duration time = UpTo(absl::Seconds(1));
+  if (index >= cluster.num_workers) {
+    SimulatedCluster& site = levels_[1 + index - cluster.num_workers]->cluster;
+    world_.Tell("pushes of ", site.servers[0]->process().name(), " are damaged for ",
+                absl::FormatDuration(time));
+    return site.uplink->DamagePushes(time);
+  }
+  SimulatedWorker& worker = *cluster.workers[index];
+  world_.Tell("pushes of ", worker.process().name(), " are damaged for ",
+              absl::FormatDuration(time));
+  worker.DamagePushes(time);
 }
 
-void Run::HangDisk(int shard) {
-  SimulatedServer& server = *servers_[shard];
-  if (!scenario_.journals || !server.process().is_alive() || server.has_hanging_disk()) return;
+void Run::KillServer(SimulatedCluster& cluster, SimulatedServer& server, bool with_machine) {
+  server.Crash(with_machine);
+  StartAgain(cluster, server, UpTo(absl::Seconds(10)));
+}
+
+void Run::HangDisk(SimulatedCluster& cluster) {
+  const int shard = static_cast<int>(chance_.Below(cluster.servers.size()));
+  SimulatedServer& server = *cluster.servers[shard];
+  if (!cluster.scenario.journals || !server.process().is_alive() || server.has_hanging_disk()) {
+    return;
+  }
   server.HangDisk();
   // Nothing depends on how long the next server waits before it does.
-  world_.After(UpTo(FolderLock::kPatience), [this, shard, &server, life = server.process().life()] {
-    const bool is_same = servers_[shard].get() == &server && server.process().life() == life &&
-                         server.has_hanging_disk();
-    if (is_same) TakeOver(shard);
-  });
+  world_.After(UpTo(FolderLock::kPatience),
+               [this, &cluster, shard, &server, life = server.process().life()] {
+                 const bool is_same = cluster.servers[shard].get() == &server &&
+                                      server.process().life() == life && server.has_hanging_disk();
+                 if (is_same) TakeOver(cluster, shard);
+               });
 }
 
-void Run::TakeOver(int shard) {
-  SimulatedServer* const old = servers_[shard].get();
-  audit_.OnServerEnded();
-  replaced_.push_back(std::move(servers_[shard]));
-  cluster_.replaced.push_back(old);
-  servers_[shard] = std::make_unique<SimulatedServer>(
-      &cluster_, shard, absl::StrCat("server ", shard, " (", replaced_.size() + 1, ")"));
-  cluster_.servers[shard] = servers_[shard].get();
-  servers_[shard]->Start();
+void Run::TakeOver(SimulatedCluster& cluster, int shard) {
+  SimulatedServer* const old = cluster.servers[shard].get();
+  cluster.audit.OnServerEnded();
+  cluster.replaced.push_back(std::move(cluster.servers[shard]));
+  cluster.context.replaced.push_back(old);
+  cluster.servers[shard] = std::make_unique<SimulatedServer>(
+      &cluster.context, shard,
+      absl::StrCat("server ", shard, " (", cluster.replaced.size() + 1, ")"));
+  cluster.context.servers[shard] = cluster.servers[shard].get();
+  cluster.servers[shard]->Start();
   world_.After(UpTo(absl::Seconds(3)), [old] { old->ResumeDisk(); });
 }
 
-void Run::StopServers() {
-  if (!chance_.OneIn(3)) return AnyServer().RequestStop();
-  for (auto& server : servers_) {
+void Run::StopServers(SimulatedCluster& cluster) {
+  if (!chance_.OneIn(3)) return AnyServer(cluster).RequestStop();
+  for (auto& server : cluster.servers) {
     world_.After(UpTo(absl::Milliseconds(chance_.OneIn(2) ? 1 : 500)),
                  [raw = server.get()] { raw->RequestStop(); });
   }
 }
 
-void Run::StopJob() {
-  if (is_calm_ || IsJobStopped() || servers_[0]->coordinator() == nullptr) return;
-  world_.Tell("an operator stops the job");
-  stopped_process_ = &servers_[0]->process();
-  stopped_life_ = stopped_process_->life();
-  job_stopped_at_ = world_.Now();
-  servers_[0]->StopJob();
+void Run::StopJob(Level& level) {
+  SimulatedCluster& cluster = level.cluster;
+  if (is_calm_ || level.watch.IsJobStopped() || cluster.coordinator() == nullptr) return;
+  world_.Tell("an operator stops the job",
+              cluster.is_site() ? absl::StrCat(" of ", cluster.servers[0]->process().name()) : "");
+  level.watch.OnJobStopped();
+  cluster.servers[0]->StopJob();
 }
 
-void Run::FailFolder(absl::Duration duration) {
+void Run::FailFolder(SimulatedCluster& cluster, absl::Duration duration) {
   world_.Tell("nothing can be written into the checkpoint folder for ",
               absl::FormatDuration(duration));
-  folder_fails_until_ = world_.Now() + duration;
+  cluster.disk_faults.FailFolder(duration);
 }
 
 void Run::StopInOrder() {
-  if (is_stormy_ || is_calm_ || scenario_.coordinator.checkpoint_dir.empty()) return;
-  if (num_storms_ > 0 && settled_since_ == absl::InfiniteFuture()) return;
-  must_save_ = true;
-  audit_.SetMustSave(true);
+  // Of any level.
+  Level& level = *levels_[levels_.size() == 1 ? 0 : chance_.Below(levels_.size())];
+  SimulatedCluster& cluster = level.cluster;
+  const CoordinatorConfig& config = cluster.config();
+  if (is_stormy_ || is_calm_ || config.checkpoint_dir.empty()) return;
+  if (num_storms_ > 0 && peace_.settled_since == absl::InfiniteFuture()) return;
+  level.must_save = true;
+  cluster.audit.SetMustSave(true);
   ++num_faults_;
-  chance_.OneIn(3) ? StopJob() : StopServers();
+  chance_.OneIn(3) ? StopJob(level) : StopServers(cluster);
   // Nothing is lost either by what there is time for: another folder, another connection.
-  const bool has_time = scenario_.coordinator.stop_timeout >= absl::Seconds(20);
-  if (!scenario_.coordinator.fallback_dir.empty() && has_time && chance_.OneIn(2)) {
-    FailFolder(absl::Seconds(10));
+  const bool has_time = config.stop_timeout >= absl::Seconds(20);
+  if (!config.fallback_dir.empty() && has_time && chance_.OneIn(2)) {
+    FailFolder(cluster, absl::Seconds(10));
   }
-  if (servers_.size() == 1 || !has_time || !chance_.OneIn(2)) return;
-  Process& other = servers_[chance_.Between(1, servers_.size() - 1)]->process();
-  world_.After(UpTo(absl::Milliseconds(300)), [this, &other] {
+  if (cluster.servers.size() == 1 || !has_time || !chance_.OneIn(2)) return;
+  Process& other = cluster.servers[chance_.Between(1, cluster.servers.size() - 1)]->process();
+  world_.After(UpTo(absl::Milliseconds(300)), [this, &cluster, &other] {
     const absl::Duration time = UpTo(absl::Seconds(1));
     world_.Tell("the path of server 0 and ", other.name(), " is cut for ",
                 absl::FormatDuration(time));
-    network_.Cut(servers_[0]->process(), other, Lane::kControl, time);
+    network_.Cut(cluster.servers[0]->process(), other, Lane::kControl, time);
   });
 }
 
-absl::Status Run::OnFileOperation(FileOperation operation, const std::string& path) {
-  if (is_damaging_) return absl::OkStatus();
-  if (cluster_.is_draining) return absl::UnavailableError("the process has ended");
-  const bool reads = operation == FileOperation::kRead;
-  const bool writes = !reads && operation != FileOperation::kRemove;
-  const bool fails_once = reads && reads_until_failure_ >= 0 && reads_until_failure_-- == 0;
-  if (reads && (fails_once || world_.Now() < reads_fail_until_)) {
-    return absl::InternalError(kUnreadable);
-  }
-  if (writes && operations_until_crash_ >= 0 && crashes_on_disk_->process().is_alive() &&
-      operations_until_crash_-- == 0) {
-    SimulatedServer* const server = crashes_on_disk_;
-    world_.After(absl::ZeroDuration(), [this, server] {
-      if (server->process().is_alive()) KillServer(*server, /*with_machine=*/true);
-    });
-    return absl::UnavailableError("the machine loses power");
-  }
-  if (writes && world_.Now() < folder_fails_until_ &&
-      absl::StartsWith(path, scenario_.coordinator.checkpoint_dir)) {
-    return absl::PermissionDeniedError("the checkpoint folder cannot be written");
-  }
-  if (writes && world_.Now() < disk_fails_until_ && chance_.OneIn(10)) {
-    return absl::DataLossError("the disk answers with an error");
-  }
-  return absl::OkStatus();
-}
-
-void Run::DamageCheckpoint() {
-  const Coordinator* const coordinator = servers_[0]->coordinator();
+void Run::DamageCheckpoint(SimulatedCluster& cluster) {
+  SimulatedFileSystem& disk = cluster.disk;
+  const Coordinator* const coordinator = cluster.coordinator();
   // What was verified and is being loaded is trusted.
   if (coordinator == nullptr || coordinator->phase() != CoordinatorPhase::kRunning) return;
   // What is cut off because nothing fits is there again after a power cut.
-  const CoordinatorConfig& config = scenario_.coordinator;
-  if (disk_.FreeBytes(config.checkpoint_dir).value_or(0) == 0) return;
-  is_damaging_ = true;
+  const CoordinatorConfig& config = cluster.config();
+  if (disk.FreeBytes(config.checkpoint_dir).value_or(0) == 0) return;
+  cluster.disk_faults.SetOpen(true);
   std::vector<CheckpointEntry> entries;
   for (const std::string& folder : {config.checkpoint_dir, config.fallback_dir}) {
     if (folder.empty()) continue;
-    auto some = ListWholeCheckpoints(disk_, folder);
+    auto some = ListWholeCheckpoints(disk, folder);
     if (some.ok()) entries.insert(entries.end(), some->begin(), some->end());
   }
-  is_damaging_ = false;
+  cluster.disk_faults.SetOpen(false);
   std::stable_sort(
       entries.begin(), entries.end(),
       [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.round > b.round; });
   if (entries.size() < 2) return;
   const CheckpointEntry& newest = entries.front();
-  is_damaging_ = true;
+  cluster.disk_faults.SetOpen(true);
   const auto other = std::find_if(
       entries.begin() + 1, entries.end(),
-      [this](const CheckpointEntry& entry) { return VerifyCheckpoint(disk_, entry.path).ok(); });
-  is_damaging_ = false;
-  if (audit_.IsDamaged(newest.path) || other == entries.end()) return;
-  const auto names = disk_.List(newest.path);
+      [&disk](const CheckpointEntry& entry) { return VerifyCheckpoint(disk, entry.path).ok(); });
+  cluster.disk_faults.SetOpen(false);
+  if (cluster.audit.IsDamaged(newest.path) || other == entries.end()) return;
+  const auto names = disk.List(newest.path);
   if (!names.ok() || names->empty()) return;
   const std::string file = absl::StrCat(newest.path, "/", (*names)[chance_.Below(names->size())]);
-  is_damaging_ = true;
-  const absl::Status damaged = Damage(newest.path, file);
+  cluster.disk_faults.SetOpen(true);
+  const absl::Status damaged = Damage(disk, newest.path, file);
   // Some bits do not matter.
-  const bool is_damaged = !VerifyCheckpoint(disk_, newest.path).ok();
-  is_damaging_ = false;
+  const bool is_damaged = !VerifyCheckpoint(disk, newest.path).ok();
+  cluster.disk_faults.SetOpen(false);
   world_.Tell(file, is_damaged ? " is damaged " : " has lost nothing ", damaged.message());
   if (!is_damaged) return;
-  audit_.OnDamaged(newest.path, other->round, scenario_.replica_has_checkpoints);
+  cluster.audit.OnDamaged(newest.path, other->round, cluster.scenario.replica_has_checkpoints);
   // It shows where it is needed.
   if (!chance_.OneIn(2)) return;
-  SimulatedServer& server = AnyServer();
-  if (server.process().is_alive()) KillServer(server, /*with_machine=*/false);
+  SimulatedServer& server = AnyServer(cluster);
+  if (server.process().is_alive()) KillServer(cluster, server, /*with_machine=*/false);
 }
 
 // A bit that flips, an end that is missing, or a file that is gone.
-absl::Status Run::Damage(const std::string& directory, const std::string& file) {
-  ASSIGN_OR_RETURN(std::string bytes, disk_.ReadWholeFile(file, int64_t{1} << 30));
+absl::Status Run::Damage(SimulatedFileSystem& disk, const std::string& directory,
+                         const std::string& file) {
+  ASSIGN_OR_RETURN(std::string bytes, disk.ReadWholeFile(file, int64_t{1} << 30));
   const int64_t place = chance_.Below(static_cast<int64_t>(bytes.size()));
   const int64_t kind = chance_.Below(4);
   if (kind == 0) {
-    RETURN_IF_ERROR(disk_.RemoveAll(file));
-    return disk_.SyncDirectory(directory);
+    RETURN_IF_ERROR(disk.RemoveAll(file));
+    return disk.SyncDirectory(directory);
   }
   if (kind == 1) {
     bytes.resize(place);
@@ -654,7 +614,7 @@ absl::Status Run::Damage(const std::string& directory, const std::string& file) 
     bytes[place] = static_cast<char>(bytes[place] ^ 1 << chance_.Below(8));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> out,
-                   disk_.Create(file, FileSystem::IfExists::kTruncate));
+                   disk.Create(file, FileSystem::IfExists::kTruncate));
   RETURN_IF_ERROR(out->Append(bytes));
   RETURN_IF_ERROR(out->Sync());
   return out->Close();
@@ -666,11 +626,11 @@ void Run::StartAgain(SimulatedWorker& worker, absl::Duration pause) {
   });
 }
 
-void Run::StartAgain(SimulatedServer& server, absl::Duration pause) {
-  world_.After(pause, [this, &server, life = server.process().life()] {
+void Run::StartAgain(SimulatedCluster& cluster, SimulatedServer& server, absl::Duration pause) {
+  world_.After(pause, [this, &cluster, &server, life = server.process().life()] {
     starting_.erase({&server, life});
-    const bool is_replaced = std::find(cluster_.replaced.begin(), cluster_.replaced.end(),
-                                       &server) != cluster_.replaced.end();
+    const std::vector<SimulatedServer*>& replaced = cluster.context.replaced;
+    const bool is_replaced = std::find(replaced.begin(), replaced.end(), &server) != replaced.end();
     // Unless somebody else has done so.
     if (!is_replaced && server.process().life() == life && !server.process().is_alive()) {
       server.Start();
@@ -679,241 +639,180 @@ void Run::StartAgain(SimulatedServer& server, absl::Duration pause) {
 }
 
 bool Run::IsOver() {
-  const SimulatedServer& coordinator = *servers_[0];
+  const SimulatedServer& coordinator = *root().servers[0];
   if (!coordinator.completed_rounds().has_value()) return false;
   if (!is_calm_) return true;
   if (!has_ended_) CheckEnd();
   // The others hear of it.
-  return std::all_of(servers_.begin(), servers_.end(),
-                     [](const auto& server) { return server->has_exited(); });
+  return std::all_of(levels_.begin(), levels_.end(), [](const auto& level) {
+    const SimulatedCluster& cluster = level->cluster;
+    if (cluster.is_site() && !cluster.uplink->worker().has_exited()) return true;
+    return std::all_of(cluster.servers.begin(), cluster.servers.end(),
+                       [](const auto& server) { return server->has_exited(); });
+  });
 }
 
 void Run::CheckEnd() {
   has_ended_ = true;
-  progress_at_ = world_.Now();
-  const int64_t total = *servers_[0]->completed_rounds();
-  if (!scenario_.coordinator.checkpoint_dir.empty() && audit_.published() != Round(total)) {
-    audit_.Fail("the job is over, and the newest checkpoint is of round ",
-                audit_.published().value(), " of ", total);
+  ended_at_ = world_.Now();
+  levels_[0]->watch.BeginCalm();
+  Audit& audit = root().audit;
+  const int64_t total = *root().servers[0]->completed_rounds();
+  if (!root().config().checkpoint_dir.empty() && audit.published() != Round(total)) {
+    audit.Fail("the job is over, and the newest checkpoint is of round ", audit.published().value(),
+               " of ", total);
+  }
+}
+
+void Run::CheckSitesEnd() {
+  if (world_.Now() - ended_at_ < kLongestFarewell) return;
+  for (const auto& level : levels_) {
+    SimulatedCluster& cluster = level->cluster;
+    if (!cluster.is_site() || cluster.AnyHangs() || cluster.servers[0]->has_exited()) continue;
+    // One that was away looks for servers that are gone.
+    if (!cluster.uplink->worker().has_exited()) continue;
+    cluster.audit.Fail("the job upstream is over, and ", cluster.servers[0]->process().name(),
+                       " has not ended after ", absl::FormatDuration(kLongestFarewell));
   }
 }
 
 // What a supervisor and an operator do with processes that exit, and what nobody may exit with.
 void Run::Supervise() {
-  world_.After(kSupervision, [this] { Supervise(); });
-  for (auto& server : servers_) {
-    if (server->has_exited()) OnServerExit(*server);
-  }
-  for (auto& worker : workers_) {
-    if (!worker->process().is_alive() && worker->has_exited()) OnWorkerExit(*worker);
+  world_.After(ClusterWatch::kInterval, [this] { Supervise(); });
+  for (auto& level : levels_) {
+    SimulatedCluster& cluster = level->cluster;
+    for (auto& server : cluster.servers) {
+      if (server->has_exited()) OnServerExit(cluster, *server);
+    }
+    for (auto& worker : cluster.workers) {
+      if (!worker->process().is_alive() && worker->has_exited()) OnWorkerExit(*level, *worker);
+    }
   }
   // What is left of the job is done in the calm.
+  const Audit& audit = root().audit;
   if (!is_calm_ && !scenario_.is_stormy_to_the_end &&
-      audit_.next_round() + audit_.rounds_since_restore() >= Round(options_.num_rounds * 3 / 4)) {
+      audit.next_round() + audit.rounds_since_restore() >= Round(options_.num_rounds * 3 / 4)) {
     BeginCalm();
   }
   LookWhetherSettled();
-  CheckHolds();
-  CheckStopping();
-  CheckReasons();
-  if (audit_.times_gone_back() > audit_.num_server_ends()) {
-    audit_.Fail("rounds were gone back ", audit_.times_gone_back(),
-                " times, and servers have ended ", audit_.num_server_ends(), " times");
+  for (auto& level : levels_) {
+    level->watch.Look(peace_);
+    Audit& own = level->cluster.audit;
+    if (own.times_gone_back() > own.num_server_ends()) {
+      own.Fail("rounds were gone back ", own.times_gone_back(), " times, and servers have ended ",
+               own.num_server_ends(), " times");
+    }
   }
   if (is_calm_) CheckProgress();
+  if (has_ended_) CheckSitesEnd();
 }
 
-void Run::OnServerExit(SimulatedServer& server) {
+void Run::OnServerExit(SimulatedCluster& cluster, SimulatedServer& server) {
   const absl::Status& status = server.exit_status();
-  if (!status.ok() && !absl::IsCancelled(status) && !IsOfDisk(status)) {
-    audit_.Fail(server.process().name(), " exits: ", status.ToString());
+  if (!status.ok() && !absl::IsCancelled(status) && !DiskFaults::IsUnreadable(status)) {
+    cluster.audit.Fail(server.process().name(), " exits: ", status.ToString());
   }
   // The others hear of the end of a job before its coordinator has ended.
-  Coordinator* const coordinator = servers_[0]->coordinator();
+  Coordinator* const coordinator = root().coordinator();
   const bool is_end = coordinator != nullptr && coordinator->outcome().has_value();
   if (server.process().is_alive() || has_ended_ || is_end) return;
   if (!starting_.insert({&server, server.process().life()}).second) return;
-  StartAgain(server, UpTo(is_stormy_ ? absl::Seconds(10) : absl::Seconds(1)));
+  StartAgain(cluster, server, UpTo(is_stormy_ ? absl::Seconds(10) : absl::Seconds(1)));
 }
 
-void Run::OnWorkerExit(SimulatedWorker& worker) {
+void Run::OnWorkerExit(Level& level, SimulatedWorker& worker) {
+  SimulatedCluster& cluster = level.cluster;
   const absl::Status& status = worker.exit_status();
-  const bool can_take_part = &worker != workers_.back().get() || !scenario_.has_old_worker;
+  const bool can_take_part = cluster.CanTakePart(worker);
   // Or told to stop, and the servers were not there to take its round.
-  const bool has_served = status.ok() || absl::IsDeadlineExceeded(status) || IsOfDisk(status);
+  const bool has_served =
+      status.ok() || absl::IsDeadlineExceeded(status) || DiskFaults::IsUnreadable(status);
   const bool is_refused = !status.ok() && RemedyFor(status) == Remedy::kGiveUp;
   const bool is_content = can_take_part ? has_served : is_refused;
-  if (!is_content) audit_.Fail(worker.process().name(), " gives up: ", status.ToString());
-  if (can_take_part && !has_ended_ && !IsJobStopped()) {
+  if (!is_content) {
+    cluster.audit.Fail(worker.process().name(), " gives up: ", status.ToString());
+  }
+  if (can_take_part && !has_ended_ && !level.watch.IsJobStopped()) {
     StartAgain(worker, UpTo(absl::Seconds(2)));
   }
 }
 
 void Run::LookWhetherSettled() {
   const absl::Time now = world_.Now();
-  bool is_any_stopping = false;
-  for (const auto& server : servers_) {
-    if (!server->process().is_alive()) mended_at_ = now;
-    is_any_stopping |= server->is_stopping();
+  absl::Duration settling;
+  for (const auto& level : levels_) {
+    SimulatedCluster& cluster = level->cluster;
+    for (const auto& server : cluster.servers) {
+      if (!server->process().is_alive()) mended_at_ = now;
+    }
+    for (const auto& server : cluster.replaced) {
+      if (server->process().is_alive()) mended_at_ = now;
+    }
+    if (cluster.AnyHangs() || cluster.AwaitsMembers()) hung_at_ = now;
+    // One level after the other.
+    settling += 2 * cluster.config().lease + kSettlingTime;
   }
-  for (const auto& server : replaced_) {
-    if (server->process().is_alive()) mended_at_ = now;
-  }
-  for (const auto& worker : workers_) {
-    if (worker->is_hanging()) hung_at_ = now;
-  }
-  const absl::Duration settling = 2 * scenario_.coordinator.lease + kSettlingTime;
   const absl::Time settles = std::max(mended_at_, network_.held_up_until());
   const bool is_unbroken = !is_stormy_ && now - settles > settling;
-  unbroken_since_ = is_unbroken ? std::min(unbroken_since_, now) : absl::InfiniteFuture();
+  peace_.unbroken_since =
+      is_unbroken ? std::min(peace_.unbroken_since, now) : absl::InfiniteFuture();
   const bool is_settled = is_unbroken && now - hung_at_ > settling;
-  settled_since_ = is_settled ? std::min(settled_since_, now) : absl::InfiniteFuture();
-  // Who holds up a server that stops is dropped.
-  audit_.SetQuiet(is_settled && !is_any_stopping);
-  audit_.SetMustSave(!scenario_.coordinator.checkpoint_dir.empty() && (is_settled || must_save_));
-}
-
-void Run::CheckHolds() {
-  const absl::Time now = world_.Now();
-  const bool goes_on =
-      std::exchange(rounds_then_, audit_.rounds_committed()) != audit_.rounds_committed();
-  Coordinator* const coordinator = servers_[0]->coordinator();
-  bool is_anyone_waiting = false;
-  if (coordinator != nullptr && coordinator->phase() == CoordinatorPhase::kRunning) {
-    for (const WorkerSnapshot& worker : coordinator->Snapshot(now).workers) {
-      is_anyone_waiting |= worker.state == "member" && worker.activity == "wait";
-    }
+  peace_.settled_since = is_settled ? std::min(peace_.settled_since, now) : absl::InfiniteFuture();
+  for (const auto& level : levels_) {
+    SimulatedCluster& cluster = level->cluster;
+    const bool is_any_stopping =
+        std::any_of(cluster.servers.begin(), cluster.servers.end(),
+                    [](const auto& server) { return server->is_stopping(); });
+    // Who holds up a server that stops is dropped.
+    cluster.audit.SetQuiet(is_settled && !is_any_stopping);
+    cluster.audit.SetMustSave(!cluster.config().checkpoint_dir.empty() &&
+                              (is_settled || level->must_save));
   }
-  const int before = std::exchange(
-      num_hanging_, static_cast<int>(std::count_if(workers_.begin(), workers_.end(),
-                                                   [](const auto& w) { return w->is_hanging(); })));
-  // Without the one before it, the next one has its own time.
-  if (goes_on || !is_anyone_waiting || unbroken_since_ == absl::InfiniteFuture() ||
-      num_hanging_ < before) {
-    holds_since_.clear();
-  }
-  // Of those that say that they push, each may only wait for the one before it.
-  const absl::Duration longest =
-      num_hanging_ * scenario_.coordinator.round_timeout + scenario_.coordinator.lease + kHoldSlack;
-  for (const auto& worker : workers_) {
-    if (!worker->is_hanging() || !is_anyone_waiting) {
-      holds_since_.erase(worker.get());
-      continue;
-    }
-    const absl::Time since = holds_since_.try_emplace(worker.get(), now).first->second;
-    if (now - since <= longest) continue;
-    audit_.Fail(worker->process().name(), " hangs, and the others have waited for it for ",
-                absl::FormatDuration(now - since), "; allowed are ", absl::FormatDuration(longest),
-                ": ", coordinator->Snapshot(now).waiting_for);
-  }
-}
-
-// Who was told to stop ends in time.
-void Run::CheckStopping() {
-  for (const auto& server : servers_) {
-    absl::Duration& time = stopping_for_[server.get()];
-    if (!server->is_stopping()) {
-      time = absl::ZeroDuration();
-    } else if (!server->process().is_frozen()) {
-      time += kSupervision;
-    }
-    if (time > scenario_.coordinator.stop_timeout + kStopSlack) {
-      audit_.Fail(server->process().name(), " was told to stop and has not exited after ",
-                  absl::FormatDuration(time));
-    }
-  }
-  // A coordinator that was told to stop as well has the time that it has for that.
-  if (!IsJobStopped() || servers_[0]->is_stopping()) return;
-  const absl::Time since = std::max(job_stopped_at_, settled_since_);
-  const absl::Duration longest = kLongestEnding + 2 * scenario_.coordinator.lease;
-  const absl::Duration longest_with_hangs = longest + scenario_.coordinator.stop_timeout;
-  if (world_.Now() - std::max(job_stopped_at_, unbroken_since_) > longest_with_hangs) {
-    audit_.Fail("an operator has stopped the job, and it is not over after ",
-                absl::FormatDuration(longest_with_hangs), ", though nothing but workers hang");
-  }
-  if (world_.Now() - since > longest) {
-    const ClusterSnapshot snapshot = servers_[0]->coordinator()->Snapshot(world_.Now());
-    audit_.Fail("nothing is broken, an operator has stopped the job, and it is not over after ",
-                absl::FormatDuration(longest), ": ", snapshot.state, ", ", snapshot.waiting_for);
-  }
-}
-
-void Run::CheckReasons() {
-  const absl::Time now = world_.Now();
-  Coordinator* const coordinator = servers_[0]->coordinator();
-  if (coordinator == nullptr || servers_[0]->process().is_frozen()) {
-    told_at_ = now;
-    return;
-  }
-  const ClusterSnapshot snapshot = servers_[0]->Snapshot();
-  const bool goes_on =
-      std::exchange(rounds_told_, audit_.rounds_committed()) != audit_.rounds_committed();
-  if (goes_on) {
-    longest_round_ = std::max(longest_round_, now - committed_at_);
-    committed_at_ = now;
-  }
-  // Whoever comes for work may be about to hand it in.
-  const bool has_come = std::exchange(work_told_, snapshot.round) != snapshot.round;
-  if (goes_on || has_come || !snapshot.waiting_for.empty() || AnyAwaitsDisk()) told_at_ = now;
-  // What is usual may be as long as it has ever been.
-  const absl::Duration patience =
-      std::max(scenario_.coordinator.lease, 2 * longest_round_) + absl::Seconds(2);
-  audit_.OnSnapshot(snapshot, now - told_at_ > patience);
 }
 
 void Run::BeginCalm() {
   if (std::exchange(is_calm_, true)) return;
   is_stormy_ = false;
   Mend();
-  progress_at_ = world_.Now();
+  for (auto& level : levels_) level->watch.BeginCalm();
 }
 
 void Run::Mend() {
   mended_at_ = world_.Now();
   world_.Tell(is_calm_ ? "calm" : "a lull");
   network_.Heal();
-  if (replica_ != nullptr) replica_->Mend();
-  disk_.SetCapacity(std::numeric_limits<int64_t>::max());
-  disk_fails_until_ = absl::InfinitePast();
-  folder_fails_until_ = absl::InfinitePast();
-  reads_fail_until_ = absl::InfinitePast();
-  reads_until_failure_ = -1;
-  operations_until_crash_ = -1;
-  for (auto& server : servers_) {
+  for (auto& level : levels_) Mend(*level);
+}
+
+void Run::Mend(Level& level) {
+  SimulatedCluster& cluster = level.cluster;
+  if (cluster.replica != nullptr) cluster.replica->Mend();
+  cluster.disk_faults.Mend();
+  for (auto& server : cluster.servers) {
     if (server->process().is_frozen()) server->process().Thaw();
-    if (!server->process().is_alive()) StartAgain(*server, UpTo(absl::Seconds(1)));
+    if (!server->process().is_alive()) StartAgain(cluster, *server, UpTo(absl::Seconds(1)));
     server->ResumeDisk();
   }
-  for (auto& server : replaced_) {
+  for (auto& server : cluster.replaced) {
     if (server->process().is_frozen()) server->process().Thaw();
     server->ResumeDisk();
   }
-  for (auto& worker : workers_) {
+  for (auto& worker : cluster.workers) {
     if (worker->process().is_frozen()) worker->process().Thaw();
     if (!worker->process().is_alive()) StartAgain(*worker, UpTo(absl::Seconds(1)));
   }
 }
 
 void Run::CheckProgress() {
-  const absl::Time now = world_.Now();
-  const bool hangs = std::any_of(workers_.begin(), workers_.end(),
-                                 [](const auto& worker) { return worker->is_hanging(); });
-  if (hangs || audit_.rounds_committed() != rounds_seen_) {
-    rounds_seen_ = audit_.rounds_committed();
-    progress_at_ = now;
+  const bool anybody_hangs = std::any_of(
+      levels_.begin(), levels_.end(), [](const auto& level) { return level->cluster.AnyHangs(); });
+  absl::Duration slack;  // what a site's rounds have beside their own leases
+  for (auto& level : levels_) {
+    // That of the root says whether sites are asked for rounds.
+    if (level->cluster.is_site() && has_ended_) continue;
+    level->watch.CheckProgress(anybody_hangs, slack);
+    slack = kSlackOfSites + 6 * root().config().lease;
   }
-  const absl::Duration longest = kLongestPause + 6 * scenario_.coordinator.lease;
-  if (now - progress_at_ < longest) return;
-  std::string reason = "the coordinator is not there";
-  if (Coordinator* const coordinator = servers_[0]->coordinator(); coordinator != nullptr) {
-    const ClusterSnapshot snapshot = coordinator->Snapshot(now);
-    reason = absl::StrCat(snapshot.state, ", ", snapshot.waiting_for);
-  }
-  for (const auto& server : servers_) {
-    absl::StrAppend(&reason, "; ", server->process().name(), ": ", server->ShardWaitsFor());
-  }
-  audit_.Fail("nothing is broken, and no round was committed for ", absl::FormatDuration(longest),
-              ": ", reason);
 }
 
 }  // namespace

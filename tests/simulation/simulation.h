@@ -1,6 +1,7 @@
-// Simulation: the real coordinator, shards, checkpoint code and worker life of a whole cluster in
-// one thread, under a virtual clock, over a network and a disk that fail, in processes that crash,
-// freeze and start again. A seed decides everything; the same seed is the same run, to the bit.
+// Simulation: the real coordinator, shards, checkpoint code and worker life of a whole cluster, and
+// of sites that are workers of it, one event after the other, under a virtual clock, over a network
+// and disks that fail, in processes that crash, freeze and start again. A seed decides everything;
+// the same seed is the same run, to the bit.
 //
 // A run is storms, in which faults come at any moment, with lulls between them, and at last a calm,
 // in which nothing is broken any more and the job has to end. What must hold all the time: Audit.
@@ -30,6 +31,8 @@ struct SimulationResult {
   int64_t contributions = 0;
   int64_t restores = 0;
   int64_t resumes = 0;  // of coordinators, from their journals
+  int64_t sites = 0;    // in the cluster
+  int64_t site_rounds = 0;
   int64_t faults = 0;
   int64_t events = 0;
   absl::Duration time;       // virtual

@@ -1,6 +1,7 @@
 #include "tests/simulation/work_audit.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -17,6 +18,14 @@ constexpr size_t kRoundsKept = 256;
 template <typename Map>
 void KeepNewest(Map& map, size_t size) {
   while (map.size() > size) map.erase(map.begin());
+}
+
+void Add(const RoundReport& report, RoundReport& sum) {
+  sum.num_samples += report.num_samples;
+  sum.num_predictions += report.num_predictions;
+  sum.loss_sum += report.loss_sum;
+  sum.heldout_predictions += report.heldout_predictions;
+  sum.heldout_loss_sum += report.heldout_loss_sum;
 }
 
 std::string MeanText(const std::optional<double>& mean) {
@@ -85,6 +94,9 @@ void WorkAudit::OnAssigned(const WeightsSource& source) {
   since_ = {};
   told_ = {};
   shares_.clear();
+  abandoned_.clear();
+  orders_.clear();
+  order_rounds_.clear();
   last_grants_.clear();
   reports_.clear();
   handed_out_.clear();
@@ -100,6 +112,14 @@ void WorkAudit::OnOpened(const RoundPlan& plan) {
     since_.handed_out += member.num_samples;
   }
   KeepNewest(shares_, kRoundsKept);
+  if (!is_site_) return;
+  orders_[plan.round] = order_;
+  order_rounds_.push_back(plan.round);
+  KeepNewest(orders_, kRoundsKept);
+  if (order_.kind == SiteOrder::Kind::kTrain && plan.total_samples() != order_.num_samples) {
+    fail_(absl::StrCat("round ", plan.round.value(), " hands out ", plan.total_samples(),
+                       " samples; ordered were ", order_.num_samples));
+  }
 }
 
 void WorkAudit::OnSaveBegun(const std::string& directory) { begun_[directory] = since_; }
@@ -128,7 +148,7 @@ void WorkAudit::OnGranted(const WorkerLife& life, const Grant& grant) {
                               grant.round.value(), " again, and not the same"));
   }
   last->second = grant;
-  if (grant.kind != Grant::Kind::kTrain) return;
+  if (grant.kind != Grant::Kind::kTrain) return CheckHeldoutPart(life, grant);
   told_.handed_out = std::max(told_.handed_out, grant.first_position + grant.num_samples);
   if (sizes_vary_) {
     if (!is_repeat) OnHandedOut(life, grant);
@@ -151,6 +171,7 @@ void WorkAudit::OnGranted(const WorkerLife& life, const Grant& grant) {
                               " samples of round ", grant.round.value(), ", its share is ",
                               share.count));
   }
+  if (is_site_) return CheckPart(life, grant, share);
   Narrow(
       [&](const Progress& beginning) {
         return grant.first_sample == beginning.handed_out + share.first &&
@@ -159,6 +180,76 @@ void WorkAudit::OnGranted(const WorkerLife& life, const Grant& grant) {
       absl::StrCat("worker ", life.worker.value(), " was granted sample ", grant.first_sample,
                    " as the first of round ", grant.round.value(),
                    "; those before it and those after it were given to others"));
+}
+
+void WorkAudit::CheckPart(const WorkerLife& life, const Grant& grant, const Share& share) {
+  const SiteOrder& order = orders_[grant.round];
+  // Behind those of the members before it.
+  const int64_t offset = share.first - FirstOf(grant.round);
+  if (grant.first_sample != order.first_sample + offset ||
+      grant.first_position != order.first_position + offset ||
+      grant.learning_rates != order.learning_rates) {
+    fail_(absl::StrCat("worker ", life.worker.value(), " was granted samples from ",
+                       grant.first_sample, " on with round ", grant.round.value(),
+                       "; of the order they are those from ", order.first_sample + offset, " on"));
+  }
+}
+
+void WorkAudit::CheckHeldoutPart(const WorkerLife& life, const Grant& grant) {
+  const auto found = orders_.find(grant.round);
+  if (!is_site_ || found == orders_.end()) return;
+  const SiteOrder& order = found->second;
+  const int64_t end = grant.first_heldout_sample + grant.num_heldout_samples;
+  if (order.kind == SiteOrder::Kind::kEvaluate &&
+      grant.first_heldout_sample >= order.first_heldout_sample &&
+      end <= order.first_heldout_sample + order.num_heldout_samples) {
+    return;
+  }
+  fail_(absl::StrCat("worker ", life.worker.value(), " is to evaluate samples ",
+                     grant.first_heldout_sample, " to ", end, " with round ", grant.round.value(),
+                     ", which are not of the order"));
+}
+
+int64_t WorkAudit::FirstOf(Round round) const {
+  int64_t first = std::numeric_limits<int64_t>::max();
+  for (const auto& [worker, share] : shares_.at(round)) first = std::min(first, share.first);
+  return first;
+}
+
+void WorkAudit::OnOrdered(const SiteOrder& order) {
+  order_ = order;
+  order_rounds_.clear();
+}
+
+void WorkAudit::OnAbandoned() { abandoned_.insert(order_rounds_.begin(), order_rounds_.end()); }
+
+bool WorkAudit::IsLost(Round round) const {
+  if (abandoned_.contains(round)) return true;
+  const auto reports = reports_.find(round);
+  return reports == reports_.end() || reports->second.empty();
+}
+
+CarriedOutOrder WorkAudit::OrderCarriedOut() const {
+  CarriedOutOrder done;
+  for (const Round round : order_rounds_) {
+    const auto reports = reports_.find(round);
+    // What was reported of an evaluation that is given once more does not count.
+    if (order_.kind == SiteOrder::Kind::kEvaluate) done = CarriedOutOrder();
+    done.round = round;
+    if (reports == reports_.end()) continue;
+    const int64_t offset =
+        order_.kind == SiteOrder::Kind::kTrain ? order_.first_sample - FirstOf(round) : 0;
+    for (const auto& [incarnation, report] : reports->second) {
+      done.members.push_back(incarnation);
+      Add(report, done.sums);
+      for (const auto& [worker, share] : shares_.at(round)) {
+        if (share.incarnation != incarnation) continue;
+        const int64_t first = share.first + offset;
+        done.samples.emplace_back(first, first + report.num_samples);
+      }
+    }
+  }
+  return done;
 }
 
 void WorkAudit::OnHandedOut(const WorkerLife& life, const Grant& grant) {
@@ -189,19 +280,15 @@ void WorkAudit::OnReported(const WorkerLife& life, const RoundReport& report) {
 void WorkAudit::OnSummary(const RoundSummary& summary) {
   RoundReport sum;
   const std::map<Incarnation, RoundReport>& reports = reports_[summary.round];
-  for (const auto& [incarnation, report] : reports) {
-    sum.num_samples += report.num_samples;
-    sum.num_predictions += report.num_predictions;
-    sum.loss_sum += report.loss_sum;
-    sum.heldout_predictions += report.heldout_predictions;
-    sum.heldout_loss_sum += report.heldout_loss_sum;
-  }
+  for (const auto& [incarnation, report] : reports) Add(report, sum);
   const auto workers = static_cast<int>(reports.size());
   const std::optional<double> loss = Mean(sum.loss_sum, sum.num_predictions);
   const std::optional<double> heldout = Mean(sum.heldout_loss_sum, sum.heldout_predictions);
   const auto shares = shares_.find(summary.round);
-  const bool is_short = shares != shares_.end() ? workers < static_cast<int>(shares->second.size())
-                                                : summary.committed_short;
+  // Of evaluations that a site is ordered to make, servers know no roster.
+  const bool is_known = shares != shares_.end() && !(is_site_ && shares->second.empty());
+  const bool is_short =
+      is_known ? workers < static_cast<int>(shares->second.size()) : summary.committed_short;
   if (summary.workers != workers || summary.samples != sum.num_samples ||
       summary.train_loss != loss || summary.heldout_loss != heldout ||
       summary.committed_short != is_short) {

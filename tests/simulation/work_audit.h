@@ -5,6 +5,7 @@
 // It holds:
 //   the samples of a life of the servers follow one another without a gap and without an overlap,
 //   whoever gets them, from where they were when the checkpoint was taken that it began with;
+//   of a site, those of a round are those of its order, one after the other likewise;
 //   a grant that is given again is the same to the bit;
 //   a round's summary has exactly the workers, samples and losses that were reported, each once,
 //   and says whether somebody of its roster is missing.
@@ -14,7 +15,9 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/cluster_messages.h"
@@ -23,6 +26,7 @@
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/coordinator_memory.h"
 #include "server/coordinator/shard_command.h"
+#include "server/coordinator/site_order.h"
 #include "server/sync/round_plan.h"
 
 namespace lodestar::simulation {
@@ -30,15 +34,24 @@ namespace lodestar::simulation {
 // The path that a checkpoint was published at, which another one of its round may have replaced.
 std::string PublishedAs(const std::string& directory);
 
+// What a site has done of an order.
+struct CarriedOutOrder {
+  std::optional<Round> round;                        // of the site, the last one; not set: none
+  std::vector<Incarnation> members;                  // that have reported it
+  RoundReport sums;                                  // of what they have
+  std::vector<std::pair<int64_t, int64_t>> samples;  // those: first, and the one after the last
+};
+
 class WorkAudit {
  public:
   using Fail = std::function<void(const std::string& violation)>;
 
   // `sizes_vary`: what is handed out with a round follows neither from its plan nor from its
-  // number. `samples_per_grant`: of jobs without rosters.
-  WorkAudit(bool uses_rosters, bool sizes_vary, int64_t samples_per_grant, Fail fail)
+  // number. `is_site`: see Audit. `samples_per_grant`: of jobs without rosters.
+  WorkAudit(bool uses_rosters, bool sizes_vary, bool is_site, int64_t samples_per_grant, Fail fail)
       : uses_rosters_(uses_rosters),
         sizes_vary_(sizes_vary),
+        is_site_(is_site),
         samples_per_grant_(samples_per_grant),
         fail_(std::move(fail)) {}
 
@@ -57,6 +70,14 @@ class WorkAudit {
   void OnReported(const WorkerLife& life, const RoundReport& report);
   void OnSummary(const RoundSummary& summary);
 
+  // Of a site: in the place of the order before.
+  void OnOrdered(const SiteOrder& order);
+  CarriedOutOrder OrderCarriedOut() const;
+  // Nobody waits for it any more, whatever its workers have done of it.
+  void OnAbandoned();
+  // Whether the round is in no outcome: nobody has reported it, or its order was abandoned.
+  bool IsLost(Round round) const;
+
  private:
   // Of a job, or since a life of the servers began.
   struct Progress {
@@ -69,20 +90,29 @@ class WorkAudit {
     int64_t count = 0;
   };
 
-  // Leaves only those beginnings that may be; there must be one.
+  // Of a site: what is handed out is a part of the order.
+  void CheckPart(const WorkerLife& life, const Grant& grant, const Share& share);
+  void CheckHeldoutPart(const WorkerLife& life, const Grant& grant);
+  // The first sample of a round, as Share has it.
+  int64_t FirstOf(Round round) const;
   // What is handed out is nobody else's.
   void OnHandedOut(const WorkerLife& life, const Grant& grant);
+  // Leaves only those beginnings that may be; there must be one.
   template <typename MayBe>
   void Narrow(const MayBe& may_be, const std::string& violation);
 
   const bool uses_rosters_;
   const bool sizes_vary_;
+  const bool is_site_;
   const int64_t samples_per_grant_;
   const Fail fail_;
   // By directory: of checkpoints that are written, and of those that are; more than one if a round
   // was saved again after the servers had gone back.
   std::map<std::string, Progress> begun_;
   std::map<std::string, std::vector<Progress>> kept_;
+
+  SiteOrder order_;                  // of a site, the last one
+  std::vector<Round> order_rounds_;  // opened for it
 
   // Of the servers' life.
   RestoredPoint restored_;
@@ -92,6 +122,8 @@ class WorkAudit {
   Progress told_;
   std::map<int64_t, int64_t> handed_out_;  // sizes_vary_: since the servers began; to ends
   std::map<Round, std::map<WorkerId, Share>> shares_;
+  std::set<Round> abandoned_;
+  std::map<Round, SiteOrder> orders_;  // of a site: what rounds were opened for
   std::map<Incarnation, Grant> last_grants_;
   std::map<Round, std::map<Incarnation, RoundReport>> reports_;  // since the servers began
 };

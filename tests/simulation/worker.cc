@@ -53,14 +53,25 @@ double LossOf(const WorkerLife& life, Round round) {
 }  // namespace
 
 SimulatedWorker::SimulatedWorker(ClusterContext* cluster, Config config)
-    : cluster_(cluster), config_(std::move(config)), process_(cluster->world, config_.name) {}
+    : cluster_(cluster),
+      config_(std::move(config)),
+      own_process_(std::make_unique<Process>(cluster->world, config_.name)),
+      process_(*own_process_) {}
+
+SimulatedWorker::SimulatedWorker(ClusterContext* cluster, Config config, Host host)
+    : cluster_(cluster),
+      config_(std::move(config)),
+      host_(std::move(host)),
+      process_(*host_.process) {}
 
 void SimulatedWorker::Start() {
-  process_.Begin();
-  cluster_->network->OnBegun(process_);
-  process_.world().Tell(process_.name(), " starts");
+  if (own_process_ != nullptr) {
+    process_.Begin();
+    cluster_->network->OnBegun(process_);
+    process_.world().Tell(process_.name(), " starts");
+  }
   exit_.reset();
-  life_ = std::make_unique<Life>();
+  life_ = std::make_unique<Life>(config_);
   life_->instance_id = process_.world().chance()() | 1;
   Perform(life_->lifecycle.Start(now()));
 }
@@ -72,10 +83,11 @@ void SimulatedWorker::Crash(bool with_machine) {
   life_.reset();
 }
 
-void SimulatedWorker::RequestStop() {
-  process_.Take(process_.life(), [this] {
-    process_.world().Tell(process_.name(), " is told to stop");
-    Perform(life_->lifecycle.OnStopRequested(now()));
+void SimulatedWorker::RequestStop(const StopRequest& request) {
+  process_.Take(process_.life(), [this, request] {
+    if (life_ == nullptr) return;
+    process_.world().Tell(config_.name, " is told to stop");
+    Perform(life_->lifecycle.OnStopRequested(now(), request));
   });
 }
 
@@ -111,6 +123,12 @@ void SimulatedWorker::DamagePushes(absl::Duration duration) {
 
 void SimulatedWorker::Exit(const absl::Status& status) {
   exit_ = status;
+  if (own_process_ == nullptr) {
+    process_.world().Tell(config_.name, " ends: ", status.ToString());
+    StopHeartbeats();
+    EndAhead();
+    return host_.on_exit();
+  }
   process_.world().Tell(process_.name(), " exits: ", status.ToString());
   process_.End();
   cluster_->network->OnEnded(process_, /*with_machine=*/false);
@@ -241,9 +259,15 @@ void SimulatedWorker::Do(const Lifecycle::Prepare&) {
       life_->residual.emplace_back(bucket.range.size(), 0.0f);
     }
   }
+  const auto finish = [this](const absl::Status& prepared) {
+    Perform(life_->lifecycle.OnPrepared(now(), prepared));
+  };
+  if (host_.computing != nullptr) {
+    return host_.computing->Prepare(*life_->registration, finish);
+  }
   const absl::Duration time =
       process_.world().chance().Between(absl::ZeroDuration(), config_.longest_step);
-  process_.After(time, [this] { Perform(life_->lifecycle.OnPrepared(now(), absl::OkStatus())); });
+  process_.After(time, [finish] { finish(absl::OkStatus()); });
 }
 
 void SimulatedWorker::Do(const Lifecycle::TryPaths&) {
@@ -259,11 +283,12 @@ void SimulatedWorker::Do(const Lifecycle::TryPaths&) {
 
 void SimulatedWorker::Do(const Lifecycle::Join&) {
   const WorkerLife life = life_->registration->life;
+  const DatasetInfo data = host_.computing == nullptr ? Data() : host_.computing->data();
   CallCoordinator<ViewId>(
       kCallTimeout,
-      [life, hash = life_->registration->map->layout.hash()](
+      [life, data, hash = life_->registration->map->layout.hash()](
           SimulatedServer& server, const SimulatedServer::Reply<ViewId>& reply) {
-        server.Join(life, hash, *AsReceived(Data()), reply);
+        server.Join(life, hash, *AsReceived(data), reply);
       },
       [this](const absl::StatusOr<ViewId>& answer) {
         Perform(life_->lifecycle.OnJoined(now(), answer.status()));
@@ -421,20 +446,30 @@ void SimulatedWorker::Do(const Lifecycle::CarryOut& order) {
   const bool is_made = life_->made.has_value() && life_->made->life == life_id() &&
                        life_->made->grant.round == order.grant.round &&
                        order.grant.kind == Grant::Kind::kTrain;
-  if (is_made) return PushMade();
+  if (is_made) return BeginPush();
   life_->made.reset();
   const bool goes_on = life_->next_round == order.grant.round && life_->in_hand_of == life_id() &&
                        order.grant.kind == Grant::Kind::kTrain;
   if (goes_on) {
     for (const uint32_t bucket : DueIn(order.grant.round + -1)) life_->pulled[bucket].reset();
-    return PullMissing();
+    return BeginPull();
   }
   const size_t num_buckets = life_->registration->map->buckets.size();
   life_->pulled.assign(num_buckets, std::nullopt);
   life_->weights.assign(num_buckets, {});
   life_->next_round.reset();
   life_->in_hand.clear();
+  BeginPull();
+}
+
+void SimulatedWorker::BeginPull() {
+  life_->lifecycle.OnActivity(now(), "pull");
   PullMissing();
+}
+
+void SimulatedWorker::BeginPush() {
+  life_->lifecycle.OnActivity(now(), "push");
+  PushMade();
 }
 
 std::vector<uint32_t> SimulatedWorker::DueIn(Round round) const {
@@ -442,7 +477,6 @@ std::vector<uint32_t> SimulatedWorker::DueIn(Round round) const {
 }
 
 void SimulatedWorker::PullMissing() {
-  life_->lifecycle.OnActivity(now(), "pull");
   const ClusterMap& map = *life_->registration->map;
   std::vector<PullOrder> orders(map.servers.size());
   for (PullOrder& order : orders) {
@@ -486,11 +520,23 @@ void SimulatedWorker::OnBucket(const DeliveredBucket& delivered) {
     weights = shadow;
   }
   life_->pulled[bucket] = delivered.version;
-  cluster_->audit->OnPulled(life_->registration->server_incarnation, bucket, delivered.version,
-                            weights, encoding != Encoding::kFp32, life_->grant->min_round);
+  cluster_->audit->OnPulled(
+      {life_->registration->server_incarnation, life_->registration->life.incarnation, bucket,
+       delivered.version, life_->grant->min_round},
+      weights, encoding != Encoding::kFp32);
 }
 
 void SimulatedWorker::Compute() {
+  if (host_.computing != nullptr) {
+    return host_.computing->CarryOut(
+        *life_->grant, AllWeights(),
+        [this, since = now()](const absl::StatusOr<Computing::Window>& window) {
+          if (!window.ok()) return EndRound(window.status());
+          life_->window = *window;
+          life_->computed_for = now() - since;
+          ContributeOrEvaluate();
+        });
+  }
   const absl::Duration time =
       process_.world().chance().Between(absl::Microseconds(100), config_.longest_step);
   life_->computed_for = time;
@@ -507,13 +553,47 @@ void SimulatedWorker::ContributeOrEvaluate() {
     if (config_.asks_ahead && !DefersContributions(job()) && !life_->lifecycle.is_stopping()) {
       AskAhead(life_->made->report);
     }
-    return PushMade();
+    return BeginPush();
   }
+  EndRound(EvaluationReport());
+}
+
+RoundReport SimulatedWorker::EvaluationReport() const {
+  if (life_->window.has_value()) return life_->window->report;
   RoundReport report;
-  report.round = grant.round;
-  report.heldout_predictions = grant.num_heldout_samples;
-  report.heldout_loss_sum = LossOf(life_->registration->life, grant.round);
-  EndRound(report);
+  report.round = life_->grant->round;
+  if (life_->grant->num_heldout_samples == 0) return report;
+  report.heldout_predictions = life_->grant->num_heldout_samples;
+  report.heldout_loss_sum = LossOf(life_->registration->life, report.round);
+  return report;
+}
+
+std::vector<float> SimulatedWorker::AllWeights() const {
+  const ClusterMap& map = *life_->registration->map;
+  std::vector<float> all(map.layout.num_elements());
+  for (const Bucket& bucket : map.buckets) {
+    const std::vector<float>& weights = life_->weights[bucket.index];
+    std::copy(weights.begin(), weights.end(), all.begin() + bucket.range.begin);
+  }
+  return all;
+}
+
+std::vector<float> SimulatedWorker::ValuesOf(const Bucket& bucket, ContributionKind kind,
+                                             Chance& numbers) const {
+  const int64_t n = bucket.range.size();
+  std::vector<float> values(n);
+  const bool is_of_weights = kind == ContributionKind::kWeights;
+  for (int64_t e = 0; e < n; ++e) {
+    if (life_->window.has_value()) {
+      const int64_t element = bucket.range.begin + e;
+      const float end = life_->window->end[element];
+      values[e] = is_of_weights ? end : life_->window->start[element] - end;
+      continue;
+    }
+    values[e] = static_cast<float>(numbers.Between(-4, 4));
+    if (is_of_weights) values[e] += life_->weights[bucket.index][e];
+  }
+  return values;
 }
 
 void SimulatedWorker::MakeContribution() {
@@ -526,10 +606,14 @@ void SimulatedWorker::MakeContribution() {
                .by_shard = {},
                .values = {},
                .base_versions = {}};
-  made.report.round = grant.round;
-  made.report.num_samples = grant.num_samples;
+  if (life_->window.has_value()) {
+    made.report = life_->window->report;
+  } else {
+    made.report.round = grant.round;
+    made.report.num_samples = grant.num_samples;
+    made.report.heldout_predictions = grant.num_heldout_samples;
+  }
   made.report.compute = life_->computed_for;
-  made.report.heldout_predictions = grant.num_heldout_samples;
   ContributionKey key = {.worker = registration.life.worker,
                          .incarnation = registration.life.incarnation,
                          .round = grant.round,
@@ -540,12 +624,16 @@ void SimulatedWorker::MakeContribution() {
     TakeInHand(made, key);
   } else if (HasLocalSteps(job())) {
     // The steps after a request to stop are left out.
-    if (life_->lifecycle.is_stopping()) made.report.num_samples /= grant.local_steps;
+    if (life_->lifecycle.is_stopping() && !life_->window.has_value()) {
+      made.report.num_samples /= grant.local_steps;
+    }
     key.num_samples = made.report.num_samples;
   }
-  made.report.num_predictions = made.report.num_samples;
-  if (made.report.num_predictions > 0) {
-    made.report.loss_sum = LossOf(registration.life, grant.round);
+  if (!life_->window.has_value()) {
+    made.report.num_predictions = made.report.num_samples;
+    if (made.report.num_predictions > 0) {
+      made.report.loss_sum = LossOf(registration.life, grant.round);
+    }
   }
   made.report.base_version = *life_->pulled[0];
   made.by_shard.resize(registration.map->servers.size());
@@ -562,11 +650,7 @@ void SimulatedWorker::MakeContribution() {
       continue;
     }
     const int64_t n = bucket.range.size();
-    std::vector<float> values(n);
-    for (int64_t e = 0; e < n; ++e) {
-      values[e] = static_cast<float>(numbers.Between(-4, 4));
-      if (key.kind == ContributionKind::kWeights) values[e] += life_->weights[bucket.index][e];
-    }
+    std::vector<float> values = ValuesOf(bucket, key.kind, numbers);
     auto bytes = std::make_shared<std::vector<std::byte>>(EncodedBytes(encoding, n));
     std::vector<float> decoded = values;
     if (encoding == Encoding::kFp32) {
@@ -604,7 +688,6 @@ void SimulatedWorker::TakeInHand(Made& made, ContributionKey& key) {
 }
 
 void SimulatedWorker::PushMade() {
-  life_->lifecycle.OnActivity(now(), "push");
   auto result = std::make_shared<PushResult>();
   life_->transfer =
       std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat_interval,

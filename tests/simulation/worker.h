@@ -22,6 +22,27 @@
 
 namespace lodestar::simulation {
 
+// What computes for a simulated worker in the place of chance. Answers come later, in the worker's
+// process, or never, if that ends.
+class Computing {
+ public:
+  // What was made of a grant: with which weights it began, and with which it ended, if it was one
+  // of training.
+  struct Window {
+    RoundReport report;
+    std::vector<float> start;
+    std::vector<float> end;
+  };
+
+  virtual ~Computing() = default;
+  // Model and data of a life that begins.
+  virtual void Prepare(const Registration& registration,
+                       std::function<void(const absl::Status&)> done) = 0;
+  virtual DatasetInfo data() const = 0;
+  virtual void CarryOut(const Grant& grant, std::vector<float> weights,
+                        std::function<void(const absl::StatusOr<Window>&)> done) = 0;
+};
+
 class SimulatedWorker {
  public:
   struct Config {
@@ -33,14 +54,23 @@ class SimulatedWorker {
     // servers to other addresses.
     bool tells_little = false;
     bool asks_ahead = false;  // for grants, while contributions are on their way
+    absl::Duration leave_timeout = Lifecycle::Config().leave_timeout;
+  };
+  // What a worker is part of that has no process of its own.
+  struct Host {
+    Process* process = nullptr;
+    Computing* computing = nullptr;
+    std::function<void()> on_exit;
   };
 
   SimulatedWorker(ClusterContext* cluster, Config config);
+  SimulatedWorker(ClusterContext* cluster, Config config, Host host);
 
   Process& process() { return process_; }
+  // Of a host, once its process has begun.
   void Start();
   void Crash(bool with_machine);
-  void RequestStop();
+  void RequestStop(const StopRequest& request = {});
   // For so long it goes on with nothing that it begins, and its heartbeats say that it computes or
   // pushes. It stands still before it has pushed, or before it has reported.
   void Hang(absl::Duration duration);
@@ -50,6 +80,8 @@ class SimulatedWorker {
   void DamagePushes(absl::Duration duration);
   bool has_exited() const { return exit_.has_value(); }
   const absl::Status& exit_status() const { return *exit_; }
+  // Of a host, since its process has begun for the first time.
+  const Lifecycle& lifecycle() const { return life_->lifecycle; }
 
  private:
   // A contribution whose bytes are made.
@@ -69,8 +101,11 @@ class SimulatedWorker {
     bool is_over = false;                       // whatever has come of it
   };
   struct Life {
+    explicit Life(const Config& config)
+        : lifecycle(Lifecycle::Config{.leave_timeout = config.leave_timeout}) {}
+
     uint64_t instance_id = 0;
-    Lifecycle lifecycle{Lifecycle::Config()};
+    Lifecycle lifecycle;
     int task = 0;  // counts them: what belongs to an earlier one is late
     bool calls_are_cancelled = false;
     bool transfers_are_cancelled = false;
@@ -97,6 +132,7 @@ class SimulatedWorker {
     absl::Duration pause;      // before the next attempt of a transfer
     std::optional<Made> made;  // and not acknowledged
     std::shared_ptr<Ahead> ahead;
+    std::optional<Computing::Window> window;  // that was computed last
     int64_t num_computed = 0;
     absl::Duration computed_for;  // of the round at hand
 
@@ -144,13 +180,20 @@ class SimulatedWorker {
   absl::Time now() { return process_.world().Now(); }
   LifeId life_id() const;
   const JobSpec& job() const { return cluster_->coordinator.job; }
+  void BeginPull();
+  void BeginPush();
   void PullMissing();
   void OnBucket(const DeliveredBucket& delivered);
   void Compute();
   void ContributeOrEvaluate();
   // Goes on at once, unless it hangs; then once it does not any more, or its life is over.
   void GoOn(bool before_push, std::function<void()> then);
+  // Of the round at hand, without what its contribution is.
+  RoundReport EvaluationReport() const;
+  std::vector<float> AllWeights() const;
   void MakeContribution();
+  // Before they are encoded. `numbers`: chance, if nobody computes.
+  std::vector<float> ValuesOf(const Bucket& bucket, ContributionKind kind, Chance& numbers) const;
   // What a round takes of the worker, and what it begins.
   void TakeInHand(Made& made, ContributionKey& key);
   // Buckets that the round exchanges.
@@ -169,7 +212,9 @@ class SimulatedWorker {
 
   ClusterContext* const cluster_;
   const Config config_;
-  Process process_;
+  const Host host_;
+  std::unique_ptr<Process> own_process_;  // null: that of the host
+  Process& process_;
   std::unique_ptr<Life> life_;
   std::optional<absl::Status> exit_;
   absl::Time pushes_are_damaged_until_ = absl::InfinitePast();

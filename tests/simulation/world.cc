@@ -56,8 +56,13 @@ void Process::Thaw() {
   while (!deferred_.empty() && is_alive_ && !is_frozen_) {
     World::Callback callback = std::move(deferred_.front());
     deferred_.pop_front();
-    callback();
+    Do(std::move(callback));
   }
+}
+
+void Process::Do(World::Callback callback) {
+  callback();
+  if (is_alive_ && listener_ != nullptr) listener_();
 }
 
 void Process::After(absl::Duration delay, World::Callback callback) {
@@ -71,7 +76,7 @@ void Process::Take(int64_t life, World::Callback callback) {
   if (is_frozen_) {
     deferred_.push_back(std::move(callback));
   } else {
-    callback();
+    Do(std::move(callback));
   }
 }
 

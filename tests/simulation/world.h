@@ -90,14 +90,20 @@ class Process {
   void After(absl::Duration delay, World::Callback callback);
   // Happens now, or when the process thaws, if that life still runs. For what others have sent.
   void Take(int64_t life, World::Callback callback);
+  // Called after each thing that has happened in it; null: nobody is.
+  void OnEach(std::function<void()> listener) { listener_ = std::move(listener); }
 
  private:
+  // It happens: the process runs, and is not frozen.
+  void Do(World::Callback callback);
+
   World* const world_;
   const std::string name_;
   bool is_alive_ = false;
   bool is_frozen_ = false;
   int64_t life_ = 0;
   std::deque<World::Callback> deferred_;
+  std::function<void()> listener_;
 };
 
 // Tasks of a process; one at a time, in order, each a moment after it was given, so that all else

@@ -1,0 +1,61 @@
+// BlockingCode: code of a simulated process that blocks (the workload of a site and its server's
+// half of it), in a run in which nothing may. It has a thread of its own, which runs only while the
+// thread of the run stands still and waits for it: one thing happens at a time, as ever, and a seed
+// is a run.
+#pragma once
+
+#include <functional>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "tests/simulation/world.h"
+
+namespace lodestar::simulation {
+
+// As a Clock, that of the code: where it waits by it, the run goes on, until what is waited for has
+// happened in the process, or the time is over in it.
+class BlockingCode final : public Clock {
+ public:
+  explicit BlockingCode(Process* process);
+  // The code has ended: see End().
+  ~BlockingCode() override;
+
+  // Runs `code` until it waits, and then, as the process goes on, to its end. One at a time.
+  void Run(std::function<void()> code);
+  // The process has ended, and nobody but this code looks at what it had: the code runs to its end,
+  // no time passes, and whatever ends its waits has happened by now.
+  void End();
+
+  absl::Time Now() override { return process_->world().Now(); }
+  void Sleep(absl::Duration duration) override;
+  bool Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Duration timeout) override;
+
+ private:
+  enum class Turn { kRun, kCode };
+
+  // Goes on with the code if what it waits for is there.
+  void Look();
+  // In the thread of the run: until the code waits or has ended.
+  void Resume();
+  // Of either thread: gives the turn away, and waits until it is there again.
+  void Pass(Turn to);
+  void Give(Turn turn);
+  void AwaitTurn(Turn turn);
+
+  Process* const process_;
+  std::thread thread_;
+  absl::Mutex mutex_;
+  Turn turn_ ABSL_GUARDED_BY(mutex_) = Turn::kRun;
+
+  // By whoever has the turn.
+  bool is_running_ = false;  // the code: it has not ended
+  bool is_ending_ = false;
+  absl::Mutex* waits_with_ = nullptr;
+  const absl::Condition* waits_for_ = nullptr;  // null: it does not wait
+  absl::Time waits_until_;
+};
+
+}  // namespace lodestar::simulation

@@ -1,0 +1,165 @@
+#include "tests/simulation/cluster_watch.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestar::simulation {
+namespace {
+
+// From the last fault on: until a round is committed, the next one is, and the job is over.
+constexpr absl::Duration kLongestPause = absl::Seconds(60);
+// Beyond its own patience, until a server that was told to stop has exited.
+constexpr absl::Duration kStopSlack = absl::Seconds(5);
+// And two leases: from the last fault on, until a job that an operator has stopped is over.
+constexpr absl::Duration kLongestEnding = absl::Seconds(15);
+// Of an uplink.
+constexpr absl::Duration kGoodbye = absl::Seconds(10);
+// And a lease: beyond what a worker that hangs may take.
+constexpr absl::Duration kHoldSlack = absl::Seconds(5);
+
+}  // namespace
+
+void ClusterWatch::Look(const Peace& peace) {
+  CheckHolds(peace);
+  CheckStopping(peace);
+  CheckReasons();
+}
+
+void ClusterWatch::OnJobStopped() {
+  stopped_process_ = &cluster_.servers[0]->process();
+  stopped_life_ = stopped_process_->life();
+  job_stopped_at_ = now();
+}
+
+bool ClusterWatch::IsJobStopped() const {
+  const Process& coordinator = cluster_.servers[0]->process();
+  return coordinator.is_alive() && &coordinator == stopped_process_ &&
+         coordinator.life() == stopped_life_;
+}
+
+void ClusterWatch::BeginCalm() { progress_at_ = now(); }
+
+bool ClusterWatch::AnyAwaitsDisk() const {
+  return std::any_of(cluster_.servers.begin(), cluster_.servers.end(),
+                     [](const auto& server) { return server->awaits_disk(); });
+}
+
+void ClusterWatch::CheckHolds(const Peace& peace) {
+  const absl::Time now = this->now();
+  const bool goes_on =
+      std::exchange(rounds_then_, audit().rounds_committed()) != audit().rounds_committed();
+  Coordinator* const coordinator = cluster_.servers[0]->coordinator();
+  bool is_anyone_waiting = false;
+  if (coordinator != nullptr && coordinator->phase() == CoordinatorPhase::kRunning) {
+    for (const WorkerSnapshot& worker : coordinator->Snapshot(now).workers) {
+      is_anyone_waiting |= worker.state == "member" && worker.activity == "wait";
+    }
+  }
+  const int before = std::exchange(
+      num_hanging_, static_cast<int>(std::count_if(cluster_.workers.begin(), cluster_.workers.end(),
+                                                   [](const auto& w) { return w->is_hanging(); })));
+  // Without the one before it, the next one has its own time.
+  if (goes_on || !is_anyone_waiting || peace.unbroken_since == absl::InfiniteFuture() ||
+      num_hanging_ < before) {
+    holds_since_.clear();
+  }
+  // Of those that say that they push, each may only wait for the one before it.
+  const absl::Duration longest =
+      num_hanging_ * cluster_.config().round_timeout + cluster_.config().lease + kHoldSlack;
+  for (const auto& worker : cluster_.workers) {
+    if (!worker->is_hanging() || !is_anyone_waiting) {
+      holds_since_.erase(worker.get());
+      continue;
+    }
+    const absl::Time since = holds_since_.try_emplace(worker.get(), now).first->second;
+    if (now - since <= longest) continue;
+    audit().Fail(worker->process().name(), " hangs, and the others have waited for it for ",
+                 absl::FormatDuration(now - since), "; allowed are ", absl::FormatDuration(longest),
+                 ": ", coordinator->Snapshot(now).waiting_for);
+  }
+}
+
+absl::Duration ClusterWatch::LongestStop() const {
+  const absl::Duration patience = cluster_.config().stop_timeout;
+  // For steps that fit into it, for the last of them, whose workers may hang, with the servers
+  // upstream, and for the last checkpoint.
+  return cluster_.is_site() ? 4 * patience + kGoodbye + kStopSlack : patience + kStopSlack;
+}
+
+// Who was told to stop ends in time.
+void ClusterWatch::CheckStopping(const Peace& peace) {
+  for (const auto& server : cluster_.servers) {
+    absl::Duration& time = stopping_for_[server.get()];
+    if (!server->is_stopping()) {
+      time = absl::ZeroDuration();
+    } else if (!server->process().is_frozen()) {
+      time += kInterval;
+    }
+    if (time > LongestStop()) {
+      audit().Fail(server->process().name(), " was told to stop and has not exited after ",
+                   absl::FormatDuration(time));
+    }
+  }
+  // A coordinator that was told to stop as well has the time that it has for that.
+  if (!IsJobStopped() || cluster_.servers[0]->is_stopping()) return;
+  const absl::Time since = std::max(job_stopped_at_, peace.settled_since);
+  const absl::Duration longest = kLongestEnding + 2 * cluster_.config().lease;
+  const absl::Duration longest_with_hangs = longest + cluster_.config().stop_timeout;
+  if (now() - std::max(job_stopped_at_, peace.unbroken_since) > longest_with_hangs) {
+    audit().Fail("an operator has stopped the job, and it is not over after ",
+                 absl::FormatDuration(longest_with_hangs), ", though nothing but workers hang");
+  }
+  if (now() - since > longest) {
+    const ClusterSnapshot snapshot = cluster_.servers[0]->coordinator()->Snapshot(now());
+    audit().Fail("nothing is broken, an operator has stopped the job, and it is not over after ",
+                 absl::FormatDuration(longest), ": ", snapshot.state, ", ", snapshot.waiting_for);
+  }
+}
+
+void ClusterWatch::CheckReasons() {
+  const absl::Time now = this->now();
+  Coordinator* const coordinator = cluster_.servers[0]->coordinator();
+  if (coordinator == nullptr || cluster_.servers[0]->process().is_frozen()) {
+    told_at_ = now;
+    return;
+  }
+  const ClusterSnapshot snapshot = cluster_.servers[0]->Snapshot();
+  const bool goes_on =
+      std::exchange(rounds_told_, audit().rounds_committed()) != audit().rounds_committed();
+  if (goes_on) {
+    longest_round_ = std::max(longest_round_, now - committed_at_);
+    committed_at_ = now;
+  }
+  // Whoever comes for work may be about to hand it in.
+  const bool has_come = std::exchange(work_told_, snapshot.round) != snapshot.round;
+  if (goes_on || has_come || !snapshot.waiting_for.empty() || AnyAwaitsDisk()) told_at_ = now;
+  // What is usual may be as long as it has ever been.
+  const absl::Duration patience =
+      std::max(cluster_.config().lease, 2 * longest_round_) + absl::Seconds(2);
+  audit().OnSnapshot(snapshot, now - told_at_ > patience);
+}
+
+void ClusterWatch::CheckProgress(bool anybody_hangs, absl::Duration slack) {
+  const absl::Time now = this->now();
+  if (anybody_hangs || audit().rounds_committed() != rounds_seen_) {
+    rounds_seen_ = audit().rounds_committed();
+    progress_at_ = now;
+  }
+  const absl::Duration longest = kLongestPause + 6 * cluster_.config().lease + slack;
+  if (now - progress_at_ < longest) return;
+  std::string reason = "the coordinator is not there";
+  if (Coordinator* const coordinator = cluster_.servers[0]->coordinator(); coordinator != nullptr) {
+    const ClusterSnapshot snapshot = coordinator->Snapshot(now);
+    reason = absl::StrCat(snapshot.state, ", ", snapshot.waiting_for);
+  }
+  for (const auto& server : cluster_.servers) {
+    absl::StrAppend(&reason, "; ", server->process().name(), ": ", server->ShardWaitsFor());
+  }
+  audit().Fail("nothing is broken, and no round was committed for ", absl::FormatDuration(longest),
+               ": ", reason);
+}
+
+}  // namespace lodestar::simulation

@@ -1,0 +1,78 @@
+// SimulatedUplink: the uplink of a simulated site, in the process of its server: a SimulatedWorker
+// of the servers upstream whose steps the site's workers make. It stands for SiteUplink
+// (site/site_uplink.cc), and for what LocalSgdRounds and RoundRunner (worker/trainer) do between
+// the weights that have come and the contribution that leaves. SiteWorkload, LocalSteps and the
+// site's half of it, ServedSite, are the real ones.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/job_spec.h"
+#include "site/site_workload.h"
+#include "tests/simulation/server.h"
+#include "tests/simulation/site_audit.h"
+#include "tests/simulation/worker.h"
+#include "worker/data/sample_order.h"
+#include "worker/trainer/device_timeline.h"
+#include "worker/trainer/local_steps.h"
+#include "worker/trainer/round_runner.h"
+
+namespace lodestar::simulation {
+
+class SimulatedUplink final : public UplinkOfServer, public Computing {
+ public:
+  // `process`: of the site's server. `audit`: of the site.
+  SimulatedUplink(ClusterContext* upstream, SimulatedWorker::Config config, Process* process,
+                  Audit* audit);
+
+  const SimulatedWorker& worker() const { return worker_; }
+  // Contributions are damaged on their way upstream for a while.
+  void DamagePushes(absl::Duration duration) { worker_.DamagePushes(duration); }
+
+  void Start(Site* site, BlockingCode* code, std::function<void()> look) override;
+  void End() override;
+  std::string Standing() override;
+  void Leave(std::function<void()> left) override;
+
+  void Prepare(const Registration& registration,
+               std::function<void(const absl::Status&)> done) override;
+  DatasetInfo data() const override;
+  void CarryOut(const Grant& grant, std::vector<float> weights,
+                std::function<void(const absl::StatusOr<Window>&)> done) override;
+
+ private:
+  void RequestStop(const StopRequest& request = {});
+  void OnExit();
+  // Runs what blocks, and tells what it returns afterwards.
+  template <typename Result>
+  void Run(std::function<Result()> code, std::function<void(const Result&)> done);
+  absl::Status PrepareWorkload(const Registration& registration);
+  absl::StatusOr<Window> CarryOutGrant(const Grant& grant, const std::vector<float>& weights);
+  absl::Status Evaluate(const Grant& grant, RoundReport* report);
+  absl::Status Train(const Grant& grant, RoundReport* report);
+
+  ClusterContext* const upstream_;
+  Process* const process_;
+  const absl::Duration leave_timeout_;
+  SimulatedWorker worker_;
+  AuditedSite site_;
+
+  // Of a life of the process.
+  BlockingCode* code_ = nullptr;  // null: it has ended
+  bool is_stopping_ = false;
+  bool is_leaving_ = false;  // the server wants it
+  std::function<void()> left_;
+  std::unique_ptr<SiteWorkload> workload_;
+  Registration registration_;
+  std::optional<SampleOrder> order_;
+  RoundRunnerDeps deps_;
+  std::unique_ptr<DeviceTimeline> timeline_;
+  std::unique_ptr<LocalSteps> steps_;  // null: not prepared
+};
+
+}  // namespace lodestar::simulation
