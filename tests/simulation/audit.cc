@@ -663,6 +663,10 @@ void Audit::OnResumed(const CoordinatorMemory& memory) {
     // Those of before are answered late.
     if (incarnation <= Incarnation(memory.server_incarnation)) continue;
     const auto known = workers.find(worker);
+    // Nobody was told of the next one, nor of its end.
+    if (known != workers.end() && incarnation < known->second->incarnation) {
+      ended_.insert(incarnation);
+    }
     if (known == workers.end() || known->second->incarnation < incarnation) {
       return Fail("a coordinator that goes on does not know the life ", incarnation.value(),
                   " of worker ", worker.value());
