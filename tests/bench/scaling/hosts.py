@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import signal
 import subprocess
 
 MTU = 9000
@@ -90,6 +91,13 @@ class Hosts:
 
     def device(self, i):
         return self._device + str(i)
+
+    def cut(self):
+        """Until mend(): nothing gets from one host to another, and nobody is told."""
+        self._links.send_signal(signal.SIGUSR1)
+
+    def mend(self):
+        self._links.send_signal(signal.SIGUSR2)
 
     def sent_and_received(self, i):
         """Bytes that have left and reached host i over its link."""

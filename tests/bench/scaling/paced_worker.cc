@@ -1,8 +1,9 @@
 // A gpu_worker whose model computes nothing and takes its time: for exchanges of large models on
 // machines that could not train them. It is the program itself, linked with -Wl,--wrap around the
-// function that makes its model. Its gradients are zero; LODESTAR_STEP_SECONDS is from the
+// function that makes its model. Its gradients are zero. LODESTAR_STEP_SECONDS is from the
 // beginning of one step to that of the next, with what the inner optimizer takes, unless something
-// else holds the worker up.
+// else holds the worker up. LODESTAR_SAMPLE_SECONDS, in its place, is what each sample of a step
+// takes, as where the samples are cut by speed.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -44,11 +45,15 @@ class PacedModel final : public Model {
                                         GradientSink* sink) override {
     RETURN_IF_ERROR(Await(gate));
     const absl::Time now = absl::Now();
-    // Later than that it has been held up, and does not catch up.
-    if (now - next_ > step_ / 2) next_ = now;
-    next_ += step_;
-    // The optimizer's part of the step comes after it.
-    absl::SleepFor(next_ - step_ / 2 - absl::Now());
+    if (step_ == absl::ZeroDuration()) {
+      absl::SleepFor(now + batch.num_samples * sample_ - absl::Now());
+    } else {
+      // Later than that it has been held up, and does not catch up.
+      if (now - next_ > step_ / 2) next_ = now;
+      next_ += step_;
+      // The optimizer's part of the step comes after it.
+      absl::SleepFor(next_ - step_ / 2 - absl::Now());
+    }
     if (sink != nullptr) {
       for (int block = layout_.num_blocks() - 1; block >= 0; --block) {
         RETURN_IF_ERROR(sink->BlockReady(block));
@@ -63,9 +68,12 @@ class PacedModel final : public Model {
 
  private:
   explicit PacedModel(Layout layout) : layout_(std::move(layout)) {
-    const char* const seconds = std::getenv("LODESTAR_STEP_SECONDS");
-    LODESTAR_CHECK(seconds != nullptr) << "LODESTAR_STEP_SECONDS is not set";
-    step_ = absl::Seconds(std::atof(seconds));
+    const char* const step = std::getenv("LODESTAR_STEP_SECONDS");
+    const char* const sample = std::getenv("LODESTAR_SAMPLE_SECONDS");
+    LODESTAR_CHECK((step == nullptr) != (sample == nullptr))
+        << "set one of LODESTAR_STEP_SECONDS and LODESTAR_SAMPLE_SECONDS";
+    if (step != nullptr) step_ = absl::Seconds(std::atof(step));
+    if (sample != nullptr) sample_ = absl::Seconds(std::atof(sample));
   }
 
   Buf Vector(const DeviceMemory& memory) const {
@@ -85,7 +93,8 @@ class PacedModel final : public Model {
   const Layout layout_;
   DeviceMemory parameters_;
   DeviceMemory gradients_;
-  absl::Duration step_;
+  absl::Duration step_;  // 0: its samples say
+  absl::Duration sample_;
   absl::Time next_ = absl::InfinitePast();
 };
 

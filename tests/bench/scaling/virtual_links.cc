@@ -7,6 +7,9 @@
 //
 //   virtual_links --hosts=3 --device=lsb --megabits=100 --round_trip=50ms --loss=0.01
 //
+// SIGUSR1 cuts all links: what is on its way, and whatever comes until SIGUSR2, is lost in silence,
+// so that connections stay half open.
+//
 // Makes the devices lsb0, lsb1, ... and prints "ready"; whoever started it moves each into the
 // network namespace of its host and gives device i the address A.B.C.(i + 1). Runs until killed.
 // Needs the right to make network devices.
@@ -16,12 +19,14 @@
 #include <linux/if_tun.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -66,6 +71,18 @@ int OpenTun(const std::string& name) {
   request.ifr_flags = IFF_TUN | IFF_NO_PI;
   std::strncpy(request.ifr_name, name.c_str(), IFNAMSIZ - 1);
   LODESTAR_CHECK(ioctl(fd, TUNSETIFF, &request) == 0) << name << ": " << std::strerror(errno);
+  return fd;
+}
+
+// Readable once one of the signals that cut and mend links has come; they do nothing else.
+int OpenSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGUSR1);
+  sigaddset(&signals, SIGUSR2);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  const int fd = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
+  LODESTAR_CHECK(fd >= 0) << "signalfd: " << std::strerror(errno);
   return fd;
 }
 
@@ -149,15 +166,16 @@ class Switch {
   }
 
   [[noreturn]] void Run() {
-    std::vector<pollfd> polled;
+    std::vector<pollfd> polled = {{signals_, POLLIN, 0}};
     for (const Host& host : hosts_) polled.push_back({host.fd, POLLIN, 0});
     while (true) {
       const Nanoseconds wait = DeliverDue();
       const timespec timeout = {.tv_sec = wait.count() / 1'000'000'000,
                                 .tv_nsec = wait.count() % 1'000'000'000};
       ppoll(polled.data(), polled.size(), &timeout, nullptr);
+      if (polled[0].revents != 0) ObeySignals();
       for (size_t i = 0; i < hosts_.size(); ++i) {
-        if (polled[i].revents != 0) ReadFrom(hosts_[i]);
+        if (polled[i + 1].revents != 0) ReadFrom(hosts_[i]);
       }
     }
   }
@@ -183,12 +201,21 @@ class Switch {
     return next;
   }
 
+  void ObeySignals() {
+    signalfd_siginfo signal;
+    while (read(signals_, &signal, sizeof(signal)) == sizeof(signal)) {
+      is_cut_ = signal.ssi_signo == SIGUSR1;
+    }
+    if (!is_cut_) return;
+    for (Host& host : hosts_) host.arriving.clear();
+  }
+
   void ReadFrom(Host& from) {
     for (int i = 0; i < kBurst; ++i) {
       const ssize_t size = read(from.fd, buffer_.data(), buffer_.size());
       if (size <= 0) return;
       const auto bytes = static_cast<size_t>(size);
-      if (bytes <= kLastByteOfDestination) continue;
+      if (is_cut_ || bytes <= kLastByteOfDestination) continue;
       if (static_cast<unsigned char>(buffer_[0]) >> 4 != kVersion4) continue;
       const size_t to = static_cast<unsigned char>(buffer_[kLastByteOfDestination]) - size_t{1};
       if (to < hosts_.size()) Forward(from, hosts_[to], {buffer_.data(), bytes});
@@ -206,6 +233,8 @@ class Switch {
     to.arriving.push_back({through + delay_, std::move(packet)});
   }
 
+  const int signals_ = OpenSignals();
+  bool is_cut_ = false;
   std::vector<Host> hosts_;
   const double megabits_;
   const Nanoseconds delay_;
