@@ -20,11 +20,11 @@ class Encoding {
     kBf16,  // nearest, ties to even
     kFp16,  // IEEE half, nearest, ties to even
     // Per block: scale (fp32), then a signed byte per element; the element is scale * byte. Rounded
-    // stochastically.
+    // to the nearer one, or stochastically (Rounding of kernels/operation_arguments.h).
     kInt8,
     // Per block: scale (bf16, rounded up), then two codes in a byte, the first element's in its low
     // half; the element is scale * code, of two's complement within -7 and 7. Rounded
-    // stochastically. An unused half is 0.
+    // likewise. An unused half is 0.
     kInt4,
     // Per block, of its topk() elements of largest magnitude, or all if it has fewer: low and step
     // (bf16), then the places in the block, ascending, 12 bits each, then codes of topk_bits() bits

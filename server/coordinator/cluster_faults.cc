@@ -293,6 +293,7 @@ absl::Status ClusterFaults::CheckMayRollBack(Round round, absl::Time now) const 
                                state_.site->upstream(),
                                " with each round there; use psctl rollback on that server"));
   }
+  if (state_.tuning.is_measuring()) return refuse("it measures how to exchange");
   if (!state_.saves()) return refuse("nothing is saved, because there is no --checkpoint_dir");
   if (!state_.is_ready()) return refuse(WaitingFor(state_, now));
   if (state_.is_stopping() || state_.should_exit || !state_.failure.ok() ||

@@ -28,6 +28,11 @@ constexpr int64_t kLeastJournalLimit = 1'000'000'000;
 }  // namespace
 
 absl::StatusOr<uint64_t> ClusterSaves::Request(absl::Time now) {
+  if (state_.tuning.is_measuring()) {
+    return absl::FailedPreconditionError(
+        "nothing to save yet: the job measures how to exchange, and begins anew with what it "
+        "chooses");
+  }
   if (!state_.saves()) {
     return absl::FailedPreconditionError(
         "nowhere to save: start the servers with --checkpoint_dir");

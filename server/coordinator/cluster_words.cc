@@ -275,6 +275,16 @@ std::string NotWaitedForText(const ClusterState& state) {
                       absl::StrJoin(state.not_waited_for, ", "));
 }
 
+// How the job has come to how it exchanges, or what its trial still waits for.
+std::string ExchangeText(const ClusterState& state) {
+  const std::string& text = state.tuning.text();
+  const int64_t missing =
+      state.config.job.min_workers - static_cast<int64_t>(state.membership.Members().size());
+  if (!state.tuning.is_measuring() || missing <= 0) return text;
+  return absl::StrCat(text, "; waits for ", missing, " more ", missing == 1 ? "worker" : "workers",
+                      " to measure (--min_workers=", state.config.job.min_workers, ")");
+}
+
 }  // namespace
 
 std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ages) {
@@ -560,7 +570,7 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   snapshot.epoch = state.ledger.epoch();
   snapshot.samples = ledger.next_sample;
   snapshot.trained_samples = ledger.trained_samples;
-  snapshot.exchange_choice = state.tuning.text();
+  snapshot.exchange_choice = ExchangeText(state);
   snapshot.untrained_samples = UntrainedSamples(state, ledger);
   snapshot.learning_rate =
       state.ledger.LearningRate(Round(std::max<int64_t>(0, ledger.next_round - 1)), /*step=*/0);

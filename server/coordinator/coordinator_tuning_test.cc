@@ -13,8 +13,10 @@
 namespace lodestar {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 // 4000 steps of 6 samples.
@@ -55,9 +57,13 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
   CoordinatorHarness cluster(AutoConfig());
   cluster.Start();
   TestWorker a = cluster.Add("a");
+  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).exchange_choice,
+              HasSubstr("waits for 1 more worker to measure (--min_workers=2)"));
   TestWorker b = cluster.Add("b");
   EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).exchange_choice,
-              StartsWith("measures steps and paths"));
+              AllOf(StartsWith("measures steps and paths"), Not(HasSubstr("waits for"))));
+  EXPECT_THAT(cluster.coordinator().RequestCheckpoint(cluster.now()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("measures how to")));
   ASSERT_NO_FATAL_FAILURE(RunTrial(cluster, {a, b}));
   // The round that is open ends before anything else.
   EXPECT_EQ(cluster.store().restores, 1);
