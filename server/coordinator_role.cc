@@ -321,8 +321,8 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   read_local_ = std::move(read_local);
   shards_ = std::make_unique<CommandedShards>(local);
   if (config_.is_site()) {
-    site_ = std::make_unique<ServedSite>(&strand_, local, config_.cluster.stop_timeout,
-                                         deps_.clock);
+    site_ =
+        std::make_unique<ServedSite>(&strand_, local, config_.cluster.stop_timeout, deps_.clock);
   }
   checkpoints_ = std::make_unique<CheckpointKeeper>(
       KeeperSettings(),

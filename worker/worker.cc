@@ -223,7 +223,7 @@ void Worker::Do(const Lifecycle::TryPaths&) {
 
 void Worker::Do(const Lifecycle::Join&) {
   absl::Status joined = HandInInitialWeights();
-  if (joined.ok()) joined = link_->Join(registration_->layout().hash(), InfoOfData());
+  if (joined.ok()) joined = link_->Join(registration_->layout().hash(), workload_->data_info());
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnJoined(clock_->Now(), joined));
 }
@@ -379,15 +379,6 @@ absl::Status Worker::PrepareWorkload(const Registration& registration) {
                                      .loss_unit = LossUnitOf(registration.job.model),
                                      .interval = config_.progress_interval});
   return absl::OkStatus();
-}
-
-DatasetInfo Worker::InfoOfData() const {
-  const Dataset& dataset = *workload_->dataset();
-  return {.fingerprint = dataset.fingerprint(),
-          .num_train_samples = dataset.num_train_samples(),
-          .num_heldout_samples = dataset.num_heldout_samples(),
-          .tokens_per_sample = dataset.tokens_per_sample(),
-          .own_partition = workload_->owns_partition()};
 }
 
 absl::Status Worker::HandInInitialWeights() {

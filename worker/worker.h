@@ -136,7 +136,6 @@ class Worker {
   // The servers have acknowledged what `report` tells of; of the first contribution the log says
   // how long it took.
   void CountContribution(const Grant& grant, const RoundReport& report);
-  DatasetInfo InfoOfData() const;
   HeartbeatCall CurrentActivity() ABSL_LOCKS_EXCLUDED(mutex_);
   void OnServersMoved(const ServerAddresses& servers) ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsStopping() ABSL_LOCKS_EXCLUDED(mutex_);

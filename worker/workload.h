@@ -43,6 +43,14 @@ class Workload {
   virtual const Dataset* dataset() const = 0;
   // The data is local to this worker: samples are its own.
   virtual bool owns_partition() const = 0;
+  // After Prepare(): what servers are told of the data.
+  DatasetInfo data_info() const {
+    return {.fingerprint = dataset()->fingerprint(),
+            .num_train_samples = dataset()->num_train_samples(),
+            .num_heldout_samples = dataset()->num_heldout_samples(),
+            .tokens_per_sample = dataset()->tokens_per_sample(),
+            .own_partition = owns_partition()};
+  }
 
   // Whether local steps are made by an optimizer of the model's own: TrainStep() leaves the weights
   // of the next step.

@@ -330,8 +330,9 @@ cudaError_t EncodeBlocks(void* encoded, const CodecInput& input, const Rounding&
   if (shares_words && aligned) {
     return LaunchEncodeBlocks<Format, true, true>(encoded, input, rounding, stream);
   }
-  if (shares_words)
+  if (shares_words) {
     return LaunchEncodeBlocks<Format, true, false>(encoded, input, rounding, stream);
+  }
   return LaunchEncodeBlocks<Format, false, false>(encoded, input, rounding, stream);
 }
 

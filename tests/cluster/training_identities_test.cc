@@ -122,6 +122,17 @@ class TrainingIdentitiesTest : public testing::Test {
     EXPECT_THAT(plain, Not(IsWithin(kMoved, initial)));
   }
 
+  // `direct`: of one worker, who is replaced by a site with one worker of its own.
+  void ExpectASiteIsItsWorker(const TrainingSetup& direct) {
+    TrainingSetup by_site = direct;
+    by_site.num_workers = 0;
+    by_site.sites = {1};
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(direct.job));
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(direct));
+    EXPECT_THAT(RunTraining(by_site), IsOkAndHolds(HasTheBitsOf(expected)));
+    EXPECT_THAT(expected, Not(IsWithin(kMoved, initial)));
+  }
+
   // One worker, two and four that all have the same to contribute.
   void ExpectEqualWorkersAreOne(const JobSpec& job) {
     const TestFolder equal_images;
@@ -163,13 +174,7 @@ TEST_F(TrainingIdentitiesTest, ASiteWithOneWorkerIsThatWorker) {
     UseLocalSteps(direct.job, 3, outer);
     direct.job.schedule.total_rounds = 8;
     direct.job.eval_every = 3;
-    TrainingSetup by_site = direct;
-    by_site.num_workers = 0;
-    by_site.sites = {1};
-    ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(direct.job));
-    ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(direct));
-    EXPECT_THAT(RunTraining(by_site), IsOkAndHolds(HasTheBitsOf(expected)));
-    EXPECT_THAT(expected, Not(IsWithin(kMoved, initial)));
+    ExpectASiteIsItsWorker(direct);
   }
 }
 
@@ -180,13 +185,7 @@ TEST_F(TrainingIdentitiesTest, ASiteWithOneWorkerIsThatWorkerWhereExchangesOverl
     direct.job.schedule.total_rounds = 9;
     direct.job.eval_every = 4;
     overlap(direct.job);
-    TrainingSetup by_site = direct;
-    by_site.num_workers = 0;
-    by_site.sites = {1};
-    ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(direct.job));
-    ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(direct));
-    EXPECT_THAT(RunTraining(by_site), IsOkAndHolds(HasTheBitsOf(expected)));
-    EXPECT_THAT(expected, Not(IsWithin(kMoved, initial)));
+    ExpectASiteIsItsWorker(direct);
   };
   expect_same([](JobSpec& job) { job.overlap_steps = 4; });
   expect_same([](JobSpec& job) {
@@ -222,11 +221,7 @@ TEST_F(TrainingIdentitiesTest, ASiteWithOneWorkerIsThatWorkerWhereExchangesAreEn
   direct.job.schedule.total_rounds = 8;
   direct.job.push_encoding = Encoding::kInt4;
   direct.job.pull_encoding = Encoding::kInt8;
-  TrainingSetup by_site = direct;
-  by_site.num_workers = 0;
-  by_site.sites = {1};
-  ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(direct));
-  EXPECT_THAT(RunTraining(by_site), IsOkAndHolds(HasTheBitsOf(expected)));
+  ExpectASiteIsItsWorker(direct);
 }
 
 TEST_F(TrainingIdentitiesTest, SitesThatAreAveragedAfterEverySgdStepAreOneSync) {

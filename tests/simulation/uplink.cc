@@ -99,14 +99,7 @@ absl::Status SimulatedUplink::PrepareWorkload(const Registration& registration) 
   return absl::OkStatus();
 }
 
-DatasetInfo SimulatedUplink::data() const {
-  const Dataset& dataset = *workload_->dataset();
-  return {.fingerprint = dataset.fingerprint(),
-          .num_train_samples = dataset.num_train_samples(),
-          .num_heldout_samples = dataset.num_heldout_samples(),
-          .tokens_per_sample = dataset.tokens_per_sample(),
-          .own_partition = workload_->owns_partition()};
-}
+DatasetInfo SimulatedUplink::data() const { return workload_->data_info(); }
 
 void SimulatedUplink::CarryOut(const Grant& grant, std::vector<float> weights,
                                std::function<void(const absl::StatusOr<Window>&)> done) {

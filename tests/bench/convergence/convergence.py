@@ -7,7 +7,7 @@
   convergence.py --bin=bazel-bin --task=low_communication --data=FILE [--rounds=N] [--seeds=A,B] [--workers=1,2,4]
                                      (the gpt task: local steps, fewer bits, overlapped exchanges)
   convergence.py --bin=bazel-bin --task=chosen --data=FILE [--rounds=N] [--seeds=A,B]
-                                     (the gpt task by two workers as --mode=auto and psctl plan choose for slow links)
+                                     (the gpt task by two workers: settings that hide the exchange over slow links)
   convergence.py --bin=bazel-bin --task=unequal --data=FILE [--rounds=N] [--seeds=A,B]
                                      (the gpt task by four workers, equal and with a spread of speeds of 6)
 
@@ -110,8 +110,9 @@ def low_communication_trials(steps, seed, workers):
     ]
 
 
-# (local steps, fragments, steps of overlap) that are chosen for gpt-nano, two workers and steps of 50 ms over links of
-# 10, 100 and 1000 Mbit/s with 0, 50 and 150 ms; int4 both ways. See scaling.md.
+# (local steps, fragments, steps of overlap) that a choice by utilisation alone comes to for gpt-nano, two workers and steps
+# of 50 ms over links of 10, 100 and 1000 Mbit/s with 0, 50 and 150 ms; int4 both ways. What the few steps cost is why they
+# are not chosen (common/loss_estimate.cc).
 CHOSEN = [(36, 4, 8), (40, 4, 10), (3, 1, 3), (5, 1, 4), (9, 1, 6), (8, 1, 0), (3, 1, 2)]
 
 
