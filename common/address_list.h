@@ -31,6 +31,7 @@ class AddressList {
   const std::string& current() const { return addresses_[current_]; }
   void Next() { current_ = (current_ + 1) % addresses_.size(); }
   size_t size() const { return addresses_.size(); }
+  const std::vector<std::string>& all() const { return addresses_; }
   // "a:1, b:2", in the order given.
   std::string ToString() const;
 

@@ -70,7 +70,7 @@ std::string TimeText(absl::Time time) {
 
 // Where the join string came from; without the secret.
 std::string JoinOrigin(const SecurityFlags& flags) {
-  return flags.is_join_from_environment ? "$LODESTAR_JOIN" : "--join";
+  return flags.is_join_from_environment ? "$LODESTAR_JOIN" : flags.join_flag;
 }
 
 absl::Status WithOrigin(const SecurityFlags& flags, const absl::Status& status) {
@@ -246,7 +246,8 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
 // be used. `name`: of a token that would help. Errors: Unavailable,
 // DeadlineExceeded if nobody answers there or not in a way that will do; Unauthenticated if nothing
 // that is kept will do; PermissionDenied if it is for another role.
-absl::StatusOr<ClusterEntry> EnterAt(absl::string_view address, const std::string& servers,
+absl::StatusOr<ClusterEntry> EnterAt(const SecurityFlags& flags, absl::string_view address,
+                                     const std::string& servers,
                                      absl::Span<const KeptFolder> folders,
                                      const std::vector<std::string>& leftovers,
                                      absl::Span<const Role> roles, const std::string& name,
@@ -259,7 +260,7 @@ absl::StatusOr<ClusterEntry> EnterAt(absl::string_view address, const std::strin
   if (!greeting->is_tls) {
     // Whoever goes on in plain text may be at any of them later.
     for (const absl::string_view server : absl::StrSplit(servers, ',')) {
-      if (CheckMayBePlain("", server, /*insecure=*/false).ok()) continue;
+      if (CheckMayBePlain("", server, SecurityFlags()).ok()) continue;
       return absl::UnavailableError(
           absl::StrCat(address,
                        " does not speak TLS, and plain text stays on this machine unless "
@@ -272,12 +273,12 @@ absl::StatusOr<ClusterEntry> EnterAt(absl::string_view address, const std::strin
   if (entry.ok()) entry->servers = servers;
   if (absl::IsUnavailable(entry.status())) return at_address(entry.status());
   if (!absl::IsUnauthenticated(entry.status())) return entry;
-  return absl::UnauthenticatedError(
-      absl::StrCat("the server at ", address,
-                   " wants a certificate, and of those that are kept here for the role ",
-                   RoleName(roles.front()), " none will do: ", entry.status().message(),
-                   "; give --join with what `psctl token create --role=", RoleName(roles.front()),
-                   name.empty() ? "" : " --name=", name, "` prints on the coordinator's machine"));
+  return absl::UnauthenticatedError(absl::StrCat(
+      "the server at ", address,
+      " wants a certificate, and of those that are kept here for the role ",
+      RoleName(roles.front()), " none will do: ", entry.status().message(), "; give ",
+      flags.join_flag, " with what `psctl token create --role=", RoleName(roles.front()),
+      name.empty() ? "" : " --name=", name, "` prints on the coordinator's machine"));
 }
 
 absl::StatusOr<ClusterEntry> EnterWithKept(const SecurityFlags& flags, absl::Span<const Role> roles,
@@ -289,7 +290,7 @@ absl::StatusOr<ClusterEntry> EnterWithKept(const SecurityFlags& flags, absl::Spa
   absl::Status failure;  // the last; but of who answers and knows none of the certificates, if any
   for (const absl::string_view address : absl::StrSplit(servers, ',')) {
     absl::StatusOr<ClusterEntry> entry =
-        EnterAt(address, servers, folders, leftovers, roles, name, timeout);
+        EnterAt(flags, address, servers, folders, leftovers, roles, name, timeout);
     if (entry.ok() || absl::IsPermissionDenied(entry.status())) return entry;
     if (!absl::IsUnauthenticated(failure)) failure = entry.status();
   }
@@ -344,17 +345,18 @@ absl::StatusOr<ClusterEntry> AwaitEntry(const SecurityFlags& flags, absl::Span<c
   return absl::CancelledError("told to stop");
 }
 
-absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses, bool insecure) {
-  if (insecure) return absl::OkStatus();
+absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses,
+                             const SecurityFlags& flags) {
+  if (flags.insecure) return absl::OkStatus();
   for (const absl::string_view address : absl::StrSplit(addresses, ',')) {
     const absl::StatusOr<HostPort> place = ParseHostPort(what, address, /*lowest_port=*/0);
     RETURN_IF_ERROR(place.status());
     if (place->IsLoopback()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "--", what, "=", address,
-        " is another machine, and without --join the way there is plain "
-        "text: give --join with what `psctl token create` prints there, certificates of your own "
-        "(--tls_cert), or --insecure if whoever is in between may read and change everything"));
+        "--", what, "=", address, " is another machine, and without ", flags.join_flag,
+        " the way there is plain text: give ", flags.join_flag,
+        " with what `psctl token create` prints there, certificates of your own (--tls_cert), or "
+        "--insecure if whoever is in between may read and change everything"));
   }
   return absl::OkStatus();
 }

@@ -64,7 +64,8 @@ absl::StatusOr<ClusterEntry> AwaitEntry(const SecurityFlags& flags, absl::Span<c
                                         const std::function<bool()>& is_interrupted);
 
 // Plain text stays on this machine. `what` names the address for people. Errors: InvalidArgument.
-absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses, bool insecure);
+absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses,
+                             const SecurityFlags& flags);
 
 // Has a certificate of a cluster's authority renewed when half of its time is over, in the files
 // where it is. A thread of its own.

@@ -5,6 +5,7 @@
 #include "common/flag_range.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
+#include "common/worker_name.h"
 #include "proto/cluster_entry.h"
 #include "server/authority/certificate_authority.h"
 #include "server/leader_lease/lease_address.h"
@@ -33,11 +34,10 @@ absl::Status CheckSecurity(const ServerConfig& config) {
   if (!config.uses_tls()) {
     const std::string& coordinator = config.cluster.coordinator;
     if (!coordinator.empty()) {
-      RETURN_IF_ERROR(CheckMayBePlain("coordinator", coordinator, flags.insecure));
+      RETURN_IF_ERROR(CheckMayBePlain("coordinator", coordinator, flags));
     }
     const std::string& replica = config.durability.journal_replica;
-    return replica.empty() ? absl::OkStatus()
-                           : CheckMayBePlain("journal_replica", replica, flags.insecure);
+    return replica.empty() ? absl::OkStatus() : CheckMayBePlain("journal_replica", replica, flags);
   }
   if (config.is_coordinator() && !config.is_replica && !flags.join.empty()) {
     return absl::InvalidArgumentError(
@@ -162,7 +162,20 @@ absl::Status CheckUpstream(const ServerConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrCat(setting, " contradicts --upstream=", upstream, ": ", why));
   };
-  RETURN_IF_ERROR(AddressList::Parse("upstream", upstream).status());
+  ASSIGN_OR_RETURN(const AddressList roots, AddressList::Parse("upstream", upstream));
+  for (const std::string& root : roots.all()) {
+    ASSIGN_OR_RETURN(const HostPort address, ParseHostPort("upstream", root, /*lowest_port=*/1));
+    const ListenAddress& own = config.network.listen;
+    if (root == config.network.advertise ||
+        (address.port == own.port &&
+         (address.host == own.host || (own.IsWildcard() && address.IsLoopback())))) {
+      return refuse(absl::StrCat("--listen=", own.ToString()),
+                    "that is this server itself; give the address of another one");
+    }
+  }
+  if (!config.upstream.name.empty()) {
+    RETURN_IF_ERROR(CheckWorkerName("--site_name", config.upstream.name));
+  }
   if (config.cluster.num_shards > 1) {
     return refuse(absl::StrCat("--shard=", config.cluster.shard, "/", config.cluster.num_shards),
                   "a site has one server; leave it out");

@@ -88,6 +88,8 @@ absl::StatusOr<std::unique_ptr<UpstreamEntry>> EnterUpstream(ServerConfig& confi
   UpstreamEntry::Config upstream;
   upstream.entrance.security = config.security.flags;
   upstream.entrance.security.join = config.upstream.join;
+  upstream.entrance.security.is_join_from_environment = false;
+  upstream.entrance.security.join_flag = "--upstream_join";
   upstream.entrance.coordinator = config.upstream.address;
   upstream.entrance.has_coordinator = true;
   upstream.entrance.name = config.upstream.name;

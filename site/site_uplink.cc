@@ -86,9 +86,6 @@ bool MayRegisterLater(const absl::Status& status) {
 absl::StatusOr<std::unique_ptr<UpstreamEntry>> UpstreamEntry::Await(
     const Config& config, const std::function<bool()>& is_interrupted) {
   RETURN_IF_ERROR(CheckMayEnter(config.entrance, "upstream"));
-  if (!config.entrance.name.empty()) {
-    RETURN_IF_ERROR(CheckWorkerName("--site_name", config.entrance.name));
-  }
   auto entry = std::unique_ptr<UpstreamEntry>(new UpstreamEntry());
   Worker::Config& worker = entry->worker_;
   ASSIGN_OR_RETURN(worker.coordinator, AddressList::Parse("upstream", config.entrance.coordinator));

@@ -31,7 +31,7 @@ class UpstreamEntry {
 
   // Comes in, and waits for as long as no server answers, which the log says. Errors: those of
   // WorkerCredentials::Await() and of registration that another try does not mend; InvalidArgument
-  // for a name that is none, and for plain text to another machine; Cancelled once interrupted.
+  // for plain text to another machine; Cancelled once interrupted.
   static absl::StatusOr<std::unique_ptr<UpstreamEntry>> Await(
       const Config& config, const std::function<bool()>& is_interrupted);
 

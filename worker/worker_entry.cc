@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
 #include <random>
 #include <utility>
 
@@ -18,7 +16,6 @@ namespace lodestar {
 namespace {
 
 constexpr absl::Duration kLookAtServer = absl::Seconds(2);
-constexpr size_t kMaxNameBytes = 64;
 constexpr size_t kMaxHostBytes = 48;  // of a name
 
 absl::Status TakeOver(const ClusterEntry& entry, const WorkerEntrance& entrance,
@@ -45,16 +42,6 @@ std::string DefaultWorkerName() {
                       getpid());
 }
 
-absl::Status CheckWorkerName(absl::string_view what, absl::string_view name) {
-  const bool is_clean = std::all_of(name.begin(), name.end(), [](unsigned char c) {
-    return std::isalnum(c) || c == '.' || c == '_' || c == '-';
-  });
-  if (is_clean && !name.empty() && name.size() <= kMaxNameBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, "='", name, "': allowed is letters, digits, '.', '_' and '-', at most ",
-                   kMaxNameBytes, " of them"));
-}
-
 uint64_t RandomInstanceId() {
   std::random_device device;
   return (static_cast<uint64_t>(device()) << 32) | device();
@@ -66,7 +53,7 @@ absl::Status CheckMayEnter(const WorkerEntrance& entrance, absl::string_view fla
       KeepsCertificate(security, Role::kWorker, entrance.name)) {
     return absl::OkStatus();
   }
-  const absl::Status may_be_plain = CheckMayBePlain(flag, entrance.coordinator, security.insecure);
+  const absl::Status may_be_plain = CheckMayBePlain(flag, entrance.coordinator, security);
   const std::string leftovers = LeftoversText(security, Role::kWorker, entrance.name);
   if (may_be_plain.ok() || leftovers.empty()) return may_be_plain;
   return absl::InvalidArgumentError(

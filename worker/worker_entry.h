@@ -19,8 +19,6 @@ namespace lodestar {
 
 // "gpu-box-4711", of host and process.
 std::string DefaultWorkerName();
-// Errors: InvalidArgument, naming `what` and what is allowed.
-absl::Status CheckWorkerName(absl::string_view what, absl::string_view name);
 uint64_t RandomInstanceId();
 
 // What a worker was told of where it is to go, and as whom.

@@ -11,6 +11,7 @@
 #include "common/output_file.h"
 #include "common/status_macros.h"
 #include "common/version.h"
+#include "common/worker_name.h"
 #include "worker/residual_folder.h"
 
 ABSL_FLAG(

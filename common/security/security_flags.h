@@ -14,6 +14,8 @@ struct SecurityFlags {
   // --join, else $LODESTAR_JOIN: a join string, or the path of a file with one; empty: none.
   std::string join;
   bool is_join_from_environment = false;
+  // Where else a join string is given, for people.
+  std::string join_flag = "--join";
   // --state_dir, else where this user's programs keep state; empty: nowhere.
   std::string state_dir;
   // --tls_key, --tls_cert and --tls_ca: all empty, or none.

@@ -67,7 +67,7 @@ absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& server, boo
   if (entry->files.has_value() || flags.insecure) return access;
   const std::optional<std::string> with_tls = FirstWithTls(servers);
   if (!with_tls.has_value()) {
-    RETURN_IF_ERROR(CheckMayBePlain("server", servers, flags.insecure));
+    RETURN_IF_ERROR(CheckMayBePlain("server", servers, flags));
     return access;
   }
   return absl::UnauthenticatedError(absl::StrCat(

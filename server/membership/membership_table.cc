@@ -3,28 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_hints.h"
 
 namespace lodestar {
-namespace {
-
-absl::Status CheckName(absl::string_view name) {
-  const bool is_legal = std::all_of(name.begin(), name.end(), [](char c) {
-    return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
-  });
-  if (is_legal && !name.empty() && name.size() <= MembershipTable::kMaxNameBytes) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "worker name of ", name.size(), " bytes",
-      is_legal ? "" : " with a character that is not allowed", "; allowed are 1 to ",
-      MembershipTable::kMaxNameBytes, " letters, digits, '.', '_', '-'; change --name"));
-}
-
-}  // namespace
-
 absl::string_view WorkerStateName(WorkerState state) {
   switch (state) {
     case WorkerState::kRegistered:
@@ -50,7 +32,8 @@ absl::StatusOr<MembershipTable> MembershipTable::Restore(const Config& config,
                                                    " workers; allowed are ", kMaxWorkers));
   }
   for (const MembershipState::Name& entry : state.names) {
-    if (absl::Status status = CheckName(entry.name); !status.ok()) return status;
+    if (absl::Status status = CheckWorkerName("membership state", entry.name); !status.ok())
+      return status;
     if (entry.id <= table.last_id_ || !table.ids_.emplace(entry.name, entry.id).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("membership state: worker '", entry.name, "' has id ", entry.id.value(),
@@ -141,7 +124,7 @@ absl::StatusOr<MembershipTable> MembershipTable::Resume(const Config& config, Me
 absl::StatusOr<MembershipTable::Admission> MembershipTable::Register(absl::string_view name,
                                                                      uint64_t instance_id,
                                                                      absl::Time now) {
-  if (absl::Status status = CheckName(name); !status.ok()) return status;
+  if (absl::Status status = CheckWorkerName("--name", name); !status.ok()) return status;
   const auto known = ids_.find(name);
   WorkerRecord* worker = known == ids_.end() ? nullptr : &workers_.at(known->second);
   if (worker != nullptr && worker->is_alive()) {

@@ -32,6 +32,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/worker_name.h"
 
 namespace lodestar {
 
@@ -82,7 +83,7 @@ struct EndedLife {
 
 class MembershipTable {
  public:
-  static constexpr int kMaxNameBytes = 64;
+  static constexpr int kMaxNameBytes = kMaxWorkerNameBytes;
   static constexpr int kMaxWorkers = 1 << 16;  // that live, and those that are remembered
   static constexpr int kMaxEnded = 1 << 12;
   static constexpr int kMaxWaiting = 1 << 12;

@@ -12,6 +12,7 @@
 #include "common/logging.h"
 #include "common/same_tensors.h"
 #include "common/status_macros.h"
+#include "common/worker_name.h"
 #include "worker/residual_folder.h"
 
 namespace lodestar {

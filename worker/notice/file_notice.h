@@ -1,10 +1,12 @@
-// A notice that is a file: it appears. What is in it does not matter.
+// A notice that is a file: it appears, in a folder that is there. What is in it does not matter.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/file_system.h"
 #include "worker/notice/notice_source.h"
@@ -17,8 +19,10 @@ class FileNotice final : public NoticeSource {
   FileNotice(std::string path, FileSystem* files) : path_(std::move(path)), files_(files) {}
 
   absl::StatusOr<std::optional<std::string>> Look() override {
-    if (!files_->Exists(path_)) return std::nullopt;
-    return absl::StrCat("notice: ", path_, " is there");
+    if (files_->Exists(path_)) return absl::StrCat("notice: ", path_, " is there");
+    const std::string folder = std::filesystem::path(path_).parent_path();
+    if (folder.empty() || files_->IsDirectory(folder)) return std::nullopt;
+    return absl::NotFoundError(absl::StrCat("no folder ", folder, " for ", path_, " to appear in"));
   }
 
  private:

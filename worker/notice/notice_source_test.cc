@@ -59,6 +59,9 @@ class NoticeSourceTest : public testing::Test {
 TEST_F(NoticeSourceTest, AFileIsANoticeOnceItIsThere) {
   SimulatedFileSystem files;
   FileNotice source("/run/going", &files);
+  EXPECT_THAT(source.Look(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no folder /run for /run/going")));
+  ASSERT_OK(files.CreateDirectories("/run"));
   EXPECT_EQ(*source.Look(), std::nullopt);
   ASSERT_OK(files.CreateDirectories("/run/going"));
   EXPECT_EQ(*source.Look(), "notice: /run/going is there");

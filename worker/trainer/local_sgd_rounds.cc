@@ -37,11 +37,7 @@ absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const Grant&
       work.before_change = [this, &pull] { return KeepStartWeights(pull); };
     }
     const absl::Status taken = steps_->Take(work, step, report);
-    // Who computes may have left between two steps.
-    if (absl::IsCancelled(taken) && step > 0 && deps_.stop_requested()) {
-      WindowEnd::TellCut(grant, step, "who computes has left");
-      break;
-    }
+    if (step > 0 && steps_->IsLeft(grant, step, taken)) break;
     RETURN_IF_ERROR(taken);
     if (step == 0) steps_->window_end().OnPulled(pull.blocked());
   }

@@ -47,6 +47,12 @@ absl::Status LocalSteps::Take(const Work& work, int step, RoundReport* sums) {
   return absl::OkStatus();
 }
 
+bool LocalSteps::IsLeft(const Grant& grant, int step, const absl::Status& taken) const {
+  if (!absl::IsCancelled(taken) || !deps_.stop_requested()) return false;
+  WindowEnd::TellCut(grant, step, "who computes has left");
+  return true;
+}
+
 absl::StatusOr<BatchResult> LocalSteps::Step(const Work& work, double learning_rate) {
   const auto before_change = [&work] {
     return work.before_change ? work.before_change() : absl::OkStatus();

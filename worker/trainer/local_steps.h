@@ -46,6 +46,9 @@ class LocalSteps {
 
   // When the steps of a window end before their number.
   WindowEnd& window_end() { return window_end_; }
+  // Of a worker that was told to stop, when step number `step` came to `taken`: who computes has
+  // left before it, and the window ends with the steps before. Tells so.
+  bool IsLeft(const Grant& grant, int step, const absl::Status& taken) const;
 
   // After the steps of a round. State that is not finite begins anew. Errors: those of the device.
   absl::Status Check(Round round);

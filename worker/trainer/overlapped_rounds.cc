@@ -352,9 +352,11 @@ absl::Status OverlappedRounds::RunSteps(const Window& window, Outcome& outcome) 
     if (is_abandoned()) return AbandonedError();
     if (window.is_over()) return absl::AbortedError("this life ended while it computed");
     if (steps_->window_end().IsDue(window.grant, step)) break;
-    RETURN_IF_ERROR(steps_->Take(
+    const absl::Status taken = steps_->Take(
         {.grant = &window.grant, .order = &window.order, .clip_norm = window.clip_norm}, step,
-        &outcome.sums));
+        &outcome.sums);
+    if (steps_->IsLeft(window.grant, step, taken)) break;
+    RETURN_IF_ERROR(taken);
   }
   RETURN_IF_ERROR(deps_.on_steps_made());
   if (!is_merged) RETURN_IF_ERROR(Merge(window, outcome));

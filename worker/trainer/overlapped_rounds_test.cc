@@ -272,6 +272,21 @@ TEST_F(OverlappedRoundsTest, TheFirstContributionOfALifeIsSkippedAndOthersStandF
   }
 }
 
+TEST_F(OverlappedRoundsTest, WhatWasMadeBeforeWhoComputesHasLeftIsContributed) {
+  TrainingRig rig(EagerRounds(), device_.get(), /*overlap=*/true);
+  Train(rig, 2);
+  rig.on_step_ = [&](const RoundStep& step) {
+    if (step.step != 1) return;
+    rig.RequestStop(/*time=*/absl::Hours(1));
+    rig.FailReading(absl::CancelledError("who computes has left"));
+  };
+  ASSERT_OK(rig.RunRound(2));
+  ASSERT_OK_AND_ASSIGN(const RoundReport report, rig.RunRound(3, TrainingRig::Work::kIdle));
+  EXPECT_EQ(report.num_samples, 2 * kRigBatch / kSteps);
+  EXPECT_EQ(rig.server().last_header().num_samples, report.num_samples);
+  EXPECT_TRUE(report.leaves_nothing_in_hand);
+}
+
 class OverlapKindsTest : public ::testing::TestWithParam<JobSpec (*)()> {
  protected:
   static std::vector<float> Undisturbed() {
