@@ -12,9 +12,8 @@ packages=(
   # compiler and build
   bazel-bootstrap g++ git
   # libraries
-  libabsl-dev libgrpc++-dev libprotobuf-dev libspdlog-dev libssl-dev
-  nlohmann-json3-dev
-  zlib1g-dev
+  libabsl-dev libcpp-httplib-dev libgrpc++-dev libprotobuf-dev libspdlog-dev libssl-dev
+  nlohmann-json3-dev prometheus-cpp-dev zlib1g-dev
   # protocol buffers
   protobuf-compiler protobuf-compiler-grpc
   # tests and benchmarks

@@ -20,6 +20,7 @@
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/coordinator/coordinator_memory_json.h"
+#include "server/http/status_pages.h"
 #include "server/journal/journal_segments.h"
 #include "server/limits/memory_bound.h"
 #include "server/rpc/checkpoint_calls.h"
@@ -312,7 +313,10 @@ void CoordinatorRole::CarryOut(Effect effect) {
                  [this](const ShardCommand& command) { shards_->Send(command); },
                  [this](const RepeatedCommand& repeated) { shards_->Repeat(repeated); },
                  [this](CheckpointTask& task) { checkpoints_->Do(std::move(task)); },
-                 [this](Announcement& announcement) { recorder_->Note(std::move(announcement)); },
+                 [this](Announcement& announcement) {
+                   history_.Note(announcement, deps_.clock->Now());
+                   recorder_->Note(std::move(announcement));
+                 },
              },
              effect);
 }
@@ -347,6 +351,11 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   admin.security = deps_.security->transport();
   admin.find_checkpoint = [this](Round round) { return checkpoints_->NewestUpTo(round); };
   admin_rpc_ = std::make_unique<AdminRpc>(config_.job, std::move(admin));
+  if (!config_.network.http.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(http_,
+                   HttpServer::Start(*config_.network.http,
+                                     StatusPages([this] { return ReadStatus(); }, &history_)));
+  LogInfo("dashboard={}", http_->url());
   return absl::OkStatus();
 }
 
@@ -518,6 +527,7 @@ void CoordinatorRole::Stop() {
   const absl::Status farewell = Farewell();
   if (shards_ != nullptr) shards_->EndAll(farewell);
   if (status_rpc_ != nullptr) status_rpc_->Stop(outcome().has_value());
+  if (http_ != nullptr) http_->Stop();
 }
 
 void CoordinatorRole::OnLoaded(uint64_t server_incarnation, const absl::Status& status) {

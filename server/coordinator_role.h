@@ -24,6 +24,7 @@
 #include "server/host/checkpoint_keeper.h"
 #include "server/host/coordinator_journal.h"
 #include "server/host/shard_host.h"
+#include "server/http/http_server.h"
 #include "server/rpc/admin_rpc.h"
 #include "server/rpc/authority_rpc.h"
 #include "server/rpc/cluster_rpc.h"
@@ -35,6 +36,7 @@
 #include "server/server_security.h"
 #include "server/site/served_site.h"
 #include "server/status/progress_recorder.h"
+#include "server/status/run_history.h"
 #include "server/status/status_board.h"
 
 namespace lodestar {
@@ -68,7 +70,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   ~CoordinatorRole() override;
 
   // Builds the services around the local shard, which must live until this object is gone, or
-  // Stop() was called. `read_local` measures it.
+  // Stop() was called. `read_local` measures it. Errors also: those of HttpServer::Start().
   absl::Status Start(ShardHost* local, std::function<ShardReading()> read_local);
   // A connection that begins as an enrolment does; its descriptor is taken over.
   void TakeEnrollment(int descriptor, std::string peer);
@@ -158,6 +160,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   ChangeLogger notices_;
   std::function<ShardReading()> read_local_;
   std::unique_ptr<ProgressRecorder> recorder_;
+  RunHistory history_;
   std::unique_ptr<CommandedShards> shards_;
   std::unique_ptr<ServedSite> site_;
   std::unique_ptr<CheckpointKeeper> checkpoints_;
@@ -166,6 +169,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   std::unique_ptr<StatusRpc> status_rpc_;
   std::unique_ptr<AdminRpc> admin_rpc_;
   std::unique_ptr<AuthorityRpc> authority_rpc_;  // null: without an authority of its own
+  std::unique_ptr<HttpServer> http_;             // null: --http is not given
 };
 
 }  // namespace lodestar

@@ -65,6 +65,22 @@ absl::Status CheckNetwork(const NetworkConfig& network) {
   return absl::OkStatus();
 }
 
+absl::Status CheckHttp(const ServerConfig& config) {
+  const NetworkConfig& network = config.network;
+  if (!network.http.has_value()) return absl::OkStatus();
+  if (!config.is_coordinator() || config.is_replica) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--http=", network.http->ToString(),
+                     ": the coordinator, the server of shard 0, has the pages; leave it out here"));
+  }
+  if (network.http->IsLoopback()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--http=", network.http->ToString(),
+      ": what is served there is neither encrypted nor asks who reads it, and stays on this "
+      "machine; give 127.0.0.1:",
+      network.http->port, ", and from elsewhere use ssh -L"));
+}
+
 absl::Status CheckCluster(const ClusterConfig& cluster) {
   const std::string shard = absl::StrCat("--shard=", cluster.shard, "/", cluster.num_shards);
   if (cluster.num_shards < 1 || cluster.num_shards > kMaxServers || cluster.shard < 0 ||
@@ -207,6 +223,7 @@ absl::Status CheckOutput(const OutputConfig& output) {
 
 absl::Status CheckAllButSecurity(const ServerConfig& config) {
   RETURN_IF_ERROR(CheckNetwork(config.network));
+  RETURN_IF_ERROR(CheckHttp(config));
   RETURN_IF_ERROR(CheckUpstream(config));
   RETURN_IF_ERROR(ValidateServerLimits(config.limits));
   if (config.is_replica) {

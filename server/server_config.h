@@ -2,6 +2,7 @@
 // server_flags, by hand in tests.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ struct NetworkConfig {
   // port.
   std::string advertise;
   std::string port_file;  // the real port is written there; empty: nowhere
+  std::optional<ListenAddress> http;  // of the dashboard and monitoring; none: they are off
   // Whether payloads of workers on this machine go through memory shared with them.
   bool shared_memory = true;
   bool long_paths = false;  // see ServerOptions

@@ -36,8 +36,9 @@ ABSL_FLAG(std::string, advertise, "",
           "the real port. Empty: the address of --listen, or this machine's host name if that is a "
           "wildcard.");
 ABSL_FLAG(std::string, http, "",
-          "HOST:PORT of the dashboard and /metrics. This version has neither: only empty (off) is "
-          "allowed.");
+          "HOST:PORT, on this machine, of the dashboard, and for monitoring: /, /metrics "
+          "(Prometheus), /healthz, /readyz, /statusz. Port 0 is chosen by the system, and the log "
+          "says it. From elsewhere: ssh -L. Empty: off.");
 ABSL_FLAG(std::string, port_file, "",
           "File that receives the port (a decimal number) once the server listens. Empty: none.");
 ABSL_FLAG(
@@ -702,8 +703,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
   ASSIGN_OR_RETURN(config.network.listen,
                    ParseListenAddress("listen", absl::GetFlag(FLAGS_listen)));
   if (const std::string http = absl::GetFlag(FLAGS_http); !http.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--http=", http, ": this version has no dashboard; leave it empty, and use psctl status"));
+    ASSIGN_OR_RETURN(config.network.http, ParseListenAddress("http", http));
   }
   config.network.advertise = absl::GetFlag(FLAGS_advertise);
   ASSIGN_OR_RETURN(config.security.flags, ReadSecurityFlags());
@@ -788,7 +788,6 @@ std::string DoubtOfCorrection(const JobSpec& job) {
 // Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
   static constexpr absl::string_view kFlags[] = {"listen",
-                                                 "http",
                                                  "insecure",
                                                  "advertise",
                                                  "join",

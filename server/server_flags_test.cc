@@ -251,7 +251,12 @@ TEST_F(ServerFlagsTest, ARobustMeanOfTooFewIsDoubted) {
 }
 
 TEST_F(ServerFlagsTest, ContradictionsAreRefused) {
-  EXPECT_THAT(ErrorOf({"--http=127.0.0.1:8080"}), HasSubstr("--http=127.0.0.1:8080"));
+  EXPECT_EQ(ErrorOf({"--http=127.0.0.1:0"}), "");
+  EXPECT_THAT(ErrorOf({"--http=8080"}), HasSubstr("--http=8080 is not HOST:PORT"));
+  EXPECT_THAT(ErrorOf({"--http=10.0.0.1:8080"}),
+              AllOf(HasSubstr("stays on this machine"), HasSubstr("127.0.0.1:8080")));
+  EXPECT_THAT(ErrorOf({"--http=localhost:1", "--shard=1/2", "--coordinator=localhost:2"}),
+              HasSubstr("--http"));
   EXPECT_THAT(ErrorOf({"--mode=async", "--quorum=1"}), HasSubstr("--mode=async"));
   EXPECT_THAT(ErrorOf({"--mode=async", "--robust_mean=median"}),
               HasSubstr("--robust_mean=median has no meaning with --mode=async"));

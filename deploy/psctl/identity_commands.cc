@@ -10,21 +10,10 @@
 #include "common/security/join_string.h"
 #include "common/status_macros.h"
 #include "common/text_table.h"
-#include "google/protobuf/util/json_util.h"
+#include "proto/message_json.h"
 
 namespace lodestar {
 namespace {
-
-absl::StatusOr<std::string> JsonOf(const google::protobuf::Message& message) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  options.always_print_primitive_fields = true;
-  std::string text;
-  if (!google::protobuf::util::MessageToJsonString(message, &text, options).ok()) {
-    return absl::InternalError("the answer cannot be written as JSON");
-  }
-  return absl::StrCat(text, "\n");
-}
 
 // "in 3h", "2m ago", "now".
 std::string When(int64_t unix_ms, absl::Time now) {
@@ -101,7 +90,7 @@ absl::StatusOr<std::string> TokenText(ClusterClient& client, const TokenOptions&
   if (action == "create" && options.words.size() == 1) return CreateToken(client, options);
   if (action == "list" && options.words.size() == 1) {
     ASSIGN_OR_RETURN(const v1::ListTokensReply reply, client.ListTokens());
-    if (options.as_json) return JsonOf(reply);
+    if (options.as_json) return MessageJsonLine(reply);
     return TokenTable(reply, now);
   }
   if (action == "revoke" && options.words.size() > 1) {
@@ -118,7 +107,7 @@ absl::StatusOr<std::string> TokenText(ClusterClient& client, const TokenOptions&
 
 absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, absl::Time now) {
   ASSIGN_OR_RETURN(const v1::ListIdentitiesReply reply, client.ListIdentities());
-  if (as_json) return JsonOf(reply);
+  if (as_json) return MessageJsonLine(reply);
   return IdentityTable(reply, now);
 }
 

@@ -44,8 +44,8 @@
 #include "deploy/psctl/request_watch.h"
 #include "deploy/psctl/restore_command.h"
 #include "deploy/psctl/verify_command.h"
-#include "google/protobuf/util/json_util.h"
 #include "proto/cluster_entry.h"
+#include "proto/message_json.h"
 #include "proto/status_text.h"
 #include "proto/tls_doubts.h"
 
@@ -170,17 +170,6 @@ int BadUsage(const std::string& text) {
   return kExitBadFlags;
 }
 
-absl::StatusOr<std::string> JsonText(const google::protobuf::Message& message) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  options.always_print_primitive_fields = true;
-  std::string text;
-  if (!google::protobuf::util::MessageToJsonString(message, &text, options).ok()) {
-    return absl::InternalError("the status cannot be written as JSON");
-  }
-  return text + "\n";
-}
-
 // The width of the terminal; lines that go elsewhere are not cut.
 int OutputColumns() {
   winsize size{};
@@ -236,7 +225,7 @@ int ShowStatus(ClusterClient* client, Renderer render, ClusterHealth* health) {
 }
 
 int StatusCommand(ClusterClient* client) {
-  const Renderer as_json = [](const v1::ClusterStatus& status) { return JsonText(status); };
+  const Renderer as_json = [](const v1::ClusterStatus& status) { return MessageJsonLine(status); };
   const Renderer as_text = [](const v1::ClusterStatus& status) -> absl::StatusOr<std::string> {
     return StatusText(status, OutputColumns());
   };
@@ -249,7 +238,7 @@ int WorkersCommand(ClusterClient* client) {
   const Renderer as_json = [](const v1::ClusterStatus& status) -> absl::StatusOr<std::string> {
     std::string text;
     for (const v1::WorkerStatus& worker : status.workers()) {
-      ASSIGN_OR_RETURN(const std::string line, JsonText(worker));
+      ASSIGN_OR_RETURN(const std::string line, MessageJsonLine(worker));
       text += line;
     }
     return text;

@@ -62,7 +62,7 @@ CUDA_POINTER = re.compile(
 PLANTED_FAULTS = "tests/simulation/faults/"
 
 # Where generated wire types may be seen.
-WIRE_FOLDERS = ("proto/", "server/rpc/", "worker/client/", "deploy/psctl/", "tests/")
+WIRE_FOLDERS = ("proto/", "server/http/", "server/rpc/", "worker/client/", "deploy/psctl/", "tests/")
 # Where a synchronisation mode may be told apart: facts of a job, and the factories.
 MODE_PLACES = re.compile(r"^common/|^proto/|_factory(_test)?\.cc$|^tests/|_test\.cc$")
 

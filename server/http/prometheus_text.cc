@@ -1,0 +1,209 @@
+#include "server/http/prometheus_text.h"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestar {
+namespace {
+
+using Labels = std::vector<prometheus::ClientMetric::Label>;
+
+// Families in the order in which they were begun.
+class Exposition {
+ public:
+  class Family {
+   public:
+    Family(std::vector<prometheus::MetricFamily>* families, size_t index)
+        : families_(families), index_(index) {}
+    void Add(double value, Labels labels = {}) const {
+      prometheus::MetricFamily& family = (*families_)[index_];
+      prometheus::ClientMetric metric;
+      metric.label = std::move(labels);
+      if (family.type == prometheus::MetricType::Counter) {
+        metric.counter.value = value;
+      } else {
+        metric.gauge.value = value;
+      }
+      family.metric.push_back(std::move(metric));
+    }
+
+   private:
+    std::vector<prometheus::MetricFamily>* const families_;
+    const size_t index_;
+  };
+
+  Family Gauge(const std::string& name, const std::string& help) {
+    return Begin(name, help, prometheus::MetricType::Gauge);
+  }
+  Family Counter(const std::string& name, const std::string& help) {
+    return Begin(absl::StrCat(name, "_total"), help, prometheus::MetricType::Counter);
+  }
+  std::string Text() const { return prometheus::TextSerializer().Serialize(families_); }
+
+ private:
+  Family Begin(const std::string& name, const std::string& help, prometheus::MetricType type) {
+    families_.push_back({absl::StrCat("lodestar_", name), help, type, {}});
+    return {&families_, families_.size() - 1};
+  }
+
+  std::vector<prometheus::MetricFamily> families_;
+};
+
+void AddJob(const v1::ClusterStatus& status, Exposition& out) {
+  out.Gauge("build_info", "1, with the release of the server.")
+      .Add(1, {{"version", status.software_version()}});
+  out.Gauge("job_state", "1, with the state of the job.").Add(1, {{"state", status.state()}});
+  out.Gauge("uptime_seconds", "Since this server was started.").Add(status.uptime_seconds());
+  out.Gauge("round", "Updates in the weights.").Add(static_cast<double>(status.round()));
+  out.Gauge("rounds_planned", "Updates that the job is to make.")
+      .Add(static_cast<double>(status.total_rounds()));
+  out.Gauge("parameters", "Of the model.").Add(static_cast<double>(status.num_parameters()));
+  out.Counter("samples_handed_out", "Training samples that workers were given.")
+      .Add(static_cast<double>(status.samples()));
+  out.Counter("samples_trained", "Of those, in rounds that are over.")
+      .Add(static_cast<double>(status.trained_samples()));
+  out.Counter("samples_untrained", "Of those, that nobody will train on.")
+      .Add(static_cast<double>(status.untrained_samples()));
+  out.Gauge("samples_per_second", "Of late.").Add(status.samples_per_second());
+  if (status.tokens_per_second() > 0) {
+    out.Gauge("tokens_per_second", "Of late.").Add(status.tokens_per_second());
+  }
+  out.Gauge("learning_rate", "Of the next update.").Add(status.learning_rate());
+  if (status.has_train_loss()) {
+    out.Gauge("train_loss_nats", "Per prediction, of the last round that is over.")
+        .Add(status.train_loss());
+  }
+  if (status.has_heldout_loss()) {
+    out.Gauge("heldout_loss_nats", "Per prediction, of the last evaluation.")
+        .Add(status.heldout_loss());
+  }
+  if (status.has_heldout_accuracy()) {
+    out.Gauge("heldout_accuracy_ratio", "Of the last evaluation.").Add(status.heldout_accuracy());
+  }
+  out.Counter("rounds_committed_short", "Rounds that went on without a worker that was awaited.")
+      .Add(static_cast<double>(status.rounds_committed_short()));
+  out.Counter("rollbacks", "To an older checkpoint after a divergence.")
+      .Add(static_cast<double>(status.rollbacks()));
+  const v1::OpenRoundStatus& open = status.open_round();
+  out.Gauge("open_round_age_seconds", "Since the round at hand was begun.").Add(open.age_seconds());
+  out.Gauge("open_round_missing_workers", "Whose contributions are awaited.")
+      .Add(open.missing_size());
+  out.Gauge("open_round_held_up", "1: what is awaited takes much longer than rounds do.")
+      .Add(open.is_held_up() ? 1 : 0);
+}
+
+void AddWorkers(const v1::ClusterStatus& status, Exposition& out) {
+  std::map<std::string, int> by_state = {{"member", 0}};
+  for (const v1::WorkerStatus& worker : status.workers()) ++by_state[worker.state()];
+  const auto workers = out.Gauge("workers", "By state; those that are gone for an hour.");
+  for (const auto& [state, count] : by_state) workers.Add(count, {{"state", state}});
+  const auto each = [&status](const Exposition::Family& family, auto value) {
+    for (const v1::WorkerStatus& worker : status.workers()) {
+      if (worker.state() == "member") {
+        family.Add(static_cast<double>(value(worker)), {{"worker", worker.name()}});
+      }
+    }
+  };
+  using Worker = v1::WorkerStatus;
+  each(out.Gauge("worker_samples_per_second", "Of late."),
+       std::mem_fn(&Worker::samples_per_second));
+  each(out.Gauge("worker_push_bytes_per_second", "Of late, payload."),
+       std::mem_fn(&Worker::push_bytes_per_second));
+  each(out.Gauge("worker_pull_bytes_per_second", "Of late, payload."),
+       std::mem_fn(&Worker::pull_bytes_per_second));
+  each(out.Gauge("worker_compute_ratio", "Of its time, computing."),
+       std::mem_fn(&Worker::compute_share));
+  each(out.Gauge("worker_communication_ratio", "Of its time, waiting for transfers."),
+       std::mem_fn(&Worker::communication_share));
+  each(out.Gauge("worker_wait_ratio", "Of its time, waiting for work."),
+       std::mem_fn(&Worker::wait_share));
+  each(out.Gauge("worker_staleness_rounds", "Updates since the weights that it computes with."),
+       std::mem_fn(&Worker::staleness));
+  each(out.Gauge("worker_lease_age_seconds", "Since it was heard of."),
+       std::mem_fn(&Worker::lease_age_seconds));
+  each(out.Counter("worker_rounds_completed", "Rounds that it has contributed to."),
+       std::mem_fn(&Worker::rounds_completed));
+}
+
+void AddShards(const v1::ClusterStatus& status, Exposition& out) {
+  const auto each = [&status](const Exposition::Family& family, auto value) {
+    for (const v1::ShardStatus& shard : status.shards()) {
+      family.Add(static_cast<double>(value(shard)), {{"shard", absl::StrCat(shard.shard())}});
+    }
+  };
+  using Shard = v1::ShardStatus;
+  each(out.Gauge("shard_serving", "1: it serves its part of the weights."),
+       [](const Shard& shard) { return shard.state() == "serving" ? 1 : 0; });
+  each(out.Gauge("shard_weight_bytes", "Of its part of the weights, in fp32."),
+       std::mem_fn(&Shard::weight_bytes));
+  each(out.Gauge("shard_resident_bytes", "Weights, optimizer state and what is under way."),
+       std::mem_fn(&Shard::resident_bytes));
+  each(out.Gauge("shard_pending_buckets", "Parts of the weights with a round that is not over."),
+       std::mem_fn(&Shard::pending_buckets));
+  each(out.Counter("shard_received_bytes", "Payload, since the server was started."),
+       std::mem_fn(&Shard::bytes_received));
+  each(out.Counter("shard_sent_bytes", "Payload, since the server was started."),
+       std::mem_fn(&Shard::bytes_sent));
+  each(out.Gauge("shard_journal_bytes", "Since the newest checkpoint."),
+       std::mem_fn(&Shard::journal_bytes));
+  const auto contributions =
+      out.Counter("shard_contributions", "Parts of contributions, by what became of them.");
+  for (const Shard& shard : status.shards()) {
+    const auto add = [&](const char* outcome, uint64_t count) {
+      contributions.Add(static_cast<double>(count),
+                        {{"shard", absl::StrCat(shard.shard())}, {"outcome", outcome}});
+    };
+    add("counted", shard.contributions_counted());
+    add("duplicate", shard.contributions_duplicate());
+    add("late", shard.contributions_late());
+    add("rejected", shard.contributions_rejected());
+    add("skipped", shard.contributions_skipped());
+  }
+}
+
+void AddRest(const v1::ClusterStatus& status, Exposition& out) {
+  if (status.has_last_checkpoint()) {
+    const v1::CheckpointStatus& checkpoint = status.last_checkpoint();
+    out.Gauge("last_checkpoint_round", "Updates in it.")
+        .Add(static_cast<double>(checkpoint.round()));
+    out.Gauge("last_checkpoint_age_seconds", "Since it was published.")
+        .Add(checkpoint.age_seconds());
+    out.Gauge("last_checkpoint_bytes", "On the disk.").Add(static_cast<double>(checkpoint.bytes()));
+    out.Gauge("last_checkpoint_write_seconds", "That writing it has taken.")
+        .Add(checkpoint.write_seconds());
+  }
+  int num_alarms = 0;
+  for (const v1::Alarm& alarm : status.alarms()) {
+    num_alarms += !alarm.is_reminder() && !alarm.has_over_age_seconds();
+  }
+  out.Gauge("alarms", "That an operator should look at; psctl status has their words.")
+      .Add(num_alarms);
+  out.Gauge("connections", "Of workers, servers and operators, to the coordinator.")
+      .Add(static_cast<double>(status.port().connections()));
+  if (!status.metrics().empty()) {
+    const auto metrics = out.Gauge("program_metric", "What training programs have told, by name.");
+    for (const v1::ProgramMetric& metric : status.metrics()) {
+      metrics.Add(metric.value(), {{"name", metric.name()}});
+    }
+  }
+}
+
+}  // namespace
+
+std::string PrometheusText(const v1::ClusterStatus& status) {
+  Exposition out;
+  AddJob(status, out);
+  AddWorkers(status, out);
+  AddShards(status, out);
+  AddRest(status, out);
+  return out.Text();
+}
+
+}  // namespace lodestar

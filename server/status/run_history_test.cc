@@ -1,0 +1,109 @@
+#include "server/status/run_history.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::HasSubstr;
+
+const absl::Time kNow = absl::FromUnixSeconds(1000);
+
+RoundSummary Trained(int64_t round) {
+  RoundSummary summary;
+  summary.round = Round(round);
+  summary.train_loss = 1.0 + static_cast<double>(round);
+  summary.samples = 10;
+  summary.total_samples = 10 * (round + 1);
+  summary.trained_time = absl::Seconds(round + 1);
+  return summary;
+}
+
+class RunHistoryTest : public ::testing::Test {
+ protected:
+  void Train(int64_t begin, int64_t end) {
+    for (int64_t round = begin; round < end; ++round) history_.Note(Trained(round), kNow);
+  }
+
+  RunHistory history_;
+};
+
+TEST_F(RunHistoryTest, HasEachRoundWithItsLosses) {
+  RoundSummary evaluated = Trained(1);
+  evaluated.heldout_loss = 5.0;
+  history_.Note(Trained(0), kNow);
+  history_.Note(evaluated, kNow);
+  const RunHistory::Content content = history_.Read();
+  EXPECT_EQ(content.rounds_per_point, 1);
+  ASSERT_EQ(content.trained.size(), 2u);
+  EXPECT_EQ(content.trained[1], (HistoryPoint{Round(1), Round(1), 20, 2.0, 2.0, 1}));
+  // Of the weights that the round has started from.
+  EXPECT_THAT(content.heldout, ElementsAre(HeldoutPoint{Round(1), 10, 2.0, 5.0}));
+}
+
+TEST_F(RunHistoryTest, NeighboursOfALongRunBecomeOnePoint) {
+  const int64_t rounds = 5 * static_cast<int64_t>(RunHistory::kMaxPoints);
+  Train(0, rounds);
+  const RunHistory::Content content = history_.Read();
+  EXPECT_LE(content.trained.size(), RunHistory::kMaxPoints);
+  EXPECT_GT(content.trained.size(), RunHistory::kMaxPoints / 4);
+  // Every round is in one point, in order.
+  int64_t next = 0;
+  for (const HistoryPoint& point : content.trained) {
+    EXPECT_EQ(point.first_round, Round(next));
+    next = point.last_round.value() + 1;
+    EXPECT_DOUBLE_EQ(point.train_loss,
+                     1.0 + 0.5 * (point.first_round.value() + point.last_round.value()));
+  }
+  EXPECT_EQ(next, rounds);
+}
+
+TEST_F(RunHistoryTest, RoundsThatComeAgainReplaceThoseThatTheyWere) {
+  Train(0, 10);
+  history_.Note(RestoredPoint{.next_round = Round(4)}, kNow);
+  EXPECT_EQ(history_.Read().trained.back().last_round, Round(3));
+  Train(4, 6);
+  EXPECT_EQ(history_.Read().trained.size(), 6u);
+  // A process that goes on from the journal takes nothing back.
+  history_.Note(RestoredPoint{.next_round = Round(4), .is_from_journal = true}, kNow);
+  EXPECT_EQ(history_.Read().trained.size(), 6u);
+}
+
+TEST_F(RunHistoryTest, TheOldestEventsGo) {
+  for (size_t i = 0; i < RunHistory::kMaxEvents + 2; ++i) {
+    history_.Note(Event{absl::StrCat("event ", i)}, kNow);
+  }
+  history_.Note(Alarm{"disk full"}, kNow);
+  const auto events = history_.Read().events;
+  EXPECT_EQ(events.size(), RunHistory::kMaxEvents);
+  EXPECT_EQ(events.front().text, "event 3");
+  EXPECT_EQ(events.back(), (HistoryEvent{kNow, true, "disk full"}));
+}
+
+TEST_F(RunHistoryTest, TheVersionChangesWithWhatThereIsToRead) {
+  const uint64_t before = history_.version();
+  EXPECT_EQ(history_.version(), before);
+  history_.Note(Event{"joined"}, kNow);
+  EXPECT_NE(history_.version(), before);
+}
+
+TEST_F(RunHistoryTest, JsonHasColumnsAndNullForWhatIsNotKnown) {
+  RoundSummary unknown = Trained(0);
+  unknown.train_loss.reset();
+  history_.Note(unknown, kNow);
+  history_.Note(Event{"a \"word\""}, kNow);
+  EXPECT_EQ(HistoryJson(history_.Read()),
+            R"({"rounds_per_point":1,"trained":{"round":[0],"samples":[10],"seconds":[1.0],)"
+            R"("loss":[null]},"heldout":{"round":[],"samples":[],"seconds":[],"loss":[]},)"
+            R"("events":[{"time":1000.0,"alarm":false,"text":"a \"word\""}]})");
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,103 @@
+#!/usr/bin/python3 -B
+"""What ps_server --http serves of a job that trains, loses a worker and ends."""
+import json
+import re
+import urllib.error
+import urllib.request
+
+import cluster_processes
+from cluster_processes import PATIENCE_SECONDS, wait_until
+
+
+class DashboardTest(cluster_processes.ClusterTestCase):
+
+  def start_with_pages(self, **flags):
+    server = self.start_server(http="127.0.0.1:0", **flags)
+    server.wait_for_log("dashboard=")
+    self.url = re.search(r"dashboard=(\S+)", server.log()).group(1)
+    return server
+
+  def get(self, path, host=None):
+    """Status code and body."""
+    request = urllib.request.Request(self.url + path, headers={"Host": host} if host else {})
+    try:
+      with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+        return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+      return error.code, error.read().decode()
+
+  def history(self):
+    return json.loads(self.get("api/history")[1])
+
+  def assert_documented(self, metrics):
+    """The page of metrics names all of them, and the board and the rules for alerts no others."""
+    served = set(re.findall(r"^# TYPE (lodestar_\w+) ", metrics, re.MULTILINE))
+    with open("deploy/docs/monitoring.md", encoding="ascii") as page:
+      documented = set(re.findall(r"^\| `(lodestar_\w+)`", page.read(), re.MULTILINE))
+    self.assertEqual(served - documented, set())
+    # Of programs and models of another kind.
+    self.assertLessEqual(documented - served, {"lodestar_program_metric", "lodestar_tokens_per_second",
+                                               "lodestar_heldout_accuracy_ratio"})
+    for path in ("deploy/grafana/lodestar.json", "deploy/prometheus/lodestar.rules.yml"):
+      with open(path, encoding="ascii") as file:
+        self.assertLessEqual(set(re.findall(r"lodestar_\w+", file.read())), served, path)
+
+  def test_pages_show_what_the_job_does(self):
+    server = self.start_with_pages(rounds=5000, min_workers=2, keep_workers=1, lease="2s", eval_every=2,
+                                   checkpoint_dir=self.path("kept"), checkpoint_every=5)
+    self.assertEqual(self.get("healthz"), (200, "ok\n"))
+    workers = [self.start_worker(name) for name in ("a", "b")]
+    self.wait_for_round(6, workers=2)
+    self.assertEqual(self.get("readyz"), (200, "ok\n"))
+    self.assertIn("<title>Lodestar</title>", self.get("")[1])
+    status = json.loads(self.get("statusz?format=json")[1])
+    self.assertEqual({worker["name"] for worker in status["workers"]}, {"a", "b"})
+    self.assertIn("job       sync", self.get("statusz")[1])
+    metrics = self.get("metrics")[1]
+    self.assertIn('lodestar_workers{state="member"} 2\n', metrics)
+    self.assert_documented(metrics)
+    self.assertGreaterEqual(int(re.search(r"^lodestar_round (\d+)$", metrics, re.MULTILINE).group(1)), 6)
+    history = self.history()
+    self.assertGreaterEqual(len(history["trained"]["loss"]), 6)
+    self.assertGreaterEqual(len(history["heldout"]["loss"]), 2)
+    self.assertEqual(history["trained"]["round"], list(range(len(history["trained"]["round"]))))
+
+    workers[1].kill()
+    wait_until(lambda: any("b" in event["text"].split("name=")[-1] and "expired" in event["text"] or
+                           "dropped" in event["text"] for event in self.history()["events"]), self.logs)
+    self.assertIn('lodestar_workers{state="member"} 1\n', self.get("metrics")[1])
+    self.stop_job(server, workers[0])
+
+  def test_readers_of_events_see_rounds_and_are_no_trouble_at_the_end(self):
+    server = self.start_with_pages(rounds=None, min_workers=1)
+    reader = urllib.request.urlopen(self.url + "api/events", timeout=PATIENCE_SECONDS)
+    never_read = urllib.request.urlopen(self.url + "api/events", timeout=PATIENCE_SECONDS)
+    worker = self.start_worker("a")
+    names, rounds = [], []
+    while not rounds or rounds[-1] < 3:
+      line = reader.readline().decode()
+      self.assertNotEqual(line, "", self.logs())
+      if line.startswith("event: "):
+        names.append(line[len("event: "):-1])
+      if line.startswith("data: ") and names[-1] == "status":
+        rounds.append(int(json.loads(line[len("data: "):])["round"]))
+    self.assertEqual(names[:2], ["status", "history"])
+    self.assertEqual(rounds, sorted(rounds))
+    self.stop_job(server, worker)
+    reader.read()  # the stream ends with the server
+    never_read.close()
+
+  def test_other_names_and_what_is_not_this_machine_are_refused(self):
+    server = self.start_with_pages()
+    self.assertEqual(self.get("statusz", host="evil.example")[0], 403)
+    self.assertEqual(self.get("nothing")[0], 404)
+    for flag, code, words in (("10.0.0.1:8080", 2, "stays on this machine"),
+                              (self.url[len("http://"):-1], 129, "cannot be listened on")):
+      refused = self.start(self.server_command(http=flag), "refused")
+      self.assertEqual(refused.wait(), code, refused.log())
+      self.assertIn(words, refused.log())
+    server.kill()
+
+
+if __name__ == "__main__":
+  cluster_processes.main()
