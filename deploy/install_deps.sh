@@ -12,7 +12,7 @@ packages=(
   # compiler and build
   bazel-bootstrap g++ git
   # libraries
-  libabsl-dev libcpp-httplib-dev libgrpc++-dev libprotobuf-dev libspdlog-dev libssl-dev
+  libabsl-dev libcpp-httplib-dev libgrpc++-dev libprotobuf-dev libspdlog-dev libsqlite3-dev libssl-dev
   nlohmann-json3-dev prometheus-cpp-dev zlib1g-dev
   # protocol buffers
   protobuf-compiler protobuf-compiler-grpc

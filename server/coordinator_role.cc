@@ -15,6 +15,7 @@
 #include "common/logging.h"
 #include "common/overloaded.h"
 #include "common/own_memory.h"
+#include "common/run_history.h"
 #include "common/security/certificates.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
@@ -62,6 +63,14 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
         [&](Coordinator& coordinator, absl::Time) { coordinator.OnRecorded(summary); });
   };
   ASSIGN_OR_RETURN(role->recorder_, ProgressRecorder::Create(recorder));
+  if (const std::string& folder = config.durability.checkpoint_dir; !folder.empty()) {
+    HistoryKeeper::Deps keeper;
+    keeper.clock = deps.clock;
+    keeper.recorder = &role->history_;
+    keeper.on_trouble = recorder.on_failure;
+    role->history_keeper_ =
+        std::make_unique<HistoryKeeper>(absl::StrCat(folder, "/", kHistoryFileName), keeper);
+  }
   return role;
 }
 
@@ -528,6 +537,7 @@ void CoordinatorRole::Stop() {
   if (shards_ != nullptr) shards_->EndAll(farewell);
   if (status_rpc_ != nullptr) status_rpc_->Stop(outcome().has_value());
   if (http_ != nullptr) http_->Stop();
+  history_keeper_.reset();
 }
 
 void CoordinatorRole::OnLoaded(uint64_t server_incarnation, const absl::Status& status) {

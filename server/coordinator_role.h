@@ -35,8 +35,9 @@
 #include "server/server_config.h"
 #include "server/server_security.h"
 #include "server/site/served_site.h"
+#include "server/status/history_keeper.h"
+#include "server/status/history_recorder.h"
 #include "server/status/progress_recorder.h"
-#include "server/status/run_history.h"
 #include "server/status/status_board.h"
 
 namespace lodestar {
@@ -160,7 +161,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   ChangeLogger notices_;
   std::function<ShardReading()> read_local_;
   std::unique_ptr<ProgressRecorder> recorder_;
-  RunHistory history_;
+  HistoryRecorder history_;
+  std::unique_ptr<HistoryKeeper> history_keeper_;  // null: no --checkpoint_dir
   std::unique_ptr<CommandedShards> shards_;
   std::unique_ptr<ServedSite> site_;
   std::unique_ptr<CheckpointKeeper> checkpoints_;

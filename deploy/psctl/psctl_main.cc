@@ -36,6 +36,7 @@
 #include "deploy/psctl/cluster_watch.h"
 #include "deploy/psctl/exit_code.h"
 #include "deploy/psctl/generate_command.h"
+#include "deploy/psctl/history_command.h"
 #include "deploy/psctl/identity_commands.h"
 #include "deploy/psctl/launch_command.h"
 #include "deploy/psctl/model_output.h"
@@ -422,6 +423,15 @@ int VerifyCommand(const CommandLine& line) {
   return status.ok() ? 0 : Fail(status);
 }
 
+int HistoryCommand(const CommandLine& line) {
+  constexpr int kRows = 24;
+  if (line.positionals.size() != 2) return BadUsage("history takes one folder");
+  const absl::StatusOr<RunHistory> history = ReadKeptHistory(line.positionals[1]);
+  if (!history.ok()) return Fail(history.status());
+  return Print(absl::GetFlag(FLAGS_json) ? absl::StrCat(HistoryJson(*history), "\n")
+                                         : HistoryText(*history, kRows, OutputColumns()));
+}
+
 int RestoreCommand(const CommandLine& line) {
   if (line.positionals.size() != 2) return BadUsage("restore takes the path of one checkpoint");
   const std::string to = absl::GetFlag(FLAGS_to);
@@ -671,6 +681,14 @@ std::vector<Command> Commands() {
        .flags = {"model", "tokenizer", "prompt", "bytes", "temperature", "top_k", "seed", "device",
                  "threads"},
        .run = &GenerateCommand},
+      {.name = "history",
+       .form = "history PATH",
+       .summary = "losses and events of a job, also of one that is over; no server is needed",
+       .details = "PATH: --checkpoint_dir of its servers, which write it every ten seconds.\n"
+                  "--json has all rounds that are kept.\n",
+       .flags = {"json"},
+       .takes_paths = true,
+       .run = &HistoryCommand},
       {.name = "verify",
        .form = "verify PATH...",
        .summary = "whether checkpoints are whole; no server is needed",

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/run_history.h"
 #include "proto/message_json.h"
 #include "proto/status_text.h"
 #include "server/http/dashboard_page.h"
@@ -34,7 +35,7 @@ HttpAnswer StatusPage(const v1::ClusterStatus& status, const HttpQuery& query) {
 // For one reader.
 class EventSource {
  public:
-  EventSource(std::function<v1::ClusterStatus()> read_status, const RunHistory* history)
+  EventSource(std::function<v1::ClusterStatus()> read_status, const HistoryRecorder* history)
       : read_status_(std::move(read_status)), history_(history) {}
 
   std::vector<HttpEvent> Next() {
@@ -52,7 +53,7 @@ class EventSource {
 
  private:
   const std::function<v1::ClusterStatus()> read_status_;
-  const RunHistory* const history_;
+  const HistoryRecorder* const history_;
   int num_since_history_ = kEventsPerHistory;
   uint64_t sent_version_ = ~uint64_t{0};
 };
@@ -71,7 +72,8 @@ std::string WhyNotReady(const v1::ClusterStatus& status) {
   return status.shards().empty() ? "no shard is there yet" : "";
 }
 
-HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status, const RunHistory* history) {
+HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
+                       const HistoryRecorder* history) {
   HttpRoutes routes;
   routes.pages["/"] = [](const HttpQuery&) {
     return HttpAnswer{.type = "text/html; charset=utf-8", .body = std::string(kDashboardPage)};

@@ -14,12 +14,13 @@
 
 #include "proto/status_service.pb.h"
 #include "server/http/http_server.h"
-#include "server/status/run_history.h"
+#include "server/status/history_recorder.h"
 
 namespace lodestar {
 
 // `history` outlives the routes. `read_status` is called from any thread.
-HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status, const RunHistory* history);
+HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
+                       const HistoryRecorder* history);
 
 // Whether workers can train: all shards serve, and the job goes on. Else why not, one sentence.
 std::string WhyNotReady(const v1::ClusterStatus& status);

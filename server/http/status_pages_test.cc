@@ -42,7 +42,7 @@ class StatusPagesTest : public ::testing::Test {
   }
 
   v1::ClusterStatus status_ = Training();
-  RunHistory history_;
+  HistoryRecorder history_;
   const HttpRoutes routes_ = StatusPages([this] { return status_; }, &history_);
 };
 

@@ -2,11 +2,13 @@
 """What ps_server --http serves of a job that trains, loses a worker and ends."""
 import json
 import re
+import signal
+import subprocess
 import urllib.error
 import urllib.request
 
 import cluster_processes
-from cluster_processes import PATIENCE_SECONDS, wait_until
+from cluster_processes import BINARIES, PATIENCE_SECONDS, wait_until
 
 
 class DashboardTest(cluster_processes.ClusterTestCase):
@@ -25,6 +27,13 @@ class DashboardTest(cluster_processes.ClusterTestCase):
         return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
       return error.code, error.read().decode()
+
+  def kept_history(self, folder, *flags):
+    """What psctl prints, which needs no server."""
+    shown = subprocess.run([BINARIES["psctl"], "history", folder, *flags], capture_output=True, text=True,
+                           timeout=PATIENCE_SECONDS, check=False)
+    self.assertEqual(shown.returncode, 0, shown.stderr)
+    return shown.stdout
 
   def history(self):
     return json.loads(self.get("api/history")[1])
@@ -67,6 +76,26 @@ class DashboardTest(cluster_processes.ClusterTestCase):
                            "dropped" in event["text"] for event in self.history()["events"]), self.logs)
     self.assertIn('lodestar_workers{state="member"} 1\n', self.get("metrics")[1])
     self.stop_job(server, workers[0])
+
+  def test_curves_outlive_the_server(self):
+    kept = self.path("kept")
+    server = self.start_with_pages(rounds=5000, min_workers=1, checkpoint_dir=kept)
+    worker = self.start_worker("a")
+    self.wait_for_round(6)
+    server.send(signal.SIGTERM)  # saves
+    server.wait()
+    before = json.loads(self.kept_history(kept, "--json"))
+    self.assertGreaterEqual(len(before["trained"]["loss"]), 6)
+    server = self.start_with_pages(port=self.port, rounds=5000, min_workers=1, checkpoint_dir=kept)
+    self.wait_for_round(before["trained"]["round"][-1] + 5)
+    after = self.history()
+    self.assertEqual(after["trained"]["round"], list(range(len(after["trained"]["round"]))))
+    num_before = len(before["trained"]["loss"])
+    self.assertEqual(after["trained"]["loss"][:num_before], before["trained"]["loss"])
+    self.stop_job(server, worker)
+    shown = self.kept_history(kept)
+    self.assertIn("TRAIN LOSS", shown)
+    self.assertIn("worker joined name=a", shown)
 
   def test_readers_of_events_see_rounds_and_are_no_trouble_at_the_end(self):
     server = self.start_with_pages(rounds=None, min_workers=1)

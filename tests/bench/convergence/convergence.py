@@ -7,7 +7,7 @@
   convergence.py --bin=bazel-bin --task=low_communication --data=FILE [--rounds=N] [--seeds=A,B] [--workers=1,2,4]
                                      (the gpt task: local steps, fewer bits, overlapped exchanges)
   convergence.py --bin=bazel-bin --task=chosen --data=FILE [--rounds=N] [--seeds=A,B]
-                                     (the gpt task by two workers: settings that hide the exchange over slow links)
+                                     (the gpt task by two workers: settings that --mode=auto chooses for slow links, and others)
   convergence.py --bin=bazel-bin --task=unequal --data=FILE [--rounds=N] [--seeds=A,B]
                                      (the gpt task by four workers, equal and with a spread of speeds of 6)
 
@@ -110,10 +110,11 @@ def low_communication_trials(steps, seed, workers):
     ]
 
 
-# (local steps, fragments, steps of overlap) that a choice by utilisation alone comes to for gpt-nano, two workers and steps
-# of 50 ms over links of 10, 100 and 1000 Mbit/s with 0, 50 and 150 ms; int4 both ways. What the few steps cost is why they
-# are not chosen (common/loss_estimate.cc).
-CHOSEN = [(36, 4, 8), (40, 4, 10), (3, 1, 3), (5, 1, 4), (9, 1, 6), (8, 1, 0), (3, 1, 2)]
+# (local steps, fragments, steps of overlap) that --mode=auto chooses for gpt-nano, two workers and steps of 50 ms over links
+# of 10, 100 and 1000 Mbit/s with 0, 50 and 150 ms (results/scaling.md); int4 both ways.
+CHOSEN = [(36, 4, 9), (40, 4, 10), (72, 4, 10), (20, 4, 1), (20, 4, 2), (20, 4, 3), (20, 1, 10), (8, 1, 0)]
+# What a choice by utilisation alone comes to there; what the few steps cost is why it is none (common/loss_estimate.cc).
+TOO_FEW_STEPS = [(3, 1, 3), (3, 1, 2), (5, 1, 4), (9, 1, 6)]
 
 
 def chosen_trials(steps, seed):
@@ -130,7 +131,7 @@ def chosen_trials(steps, seed):
         return trial(f"{local_steps}/{fragments}/{overlap_steps}", "local_sgd", rounds, f"--local_steps={local_steps}",
                      f"--fragments={fragments}", f"--overlap_steps={overlap_steps}", "--outer_learning_rate=0.6", *INT4)
 
-    return [trial("sync", "sync", steps), *[chosen(*settings) for settings in CHOSEN]]
+    return [trial("sync", "sync", steps), *[chosen(*settings) for settings in CHOSEN + TOO_FEW_STEPS]]
 
 
 # Of four workers, the slowest six times slower than the fastest.

@@ -1,10 +1,9 @@
-#include "server/status/run_history.h"
+#include "server/status/history_recorder.h"
 
 #include <algorithm>
 #include <utility>
 #include <variant>
 
-#include "common/json.h"
 #include "common/overloaded.h"
 
 namespace lodestar {
@@ -16,8 +15,9 @@ HistoryPoint Joined(const HistoryPoint& a, const HistoryPoint& b) {
   joined.first_round = a.first_round;
   joined.num_losses = a.num_losses + b.num_losses;
   if (joined.num_losses > 0) {
-    joined.train_loss =
-        (a.train_loss * a.num_losses + b.train_loss * b.num_losses) / joined.num_losses;
+    joined.train_loss = (a.train_loss * static_cast<double>(a.num_losses) +
+                         b.train_loss * static_cast<double>(b.num_losses)) /
+                        static_cast<double>(joined.num_losses);
   }
   return joined;
 }
@@ -30,16 +30,34 @@ void JoinNeighbours(std::vector<HistoryPoint>& points) {
   points.resize(kept);
 }
 
+// Every other one, and always the last.
+void DropEveryOther(std::vector<HeldoutPoint>& points) {
+  size_t kept = 0;
+  for (size_t i = 1 - points.size() % 2; i < points.size(); i += 2) points[kept++] = points[i];
+  points.resize(kept);
+}
+
 }  // namespace
 
-void RunHistory::Note(const Announcement& announcement, absl::Time now) {
+void HistoryRecorder::GoOnFrom(const RunHistory& history) {
+  absl::MutexLock lock(&mutex_);
+  ++version_;
+  trained_ = history.trained;
+  heldout_ = history.heldout;
+  rounds_per_point_ = history.rounds_per_point;
+  events_.assign(history.events.begin(), history.events.end());
+  // Of a release with other bounds.
+  for (; trained_.size() > kMaxPoints; rounds_per_point_ *= 2) JoinNeighbours(trained_);
+  while (heldout_.size() > kMaxPoints) DropEveryOther(heldout_);
+  while (events_.size() > kMaxEvents) events_.pop_front();
+}
+
+void HistoryRecorder::Note(const Announcement& announcement, absl::Time now) {
   absl::MutexLock lock(&mutex_);
   ++version_;
   std::visit(Overloaded{
-                 [this](const RestoredPoint& point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-                   if (!point.is_from_journal) GoBackTo(point.next_round);
-                   for (const RoundSummary& summary : point.last_rounds) NoteRound(summary);
-                 },
+                 [this](const RestoredPoint& point)
+                     ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { NoteRestored(point); },
                  [this](const RoundSummary& summary)
                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { NoteRound(summary); },
                  [&](const Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -52,14 +70,17 @@ void RunHistory::Note(const Announcement& announcement, absl::Time now) {
              announcement);
 }
 
-void RunHistory::NoteRound(const RoundSummary& summary) {
+void HistoryRecorder::NoteRestored(const RestoredPoint& point) {
+  if (!point.is_from_journal) return GoBackTo(point.next_round);
+  // The process before may have noted these, or not.
+  if (!point.last_rounds.empty()) GoBackTo(point.last_rounds.front().round);
+  for (const RoundSummary& summary : point.last_rounds) NoteRound(summary);
+}
+
+void HistoryRecorder::NoteRound(const RoundSummary& summary) {
   const double seconds = absl::ToDoubleSeconds(summary.trained_time);
   if (summary.heldout_loss.has_value()) {
-    if (heldout_.size() == kMaxPoints) {
-      // Every other one, and always the last.
-      for (size_t i = 0; i < kMaxPoints / 2; ++i) heldout_[i] = heldout_[2 * i + 1];
-      heldout_.resize(kMaxPoints / 2);
-    }
+    if (heldout_.size() == kMaxPoints) DropEveryOther(heldout_);
     heldout_.push_back(
         {summary.round, summary.total_samples - summary.samples, seconds, *summary.heldout_loss});
   }
@@ -84,17 +105,17 @@ void RunHistory::NoteRound(const RoundSummary& summary) {
   trained_.push_back(point);
 }
 
-void RunHistory::GoBackTo(Round next_round) {
+void HistoryRecorder::GoBackTo(Round next_round) {
   while (!trained_.empty() && trained_.back().last_round >= next_round) trained_.pop_back();
   while (!heldout_.empty() && heldout_.back().round >= next_round) heldout_.pop_back();
 }
 
-void RunHistory::NoteEvent(HistoryEvent event) {
+void HistoryRecorder::NoteEvent(HistoryEvent event) {
   if (events_.size() == kMaxEvents) events_.pop_front();
   events_.push_back(std::move(event));
 }
 
-RunHistory::Content RunHistory::Read() const {
+RunHistory HistoryRecorder::Read() const {
   absl::MutexLock lock(&mutex_);
   return {.trained = trained_,
           .heldout = heldout_,
@@ -102,49 +123,9 @@ RunHistory::Content RunHistory::Read() const {
           .rounds_per_point = rounds_per_point_};
 }
 
-uint64_t RunHistory::version() const {
+uint64_t HistoryRecorder::version() const {
   absl::MutexLock lock(&mutex_);
   return version_;
-}
-
-std::string HistoryJson(const RunHistory::Content& content) {
-  struct Curve {
-    Json rounds = Json::array();
-    Json samples = Json::array();
-    Json seconds = Json::array();
-    Json losses = Json::array();
-
-    Json Get() && {
-      return {{"round", std::move(rounds)},
-              {"samples", std::move(samples)},
-              {"seconds", std::move(seconds)},
-              {"loss", std::move(losses)}};
-    }
-  };
-  Curve trained;
-  for (const HistoryPoint& point : content.trained) {
-    trained.rounds.push_back(point.last_round.value());
-    trained.samples.push_back(point.samples);
-    trained.seconds.push_back(point.seconds);
-    trained.losses.push_back(point.num_losses > 0 ? Json(point.train_loss) : Json());
-  }
-  Curve heldout;
-  for (const HeldoutPoint& point : content.heldout) {
-    heldout.rounds.push_back(point.round.value());
-    heldout.samples.push_back(point.samples);
-    heldout.seconds.push_back(point.seconds);
-    heldout.losses.push_back(point.loss);
-  }
-  Json events = Json::array();
-  for (const HistoryEvent& event : content.events) {
-    events.push_back({{"time", absl::ToDoubleSeconds(event.time - absl::UnixEpoch())},
-                      {"alarm", event.is_alarm},
-                      {"text", event.text}});
-  }
-  return FormatJson({{"rounds_per_point", content.rounds_per_point},
-                     {"trained", std::move(trained).Get()},
-                     {"heldout", std::move(heldout).Get()},
-                     {"events", std::move(events)}});
 }
 
 }  // namespace lodestar

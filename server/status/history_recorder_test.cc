@@ -1,4 +1,4 @@
-#include "server/status/run_history.h"
+#include "server/status/history_recorder.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,6 @@ namespace lodestar {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::Field;
-using ::testing::HasSubstr;
 
 const absl::Time kNow = absl::FromUnixSeconds(1000);
 
@@ -26,21 +24,21 @@ RoundSummary Trained(int64_t round) {
   return summary;
 }
 
-class RunHistoryTest : public ::testing::Test {
+class HistoryRecorderTest : public ::testing::Test {
  protected:
   void Train(int64_t begin, int64_t end) {
     for (int64_t round = begin; round < end; ++round) history_.Note(Trained(round), kNow);
   }
 
-  RunHistory history_;
+  HistoryRecorder history_;
 };
 
-TEST_F(RunHistoryTest, HasEachRoundWithItsLosses) {
+TEST_F(HistoryRecorderTest, HasEachRoundWithItsLosses) {
   RoundSummary evaluated = Trained(1);
   evaluated.heldout_loss = 5.0;
   history_.Note(Trained(0), kNow);
   history_.Note(evaluated, kNow);
-  const RunHistory::Content content = history_.Read();
+  const RunHistory content = history_.Read();
   EXPECT_EQ(content.rounds_per_point, 1);
   ASSERT_EQ(content.trained.size(), 2u);
   EXPECT_EQ(content.trained[1], (HistoryPoint{Round(1), Round(1), 20, 2.0, 2.0, 1}));
@@ -48,12 +46,12 @@ TEST_F(RunHistoryTest, HasEachRoundWithItsLosses) {
   EXPECT_THAT(content.heldout, ElementsAre(HeldoutPoint{Round(1), 10, 2.0, 5.0}));
 }
 
-TEST_F(RunHistoryTest, NeighboursOfALongRunBecomeOnePoint) {
-  const int64_t rounds = 5 * static_cast<int64_t>(RunHistory::kMaxPoints);
+TEST_F(HistoryRecorderTest, NeighboursOfALongRunBecomeOnePoint) {
+  const int64_t rounds = 5 * static_cast<int64_t>(HistoryRecorder::kMaxPoints);
   Train(0, rounds);
-  const RunHistory::Content content = history_.Read();
-  EXPECT_LE(content.trained.size(), RunHistory::kMaxPoints);
-  EXPECT_GT(content.trained.size(), RunHistory::kMaxPoints / 4);
+  const RunHistory content = history_.Read();
+  EXPECT_LE(content.trained.size(), HistoryRecorder::kMaxPoints);
+  EXPECT_GT(content.trained.size(), HistoryRecorder::kMaxPoints / 4);
   // Every round is in one point, in order.
   int64_t next = 0;
   for (const HistoryPoint& point : content.trained) {
@@ -65,7 +63,7 @@ TEST_F(RunHistoryTest, NeighboursOfALongRunBecomeOnePoint) {
   EXPECT_EQ(next, rounds);
 }
 
-TEST_F(RunHistoryTest, RoundsThatComeAgainReplaceThoseThatTheyWere) {
+TEST_F(HistoryRecorderTest, RoundsThatComeAgainReplaceThoseThatTheyWere) {
   Train(0, 10);
   history_.Note(RestoredPoint{.next_round = Round(4)}, kNow);
   EXPECT_EQ(history_.Read().trained.back().last_round, Round(3));
@@ -76,33 +74,33 @@ TEST_F(RunHistoryTest, RoundsThatComeAgainReplaceThoseThatTheyWere) {
   EXPECT_EQ(history_.Read().trained.size(), 6u);
 }
 
-TEST_F(RunHistoryTest, TheOldestEventsGo) {
-  for (size_t i = 0; i < RunHistory::kMaxEvents + 2; ++i) {
+TEST_F(HistoryRecorderTest, TheOldestEventsGo) {
+  for (size_t i = 0; i < HistoryRecorder::kMaxEvents + 2; ++i) {
     history_.Note(Event{absl::StrCat("event ", i)}, kNow);
   }
   history_.Note(Alarm{"disk full"}, kNow);
   const auto events = history_.Read().events;
-  EXPECT_EQ(events.size(), RunHistory::kMaxEvents);
+  EXPECT_EQ(events.size(), HistoryRecorder::kMaxEvents);
   EXPECT_EQ(events.front().text, "event 3");
   EXPECT_EQ(events.back(), (HistoryEvent{kNow, true, "disk full"}));
 }
 
-TEST_F(RunHistoryTest, TheVersionChangesWithWhatThereIsToRead) {
+TEST_F(HistoryRecorderTest, TheVersionChangesWithWhatThereIsToRead) {
   const uint64_t before = history_.version();
   EXPECT_EQ(history_.version(), before);
   history_.Note(Event{"joined"}, kNow);
   EXPECT_NE(history_.version(), before);
 }
 
-TEST_F(RunHistoryTest, JsonHasColumnsAndNullForWhatIsNotKnown) {
-  RoundSummary unknown = Trained(0);
-  unknown.train_loss.reset();
-  history_.Note(unknown, kNow);
-  history_.Note(Event{"a \"word\""}, kNow);
-  EXPECT_EQ(HistoryJson(history_.Read()),
-            R"({"rounds_per_point":1,"trained":{"round":[0],"samples":[10],"seconds":[1.0],)"
-            R"("loss":[null]},"heldout":{"round":[],"samples":[],"seconds":[],"loss":[]},)"
-            R"("events":[{"time":1000.0,"alarm":false,"text":"a \"word\""}]})");
+TEST_F(HistoryRecorderTest, RoundsThatTheProcessBeforeMayHaveNotedAreThereOnce) {
+  Train(0, 6);
+  HistoryRecorder other;
+  other.GoOnFrom(history_.Read());
+  RestoredPoint point{.next_round = Round(8), .is_from_journal = true};
+  for (const int64_t round : {4, 5, 6, 7}) point.last_rounds.push_back(Trained(round));
+  other.Note(point, kNow);
+  Train(6, 8);
+  EXPECT_EQ(other.Read(), history_.Read());
 }
 
 }  // namespace

@@ -1,0 +1,65 @@
+// Curves and events of a run, and the file in which they outlive the server that has seen them: an
+// SQLite database of three tables, next to the checkpoints.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+
+namespace lodestar {
+
+inline constexpr char kHistoryFileName[] = "history.sqlite";  // in --checkpoint_dir
+
+// Consecutive rounds that were trained.
+struct HistoryPoint {
+  Round first_round;
+  Round last_round;
+  int64_t samples = 0;      // of the job, after them
+  double seconds = 0.0;     // of training, after them
+  double train_loss = 0.0;  // nats per prediction: the mean of those rounds that have one
+  int64_t num_losses = 0;
+  friend bool operator==(const HistoryPoint&, const HistoryPoint&) = default;
+};
+
+struct HeldoutPoint {
+  Round round;          // updates in the weights
+  int64_t samples = 0;  // of the job until then
+  double seconds = 0.0;
+  double loss = 0.0;  // nats per prediction
+  friend bool operator==(const HeldoutPoint&, const HeldoutPoint&) = default;
+};
+
+struct HistoryEvent {
+  absl::Time time;  // to the microsecond in the file
+  bool is_alarm = false;
+  std::string text;
+  friend bool operator==(const HistoryEvent&, const HistoryEvent&) = default;
+};
+
+struct RunHistory {
+  std::vector<HistoryPoint> trained;
+  std::vector<HeldoutPoint> heldout;
+  std::vector<HistoryEvent> events;  // the newest last
+  int64_t rounds_per_point = 1;      // of those that are added
+  friend bool operator==(const RunHistory&, const RunHistory&) = default;
+};
+
+// One line: {"rounds_per_point", "trained": {"round", "samples", "seconds", "loss"}, "heldout": the
+// same, "events": [{"time" (seconds since 1970), "alarm", "text"}]}. A curve is one array per
+// column; a loss that is not known is null.
+std::string HistoryJson(const RunHistory& history);
+
+// Replaces what the file has; makes it if there is none. Errors: DataLoss if the file is damaged or
+// none of ours, ResourceExhausted for a full disk, Unavailable while another process writes it,
+// else Unknown; each with the path.
+absl::Status WriteHistory(const std::string& path, const RunHistory& history);
+
+// Errors: NotFound; those of WriteHistory().
+absl::StatusOr<RunHistory> ReadHistory(const std::string& path);
+
+}  // namespace lodestar

@@ -1,0 +1,68 @@
+#include "deploy/psctl/history_command.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "common/text_table.h"
+
+namespace lodestar {
+namespace {
+
+constexpr TextTable::Align kRight = TextTable::Align::kRight;
+
+// The last evaluation of at most so many updates that is not in the line before; empty: none.
+std::string HeldoutText(const RunHistory& history, int64_t after, int64_t until) {
+  std::string text;
+  for (const HeldoutPoint& point : history.heldout) {
+    if (point.round.value() > after && point.round.value() <= until) {
+      text = absl::StrFormat("%.4f", point.loss);
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<RunHistory> ReadKeptHistory(const std::string& path) {
+  std::error_code error;
+  const bool is_folder = std::filesystem::is_directory(path, error);
+  return ReadHistory(is_folder ? absl::StrCat(path, "/", kHistoryFileName) : path);
+}
+
+std::string HistoryText(const RunHistory& history, int max_rows, int columns) {
+  TextTable table({{"ROUNDS", kRight, 0},
+                   {"SAMPLES", kRight, 2},
+                   {"TRAINED FOR", kRight, 3},
+                   {"TRAIN LOSS", kRight, 0},
+                   {"HELD-OUT LOSS", kRight, 1}});
+  const int64_t num_points = static_cast<int64_t>(history.trained.size());
+  const int64_t num_rows = std::min<int64_t>(num_points, max_rows);
+  int64_t shown_until = -1;
+  for (int64_t row = 1; row <= num_rows; ++row) {
+    const HistoryPoint& point = history.trained[row * num_points / num_rows - 1];
+    const int64_t updates = point.last_round.value() + 1;
+    table.AddRow({absl::StrCat(updates), absl::StrCat(point.samples),
+                  absl::FormatDuration(absl::Seconds(static_cast<int64_t>(point.seconds))),
+                  point.num_losses > 0 ? absl::StrFormat("%.4f", point.train_loss) : "",
+                  HeldoutText(history, shown_until, updates)});
+    shown_until = updates;
+  }
+  std::string text = num_points == 0 ? "no round is over\n" : table.Format(columns);
+  const size_t num_events = history.events.size();
+  const size_t first = num_events - std::min<size_t>(num_events, max_rows);
+  if (first < num_events) absl::StrAppend(&text, "\n");
+  for (size_t i = first; i < num_events; ++i) {
+    const HistoryEvent& event = history.events[i];
+    absl::StrAppend(&text, Paragraph(absl::StrCat(absl::FormatTime("%Y-%m-%d %H:%M:%S UTC  ",
+                                                                   event.time, absl::UTCTimeZone()),
+                                                  event.is_alarm ? "ALARM  " : ""),
+                                     event.text, columns));
+  }
+  return text;
+}
+
+}  // namespace lodestar

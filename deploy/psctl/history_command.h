@@ -1,0 +1,18 @@
+// psctl history: the curves and events that the servers of a job have kept, without a server.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/run_history.h"
+
+namespace lodestar {
+
+// Of `path`: --checkpoint_dir of a job, or its history file. Errors: those of ReadHistory().
+absl::StatusOr<RunHistory> ReadKeptHistory(const std::string& path);
+
+// For people: at most `max_rows` lines of losses, spread over the run and with its last round, and
+// the last `max_rows` events. Lines have at most `columns` characters, or kUnlimitedColumns.
+std::string HistoryText(const RunHistory& history, int max_rows, int columns);
+
+}  // namespace lodestar

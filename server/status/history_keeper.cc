@@ -1,0 +1,60 @@
+#include "server/status/history_keeper.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/run_history.h"
+
+namespace lodestar {
+
+HistoryKeeper::HistoryKeeper(std::string path, Deps deps)
+    : path_(std::move(path)), deps_(std::move(deps)) {
+  if (const absl::StatusOr<RunHistory> history = ReadHistory(path_); history.ok()) {
+    deps_.recorder->GoOnFrom(*history);
+  } else if (absl::IsDataLoss(history.status())) {
+    const std::string aside = absl::StrCat(path_, ".damaged");
+    const bool is_moved = std::rename(path_.c_str(), aside.c_str()) == 0;
+    deps_.on_trouble(absl::StrCat("the curves of this run begin anew: ", history.status().message(),
+                                  "; ", is_moved ? "it is kept as " : "and cannot be moved to ",
+                                  aside));
+  } else if (!absl::IsNotFound(history.status())) {
+    deps_.on_trouble(
+        absl::StrCat("the curves of this run begin anew: ", history.status().message()));
+  }
+  written_version_ = deps_.recorder->version();
+  thread_ = std::thread([this] { Run(); });
+}
+
+HistoryKeeper::~HistoryKeeper() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_ending_ = true;
+  }
+  thread_.join();
+  WriteIfNew();
+}
+
+void HistoryKeeper::Run() {
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (deps_.clock->Await(mutex_, absl::Condition(&is_ending_), deps_.interval)) return;
+    }
+    WriteIfNew();
+  }
+}
+
+void HistoryKeeper::WriteIfNew() {
+  const uint64_t version = deps_.recorder->version();
+  if (version == written_version_) return;
+  const absl::Status written = WriteHistory(path_, deps_.recorder->Read());
+  if (written.ok()) {
+    written_version_ = version;
+  } else {
+    deps_.on_trouble(absl::StrCat("the curves of this run are not kept: ", written.message()));
+  }
+}
+
+}  // namespace lodestar

@@ -1,0 +1,46 @@
+// Keeps a run's history in a file, which it goes on from. A thread of its own writes it now and
+// then, and at the end; what cannot be written is told, and tried again.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "server/status/history_recorder.h"
+
+namespace lodestar {
+
+class HistoryKeeper {
+ public:
+  struct Deps {
+    Clock* clock = &Clock::Real();
+    HistoryRecorder* recorder = nullptr;  // outlives the keeper
+    // Called from the keeper's thread, and by the constructor.
+    std::function<void(absl::string_view)> on_trouble = [](absl::string_view) {};
+    absl::Duration interval = absl::Seconds(10);
+  };
+
+  // Hands the recorder what `path` has. A file that is damaged, or none of ours, is moved aside.
+  HistoryKeeper(std::string path, Deps deps);
+  // Writes what there is.
+  ~HistoryKeeper();
+
+ private:
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  void WriteIfNew();
+
+  const std::string path_;
+  const Deps deps_;
+  uint64_t written_version_ = 0;  // the recorder's
+  absl::Mutex mutex_;
+  bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace lodestar
