@@ -114,13 +114,14 @@ std::string TextOf(sqlite3_stmt* row, int column) {
   return text == nullptr ? "" : std::string(text, sqlite3_column_bytes(row, column));
 }
 
-// One that is empty is ours to fill.
-absl::Status CheckOurs(Database& database) {
+// Whether it has our tables. One that has none at all, as after a disk was full, is ours to fill.
+absl::StatusOr<bool> IsFilled(Database& database) {
   ASSIGN_OR_RETURN(const int64_t tables, database.Number("SELECT count(*) FROM sqlite_master"));
-  if (tables == 0) return absl::OkStatus();
+  if (tables == 0) return false;
   ASSIGN_OR_RETURN(const int64_t application, database.Number("PRAGMA application_id"));
   ASSIGN_OR_RETURN(const int64_t form, database.Number("PRAGMA user_version"));
-  return application == kApplication && form == kForm ? absl::OkStatus() : database.Foreign();
+  if (application != kApplication || form != kForm) return database.Foreign();
+  return true;
 }
 
 absl::Status ReplaceRows(Database& database, const RunHistory& history) {
@@ -209,7 +210,7 @@ std::string HistoryJson(const RunHistory& history) {
 absl::Status WriteHistory(const std::string& path, const RunHistory& history) {
   ASSIGN_OR_RETURN(Database database,
                    Database::Open(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
-  RETURN_IF_ERROR(CheckOurs(database));
+  RETURN_IF_ERROR(IsFilled(database).status());
   // One transaction: who reads meanwhile, or after a crash, has all of the old or of the new. It is
   // no training state: a loss of power may take the last one.
   RETURN_IF_ERROR(database.Execute("PRAGMA synchronous = OFF; BEGIN IMMEDIATE"));
@@ -222,10 +223,12 @@ absl::StatusOr<RunHistory> ReadHistory(const std::string& path) {
   if (stat(path.c_str(), &facts) != 0) {
     return absl::NotFoundError(absl::StrCat("there is no ", path));
   }
-  ASSIGN_OR_RETURN(Database database, Database::Open(path, SQLITE_OPEN_READONLY));
-  RETURN_IF_ERROR(CheckOurs(database));
+  // Not for reading alone: what a process that was killed has left half written is undone.
+  ASSIGN_OR_RETURN(Database database, Database::Open(path, SQLITE_OPEN_READWRITE));
   RETURN_IF_ERROR(database.Execute("BEGIN"));
   RunHistory history;
+  ASSIGN_OR_RETURN(const bool is_filled, IsFilled(database));
+  if (!is_filled) return history;
   ASSIGN_OR_RETURN(history.rounds_per_point, database.Number("SELECT rounds_per_point FROM scale"));
   RETURN_IF_ERROR(
       database.ForEachRow("SELECT * FROM trained ORDER BY rowid", [&history](sqlite3_stmt* row) {

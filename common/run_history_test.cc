@@ -41,6 +41,13 @@ TEST_F(RunHistoryTest, WhatIsWrittenIsRead) {
   EXPECT_THAT(ReadHistory(path_), IsOkAndHolds(RunHistory()));
 }
 
+TEST_F(RunHistoryTest, AnEmptyFileIsFilled) {
+  std::ofstream(path_).flush();  // as a full disk leaves one
+  EXPECT_THAT(ReadHistory(path_), IsOkAndHolds(RunHistory()));
+  ASSERT_OK(WriteHistory(path_, Some()));
+  EXPECT_THAT(ReadHistory(path_), IsOkAndHolds(Some()));
+}
+
 TEST_F(RunHistoryTest, OtherFilesAreLeftAsTheyAre) {
   EXPECT_THAT(ReadHistory(path_), StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
   const std::string words(5000, 'x');

@@ -70,6 +70,9 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
     keeper.on_trouble = recorder.on_failure;
     role->history_keeper_ =
         std::make_unique<HistoryKeeper>(absl::StrCat(folder, "/", kHistoryFileName), keeper);
+    if (const std::string& lost = role->history_keeper_->lost(); !lost.empty()) {
+      role->alarms_.push_back(lost);
+    }
   }
   return role;
 }

@@ -16,12 +16,10 @@ HistoryKeeper::HistoryKeeper(std::string path, Deps deps)
   } else if (absl::IsDataLoss(history.status())) {
     const std::string aside = absl::StrCat(path_, ".damaged");
     const bool is_moved = std::rename(path_.c_str(), aside.c_str()) == 0;
-    deps_.on_trouble(absl::StrCat("the curves of this run begin anew: ", history.status().message(),
-                                  "; ", is_moved ? "it is kept as " : "and cannot be moved to ",
-                                  aside));
+    lost_ = absl::StrCat("the curves of this run begin anew: ", history.status().message(), "; ",
+                         is_moved ? "it is kept as " : "and cannot be moved to ", aside);
   } else if (!absl::IsNotFound(history.status())) {
-    deps_.on_trouble(
-        absl::StrCat("the curves of this run begin anew: ", history.status().message()));
+    lost_ = absl::StrCat("the curves of this run begin anew: ", history.status().message());
   }
   written_version_ = deps_.recorder->version();
   thread_ = std::thread([this] { Run(); });

@@ -21,7 +21,7 @@ class HistoryKeeper {
   struct Deps {
     Clock* clock = &Clock::Real();
     HistoryRecorder* recorder = nullptr;  // outlives the keeper
-    // Called from the keeper's thread, and by the constructor.
+    // Called from the keeper's thread, and by the destructor.
     std::function<void(absl::string_view)> on_trouble = [](absl::string_view) {};
     absl::Duration interval = absl::Seconds(10);
   };
@@ -31,12 +31,16 @@ class HistoryKeeper {
   // Writes what there is.
   ~HistoryKeeper();
 
+  // Why the recorder has not got what `path` has; empty: it has.
+  const std::string& lost() const { return lost_; }
+
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   void WriteIfNew();
 
   const std::string path_;
   const Deps deps_;
+  std::string lost_;
   uint64_t written_version_ = 0;  // the recorder's
   absl::Mutex mutex_;
   bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
