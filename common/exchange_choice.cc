@@ -270,10 +270,11 @@ class Chooser {
   absl::Status Try(const Kind& kind, const JobSpec& job, std::optional<ExchangeOption>& best) {
     ASSIGN_OR_RETURN(const ExchangeSizes* const sizes, SizesOf(job));
     if (sizes == nullptr) return absl::OkStatus();
-    ExchangeOption option = {.name = NameOf(kind),
-                             .job = job,
-                             .forecast = ForecastExchange(job, *sizes, facts_),
-                             .loss = EstimateLoss(job, layout_.num_elements(), facts_.num_workers)};
+    ExchangeOption option = {
+        .name = NameOf(kind),
+        .job = job,
+        .forecast = ForecastExchange(job, *sizes, facts_),
+        .loss = EstimateLoss(job, layout_.num_elements(), facts_.num_workers, bounds_.total_steps)};
     preference_.Judge(option, ForecastExchange(job, *sizes, slower_));
     if (!best.has_value() || preference_.IsBetter(option, *best)) best = std::move(option);
     return absl::OkStatus();

@@ -24,6 +24,7 @@ struct ExchangeBounds {
   double loss_percent = 3.0;  // most that EstimateLoss() may say
   // DiLoCo trained with as many (arXiv:2311.08105).
   int max_local_steps = 500;
+  std::optional<int64_t> total_steps = std::nullopt;  // of the job; see EstimateLoss()
   // Published is up to 10, at a cost below 0.2 % (Streaming DiLoCo, arXiv:2501.18512).
   int max_overlap_steps = 10;
   // What of the base stays as it is: of a job that is under way, or by the operator's wish.

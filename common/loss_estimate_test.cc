@@ -46,6 +46,19 @@ TEST(LossEstimateTest, WorkersCostWhatThePublishedTableSays) {
   EXPECT_NEAR(Percent(DiLoCo(30), k90Million, 8), 3.1, 0.2);
 }
 
+TEST(LossEstimateTest, FewOuterStepsCost) {
+  const auto percent = [](int local_steps, std::optional<int64_t> total_steps) {
+    return EstimateLoss(DiLoCo(local_steps), k35Million, 2, total_steps);
+  };
+  const double many = *percent(72, std::nullopt).percent;
+  EXPECT_EQ(*percent(72, 100'000).percent, many);
+  EXPECT_NEAR(*percent(72, 2160).percent - many, 3.0, 1e-9);
+  EXPECT_THAT(percent(72, 2160).reason, HasSubstr("only 30 outer steps +3.0 %"));
+  // A job that is shorter than one window makes one.
+  EXPECT_EQ(*percent(500, 1).percent, *percent(500, 500).percent);
+  EXPECT_EQ(EstimateLoss(JobSpec(), k35Million, 2, 1).percent, 0.0);
+}
+
 TEST(LossEstimateTest, GrowsWithWorkersLocalStepsAndOverlap) {
   for (int workers = 1; workers < 20; ++workers) {
     EXPECT_LT(Percent(DiLoCo(30), k35Million, workers),

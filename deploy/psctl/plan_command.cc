@@ -77,6 +77,7 @@ absl::Status CheckOptions(const PlanOptions& options) {
   RETURN_IF_ERROR(CheckRange("utilisation", options.utilisation, 0.01, 0.999));
   RETURN_IF_ERROR(CheckRange("loss_budget", options.loss_budget_percent, 0, 1000));
   RETURN_IF_ERROR(CheckWholeRange("max_local_steps", options.max_local_steps, 2, 100'000));
+  RETURN_IF_ERROR(CheckWholeRange("steps", options.total_steps, 0, int64_t{1} << 48));
   RETURN_IF_ERROR(CheckRange("worker_threads", options.worker_threads, 0.01, 10'000));
   RETURN_IF_ERROR(CheckRange("server_threads", options.server_threads, 0.01, 10'000));
   RETURN_IF_ERROR(CheckRange("overhead_ms", options.overhead_ms, 0, 60'000));
@@ -195,6 +196,11 @@ class JobFlags {
   int64_t topk_bits_ = kDefaultTopKBits;
   std::vector<std::string> uncounted_;
 };
+
+std::optional<int64_t> TotalSteps(const PlanOptions& options) {
+  if (options.total_steps == 0) return std::nullopt;
+  return options.total_steps;
+}
 
 ExchangeFacts FactsOf(const PlanOptions& options) {
   ExchangeFacts facts;
@@ -381,15 +387,17 @@ absl::StatusOr<PlanAnswer> MakePlan(const PlanOptions& options, int columns) {
     base.optimizer = job.optimizer;
     base.bucket_bytes = job.bucket_bytes;
     ASSIGN_OR_RETURN(const ExchangeSizes sizes, PlanExchangeSizes(job, *layout, options.servers));
-    plan.given = ExchangeOption{.name = absl::StrJoin(ExchangeFlags(job), " "),
-                                .job = job,
-                                .forecast = ForecastExchange(job, sizes, facts),
-                                .loss = EstimateLoss(job, layout->num_elements(), options.workers)};
+    plan.given = ExchangeOption{
+        .name = absl::StrJoin(ExchangeFlags(job), " "),
+        .job = job,
+        .forecast = ForecastExchange(job, sizes, facts),
+        .loss = EstimateLoss(job, layout->num_elements(), options.workers, TotalSteps(options))};
     plan.uncounted = flags.uncounted();
   }
   const ExchangeBounds bounds = {.utilisation = options.utilisation,
                                  .loss_percent = options.loss_budget_percent,
-                                 .max_local_steps = options.max_local_steps};
+                                 .max_local_steps = options.max_local_steps,
+                                 .total_steps = TotalSteps(options)};
   ASSIGN_OR_RETURN(plan.choice, ChooseExchange(base, *layout, options.servers, facts, bounds));
   plan.flags = ServerFlags(options, plan.choice.options[plan.choice.chosen].job);
   return PlanAnswer{

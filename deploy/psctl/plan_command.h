@@ -28,6 +28,7 @@ struct PlanOptions {
   double utilisation = 0.95;
   double loss_budget_percent = 3.0;
   int max_local_steps = 500;
+  int64_t total_steps = 0;  // of the job; 0: many
   double worker_threads = 1.0;
   double server_threads = 1.0;
   double overhead_ms = 3.0;

@@ -123,6 +123,18 @@ TEST(PlanCommandTest, ServersLinksAreTheWorkersUnlessGiven) {
   EXPECT_NEAR(seconds(JsonOf(options)) / seconds(as_workers), 0.25, 0.02);
 }
 
+TEST(PlanCommandTest, AShortJobHasFewOuterSteps) {
+  PlanOptions options = SlowLink();
+  EXPECT_THAT(FormatJson(JsonOf(options)), Not(HasSubstr("outer steps")));
+  options.total_steps = 500;
+  EXPECT_THAT(FormatJson(JsonOf(options)), HasSubstr("outer steps"));
+  options.job_flags = {"--mode=local_sgd", "--local_steps=50"};
+  const Json plan = JsonOf(options);
+  EXPECT_THAT(FormatJson(**GetObject(plan, "given")), HasSubstr("only 10 outer steps"));
+  options.total_steps = -1;
+  EXPECT_THAT(MakePlan(options, kUnlimitedColumns).status().message(), HasSubstr("--steps=-1"));
+}
+
 TEST(PlanCommandTest, TakesModelFilesAndSizes) {
   const std::string path = testing::TempDir() + "/small.textproto";
   std::ofstream(path) << "name: \"small\" mlp { widths: 10 widths: 20 widths: 3 }\n";

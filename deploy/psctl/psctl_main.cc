@@ -122,6 +122,9 @@ ABSL_FLAG(double, utilisation, 0.95, "Wanted share of the time in which workers 
 ABSL_FLAG(double, loss_budget, 3,
           "Percent that the held-out loss may be above that of sync in fp32, by estimate.");
 ABSL_FLAG(int, max_local_steps, 500, "Most local steps between two exchanges.");
+ABSL_FLAG(int64_t, steps, 0,
+          "Steps of the whole job: few of them, in long windows, make few outer steps, which costs "
+          "loss. 0: many.");
 ABSL_FLAG(double, worker_threads, 1,
           "By how much a worker encodes and decodes faster than one thread of an AMD EPYC.");
 ABSL_FLAG(double, server_threads, 1, "The same of a server.");
@@ -388,6 +391,7 @@ int PlanCommand(const CommandLine& line) {
   options.utilisation = absl::GetFlag(FLAGS_utilisation);
   options.loss_budget_percent = absl::GetFlag(FLAGS_loss_budget);
   options.max_local_steps = absl::GetFlag(FLAGS_max_local_steps);
+  options.total_steps = absl::GetFlag(FLAGS_steps);
   options.worker_threads = absl::GetFlag(FLAGS_worker_threads);
   options.server_threads = absl::GetFlag(FLAGS_server_threads);
   options.overhead_ms = absl::GetFlag(FLAGS_overhead_ms);
@@ -669,10 +673,11 @@ std::vector<Command> Commands() {
            "(deploy/docs/planning.md). FLAGS of ps_server: that job is forecast, too. Exit code: "
            "0\n"
            "there is a way; 1 none is within the bounds, and what would do is said.\n",
-       .flags = {"model", "parameters", "workers", "servers", "up", "down", "server_up",
-                 "server_down", "rtt", "step_ms", "packet_loss", "packet_bytes", "utilisation",
-                 "loss_budget", "max_local_steps", "worker_threads", "server_threads",
-                 "overhead_ms", "output"},
+       .flags =
+           {"model",       "parameters",     "workers",        "servers",     "up",
+            "down",        "server_up",      "server_down",    "rtt",         "step_ms",
+            "packet_loss", "packet_bytes",   "utilisation",    "loss_budget", "max_local_steps",
+            "steps",       "worker_threads", "server_threads", "overhead_ms", "output"},
        .passes_on = true,
        .run = &PlanCommand},
       {.name = "generate",

@@ -110,9 +110,11 @@ absl::StatusOr<ExchangeTuning::Choice> ExchangeTuning::Choose(const JobSpec& ask
                                                               const Layout& layout,
                                                               int num_shards) const {
   ASSIGN_OR_RETURN(const ExchangeFacts facts, Facts(asked, layout, num_shards));
-  ASSIGN_OR_RETURN(const ExchangeChoice all, ChooseExchange(asked, layout, num_shards, facts,
-                                                            {.loss_percent = kMostLossPercent,
-                                                             .modes = ModesToChooseFrom()}));
+  ASSIGN_OR_RETURN(const ExchangeChoice all,
+                   ChooseExchange(asked, layout, num_shards, facts,
+                                  {.loss_percent = kMostLossPercent,
+                                   .total_steps = asked.schedule.total_rounds,
+                                   .modes = ModesToChooseFrom()}));
   // Among the others, where the job does not allow what is best, as top-k beside a robust mean.
   const auto is_better = [](const ExchangeOption& a, const ExchangeOption& b) {
     const auto rank = [](const ExchangeOption& option) {

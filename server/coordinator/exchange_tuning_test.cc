@@ -90,9 +90,10 @@ TEST_F(ExchangeTuningTest, ChoosesWhatTheFormulaSays) {
   const JobSpec asked = Asked();
   const Layout layout = *BuildLayout(asked.model);
   ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice, tuning_.Choose(asked, layout, 1));
-  ASSERT_OK_AND_ASSIGN(const ExchangeChoice all,
-                       ChooseExchange(asked, layout, 1, *tuning_.Facts(asked, layout, 1),
-                                      {.loss_percent = 1.5, .modes = ModesToChooseFrom()}));
+  ASSERT_OK_AND_ASSIGN(
+      const ExchangeChoice all,
+      ChooseExchange(asked, layout, 1, *tuning_.Facts(asked, layout, 1),
+                     {.loss_percent = 1.5, .total_steps = 20'000, .modes = ModesToChooseFrom()}));
   const ExchangeOption& option = all.options[all.chosen];
   EXPECT_EQ(JobSettings(choice.job), JobSettings(InRounds(option.job)));
   EXPECT_EQ(choice.job.mode, Mode::kLocalSgd);
