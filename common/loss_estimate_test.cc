@@ -52,8 +52,8 @@ TEST(LossEstimateTest, FewOuterStepsCost) {
   };
   const double many = *percent(72, std::nullopt).percent;
   EXPECT_EQ(*percent(72, 100'000).percent, many);
-  EXPECT_NEAR(*percent(72, 2160).percent - many, 3.0, 1e-9);
-  EXPECT_THAT(percent(72, 2160).reason, HasSubstr("only 30 outer steps +3.0 %"));
+  EXPECT_NEAR(*percent(72, 72 * 32).percent - many, 2.9, 1e-9);
+  EXPECT_THAT(percent(72, 72 * 32).reason, HasSubstr("only 32 outer steps +2.9 %"));
   // A job that is shorter than one window makes one.
   EXPECT_EQ(*percent(500, 1).percent, *percent(500, 500).percent);
   EXPECT_EQ(EstimateLoss(JobSpec(), k35Million, 2, 1).percent, 0.0);
