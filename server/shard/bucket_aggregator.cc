@@ -131,6 +131,12 @@ PendingCall BucketAggregator::Begin(const ContributionKey& key, ReadyCallback re
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   ForgetCancelled();
+  // The buckets of a shard hear of a change one after the other: who pushes here may already have
+  // done all of a round that this one has not heard of.
+  if (std::shared_ptr<const RosterView> roster = context_->roster.Now();
+      roster != protocol_.roster()) {
+    TakeRoster(std::move(roster), calls);
+  }
   // Who sends a contribution again has given up the call that it was sent with before. Its stream
   // may live until keepalive finds the connection dead.
   const auto is_former = [&key](const Lent& lent) {
@@ -499,7 +505,10 @@ void BucketAggregator::Tick() {
 void BucketAggregator::OnRosterChange() {
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  std::shared_ptr<const RosterView> roster = context_->roster.Now();
+  TakeRoster(context_->roster.Now(), calls);
+}
+
+void BucketAggregator::TakeRoster(std::shared_ptr<const RosterView> roster, DeferredCalls& calls) {
   const auto is_gone = [&roster](const Lent& lent) {
     return roster->StandingOf(lent.worker, lent.incarnation) == Standing::kGone;
   };

@@ -133,6 +133,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
     std::function<void(const absl::Status&)> done;
   };
 
+  void TakeRoster(std::shared_ptr<const RosterView> roster, DeferredCalls& calls)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Gives the places of such space back, whoever still writes into it.
   void RevokeIf(absl::FunctionRef<bool(const Lent&)> is_given_up, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -124,6 +124,7 @@ class BucketProtocol {
                  const UsualNorm& usual_norm = {}, const DelayedStep::Memory& delayed = {});
   // Members or plans have changed.
   void OnRoster(std::shared_ptr<const RosterView> roster);
+  const std::shared_ptr<const RosterView>& roster() const { return roster_; }
   // Every call is answered with `status`, those to come too.
   void Close(const absl::Status& status);
 

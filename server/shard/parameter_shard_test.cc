@@ -446,6 +446,38 @@ TEST(ParameterShardTest, TheClientsScaleIsApplied) {
   }
 }
 
+// Buckets hear of a plan one after the other. Meanwhile a worker may be through with the buckets of
+// its round that have heard, and push to one that has not.
+TEST(ParameterShardTest, ABucketThatHasNotHeardOfARoundYetHoldsThePushOfTheNext) {
+  JobSpec job = SgdJob();
+  job.mode = Mode::kLocalSgd;
+  job.local_steps = 2;
+  job.fragments = 2;
+  TestCluster cluster({.job = job});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  const auto key = [](int64_t round) {
+    ContributionKey key = TestCluster::Key(1, round, 0);
+    key.kind = ContributionKind::kPseudoGradient;
+    return key;
+  };
+  const auto last = static_cast<uint32_t>(cluster.buckets().size() - 1);
+  std::shared_ptr<TestCluster::Push> of_next;
+  // It is held for the plan, which the first bucket hears of first.
+  const PendingCall held =
+      cluster.shard(0).BeginBucket(key(0), 0, [&](const absl::StatusOr<StagedBucket>& staged) {
+        ASSERT_OK(staged);
+        of_next = cluster.PushBucket(key(1), last, Ones(cluster));
+      });
+  ASSERT_EQ(of_next, nullptr);
+  cluster.OpenRound(0, {1});
+  ASSERT_NE(of_next, nullptr);
+  EXPECT_FALSE(of_next->outcome.has_value()) << of_next->outcome->status();
+  cluster.OpenRound(1, {1});
+  ASSERT_TRUE(of_next->outcome.has_value());
+  EXPECT_THAT(*of_next->outcome, IsOkAndHolds(kCounted));
+}
+
 TEST(ParameterShardTest, ACancelledReadIsNotAnswered) {
   TestCluster cluster({.job = SgdJob()});
   cluster.LoadConstant(0.0f);
