@@ -12,9 +12,9 @@ absl::StatusOr<std::string> MessageJson(const google::protobuf::Message& message
   std::string text;
   const auto written = google::protobuf::util::MessageToJsonString(message, &text, options);
   if (written.ok()) return text;
-  return absl::InternalError(absl::StrCat("a message of type ", message.GetTypeName(),
-                                          " cannot be written as JSON: ",
-                                          std::string(written.message())));
+  return absl::InternalError(
+      absl::StrCat("a message of type ", message.GetTypeName(),
+                   " cannot be written as JSON: ", std::string(written.message())));
 }
 
 absl::StatusOr<std::string> MessageJsonLine(const google::protobuf::Message& message) {

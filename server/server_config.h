@@ -24,7 +24,7 @@ struct NetworkConfig {
   // real port, or this machine's host name if `listen` is a wildcard. ":0" stands for the real
   // port.
   std::string advertise;
-  std::string port_file;  // the real port is written there; empty: nowhere
+  std::string port_file;              // the real port is written there; empty: nowhere
   std::optional<ListenAddress> http;  // of the dashboard and monitoring; none: they are off
   // Whether payloads of workers on this machine go through memory shared with them.
   bool shared_memory = true;
