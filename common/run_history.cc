@@ -165,6 +165,12 @@ absl::Status ReplaceRows(Database& database, const RunHistory& history) {
                          });
 }
 
+Json EventToJson(const HistoryEvent& event) {
+  return {{"time", absl::ToDoubleSeconds(event.time - absl::UnixEpoch())},
+          {"alarm", event.is_alarm},
+          {"text", event.text}};
+}
+
 }  // namespace
 
 std::string HistoryJson(const RunHistory& history) {
@@ -196,16 +202,14 @@ std::string HistoryJson(const RunHistory& history) {
     heldout.losses.push_back(point.loss);
   }
   Json events = Json::array();
-  for (const HistoryEvent& event : history.events) {
-    events.push_back({{"time", absl::ToDoubleSeconds(event.time - absl::UnixEpoch())},
-                      {"alarm", event.is_alarm},
-                      {"text", event.text}});
-  }
+  for (const HistoryEvent& event : history.events) events.push_back(EventToJson(event));
   return FormatJson({{"rounds_per_point", history.rounds_per_point},
                      {"trained", std::move(trained).Get()},
                      {"heldout", std::move(heldout).Get()},
                      {"events", std::move(events)}});
 }
+
+std::string EventJson(const HistoryEvent& event) { return FormatJson(EventToJson(event)); }
 
 absl::Status WriteHistory(const std::string& path, const RunHistory& history) {
   ASSIGN_OR_RETURN(Database database,

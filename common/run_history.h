@@ -53,6 +53,8 @@ struct RunHistory {
 // same, "events": [{"time" (seconds since 1970), "alarm", "text"}]}. A curve is one array per
 // column; a loss that is not known is null.
 std::string HistoryJson(const RunHistory& history);
+// One of its events, in one line.
+std::string EventJson(const HistoryEvent& event);
 
 // Replaces what the file has; makes it if there is none. Errors: DataLoss if the file is damaged or
 // none of ours, ResourceExhausted for a full disk, Unavailable while another process writes it,

@@ -137,9 +137,12 @@ std::string LossesText(const v1::ClusterStatus& status) {
   if (status.has_heldout_accuracy()) {
     parts.push_back(absl::StrFormat("accuracy %.2f %%", 100.0 * status.heldout_accuracy()));
   }
-  return absl::StrFormat("%s; learning rate %.3g",
-                         parts.empty() ? "none yet" : absl::StrJoin(parts, ", "),
-                         status.learning_rate());
+  // 0: of a server that does not tell.
+  const double scale = status.learning_rate_scale();
+  return absl::StrCat(
+      parts.empty() ? "none yet" : absl::StrJoin(parts, ", "),
+      absl::StrFormat("; learning rate %.3g", status.learning_rate()),
+      scale == 0.0 || scale == 1.0 ? "" : absl::StrFormat(" (the schedule times %.3g)", scale));
 }
 
 // "grad_norm 1.25, lr 0.001 in round 19; bleu 27.1 in round 10"; empty if no program has told any.
@@ -169,6 +172,13 @@ std::string SpeedText(const v1::ClusterStatus& status) {
   return text;
 }
 
+// Empty if the job is not paused.
+std::string PauseText(const v1::ClusterStatus& status) {
+  if (!status.has_pause()) return "";
+  return absl::StrCat("for ", FormatSeconds(status.pause().age_seconds()), ": ",
+                      status.pause().reason());
+}
+
 // Empty if the run has never diverged.
 std::string DivergenceText(const v1::ClusterStatus& status) {
   std::string text;
@@ -177,9 +187,7 @@ std::string DivergenceText(const v1::ClusterStatus& status) {
                     " ago: ", status.divergence().text());
   }
   if (status.rollbacks() > 0) {
-    absl::StrAppendFormat(&text, "%srollbacks: %d, learning rate times %.3g",
-                          text.empty() ? "" : "; ", status.rollbacks(),
-                          status.learning_rate_scale());
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "rollbacks: ", status.rollbacks());
   }
   return text;
 }
@@ -241,6 +249,88 @@ std::string CheckpointText(const v1::CheckpointStatus& checkpoint) {
                          FormatSeconds(checkpoint.age_seconds()));
 }
 
+// "75/20/5 %": of computing, communication and waiting.
+std::string SharesText(const v1::WorkerStatus& worker) {
+  return absl::StrFormat("%.0f/%.0f/%.0f %%", 100.0 * worker.compute_share(),
+                         100.0 * worker.communication_share(), 100.0 * worker.wait_share());
+}
+
+// A line for each server, if any has a replica.
+std::vector<std::string> ReplicaLines(const v1::ClusterStatus& status) {
+  const bool has_replica =
+      std::any_of(status.shards().begin(), status.shards().end(),
+                  [](const v1::ShardStatus& shard) { return !shard.journal_replica().empty(); });
+  // Of a coordinator that does not tell of other servers.
+  if (!has_replica && !status.journal_replica().empty()) return {status.journal_replica()};
+  std::vector<std::string> lines;
+  for (const v1::ShardStatus& shard : status.shards()) {
+    if (!has_replica) break;
+    const std::string owner =
+        status.shards_size() == 1 ? "" : absl::StrCat("shard ", shard.shard(), ": ");
+    const std::string unknown = shard.state() == "serving"
+                                    ? "none"
+                                    : absl::StrCat("not known, its server is ", shard.state());
+    lines.push_back(
+        absl::StrCat(owner, shard.journal_replica().empty() ? unknown : shard.journal_replica()));
+  }
+  return lines;
+}
+
+std::string ChangeText(const v1::SettingChange& change) {
+  return absl::StrFormat("--%s: %s -> %s, %s", change.flag(),
+                         change.saved().empty() ? "-" : change.saved(), change.asked(),
+                         change.effect());
+}
+
+}  // namespace
+
+std::string StatusHeadText(const v1::ClusterStatus& status, int columns) {
+  std::string text;
+  const auto add = [&text, columns](const char* label, const std::string& line) {
+    if (!line.empty()) absl::StrAppend(&text, Paragraph(label, line, columns));
+  };
+  add("server    ", absl::StrCat("version ", status.software_version(), ", up ",
+                                 FormatSeconds(status.uptime_seconds())));
+  add("job       ", JobText(status));
+  add("exchange  ", status.exchange_choice());
+  add("progress  ", ProgressText(status));
+  add("loss      ", LossesText(status));
+  add("metrics   ", MetricsText(status));
+  add("speed     ", SpeedText(status));
+  add("diverged  ", DivergenceText(status));
+  add("paused    ", PauseText(status));
+  add("round     ", OpenRoundText(status.open_round()));
+  add("waiting   ", status.open_round().waiting_for());
+  for (const v1::PendingRequest& request : status.requests()) {
+    add("requested ", RequestText(request));
+  }
+  if (status.has_last_checkpoint()) add("saved     ", CheckpointText(status.last_checkpoint()));
+  if (!status.leader_lease().empty()) {
+    add("leader    ", absl::StrCat("holds ", status.leader_lease()));
+  }
+  for (const std::string& line : ReplicaLines(status)) add("replica   ", line);
+  add("upstream  ", status.upstream());
+  add("wire      ", status.wire());
+  add("port      ", PortText(status.port()));
+  add("limits    ", LimitsText(status.limits()));
+  if (status.has_resumed()) {
+    add("resumed   ",
+        absl::StrFormat("%s (round %d)", status.resumed().path(), status.resumed().round()));
+  }
+  for (const v1::SettingChange& change : status.resumed().changes()) {
+    add("changed   ", ChangeText(change));
+  }
+  for (const v1::Alarm& alarm : status.alarms()) {
+    add("ALARM     ",
+        absl::StrFormat("%s (%d %s, %s ago%s)", alarm.text(), alarm.count(),
+                        alarm.count() == 1 ? "time" : "times", FormatSeconds(alarm.age_seconds()),
+                        alarm.has_over_age_seconds()
+                            ? absl::StrCat("; over for ", FormatSeconds(alarm.over_age_seconds()))
+                            : ""));
+  }
+  return text;
+}
+
 std::string ShardsText(const v1::ClusterStatus& status, int columns) {
   const bool has_journal =
       std::any_of(status.shards().begin(), status.shards().end(),
@@ -285,85 +375,9 @@ std::string ShardsText(const v1::ClusterStatus& status, int columns) {
   return status.shards().empty() ? "" : table.Format(columns);
 }
 
-// "75/20/5 %": of computing, communication and waiting.
-std::string SharesText(const v1::WorkerStatus& worker) {
-  return absl::StrFormat("%.0f/%.0f/%.0f %%", 100.0 * worker.compute_share(),
-                         100.0 * worker.communication_share(), 100.0 * worker.wait_share());
-}
-
-// A line for each server, if any has a replica.
-std::vector<std::string> ReplicaLines(const v1::ClusterStatus& status) {
-  const bool has_replica =
-      std::any_of(status.shards().begin(), status.shards().end(),
-                  [](const v1::ShardStatus& shard) { return !shard.journal_replica().empty(); });
-  // Of a coordinator that does not tell of other servers.
-  if (!has_replica && !status.journal_replica().empty()) return {status.journal_replica()};
-  std::vector<std::string> lines;
-  for (const v1::ShardStatus& shard : status.shards()) {
-    if (!has_replica) break;
-    const std::string owner =
-        status.shards_size() == 1 ? "" : absl::StrCat("shard ", shard.shard(), ": ");
-    const std::string unknown = shard.state() == "serving"
-                                    ? "none"
-                                    : absl::StrCat("not known, its server is ", shard.state());
-    lines.push_back(
-        absl::StrCat(owner, shard.journal_replica().empty() ? unknown : shard.journal_replica()));
-  }
-  return lines;
-}
-
-std::string ChangeText(const v1::SettingChange& change) {
-  return absl::StrFormat("--%s: %s -> %s, %s", change.flag(),
-                         change.saved().empty() ? "-" : change.saved(), change.asked(),
-                         change.effect());
-}
-
-}  // namespace
-
 std::string StatusText(const v1::ClusterStatus& status, int columns) {
-  std::string text;
-  const auto add = [&text, columns](const char* label, const std::string& line) {
-    if (!line.empty()) absl::StrAppend(&text, Paragraph(label, line, columns));
-  };
-  add("server    ", absl::StrCat("version ", status.software_version(), ", up ",
-                                 FormatSeconds(status.uptime_seconds())));
-  add("job       ", JobText(status));
-  add("exchange  ", status.exchange_choice());
-  add("progress  ", ProgressText(status));
-  add("loss      ", LossesText(status));
-  add("metrics   ", MetricsText(status));
-  add("speed     ", SpeedText(status));
-  add("diverged  ", DivergenceText(status));
-  add("round     ", OpenRoundText(status.open_round()));
-  add("waiting   ", status.open_round().waiting_for());
-  for (const v1::PendingRequest& request : status.requests()) {
-    add("requested ", RequestText(request));
-  }
-  if (status.has_last_checkpoint()) add("saved     ", CheckpointText(status.last_checkpoint()));
-  if (!status.leader_lease().empty()) {
-    add("leader    ", absl::StrCat("holds ", status.leader_lease()));
-  }
-  for (const std::string& line : ReplicaLines(status)) add("replica   ", line);
-  add("upstream  ", status.upstream());
-  add("wire      ", status.wire());
-  add("port      ", PortText(status.port()));
-  add("limits    ", LimitsText(status.limits()));
-  if (status.has_resumed()) {
-    add("resumed   ",
-        absl::StrFormat("%s (round %d)", status.resumed().path(), status.resumed().round()));
-  }
-  for (const v1::SettingChange& change : status.resumed().changes()) {
-    add("changed   ", ChangeText(change));
-  }
-  for (const v1::Alarm& alarm : status.alarms()) {
-    add("ALARM     ",
-        absl::StrFormat("%s (%d %s, %s ago%s)", alarm.text(), alarm.count(),
-                        alarm.count() == 1 ? "time" : "times", FormatSeconds(alarm.age_seconds()),
-                        alarm.has_over_age_seconds()
-                            ? absl::StrCat("; over for ", FormatSeconds(alarm.over_age_seconds()))
-                            : ""));
-  }
-  return absl::StrCat(text, "\n", ShardsText(status, columns), "\n", WorkersText(status, columns));
+  return absl::StrCat(StatusHeadText(status, columns), "\n", ShardsText(status, columns), "\n",
+                      WorkersText(status, columns));
 }
 
 std::string ExportText(const v1::ExportSource& source, absl::string_view server) {

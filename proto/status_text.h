@@ -13,6 +13,10 @@ namespace lodestar {
 // shards, checkpoint, alarms, workers.
 std::string StatusText(const v1::ClusterStatus& status, int columns);
 
+// Its parts: all above the tables, and the table of servers.
+std::string StatusHeadText(const v1::ClusterStatus& status, int columns);
+std::string ShardsText(const v1::ClusterStatus& status, int columns);
+
 // What psctl export has fetched from `server`: "the weights of job gpt at HOST:PORT after ...".
 std::string ExportText(const v1::ExportSource& source, absl::string_view server);
 

@@ -355,7 +355,8 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   if (CertificateAuthority* const authority = deps_.security->authority(); authority != nullptr) {
     check = [authority](const Identity& caller) { return authority->CheckHolds(caller); };
   }
-  status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); }, deps_.refusals,
+  status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); },
+                                            [this] { return history_.Read(); }, deps_.refusals,
                                             std::move(check));
   AdminRpc::Deps admin;
   admin.strand = &strand_;

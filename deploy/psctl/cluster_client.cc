@@ -12,6 +12,7 @@
 #include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
+#include "proto/history_convert.h"
 #include "proto/peer_texts.h"
 #include "proto/status_mapping.h"
 
@@ -91,15 +92,32 @@ absl::Status ClusterClient::Explain(const grpc::Status& status) const {
                    is_nobody_there ? "; is it running, and is --server right?" : ""));
 }
 
-absl::StatusOr<v1::ClusterStatus> ClusterClient::GetStatus() {
-  v1::ClusterStatus reply;
+template <typename Stub, typename Request, typename Reply>
+absl::Status ClusterClient::CallUnary(Stub& stub,
+                                      grpc::Status (Stub::*method)(grpc::ClientContext*,
+                                                                   const Request&, Reply*),
+                                      const Request& request, Reply& reply) {
   RETURN_IF_ERROR(Call([&] {
     grpc::ClientContext context;
     SetDeadline(kCallTimeout, &context);
-    return status_->GetStatus(&context, v1::GetStatusRequest(), &reply);
+    const std::stop_callback cancel(stop_, [&context] { context.TryCancel(); });
+    return (stub.*method)(&context, request, &reply);
   }));
   EscapeTexts(&reply);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::ClusterStatus> ClusterClient::GetStatus() {
+  v1::ClusterStatus reply;
+  RETURN_IF_ERROR(
+      CallUnary(*status_, &v1::StatusService::Stub::GetStatus, v1::GetStatusRequest(), reply));
   return reply;
+}
+
+absl::StatusOr<RunHistory> ClusterClient::GetHistory(const v1::HistoryRequest& request) {
+  v1::HistoryReply reply;
+  RETURN_IF_ERROR(CallUnary(*status_, &v1::StatusService::Stub::GetHistory, request, reply));
+  return HistoryFromProto(reply);
 }
 
 absl::Status ClusterClient::WatchStatus(absl::Duration interval,
@@ -108,6 +126,7 @@ absl::Status ClusterClient::WatchStatus(absl::Duration interval,
   request.set_interval_ms(absl::ToInt64Milliseconds(interval));
   return Call([&] {
     grpc::ClientContext context;
+    const std::stop_callback cancel(stop_, [&context] { context.TryCancel(); });
     const auto reader = status_->WatchStatus(&context, request);
     v1::ClusterStatus status;
     while (reader->Read(&status)) {
@@ -192,15 +211,39 @@ absl::StatusOr<v1::StopReply> ClusterClient::Stop(const std::string& reason,
   return reply;
 }
 
+absl::Status ClusterClient::Pause(const std::string& reason) {
+  v1::PauseRequest request;
+  request.set_reason(reason);
+  v1::PauseReply reply;
+  return CallUnary(*admin_, &v1::AdminService::Stub::Pause, request, reply);
+}
+
+absl::Status ClusterClient::Resume() {
+  v1::ResumeReply reply;
+  return CallUnary(*admin_, &v1::AdminService::Stub::Resume, v1::ResumeRequest(), reply);
+}
+
+absl::StatusOr<v1::SetLearningRateReply> ClusterClient::SetLearningRate(double learning_rate) {
+  v1::SetLearningRateRequest request;
+  request.set_learning_rate(learning_rate);
+  v1::SetLearningRateReply reply;
+  RETURN_IF_ERROR(CallUnary(*admin_, &v1::AdminService::Stub::SetLearningRate, request, reply));
+  return reply;
+}
+
+absl::Status ClusterClient::Evict(const std::string& worker_name, const std::string& reason) {
+  v1::EvictRequest request;
+  request.set_worker_name(worker_name);
+  request.set_reason(reason);
+  v1::EvictReply reply;
+  return CallUnary(*admin_, &v1::AdminService::Stub::Evict, request, reply);
+}
+
 absl::Status ClusterClient::Readmit(const std::string& worker_name) {
   v1::ReadmitRequest request;
   request.set_worker_name(worker_name);
-  return Call([&] {
-    v1::ReadmitReply reply;
-    grpc::ClientContext context;
-    SetDeadline(kCallTimeout, &context);
-    return admin_->Readmit(&context, request, &reply);
-  });
+  v1::ReadmitReply reply;
+  return CallUnary(*admin_, &v1::AdminService::Stub::Readmit, request, reply);
 }
 
 absl::StatusOr<v1::RollBackReply> ClusterClient::RollBack(int64_t round,
@@ -229,30 +272,17 @@ absl::StatusOr<v1::RollBackReply> ClusterClient::RollBack(const v1::RollBackRequ
   return reply;
 }
 
-template <typename Request, typename Reply>
-absl::Status ClusterClient::CallAuthority(grpc::Status (v1::AuthorityService::Stub::*method)(
-                                              grpc::ClientContext*, const Request&, Reply*),
-                                          const Request& request, Reply& reply) {
-  RETURN_IF_ERROR(Call([&] {
-    grpc::ClientContext context;
-    SetDeadline(kCallTimeout, &context);
-    return (authority_.get()->*method)(&context, request, &reply);
-  }));
-  EscapeTexts(&reply);
-  return absl::OkStatus();
-}
-
 absl::StatusOr<v1::CreateTokenReply> ClusterClient::CreateToken(
     const v1::CreateTokenRequest& request) {
   v1::CreateTokenReply reply;
-  RETURN_IF_ERROR(CallAuthority(&v1::AuthorityService::Stub::CreateToken, request, reply));
+  RETURN_IF_ERROR(CallUnary(*authority_, &v1::AuthorityService::Stub::CreateToken, request, reply));
   return reply;
 }
 
 absl::StatusOr<v1::ListTokensReply> ClusterClient::ListTokens() {
   v1::ListTokensReply reply;
-  RETURN_IF_ERROR(
-      CallAuthority(&v1::AuthorityService::Stub::ListTokens, v1::ListTokensRequest(), reply));
+  RETURN_IF_ERROR(CallUnary(*authority_, &v1::AuthorityService::Stub::ListTokens,
+                            v1::ListTokensRequest(), reply));
   return reply;
 }
 
@@ -260,13 +290,13 @@ absl::Status ClusterClient::RevokeToken(const std::string& id) {
   v1::RevokeTokenRequest request;
   request.set_id(id);
   v1::RevokeTokenReply reply;
-  return CallAuthority(&v1::AuthorityService::Stub::RevokeToken, request, reply);
+  return CallUnary(*authority_, &v1::AuthorityService::Stub::RevokeToken, request, reply);
 }
 
 absl::StatusOr<v1::ListIdentitiesReply> ClusterClient::ListIdentities() {
   v1::ListIdentitiesReply reply;
-  RETURN_IF_ERROR(CallAuthority(&v1::AuthorityService::Stub::ListIdentities,
-                                v1::ListIdentitiesRequest(), reply));
+  RETURN_IF_ERROR(CallUnary(*authority_, &v1::AuthorityService::Stub::ListIdentities,
+                            v1::ListIdentitiesRequest(), reply));
   return reply;
 }
 
@@ -275,7 +305,7 @@ absl::StatusOr<v1::RevokeReply> ClusterClient::Revoke(const std::string& name, b
   request.set_name(name);
   request.set_with_tokens(with_tokens);
   v1::RevokeReply reply;
-  RETURN_IF_ERROR(CallAuthority(&v1::AuthorityService::Stub::Revoke, request, reply));
+  RETURN_IF_ERROR(CallUnary(*authority_, &v1::AuthorityService::Stub::Revoke, request, reply));
   return reply;
 }
 

@@ -3,7 +3,9 @@
 
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -11,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/address_list.h"
+#include "common/run_history.h"
 #include "proto/authority_service.grpc.pb.h"
 #include "proto/status_service.grpc.pb.h"
 #include "proto/transport_security.h"
@@ -26,16 +29,23 @@ class ClusterClient {
   ClusterClient Anew() const {
     ClusterClient other(servers_, security_);
     other.refusal_ = refusal_;
+    other.stop_ = stop_;
     return other;
   }
   // Why a server has refused the certificate of this client, or of one that was made Anew() from
   // it; empty: none has.
   const std::string& refusal() const { return *refusal_; }
 
+  // From now on GetStatus(), GetHistory() and WatchStatus(), also of those that are made Anew(),
+  // end with Cancelled once that is told to stop.
+  void StopWith(std::stop_token stop) { stop_ = std::move(stop); }
+
   absl::StatusOr<v1::ClusterStatus> GetStatus();
   // Calls `show` for each status until it returns false or the server ends the stream.
   absl::Status WatchStatus(absl::Duration interval,
                            const std::function<bool(const v1::ClusterStatus&)>& show);
+  // See StatusService. Errors also: InvalidArgument (what has come is no history).
+  absl::StatusOr<RunHistory> GetHistory(const v1::HistoryRequest& request);
   // Shown about once a second while the answer takes that long.
   using Meanwhile = std::function<void(const v1::ClusterStatus&)>;
   // Blocks until the checkpoint is there, or has failed.
@@ -43,7 +53,11 @@ class ClusterClient {
   // Calls `take` for each part of a safetensors file with the weights, in order, until it returns
   // false or the file is whole. Returns what was exported.
   absl::StatusOr<v1::ExportSource> Export(absl::FunctionRef<bool(absl::string_view)> take);
-  // Lets a worker in again that was shut out.
+  // See AdminService.
+  absl::Status Pause(const std::string& reason);
+  absl::Status Resume();
+  absl::StatusOr<v1::SetLearningRateReply> SetLearningRate(double learning_rate);
+  absl::Status Evict(const std::string& worker_name, const std::string& reason);
   absl::Status Readmit(const std::string& worker_name);
   // Back to the newest checkpoint of at most `round` rounds. Blocks until no restart undoes that.
   absl::StatusOr<v1::RollBackReply> RollBack(int64_t round, const std::string& reason);
@@ -71,16 +85,17 @@ class ClusterClient {
       absl::FunctionRef<void(grpc::ClientContext*, std::function<void(grpc::Status)> done)>;
   grpc::Status CallAndWatch(Begin begin, const Meanwhile& meanwhile);
   absl::StatusOr<v1::RollBackReply> RollBack(const v1::RollBackRequest& request);
-  // A call of the authority's that takes and returns one message.
-  template <typename Request, typename Reply>
-  absl::Status CallAuthority(grpc::Status (v1::AuthorityService::Stub::*method)(
-                                 grpc::ClientContext*, const Request&, Reply*),
-                             const Request& request, Reply& reply);
+  // A call that takes and returns one message.
+  template <typename Stub, typename Request, typename Reply>
+  absl::Status CallUnary(Stub& stub,
+                         grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                         const Request& request, Reply& reply);
   // Makes the call, and again with the coordinator if the server sends on to it.
   absl::Status Call(absl::FunctionRef<grpc::Status()> call);
   // "ps_server at HOST:PORT: ...", and what to look at where nobody has answered.
   absl::Status Explain(const grpc::Status& status) const;
 
+  std::stop_token stop_;
   AddressList servers_;
   TransportSecurity security_;
   std::string server_;

@@ -30,7 +30,7 @@ absl::Status WatchAcrossRestarts(const ClusterWatch& watch) {
     if (is_job_over) return absl::OkStatus();
     // Once, a damaged call may have been to blame; twice, it is who asks.
     if (absl::IsUnauthenticated(ended) && std::exchange(was_turned_away, true)) return ended;
-    watch.away(ended.message(), watch.clock->Now() - *last_answer);
+    if (!watch.away(ended.message(), watch.clock->Now() - *last_answer)) return absl::OkStatus();
     watch.clock->Sleep(kPause);
   }
 }

@@ -18,13 +18,13 @@ struct ClusterWatch {
   // Calls the function for each status until it returns false (OK) or the stream ends (why).
   std::function<absl::Status(const Show&)> stream;
   Show show;
-  // The server does not answer, for that long; said about once a second.
-  std::function<void(absl::string_view reason, absl::Duration away)> away;
+  // The server does not answer, for that long; said about once a second. False ends the watch.
+  std::function<bool(absl::string_view reason, absl::Duration away)> away;
   Clock* clock = nullptr;
 };
 
-// Goes on until show() returns false, or until the server has ended with the job: both OK. Errors:
-// of a server that has never answered, and what trying again will not mend.
+// Goes on until show() or away() returns false, or until the server has ended with the job: both
+// OK. Errors: of a server that has never answered, and what trying again will not mend.
 absl::Status WatchAcrossRestarts(const ClusterWatch& watch);
 
 }  // namespace lodestar

@@ -40,19 +40,30 @@ class Watched {
       seen.push_back(status.state());
       return status.state() != "enough";
     };
-    watch_.away = [this](absl::string_view, absl::Duration away) { outages.push_back(away); };
+    watch_.away = [this](absl::string_view, absl::Duration away) {
+      outages.push_back(away);
+      return static_cast<int>(outages.size()) != gives_up_after_;
+    };
     watch_.clock = &clock_;
   }
   absl::Status Run() { return WatchAcrossRestarts(watch_); }
 
   std::vector<std::string> seen;
   std::vector<absl::Duration> outages;
+  int gives_up_after_ = 0;  // outages; 0: never
 
  private:
   SimulatedClock clock_{SimulatedClock::OnSleep::kAdvance};
   std::deque<Stream> streams_;
   ClusterWatch watch_;
 };
+
+TEST(ClusterWatchTest, WhoeverLooksCanEndItWhileNobodyAnswers) {
+  Watched watched({{{"training"}, kAway}, {{}, kAway}, {{"training"}, kAway}});
+  watched.gives_up_after_ = 2;
+  EXPECT_OK(watched.Run());
+  EXPECT_THAT(watched.seen, ElementsAre("training"));
+}
 
 TEST(ClusterWatchTest, GoesOnBehindARestartOfTheServer) {
   Watched watched({{{"training"}, kAway}, {{}, kAway}, {{"restoring", "enough"}, kAway}});

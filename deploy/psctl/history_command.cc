@@ -56,13 +56,16 @@ std::string HistoryText(const RunHistory& history, int max_rows, int columns) {
   const size_t first = num_events - std::min<size_t>(num_events, max_rows);
   if (first < num_events) absl::StrAppend(&text, "\n");
   for (size_t i = first; i < num_events; ++i) {
-    const HistoryEvent& event = history.events[i];
-    absl::StrAppend(&text, Paragraph(absl::StrCat(absl::FormatTime("%Y-%m-%d %H:%M:%S UTC  ",
-                                                                   event.time, absl::UTCTimeZone()),
-                                                  event.is_alarm ? "ALARM  " : ""),
-                                     event.text, columns));
+    absl::StrAppend(&text, EventText(history.events[i], columns));
   }
   return text;
+}
+
+std::string EventText(const HistoryEvent& event, int columns) {
+  return Paragraph(
+      absl::StrCat(absl::FormatTime("%Y-%m-%d %H:%M:%S UTC  ", event.time, absl::UTCTimeZone()),
+                   event.is_alarm ? "ALARM  " : ""),
+      event.text, columns);
 }
 
 }  // namespace lodestar

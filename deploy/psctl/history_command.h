@@ -1,4 +1,4 @@
-// psctl history: the curves and events that the servers of a job have kept, without a server.
+// psctl history and events: the curves and the events of a job.
 #pragma once
 
 #include <string>
@@ -14,5 +14,8 @@ absl::StatusOr<RunHistory> ReadKeptHistory(const std::string& path);
 // For people: at most `max_rows` lines of losses, spread over the run and with its last round, and
 // the last `max_rows` events. Lines have at most `columns` characters, or kUnlimitedColumns.
 std::string HistoryText(const RunHistory& history, int max_rows, int columns);
+
+// One event, as above.
+std::string EventText(const HistoryEvent& event, int columns);
 
 }  // namespace lodestar

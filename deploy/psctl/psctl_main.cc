@@ -39,8 +39,10 @@
 #include "deploy/psctl/history_command.h"
 #include "deploy/psctl/identity_commands.h"
 #include "deploy/psctl/launch_command.h"
+#include "deploy/psctl/live_commands.h"
 #include "deploy/psctl/model_output.h"
 #include "deploy/psctl/operator_access.h"
+#include "deploy/psctl/order_commands.h"
 #include "deploy/psctl/plan_command.h"
 #include "deploy/psctl/request_watch.h"
 #include "deploy/psctl/restore_command.h"
@@ -53,7 +55,7 @@
 ABSL_FLAG(std::string, server, "127.0.0.1:50051",
           "HOST:PORT of the server of shard 0. Several, with "
           "commas: the first that answers.");
-ABSL_FLAG(bool, json, false, "As JSON, one object per line.");
+ABSL_FLAG(bool, json, false, "As --output=json.");
 ABSL_FLAG(bool, watch, false, "Again every second until Ctrl-C.");
 ABSL_FLAG(std::string, out, "model.safetensors", "The file or folder to write.");
 ABSL_FLAG(std::string, format, "safetensors",
@@ -129,7 +131,9 @@ ABSL_FLAG(double, worker_threads, 1,
           "By how much a worker encodes and decodes faster than one thread of an AMD EPYC.");
 ABSL_FLAG(double, server_threads, 1, "The same of a server.");
 ABSL_FLAG(double, overhead_ms, 3, "Of a round beside all that grows with the model, in ms.");
-ABSL_FLAG(std::string, output, "table", "table or json.");
+ABSL_FLAG(std::string, output, "table",
+          "table, for people, or json, for programs: one object per line. Of plan one object.");
+ABSL_FLAG(bool, follow, false, "Goes on with what comes, until the job is over.");
 
 namespace lodestar {
 namespace {
@@ -147,6 +151,8 @@ struct Command {
 };
 
 constexpr absl::Duration kLookAtServer = absl::Seconds(2);
+
+bool WantsJson() { return absl::GetFlag(FLAGS_json) || absl::GetFlag(FLAGS_output) == "json"; }
 
 void SayError(const absl::Status& error) {
   std::fprintf(stderr, "psctl: %s\n", std::string(error.message()).c_str());
@@ -197,6 +203,7 @@ absl::Status Watch(const ClusterClient& like, const ClusterWatch::Show& show) {
     last = std::string(reason);
     std::fprintf(stderr, "no answer for %s; tries again%s\n",
                  absl::FormatDuration(absl::Trunc(away, absl::Seconds(1))).c_str(), why.c_str());
+    return true;
   };
   watch.clock = &Clock::Real();
   return WatchAcrossRestarts(watch);
@@ -206,8 +213,7 @@ absl::Status Watch(const ClusterClient& like, const ClusterWatch::Show& show) {
 int ShowStatus(ClusterClient* client, Renderer render, ClusterHealth* health) {
   int exit_code = 0;
   // Home and clear, so that the picture stands still; never into a pipe.
-  const bool is_picture =
-      absl::GetFlag(FLAGS_watch) && !absl::GetFlag(FLAGS_json) && isatty(STDOUT_FILENO) != 0;
+  const bool is_picture = absl::GetFlag(FLAGS_watch) && !WantsJson() && isatty(STDOUT_FILENO) != 0;
   const auto show = [&](const v1::ClusterStatus& status) {
     const absl::StatusOr<std::string> text = render(status);
     exit_code = text.ok() ? Print(absl::StrCat(is_picture ? "\033[H\033[J" : "", *text))
@@ -234,23 +240,50 @@ int StatusCommand(ClusterClient* client) {
     return StatusText(status, OutputColumns());
   };
   ClusterHealth health = ClusterHealth::kGood;
-  const int exit_code = ShowStatus(client, absl::GetFlag(FLAGS_json) ? as_json : as_text, &health);
+  const int exit_code = ShowStatus(client, WantsJson() ? as_json : as_text, &health);
   return exit_code != 0 ? exit_code : ExitCodeOf(health);
 }
 
+// One line of JSON for each of `parts`.
+template <typename Parts>
+absl::StatusOr<std::string> JsonLines(const Parts& parts) {
+  std::string text;
+  for (const auto& part : parts) {
+    ASSIGN_OR_RETURN(const std::string line, MessageJsonLine(part));
+    text += line;
+  }
+  return text;
+}
+
 int WorkersCommand(ClusterClient* client) {
-  const Renderer as_json = [](const v1::ClusterStatus& status) -> absl::StatusOr<std::string> {
-    std::string text;
-    for (const v1::WorkerStatus& worker : status.workers()) {
-      ASSIGN_OR_RETURN(const std::string line, MessageJsonLine(worker));
-      text += line;
-    }
-    return text;
+  const Renderer as_json = [](const v1::ClusterStatus& status) {
+    return JsonLines(status.workers());
   };
   const Renderer as_text = [](const v1::ClusterStatus& status) -> absl::StatusOr<std::string> {
     return WorkersText(status, OutputColumns());
   };
-  return ShowStatus(client, absl::GetFlag(FLAGS_json) ? as_json : as_text, /*health=*/nullptr);
+  return ShowStatus(client, WantsJson() ? as_json : as_text, /*health=*/nullptr);
+}
+
+int ShardsCommand(ClusterClient* client) {
+  const Renderer as_json = [](const v1::ClusterStatus& status) {
+    return JsonLines(status.shards());
+  };
+  const Renderer as_text = [](const v1::ClusterStatus& status) -> absl::StatusOr<std::string> {
+    return ShardsText(status, OutputColumns());
+  };
+  return ShowStatus(client, WantsJson() ? as_json : as_text, /*health=*/nullptr);
+}
+
+int EventsCommand(ClusterClient* client) {
+  const absl::Status shown =
+      ShowEvents(*client, absl::GetFlag(FLAGS_follow), WantsJson(), OutputColumns());
+  return shown.ok() ? 0 : FailCall(shown);
+}
+
+int TopCommand(ClusterClient* client) {
+  const absl::Status shown = ShowTop(*client);
+  return shown.ok() ? 0 : FailCall(shown);
 }
 
 // Says what holds up the request `what`, and again when that changes.
@@ -427,13 +460,10 @@ int VerifyCommand(const CommandLine& line) {
   return status.ok() ? 0 : Fail(status);
 }
 
-int HistoryCommand(const CommandLine& line) {
+int PrintHistory(const RunHistory& history) {
   constexpr int kRows = 24;
-  if (line.positionals.size() != 2) return BadUsage("history takes one folder");
-  const absl::StatusOr<RunHistory> history = ReadKeptHistory(line.positionals[1]);
-  if (!history.ok()) return Fail(history.status());
-  return Print(absl::GetFlag(FLAGS_json) ? absl::StrCat(HistoryJson(*history), "\n")
-                                         : HistoryText(*history, kRows, OutputColumns()));
+  return Print(WantsJson() ? absl::StrCat(HistoryJson(history), "\n")
+                           : HistoryText(history, kRows, OutputColumns()));
 }
 
 int RestoreCommand(const CommandLine& line) {
@@ -452,20 +482,25 @@ int PrintAnswer(const absl::StatusOr<std::string>& text) {
   return text.ok() ? Print(*text) : FailCall(text.status());
 }
 
+// Behind the command.
+std::vector<std::string> WordsOf(const CommandLine& line) {
+  return {line.positionals.begin() + 1, line.positionals.end()};
+}
+
 int TokenCommand(ClusterClient* client, const CommandLine& line) {
   TokenOptions options;
-  options.words.assign(line.positionals.begin() + 1, line.positionals.end());
+  options.words = WordsOf(line);
   options.role = absl::GetFlag(FLAGS_role);
   options.ttl = absl::GetFlag(FLAGS_ttl);
   options.max_uses = absl::GetFlag(FLAGS_uses);
   options.name = absl::GetFlag(FLAGS_name);
   options.address = absl::GetFlag(FLAGS_address);
-  options.as_json = absl::GetFlag(FLAGS_json);
+  options.as_json = WantsJson();
   return PrintAnswer(TokenText(*client, options, absl::Now()));
 }
 
 int IdentitiesCommand(ClusterClient* client) {
-  return PrintAnswer(IdentitiesText(*client, absl::GetFlag(FLAGS_json), absl::Now()));
+  return PrintAnswer(IdentitiesText(*client, WantsJson(), absl::Now()));
 }
 
 int RevokeCommand(ClusterClient* client, const CommandLine& line) {
@@ -473,9 +508,8 @@ int RevokeCommand(ClusterClient* client, const CommandLine& line) {
   if (line.given.count("since_round") > 0) since_round = absl::GetFlag(FLAGS_since_round);
   if (since_round.has_value() && *since_round < 0)
     return BadUsage("--since_round: a round is wanted, 0 or more");
-  return PrintAnswer(RevokeIdentities(*client,
-                                      {line.positionals.begin() + 1, line.positionals.end()},
-                                      absl::GetFlag(FLAGS_with_token), since_round));
+  return PrintAnswer(
+      RevokeIdentities(*client, WordsOf(line), absl::GetFlag(FLAGS_with_token), since_round));
 }
 
 int RollBackCommand(ClusterClient* client) {
@@ -487,25 +521,23 @@ int RollBackCommand(ClusterClient* client) {
   return Print(absl::StrCat(RollBackText(*reply), "\n"));
 }
 
+int PauseCommand(ClusterClient* client) {
+  return PrintAnswer(PauseJob(*client, ReasonOr("psctl pause")));
+}
+
+int ResumeCommand(ClusterClient* client) { return PrintAnswer(ResumeJob(*client)); }
+
+int SetLearningRateCommand(ClusterClient* client, const CommandLine& line) {
+  if (line.positionals.size() != 2) return BadUsage("set-learning-rate takes one number");
+  return PrintAnswer(SetLearningRate(*client, line.positionals[1]));
+}
+
+int EvictCommand(ClusterClient* client, const CommandLine& line) {
+  return PrintAnswer(EvictWorkers(*client, WordsOf(line), ReasonOr("psctl evict")));
+}
+
 int ReadmitCommand(ClusterClient* client, const CommandLine& line) {
-  if (line.positionals.size() < 2) {
-    return PrintAnswer(absl::InvalidArgumentError(
-        "readmit needs the names of workers; psctl workers shows who was refused, and why"));
-  }
-  std::string text;
-  absl::Status failure;  // the first; the others are let in all the same
-  for (size_t i = 1; i < line.positionals.size(); ++i) {
-    const std::string& name = line.positionals[i];
-    const absl::Status status = client->Readmit(name);
-    failure.Update(status);
-    absl::StrAppend(&text,
-                    status.ok() ? absl::StrCat(name, " may join again; start it")
-                                : std::string(status.message()),
-                    "\n");
-  }
-  if (failure.ok()) return PrintAnswer(text);
-  text.pop_back();  // the last line's end
-  return PrintAnswer(absl::Status(failure.code(), text));
+  return PrintAnswer(ReadmitWorkers(*client, WordsOf(line)));
 }
 
 // A command that talks to the server of --server, or of the join string.
@@ -553,6 +585,17 @@ int ExportCommand(const CommandLine& line) {
   })(line);
 }
 
+int HistoryCommand(const CommandLine& line) {
+  if (line.positionals.size() > 1) {
+    const absl::StatusOr<RunHistory> history = ReadKeptHistory(line.positionals[1]);
+    return history.ok() ? PrintHistory(*history) : Fail(history.status());
+  }
+  return WithClient([](ClusterClient* client, const CommandLine&) {
+    const absl::StatusOr<RunHistory> history = client->GetHistory(v1::HistoryRequest());
+    return history.ok() ? PrintHistory(*history) : FailCall(history.status());
+  })(line);
+}
+
 // `own`, and what every command that talks to a server takes.
 std::vector<std::string> ClientFlags(std::vector<std::string> own) {
   own.insert(own.begin(), "server");
@@ -563,19 +606,36 @@ std::vector<std::string> ClientFlags(std::vector<std::string> own) {
 std::vector<Command> Commands() {
   return {
       {.name = "status",
-       .form = "status [--json] [--watch]",
+       .form = "status [--output=json] [--watch]",
        .summary = "job, progress, who is waited for, workers, shards",
        .details = "--watch goes on behind a restart of the server and ends with the job.\n"
                   "Exit code: 0 the job goes on or is done; 131 it waits for workers or\n"
                   "servers; 3 it has failed, or there was an alarm in the last ten minutes;\n"
                   "129 nobody answered, or not now.\n",
-       .flags = ClientFlags({"json", "watch"}),
+       .flags = ClientFlags({"json", "output", "watch"}),
        .run = WithClient(&StatusCommand)},
       {.name = "workers",
-       .form = "workers [--json] [--watch]",
+       .form = "workers [--output=json] [--watch]",
        .summary = "one line per worker",
-       .flags = ClientFlags({"json", "watch"}),
+       .flags = ClientFlags({"json", "output", "watch"}),
        .run = WithClient(&WorkersCommand)},
+      {.name = "shards",
+       .form = "shards [--output=json] [--watch]",
+       .summary = "one line per server",
+       .flags = ClientFlags({"json", "output", "watch"}),
+       .run = WithClient(&ShardsCommand)},
+      {.name = "events",
+       .form = "events [--follow] [--output=json]",
+       .summary = "who joined, left or was dropped, checkpoints, alarms: the last 512",
+       .details = "--follow goes on behind a restart of the server and ends with the job.\n",
+       .flags = ClientFlags({"follow", "json", "output"}),
+       .run = WithClient(&EventsCommand)},
+      {.name = "top",
+       .form = "top",
+       .summary = "the job as it goes on, in the whole terminal; q ends it",
+       .details = "Where there is no terminal, one picture of it.\n",
+       .flags = ClientFlags({}),
+       .run = WithClient(&TopCommand)},
       {.name = "checkpoint",
        .form = "checkpoint [--to=DIR]",
        .summary = "saves now, prints the path; with --to that of a copy",
@@ -605,6 +665,30 @@ std::vector<Command> Commands() {
            "the server was ended before it (SIGTERM).\n",
        .flags = ClientFlags({"reason"}),
        .run = WithClient(&StopCommand)},
+      {.name = "pause",
+       .form = "pause [--reason=TEXT]",
+       .summary = "no more rounds, until psctl resume",
+       .details =
+           "Rounds that are open end as ever; workers stay, and wait. Checkpoints go on, and one\n"
+           "is taken at once, so that servers that are started again stay paused, too. psctl\n"
+           "stop ends a job that is paused.\n",
+       .flags = ClientFlags({"reason"}),
+       .run = WithClient(&PauseCommand)},
+      {.name = "resume",
+       .form = "resume",
+       .summary = "goes on after psctl pause",
+       .flags = ClientFlags({}),
+       .run = WithClient(&ResumeCommand)},
+      {.name = "set-learning-rate",
+       .form = "set-learning-rate RATE",
+       .summary = "the learning rate of the next round; the schedule goes on from there",
+       .details =
+           "All of the schedule is scaled alike: what it would have later is multiplied by the\n"
+           "same number, in checkpoints, too. Of --mode=local_sgd it is the workers' rate. Not\n"
+           "with --mode=async, nor where programs make the steps.\n",
+       .flags = ClientFlags({}),
+       .takes_paths = true,
+       .run = WithClient(ClientCommand(&SetLearningRateCommand))},
       {.name = "rollback",
        .form = "rollback --round=R [--reason=TEXT]",
        .summary = "all go back to the newest checkpoint of at most R rounds",
@@ -626,13 +710,13 @@ std::vector<Command> Commands() {
            "$LODESTAR_JOIN or a file) enrols with it, and keeps the certificate that it gets. It\n"
            "is shown this once. revoke: nobody enrols with it any more; who has, stays (see\n"
            "psctl revoke).\n",
-       .flags = ClientFlags({"role", "ttl", "uses", "name", "address", "json"}),
+       .flags = ClientFlags({"role", "ttl", "uses", "name", "address", "json", "output"}),
        .takes_paths = true,
        .run = WithClient(ClientCommand(&TokenCommand))},
       {.name = "identities",
-       .form = "identities [--json]",
+       .form = "identities [--output=json]",
        .summary = "who has a certificate",
-       .flags = ClientFlags({"json"}),
+       .flags = ClientFlags({"json", "output"}),
        .run = WithClient(&IdentitiesCommand)},
       {.name = "revoke",
        .form = "revoke NAME... [--with_token] [--since_round=R]",
@@ -647,9 +731,19 @@ std::vector<Command> Commands() {
        .flags = ClientFlags({"with_token", "since_round"}),
        .takes_paths = true,
        .run = WithClient(ClientCommand(&RevokeCommand))},
+      {.name = "evict",
+       .form = "evict NAME... [--reason=TEXT]",
+       .summary = "ends workers, and lets none in under their names",
+       .details =
+           "Rounds go on without them. They are told why, and end; so, too, after a restart of\n"
+           "the servers, until psctl readmit. One that has a certificate may come back under\n"
+           "another name that its certificate is good for: psctl revoke ends that.\n",
+       .flags = ClientFlags({"reason"}),
+       .takes_paths = true,
+       .run = WithClient(ClientCommand(&EvictCommand))},
       {.name = "readmit",
        .form = "readmit NAME...",
-       .summary = "lets in workers that were shut out for what they have sent",
+       .summary = "lets in workers that were evicted, or shut out for what they have sent",
        .details = "See --poison_limit of ps_server: the status says who was refused, and why.\n",
        .flags = ClientFlags({}),
        .takes_paths = true,
@@ -687,12 +781,13 @@ std::vector<Command> Commands() {
                  "threads"},
        .run = &GenerateCommand},
       {.name = "history",
-       .form = "history PATH",
-       .summary = "losses and events of a job, also of one that is over; no server is needed",
-       .details = "PATH: --checkpoint_dir of its servers, which write it every ten seconds.\n"
-                  "--json has all rounds that are kept.\n",
-       .flags = {"json"},
-       .takes_paths = true,
+       .form = "history [PATH]",
+       .summary = "losses and events of a job, also of one that is over",
+       .details =
+           "Without PATH, of the server. PATH: --checkpoint_dir of servers, which write it\n"
+           "every ten seconds; then no server is needed. As JSON, all points that are kept.\n",
+       .flags = ClientFlags({"json", "output"}),
+       .takes_path = true,
        .run = &HistoryCommand},
       {.name = "verify",
        .form = "verify PATH...",
@@ -759,6 +854,11 @@ int Explain(const std::vector<Command>& commands, const std::vector<std::string>
 
 absl::Status CheckFlags() {
   RETURN_IF_ERROR(AddressList::Parse("server", absl::GetFlag(FLAGS_server)).status());
+  if (const std::string output = absl::GetFlag(FLAGS_output);
+      output != "table" && output != "json") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--output=", output, ": table or json is wanted"));
+  }
   RETURN_IF_ERROR(CheckWholeRange("uses", absl::GetFlag(FLAGS_uses), 0, 1'000'000));
   RETURN_IF_ERROR(CheckWholeRange("threads", absl::GetFlag(FLAGS_threads), 0, 1024));
   RETURN_IF_ERROR(CheckWholeRange("bytes", absl::GetFlag(FLAGS_bytes), 0, 1'000'000'000));

@@ -20,7 +20,7 @@ CheckpointCourse::Memory CheckpointCourse::memory() const {
   memory.last = last_;
   if (!last_.has_value()) return memory;
   memory.last_ledger = last_ledger_;
-  memory.last_quarantine = last_quarantine_;
+  memory.last_orders = last_orders_;
   memory.last_at = last_at_;
   memory.last_write_time = last_write_time_;
   return memory;
@@ -31,7 +31,7 @@ void CheckpointCourse::Resume(const Memory& memory) {
   given_up_ = memory.active_directory;
   last_ = memory.last;
   last_ledger_ = memory.last_ledger;
-  last_quarantine_ = memory.last_quarantine;
+  last_orders_ = memory.last_orders;
   last_at_ = memory.last_at;
   last_write_time_ = memory.last_write_time;
 }
@@ -98,7 +98,7 @@ bool CheckpointCourse::Finish(absl::string_view directory, const Outcome& outcom
   if (outcome.ok()) {
     last_ = *outcome;
     last_ledger_ = active_->record.state.ledger;
-    last_quarantine_ = active_->record.state.quarantine;
+    last_orders_ = active_->record.state.orders;
     last_at_ = now;
     last_write_time_ = now - active_->begun_at;
   }
@@ -123,10 +123,10 @@ void CheckpointCourse::GiveUp(const absl::Status& reason) {
 }
 
 void CheckpointCourse::SetLast(const PublishedCheckpoint& checkpoint, const LedgerState& ledger,
-                               const Quarantine::Memory& quarantine, absl::Time now) {
+                               const StandingOrders& orders, absl::Time now) {
   last_ = checkpoint;
   last_ledger_ = ledger;
-  last_quarantine_ = quarantine;
+  last_orders_ = orders;
   last_at_ = now;
   last_write_time_ = absl::ZeroDuration();
 }

@@ -18,7 +18,6 @@
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/coordinator_state.h"
-#include "server/coordinator/quarantine.h"
 
 namespace lodestar {
 
@@ -33,7 +32,7 @@ class CheckpointCourse {
     std::string active_directory = {};  // of the one under way; empty: none is
     std::optional<PublishedCheckpoint> last;
     LedgerState last_ledger;
-    Quarantine::Memory last_quarantine;
+    StandingOrders last_orders;
     absl::Time last_at;
     absl::Duration last_write_time;
     friend bool operator==(const Memory&, const Memory&) = default;
@@ -78,11 +77,11 @@ class CheckpointCourse {
 
   // What was restored counts as the last one. The others: as they are on disk.
   void SetLast(const PublishedCheckpoint& checkpoint, const LedgerState& ledger,
-               const Quarantine::Memory& quarantine, absl::Time now);
+               const StandingOrders& orders, absl::Time now);
   void ForgetLast() { last_.reset(); }
   // The last one was taken in this very state.
-  bool HoldsLast(const LedgerState& ledger, const Quarantine::Memory& quarantine) const {
-    return last_.has_value() && last_ledger_ == ledger && last_quarantine_ == quarantine;
+  bool HoldsLast(const LedgerState& ledger, const StandingOrders& orders) const {
+    return last_.has_value() && last_ledger_ == ledger && last_orders_ == orders;
   }
   const std::optional<PublishedCheckpoint>& last() const { return last_; }
   std::optional<Outcome> OutcomeOf(uint64_t ticket) const;
@@ -107,7 +106,7 @@ class CheckpointCourse {
   std::map<uint64_t, Outcome> outcomes_;
   std::optional<PublishedCheckpoint> last_;
   LedgerState last_ledger_;
-  Quarantine::Memory last_quarantine_;
+  StandingOrders last_orders_;
   absl::Time last_at_;
   absl::Duration last_write_time_;
 };

@@ -49,9 +49,8 @@ absl::Status ClusterFaults::CheckSound(const RegisterCall& call) const {
     return absl::FailedPreconditionError(absl::StrCat(
         "worker '", entry->name, "' is shut out",
         entry->is_identity ? " with all that its certificate is good for: " : ": ", entry->reason,
-        "; check its device, its memory and its data, then let it in again with "
-        "psctl readmit ",
-        entry->name));
+        entry->is_by_operator ? "" : "; check its device, its memory and its data",
+        "; psctl readmit ", entry->name, " lets it in again"));
   }
   const WorkerRecord* record = state_.membership.FindByName(call.name);
   const auto desk = record == nullptr ? state_.desks.end() : state_.desks.find(record->id);
@@ -138,7 +137,7 @@ FaultVerdict ClusterFaults::JudgeSender(WorkerId worker, absl::string_view text,
   // With a certificate it could come back under any name that begins with that of the certificate.
   const bool has_identity = !desk.identity().empty();
   state_.quarantine.Add({has_identity ? desk.identity() : name, reason, has_identity});
-  saves_.OnQuarantineChanged(now);
+  saves_.OnOrdersChanged(now);
   outbox_.RaiseAlarm(
       absl::StrCat("worker '", name, "' is shut out: ", reason, "; psctl readmit lets it in again"),
       now);
@@ -190,6 +189,27 @@ void ClusterFaults::Accuse(absl::string_view what, absl::string_view seen, absl:
   if (outbox_.RaiseAlarm(what, now)) outbox_.Tell(absl::StrCat(what, ": ", seen));
 }
 
+absl::StatusOr<FaultVerdict> ClusterFaults::Evict(absl::string_view name, absl::string_view reason,
+                                                  absl::Time now) {
+  const WorkerRecord* record = state_.membership.FindByName(name);
+  if (record == nullptr) {
+    return absl::NotFoundError(absl::StrCat("there is no worker '",
+                                            PeerText(name, MembershipTable::kMaxNameBytes),
+                                            "'; psctl workers has the names"));
+  }
+  const std::string why = absl::StrCat("an operator has evicted it: ", reason);
+  const auto desk = state_.desks.find(record->id);
+  // With a certificate of its own it could come back under any name that begins with its own.
+  const bool is_identity = desk != state_.desks.end() && desk->second.identity() == name;
+  state_.quarantine.Add({.name = std::string(name),
+                         .reason = why,
+                         .is_identity = is_identity,
+                         .is_by_operator = true});
+  saves_.OnOrdersChanged(now);
+  outbox_.Remember();
+  return FaultVerdict{.kind = FaultVerdict::Kind::kShutOut, .reason = why};
+}
+
 absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {
   if (!state_.quarantine.Remove(name)) {
     return absl::NotFoundError(absl::StrCat("no worker '",
@@ -197,7 +217,7 @@ absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {
                                             "' is shut out; psctl workers has the names"));
   }
   state_.refusals.Forget(name);
-  saves_.OnQuarantineChanged(now);
+  saves_.OnOrdersChanged(now);
   outbox_.Remember();
   outbox_.Tell(absl::StrCat("worker readmitted name=", name));
   return absl::OkStatus();

@@ -1,7 +1,7 @@
 // What is sent, reported or computed and cannot be right: which worker is blamed for it, how often
 // it may be and whom it shuts out, and when it is the run that has diverged, and goes back or ends.
-// And what operators do about it: they let in again, and send back. Pure; for the coordinator,
-// which carries out the verdicts.
+// And what operators do about it: they shut out, let in again, and send back. Pure; for the
+// coordinator, which carries out the verdicts.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,8 @@ class ClusterFaults {
   FaultVerdict OnShardDiverged(int shard, Round round, absl::string_view text, absl::Time now);
 
   // See Coordinator.
+  absl::StatusOr<FaultVerdict> Evict(absl::string_view name, absl::string_view reason,
+                                     absl::Time now);
   absl::Status Readmit(absl::string_view name, absl::Time now);
   absl::StatusOr<FaultVerdict> RollBack(Round round, absl::string_view why, absl::Time now);
   absl::Status CheckMayRollBack(Round round, absl::Time now) const;

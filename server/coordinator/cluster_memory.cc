@@ -51,7 +51,7 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   for (const auto& [number, round] : state.open) memory.open.emplace(number, round.memory());
   memory.evaluation_attempt = state.evaluation_attempt;
   memory.finite_reports = state.finite_reports;
-  memory.quarantine = state.quarantine.memory();
+  memory.orders = state.orders();
   memory.quota = state.quota.memory();
   memory.checkpoints = state.checkpoints.memory();
   memory.schedule = state.schedule.memory();
@@ -101,7 +101,7 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
   }
   state.evaluation_attempt = memory.evaluation_attempt;
   state.finite_reports = memory.finite_reports;
-  state.quarantine = Quarantine(std::move(memory.quarantine));
+  state.TakeOrders(std::move(memory.orders), now);
   state.quota.Resume(memory.quota);
   state.divergence.Resume(memory.rollbacks, memory.learning_rate_scale);
   state.progress.Resume(memory.progress);

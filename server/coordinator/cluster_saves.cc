@@ -83,7 +83,7 @@ bool ClusterSaves::ServeRequestsWithLast() {
 void ClusterSaves::Begin(absl::string_view folder, absl::Time now) {
   const CoordinatorState state{state_.server_incarnation, state_.ledger.state(),
                                state_.membership.Export(), state_.progress.Export(),
-                               state_.quarantine.memory()};
+                               state_.orders()};
   const std::string directory =
       state_.checkpoints.Begin(folder, state_.ledger.next_round(), state, now);
   SaveCommand command = {.round = std::nullopt,
@@ -323,10 +323,10 @@ void ClusterSaves::Restart(const CoordinatorState& on_disk, absl::Time now) {
                               .round = state_.ledger.next_round(),
                               .is_in_fallback = is_fallback},
                              is_fallback ? LedgerState{.next_round = -1} : on_disk.ledger,
-                             on_disk.quarantine, now);
+                             on_disk.orders, now);
 }
 
-void ClusterSaves::OnQuarantineChanged(absl::Time now) {
+void ClusterSaves::OnOrdersChanged(absl::Time now) {
   if (state_.saves()) state_.checkpoints.Request(now);
 }
 

@@ -64,9 +64,8 @@ class ClusterSaves {
   // The servers begin a new life from state.source. `on_disk`: what the checkpoint has, if it is
   // one.
   void Restart(const CoordinatorState& on_disk, absl::Time now);
-  // So that a process without a journal does not let in who was shut out: a checkpoint is taken out
-  // of turn.
-  void OnQuarantineChanged(absl::Time now);
+  // So that a process without a journal goes by them, too: a checkpoint is taken out of turn.
+  void OnOrdersChanged(absl::Time now);
 
  private:
   void Begin(absl::string_view folder, absl::Time now);
@@ -74,7 +73,7 @@ class ClusterSaves {
   // Whether what is on disk already serves those who asked for a checkpoint.
   bool ServeRequestsWithLast();
   bool HoldsLast() const {
-    return state_.checkpoints.HoldsLast(state_.ledger.state(), state_.quarantine.memory());
+    return state_.checkpoints.HoldsLast(state_.ledger.state(), state_.orders());
   }
   void ForgetLast();
 

@@ -116,6 +116,11 @@ struct RequestSnapshot {
   std::string way_out;              // what the operator can do about it; empty: wait
 };
 
+struct PauseSnapshot {
+  std::string reason;
+  absl::Duration age;  // in this process
+};
+
 struct DivergenceSnapshot {
   Round round;
   std::string text;
@@ -165,7 +170,8 @@ struct ClusterSnapshot {
   uint64_t rounds_committed_short = 0;
   std::optional<DivergenceSnapshot> divergence;  // the last one
   int64_t rollbacks = 0;
-  double learning_rate_scale = 1.0;  // what rollbacks have made of the learning rate
+  double learning_rate_scale = 1.0;  // what rollbacks and operators have made of the learning rate
+  std::optional<PauseSnapshot> pause;  // rounds that are open end all the same
 };
 
 }  // namespace lodestar

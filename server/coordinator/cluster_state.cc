@@ -49,6 +49,18 @@ bool ClusterState::is_ready() const {
   }
 }
 
+StandingOrders ClusterState::orders() const {
+  StandingOrders orders = {.quarantine = quarantine.memory()};
+  if (pause.has_value()) orders.pause = pause->reason;
+  return orders;
+}
+
+void ClusterState::TakeOrders(StandingOrders orders, absl::Time now) {
+  quarantine = Quarantine(std::move(orders.quarantine));
+  pause.reset();
+  if (orders.pause.has_value()) pause = Pause{*std::move(orders.pause), now};
+}
+
 std::string ClusterState::NameOf(WorkerId worker) const {
   const WorkerRecord* record = membership.Find(worker);
   return record == nullptr ? absl::StrCat("worker ", worker.value()) : record->name;

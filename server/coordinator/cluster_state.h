@@ -84,6 +84,12 @@ struct Setback {
   std::string why;
 };
 
+// No work is handed out, and all stays as it is.
+struct Pause {
+  std::string reason;
+  absl::Time since;  // of this process
+};
+
 struct ClusterState {
   ClusterState(CoordinatorConfig the_config, std::optional<Layout> the_layout, absl::Time now);
 
@@ -154,6 +160,7 @@ struct ClusterState {
   int64_t evaluation_attempt = 0;
   uint64_t finite_reports = 0;  // of all workers
   Quarantine quarantine;        // over all lives of the servers
+  std::optional<Pause> pause;   // so, too; not set: work is handed out
 
   // Whether the servers have weights, and workers may call.
   bool is_ready() const;
@@ -171,6 +178,10 @@ struct ClusterState {
            (phase == CoordinatorPhase::kDone && (is_stopping() || config.exit_when_done));
   }
   bool is_work_held() const { return !hold_reason.empty(); }
+  // A stop ends it.
+  bool is_paused() const { return pause.has_value() && !is_stopping(); }
+  StandingOrders orders() const;
+  void TakeOrders(StandingOrders orders, absl::Time now);
   // No round is opened, closed or saved: a server cannot be told.
   bool is_shard_away() const { return shards.any_away(); }
   // What a trial of settings trains is not kept.

@@ -15,6 +15,7 @@ namespace lodestar {
 namespace {
 
 constexpr absl::string_view kTraining = "training";
+constexpr absl::string_view kPaused = "paused";
 
 // Of the workers whose life has ended: for this long, and the latest of them.
 constexpr absl::Duration kEndedShownFor = absl::Hours(1);
@@ -346,7 +347,7 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
   }
   const bool has_round = state.policy->uses_rosters() ||
                          state.phase == CoordinatorPhase::kEvaluating || state.is_stopping() ||
-                         state.is_work_held() || state.ledger.is_exhausted();
+                         state.is_work_held() || state.is_paused() || state.ledger.is_exhausted();
   if (has_round && !state.open.empty()) {
     const OpenRound& round = state.open.begin()->second;
     const std::vector<WorkerId> awaited = Awaited(round, state.desks);
@@ -367,6 +368,7 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
     return absl::StrCat("no work is handed out: ", state.hold_reason, save.empty() ? "" : "; ",
                         save);
   }
+  if (state.is_paused()) return PauseText(state);
   if (state.phase == CoordinatorPhase::kEvaluating) {
     std::vector<std::string> names;
     for (WorkerId worker : state.ledger.LackingFor(state.Waiting())) {
@@ -386,6 +388,10 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
     if (!held.empty()) return held + Standstills(state, age_at);
   }
   return WaitingForMembers(state, now, age_at);
+}
+
+std::string PauseText(const ClusterState& state) {
+  return absl::StrCat("paused: ", state.pause->reason, "; psctl resume goes on");
 }
 
 std::string StandstillOf(const ClusterState& state, WorkerId worker,
@@ -435,8 +441,8 @@ absl::Duration WaitPatience(const ClusterState& state) {
 
 std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time now) {
   if (state.is_shard_away() || state.phase != CoordinatorPhase::kRunning || state.is_stopping() ||
-      state.is_work_held() || state.ledger.is_exhausted() || state.supply.is_awaited() ||
-      !WaitingForJournals(state).empty()) {
+      state.is_work_held() || state.is_paused() || state.ledger.is_exhausted() ||
+      state.supply.is_awaited() || !WaitingForJournals(state).empty()) {
     return WaitingFor(state, now, Ages::kLeftOut);
   }
   const ClusterView view = state.View(now);
@@ -528,7 +534,7 @@ absl::string_view StateName(const ClusterState& state) {
     case CoordinatorPhase::kLoading:
       return "loading";
     case CoordinatorPhase::kEvaluating:
-      return "evaluating";
+      return state.is_paused() && state.open.empty() ? kPaused : "evaluating";
     case CoordinatorPhase::kSaving:
       return "saving";
     case CoordinatorPhase::kDone:
@@ -540,6 +546,7 @@ absl::string_view StateName(const ClusterState& state) {
   }
   if (state.is_stopping()) return "stopping";
   if (!state.open.empty()) return kTraining;
+  if (state.is_paused()) return kPaused;
   return state.site.has_value() && state.site->waiting() == nullptr ? "waiting_for_upstream"
                                                                     : "waiting_for_workers";
 }
@@ -563,8 +570,9 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   snapshot.uptime = now - state.started_at;
   snapshot.state = std::string(StateName(state));
   snapshot.waiting_for = WaitingFor(state, now);
-  snapshot.is_held_up = !WaitingForJournals(state).empty() ||
-                        state.waits.IsTold(WaitingFor(state, now, Ages::kLeftOut));
+  snapshot.is_held_up =
+      !WaitingForJournals(state).empty() ||
+      (StateName(state) != kPaused && state.waits.IsTold(WaitingFor(state, now, Ages::kLeftOut)));
   snapshot.round = ledger.next_round;
   snapshot.total_rounds = state.ledger.total_rounds();
   snapshot.epoch = state.ledger.epoch();
@@ -575,6 +583,9 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   snapshot.learning_rate =
       state.ledger.LearningRate(Round(std::max<int64_t>(0, ledger.next_round - 1)), /*step=*/0);
   state.divergence.Describe(now, snapshot);
+  if (state.pause.has_value()) {
+    snapshot.pause = PauseSnapshot{state.pause->reason, now - state.pause->since};
+  }
   const auto open_rounds = static_cast<int64_t>(state.open.size());
   state.progress.Describe(
       {.remaining_rounds = snapshot.total_rounds - ledger.next_round + open_rounds,

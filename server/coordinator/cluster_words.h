@@ -44,6 +44,8 @@ absl::Status CheckReady(const ClusterState& state, absl::Time now);
 absl::string_view StateName(const ClusterState& state);
 ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now);
 
+// Requires: is_paused().
+std::string PauseText(const ClusterState& state);
 // "rounds 200 to 216 are in no checkpoint; ..."; empty if everything is.
 std::string UnsavedText(const ClusterState& state);
 

@@ -15,10 +15,10 @@
 #include "common/job_settings.h"
 #include "common/peer_text.h"
 #include "common/remedy.h"
-#include "common/same_tensors.h"
 #include "common/shard_plan.h"
 #include "common/status_hints.h"
 #include "common/status_macros.h"
+#include "server/coordinator/admission.h"
 #include "server/coordinator/client_layout.h"
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/next_round.h"
@@ -27,23 +27,6 @@
 
 namespace lodestar {
 namespace {
-
-// Whether the client knows the encodings of the job.
-absl::Status CheckEncodings(const JobSpec& job, const std::vector<Encoding::Kind>& known) {
-  for (const auto& [encoding, flag] : {std::pair(job.push_encoding, "push_encoding"),
-                                       std::pair(job.pull_encoding, "pull_encoding")}) {
-    if (std::find(known.begin(), known.end(), encoding.kind()) != known.end()) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("this job has --", flag, "=", EncodingText(encoding), ", this client knows ",
-                     absl::StrJoin(known, ", ",
-                                   [](std::string* out, Encoding::Kind one) {
-                                     absl::StrAppend(out, EncodingKindName(one));
-                                   }),
-                     "; use another client, or start the job with --", flag, "=",
-                     EncodingKindName(known.front())));
-  }
-  return absl::OkStatus();
-}
 
 // The most that a worker whose pace is not known yet is waited for. For a chunk of 64 KiB that is
 // 0.1 kB/s: no path that is worth training over is as slow.
@@ -216,11 +199,11 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   RETURN_IF_ERROR(faults_.CheckSound(call));
   if (state_.supply.is_awaited() && !state_.supply.supplier().has_value() &&
       state_.phase == CoordinatorPhase::kRunning && !state_.is_stopping()) {
-    RETURN_IF_ERROR(CheckMayClaimSupply(call, now));
+    RETURN_IF_ERROR(CheckMayClaimSupply(state_, call, now));
     RETURN_IF_ERROR(AdoptModel(call, now));
   }
-  if (call.layout.has_value()) RETURN_IF_ERROR(CheckOffered(call));
-  RETURN_IF_ERROR(CheckRoom(call.name));
+  if (call.layout.has_value()) RETURN_IF_ERROR(CheckOffered(state_, call));
+  RETURN_IF_ERROR(CheckRoom(state_, call.name));
   const absl::StatusOr<MembershipTable::Admission> admitted =
       state_.membership.Register(call.name, call.instance_id, now);
   // By a process before this one, mostly. Once its lease is over there may be nobody to ask.
@@ -248,27 +231,6 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   return answer;
 }
 
-absl::Status Coordinator::CheckOffered(const RegisterCall& call) const {
-  if (call.adopts_order) {
-    return CheckSameTensors(*state_.layout, "the job", *call.layout, "this client");
-  }
-  const absl::Status same = CheckSameLayout(*state_.layout, "the job", *call.layout, "this client");
-  return same.ok() ? same : absl::InvalidArgumentError(same.message());
-}
-
-absl::Status Coordinator::CheckRoom(absl::string_view name) const {
-  const RobustMean& mean = state_.config.job.robust_mean;
-  if (!mean.is_robust()) return absl::OkStatus();
-  const std::vector<const WorkerRecord*> members = state_.membership.Members();
-  const auto others =
-      std::count_if(members.begin(), members.end(),
-                    [name](const WorkerRecord* member) { return member->name != name; });
-  if (others < kMaxRobustContributions) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(
-      "the job has ", others, " workers, and --robust_mean=", RobustMeanText(mean), " is for ",
-      kMaxRobustContributions, ": this one is let in when another has left"));
-}
-
 absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_view layout_hash,
                                          const DatasetInfo& dataset, absl::Time now) {
   RETURN_IF_ERROR(state_.membership.Renew(life.worker, life.incarnation, now));
@@ -285,11 +247,11 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
         "; see to its path to the servers, and to what it computes with"));
   }
   // Others may have joined since it has registered.
-  if (const absl::Status room = CheckRoom(state_.NameOf(life.worker)); !room.ok()) {
+  if (const absl::Status room = CheckRoom(state_, state_.NameOf(life.worker)); !room.ok()) {
     state_.callers.Note(state_.NameOf(life.worker), state_.desks[life.worker].peer(), room, now);
     return room;
   }
-  absl::Status admitted = CheckLayoutHash(layout_hash);
+  absl::Status admitted = CheckLayoutHash(state_, layout_hash);
   admitted.Update(CheckBrings(state_, dataset));
   if (admitted.ok()) {
     admitted = state_.ledger.AdmitWorker(life.worker, state_.NameOf(life.worker), dataset);
@@ -315,13 +277,6 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   outbox_.Touch();
   Advance(now);
   return state_.membership.view();
-}
-
-absl::Status Coordinator::CheckLayoutHash(absl::string_view layout_hash) const {
-  if (layout_hash == state_.layout->hash()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("layout hash of this worker is ", layout_hash,
-                                                    ", the job's is ", state_.layout->hash(),
-                                                    "; build the model from the job's settings"));
 }
 
 absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call, absl::Time now) {
@@ -453,21 +408,11 @@ void Coordinator::TakeSettings(const RegisterCall& call, SettledJob settled, abs
                                                SettingsText(settled.not_taken))));
 }
 
-absl::Status Coordinator::CheckMayClaimSupply(const RegisterCall& call, absl::Time now) const {
-  const WorkerRecord* record = state_.membership.FindByName(call.name);
-  if (record == nullptr) return absl::OkStatus();
-  const auto desk = state_.desks.find(record->id);
-  if (desk == state_.desks.end() || now >= desk->second.rests_until()) return absl::OkStatus();
-  return absl::UnavailableError(
-      "not ready: this client was to supply the initial weights, and held up the others: one of "
-      "them may; the same call again");
-}
-
 absl::Status Coordinator::AdoptModel(const RegisterCall& call, absl::Time now) {
   const bool is_anothers_turn = !state_.awaits_settings && state_.proposer.has_value() &&
                                 state_.proposer->instance_id != call.instance_id;
   if (!state_.awaits_settings && !is_anothers_turn) return absl::OkStatus();
-  const bool is_other_layout = call.layout.has_value() && !CheckOffered(call).ok();
+  const bool is_other_layout = call.layout.has_value() && !CheckOffered(state_, call).ok();
   absl::StatusOr<SettledJob> settled =
       SettleWith(call, is_other_layout ? *call.layout : *state_.layout);
   const bool is_another = settled.ok() && (is_other_layout || JobSettings(settled->job) !=
@@ -785,7 +730,8 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
   if (state_.is_work_held()) return state_.open.empty() && AdvanceLastSave(now);
   if (state_.supply.is_awaited()) return false;
   saves_.BeginIfDue(now);
-  return state_.has_next_round() && GrantNext(WorkLedger::Computes::kYes, now);
+  if (state_.is_paused() || !state_.has_next_round()) return false;
+  return GrantNext(WorkLedger::Computes::kYes, now);
 }
 
 bool Coordinator::IsTrialOver() const {
@@ -838,6 +784,10 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
     return true;
   }
   if (state_.is_work_held()) return AdvanceLastSave(now);
+  if (state_.is_paused()) {
+    saves_.BeginIfDue(now);
+    return false;
+  }
   const std::vector<RosterMember> roster = state_.Waiting();
   if (roster.empty() || !state_.ledger.LackingFor(roster).empty()) return false;
   Give(state_.ledger.OpenFinalEvaluation(state_.membership.view(), roster,
@@ -982,6 +932,12 @@ void Coordinator::Follow(const FaultVerdict& verdict, absl::Time now) {
       Enter(CoordinatorPhase::kDone);
       return Advance(now);
   }
+}
+
+absl::Status Coordinator::Evict(absl::string_view name, absl::string_view reason, absl::Time now) {
+  ASSIGN_OR_RETURN(const FaultVerdict verdict, faults_.Evict(name, reason, now));
+  Follow(verdict, now);
+  return absl::OkStatus();
 }
 
 absl::Status Coordinator::Readmit(absl::string_view name, absl::Time now) {
@@ -1243,9 +1199,9 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   }
   // What this process knows is newer: it may have gone back.
   const bool is_new_process = state_.server_incarnation == 0;
-  if (is_new_process) state_.quarantine = Quarantine(saved.quarantine);
+  if (is_new_process) state_.TakeOrders(saved.orders, now);
   const CoordinatorState on_disk = saved;
-  state_.divergence.Reconcile(saved.ledger);
+  state_.divergence.Reconcile(saved.ledger, is_new_process);
   state_.server_incarnation = std::max({choice.server_incarnation, saved.server_incarnation + 1,
                                         state_.server_incarnation + 1, last_life.value() + 1});
   // Lives that a lost coordinator began after its last checkpoint are not known here; time-based
@@ -1267,9 +1223,10 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.over_since = absl::InfiniteFuture();
   state_.shard_failure = absl::OkStatus();
   saves_.Restart(on_disk, now);
-  if (state_.quarantine.memory() != on_disk.quarantine) saves_.OnQuarantineChanged(now);
+  if (state_.orders() != on_disk.orders) saves_.OnOrdersChanged(now);
   state_.resumed = choice.resumed;
   if (!choice.note.empty()) outbox_.Tell(choice.note);
+  if (state_.is_paused()) outbox_.Tell(PauseText(state_));
   if (const std::string lost = LostText(state_); !lost.empty()) outbox_.Tell(lost);
   if (!state_.site.has_value() && state_.ledger.is_exhausted() &&
       !state_.ledger.needs_final_evaluation()) {
@@ -1378,6 +1335,7 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
   }
   state_.stop_reason = std::string(reason);
   state_.stop_requested_at = now;
+  state_.pause.reset();
   state_.drop_missing_at = std::min(state_.drop_missing_at, now + state_.config.stop_timeout);
   outbox_.Tell(absl::StrCat("stop requested: ", reason));
   outbox_.Touch();

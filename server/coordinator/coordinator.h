@@ -35,6 +35,7 @@
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/cluster_faults.h"
 #include "server/coordinator/cluster_memory.h"
+#include "server/coordinator/cluster_orders.h"
 #include "server/coordinator/cluster_saves.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/cluster_state.h"
@@ -113,8 +114,11 @@ class Coordinator {
   // Ends the lives of the workers whose names `which` says. How many there were.
   int EvictWorkers(absl::FunctionRef<bool(absl::string_view name)> which, absl::string_view reason,
                    absl::Time now);
-  // Lets workers in again that were shut out by --poison_limit. Errors: NotFound if none has that
-  // name.
+  // Ends the life of the worker of this name, and lets none in under it until it is readmitted; so,
+  // too, after a restart. Errors: NotFound.
+  absl::Status Evict(absl::string_view name, absl::string_view reason, absl::Time now);
+  // Lets workers in again that were evicted, or shut out by --poison_limit. Errors: NotFound if
+  // none has that name.
   absl::Status Readmit(absl::string_view name, absl::Time now);
   // All go back to the newest checkpoint of at most `round` rounds; there is one. Those of more are
   // set aside. It is so for good, also after a crash, once server_incarnation() is another one.
@@ -231,6 +235,28 @@ class Coordinator {
   // (a server is not there, now or before it is taken).
   absl::StatusOr<uint64_t> RequestCheckpoint(absl::Time now);
   void RequestStop(absl::string_view reason, absl::Time now);
+  // No round is opened any more, until Resume() or RequestStop(); so, too, after a restart. Those
+  // that are open end as ever. Again: another reason. Errors: FailedPrecondition (the job is over,
+  // or stops).
+  absl::Status Pause(absl::string_view reason, absl::Time now) {
+    const absl::Status paused = orders_.Pause(reason, now);
+    Advance(now);
+    return paused;
+  }
+  // Errors: FailedPrecondition, as Pause(), or the job is not paused.
+  absl::Status Resume(absl::Time now) {
+    const absl::Status resumed = orders_.Resume(now);
+    Advance(now);
+    return resumed;
+  }
+  // The next round has this one, and later ones what the schedule makes of it: all of it is scaled
+  // alike. For good, as Pause() is. Errors: InvalidArgument (out of range); FailedPrecondition (the
+  // learning rate is decided elsewhere, or the job is not under way).
+  absl::StatusOr<LearningRateChange> SetLearningRate(double learning_rate, absl::Time now) {
+    absl::StatusOr<LearningRateChange> change = orders_.SetLearningRate(learning_rate, now);
+    Advance(now);
+    return change;
+  }
   // A server is about to stop, for the reason given: nobody gets new work, and what was done is
   // saved. Who still owes a contribution after half of `patience` is dropped from its round. Who
   // asks again, for the same reason, gets no more time, and what is under way goes on.
@@ -294,20 +320,10 @@ class Coordinator {
   // InvalidArgument.
   absl::StatusOr<SettledJob> SettleWith(const RegisterCall& call, const Layout& layout) const;
   void TakeSettings(const RegisterCall& call, SettledJob settled, absl::Time now);
-  // Of who was dropped because it did not supply the weights that others waited for. Errors:
-  // Unavailable: these come first.
-  absl::Status CheckMayClaimSupply(const RegisterCall& call, absl::Time now) const;
   // The layout and the settings of a client that may be the one to supply the weights, if those of
   // another do not count any more. Errors: Unavailable: that other may come, or the servers start
   // over with these; as SettleWith().
   absl::Status AdoptModel(const RegisterCall& call, absl::Time now);
-  // Whether the layout that the client brings is the job's. Errors: InvalidArgument;
-  // FailedPrecondition if it would go by the job's, and has other tensors.
-  absl::Status CheckOffered(const RegisterCall& call) const;
-  // Where a round takes so many contributions at most. Who has registered and not joined takes no
-  // room.
-  absl::Status CheckRoom(absl::string_view name) const;
-  absl::Status CheckLayoutHash(absl::string_view layout_hash) const;
   void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
   void DropAll(absl::string_view reason, absl::Time now);
   void EndLives(const std::vector<EndedLife>& lives, absl::Time now);
@@ -383,6 +399,7 @@ class Coordinator {
   Outbox outbox_{&state_.alarms};
   ClusterSaves saves_{&state_, &outbox_};
   ClusterFaults faults_{&state_, &outbox_, &saves_};
+  ClusterOrders orders_{&state_, &outbox_, &saves_};
 };
 
 }  // namespace lodestar

@@ -689,14 +689,15 @@ TEST_F(CoordinatorDivergenceTest, CheckpointsKeepWhoIsShutOut) {
                          .layout = record.layout,
                          .server_incarnation = 2000};
   };
-  EXPECT_THAT(saved[0].state.quarantine, IsEmpty());
+  EXPECT_THAT(saved[0].state.orders.quarantine, IsEmpty());
   coordinator().OnRestoreChosen(choice_of(saved[0]), cluster_->now());
   cluster_->LoadAll();
   EXPECT_THAT(cluster_->Register(b).status(), is_shut_out);
   ASSERT_EQ(cluster_->sent().save_directories.size(), 3);
   cluster_->FinishSave();
   EXPECT_EQ(cluster_->store().published.back().round, Round(4));
-  EXPECT_EQ(cluster_->store().published.back().state.quarantine, saved[1].state.quarantine);
+  EXPECT_EQ(cluster_->store().published.back().state.orders.quarantine,
+            saved[1].state.orders.quarantine);
 
   // Another process, without a journal.
   CoordinatorHarness restarted(config);

@@ -23,7 +23,7 @@ bool IsAllInCheckpoint(const CoordinatorMemory& memory) {
   LedgerState ledger = memory.ledger.state;
   ledger.data_sets = DataSets(memory.ledger.data).Export();
   return memory.checkpoints.last_ledger == ledger &&
-         memory.checkpoints.last_quarantine == memory.quarantine;
+         memory.checkpoints.last_orders == memory.orders;
 }
 
 bool IsOfEarlierLayout(const CoordinatorMemory& memory, const JobSpec& job) {

@@ -23,11 +23,11 @@
 #include "common/layout.h"
 #include "server/coordinator/checkpoint_course.h"
 #include "server/coordinator/checkpoint_schedule.h"
+#include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/job_progress.h"
 #include "server/coordinator/member_quota.h"
 #include "server/coordinator/norm_book.h"
 #include "server/coordinator/open_round.h"
-#include "server/coordinator/quarantine.h"
 #include "server/coordinator/shard_registry.h"
 #include "server/coordinator/weights_supply.h"
 #include "server/coordinator/work_ledger.h"
@@ -65,7 +65,7 @@ struct CoordinatorMemory {
   double learning_rate_scale = 1.0;
   JobProgress::Memory progress;
   std::vector<RoundSummary> last_rounds;  // that may not be on record
-  Quarantine::Memory quarantine;
+  StandingOrders orders;
 };
 
 // The job that goes on from it: the one asked for, with what its client had proposed where the

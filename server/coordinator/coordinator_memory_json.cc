@@ -126,6 +126,7 @@ void Describe(Archive& archive, Quarantine::Entry& entry) {
   archive("name", entry.name);
   archive("reason", entry.reason);
   archive.Optional("is_identity", entry.is_identity);
+  archive.Optional("is_by_operator", entry.is_by_operator);
 }
 
 template <typename Archive>
@@ -281,7 +282,8 @@ void Describe(Archive& archive, CheckpointCourse::Memory& checkpoints) {
   archive("active_directory", checkpoints.active_directory);
   archive("last", checkpoints.last);
   archive("last_ledger", checkpoints.last_ledger);
-  archive.Optional("last_quarantine", checkpoints.last_quarantine);
+  archive.Optional("last_quarantine", checkpoints.last_orders.quarantine);
+  archive.Optional("last_pause", checkpoints.last_orders.pause);
   archive("last_at", checkpoints.last_at);
   archive("last_write_time", checkpoints.last_write_time);
 }
@@ -356,7 +358,8 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive("learning_rate_scale", memory.learning_rate_scale);
   archive("progress", memory.progress);
   archive.Optional("last_rounds", memory.last_rounds);
-  archive.Optional("quarantine", memory.quarantine);
+  archive.Optional("quarantine", memory.orders.quarantine);
+  archive.Optional("pause", memory.orders.pause);
 }
 
 // Makes JSON of values.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,7 @@ struct LedgerState {
   int64_t final_evaluation_round = -1;       // number of updates it followed; -1: not done
   std::vector<DataSetState> data_sets = {};  // that samples were handed out of
   int64_t rollbacks = 0;                     // since the job began
-  double learning_rate_scale = 1.0;          // what they have made of the learning rate
+  double learning_rate_scale = 1.0;          // what they and operators have made of it
   friend bool operator==(const LedgerState&, const LedgerState&) = default;
 };
 
@@ -45,12 +46,19 @@ struct ProgressState {
   friend bool operator==(const ProgressState&, const ProgressState&) = default;
 };
 
+// What stays so over all lives of the servers until it is taken back.
+struct StandingOrders {
+  Quarantine::Memory quarantine = {};
+  std::optional<std::string> pause = std::nullopt;  // why no work is handed out; not set: it is
+  friend bool operator==(const StandingOrders&, const StandingOrders&) = default;
+};
+
 struct CoordinatorState {
   uint64_t server_incarnation = 0;
   LedgerState ledger;
   MembershipState membership;
   ProgressState progress = {};
-  Quarantine::Memory quarantine = {};
+  StandingOrders orders = {};
   friend bool operator==(const CoordinatorState&, const CoordinatorState&) = default;
 };
 

@@ -189,6 +189,7 @@ Json QuarantineToJson(const Quarantine::Memory& quarantine) {
   for (const Quarantine::Entry& entry : quarantine) {
     json.push_back({{"name", entry.name}, {"reason", entry.reason}});
     if (entry.is_identity) json.back()["is_identity"] = true;
+    if (entry.is_by_operator) json.back()["is_by_operator"] = true;
   }
   return json;
 }
@@ -203,6 +204,7 @@ absl::StatusOr<Quarantine::Memory> QuarantineFromJson(const Json& json) {
     ASSIGN_OR_RETURN(shut_out.name, String(entry, "name"));
     ASSIGN_OR_RETURN(shut_out.reason, String(entry, "reason"));
     shut_out.is_identity = entry.contains("is_identity");
+    shut_out.is_by_operator = entry.contains("is_by_operator");
     quarantine.push_back(std::move(shut_out));
   }
   return quarantine;
@@ -219,23 +221,24 @@ std::string CoordinatorStateToJson(const CoordinatorState& state) {
   const LedgerState& ledger = state.ledger;
   Json data_sets = Json::array();
   for (const DataSetState& set : ledger.data_sets) data_sets.push_back(DataSetToJson(set));
-  const Json json = {{"server_incarnation", state.server_incarnation},
-                     {"ledger",
-                      {{"next_round", ledger.next_round},
-                       {"lost_rounds", ledger.lost_rounds},
-                       {"next_sample", ledger.next_sample},
-                       {"trained_samples", ledger.trained_samples},
-                       {"final_evaluation_round", ledger.final_evaluation_round},
-                       {"rollbacks", ledger.rollbacks},
-                       {"learning_rate_scale", ledger.learning_rate_scale},
-                       {"data_sets", data_sets}}},
-                     {"membership",
-                      {{"last_incarnation", state.membership.last_incarnation.value()},
-                       {"last_id", state.membership.last_id.value()},
-                       {"view", state.membership.view.value()},
-                       {"workers", workers}}},
-                     {"progress", ProgressToJson(state.progress)},
-                     {"quarantine", QuarantineToJson(state.quarantine)}};
+  Json json = {{"server_incarnation", state.server_incarnation},
+               {"ledger",
+                {{"next_round", ledger.next_round},
+                 {"lost_rounds", ledger.lost_rounds},
+                 {"next_sample", ledger.next_sample},
+                 {"trained_samples", ledger.trained_samples},
+                 {"final_evaluation_round", ledger.final_evaluation_round},
+                 {"rollbacks", ledger.rollbacks},
+                 {"learning_rate_scale", ledger.learning_rate_scale},
+                 {"data_sets", data_sets}}},
+               {"membership",
+                {{"last_incarnation", state.membership.last_incarnation.value()},
+                 {"last_id", state.membership.last_id.value()},
+                 {"view", state.membership.view.value()},
+                 {"workers", workers}}},
+               {"progress", ProgressToJson(state.progress)},
+               {"quarantine", QuarantineToJson(state.orders.quarantine)}};
+  if (state.orders.pause.has_value()) json["pause"] = *state.orders.pause;
   // A fingerprint comes from a peer and need not be UTF-8.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -255,7 +258,10 @@ absl::StatusOr<CoordinatorState> CoordinatorStateFromJson(absl::string_view text
   }
   // Without it, as in checkpoints of earlier versions, nobody is shut out.
   if (const auto quarantine = json.find("quarantine"); quarantine != json.end()) {
-    ASSIGN_OR_RETURN(state.quarantine, QuarantineFromJson(*quarantine));
+    ASSIGN_OR_RETURN(state.orders.quarantine, QuarantineFromJson(*quarantine));
+  }
+  if (json.contains("pause")) {
+    ASSIGN_OR_RETURN(state.orders.pause, String(json, "pause"));
   }
   return state;
 }

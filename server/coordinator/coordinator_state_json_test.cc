@@ -29,7 +29,7 @@ CoordinatorState SomeState() {
   state.membership.view = ViewId(9);
   state.progress.loss = {0.1, Round(11), 1.0 / 3.0, std::nullopt, Round(10)};
   state.progress.trained_time = absl::Milliseconds(123456789);
-  state.quarantine = {{"c", "has sent what is \"long\""}, {"a", "", true}};
+  state.orders.quarantine = {{"c", "has sent what is \"long\""}, {"a", "", true}};
   return state;
 }
 
@@ -67,7 +67,7 @@ TEST(CoordinatorStateJsonTest, ReadsTheOneDataSetOfVersion010) {
   const auto without_data = read("null");
   ASSERT_TRUE(without_data.ok()) << without_data.status();
   EXPECT_TRUE(without_data->ledger.data_sets.empty());
-  EXPECT_TRUE(without_data->quarantine.empty()) << "nobody was shut out then";
+  EXPECT_TRUE(without_data->orders.quarantine.empty()) << "nobody was shut out then";
 }
 
 TEST(CoordinatorStateJsonTest, ADivergedLossIsUnknownAfterwards) {

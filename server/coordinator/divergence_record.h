@@ -41,13 +41,13 @@ class DivergenceRecord {
   int max_rollbacks() const { return policy_.max_rollbacks; }
   double learning_rate_scale() const { return learning_rate_scale_; }
 
-  // A restored state and this record learn of the rollbacks that only the other knows: those before
-  // a restart, and those after the checkpoint.
-  void Reconcile(LedgerState& ledger) {
-    if (ledger.rollbacks >= rollbacks_) {
-      rollbacks_ = ledger.rollbacks;
-      learning_rate_scale_ = ledger.learning_rate_scale;
-    }
+  // As an operator wants it.
+  void SetLearningRateScale(double scale) { learning_rate_scale_ = scale; }
+
+  // A restored state and this record learn what only the other knows: what was before this process,
+  // and what came after the checkpoint.
+  void Reconcile(LedgerState& ledger, bool is_new_process) {
+    if (is_new_process) Resume(ledger.rollbacks, ledger.learning_rate_scale);
     ledger.rollbacks = rollbacks_;
     ledger.learning_rate_scale = learning_rate_scale_;
   }

@@ -1,5 +1,6 @@
-// Who is not let in because of what its workers have sent, and why: names of workers, or, where
-// they have certificates, of identities with all their workers. Bounded. Pure data.
+// Who is not let in, because of what its workers have sent or because an operator says so, and why:
+// names of workers, or, where they have certificates, of identities with all their workers.
+// Bounded. Pure data.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,8 @@ class Quarantine {
   struct Entry {
     std::string name;
     std::string reason;
-    bool is_identity = false;  // with every worker that may act as it
+    bool is_identity = false;     // with every worker that may act as it
+    bool is_by_operator = false;  // else because of what it has sent
     friend bool operator==(const Entry&, const Entry&) = default;
   };
   using Memory = std::vector<Entry>;  // the latest last

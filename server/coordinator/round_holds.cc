@@ -22,7 +22,7 @@ absl::Time Deadline(const ClusterState& state, const WorkerDesk& desk, absl::Tim
 // Whether members without work hold up the others if they do not ask for some.
 bool AwaitsAsking(const ClusterState& state, absl::Time now) {
   if (state.policy->uses_rosters() && !state.open.empty()) return false;
-  if (state.is_stopping() || state.is_work_held()) return false;
+  if (state.is_stopping() || state.is_work_held() || state.is_paused()) return false;
   if (state.phase == CoordinatorPhase::kEvaluating) return true;
   return state.has_next_round() && AwaitMembers(state.View(now).Facts()).action == Action::kApply;
 }

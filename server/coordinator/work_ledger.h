@@ -97,6 +97,8 @@ class WorkLedger {
   // Those that the job asks for, and those lost so far.
   int64_t total_rounds() const { return job_.schedule.total_rounds + state_.lost_rounds; }
   int64_t lost_rounds() const { return state_.lost_rounds; }
+  // Of the grants that follow.
+  void SetLearningRateScale(double scale) { state_.learning_rate_scale = scale; }
   bool is_exhausted() const { return state_.next_round >= total_rounds(); }
   // Held-out samples there are, and the final evaluation of this many rounds is still to do.
   bool needs_final_evaluation() const;

@@ -43,13 +43,17 @@ std::string AgeText(FileSystem& file_system, const std::string& directory) {
   return absl::StrCat(", written ", absl::FormatDuration(shown), " ago");
 }
 
-// The flag is not all that decides the learning rate of a run that was rolled back.
-void NameRollbacks(const LedgerState& ledger, const JobSpec& job,
-                   std::vector<SettingChange>& changes) {
+// The flag is not all that decides the learning rate of a run that was rolled back, or whose
+// operator has set it.
+void NameLearningRateScale(const LedgerState& ledger, const JobSpec& job,
+                           std::vector<SettingChange>& changes) {
   if (ledger.learning_rate_scale == 1.0) return;
-  const std::string effect =
-      absl::StrCat("times ", ledger.learning_rate_scale, ", after ", ledger.rollbacks,
-                   ledger.rollbacks == 1 ? " rollback" : " rollbacks");
+  const std::string effect = absl::StrCat(
+      "times ", ledger.learning_rate_scale,
+      ledger.rollbacks == 0 ? ", by psctl set-learning-rate"
+                            : absl::StrCat(", after ", ledger.rollbacks,
+                                           ledger.rollbacks == 1 ? " rollback" : " rollbacks",
+                                           " and what psctl set-learning-rate has set"));
   constexpr char kFlag[] = "learning_rate";
   for (SettingChange& change : changes) {
     if (change.flag != kFlag) continue;
@@ -434,7 +438,7 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
     choice.job = job;
   }
   ASSIGN_OR_RETURN(choice.state, CoordinatorStateFromJson(FormatJson(manifest.coordinator)));
-  NameRollbacks(choice.state->ledger, job, changes);
+  NameLearningRateScale(choice.state->ledger, job, changes);
   choice.alarm = absl::StrJoin(found.alarms, "; ");
   const int64_t total_rounds = job.schedule.total_rounds + choice.state->ledger.lost_rounds;
   const bool has_rounds_left = manifest.round.value() < total_rounds;

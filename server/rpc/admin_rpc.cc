@@ -82,6 +82,10 @@ CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUna
   };
 }
 
+std::string ReasonIn(const std::string& given) {
+  return given.empty() ? "an operator asked for it" : PeerText(given, kMaxReasonBytes);
+}
+
 std::string WhoCalls(const grpc::CallbackServerContext& context) {
   return absl::StrCat(CallerText(CallerOf(*context.auth_context())), " at ", context.peer());
 }
@@ -90,6 +94,15 @@ std::string WhoCalls(const grpc::CallbackServerContext& context) {
 
 AdminRpc::AdminRpc(JobSpec job, Deps deps)
     : job_(std::move(job)), deps_(std::move(deps)), exports_(kMaxExports, "export") {}
+
+grpc::ServerUnaryReactor* AdminRpc::Order(
+    grpc::CallbackServerContext* context,
+    absl::FunctionRef<absl::Status(Coordinator&, absl::Time)> order) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  deps_.strand->RunAndTell(
+      order, [reactor](const absl::Status& status) { reactor->Finish(ToGrpcStatus(status)); });
+  return reactor;
+}
 
 grpc::ServerUnaryReactor* AdminRpc::Checkpoint(grpc::CallbackServerContext* context,
                                                const v1::CheckpointRequest*,
@@ -161,24 +174,59 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
       "after; export again");
 }
 
+grpc::ServerUnaryReactor* AdminRpc::Pause(grpc::CallbackServerContext* context,
+                                          const v1::PauseRequest* request, v1::PauseReply*) {
+  const std::string reason = ReasonIn(request->reason());
+  LogInfo("audit: {} pauses the job: {}", WhoCalls(*context), reason);
+  return Order(context, [&](Coordinator& coordinator, absl::Time now) {
+    return coordinator.Pause(reason, now);
+  });
+}
+
+grpc::ServerUnaryReactor* AdminRpc::Resume(grpc::CallbackServerContext* context,
+                                           const v1::ResumeRequest*, v1::ResumeReply*) {
+  LogInfo("audit: {} lets the job go on", WhoCalls(*context));
+  return Order(context,
+               [](Coordinator& coordinator, absl::Time now) { return coordinator.Resume(now); });
+}
+
+grpc::ServerUnaryReactor* AdminRpc::SetLearningRate(grpc::CallbackServerContext* context,
+                                                    const v1::SetLearningRateRequest* request,
+                                                    v1::SetLearningRateReply* reply) {
+  LogInfo("audit: {} sets the learning rate to {}", WhoCalls(*context), request->learning_rate());
+  return Order(context, [&](Coordinator& coordinator, absl::Time now) {
+    const absl::StatusOr<LearningRateChange> change =
+        coordinator.SetLearningRate(request->learning_rate(), now);
+    if (change.ok()) {
+      reply->set_before(change->before);
+      reply->set_scale(change->scale);
+    }
+    return change.status();
+  });
+}
+
+grpc::ServerUnaryReactor* AdminRpc::Evict(grpc::CallbackServerContext* context,
+                                          const v1::EvictRequest* request, v1::EvictReply*) {
+  const std::string reason = ReasonIn(request->reason());
+  LogInfo("audit: {} evicts worker {}: {}", WhoCalls(*context),
+          PeerText(request->worker_name(), kMaxReasonBytes), reason);
+  return Order(context, [&](Coordinator& coordinator, absl::Time now) {
+    return coordinator.Evict(request->worker_name(), reason, now);
+  });
+}
+
 grpc::ServerUnaryReactor* AdminRpc::Readmit(grpc::CallbackServerContext* context,
                                             const v1::ReadmitRequest* request, v1::ReadmitReply*) {
   LogInfo("audit: {} asks to let worker {} in again", WhoCalls(*context),
           PeerText(request->worker_name(), kMaxReasonBytes));
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  deps_.strand->RunAndTell(
-      [&](Coordinator& coordinator, absl::Time now) {
-        return coordinator.Readmit(request->worker_name(), now);
-      },
-      [reactor](const absl::Status& status) { reactor->Finish(ToGrpcStatus(status)); });
-  return reactor;
+  return Order(context, [&](Coordinator& coordinator, absl::Time now) {
+    return coordinator.Readmit(request->worker_name(), now);
+  });
 }
 
 grpc::ServerUnaryReactor* AdminRpc::Stop(grpc::CallbackServerContext* context,
                                          const v1::StopRequest* request, v1::StopReply* reply) {
-  const std::string reason = request->reason().empty()
-                                 ? "an operator asked for it"
-                                 : PeerText(request->reason(), kMaxReasonBytes);
+  const std::string reason = ReasonIn(request->reason());
   LogInfo("audit: {} stops the job: {}", WhoCalls(*context), reason);
   deps_.strand->Run(
       [&](Coordinator& coordinator, absl::Time now) { coordinator.RequestStop(reason, now); });
@@ -205,8 +253,7 @@ grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* contex
           });
       return reactor->Finish(ToGrpcStatus(status));
     }
-    std::string why = PeerText(request->reason(), kMaxReasonBytes);
-    if (why.empty()) why = "no reason was given";
+    const std::string why = ReasonIn(request->reason());
     LogInfo("audit: {} sends the job back to {}: {}", who, found->path, why);
     lodestar::RollBack(*deps_.strand, Round(request->round()), why, kRollBackPatience,
                        [reactor, reply](const absl::StatusOr<RolledBack>& back) {

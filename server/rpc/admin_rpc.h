@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/executor.h"
@@ -36,6 +37,16 @@ class AdminRpc final : public v1::AdminService::CallbackService {
                                        v1::CheckpointReply* reply) override;
   grpc::ServerWriteReactor<v1::ExportChunk>* Export(grpc::CallbackServerContext* context,
                                                     const v1::ExportRequest* request) override;
+  grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext* context,
+                                  const v1::PauseRequest* request, v1::PauseReply* reply) override;
+  grpc::ServerUnaryReactor* Resume(grpc::CallbackServerContext* context,
+                                   const v1::ResumeRequest* request,
+                                   v1::ResumeReply* reply) override;
+  grpc::ServerUnaryReactor* SetLearningRate(grpc::CallbackServerContext* context,
+                                            const v1::SetLearningRateRequest* request,
+                                            v1::SetLearningRateReply* reply) override;
+  grpc::ServerUnaryReactor* Evict(grpc::CallbackServerContext* context,
+                                  const v1::EvictRequest* request, v1::EvictReply* reply) override;
   grpc::ServerUnaryReactor* Readmit(grpc::CallbackServerContext* context,
                                     const v1::ReadmitRequest* request,
                                     v1::ReadmitReply* reply) override;
@@ -49,6 +60,9 @@ class AdminRpc final : public v1::AdminService::CallbackService {
   void EndExports() { calls_.CancelAll(); }
 
  private:
+  // Answers the call with what the order comes to, once that is kept.
+  grpc::ServerUnaryReactor* Order(grpc::CallbackServerContext* context,
+                                  absl::FunctionRef<absl::Status(Coordinator&, absl::Time)> order);
   absl::Status WriteTo(ExportStream& stream);
   // What a rollback would go to. Blocks for the disk.
   absl::StatusOr<PublishedCheckpoint> FindFor(const v1::RollBackRequest& request) const;

@@ -117,6 +117,10 @@ void SetProgress(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
   status->set_rounds_committed_short(cluster.rounds_committed_short);
   status->set_rollbacks(cluster.rollbacks);
   status->set_learning_rate_scale(cluster.learning_rate_scale);
+  if (cluster.pause.has_value()) {
+    status->mutable_pause()->set_reason(cluster.pause->reason);
+    status->mutable_pause()->set_age_seconds(absl::ToDoubleSeconds(cluster.pause->age));
+  }
   if (cluster.divergence.has_value()) {
     status->mutable_divergence()->set_round(cluster.divergence->round.value());
     status->mutable_divergence()->set_text(cluster.divergence->text);

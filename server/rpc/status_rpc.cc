@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "proto/history_convert.h"
 #include "proto/status_mapping.h"
 #include "proto/transport_security.h"
 #include "server/membership/registration_limit.h"
@@ -101,9 +102,8 @@ class StatusCall final : public grpc::ServerUnaryReactor {
   const OriginPlaces::Place place_;
 };
 
-grpc::ServerUnaryReactor* StatusRpc::GetStatus(grpc::CallbackServerContext* context,
-                                               const v1::GetStatusRequest*,
-                                               v1::ClusterStatus* reply) {
+grpc::ServerUnaryReactor* StatusRpc::Answer(grpc::CallbackServerContext* context,
+                                            absl::FunctionRef<void()> fill) {
   OriginPlaces::Place place = answers_.Take(PeerOrigin(context->peer()));
   const bool has_place = place != nullptr;
   auto* const reactor = new StatusCall(std::move(place));
@@ -111,9 +111,21 @@ grpc::ServerUnaryReactor* StatusRpc::GetStatus(grpc::CallbackServerContext* cont
     reactor->Finish(Refuse(answers_, "answers that have not been read"));
     return reactor;
   }
-  *reply = read_();
+  fill();
   reactor->Finish(grpc::Status::OK);
   return reactor;
+}
+
+grpc::ServerUnaryReactor* StatusRpc::GetStatus(grpc::CallbackServerContext* context,
+                                               const v1::GetStatusRequest*,
+                                               v1::ClusterStatus* reply) {
+  return Answer(context, [&] { *reply = read_(); });
+}
+
+grpc::ServerUnaryReactor* StatusRpc::GetHistory(grpc::CallbackServerContext* context,
+                                                const v1::HistoryRequest* request,
+                                                v1::HistoryReply* reply) {
+  return Answer(context, [&] { *reply = HistoryToProto(read_history_(), *request); });
 }
 
 absl::Status StatusRpc::Check(const absl::StatusOr<std::optional<Identity>>& caller) const {

@@ -8,10 +8,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "common/run_history.h"
 #include "common/security/identity.h"
 #include "proto/status_service.grpc.pb.h"
 #include "server/limits/origin_places.h"
@@ -25,18 +27,25 @@ class StatusRpc final : public v1::StatusService::CallbackService {
  public:
   // Called from any thread; must not block for long.
   using StatusReader = std::function<v1::ClusterStatus()>;
+  using HistoryReader = std::function<RunHistory()>;
   // Whether who watches still may: asked before each answer. Called from any thread.
   using CallerCheck = std::function<absl::Status(const Identity& caller)>;
 
   // `check` may be null: all may.
-  explicit StatusRpc(StatusReader read,
-                     std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>(),
-                     CallerCheck check = nullptr)
-      : read_(std::move(read)), refusals_(std::move(refusals)), check_(std::move(check)) {}
+  StatusRpc(StatusReader read, HistoryReader read_history,
+            std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>(),
+            CallerCheck check = nullptr)
+      : read_(std::move(read)),
+        read_history_(std::move(read_history)),
+        refusals_(std::move(refusals)),
+        check_(std::move(check)) {}
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
                                       v1::ClusterStatus* reply) override;
+  grpc::ServerUnaryReactor* GetHistory(grpc::CallbackServerContext* context,
+                                       const v1::HistoryRequest* request,
+                                       v1::HistoryReply* reply) override;
   grpc::ServerWriteReactor<v1::ClusterStatus>* WatchStatus(
       grpc::CallbackServerContext* context, const v1::WatchStatusRequest* request) override;
 
@@ -46,6 +55,9 @@ class StatusRpc final : public v1::StatusService::CallbackService {
 
  private:
   friend class StatusWatch;
+  // Answers at once, with what `fill` has made of the reply, if there is a place.
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
+                                   absl::FunctionRef<void()> fill);
   // Of one that finds no place; counted.
   grpc::Status Refuse(const OriginPlaces& places, absl::string_view what);
   void Forget(StatusWatch* watch) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -53,6 +65,7 @@ class StatusRpc final : public v1::StatusService::CallbackService {
   absl::Status Check(const absl::StatusOr<std::optional<Identity>>& caller) const;
 
   const StatusReader read_;
+  const HistoryReader read_history_;
   const std::shared_ptr<RefusalCounts> refusals_;
   const CallerCheck check_;
   // Of calls whose answer has not been read, and of watches.

@@ -20,14 +20,16 @@ TEST(StatusRpcTest, NoStatusIsReadAfterStop) {
   absl::Notification has_stopped;
   std::atomic<int> num_reads = 0;
   std::atomic<bool> is_outlived = false;
-  StatusRpc rpc([&] {
-    if (++num_reads == 2) {
-      is_reading.Notify();
-      // Stop() waits for this read; one that did not would be over at once.
-      is_outlived = has_stopped.WaitForNotificationWithTimeout(absl::Milliseconds(100));
-    }
-    return v1::ClusterStatus();
-  });
+  StatusRpc rpc(
+      [&] {
+        if (++num_reads == 2) {
+          is_reading.Notify();
+          // Stop() waits for this read; one that did not would be over at once.
+          is_outlived = has_stopped.WaitForNotificationWithTimeout(absl::Milliseconds(100));
+        }
+        return v1::ClusterStatus();
+      },
+      [] { return RunHistory(); });
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);

@@ -111,6 +111,11 @@ void HistoryRecorder::GoBackTo(Round next_round) {
 }
 
 void HistoryRecorder::NoteEvent(HistoryEvent event) {
+  // To the microsecond, as in the file: whoever has seen some asks for those of a later time.
+  event.time = absl::FromUnixMicros(absl::ToUnixMicros(event.time));
+  if (!events_.empty()) {
+    event.time = std::max(event.time, events_.back().time + absl::Microseconds(1));
+  }
   if (events_.size() == kMaxEvents) events_.pop_front();
   events_.push_back(std::move(event));
 }

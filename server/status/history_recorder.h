@@ -34,6 +34,7 @@ class HistoryRecorder {
   void NoteRound(const RoundSummary& summary) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteRestored(const RestoredPoint& point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GoBackTo(Round next_round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // At a later time than the event before.
   void NoteEvent(HistoryEvent event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;

@@ -147,13 +147,14 @@ TEST_F(OverlappedRoundsTest, WhatWasCountedIsNotInTheResidualOfAnotherLife) {
   std::vector<std::vector<std::vector<std::byte>>> pushed;
   for (const bool is_merged : {true, false}) {
     const OwnDevice device;
-    TrainingRig rig(job, device.get(), /*overlap=*/true);
-    Train(rig, 2);
     absl::Notification merged;
+    TrainingRig rig(job, device.get(), /*overlap=*/true);
+    // Before Train(), which leaves the window of round 1 under way.
     rig.on_step_ = [&](const RoundStep& step) {
       // Later ones come after the exchange.
       if (step.round == Round(2) && step.step == job.overlap_steps) merged.Notify();
     };
+    Train(rig, 2);
     rig.server().on_add_ = [&](uint32_t) {
       if (!is_merged) rig.server().HoldPulls();
     };
@@ -274,12 +275,13 @@ TEST_F(OverlappedRoundsTest, TheFirstContributionOfALifeIsSkippedAndOthersStandF
 
 TEST_F(OverlappedRoundsTest, WhatWasMadeBeforeWhoComputesHasLeftIsContributed) {
   TrainingRig rig(EagerRounds(), device_.get(), /*overlap=*/true);
-  Train(rig, 2);
+  // Before Train(), which leaves the window of round 1 under way.
   rig.on_step_ = [&](const RoundStep& step) {
-    if (step.step != 1) return;
+    if (step.round != Round(2) || step.step != 1) return;
     rig.RequestStop(/*time=*/absl::Hours(1));
     rig.FailReading(absl::CancelledError("who computes has left"));
   };
+  Train(rig, 2);
   ASSERT_OK(rig.RunRound(2));
   ASSERT_OK_AND_ASSIGN(const RoundReport report, rig.RunRound(3, TrainingRig::Work::kIdle));
   EXPECT_EQ(report.num_samples, 2 * kRigBatch / kSteps);

@@ -1,0 +1,69 @@
+#include "deploy/psctl/order_commands.h"
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+// `done`: what is said of a name behind it.
+absl::StatusOr<std::string> ForEach(const std::vector<std::string>& names,
+                                    absl::FunctionRef<absl::Status(const std::string&)> call,
+                                    absl::string_view done) {
+  std::vector<std::string> lines;
+  absl::Status failure;
+  for (const std::string& name : names) {
+    const absl::Status status = call(name);
+    failure.Update(status);
+    lines.push_back(status.ok() ? absl::StrCat(name, done) : std::string(status.message()));
+  }
+  const std::string text = absl::StrJoin(lines, "\n");
+  if (!failure.ok()) return absl::Status(failure.code(), text);
+  return absl::StrCat(text, "\n");
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> PauseJob(ClusterClient& client, const std::string& reason) {
+  RETURN_IF_ERROR(client.Pause(reason));
+  return absl::StrCat(
+      "paused: no round is opened any more; psctl status shows those that are still open, psctl "
+      "resume goes on\n");
+}
+
+absl::StatusOr<std::string> ResumeJob(ClusterClient& client) {
+  RETURN_IF_ERROR(client.Resume());
+  return std::string("the job goes on\n");
+}
+
+absl::StatusOr<std::string> SetLearningRate(ClusterClient& client, absl::string_view rate) {
+  double learning_rate = 0.0;
+  if (!absl::SimpleAtod(rate, &learning_rate)) {
+    return absl::InvalidArgumentError(absl::StrCat("'", rate, "' is no number"));
+  }
+  ASSIGN_OR_RETURN(const v1::SetLearningRateReply reply, client.SetLearningRate(learning_rate));
+  return absl::StrFormat(
+      "the next round has learning rate %g instead of %g; the schedule goes on times %g\n",
+      learning_rate, reply.before(), reply.scale());
+}
+
+absl::StatusOr<std::string> EvictWorkers(ClusterClient& client,
+                                         const std::vector<std::string>& names,
+                                         const std::string& reason) {
+  return ForEach(
+      names, [&](const std::string& name) { return client.Evict(name, reason); },
+      " is out, until psctl readmit");
+}
+
+absl::StatusOr<std::string> ReadmitWorkers(ClusterClient& client,
+                                           const std::vector<std::string>& names) {
+  return ForEach(
+      names, [&](const std::string& name) { return client.Readmit(name); },
+      " may join again; start it");
+}
+
+}  // namespace lodestar

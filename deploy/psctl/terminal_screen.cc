@@ -1,0 +1,88 @@
+#include "deploy/psctl/terminal_screen.h"
+
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/output_file.h"
+#include "common/stop_signals.h"
+
+namespace lodestar {
+namespace {
+
+// Of every terminal in use (xterm's control sequences).
+constexpr absl::string_view kEnter = "\033[?1049h\033[?25l";  // the other screen, no cursor
+constexpr absl::string_view kLeave = "\033[?25h\033[?1049l";
+constexpr absl::string_view kHome = "\033[H";
+constexpr absl::string_view kClearLine = "\033[K";
+constexpr absl::string_view kClearBelow = "\033[J";
+constexpr char kCtrlC = 3;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TerminalScreen>> TerminalScreen::Open() {
+  termios before{};
+  if (isatty(STDOUT_FILENO) == 0 || tcgetattr(STDIN_FILENO, &before) != 0) {
+    return absl::FailedPreconditionError("this is no terminal");
+  }
+  termios raw = before;
+  raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);
+  raw.c_cc[VMIN] = 0;
+  raw.c_cc[VTIME] = 0;
+  // A signal would leave the terminal as it is now: AwaitKey() takes it.
+  const sigset_t stop = StopSignals();
+  sigset_t signals_before;
+  pthread_sigmask(SIG_BLOCK, &stop, &signals_before);
+  std::unique_ptr<TerminalScreen> screen(new TerminalScreen(before, signals_before));
+  if (tcsetattr(STDIN_FILENO, TCSANOW, &raw) != 0 || !WriteToStandardOutput(kEnter).ok()) {
+    return absl::FailedPreconditionError("this terminal cannot be drawn on");
+  }
+  return screen;
+}
+
+TerminalScreen::~TerminalScreen() {
+  WriteToStandardOutput(kLeave).IgnoreError();
+  tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+  pthread_sigmask(SIG_SETMASK, &signals_before_, nullptr);
+}
+
+TerminalScreen::Size TerminalScreen::size() const {
+  winsize window{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col == 0 || window.ws_row == 0) {
+    return Size();
+  }
+  return {.columns = window.ws_col, .rows = window.ws_row};
+}
+
+bool TerminalScreen::Draw(absl::string_view text) {
+  return WriteToStandardOutput(ScreenBytes(text, size().rows)).ok();
+}
+
+std::optional<char> TerminalScreen::AwaitKey(absl::Duration patience) {
+  pollfd input = {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  const int readable = poll(&input, 1, static_cast<int>(absl::ToInt64Milliseconds(patience)));
+  const sigset_t stop = StopSignals();
+  constexpr timespec kNow = {};
+  if (sigtimedwait(&stop, nullptr, &kNow) > 0) return 'q';
+  if (readable != 1) return std::nullopt;
+  char key = 0;
+  // A terminal that is gone is readable, and has nothing.
+  if (read(STDIN_FILENO, &key, 1) != 1) return 'q';
+  return key == kCtrlC ? 'q' : key;
+}
+
+std::string ScreenBytes(absl::string_view text, int rows) {
+  std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  if (!lines.empty() && lines.back().empty()) lines.pop_back();
+  lines.resize(std::min(lines.size(), static_cast<size_t>(std::max(rows, 1))));
+  return absl::StrCat(kHome, absl::StrJoin(lines, absl::StrCat(kClearLine, "\r\n")), kClearLine,
+                      kClearBelow);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,50 @@
+// The whole terminal, for a picture that is drawn again and again, and keys that are taken without
+// Enter. When it is gone the terminal is as before.
+#pragma once
+
+#include <termios.h>
+
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace lodestar {
+
+class TerminalScreen {
+ public:
+  struct Size {
+    int columns = 80;
+    int rows = 24;
+  };
+
+  // Of standard input and output. Error: FailedPrecondition: they are no terminal.
+  static absl::StatusOr<std::unique_ptr<TerminalScreen>> Open();
+  TerminalScreen(const TerminalScreen&) = delete;
+  TerminalScreen& operator=(const TerminalScreen&) = delete;
+  ~TerminalScreen();
+
+  Size size() const;
+  // In place of what is there, in one piece, so that it does not flicker. Lines beyond the last row
+  // are left out. False: nobody takes it any more.
+  bool Draw(absl::string_view text);
+  // What is typed within that time; Ctrl-C and a signal that ends the program count as 'q'. May be
+  // called beside Draw().
+  std::optional<char> AwaitKey(absl::Duration patience);
+
+ private:
+  TerminalScreen(const termios& before, const sigset_t& signals_before)
+      : before_(before), signals_before_(signals_before) {}
+
+  const termios before_;
+  const sigset_t signals_before_;
+};
+
+// `text` as Draw() writes it: the first `rows` lines, each with what clears the rest of its line.
+std::string ScreenBytes(absl::string_view text, int rows);
+
+}  // namespace lodestar

@@ -1,0 +1,113 @@
+#include "deploy/psctl/top_text.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/text_table.h"
+#include "deploy/psctl/history_command.h"
+#include "proto/status_text.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kMostCurveColumns = 160;
+constexpr int kFewestEvents = 4;
+
+constexpr std::array<absl::string_view, 8> kBlocks = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+constexpr std::array<absl::string_view, 8> kLetters = {"_", ".", "-", ":", "=", "+", "*", "#"};
+
+std::vector<std::string> LinesOf(absl::string_view text) {
+  std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  while (!lines.empty() && lines.back().empty()) lines.pop_back();
+  return lines;
+}
+
+// The first `count` lines, the last of which says what is left out.
+void Shorten(std::vector<std::string>& lines, size_t count) {
+  if (lines.size() <= count) return;
+  const size_t hidden = lines.size() - count + 1;
+  lines.resize(count);
+  if (count > 0) lines.back() = absl::StrCat("... and ", hidden, " more lines");
+}
+
+// The newest that fit, in order.
+std::vector<std::string> EventLines(const RunHistory& history, size_t count, int columns) {
+  std::vector<std::string> lines;
+  for (auto event = history.events.rbegin(); event != history.events.rend(); ++event) {
+    const std::vector<std::string> own = LinesOf(EventText(*event, columns));
+    if (lines.size() + own.size() > count) break;
+    lines.insert(lines.begin(), own.begin(), own.end());
+  }
+  return lines;
+}
+
+// Its mean losses in at most `width` parts of equal length.
+std::vector<double> MeansOf(const std::vector<HistoryPoint>& points, size_t width) {
+  std::vector<double> means;
+  const size_t parts = std::min(width, points.size());
+  for (size_t part = 0; part < parts; ++part) {
+    double sum = 0.0;
+    double count = 0.0;
+    for (size_t i = part * points.size() / parts; i < (part + 1) * points.size() / parts; ++i) {
+      sum += points[i].train_loss * static_cast<double>(points[i].num_losses);
+      count += static_cast<double>(points[i].num_losses);
+    }
+    if (count > 0.0 && std::isfinite(sum)) means.push_back(sum / count);
+  }
+  return means;
+}
+
+}  // namespace
+
+std::string LossCurveText(const RunHistory& history, int width, bool has_blocks) {
+  const std::vector<double> means =
+      MeansOf(history.trained, static_cast<size_t>(std::max(width, 0)));
+  if (means.size() < 2) return "";
+  const auto [lowest, highest] = std::minmax_element(means.begin(), means.end());
+  const double span = *highest - *lowest;
+  const auto& steps = has_blocks ? kBlocks : kLetters;
+  std::string text;
+  for (const double mean : means) {
+    const double share = span > 0.0 ? (mean - *lowest) / span : 0.0;
+    absl::StrAppend(&text, steps[static_cast<size_t>(share * (steps.size() - 1) + 0.5)]);
+  }
+  return text;
+}
+
+std::string TopText(const v1::ClusterStatus& status, const RunHistory& history,
+                    const TopPicture& picture) {
+  const int columns = picture.columns;
+  std::vector<std::string> head = LinesOf(StatusHeadText(status, columns));
+  constexpr absl::string_view kLabel = "curve     ";
+  const int label_columns = static_cast<int>(kLabel.size());
+  const std::string curve = LossCurveText(
+      history,
+      columns == kUnlimitedColumns ? kMostCurveColumns
+                                   : std::min(columns - label_columns, kMostCurveColumns),
+      picture.has_blocks);
+  if (!curve.empty()) head.push_back(absl::StrCat(kLabel, curve));
+  std::vector<std::string> tables =
+      LinesOf(absl::StrCat(ShardsText(status, columns), "\n", WorkersText(status, columns)));
+  const std::string last = picture.note.empty() ? "q: quit" : picture.note;
+  size_t num_events = history.events.size();
+  if (picture.rows > 0) {
+    // Two empty lines, and the last one.
+    const size_t rows = static_cast<size_t>(std::max(picture.rows - 3, 1));
+    Shorten(head, std::max<size_t>(rows / 2, 1));
+    const size_t below = rows - std::min(rows, head.size());
+    Shorten(tables, below - std::min<size_t>(below / 3, kFewestEvents));
+    num_events = below - tables.size();
+  }
+  const std::vector<std::string> events = EventLines(history, num_events, columns);
+  return absl::StrCat(absl::StrJoin(head, "\n"), "\n\n", absl::StrJoin(tables, "\n"), "\n\n",
+                      absl::StrJoin(events, "\n"), events.empty() ? "" : "\n", last, "\n");
+}
+
+}  // namespace lodestar

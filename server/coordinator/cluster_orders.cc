@@ -1,0 +1,106 @@
+#include "server/coordinator/cluster_orders.h"
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/job_spec.h"
+#include "common/status_macros.h"
+#include "server/coordinator/cluster_words.h"
+
+namespace lodestar {
+namespace {
+
+constexpr double kHighestLearningRate = 1e6;
+
+}  // namespace
+
+absl::Status ClusterOrders::CheckGoesOn() const {
+  if (!state_.failure.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the job has failed: ", state_.failure.message()));
+  }
+  if (state_.is_stopping()) {
+    return absl::FailedPreconditionError(absl::StrCat("the job stops: ", *state_.stop_reason));
+  }
+  if (state_.should_exit || state_.phase == CoordinatorPhase::kSaving ||
+      state_.phase == CoordinatorPhase::kDone) {
+    return absl::FailedPreconditionError("the job is over");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClusterOrders::Pause(absl::string_view reason, absl::Time now) {
+  RETURN_IF_ERROR(CheckGoesOn());
+  const absl::Time since = state_.pause.has_value() ? state_.pause->since : now;
+  state_.pause = {std::string(reason), since};
+  saves_.OnOrdersChanged(now);
+  outbox_.Remember();
+  outbox_.Touch();
+  outbox_.Tell(absl::StrCat("paused: ", reason));
+  return absl::OkStatus();
+}
+
+absl::Status ClusterOrders::Resume(absl::Time now) {
+  RETURN_IF_ERROR(CheckGoesOn());
+  if (!state_.pause.has_value()) return absl::FailedPreconditionError("the job is not paused");
+  const absl::Duration lasted = now - state_.pause->since;
+  state_.pause.reset();
+  saves_.OnOrdersChanged(now);
+  outbox_.Remember();
+  outbox_.Touch();
+  outbox_.Tell(absl::StrCat("goes on after a pause of ",
+                            absl::FormatDuration(absl::Trunc(lasted, absl::Seconds(1)))));
+  return absl::OkStatus();
+}
+
+absl::Status ClusterOrders::CheckHasLearningRate(absl::Time now) const {
+  const auto refuse = [](absl::string_view because) {
+    return absl::FailedPreconditionError(absl::StrCat("no learning rate can be set: ", because));
+  };
+  RETURN_IF_ERROR(CheckGoesOn());
+  if (state_.site.has_value()) {
+    return refuse(absl::StrCat("this is a site, whose learning rate comes from ",
+                               state_.site->upstream(), "; set it there"));
+  }
+  if (ReducesOnly(state_.config.job)) {
+    return refuse("the clients make the steps, with their own");
+  }
+  if (state_.config.job.mode == Mode::kAsync && !state_.policy->uses_rosters()) {
+    return refuse(
+        "in --mode=async every server has the schedule; stop the job, and start it again with "
+        "--learning_rate");
+  }
+  if (state_.tuning.is_measuring()) return refuse("the job measures how to exchange");
+  if (!state_.is_ready()) return refuse(WaitingFor(state_, now));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LearningRateChange> ClusterOrders::SetLearningRate(double learning_rate,
+                                                                  absl::Time now) {
+  if (!std::isfinite(learning_rate) || learning_rate <= 0.0 ||
+      learning_rate > kHighestLearningRate) {
+    return absl::InvalidArgumentError(absl::StrCat("a learning rate of ", learning_rate,
+                                                   "; wanted is more than 0 and at most ",
+                                                   kHighestLearningRate));
+  }
+  RETURN_IF_ERROR(CheckHasLearningRate(now));
+  const double before = state_.ledger.LearningRate(state_.ledger.next_round(), /*step=*/0);
+  if (!(before > 0.0)) {
+    return absl::FailedPreconditionError(
+        "no learning rate can be set: that of the schedule is 0 now, and what is set is a multiple "
+        "of it");
+  }
+  const double scale = state_.ledger.state().learning_rate_scale * (learning_rate / before);
+  state_.ledger.SetLearningRateScale(scale);
+  state_.divergence.SetLearningRateScale(scale);
+  saves_.OnOrdersChanged(now);
+  outbox_.Remember();
+  outbox_.Touch();
+  outbox_.Tell(absl::StrCat("learning rate set: ", learning_rate, " instead of ", before,
+                            " from round ", state_.ledger.next_round().value(),
+                            " on; the schedule goes on times ", scale));
+  return LearningRateChange{before, learning_rate, scale};
+}
+
+}  // namespace lodestar

@@ -1,0 +1,42 @@
+// What operators order of a job that is under way: that it pauses and goes on, and with which
+// learning rate. Pure; for the coordinator.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/coordinator/cluster_saves.h"
+#include "server/coordinator/cluster_state.h"
+#include "server/coordinator/outbox.h"
+
+namespace lodestar {
+
+struct LearningRateChange {
+  double before = 0.0;
+  double after = 0.0;
+  double scale = 1.0;  // of what the schedule has, from now on
+};
+
+class ClusterOrders {
+ public:
+  // All outlive this.
+  ClusterOrders(ClusterState* state, Outbox* outbox, ClusterSaves* saves)
+      : state_(*state), outbox_(*outbox), saves_(*saves) {}
+
+  // See Coordinator.
+  absl::Status Pause(absl::string_view reason, absl::Time now);
+  absl::Status Resume(absl::Time now);
+  absl::StatusOr<LearningRateChange> SetLearningRate(double learning_rate, absl::Time now);
+
+ private:
+  // Error: FailedPrecondition: the job is over, or about to be.
+  absl::Status CheckGoesOn() const;
+  absl::Status CheckHasLearningRate(absl::Time now) const;
+
+  ClusterState& state_;
+  Outbox& outbox_;
+  ClusterSaves& saves_;
+};
+
+}  // namespace lodestar
