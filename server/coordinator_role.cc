@@ -363,12 +363,19 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   admin.local = local;
   admin.security = deps_.security->transport();
   admin.find_checkpoint = [this](Round round) { return checkpoints_->NewestUpTo(round); };
+  if (config_.network.http.has_value()) {
+    // In plain text whoever is on this machine may order what operators may, here as at the port of
+    // the job.
+    const std::string order_key = deps_.security->transport().is_plain() ? "" : RandomHex(16);
+    ASSIGN_OR_RETURN(http_,
+                     HttpServer::Start(*config_.network.http,
+                                       StatusPages([this] { return ReadStatus(); }, &history_,
+                                                   PageOrders(&strand_), order_key)));
+    LogInfo("dashboard={}", http_->url());
+    admin.dashboard_url =
+        order_key.empty() ? http_->url() : absl::StrCat(http_->url(), "#", order_key);
+  }
   admin_rpc_ = std::make_unique<AdminRpc>(config_.job, std::move(admin));
-  if (!config_.network.http.has_value()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(http_,
-                   HttpServer::Start(*config_.network.http,
-                                     StatusPages([this] { return ReadStatus(); }, &history_)));
-  LogInfo("dashboard={}", http_->url());
   return absl::OkStatus();
 }
 

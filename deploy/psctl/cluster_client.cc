@@ -239,6 +239,13 @@ absl::Status ClusterClient::Evict(const std::string& worker_name, const std::str
   return CallUnary(*admin_, &v1::AdminService::Stub::Evict, request, reply);
 }
 
+absl::StatusOr<v1::DashboardReply> ClusterClient::GetDashboard() {
+  v1::DashboardReply reply;
+  RETURN_IF_ERROR(
+      CallUnary(*admin_, &v1::AdminService::Stub::GetDashboard, v1::DashboardRequest(), reply));
+  return reply;
+}
+
 absl::Status ClusterClient::Readmit(const std::string& worker_name) {
   v1::ReadmitRequest request;
   request.set_worker_name(worker_name);

@@ -58,6 +58,7 @@ class ClusterClient {
   absl::Status Resume();
   absl::StatusOr<v1::SetLearningRateReply> SetLearningRate(double learning_rate);
   absl::Status Evict(const std::string& worker_name, const std::string& reason);
+  absl::StatusOr<v1::DashboardReply> GetDashboard();
   absl::Status Readmit(const std::string& worker_name);
   // Back to the newest checkpoint of at most `round` rounds. Blocks until no restart undoes that.
   absl::StatusOr<v1::RollBackReply> RollBack(int64_t round, const std::string& reason);

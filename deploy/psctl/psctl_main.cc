@@ -281,6 +281,11 @@ int EventsCommand(ClusterClient* client) {
   return shown.ok() ? 0 : FailCall(shown);
 }
 
+int DashboardCommand(ClusterClient* client) {
+  const absl::StatusOr<v1::DashboardReply> reply = client->GetDashboard();
+  return reply.ok() ? Print(reply->url() + "\n") : FailCall(reply.status());
+}
+
 int TopCommand(ClusterClient* client) {
   const absl::Status shown = ShowTop(*client);
   return shown.ok() ? 0 : FailCall(shown);
@@ -636,6 +641,14 @@ std::vector<Command> Commands() {
        .details = "Where there is no terminal, one picture of it.\n",
        .flags = ClientFlags({}),
        .run = WithClient(&TopCommand)},
+      {.name = "dashboard",
+       .form = "dashboard",
+       .summary = "the address of the job's page",
+       .details =
+           "Of ps_server --http, on the server's machine: from another one, ssh -L. Behind the #\n"
+           "is the key with which the page gives orders, where the job has certificates.\n",
+       .flags = ClientFlags({}),
+       .run = WithClient(&DashboardCommand)},
       {.name = "checkpoint",
        .form = "checkpoint [--to=DIR]",
        .summary = "saves now, prints the path; with --to that of a copy",

@@ -45,6 +45,21 @@ void Write(const HttpAnswer& answer, httplib::Response& response) {
   response.set_content(answer.body, answer.type);
 }
 
+HttpQuery QueryOf(const httplib::Request& request) {
+  HttpQuery query;
+  for (const auto& [name, value] : request.params) query[name] = value;
+  return query;
+}
+
+// In the same time, wherever they differ.
+bool IsSameKey(absl::string_view given, absl::string_view key) {
+  unsigned difference = given.size() == key.size() ? 0 : 1;
+  for (size_t i = 0; i < given.size() && i < key.size(); ++i) {
+    difference |= static_cast<unsigned char>(given[i] ^ key[i]);
+  }
+  return difference == 0;
+}
+
 std::string EventText(const HttpEvent& event) {
   return absl::StrCat("event: ", event.name, "\ndata: ", event.data, "\n\n");
 }
@@ -77,6 +92,9 @@ HttpServer::HttpServer(HttpRoutes routes)
   server_->Get(".*", [this](const httplib::Request& request, httplib::Response& response) {
     Answer(request, response);
   });
+  server_->Post(".*", [this](const httplib::Request& request, httplib::Response& response) {
+    TakeOrder(request, response);
+  });
 }
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const ListenAddress& address,
@@ -96,7 +114,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const ListenAddres
   real.port = port;
   server->url_ = absl::StrCat("http://", real.ToString(), "/");
   server->thread_ = std::thread([raw = server.get()] { raw->server_->listen_after_bind(); });
-  // Before that, stop() would not stop it.
+  // Before that, stop() would not stop it; a port that is bound is served.
   while (!server->server_->is_running()) std::this_thread::yield();
   return server;
 }
@@ -123,9 +141,28 @@ void HttpServer::Answer(const httplib::Request& request, httplib::Response& resp
                                        " and ", routes_.events_path, "\n")},
                  response);
   }
-  HttpQuery query;
-  for (const auto& [name, value] : request.params) query[name] = value;
-  Write(page->second(query), response);
+  Write(page->second(QueryOf(request)), response);
+}
+
+void HttpServer::TakeOrder(const httplib::Request& request, httplib::Response& response) {
+  const auto order = routes_.orders.find(request.path);
+  if (order == routes_.orders.end()) {
+    return Write({.status = 404, .body = "no such order\n"}, response);
+  }
+  // A page of another site gets no further than to ask whether it may send the header.
+  if (!request.has_header(kOrderHeader)) {
+    return Write(
+        {.status = 403, .body = absl::StrCat("an order needs the header ", kOrderHeader, "\n")},
+        response);
+  }
+  if (!routes_.order_key.empty() &&
+      !IsSameKey(request.get_header_value(kOrderHeader), routes_.order_key)) {
+    return Write({.status = 401,
+                  .body = "orders need the key of an operator: open the address that psctl "
+                          "dashboard prints\n"},
+                 response);
+  }
+  Write(order->second(QueryOf(request)), response);
 }
 
 void HttpServer::StreamEvents(httplib::Response& response) {

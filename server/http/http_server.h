@@ -1,8 +1,9 @@
-// HttpServer: plain HTTP for people and monitoring on this machine: answers to GET, and a stream of
-// server-sent events (HTML standard, "Server-sent events"). It has threads of its own and a bound
-// on what is open at a time, so whoever reads slowly, or never, costs training nothing. Requests
-// under another name than one of this machine are refused: a page of a foreign site that has its
-// name lead here ("DNS rebinding") reads nothing.
+// HttpServer: plain HTTP for people and monitoring on this machine: answers to GET, a stream of
+// server-sent events (HTML standard, "Server-sent events"), and orders by POST. It has threads of
+// its own and a bound on what is open at a time, so whoever reads slowly, or never, costs training
+// nothing. Requests under another name than one of this machine are refused: a page of a foreign
+// site that has its name lead here ("DNS rebinding") reads nothing. Orders need a header that pages
+// of foreign sites cannot send, and its key where there is one.
 #pragma once
 
 #include <functional>
@@ -52,12 +53,15 @@ struct HttpRoutes {
   // For each reader, whose source is asked at once, and then each `event_interval`.
   std::function<HttpEventSource()> begin_events;
   absl::Duration event_interval = absl::Seconds(1);
+  std::map<std::string, std::function<HttpAnswer(const HttpQuery&)>> orders;  // by path, as pages
+  std::string order_key;  // what the header says; empty: whatever it says
 };
 
 class HttpServer {
  public:
   // Of streams of events at a time; others are answered 503.
   static constexpr int kMaxReaders = 8;
+  static constexpr char kOrderHeader[] = "X-Lodestar-Order";
 
   // Listens from here on. Requires: an address that is this machine's alone. Errors: Unavailable if
   // it cannot be listened on.
@@ -73,6 +77,7 @@ class HttpServer {
  private:
   explicit HttpServer(HttpRoutes routes);
   void Answer(const httplib::Request& request, httplib::Response& response);
+  void TakeOrder(const httplib::Request& request, httplib::Response& response);
   void StreamEvents(httplib::Response& response) ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether to go on.
   bool AwaitNextEvents() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -72,6 +72,53 @@ TEST_F(HttpServerTest, OnlyNamesOfThisMachineAreAnswered) {
   }
 }
 
+TEST_F(HttpServerTest, AnOrderComesFromAPageOfThisServerWithTheKey) {
+  int num_taken = 0;
+  HttpRoutes routes;
+  routes.orders["/pause"] = [&num_taken](const HttpQuery& form) {
+    ++num_taken;
+    return HttpAnswer{.status = 409, .body = form.at("reason")};
+  };
+  routes.order_key = "secret";
+  Start(std::move(routes));
+  const httplib::Params form = {{"reason", "a & b"}};
+  const auto status_with = [&](const httplib::Headers& headers) {
+    const auto answer = MakeClient().Post("/pause", headers, form);
+    return answer ? answer->status : 0;
+  };
+  const std::string header = HttpServer::kOrderHeader;
+  EXPECT_EQ(status_with({}), 403) << "what a form of a foreign site sends";
+  for (const char* key : {"-", "", "secres", "secret2", "secre"}) {
+    EXPECT_EQ(status_with({{header, key}}), 401) << key;
+  }
+  EXPECT_EQ(status_with({{header, "secret"}, {"Host", "evil.example"}}), 403);
+  EXPECT_EQ(num_taken, 0);
+  const auto taken = MakeClient().Post("/pause", {{header, "secret"}}, form);
+  ASSERT_TRUE(taken);
+  EXPECT_EQ(taken->status, 409);
+  EXPECT_EQ(taken->body, "a & b");
+  EXPECT_EQ(num_taken, 1);
+  const auto by_get = MakeClient().Get("/pause?reason=x", {{header, "secret"}});
+  ASSERT_TRUE(by_get);
+  EXPECT_EQ(by_get->status, 404) << "a link is no order";
+  const auto unknown = MakeClient().Post("/other", {{header, "secret"}}, form);
+  ASSERT_TRUE(unknown);
+  EXPECT_EQ(unknown->status, 404);
+}
+
+TEST_F(HttpServerTest, WithoutAKeyTheHeaderIsEnough) {
+  HttpRoutes routes;
+  routes.orders["/resume"] = [](const HttpQuery&) { return HttpAnswer(); };
+  Start(std::move(routes));
+  const auto answer =
+      MakeClient().Post("/resume", {{HttpServer::kOrderHeader, "-"}}, httplib::Params());
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 200);
+  const auto without = MakeClient().Post("/resume", httplib::Headers(), httplib::Params());
+  ASSERT_TRUE(without);
+  EXPECT_EQ(without->status, 403);
+}
+
 TEST_F(HttpServerTest, EachReaderGetsItsOwnEvents) {
   HttpRoutes routes;
   routes.event_interval = absl::Milliseconds(1);

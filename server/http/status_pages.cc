@@ -32,6 +32,27 @@ HttpAnswer StatusPage(const v1::ClusterStatus& status, const HttpQuery& query) {
   return {.status = 400, .body = "allowed are format=text and format=json\n"};
 }
 
+int HttpCodeOf(const absl::Status& error) {
+  switch (error.code()) {
+    case absl::StatusCode::kInvalidArgument:
+      return 400;
+    case absl::StatusCode::kNotFound:
+      return 404;
+    case absl::StatusCode::kFailedPrecondition:
+      return 409;
+    case absl::StatusCode::kUnavailable:
+      return 503;
+    default:
+      return 500;
+  }
+}
+
+HttpAnswer OrderAnswer(const absl::StatusOr<std::string>& outcome) {
+  if (outcome.ok()) return {.body = absl::StrCat(*outcome, "\n")};
+  return {.status = HttpCodeOf(outcome.status()),
+          .body = absl::StrCat(outcome.status().message(), "\n")};
+}
+
 // For one reader.
 class EventSource {
  public:
@@ -73,8 +94,15 @@ std::string WhyNotReady(const v1::ClusterStatus& status) {
 }
 
 HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
-                       const HistoryRecorder* history) {
+                       const HistoryRecorder* history, const JobOrders& orders,
+                       const std::string& order_key) {
   HttpRoutes routes;
+  routes.order_key = order_key;
+  for (const auto& [name, order] : orders) {
+    routes.orders[absl::StrCat("/api/orders/", name)] = [order = order](const HttpQuery& form) {
+      return OrderAnswer(order(form));
+    };
+  }
   routes.pages["/"] = [](const HttpQuery&) {
     return HttpAnswer{.type = "text/html; charset=utf-8", .body = std::string(kDashboardPage)};
   };

@@ -7,20 +7,30 @@
 //   /api/history      curves and events of the run: see HistoryJson()
 //   /api/events       server-sent events: `status`, a ClusterStatus, once a second, and `history`
 //                     when it has changed
+//   /api/orders/NAME  by POST, with what the order takes as a form: see JobOrders
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "proto/status_service.pb.h"
 #include "server/http/http_server.h"
 #include "server/status/history_recorder.h"
 
 namespace lodestar {
 
-// `history` outlives the routes. `read_status` is called from any thread.
+// What operators can order through the page, by name. Each returns what has come of it, one
+// sentence; it is called from any thread, with what the form says.
+using JobOrders =
+    std::map<std::string, std::function<absl::StatusOr<std::string>(const HttpQuery&)>>;
+
+// `history` outlives the routes. `read_status` is called from any thread. `order_key`: see
+// HttpRoutes.
 HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
-                       const HistoryRecorder* history);
+                       const HistoryRecorder* history, const JobOrders& orders = {},
+                       const std::string& order_key = "");
 
 // Whether workers can train: all shards serve, and the job goes on. Else why not, one sentence.
 std::string WhyNotReady(const v1::ClusterStatus& status);

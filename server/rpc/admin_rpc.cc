@@ -215,6 +215,21 @@ grpc::ServerUnaryReactor* AdminRpc::Evict(grpc::CallbackServerContext* context,
   });
 }
 
+grpc::ServerUnaryReactor* AdminRpc::GetDashboard(grpc::CallbackServerContext* context,
+                                                 const v1::DashboardRequest*,
+                                                 v1::DashboardReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  if (deps_.dashboard_url.empty()) {
+    reactor->Finish(ToGrpcStatus(absl::FailedPreconditionError(
+        "there is no dashboard: start the server with --http=127.0.0.1:8080")));
+    return reactor;
+  }
+  LogInfo("audit: {} opens the dashboard", WhoCalls(*context));
+  reply->set_url(deps_.dashboard_url);
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* AdminRpc::Readmit(grpc::CallbackServerContext* context,
                                             const v1::ReadmitRequest* request, v1::ReadmitReply*) {
   LogInfo("audit: {} asks to let worker {} in again", WhoCalls(*context),

@@ -29,6 +29,7 @@ class AdminRpc final : public v1::AdminService::CallbackService {
     TransportSecurity security;  // of calls to other servers
     // See CheckpointKeeper::NewestUpTo().
     std::function<absl::StatusOr<PublishedCheckpoint>(Round round)> find_checkpoint;
+    std::string dashboard_url;  // with the key of orders, if they need one; empty: there is none
   };
   AdminRpc(JobSpec job, Deps deps);
 
@@ -47,6 +48,9 @@ class AdminRpc final : public v1::AdminService::CallbackService {
                                             v1::SetLearningRateReply* reply) override;
   grpc::ServerUnaryReactor* Evict(grpc::CallbackServerContext* context,
                                   const v1::EvictRequest* request, v1::EvictReply* reply) override;
+  grpc::ServerUnaryReactor* GetDashboard(grpc::CallbackServerContext* context,
+                                         const v1::DashboardRequest* request,
+                                         v1::DashboardReply* reply) override;
   grpc::ServerUnaryReactor* Readmit(grpc::CallbackServerContext* context,
                                     const v1::ReadmitRequest* request,
                                     v1::ReadmitReply* reply) override;

@@ -89,6 +89,43 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
     errors = [entry for entry in self.browser.get_log("browser") if entry["source"] == "javascript"]
     self.assertEqual(errors, [])
 
+  def click(self, selector):
+    self.browser.find_element(By.CSS_SELECTOR, selector).click()
+
+  def test_orders_are_asked_back(self):
+    server = self.open_dashboard(rounds=100_000)
+    workers = [self.start_worker(name) for name in ("a", "b")]
+    self.wait_for_text("state", "training")
+    self.click("#pause")
+    self.click("#ask-no")
+    self.assertEqual(self.text_of("state"), "training")
+    self.click("#pause")
+    self.browser.find_element(By.ID, "ask-input").send_keys("lunch" + Keys.ENTER)
+    self.wait_for_text("state", "paused")
+    self.wait_for_text("facts", "lunch")
+    self.wait_for_text("answer", "No round is opened any more")
+    before = self.status()["round"]
+    self.wait_for_text("pause", "Resume")
+    self.take_screenshot("paused")
+    self.assertEqual(self.status()["round"], before)
+    self.click("#pause")
+    self.click("#ask-yes")
+    self.wait_for_text("state", "training")
+
+    # The button of a worker is made anew with each status, and keeps the focus.
+    self.browser.execute_script("document.querySelector('#workers button[data-key=\"evict b\"]').focus()")
+    before = self.browser.execute_script("return document.activeElement")
+    wait_until(lambda: self.browser.execute_script("return !arguments[0].isConnected", before), self.logs)
+    self.assertEqual(self.browser.switch_to.active_element.get_attribute("data-key"), "evict b")
+    self.browser.switch_to.active_element.send_keys(Keys.ENTER)
+    self.click("#ask-yes")
+    self.assertEqual(workers[1].wait(), 1, workers[1].log())
+    self.wait_for_text("workers", "readmit")
+    self.click("#stop")
+    self.click("#ask-yes")
+    self.assert_ends(server)
+    self.assert_ends(workers[0])
+
   def test_names_of_workers_are_text(self):
     # What a program tells is shown as it is, wherever it comes from.
     server = self.open_dashboard(rounds=100_000)

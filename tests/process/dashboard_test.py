@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import urllib.error
+import urllib.parse
 import urllib.request
 
 import cluster_processes
@@ -103,6 +104,55 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     self.wait_for_status(lambda status: "curves of this run begin anew" in alarms_in(status),
                          "the alarm")
     self.assertTrue(os.path.exists(self.path("kept", "history.sqlite.damaged")))
+    server.kill()
+
+  def give_order(self, name, headers=None, **form):
+    """Status code and body."""
+    request = urllib.request.Request(self.url + "api/orders/" + name, data=urllib.parse.urlencode(form).encode(),
+                                     headers={"X-Lodestar-Order": "-"} if headers is None else headers)
+    try:
+      with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+        return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+      return error.code, error.read().decode()
+
+  def test_orders_are_taken_from_the_page(self):
+    server = self.start_with_pages(min_workers=2, keep_workers=1, checkpoint_dir=self.path("kept"))
+    workers = [self.start_worker(name) for name in ("a", "b")]
+    self.wait_for_round(2, workers=2)
+    self.assertEqual(self.give_order("pause", headers={})[0], 403)
+    self.assertEqual(self.give_order("pause", reason="lunch")[0], 200)
+    paused = self.wait_for_status(lambda status: status["state"] == "paused", "a pause")
+    self.assertEqual(paused["pause"]["reason"], "lunch")
+    self.assertEqual(self.give_order("resume")[0], 200)
+    self.assertEqual(self.give_order("resume"), (409, "the job is not paused\n"))
+    self.assertEqual(self.give_order("set-learning-rate", rate="1e-4")[0], 200)
+    self.assertEqual(self.give_order("set-learning-rate", rate="fast"), (400, "'fast' is no learning rate\n"))
+    self.assertEqual(self.give_order("checkpoint")[0], 200)
+    self.assertEqual(self.give_order("evict", worker="b", reason="loud")[0], 200)
+    self.assertEqual(workers[1].wait(), 1, workers[1].log())
+    self.assertEqual(self.give_order("evict", worker="nobody")[0], 404)
+    self.assertEqual(self.give_order("readmit", worker="b")[0], 200)
+    self.assertEqual(self.give_order("explode")[0], 404)
+    self.assertEqual(self.psctl("dashboard").stdout, self.url + "\n")
+    self.assertEqual(self.give_order("stop", reason="enough")[0], 200)
+    self.assert_ends(server)
+    self.assert_ends(workers[0])
+    self.assertIn("audit: the page pauses the job: lunch", server.log())
+
+  def test_with_certificates_orders_need_the_key_of_an_operator(self):
+    server = self.start_with_pages(tls="true", checkpoint_dir=self.path("kept"),
+                                   state_dir=self.path("state"))
+    self.assertEqual(self.get("healthz"), (200, "ok\n"))
+    self.assertEqual(self.give_order("pause")[0], 401)
+    shown = subprocess.run([BINARIES["psctl"], "dashboard", f"--server=127.0.0.1:{self.port}",
+                            "--state_dir=" + self.path("state")], capture_output=True, text=True,
+                           timeout=PATIENCE_SECONDS, check=False)
+    self.assertEqual(shown.returncode, 0, shown.stderr)
+    url, _, key = shown.stdout.strip().partition("#")
+    self.assertEqual(url, self.url)
+    self.assertEqual(self.give_order("pause", headers={"X-Lodestar-Order": key})[0], 200)
+    self.assertNotIn(key, server.log())
     server.kill()
 
   def test_readers_of_events_see_rounds_and_are_no_trouble_at_the_end(self):

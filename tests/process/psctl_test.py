@@ -1,13 +1,18 @@
 #!/usr/bin/python3 -B
-"""`psctl launch` and `psctl status` as people and scripts use them.
+"""psctl as people and scripts use it.
 
 Usage: psctl_test.py PS_SERVER GPU_WORKER PSCTL
 """
+import fcntl
 import json
 import os
+import pty
 import re
+import select
 import signal
+import struct
 import subprocess
+import termios
 
 import cluster_processes
 from cluster_processes import BINARIES, ClusterTestCase, wait_until
@@ -129,6 +134,145 @@ class StatusTest(ClusterTestCase):
     self.stop_job(server, worker)
     self.assert_ends(watch)
     self.assertEqual(lives_seen(), 2)
+
+
+class OrdersTest(ClusterTestCase):
+
+  def ordered(self, *arguments):
+    done = self.psctl(*arguments)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    return done.stdout
+
+  def refused(self, *arguments, code=1):
+    done = self.psctl(*arguments)
+    self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+    return done.stderr
+
+  def test_a_job_goes_by_its_orders_behind_a_restart(self):
+    flags = {"min_workers": 2, "keep_workers": 1, "checkpoint_dir": self.path("checkpoints")}
+    server = self.start_server(**flags)
+    port = self.port
+    workers = [self.start_worker(name) for name in ("a", "b")]
+    self.wait_for_round(2, workers=2)
+    self.assertIn("psctl resume goes on", self.ordered("pause", "--reason=cards are swapped"))
+    paused = self.wait_for_status(
+        lambda status: status["state"] == "paused" and
+        status.get("last_checkpoint", {}).get("round") == status["round"], "a pause with its checkpoint")
+    server.kill()
+    server = self.start_server(port=port, **flags)
+    back = self.wait_for_status(
+        lambda status: [worker["state"] for worker in status.get("workers", [])] == ["member"] * 2, "the workers")
+    self.assertEqual((back["state"], back["round"]), ("paused", paused["round"]))
+    self.assertRegex(self.psctl("status").stdout, r"paused    for \S+: cards are swapped")
+    self.assertIn("the job goes on", self.ordered("resume"))
+    self.wait_for_round(int(paused["round"]) + 2)
+    self.assertIn("is not paused", self.refused("resume"))
+
+    self.assertIn("the next round has learning rate 0.0001 instead of", self.ordered("set-learning-rate", "1e-4"))
+    self.wait_for_status(lambda status: abs(status["learning_rate"] / 1e-4 - 1) < 0.1, "the learning rate")
+    self.assertIn("more than 0", self.refused("set-learning-rate", "-1"))
+    self.assertIn("'much' is no number", self.refused("set-learning-rate", "much"))
+
+    self.assertEqual("b is out, until psctl readmit\n", self.ordered("evict", "b", "--reason=its fan is loud"))
+    self.assertEqual(workers[1].wait(), 1, workers[1].log())
+    self.assertIn("its fan is loud; psctl readmit b lets it in again", workers[1].log())
+    self.assertIn("there is no worker 'c'", self.refused("evict", "c"))
+    self.ordered("readmit", "b")
+    workers[1] = self.start_worker("b")
+    self.wait_for_round(int(self.status()["round"]) + 2, workers=2)
+
+    lines = [json.loads(line) for line in self.ordered("events", "--output=json").splitlines()]
+    texts = "\n".join(event["text"] for event in lines)
+    for words in ("paused: cards are swapped", "goes on after a pause of", "learning rate set: 0.0001",
+                  "worker ended name=b"):
+      self.assertIn(words, texts)
+    times = [event["time"] for event in lines]
+    self.assertEqual(times, sorted(set(times)))
+    self.assertIn("SHARD  ADDRESS", self.ordered("shards"))
+    self.assertEqual(json.loads(self.ordered("shards", "--output=json"))["state"], "serving")
+    self.assertIn("TRAIN LOSS", self.ordered("history"))
+    self.assertIn("curve     ", self.ordered("top"))
+    self.assertIn("did you mean 'pause'", self.refused("pauze", code=2))
+    self.assertIn("table or json", self.refused("shards", "--output=xml", code=2))
+
+    feed = self.start([BINARIES["psctl"], "events", "--follow", f"--server=127.0.0.1:{port}"], "feed")
+    feed.wait_for_log("learning rate set")
+    self.stop_job(server, *workers)
+    self.assert_ends(feed)
+    self.assertEqual(feed.log().count("learning rate set"), 1)
+
+  def test_top_fills_a_terminal_until_somebody_types_q(self):
+    server = self.start_server(min_workers=1)
+    worker = self.start_worker("a")
+    self.wait_for_round(3)
+    for is_frozen in (False, True):
+      with Terminal([BINARIES["psctl"], "top", f"--server=127.0.0.1:{self.port}"]) as top:
+        top.wait_for("q: quit")
+        self.assertIn("\x1b[?1049h", top.output)
+        self.assertIn("training: round", top.output)
+        self.assertLessEqual(max(len(line) for line in top.last_picture()), Terminal.COLUMNS)
+        self.assertLessEqual(len(top.last_picture()), Terminal.ROWS)
+        if is_frozen:
+          server.send(signal.SIGSTOP)
+        top.type("q")
+        self.assertEqual(top.wait(), 0)
+        self.assertTrue(top.output.endswith("\x1b[?1049l"), top.output[-40:])
+    server.send(signal.SIGCONT)
+    with Terminal([BINARIES["psctl"], "top", f"--server=127.0.0.1:{self.port}"]) as top:
+      top.wait_for("q: quit")
+      self.stop_job(server, worker)
+      self.assertEqual(top.wait(), 0)
+      self.assertIn("WORKER", top.output.rpartition("\x1b[?1049l")[2], "the last picture stays")
+
+
+class Terminal:
+  """A program in a terminal of its own."""
+  COLUMNS, ROWS = 80, 24
+
+  def __init__(self, command):
+    self._pid, self._terminal = pty.fork()
+    if self._pid == 0:
+      os.environ["LC_ALL"] = "C"  # one byte per column
+      os.execv(command[0], command)
+    fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", self.ROWS, self.COLUMNS, 0, 0))
+    self.output = ""
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *_):
+    if self._pid is not None:
+      os.kill(self._pid, signal.SIGKILL)
+      os.waitpid(self._pid, 0)
+    os.close(self._terminal)
+
+  def _read(self):
+    """Whether there may be more."""
+    try:
+      if not select.select([self._terminal], [], [], 0.1)[0]:
+        return True
+      part = os.read(self._terminal, 65536)
+    except OSError:  # nobody has the other side
+      return False
+    self.output += part.decode()
+    return bool(part)
+
+  def wait_for(self, text):
+    wait_until(lambda: text in self.output or not self._read() or text in self.output, lambda: self.output)
+
+  def last_picture(self):
+    text = self.output[:self.output.rindex("\x1b[J")].rpartition("\x1b[H")[2]
+    return text.replace("\x1b[K", "").split("\r\n")
+
+  def type(self, keys):
+    os.write(self._terminal, keys.encode())
+
+  def wait(self):
+    """Its exit code."""
+    wait_until(lambda: not self._read(), lambda: self.output)
+    code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+    self._pid = None
+    return code
 
 
 class RollBackTest(ClusterTestCase):

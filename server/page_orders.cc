@@ -1,0 +1,121 @@
+#include "server/page_orders.h"
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "common/logging.h"
+#include "common/peer_text.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr size_t kMaxTextBytes = 256;
+
+std::string FieldOf(const HttpQuery& form, const char* name) {
+  const auto field = form.find(name);
+  return field == form.end() ? "" : PeerText(field->second, kMaxTextBytes);
+}
+
+std::string ReasonIn(const HttpQuery& form) {
+  const std::string reason = FieldOf(form, "reason");
+  return reason.empty() ? "an operator asked for it on the page" : reason;
+}
+
+absl::StatusOr<double> RateIn(const HttpQuery& form) {
+  const std::string text = FieldOf(form, "rate");
+  double rate = 0.0;
+  if (absl::SimpleAtod(text, &rate)) return rate;
+  return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no learning rate"));
+}
+
+using Order = std::function<absl::StatusOr<std::string>(Coordinator&, absl::Time)>;
+
+// Returns once it is kept.
+absl::StatusOr<std::string> Give(CoordinatorStrand& strand, const Order& order) {
+  absl::StatusOr<std::string> outcome;
+  absl::Notification is_kept;
+  strand.RunAndTell(order, [&](absl::StatusOr<std::string> result) {
+    outcome = std::move(result);
+    is_kept.Notify();
+  });
+  is_kept.WaitForNotification();
+  return outcome;
+}
+
+}  // namespace
+
+JobOrders PageOrders(CoordinatorStrand* strand) {
+  JobOrders orders;
+  orders["pause"] = [strand](const HttpQuery& form) {
+    const std::string reason = ReasonIn(form);
+    LogInfo("audit: the page pauses the job: {}", reason);
+    return Give(*strand,
+                [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+                  RETURN_IF_ERROR(coordinator.Pause(reason, now));
+                  return std::string("No round is opened any more; those that are open end.");
+                });
+  };
+  orders["resume"] = [strand](const HttpQuery&) {
+    LogInfo("audit: the page lets the job go on");
+    return Give(*strand,
+                [](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+                  RETURN_IF_ERROR(coordinator.Resume(now));
+                  return std::string("The job goes on.");
+                });
+  };
+  orders["checkpoint"] = [strand](const HttpQuery&) {
+    LogInfo("audit: the page asks for a checkpoint");
+    return Give(*strand,
+                [](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+                  RETURN_IF_ERROR(coordinator.RequestCheckpoint(now).status());
+                  return std::string(
+                      "A checkpoint is taken between two rounds; its path comes with the events.");
+                });
+  };
+  orders["set-learning-rate"] = [strand](const HttpQuery& form) -> absl::StatusOr<std::string> {
+    ASSIGN_OR_RETURN(const double rate, RateIn(form));
+    LogInfo("audit: the page sets the learning rate to {}", rate);
+    return Give(
+        *strand, [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+          ASSIGN_OR_RETURN(const LearningRateChange change, coordinator.SetLearningRate(rate, now));
+          return absl::StrCat("The next round has ", change.after, " instead of ", change.before,
+                              ".");
+        });
+  };
+  orders["evict"] = [strand](const HttpQuery& form) {
+    const std::string worker = FieldOf(form, "worker");
+    const std::string reason = ReasonIn(form);
+    LogInfo("audit: the page evicts worker {}: {}", worker, reason);
+    return Give(*strand,
+                [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+                  RETURN_IF_ERROR(coordinator.Evict(worker, reason, now));
+                  return absl::StrCat(worker, " is out, until it is readmitted.");
+                });
+  };
+  orders["readmit"] = [strand](const HttpQuery& form) {
+    const std::string worker = FieldOf(form, "worker");
+    LogInfo("audit: the page lets worker {} in again", worker);
+    return Give(*strand,
+                [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+                  RETURN_IF_ERROR(coordinator.Readmit(worker, now));
+                  return absl::StrCat(worker, " may join again; start it.");
+                });
+  };
+  orders["stop"] = [strand](const HttpQuery& form) {
+    const std::string reason = ReasonIn(form);
+    LogInfo("audit: the page stops the job: {}", reason);
+    return Give(*strand,
+                [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+                  coordinator.RequestStop(reason, now);
+                  return std::string("The job stops; the servers exit once it is saved.");
+                });
+  };
+  return orders;
+}
+
+}  // namespace lodestar
