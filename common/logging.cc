@@ -6,9 +6,13 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <optional>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/clock.h"
+#include "common/json.h"
 
 namespace lodestar {
 namespace {
@@ -51,8 +55,38 @@ std::shared_ptr<spdlog::logger>& Logger() {
   return *logger;
 }
 
+// Not set: lines are text.
+std::optional<std::string>& JsonProcessName() {
+  static auto* const name = new std::optional<std::string>;
+  return *name;
+}
+
 void Write(const std::vector<RepeatFilter::Line>& lines) {
-  for (const auto& [level, text] : lines) Logger()->log(ToSpdlog(level), fmt::string_view(text));
+  const std::optional<std::string>& process = JsonProcessName();
+  for (const auto& [level, text] : lines) {
+    Logger()->log(ToSpdlog(level),
+                  process.has_value()
+                      ? fmt::string_view(LogJson(level, *process, text, Clock::Real().Now()))
+                      : fmt::string_view(text));
+  }
+}
+
+absl::string_view NameOf(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarn:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
+  }
+  return "info";
+}
+
+bool IsLogKey(absl::string_view word) {
+  return std::find(std::begin(kLogKeys), std::end(kLogKeys), word) != std::end(kLogKeys);
 }
 
 }  // namespace
@@ -66,8 +100,41 @@ absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view name) {
       absl::StrCat("--log_level=", name, " is unknown; allowed: debug, info, warn, error"));
 }
 
-void InitLogging(absl::string_view process_name, LogLevel level) {
+absl::StatusOr<LogFormat> ParseLogFormat(absl::string_view name) {
+  if (name == "text") return LogFormat::kText;
+  if (name == "json") return LogFormat::kJson;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--log_format=", name, " is unknown; allowed: text, json"));
+}
+
+std::string LogJson(LogLevel level, absl::string_view process_name, absl::string_view message,
+                    absl::Time now) {
+  Json line = {{"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", now, absl::UTCTimeZone())},
+               {"level", std::string(NameOf(level))},
+               {"process", std::string(process_name)},
+               {"message", std::string(message)}};
+  for (const absl::string_view word : absl::StrSplit(message, ' ')) {
+    const std::pair<absl::string_view, absl::string_view> field =
+        absl::StrSplit(word, absl::MaxSplits('=', 1));
+    const auto& [key, value] = field;
+    if (value.empty() || !IsLogKey(key) || line.contains(std::string(key))) continue;
+    if (int64_t number = 0; absl::SimpleAtoi(value, &number)) {
+      line[std::string(key)] = number;
+    } else {
+      line[std::string(key)] = std::string(value);
+    }
+  }
+  return FormatJson(line);
+}
+
+void InitLogging(absl::string_view process_name, LogLevel level, LogFormat format) {
   Logger()->set_level(ToSpdlog(level));
+  JsonProcessName().reset();
+  if (format == LogFormat::kJson) {
+    JsonProcessName() = std::string(process_name);
+    Logger()->set_pattern("%v");
+    return;
+  }
   std::string escaped;
   for (char c : process_name) escaped.append(c == '%' ? 2 : 1, c);
   Logger()->set_pattern(absl::StrCat("%Y-%m-%d %H:%M:%S.%e%z %^%l%$ ", escaped, ": %v"));

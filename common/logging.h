@@ -1,6 +1,7 @@
-// The process's log: one line per event on stderr, with local time, its zone and the level. The
-// only user of spdlog. Formats are those of fmt and checked at compile time: LogInfo("round={}
-// shard={}", round, shard). Lines that repeat are counted instead of written: see RepeatFilter.
+// The process's log: one line per event on stderr, with local time, its zone and the level, or as
+// an object of JSON. The only user of spdlog. Formats are those of fmt and checked at compile time:
+// LogInfo("round={} shard={}", round, shard). Lines that repeat are counted instead of written: see
+// RepeatFilter.
 #pragma once
 
 #include <fmt/format.h>
@@ -28,9 +29,27 @@ enum class LogLevel : uint8_t { kDebug, kInfo, kWarn, kError };
 // debug, info, warn or error. Errors: InvalidArgument naming --log_level.
 absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view name);
 
+// kText: "2026-11-26 16:00:00.000+00:00 info ps_server: worker joined name=a worker=1". kJson:
+// {"time": "2026-11-26T16:00:00.000Z", "level": "info", "process": "ps_server", "message": "worker
+// joined name=a worker=1", "name": "a", "worker": 1}: what the message says of IDs is there as
+// fields, too, under the same keys in every process: see kLogKeys.
+enum class LogFormat : uint8_t { kText, kJson };
+
+// text or json. Errors: InvalidArgument naming --log_format.
+absl::StatusOr<LogFormat> ParseLogFormat(absl::string_view name);
+
+inline constexpr absl::string_view kLogKeys[] = {"incarnation", "name",  "peer", "round",
+                                                 "server",      "shard", "view", "worker"};
+
 // Every later line shows `process_name`, and those below `level` are dropped. Called once by
-// main(); without it the level is kInfo and lines carry no name. Colours only on a terminal.
-void InitLogging(absl::string_view process_name, LogLevel level);
+// main(); without it the level is kInfo, the format kText, and lines carry no name. Colours only on
+// a terminal.
+void InitLogging(absl::string_view process_name, LogLevel level,
+                 LogFormat format = LogFormat::kText);
+
+// A line as kJson has it, without its end.
+std::string LogJson(LogLevel level, absl::string_view process_name, absl::string_view message,
+                    absl::Time now);
 
 bool IsLogged(LogLevel level);
 // Thread-safe, as are the functions below.

@@ -24,6 +24,33 @@ TEST(LoggingTest, WritesTimeZoneLevelNameAndLineInPlainText) {
                   "[0-9-]+ [0-9:.]+[-+][0-9]+:[0-9]+ error ps_server 100%: NOT_FOUND: no file\n"));
 }
 
+TEST(LoggingTest, LinesOfJsonHaveTheirIdsAsFields) {
+  const absl::Time now = absl::FromUnixMillis(1'700'000'000'125);
+  EXPECT_EQ(LogJson(LogLevel::kInfo, "ps_server",
+                    "worker joined name=a.1 worker=3 view=4 data=shared --round=7", now),
+            R"({"time":"2023-11-14T22:13:20.125Z","level":"info","process":"ps_server",)"
+            R"("message":"worker joined name=a.1 worker=3 view=4 data=shared --round=7",)"
+            R"("name":"a.1","worker":3,"view":4})");
+  EXPECT_EQ(LogJson(LogLevel::kError, "w", "bad \"\xff\"\n round= round=1 round=2", now),
+            R"({"time":"2023-11-14T22:13:20.125Z","level":"error","process":"w",)"
+            "\"message\":\"bad \\\"\xEF\xBF\xBD\\\"\\n round= round=1 round=2\",\"round\":1}")
+      << "one line, valid whatever comes";
+  InitLogging("test", LogLevel::kInfo, LogFormat::kJson);
+  CaptureStderr();
+  LogWarn("round={}", Round(3));
+  EXPECT_THAT(GetCapturedStderr(),
+              ::testing::MatchesRegex(R"(\{"time":"[^"]*Z","level":"warning","process":"test",)"
+                                      "\"message\":\"round=3\",\"round\":3\\}\n"));
+  InitLogging("test", LogLevel::kInfo);
+}
+
+TEST(LoggingTest, ParsesFormats) {
+  EXPECT_THAT(ParseLogFormat("json"), IsOkAndHolds(LogFormat::kJson));
+  EXPECT_THAT(ParseLogFormat("text"), IsOkAndHolds(LogFormat::kText));
+  EXPECT_THAT(ParseLogFormat("xml"), StatusIs(absl::StatusCode::kInvalidArgument,
+                                              ::testing::HasSubstr("--log_format=xml")));
+}
+
 TEST(LoggingTest, DropsLinesBelowTheLevel) {
   InitLogging("test", LogLevel::kWarn);
   EXPECT_FALSE(IsLogged(LogLevel::kInfo));

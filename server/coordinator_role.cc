@@ -53,6 +53,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
   if (deps.security->authority() != nullptr) role->MakeAuthorityRpc();
   ProgressRecorder::Config recorder;
   recorder.metrics_out = config.output.metrics_out;
+  recorder.tensorboard_dir = config.output.tensorboard_dir;
+  recorder.clock = deps.clock;
   recorder.loss_unit = LossUnitOf(config.job.model);
   recorder.on_failure = [raw = role.get()](absl::string_view text) {
     raw->strand_.Report(

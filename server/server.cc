@@ -560,6 +560,7 @@ void Server::Watch() {
       const uint64_t floods = NumFloodsEnded();
       refusals_->Count(LimitReached::kFloods, floods - std::exchange(floods_seen, floods));
       handshakes.Update(deps_.clock->Now());
+      deps_.on_alive(was_serving);
     }
     const bool is_serving = !is_draining_ && host_->is_serving();
     if (is_serving != was_serving) {

@@ -58,6 +58,8 @@ class Server {
     // Of a site (ServerConfig::upstream), whose job the config has: makes what joins it to the
     // servers upstream. Once, when everything else is at work.
     std::function<absl::StatusOr<std::unique_ptr<Uplink>>(Site*)> make_uplink = nullptr;
+    // About once a second from when the port is open: all parts of the server have answered.
+    std::function<void(bool is_serving)> on_alive = [](bool) {};
   };
   enum class StopKind { kNone, kGraceful, kImmediate };
 

@@ -81,10 +81,12 @@ struct DurabilityConfig {
 };
 
 struct OutputConfig {
-  std::string metrics_out;  // see MetricsFile; empty: none
-  std::string trace_path;   // of the file with the times of a few rounds; empty: none
+  std::string metrics_out;      // see MetricsFile; empty: none
+  std::string tensorboard_dir;  // see TensorBoardFile; empty: none
+  std::string trace_path;       // of the file with the times of a few rounds; empty: none
   int64_t trace_rounds = 5;
   LogLevel log_level = LogLevel::kInfo;
+  LogFormat log_format = LogFormat::kText;
 };
 
 struct ServerConfig {

@@ -401,6 +401,10 @@ ABSL_FLAG(
     "where programs tell any. Goes on behind what is "
     "there; lines of rounds that come again after a crash or a rollback are cut, and a file with "
     "rounds of another run is renamed to FILE.1, FILE.2, ... Empty: none.");
+ABSL_FLAG(std::string, tensorboard_dir, "",
+          "Folder that gets a file for TensorBoard with losses, learning rate and what programs "
+          "tell, by round. A server that is started again writes another one beside it. Empty: "
+          "none.");
 ABSL_FLAG(
     bool, exit_when_done, false,
     "Exit with 0 once the job is complete and every worker has been told. Otherwise the server "
@@ -410,6 +414,10 @@ ABSL_FLAG(std::string, trace, "",
           "https://ui.perfetto.dev. Written once they are over, or at the end. Empty: none.");
 ABSL_FLAG(int64_t, trace_rounds, 5, "Rounds in the trace, after the first two; 1 to 1000.");
 ABSL_FLAG(std::string, log_level, "info", "debug, info, warn or error.");
+ABSL_FLAG(
+    std::string, log_format, "text",
+    "text, for people, or json: an object per line, with IDs of workers, rounds and shards as "
+    "fields.");
 
 namespace lodestar {
 namespace {
@@ -717,7 +725,9 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
   config.upstream = {absl::GetFlag(FLAGS_upstream), absl::GetFlag(FLAGS_upstream_join),
                      absl::GetFlag(FLAGS_site_name)};
   ASSIGN_OR_RETURN(config.output.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
+  ASSIGN_OR_RETURN(config.output.log_format, ParseLogFormat(absl::GetFlag(FLAGS_log_format)));
   config.output.metrics_out = absl::GetFlag(FLAGS_metrics_out);
+  config.output.tensorboard_dir = absl::GetFlag(FLAGS_tensorboard_dir);
   config.output.trace_path = absl::GetFlag(FLAGS_trace);
   config.output.trace_rounds = absl::GetFlag(FLAGS_trace_rounds);
   config.exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
@@ -804,6 +814,7 @@ bool CountsOnEveryServer(const std::string& flag) {
                                                  "trace",
                                                  "trace_rounds",
                                                  "log_level",
+                                                 "log_format",
                                                  "stop_timeout",
                                                  "memory_limit",
                                                  "durability",
@@ -826,6 +837,7 @@ bool CountsOnReplica(const std::string& flag) {
                                                  "insecure",
                                                  "port_file",
                                                  "log_level",
+                                                 "log_format",
                                                  "journal_dir",
                                                  "checkpoint_dir",
                                                  "join",
@@ -902,7 +914,9 @@ std::vector<FlagGroup> ServerFlagGroups() {
        {"checkpoint_dir", "checkpoint_interval", "checkpoint_cost", "checkpoint_every",
         "checkpoint_keep", "fallback_dir", "stop_timeout", "resume", "durability", "journal_dir",
         "journal_limit", "journal_replica", "replica", "promote"}},
-      {"Output and end", {"metrics_out", "trace", "trace_rounds", "exit_when_done", "log_level"}},
+      {"Output and end",
+       {"metrics_out", "tensorboard_dir", "trace", "trace_rounds", "exit_when_done", "log_level",
+        "log_format"}},
   };
 }
 

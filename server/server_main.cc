@@ -15,6 +15,7 @@
 #include "common/logging.h"
 #include "common/output_file.h"
 #include "common/process_setup.h"
+#include "common/service_manager.h"
 #include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "common/stop_signals.h"
@@ -115,6 +116,10 @@ int RunServer(ServerConfig config, const Lease& lease) {
     deps.make_uplink = [&upstream](Site* site) { return (*upstream)->MakeUplink(site); };
   }
   if (lease != nullptr) deps.confirm_leader = [&lease] { return lease->CheckHeld(); };
+  const ServiceManager manager = ServiceManager::FromEnvironment();
+  deps.on_alive = [&manager](bool is_serving) {
+    manager.TellReady(is_serving ? "serves its shard" : "waits for its shard");
+  };
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(config, deps);
   if (!server.ok()) return ExitCodeOfStart(server.status());
   std::atomic<int> first_signal = 0;
@@ -123,6 +128,7 @@ int RunServer(ServerConfig config, const Lease& lease) {
     SignalWaiter signals([&](int count, int signal) {
       if (count == 1) first_signal = signal;
       if (count > 2) _exit(kExitSignalBase + signal);
+      manager.TellStopping();
       LogInfo(
           "signal={} stopping {}", signal,
           count == 1 ? "in order; once more: at once" : "now; once more: without closing anything");
@@ -236,7 +242,7 @@ int Main(const std::vector<std::string>& arguments) {
   }
   if (line->request == CommandLineRequest::kHelp) return Print(ServerHelp());
   if (line->request == CommandLineRequest::kVersion) return Print(VersionText("ps_server"));
-  InitLogging("ps_server", line->config.output.log_level);
+  InitLogging("ps_server", line->config.output.log_level, line->config.output.log_format);
   if (!line->ignored.empty()) {
     LogWarn("ignored, because {}: --{}",
             line->config.is_replica ? "a replica only keeps files" : "the coordinator decides",

@@ -111,6 +111,10 @@ ABSL_FLAG(std::string, trace, "",
           "none.");
 ABSL_FLAG(int64_t, trace_rounds, 5, "Rounds in the trace, after the first two; 1 to 1000.");
 ABSL_FLAG(std::string, log_level, "info", "debug, info, warn or error.");
+ABSL_FLAG(
+    std::string, log_format, "text",
+    "text, for people, or json: an object per line, with IDs of workers, rounds and shards as "
+    "fields.");
 
 namespace lodestar {
 namespace {
@@ -271,6 +275,7 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
   RETURN_IF_ERROR(ReadNotice(given, flags));
   RETURN_IF_ERROR(ReadMeasuring(given, config));
   ASSIGN_OR_RETURN(flags.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
+  ASSIGN_OR_RETURN(flags.log_format, ParseLogFormat(absl::GetFlag(FLAGS_log_format)));
   return flags;
 }
 
@@ -292,7 +297,7 @@ std::string WorkerHelp() {
               {"Data", {"data", "heldout_data", "data_format", "token_bytes", "data_partition"}},
               {"Compute", {"device", "dtype", "threads", "max_micro_batch", "recompute", "fusion"}},
               {"Measuring", {"overlap", "trace", "trace_rounds"}},
-              {"Log", {"log_level"}}});
+              {"Log", {"log_level", "log_format"}}});
 }
 
 }  // namespace lodestar

@@ -22,6 +22,7 @@ struct WorkerFlags {
   std::optional<NoticeOrigin> notice;  // not set: nobody gives notice but with signals
   NoticeWatch::Config notice_watch;
   LogLevel log_level = LogLevel::kInfo;
+  LogFormat log_format = LogFormat::kText;
 };
 
 // Checks the values set by ParseCommandLine(). `given`: names of the flags that were set.

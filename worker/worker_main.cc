@@ -104,7 +104,7 @@ int RunWorker(const std::set<std::string>& given) {
   absl::StatusOr<WorkerFlags> flags = ReadWorkerFlags(given);
   if (!flags.ok()) return BadUsage(flags.status());
   flags->worker.started_at = Clock::Real().Now() - ProcessAge();
-  InitLogging(flags->worker.name, flags->log_level);
+  InitLogging(flags->worker.name, flags->log_level, flags->log_format);
   StopSignalHandler signals;
   signals.Start(flags->worker.life.leave_timeout);
   // The first signal ends the process while there is no worker.
@@ -115,7 +115,7 @@ int RunWorker(const std::set<std::string>& given) {
     FlushLog();
     _exit(kExitPermanent);
   }
-  InitLogging(flags->worker.name, flags->log_level);
+  InitLogging(flags->worker.name, flags->log_level, flags->log_format);
   absl::StatusOr<std::unique_ptr<Worker>> worker =
       MakeBuiltInWorker(flags->worker, flags->workload, &Clock::Real());
   absl::Status status = worker.status();

@@ -1,6 +1,7 @@
 #include "server/status/progress_recorder.h"
 
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -51,6 +52,16 @@ std::string ProgressLine(const RoundSummary& summary, LossUnit unit, double samp
 
 absl::StatusOr<std::unique_ptr<ProgressRecorder>> ProgressRecorder::Create(const Config& config) {
   std::unique_ptr<ProgressRecorder> recorder(new ProgressRecorder(config));
+  if (!config.tensorboard_dir.empty()) {
+    absl::StatusOr<TensorBoardFile> file =
+        TensorBoardFile::Create(config.tensorboard_dir, config.clock->Now());
+    if (!file.ok()) {
+      return absl::Status(file.status().code(),
+                          absl::StrCat("--tensorboard_dir=", config.tensorboard_dir, ": ",
+                                       file.status().message()));
+    }
+    recorder->tensorboard_.emplace(*std::move(file));
+  }
   if (config.metrics_out.empty()) return recorder;
   absl::StatusOr<MetricsFile> metrics = MetricsFile::Open(config.metrics_out);
   if (!metrics.ok()) {
@@ -69,6 +80,7 @@ void ProgressRecorder::Note(Announcement announcement) {
     std::visit(Overloaded{
                    [this](const RestoredPoint& point) {
                      if (metrics_.has_value()) CutMetrics(point);
+                     RestartTensorBoard(point);
                    },
                    [this](const RoundSummary& summary) { Record(summary); },
                    [](const Event& event) { LogInfo("{}", event.text); },
@@ -80,6 +92,7 @@ void ProgressRecorder::Note(Announcement announcement) {
 
 void ProgressRecorder::Record(const RoundSummary& summary) {
   if (metrics_.has_value()) WriteMetrics(summary);
+  ShowRound(summary);
   config_.on_recorded(summary);
   const bool is_notable = summary.heldout_loss.has_value() ||
                           summary.round.value() + 1 >= summary.total_rounds ||
@@ -125,6 +138,29 @@ void ProgressRecorder::WriteMetrics(const RoundSummary& summary) {
     LogWarn("{} is written again; it lacks {} rounds before round={}", config_.metrics_out,
             num_lost_lines_, summary.round);
     num_lost_lines_ = 0;
+  }
+}
+
+void ProgressRecorder::RestartTensorBoard(const RestoredPoint& point) {
+  const Round first =
+      point.last_rounds.empty() ? point.next_round : point.last_rounds.front().round;
+  WriteTensorBoard(TensorBoardRestart(first, config_.clock->Now()));
+  for (const RoundSummary& summary : point.last_rounds) ShowRound(summary);
+}
+
+void ProgressRecorder::ShowRound(const RoundSummary& summary) {
+  WriteTensorBoard(TensorBoardRound(summary.round, summary.completed_at, ScalarsOf(summary)));
+}
+
+void ProgressRecorder::WriteTensorBoard(absl::string_view record) {
+  if (!tensorboard_.has_value()) return;
+  const absl::Status written = tensorboard_->Append(record);
+  const bool was_failing = std::exchange(is_tensorboard_failing_, !written.ok());
+  if (!written.ok() && !was_failing) {
+    config_.on_failure(absl::StrCat("--tensorboard_dir: ", written.message(),
+                                    "; rounds are missing from it until that is mended"));
+  } else if (written.ok() && was_failing) {
+    LogWarn("{} is written again", tensorboard_->path());
   }
 }
 

@@ -1,5 +1,5 @@
 // What happens to the job, for files and people: one JSON line per committed round, a progress line
-// in the log now and then, events as they come.
+// in the log now and then, events as they come; scalars for TensorBoard.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/executor.h"
 #include "common/job_loss.h"
 #include "server/coordinator/announcement.h"
 #include "server/status/metrics_file.h"
+#include "server/status/tensorboard_file.h"
 
 namespace lodestar {
 
@@ -30,18 +32,20 @@ std::string ProgressLine(const RoundSummary& summary, LossUnit unit, double samp
 class ProgressRecorder {
  public:
   struct Config {
-    std::string metrics_out;  // see MetricsFile; empty: none
+    std::string metrics_out;      // see MetricsFile; empty: none
+    std::string tensorboard_dir;  // see TensorBoardFile; empty: none
+    Clock* clock = &Clock::Real();
     LossUnit loss_unit = LossUnit::kNats;
     // The log gets evaluations, the last round, and besides at most one line per this time.
     absl::Duration log_interval = absl::Seconds(2);
-    // Told, on a thread of the recorder, when metrics_out cannot be written any more.
+    // Told, on a thread of the recorder, when either cannot be written any more.
     std::function<void(absl::string_view)> on_failure = [](absl::string_view) {};
     // Likewise, once a round's line is in metrics_out: it outlives this process, if not a loss of
     // power. And where there is to be none.
     std::function<void(const RoundSummary&)> on_recorded = [](const RoundSummary&) {};
   };
 
-  // Errors: those of opening metrics_out.
+  // Errors: those of opening metrics_out and of making a file in tensorboard_dir.
   static absl::StatusOr<std::unique_ptr<ProgressRecorder>> Create(const Config& config);
 
   // Only queues.
@@ -52,11 +56,16 @@ class ProgressRecorder {
   void Record(const RoundSummary& summary);
   void CutMetrics(const RestoredPoint& point);
   void WriteMetrics(const RoundSummary& summary);
+  void RestartTensorBoard(const RestoredPoint& point);
+  void ShowRound(const RoundSummary& summary);  // in TensorBoard
+  void WriteTensorBoard(absl::string_view record);
 
   const Config config_;
   // Of the writer's thread only.
   std::optional<MetricsFile> metrics_;
   int64_t num_lost_lines_ = 0;  // since the last one that was written
+  std::optional<TensorBoardFile> tensorboard_;
+  bool is_tensorboard_failing_ = false;
   absl::Time logged_at_ = absl::InfinitePast();
   int64_t logged_samples_ = 0;
   ThreadPool writer_;
