@@ -42,7 +42,8 @@ class Manager {
 };
 
 TEST(ServiceManagerTest, TellsWhoHasStartedIt) {
-  const std::string path = ::testing::TempDir() + "/notify";
+  // Short: the paths of sockets are.
+  const std::string path = "/tmp/lodestar-notify-" + std::to_string(getpid());
   const std::string abstract = "@lodestar-test-" + std::to_string(getpid());
   for (const std::string& name : {path, abstract}) {
     const Manager manager(name);

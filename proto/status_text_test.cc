@@ -325,8 +325,17 @@ TEST(StatusTextTest, SaysWhyAWorkerIsGoneAndThatTheRunHasDiverged) {
   status.set_learning_rate_scale(0.25);
   const std::string text = StatusText(status, kUnlimitedColumns);
   EXPECT_THAT(text, HasSubstr("\nb  1m30s ago: dropped: it has sent NaN\n"));
-  EXPECT_THAT(text, HasSubstr("\ndiverged  5s ago: diverged at round 20; rollbacks: 2, learning "
-                              "rate times 0.25\n"));
+  EXPECT_THAT(text, HasSubstr("\ndiverged  5s ago: diverged at round 20; rollbacks: 2\n"));
+  EXPECT_THAT(text, HasSubstr(" (the schedule times 0.25)\n"));
+}
+
+TEST(StatusTextTest, SaysForHowLongAndWhyTheJobIsPaused) {
+  v1::ClusterStatus status = Training();
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), Not(HasSubstr("\npaused")));
+  status.mutable_pause()->set_reason("the card is swapped");
+  status.mutable_pause()->set_age_seconds(75);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("\npaused    for 1m15s: the card is swapped\n"));
 }
 
 TEST(StatusTextTest, AJobThatWasResumedWithFewerRoundsThanItHasDoneIsNotPartOfThem) {

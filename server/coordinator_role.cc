@@ -24,6 +24,7 @@
 #include "server/http/status_pages.h"
 #include "server/journal/journal_segments.h"
 #include "server/limits/memory_bound.h"
+#include "server/page_orders.h"
 #include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/cluster_status_convert.h"
 #include "server/rpc/shard_convert.h"
@@ -365,19 +366,20 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   admin.local = local;
   admin.security = deps_.security->transport();
   admin.find_checkpoint = [this](Round round) { return checkpoints_->NewestUpTo(round); };
-  if (config_.network.http.has_value()) {
-    // In plain text whoever is on this machine may order what operators may, here as at the port of
-    // the job.
-    const std::string order_key = deps_.security->transport().is_plain() ? "" : RandomHex(16);
-    ASSIGN_OR_RETURN(http_,
-                     HttpServer::Start(*config_.network.http,
-                                       StatusPages([this] { return ReadStatus(); }, &history_,
-                                                   PageOrders(&strand_), order_key)));
-    LogInfo("dashboard={}", http_->url());
-    admin.dashboard_url =
-        order_key.empty() ? http_->url() : absl::StrCat(http_->url(), "#", order_key);
-  }
+  admin.dashboard_url = [this] { return dashboard_url_; };
   admin_rpc_ = std::make_unique<AdminRpc>(config_.job, std::move(admin));
+  return config_.network.http.has_value() ? StartPages() : absl::OkStatus();
+}
+
+absl::Status CoordinatorRole::StartPages() {
+  // In plain text whoever is on this machine may order what operators may, here as at the port of
+  // the job.
+  const std::string order_key = deps_.security->transport().is_plain() ? "" : RandomHex(16);
+  ASSIGN_OR_RETURN(http_, HttpServer::Start(*config_.network.http,
+                                            StatusPages([this] { return ReadStatus(); }, &history_,
+                                                        PageOrders(&strand_), order_key)));
+  LogInfo("dashboard={}", http_->url());
+  dashboard_url_ = absl::StrCat(http_->url(), order_key.empty() ? "" : "#", order_key);
   return absl::OkStatus();
 }
 

@@ -127,6 +127,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   CoordinatorRole(const ServerConfig& config, Deps deps);
   // Before a client brings the layout of its model, neither is known.
   absl::Status CheckResources();
+  // --http.
+  absl::Status StartPages();
   absl::Status OpenFolders(int64_t checkpoint_bytes);
   absl::Status OpenFolder(absl::string_view flag, const std::string& folder,
                           int64_t checkpoint_bytes, int num_checkpoints);
@@ -172,6 +174,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   std::unique_ptr<AdminRpc> admin_rpc_;
   std::unique_ptr<AuthorityRpc> authority_rpc_;  // null: without an authority of its own
   std::unique_ptr<HttpServer> http_;             // null: --http is not given
+  std::string dashboard_url_;                    // see AdminRpc; empty: so, too
 };
 
 }  // namespace lodestar

@@ -93,7 +93,7 @@ absl::Status ClusterClient::Explain(const grpc::Status& status) const {
 }
 
 template <typename Stub, typename Request, typename Reply>
-absl::Status ClusterClient::CallUnary(Stub& stub,
+absl::Status ClusterClient::CallUnary(std::unique_ptr<Stub> ClusterClient::*stub,
                                       grpc::Status (Stub::*method)(grpc::ClientContext*,
                                                                    const Request&, Reply*),
                                       const Request& request, Reply& reply) {
@@ -101,7 +101,7 @@ absl::Status ClusterClient::CallUnary(Stub& stub,
     grpc::ClientContext context;
     SetDeadline(kCallTimeout, &context);
     const std::stop_callback cancel(stop_, [&context] { context.TryCancel(); });
-    return (stub.*method)(&context, request, &reply);
+    return ((this->*stub).get()->*method)(&context, request, &reply);
   }));
   EscapeTexts(&reply);
   return absl::OkStatus();
@@ -109,14 +109,15 @@ absl::Status ClusterClient::CallUnary(Stub& stub,
 
 absl::StatusOr<v1::ClusterStatus> ClusterClient::GetStatus() {
   v1::ClusterStatus reply;
-  RETURN_IF_ERROR(
-      CallUnary(*status_, &v1::StatusService::Stub::GetStatus, v1::GetStatusRequest(), reply));
+  RETURN_IF_ERROR(CallUnary(&ClusterClient::status_, &v1::StatusService::Stub::GetStatus,
+                            v1::GetStatusRequest(), reply));
   return reply;
 }
 
 absl::StatusOr<RunHistory> ClusterClient::GetHistory(const v1::HistoryRequest& request) {
   v1::HistoryReply reply;
-  RETURN_IF_ERROR(CallUnary(*status_, &v1::StatusService::Stub::GetHistory, request, reply));
+  RETURN_IF_ERROR(
+      CallUnary(&ClusterClient::status_, &v1::StatusService::Stub::GetHistory, request, reply));
   return HistoryFromProto(reply);
 }
 
@@ -215,19 +216,21 @@ absl::Status ClusterClient::Pause(const std::string& reason) {
   v1::PauseRequest request;
   request.set_reason(reason);
   v1::PauseReply reply;
-  return CallUnary(*admin_, &v1::AdminService::Stub::Pause, request, reply);
+  return CallUnary(&ClusterClient::admin_, &v1::AdminService::Stub::Pause, request, reply);
 }
 
 absl::Status ClusterClient::Resume() {
   v1::ResumeReply reply;
-  return CallUnary(*admin_, &v1::AdminService::Stub::Resume, v1::ResumeRequest(), reply);
+  return CallUnary(&ClusterClient::admin_, &v1::AdminService::Stub::Resume, v1::ResumeRequest(),
+                   reply);
 }
 
 absl::StatusOr<v1::SetLearningRateReply> ClusterClient::SetLearningRate(double learning_rate) {
   v1::SetLearningRateRequest request;
   request.set_learning_rate(learning_rate);
   v1::SetLearningRateReply reply;
-  RETURN_IF_ERROR(CallUnary(*admin_, &v1::AdminService::Stub::SetLearningRate, request, reply));
+  RETURN_IF_ERROR(
+      CallUnary(&ClusterClient::admin_, &v1::AdminService::Stub::SetLearningRate, request, reply));
   return reply;
 }
 
@@ -236,13 +239,13 @@ absl::Status ClusterClient::Evict(const std::string& worker_name, const std::str
   request.set_worker_name(worker_name);
   request.set_reason(reason);
   v1::EvictReply reply;
-  return CallUnary(*admin_, &v1::AdminService::Stub::Evict, request, reply);
+  return CallUnary(&ClusterClient::admin_, &v1::AdminService::Stub::Evict, request, reply);
 }
 
 absl::StatusOr<v1::DashboardReply> ClusterClient::GetDashboard() {
   v1::DashboardReply reply;
-  RETURN_IF_ERROR(
-      CallUnary(*admin_, &v1::AdminService::Stub::GetDashboard, v1::DashboardRequest(), reply));
+  RETURN_IF_ERROR(CallUnary(&ClusterClient::admin_, &v1::AdminService::Stub::GetDashboard,
+                            v1::DashboardRequest(), reply));
   return reply;
 }
 
@@ -250,7 +253,7 @@ absl::Status ClusterClient::Readmit(const std::string& worker_name) {
   v1::ReadmitRequest request;
   request.set_worker_name(worker_name);
   v1::ReadmitReply reply;
-  return CallUnary(*admin_, &v1::AdminService::Stub::Readmit, request, reply);
+  return CallUnary(&ClusterClient::admin_, &v1::AdminService::Stub::Readmit, request, reply);
 }
 
 absl::StatusOr<v1::RollBackReply> ClusterClient::RollBack(int64_t round,
@@ -282,13 +285,14 @@ absl::StatusOr<v1::RollBackReply> ClusterClient::RollBack(const v1::RollBackRequ
 absl::StatusOr<v1::CreateTokenReply> ClusterClient::CreateToken(
     const v1::CreateTokenRequest& request) {
   v1::CreateTokenReply reply;
-  RETURN_IF_ERROR(CallUnary(*authority_, &v1::AuthorityService::Stub::CreateToken, request, reply));
+  RETURN_IF_ERROR(CallUnary(&ClusterClient::authority_, &v1::AuthorityService::Stub::CreateToken,
+                            request, reply));
   return reply;
 }
 
 absl::StatusOr<v1::ListTokensReply> ClusterClient::ListTokens() {
   v1::ListTokensReply reply;
-  RETURN_IF_ERROR(CallUnary(*authority_, &v1::AuthorityService::Stub::ListTokens,
+  RETURN_IF_ERROR(CallUnary(&ClusterClient::authority_, &v1::AuthorityService::Stub::ListTokens,
                             v1::ListTokensRequest(), reply));
   return reply;
 }
@@ -297,12 +301,13 @@ absl::Status ClusterClient::RevokeToken(const std::string& id) {
   v1::RevokeTokenRequest request;
   request.set_id(id);
   v1::RevokeTokenReply reply;
-  return CallUnary(*authority_, &v1::AuthorityService::Stub::RevokeToken, request, reply);
+  return CallUnary(&ClusterClient::authority_, &v1::AuthorityService::Stub::RevokeToken, request,
+                   reply);
 }
 
 absl::StatusOr<v1::ListIdentitiesReply> ClusterClient::ListIdentities() {
   v1::ListIdentitiesReply reply;
-  RETURN_IF_ERROR(CallUnary(*authority_, &v1::AuthorityService::Stub::ListIdentities,
+  RETURN_IF_ERROR(CallUnary(&ClusterClient::authority_, &v1::AuthorityService::Stub::ListIdentities,
                             v1::ListIdentitiesRequest(), reply));
   return reply;
 }
@@ -312,7 +317,8 @@ absl::StatusOr<v1::RevokeReply> ClusterClient::Revoke(const std::string& name, b
   request.set_name(name);
   request.set_with_tokens(with_tokens);
   v1::RevokeReply reply;
-  RETURN_IF_ERROR(CallUnary(*authority_, &v1::AuthorityService::Stub::Revoke, request, reply));
+  RETURN_IF_ERROR(
+      CallUnary(&ClusterClient::authority_, &v1::AuthorityService::Stub::Revoke, request, reply));
   return reply;
 }
 

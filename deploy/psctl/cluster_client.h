@@ -86,9 +86,9 @@ class ClusterClient {
       absl::FunctionRef<void(grpc::ClientContext*, std::function<void(grpc::Status)> done)>;
   grpc::Status CallAndWatch(Begin begin, const Meanwhile& meanwhile);
   absl::StatusOr<v1::RollBackReply> RollBack(const v1::RollBackRequest& request);
-  // A call that takes and returns one message.
+  // A call that takes and returns one message. `stub`: of the server that is asked in the end.
   template <typename Stub, typename Request, typename Reply>
-  absl::Status CallUnary(Stub& stub,
+  absl::Status CallUnary(std::unique_ptr<Stub> ClusterClient::*stub,
                          grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                          const Request& request, Reply& reply);
   // Makes the call, and again with the coordinator if the server sends on to it.

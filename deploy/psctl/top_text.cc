@@ -64,6 +64,18 @@ std::vector<double> MeansOf(const std::vector<HistoryPoint>& points, size_t widt
   return means;
 }
 
+// In UTF-8, of which each character is taken to have one column.
+std::string CutToColumns(absl::string_view line, int columns) {
+  if (columns == kUnlimitedColumns) return std::string(line);
+  const auto begins_character = [](char byte) { return (byte & 0xc0) != 0x80; };
+  int width = 0;
+  size_t end = 0;
+  for (; end < line.size(); ++end) {
+    if (begins_character(line[end]) && ++width > columns) break;
+  }
+  return std::string(line.substr(0, end));
+}
+
 }  // namespace
 
 std::string LossCurveText(const RunHistory& history, int width, bool has_blocks) {
@@ -105,9 +117,16 @@ std::string TopText(const v1::ClusterStatus& status, const RunHistory& history,
     Shorten(tables, below - std::min<size_t>(below / 3, kFewestEvents));
     num_events = below - tables.size();
   }
+  std::vector<std::string> lines = std::move(head);
+  lines.emplace_back();
+  lines.insert(lines.end(), tables.begin(), tables.end());
+  lines.emplace_back();
   const std::vector<std::string> events = EventLines(history, num_events, columns);
-  return absl::StrCat(absl::StrJoin(head, "\n"), "\n\n", absl::StrJoin(tables, "\n"), "\n\n",
-                      absl::StrJoin(events, "\n"), events.empty() ? "" : "\n", last, "\n");
+  lines.insert(lines.end(), events.begin(), events.end());
+  lines.push_back(last);
+  std::string text;
+  for (const std::string& line : lines) absl::StrAppend(&text, CutToColumns(line, columns), "\n");
+  return text;
 }
 
 }  // namespace lodestar

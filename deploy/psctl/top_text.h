@@ -13,7 +13,7 @@ struct TopPicture {
   int columns = 80;        // or kUnlimitedColumns
   int rows = 24;           // 0: any number
   bool has_blocks = true;  // the terminal shows U+2581 to U+2588
-  std::string note;        // what is to be said of the server in place of the last line
+  std::string note = {};   // what is to be said of the server in place of the last line
 };
 
 // Progress, losses, servers, workers, and as many of the last events as there is room for. Where

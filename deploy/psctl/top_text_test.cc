@@ -53,7 +53,7 @@ TEST(LossCurveTest, WhereThereIsNothingToSeeThereIsNoCurve) {
 
 TEST(TopTextTest, APictureFitsItsTerminal) {
   RunHistory history = Falling(200);
-  for (int i = 0; i < 100; ++i) history.events.push_back({.text = absl::StrCat("event ", i)});
+  for (int i = 0; i < 100; ++i) history.events.push_back({{}, false, absl::StrCat("event ", i)});
   for (const int rows : {1, 5, 24, 60}) {
     for (const int workers : {0, 2, 64}) {
       const std::string text =
@@ -67,7 +67,7 @@ TEST(TopTextTest, APictureFitsItsTerminal) {
 
 TEST(TopTextTest, TheNewestEventsAreShownAndWhatIsLeftOutIsCounted) {
   RunHistory history = Falling(200);
-  for (int i = 0; i < 100; ++i) history.events.push_back({.text = absl::StrCat("event ", i)});
+  for (int i = 0; i < 100; ++i) history.events.push_back({{}, false, absl::StrCat("event ", i)});
   const std::string text =
       TopText(OfWorkers(64), history, {.columns = 80, .rows = 30, .has_blocks = false});
   EXPECT_THAT(text, HasSubstr("event 99"));

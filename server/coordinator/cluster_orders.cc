@@ -66,7 +66,7 @@ absl::Status ClusterOrders::CheckHasLearningRate(absl::Time now) const {
   if (ReducesOnly(state_.config.job)) {
     return refuse("the clients make the steps, with their own");
   }
-  if (state_.config.job.mode == Mode::kAsync && !state_.policy->uses_rosters()) {
+  if (!HasRosters(state_.config.job) && !HasLocalSteps(state_.config.job)) {
     return refuse(
         "in --mode=async every server has the schedule; stop the job, and start it again with "
         "--learning_rate");

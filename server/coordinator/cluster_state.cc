@@ -58,7 +58,7 @@ StandingOrders ClusterState::orders() const {
 void ClusterState::TakeOrders(StandingOrders orders, absl::Time now) {
   quarantine = Quarantine(std::move(orders.quarantine));
   pause.reset();
-  if (orders.pause.has_value()) pause = Pause{*std::move(orders.pause), now};
+  if (orders.pause.has_value()) pause = JobPause{*std::move(orders.pause), now};
 }
 
 std::string ClusterState::NameOf(WorkerId worker) const {

@@ -85,7 +85,7 @@ struct Setback {
 };
 
 // No work is handed out, and all stays as it is.
-struct Pause {
+struct JobPause {
   std::string reason;
   absl::Time since;  // of this process
 };
@@ -158,9 +158,9 @@ struct ClusterState {
   std::map<WorkerId, WorkerDesk> desks;
   std::map<Round, OpenRound> open;  // one at most with rosters; else one per grant that is out
   int64_t evaluation_attempt = 0;
-  uint64_t finite_reports = 0;  // of all workers
-  Quarantine quarantine;        // over all lives of the servers
-  std::optional<Pause> pause;   // so, too; not set: work is handed out
+  uint64_t finite_reports = 0;    // of all workers
+  Quarantine quarantine;          // over all lives of the servers
+  std::optional<JobPause> pause;  // so, too; not set: work is handed out
 
   // Whether the servers have weights, and workers may call.
   bool is_ready() const;

@@ -219,13 +219,14 @@ grpc::ServerUnaryReactor* AdminRpc::GetDashboard(grpc::CallbackServerContext* co
                                                  const v1::DashboardRequest*,
                                                  v1::DashboardReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  if (deps_.dashboard_url.empty()) {
+  const std::string url = deps_.dashboard_url();
+  if (url.empty()) {
     reactor->Finish(ToGrpcStatus(absl::FailedPreconditionError(
         "there is no dashboard: start the server with --http=127.0.0.1:8080")));
     return reactor;
   }
   LogInfo("audit: {} opens the dashboard", WhoCalls(*context));
-  reply->set_url(deps_.dashboard_url);
+  reply->set_url(url);
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }

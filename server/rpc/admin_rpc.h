@@ -29,7 +29,8 @@ class AdminRpc final : public v1::AdminService::CallbackService {
     TransportSecurity security;  // of calls to other servers
     // See CheckpointKeeper::NewestUpTo().
     std::function<absl::StatusOr<PublishedCheckpoint>(Round round)> find_checkpoint;
-    std::string dashboard_url;  // with the key of orders, if they need one; empty: there is none
+    // With the key of orders, if they need one; empty: there is none.
+    std::function<std::string()> dashboard_url;
   };
   AdminRpc(JobSpec job, Deps deps);
 

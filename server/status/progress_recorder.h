@@ -32,8 +32,8 @@ std::string ProgressLine(const RoundSummary& summary, LossUnit unit, double samp
 class ProgressRecorder {
  public:
   struct Config {
-    std::string metrics_out;      // see MetricsFile; empty: none
-    std::string tensorboard_dir;  // see TensorBoardFile; empty: none
+    std::string metrics_out = {};      // see MetricsFile; empty: none
+    std::string tensorboard_dir = {};  // see TensorBoardFile; empty: none
     Clock* clock = &Clock::Real();
     LossUnit loss_unit = LossUnit::kNats;
     // The log gets evaluations, the last round, and besides at most one line per this time.
