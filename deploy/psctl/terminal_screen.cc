@@ -81,7 +81,7 @@ std::string ScreenBytes(absl::string_view text, int rows) {
   std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   if (!lines.empty() && lines.back().empty()) lines.pop_back();
   lines.resize(std::min(lines.size(), static_cast<size_t>(std::max(rows, 1))));
-  return absl::StrCat(kHome, absl::StrJoin(lines, absl::StrCat(kClearLine, "\r\n")), kClearLine,
+  return absl::StrCat(kHome, absl::StrJoin(lines, absl::StrCat(kClearLine, "\n")), kClearLine,
                       kClearBelow);
 }
 

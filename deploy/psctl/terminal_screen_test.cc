@@ -6,11 +6,11 @@ namespace lodestar {
 namespace {
 
 TEST(TerminalScreenTest, EachLineClearsItsRestAndTheLastAllBelow) {
-  EXPECT_EQ(ScreenBytes("one\ntwo\n", 24), "\033[Hone\033[K\r\ntwo\033[K\033[J");
+  EXPECT_EQ(ScreenBytes("one\ntwo\n", 24), "\033[Hone\033[K\ntwo\033[K\033[J");
 }
 
 TEST(TerminalScreenTest, WhatDoesNotFitIsLeftOut) {
-  EXPECT_EQ(ScreenBytes("one\ntwo\nthree", 2), "\033[Hone\033[K\r\ntwo\033[K\033[J");
+  EXPECT_EQ(ScreenBytes("one\ntwo\nthree", 2), "\033[Hone\033[K\ntwo\033[K\033[J");
 }
 
 }  // namespace

@@ -170,8 +170,8 @@ class OrdersTest(ClusterTestCase):
 
     self.assertIn("the next round has learning rate 0.0001 instead of", self.ordered("set-learning-rate", "1e-4"))
     self.wait_for_status(lambda status: abs(status["learning_rate"] / 1e-4 - 1) < 0.1, "the learning rate")
-    self.assertIn("more than 0", self.refused("set-learning-rate", "0"))
-    self.assertIn("'much' is no number", self.refused("set-learning-rate", "much"))
+    self.assertIn("more than 0", self.refused("set-learning-rate", "0", code=2))
+    self.assertIn("'much' is no number", self.refused("set-learning-rate", "much", code=2))
 
     self.assertEqual("b is out, until psctl readmit\n", self.ordered("evict", "b", "--reason=its fan is loud"))
     self.assertEqual(workers[1].wait(), 1, workers[1].log())
