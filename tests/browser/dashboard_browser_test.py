@@ -113,9 +113,9 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
     self.wait_for_text("state", "training")
 
     # The button of a worker is made anew with each status, and keeps the focus.
-    self.browser.execute_script("document.querySelector('#workers button[data-key=\"evict b\"]').focus()")
-    before = self.browser.execute_script("return document.activeElement")
-    wait_until(lambda: self.browser.execute_script("return !arguments[0].isConnected", before), self.logs)
+    self.browser.execute_script(
+        "const it = document.querySelector('#workers button[data-key=\"evict b\"]'); it.focus(); it.dataset.before = 1")
+    wait_until(lambda: not self.browser.execute_script("return document.querySelector('[data-before]')"), self.logs)
     self.assertEqual(self.browser.switch_to.active_element.get_attribute("data-key"), "evict b")
     self.browser.switch_to.active_element.send_keys(Keys.ENTER)
     self.click("#ask-yes")
