@@ -50,10 +50,9 @@ void NameLearningRateScale(const LedgerState& ledger, const JobSpec& job,
   if (ledger.learning_rate_scale == 1.0) return;
   const std::string effect = absl::StrCat(
       "times ", ledger.learning_rate_scale,
-      ledger.rollbacks == 0 ? ", by psctl set-learning-rate"
-                            : absl::StrCat(", after ", ledger.rollbacks,
-                                           ledger.rollbacks == 1 ? " rollback" : " rollbacks",
-                                           " and what psctl set-learning-rate has set"));
+      ledger.rollbacks == 0   ? ", by psctl set-learning-rate"
+      : ledger.rollbacks == 1 ? ", after 1 rollback"
+                              : absl::StrCat(", after ", ledger.rollbacks, " rollbacks"));
   constexpr char kFlag[] = "learning_rate";
   for (SettingChange& change : changes) {
     if (change.flag != kFlag) continue;

@@ -1018,6 +1018,17 @@ void SimulatedServer::RequestCheckpoint() {
   });
 }
 
+void SimulatedServer::Pause() {
+  life_->strand->Run([](Coordinator& coordinator, absl::Time now) {
+    coordinator.Pause("an operator wants it", now).IgnoreError();
+  });
+}
+
+void SimulatedServer::Resume() {
+  life_->strand->Run(
+      [](Coordinator& coordinator, absl::Time now) { coordinator.Resume(now).IgnoreError(); });
+}
+
 void SimulatedServer::BeginPush(uint64_t call, std::shared_ptr<Stream> stream,
                                 ServedPush::Answer answer) {
   const auto shard = life_->host->shard();

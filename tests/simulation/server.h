@@ -120,6 +120,9 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   std::string ShardWaitsFor() const;
   // An operator asks for one.
   void RequestCheckpoint();
+  // An operator wants no more rounds, and some again: nothing if that is so.
+  void Pause();
+  void Resume();
   // An operator ends the job, whatever is left of it (psctl stop).
   void StopJob();
   // By its own clock, which leaves out what it was frozen for. Requires: it is there, and not

@@ -58,6 +58,7 @@ class Run {
     kFailReads,
     kDamageCheckpoint,
     kCheckpoint,
+    kPause,
     kTakeOver,
     kLast,
   };
@@ -82,6 +83,7 @@ class Run {
     SimulatedCluster cluster;
     ClusterWatch watch;
     bool must_save = false;  // who was told to stop in a lull, which is not over
+    absl::Time pauses_until = absl::InfinitePast();  // an operator wants that
   };
 
   void BeginStorm();
@@ -354,6 +356,14 @@ void Run::Strike(Level& level, Fault fault) {
       Coordinator* const coordinator = cluster.coordinator();
       if (coordinator == nullptr || cluster.servers[0]->process().is_frozen()) return;
       cluster.servers[0]->RequestCheckpoint();
+      return;
+    }
+    case Fault::kPause: {
+      if (cluster.coordinator() == nullptr || cluster.servers[0]->process().is_frozen()) return;
+      const absl::Duration duration = UpTo(absl::Seconds(4));
+      world_.Tell("an operator pauses the job for ", absl::FormatDuration(duration));
+      level.pauses_until = world_.Now() + duration;
+      cluster.servers[0]->Pause();
       return;
     }
     case Fault::kTakeOver:
@@ -687,6 +697,10 @@ void Run::Supervise() {
     for (auto& worker : cluster.workers) {
       if (!worker->process().is_alive() && worker->has_exited()) OnWorkerExit(*level, *worker);
     }
+    // Also of a server that goes on from a checkpoint of the pause.
+    const bool may_order =
+        cluster.coordinator() != nullptr && !cluster.servers[0]->process().is_frozen();
+    if (may_order && world_.Now() >= level->pauses_until) cluster.servers[0]->Resume();
   }
   // What is left of the job is done in the calm.
   const Audit& audit = root().audit;
@@ -786,6 +800,7 @@ void Run::Mend() {
 
 void Run::Mend(Level& level) {
   SimulatedCluster& cluster = level.cluster;
+  level.pauses_until = absl::InfinitePast();
   if (cluster.replica != nullptr) cluster.replica->Mend();
   cluster.disk_faults.Mend();
   for (auto& server : cluster.servers) {
