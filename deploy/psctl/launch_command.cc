@@ -2,23 +2,34 @@
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <sstream>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/flag_file.h"
 #include "common/status_macros.h"
+#include "deploy/psctl/exit_code.h"
 #include "kernels/cuda_plugin.h"
 
 namespace lodestar {
 namespace {
 
 constexpr int kGraceSeconds = 30;
-constexpr int kExitBadFlags = 2;
+constexpr absl::Duration kTokenPause = absl::Milliseconds(300);
 
 void Say(const std::string& text) {
   std::printf("[launch] %s\n", text.c_str());
@@ -72,7 +83,7 @@ struct OwnFlag {
 };
 
 constexpr absl::string_view kOwnPlaces =
-    "a launch is on free ports of 127.0.0.1; start ps_server and gpu_worker by hand for others";
+    "a launch takes free ports of this machine; start ps_server and gpu_worker by hand for others";
 
 // What a launch gives to each server itself.
 constexpr OwnFlag kOwnFlags[] = {
@@ -138,6 +149,93 @@ absl::StatusOr<LaunchSite> FindSite(const LaunchOptions& options, const std::str
   return site;
 }
 
+std::vector<std::string> WorkerCommand(const std::string& program, const std::string& name,
+                                       const std::string& device, const LaunchOptions& options) {
+  return {program,
+          absl::StrCat("--name=", name),
+          absl::StrCat("--data=", options.data),
+          absl::StrCat("--heldout_data=", options.heldout_data),
+          absl::StrCat("--data_format=", options.data_format),
+          absl::StrCat("--token_bytes=", options.token_bytes),
+          absl::StrCat("--data_partition=", options.data_partition),
+          absl::StrCat("--device=", device),
+          absl::StrCat("--threads=", options.threads)};
+}
+
+// For a POSIX shell, as one word.
+std::string Quoted(absl::string_view text) {
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
+}
+
+// On a host: the first line of the input is the join string, and the end of the input tells the
+// program, which is the arguments, to end; so does the end of the connection.
+constexpr absl::string_view kOnHost =
+    "IFS= read -r LODESTAR_JOIN; export LODESTAR_JOIN; exec 3<&0; "
+    "\"$@\" </dev/null & worker=$!; "
+    "{ cat <&3 >/dev/null; kill -TERM $worker; } >/dev/null 2>&1 & watch=$!; "
+    "wait $worker; code=$?; kill $watch 2>/dev/null; exit $code";
+
+absl::StatusOr<std::vector<WorkerHost>> ReadHosts(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    return absl::NotFoundError(absl::StrCat("--hosts=", path, ": ", std::strerror(errno)));
+  }
+  std::stringstream text;
+  text << file.rdbuf();
+  absl::StatusOr<std::vector<WorkerHost>> hosts = ParseHostList(text.str());
+  if (hosts.ok()) return hosts;
+  return absl::Status(hosts.status().code(),
+                      absl::StrCat("--hosts=", path, ": ", hosts.status().message()));
+}
+
+// What a program prints.
+absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments) {
+  std::string command;
+  for (const std::string& argument : arguments) absl::StrAppend(&command, Quoted(argument), " ");
+  absl::StrAppend(&command, "2>&1");
+  std::FILE* const pipe = popen(command.c_str(), "re");
+  if (pipe == nullptr) return absl::ResourceExhaustedError("no process can be started");
+  std::string text;
+  char part[4096];
+  for (size_t size; (size = std::fread(part, 1, sizeof(part), pipe)) > 0;) text.append(part, size);
+  const int status = pclose(pipe);
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+  if (code == 0) return text;
+  return absl::Status(
+      code == kExitRetry ? absl::StatusCode::kUnavailable : absl::StatusCode::kFailedPrecondition,
+      std::string(absl::StripAsciiWhitespace(text)));
+}
+
+// Where the servers keep their keys, if a flag of theirs says so; else empty.
+std::string StateDirFlag(absl::Span<const std::string> server_flags) {
+  for (const std::string& flag : server_flags) {
+    if (absl::StartsWith(flag, "--state_dir=")) return flag;
+  }
+  return "";
+}
+
+// A join string for the workers, once the server gives one. Error: Cancelled: `is_over`.
+absl::StatusOr<std::string> AwaitToken(const std::string& program, const std::string& server,
+                                       const LaunchOptions& options,
+                                       const std::function<bool()>& is_over) {
+  std::vector<std::string> command = {program, "token", "create", server, "--ttl=8760h"};
+  if (const std::string state = StateDirFlag(options.server_flags); !state.empty()) {
+    command.push_back(state);
+  }
+  absl::StatusOr<std::string> text = absl::UnavailableError("");
+  while (absl::IsUnavailable(text.status())) {
+    if (is_over()) return absl::CancelledError("the servers have ended, or are to");
+    absl::SleepFor(kTokenPause);
+    text = OutputOf(command);
+  }
+  if (!text.ok()) return text.status();
+  for (const absl::string_view word : absl::StrSplit(*text, absl::ByAnyChar(" \n"))) {
+    if (absl::StartsWith(word, "lodestar://")) return std::string(word);
+  }
+  return absl::InternalError(
+      absl::StrCat("psctl token create has printed no join string: ", *text));
+}
+
 }  // namespace
 
 absl::Status CheckServerFlags(absl::Span<const std::string> server_flags) {
@@ -153,51 +251,95 @@ absl::Status CheckServerFlags(absl::Span<const std::string> server_flags) {
   return absl::OkStatus();
 }
 
-std::vector<ProcessSpec> PlanLaunch(const LaunchOptions& options, const LaunchSite& site) {
+std::vector<ProcessSpec> PlanServers(const LaunchOptions& options, const LaunchSite& site) {
   std::vector<ProcessSpec> specs;
-  const std::string coordinator = absl::StrCat("127.0.0.1:", site.ports[0]);
+  const std::string host = options.hosts.empty() ? "127.0.0.1" : "0.0.0.0";
   for (int i = 0; i < options.servers; ++i) {
     ProcessSpec spec;
     spec.role = absl::StrCat("server-", i);
-    spec.arguments = {site.server_program, absl::StrCat("--listen=127.0.0.1:", site.ports[i]),
+    spec.arguments = {site.server_program, absl::StrCat("--listen=", host, ":", site.ports[i]),
                       absl::StrCat("--shard=", i, "/", options.servers)};
-    if (i > 0) spec.arguments.push_back(absl::StrCat("--coordinator=", coordinator));
+    if (i > 0) spec.arguments.push_back(absl::StrCat("--coordinator=127.0.0.1:", site.ports[0]));
+    if (!options.address.empty()) {
+      spec.arguments.push_back(absl::StrCat("--advertise=", options.address, ":", site.ports[i]));
+    }
     if (i == 0 && options.exit_when_done) spec.arguments.push_back("--exit_when_done");
     spec.arguments.insert(spec.arguments.end(), options.server_flags.begin(),
                           options.server_flags.end());
     spec.ends_cluster = i == 0;
     // Workers hand in what they have while the servers are there; these save it.
     spec.ends_last = true;
+    spec.restarts = options.restarts;
     specs.push_back(std::move(spec));
   }
+  return specs;
+}
+
+std::vector<ProcessSpec> PlanWorkers(const LaunchOptions& options, const LaunchSite& site) {
+  std::vector<ProcessSpec> specs;
   for (int i = 0; i < options.workers; ++i) {
     ProcessSpec spec;
     spec.role = absl::StrCat("worker-", i);
-    spec.arguments = {site.worker_program,
-                      absl::StrCat("--coordinator=", coordinator),
-                      absl::StrCat("--name=worker-", i),
-                      absl::StrCat("--data=", options.data),
-                      absl::StrCat("--heldout_data=", options.heldout_data),
-                      absl::StrCat("--data_format=", options.data_format),
-                      absl::StrCat("--token_bytes=", options.token_bytes),
-                      absl::StrCat("--data_partition=", options.data_partition),
-                      absl::StrCat("--device=", DeviceOf(i, options, site)),
-                      absl::StrCat("--threads=", options.threads)};
+    spec.arguments =
+        WorkerCommand(site.worker_program, spec.role, DeviceOf(i, options, site), options);
+    spec.arguments.push_back(absl::StrCat("--coordinator=127.0.0.1:", site.ports[0]));
+    spec.restarts = options.restarts;
     specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+std::vector<ProcessSpec> PlanHosts(const LaunchOptions& options, absl::Span<const WorkerHost> hosts,
+                                   const std::string& join) {
+  std::vector<ProcessSpec> specs;
+  for (const WorkerHost& host : hosts) {
+    for (int i = 0; i < host.workers; ++i) {
+      const std::string name = absl::StrCat("worker-", specs.size());
+      const std::string device =
+          host.cards.empty() ? options.device : absl::StrCat("cuda:", host.cards[i]);
+      std::string command = absl::StrCat("exec sh -c ", Quoted(kOnHost), " launch");
+      for (const std::string& argument :
+           WorkerCommand(options.worker_program, name, device, options)) {
+        absl::StrAppend(&command, " ", Quoted(argument));
+      }
+      ProcessSpec spec;
+      spec.role = absl::StrCat(name, " ", host.address);
+      spec.arguments = {options.ssh,  "-T",   "-oBatchMode=yes", "-oServerAliveInterval=15",
+                        host.address, command};
+      spec.input = absl::StrCat(join, "\n");
+      spec.restarts = options.restarts;
+      specs.push_back(std::move(spec));
+    }
   }
   return specs;
 }
 
 int RunLaunch(const LaunchOptions& options, const std::string& program) {
   Launcher::BlockSignals();
+  std::vector<WorkerHost> hosts;
+  if (!options.hosts.empty()) {
+    absl::StatusOr<std::vector<WorkerHost>> list = ReadHosts(options.hosts);
+    if (!list.ok()) return Refuse(list.status());
+    hosts = *std::move(list);
+  }
   const absl::StatusOr<LaunchSite> site = FindSite(options, program);
   if (!site.ok()) return Refuse(site.status());
   const std::string server = absl::StrCat("--server=127.0.0.1:", site->ports[0]);
   Say(absl::StrCat("the coordinator: psctl status ", server));
   Launcher launcher;
-  for (const ProcessSpec& spec : PlanLaunch(options, *site)) {
-    if (const absl::Status status = launcher.Start(spec); !status.ok()) return Refuse(status);
+  const auto start = [&launcher](const std::vector<ProcessSpec>& specs) -> absl::Status {
+    for (const ProcessSpec& spec : specs) RETURN_IF_ERROR(launcher.Start(spec));
+    return absl::OkStatus();
+  };
+  absl::Status started = start(PlanServers(options, *site));
+  if (started.ok() && hosts.empty()) started = start(PlanWorkers(options, *site));
+  if (started.ok() && !hosts.empty()) {
+    const absl::StatusOr<std::string> join =
+        AwaitToken(program, server, options, [&launcher] { return launcher.IsToldOrEnded(); });
+    started = join.ok() ? start(PlanHosts(options, hosts, *join)) : join.status();
+    if (absl::IsCancelled(started)) started = absl::OkStatus();  // Wait() says why
   }
+  if (!started.ok()) return Refuse(started);
   return launcher.Wait(kGraceSeconds, [&] {
     if (options.exit_when_done) return;
     Say(absl::StrCat("the workers have ended; the servers stay for psctl export ", server,

@@ -1,4 +1,4 @@
-// `psctl launch`: a whole cluster on this machine in one command.
+// `psctl launch`: a whole cluster in one command, on this machine, or with workers on others.
 #pragma once
 
 #include <string>
@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "deploy/psctl/host_list.h"
 #include "deploy/psctl/launcher.h"
 
 namespace lodestar {
@@ -22,8 +23,13 @@ struct LaunchOptions {
   std::string data_format = "auto";
   std::string token_bytes = "auto";
   std::string data_partition = "shared";
-  bool exit_when_done = false;            // else the servers stay until they are told to stop
-  std::vector<std::string> server_flags;  // given to every ps_server as they are
+  bool exit_when_done = false;  // else the servers stay until they are told to stop
+  std::string address;          // of this machine, for those on hosts; empty: its name
+  std::string hosts;            // file with those that workers run on; empty: this one
+  std::string ssh = "ssh";      // program that runs a command on a host
+  std::string worker_program = "gpu_worker";  // on the hosts
+  int restarts = 0;                           // of each role: see ProcessSpec
+  std::vector<std::string> server_flags;      // given to every ps_server as they are
 };
 
 // What this machine has for a launch.
@@ -34,9 +40,15 @@ struct LaunchSite {
   int num_cards = 0;       // CUDA devices
 };
 
-// The servers, then the workers. Workers are dealt out over the cards, if there is more than one
-// and `device` does not name one.
-std::vector<ProcessSpec> PlanLaunch(const LaunchOptions& options, const LaunchSite& site);
+// The servers, and the workers of this machine, which are dealt out over its cards, if there is
+// more than one and `device` does not name one. Where workers are on other hosts, the servers
+// listen for them, in TLS.
+std::vector<ProcessSpec> PlanServers(const LaunchOptions& options, const LaunchSite& site);
+std::vector<ProcessSpec> PlanWorkers(const LaunchOptions& options, const LaunchSite& site);
+// On hosts: over ssh, which a secret passes in its input and in no list of processes. A worker is
+// told to end, and hands in, when the connection ends.
+std::vector<ProcessSpec> PlanHosts(const LaunchOptions& options, absl::Span<const WorkerHost> hosts,
+                                   const std::string& join);
 
 // Errors: InvalidArgument for a flag, also one in a flag file, that the launch gives to each server
 // itself: workers would look for a server that is not there.

@@ -26,7 +26,7 @@ std::vector<std::string> Devices(const std::string& asked, int workers, int num_
   options.workers = workers;
   options.device = asked;
   std::vector<std::string> devices;
-  for (const ProcessSpec& spec : PlanLaunch(options, Site(num_cards))) {
+  for (const ProcessSpec& spec : PlanWorkers(options, Site(num_cards))) {
     for (const std::string& argument : spec.arguments) {
       if (argument.starts_with("--device=")) devices.push_back(argument.substr(9));
     }
@@ -34,7 +34,7 @@ std::vector<std::string> Devices(const std::string& asked, int workers, int num_
   return devices;
 }
 
-TEST(PlanLaunchTest, DealsWorkersOutOverTheCards) {
+TEST(PlanTest, DealsWorkersOutOverTheCards) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(Devices("auto", 3, 2), (Names{"cuda:0", "cuda:1", "cuda:0"}));
   EXPECT_EQ(Devices("cuda", 2, 8), (Names{"cuda:0", "cuda:1"}));
@@ -46,21 +46,21 @@ TEST(PlanLaunchTest, DealsWorkersOutOverTheCards) {
   EXPECT_EQ(Devices("cuda", 2, 0), (Names{"cuda", "cuda"}));
 }
 
-TEST(PlanLaunchTest, ServersExitWhenDoneOnlyIfAsked) {
+TEST(PlanTest, ServersExitWhenDoneOnlyIfAsked) {
   LaunchOptions options;
-  EXPECT_THAT(PlanLaunch(options, Site(0)).front().arguments, Not(Contains("--exit_when_done")));
+  EXPECT_THAT(PlanServers(options, Site(0)).front().arguments, Not(Contains("--exit_when_done")));
   options.exit_when_done = true;
-  EXPECT_THAT(PlanLaunch(options, Site(0)).front().arguments, Contains("--exit_when_done"));
+  EXPECT_THAT(PlanServers(options, Site(0)).front().arguments, Contains("--exit_when_done"));
 }
 
-TEST(PlanLaunchTest, ServersComeFirstEndLastAndKnowTheirPlaces) {
+TEST(PlanTest, ServersComeFirstEndLastAndKnowTheirPlaces) {
   LaunchOptions options;
   options.servers = 2;
   options.workers = 1;
   options.server_flags = {"--model=mlp"};
   options.data_partition = "own";
-  const std::vector<ProcessSpec> specs = PlanLaunch(options, Site(0));
-  ASSERT_EQ(specs.size(), 3);
+  const std::vector<ProcessSpec> specs = PlanServers(options, Site(0));
+  ASSERT_EQ(specs.size(), 2);
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(specs[i].ends_last);
     EXPECT_EQ(specs[i].ends_cluster, i == 0);
@@ -68,9 +68,35 @@ TEST(PlanLaunchTest, ServersComeFirstEndLastAndKnowTheirPlaces) {
   }
   EXPECT_THAT(specs[1].arguments, Contains("--shard=1/2"));
   EXPECT_THAT(specs[1].arguments, Contains("--coordinator=127.0.0.1:7001"));
-  EXPECT_FALSE(specs[2].ends_last);
-  EXPECT_THAT(specs[2].arguments, Contains("--data_partition=own"));
-  EXPECT_THAT(specs[2].arguments, Contains("--coordinator=127.0.0.1:7001"));
+  const std::vector<ProcessSpec> workers = PlanWorkers(options, Site(0));
+  ASSERT_EQ(workers.size(), 1);
+  EXPECT_FALSE(workers[0].ends_last);
+  EXPECT_THAT(workers[0].arguments, Contains("--data_partition=own"));
+  EXPECT_THAT(workers[0].arguments, Contains("--coordinator=127.0.0.1:7001"));
+}
+
+TEST(PlanTest, WorkersOfHostsGetTheSecretInTheirInput) {
+  LaunchOptions options;
+  options.data = "/it's here";
+  options.hosts = "hosts";
+  options.restarts = 2;
+  const std::vector<WorkerHost> hosts = {{"gpu1", 1, {}}, {"me@gpu2", 2, {3, 5}}};
+  const std::vector<ProcessSpec> specs = PlanHosts(options, hosts, "lodestar://secret");
+  ASSERT_EQ(specs.size(), 3);
+  EXPECT_EQ(specs[0].role, "worker-0 gpu1");
+  EXPECT_EQ(specs[2].role, "worker-2 me@gpu2");
+  EXPECT_EQ(specs[1].arguments[4], "me@gpu2");
+  EXPECT_THAT(specs[0].arguments.back(), HasSubstr("'--device=auto'"));
+  EXPECT_THAT(specs[2].arguments.back(), HasSubstr("'--device=cuda:5'"));
+  EXPECT_THAT(specs[2].arguments.back(), HasSubstr(R"('--data=/it'\''s here')"));
+  for (const ProcessSpec& spec : specs) {
+    EXPECT_EQ(spec.input, "lodestar://secret\n");
+    EXPECT_EQ(spec.restarts, 2);
+    for (const std::string& argument : spec.arguments) {
+      EXPECT_THAT(argument, Not(HasSubstr("secret")));
+    }
+  }
+  EXPECT_THAT(PlanServers(options, Site(0)).front().arguments, Contains("--listen=0.0.0.0:7001"));
 }
 
 TEST(CheckServerFlagsTest, RefusesWhatTheLaunchDecides) {

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/stop_signals.h"
 
 namespace lodestar {
@@ -23,6 +24,7 @@ namespace {
 constexpr int kExecFailed = 127;
 // Codes from here on say that trying again may succeed.
 constexpr int kMayCureItself = 128;
+constexpr absl::Duration kRestartPause = absl::Seconds(2);
 
 sigset_t WaitedSignals() {
   sigset_t signals = StopSignals();
@@ -31,7 +33,7 @@ sigset_t WaitedSignals() {
 }
 
 // In the child: never returns.
-[[noreturn]] void Execute(const std::vector<std::string>& arguments, int output) {
+[[noreturn]] void Execute(const std::vector<std::string>& arguments, int input, int output) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // A terminal's Ctrl-C goes to the launcher alone, which passes it on.
   setpgid(0, 0);
@@ -39,6 +41,7 @@ sigset_t WaitedSignals() {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   std::signal(SIGPIPE, SIG_DFL);
+  if (input >= 0) dup2(input, STDIN_FILENO);
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
   // They are a cluster of their own, whatever this shell has joined.
@@ -86,21 +89,50 @@ Launcher::~Launcher() {
 }
 
 absl::Status Launcher::Start(const ProcessSpec& spec) {
-  int pipe_ends[2];
-  if (pipe2(pipe_ends, O_CLOEXEC) != 0) {
+  Process process;
+  process.spec = spec;
+  if (const absl::Status run = Run(process); !run.ok()) return run;
+  processes_.push_back(std::move(process));
+  return absl::OkStatus();
+}
+
+absl::Status Launcher::Run(Process& process) {
+  int output[2];
+  int input[2] = {-1, -1};
+  if (pipe2(output, O_CLOEXEC) != 0 ||
+      (process.spec.input.has_value() && pipe2(input, O_CLOEXEC) != 0)) {
     return absl::ResourceExhaustedError(absl::StrCat("pipe: ", std::strerror(errno)));
   }
   const pid_t pid = fork();
   if (pid < 0) return absl::ResourceExhaustedError(absl::StrCat("fork: ", std::strerror(errno)));
-  if (pid == 0) Execute(spec.arguments, pipe_ends[1]);
-  close(pipe_ends[1]);
-  Process process;
-  process.spec = spec;
+  if (pid == 0) Execute(process.spec.arguments, input[0], output[1]);
+  close(output[1]);
+  if (process.spec.input.has_value()) {
+    close(input[0]);
+    process.input = input[1];
+    // A line or two: the pipe holds them, whether or not it is read yet.
+    const std::string& text = *process.spec.input;
+    if (write(process.input, text.data(), text.size()) < 0) {
+      std::fprintf(stderr, "[launch] %s has closed its input\n", process.spec.role.c_str());
+    }
+  }
   process.pid = pid;
   process.running = true;
-  process.output = std::thread(CopyOutput, pipe_ends[0], spec.role);
-  processes_.push_back(std::move(process));
+  process.starts_again_at = absl::InfiniteFuture();
+  if (process.output.joinable()) process.output.join();
+  process.output = std::thread(CopyOutput, output[0], process.spec.role);
   return absl::OkStatus();
+}
+
+void Launcher::TellToEnd(Process& process) {
+  process.is_told_to_end = true;
+  process.starts_again_at = absl::InfiniteFuture();
+  if (!process.running) return;
+  if (process.input < 0) {
+    kill(process.pid, SIGTERM);
+  } else {
+    close(std::exchange(process.input, -1));
+  }
 }
 
 void Launcher::SignalAll(int signal) {
@@ -109,17 +141,23 @@ void Launcher::SignalAll(int signal) {
   }
 }
 
-void Launcher::Signal(bool ends_last, int signal) {
+void Launcher::TellToEnd(bool ends_last) {
   for (Process& process : processes_) {
-    if (!process.running || process.spec.ends_last != ends_last) continue;
-    process.is_told_to_end = true;
-    kill(process.pid, signal);
+    if (process.spec.ends_last == ends_last && !process.is_told_to_end) TellToEnd(process);
+  }
+}
+
+void Launcher::Kill(bool ends_last) {
+  for (Process& process : processes_) {
+    process.starts_again_at = absl::InfiniteFuture();
+    if (process.running && process.spec.ends_last == ends_last) kill(process.pid, SIGKILL);
   }
 }
 
 bool Launcher::AreRunning(bool ends_last) const {
   return std::any_of(processes_.begin(), processes_.end(), [&](const Process& process) {
-    return process.running && process.spec.ends_last == ends_last;
+    const bool is_there = process.running || process.starts_again_at != absl::InfiniteFuture();
+    return is_there && process.spec.ends_last == ends_last;
   });
 }
 
@@ -131,7 +169,17 @@ bool Launcher::Reap(int* exit_code) {
     int status = 0;
     if (!process.running || waitpid(process.pid, &status, WNOHANG) != process.pid) continue;
     process.running = false;
+    if (process.input >= 0) close(std::exchange(process.input, -1));
     const int code = ExitCodeOf(status);
+    if (code >= kMayCureItself && !process.is_told_to_end &&
+        process.times_failed < process.spec.restarts) {
+      ++process.times_failed;
+      std::printf("[launch] %s ended with code %d, and is started again (%d of %d times)\n",
+                  process.spec.role.c_str(), code, process.times_failed, process.spec.restarts);
+      std::fflush(stdout);
+      process.starts_again_at = absl::Now() + kRestartPause;
+      continue;
+    }
     // Whether the job was over when all were told to end, the one that ends the cluster knows.
     const bool did_as_told =
         process.is_told_to_end && code == 128 + SIGTERM && !process.spec.ends_cluster;
@@ -147,6 +195,30 @@ bool Launcher::Reap(int* exit_code) {
   return end_others;
 }
 
+bool Launcher::IsToldOrEnded() const {
+  sigset_t pending;
+  sigpending(&pending);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (sigismember(&pending, signal) == 1) return true;
+  }
+  return std::any_of(processes_.begin(), processes_.end(), [](const Process& process) {
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == process.pid;
+  });
+}
+
+void Launcher::StartAgain(absl::Time now) {
+  for (Process& process : processes_) {
+    if (now < process.starts_again_at) continue;
+    if (const absl::Status run = Run(process); !run.ok()) {
+      std::fprintf(stderr, "[launch] %s: %s\n", process.spec.role.c_str(),
+                   std::string(run.message()).c_str());
+      process.starts_again_at = now + kRestartPause;
+    }
+  }
+}
+
 int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_left) {
   const sigset_t signals = WaitedSignals();
   int exit_code = 0;
@@ -157,6 +229,7 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
     timespec patience{.tv_sec = 1, .tv_nsec = 0};
     const int signal = sigtimedwait(&signals, nullptr, &patience);
     bool end_others = Reap(&exit_code);
+    StartAgain(absl::Now());
     if (signal > 0 && signal != SIGCHLD) {
       // Where those that end last were only waiting for this, their codes say how it went.
       if (exit_code == 0 && !is_only_last_left) exit_code = 128 + signal;
@@ -169,7 +242,7 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
       stage = Stage::kEndingFirst;
       deadline = now;
       deadline.tv_sec += grace_seconds;
-      Signal(/*ends_last=*/false, SIGTERM);
+      TellToEnd(/*ends_last=*/false);
     }
     if (stage == Stage::kRunning && !is_only_last_left && !AreRunning(/*ends_last=*/false) &&
         AnyRunning()) {
@@ -177,10 +250,10 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
       on_only_last_left();
     }
     if (stage != Stage::kEndingFirst) continue;
-    if (now.tv_sec >= deadline.tv_sec) Signal(/*ends_last=*/false, SIGKILL);
+    if (now.tv_sec >= deadline.tv_sec) Kill(/*ends_last=*/false);
     if (AreRunning(/*ends_last=*/false)) continue;
     stage = Stage::kEndingLast;
-    Signal(/*ends_last=*/true, SIGTERM);
+    TellToEnd(/*ends_last=*/true);
   }
   for (Process& process : processes_) {
     if (process.output.joinable()) process.output.join();

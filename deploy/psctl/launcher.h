@@ -1,16 +1,18 @@
-// Starts a whole cluster on this machine: servers and workers as child processes, their output
-// prefixed by role, ended together. No child outlives the launcher, however it ends.
+// Starts a whole cluster: servers and workers as child processes, or what runs them elsewhere,
+// their output prefixed by role, ended together. No child outlives the launcher, however it ends.
 #pragma once
 
 #include <sys/types.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace lodestar {
 
@@ -19,6 +21,11 @@ struct ProcessSpec {
   std::vector<std::string> arguments;  // arguments[0]: the program
   bool ends_cluster = false;           // when it ends with 0 the others are told to end, too
   bool ends_last = false;              // told to end once those without it have ended
+  // What it reads first, if it reads anything: its input then stays open, and its end tells it to
+  // end in place of SIGTERM.
+  std::optional<std::string> input = std::nullopt;
+  // How often it is started again after a failure that trying again may cure.
+  int restarts = 0;
 };
 
 class Launcher {
@@ -34,13 +41,16 @@ class Launcher {
   // Errors: NotFound for a program that cannot be run.
   absl::Status Start(const ProcessSpec& spec);
 
-  // Blocks until all processes have ended. The first that fails, or a stop signal to this process,
-  // ends the others with SIGTERM: first those that do not end last, after `grace_seconds` with
-  // SIGKILL; then those that do, which have a limit of their own. A second signal ends all with
-  // SIGKILL. Returns the exit code of the first failure that trying again does not cure (1 to 127);
-  // else 128 + signal if this process was told to end while others than those that end last were
-  // running; else the code of the first failure, 0 if there was none. `on_only_last_left` is called
-  // once nobody else runs and nobody was told to end. Requires BlockSignals().
+  // A process has ended, or this one is told to: Wait() would not wait. Collects nothing.
+  bool IsToldOrEnded() const;
+
+  // Blocks until all processes have ended. The first that fails for good, or a stop signal to this
+  // process, ends the others with SIGTERM: first those that do not end last, after `grace_seconds`
+  // with SIGKILL; then those that do, which have a limit of their own. A second signal ends all
+  // with SIGKILL. Returns the exit code of the first failure that trying again does not cure (1 to
+  // 127); else 128 + signal if this process was told to end while others than those that end last
+  // were running; else the code of the first failure, 0 if there was none. `on_only_last_left` is
+  // called once nobody else runs and nobody was told to end. Requires BlockSignals().
   int Wait(int grace_seconds, const std::function<void()>& on_only_last_left);
 
  private:
@@ -50,13 +60,20 @@ class Launcher {
     std::thread output;
     bool running = false;
     bool is_told_to_end = false;
+    int input = -1;        // the other end of its standard input
+    int times_failed = 0;  // and was, or is to be, started again
+    absl::Time starts_again_at = absl::InfiniteFuture();
   };
+  static absl::Status Run(Process& process);
+  static void TellToEnd(Process& process);
   void SignalAll(int signal);
   // Those that end last, or the others.
-  void Signal(bool ends_last, int signal);
+  void TellToEnd(bool ends_last);
+  void Kill(bool ends_last);
   bool AreRunning(bool ends_last) const;
   // Collects ended children; updates *exit_code and returns whether the others should end.
   bool Reap(int* exit_code);
+  void StartAgain(absl::Time now);
   bool AnyRunning() const;
 
   std::vector<Process> processes_;

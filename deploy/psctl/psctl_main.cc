@@ -79,8 +79,10 @@ ABSL_FLAG(absl::Duration, ttl, absl::Hours(24),
 ABSL_FLAG(int, uses, 0, "How many machines it lets in; 0: any number.");
 ABSL_FLAG(std::string, name, "",
           "The only name that it is for; whoever has that is replaced. Empty: any that is free.");
-ABSL_FLAG(std::string, address, "",
-          "HOST:PORT[,HOST:PORT...] under which others reach the coordinator. Empty: as it says.");
+ABSL_FLAG(
+    std::string, address, "",
+    "HOST:PORT[,HOST:PORT...] under which others reach the coordinator. Empty: as it says. Of "
+    "launch --hosts: HOST alone, of this machine; empty: its name.");
 ABSL_FLAG(int, servers, 1, "Number of servers; of launch 1 to 64, of plan 1 to 256.");
 ABSL_FLAG(int, workers, 2, "Number of workers; of launch 1 to 64, of plan 1 to 4096.");
 ABSL_FLAG(int, threads, 1, "Threads of a CPU device; 1 to 1024, or 0: one per core.");
@@ -90,6 +92,15 @@ ABSL_FLAG(
     "Ends when the job is done; else the servers stay, for psctl export, until Ctrl-C or psctl "
     "stop.");
 ABSL_FLAG(std::string, data, "", "--data of the workers, which launch cannot do without.");
+ABSL_FLAG(std::string, hosts, "",
+          "File with the hosts that workers run on, over ssh: a line each, HOST, HOST workers=N or "
+          "HOST cards=0,1,...; # begins a comment. Empty: this machine.");
+ABSL_FLAG(std::string, ssh, "ssh", "What runs a command on a host, as ssh does.");
+ABSL_FLAG(std::string, worker_program, "gpu_worker",
+          "The program on the hosts, or its path there.");
+ABSL_FLAG(int, restart, 0,
+          "How often a role is started again that has failed and may succeed (exit codes from 128 "
+          "on, as of a connection that is cut); 0 to 1000.");
 ABSL_FLAG(std::string, heldout_data, "", "--heldout_data of the workers.");
 ABSL_FLAG(std::string, data_format, "auto", "--data_format of the workers.");
 ABSL_FLAG(std::string, token_bytes, "auto", "--token_bytes of the workers.");
@@ -400,12 +411,27 @@ int LaunchCommand(const CommandLine& line) {
   options.token_bytes = absl::GetFlag(FLAGS_token_bytes);
   options.data_partition = absl::GetFlag(FLAGS_data_partition);
   options.exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
+  options.address = absl::GetFlag(FLAGS_address);
+  options.hosts = absl::GetFlag(FLAGS_hosts);
+  options.ssh = absl::GetFlag(FLAGS_ssh);
+  options.worker_program = absl::GetFlag(FLAGS_worker_program);
+  options.restarts = absl::GetFlag(FLAGS_restart);
   options.server_flags = line.passed_on;
   for (const auto& [flag, value] :
        {std::pair("servers", options.servers), std::pair("workers", options.workers)}) {
     const absl::Status range = CheckWholeRange(flag, value, 1, 64);
     if (!range.ok()) return BadUsage(std::string(range.message()));
   }
+  if (!options.hosts.empty() && line.given.count("workers") > 0) {
+    return BadUsage("--workers: the file of --hosts says how many there are");
+  }
+  for (const char* flag : {"address", "ssh", "worker_program"}) {
+    if (options.hosts.empty() && line.given.count(flag) > 0) {
+      return BadUsage(absl::StrCat("--", flag, " is for --hosts"));
+    }
+  }
+  const absl::Status restarts = CheckWholeRange("restart", options.restarts, 0, 1000);
+  if (!restarts.ok()) return BadUsage(std::string(restarts.message()));
   if (options.data.empty()) return BadUsage("--data='': the path of the training data is needed");
   const absl::Status server_flags = CheckServerFlags(options.server_flags);
   if (!server_flags.ok()) return BadUsage(std::string(server_flags.message()));
@@ -762,12 +788,17 @@ std::vector<Command> Commands() {
        .takes_paths = true,
        .run = WithClient(ClientCommand(&ReadmitCommand))},
       {.name = "launch",
-       .form = "launch --data=PATH [-- FLAGS]",
-       .summary = "a cluster on this machine; FLAGS go to ps_server",
-       .details = "Workers are dealt out over the cards of this machine.\n"
-                  "Exit code: that of the first role that failed, else 0.\n",
+       .form = "launch --data=PATH [--hosts=FILE] [-- FLAGS]",
+       .summary = "a cluster in one command; FLAGS go to ps_server",
+       .details =
+           "Workers are dealt out over the cards of this machine, or run on other machines:\n"
+           "--hosts. These then join in TLS, have --data under the same path, and let ssh in\n"
+           "without asking. What all print comes here. One role that fails ends all, unless\n"
+           "--restart; Ctrl-C has workers hand in and servers save. Exit code: that of the\n"
+           "first role that failed, else 0.\n",
        .flags = {"data", "heldout_data", "data_format", "token_bytes", "data_partition", "servers",
-                 "workers", "device", "threads", "exit_when_done"},
+                 "workers", "device", "threads", "exit_when_done", "hosts", "address", "ssh",
+                 "worker_program", "restart"},
        .passes_on = true,
        .run = &LaunchCommand},
       {.name = "plan",

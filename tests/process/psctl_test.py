@@ -84,6 +84,56 @@ class LaunchTest(ClusterTestCase):
     self.assertIn("neither tokenizer.json nor", self.run_psctl(
         "generate", "--model=" + online, "--tokenizer=" + self.path("runs"), code=1).stderr)
 
+  def launch_on_hosts(self, *flags, server_flags=()):
+    """Over what does as ssh does, on this machine; keys are in the folder of the test."""
+    self.write("ssh", """#!/bin/sh
+while case "$1" in -*) true ;; *) false ;; esac; do shift; done
+host="$1"
+shift
+echo "connected to $host" >&2
+exec sh -c "$*"
+""")
+    os.chmod(self.path("ssh"), 0o755)
+    self.write("hosts", "a workers=2\nb\n")
+    command = [part for part in self.launch_command(*flags, server_flags=server_flags) if part != "--workers=1"]
+    place = command.index("--")
+    command[place:place] = ["--hosts=" + self.path("hosts"), "--ssh=" + self.path("ssh"), "--address=127.0.0.1",
+                            "--worker_program=" + os.path.abspath(BINARIES["gpu_worker"])]
+    self.environment = {**os.environ, "XDG_STATE_HOME": self.path("home")}
+    os.makedirs(self.path("home"), mode=0o700)
+    launch = self.start(command, "launch", env=self.environment)
+    launch.wait_for_log("psctl status --server=")
+    self.port = int(re.search(r"psctl status --server=127.0.0.1:(\d+)", launch.log()).group(1))
+    return launch
+
+  def test_workers_on_hosts_join_in_tls_and_the_job_comes_to_its_end(self):
+    launch = self.launch_on_hosts("--exit_when_done", server_flags=["--min_workers=3"])
+    self.assert_ends(launch)
+    for role in ("worker-0 a", "worker-1 a", "worker-2 b"):
+      self.assertIn(f"[{role}] ", launch.log())
+    self.assertIn("worker joined name=worker-2", launch.log())
+    self.assertNotIn("lodestar://", launch.log())
+
+  def test_workers_on_hosts_hand_in_when_the_launch_is_told_to_end(self):
+    launch = self.launch_on_hosts(server_flags=["--min_workers=3", "--rounds=1000000",
+                                                "--checkpoint_dir=" + self.path("runs")])
+    launch.wait_for_log("3 workers")
+    launch.send(signal.SIGINT)
+    self.assert_ends(launch, code=130)
+    self.assertEqual(launch.log().count("reason=told to stop"), 3, launch.log())
+    self.assertTrue([name for name in os.listdir(self.path("runs")) if name.startswith("round-")])
+
+  def test_a_worker_that_is_killed_is_started_again_if_asked(self):
+    launch = self.launch("--restart=1", server_flags=["--rounds=1000000", "--lease=1s", "--keep_workers=0"])
+    launch.wait_for_log("1 worker")
+    killed = subprocess.run(["pkill", "-KILL", "-f", f"gpu_worker .*--coordinator=127.0.0.1:{self.port}"], check=False)
+    self.assertEqual(killed.returncode, 0)
+    launch.wait_for_log("[launch] worker-0 ended with code 137, and is started again (1 of 1 times)")
+    launch.wait_for_log("incarnation=")
+    wait_until(lambda: launch.log().count("worker joined name=worker-0") == 2 or not launch.is_running(), launch.log)
+    subprocess.run(["pkill", "-KILL", "-f", f"gpu_worker .*--coordinator=127.0.0.1:{self.port}"], check=False)
+    self.assert_ends(launch, code=137)
+
   def test_ends_with_the_job_if_asked(self):
     launch = self.launch("--exit_when_done")
     self.assert_ends(launch)
