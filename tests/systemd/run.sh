@@ -1,0 +1,104 @@
+#!/bin/bash
+# Runs deploy/systemd/ps_server.service under a systemd of its own, in namespaces of this machine: it is ready once its port is open,
+# comes back when it is killed and when it hangs, and saves when it is stopped. Programs must have been built.
+#   tests/systemd/run.sh
+# Exit code 77: there is no systemd, this is not root, or it may not make namespaces with a cgroup2 of their own.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../../deploy/script_help.sh
+source "$(dirname "$(readlink -f "$0")")/../../deploy/script_help.sh"
+take_no_arguments "$@"
+cd "$(dirname "$(readlink -f "$0")")/../.."
+
+readonly systemd=/lib/systemd/systemd
+nothing() {
+  echo "Nothing was tested: $*"
+  exit 77
+}
+[[ -x $systemd ]] || nothing "there is no systemd"
+command -v nsenter >/dev/null || nothing "there is no nsenter"
+[[ "$(id -u)" == 0 ]] || nothing "namespaces are made as root here"
+unshare --mount --pid --fork --net --cgroup sh -c \
+  'mount --make-rprivate / && umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup' 2>/dev/null ||
+  nothing "no namespaces with a cgroup2 can be made"
+
+work="$(mktemp -d)"
+pid=''
+clean_up() {
+  [[ -z "$pid" ]] || kill -KILL "$pid" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap clean_up EXIT
+fail() {
+  echo "FAILED: $*" >&2
+  tail -n 40 "$work/console" >&2
+  exit 1
+}
+
+# All that systemd's own units may write to is a file system in memory: they clean up folders, too.
+cat >"$work/begin" <<'BEGIN'
+set -e
+mount --make-rprivate /
+mount -t tmpfs tmpfs "$WORK/kept"
+cp -a "$WORK/bin" "$UNIT" /etc "$WORK/kept/"
+mount --move "$WORK/kept" /mnt
+for folder in /tmp /var /opt /root /home /srv /media; do
+  [ ! -d $folder ] || mount -t tmpfs tmpfs $folder
+done
+mount -t tmpfs tmpfs /run
+mount --bind /mnt/etc /etc
+rm -rf /etc/systemd/system /etc/tmpfiles.d
+mkdir -p /etc/systemd/system/ps_server.service.d /etc/lodestar /opt/lodestar /var/tmp /var/log /run/systemd
+cp -a /mnt/bin /opt/lodestar/bin
+cp /mnt/ps_server.service /etc/systemd/system/
+printf '[Service]\nWatchdogSec=4\n' >/etc/systemd/system/ps_server.service.d/test.conf
+printf '[Unit]\nDefaultDependencies=no\nWants=ps_server.service\n' >/etc/systemd/system/lodestar-test.target
+printf 'PS_SERVER_FLAGS=--listen=127.0.0.1:50051 --model=gpt-nano --rounds=20 --checkpoint_dir=run\n' >/etc/lodestar/ps_server
+umount -R /sys/fs/cgroup
+mount -t cgroup2 none /sys/fs/cgroup
+ip link set lo up
+exec env -i container=lodestar-test PATH="$PATH" /lib/systemd/systemd --system --unit=lodestar-test.target --log-target=console --show-status=no
+BEGIN
+mkdir "$work/bin" "$work/kept"
+cp bazel-bin/server/ps_server bazel-bin/deploy/psctl/psctl "$work/bin/"
+WORK="$work" UNIT=deploy/systemd/ps_server.service \
+  unshare --mount --pid --fork --mount-proc --net --cgroup --kill-child sh "$work/begin" >"$work/console" 2>&1 &
+pid=$!
+disown "$pid"
+
+# The systemd itself is the child of unshare.
+inside() { nsenter --target "$(pgrep --parent "$pid")" --mount --pid --net --cgroup "$@"; }
+property() { inside systemctl show --property="$1" --value ps_server 2>/dev/null; }
+wait_for() {  # WHAT COMMAND...
+  local i
+  for ((i = 0; i < 300; ++i)); do
+    if "${@:2}" >/dev/null 2>&1; then return; fi
+    kill -0 "$pid" 2>/dev/null || fail "systemd has ended, before $1"
+    sleep 0.1
+  done
+  inside systemctl status --no-pager ps_server >&2 || true
+  fail "no $1"
+}
+is() { [[ "$(property "$1")" == "$2" ]]; }
+is_not() { [[ "$(property "$1")" != "$2" ]]; }
+answers() { inside /opt/lodestar/bin/psctl status || (($? != 129)); }  # whatever it says of the job
+
+wait_for "readiness" is ActiveState active
+wait_for "word of what it does" is StatusText "serves its shard"
+wait_for "answer" answers
+[[ "$(property DynamicUser)" == yes ]] || fail "it is not a user of its own"
+
+first="$(property MainPID)"
+inside kill -KILL "$first"
+wait_for "restart after it was killed" is NRestarts 1
+wait_for "readiness after that" is SubState running
+wait_for "answer after that" answers
+
+inside kill -STOP "$(property MainPID)"
+wait_for "restart after it hung" is NRestarts 2
+wait_for "readiness after that" is SubState running
+wait_for "answer after that" answers
+
+inside systemctl stop ps_server
+is ActiveState inactive || fail "after a stop it is $(property ActiveState) ($(property Result))"
+is Result success || fail "a stop counts as $(property Result)"
+echo "ready, came back twice, and stopped"
