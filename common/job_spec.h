@@ -66,6 +66,9 @@ inline constexpr int kMaxLocalSteps = 1 << 19;
 inline constexpr double kDefaultNormLimit = 10.0;
 // The best of Zhang et al. 2015, whose beta it is.
 inline constexpr double kDefaultElasticRate = 0.9;
+// The outer momentum of local steps whose contributions each have a step, or part of one, of their
+// own: that they are late adds to it (Mitliagkas et al. 2016, arXiv:1605.09774).
+inline constexpr double kDefaultAsynchronousMomentum = 0.8;
 
 struct JobSpec {
   ModelSpec model;

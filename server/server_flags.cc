@@ -212,7 +212,8 @@ ABSL_FLAG(double, outer_learning_rate, 0.7,
           "Local steps with sgd, nesterov, adam: outer step size; 0 to 1e6. With easgd beta; 0 to "
           "1, and 0.9 where it is not given.");
 ABSL_FLAG(double, outer_momentum, 0.9,
-          "Local steps with nesterov: outer momentum; with adam its beta1; 0 <= value < 1.");
+          "Local steps with nesterov: outer momentum; with adam its beta1; 0 <= value < 1. 0.8 where "
+          "it is not given of async_local_sgd: contributions that come late add to it.");
 ABSL_FLAG(double, outer_beta2, 0.95, "local_sgd with adam: 0 <= value < 1.");
 ABSL_FLAG(double, outer_epsilon, 0.1,
           "local_sgd with adam: 1e-30 to 1e6. Far smaller ones diverge.");
@@ -582,6 +583,9 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
     job.outer_learning_rate = kDefaultElasticRate;
   }
   job.outer_momentum = absl::GetFlag(FLAGS_outer_momentum);
+  if (!HasRosters(job) && HasLocalSteps(job) && !given.contains("outer_momentum")) {
+    job.outer_momentum = kDefaultAsynchronousMomentum;
+  }
   job.outer_beta2 = absl::GetFlag(FLAGS_outer_beta2);
   job.outer_epsilon = absl::GetFlag(FLAGS_outer_epsilon);
   ASSIGN_OR_RETURN(job.outer_reduction, ParseOuterReduction(absl::GetFlag(FLAGS_outer_reduction)));

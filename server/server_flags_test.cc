@@ -138,7 +138,7 @@ TEST_F(ServerFlagsTest, ContributionsMayBeCorrectedByTheMomentum) {
   EXPECT_EQ(Parse({mode, "--momentum_correction=heloco"}).config.job.momentum_correction,
             MomentumCorrectionKind::kHeloco);
   EXPECT_THAT(Parse({mode, "--momentum_correction=heloco"}).doubts,
-              ElementsAre(HasSubstr("--outer_momentum=0.9 may not converge")));
+              ElementsAre(HasSubstr("--outer_momentum=0.8 may not converge")));
   EXPECT_THAT(Parse({mode, "--momentum_correction=heloco", "--outer_momentum=0.7"}).doubts,
               IsEmpty());
   EXPECT_THAT(ErrorOf({mode, "--momentum_correction=on"}), HasSubstr("none, heloco"));
@@ -161,6 +161,13 @@ TEST_F(ServerFlagsTest, ContributionsMayBeAnchoredAtTheServers) {
   EXPECT_THAT(ErrorOf({mode, "--anchor=base"}), HasSubstr("worker, server"));
   EXPECT_THAT(ErrorOf({mode, "--anchor=server", "--push_encoding=int8"}),
               HasSubstr("--anchor=server contradicts --push_encoding=int8"));
+}
+
+TEST_F(ServerFlagsTest, LateContributionsHaveALowerMomentum) {
+  EXPECT_EQ(Parse({"--mode=local_sgd"}).config.job.outer_momentum, 0.9);
+  EXPECT_EQ(Parse({"--mode=async_local_sgd"}).config.job.outer_momentum, 0.8);
+  EXPECT_EQ(Parse({"--mode=async_local_sgd", "--outer_momentum=0.9"}).config.job.outer_momentum,
+            0.9);
 }
 
 TEST_F(ServerFlagsTest, ElasticAveragingHasARateOfItsOwn) {

@@ -11,7 +11,7 @@ import threading
 import time
 
 # A worker of speed 1/3 runs for a third of each of these, and is suspended for the rest.
-PERIOD_SECONDS = 0.06
+PERIOD_SECONDS = 0.12
 
 
 @dataclasses.dataclass
