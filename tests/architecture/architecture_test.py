@@ -144,7 +144,8 @@ class ThisCheckout(unittest.TestCase):
                             sources.append(file.read())
         known = set(re.findall(r"ABSL_FLAG\(\s*[\w:]+,\s*(\w+)", "\n".join(sources)))
         known |= set(re.findall(r"--(\w+)[=\"]", "\n".join(sources)))
-        known |= {"help", "version", "keep", "config", "pid"}
+        # Of programs of others.
+        known |= {"help", "version", "keep", "config", "pid", "gpus", "nodes", "now"}
         for path, text in self.pages():
             if os.path.basename(path) == "README.md" or "/deploy/docs/" in path:
                 self.assertEqual(set(re.findall(r"(?<![\w-])--(\w+)", text)) - known, set(), path)

@@ -120,11 +120,11 @@ exec sh -c "$*"
     launch.wait_for_log("3 workers")
     launch.send(signal.SIGINT)
     self.assert_ends(launch, code=130)
-    self.assertEqual(launch.log().count("reason=told to stop"), 3, launch.log())
+    self.assertEqual(launch.log().count("reason=left: told to stop"), 3, launch.log())
     self.assertTrue([name for name in os.listdir(self.path("runs")) if name.startswith("round-")])
 
   def test_a_worker_that_is_killed_is_started_again_if_asked(self):
-    launch = self.launch("--restart=1", server_flags=["--rounds=1000000", "--lease=1s", "--keep_workers=0"])
+    launch = self.launch("--restart=1", server_flags=["--rounds=1000000", "--lease=1s"])
     launch.wait_for_log("1 worker")
     killed = subprocess.run(["pkill", "-KILL", "-f", f"gpu_worker .*--coordinator=127.0.0.1:{self.port}"], check=False)
     self.assertEqual(killed.returncode, 0)
