@@ -19,6 +19,7 @@
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
 #include "server/rpc/client_hello.h"
+#include "server/rpc/congestion_control.h"
 #include "server/rpc/guarded_reads.h"
 
 namespace lodestar {
@@ -31,6 +32,7 @@ constexpr int kMaxEvents = 512;
 // Without a file for another connection, and none to refuse it with.
 constexpr absl::Duration kPauseWithoutFiles = absl::Milliseconds(100);
 constexpr absl::Duration kSweepInterval = absl::Seconds(5);
+constexpr absl::Duration kPathInterval = absl::Seconds(5);
 constexpr absl::Duration kLogInterval = absl::Seconds(1);
 // For a peer that was told everything to close its side.
 constexpr absl::Duration kLeavingPatience = absl::Seconds(1);
@@ -198,7 +200,9 @@ int ConnectionAcceptor::Timeout() {
   {
     absl::MutexLock lock(&mutex_);
     next = std::min(next, table_.next_deadline());
-    if (table_.num_let_in() > 0) next = std::min(next, table_.last_sweep() + kSweepInterval);
+    if (table_.num_let_in() > 0) {
+      next = std::min({next, table_.last_sweep() + kSweepInterval, next_look_at_paths_});
+    }
     if (counts_.refused != logged_.refused) next = std::min(next, next_log_);
   }
   if (next == absl::InfiniteFuture()) return -1;
@@ -224,6 +228,17 @@ void ConnectionAcceptor::OnTime() {
   for (const int fd : overdue) OnDeadline(fd, waiting_[fd]);
   if (!is_accepting_ && now >= accepts_again_) SetAccepting(true);
   if (now >= next_log_) LogRefusals(now);
+  if (now >= next_look_at_paths_) LookAtPaths(now);
+}
+
+void ConnectionAcceptor::LookAtPaths(absl::Time now) {
+  next_look_at_paths_ = now + kPathInterval;
+  absl::MutexLock lock(&mutex_);
+  table_.Sweep(now);
+  table_.ForEachLetIn([](int connection, const std::string& address) {
+    const std::string mended = MendCongestionControl(connection);
+    if (!mended.empty()) LogInfo("a connection of {}: {}", address, mended);
+  });
 }
 
 void ConnectionAcceptor::SetAccepting(bool is_accepting) {

@@ -95,6 +95,8 @@ class ConnectionAcceptor {
   // Until something comes, or it is time for something.
   int Timeout();
   void OnTime();
+  // Of connections that are gRPC's: see MendCongestionControl().
+  void LookAtPaths(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
   // Not while there is neither a file for a connection nor one to refuse it with.
   void SetAccepting(bool is_accepting);
   void Accept(int listener);
@@ -146,6 +148,7 @@ class ConnectionAcceptor {
   ConnectionCounts logged_;
   std::string last_refused_;  // peer
   absl::Time next_log_ = absl::InfinitePast();
+  absl::Time next_look_at_paths_ = absl::InfinitePast();
 
   FileDescriptor wake_;  // an eventfd
   std::thread thread_;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
@@ -97,6 +98,10 @@ class ConnectionTable {
   // Forgets those that were let in and live no more.
   void Sweep(absl::Time now);
   absl::Time last_sweep() const { return last_sweep_; }
+  // Of those that live as of the last sweep.
+  void ForEachLetIn(absl::FunctionRef<void(int fd, const std::string& address)> visit) const {
+    for (const auto& [fd, connection] : let_in_) visit(fd, connection.address);
+  }
 
   const ConnectionLimits& limits() const { return limits_; }
   size_t num_waiting() const { return waiting_.size(); }
