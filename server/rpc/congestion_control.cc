@@ -16,7 +16,7 @@ namespace {
 // Of paths with more than that losses may be the path's own.
 constexpr absl::Duration kShortPath = absl::Milliseconds(2);
 // What one start of a connection may lose says nothing.
-constexpr uint64_t kLeastBytes = 1'000'000;
+constexpr uint64_t kLeastBytes = 500'000;
 constexpr double kMostAgain = 0.05;
 constexpr absl::string_view kCubic = "cubic";
 

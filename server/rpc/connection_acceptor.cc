@@ -32,7 +32,7 @@ constexpr int kMaxEvents = 512;
 // Without a file for another connection, and none to refuse it with.
 constexpr absl::Duration kPauseWithoutFiles = absl::Milliseconds(100);
 constexpr absl::Duration kSweepInterval = absl::Seconds(5);
-constexpr absl::Duration kPathInterval = absl::Seconds(5);
+constexpr absl::Duration kPathInterval = absl::Seconds(1);
 constexpr absl::Duration kLogInterval = absl::Seconds(1);
 // For a peer that was told everything to close its side.
 constexpr absl::Duration kLeavingPatience = absl::Seconds(1);
