@@ -128,6 +128,7 @@ std::string LogJson(LogLevel level, absl::string_view process_name, absl::string
 }
 
 void InitLogging(absl::string_view process_name, LogLevel level, LogFormat format) {
+  absl::MutexLock lock(&Repeats().mutex);  // of threads that log already
   Logger()->set_level(ToSpdlog(level));
   JsonProcessName().reset();
   if (format == LogFormat::kJson) {

@@ -1,12 +1,14 @@
 #include "server/page_orders.h"
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "common/logging.h"
 #include "common/peer_text.h"
 #include "common/status_macros.h"
@@ -35,16 +37,23 @@ absl::StatusOr<double> RateIn(const HttpQuery& form) {
 
 using Order = std::function<absl::StatusOr<std::string>(Coordinator&, absl::Time)>;
 
-// Returns once it is kept.
+// A journal whose disk is full keeps nothing, and would hold up a thread of the pages each time.
+constexpr absl::Duration kPatience = absl::Seconds(3);
+
+// Returns once it is kept, or nearly at once.
 absl::StatusOr<std::string> Give(CoordinatorStrand& strand, const Order& order) {
-  absl::StatusOr<std::string> outcome;
-  absl::Notification is_kept;
-  strand.RunAndTell(order, [&](absl::StatusOr<std::string> result) {
-    outcome = std::move(result);
-    is_kept.Notify();
+  struct Answer {
+    absl::StatusOr<std::string> outcome;
+    absl::Notification is_kept;
+  };
+  const auto answer = std::make_shared<Answer>();
+  strand.RunAndTell(order, [answer](absl::StatusOr<std::string> result) {
+    answer->outcome = std::move(result);
+    answer->is_kept.Notify();
   });
-  is_kept.WaitForNotification();
-  return outcome;
+  if (answer->is_kept.WaitForNotificationWithTimeout(kPatience)) return answer->outcome;
+  return absl::UnavailableError(
+      "the order is taken, and is not on disk yet: a restart of the server may not know of it");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -18,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/flag_file.h"
@@ -208,17 +210,26 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments) 
 
 // Where the servers keep their keys, if a flag of theirs says so; else empty.
 std::string StateDirFlag(absl::Span<const std::string> server_flags) {
-  for (const std::string& flag : server_flags) {
-    if (absl::StartsWith(flag, "--state_dir=")) return flag;
+  constexpr absl::string_view kName = "state_dir";
+  for (size_t i = 0; i < server_flags.size(); ++i) {
+    absl::string_view flag = server_flags[i];
+    if (!absl::ConsumePrefix(&flag, "--") && !absl::ConsumePrefix(&flag, "-")) continue;
+    if (absl::StartsWith(flag, absl::StrCat(kName, "="))) return absl::StrCat("--", flag);
+    // The form --state_dir PATH.
+    if (flag == kName && i + 1 < server_flags.size()) {
+      return absl::StrCat("--", kName, "=", server_flags[i + 1]);
+    }
   }
   return "";
 }
 
 // A join string for the workers, once the server gives one. Error: Cancelled: `is_over`.
 absl::StatusOr<std::string> AwaitToken(const std::string& program, const std::string& server,
-                                       const LaunchOptions& options,
+                                       const LaunchOptions& options, size_t num_workers,
                                        const std::function<bool()>& is_over) {
-  std::vector<std::string> command = {program, "token", "create", server, "--ttl=8760h"};
+  // Each worker keeps the certificate that it gets; an answer that is lost on its way counts, too.
+  std::vector<std::string> command = {program, "token", "create", server,
+                                      absl::StrCat("--uses=", 2 * num_workers)};
   if (const std::string state = StateDirFlag(options.server_flags); !state.empty()) {
     command.push_back(state);
   }
@@ -316,6 +327,8 @@ std::vector<ProcessSpec> PlanHosts(const LaunchOptions& options, absl::Span<cons
 
 int RunLaunch(const LaunchOptions& options, const std::string& program) {
   Launcher::BlockSignals();
+  // It is a cluster of its own, whatever this shell has joined.
+  unsetenv("LODESTAR_JOIN");
   std::vector<WorkerHost> hosts;
   if (!options.hosts.empty()) {
     absl::StatusOr<std::vector<WorkerHost>> list = ReadHosts(options.hosts);
@@ -335,7 +348,8 @@ int RunLaunch(const LaunchOptions& options, const std::string& program) {
   if (started.ok() && hosts.empty()) started = start(PlanWorkers(options, *site));
   if (started.ok() && !hosts.empty()) {
     const absl::StatusOr<std::string> join =
-        AwaitToken(program, server, options, [&launcher] { return launcher.IsToldOrEnded(); });
+        AwaitToken(program, server, options, PlanHosts(options, hosts, "").size(),
+                   [&launcher] { return launcher.IsToEnd(); });
     started = join.ok() ? start(PlanHosts(options, hosts, *join)) : join.status();
     if (absl::IsCancelled(started)) started = absl::OkStatus();  // Wait() says why
   }

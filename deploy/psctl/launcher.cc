@@ -44,8 +44,6 @@ sigset_t WaitedSignals() {
   if (input >= 0) dup2(input, STDIN_FILENO);
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
-  // They are a cluster of their own, whatever this shell has joined.
-  unsetenv("LODESTAR_JOIN");
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -148,8 +146,7 @@ void Launcher::TellToEnd(bool ends_last) {
 }
 
 void Launcher::Kill(bool ends_last) {
-  for (Process& process : processes_) {
-    process.starts_again_at = absl::InfiniteFuture();
+  for (const Process& process : processes_) {
     if (process.running && process.spec.ends_last == ends_last) kill(process.pid, SIGKILL);
   }
 }
@@ -163,15 +160,14 @@ bool Launcher::AreRunning(bool ends_last) const {
 
 bool Launcher::AnyRunning() const { return AreRunning(false) || AreRunning(true); }
 
-bool Launcher::Reap(int* exit_code) {
-  bool end_others = false;
+void Launcher::Reap() {
   for (Process& process : processes_) {
     int status = 0;
     if (!process.running || waitpid(process.pid, &status, WNOHANG) != process.pid) continue;
     process.running = false;
     if (process.input >= 0) close(std::exchange(process.input, -1));
     const int code = ExitCodeOf(status);
-    if (code >= kMayCureItself && !process.is_told_to_end &&
+    if (code >= kMayCureItself && !process.is_told_to_end && !are_to_end_ &&
         process.times_failed < process.spec.restarts) {
       ++process.times_failed;
       std::printf("[launch] %s ended with code %d, and is started again (%d of %d times)\n",
@@ -186,30 +182,29 @@ bool Launcher::Reap(int* exit_code) {
     if (code != 0 && !did_as_told) {
       std::printf("[launch] %s ended with code %d\n", process.spec.role.c_str(), code);
       std::fflush(stdout);
-      if (*exit_code == 0 || (*exit_code >= kMayCureItself && code < kMayCureItself)) {
-        *exit_code = code;
+      if (exit_code_ == 0 || (exit_code_ >= kMayCureItself && code < kMayCureItself)) {
+        exit_code_ = code;
       }
     }
-    end_others = end_others || code != 0 || process.spec.ends_cluster;
+    are_to_end_ = are_to_end_ || code != 0 || process.spec.ends_cluster;
   }
-  return end_others;
 }
 
-bool Launcher::IsToldOrEnded() const {
+bool Launcher::IsToEnd() {
+  Reap();
+  StartAgain(absl::Now());
   sigset_t pending;
   sigpending(&pending);
+  const sigset_t stop = StopSignals();
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    if (sigismember(&pending, signal) == 1) return true;
+    if (sigismember(&stop, signal) == 1 && sigismember(&pending, signal) == 1) return true;
   }
-  return std::any_of(processes_.begin(), processes_.end(), [](const Process& process) {
-    siginfo_t info{};
-    return waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-           info.si_pid == process.pid;
-  });
+  return are_to_end_;
 }
 
 void Launcher::StartAgain(absl::Time now) {
   for (Process& process : processes_) {
+    if (are_to_end_) process.starts_again_at = absl::InfiniteFuture();
     if (now < process.starts_again_at) continue;
     if (const absl::Status run = Run(process); !run.ok()) {
       std::fprintf(stderr, "[launch] %s: %s\n", process.spec.role.c_str(),
@@ -221,24 +216,23 @@ void Launcher::StartAgain(absl::Time now) {
 
 int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_left) {
   const sigset_t signals = WaitedSignals();
-  int exit_code = 0;
   bool is_only_last_left = false;
   enum class Stage { kRunning, kEndingFirst, kEndingLast } stage = Stage::kRunning;
   timespec deadline{};
   while (AnyRunning()) {
     timespec patience{.tv_sec = 1, .tv_nsec = 0};
     const int signal = sigtimedwait(&signals, nullptr, &patience);
-    bool end_others = Reap(&exit_code);
-    StartAgain(absl::Now());
+    Reap();
     if (signal > 0 && signal != SIGCHLD) {
       // Where those that end last were only waiting for this, their codes say how it went.
-      if (exit_code == 0 && !is_only_last_left) exit_code = 128 + signal;
+      if (exit_code_ == 0 && !is_only_last_left) exit_code_ = 128 + signal;
       if (stage != Stage::kRunning) SignalAll(SIGKILL);
-      end_others = true;
+      are_to_end_ = true;
     }
+    StartAgain(absl::Now());
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
-    if (end_others && stage == Stage::kRunning) {
+    if (are_to_end_ && stage == Stage::kRunning) {
       stage = Stage::kEndingFirst;
       deadline = now;
       deadline.tv_sec += grace_seconds;
@@ -258,7 +252,7 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
   for (Process& process : processes_) {
     if (process.output.joinable()) process.output.join();
   }
-  return exit_code;
+  return exit_code_;
 }
 
 }  // namespace lodestar

@@ -41,8 +41,9 @@ class Launcher {
   // Errors: NotFound for a program that cannot be run.
   absl::Status Start(const ProcessSpec& spec);
 
-  // A process has ended, or this one is told to: Wait() would not wait. Collects nothing.
-  bool IsToldOrEnded() const;
+  // Whether all are to end: one has failed for good, or this process is told to. Starts again what
+  // Wait() would. Requires BlockSignals().
+  bool IsToEnd();
 
   // Blocks until all processes have ended. The first that fails for good, or a stop signal to this
   // process, ends the others with SIGTERM: first those that do not end last, after `grace_seconds`
@@ -71,12 +72,14 @@ class Launcher {
   void TellToEnd(bool ends_last);
   void Kill(bool ends_last);
   bool AreRunning(bool ends_last) const;
-  // Collects ended children; updates *exit_code and returns whether the others should end.
-  bool Reap(int* exit_code);
+  // Collects ended children; updates exit_code_ and are_to_end_.
+  void Reap();
   void StartAgain(absl::Time now);
   bool AnyRunning() const;
 
   std::vector<Process> processes_;
+  int exit_code_ = 0;
+  bool are_to_end_ = false;  // then nothing is started again
 };
 
 }  // namespace lodestar

@@ -27,6 +27,7 @@
 #include "common/output_file.h"
 #include "common/security/security_flags.h"
 #include "common/status_macros.h"
+#include "common/stop_signals.h"
 #include "common/suggestion.h"
 #include "common/text_table.h"
 #include "common/trained_weights.h"
@@ -666,7 +667,12 @@ std::vector<Command> Commands() {
        .summary = "the job as it goes on, in the whole terminal; q ends it",
        .details = "Where there is no terminal, one picture of it.\n",
        .flags = ClientFlags({}),
-       .run = WithClient(&TopCommand)},
+       .run =
+           [](const CommandLine& line) {
+             // Before gRPC has threads: a signal leaves the terminal as it was, whoever it is for.
+             BlockStopSignals();
+             return WithClient(&TopCommand)(line);
+           }},
       {.name = "dashboard",
        .form = "dashboard",
        .summary = "the address of the job's page",

@@ -83,6 +83,11 @@ class CheckpointCourse {
   bool HoldsLast(const LedgerState& ledger, const StandingOrders& orders) const {
     return last_.has_value() && last_ledger_ == ledger && last_orders_ == orders;
   }
+  // The last one was taken under other orders.
+  bool HasOther(const StandingOrders& orders, double learning_rate_scale) const {
+    return last_.has_value() &&
+           (last_orders_ != orders || last_ledger_.learning_rate_scale != learning_rate_scale);
+  }
   const std::optional<PublishedCheckpoint>& last() const { return last_; }
   std::optional<Outcome> OutcomeOf(uint64_t ticket) const;
   std::optional<CheckpointSnapshot> Snapshot(absl::Time now) const;

@@ -191,6 +191,7 @@ void ClusterFaults::Accuse(absl::string_view what, absl::string_view seen, absl:
 
 absl::StatusOr<FaultVerdict> ClusterFaults::Evict(absl::string_view name, absl::string_view reason,
                                                   absl::Time now) {
+  RETURN_IF_ERROR(CheckKnowsOrders(state_, now));
   const WorkerRecord* record = state_.membership.FindByName(name);
   if (record == nullptr) {
     return absl::NotFoundError(absl::StrCat("there is no worker '",
@@ -198,19 +199,14 @@ absl::StatusOr<FaultVerdict> ClusterFaults::Evict(absl::string_view name, absl::
                                             "'; psctl workers has the names"));
   }
   const std::string why = absl::StrCat("an operator has evicted it: ", reason);
-  const auto desk = state_.desks.find(record->id);
-  // With a certificate of its own it could come back under any name that begins with its own.
-  const bool is_identity = desk != state_.desks.end() && desk->second.identity() == name;
-  state_.quarantine.Add({.name = std::string(name),
-                         .reason = why,
-                         .is_identity = is_identity,
-                         .is_by_operator = true});
+  state_.quarantine.Add({.name = std::string(name), .reason = why, .is_by_operator = true});
   saves_.OnOrdersChanged(now);
   outbox_.Remember();
   return FaultVerdict{.kind = FaultVerdict::Kind::kShutOut, .reason = why};
 }
 
 absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {
+  RETURN_IF_ERROR(CheckKnowsOrders(state_, now));
   if (!state_.quarantine.Remove(name)) {
     return absl::NotFoundError(absl::StrCat("no worker '",
                                             PeerText(name, MembershipTable::kMaxNameBytes),

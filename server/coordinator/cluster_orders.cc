@@ -15,7 +15,8 @@ constexpr double kHighestLearningRate = 1e6;
 
 }  // namespace
 
-absl::Status ClusterOrders::CheckGoesOn() const {
+absl::Status ClusterOrders::CheckGoesOn(absl::Time now) const {
+  RETURN_IF_ERROR(CheckKnowsOrders(state_, now));
   if (!state_.failure.ok()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the job has failed: ", state_.failure.message()));
@@ -31,7 +32,7 @@ absl::Status ClusterOrders::CheckGoesOn() const {
 }
 
 absl::Status ClusterOrders::Pause(absl::string_view reason, absl::Time now) {
-  RETURN_IF_ERROR(CheckGoesOn());
+  RETURN_IF_ERROR(CheckGoesOn(now));
   const absl::Time since = state_.pause.has_value() ? state_.pause->since : now;
   state_.pause = {std::string(reason), since};
   saves_.OnOrdersChanged(now);
@@ -42,10 +43,11 @@ absl::Status ClusterOrders::Pause(absl::string_view reason, absl::Time now) {
 }
 
 absl::Status ClusterOrders::Resume(absl::Time now) {
-  RETURN_IF_ERROR(CheckGoesOn());
+  RETURN_IF_ERROR(CheckGoesOn(now));
   if (!state_.pause.has_value()) return absl::FailedPreconditionError("the job is not paused");
   const absl::Duration lasted = now - state_.pause->since;
   state_.pause.reset();
+  if (state_.open.empty()) state_.progress.OnStandstill();
   saves_.OnOrdersChanged(now);
   outbox_.Remember();
   outbox_.Touch();
@@ -58,7 +60,7 @@ absl::Status ClusterOrders::CheckHasLearningRate(absl::Time now) const {
   const auto refuse = [](absl::string_view because) {
     return absl::FailedPreconditionError(absl::StrCat("no learning rate can be set: ", because));
   };
-  RETURN_IF_ERROR(CheckGoesOn());
+  RETURN_IF_ERROR(CheckGoesOn(now));
   if (state_.site.has_value()) {
     return refuse(absl::StrCat("this is a site, whose learning rate comes from ",
                                state_.site->upstream(), "; set it there"));
@@ -73,6 +75,7 @@ absl::Status ClusterOrders::CheckHasLearningRate(absl::Time now) const {
   }
   if (state_.tuning.is_measuring()) return refuse("the job measures how to exchange");
   if (!state_.is_ready()) return refuse(WaitingFor(state_, now));
+  if (state_.ledger.is_exhausted()) return refuse("no round follows");
   return absl::OkStatus();
 }
 

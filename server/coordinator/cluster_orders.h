@@ -30,8 +30,9 @@ class ClusterOrders {
   absl::StatusOr<LearningRateChange> SetLearningRate(double learning_rate, absl::Time now);
 
  private:
-  // Error: FailedPrecondition: the job is over, or about to be.
-  absl::Status CheckGoesOn() const;
+  // Errors: Unavailable, as CheckKnowsOrders(); FailedPrecondition: the job is over, or about to
+  // be.
+  absl::Status CheckGoesOn(absl::Time now) const;
   absl::Status CheckHasLearningRate(absl::Time now) const;
 
   ClusterState& state_;

@@ -326,6 +326,13 @@ void ClusterSaves::Restart(const CoordinatorState& on_disk, absl::Time now) {
                              on_disk.orders, now);
 }
 
+void ClusterSaves::OnShardBack(absl::Time now) {
+  if (state_.is_shard_away() || !state_.is_ready()) return;
+  if (state_.checkpoints.HasOther(state_.orders(), state_.divergence.learning_rate_scale())) {
+    OnOrdersChanged(now);
+  }
+}
+
 void ClusterSaves::OnOrdersChanged(absl::Time now) {
   if (state_.saves()) state_.checkpoints.Request(now);
 }

@@ -66,6 +66,8 @@ class ClusterSaves {
   void Restart(const CoordinatorState& on_disk, absl::Time now);
   // So that a process without a journal goes by them, too: a checkpoint is taken out of turn.
   void OnOrdersChanged(absl::Time now);
+  // A server is back; the checkpoint for changed orders may have been given up meanwhile.
+  void OnShardBack(absl::Time now);
 
  private:
   void Begin(absl::string_view folder, absl::Time now);

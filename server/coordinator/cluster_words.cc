@@ -461,6 +461,12 @@ std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time
                       state.config.job.global_batch_size, " has samples; waits for one to leave");
 }
 
+absl::Status CheckKnowsOrders(const ClusterState& state, absl::Time now) {
+  if (state.server_incarnation != 0 || !state.failure.ok()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("not ready: ", WaitingFor(state, now), "; the same call again"));
+}
+
 absl::Status CheckReady(const ClusterState& state, absl::Time now) {
   if (state.is_ready()) return absl::OkStatus();
   if (state.phase == CoordinatorPhase::kDone) {

@@ -37,6 +37,9 @@ std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::st
 std::string HoldText(const Hold& hold, absl::Time now);
 // How long what is waited for now may last before the log is told.
 absl::Duration WaitPatience(const ClusterState& state);
+// Whether the orders of earlier lives of the servers are known, which others would be lost to.
+// Error: Unavailable: the same call again.
+absl::Status CheckKnowsOrders(const ClusterState& state, absl::Time now);
 // Not OK unless state.is_ready(): what is waited for, or why it is in vain.
 absl::Status CheckReady(const ClusterState& state, absl::Time now);
 

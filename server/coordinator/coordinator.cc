@@ -718,8 +718,8 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
   if (state_.policy->uses_rosters() && !state_.open.empty()) return false;
   if (IsTrialOver()) return ChooseExchangeSettings(now);
   // Who has something in hand has asked: what cannot be opened now is not waited for.
-  if ((state_.is_stopping() || state_.is_work_held()) && state_.OwesContribution() &&
-      GrantNext(WorkLedger::Computes::kNo, now)) {
+  const bool ends_work = state_.is_stopping() || state_.is_work_held() || state_.is_paused();
+  if (ends_work && state_.OwesContribution() && GrantNext(WorkLedger::Computes::kNo, now)) {
     return true;
   }
   if (state_.is_stopping() || (!state_.site.has_value() && state_.ledger.is_exhausted())) {
@@ -780,6 +780,7 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
     return true;
   }
   if (state_.is_stopping() || !state_.ledger.needs_final_evaluation()) {
+    state_.pause.reset();  // there is nothing left to do
     Enter(CoordinatorPhase::kSaving);
     return true;
   }
@@ -1087,6 +1088,7 @@ void Coordinator::OnShardBack(int shard, absl::Time now) {
   outbox_.Touch();
   state_.alarms.End(ServerSubject(shard), now, now);
   outbox_.Tell(absl::StrCat("shard back shard=", shard));
+  saves_.OnShardBack(now);
   Advance(now);
 }
 
@@ -1223,7 +1225,9 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.over_since = absl::InfiniteFuture();
   state_.shard_failure = absl::OkStatus();
   saves_.Restart(on_disk, now);
-  if (state_.orders() != on_disk.orders) saves_.OnOrdersChanged(now);
+  const bool is_rate_on_disk =
+      state_.divergence.learning_rate_scale() == on_disk.ledger.learning_rate_scale;
+  if (state_.orders() != on_disk.orders || !is_rate_on_disk) saves_.OnOrdersChanged(now);
   state_.resumed = choice.resumed;
   if (!choice.note.empty()) outbox_.Tell(choice.note);
   if (state_.is_paused()) outbox_.Tell(PauseText(state_));

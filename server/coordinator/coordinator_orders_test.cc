@@ -208,6 +208,68 @@ TEST_F(CoordinatorOrdersTest, ARestartAndARollbackKeepTheRate) {
   cluster_->LoadAll();
   a = cluster_->Add("a");
   EXPECT_THAT(cluster_->Ask(a).grant->learning_rates[0], DoubleNear(0.1, 1e-12));
+  ASSERT_EQ(cluster_->sent().save_directories.size(), 3) << "what is on disk has another rate";
+}
+
+TEST_F(CoordinatorOrdersTest, OrdersWaitUntilThoseOnDiskAreKnown) {
+  cluster_.emplace(Config());
+  const auto is_early = StatusIs(absl::StatusCode::kUnavailable, HasSubstr("not ready"));
+  EXPECT_THAT(coordinator().Pause("", cluster_->now()), is_early);
+  EXPECT_THAT(coordinator().Resume(cluster_->now()), is_early);
+  EXPECT_THAT(coordinator().Evict("a", "", cluster_->now()), is_early);
+  EXPECT_THAT(coordinator().Readmit("a", cluster_->now()), is_early);
+  EXPECT_THAT(coordinator().SetLearningRate(0.1, cluster_->now()), is_early);
+  cluster_->Start();
+  EXPECT_OK(coordinator().Pause("", cluster_->now()));
+}
+
+TEST_F(CoordinatorOrdersTest, ACheckpointForAnOrderThatAServerHeldUpIsTakenOnceItIsBack) {
+  Start(Config());
+  AskAll();
+  ReportAll();
+  AskAll();
+  ASSERT_OK(coordinator().RequestCheckpoint(cluster_->now()).status());
+  ReportAll();
+  cluster_->FinishSave();
+  AskAll();
+  ASSERT_OK(coordinator().Pause("", cluster_->now()));
+  cluster_->DetachAll();
+  cluster_->AttachAgain();
+  ReportAll();
+  EXPECT_EQ(cluster_->sent().save_directories.size(), 2);
+}
+
+TEST_F(CoordinatorOrdersTest, AJobThatIsOverIsNotPaused) {
+  Coordinator::Config config = Config(1);
+  config.job.schedule.total_rounds = 1;
+  cluster_.emplace(config);
+  cluster_->Start();
+  DatasetInfo without_heldout = TestDataset();
+  without_heldout.num_heldout_samples = 0;
+  workers_.push_back(cluster_->Add("a", without_heldout));
+  AskAll();
+  ASSERT_OK(coordinator().Pause("", cluster_->now()));
+  EXPECT_THAT(coordinator().SetLearningRate(0.1, cluster_->now()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no round follows")));
+  ReportAll();
+  EXPECT_EQ(Snapshot().state, "saving");
+  EXPECT_FALSE(Snapshot().pause.has_value());
+  cluster_->FinishSave();
+  EXPECT_FALSE(cluster_->store().published.back().state.orders.pause.has_value());
+}
+
+TEST_F(CoordinatorOrdersTest, TheTimeOfAPauseIsNoneOfTraining) {
+  Start(Config(1));
+  AskAll();
+  cluster_->Pass(absl::Seconds(1), workers_);
+  ASSERT_OK(coordinator().Pause("", cluster_->now()));
+  ReportAll();
+  for (int i = 0; i < 100; ++i) cluster_->Pass(absl::Seconds(3), workers_);
+  ASSERT_OK(coordinator().Resume(cluster_->now()));
+  AskAll();
+  cluster_->Pass(absl::Seconds(1), workers_);
+  ReportAll();
+  EXPECT_EQ(cluster_->observer().rounds.back().trained_time, absl::Seconds(2));
 }
 
 TEST_F(CoordinatorOrdersTest, ARateThatCannotBeIsRefused) {

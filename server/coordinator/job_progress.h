@@ -39,6 +39,8 @@ class JobProgress {
   ProgressState Export() const { return {loss_, trained_time_}; }
 
   void OnOpened(absl::Time now);
+  // The time until the next round is opened is none of training.
+  void OnStandstill() { counted_until_.reset(); }
   void OnRound(const RoundSummary& summary);
   // Work that nobody finished.
   void OnRoundLost() { ++rounds_committed_short_; }

@@ -29,9 +29,13 @@ class Quarantine {
   explicit Quarantine(Memory memory) : entries_(std::move(memory)) {}
   const Memory& memory() const { return entries_; }
 
-  // Beyond kMaxNames, the oldest goes.
+  // Beyond kMaxNames, the oldest goes. One of the same name is replaced, and as wide as it was.
   void Add(Entry added) {
-    std::erase_if(entries_, [&added](const Entry& entry) { return entry.name == added.name; });
+    std::erase_if(entries_, [&added](const Entry& entry) {
+      if (entry.name != added.name) return false;
+      added.is_identity |= entry.is_identity;
+      return true;
+    });
     if (entries_.size() == kMaxNames) entries_.erase(entries_.begin());
     entries_.push_back(std::move(added));
   }
