@@ -206,7 +206,9 @@ void BucketAudit::OnAnswered(const ContributionKey& key, PushOutcome outcome) {
     }
     case PushOutcome::kDuplicate:
       // A copy that arrives when a later round is counted is answered so, whatever became of its
-      // own: its worker has gone on, and does not hear it.
+      // own: its worker has gone on, and does not hear it. What is skipped is in no version, so
+      // that a life of the servers does not inherit that it was counted.
+      if (key.is_skipped()) return;
       if (const auto later = counted_.lower_bound(name);
           later == counted_.end() || later->first.first != key.incarnation) {
         Fail("round ", key.round.value(), " of worker life ", key.incarnation.value(),

@@ -74,6 +74,9 @@ class SlurmJobTest(cluster_processes.ClusterTestCase):
     with open(path, encoding="utf-8", errors="replace") as file:
       return file.read()
 
+  def rounds_kept(self):
+    return [int(name[len("round-"):]) for name in os.listdir(self.path("checkpoints")) if re.fullmatch(r"round-\d+", name)]
+
   def wait_for_output(self, text, times=1):
     wait_until(lambda: self.output().count(text) >= times, lambda: self.output() + self.logs())
 
@@ -90,14 +93,15 @@ class SlurmJobTest(cluster_processes.ClusterTestCase):
     # As Slurm does two minutes before the end of the time.
     self.slurm("scancel", "--signal=USR1", "--batch", job)
     self.wait_for_output("lodestar.sbatch: queued again")
-    kept = [int(name[len("round-"):]) for name in os.listdir(self.path("checkpoints")) if re.fullmatch(r"round-\d+", name)]
+    kept = self.rounds_kept()
     self.assertTrue(kept, self.output())
     self.wait_for_output("time 2; psctl status")
     self.wait_for_output("lodestar.sbatch: the job is over")
     second = self.output().rpartition("time 2; psctl status")[2]
     self.assertRegex(second, rf"(continues|resumes|resumed|goes on)\b.*\b0*{max(kept)}\b")
     self.assertNotIn("round 0/600", second)
-    self.assertIn("round-00000600", "".join(os.listdir(self.path("checkpoints"))))
+    # One that all were lost from has another in its place.
+    self.assertGreaterEqual(max(self.rounds_kept()), 600)
     wait_until(lambda: job not in self.slurm("squeue", "--noheader", "--states=RUNNING,PENDING"), self.logs)
 
 
