@@ -211,9 +211,10 @@ ABSL_FLAG(std::string, outer_optimizer, "nesterov",
 ABSL_FLAG(double, outer_learning_rate, 0.7,
           "Local steps with sgd, nesterov, adam: outer step size; 0 to 1e6. With easgd beta; 0 to "
           "1, and 0.9 where it is not given.");
-ABSL_FLAG(double, outer_momentum, 0.9,
-          "Local steps with nesterov: outer momentum; with adam its beta1; 0 <= value < 1. 0.8 where "
-          "it is not given of async_local_sgd: contributions that come late add to it.");
+ABSL_FLAG(
+    double, outer_momentum, 0.9,
+    "Local steps with nesterov: outer momentum; with adam its beta1; 0 <= value < 1. 0.8 where "
+    "it is not given of async_local_sgd: contributions that come late add to it.");
 ABSL_FLAG(double, outer_beta2, 0.95, "local_sgd with adam: 0 <= value < 1.");
 ABSL_FLAG(double, outer_epsilon, 0.1,
           "local_sgd with adam: 1e-30 to 1e6. Far smaller ones diverge.");

@@ -17,8 +17,8 @@ TEST(ClusterHealthTest, FollowsTheStateOfTheJob) {
        {"training", "evaluating", "waiting_for_upstream", "saving", "stopping", "done"}) {
     EXPECT_EQ(HealthOf(InState(state)), ClusterHealth::kGood) << state;
   }
-  for (const char* state :
-       {"waiting_for_workers", "waiting_for_servers", "waiting_for_journal", "loading", ""}) {
+  for (const char* state : {"waiting_for_workers", "waiting_for_servers", "waiting_for_journal",
+                            "loading", "paused", ""}) {
     EXPECT_EQ(HealthOf(InState(state)), ClusterHealth::kStandsStill) << state;
   }
   EXPECT_EQ(HealthOf(InState("evaluating", "expired")), ClusterHealth::kStandsStill);

@@ -642,7 +642,8 @@ std::vector<Command> Commands() {
        .summary = "job, progress, who is waited for, workers, shards",
        .details = "--watch goes on behind a restart of the server and ends with the job.\n"
                   "Exit code: 0 the job goes on or is done; 131 it waits for workers or\n"
-                  "servers; 3 it has failed, or there was an alarm in the last ten minutes;\n"
+                  "servers, or is paused; 3 it has failed, or there was an alarm in the last ten "
+                  "minutes;\n"
                   "129 nobody answered, or not now.\n",
        .flags = ClientFlags({"json", "output", "watch"}),
        .run = WithClient(&StatusCommand)},

@@ -107,9 +107,10 @@ std::string TopText(const v1::ClusterStatus& status, const RunHistory& history,
   if (!curve.empty()) head.push_back(absl::StrCat(kLabel, curve));
   std::vector<std::string> tables =
       LinesOf(absl::StrCat(ShardsText(status, columns), "\n", WorkersText(status, columns)));
-  const std::string last = picture.note.empty() ? "q: quit" : picture.note;
+  const bool is_terminal = picture.rows > 0;
+  const std::string last = picture.note.empty() && is_terminal ? "q: quit" : picture.note;
   size_t num_events = history.events.size();
-  if (picture.rows > 0) {
+  if (is_terminal) {
     // Two empty lines, and the last one.
     const size_t rows = static_cast<size_t>(std::max(picture.rows - 3, 1));
     Shorten(head, std::max<size_t>(rows / 2, 1));
@@ -123,7 +124,7 @@ std::string TopText(const v1::ClusterStatus& status, const RunHistory& history,
   lines.emplace_back();
   const std::vector<std::string> events = EventLines(history, num_events, columns);
   lines.insert(lines.end(), events.begin(), events.end());
-  lines.push_back(last);
+  if (!last.empty()) lines.push_back(last);
   std::string text;
   for (const std::string& line : lines) absl::StrAppend(&text, CutToColumns(line, columns), "\n");
   return text;

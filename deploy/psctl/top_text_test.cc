@@ -83,6 +83,7 @@ TEST(TopTextTest, WithoutATerminalAllIsThere) {
                                    {.columns = kUnlimitedColumns, .rows = 0, .has_blocks = false});
   EXPECT_THAT(text, HasSubstr("w63"));
   EXPECT_THAT(text, Not(HasSubstr("more lines")));
+  EXPECT_THAT(text, Not(HasSubstr("q: quit"))) << "there are no keys";
 }
 
 }  // namespace
