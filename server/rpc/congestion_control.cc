@@ -44,9 +44,8 @@ bool HasBbr(int socket) {
 }  // namespace
 
 bool IsMisjudged(const SentBytes& bytes) {
-  return bytes.sent >= kLeastBytes &&
-         bytes.round_trip<kShortPath&& static_cast<double>(bytes.again)> kMostAgain *
-             static_cast<double>(bytes.sent);
+  if (bytes.sent < kLeastBytes || bytes.round_trip >= kShortPath) return false;
+  return static_cast<double>(bytes.again) > kMostAgain * static_cast<double>(bytes.sent);
 }
 
 std::string MendCongestionControl(int socket) {
