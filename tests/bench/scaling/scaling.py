@@ -384,36 +384,46 @@ def forecast_seconds(options, programs, link, flags, step_ms):
     return json.loads(plan.stdout)["given"]["round_seconds"]
 
 
+def seconds_per_step(options, programs):
+    """Over links without limit or delay, all workers computing at once."""
+    seconds = seconds_per_round(options, programs, Link(), [*AVERAGE, f"--local_steps={STEPS_WITHOUT_NETWORK}"])
+    if seconds is None:
+        raise RuntimeError(f"{STEPS_WITHOUT_NETWORK} steps over links without limit took more than {options.limit_s:g} s")
+    return seconds / STEPS_WITHOUT_NETWORK
+
+
+def forecast_and_measured(options, programs, case):
+    """Seconds of a step, of a round by forecast, and of a round (None: too long), in this order."""
+    link, name = case
+    flags = dict(VARIANTS)[name]
+    step = options.paced or seconds_per_step(options, programs)
+    forecast = forecast_seconds(options, programs, link, flags, 1e3 * step)
+    print(f"{case}: step {step:.5f}, forecast {forecast:.4f}", file=sys.stderr, flush=True)
+    return step, forecast, seconds_per_round(options, programs, link, flags)
+
+
 def print_forecast(options, programs):
     if options.paced:
         os.environ["LODESTAR_STEP_SECONDS"] = str(options.paced)
-        step_ms = 1e3 * options.paced
-        step = f"workers compute nothing: a step takes {step_ms:g} ms (**synthetic**)"
+        step_text = f"workers compute nothing: a step takes {1e3 * options.paced:g} ms (**synthetic**)"
     else:
-        alone = seconds_per_round(options, programs, Link(), [*AVERAGE, f"--local_steps={STEPS_WITHOUT_NETWORK}"])
-        step_ms = 1e3 * alone / STEPS_WITHOUT_NETWORK
-        step = f"a step takes {step_ms:.2f} ms over links without limit or delay, measured in this run"
+        step_text = "a step is measured before each cell, over links without limit or delay"
     cases = [(link, name) for link in options.links for name, _ in VARIANTS
              if name in (options.variants or dict(VARIANTS))]
-    forecasts = {(link, name): forecast_seconds(options, programs, link, dict(VARIANTS)[name], step_ms)
-                 for link, name in cases}
-    for case in cases:
-        print(f"{case}: forecast {forecasts[case]:.4f}", file=sys.stderr, flush=True)
-    results = turns(options.runs, cases,
-                    lambda case: seconds_per_round(options, programs, case[0], dict(VARIANTS)[case[1]]))
-    table(*LINK_COLUMNS, "run", "forecast, ms a round", "measured", "measured / forecast")
+    results = turns(options.runs, cases, lambda case: forecast_and_measured(options, programs, case))
+    table(*LINK_COLUMNS, "run", "step, ms", "forecast, ms a round", "measured", "measured / forecast")
     ratios = []
     for link, name in cases:
-        measured = [1e3 * seconds for seconds in results[link, name] if seconds is not None]
-        if not measured:
-            row(*link_cells(link), name, f"{1e3 * forecasts[link, name]:.1f}", f"not within {options.limit_s:g} s", "")
+        runs = [run for run in results[link, name] if run[2] is not None]
+        if not runs:
+            row(*link_cells(link), name, "", "", f"not within {options.limit_s:g} s", "")
             continue
-        ratios.append(statistics.median(measured) / 1e3 / forecasts[link, name])
-        shown = spread(measured) if len(measured) > 1 else f"{measured[0]:.1f}"
-        row(*link_cells(link), name, f"{1e3 * forecasts[link, name]:.1f}", shown, f"{ratios[-1]:.3f}")
+        ratios.append(statistics.median(measured / forecast for _, forecast, measured in runs))
+        row(*link_cells(link), name, *(spread([1e3 * run[i] for run in runs]) if len(runs) > 1 else f"{1e3 * runs[0][i]:.1f}"
+                                       for i in range(3)), f"{ratios[-1]:.3f}")
     within = sum(1 / 1.15 <= ratio <= 1.15 for ratio in ratios)
     print(f"\n{within} of {len(cases)} within 15 %. {options.link_workers} workers and a server on a host each, links and "
-          f"model as in `links`; {step}. Forecast by `psctl plan` before anything was measured; measured: the mean of at "
+          f"model as in `links`; {step_text}. Forecast by `psctl plan` before the cell was measured; measured: the mean of at "
           f"least {LEAST_ROUNDS} rounds and {options.cell_seconds:g} s (with loss {TIMES_WITH_LOSS} times that) after the "
           "first ones, without evaluations"
           + (f"; median (lowest..highest) of {options.runs} runs in turns." if options.runs > 1 else "."))
@@ -474,7 +484,7 @@ def chosen_utilisation(options, programs, link):
                   worker_hosts=list(range(1, options.link_workers + 1)),
                   common_flags=LONG_PATH if link.round_trip_ms else [], flags=[
                       "--model=gpt-nano", f"--batch_size={options.link_batch}", "--eval_samples=1",
-                      "--learning_rate=1e-3", "--rounds=10000000", "--log_level=info", "--mode=auto"])
+                      "--learning_rate=1e-3", f"--rounds={options.job_steps}", "--log_level=info", "--mode=auto"])
         with training(processes, programs, job) as run:
             def chosen():
                 return CHOSEN.search((processes.folder / "server-0.log").read_text())
@@ -509,8 +519,8 @@ def print_auto(options, programs):
         reached += share >= 0.95
         row(*link_cells(link), name, f"`{flags}`", f"{share:.3f}")
     print(f"\n{reached} of {len(options.links)} reach 0.95. {options.link_workers} workers and a server on a host each, links "
-          f"as in `links`; gpt-nano, `--mode=auto` and no other flag about exchanges. **Synthetic**: workers compute nothing, a "
-          f"step takes {options.step_seconds:g} s. Time of the steps over the time of the rounds, for at least "
+          f"as in `links`; gpt-nano, a job of {options.job_steps} steps, `--mode=auto` and no other flag about exchanges. **Synthetic**: "
+          f"workers compute nothing, a step takes {options.step_seconds:g} s. Time of the steps over the time of the rounds, for at least "
           f"{options.cell_seconds:g} s after two cycles with what was chosen.")
 
 
@@ -552,6 +562,8 @@ def main():
     parser.add_argument("--step_seconds", type=float, help="default: 0.3 for utilisation, 0.05 for auto")
     parser.add_argument("--cell_seconds", type=float,
                         help="that rounds are measured for; default: 2 for forecast, 20 for auto")
+    parser.add_argument("--job_steps", type=int, default=10_000_000,
+                        help="of the whole job, of auto: the fewer, the fewer local steps keep the loss")
     parser.add_argument("--paced", type=float, default=0,
                         help="seconds of a step, of forecast; gpu_worker is the paced worker then")
     parser.add_argument("--limit_s", type=float, default=900, help="per run of links, utilisation and forecast")
