@@ -61,6 +61,8 @@ struct RegisterCall {
   ProposedSettings proposed = {};  // model `client` only
   // Of the process; not set: it has contributed before.
   std::optional<absl::Duration> age = {};
+  // The connection of the process that holds the name is closed: see Coordinator::PeerOfHolder().
+  bool holder_is_gone = false;
 };
 
 // The answer to it.
@@ -114,6 +116,7 @@ struct HeartbeatCall {
   // Of the map whose addresses the worker has. Not set: it has no use for others.
   std::optional<uint64_t> map_version = {};
   PathFacts path = {};
+  std::string peer = {};  // address of the connection
 };
 
 // Where the servers are, by shard.

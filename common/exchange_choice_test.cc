@@ -61,6 +61,29 @@ TEST(ExchangeChoiceTest, OverAFastNetworkItIsSynchronousAndExact) {
   EXPECT_THAT(ExchangeFlags(Chosen(choice).job), ElementsAre("--mode=sync"));
 }
 
+// As measured: results/low_communication.md, "What auto chooses".
+TEST(ExchangeChoiceTest, LongWindowsThatComeLateHaveAMomentumThatForgetsSooner) {
+  bool has_long = false;
+  bool has_short = false;
+  for (const double megabits : {10.0, 100.0}) {
+    ExchangeFacts facts = Links(2, megabits, absl::Milliseconds(50));
+    facts.step = absl::Milliseconds(50);
+    const ExchangeChoice choice = Choose("gpt-nano", facts);
+    for (const ExchangeOption& option : choice.options) {
+      if (option.job.outer_optimizer != OuterOptimizerKind::kNesterov ||
+          !HasLocalSteps(option.job) || option.job.overlap_steps == 0) {
+        continue;
+      }
+      const bool is_long = option.job.local_steps > 30;
+      EXPECT_EQ(option.job.outer_momentum, is_long ? 0.8 : 0.9) << option.name;
+      EXPECT_EQ(option.job.outer_learning_rate, is_long ? 0.8 : 0.6) << option.name;
+      (is_long ? has_long : has_short) = true;
+    }
+  }
+  EXPECT_TRUE(has_long);
+  EXPECT_TRUE(has_short);
+}
+
 TEST(ExchangeChoiceTest, OverASlowOneItReachesWhatIsAskedWithinTheBounds) {
   const ExchangeBounds bounds;
   const ExchangeChoice choice = Choose("gpt2-124m", Links(4, 100, absl::Milliseconds(50)));

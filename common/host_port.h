@@ -17,6 +17,8 @@ struct HostPort {
   std::string ToString() const;
   // 127.0.0.0/8, ::1 or localhost: reachable from this machine only.
   bool IsLoopback() const;
+
+  friend bool operator==(const HostPort&, const HostPort&) = default;
 };
 
 // Names of schemes that gRPC would take for something else than a host are none: "unix:1" is a

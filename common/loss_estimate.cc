@@ -23,9 +23,12 @@ constexpr double kKnownLocalSteps = 30.0;
 // From 30 to 100 local steps 35 to 500 million parameters lose 0.3 to 0.9 % (arXiv:2501.18512), 1.7
 // doublings.
 constexpr double kPercentPerDoubling = 0.45;
-// Beside that, where the whole job has few outer steps: 5.0 % were lost with 28 of them, 2.2 % with
-// 50, 1.6 % with 56 (low_communication.md, "What auto chooses"), 0.8 % with 100.
+// Beside that, where the whole job has few outer steps: with a momentum of 0.9 5.0 % were lost with
+// 28 of them, 2.2 % with 50, 1.6 % with 56, 0.8 % with 100; with 0.8 1.4 % with 28 and nothing with
+// 50 (low_communication.md, "What auto chooses").
 constexpr double kEnoughOuterSteps = 64.0;
+constexpr double kShortMomentum = 0.8;
+constexpr double kEnoughOuterStepsOfShortMomentum = 28.0;
 constexpr double kPercentPerHalving = 2.9;
 // Whole weights, or what changed, averaged with rate 1 (low_communication.md: 2.7 % after 15
 // steps, two workers).
@@ -125,8 +128,10 @@ LossEstimate OfLocalSteps(const JobSpec& job, double parameters, int workers,
   if (total_steps.has_value()) {
     const double outer_steps =
         std::max(1.0, static_cast<double>(*total_steps) / static_cast<double>(job.local_steps));
-    if (outer_steps < kEnoughOuterSteps) {
-      sum.Add(kPercentPerHalving * std::log2(kEnoughOuterSteps / outer_steps),
+    const bool is_short = has_momentum && job.outer_momentum <= kShortMomentum;
+    const double enough = is_short ? kEnoughOuterStepsOfShortMomentum : kEnoughOuterSteps;
+    if (outer_steps < enough) {
+      sum.Add(kPercentPerHalving * std::log2(enough / outer_steps),
               absl::StrFormat("only %.0f outer steps", outer_steps));
     }
   }

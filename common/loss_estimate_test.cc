@@ -54,6 +54,11 @@ TEST(LossEstimateTest, FewOuterStepsCost) {
   EXPECT_EQ(*percent(72, 100'000).percent, many);
   EXPECT_NEAR(*percent(72, 72 * 32).percent - many, 2.9, 1e-9);
   EXPECT_THAT(percent(72, 72 * 32).reason, HasSubstr("only 32 outer steps +2.9 %"));
+  // A momentum that forgets sooner needs fewer.
+  JobSpec short_memory = DiLoCo(72);
+  short_memory.outer_momentum = 0.8;
+  EXPECT_EQ(EstimateLoss(short_memory, k35Million, 2, 72 * 28).percent, many);
+  EXPECT_NEAR(*EstimateLoss(short_memory, k35Million, 2, 72 * 14).percent - many, 2.9, 1e-9);
   // A job that is shorter than one window makes one.
   EXPECT_EQ(*percent(500, 1).percent, *percent(500, 500).percent);
   EXPECT_EQ(EstimateLoss(JobSpec(), k35Million, 2, 1).percent, 0.0);

@@ -352,8 +352,13 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   strand_.Start(
       std::move(coordinator), [this](Effect effect) { CarryOut(std::move(effect)); },
       journal_.get());
-  cluster_rpc_ = std::make_unique<ClusterRpc>(
-      ClusterRpc::Deps{&strand_, shards_.get(), &board_, deps_.refusals});
+  ClusterRpc::Deps cluster;
+  cluster.strand = &strand_;
+  cluster.shards = shards_.get();
+  cluster.board = &board_;
+  cluster.refusals = deps_.refusals;
+  cluster.is_open = deps_.is_open;
+  cluster_rpc_ = std::make_unique<ClusterRpc>(cluster);
   StatusRpc::CallerCheck check;
   if (CertificateAuthority* const authority = deps_.security->authority(); authority != nullptr) {
     check = [authority](const Identity& caller) { return authority->CheckHolds(caller); };

@@ -57,6 +57,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
     // What the shard of this process may take. Zeros: not known, and not compared.
     std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
     std::function<ConnectionCounts()> read_connections = [] { return ConnectionCounts{}; };
+    // See ClusterRpc::Deps.
+    std::function<bool(const std::string& peer)> is_open = [](const std::string&) { return true; };
     // See Server::Deps.
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
     const ServerSecurity* security = nullptr;  // of this server

@@ -388,6 +388,9 @@ absl::Status Server::Build() {
     deps.is_interrupted = deps_.is_interrupted;
     deps.read_memory = host.read_memory;
     deps.read_connections = [this] { return ReadConnections(); };
+    deps.is_open = [this](const std::string& peer) {
+      return acceptor_ == nullptr || acceptor_->IsOpen(peer);
+    };
     deps.refusals = refusals_;
     ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(config_, deps));
   } else {

@@ -160,6 +160,16 @@ bool Coordinator::GoesOn(const RegisterCall& call) const {
   return record != nullptr && record->is_alive() && record->instance_id == call.instance_id;
 }
 
+std::optional<std::string> Coordinator::PeerOfHolder(const RegisterCall& call) const {
+  const WorkerRecord* record = state_.membership.FindByName(call.name);
+  if (record == nullptr || !record->is_alive() || record->instance_id == call.instance_id) {
+    return std::nullopt;
+  }
+  const std::string& peer = state_.desks.at(record->id).peer();
+  if (peer.empty()) return std::nullopt;
+  return peer;
+}
+
 std::vector<uint64_t> Coordinator::shard_instances() const {
   std::vector<uint64_t> instances;
   for (const ShardRegistry::Entry& entry : state_.shards.entries()) {
@@ -204,6 +214,10 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   }
   if (call.layout.has_value()) RETURN_IF_ERROR(CheckOffered(state_, call));
   RETURN_IF_ERROR(CheckRoom(state_, call.name));
+  if (call.holder_is_gone && PeerOfHolder(call).has_value()) {
+    DropWorker(state_.membership.FindByName(call.name)->id,
+               "its connection is closed, and another process has come under its name", now);
+  }
   const absl::StatusOr<MembershipTable::Admission> admitted =
       state_.membership.Register(call.name, call.instance_id, now);
   // By a process before this one, mostly. Once its lease is over there may be nobody to ask.

@@ -99,6 +99,10 @@ class Coordinator {
   absl::StatusOr<Registration> Register(const RegisterCall& call, absl::Time now);
   // Whether a process that registers so goes on with a life that it has.
   bool GoesOn(const RegisterCall& call) const;
+  // From where the other process was last heard of that lives under the name of `call`, which is
+  // refused for it; if that connection is closed, `call` may say so, and has the name. Not set:
+  // there is none, or it was not heard of since this process began.
+  std::optional<std::string> PeerOfHolder(const RegisterCall& call) const;
   // Before Register(), once for every call whose life does not go on: counts it. Errors:
   // ResourceExhausted with RetryAfter: there are too many of this peer, or in all.
   absl::Status CheckRegistrationRate(absl::string_view peer, absl::Time now) {

@@ -818,6 +818,51 @@ TEST(CallersTest, WhoGetsInIsAWorkerLikeOthers) {
   EXPECT_EQ(snapshot.workers[0].state, "registered");
 }
 
+// A process that was killed and started again need not wait for the lease of the one before.
+TEST(CoordinatorWorkersTest, ANameIsFreeOnceTheConnectionOfItsHolderIsClosed) {
+  CoordinatorHarness cluster(TestConfig(2));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  cluster.Ask(a);
+  const std::optional<Grant> grant = cluster.Ask(b).grant;
+  ASSERT_TRUE(grant.has_value());
+  const auto call_of = [](const std::string& name, uint64_t instance_id) {
+    RegisterCall call;
+    call.name = name;
+    call.instance_id = instance_id;
+    return call;
+  };
+  RegisterCall again = call_of("a", 99);
+  EXPECT_EQ(cluster.coordinator().PeerOfHolder(again), std::nullopt) << "not heard of by address";
+  again.holder_is_gone = true;
+  EXPECT_EQ(cluster.coordinator().Register(again, cluster.now()).status().code(),
+            absl::StatusCode::kAlreadyExists);
+
+  HeartbeatCall beat;
+  beat.life = a.life;
+  beat.peer = "ipv4:10.0.0.1:4242";
+  ASSERT_TRUE(cluster.coordinator().Heartbeat(beat, cluster.now()).ok());
+  EXPECT_EQ(cluster.coordinator().PeerOfHolder(again), "ipv4:10.0.0.1:4242");
+  EXPECT_EQ(cluster.coordinator().PeerOfHolder(call_of("a", a.instance_id)), std::nullopt);
+  EXPECT_EQ(cluster.coordinator().PeerOfHolder(call_of("c", 99)), std::nullopt);
+  again.holder_is_gone = false;
+  EXPECT_EQ(cluster.coordinator().Register(again, cluster.now()).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  again.holder_is_gone = true;
+  const absl::StatusOr<Registration> admitted =
+      cluster.coordinator().Register(again, cluster.now());
+  ASSERT_TRUE(admitted.ok()) << admitted.status();
+  EXPECT_EQ(admitted->life.worker, a.life.worker);
+  EXPECT_GT(admitted->life.incarnation, a.life.incarnation);
+  EXPECT_TRUE(absl::IsAborted(cluster.coordinator().CheckLife(a.life)));
+
+  // The open round does not wait for the process that is gone.
+  cluster.Ask(b, CoordinatorHarness::ReportOf(*grant));
+  ASSERT_EQ(cluster.observer().rounds.size(), 1);
+  EXPECT_TRUE(cluster.observer().rounds[0].committed_short);
+}
+
 // It would look for servers that are gone for ever.
 TEST(CoordinatorWorkersTest, AProcessThatWaitsForItsNameWhileTheJobEndsLearnsOfIt) {
   CoordinatorHarness cluster;

@@ -75,6 +75,7 @@ class WorkerDesk {
   bool Follows(const HeartbeatCall& call, uint64_t map_version) const {
     return call.map_version.has_value() || memory_.map_version == map_version;
   }
+  // Of the connection that it was last heard of; empty: not since this process began.
   const std::string& peer() const { return peer_; }
   const std::string& identity() const { return memory_.identity; }
 

@@ -82,11 +82,14 @@ class PlacedCall final : public grpc::ServerUnaryReactor {
 CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, LifeClaim claim,
                                            grpc::ServerUnaryReactor* reactor,
                                            grpc::ByteBuffer* reply,
+                                           std::function<bool(const std::string& peer)> is_open,
                                            std::function<void(const absl::Status&)> on_refusal) {
   return [call = std::move(call), claim = std::move(claim), reactor, reply,
-          on_refusal = std::move(on_refusal)](
+          is_open = std::move(is_open), on_refusal = std::move(on_refusal)](
              Coordinator& coordinator, absl::Time now,
-             CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
+             CoordinatorStrand::Occasion occasion) mutable -> CoordinatorStrand::Delivery {
+    const std::optional<std::string> holder = coordinator.PeerOfHolder(call);
+    call.holder_is_gone = holder.has_value() && !is_open(*holder);
     absl::StatusOr<Registration> answer = coordinator.Register(call, now);
     if (absl::IsUnavailable(answer.status()) && occasion == CoordinatorStrand::Occasion::kChange) {
       return nullptr;
@@ -342,11 +345,11 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
   if (request->has_layout()) facts.mutable_layout();
   // The place of a large one is free once it is answered, and its layout is gone.
   auto* const reactor = new PlacedCall(std::move(held));
-  deps_.strand->Await(0, kRegisterHold,
-                      RegisterAttempt(*std::move(call), *std::move(claim), reactor, reply,
-                                      [this, facts, large](const absl::Status& refusal) {
-                                        CountRefusal(facts, refusal);
-                                      }));
+  deps_.strand->Await(
+      0, kRegisterHold,
+      RegisterAttempt(
+          *std::move(call), *std::move(claim), reactor, reply, deps_.is_open,
+          [this, facts, large](const absl::Status& refusal) { CountRefusal(facts, refusal); }));
   return reactor;
 }
 
@@ -375,11 +378,12 @@ grpc::ServerUnaryReactor* ClusterRpc::Join(grpc::CallbackServerContext* context,
 grpc::ServerUnaryReactor* ClusterRpc::Heartbeat(grpc::CallbackServerContext* context,
                                                 const v1::HeartbeatRequest* request,
                                                 v1::HeartbeatReply* reply) {
-  const absl::StatusOr<HeartbeatCall> call = FromProto(*request);
+  absl::StatusOr<HeartbeatCall> call = FromProto(*request);
   if (!call.ok()) return Answer(context, call.status());
   if (const absl::Status speaks = CheckSpeaksFor(*context, call->life); !speaks.ok()) {
     return Answer(context, speaks);
   }
+  call->peer = context->peer();
   // Whoever waits for a slow disk is alive: the answer promises nothing.
   const absl::StatusOr<HeartbeatAnswer> answer = deps_.strand->Run(
       [&](Coordinator& coordinator, absl::Time now) { return coordinator.Heartbeat(*call, now); });

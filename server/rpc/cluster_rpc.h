@@ -33,6 +33,8 @@ class ClusterRpc final : public v1::ClusterService::WithRawCallbackMethod_Regist
     StatusBoard* board = nullptr;
     std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
     absl::Duration refusal_pause = kRefusalPause;
+    // Whether the connection from this grpc::ServerContext::peer() is open. Thread-safe.
+    std::function<bool(const std::string& peer)> is_open = [](const std::string&) { return true; };
   };
 
   explicit ClusterRpc(const Deps& deps);

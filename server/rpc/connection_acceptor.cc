@@ -15,6 +15,8 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
@@ -82,6 +84,16 @@ HostPort HostPortOf(const sockaddr_storage& storage) {
     inet_ntop(AF_INET6, &address.sin6_addr, text, sizeof(text));
   }
   return {text, ntohs(address.sin6_port)};
+}
+
+// "ipv4:10.0.0.1:4242" or "ipv6:[fe80::1]:4242", whose brackets gRPC may write as "%5B" and "%5D".
+std::optional<HostPort> HostPortOfGrpc(absl::string_view peer) {
+  const bool is_ipv6 = absl::ConsumePrefix(&peer, "ipv6:");
+  if (!is_ipv6 && !absl::ConsumePrefix(&peer, "ipv4:")) return std::nullopt;
+  const std::string plain = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
+  absl::StatusOr<HostPort> parsed = ParseHostPort("peer", plain, /*lowest_port=*/1);
+  if (!parsed.ok()) return std::nullopt;
+  return *std::move(parsed);
 }
 
 int OpenSpare() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
@@ -155,6 +167,13 @@ ConnectionCounts ConnectionAcceptor::counts() {
   table_.Sweep(config_.clock->Now());
   counts_.connections = static_cast<int64_t>(table_.num_let_in());
   return counts_;
+}
+
+bool ConnectionAcceptor::IsOpen(absl::string_view peer) {
+  const std::optional<HostPort> address = HostPortOfGrpc(peer);
+  if (!address.has_value()) return true;
+  absl::MutexLock lock(&mutex_);
+  return table_.IsLetIn(*address);
 }
 
 void ConnectionAcceptor::Stop() {
@@ -298,7 +317,7 @@ void ConnectionAcceptor::Add(int fd, int listener, const HostPort& peer) {
   {
     absl::MutexLock lock(&mutex_);
     ++counts_.accepted;
-    leaving = table_.OnAccepted(fd, peer.host, config_.clock->Now());
+    leaving = table_.OnAccepted(fd, peer, config_.clock->Now());
   }
   if (leaving.has_value()) CloseForAnother(*leaving);
   Waiting& waiting = waiting_[fd];

@@ -67,6 +67,9 @@ class ConnectionAcceptor {
   void Serve(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc);
   // Thread-safe.
   ConnectionCounts counts() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether gRPC's connection from `peer`, as grpc::ServerContext::peer() names it, is open; also
+  // where that is no address of TCP. Thread-safe.
+  bool IsOpen(absl::string_view peer) ABSL_LOCKS_EXCLUDED(mutex_);
   // Closes the port and what has not been let in; the rest lives on. Call it before
   // grpc::Server::Shutdown(). Blocks for no longer than what runs at the moment. Repeats are
   // harmless.

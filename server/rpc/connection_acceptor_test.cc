@@ -12,7 +12,10 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <memory>
 #include <optional>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -77,9 +80,9 @@ class RawClient {
 // A channel, with a connection of its own.
 class GrpcClient {
  public:
-  explicit GrpcClient(int port, bool has_tls = false)
+  explicit GrpcClient(int port, bool has_tls = false, absl::string_view host = "127.0.0.1")
       : stub_(grpc::CreateCustomChannel(
-            absl::StrCat("127.0.0.1:", port),
+            absl::StrCat(host, ":", port),
             has_tls ? grpc::SslCredentials({}) : grpc::InsecureChannelCredentials(),
             ControlChannelArguments())) {}
 
@@ -116,9 +119,33 @@ MATCHER_P2(Fails, code, text, "") {
          ::testing::ExplainMatchResult(HasSubstr(text), arg.error_message(), result_listener);
 }
 
+class PeerRecorder final : public grpc::CallbackGenericService {
+ public:
+  std::string last_peer() {
+    absl::MutexLock lock(&mutex_);
+    return peer_;
+  }
+
+ private:
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      peer_ = context->peer();
+    }
+    return grpc::CallbackGenericService::CreateReactor(context);
+  }
+
+  absl::Mutex mutex_;
+  std::string peer_ ABSL_GUARDED_BY(mutex_);
+};
+
 class ConnectionAcceptorTest : public ::testing::Test {
  protected:
-  ConnectionAcceptorTest() { getrlimit(RLIMIT_NOFILE, &file_limit_); }
+  ConnectionAcceptorTest() {
+    getrlimit(RLIMIT_NOFILE, &file_limit_);
+    config_.listen = {"127.0.0.1", 0};
+  }
   ~ConnectionAcceptorTest() override {
     setrlimit(RLIMIT_NOFILE, &file_limit_);
     if (acceptor_ != nullptr) acceptor_->Stop();
@@ -129,7 +156,6 @@ class ConnectionAcceptorTest : public ::testing::Test {
   }
 
   void Listen() {
-    config_.listen = {"127.0.0.1", 0};
     auto acceptor = ConnectionAcceptor::Listen(config_);
     ASSERT_OK(acceptor);
     acceptor_ = *std::move(acceptor);
@@ -154,13 +180,23 @@ class ConnectionAcceptorTest : public ::testing::Test {
     limit.rlim_cur = max_files;
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   }
+  // What called from an open connection is known to be gone once that is closed.
+  void CallAndClose(absl::string_view host) {
+    ASSERT_NO_FATAL_FAILURE(ListenAndServe());
+    auto client = std::make_unique<GrpcClient>(port(), /*has_tls=*/false, host);
+    EXPECT_THAT(client->Call(), IsAnsweredByGrpc());
+    const std::string peer = service_.last_peer();
+    EXPECT_TRUE(acceptor_->IsOpen(peer)) << peer;
+    client.reset();
+    while (acceptor_->IsOpen(peer)) std::this_thread::yield();
+  }
   int port() const { return acceptor_->port(); }
   uint64_t Refused(RefusalReason refusal) { return acceptor_->counts().refused_for(refusal); }
 
   rlimit file_limit_{};
   SimulatedClock clock_;
   ConnectionAcceptor::Config config_;
-  grpc::CallbackGenericService service_;
+  PeerRecorder service_;
   std::unique_ptr<ConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -171,6 +207,18 @@ TEST_F(ConnectionAcceptorTest, CallsReachGrpc) {
   EXPECT_THAT(client.Call(), IsAnsweredByGrpc());
   EXPECT_EQ(acceptor_->counts().connections, 1);
   EXPECT_EQ(acceptor_->counts().accepted, 1);
+}
+
+TEST_F(ConnectionAcceptorTest, KnowsWhetherTheConnectionOfACallerIsOpen) {
+  CallAndClose("127.0.0.1");
+  EXPECT_TRUE(acceptor_->IsOpen("unix:/tmp/socket"));
+  EXPECT_FALSE(acceptor_->IsOpen("ipv4:127.0.0.1:1"));
+}
+
+TEST_F(ConnectionAcceptorTest, KnowsThatOfIpv6Too) {
+  config_.listen.host = "::1";
+  CallAndClose("[::1]");
+  EXPECT_FALSE(acceptor_->IsOpen("ipv6:[::1]:1"));
 }
 
 TEST_F(ConnectionAcceptorTest, FirstBytesMayComeOneByOne) {

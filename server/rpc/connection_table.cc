@@ -61,7 +61,7 @@ ConnectionLimits LimitToFiles(ConnectionLimits limits, int64_t max_files) {
 ConnectionTable::ConnectionTable(const ConnectionLimits& limits, Identify identify)
     : limits_(limits), identify_(std::move(identify)) {}
 
-std::optional<int> ConnectionTable::OnAccepted(int fd, std::string address, absl::Time now) {
+std::optional<int> ConnectionTable::OnAccepted(int fd, HostPort peer, absl::Time now) {
   // The one that had this number before has ended.
   if (const auto former = let_in_.find(fd); former != let_in_.end()) Erase(former);
   std::optional<int> leaving;
@@ -70,7 +70,7 @@ std::optional<int> ConnectionTable::OnAccepted(int fd, std::string address, absl
     leaving = oldest->first;
     waiting_.erase(oldest);
   }
-  waiting_[fd] = {std::move(address), now, now + limits_.patience};
+  waiting_[fd] = {std::move(peer), now, now + limits_.patience};
   return leaving;
 }
 
@@ -100,20 +100,27 @@ void ConnectionTable::Forget(int fd) { waiting_.erase(fd); }
 
 std::optional<RefusalReason> ConnectionTable::LetIn(int fd, absl::Time now) {
   const auto it = waiting_.find(fd);
-  std::optional<RefusalReason> refusal = Judge(it->second.address);
+  std::optional<RefusalReason> refusal = Judge(it->second.peer.host);
   if (refusal.has_value() && now - last_sweep_ >= kSweepPause) {
     Sweep(now);
-    refusal = Judge(it->second.address);
+    refusal = Judge(it->second.peer.host);
   }
   if (refusal.has_value()) return refusal;
-  if (!TakeNew(it->second.address, now)) return RefusalReason::kTooFast;
+  if (!TakeNew(it->second.peer.host, now)) return RefusalReason::kTooFast;
   const std::optional<FileIdentity> identity = identify_(fd);
   if (identity.has_value()) {
-    ++num_of_address_[it->second.address];
-    let_in_[fd] = {std::move(it->second.address), *identity};
+    ++num_of_address_[it->second.peer.host];
+    let_in_[fd] = {std::move(it->second.peer), *identity};
   }
   waiting_.erase(it);
   return std::nullopt;
+}
+
+bool ConnectionTable::IsLetIn(const HostPort& peer) const {
+  return std::any_of(let_in_.begin(), let_in_.end(), [&](const auto& it) {
+    const auto& [fd, connection] = it;
+    return connection.peer == peer && identify_(fd) == connection.identity;
+  });
 }
 
 std::optional<RefusalReason> ConnectionTable::Judge(const std::string& address) const {
@@ -171,7 +178,7 @@ void ConnectionTable::Sweep(absl::Time now) {
 }
 
 ConnectionTable::LetInMap::iterator ConnectionTable::Erase(LetInMap::iterator connection) {
-  const auto of_address = num_of_address_.find(connection->second.address);
+  const auto of_address = num_of_address_.find(connection->second.peer.host);
   if (--of_address->second == 0) num_of_address_.erase(of_address);
   return let_in_.erase(connection);
 }

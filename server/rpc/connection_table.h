@@ -15,6 +15,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/host_port.h"
 
 namespace lodestar {
 
@@ -82,7 +83,7 @@ class ConnectionTable {
 
   // A connection has come, and waits. Returns the one that has to go for it, which is closed and
   // forgotten: one that has not spoken if there is one, the oldest of them.
-  std::optional<int> OnAccepted(int fd, std::string address, absl::Time now);
+  std::optional<int> OnAccepted(int fd, HostPort peer, absl::Time now);
   // The one that OnAccepted() would choose, if it has not spoken: it is closed and forgotten.
   std::optional<int> TakeOldestSilent();
   // It has said what it is, and waits on, until `deadline`.
@@ -91,6 +92,8 @@ class ConnectionTable {
   void Forget(int fd);
   // One that waits is let in, unless one of the limits is reached: then it waits on.
   std::optional<RefusalReason> LetIn(int fd, absl::Time now);
+  // Whether one of `peer` was let in and lives.
+  bool IsLetIn(const HostPort& peer) const;
 
   // Those that have waited for too long.
   std::vector<int> Overdue(absl::Time now) const;
@@ -100,7 +103,7 @@ class ConnectionTable {
   absl::Time last_sweep() const { return last_sweep_; }
   // Of those that live as of the last sweep.
   void ForEachLetIn(absl::FunctionRef<void(int fd, const std::string& address)> visit) const {
-    for (const auto& [fd, connection] : let_in_) visit(fd, connection.address);
+    for (const auto& [fd, connection] : let_in_) visit(fd, connection.peer.host);
   }
 
   const ConnectionLimits& limits() const { return limits_; }
@@ -109,13 +112,13 @@ class ConnectionTable {
 
  private:
   struct Waiting {
-    std::string address;
+    HostPort peer;
     absl::Time since;
     absl::Time deadline;
     bool has_spoken = false;
   };
   struct LetInConnection {
-    std::string address;
+    HostPort peer;
     FileIdentity identity;
   };
   using LetInMap = std::map<int, LetInConnection>;

@@ -21,7 +21,7 @@ class ConnectionTableTest : public ::testing::Test {
   }
   std::optional<int> Accept(ConnectionTable& table, int fd, const std::string& address) {
     files_[fd] = next_inode_++;
-    return table.OnAccepted(fd, address, clock_.Now());
+    return table.OnAccepted(fd, {address, 1000 + fd}, clock_.Now());
   }
   // Accepts one, and lets it in if that is possible.
   std::optional<RefusalReason> LetIn(ConnectionTable& table, int fd, const std::string& address) {
@@ -57,6 +57,18 @@ TEST_F(ConnectionTableTest, WhoHasSpokenGivesWayLast) {
   table.OnSpoken(7, clock_.Now() + absl::Minutes(1));
   EXPECT_EQ(table.TakeOldestSilent(), std::nullopt);
   EXPECT_EQ(Accept(table, 8, "10.0.0.1"), 5);
+}
+
+TEST_F(ConnectionTableTest, KnowsWhetherAPeerIsConnected) {
+  ConnectionTable table = NewTable(10, 10);
+  LetIn(table, 5, "10.0.0.1");
+  Accept(table, 6, "10.0.0.1");
+  EXPECT_TRUE(table.IsLetIn({"10.0.0.1", 1005}));
+  EXPECT_FALSE(table.IsLetIn({"10.0.0.1", 1006})) << "it waits";
+  EXPECT_FALSE(table.IsLetIn({"10.0.0.1", 1004}));
+  EXPECT_FALSE(table.IsLetIn({"10.0.0.2", 1005}));
+  files_[5] = next_inode_++;
+  EXPECT_FALSE(table.IsLetIn({"10.0.0.1", 1005})) << "the number is another file's";
 }
 
 TEST_F(ConnectionTableTest, PatienceEnds) {

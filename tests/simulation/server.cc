@@ -903,21 +903,24 @@ void SimulatedServer::Register(const RegisterCall& call, Reply<Registration> rep
   const bool goes_on = life_->strand->Run(
       [&](Coordinator& coordinator, absl::Time) { return coordinator.GoesOn(call); });
   if (is_draining() && !goes_on) return reply(StoppingStatus());
-  life_->strand->Await(0, kRegisterHold,
-                       [call, reply, audit = cluster_->audit](
-                           Coordinator& coordinator, absl::Time now,
-                           CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
-                         absl::StatusOr<Registration> answer = coordinator.Register(call, now);
-                         if (absl::IsUnavailable(answer.status()) &&
-                             occasion == CoordinatorStrand::Occasion::kChange) {
-                           return nullptr;
-                         }
-                         return [reply, audit, name = call.name,
-                                 answer = std::move(answer)](const absl::Status& kept) {
-                           if (kept.ok() && answer.ok()) audit->OnRegistered(answer->life, name);
-                           reply(kept.ok() ? answer : kept);
-                         };
-                       });
+  life_->strand->Await(
+      0, kRegisterHold,
+      [call = call, reply, cluster = cluster_, audit = cluster_->audit](
+          Coordinator& coordinator, absl::Time now,
+          CoordinatorStrand::Occasion occasion) mutable -> CoordinatorStrand::Delivery {
+        const std::optional<std::string> holder = coordinator.PeerOfHolder(call);
+        call.holder_is_gone = holder.has_value() && !cluster->open_connections.contains(*holder);
+        absl::StatusOr<Registration> answer = coordinator.Register(call, now);
+        if (absl::IsUnavailable(answer.status()) &&
+            occasion == CoordinatorStrand::Occasion::kChange) {
+          return nullptr;
+        }
+        return
+            [reply, audit, name = call.name, answer = std::move(answer)](const absl::Status& kept) {
+              if (kept.ok() && answer.ok()) audit->OnRegistered(answer->life, name);
+              reply(kept.ok() ? answer : kept);
+            };
+      });
 }
 
 void SimulatedServer::Join(const WorkerLife& life, const std::string& layout_hash,

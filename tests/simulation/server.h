@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +69,9 @@ struct ClusterContext {
   std::vector<SimulatedServer*> servers;  // by shard: who holds its folders
   // Who has held them: each runs until it notices.
   std::vector<SimulatedServer*> replaced;
+  // Of workers to the coordinator, by RegisterCall::peer. Those of machines that lose power stay
+  // half open.
+  std::set<std::string> open_connections;
   UplinkOfServer* uplink = nullptr;  // null: this is no site
   bool is_draining = false;          // what a process that has ended left undone
 

@@ -73,6 +73,7 @@ void SimulatedWorker::Start() {
   exit_.reset();
   life_ = std::make_unique<Life>(config_);
   life_->instance_id = process_.world().chance()() | 1;
+  cluster_->open_connections.insert(connection());
   Perform(life_->lifecycle.Start(now()));
 }
 
@@ -80,7 +81,12 @@ void SimulatedWorker::Crash(bool with_machine) {
   process_.world().Tell(process_.name(), with_machine ? " loses power" : " ends");
   process_.End();
   cluster_->network->OnEnded(process_, with_machine);
+  if (!with_machine) cluster_->open_connections.erase(connection());
   life_.reset();
+}
+
+std::string SimulatedWorker::connection() const {
+  return absl::StrCat(config_.name, "/", life_->instance_id);
 }
 
 void SimulatedWorker::RequestStop(const StopRequest& request) {
@@ -132,6 +138,7 @@ void SimulatedWorker::Exit(const absl::Status& status) {
   process_.world().Tell(process_.name(), " exits: ", status.ToString());
   process_.End();
   cluster_->network->OnEnded(process_, /*with_machine=*/false);
+  cluster_->open_connections.erase(connection());
   // What runs now may still look at it.
   process_.world().After(absl::ZeroDuration(), [life = std::shared_ptr<Life>(std::move(life_))] {});
 }
@@ -227,9 +234,11 @@ void SimulatedWorker::Do(const Lifecycle::Connect&) {
   wire.set_wire_version(config_.wire_version);
   CallCoordinator<Registration>(
       kCallTimeout,
-      [wire](SimulatedServer& server, const SimulatedServer::Reply<Registration>& reply) {
-        const absl::StatusOr<RegisterCall> call = FromProto(wire);
+      [wire, peer = connection()](SimulatedServer& server,
+                                  const SimulatedServer::Reply<Registration>& reply) {
+        absl::StatusOr<RegisterCall> call = FromProto(wire);
         if (!call.ok()) return reply(call.status());
+        call->peer = peer;
         server.Register(*call, reply);
       },
       [this](const absl::StatusOr<Registration>& answer) {
@@ -403,10 +412,11 @@ void SimulatedWorker::SendHeartbeat(int series) {
   SimulatedServer* const coordinator = cluster_->servers[0];
   life_->heartbeat = cluster_->network->Call(
       process_, coordinator->process(), Lane::kControl, life_->pace->patience(),
-      [this, series, coordinator, call](const Responder& responder) {
+      [this, series, coordinator, call, peer = connection()](const Responder& responder) {
+        HeartbeatCall received = *AsReceived(call);
+        received.peer = peer;
         coordinator->Heartbeat(
-            *AsReceived(call),
-            [this, series, responder](const absl::StatusOr<HeartbeatAnswer>& answer) {
+            received, [this, series, responder](const absl::StatusOr<HeartbeatAnswer>& answer) {
               responder.Reply([this, series, answer] { OnHeartbeat(series, answer); });
             });
       },

@@ -148,6 +148,8 @@ class SimulatedWorker {
     std::vector<std::vector<float>> residual;
   };
 
+  // As RegisterCall::peer.
+  std::string connection() const;
   void Perform(const Lifecycle::Effects& effects);
   void Perform(const Lifecycle::Task& task);
   void Perform(const Lifecycle::CancelCalls&);
