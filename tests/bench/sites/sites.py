@@ -220,6 +220,8 @@ def print_bytes(options):
 
     table("encoding", "below the root", "from the root, MB a round", "to the root, MB a round", "both / two direct workers")
     for name, flags in ENCODINGS:
+        if name not in options.encodings:
+            continue
         results = {placement: [] for placement in PLACEMENTS}
         for _ in range(options.runs):
             for placement in PLACEMENTS:
@@ -349,6 +351,8 @@ def main():
     parser.add_argument("--steps", type=int, help="local; default: 2 for bytes, 400 for cut")
     parser.add_argument("--rounds", type=int, help="default: 30 that are counted for bytes, 6 for cut")
     parser.add_argument("--runs", type=int, default=3, help="of bytes")
+    encodings = [name for name, _ in ENCODINGS]
+    parser.add_argument("--encodings", nargs="+", choices=encodings, default=encodings, help="of bytes")
     parser.add_argument("--variants", nargs="+", choices=names, default=names[:2], help="of cut: what the root does")
     parser.add_argument("--leases", nargs="+", default=[LONG_LEASE, "10s"], help="of cut: of the root")
     parser.add_argument("--cut_seconds", type=float, default=30)
