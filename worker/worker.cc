@@ -116,6 +116,13 @@ std::string Worker::standing() {
   return lifecycle_.Standing();
 }
 
+ServiceReports::State Worker::service_state() {
+  absl::MutexLock lock(&mutex_);
+  return {.has_joined = lifecycle_.has_joined(),
+          .is_stopping = lifecycle_.is_stopping(),
+          .standing = lifecycle_.Standing()};
+}
+
 void Worker::KeepTime() {
   absl::MutexLock lock(&mutex_);
   while (!run_is_over_) {

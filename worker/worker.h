@@ -24,6 +24,7 @@
 #include "worker/data/sample_order.h"
 #include "worker/life/lifecycle.h"
 #include "worker/residual_folder.h"
+#include "worker/service_reports.h"
 #include "worker/trainer/progress.h"
 #include "worker/trainer/round_runner.h"
 #include "worker/workload.h"
@@ -83,6 +84,8 @@ class Worker {
   std::string activity() ABSL_LOCKS_EXCLUDED(mutex_);
   // See Lifecycle::Standing(). Thread-safe.
   std::string standing() ABSL_LOCKS_EXCLUDED(mutex_);
+  // What a service manager is told. Thread-safe.
+  ServiceReports::State service_state() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   Worker(Config config, Clock* clock)
