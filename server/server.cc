@@ -389,6 +389,7 @@ absl::Status Server::Build() {
     deps.read_memory = host.read_memory;
     deps.read_connections = [this] { return ReadConnections(); };
     deps.refusals = refusals_;
+    deps.log = deps_.log;
     ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(config_, deps));
   } else {
     ASSIGN_OR_RETURN(AddressList coordinator,

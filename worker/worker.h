@@ -42,7 +42,8 @@ class Worker {
     // wire is plain text.
     std::function<std::string()> find_tls_doubts;
     std::string name;
-    uint64_t instance_id = 0;  // random, one per process
+    uint64_t instance_id = 0;      // random, one per process
+    uint32_t request_process = 0;  // random, too: see RequestIds
     DeviceOptions device;
     // For people: where it computes. Empty: the name of the device.
     std::string device_name;
