@@ -82,7 +82,8 @@ TEST_F(LogFeedTest, LinesOfJsonAreThoseOfTheServer) {
   Log("worker joined name=a worker=1");
   EXPECT_THAT(
       *Feed({}, /*as_json=*/true).Next(),
-      HasSubstr(R"("message":"worker joined name=a worker=1","name":"a","process":"ps_server")"));
+      HasSubstr(
+          R"("process":"ps_server","message":"worker joined name=a worker=1","name":"a","worker":1})"));
 }
 
 }  // namespace
