@@ -10,9 +10,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/clock.h"
 #include "common/json.h"
+#include "common/log_fields.h"
 
 namespace lodestar {
 namespace {
@@ -61,9 +61,16 @@ std::optional<std::string>& JsonProcessName() {
   return *name;
 }
 
+// Not owned; null: nobody keeps lines.
+LogTail*& Tail() {
+  static LogTail* tail = nullptr;
+  return tail;
+}
+
 void Write(const std::vector<RepeatFilter::Line>& lines) {
   const std::optional<std::string>& process = JsonProcessName();
   for (const auto& [level, text] : lines) {
+    if (Tail() != nullptr) Tail()->Add(level, text, Clock::Real().Now());
     Logger()->log(ToSpdlog(level),
                   process.has_value()
                       ? fmt::string_view(LogJson(level, *process, text, Clock::Real().Now()))
@@ -71,34 +78,7 @@ void Write(const std::vector<RepeatFilter::Line>& lines) {
   }
 }
 
-absl::string_view NameOf(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug:
-      return "debug";
-    case LogLevel::kInfo:
-      return "info";
-    case LogLevel::kWarn:
-      return "warning";
-    case LogLevel::kError:
-      return "error";
-  }
-  return "info";
-}
-
-bool IsLogKey(absl::string_view word) {
-  return std::find(std::begin(kLogKeys), std::end(kLogKeys), word) != std::end(kLogKeys);
-}
-
 }  // namespace
-
-absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view name) {
-  if (name == "debug") return LogLevel::kDebug;
-  if (name == "info") return LogLevel::kInfo;
-  if (name == "warn") return LogLevel::kWarn;
-  if (name == "error") return LogLevel::kError;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--log_level=", name, " is unknown; allowed: debug, info, warn, error"));
-}
 
 absl::StatusOr<LogFormat> ParseLogFormat(absl::string_view name) {
   if (name == "text") return LogFormat::kText;
@@ -110,21 +90,29 @@ absl::StatusOr<LogFormat> ParseLogFormat(absl::string_view name) {
 std::string LogJson(LogLevel level, absl::string_view process_name, absl::string_view message,
                     absl::Time now) {
   Json line = {{"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", now, absl::UTCTimeZone())},
-               {"level", std::string(NameOf(level))},
+               {"level", std::string(LogLevelName(level))},
                {"process", std::string(process_name)},
                {"message", std::string(message)}};
-  for (const absl::string_view word : absl::StrSplit(message, ' ')) {
-    const std::pair<absl::string_view, absl::string_view> field =
-        absl::StrSplit(word, absl::MaxSplits('=', 1));
-    const auto& [key, value] = field;
-    if (value.empty() || !IsLogKey(key) || line.contains(std::string(key))) continue;
-    if (int64_t number = 0; absl::SimpleAtoi(value, &number)) {
-      line[std::string(key)] = number;
+  for (const auto& [key, value] : LogFields(message)) {
+    const bool is_text = key == "name" || key == "request";
+    if (int64_t number = 0; !is_text && absl::SimpleAtoi(value, &number)) {
+      line[key] = number;
     } else {
-      line[std::string(key)] = std::string(value);
+      line[key] = value;
     }
   }
   return FormatJson(line);
+}
+
+std::string LogText(LogLevel level, absl::string_view process_name, absl::string_view message,
+                    absl::Time now) {
+  return absl::StrCat(absl::FormatTime("%Y-%m-%d %H:%M:%E3S%Ez ", now, absl::LocalTimeZone()),
+                      LogLevelName(level), " ", process_name, ": ", message);
+}
+
+void KeepLog(LogTail* tail) {
+  absl::MutexLock lock(&Repeats().mutex);
+  Tail() = tail;
 }
 
 void InitLogging(absl::string_view process_name, LogLevel level, LogFormat format) {

@@ -21,25 +21,19 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/log_level.h"
+#include "common/log_tail.h"
 
 namespace lodestar {
-
-enum class LogLevel : uint8_t { kDebug, kInfo, kWarn, kError };
-
-// debug, info, warn or error. Errors: InvalidArgument naming --log_level.
-absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view name);
 
 // kText: "2026-11-26 16:00:00.000+00:00 info ps_server: worker joined name=a worker=1". kJson:
 // {"time": "2026-11-26T16:00:00.000Z", "level": "info", "process": "ps_server", "message": "worker
 // joined name=a worker=1", "name": "a", "worker": 1}: what the message says of IDs is there as
-// fields, too, under the same keys in every process: see kLogKeys.
+// fields, too, under the same keys in every process: see LogFields().
 enum class LogFormat : uint8_t { kText, kJson };
 
 // text or json. Errors: InvalidArgument naming --log_format.
 absl::StatusOr<LogFormat> ParseLogFormat(absl::string_view name);
-
-inline constexpr absl::string_view kLogKeys[] = {"incarnation", "name",  "peer", "round",
-                                                 "server",      "shard", "view", "worker"};
 
 // Every later line shows `process_name`, and those below `level` are dropped. Called once by
 // main(); without it the level is kInfo, the format kText, and lines carry no name. Colours only on
@@ -47,7 +41,12 @@ inline constexpr absl::string_view kLogKeys[] = {"incarnation", "name",  "peer",
 void InitLogging(absl::string_view process_name, LogLevel level,
                  LogFormat format = LogFormat::kText);
 
-// A line as kJson has it, without its end.
+// From now on `tail`, which outlives all that logs, gets what is written, too; null: none does.
+void KeepLog(LogTail* tail);
+
+// Lines as kText and kJson have them, without their ends; text in the time of this machine's zone.
+std::string LogText(LogLevel level, absl::string_view process_name, absl::string_view message,
+                    absl::Time now);
 std::string LogJson(LogLevel level, absl::string_view process_name, absl::string_view message,
                     absl::Time now);
 

@@ -24,6 +24,25 @@ TEST(LoggingTest, WritesTimeZoneLevelNameAndLineInPlainText) {
                   "[0-9-]+ [0-9:.]+[-+][0-9]+:[0-9]+ error ps_server 100%: NOT_FOUND: no file\n"));
 }
 
+TEST(LoggingTest, WhatIsWrittenIsKeptForWhoAsksLater) {
+  LogTail tail;
+  InitLogging("ps_server", LogLevel::kInfo);
+  CaptureStderr();
+  KeepLog(&tail);
+  LogDebug("not written");
+  LogWarn("round={} is late", Round(3));
+  KeepLog(nullptr);
+  LogInfo("kept by nobody");
+  const std::string written = GetCapturedStderr();
+  const std::vector<LogLineRecord> kept = tail.Read({}).lines;
+  ASSERT_EQ(kept.size(), 1);
+  EXPECT_EQ(kept[0].text, "round=3 is late");
+  EXPECT_EQ(kept[0].level, LogLevel::kWarn);
+  const std::string line = LogText(kept[0].level, "ps_server", kept[0].text, kept[0].time);
+  EXPECT_THAT(line, ::testing::EndsWith(" warning ps_server: round=3 is late"));
+  EXPECT_EQ(line.substr(0, 19), written.substr(0, 19)) << "the times of both, to the second";
+}
+
 TEST(LoggingTest, LinesOfJsonHaveTheirIdsAsFields) {
   const absl::Time now = absl::FromUnixMillis(1'700'000'000'125);
   EXPECT_EQ(LogJson(LogLevel::kInfo, "ps_server",

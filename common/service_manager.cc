@@ -9,16 +9,26 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/peer_text.h"
 
 namespace lodestar {
+namespace {
+
+constexpr size_t kMaxStatusBytes = 512;
+
+}  // namespace
 
 ServiceManager ServiceManager::FromEnvironment() {
   const char* const socket = std::getenv("NOTIFY_SOCKET");
   return ServiceManager(socket == nullptr ? "" : socket);
 }
 
+void ServiceManager::TellAlive(absl::string_view what_it_does) const {
+  Send(absl::StrCat("WATCHDOG=1\nSTATUS=", PeerText(what_it_does, kMaxStatusBytes)));
+}
+
 void ServiceManager::TellReady(absl::string_view what_it_does) const {
-  Send(absl::StrCat("READY=1\nWATCHDOG=1\nSTATUS=", what_it_does));
+  Send(absl::StrCat("READY=1\nWATCHDOG=1\nSTATUS=", PeerText(what_it_does, kMaxStatusBytes)));
 }
 
 void ServiceManager::TellStopping() const { Send("STOPPING=1\nWATCHDOG=1"); }

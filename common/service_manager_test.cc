@@ -48,11 +48,20 @@ TEST(ServiceManagerTest, TellsWhoHasStartedIt) {
   for (const std::string& name : {path, abstract}) {
     const Manager manager(name);
     const ServiceManager told(name);
+    told.TellAlive("connects");
+    EXPECT_EQ(manager.Receive(), "WATCHDOG=1\nSTATUS=connects") << name;
     told.TellReady("serving");
     EXPECT_EQ(manager.Receive(), "READY=1\nWATCHDOG=1\nSTATUS=serving") << name;
     told.TellStopping();
     EXPECT_EQ(manager.Receive(), "STOPPING=1\nWATCHDOG=1") << name;
   }
+}
+
+TEST(ServiceManagerTest, WhatOthersHaveWrittenIsOneLineAndNoWordOfItsOwn) {
+  const Manager manager("@lodestar-test-line-" + std::to_string(getpid()));
+  const ServiceManager told(manager.name());
+  told.TellAlive("waits for w1\nREADY=1");
+  EXPECT_EQ(manager.Receive(), "WATCHDOG=1\nSTATUS=waits for w1\\nREADY=1");
 }
 
 TEST(ServiceManagerTest, WithoutOneOrWithOneThatIsGoneNothingHappens) {

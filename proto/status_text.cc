@@ -449,8 +449,9 @@ std::string WorkersText(const v1::ClusterStatus& status, int columns) {
   if (status.workers().empty()) return "no worker yet\n";
   std::string text = table.Format(columns);
   if (status.num_workers_not_shown() > 0) {
-    absl::StrAppend(&text, "and ", status.num_workers_not_shown(),
-                    " more that have not joined, or have ended within the last hour\n");
+    absl::StrAppend(
+        &text, "and ", status.num_workers_not_shown(),
+        " more that have not joined, have ended within the last hour, or are shut out\n");
   }
   for (const v1::WorkerStatus& worker : status.workers()) {
     if (worker.residuals_lost() == 0) continue;
@@ -459,8 +460,10 @@ std::string WorkersText(const v1::ClusterStatus& status, int columns) {
   }
   for (const v1::WorkerStatus& worker : status.workers()) {
     if (worker.reason().empty()) continue;
+    const bool has_age = worker.ended_age_seconds() > 0;
     const std::string line =
-        absl::StrCat(FormatSeconds(worker.ended_age_seconds()), " ago: ", worker.reason());
+        has_age ? absl::StrCat(FormatSeconds(worker.ended_age_seconds()), " ago: ", worker.reason())
+                : worker.reason();
     absl::StrAppend(&text, Paragraph(absl::StrCat(worker.name(), "  "), line, columns));
   }
   return text;

@@ -45,6 +45,24 @@ CoordinatorRole::Deps WithDisks(CoordinatorRole::Deps deps) {
   return deps;
 }
 
+// The course of each round, for debugging: with the lines of calls and contributions, it can be
+// followed from its opening to its end.
+void LogRound(const ShardCommand& command) {
+  if (const auto* open = std::get_if<OpenRoundCommand>(&command); open != nullptr) {
+    LogDebug("round opened round={} view={} workers={}", open->plan.round, open->plan.view,
+             open->plan.roster.size());
+  } else if (const auto* close = std::get_if<CloseRoundCommand>(&command); close != nullptr) {
+    LogDebug("round reported round={} workers={}", close->round, close->reported.size());
+  }
+}
+
+void LogRound(const Announcement& announcement) {
+  if (const auto* summary = std::get_if<RoundSummary>(&announcement); summary != nullptr) {
+    LogDebug("round over round={} workers={} samples={}", summary->round, summary->workers,
+             summary->samples);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const ServerConfig& config,
@@ -325,10 +343,14 @@ CoordinatorRole::~CoordinatorRole() { Stop(); }
 
 void CoordinatorRole::CarryOut(Effect effect) {
   std::visit(Overloaded{
-                 [this](const ShardCommand& command) { shards_->Send(command); },
+                 [this](const ShardCommand& command) {
+                   LogRound(command);
+                   shards_->Send(command);
+                 },
                  [this](const RepeatedCommand& repeated) { shards_->Repeat(repeated); },
                  [this](CheckpointTask& task) { checkpoints_->Do(std::move(task)); },
                  [this](Announcement& announcement) {
+                   LogRound(announcement);
                    history_.Note(announcement, deps_.clock->Now());
                    recorder_->Note(std::move(announcement));
                  },
@@ -372,6 +394,8 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   admin.security = deps_.security->transport();
   admin.find_checkpoint = [this](Round round) { return checkpoints_->NewestUpTo(round); };
   admin.dashboard_url = [this] { return dashboard_url_; };
+  admin.log = deps_.log;
+  admin.refusals = deps_.refusals;
   admin_rpc_ = std::make_unique<AdminRpc>(config_.job, std::move(admin));
   return config_.network.http.has_value() ? StartPages() : absl::OkStatus();
 }
@@ -595,6 +619,8 @@ void CoordinatorRole::OnFault(const WorkerFault& fault) {
 void CoordinatorRole::OnContributed(uint64_t server_incarnation, const WorkerLife& life,
                                     Round round) {
   strand_.ReportTo([&](Coordinator& coordinator, absl::Time) -> std::vector<uint64_t> {
+    LogDebug("contribution received shard=0 worker={} incarnation={} round={}", life.worker,
+             life.incarnation, round);
     if (!coordinator.OnContributed(0, server_incarnation, life, round)) return {};
     return {ClusterRpc::KeyOf(life)};
   });

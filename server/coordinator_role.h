@@ -19,6 +19,7 @@
 #include "common/file_system.h"
 #include "common/folder_lock.h"
 #include "common/host_memory.h"
+#include "common/log_tail.h"
 #include "common/logging.h"
 #include "server/coordinator/coordinator_memory.h"
 #include "server/host/checkpoint_keeper.h"
@@ -63,6 +64,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
     const ServerSecurity* security = nullptr;  // of this server
     std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
+    const LogTail* log = nullptr;  // see Server::Deps
   };
 
   // Sees whether memory and disk will do, locks the folders for checkpoints, and opens

@@ -392,6 +392,7 @@ absl::Status Server::Build() {
       return acceptor_ == nullptr || acceptor_->IsOpen(peer);
     };
     deps.refusals = refusals_;
+    deps.log = deps_.log;
     ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(config_, deps));
   } else {
     ASSIGN_OR_RETURN(AddressList coordinator,

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/file_system.h"
+#include "common/log_tail.h"
 #include "server/checkpoint/patient_file_system.h"
 #include "server/server_config.h"
 
@@ -60,6 +61,8 @@ class Server {
     std::function<absl::StatusOr<std::unique_ptr<Uplink>>(Site*)> make_uplink = nullptr;
     // About once a second from when the port is open: all parts of the server have answered.
     std::function<void(bool is_serving)> on_alive = [](bool) {};
+    // The last lines that this process has logged, for psctl logs; null: nobody keeps them.
+    const LogTail* log = nullptr;
   };
   enum class StopKind { kNone, kGraceful, kImmediate };
 

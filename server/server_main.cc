@@ -5,13 +5,16 @@
 #include <atomic>
 #include <cstdio>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/log_tail.h"
 #include "common/logging.h"
 #include "common/output_file.h"
 #include "common/process_setup.h"
@@ -103,7 +106,7 @@ absl::StatusOr<std::unique_ptr<UpstreamEntry>> EnterUpstream(ServerConfig& confi
   return entry;
 }
 
-int RunServer(ServerConfig config, const Lease& lease) {
+int RunServer(ServerConfig config, const Lease& lease, const LogTail* log) {
   const absl::StatusOr<std::unique_ptr<UpstreamEntry>> upstream = EnterUpstream(config);
   if (IsJobOver(upstream.status())) {
     LogInfo("the job upstream is over: {}", upstream.status().message());
@@ -112,6 +115,7 @@ int RunServer(ServerConfig config, const Lease& lease) {
   if (!upstream.ok()) return ExitCodeOfStart(upstream.status());
   Server::Deps deps;
   deps.is_interrupted = IsToldToStop;
+  deps.log = log;
   if (*upstream != nullptr) {
     deps.make_uplink = [&upstream](Site* site) { return (*upstream)->MakeUplink(site); };
   }
@@ -176,13 +180,13 @@ absl::StatusOr<Lease> StandBy(const ClusterConfig& cluster, ReplicaServer& repli
   return lease;
 }
 
-int RunServer(const ServerConfig& config) {
+int RunServer(const ServerConfig& config, const LogTail* log) {
   const absl::StatusOr<Lease> lease = TakeLeaderLease(config.cluster, IsToldToStop);
-  return lease.ok() ? RunServer(config, *lease) : ExitCodeOfStart(lease.status());
+  return lease.ok() ? RunServer(config, *lease, log) : ExitCodeOfStart(lease.status());
 }
 
 // With a leader lease: until this process is to be the server.
-int RunReplica(ServerConfig config) {
+int RunReplica(ServerConfig config, const LogTail* log) {
   ReplicaServer::Deps deps;
   deps.is_interrupted = IsToldToStop;
   absl::StatusOr<std::unique_ptr<ReplicaServer>> replica = ReplicaServer::Create(config, deps);
@@ -190,7 +194,7 @@ int RunReplica(ServerConfig config) {
     // As a standby that has taken the server's place, when it is started again.
     LogWarn("stands by as a server: {}", replica.status().message());
     config.is_replica = false;
-    return RunServer(config);
+    return RunServer(config, log);
   }
   if (!replica.ok()) return ExitCodeOfStart(replica.status());
   absl::StatusOr<Lease> lease = nullptr;
@@ -220,7 +224,7 @@ int RunReplica(ServerConfig config) {
     LogWarn("takes the place of the server: the copy is whole, and {} is this process's",
             config.cluster.leader_lease);
     config.is_replica = false;
-    return RunServer(config, *lease);
+    return RunServer(config, *lease, log);
   }
   if (first_signal == 0) LogError("{}", absl::IsCancelled(outcome) ? lease.status() : outcome);
   FlushLog();
@@ -234,6 +238,11 @@ int Print(const std::string& text) {
   return kExitFailed;
 }
 
+std::string NewLogId() {
+  std::random_device device;
+  return absl::StrFormat("%08x%08x", device(), device());
+}
+
 int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<ServerCommandLine> line = ParseServerCommandLine(arguments);
   if (!line.ok()) {
@@ -243,13 +252,16 @@ int Main(const std::vector<std::string>& arguments) {
   if (line->request == CommandLineRequest::kHelp) return Print(ServerHelp());
   if (line->request == CommandLineRequest::kVersion) return Print(VersionText("ps_server"));
   InitLogging("ps_server", line->config.output.log_level, line->config.output.log_format);
+  // Never deleted: threads that outlive main() may still log.
+  auto* const log = new LogTail(NewLogId(), "ps_server");
+  KeepLog(log);
   if (!line->ignored.empty()) {
     LogWarn("ignored, because {}: --{}",
             line->config.is_replica ? "a replica only keeps files" : "the coordinator decides",
             absl::StrJoin(line->ignored, ", --"));
   }
   for (const std::string& doubt : line->doubts) LogWarn("{}", doubt);
-  return line->config.is_replica ? RunReplica(line->config) : RunServer(line->config);
+  return line->config.is_replica ? RunReplica(line->config, log) : RunServer(line->config, log);
 }
 
 }  // namespace

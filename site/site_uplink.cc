@@ -92,6 +92,7 @@ absl::StatusOr<std::unique_ptr<UpstreamEntry>> UpstreamEntry::Await(
   worker.insecure = config.entrance.security.insecure;
   worker.name = config.entrance.name.empty() ? DefaultWorkerName() : config.entrance.name;
   worker.instance_id = RandomInstanceId();
+  worker.request_process = static_cast<uint32_t>(RandomInstanceId());
   worker.device = {.kind = "cpu"};
   worker.device_name = kDeviceName;
   worker.life.leave_timeout = config.leave_timeout;
@@ -108,6 +109,7 @@ absl::Status UpstreamEntry::Register(const std::function<bool()>& is_interrupted
                           .name = worker_.name,
                           .device = worker_.device_name,
                           .instance_id = worker_.instance_id,
+                          .request_process = worker_.request_process,
                           .leave_timeout = worker_.life.leave_timeout});
   ChangeLogger log;
   while (true) {

@@ -77,6 +77,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
                                       .device = device_name,
                                       .proposed = worker->workload_->proposed_settings(),
                                       .instance_id = worker->config_.instance_id,
+                                      .request_process = settings.request_process,
                                       .leave_timeout = worker->config_.life.leave_timeout});
   return worker;
 }
@@ -114,6 +115,13 @@ std::string Worker::activity() {
 std::string Worker::standing() {
   absl::MutexLock lock(&mutex_);
   return lifecycle_.Standing();
+}
+
+ServiceReports::State Worker::service_state() {
+  absl::MutexLock lock(&mutex_);
+  return {.has_joined = lifecycle_.has_joined(),
+          .is_stopping = lifecycle_.is_stopping(),
+          .standing = lifecycle_.Standing()};
 }
 
 void Worker::KeepTime() {
@@ -248,8 +256,13 @@ void Worker::Do(const Lifecycle::AskForGrant& ask) {
 }
 
 void Worker::Do(const Lifecycle::CarryOut& order) {
+  const WorkerLife life = registration_->life;
+  LogDebug("round begun round={} worker={} incarnation={} samples={}", order.grant.round,
+           life.worker, life.incarnation, order.grant.num_samples);
   absl::StatusOr<RoundReport> report = RunRound(order.grant);
   if (report.ok()) {
+    LogDebug("round handed in round={} worker={} incarnation={} samples={}", report->round,
+             life.worker, life.incarnation, report->num_samples);
     workload_->Complete(&*report);
     progress_->Add(clock_->Now(), *report);
     CountContribution(order.grant, *report);

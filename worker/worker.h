@@ -24,6 +24,7 @@
 #include "worker/data/sample_order.h"
 #include "worker/life/lifecycle.h"
 #include "worker/residual_folder.h"
+#include "worker/service_reports.h"
 #include "worker/trainer/progress.h"
 #include "worker/trainer/round_runner.h"
 #include "worker/workload.h"
@@ -41,7 +42,8 @@ class Worker {
     // wire is plain text.
     std::function<std::string()> find_tls_doubts;
     std::string name;
-    uint64_t instance_id = 0;  // random, one per process
+    uint64_t instance_id = 0;      // random, one per process
+    uint32_t request_process = 0;  // random, too: see RequestIds
     DeviceOptions device;
     // For people: where it computes. Empty: the name of the device.
     std::string device_name;
@@ -83,6 +85,8 @@ class Worker {
   std::string activity() ABSL_LOCKS_EXCLUDED(mutex_);
   // See Lifecycle::Standing(). Thread-safe.
   std::string standing() ABSL_LOCKS_EXCLUDED(mutex_);
+  // What a service manager is told. Thread-safe.
+  ServiceReports::State service_state() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   Worker(Config config, Clock* clock)

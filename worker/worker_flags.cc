@@ -258,6 +258,7 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
   config.insecure = flags.entrance.security.insecure;
   config.name = flags.entrance.name.empty() ? DefaultWorkerName() : flags.entrance.name;
   config.instance_id = RandomInstanceId();
+  config.request_process = static_cast<uint32_t>(RandomInstanceId());
   RETURN_IF_ERROR(ReadResiduals(given, flags.entrance, config));
   config.shared_memory = absl::GetFlag(FLAGS_shared_memory);
   RETURN_IF_ERROR(ReadData(flags.workload.data));

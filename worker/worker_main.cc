@@ -19,6 +19,7 @@
 #include "common/logging.h"
 #include "common/output_file.h"
 #include "common/process_setup.h"
+#include "common/service_manager.h"
 #include "common/status_macros.h"
 #include "common/stop_signals.h"
 #include "common/version.h"
@@ -26,6 +27,7 @@
 #include "worker/notice/notice_source_factory.h"
 #include "worker/notice/notice_watch.h"
 #include "worker/process_age.h"
+#include "worker/service_reports.h"
 #include "worker/worker.h"
 #include "worker/worker_entry.h"
 #include "worker/worker_flags.h"
@@ -43,9 +45,10 @@ constexpr int kExitNotHandedIn = 200;  // above those of signals
 // worker to stop, and the second ends the process.
 class StopSignalHandler {
  public:
-  // `grace`: that the worker has. Before any other thread is started.
-  void Start(absl::Duration grace) {
+  // `grace`: that the worker has. `manager`: is told at once. Before any other thread is started.
+  void Start(absl::Duration grace, const ServiceManager* manager) {
     grace_ = grace;
+    manager_ = manager;
     const sigset_t signals = StopSignals();
     BlockStopSignals();
     std::thread([this, signals] { Run(signals); }).detach();
@@ -60,6 +63,7 @@ class StopSignalHandler {
   void Run(const sigset_t& signals) {
     int signal = 0;
     if (sigwait(&signals, &signal) != 0) return;
+    manager_->TellStopping();
     {
       absl::MutexLock lock(&mutex_);
       if (worker_ == nullptr) {
@@ -76,7 +80,8 @@ class StopSignalHandler {
     _exit(128 + signal);
   }
 
-  absl::Duration grace_;  // set before the thread is
+  absl::Duration grace_;                     // set before the thread is
+  const ServiceManager* manager_ = nullptr;  // so, too
   absl::Mutex mutex_;
   Worker* worker_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
@@ -105,8 +110,11 @@ int RunWorker(const std::set<std::string>& given) {
   if (!flags.ok()) return BadUsage(flags.status());
   flags->worker.started_at = Clock::Real().Now() - ProcessAge();
   InitLogging(flags->worker.name, flags->log_level, flags->log_format);
+  const ServiceManager manager = ServiceManager::FromEnvironment();
   StopSignalHandler signals;
-  signals.Start(flags->worker.life.leave_timeout);
+  signals.Start(flags->worker.life.leave_timeout, &manager);
+  ServiceReports reports(manager, "comes into its cluster, and opens data and device",
+                         &Clock::Real());
   // The first signal ends the process while there is no worker.
   const auto credentials = WorkerCredentials::Await(
       flags->entrance, [] { return false; }, &flags->worker);
@@ -122,6 +130,7 @@ int RunWorker(const std::set<std::string>& given) {
   std::optional<NoticeWatch> notices;
   if (worker.ok()) {
     signals.set_worker(worker->get());
+    reports.Watch([raw = worker->get()] { return raw->service_state(); });
     if (flags->notice.has_value()) {
       notices.emplace(
           MakeNoticeSource(*flags->notice), flags->notice_watch, &Clock::Real(),

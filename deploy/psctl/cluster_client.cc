@@ -121,6 +121,13 @@ absl::StatusOr<RunHistory> ClusterClient::GetHistory(const v1::HistoryRequest& r
   return HistoryFromProto(reply);
 }
 
+absl::StatusOr<LogPage> ClusterClient::ReadLog(const LogQuery& query, const std::string& log_id) {
+  v1::ReadLogReply reply;
+  RETURN_IF_ERROR(CallUnary(&ClusterClient::admin_, &v1::AdminService::Stub::ReadLog,
+                            ToProto(query, log_id), reply));
+  return FromProto(reply);
+}
+
 absl::Status ClusterClient::WatchStatus(absl::Duration interval,
                                         const std::function<bool(const v1::ClusterStatus&)>& show) {
   v1::WatchStatusRequest request;

@@ -15,6 +15,7 @@
 #include "common/address_list.h"
 #include "common/run_history.h"
 #include "proto/authority_service.grpc.pb.h"
+#include "proto/log_convert.h"
 #include "proto/status_service.grpc.pb.h"
 #include "proto/transport_security.h"
 
@@ -46,6 +47,9 @@ class ClusterClient {
                            const std::function<bool(const v1::ClusterStatus&)>& show);
   // See StatusService. Errors also: InvalidArgument (what has come is no history).
   absl::StatusOr<RunHistory> GetHistory(const v1::HistoryRequest& request);
+  // The last lines of the server's log that fit `query`. `log_id`: of the page that `query.after`
+  // is of; empty: none. See AdminService.
+  absl::StatusOr<LogPage> ReadLog(const LogQuery& query, const std::string& log_id);
   // Shown about once a second while the answer takes that long.
   using Meanwhile = std::function<void(const v1::ClusterStatus&)>;
   // Blocks until the checkpoint is there, or has failed.

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -22,6 +23,7 @@
 #include "common/text_table.h"
 #include "deploy/psctl/cluster_watch.h"
 #include "deploy/psctl/history_command.h"
+#include "deploy/psctl/log_feed.h"
 #include "deploy/psctl/terminal_screen.h"
 #include "deploy/psctl/top_text.h"
 #include "proto/status_text.h"
@@ -108,18 +110,9 @@ absl::Status ShowOnePicture(ClusterClient& client) {
       TopText(status, history, {.columns = kUnlimitedColumns, .rows = 0, .has_blocks = HasUtf8()}));
 }
 
-}  // namespace
-
-absl::Status ShowEvents(ClusterClient& client, bool follows, bool as_json, int columns) {
-  EventFeed feed(&client);
-  const auto print = [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const std::vector<HistoryEvent> events, feed.Next());
-    std::string text;
-    for (const HistoryEvent& event : events) {
-      absl::StrAppend(&text, as_json ? EventJson(event) + "\n" : EventText(event, columns));
-    }
-    return WriteToStandardOutput(text);
-  };
+// Prints what there is; with `follows`, also what comes until the job is over.
+absl::Status Follow(ClusterClient& client, bool follows,
+                    const std::function<absl::Status()>& print) {
   RETURN_IF_ERROR(print());
   if (!follows) return absl::OkStatus();
   ClusterWatch watch = WatchOf(client, kEventsInterval);
@@ -139,6 +132,30 @@ absl::Status ShowEvents(ClusterClient& client, bool follows, bool as_json, int c
   // What came with the end, if the server is still there to tell.
   print().IgnoreError();
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ShowEvents(ClusterClient& client, bool follows, bool as_json, int columns) {
+  EventFeed feed(&client);
+  return Follow(client, follows, [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<HistoryEvent> events, feed.Next());
+    std::string text;
+    for (const HistoryEvent& event : events) {
+      absl::StrAppend(&text, as_json ? EventJson(event) + "\n" : EventText(event, columns));
+    }
+    return WriteToStandardOutput(text);
+  });
+}
+
+absl::Status ShowLog(ClusterClient& client, const LogQuery& query, bool follows, bool as_json) {
+  LogFeed feed([&client](const LogQuery& asked,
+                         const std::string& log_id) { return client.ReadLog(asked, log_id); },
+               query, as_json, &Clock::Real());
+  return Follow(client, follows, [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const std::string text, feed.Next());
+    return WriteToStandardOutput(text);
+  });
 }
 
 absl::Status ShowTop(ClusterClient& client) {

@@ -24,6 +24,8 @@
 #include "common/command_line.h"
 #include "common/file_system.h"
 #include "common/flag_range.h"
+#include "common/log_level.h"
+#include "common/log_tail.h"
 #include "common/output_file.h"
 #include "common/security/security_flags.h"
 #include "common/status_macros.h"
@@ -67,7 +69,9 @@ ABSL_FLAG(std::string, from, "",
 ABSL_FLAG(bool, force, false, "Replaces whatever regular file is there.");
 ABSL_FLAG(std::string, to, "", "A folder, made if it is not there, that gets a copy.");
 ABSL_FLAG(std::string, reason, "", "What the log and the workers are told; empty: the command.");
-ABSL_FLAG(int64_t, round, -1, "Back to the newest checkpoint of at most so many rounds.");
+ABSL_FLAG(int64_t, round, -1,
+          "Of rollback: back to the newest checkpoint of at most so many rounds. Of logs: lines of "
+          "that round alone.");
 ABSL_FLAG(int64_t, since_round, -1,
           "What it has sent since then is undone: as psctl rollback --round.");
 ABSL_FLAG(
@@ -146,6 +150,11 @@ ABSL_FLAG(double, overhead_ms, 3, "Of a round beside all that grows with the mod
 ABSL_FLAG(std::string, output, "table",
           "table, for people, or json, for programs: one object per line. Of plan one object.");
 ABSL_FLAG(bool, follow, false, "Goes on with what comes, until the job is over.");
+ABSL_FLAG(std::string, level, "debug",
+          "Lines of at least this level: debug, info, warn or error. What is below --log_level of "
+          "the server is not there.");
+ABSL_FLAG(std::string, worker, "", "Lines that name this worker alone.");
+ABSL_FLAG(int, lines, 100, "How many of the last lines; 1 to 1000.");
 
 namespace lodestar {
 namespace {
@@ -290,6 +299,23 @@ int ShardsCommand(ClusterClient* client) {
 int EventsCommand(ClusterClient* client) {
   const absl::Status shown =
       ShowEvents(*client, absl::GetFlag(FLAGS_follow), WantsJson(), OutputColumns());
+  return shown.ok() ? 0 : FailCall(shown);
+}
+
+int LogsCommand(ClusterClient* client, const CommandLine& line) {
+  LogQuery query;
+  const absl::StatusOr<LogLevel> level = ParseLogLevel(absl::GetFlag(FLAGS_level), "level");
+  if (!level.ok()) return BadUsage(std::string(level.status().message()));
+  query.least_level = *level;
+  query.worker = absl::GetFlag(FLAGS_worker);
+  if (line.given.count("round") > 0) {
+    query.round = absl::GetFlag(FLAGS_round);
+    if (*query.round < 0) return BadUsage("--round: a round is wanted, 0 or more");
+  }
+  const absl::Status range = CheckWholeRange("lines", absl::GetFlag(FLAGS_lines), 1, 1000);
+  if (!range.ok()) return BadUsage(std::string(range.message()));
+  query.most_lines = static_cast<size_t>(absl::GetFlag(FLAGS_lines));
+  const absl::Status shown = ShowLog(*client, query, absl::GetFlag(FLAGS_follow), WantsJson());
   return shown.ok() ? 0 : FailCall(shown);
 }
 
@@ -663,6 +689,18 @@ std::vector<Command> Commands() {
        .details = "--follow goes on behind a restart of the server and ends with the job.\n",
        .flags = ClientFlags({"follow", "json", "output"}),
        .run = WithClient(&EventsCommand)},
+      {.name = "logs",
+       .form = "logs [--follow] [--level=LEVEL] [--worker=NAME] [--round=R] [--lines=N] "
+               "[--output=json]",
+       .summary = "the last lines of the log of the server of shard 0, which it has in memory",
+       .details =
+           "It keeps 4096 lines, of 1 MiB of text. --worker: lines with name=NAME, with the "
+           "worker=\n"
+           "that the cluster calls it, or with its name in words. --round: lines with round=R, or\n"
+           "'round R' in words. As JSON, lines as --log_format=json of ps_server has them.\n"
+           "--follow goes on behind a restart of the server and ends with the job.\n",
+       .flags = ClientFlags({"follow", "level", "worker", "round", "lines", "json", "output"}),
+       .run = WithClient(ClientCommand(&LogsCommand))},
       {.name = "top",
        .form = "top",
        .summary = "the job as it goes on, in the whole terminal; q ends it",

@@ -46,11 +46,7 @@ std::string OddLoss(const RoundReport& report, const ModelSpec& model) {
 
 absl::Status ClusterFaults::CheckSound(const RegisterCall& call) const {
   if (const Quarantine::Entry* entry = state_.quarantine.Find(call.name); entry != nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "worker '", entry->name, "' is shut out",
-        entry->is_identity ? " with all that its certificate is good for: " : ": ", entry->reason,
-        entry->is_by_operator ? "" : "; check its device, its memory and its data",
-        "; psctl readmit ", entry->name, " lets it in again"));
+    return absl::FailedPreconditionError(ShutOutText(*entry));
   }
   const WorkerRecord* record = state_.membership.FindByName(call.name);
   const auto desk = record == nullptr ? state_.desks.end() : state_.desks.find(record->id);
@@ -287,10 +283,7 @@ FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_v
         now);
     return {.kind = FaultVerdict::Kind::kGoBack};
   }
-  const std::string after =
-      state_.divergence.rollbacks() > 0
-          ? absl::StrCat(" (after ", state_.divergence.rollbacks(), " rollbacks)")
-          : "";
+  const std::string after = state_.divergence.HistoryText();
   if (is_last_bad) state_.checkpoints.ForgetLast();
   state_.failure = absl::FailedPreconditionError(
       absl::StrCat(what, after, ". Lower --learning_rate, or set --clip_norm, and start again"));

@@ -51,7 +51,7 @@ struct WorkerSnapshot {
   PathFacts path;
   std::optional<DataSnapshot> data;  // of a member
   std::string reason;                // why it is not there: of the last five states
-  absl::Duration ended_age;          // since then
+  absl::Duration ended_age;          // since then; zero: not known
 };
 
 struct MissingSnapshot {

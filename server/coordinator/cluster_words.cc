@@ -21,6 +21,7 @@ constexpr absl::string_view kPaused = "paused";
 constexpr absl::Duration kEndedShownFor = absl::Hours(1);
 constexpr size_t kMaxEndedShown = 32;
 constexpr int kMaxWaitingShown = 100;
+constexpr size_t kMaxShutOutShown = 100;
 
 // How long a wait lasts before the log is told.
 constexpr absl::Duration kWaitPatience = absl::Seconds(2);
@@ -177,7 +178,29 @@ std::set<WorkerId> ChooseShown(const MembershipTable& membership, absl::Time now
   return shown;
 }
 
-// By id, those that were turned away last.
+// Whoever is shut out, for as long as it is, those shut out last; `workers` has lines for those of
+// whom more is known.
+void ShowShutOut(const ClusterState& state, std::vector<WorkerSnapshot>& workers,
+                 int64_t* num_hidden) {
+  std::set<absl::string_view> names;
+  for (const WorkerSnapshot& worker : workers) names.insert(worker.name);
+  std::vector<WorkerSnapshot> lines;
+  const Quarantine::Memory& entries = state.quarantine.memory();
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (names.contains(entry->name)) continue;
+    if (lines.size() == kMaxShutOutShown) {
+      ++*num_hidden;
+      continue;
+    }
+    WorkerSnapshot& line = lines.emplace_back();
+    line.name = entry->name;
+    line.state = "refused";
+    line.reason = ShutOutText(*entry);
+  }
+  std::move(lines.rbegin(), lines.rend(), std::back_inserter(workers));
+}
+
+// By id, those that were turned away last, and those that are shut out.
 std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time now,
                                          int64_t* num_hidden) {
   const int64_t newest = state.ledger.next_round().value() - 1;
@@ -202,6 +225,7 @@ std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time n
     }
   }
   std::move(refused.begin(), refused.end(), std::back_inserter(workers));
+  ShowShutOut(state, workers, num_hidden);
   return workers;
 }
 
@@ -402,6 +426,14 @@ std::string StandstillOf(const ClusterState& state, WorkerId worker,
   return absl::StrCat("no bytes ", desk->second.is_pulling() ? "from" : "to", " shard ",
                       still.shard, " at ", state.shards.entries()[still.shard].address,
                       age_at.has_value() ? " for " + AgeText(*age_at - still.since) : "");
+}
+
+std::string ShutOutText(const Quarantine::Entry& entry) {
+  return absl::StrCat("worker '", entry.name, "' is shut out",
+                      entry.is_identity ? " with all that its certificate is good for: " : ": ",
+                      entry.reason,
+                      entry.is_by_operator ? "" : "; check its device, its memory and its data",
+                      "; psctl readmit ", entry.name, " lets it in again");
 }
 
 std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::string_view text) {

@@ -13,6 +13,7 @@
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/last_save.h"
+#include "server/coordinator/quarantine.h"
 #include "server/coordinator/round_holds.h"
 
 namespace lodestar {
@@ -33,6 +34,8 @@ std::string StandstillOf(const ClusterState& state, WorkerId worker,
                          std::optional<absl::Time> age_at);
 // "bucket 3, element 7: NaN; 2 of 3 times in a row that it may send NaN or Inf (--nonfinite_limit)"
 std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::string_view text);
+// "worker 'a' is shut out: an operator has evicted it: ...; psctl readmit a lets it in again"
+std::string ShutOutText(const Quarantine::Entry& entry);
 // "it was given round 7 5m0.2s ago and has not reported it; such a round usually takes it 1.2s"
 std::string HoldText(const Hold& hold, absl::Time now);
 // How long what is waited for now may last before the log is told.

@@ -321,6 +321,34 @@ TEST_F(CoordinatorDivergenceTest, RollbacksAreLimited) {
   EXPECT_THAT(cluster_->observer().alarms.back(), HasSubstr("after 2 rollbacks"));
 }
 
+TEST_F(CoordinatorDivergenceTest, WhatOperatorsMadeOfTheLearningRateIsNamedBesideRollbacks) {
+  for (const int rollbacks : {0, 1}) {
+    Coordinator::Config config = Config(1);
+    if (rollbacks > 0) {
+      config = RollingBack(config);
+      config.divergence.max_rollbacks = rollbacks;
+    }
+    Start(config);
+    const double before = coordinator().SetLearningRate(1e-6, cluster_->now())->before;
+    for (int rollback = 0; rollback < rollbacks; ++rollback) {
+      GrantOf(0);
+      Refuse(0, 0);
+      coordinator().OnRestoreChosen(RestoreChoice{.source = InitialSource{}}, cluster_->now());
+      cluster_->LoadAll();
+      ComeBack(0);
+    }
+    GrantOf(0);
+    Refuse(0, 0);
+    const std::string order =
+        absl::StrFormat("with the learning rate times %.4g by operators", 1e-6 / before);
+    EXPECT_THAT(
+        cluster_->observer().alarms.back(),
+        HasSubstr(rollbacks == 0 ? absl::StrCat(" (", order, ").")
+                                 : absl::StrCat(" (after 1 rollback, ", order, " besides).")));
+    workers_.clear();
+  }
+}
+
 TEST_F(CoordinatorDivergenceTest, WeightsSpoiltOnAnyShardAreADivergenceWithoutAnyonesFault) {
   for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
     workers_.clear();

@@ -305,12 +305,21 @@ TEST_F(CoordinatorOrdersTest, WhoIsEvictedStaysOut) {
   cluster_->FinishSave();
   const CheckpointRecord saved = cluster_->store().published.back();
 
+  const auto is_shown = ::testing::Contains(::testing::AllOf(
+      ::testing::Field(&WorkerSnapshot::name, "b"),
+      ::testing::Field(&WorkerSnapshot::state, "refused"),
+      ::testing::Field(&WorkerSnapshot::reason, HasSubstr("psctl readmit b lets it in again"))));
+  EXPECT_THAT(coordinator().Snapshot(cluster_->now() + absl::Hours(2)).workers, is_shown)
+      << "as long as it is out";
+
   CoordinatorHarness restarted(config);
   restarted.Start(ChoiceOf(saved));
+  EXPECT_THAT(restarted.coordinator().Snapshot(restarted.now()).workers, is_shown);
   EXPECT_THAT(restarted.Register(workers_[1]).status(), is_out);
 
   ASSERT_OK(coordinator().Readmit("b", cluster_->now()));
   EXPECT_OK(cluster_->Register(workers_[1]));
+  EXPECT_THAT(coordinator().Snapshot(cluster_->now()).workers, ::testing::Not(is_shown));
   EXPECT_THAT(coordinator().Evict("nobody", "", cluster_->now()),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("there is no worker 'nobody'")));
 }

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "server/coordinator/cluster_snapshot.h"
@@ -34,6 +37,25 @@ class DivergenceRecord {
   void RollBack() {
     ++rollbacks_;
     learning_rate_scale_ *= policy_.learning_rate_factor;
+  }
+  // What has been done to the learning rate before, " (after 2 rollbacks, with the learning rate
+  // times 0.4 by operators besides)"; empty: nothing.
+  std::string HistoryText() const {
+    double by_rollbacks = 1.0;
+    for (int64_t i = 0; i < rollbacks_; ++i) by_rollbacks *= policy_.learning_rate_factor;
+    const double by_operators = learning_rate_scale_ / by_rollbacks;
+    // Else rounding.
+    const bool has_order = std::abs(by_operators - 1.0) > 1e-9;
+    if (rollbacks_ == 0 && !has_order) return "";
+    const std::string rollbacks =
+        rollbacks_ == 0
+            ? ""
+            : absl::StrCat("after ", rollbacks_, rollbacks_ == 1 ? " rollback" : " rollbacks");
+    const std::string order =
+        has_order ? absl::StrFormat("with the learning rate times %.4g by operators", by_operators)
+                  : "";
+    return absl::StrCat(" (", rollbacks, rollbacks.empty() || order.empty() ? "" : ", ", order,
+                        rollbacks.empty() || order.empty() ? "" : " besides", ")");
   }
   int64_t rollbacks() const { return rollbacks_; }
   int nonfinite_limit() const { return policy_.nonfinite_limit; }

@@ -10,7 +10,9 @@
 #include "common/logging.h"
 #include "common/peer_text.h"
 #include "common/status_macros.h"
+#include "proto/log_convert.h"
 #include "proto/status_mapping.h"
+#include "server/membership/registration_limit.h"
 #include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/weights_export.h"
 
@@ -88,6 +90,28 @@ std::string ReasonIn(const std::string& given) {
 
 std::string WhoCalls(const grpc::CallbackServerContext& context) {
   return absl::StrCat(CallerText(CallerOf(*context.auth_context())), " at ", context.peer());
+}
+
+// Has its place until the client has read the answer, or is gone.
+class PlacedAnswer final : public grpc::ServerUnaryReactor {
+ public:
+  explicit PlacedAnswer(OriginPlaces::Place place) : place_(std::move(place)) {}
+  void OnDone() override { delete this; }
+
+ private:
+  const OriginPlaces::Place place_;
+};
+
+// What calls of this worker name it as; empty: there is none of that name.
+std::string WorkerIdOf(CoordinatorStrand& strand, absl::string_view name) {
+  return strand.Run([name](Coordinator& coordinator, absl::Time now) -> std::string {
+    for (const WorkerSnapshot& worker : coordinator.Snapshot(now).workers) {
+      if (worker.name == name && worker.incarnation != Incarnation()) {
+        return absl::StrCat(worker.worker.value());
+      }
+    }
+    return "";
+  });
 }
 
 }  // namespace
@@ -229,6 +253,34 @@ grpc::ServerUnaryReactor* AdminRpc::GetDashboard(grpc::CallbackServerContext* co
   reply->set_url(url);
   reactor->Finish(grpc::Status::OK);
   return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminRpc::ReadLog(grpc::CallbackServerContext* context,
+                                            const v1::ReadLogRequest* request,
+                                            v1::ReadLogReply* reply) {
+  OriginPlaces::Place place = log_answers_.Take(PeerOrigin(context->peer()));
+  const bool has_place = place != nullptr;
+  auto* const reactor = new PlacedAnswer(std::move(place));
+  if (has_place) {
+    reactor->Finish(ToGrpcStatus(FillLog(*request, *reply)));
+    return reactor;
+  }
+  deps_.refusals->Count(LimitReached::kWatches);
+  reactor->Finish(ToGrpcStatus(absl::ResourceExhaustedError(
+      absl::StrCat("there may be ", log_answers_.config().of_origin,
+                   " parts of the log that have not been read, of one address, and ",
+                   log_answers_.config().in_all, " in all; read them, and ask again"))));
+  return reactor;
+}
+
+absl::Status AdminRpc::FillLog(const v1::ReadLogRequest& request, v1::ReadLogReply& reply) const {
+  if (deps_.log == nullptr) {
+    return absl::FailedPreconditionError("this server keeps no log; look at what it has written");
+  }
+  ASSIGN_OR_RETURN(LogQuery query, FromProto(request, deps_.log->id()));
+  if (!query.worker.empty()) query.worker_id = WorkerIdOf(*deps_.strand, query.worker);
+  reply = ToProto(LogPage{deps_.log->id(), deps_.log->process(), deps_.log->Read(query)});
+  return absl::OkStatus();
 }
 
 grpc::ServerUnaryReactor* AdminRpc::Readmit(grpc::CallbackServerContext* context,

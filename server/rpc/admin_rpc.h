@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -10,10 +11,13 @@
 #include "common/executor.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
+#include "common/log_tail.h"
 #include "proto/status_service.grpc.pb.h"
 #include "proto/transport_security.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/host/shard_host.h"
+#include "server/limits/origin_places.h"
+#include "server/limits/refusal_counts.h"
 #include "server/rpc/coordinator_strand.h"
 #include "server/rpc/export_stream.h"
 #include "server/rpc/outgoing_calls.h"
@@ -31,6 +35,8 @@ class AdminRpc final : public v1::AdminService::CallbackService {
     std::function<absl::StatusOr<PublishedCheckpoint>(Round round)> find_checkpoint;
     // With the key of orders, if they need one; empty: there is none.
     std::function<std::string()> dashboard_url;
+    const LogTail* log = nullptr;  // of this process; null: nobody keeps it
+    std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
   };
   AdminRpc(JobSpec job, Deps deps);
 
@@ -55,6 +61,9 @@ class AdminRpc final : public v1::AdminService::CallbackService {
   grpc::ServerUnaryReactor* Readmit(grpc::CallbackServerContext* context,
                                     const v1::ReadmitRequest* request,
                                     v1::ReadmitReply* reply) override;
+  grpc::ServerUnaryReactor* ReadLog(grpc::CallbackServerContext* context,
+                                    const v1::ReadLogRequest* request,
+                                    v1::ReadLogReply* reply) override;
   grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context,
                                  const v1::StopRequest* request, v1::StopReply* reply) override;
   grpc::ServerUnaryReactor* RollBack(grpc::CallbackServerContext* context,
@@ -69,6 +78,7 @@ class AdminRpc final : public v1::AdminService::CallbackService {
   grpc::ServerUnaryReactor* Order(grpc::CallbackServerContext* context,
                                   absl::FunctionRef<absl::Status(Coordinator&, absl::Time)> order);
   absl::Status WriteTo(ExportStream& stream);
+  absl::Status FillLog(const v1::ReadLogRequest& request, v1::ReadLogReply& reply) const;
   // What a rollback would go to. Blocks for the disk.
   absl::StatusOr<PublishedCheckpoint> FindFor(const v1::RollBackRequest& request) const;
 
@@ -76,6 +86,8 @@ class AdminRpc final : public v1::AdminService::CallbackService {
   const Deps deps_;
   std::atomic<int> num_exports_ = 0;  // under way
   OutgoingCalls calls_;               // of exports
+  // Of parts of the log that have not been read: each may have a mebibyte.
+  OriginPlaces log_answers_{{.in_all = 32, .of_origin = 8}};
   ThreadPool disk_{1, "rollback"};
   ThreadPool exports_;  // one thread for each: they block for the network
 };

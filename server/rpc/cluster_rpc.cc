@@ -47,9 +47,17 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
   return reactor;
 }
 
-CoordinatorStrand::Delivery Finish(grpc::ServerUnaryReactor* reactor, const absl::Status& status) {
-  return [reactor, status](const absl::Status& kept) {
-    reactor->Finish(ToGrpcStatus(kept.ok() ? status : kept));
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const CallTrace& trace,
+                                 const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(trace.End(status));
+  return reactor;
+}
+
+CoordinatorStrand::Delivery Finish(grpc::ServerUnaryReactor* reactor, const CallTrace& trace,
+                                   const absl::Status& status) {
+  return [reactor, trace, status](const absl::Status& kept) {
+    reactor->Finish(trace.End(kept.ok() ? status : kept));
   };
 }
 
@@ -79,13 +87,13 @@ class PlacedCall final : public grpc::ServerUnaryReactor {
   const OriginPlaces::Place place_;
 };
 
-CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, LifeClaim claim,
+CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, LifeClaim claim, CallTrace trace,
                                            grpc::ServerUnaryReactor* reactor,
                                            grpc::ByteBuffer* reply,
                                            std::function<bool(const std::string& peer)> is_open,
                                            std::function<void(const absl::Status&)> on_refusal) {
-  return [call = std::move(call), claim = std::move(claim), reactor, reply,
-          is_open = std::move(is_open), on_refusal = std::move(on_refusal)](
+  return [call = std::move(call), claim = std::move(claim), trace = std::move(trace), reactor,
+          reply, is_open = std::move(is_open), on_refusal = std::move(on_refusal)](
              Coordinator& coordinator, absl::Time now,
              CoordinatorStrand::Occasion occasion) mutable -> CoordinatorStrand::Delivery {
     const std::optional<std::string> holder = coordinator.PeerOfHolder(call);
@@ -99,24 +107,30 @@ CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, LifeClaim claim,
         answer->life_secret = claim.SecretOf(key, answer->life);
       }
       Serialize(ToProto(*answer), reply);
+      trace.facts().life = answer->life;
     } else {
       on_refusal(answer.status());
     }
-    return Finish(reactor, answer.status());
+    return Finish(reactor, trace, answer.status());
   };
+}
+
+// Whether its answer is in the log of a round.
+bool HasRound(const Grant& grant) {
+  return grant.kind == Grant::Kind::kTrain || grant.kind == Grant::Kind::kEvaluate;
 }
 
 // Asks the coordinator for a grant and answers the held call with it. Only the first attempt is a
 // sign of life: the caller may have died meanwhile. `is_ahead`: asks once all servers have what the
 // report is of, which is one, too.
 CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundReport> report,
-                                        bool is_leaving, bool is_ahead,
+                                        bool is_leaving, bool is_ahead, CallTrace trace,
                                         grpc::ServerUnaryReactor* reactor, v1::Grant* reply) {
-  const auto finish = [reactor](const absl::Status& status) { return Finish(reactor, status); };
   return [=, has_asked = false](
              Coordinator& coordinator, absl::Time now,
              CoordinatorStrand::Occasion occasion) mutable -> CoordinatorStrand::Delivery {
     using Occasion = CoordinatorStrand::Occasion;
+    const auto finish = [&](const absl::Status& status) { return Finish(reactor, trace, status); };
     if (occasion == Occasion::kStopping) return finish(StoppingStatus());
     if (occasion == Occasion::kReplaced) {
       return finish(absl::CancelledError("replaced by a newer NextGrant of the same worker"));
@@ -142,6 +156,9 @@ CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundRepo
                                                    : coordinator.RequestGrant(life, report, now);
     if (!answer.ok()) return finish(answer.status());
     if (!answer->grant.has_value() && occasion != Occasion::kPatienceOver) return nullptr;
+    if (answer->grant.has_value() && HasRound(*answer->grant)) {
+      trace.facts().round = answer->grant->round;
+    }
     *reply = ToProto(answer->OrWait());
     return finish(absl::OkStatus());
   };
@@ -221,19 +238,22 @@ ClusterRpc::ClusterRpc(const Deps& deps)
     : deps_(deps),
       // Of one origin all but one.
       large_registrations_({kMaxLargeRegistrations, kMaxLargeRegistrations - 1}),
-      held_registrations_(kMaxHeldRegistrations) {}
+      held_registrations_(kMaxHeldRegistrations),
+      calls_(deps.clock) {}
 
 absl::Status ClusterRpc::CheckNotDraining() const {
   return is_draining_ ? StoppingStatus() : absl::OkStatus();
 }
 
 absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& context,
-                                        const WorkerLife& life) const {
+                                        const WorkerLife& life, CallTrace& trace) const {
+  trace.facts().life = life;
   ASSIGN_OR_RETURN(const std::optional<Identity> caller, CallerOf(*context.auth_context()));
   ASSIGN_OR_RETURN(const LifeClaim claim, LifeClaim::Of(context));
   return deps_.strand->Run([&](Coordinator& coordinator, absl::Time) -> absl::Status {
     // Of nobody the coordinator says itself that there is none.
     const std::string name = coordinator.WorkerName(life.worker);
+    trace.facts().name = name;
     if (!name.empty()) RETURN_IF_ERROR(CheckActsAs(caller, name));
     absl::Status claimed = claim.Check(coordinator.life_key(), life);
     if (claimed.ok()) return claimed;
@@ -291,16 +311,21 @@ void ClusterRpc::CountRefusal(const v1::RegisterRequest& request, const absl::St
 grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* context,
                                                const grpc::ByteBuffer* bytes,
                                                grpc::ByteBuffer* reply) {
+  CallTrace trace(&calls_, context, "Register");
   const auto caller = CallerOf(*context->auth_context());
-  if (!caller.ok()) return Answer(context, caller.status());
+  if (!caller.ok()) return Answer(context, trace, caller.status());
   absl::StatusOr<LifeClaim> claim = LifeClaim::Of(*context);
-  if (!claim.ok()) return Answer(context, claim.status());
+  if (!claim.ok()) return Answer(context, trace, claim.status());
   const std::string peer = context->peer();
   const std::string origin = PeerOrigin(peer);
   OriginPlaces::Place large;
   const absl::StatusOr<v1::RegisterRequest> parsed = ParseRegistration(*bytes, origin, large);
-  if (!parsed.ok()) return new LateRefusal(parsed.status(), deps_.refusal_pause);
+  if (!parsed.ok()) {
+    trace.End(parsed.status());
+    return new LateRefusal(parsed.status(), deps_.refusal_pause);
+  }
   const v1::RegisterRequest* const request = &*parsed;
+  trace.facts().name = request->name();
   absl::StatusOr<RegisterCall> call = FromProto(*request);
   CountRefusal(*request, call.status());
   if (const absl::Status speaks = CheckActsAs(*caller, request->name());
@@ -321,17 +346,17 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
         if (!call.ok()) coordinator.NoteRefusal(request->name(), peer, call.status(), now);
         return call.status();
       });
-  if (!taken.ok()) return Answer(context, taken);
+  if (!taken.ok()) return Answer(context, trace, taken);
   call->peer = peer;
   if (caller->has_value()) call->identity = (*caller)->name;
   if (const absl::Status open = CheckNotDraining(); !goes_on && !open.ok()) {
-    return Answer(context, open);
+    return Answer(context, trace, open);
   }
   OriginPlaces::Place held = held_registrations_.Take(origin);
   if (held == nullptr) {
     deps_.refusals->Count(LimitReached::kHeldRegistrations);
     return Answer(
-        context,
+        context, trace,
         WithRetryAfter(
             absl::ResourceExhaustedError(absl::StrCat(
                 kMaxHeldRegistrations.of_origin,
@@ -348,18 +373,19 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
   deps_.strand->Await(
       0, kRegisterHold,
       RegisterAttempt(
-          *std::move(call), *std::move(claim), reactor, reply, deps_.is_open,
+          *std::move(call), *std::move(claim), std::move(trace), reactor, reply, deps_.is_open,
           [this, facts, large](const absl::Status& refusal) { CountRefusal(facts, refusal); }));
   return reactor;
 }
 
 grpc::ServerUnaryReactor* ClusterRpc::Join(grpc::CallbackServerContext* context,
                                            const v1::JoinRequest* request, v1::JoinReply* reply) {
+  CallTrace trace(&calls_, context, "Join");
   const absl::StatusOr<DatasetInfo> dataset = FromProto(request->dataset());
-  if (!dataset.ok()) return Answer(context, dataset.status());
+  if (!dataset.ok()) return Answer(context, trace, dataset.status());
   const WorkerLife life = LifeFromProto(*request);
-  if (const absl::Status speaks = CheckSpeaksFor(*context, life); !speaks.ok()) {
-    return Answer(context, speaks);
+  if (const absl::Status speaks = CheckSpeaksFor(*context, life, trace); !speaks.ok()) {
+    return Answer(context, trace, speaks);
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->RunAndTell(
@@ -368,9 +394,9 @@ grpc::ServerUnaryReactor* ClusterRpc::Join(grpc::CallbackServerContext* context,
         return coordinator.Join(life, PeerText(request->layout_hash(), kMaxHashBytes), *dataset,
                                 now);
       },
-      [reactor, reply](const absl::StatusOr<ViewId>& view) {
+      [reactor, reply, trace](const absl::StatusOr<ViewId>& view) {
         if (view.ok()) reply->set_view_id(view->value());
-        reactor->Finish(ToGrpcStatus(view.status()));
+        reactor->Finish(trace.End(view.status()));
       });
   return reactor;
 }
@@ -378,55 +404,61 @@ grpc::ServerUnaryReactor* ClusterRpc::Join(grpc::CallbackServerContext* context,
 grpc::ServerUnaryReactor* ClusterRpc::Heartbeat(grpc::CallbackServerContext* context,
                                                 const v1::HeartbeatRequest* request,
                                                 v1::HeartbeatReply* reply) {
+  CallTrace trace(&calls_, context, "Heartbeat");
   absl::StatusOr<HeartbeatCall> call = FromProto(*request);
-  if (!call.ok()) return Answer(context, call.status());
-  if (const absl::Status speaks = CheckSpeaksFor(*context, call->life); !speaks.ok()) {
-    return Answer(context, speaks);
+  if (!call.ok()) return Answer(context, trace, call.status());
+  if (const absl::Status speaks = CheckSpeaksFor(*context, call->life, trace); !speaks.ok()) {
+    return Answer(context, trace, speaks);
   }
   call->peer = context->peer();
   // Whoever waits for a slow disk is alive: the answer promises nothing.
   const absl::StatusOr<HeartbeatAnswer> answer = deps_.strand->Run(
       [&](Coordinator& coordinator, absl::Time now) { return coordinator.Heartbeat(*call, now); });
   if (answer.ok()) *reply = ToProto(*answer);
-  return Answer(context, answer.status());
+  return Answer(context, trace, answer.status());
 }
 
 grpc::ServerUnaryReactor* ClusterRpc::NextGrant(grpc::CallbackServerContext* context,
                                                 const v1::GrantRequest* request, v1::Grant* reply) {
+  CallTrace trace(&calls_, context, "NextGrant");
   auto report = ReportOf(request->has_report(), request->report());
-  if (!report.ok()) return Answer(context, report.status());
+  if (!report.ok()) return Answer(context, trace, report.status());
+  if (report->has_value()) trace.facts().round = (*report)->round;
   const WorkerLife life = LifeFromProto(*request);
-  if (const absl::Status speaks = CheckSpeaksFor(*context, life); !speaks.ok()) {
-    return Answer(context, speaks);
+  if (const absl::Status speaks = CheckSpeaksFor(*context, life, trace); !speaks.ok()) {
+    return Answer(context, trace, speaks);
   }
   if (request->ahead() && (!report->has_value() || request->leaving())) {
-    return Answer(context, absl::InvalidArgumentError(
-                               "`ahead` goes with a report, of a client that is not leaving"));
+    return Answer(
+        context, trace,
+        absl::InvalidArgumentError("`ahead` goes with a report, of a client that is not leaving"));
   }
   const absl::Duration hold = request->hold_ms() > 0
                                   ? std::min(absl::Milliseconds(request->hold_ms()), kMaxHold)
                                   : kDefaultHold;
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  deps_.strand->Await(
-      KeyOf(life), hold,
-      GrantAttempt(life, *std::move(report), request->leaving(), request->ahead(), reactor, reply));
+  deps_.strand->Await(KeyOf(life), hold,
+                      GrantAttempt(life, *std::move(report), request->leaving(), request->ahead(),
+                                   std::move(trace), reactor, reply));
   return reactor;
 }
 
 grpc::ServerUnaryReactor* ClusterRpc::Leave(grpc::CallbackServerContext* context,
                                             const v1::LeaveRequest* request, v1::LeaveReply*) {
+  CallTrace trace(&calls_, context, "Leave");
   const auto report = ReportOf(request->has_report(), request->report());
-  if (!report.ok()) return Answer(context, report.status());
+  if (!report.ok()) return Answer(context, trace, report.status());
+  if (report->has_value()) trace.facts().round = (*report)->round;
   const WorkerLife life = LifeFromProto(*request);
-  if (const absl::Status speaks = CheckSpeaksFor(*context, life); !speaks.ok()) {
-    return Answer(context, speaks);
+  if (const absl::Status speaks = CheckSpeaksFor(*context, life, trace); !speaks.ok()) {
+    return Answer(context, trace, speaks);
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->RunAndTell(
       [&](Coordinator& coordinator, absl::Time now) {
         return coordinator.Leave(life, PeerText(request->reason(), kMaxReasonBytes), *report, now);
       },
-      [reactor](const absl::Status& left) { reactor->Finish(ToGrpcStatus(left)); });
+      [reactor, trace](const absl::Status& left) { reactor->Finish(trace.End(left)); });
   return reactor;
 }
 
@@ -489,6 +521,8 @@ void ClusterRpc::TakeContributed(const v1::ShardReport& report) {
     std::vector<uint64_t> answerable;
     for (const auto& contribution : report.contributed().contributions()) {
       const WorkerLife life = LifeFromProto(contribution);
+      LogDebug("contribution received shard={} worker={} incarnation={} round={}", report.shard(),
+               life.worker, life.incarnation, contribution.round());
       if (coordinator.OnContributed(report.shard(), report.server_incarnation(), life,
                                     Round(contribution.round()))) {
         answerable.push_back(KeyOf(life));

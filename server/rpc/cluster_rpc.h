@@ -6,10 +6,13 @@
 #include <atomic>
 #include <memory>
 
+#include "common/call_log.h"
+#include "common/clock.h"
 #include "common/job_spec.h"
 #include "proto/cluster_service.grpc.pb.h"
 #include "server/limits/origin_places.h"
 #include "server/limits/refusal_counts.h"
+#include "server/rpc/call_trace.h"
 #include "server/rpc/commanded_shards.h"
 #include "server/rpc/coordinator_strand.h"
 #include "server/rpc/late_refusal.h"
@@ -35,6 +38,7 @@ class ClusterRpc final : public v1::ClusterService::WithRawCallbackMethod_Regist
     absl::Duration refusal_pause = kRefusalPause;
     // Whether the connection from this grpc::ServerContext::peer() is open. Thread-safe.
     std::function<bool(const std::string& peer)> is_open = [](const std::string&) { return true; };
+    Clock* clock = &Clock::Real();  // of the log
   };
 
   explicit ClusterRpc(const Deps& deps);
@@ -74,9 +78,10 @@ class ClusterRpc final : public v1::ClusterService::WithRawCallbackMethod_Regist
                                                         OriginPlaces::Place& place);
   // Counts which limit it was that a registration has come up against.
   void CountRefusal(const v1::RegisterRequest& request, const absl::Status& refusal);
-  // Whether the caller may speak for this worker. Errors: PermissionDenied, Unauthenticated.
-  absl::Status CheckSpeaksFor(const grpc::CallbackServerContext& context,
-                              const WorkerLife& life) const;
+  // Whether the caller may speak for this worker, which `trace` is told of. Errors:
+  // PermissionDenied, Unauthenticated.
+  absl::Status CheckSpeaksFor(const grpc::CallbackServerContext& context, const WorkerLife& life,
+                              CallTrace& trace) const;
   absl::Status DoAttach(const v1::AttachShardRequest& request,
                         const std::shared_ptr<ShardStream>& stream);
   void OnStreamDone(int shard, uint64_t instance_id, const ShardStream* stream);
@@ -89,6 +94,7 @@ class ClusterRpc final : public v1::ClusterService::WithRawCallbackMethod_Regist
   std::atomic<bool> is_draining_ = false;
   OriginPlaces large_registrations_;
   OriginPlaces held_registrations_;
+  CallLog calls_;  // of workers
 };
 
 }  // namespace lodestar

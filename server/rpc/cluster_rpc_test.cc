@@ -153,6 +153,39 @@ class ServedCluster {
   std::unique_ptr<grpc::Server> server_;
 };
 
+TEST(ClusterRpcTest, ARefusalIsInTheLogUnderTheIdOfTheCallWhichIsOneShortWord) {
+  CoordinatorConfig config;
+  config.job.model = *ModelPreset("mlp");
+  config.job.global_batch_size = 6;
+  ServedCluster cluster(config);
+  cluster.Serve();
+  for (const auto& [sent, written] :
+       {std::pair<std::string, std::string>("3fa9c1d2-17", "3fa9c1d2-17"),
+        {"x worker=9 round=1" + std::string(1000, 'y'),
+         "x?worker?9?round?1" + std::string(46, 'y')},
+        {"", ""}}) {
+    v1::JoinRequest request;
+    request.set_worker_id(77);
+    request.set_incarnation(5);
+    grpc::ClientContext context;
+    if (!sent.empty()) context.AddMetadata(kRequestIdKey, sent);
+    v1::JoinReply reply;
+    ::testing::internal::CaptureStderr();
+    EXPECT_FALSE(cluster.stub->Join(&context, request, &reply).ok());
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    EXPECT_THAT(log, ::testing::HasSubstr(
+                         absl::StrCat("call failed call=Join ",
+                                      written.empty() ? "" : absl::StrCat("request=", written, " "),
+                                      "worker=77 incarnation=5 peer=ipv4:127.0.0.1:")));
+    const auto& answered = context.GetServerTrailingMetadata();
+    const auto id = answered.find(kRequestIdKey);
+    ASSERT_EQ(id != answered.end(), !written.empty());
+    if (!written.empty()) {
+      EXPECT_EQ(std::string(id->second.data(), id->second.size()), written);
+    }
+  }
+}
+
 TEST(ClusterRpcTest, WhoIsShutOutDoesNotComeBackUnderAnotherNameOfItsCertificate) {
   CoordinatorConfig config;
   config.job.model = *ModelPreset("mlp");

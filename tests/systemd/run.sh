@@ -1,6 +1,7 @@
 #!/bin/bash
-# Runs deploy/systemd/ps_server.service under a systemd of its own, in namespaces of this machine: it is ready once its port is open,
-# comes back when it is killed and when it hangs, and saves when it is stopped. Programs must have been built.
+# Runs the units of deploy/systemd under a systemd of its own, in namespaces of this machine. The server is ready once its port is
+# open, comes back when it is killed and when it hangs, and saves when it is stopped. The worker says what it waits for, is ready
+# once it has joined, comes back when it hangs, and leaves when it is stopped. Programs must have been built.
 #   tests/systemd/run.sh
 # Exit code 77: there is no systemd, this is not root, or it may not make namespaces with a cgroup2 of their own.
 set -euo pipefail
@@ -39,7 +40,7 @@ cat >"$work/begin" <<'BEGIN'
 set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs "$WORK/kept"
-cp -a "$WORK/bin" "$UNIT" /etc "$WORK/kept/"
+cp -a "$WORK/bin" "$UNITS" /etc "$WORK/kept/"
 mount --move "$WORK/kept" /mnt
 for folder in /tmp /var /opt /root /home /srv /media; do
   [ ! -d $folder ] || mount -t tmpfs tmpfs $folder
@@ -47,27 +48,32 @@ done
 mount -t tmpfs tmpfs /run
 mount --bind /mnt/etc /etc
 rm -rf /etc/systemd/system /etc/tmpfiles.d
-mkdir -p /etc/systemd/system/ps_server.service.d /etc/lodestar /opt/lodestar /var/tmp /var/log /run/systemd
+mkdir -p /etc/systemd/system/ps_server.service.d /etc/systemd/system/gpu_worker@.service.d /etc/lodestar /opt/lodestar /var/tmp /var/log /run/systemd
 cp -a /mnt/bin /opt/lodestar/bin
-cp /mnt/ps_server.service /etc/systemd/system/
+cp /mnt/systemd/*.service /etc/systemd/system/
 printf '[Service]\nWatchdogSec=4\n' >/etc/systemd/system/ps_server.service.d/test.conf
+printf '[Service]\nWatchdogSec=4\n' >/etc/systemd/system/gpu_worker@.service.d/test.conf
 printf '[Unit]\nDefaultDependencies=no\nWants=ps_server.service\n' >/etc/systemd/system/lodestar-test.target
-printf 'PS_SERVER_FLAGS=--listen=127.0.0.1:50051 --model=gpt-nano --rounds=20 --checkpoint_dir=run\n' >/etc/lodestar/ps_server
+printf 'PS_SERVER_FLAGS=--listen=127.0.0.1:50051 --model=gpt-nano --rounds=1000000 --checkpoint_dir=run\n' >/etc/lodestar/ps_server
+seq 1 20000 >/srv/numbers.txt
+chmod 644 /srv/numbers.txt
+printf 'GPU_WORKER_FLAGS=--device=cpu --data=/srv/numbers.txt\n' >/etc/lodestar/gpu_worker
 umount -R /sys/fs/cgroup
 mount -t cgroup2 none /sys/fs/cgroup
 ip link set lo up
 exec env -i container=lodestar-test PATH="$PATH" /lib/systemd/systemd --system --unit=lodestar-test.target --log-target=console --show-status=no
 BEGIN
 mkdir "$work/bin" "$work/kept"
-cp bazel-bin/server/ps_server bazel-bin/deploy/psctl/psctl "$work/bin/"
-WORK="$work" UNIT=deploy/systemd/ps_server.service \
+cp bazel-bin/server/ps_server bazel-bin/worker/gpu_worker bazel-bin/deploy/psctl/psctl "$work/bin/"
+WORK="$work" UNITS=deploy/systemd \
   unshare --mount --pid --fork --mount-proc --net --cgroup --kill-child sh "$work/begin" >"$work/console" 2>&1 &
 pid=$!
 disown "$pid"
 
 # The systemd itself is the child of unshare.
 inside() { nsenter --target "$(pgrep --parent "$pid")" --mount --pid --net --cgroup "$@"; }
-property() { inside systemctl show --property="$1" --value ps_server 2>/dev/null; }
+unit=ps_server
+property() { inside systemctl show --property="$1" --value "$unit" 2>/dev/null; }
 wait_for() {  # WHAT COMMAND...
   local i
   for ((i = 0; i < 300; ++i)); do
@@ -75,11 +81,11 @@ wait_for() {  # WHAT COMMAND...
     kill -0 "$pid" 2>/dev/null || fail "systemd has ended, before $1"
     sleep 0.1
   done
-  inside systemctl status --no-pager ps_server >&2 || true
+  inside systemctl status --no-pager "$unit" >&2 || true
   fail "no $1"
 }
 is() { [[ "$(property "$1")" == "$2" ]]; }
-is_not() { [[ "$(property "$1")" != "$2" ]]; }
+begins_with() { [[ "$(property "$1")" == "$2"* ]]; }
 answers() { inside /opt/lodestar/bin/psctl status || (($? != 129)); }  # whatever it says of the job
 
 wait_for "readiness" is ActiveState active
@@ -101,4 +107,20 @@ wait_for "answer after that" answers
 inside systemctl stop ps_server
 is ActiveState inactive || fail "after a stop it is $(property ActiveState) ($(property Result))"
 is Result success || fail "a stop counts as $(property Result)"
-echo "ready, came back twice, and stopped"
+
+unit=gpu_worker@0
+inside systemctl start --no-block "$unit"
+wait_for "word of what the worker waits for" begins_with StatusText "not connected: coordinator 127.0.0.1:50051"
+is ActiveState activating || fail "without a server the worker is $(property ActiveState)"
+# Longer than its watchdog lets one be silent.
+sleep 6
+is NRestarts 0 || fail "a worker that waits for servers was taken for one that hangs"
+inside systemctl start ps_server
+wait_for "readiness of the worker" is ActiveState active
+inside kill -STOP "$(property MainPID)"
+wait_for "restart of the worker after it hung" is NRestarts 1
+wait_for "readiness after that" is SubState running
+inside systemctl stop "$unit"
+is ActiveState inactive || fail "after a stop the worker is $(property ActiveState) ($(property Result))"
+is Result success || fail "a stop of the worker counts as $(property Result)"
+echo "the server was ready, came back twice, and stopped; the worker waited, was ready, came back, and stopped"

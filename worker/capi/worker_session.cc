@@ -71,6 +71,7 @@ WorkerSession::WorkerSession() {
   config_.device = {.kind = "cpu", .threads = 1};
   config_.device_name = "a program of its own";
   config_.instance_id = RandomInstanceId();
+  config_.request_process = static_cast<uint32_t>(RandomInstanceId());
   config_.name = DefaultWorkerName();
   entrance_.coordinator = config_.coordinator.ToString();
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <iterator>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -23,6 +24,7 @@
 #include "proto/cluster_service.grpc.pb.h"
 #include "proto/convert_cluster.h"
 #include "proto/status_mapping.h"
+#include "worker/client/call_tracer.h"
 #include "worker/client/grant_ahead.h"
 #include "worker/life/heartbeat_pace.h"
 
@@ -44,6 +46,7 @@ class ClusterSession final : public CoordinatorLink {
  public:
   explicit ClusterSession(ClusterSessionConfig config)
       : config_(std::move(config)),
+        tracer_(config_.name, config_.request_process, &Clock::Real()),
         addresses_(config_.coordinator),
         coordinator_(addresses_.current()) {
     Connect();
@@ -92,9 +95,11 @@ class ClusterSession final : public CoordinatorLink {
   // One attempt with coordinator_.
   absl::StatusOr<Registration> TryRegister(const std::optional<OfferedLayout>& offered,
                                            std::optional<absl::Duration> age);
-  // `method` is a blocking member of the stub. The call can be ended by Cancel().
+  // `method` is a blocking member of the stub, and `name` what it is called. The call can be ended
+  // by Cancel(). `round`: that it is about.
   template <typename Method, typename Request, typename Reply>
-  absl::Status Call(Method method, const Request& request, absl::Duration timeout, Reply* reply);
+  absl::Status Call(absl::string_view name, Method method, const Request& request,
+                    absl::Duration timeout, Reply* reply, std::optional<Round> round = {});
   v1::GrantRequest GrantRequestOf(const std::optional<RoundReport>& report) const;
   // Waits a little for what AskAhead() of this round brings.
   absl::StatusOr<Grant> AwaitAhead(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -129,6 +134,7 @@ class ClusterSession final : public CoordinatorLink {
   }
 
   const ClusterSessionConfig config_;
+  CallTracer tracer_;
   // Of the thread that seeks: Register() does so while no heartbeats run.
   AddressList addresses_;
   std::optional<WorkerLife> life_;
@@ -193,9 +199,13 @@ void ClusterSession::GoTo(const std::string& coordinator) {
 }
 
 template <typename Method, typename Request, typename Reply>
-absl::Status ClusterSession::Call(Method method, const Request& request, absl::Duration timeout,
-                                  Reply* reply) {
+absl::Status ClusterSession::Call(absl::string_view name, Method method, const Request& request,
+                                  absl::Duration timeout, Reply* reply,
+                                  std::optional<Round> round) {
   grpc::ClientContext context;
+  CallFacts facts = tracer_.Begin(name, context);
+  facts.life = life_;
+  facts.round = round;
   Prove(context);
   context.set_deadline(Deadline(timeout));
   {
@@ -205,6 +215,10 @@ absl::Status ClusterSession::Call(Method method, const Request& request, absl::D
     is_silent_ = false;
   }
   const grpc::Status status = (stub().get()->*method)(&context, request, reply);
+  if constexpr (std::is_same_v<Reply, v1::Grant>) {
+    if (status.ok() && HasRound(*reply)) facts.round = Round(reply->round());
+  }
+  tracer_.End(facts, context, FromGrpcStatus(status));
   absl::MutexLock lock(&mutex_);
   call_in_progress_ = nullptr;
   if (cancelled_) return absl::CancelledError("the worker is stopping or its life is over");
@@ -286,7 +300,8 @@ absl::StatusOr<Registration> ClusterSession::TryRegister(
   v1::RegisterReply reply;
   const absl::Duration timeout =
       TimeoutOf(addresses_.size() > 1 ? config_.search_timeout : config_.call_timeout);
-  RETURN_IF_ERROR(Call(&v1::ClusterService::Stub::Register, ToProto(call), timeout, &reply));
+  RETURN_IF_ERROR(
+      Call("Register", &v1::ClusterService::Stub::Register, ToProto(call), timeout, &reply));
   ASSIGN_OR_RETURN(Registration registration, Understood("Register", FromProto(reply)));
   life_ = registration.life;
   life_secret_ = registration.life_secret;
@@ -298,7 +313,8 @@ absl::Status ClusterSession::Join(const std::string& layout_hash, const DatasetI
   request.set_layout_hash(layout_hash);
   *request.mutable_dataset() = ToProto(dataset);
   v1::JoinReply reply;
-  return Call(&v1::ClusterService::Stub::Join, request, TimeoutOf(config_.call_timeout), &reply);
+  return Call("Join", &v1::ClusterService::Stub::Join, request, TimeoutOf(config_.call_timeout),
+              &reply);
 }
 
 v1::GrantRequest ClusterSession::GrantRequestOf(const std::optional<RoundReport>& report) const {
@@ -312,7 +328,8 @@ void ClusterSession::AskAhead(const RoundReport& report) {
   v1::GrantRequest request = GrantRequestOf(report);
   request.set_ahead(true);
   const absl::Duration timeout = config_.grant_hold + TimeoutOf(config_.call_timeout);
-  SetAhead(std::make_shared<GrantAhead>(stub(), std::move(request), life_secret_, timeout));
+  SetAhead(
+      std::make_shared<GrantAhead>(stub(), std::move(request), life_secret_, timeout, &tracer_));
 }
 
 void ClusterSession::SetAhead(std::shared_ptr<GrantAhead> ahead) {
@@ -346,8 +363,9 @@ absl::StatusOr<Grant> ClusterSession::NextGrant(const std::optional<RoundReport>
   v1::GrantRequest request = GrantRequestOf(report);
   request.set_leaving(leaving);
   v1::Grant grant;
-  RETURN_IF_ERROR(Call(&v1::ClusterService::Stub::NextGrant, request,
-                       config_.grant_hold + TimeoutOf(config_.call_timeout), &grant));
+  RETURN_IF_ERROR(Call("NextGrant", &v1::ClusterService::Stub::NextGrant, request,
+                       config_.grant_hold + TimeoutOf(config_.call_timeout), &grant,
+                       report.has_value() ? std::optional(report->round) : std::nullopt));
   return Understood("NextGrant", FromProto(grant));
 }
 
@@ -363,11 +381,15 @@ absl::Status ClusterSession::Leave(const std::string& reason,
   for (int attempt = 0; attempt < kFarewells; ++attempt) {
     if (attempt > 0) Connect();
     grpc::ClientContext context;
+    CallFacts facts = tracer_.Begin("Leave", context);
+    facts.life = life_;
+    if (report.has_value()) facts.round = report->round;
     Prove(context);
     context.set_deadline(deadline);
     context.set_wait_for_ready(report.has_value());
     v1::LeaveReply reply;
     status = stub()->Leave(&context, request, &reply);
+    tracer_.End(facts, context, FromGrpcStatus(status));
     if (status.error_code() != grpc::StatusCode::UNAVAILABLE) break;
   }
   absl::MutexLock lock(&mutex_);
@@ -429,6 +451,8 @@ absl::StatusOr<HeartbeatAnswer> ClusterSession::SendHeartbeat(HeartbeatCall call
                                                               absl::Duration patience) {
   call.life = *life_;
   grpc::ClientContext context;
+  CallFacts facts = tracer_.Begin("Heartbeat", context);
+  facts.life = life_;
   Prove(context);
   context.set_deadline(Deadline(patience));
   v1::HeartbeatReply reply;
@@ -439,6 +463,7 @@ absl::StatusOr<HeartbeatAnswer> ClusterSession::SendHeartbeat(HeartbeatCall call
   }
   const absl::Time sent = Clock::Real().Now();
   const grpc::Status status = stub()->Heartbeat(&context, ToProto(call), &reply);
+  tracer_.End(facts, context, FromGrpcStatus(status));
   absl::MutexLock lock(&mutex_);
   heartbeat_in_progress_ = nullptr;
   if (status.ok()) {

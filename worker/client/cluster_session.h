@@ -20,6 +20,7 @@ struct ClusterSessionConfig {
   ProposedSettings proposed = {};  // see RegisterCall
   uint64_t instance_id =
       0;  // random, one per process: tells a reconnect from a second worker of the same name
+  uint32_t request_process = 0;  // random: what the ids of its calls begin with; see RequestIds
   absl::Duration grant_hold = absl::Seconds(5);  // how long the coordinator may keep a request open
   absl::Duration call_timeout = absl::Seconds(10);
   // Of a registration where the coordinator may be elsewhere: it holds a call for less.

@@ -4,15 +4,22 @@
 #include <utility>
 
 #include "proto/bulk_options.h"
+#include "proto/convert_cluster.h"
+#include "proto/status_mapping.h"
 
 namespace lodestar {
 
+bool HasRound(const v1::Grant& grant) {
+  return grant.kind() == v1::Grant::KIND_TRAIN || grant.kind() == v1::Grant::KIND_EVALUATE;
+}
+
 GrantAhead::GrantAhead(std::shared_ptr<v1::ClusterService::Stub> stub, v1::GrantRequest request,
-                       std::string life_secret, absl::Duration timeout)
+                       std::string life_secret, absl::Duration timeout, CallTracer* tracer)
     : stub_(std::move(stub)),
       request_(std::move(request)),
       life_secret_(std::move(life_secret)),
       timeout_(timeout),
+      tracer_(tracer),
       asker_([this] { Run(); }) {}
 
 GrantAhead::~GrantAhead() {
@@ -35,6 +42,9 @@ std::optional<v1::Grant> GrantAhead::Await(absl::Duration patience) {
 void GrantAhead::Run() {
   while (true) {
     grpc::ClientContext context;
+    CallFacts facts = tracer_->Begin("NextGrant", context);
+    facts.life = LifeFromProto(request_);
+    facts.round = round();
     if (!life_secret_.empty()) context.AddMetadata(kLifeSecretKey, life_secret_);
     context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout_));
     {
@@ -44,6 +54,8 @@ void GrantAhead::Run() {
     }
     v1::Grant grant;
     const grpc::Status status = stub_->NextGrant(&context, request_, &grant);
+    if (status.ok() && HasRound(grant)) facts.round = Round(grant.round());
+    tracer_->End(facts, context, FromGrpcStatus(status));
     absl::MutexLock lock(&mutex_);
     call_in_progress_ = nullptr;
     if (status.ok() && grant.kind() == v1::Grant::KIND_WAIT) continue;

@@ -15,16 +15,20 @@
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "proto/cluster_service.grpc.pb.h"
+#include "worker/client/call_tracer.h"
 
 namespace lodestar {
+
+// Whether the answer is work in a round.
+bool HasRound(const v1::Grant& grant);
 
 class GrantAhead {
  public:
   // Asks at once, on a thread of its own, and again as long as the answer is that the coordinator
   // waits. `request` has a report. `life_secret`: see RegisterReply; empty: none is asked for.
-  // `timeout`: of one request.
+  // `timeout`: of one request. `tracer` outlives it.
   GrantAhead(std::shared_ptr<v1::ClusterService::Stub> stub, v1::GrantRequest request,
-             std::string life_secret, absl::Duration timeout);
+             std::string life_secret, absl::Duration timeout, CallTracer* tracer);
   // Cancels.
   ~GrantAhead();
 
@@ -43,6 +47,7 @@ class GrantAhead {
   const v1::GrantRequest request_;
   const std::string life_secret_;
   const absl::Duration timeout_;
+  CallTracer* const tracer_;
 
   absl::Mutex mutex_;
   grpc::ClientContext* call_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;

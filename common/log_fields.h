@@ -1,0 +1,22 @@
+// The ids that a line of a log names, as every program of a cluster writes them.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace lodestar {
+
+// Words before '=' that are fields of a line; others are text. `request`: of a call, see
+// common/request_id.h; `call`: its method; `name`: of a worker.
+inline constexpr absl::string_view kLogKeys[] = {"call",  "incarnation", "name",  "peer", "request",
+                                                 "round", "server",      "shard", "view", "worker"};
+
+// {key, value} of each key that `message` names as "round=7", in that order, each once; then of
+// round, shard and name what it says in words, "round 7", "shard 1" and "worker 'a'", if they are
+// not there.
+std::vector<std::pair<std::string, std::string>> LogFields(absl::string_view message);
+
+}  // namespace lodestar

@@ -1,0 +1,50 @@
+#include "deploy/psctl/log_feed.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+
+absl::StatusOr<std::string> LogFeed::Next() {
+  std::string text;
+  bool has_more = true;
+  while (has_more) {
+    absl::StatusOr<LogPage> page = read_(query_, log_id_);
+    // What has come is not lost.
+    if (!page.ok() && !text.empty()) return text;
+    RETURN_IF_ERROR(page.status());
+    if (has_begun_ && page->log_id == log_id_ && page->excerpt.num_gone > 0) {
+      LogPage note = {.log_id = log_id_, .process = "psctl", .excerpt = {}};
+      note.excerpt.lines.push_back({.number = 0,
+                                    .time = clock_->Now(),
+                                    .level = LogLevel::kWarn,
+                                    .text = absl::StrCat(page->excerpt.num_gone,
+                                                         " lines of the log were gone before they "
+                                                         "were read")});
+      absl::StrAppend(&text, TextOf(note));
+    }
+    absl::StrAppend(&text, TextOf(*page));
+    has_more = has_begun_ && page->excerpt.has_more;
+    has_begun_ = true;
+    log_id_ = page->log_id;
+    query_.after = page->excerpt.last_number;
+    // From here on nothing is left out.
+    query_.oldest_first = true;
+    query_.most_lines = LogQuery().most_lines;
+  }
+  return text;
+}
+
+std::string LogFeed::TextOf(const LogPage& page) const {
+  std::string text;
+  for (const LogLineRecord& line : page.excerpt.lines) {
+    absl::StrAppend(&text,
+                    as_json_ ? LogJson(line.level, page.process, line.text, line.time)
+                             : LogText(line.level, page.process, line.text, line.time),
+                    "\n");
+  }
+  return text;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,104 @@
+#!/usr/bin/python3
+"""What people look for in the logs of real processes: one refused call and one round, from the worker to the server."""
+import json
+
+from cluster_processes import BINARIES, ClusterTestCase, main, wait_until, write_words
+
+
+def lines_of(process):
+  """The objects of a log of JSON lines; what else stands there (of the loader, say) is none."""
+  found = []
+  for line in process.log().split("\n"):
+    if line.startswith("{") and line.endswith("}"):
+      found.append(json.loads(line))
+  return found
+
+
+def select(lines, **fields):
+  return [line for line in lines if all(line.get(key) == value for key, value in fields.items())]
+
+
+class LogsTest(ClusterTestCase):
+
+  def worker(self, name, *flags):
+    return self.start([BINARIES["gpu_worker"], f"--coordinator=127.0.0.1:{self.port}",
+                       f"--name={name}", "--device=cpu", "--threads=1", "--log_format=json",
+                       *flags], "worker_" + name)
+
+  def test_a_refused_call_has_one_id_in_both_logs(self):
+    server = self.start_server(log_format="json")
+    member = self.worker("a", f"--data={self.path('corpus.txt')}")
+    self.wait_for_round(1)
+    write_words(self.path("other.txt"), seed=2)
+    stranger = self.worker("b", f"--data={self.path('other.txt')}")
+    self.assertEqual(stranger.wait(), 1, self.logs())
+
+    refusals = select(lines_of(stranger), call="Join")
+    self.assertEqual(len(refusals), 1, self.logs())
+    refusal = refusals[0]
+    self.assertRegex(refusal["request"], r"^[0-9a-f]{8}-\d+$")
+    self.assertIn("reason=FAILED_PRECONDITION", refusal["message"])
+    answered = select(lines_of(server), request=refusal["request"])
+    self.assertEqual(len(answered), 1, self.logs())
+    for key in ("call", "name", "worker", "incarnation"):
+      self.assertEqual(answered[0][key], refusal[key], key)
+    self.assertIn("peer", answered[0])
+    reason = refusal["message"].partition("reason=")[2]
+    self.assertEqual(answered[0]["message"].partition("reason=")[2], reason)
+
+    found = self.psctl("logs", "--worker=b", "--output=json")
+    self.assertEqual(found.returncode, 0, found.stderr)
+    shown = [json.loads(line) for line in found.stdout.splitlines()]
+    self.assertEqual(select(shown, request=refusal["request"]), answered)
+    self.assertFalse(select(shown, name="a"))
+    self.stop_job(server, member)
+
+  def test_a_round_is_followed_from_worker_to_server(self):
+    server = self.start_server(log_format="json", log_level="debug")
+    feed = self.start([BINARIES["psctl"], "logs", "--follow", "--lines=1000",
+                       f"--server=127.0.0.1:{self.port}"], "feed")
+    wait_until(lambda: "ps_server: " in feed.log(), feed.log)
+    worker = self.worker("a", f"--data={self.path('corpus.txt')}", "--log_level=debug")
+    wait_until(lambda: "debug ps_server: round over round=7 " in feed.log(), feed.log)
+    self.stop_job(server, worker)
+    self.assert_ends(feed)
+
+    mine = select(lines_of(worker), round=7)
+    theirs = select(lines_of(server), round=7)
+    begun = [line for line in mine if line["message"].startswith("round begun")]
+    self.assertEqual(len(begun), 1, self.logs())
+    grants = [line for line in select(mine, call="NextGrant") if "answered" in line["message"]]
+    self.assertTrue(grants, self.logs())
+    self.assertTrue(any(select(theirs, request=grant["request"], call="NextGrant")
+                        for grant in grants), self.logs())
+    for words in ("round opened", "contribution received", "round reported", "round over"):
+      found = [line for line in theirs if line["message"].startswith(words)]
+      self.assertEqual(len(found), 1, f"'{words}' in {json.dumps(theirs, indent=1)}")
+    received = next(line for line in theirs if line["message"].startswith("contribution received"))
+    for key in ("worker", "incarnation"):
+      self.assertEqual(received[key], begun[0][key], key)
+    # Nothing of one chunk or bucket.
+    self.assertLess(len(theirs), 20, json.dumps(theirs, indent=1))
+
+  def test_lines_are_chosen_by_level_and_round_and_bad_ones_are_refused(self):
+    server = self.start_server(log_level="debug", checkpoint_dir=None)
+    worker = self.start_worker("a")
+    self.wait_for_round(3)
+    ofround = self.psctl("logs", "--round=1")
+    self.assertEqual(ofround.returncode, 0, ofround.stderr)
+    self.assertIn("round opened round=1 ", ofround.stdout)
+    self.assertNotIn("round=2 ", ofround.stdout)
+    errors = self.psctl("logs", "--level=error")
+    self.assertEqual(errors.returncode, 0, errors.stderr)
+    self.assertNotIn(" info ", errors.stdout)
+    self.assertEqual(len(self.psctl("logs", "--lines=2").stdout.splitlines()), 2)
+    for flag, reason in (("--level=loud", "--level=loud is unknown"), ("--lines=0", "--lines"),
+                         ("--round=-1", "--round: a round is wanted")):
+      refused = self.psctl("logs", flag)
+      self.assertEqual(refused.returncode, 2, flag)
+      self.assertIn(reason, refused.stderr)
+    self.stop_job(server, worker)
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,75 @@
+#include "worker/service_reports.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <string>
+
+#include "common/testing/simulated_clock.h"
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+// A socket as systemd has it.
+class ServiceReportsTest : public testing::Test {
+ protected:
+  // Its name is one that the kernel finds: test processes may have the same id.
+  ServiceReportsTest() {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    EXPECT_EQ(bind(descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof(sa_family_t)),
+              0);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    name_.assign(address.sun_path, size - offsetof(sockaddr_un, sun_path));
+    name_[0] = '@';
+  }
+  ~ServiceReportsTest() override { close(descriptor_); }
+
+  // Waits for a report.
+  std::string Receive(int flags = 0) const {
+    char message[256];
+    const ssize_t size = recv(descriptor_, message, sizeof(message), flags);
+    return size < 0 ? "nothing" : std::string(message, static_cast<size_t>(size));
+  }
+  // What the next report is, which comes no earlier.
+  std::string Next() {
+    clock_.AwaitSleepers(1);
+    EXPECT_EQ(Receive(MSG_DONTWAIT), "nothing");
+    clock_.AdvanceTime(ServiceReports::kInterval);
+    return Receive();
+  }
+
+  std::string name_;
+  const int descriptor_ = socket(AF_UNIX, SOCK_DGRAM, 0);
+  SimulatedClock clock_;
+};
+
+TEST_F(ServiceReportsTest, AWorkerThatWaitsIsAliveAndReadyOnceItHasJoined) {
+  ServiceReports::State state = {.standing = "not connected: nobody answers"};
+  ServiceReports reports(ServiceManager(name_), "enrols", &clock_);
+  EXPECT_EQ(Receive(), "WATCHDOG=1\nSTATUS=enrols");
+  // Read by the other thread while this one waits for it.
+  reports.Watch([&state] { return state; });
+  EXPECT_EQ(Next(), "WATCHDOG=1\nSTATUS=not connected: nobody answers");
+  state = {.has_joined = true, .standing = ""};
+  EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=computes");
+  state = {.has_joined = true, .standing = "waits for w1"};
+  EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=waits for w1");
+}
+
+TEST_F(ServiceReportsTest, AWorkerThatStopsIsAliveUntilItHasHandedIn) {
+  ServiceReports reports(ServiceManager(name_), "enrols", &clock_);
+  EXPECT_EQ(Receive(), "WATCHDOG=1\nSTATUS=enrols");
+  reports.Watch([] {
+    return ServiceReports::State{.has_joined = true, .is_stopping = true, .standing = "leaves"};
+  });
+  EXPECT_EQ(Next(), "STOPPING=1\nWATCHDOG=1");
+  EXPECT_EQ(Receive(), "READY=1\nWATCHDOG=1\nSTATUS=leaves");
+}
+
+}  // namespace
+}  // namespace lodestar
