@@ -119,9 +119,11 @@ TEST_F(TokenLedgerTest, ATokenThatIsShownSaysWhoItIsAndCountsNoUse) {
 TEST_F(TokenLedgerTest, ATokenOfANameThatWasRevokedIsShownInVain) {
   Create("t", {.role = Role::kOperator, .ttl = kDay, .name = "alice"});
   EXPECT_OK(Redeem("t"));
+  Create("other", {.role = Role::kOperator, .ttl = kDay, .name = "alice"});
   Create("any", {.role = Role::kOperator, .ttl = kDay});
   EXPECT_OK(ledger_.Revoke("alice", "lost", false, now_));
   EXPECT_FALSE(ledger_.IdentityByToken("t", "secret of t", now_).ok());
+  EXPECT_THAT(ledger_.IdentityByToken("other", "secret of other", now_), Refused("is older"));
   EXPECT_OK(ledger_.IdentityByToken("any", "secret of any", now_));
 }
 
