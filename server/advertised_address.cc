@@ -5,14 +5,11 @@
 #include <climits>
 
 namespace lodestar {
-namespace {
 
 std::string HostName() {
   char name[HOST_NAME_MAX + 1] = {};
   return gethostname(name, HOST_NAME_MAX) == 0 ? name : "localhost";
 }
-
-}  // namespace
 
 std::string AdvertisedAddress(const NetworkConfig& network, int real_port) {
   ListenAddress address = network.listen;

@@ -19,11 +19,13 @@
 #include "common/security/certificates.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
+#include "server/advertised_address.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/coordinator/coordinator_memory_json.h"
 #include "server/http/status_pages.h"
 #include "server/journal/journal_segments.h"
 #include "server/limits/memory_bound.h"
+#include "server/page_names.h"
 #include "server/page_orders.h"
 #include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/cluster_status_convert.h"
@@ -401,13 +403,34 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
 }
 
 absl::Status CoordinatorRole::StartPages() {
-  // In plain text whoever is on this machine may order what operators may, here as at the port of
-  // the job.
-  const std::string order_key = deps_.security->transport().is_plain() ? "" : RandomHex(16);
-  ASSIGN_OR_RETURN(http_, HttpServer::Start(*config_.network.http,
-                                            StatusPages([this] { return ReadStatus(); }, &history_,
-                                                        PageOrders(&strand_), order_key)));
+  const bool is_plain = deps_.security->transport().is_plain();
+  const bool is_remote = config_.has_remote_pages();
+  // In plain text whoever reaches the pages may order what operators may, here as at the port of
+  // the job. In TLS pages of this machine alone go without, and their orders need the key; those
+  // that other machines reach ask who it is.
+  const std::string order_key = is_plain || is_remote ? "" : RandomHex(16);
+  HttpServer::Config config;
+  config.address = *config_.network.http;
+  config.pages.routes = StatusPages([this] { return ReadStatus(); }, &history_,
+                                    PageOrders(&strand_), order_key, deps_.clock);
+  config.pages.names =
+      is_remote ? PageNames(config_.network, HostName()) : config_.network.http_names;
+  config.pages.allows_addresses = is_remote;
+  config.shown_host = HostName();
+  config.refusals = deps_.refusals;
+  config.clock = deps_.clock;
+  if (is_remote && !is_plain) {
+    config.tls = deps_.security->files();
+    config.pages.access = deps_.security->MakePageAccess(deps_.refusals);
+  }
+  ASSIGN_OR_RETURN(http_, HttpServer::Start(std::move(config)));
   LogInfo("dashboard={}", http_->url());
+  if (is_remote && is_plain) {
+    RaiseAlarm(absl::StrCat("--insecure: ", http_->url(),
+                            " is neither encrypted nor asks who it is; whoever reaches it can read "
+                            "the status and give orders"),
+               AlarmKind::kReminder);
+  }
   dashboard_url_ = absl::StrCat(http_->url(), order_key.empty() ? "" : "#", order_key);
   return absl::OkStatus();
 }

@@ -14,9 +14,11 @@ namespace {
 std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
   std::vector<IdleSetting> idle;
   if (config.network.listen.IsLoopback() && config.cluster.coordinator.empty() &&
-      config.durability.journal_replica.empty() && !config.is_site()) {
-    idle.push_back({"insecure", "--listen of an address that other machines reach"});
+      config.durability.journal_replica.empty() && !config.is_site() &&
+      !config.has_remote_pages()) {
+    idle.push_back({"insecure", "--listen or --http of an address that other machines reach"});
   }
+  if (!config.network.http.has_value()) idle.push_back({"http_names", "--http"});
   if (!config.is_site()) {
     for (const char* const flag : {"upstream_join", "site_name"}) {
       idle.push_back({flag, "--upstream"});

@@ -23,6 +23,10 @@ std::string FieldOf(const HttpQuery& form, const char* name) {
   return field == form.end() ? "" : PeerText(field->second, kMaxTextBytes);
 }
 
+std::string WhoOrders(const std::string& caller) {
+  return caller.empty() ? "the page" : absl::StrCat(caller, ", through the page,");
+}
+
 std::string ReasonIn(const HttpQuery& form) {
   const std::string reason = FieldOf(form, "reason");
   return reason.empty() ? "an operator asked for it on the page" : reason;
@@ -60,25 +64,25 @@ absl::StatusOr<std::string> Give(CoordinatorStrand& strand, const Order& order) 
 
 JobOrders PageOrders(CoordinatorStrand* strand) {
   JobOrders orders;
-  orders["pause"] = [strand](const HttpQuery& form) {
+  orders["pause"] = [strand](const HttpQuery& form, const std::string& caller) {
     const std::string reason = ReasonIn(form);
-    LogInfo("audit: the page pauses the job: {}", reason);
+    LogInfo("audit: {} pauses the job: {}", WhoOrders(caller), reason);
     return Give(*strand,
                 [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
                   RETURN_IF_ERROR(coordinator.Pause(reason, now));
                   return std::string("No round is opened any more; those that are open end.");
                 });
   };
-  orders["resume"] = [strand](const HttpQuery&) {
-    LogInfo("audit: the page lets the job go on");
+  orders["resume"] = [strand](const HttpQuery&, const std::string& caller) {
+    LogInfo("audit: {} lets the job go on", WhoOrders(caller));
     return Give(*strand,
                 [](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
                   RETURN_IF_ERROR(coordinator.Resume(now));
                   return std::string("The job goes on.");
                 });
   };
-  orders["checkpoint"] = [strand](const HttpQuery&) {
-    LogInfo("audit: the page asks for a checkpoint");
+  orders["checkpoint"] = [strand](const HttpQuery&, const std::string& caller) {
+    LogInfo("audit: {} asks for a checkpoint", WhoOrders(caller));
     return Give(*strand,
                 [](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
                   RETURN_IF_ERROR(coordinator.RequestCheckpoint(now).status());
@@ -86,9 +90,10 @@ JobOrders PageOrders(CoordinatorStrand* strand) {
                       "A checkpoint is taken between two rounds; its path comes with the events.");
                 });
   };
-  orders["set-learning-rate"] = [strand](const HttpQuery& form) -> absl::StatusOr<std::string> {
+  orders["set-learning-rate"] = [strand](const HttpQuery& form,
+                                         const std::string& caller) -> absl::StatusOr<std::string> {
     ASSIGN_OR_RETURN(const double rate, RateIn(form));
-    LogInfo("audit: the page sets the learning rate to {}", rate);
+    LogInfo("audit: {} sets the learning rate to {}", WhoOrders(caller), rate);
     return Give(
         *strand, [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
           ASSIGN_OR_RETURN(const LearningRateChange change, coordinator.SetLearningRate(rate, now));
@@ -96,28 +101,28 @@ JobOrders PageOrders(CoordinatorStrand* strand) {
                               ".");
         });
   };
-  orders["evict"] = [strand](const HttpQuery& form) {
+  orders["evict"] = [strand](const HttpQuery& form, const std::string& caller) {
     const std::string worker = FieldOf(form, "worker");
     const std::string reason = ReasonIn(form);
-    LogInfo("audit: the page evicts worker {}: {}", worker, reason);
+    LogInfo("audit: {} evicts worker {}: {}", WhoOrders(caller), worker, reason);
     return Give(*strand,
                 [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
                   RETURN_IF_ERROR(coordinator.Evict(worker, reason, now));
                   return absl::StrCat(worker, " is out, until it is readmitted.");
                 });
   };
-  orders["readmit"] = [strand](const HttpQuery& form) {
+  orders["readmit"] = [strand](const HttpQuery& form, const std::string& caller) {
     const std::string worker = FieldOf(form, "worker");
-    LogInfo("audit: the page lets worker {} in again", worker);
+    LogInfo("audit: {} lets worker {} in again", WhoOrders(caller), worker);
     return Give(*strand,
                 [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
                   RETURN_IF_ERROR(coordinator.Readmit(worker, now));
                   return absl::StrCat(worker, " may join again; start it.");
                 });
   };
-  orders["stop"] = [strand](const HttpQuery& form) {
+  orders["stop"] = [strand](const HttpQuery& form, const std::string& caller) {
     const std::string reason = ReasonIn(form);
-    LogInfo("audit: the page stops the job: {}", reason);
+    LogInfo("audit: {} stops the job: {}", WhoOrders(caller), reason);
     return Give(*strand,
                 [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
                   coordinator.RequestStop(reason, now);

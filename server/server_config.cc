@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/address_list.h"
 #include "common/flag_range.h"
+#include "common/security/certificates.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
 #include "common/worker_name.h"
@@ -73,12 +74,19 @@ absl::Status CheckHttp(const ServerConfig& config) {
         absl::StrCat("--http=", network.http->ToString(),
                      ": the coordinator, the server of shard 0, has the pages; leave it out here"));
   }
-  if (network.http->IsLoopback()) return absl::OkStatus();
+  for (const std::string& name : network.http_names) {
+    RETURN_IF_ERROR(CheckHostName("--http_names", name));
+  }
+  if (!config.has_remote_pages() || config.uses_tls() || config.security.flags.insecure) {
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(absl::StrCat(
       "--http=", network.http->ToString(),
-      ": what is served there is neither encrypted nor asks who reads it, and stays on this "
-      "machine; give 127.0.0.1:",
-      network.http->port, ", and from elsewhere use ssh -L"));
+      ": other machines reach it, and this job is plain text, where nobody is asked who it is; "
+      "give --tls for pages in TLS that ask for a certificate or a token, 127.0.0.1:",
+      network.http->port,
+      " for pages of this machine (from elsewhere: ssh -L), or --insecure for pages that whoever "
+      "reaches them reads and gives orders with"));
 }
 
 absl::Status CheckCluster(const ClusterConfig& cluster) {

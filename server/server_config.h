@@ -24,8 +24,9 @@ struct NetworkConfig {
   // real port, or this machine's host name if `listen` is a wildcard. ":0" stands for the real
   // port.
   std::string advertise;
-  std::string port_file;              // the real port is written there; empty: nowhere
-  std::optional<ListenAddress> http;  // of the dashboard and monitoring; none: they are off
+  std::string port_file;                // the real port is written there; empty: nowhere
+  std::optional<ListenAddress> http;    // of the dashboard and monitoring; none: they are off
+  std::vector<std::string> http_names;  // of hosts, under which browsers come there, too
   // Whether payloads of workers on this machine go through memory shared with them.
   bool shared_memory = true;
   bool long_paths = false;  // see ServerOptions
@@ -109,6 +110,8 @@ struct ServerConfig {
 
   bool is_coordinator() const { return cluster.shard == 0; }
   bool is_site() const { return !upstream.address.empty(); }
+  // Others than programs of this machine reach the pages.
+  bool has_remote_pages() const { return network.http.has_value() && !network.http->IsLoopback(); }
   // Else the wire is plain text.
   bool uses_tls() const {
     const SecurityFlags& flags = security.flags;

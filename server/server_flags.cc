@@ -36,9 +36,16 @@ ABSL_FLAG(std::string, advertise, "",
           "the real port. Empty: the address of --listen, or this machine's host name if that is a "
           "wildcard.");
 ABSL_FLAG(std::string, http, "",
-          "HOST:PORT, on this machine, of the dashboard, and for monitoring: /, /metrics "
-          "(Prometheus), /healthz, /readyz, /statusz. Port 0 is chosen by the system, and the log "
-          "says it. From elsewhere: ssh -L. Empty: off.");
+          "HOST:PORT of the dashboard, and for monitoring: /, /metrics (Prometheus), /healthz, "
+          "/readyz, /statusz. On this machine only (127.0.0.1) it is plain HTTP. Where other "
+          "machines reach it, it is HTTPS with this server's certificate, and asks for a "
+          "certificate of the role viewer or operator, or for what `psctl token create "
+          "--role=viewer` prints, as the password or bearer token. Port 0 is chosen by the system, "
+          "and the log says it. Empty: off.");
+ABSL_FLAG(std::vector<std::string>, http_names, {},
+          "NAME[,NAME...] of hosts under which browsers come to --http, beside this machine's own "
+          "names: of a proxy, or a name with a domain. The certificate that the authority of this "
+          "cluster issues to this server has them, too. Others are refused.");
 ABSL_FLAG(std::string, port_file, "",
           "File that receives the port (a decimal number) once the server listens. Empty: none.");
 ABSL_FLAG(
@@ -718,6 +725,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
   if (const std::string http = absl::GetFlag(FLAGS_http); !http.empty()) {
     ASSIGN_OR_RETURN(config.network.http, ParseListenAddress("http", http));
   }
+  config.network.http_names = absl::GetFlag(FLAGS_http_names);
   config.network.advertise = absl::GetFlag(FLAGS_advertise);
   ASSIGN_OR_RETURN(config.security.flags, ReadSecurityFlags());
   config.security.tls = absl::GetFlag(FLAGS_tls);
@@ -868,8 +876,8 @@ bool Counts(const std::string& flag, const ServerConfig& config) {
 std::vector<FlagGroup> ServerFlagGroups() {
   return {
       {"Network and place in the cluster",
-       {"listen", "http", "advertise", "port_file", "shared_memory", "long_paths", "shard",
-        "coordinator", "leader_lease", "memory_limit"}},
+       {"listen", "http", "http_names", "advertise", "port_file", "shared_memory", "long_paths",
+        "shard", "coordinator", "leader_lease", "memory_limit"}},
       {"Site", {"upstream", "upstream_join", "site_name"}},
       {"Limits of what others may take",
        {"max_connections", "max_connections_per_address", "connections_per_minute",

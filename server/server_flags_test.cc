@@ -261,7 +261,14 @@ TEST_F(ServerFlagsTest, ContradictionsAreRefused) {
   EXPECT_EQ(ErrorOf({"--http=127.0.0.1:0"}), "");
   EXPECT_THAT(ErrorOf({"--http=8080"}), HasSubstr("--http=8080 is not HOST:PORT"));
   EXPECT_THAT(ErrorOf({"--http=10.0.0.1:8080"}),
-              AllOf(HasSubstr("stays on this machine"), HasSubstr("127.0.0.1:8080")));
+              AllOf(HasSubstr("--http=10.0.0.1:8080"), HasSubstr("give --tls"),
+                    HasSubstr("127.0.0.1:8080"), HasSubstr("--insecure")));
+  EXPECT_EQ(ErrorOf({"--http=10.0.0.1:8080", "--tls", "--state_dir=/s"}), "");
+  EXPECT_EQ(ErrorOf({"--http=10.0.0.1:8080", "--listen=0.0.0.0:50051", "--state_dir=/s"}), "");
+  EXPECT_EQ(ErrorOf({"--http=10.0.0.1:8080", "--insecure"}), "");
+  EXPECT_EQ(ErrorOf({"--http=localhost:1", "--http_names=a.example,10.0.0.1"}), "");
+  EXPECT_THAT(ErrorOf({"--http=localhost:1", "--http_names=a,DNS:b"}),
+              AllOf(HasSubstr("--http_names"), HasSubstr("'DNS:b'")));
   EXPECT_THAT(ErrorOf({"--http=localhost:1", "--shard=1/2", "--coordinator=localhost:2"}),
               HasSubstr("--http"));
   EXPECT_THAT(ErrorOf({"--mode=async", "--quorum=1"}), HasSubstr("--mode=async"));
@@ -367,6 +374,8 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
       {{"--resume=latest"}, "--checkpoint_dir", saves},
       {{"--resume=never"}, "--checkpoint_dir", saves},
       {{"--trace_rounds=3"}, "--trace", {"--trace=t.json"}},
+      {{"--insecure"}, "other machines reach", {"--http=0.0.0.0:0"}},
+      {{"--http_names=a"}, "--http", {"--http=127.0.0.1:0"}},
       {{"--insecure"}, "other machines reach", {"--listen=0.0.0.0:0"}},
       {{"--certificate_ttl=1h"}, "TLS", {"--tls", "--state_dir=s"}},
   };

@@ -13,7 +13,10 @@
 #include "common/logging.h"
 #include "common/peer_text.h"
 #include "common/status_macros.h"
+#include "server/advertised_address.h"
 #include "server/limits/audit_quota.h"
+#include "server/page_access.h"
+#include "server/page_names.h"
 #include "server/rpc/access_policy.h"
 
 namespace lodestar {
@@ -37,7 +40,8 @@ bool HasJoined(const SecurityFlags& flags) {
 // Says who has called what its role may not. Thread-safe.
 class AccessAudit {
  public:
-  void Log(const Identity& caller, const absl::Status& refusal, absl::Time now)
+  // `caller`: whose quota of lines counts.
+  void Log(const std::string& caller, const absl::Status& refusal, absl::Time now)
       ABSL_LOCKS_EXCLUDED(mutex_) {
     const std::optional<int> left_out = Take(caller, now);
     if (!left_out.has_value()) return;
@@ -46,9 +50,9 @@ class AccessAudit {
   }
 
  private:
-  std::optional<int> Take(const Identity& caller, absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_) {
+  std::optional<int> Take(const std::string& caller, absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    return quota_.Take(TextOf(caller), now);
+    return quota_.Take(caller, now);
   }
 
   absl::Mutex mutex_;
@@ -124,10 +128,12 @@ absl::Status ServerSecurity::EnterWithJoin() {
 
 absl::Status ServerSecurity::KeepOwn() {
   const std::string& folder = config_.security.flags.state_dir;
-  RETURN_IF_ERROR(
-      authority_
-          ->KeepOwn(absl::StrCat(folder, "/", OwnName(config_)), Role::kServer, OwnName(config_))
-          .status());
+  RETURN_IF_ERROR(authority_
+                      ->KeepOwn(absl::StrCat(folder, "/", OwnName(config_)), Role::kServer,
+                                OwnName(config_),
+                                config_.has_remote_pages() ? PageNames(config_.network, HostName())
+                                                           : std::vector<std::string>())
+                      .status());
   kept_at_ = absl::Now();
   if (!config_.is_coordinator()) return absl::OkStatus();
   return authority_->KeepOwn(absl::StrCat(folder, "/operator"), Role::kOperator, kLocalOperator)
@@ -161,24 +167,50 @@ void ServerSecurity::Keep() {
   }
 }
 
-std::shared_ptr<grpc::ServerCredentials> ServerSecurity::MakeServerCredentials(
-    std::shared_ptr<RefusalCounts> refusals) const {
+AccessCheck ServerSecurity::MakeAccessCheck(std::shared_ptr<RefusalCounts> refusals) const {
   const auto check = [authority = authority_.get(), revocations = revocations_.get(),
                       audit = std::make_shared<AccessAudit>()](
                          const Identity& caller, absl::string_view method) -> absl::Status {
     if (const absl::Status access = CheckAccess(caller, method); !access.ok()) {
-      audit->Log(caller, access, absl::Now());
+      audit->Log(TextOf(caller), access, absl::Now());
       return access;
     }
     if (authority != nullptr) return authority->CheckHolds(caller);
     return revocations == nullptr ? absl::OkStatus() : revocations->CheckNotRevoked(caller);
   };
-  return transport_.MakeServerCredentials(
-      [check, refusals = std::move(refusals)](const Identity& caller, absl::string_view method) {
-        absl::Status allowed = check(caller, method);
-        if (!allowed.ok()) refusals->Count(LimitReached::kDeniedCalls);
-        return allowed;
-      });
+  return [check, refusals = std::move(refusals)](const Identity& caller, absl::string_view method) {
+    absl::Status allowed = check(caller, method);
+    if (!allowed.ok()) refusals->Count(LimitReached::kDeniedCalls);
+    return allowed;
+  };
+}
+
+std::shared_ptr<grpc::ServerCredentials> ServerSecurity::MakeServerCredentials(
+    std::shared_ptr<RefusalCounts> refusals) const {
+  return transport_.MakeServerCredentials(MakeAccessCheck(std::move(refusals)));
+}
+
+HttpAccess ServerSecurity::MakePageAccess(std::shared_ptr<RefusalCounts> refusals) const {
+  if (transport_.is_plain()) return nullptr;
+  PageAccess::Deps deps;
+  deps.check = MakeAccessCheck(refusals);
+  if (authority_ != nullptr) {
+    deps.identity_by_token = [authority = authority_.get()](absl::string_view id,
+                                                            absl::string_view secret) {
+      return authority->IdentityByToken(id, secret);
+    };
+  }
+  deps.on_wrong_token = [refusals = std::move(refusals), audit = std::make_shared<AccessAudit>()](
+                            const std::string& address, const absl::Status& refusal) {
+    refusals->Count(LimitReached::kDeniedCalls);
+    audit->Log(address,
+               absl::PermissionDeniedError(
+                   absl::StrCat("the page, to ", address, ": ", refusal.message())),
+               absl::Now());
+  };
+  return [access = PageAccess(std::move(deps))](const HttpCredentials& shown, HttpDeed deed) {
+    return access.Judge(shown, deed);
+  };
 }
 
 }  // namespace lodestar

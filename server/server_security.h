@@ -14,6 +14,7 @@
 #include "proto/cluster_entry.h"
 #include "proto/transport_security.h"
 #include "server/authority/certificate_authority.h"
+#include "server/http/http_routes.h"
 #include "server/limits/refusal_counts.h"
 #include "server/rpc/revocation_watch.h"
 #include "server/server_config.h"
@@ -32,6 +33,10 @@ class ServerSecurity {
   // Asks nobody in plain text. Calls that are denied are counted in `refusals`.
   std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(
       std::shared_ptr<RefusalCounts> refusals) const;
+  // Who may look at the pages and order through them: as MakeServerCredentials() has it of the
+  // calls for that. Also for a token instead of a certificate, where the authority is here. Null:
+  // nobody is asked, in plain text.
+  HttpAccess MakePageAccess(std::shared_ptr<RefusalCounts> refusals) const;
   // Null: the wire is plain text, or the certificates are somebody else's.
   CertificateAuthority* authority() const { return authority_.get(); }
   const std::optional<CredentialFiles>& files() const { return files_; }
@@ -50,6 +55,8 @@ class ServerSecurity {
   absl::Status OpenAuthority();
   absl::Status EnterWithJoin();
   absl::Status KeepOwn();
+  // Of roles, revocations and ends of certificates.
+  AccessCheck MakeAccessCheck(std::shared_ptr<RefusalCounts> refusals) const;
 
   const ServerConfig config_;
   const std::function<bool()> is_interrupted_;

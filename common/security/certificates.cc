@@ -1,14 +1,17 @@
 #include "common/security/certificates.h"
 
+#include <arpa/inet.h>
 #include <openssl/crypto.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <openssl/x509v3.h>
 
+#include <algorithm>
 #include <ctime>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -19,6 +22,13 @@ namespace lodestar {
 namespace {
 
 constexpr int kSerialBytes = 16;
+constexpr size_t kMaxHostNameBytes = 253;  // RFC 1035
+
+bool IsAddress(const std::string& host) {
+  in6_addr bytes;  // large enough for both
+  return inet_pton(AF_INET, host.c_str(), &bytes) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), &bytes) == 1;
+}
 
 void AddExtension(X509* certificate, X509* issuer, int kind, const std::string& value) {
   X509V3_CTX context;
@@ -152,7 +162,8 @@ absl::StatusOr<std::string> MakeCertificateRequest(const std::string& key) {
 }
 
 absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const std::string& request,
-                                             const Identity& identity, const Validity& validity) {
+                                             const Identity& identity, const Validity& validity,
+                                             const std::vector<std::string>& hosts) {
   RETURN_IF_ERROR(CheckIdentityName(identity.name));
   ASSIGN_OR_RETURN(const OwnedCertificate issuer,
                    CertificateFromPem("the authority", authority.certificate));
@@ -178,11 +189,39 @@ absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const s
   AddExtension(raw, issuer.get(), NID_subject_key_identifier, "hash");
   AddExtension(raw, issuer.get(), NID_authority_key_identifier, "keyid");
   // Clients in other languages compare the name of the host, and know no roles.
-  AddExtension(
-      raw, issuer.get(), NID_subject_alt_name,
-      absl::StrCat("URI:", UriOf(identity), identity.role == Role::kServer ? ",DNS:lodestar" : ""));
+  std::string names = absl::StrCat("URI:", UriOf(identity));
+  if (identity.role == Role::kServer) absl::StrAppend(&names, ",DNS:lodestar");
+  for (const std::string& host : hosts) {
+    RETURN_IF_ERROR(CheckHostName("the host", host));
+    absl::StrAppend(&names, IsAddress(host) ? ",IP:" : ",DNS:", host);
+  }
+  AddExtension(raw, issuer.get(), NID_subject_alt_name, names);
   Sign(raw, issuer_key.get());
   return PemOf(raw);
+}
+
+absl::Status CheckHostName(absl::string_view what, absl::string_view host) {
+  const auto is_good = [](char c) { return absl::ascii_isalnum(c) || c == '-' || c == '.'; };
+  if (IsAddress(std::string(host)) ||
+      (!host.empty() && host.size() <= kMaxHostNameBytes && absl::ascii_isalnum(host.front()) &&
+       absl::ascii_isalnum(host.back()) && std::all_of(host.begin(), host.end(), is_good))) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, ": '", host,
+                   "' is neither an address nor the name of a host: letters, digits, '-' and '.', "
+                   "at most ",
+                   kMaxHostNameBytes));
+}
+
+bool IsForHosts(const std::string& certificate, const std::vector<std::string>& hosts) {
+  const absl::StatusOr<OwnedCertificate> parsed = CertificateFromPem("certificate", certificate);
+  if (!parsed.ok()) return false;
+  return std::all_of(hosts.begin(), hosts.end(), [&](const std::string& host) {
+    return IsAddress(host)
+               ? X509_check_ip_asc(parsed->get(), host.c_str(), 0) == 1
+               : X509_check_host(parsed->get(), host.data(), host.size(), 0, nullptr) == 1;
+  });
 }
 
 absl::StatusOr<std::string> FingerprintOf(const std::string& certificate) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -38,9 +39,16 @@ struct Authority {
 };
 
 // Whoever asks must have the key: the request's signature is checked. Nothing else in the request
-// counts. Errors: InvalidArgument.
+// counts. `hosts`: names and addresses under which browsers come to a server. Errors:
+// InvalidArgument.
 absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const std::string& request,
-                                             const Identity& identity, const Validity& validity);
+                                             const Identity& identity, const Validity& validity,
+                                             const std::vector<std::string>& hosts = {});
+// Whether a certificate can be issued for a host of that name, or of that address. Errors:
+// InvalidArgument naming `what`.
+absl::Status CheckHostName(absl::string_view what, absl::string_view host);
+// Whether a browser takes the certificate for each of `hosts`.
+bool IsForHosts(const std::string& certificate, const std::vector<std::string>& hosts);
 
 // Of the DER encoding of the first certificate in `certificate`: 64 hexadecimal digits.
 absl::StatusOr<std::string> FingerprintOf(const std::string& certificate);

@@ -45,6 +45,26 @@ TEST(CertificatesTest, AnAuthorityVouchesForWhomItHasIssuedOne) {
   EXPECT_EQ(facts->validity.until, kDay.until);
 }
 
+TEST(CertificatesTest, ABrowserTakesItForTheHostsThatItNames) {
+  const Authority authority = NewAuthority();
+  const auto request = MakeCertificateRequest(NewPrivateKey());
+  ASSERT_OK(request);
+  const Identity server{Role::kServer, "server-0", "1"};
+  const auto certificate =
+      IssueCertificate(authority, *request, server, kDay, {"box.example.org", "10.0.0.1", "::1"});
+  ASSERT_OK(certificate);
+  EXPECT_TRUE(IsForHosts(*certificate, {"lodestar", "BOX.example.org", "10.0.0.1", "::1"}));
+  EXPECT_TRUE(IsForHosts(*certificate, {}));
+  EXPECT_FALSE(IsForHosts(*certificate, {"box.example.org", "other.example.org"}));
+  EXPECT_FALSE(IsForHosts(*certificate, {"10.0.0.2"}));
+  EXPECT_EQ(FactsOf(*certificate)->identity, server);
+  // Nothing that names anything else gets into the list of names.
+  for (const char* host : {"", "a,DNS:b", "a b", "*.example.org", "-a", "a.", "URI:x", "a\nb"}) {
+    EXPECT_FALSE(CheckHostName("--flag", host).ok()) << host;
+    EXPECT_FALSE(IssueCertificate(authority, *request, server, kDay, {host}).ok()) << host;
+  }
+}
+
 TEST(CertificatesTest, NobodyElseDoesNorForLonger) {
   const Authority authority = NewAuthority();
   const std::string certificate = Issue(authority, NewPrivateKey(), kWorker);

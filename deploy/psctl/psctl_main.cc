@@ -716,8 +716,10 @@ std::vector<Command> Commands() {
        .form = "dashboard",
        .summary = "the address of the job's page",
        .details =
-           "Of ps_server --http, on the server's machine: from another one, ssh -L. Behind the #\n"
-           "is the key with which the page gives orders, where the job has certificates.\n",
+           "Of ps_server --http. http:// is for the server's machine: from another one, ssh -L.\n"
+           "Behind the # is the key with which the page gives orders, where the job has\n"
+           "certificates. https:// asks for a certificate, or for a token as the password:\n"
+           "psctl token create --role=viewer (or operator, to give orders).\n",
        .flags = ClientFlags({}),
        .run = WithClient(&DashboardCommand)},
       {.name = "checkpoint",

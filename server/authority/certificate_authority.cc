@@ -186,11 +186,12 @@ TokenLedger CertificateAuthority::ledger() {
   return ledger_;
 }
 
-absl::StatusOr<std::string> CertificateAuthority::Sign(const std::string& request,
-                                                       const Identity& identity,
-                                                       absl::Time now) const {
+absl::StatusOr<std::string> CertificateAuthority::Sign(
+    const std::string& request, const Identity& identity, absl::Time now,
+    const std::vector<std::string>& hosts) const {
   return IssueCertificate(authority_, request, identity,
-                          {.from = now - kClockSlack, .until = now + config_.certificate_ttl});
+                          {.from = now - kClockSlack, .until = now + config_.certificate_ttl},
+                          hosts);
 }
 
 absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Enroll(
@@ -202,7 +203,7 @@ absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Enroll(
     ASSIGN_OR_RETURN(TokenLedger::Redeemed redeemed, ledger.Redeem(enrolment, now));
     issued.identity = std::move(redeemed.identity);
     issued.replaced_ids = std::move(redeemed.replaced_ids);
-    ASSIGN_OR_RETURN(issued.certificate, Sign(request, issued.identity, now));
+    ASSIGN_OR_RETURN(issued.certificate, Sign(request, issued.identity, now, {}));
     return absl::OkStatus();
   }));
   return issued;
@@ -210,23 +211,24 @@ absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Enroll(
 
 absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Renew(
     const Identity& identity, const std::string& request) {
-  return IssueAgain(identity, request, &TokenLedger::Extend);
+  return IssueAgain(identity, request, {}, &TokenLedger::Extend);
 }
 
 absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::IssueAgain(
-    const Identity& identity, const std::string& request,
+    const Identity& identity, const std::string& request, const std::vector<std::string>& hosts,
     absl::Status (TokenLedger::*take)(const Identity&, absl::Time until, absl::Time now)) {
   Issued issued{identity, ""};
   RETURN_IF_ERROR(Change([&](TokenLedger& ledger, absl::Time now) -> absl::Status {
     RETURN_IF_ERROR((ledger.*take)(identity, now + config_.certificate_ttl, now));
-    ASSIGN_OR_RETURN(issued.certificate, Sign(request, identity, now));
+    ASSIGN_OR_RETURN(issued.certificate, Sign(request, identity, now, hosts));
     return absl::OkStatus();
   }));
   return issued;
 }
 
 absl::StatusOr<Identity> CertificateAuthority::KeepOwn(const std::string& folder, Role role,
-                                                       const std::string& name) {
+                                                       const std::string& name,
+                                                       const std::vector<std::string>& hosts) {
   const CredentialFiles files = CredentialFilesIn(folder);
   const absl::StatusOr<CertificateFacts> facts = CheckCredentials(files);
   if (absl::IsPermissionDenied(facts.status())) return facts.status();
@@ -240,12 +242,15 @@ absl::StatusOr<Identity> CertificateAuthority::KeepOwn(const std::string& folder
     if (is_own) {
       identity = facts->identity;
       key = credentials.key;
-      if (facts->validity.until - deps_.now() > config_.certificate_ttl / 2) return identity;
+      if (facts->validity.until - deps_.now() > config_.certificate_ttl / 2 &&
+          IsForHosts(credentials.certificate, hosts)) {
+        return identity;
+      }
     }
   }
   if (key.empty()) key = NewPrivateKey();
   ASSIGN_OR_RETURN(const std::string request, MakeCertificateRequest(key));
-  ASSIGN_OR_RETURN(const Issued issued, IssueAgain(identity, request, &TokenLedger::Note));
+  ASSIGN_OR_RETURN(const Issued issued, IssueAgain(identity, request, hosts, &TokenLedger::Note));
   RETURN_IF_ERROR(WriteCredentials(
       folder,
       {.key = key, .certificate = issued.certificate, .authority = authority_.certificate}));
@@ -261,6 +266,13 @@ void CertificateAuthority::LookAtLedger() {
               read.message());
     }
   }
+}
+
+absl::StatusOr<Identity> CertificateAuthority::IdentityByToken(absl::string_view token_id,
+                                                               absl::string_view secret) {
+  absl::MutexLock lock(&mutex_);
+  LookAtLedger();
+  return ledger_.IdentityByToken(token_id, secret, deps_.now());
 }
 
 absl::Status CertificateAuthority::CheckNotRevoked(const Identity& identity) {

@@ -71,8 +71,10 @@ class CertificateAuthority {
   absl::StatusOr<Issued> Renew(const Identity& identity, const std::string& request)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Credentials of this machine, in a folder of their own: made, or renewed if less than half of
-  // their time is left. Errors also: those of the files.
-  absl::StatusOr<Identity> KeepOwn(const std::string& folder, Role role, const std::string& name)
+  // their time is left, or they lack one of `hosts` (see IssueCertificate()). Errors also: those of
+  // the files.
+  absl::StatusOr<Identity> KeepOwn(const std::string& folder, Role role, const std::string& name,
+                                   const std::vector<std::string>& hosts = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Errors: Unauthenticated, with when and why it was revoked. Looks at the disk at most once a
@@ -81,6 +83,9 @@ class CertificateAuthority {
   // The same for one that comes with a certificate: also if its newest one has ended. A connection
   // outlives the certificate that it was opened with.
   absl::Status CheckHolds(const Identity& identity) ABSL_LOCKS_EXCLUDED(mutex_);
+  // See TokenLedger; looks at the disk as CheckNotRevoked() does.
+  absl::StatusOr<Identity> IdentityByToken(absl::string_view token_id, absl::string_view secret)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // What CheckNotRevoked() says of those whose certificates would still hold, by id.
   std::map<std::string, std::string> Revoked() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -97,13 +102,12 @@ class CertificateAuthority {
   absl::Status Change(absl::FunctionRef<absl::Status(TokenLedger&, absl::Time now)> change)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // `take`: notes it in the ledger.
-  absl::StatusOr<Issued> IssueAgain(const Identity& identity, const std::string& request,
-                                    absl::Status (TokenLedger::*take)(const Identity&,
-                                                                      absl::Time until,
-                                                                      absl::Time now))
+  absl::StatusOr<Issued> IssueAgain(
+      const Identity& identity, const std::string& request, const std::vector<std::string>& hosts,
+      absl::Status (TokenLedger::*take)(const Identity&, absl::Time until, absl::Time now))
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::string> Sign(const std::string& request, const Identity& identity,
-                                   absl::Time now) const;
+                                   absl::Time now, const std::vector<std::string>& hosts) const;
 
   const Config config_;
   const Deps deps_;

@@ -154,6 +154,36 @@ TEST_F(CertificateAuthorityTest, OwnCredentialsAreKeptAndRenewedInTime) {
   EXPECT_NE(anew->id, first->id);
 }
 
+TEST_F(CertificateAuthorityTest, OwnCredentialsAreIssuedAgainForHostsThatTheyLack) {
+  const auto authority = Open();
+  const std::string folder = folder_ + "/server";
+  const auto certificate = [&] {
+    return ReadCredentials(CredentialFilesIn(folder)).value_or(Credentials()).certificate;
+  };
+  const auto first = authority->KeepOwn(folder, Role::kServer, "server-0");
+  ASSERT_OK(first);
+  EXPECT_FALSE(IsForHosts(certificate(), {"box"}));
+  EXPECT_EQ(authority->KeepOwn(folder, Role::kServer, "server-0", {"box", "10.0.0.1"})
+                .value_or(Identity()),
+            *first);
+  EXPECT_TRUE(IsForHosts(certificate(), {"box", "10.0.0.1"}));
+  const std::string before = certificate();
+  EXPECT_OK(authority->KeepOwn(folder, Role::kServer, "server-0", {"box"}));
+  EXPECT_EQ(certificate(), before);
+}
+
+TEST_F(CertificateAuthorityTest, ATokenThatIsShownIsKnownUntilItIsRevoked) {
+  const auto authority = Open();
+  const auto token = authority->CreateToken({.role = Role::kViewer, .ttl = absl::Hours(1)});
+  ASSERT_OK(token);
+  const auto identity = authority->IdentityByToken(token->id, token->secret);
+  ASSERT_OK(identity);
+  EXPECT_EQ(identity->role, Role::kViewer);
+  EXPECT_FALSE(authority->IdentityByToken(token->id, token->secret + "0").ok());
+  EXPECT_OK(authority->RevokeToken(token->id));
+  EXPECT_FALSE(authority->IdentityByToken(token->id, token->secret).ok());
+}
+
 TEST_F(CertificateAuthorityTest, NoOtherAuthorityTakesThePlaceOfOneWhoseKeyIsLost) {
   ASSERT_OK(Open()->KeepOwn(folder_ + "/own", Role::kServer, "server-0"));
   ASSERT_EQ(unlink((folder_ + "/authority-key.pem").c_str()), 0);

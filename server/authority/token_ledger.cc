@@ -77,23 +77,8 @@ absl::Status TokenLedger::Create(const TokenTerms& terms, const std::string& id,
 
 absl::StatusOr<TokenLedger::Redeemed> TokenLedger::Redeem(const Enrolment& enrolment,
                                                           absl::Time now) {
-  const auto found = tokens_.find(enrolment.token_id);
-  // The same words for both: nobody learns which tokens there are.
-  if (found == tokens_.end() ||
-      !AreEqualSecrets(found->second.secret_sha256, Sha256Hex(enrolment.secret))) {
-    return absl::PermissionDeniedError(
-        "the token is not known to this cluster; ask for a new join string (psctl token create)");
-  }
-  TokenRecord& token = found->second;
-  if (token.is_revoked) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "token ", token.id, " was revoked; ask for a new join string (psctl token create)"));
-  }
-  if (now >= token.expires()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("token ", token.id, " has ended at ", TimeText(token.expires()),
-                     "; ask for a new join string (psctl token create)"));
-  }
+  RETURN_IF_ERROR(FindValid(enrolment.token_id, enrolment.secret, now).status());
+  TokenRecord& token = tokens_.at(enrolment.token_id);
   if (token.terms.max_uses > 0 && token.uses >= token.terms.max_uses) {
     return absl::PermissionDeniedError(
         absl::StrCat("token ", token.id, " has been used ",
@@ -139,6 +124,45 @@ absl::StatusOr<TokenLedger::Redeemed> TokenLedger::Redeem(const Enrolment& enrol
             .enrolled = now,
             .expires = enrolment.until};
   return redeemed;
+}
+
+absl::StatusOr<Identity> TokenLedger::IdentityByToken(absl::string_view token_id,
+                                                      absl::string_view secret,
+                                                      absl::Time now) const {
+  ASSIGN_OR_RETURN(const TokenRecord* const token, FindValid(token_id, secret, now));
+  if (token->terms.max_uses > 0) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "token ", token->id, " is for enrolling ", token->terms.max_uses,
+        token->terms.max_uses == 1 ? " time" : " times",
+        ", and cannot be shown instead of a certificate; ask for one without --uses (psctl token "
+        "create)"));
+  }
+  const std::string& bound = token->terms.name;
+  std::string name = bound.empty() ? absl::StrCat("token-", token->id) : bound;
+  RETURN_IF_ERROR(CheckNotShutOut(name, *token));
+  return Identity{token->terms.role, std::move(name), absl::StrCat("token-", token->id)};
+}
+
+absl::StatusOr<const TokenRecord*> TokenLedger::FindValid(absl::string_view token_id,
+                                                          absl::string_view secret,
+                                                          absl::Time now) const {
+  const auto found = tokens_.find(std::string(token_id));
+  // The same words for both: nobody learns which tokens there are.
+  if (found == tokens_.end() || !AreEqualSecrets(found->second.secret_sha256, Sha256Hex(secret))) {
+    return absl::PermissionDeniedError(
+        "the token is not known to this cluster; ask for a new join string (psctl token create)");
+  }
+  const TokenRecord& token = found->second;
+  if (token.is_revoked) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "token ", token.id, " was revoked; ask for a new join string (psctl token create)"));
+  }
+  if (now >= token.expires()) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("token ", token.id, " has ended at ", TimeText(token.expires()),
+                     "; ask for a new join string (psctl token create)"));
+  }
+  return &token;
 }
 
 absl::Status TokenLedger::Note(const Identity& identity, absl::Time until, absl::Time now) {

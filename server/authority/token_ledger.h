@@ -92,6 +92,12 @@ class TokenLedger {
   // AlreadyExists (the name has a certificate that holds).
   absl::StatusOr<Redeemed> Redeem(const Enrolment& enrolment, absl::Time now);
 
+  // Who shows the token itself, where no certificate can be shown: of the token's role and name, or
+  // of a name made of its id. That is no enrolment, and counts no use. Errors: those of Redeem() of
+  // the token; PermissionDenied for one whose uses are limited, as nobody could count them.
+  absl::StatusOr<Identity> IdentityByToken(absl::string_view token_id, absl::string_view secret,
+                                           absl::Time now) const;
+
   // A certificate that is issued without a token, where the authority is. Errors: PermissionDenied
   // if the identity is revoked.
   absl::Status Note(const Identity& identity, absl::Time until, absl::Time now);
@@ -130,6 +136,9 @@ class TokenLedger {
  private:
   // What is over, and tells nobody anything any more.
   void Forget(absl::Time now);
+  // Errors: PermissionDenied (no such token, another secret, revoked, its end).
+  absl::StatusOr<const TokenRecord*> FindValid(absl::string_view token_id, absl::string_view secret,
+                                               absl::Time now) const;
   // Whether nobody has it, or one that conflicts with it. With `replaced_role`, somebody of that
   // very name and role may have it. Errors: AlreadyExists.
   absl::Status CheckFree(absl::string_view name, std::optional<Role> replaced_role,

@@ -96,6 +96,37 @@ TEST_F(TokenLedgerTest, TimeAndUsesEndAToken) {
   EXPECT_THAT(Redeem("day"), Refused("has ended at 2027-01-16"));
 }
 
+TEST_F(TokenLedgerTest, ATokenThatIsShownSaysWhoItIsAndCountsNoUse) {
+  Create("t", {.role = Role::kViewer, .ttl = kDay});
+  Create("named", {.role = Role::kOperator, .ttl = kDay, .name = "alice"});
+  Create("once", {.ttl = kDay, .max_uses = 1});
+  const auto shown = [this](const std::string& id) {
+    return ledger_.IdentityByToken(id, "secret of " + id, now_);
+  };
+  EXPECT_EQ(shown("t").value_or(Identity()), (Identity{Role::kViewer, "token-t", "token-t"}));
+  EXPECT_EQ(shown("named").value_or(Identity()),
+            (Identity{Role::kOperator, "alice", "token-named"}));
+  EXPECT_EQ(ledger_.tokens().at("t").uses, 0);
+  EXPECT_THAT(shown("once"), Refused("without --uses"));
+  EXPECT_THAT(shown("x"), Refused("not known to this cluster"));
+  EXPECT_THAT(ledger_.IdentityByToken("t", "secret of x", now_), Refused("not known"));
+  EXPECT_OK(ledger_.RevokeToken("t"));
+  EXPECT_THAT(shown("t"), Refused("was revoked"));
+  now_ += kDay;
+  EXPECT_THAT(shown("named"), Refused("has ended"));
+}
+
+TEST_F(TokenLedgerTest, ATokenOfANameThatWasRevokedIsShownInVain) {
+  Create("t", {.role = Role::kOperator, .ttl = kDay, .name = "alice"});
+  EXPECT_OK(Redeem("t"));
+  Create("other", {.role = Role::kOperator, .ttl = kDay, .name = "alice"});
+  Create("any", {.role = Role::kOperator, .ttl = kDay});
+  EXPECT_OK(ledger_.Revoke("alice", "lost", false, now_));
+  EXPECT_FALSE(ledger_.IdentityByToken("t", "secret of t", now_).ok());
+  EXPECT_THAT(ledger_.IdentityByToken("other", "secret of other", now_), Refused("is older"));
+  EXPECT_OK(ledger_.IdentityByToken("any", "secret of any", now_));
+}
+
 TEST_F(TokenLedgerTest, ATokenForAnotherRoleIsNotUsed) {
   Create("t", {.role = Role::kViewer, .ttl = kDay, .max_uses = 1});
   TokenLedger::Enrolment enrolment;

@@ -1,122 +1,110 @@
 #include "server/http/http_server.h"
 
-#include <httplib.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "common/host_port.h"
+#include "common/status_macros.h"
+#include "server/http/place_keeping.h"
+#include "server/http/request_head.h"
+#include "server/http/text_answer.h"
 
 namespace lodestar {
 namespace {
 
-// Readers of events hold one each.
-constexpr int kThreads = HttpServer::kMaxReaders + 4;
-constexpr int kPatienceSeconds = 2;  // for who neither writes a request nor reads an answer
-constexpr size_t kMaxBodyBytes = 1024;
+constexpr int kNumWorkers = 4;
+constexpr int kMaxEvents = 64;  // that are looked at at a time
+constexpr size_t kReadBytes = 16384;
+constexpr size_t kMaxIgnoredBytes = 65536;  // after a request
+// With a peer that was sent everything.
+constexpr absl::Duration kLeavePatience = absl::Seconds(1);
+// Where the process may not open another file.
+constexpr absl::Duration kFilePause = absl::Milliseconds(100);
+constexpr absl::Duration kLookAtFiles = absl::Seconds(5);
+// Until a connection breaks whose peer acknowledges nothing.
+constexpr absl::Duration kUnacknowledgedTimeout = absl::Seconds(20);
+// Those of connections are larger; sockets that listen, and wake_, go by their number.
+constexpr uint64_t kFirstId = uint64_t{1} << 32;
+// Keeps a stream in use, so that a reader that is gone is noticed.
+constexpr absl::string_view kComment = ":\n\n";
 
-// The page of the dashboard is one file, and talks to this server only.
-constexpr char kContentPolicy[] =
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
-// The names under which a browser on this machine comes here, with or without a port.
-bool IsThisMachine(const std::string& host) {
-  const std::string with_port =
-      absl::StrContains(host, "]:") || (!absl::EndsWith(host, "]") && absl::StrContains(host, ':'))
-          ? host
-          : absl::StrCat(host, ":80");
-  const absl::StatusOr<HostPort> address = ParseHostPort("", with_port, /*lowest_port=*/1);
-  return address.ok() && address->IsLoopback();
-}
-
-// Two servers on one port, each with a part of the requests, are what the library's default allows.
-void SetSocketOptions(socket_t socket) {
-  const int yes = 1;
-  setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-}
-
-void Write(const HttpAnswer& answer, httplib::Response& response) {
-  response.status = answer.status;
-  response.set_content(answer.body, answer.type);
-}
-
-HttpQuery QueryOf(const httplib::Request& request) {
-  HttpQuery query;
-  for (const auto& [name, value] : request.params) query[name] = value;
-  return query;
-}
-
-// In the same time, wherever they differ.
-bool IsSameKey(absl::string_view given, absl::string_view key) {
-  unsigned difference = given.size() == key.size() ? 0 : 1;
-  for (size_t i = 0; i < given.size() && i < key.size(); ++i) {
-    difference |= static_cast<unsigned char>(given[i] ^ key[i]);
+std::string AddressText(const sockaddr_storage& address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  if (address.ss_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text, sizeof(text));
+  } else if (address.ss_family == AF_INET6) {
+    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, text,
+              sizeof(text));
   }
-  return difference == 0;
+  return std::string(absl::StripPrefix(text, "::ffff:"));
 }
 
-std::string EventText(const HttpEvent& event) {
-  return absl::StrCat("event: ", event.name, "\ndata: ", event.data, "\n\n");
+std::string EventsText(const HttpEventSource& source) {
+  std::string text(kComment);
+  for (const HttpEvent& event : source()) absl::StrAppend(&text, HttpResponder::EventText(event));
+  return text;
 }
 
 }  // namespace
 
-HttpServer::HttpServer(HttpRoutes routes)
-    : routes_(std::move(routes)), server_(std::make_unique<httplib::Server>()) {
-  server_->new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-  server_->set_socket_options(&SetSocketOptions);
-  server_->set_keep_alive_max_count(1);
-  server_->set_read_timeout(kPatienceSeconds);
-  server_->set_write_timeout(kPatienceSeconds);
-  server_->set_payload_max_length(kMaxBodyBytes);
-  server_->set_default_headers({{"Cache-Control", "no-store"},
-                                {"Content-Security-Policy", kContentPolicy},
-                                {"Referrer-Policy", "no-referrer"},
-                                {"X-Content-Type-Options", "nosniff"}});
-  server_->set_pre_routing_handler(
-      [](const httplib::Request& request, httplib::Response& response) {
-        if (IsThisMachine(request.get_header_value("Host"))) {
-          return httplib::Server::HandlerResponse::Unhandled;
-        }
-        Write({.status = 403,
-               .body = "this page is for browsers on this machine: ask for localhost, also through "
-                       "ssh -L\n"},
-              response);
-        return httplib::Server::HandlerResponse::Handled;
-      });
-  server_->Get(".*", [this](const httplib::Request& request, httplib::Response& response) {
-    Answer(request, response);
-  });
-  server_->Post(".*", [this](const httplib::Request& request, httplib::Response& response) {
-    TakeOrder(request, response);
-  });
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Config config) {
+  std::unique_ptr<TlsContextSource> tls;
+  if (config.tls.has_value()) {
+    ASSIGN_OR_RETURN(tls, TlsContextSource::Open(*config.tls));
+  }
+  absl::StatusOr<ListeningSockets> sockets = Listen(config.address, kUnacknowledgedTimeout);
+  if (!sockets.ok()) {
+    return absl::Status(sockets.status().code(),
+                        absl::StrCat("--http=", config.address.ToString(),
+                                     " cannot be listened on: ", sockets.status().message()));
+  }
+  std::unique_ptr<HttpServer> server(
+      new HttpServer(std::move(config), std::move(tls), *std::move(sockets)));
+  RETURN_IF_ERROR(server->Begin());
+  return server;
 }
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const ListenAddress& address,
-                                                              HttpRoutes routes) {
-  auto server = std::unique_ptr<HttpServer>(new HttpServer(std::move(routes)));
-  int port = address.port;
-  errno = 0;
-  const bool is_bound = port == 0 ? (port = server->server_->bind_to_any_port(address.host)) > 0
-                                  : server->server_->bind_to_port(address.host, port);
-  if (!is_bound) {
-    return absl::UnavailableError(
-        absl::StrCat("--http=", address.ToString(), " cannot be listened on",
-                     errno == 0 ? "" : absl::StrCat(": ", std::strerror(errno)),
-                     "; give another port, or end the program that has it"));
+HttpServer::HttpServer(Config config, std::unique_ptr<TlsContextSource> tls,
+                       ListeningSockets sockets)
+    : config_(std::move(config)),
+      responder_(config_.pages),
+      tls_(std::move(tls)),
+      sockets_(std::move(sockets)),
+      last_id_(kFirstId) {
+  HostPort real = config_.address;
+  real.port = sockets_.port;
+  if (config_.address.IsWildcard() && !config_.shown_host.empty()) real.host = config_.shown_host;
+  url_ = absl::StrCat(tls_ == nullptr ? "http://" : "https://", real.ToString(), "/");
+}
+
+absl::Status HttpServer::Begin() {
+  epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
+  wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  const auto watch = [this](int fd) {
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = static_cast<uint64_t>(fd)}};
+    return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+  };
+  bool is_ready = epoll_.is_open() && wake_.is_open() && watch(wake_.get());
+  for (const FileDescriptor& socket : sockets_.sockets) is_ready = is_ready && watch(socket.get());
+  if (!is_ready) {
+    return absl::InternalError(absl::StrCat("--http=", config_.address.ToString(),
+                                            ": no queue of events: ", std::strerror(errno),
+                                            "; this process may need more open files: ulimit -n"));
   }
-  HostPort real = address;
-  real.port = port;
-  server->url_ = absl::StrCat("http://", real.ToString(), "/");
-  server->thread_ = std::thread([raw = server.get()] { raw->server_->listen_after_bind(); });
-  // Before that, stop() would not stop it; a port that is bound is served.
-  while (!server->server_->is_running()) std::this_thread::yield();
-  return server;
+  workers_ = std::make_unique<ThreadPool>(kNumWorkers, "pages");
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
 }
 
 HttpServer::~HttpServer() { Stop(); }
@@ -126,80 +114,334 @@ void HttpServer::Stop() {
     absl::MutexLock lock(&mutex_);
     is_stopping_ = true;
   }
-  server_->stop();
+  Wake();
   if (thread_.joinable()) thread_.join();
+  workers_.reset();
 }
 
-void HttpServer::Answer(const httplib::Request& request, httplib::Response& response) {
-  if (request.path == routes_.events_path) return StreamEvents(response);
-  const auto page = routes_.pages.find(request.path);
-  if (page == routes_.pages.end()) {
-    std::vector<std::string> paths;
-    for (const auto& [path, answer] : routes_.pages) paths.push_back(path);
-    return Write({.status = 404,
-                  .body = absl::StrCat("no such page; there are ", absl::StrJoin(paths, ", "),
-                                       " and ", routes_.events_path, "\n")},
-                 response);
+void HttpServer::Run() {
+  std::vector<epoll_event> events(kMaxEvents);
+  std::optional<absl::Time> give_up;  // once it is to stop
+  while (true) {
+    absl::Time now = config_.clock->Now();
+    OnTime(now);
+    if (!give_up.has_value()) {
+      absl::MutexLock lock(&mutex_);
+      if (is_stopping_) give_up = now + kStallPatience;
+    }
+    if (give_up.has_value()) {
+      // Whoever has asked gets an answer, above all who has ordered the stop.
+      sockets_.sockets.clear();
+      bool is_any_left = false;
+      for (auto it = connections_.begin(); it != connections_.end();) {
+        const auto connection = it++;
+        const State state = connection->second.state;
+        if (state == State::kAnswering || state == State::kWriting) {
+          is_any_left = true;
+        } else {
+          Close(connection);
+        }
+      }
+      if (!is_any_left || now >= *give_up) break;
+    }
+    const int num_events = epoll_wait(epoll_.get(), events.data(), kMaxEvents, TimeoutMs(now));
+    now = config_.clock->Now();
+    for (int i = 0; i < num_events; ++i) {
+      const uint64_t id = events[static_cast<size_t>(i)].data.u64;
+      if (id >= kFirstId) {
+        OnEvent(id, events[static_cast<size_t>(i)].events, now);
+      } else if (id != static_cast<uint64_t>(wake_.get())) {
+        Accept(static_cast<int>(id), now);
+      }
+    }
+    TakeOutcomes(now);
   }
-  Write(page->second(QueryOf(request)), response);
+  while (!connections_.empty()) Close(connections_.begin());
 }
 
-void HttpServer::TakeOrder(const httplib::Request& request, httplib::Response& response) {
-  const auto order = routes_.orders.find(request.path);
-  if (order == routes_.orders.end()) {
-    return Write({.status = 404, .body = "no such order\n"}, response);
+int HttpServer::TimeoutMs(absl::Time now) const {
+  // Also where a clock that tests move says nothing of how long that is.
+  constexpr absl::Duration kLongest = absl::Seconds(1);
+  absl::Time next = std::min(accepts_again_, now + kLongest);
+  for (const auto& [id, connection] : connections_) {
+    next = std::min(next, connection.deadline);
+    if (connection.events != nullptr && connection.output.empty()) {
+      next = std::min(next, connection.next_events);
+    }
   }
-  // A page of another site gets no further than to ask whether it may send the header.
-  if (!request.has_header(kOrderHeader)) {
-    return Write(
-        {.status = 403, .body = absl::StrCat("an order needs the header ", kOrderHeader, "\n")},
-        response);
-  }
-  if (!routes_.order_key.empty() &&
-      !IsSameKey(request.get_header_value(kOrderHeader), routes_.order_key)) {
-    return Write({.status = 401,
-                  .body = "orders need the key of an operator: open the address that psctl "
-                          "dashboard prints\n"},
-                 response);
-  }
-  Write(order->second(QueryOf(request)), response);
+  const absl::Duration left = std::max(next - now, absl::ZeroDuration());
+  return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
 }
 
-void HttpServer::StreamEvents(httplib::Response& response) {
+void HttpServer::OnTime(absl::Time now) {
+  if (now >= accepts_again_) SetAccepting(true);
+  if (tls_ != nullptr && now >= next_look_at_files_) {
+    next_look_at_files_ = now + kLookAtFiles;
+    workers_->Schedule([this] { tls_->Refresh(); });
+  }
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    const auto connection = it++;
+    Connection& state = connection->second;
+    if (now >= state.deadline) {
+      Close(connection);
+    } else if (state.events != nullptr && state.output.empty() && now >= state.next_events) {
+      AskForEvents(connection->first, state);
+    }
+  }
+}
+
+void HttpServer::SetAccepting(bool is_accepting) {
+  accepts_again_ = is_accepting ? absl::InfiniteFuture() : config_.clock->Now() + kFilePause;
+  if (std::exchange(is_accepting_, is_accepting) == is_accepting) return;
+  for (const FileDescriptor& socket : sockets_.sockets) {
+    epoll_event event{.events = is_accepting ? EPOLLIN : 0u,
+                      .data = {.u64 = static_cast<uint64_t>(socket.get())}};
+    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket.get(), &event);
+  }
+}
+
+void HttpServer::Accept(int listener, absl::Time now) {
+  for (int i = 0; i < kMaxEvents; ++i) {
+    sockaddr_storage address{};
+    socklen_t length = sizeof(address);
+    FileDescriptor socket(accept4(listener, reinterpret_cast<sockaddr*>(&address), &length,
+                                  SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.is_open()) {
+      if (errno != EMFILE && errno != ENFILE) return;
+      if (!MakeRoom()) return SetAccepting(false);
+      continue;
+    }
+    if (connections_.size() >= kMaxConnections && !MakeRoom()) continue;
+    const uint64_t id = ++last_id_;
+    Connection& connection = connections_[id];
+    connection.socket = std::move(socket);
+    connection.address = AddressText(address);
+    connection.since = now;
+    connection.deadline = now + kRequestPatience;
+    if (tls_ != nullptr) connection.tls = std::make_unique<TlsSession>(*tls_->Current());
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = id}};
+    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection.socket.get(), &event);
+  }
+}
+
+bool HttpServer::MakeRoom() {
+  std::vector<PlaceHolder> holders;
+  for (const auto& [id, connection] : connections_) {
+    holders.push_back(
+        {.id = id,
+         .address = connection.address,
+         .since = connection.since,
+         .may_go = connection.state == State::kReading || connection.state == State::kLeaving});
+  }
+  const std::optional<uint64_t> chosen = ChooseToGo(holders);
+  if (!chosen.has_value()) return false;
+  Close(connections_.find(*chosen));
+  return true;
+}
+
+void HttpServer::OnEvent(uint64_t id, uint32_t events, absl::Time now) {
+  auto connection = connections_.find(id);
+  if (connection == connections_.end()) return;
+  if ((events & EPOLLIN) != 0) {
+    OnReadable(connection, now);
+    connection = connections_.find(id);
+    if (connection == connections_.end()) return;
+  } else if ((events & (EPOLLERR | EPOLLHUP)) != 0) {
+    return Close(connection);
+  }
+  if ((events & EPOLLOUT) != 0) Flush(connection, now);
+}
+
+void HttpServer::OnReadable(Connections::iterator connection, absl::Time now) {
+  Connection& peer = connection->second;
+  char bytes[kReadBytes];
+  const ssize_t num_bytes = recv(peer.socket.get(), bytes, sizeof(bytes), 0);
+  if (num_bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (num_bytes <= 0) return Close(connection);
+  if (peer.state == State::kReading) {
+    return OnRequestBytes(connection, {bytes, static_cast<size_t>(num_bytes)}, now);
+  }
+  peer.ignored_bytes += static_cast<size_t>(num_bytes);
+  if (peer.ignored_bytes > kMaxIgnoredBytes) Close(connection);
+}
+
+void HttpServer::OnRequestBytes(Connections::iterator connection, absl::string_view bytes,
+                                absl::Time now) {
+  Connection& peer = connection->second;
+  if (peer.tls == nullptr) {
+    peer.request.append(bytes.data(), bytes.size());
+  } else if (const absl::Status read = peer.tls->Receive(bytes, peer.request); !read.ok()) {
+    config_.refusals->Count(LimitReached::kHandshakes);
+    const std::string answer =
+        absl::IsInvalidArgument(read)
+            ? TextAnswer("400 Bad Request",
+                         absl::StrCat("this port speaks TLS: the page is at ", url_, "\n"))
+            : peer.tls->TakeOutput();
+    peer.tls = nullptr;
+    return Send(connection, answer, State::kWriting, now);
+  } else {
+    const uint64_t id = connection->first;
+    Send(connection, "", State::kReading, now);
+    if (connections_.find(id) == connections_.end()) return;
+  }
+  const RequestProgress progress = JudgeRequest(peer.request);
+  if (progress == RequestProgress::kIncomplete) return;
+  if (progress != RequestProgress::kComplete) {
+    return Send(connection, RefusalOf(progress), State::kWriting, now);
+  }
+  HttpCredentials shown;
+  shown.address = peer.address;
+  if (peer.tls != nullptr) {
+    absl::StatusOr<std::optional<Identity>> identity = peer.tls->PeerIdentity();
+    if (!identity.ok()) {
+      return Send(connection,
+                  TextAnswer("403 Forbidden", absl::StrCat(identity.status().message(), "\n")),
+                  State::kWriting, now);
+    }
+    shown.certificate = *std::move(identity);
+  }
+  peer.state = State::kAnswering;
+  peer.deadline = absl::InfiniteFuture();
+  Watch(connection->first, peer);
+  workers_->Schedule([this, id = connection->first, request = std::move(peer.request),
+                      shown = std::move(shown)] { Report(Answer(id, request, shown)); });
+}
+
+HttpServer::Outcome HttpServer::Answer(uint64_t id, const std::string& request,
+                                       const HttpCredentials& peer) {
+  HttpResponder::Reply reply = responder_.Answer(request, peer);
+  Outcome outcome{.id = id, .bytes = std::move(reply.bytes)};
+  if (!reply.begins_events) return outcome;
   {
     absl::MutexLock lock(&mutex_);
     if (num_readers_ == kMaxReaders) {
-      return Write({.status = 503,
-                    .body = absl::StrCat("there may be ", kMaxReaders,
-                                         " readers of events at a time; close one\n")},
-                   response);
+      outcome.bytes = HttpResponder::TooManyReaders(kMaxReaders);
+      return outcome;
     }
     ++num_readers_;
   }
-  // Gives the place back with the answer, however that ends.
-  const std::shared_ptr<void> place(nullptr, [this](void*) {
+  // Gives the place back with the stream, however that ends.
+  std::shared_ptr<void> place(nullptr, [this](void*) {
     absl::MutexLock lock(&mutex_);
     --num_readers_;
   });
-  bool is_first = true;
-  response.set_chunked_content_provider(
-      "text/event-stream", [this, place, is_first, source = routes_.begin_events()](
-                               size_t /*offset*/, httplib::DataSink& sink) mutable {
-        if (!std::exchange(is_first, false) && !AwaitNextEvents()) {
-          sink.done();
-          return true;
-        }
-        // A comment keeps the connection in use, so that a reader that is gone is noticed.
-        std::string text = ":\n\n";
-        for (const HttpEvent& event : source()) absl::StrAppend(&text, EventText(event));
-        return sink.write(text.data(), text.size());
-      });
+  outcome.is_stream = true;
+  outcome.events = [place = std::move(place), source = responder_.routes().begin_events()] {
+    return source();
+  };
+  outcome.bytes += EventsText(outcome.events);
+  return outcome;
 }
 
-bool HttpServer::AwaitNextEvents() {
-  absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(absl::Condition(&is_stopping_), routes_.event_interval);
-  return !is_stopping_;
+void HttpServer::AskForEvents(uint64_t id, Connection& connection) {
+  workers_->Schedule([this, id, source = std::exchange(connection.events, nullptr)]() mutable {
+    Outcome outcome{.id = id, .bytes = EventsText(source), .is_stream = true};
+    outcome.events = std::move(source);
+    Report(std::move(outcome));
+  });
+}
+
+void HttpServer::Report(Outcome outcome) {
+  {
+    absl::MutexLock lock(&mutex_);
+    outcomes_.push_back(std::move(outcome));
+  }
+  Wake();
+}
+
+void HttpServer::Wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+}
+
+void HttpServer::TakeOutcomes(absl::Time now) {
+  uint64_t count;
+  [[maybe_unused]] const ssize_t num_read = read(wake_.get(), &count, sizeof(count));
+  std::vector<Outcome> outcomes;
+  {
+    absl::MutexLock lock(&mutex_);
+    outcomes.swap(outcomes_);
+  }
+  for (Outcome& outcome : outcomes) OnOutcome(std::move(outcome), now);
+}
+
+void HttpServer::OnOutcome(Outcome outcome, absl::Time now) {
+  const auto connection = connections_.find(outcome.id);
+  if (connection == connections_.end()) return;
+  if (!outcome.is_stream) return Send(connection, outcome.bytes, State::kWriting, now);
+  connection->second.events = std::move(outcome.events);
+  connection->second.next_events = now + responder_.routes().event_interval;
+  Send(connection, outcome.bytes, State::kStreaming, now);
+}
+
+void HttpServer::Send(Connections::iterator connection, absl::string_view bytes, State next,
+                      absl::Time now) {
+  Connection& peer = connection->second;
+  const bool begins = peer.output.empty() || peer.state != next;
+  const size_t before = peer.output.size();
+  if (peer.tls == nullptr) {
+    peer.output.append(bytes.data(), bytes.size());
+  } else {
+    peer.tls->Send(bytes);
+    if (next == State::kWriting) peer.tls->Close();
+    peer.output += peer.tls->TakeOutput();
+  }
+  pending_bytes_ += peer.output.size() - before;
+  if (pending_bytes_ > kMaxPendingBytes) return Close(connection);
+  peer.state = next;
+  if (next != State::kReading && begins) {
+    peer.answer_deadline = now + kAnswerPatience;
+    peer.deadline = now + kStallPatience;
+  }
+  Flush(connection, now);
+}
+
+void HttpServer::Flush(Connections::iterator connection, absl::Time now) {
+  Connection& peer = connection->second;
+  while (peer.sent_bytes < peer.output.size()) {
+    const ssize_t num_bytes = send(peer.socket.get(), peer.output.data() + peer.sent_bytes,
+                                   peer.output.size() - peer.sent_bytes, MSG_NOSIGNAL);
+    if (num_bytes < 0 && errno == EINTR) continue;
+    if (num_bytes < 0 && errno == EAGAIN) return Watch(connection->first, peer);
+    if (num_bytes <= 0) return Close(connection);
+    peer.sent_bytes += static_cast<size_t>(num_bytes);
+    pending_bytes_ -= static_cast<size_t>(num_bytes);
+    if (peer.state != State::kReading) {
+      peer.deadline = std::min(now + kStallPatience, peer.answer_deadline);
+    }
+  }
+  peer.output.clear();
+  peer.sent_bytes = 0;
+  if (peer.state == State::kStreaming) peer.deadline = absl::InfiniteFuture();
+  if (peer.state == State::kWriting) {
+    shutdown(peer.socket.get(), SHUT_WR);
+    peer.state = State::kLeaving;
+    peer.deadline = now + kLeavePatience;
+  }
+  Watch(connection->first, peer);
+}
+
+void HttpServer::Watch(uint64_t id, const Connection& connection) {
+  epoll_event event{.events = 0u, .data = {.u64 = id}};
+  // Nothing is read while there is an answer to give: the peer's bytes wait at the peer.
+  if (connection.state != State::kAnswering && connection.state != State::kWriting) {
+    event.events |= EPOLLIN;
+  }
+  if (!connection.output.empty()) event.events |= EPOLLOUT;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), &event);
+}
+
+void HttpServer::Close(Connections::iterator connection) {
+  Connection& peer = connection->second;
+  if (peer.state == State::kStreaming && peer.tls != nullptr && peer.output.empty()) {
+    // As far as there is room: an end that is no cut.
+    peer.tls->Close();
+    const std::string end = peer.tls->TakeOutput();
+    [[maybe_unused]] const ssize_t sent =
+        send(peer.socket.get(), end.data(), end.size(), MSG_NOSIGNAL);
+  }
+  pending_bytes_ -= peer.output.size() - peer.sent_bytes;
+  connections_.erase(connection);
 }
 
 }  // namespace lodestar

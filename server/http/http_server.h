@@ -1,93 +1,158 @@
-// HttpServer: plain HTTP for people and monitoring on this machine: answers to GET, a stream of
-// server-sent events (HTML standard, "Server-sent events"), and orders by POST. It has threads of
-// its own and a bound on what is open at a time, so whoever reads slowly, or never, costs training
-// nothing. Requests under another name than one of this machine are refused: a page of a foreign
-// site that has its name lead here ("DNS rebinding") reads nothing. Orders need a header that pages
-// of foreign sites cannot send, and its key where there is one.
+// HttpServer: the pages for people and monitoring: answers to GET, a stream of server-sent events
+// (HTML standard, "Server-sent events"), and orders by POST; in TLS where it is given a
+// certificate. What is answered to whom is decided by HttpResponder, what there is by HttpRoutes.
+//
+//   accepted -> reading -> answering -> writing -> leaving -> closed
+//                  |           \-> streaming events -----------^
+//                  \ too slow, no TLS that counts, another needs its place: closed
+//
+// One thread has all connections, and never blocks on a peer; a request is handed to one of a few
+// others once it has come whole. So whoever sends or reads slowly, or never, costs a place among
+// kMaxConnections, for a time, and training nothing.
 #pragma once
 
-#include <functional>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/executor.h"
+#include "common/security/credentials.h"
+#include "server/http/http_responder.h"
+#include "server/http/http_routes.h"
+#include "server/http/tls_context_source.h"
+#include "server/http/tls_session.h"
+#include "server/limits/refusal_counts.h"
 #include "server/listen_address.h"
-
-namespace httplib {
-class Server;
-struct Request;
-struct Response;
-}  // namespace httplib
+#include "server/rpc/file_descriptor.h"
+#include "server/rpc/listening_sockets.h"
 
 namespace lodestar {
-
-struct HttpAnswer {
-  int status = 200;
-  std::string type = "text/plain; charset=utf-8";
-  std::string body;
-};
-
-// By name; of one that comes twice the last.
-using HttpQuery = std::map<std::string, std::string>;
-
-struct HttpEvent {
-  std::string name;
-  std::string data;  // one line
-};
-
-// What is new since it was asked last.
-using HttpEventSource = std::function<std::vector<HttpEvent>()>;
-
-// All functions are called from threads of the server; they must not block for long.
-struct HttpRoutes {
-  std::map<std::string, std::function<HttpAnswer(const HttpQuery&)>> pages;  // by path: "/healthz"
-  std::string events_path;                                                   // "/api/events"
-  // For each reader, whose source is asked at once, and then each `event_interval`.
-  std::function<HttpEventSource()> begin_events;
-  absl::Duration event_interval = absl::Seconds(1);
-  std::map<std::string, std::function<HttpAnswer(const HttpQuery&)>> orders;  // by path, as pages
-  std::string order_key;  // what the header says; empty: whatever it says
-};
 
 class HttpServer {
  public:
   // Of streams of events at a time; others are answered 503.
   static constexpr int kMaxReaders = 8;
-  static constexpr char kOrderHeader[] = "X-Lodestar-Order";
+  static constexpr size_t kMaxConnections = 128;
+  // From its first byte of TLS to the last one of the request.
+  static constexpr absl::Duration kRequestPatience = absl::Seconds(5);
+  // With a reader that takes nothing, and until it has taken all of one answer.
+  static constexpr absl::Duration kStallPatience = absl::Seconds(2);
+  static constexpr absl::Duration kAnswerPatience = absl::Seconds(20);
+  // Of answers that are not sent yet, of all connections; one that would not fit is not given.
+  static constexpr size_t kMaxPendingBytes = size_t{64} << 20;
 
-  // Listens from here on. Requires: an address that is this machine's alone. Errors: Unavailable if
-  // it cannot be listened on.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const ListenAddress& address,
-                                                           HttpRoutes routes);
+  struct Config {
+    ListenAddress address;
+    HttpResponder::Config pages;
+    std::optional<CredentialFiles> tls;  // none: plain text
+    std::string shown_host;              // in url(), where the address is a wildcard
+    std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
+    Clock* clock = &Clock::Real();
+  };
+
+  // Listens from here on, and serves when it returns. Errors: Unavailable if the address cannot be
+  // listened on; those of TlsContext::Create(); Internal if the system gives no event queue.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Config config);
   ~HttpServer();
 
   const std::string& url() const { return url_; }  // "http://127.0.0.1:8080/"
-  // Ends all streams. When it returns, no function of the routes is called any more. Repeats are
-  // harmless.
-  void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends all connections. When it returns, no function of the routes is called any more. Repeats
+  // are harmless.
+  void Stop();
 
  private:
-  explicit HttpServer(HttpRoutes routes);
-  void Answer(const httplib::Request& request, httplib::Response& response);
-  void TakeOrder(const httplib::Request& request, httplib::Response& response);
-  void StreamEvents(httplib::Response& response) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether to go on.
-  bool AwaitNextEvents() ABSL_LOCKS_EXCLUDED(mutex_);
+  enum class State : uint8_t {
+    kReading,    // its request has not come whole
+    kAnswering,  // another thread has it
+    kWriting,    // the answer
+    kStreaming,  // events
+    kLeaving,    // has been sent all: waits for the peer to close, so that it gets to read that
+  };
+  struct Connection {
+    FileDescriptor socket;
+    std::string address;
+    std::unique_ptr<TlsSession> tls;  // null: plain text
+    State state = State::kReading;
+    absl::Time since;
+    absl::Time deadline;         // then it is closed
+    absl::Time answer_deadline;  // of kWriting, and of kStreaming with something to send
+    std::string request;
+    std::string output;  // as it goes through the socket
+    size_t sent_bytes = 0;
+    size_t ignored_bytes = 0;  // that came after the request
+    HttpEventSource events;    // of kStreaming; null: a thread asks it at the moment
+    absl::Time next_events;
+  };
+  struct Outcome {
+    uint64_t id = 0;
+    std::string bytes;
+    bool is_stream = false;  // more follows
+    HttpEventSource events = nullptr;
+  };
+  using Connections = std::map<uint64_t, Connection>;
 
-  const HttpRoutes routes_;
+  HttpServer(Config config, std::unique_ptr<TlsContextSource> tls, ListeningSockets sockets);
+  absl::Status Begin();
+  void Run();
+  int TimeoutMs(absl::Time now) const;
+  void OnTime(absl::Time now);
+  void SetAccepting(bool is_accepting);
+  void Accept(int listener, absl::Time now);
+  // Whether there is one now.
+  bool MakeRoom();
+  void OnEvent(uint64_t id, uint32_t events, absl::Time now);
+  // These may close the connection: then it is not in `connections_` any more.
+  void OnReadable(Connections::iterator connection, absl::Time now);
+  void OnRequestBytes(Connections::iterator connection, absl::string_view bytes, absl::Time now);
+  void TakeOutcomes(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnOutcome(Outcome outcome, absl::Time now);
+  void AskForEvents(uint64_t id, Connection& connection);
+  // `bytes`: plain. Goes on in state `next` with the rest.
+  void Send(Connections::iterator connection, absl::string_view bytes, State next, absl::Time now);
+  void Flush(Connections::iterator connection, absl::Time now);
+  void Watch(uint64_t id, const Connection& connection);
+  void Close(Connections::iterator connection) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // On a thread of `workers_`.
+  Outcome Answer(uint64_t id, const std::string& request, const HttpCredentials& peer)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void Report(Outcome outcome) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Wake();
+
+  const Config config_;
+  const HttpResponder responder_;
+  const std::unique_ptr<TlsContextSource> tls_;  // null: plain text
   std::string url_;
-  const std::unique_ptr<httplib::Server> server_;
+
+  // Of the thread alone.
+  ListeningSockets sockets_;
+  FileDescriptor epoll_;
+  Connections connections_;
+  uint64_t last_id_ = 0;
+  size_t pending_bytes_ = 0;
+  bool is_accepting_ = true;
+  absl::Time accepts_again_ = absl::InfiniteFuture();
+  absl::Time next_look_at_files_ = absl::InfinitePast();
+
   absl::Mutex mutex_;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   int num_readers_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Outcome> outcomes_ ABSL_GUARDED_BY(mutex_);
+
+  FileDescriptor wake_;  // an eventfd
+  std::unique_ptr<ThreadPool> workers_;
   std::thread thread_;
 };
 

@@ -1,14 +1,20 @@
 #include "server/http/http_server.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "common/security/testing/test_authority.h"
+#include "common/testing/simulated_clock.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 
@@ -16,116 +22,97 @@ namespace lodestar {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 const ListenAddress kAnyPort{{"127.0.0.1", 0}};
 
+// A peer that speaks bytes.
+class RawClient {
+ public:
+  explicit RawClient(int port) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    constexpr timeval kPatience{.tv_sec = 20, .tv_usec = 0};
+    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    EXPECT_EQ(connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+
+  void Send(absl::string_view bytes) {
+    EXPECT_EQ(send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), bytes.size());
+  }
+  // Until the server closes.
+  std::string ReadAll() {
+    std::string all;
+    char bytes[4096];
+    ssize_t num_bytes;
+    while ((num_bytes = recv(socket_.get(), bytes, sizeof(bytes), 0)) > 0) {
+      all.append(bytes, static_cast<size_t>(num_bytes));
+    }
+    EXPECT_TRUE(num_bytes == 0 || errno == ECONNRESET) << errno;
+    return all;
+  }
+
+ private:
+  FileDescriptor socket_;
+};
+
 class HttpServerTest : public ::testing::Test {
  protected:
-  void Start(HttpRoutes routes) {
-    routes.events_path = "/events";
-    if (routes.begin_events == nullptr) {
-      routes.begin_events = [] { return [] { return std::vector<HttpEvent>(); }; };
-    }
-    auto server = HttpServer::Start(kAnyPort, std::move(routes));
+  HttpServerTest() {
+    config_.address = kAnyPort;
+    config_.clock = &clock_;
+    routes_.pages["/hello"] = [](const HttpQuery&) { return HttpAnswer{.body = "hello"}; };
+    routes_.events_path = "/events";
+    routes_.begin_events = [] { return [] { return std::vector<HttpEvent>(); }; };
+  }
+
+  void Start() {
+    config_.pages.routes = routes_;
+    auto server = HttpServer::Start(config_);
     ASSERT_OK(server);
     server_ = *std::move(server);
   }
+  int port() const { return std::stoi(server_->url().substr(server_->url().rfind(':') + 1)); }
   httplib::Client MakeClient() const {
     return httplib::Client(server_->url().substr(0, server_->url().size() - 1));
   }
+  // Also wakes the server after a change of the clock.
+  int StatusOfHello() const {
+    const auto answer = MakeClient().Get("/hello");
+    return answer ? answer->status : 0;
+  }
 
+  SimulatedClock clock_;
+  HttpServer::Config config_;
+  HttpRoutes routes_;
   std::unique_ptr<HttpServer> server_;
 };
 
-TEST_F(HttpServerTest, AnswersByPathWithTheQuery) {
-  HttpRoutes routes;
-  routes.pages["/echo"] = [](const HttpQuery& query) {
-    return HttpAnswer{.status = 202, .type = "text/x", .body = query.at("word")};
-  };
-  Start(std::move(routes));
-  const auto answer = MakeClient().Get("/echo?word=a%20b");
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->status, 202);
-  EXPECT_EQ(answer->body, "a b");
-  EXPECT_EQ(answer->get_header_value("Content-Type"), "text/x");
-  EXPECT_EQ(answer->get_header_value("Cache-Control"), "no-store");
-  const auto missing = MakeClient().Get("/other");
-  ASSERT_TRUE(missing);
-  EXPECT_EQ(missing->status, 404);
-  EXPECT_THAT(missing->body, HasSubstr("there are /echo and /events"));
-}
-
-TEST_F(HttpServerTest, OnlyNamesOfThisMachineAreAnswered) {
-  HttpRoutes routes;
-  routes.pages["/"] = [](const HttpQuery&) { return HttpAnswer{.body = "secret"}; };
-  Start(std::move(routes));
-  const auto status_for = [this](const std::string& host) {
-    const auto answer = MakeClient().Get("/", httplib::Headers{{"Host", host}});
-    return answer ? answer->status : 0;
-  };
-  for (const char* host : {"localhost", "localhost:9000", "127.0.0.1:1", "[::1]:80", "[::1]"}) {
-    EXPECT_EQ(status_for(host), 200) << host;
-  }
-  for (const char* host :
-       {"evil.example", "evil.example:8080", "127.0.0.1.evil.example", "x:y:z"}) {
-    EXPECT_EQ(status_for(host), 403) << host;
-  }
-}
-
-TEST_F(HttpServerTest, AnOrderComesFromAPageOfThisServerWithTheKey) {
-  int num_taken = 0;
-  HttpRoutes routes;
-  routes.orders["/pause"] = [&num_taken](const HttpQuery& form) {
-    ++num_taken;
+TEST_F(HttpServerTest, AnswersRequests) {
+  routes_.orders["/pause"] = [](const HttpQuery& form, const std::string&) {
     return HttpAnswer{.status = 409, .body = form.at("reason")};
   };
-  routes.order_key = "secret";
-  Start(std::move(routes));
-  const httplib::Params form = {{"reason", "a & b"}};
-  const auto status_with = [&](const httplib::Headers& headers) {
-    const auto answer = MakeClient().Post("/pause", headers, form);
-    return answer ? answer->status : 0;
-  };
-  const std::string header = HttpServer::kOrderHeader;
-  EXPECT_EQ(status_with({}), 403) << "what a form of a foreign site sends";
-  for (const char* key : {"-", "secres", "secret2", "secre"}) {
-    EXPECT_EQ(status_with({{header, key}}), 401) << key;
-  }
-  EXPECT_EQ(status_with({{header, "secret"}, {"Host", "evil.example"}}), 403);
-  EXPECT_EQ(num_taken, 0);
-  const auto taken = MakeClient().Post("/pause", {{header, "secret"}}, form);
-  ASSERT_TRUE(taken);
-  EXPECT_EQ(taken->status, 409);
-  EXPECT_EQ(taken->body, "a & b");
-  EXPECT_EQ(num_taken, 1);
-  const auto by_get = MakeClient().Get("/pause?reason=x", {{header, "secret"}});
-  ASSERT_TRUE(by_get);
-  EXPECT_EQ(by_get->status, 404) << "a link is no order";
-  const auto unknown = MakeClient().Post("/other", {{header, "secret"}}, form);
-  ASSERT_TRUE(unknown);
-  EXPECT_EQ(unknown->status, 404);
-}
-
-TEST_F(HttpServerTest, WithoutAKeyTheHeaderIsEnough) {
-  HttpRoutes routes;
-  routes.orders["/resume"] = [](const HttpQuery&) { return HttpAnswer(); };
-  Start(std::move(routes));
-  const auto answer =
-      MakeClient().Post("/resume", {{HttpServer::kOrderHeader, "-"}}, httplib::Params());
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->status, 200);
-  const auto without = MakeClient().Post("/resume", httplib::Headers(), httplib::Params());
-  ASSERT_TRUE(without);
-  EXPECT_EQ(without->status, 403);
+  Start();
+  EXPECT_THAT(server_->url(), StartsWith("http://127.0.0.1:"));
+  const auto page = MakeClient().Get("/hello");
+  ASSERT_TRUE(page);
+  EXPECT_EQ(page->body, "hello");
+  const auto order = MakeClient().Post("/pause", {{HttpResponder::kOrderHeader, "-"}},
+                                       httplib::Params{{"reason", "a & b"}});
+  ASSERT_TRUE(order);
+  EXPECT_EQ(order->status, 409);
+  EXPECT_EQ(order->body, "a & b");
 }
 
 TEST_F(HttpServerTest, EachReaderGetsItsOwnEvents) {
-  HttpRoutes routes;
-  routes.event_interval = absl::Milliseconds(1);
-  routes.begin_events = [] {
+  config_.clock = &Clock::Real();
+  routes_.event_interval = absl::Milliseconds(1);
+  routes_.begin_events = [] {
     return [n = 0]() mutable { return std::vector<HttpEvent>{{"count", std::to_string(++n)}}; };
   };
-  Start(std::move(routes));
+  Start();
   for (int reader = 0; reader < 2; ++reader) {
     std::string seen;
     MakeClient().Get("/events", [&seen](const char* data, size_t size) {
@@ -133,14 +120,14 @@ TEST_F(HttpServerTest, EachReaderGetsItsOwnEvents) {
       return seen.find("data: 3") == std::string::npos;
     });
     EXPECT_THAT(seen, HasSubstr("event: count\ndata: 1\n\n"));
+    EXPECT_THAT(seen, HasSubstr("event: count\ndata: 3\n\n"));
   }
 }
 
 TEST_F(HttpServerTest, ReadersAreBoundedAndAStopEndsThem) {
-  HttpRoutes routes;
-  routes.event_interval = absl::InfiniteDuration();
-  routes.begin_events = [] { return [] { return std::vector<HttpEvent>{{"hello", "1"}}; }; };
-  Start(std::move(routes));
+  routes_.event_interval = absl::InfiniteDuration();
+  routes_.begin_events = [] { return [] { return std::vector<HttpEvent>{{"hello", "1"}}; }; };
+  Start();
   std::vector<std::thread> readers;
   std::atomic<int> num_ended = 0;
   for (int i = 0; i < HttpServer::kMaxReaders; ++i) {
@@ -165,13 +152,165 @@ TEST_F(HttpServerTest, ReadersAreBoundedAndAStopEndsThem) {
   EXPECT_EQ(num_ended, HttpServer::kMaxReaders);
 }
 
+TEST_F(HttpServerTest, APlaceOfAReaderIsFreeWhenItHasGone) {
+  routes_.event_interval = absl::InfiniteDuration();
+  Start();
+  for (int i = 0; i < 3 * HttpServer::kMaxReaders; ++i) {
+    std::string seen;
+    int status = 0;
+    // The server sees that the one before has gone when it gets to it.
+    while (status != 200) {
+      const auto answer = MakeClient().Get(
+          "/events",
+          [&status](const httplib::Response& response) {
+            status = response.status;
+            return true;
+          },
+          [](const char*, size_t) { return false; });
+    }
+  }
+}
+
+TEST_F(HttpServerTest, WhoSaysNothingOrTooLittleIsLetGo) {
+  Start();
+  RawClient silent(port());
+  RawClient half_way(port());
+  half_way.Send("GET /hello HTTP/1.1\r\nHost: localhost\r\n");
+  EXPECT_EQ(StatusOfHello(), 200);
+  clock_.AdvanceTime(HttpServer::kRequestPatience);
+  EXPECT_EQ(StatusOfHello(), 200);
+  EXPECT_EQ(silent.ReadAll(), "");
+  EXPECT_EQ(half_way.ReadAll(), "");
+}
+
+TEST_F(HttpServerTest, ManyThatSayNothingKeepNobodyOut) {
+  Start();
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (size_t i = 0; i < HttpServer::kMaxConnections + 20; ++i) {
+    silent.push_back(std::make_unique<RawClient>(port()));
+  }
+  EXPECT_EQ(StatusOfHello(), 200);
+  EXPECT_EQ(silent.front()->ReadAll(), "") << "the oldest had to go";
+}
+
+TEST_F(HttpServerTest, WhoDoesNotReadIsLetGoAndKeepsNobodyWaiting) {
+  // More than the system's buffers of a connection hold.
+  constexpr size_t kLargeBytes = size_t{32} << 20;
+  routes_.pages["/large"] = [](const HttpQuery&) {
+    return HttpAnswer{.type = "x/y", .body = std::string(kLargeBytes, 'x')};
+  };
+  Start();
+  RawClient slow(port());
+  slow.Send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  RawClient other(port());
+  other.Send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_GT(other.ReadAll().size(), kLargeBytes);
+  EXPECT_EQ(StatusOfHello(), 200);
+  clock_.AdvanceTime(HttpServer::kStallPatience);
+  EXPECT_EQ(StatusOfHello(), 200);
+  EXPECT_LT(slow.ReadAll().size(), kLargeBytes);
+}
+
+TEST_F(HttpServerTest, WhatIsTooLongIsToldSo) {
+  Start();
+  RawClient long_line(port());
+  long_line.Send(absl::StrCat("GET /", std::string(5000, 'x'), " HTTP/1.1\r\n\r\n"));
+  EXPECT_THAT(long_line.ReadAll(), StartsWith("HTTP/1.1 414 "));
+  RawClient long_head(port());
+  long_head.Send(absl::StrCat("GET / HTTP/1.1\r\nX: ", std::string(30'000, 'x'), "\r\n\r\n"));
+  EXPECT_THAT(long_head.ReadAll(), StartsWith("HTTP/1.1 431 "));
+}
+
+TEST_F(HttpServerTest, AStopWaitsForWhatIsBeingAnswered) {
+  absl::Notification has_begun;
+  absl::Notification may_end;
+  routes_.pages["/slow"] = [&](const HttpQuery&) {
+    has_begun.Notify();
+    may_end.WaitForNotification();
+    return HttpAnswer{.body = "done"};
+  };
+  Start();
+  RawClient client(port());
+  client.Send("GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  has_begun.WaitForNotification();
+  std::thread stop([this] { server_->Stop(); });
+  may_end.Notify();
+  stop.join();
+  EXPECT_THAT(client.ReadAll(), HasSubstr("done"));
+}
+
 TEST_F(HttpServerTest, APortThatIsTakenIsAnError) {
-  HttpRoutes routes;
-  Start(std::move(routes));
-  ListenAddress taken = kAnyPort;
-  taken.port = std::stoi(server_->url().substr(server_->url().rfind(':') + 1));
-  EXPECT_THAT(HttpServer::Start(taken, HttpRoutes()).status(),
+  Start();
+  HttpServer::Config taken;
+  taken.address = kAnyPort;
+  taken.address.port = port();
+  EXPECT_THAT(HttpServer::Start(taken).status(),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot be listened on")));
+}
+
+class HttpServerTlsTest : public HttpServerTest {
+ protected:
+  HttpServerTlsTest() {
+    config_.tls = authority_.FilesFor({Role::kServer, "s", "1"});
+    config_.pages.access = [this](const HttpCredentials& shown,
+                                  HttpDeed) -> absl::StatusOr<std::string> {
+      seen_ = shown;
+      if (shown.certificate.has_value()) return TextOf(*shown.certificate);
+      return absl::UnauthenticatedError("who is it?");
+    };
+  }
+
+  int StatusWith(const CredentialFiles& files) const {
+    httplib::SSLClient client("127.0.0.1", port(), files.certificate, files.key);
+    client.set_ca_cert_path(files.authority.c_str());
+    client.enable_server_certificate_verification(false);
+    const auto answer = client.Get("/hello");
+    return answer ? answer->status : 0;
+  }
+
+  TestAuthority authority_;
+  HttpCredentials seen_;
+};
+
+TEST_F(HttpServerTlsTest, KnowsWhoHasACertificateOfItsAuthorityAlone) {
+  Start();
+  EXPECT_THAT(server_->url(), StartsWith("https://"));
+  EXPECT_EQ(StatusWith(authority_.FilesFor({Role::kViewer, "alice", "2"})), 200);
+  EXPECT_EQ(seen_.certificate, (Identity{Role::kViewer, "alice", "2"}));
+  EXPECT_EQ(seen_.address, "127.0.0.1");
+  httplib::SSLClient nobody("127.0.0.1", port());
+  nobody.enable_server_certificate_verification(false);
+  const auto answer = nobody.Get("/hello");
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 401);
+  EXPECT_THAT(answer->get_header_value("WWW-Authenticate"), StartsWith("Basic"));
+  EXPECT_EQ(StatusWith(TestAuthority().FilesFor({Role::kViewer, "alice", "2"})), 0);
+  EXPECT_EQ(StatusWith(authority_.FilesFor({Role::kViewer, "old", "3"}, -absl::Minutes(1))), 0);
+  EXPECT_EQ(config_.refusals->of(LimitReached::kHandshakes), 2);
+}
+
+TEST_F(HttpServerTlsTest, PlainTextIsToldWhereThePageIs) {
+  Start();
+  RawClient plain(port());
+  plain.Send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_THAT(plain.ReadAll(), HasSubstr(absl::StrCat("the page is at ", server_->url())));
+}
+
+TEST_F(HttpServerTlsTest, AHandshakeThatStallsIsLetGo) {
+  Start();
+  RawClient stalled(port());
+  stalled.Send("\x16\x03\x01\x02");
+  const CredentialFiles files = authority_.FilesFor({Role::kViewer, "alice", "2"});
+  EXPECT_EQ(StatusWith(files), 200);
+  clock_.AdvanceTime(HttpServer::kRequestPatience);
+  EXPECT_EQ(StatusWith(files), 200);
+  EXPECT_EQ(stalled.ReadAll(), "");
+}
+
+TEST_F(HttpServerTlsTest, FilesThatAreNoneAreAnErrorOfTheStart) {
+  config_.tls->certificate = "/nowhere/certificate.pem";
+  EXPECT_THAT(HttpServer::Start(config_).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nowhere/certificate.pem")));
 }
 
 }  // namespace

@@ -3,7 +3,10 @@
 #include <memory>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/run_history.h"
 #include "proto/message_json.h"
 #include "proto/status_text.h"
@@ -79,6 +82,32 @@ class EventSource {
   uint64_t sent_version_ = ~uint64_t{0};
 };
 
+// For those whom nobody knows: thread-safe.
+class RecentReadiness {
+ public:
+  RecentReadiness(std::function<v1::ClusterStatus()> read_status, Clock* clock)
+      : read_status_(std::move(read_status)), clock_(clock) {}
+
+  bool Read() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    if (now - read_at_ >= kShortestInterval) {
+      is_ready_ = WhyNotReady(read_status_()).empty();
+      read_at_ = now;
+    }
+    return is_ready_;
+  }
+
+ private:
+  static constexpr absl::Duration kShortestInterval = absl::Seconds(1);
+
+  const std::function<v1::ClusterStatus()> read_status_;
+  Clock* const clock_;
+  absl::Mutex mutex_;
+  absl::Time read_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  bool is_ready_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
 }  // namespace
 
 std::string WhyNotReady(const v1::ClusterStatus& status) {
@@ -95,12 +124,13 @@ std::string WhyNotReady(const v1::ClusterStatus& status) {
 
 HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
                        const HistoryRecorder* history, const JobOrders& orders,
-                       const std::string& order_key) {
+                       const std::string& order_key, Clock* clock) {
   HttpRoutes routes;
   routes.order_key = order_key;
   for (const auto& [name, order] : orders) {
-    routes.orders[absl::StrCat("/api/orders/", name)] = [order = order](const HttpQuery& form) {
-      return OrderAnswer(order(form));
+    routes.orders[absl::StrCat("/api/orders/", name)] = [order = order](const HttpQuery& form,
+                                                                        const std::string& caller) {
+      return OrderAnswer(order(form, caller));
     };
   }
   routes.pages["/"] = [](const HttpQuery&) {
@@ -114,6 +144,16 @@ HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
     const std::string why_not = WhyNotReady(read_status());
     if (why_not.empty()) return HttpAnswer{.body = "ok\n"};
     return HttpAnswer{.status = 503, .body = absl::StrCat(why_not, "\n")};
+  };
+  const auto readiness = std::make_shared<RecentReadiness>(read_status, clock);
+  // Waits as long as the status does not come, which is what a probe wants to know.
+  routes.open_pages["/healthz"] = [readiness] {
+    readiness->Read();
+    return HttpAnswer{.body = "ok\n"};
+  };
+  routes.open_pages["/readyz"] = [readiness] {
+    if (readiness->Read()) return HttpAnswer{.body = "ok\n"};
+    return HttpAnswer{.status = 503, .body = "not ready; those who may look are told why\n"};
   };
   routes.pages["/statusz"] = [read_status](const HttpQuery& query) {
     return StatusPage(read_status(), query);

@@ -15,22 +15,24 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/clock.h"
 #include "proto/status_service.pb.h"
-#include "server/http/http_server.h"
+#include "server/http/http_routes.h"
 #include "server/status/history_recorder.h"
 
 namespace lodestar {
 
 // What operators can order through the page, by name. Each returns what has come of it, one
-// sentence; it is called from any thread, with what the form says.
-using JobOrders =
-    std::map<std::string, std::function<absl::StatusOr<std::string>(const HttpQuery&)>>;
+// sentence; it is called from any thread, with what the form says, and who orders: see HttpRoutes.
+using JobOrders = std::map<std::string, std::function<absl::StatusOr<std::string>(
+                                            const HttpQuery&, const std::string& caller)>>;
 
 // `history` outlives the routes. `read_status` is called from any thread. `order_key`: see
-// HttpRoutes.
+// HttpRoutes. /healthz and /readyz are open to who has shown nothing, as probes do: without the
+// reason, and from a status that is read once a second of `clock` at most, however many ask.
 HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
                        const HistoryRecorder* history, const JobOrders& orders = {},
-                       const std::string& order_key = "");
+                       const std::string& order_key = "", Clock* clock = &Clock::Real());
 
 // Whether workers can train: all shards serve, and the job goes on. Else why not, one sentence.
 std::string WhyNotReady(const v1::ClusterStatus& status);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/json.h"
+#include "common/testing/simulated_clock.h"
 #include "gmock/gmock.h"
 #include "server/http/prometheus_text.h"
 
@@ -70,6 +71,29 @@ TEST_F(StatusPagesTest, ReadyIsWhereWorkersCanTrain) {
   status_.clear_shards();
   status_.set_state("waiting_for_servers");
   EXPECT_EQ(Get("/readyz").status, 503);
+}
+
+TEST_F(StatusPagesTest, ProbesOfStrangersLearnOneBitOnceASecond) {
+  SimulatedClock clock;
+  int num_reads = 0;
+  const HttpRoutes routes = StatusPages(
+      [&] {
+        ++num_reads;
+        return status_;
+      },
+      &history_, {}, "", &clock);
+  const auto& ready = routes.open_pages.at("/readyz");
+  EXPECT_EQ(ready().status, 200);
+  EXPECT_EQ(routes.open_pages.at("/healthz")().status, 200);
+  status_.mutable_shards(0)->set_state("loading");
+  EXPECT_EQ(ready().status, 200);
+  EXPECT_EQ(num_reads, 1);
+  clock.AdvanceTime(absl::Seconds(1));
+  EXPECT_EQ(ready().status, 503);
+  EXPECT_THAT(ready().body, Not(HasSubstr("loading")));
+  EXPECT_EQ(routes.open_pages.at("/healthz")().status, 200);
+  EXPECT_EQ(num_reads, 2);
+  EXPECT_EQ(routes.open_pages.size(), 2u);
 }
 
 TEST_F(StatusPagesTest, AReaderGetsTheStatusAlwaysAndTheHistoryWhenItHasChanged) {

@@ -145,7 +145,8 @@ class ThisCheckout(unittest.TestCase):
         known = set(re.findall(r"ABSL_FLAG\(\s*[\w:]+,\s*(\w+)", "\n".join(sources)))
         known |= set(re.findall(r"--(\w+)[=\"]", "\n".join(sources)))
         # Of programs of others.
-        known |= {"help", "version", "keep", "config", "logdir", "pid", "gpus", "nodes", "now"}
+        known |= {"help", "version", "keep", "config", "logdir", "pid", "gpus", "nodes", "now",
+                  "cacert", "cert", "key", "resolve"}
         for path, text in self.pages():
             if os.path.basename(path) == "README.md" or "/deploy/docs/" in path:
                 self.assertEqual(set(re.findall(r"(?<![\w-])--(\w+)", text)) - known, set(), path)

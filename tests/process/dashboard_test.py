@@ -1,9 +1,13 @@
 #!/usr/bin/python3 -B
 """What ps_server --http serves of a job that trains, loses a worker and ends."""
+import contextlib
+import http.client
 import json
 import os
 import re
 import signal
+import socket
+import ssl
 import subprocess
 import urllib.error
 import urllib.parse
@@ -16,7 +20,7 @@ from cluster_processes import BINARIES, PATIENCE_SECONDS, alarms_in, wait_until
 class DashboardTest(cluster_processes.ClusterTestCase):
 
   def start_with_pages(self, **flags):
-    server = self.start_server(http="127.0.0.1:0", **flags)
+    server = self.start_server(**{"http": "127.0.0.1:0", **flags})
     server.wait_for_log("dashboard=")
     self.url = re.search(r"dashboard=(\S+)", server.log()).group(1)
     return server
@@ -155,6 +159,82 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     self.assertNotIn(key, server.log())
     server.kill()
 
+  def start_with_remote_pages(self, **flags):
+    server = self.start_with_pages(http="0.0.0.0:0", checkpoint_dir=self.path("kept"), **flags)
+    self.http_port = int(self.url.rstrip("/").rsplit(":", 1)[1])
+    return server
+
+  def psctl_of_operator(self, *arguments):
+    shown = subprocess.run([BINARIES["psctl"], *arguments, f"--server=127.0.0.1:{self.port}",
+                            "--state_dir=" + self.path("state")], capture_output=True, text=True,
+                           timeout=PATIENCE_SECONDS, check=False)
+    self.assertEqual(shown.returncode, 0, shown.stderr)
+    return shown.stdout
+
+  def ask(self, method, path, name="job.example.org", host=None, token=None, certificate=None, **form):
+    """Status code and body, over TLS: under `name`, as the holder of a token or of a certificate."""
+    context = ssl.create_default_context(cafile=self.path("state", "server-0", "authority.pem"))
+    if certificate:
+      context.load_cert_chain(os.path.join(certificate, "certificate.pem"), os.path.join(certificate, "key.pem"))
+    headers = {"Host": host or name, "X-Lodestar-Order": "-", "Content-Type": "application/x-www-form-urlencoded"}
+    if token:
+      headers["Authorization"] = "Bearer " + token
+    connection = http.client.HTTPSConnection(name, self.http_port, timeout=PATIENCE_SECONDS, context=context)
+    connection._create_connection = lambda address, *rest: socket.create_connection(("127.0.0.1", address[1]), *rest)
+    with contextlib.closing(connection):
+      connection.request(method, path, body=urllib.parse.urlencode(form) or None, headers=headers)
+      answer = connection.getresponse()
+      return answer.status, answer.read().decode()
+
+  def test_other_machines_show_a_certificate_or_a_token(self):
+    server = self.start_with_remote_pages(tls="true", http_names="job.example.org", state_dir=self.path("state"))
+    self.assertEqual(self.psctl_of_operator("dashboard"), self.url + "\n")
+    viewer = self.psctl_of_operator("token", "create", "--role=viewer").strip()
+    operator = self.psctl_of_operator("token", "create", "--role=operator", "--name=otto").strip()
+    worker = self.psctl_of_operator("token", "create", "--role=worker").strip()
+    self.assertEqual(self.ask("GET", "/healthz"), (200, "ok\n"))
+    self.assertEqual(self.ask("GET", "/readyz")[0], 200)
+    for path in ("/", "/statusz", "/metrics", "/api/history", "/api/events", "/nothing"):
+      self.assertEqual(self.ask("GET", path)[0], 401, path)
+    self.assertEqual(self.ask("POST", "/api/orders/pause")[0], 401)
+    self.assertEqual(self.ask("GET", "/metrics", token=worker)[0], 403)
+    self.assertEqual(self.ask("GET", "/metrics", token=viewer[:-1] + ("0" if viewer[-1] != "0" else "1"))[0], 401)
+    self.assertEqual(self.ask("GET", "/metrics", token=viewer, host="evil.example")[0], 403)
+    self.assertIn("lodestar_round 0", self.ask("GET", "/metrics", token=viewer)[1])
+    self.assertEqual(self.ask("POST", "/api/orders/pause", token=viewer)[0], 403)
+    self.assertEqual(self.ask("POST", "/api/orders/pause", token=operator, reason="lunch")[0], 200)
+    self.assertIn("audit: operator otto, through the page, pauses the job: lunch", server.log())
+    self.assertEqual(self.ask("POST", "/api/orders/resume", certificate=self.path("state", "operator"))[0], 200)
+    self.psctl_of_operator("token", "revoke", viewer.split("/L1")[1].split(".")[1])
+    self.assertEqual(self.ask("GET", "/metrics", token=viewer)[0], 401)
+    for secret in (viewer, operator, worker):
+      self.assertNotIn(secret.rsplit(".", 1)[1], server.log())
+    with self.assertRaises(ssl.SSLCertVerificationError):
+      self.ask("GET", "/healthz", name="evil.example")
+    server.kill()
+
+  def test_many_who_say_nothing_keep_nobody_out(self):
+    server = self.start_with_remote_pages(tls="true", http_names="job.example.org", state_dir=self.path("state"))
+    with contextlib.ExitStack() as silent:
+      for number in range(500):
+        peer = silent.enter_context(socket.create_connection(("127.0.0.1", self.http_port)))
+        if number % 2:
+          peer.sendall(b"\x16\x03\x01\x02\x00\x01")  # of a handshake
+      self.assertEqual(self.ask("GET", "/healthz"), (200, "ok\n"))
+      self.assertEqual(
+          self.ask("GET", "/statusz", certificate=self.path("state", "operator"))[0], 200)
+      self.assertLess(len(os.listdir(f"/proc/{server.pid}/fd")), 300)
+    server.kill()
+
+  def test_plain_text_for_other_machines_is_an_alarm(self):
+    server = self.start_with_remote_pages(insecure="true")
+    self.url = f"http://127.0.0.1:{self.http_port}/"
+    self.assertEqual(self.get("healthz"), (200, "ok\n"))
+    self.wait_for_status(lambda status: "neither encrypted nor asks who it is" in alarms_in(status), "the alarm")
+    self.assertEqual(self.get("statusz", host="evil.example")[0], 403)
+    self.assertEqual(self.give_order("pause")[0], 200)
+    server.kill()
+
   def test_readers_of_events_see_rounds_and_are_no_trouble_at_the_end(self):
     server = self.start_with_pages(rounds=None, min_workers=1)
     reader = urllib.request.urlopen(self.url + "api/events", timeout=PATIENCE_SECONDS)
@@ -178,7 +258,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     server = self.start_with_pages()
     self.assertEqual(self.get("statusz", host="evil.example")[0], 403)
     self.assertEqual(self.get("nothing")[0], 404)
-    for flag, code, words in (("10.0.0.1:8080", 2, "stays on this machine"),
+    for flag, code, words in (("10.0.0.1:8080", 2, "give --tls"),
                               (self.url[len("http://"):-1], 129, "cannot be listened on")):
       refused = self.start(self.server_command(http=flag), "refused")
       self.assertEqual(refused.wait(), code, refused.log())

@@ -1,0 +1,256 @@
+#include "server/http/http_responder.h"
+
+#include <arpa/inet.h>
+#include <httplib.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/host_port.h"
+#include "common/security/certificates.h"
+#include "server/http/request_head.h"
+#include "server/http/text_answer.h"
+
+namespace lodestar {
+namespace {
+
+// The page of the dashboard is one file, and talks to this server only.
+constexpr char kContentPolicy[] =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const httplib::Headers& CommonHeaders() {
+  static const httplib::Headers headers = {{"Cache-Control", "no-store"},
+                                           {"Content-Security-Policy", kContentPolicy},
+                                           {"Referrer-Policy", "no-referrer"},
+                                           {"X-Content-Type-Options", "nosniff"}};
+  return headers;
+}
+
+// Without the port, and without the brackets of IPv6.
+absl::StatusOr<HostPort> HostOf(const std::string& host) {
+  const bool has_port =
+      absl::StrContains(host, "]:") || (!absl::EndsWith(host, "]") && absl::StrContains(host, ':'));
+  return ParseHostPort("", has_port ? host : absl::StrCat(host, ":80"), /*lowest_port=*/1);
+}
+
+bool IsAddress(const std::string& host) {
+  in6_addr bytes;  // large enough for both
+  return inet_pton(AF_INET, host.c_str(), &bytes) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), &bytes) == 1;
+}
+
+HttpQuery QueryOf(const httplib::Request& request) {
+  HttpQuery query;
+  for (const auto& [name, value] : request.params) query[name] = value;
+  return query;
+}
+
+// One request in memory, and room for its answer.
+class MemoryStream final : public httplib::Stream {
+ public:
+  explicit MemoryStream(absl::string_view request) : request_(request) {}
+
+  std::string TakeAnswer() { return std::move(answer_); }
+
+  bool is_readable() const override { return !request_.empty(); }
+  bool is_writable() const override { return true; }
+  ssize_t read(char* to, size_t size) override {
+    size = std::min(size, request_.size());
+    std::memcpy(to, request_.data(), size);
+    request_.remove_prefix(size);
+    return static_cast<ssize_t>(size);
+  }
+  ssize_t write(const char* from, size_t size) override {
+    answer_.append(from, size);
+    return static_cast<ssize_t>(size);
+  }
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return INVALID_SOCKET; }
+
+ private:
+  absl::string_view request_;
+  std::string answer_;
+};
+
+}  // namespace
+
+// The library takes the request apart and writes the answer; what is answered is decided here.
+class OneRequest : private httplib::Server {
+ public:
+  OneRequest(const HttpResponder::Config& config, const HttpCredentials& peer)
+      : config_(config), peer_(peer) {
+    set_payload_max_length(kMaxBodyBytes);
+    set_default_headers(CommonHeaders());
+    set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
+      return LetIn(request, response) ? HandlerResponse::Unhandled : HandlerResponse::Handled;
+    });
+    Get(".*", [this](const httplib::Request& request, httplib::Response& response) {
+      ShowPage(request, response);
+    });
+    Post(".*", [this](const httplib::Request& request, httplib::Response& response) {
+      TakeOrder(request, response);
+    });
+  }
+
+  HttpResponder::Reply Answer(absl::string_view request) {
+    MemoryStream stream(request);
+    bool is_over = true;
+    // A part of a page is nothing that anybody asks for, and many small ones cost much.
+    process_request(stream, /*close_connection=*/true, is_over,
+                    [](httplib::Request& parsed) { parsed.ranges.clear(); });
+    if (begins_events_) return {.bytes = BeginningOfEvents(), .begins_events = true};
+    return {.bytes = stream.TakeAnswer()};
+  }
+
+ private:
+  static void Write(const HttpAnswer& answer, httplib::Response& response) {
+    response.status = answer.status;
+    response.set_content(answer.body, answer.type);
+  }
+
+  static std::string BeginningOfEvents() {
+    std::string head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n";
+    for (const auto& [name, value] : CommonHeaders()) {
+      absl::StrAppend(&head, name, ": ", value, "\r\n");
+    }
+    return absl::StrCat(head, "Connection: close\r\n\r\n");
+  }
+
+  bool IsOwnName(const std::string& host) const {
+    const absl::StatusOr<HostPort> address = HostOf(host);
+    if (!address.ok()) return false;
+    if (address->IsLoopback()) return true;
+    if (IsAddress(address->host)) return config_.allows_addresses;
+    return std::any_of(config_.names.begin(), config_.names.end(), [&](const std::string& name) {
+      return absl::EqualsIgnoreCase(name, address->host);
+    });
+  }
+
+  // Whether it goes on with what is asked for. Else `response` says why not.
+  bool LetIn(const httplib::Request& request, httplib::Response& response) {
+    if (!IsOwnName(request.get_header_value("Host"))) {
+      Write({.status = 403, .body = NamesText()}, response);
+      return false;
+    }
+    if (config_.access == nullptr) return true;
+    HttpCredentials shown = peer_;
+    const std::string authorization = request.get_header_value("Authorization");
+    shown.token = TokenIn(authorization);
+    const auto open = config_.routes.open_pages.find(request.path);
+    if (open != config_.routes.open_pages.end() && request.method != "POST" &&
+        authorization.empty() && !shown.certificate.has_value()) {
+      Write(open->second(), response);
+      return false;
+    }
+    absl::StatusOr<std::string> caller =
+        config_.access(shown, request.method == "POST" ? HttpDeed::kOrder : HttpDeed::kLook);
+    if (caller.ok()) {
+      caller_ = *std::move(caller);
+      return true;
+    }
+    const bool is_unknown = absl::IsUnauthenticated(caller.status());
+    // A browser asks its user, and shows the same token from then on.
+    if (is_unknown) response.set_header("WWW-Authenticate", "Basic realm=\"lodestar\"");
+    Write({.status = is_unknown ? 401 : 403, .body = absl::StrCat(caller.status().message(), "\n")},
+          response);
+    return false;
+  }
+
+  std::string NamesText() const {
+    if (!config_.allows_addresses && config_.names.empty()) {
+      return "this page is for browsers on this machine: ask for localhost, also through ssh -L\n";
+    }
+    return absl::StrCat("this is not the name of a page here; there are localhost, ",
+                        absl::StrJoin(config_.names, ", "),
+                        config_.allows_addresses ? " and addresses" : "",
+                        "; others: ps_server --http_names\n");
+  }
+
+  void ShowPage(const httplib::Request& request, httplib::Response& response) {
+    const HttpRoutes& routes = config_.routes;
+    if (request.path == routes.events_path) {
+      begins_events_ = request.method == "GET";  // and not HEAD
+      return;
+    }
+    const auto page = routes.pages.find(request.path);
+    if (page == routes.pages.end()) {
+      std::vector<std::string> paths;
+      for (const auto& [path, answer] : routes.pages) paths.push_back(path);
+      return Write({.status = 404,
+                    .body = absl::StrCat("no such page; there are ", absl::StrJoin(paths, ", "),
+                                         " and ", routes.events_path, "\n")},
+                   response);
+    }
+    Write(page->second(QueryOf(request)), response);
+  }
+
+  void TakeOrder(const httplib::Request& request, httplib::Response& response) {
+    const HttpRoutes& routes = config_.routes;
+    const auto order = routes.orders.find(request.path);
+    if (order == routes.orders.end()) {
+      return Write({.status = 404, .body = "no such order\n"}, response);
+    }
+    // A page of another site gets no further than to ask whether it may send the header, though a
+    // browser adds the token or the certificate of its user to what such a page sends.
+    constexpr const char* kHeader = HttpResponder::kOrderHeader;
+    if (!request.has_header(kHeader)) {
+      return Write(
+          {.status = 403, .body = absl::StrCat("an order needs the header ", kHeader, "\n")},
+          response);
+    }
+    if (!routes.order_key.empty() &&
+        !AreEqualSecrets(request.get_header_value(kHeader), routes.order_key)) {
+      return Write({.status = 401,
+                    .body = "orders need the key of an operator: open the address that psctl "
+                            "dashboard prints\n"},
+                   response);
+    }
+    Write(order->second(QueryOf(request), caller_), response);
+  }
+
+  const HttpResponder::Config& config_;
+  const HttpCredentials& peer_;
+  std::string caller_;
+  bool begins_events_ = false;
+};
+
+HttpResponder::Reply HttpResponder::Answer(absl::string_view request,
+                                           const HttpCredentials& peer) const {
+  return OneRequest(config_, peer).Answer(request);
+}
+
+std::string HttpResponder::TooManyReaders(int allowed) {
+  return TextAnswer(
+      "503 Service Unavailable",
+      absl::StrCat("there may be ", allowed, " readers of events at a time; close one\n"));
+}
+
+std::string HttpResponder::EventText(const HttpEvent& event) {
+  return absl::StrCat("event: ", event.name, "\ndata: ", event.data, "\n\n");
+}
+
+std::string TokenIn(absl::string_view authorization) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(authorization, absl::MaxSplits(' ', 1));
+  const absl::string_view value = absl::StripAsciiWhitespace(parts.second);
+  if (absl::EqualsIgnoreCase(parts.first, "Bearer")) return std::string(value);
+  std::string name_and_password;
+  if (!absl::EqualsIgnoreCase(parts.first, "Basic") ||
+      !absl::Base64Unescape(value, &name_and_password)) {
+    return "";
+  }
+  const size_t colon = name_and_password.find(':');
+  return colon == std::string::npos ? "" : name_and_password.substr(colon + 1);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,53 @@
+// From the bytes of one whole request to the bytes of its answer: whether it comes under a name of
+// this server, who asks and whether they may, and what is answered. No sockets, no threads of its
+// own. Thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "server/http/http_routes.h"
+
+namespace lodestar {
+
+class HttpResponder {
+ public:
+  static constexpr char kOrderHeader[] = "X-Lodestar-Order";
+
+  struct Config {
+    HttpRoutes routes;
+    // Null: whoever reaches this may everything, but for `order_key`.
+    HttpAccess access;
+    // Of hosts, beside those of this machine alone, under which browsers come here.
+    std::vector<std::string> names;
+    // Whether they also come by an address. A page of a foreign site that has its name lead here
+    // ("DNS rebinding") has a name, and never an address.
+    bool allows_addresses = false;
+  };
+
+  struct Reply {
+    std::string bytes;
+    bool begins_events = false;  // they follow, until one side ends the connection
+  };
+
+  explicit HttpResponder(Config config) : config_(std::move(config)) {}
+
+  const HttpRoutes& routes() const { return config_.routes; }
+  // `peer`: without a token, which the request has. `request`: see JudgeRequest().
+  Reply Answer(absl::string_view request, const HttpCredentials& peer) const;
+  // Instead of the beginning of the events.
+  static std::string TooManyReaders(int allowed);
+  static std::string EventText(const HttpEvent& event);
+
+ private:
+  friend class OneRequest;
+
+  const Config config_;
+};
+
+// The token in the value of a header Authorization: Bearer TOKEN, or Basic with it as the password
+// and any name; empty: there is none.
+std::string TokenIn(absl::string_view authorization);
+
+}  // namespace lodestar

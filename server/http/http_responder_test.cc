@@ -1,0 +1,190 @@
+#include "server/http/http_responder.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class HttpResponderTest : public ::testing::Test {
+ protected:
+  HttpResponderTest() {
+    config_.routes.pages["/echo"] = [](const HttpQuery& query) {
+      const auto word = query.find("word");
+      return HttpAnswer{
+          .status = 202, .type = "text/x", .body = word == query.end() ? "" : word->second};
+    };
+    config_.routes.pages["/healthz"] = [](const HttpQuery&) { return HttpAnswer{.body = "fine"}; };
+    config_.routes.open_pages["/healthz"] = [] { return HttpAnswer{.body = "ok"}; };
+    config_.routes.orders["/pause"] = [this](const HttpQuery& form, const std::string& caller) {
+      ++num_orders_;
+      return HttpAnswer{.status = 409, .body = absl::StrCat(form.at("reason"), " by ", caller)};
+    };
+    config_.routes.events_path = "/events";
+  }
+
+  // `fields`: further lines of the head.
+  std::string Answer(absl::string_view line, absl::string_view fields = "Host: localhost\r\n",
+                     absl::string_view body = "") const {
+    return HttpResponder(config_)
+        .Answer(absl::StrCat(line, " HTTP/1.1\r\n", fields, "\r\n", body), peer_)
+        .bytes;
+  }
+  static int StatusOf(const std::string& answer) {
+    const std::vector<std::string> words = absl::StrSplit(answer, absl::MaxSplits(' ', 2));
+    int status = 0;
+    return words.size() == 3 && absl::SimpleAtoi(words[1], &status) ? status : 0;
+  }
+  int Order(absl::string_view fields) const {
+    constexpr absl::string_view kForm = "reason=a+%26+b";
+    return StatusOf(Answer("POST /pause",
+                           absl::StrCat("Content-Type: application/x-www-form-urlencoded\r\n"
+                                        "Content-Length: ",
+                                        kForm.size(), "\r\n", fields),
+                           kForm));
+  }
+  // Only "viewer" and "operator" are tokens.
+  void AskForTokens() {
+    config_.access = [](const HttpCredentials& shown,
+                        HttpDeed deed) -> absl::StatusOr<std::string> {
+      if (shown.token == "operator" || (shown.token == "viewer" && deed == HttpDeed::kLook)) {
+        return shown.token;
+      }
+      if (shown.token == "viewer") return absl::PermissionDeniedError("may not order");
+      return absl::UnauthenticatedError("who is it?");
+    };
+  }
+
+  HttpResponder::Config config_;
+  HttpCredentials peer_;
+  int num_orders_ = 0;
+};
+
+TEST_F(HttpResponderTest, AnswersByPathWithTheQuery) {
+  const std::string answer = Answer("GET /echo?word=a%20b");
+  EXPECT_THAT(answer,
+              AllOf(StartsWith("HTTP/1.1 202 "), HasSubstr("\r\n\r\na b"),
+                    HasSubstr("Content-Type: text/x\r\n"), HasSubstr("Cache-Control: no-store\r\n"),
+                    HasSubstr("Connection: close\r\n")));
+  const std::string missing = Answer("GET /other");
+  EXPECT_EQ(StatusOf(missing), 404);
+  EXPECT_THAT(missing, HasSubstr("there are /echo, /healthz and /events"));
+}
+
+TEST_F(HttpResponderTest, OnlyNamesOfThisMachineAreAnswered) {
+  const auto status_for = [this](const std::string& host) {
+    return StatusOf(Answer("GET /echo", absl::StrCat("Host: ", host, "\r\n")));
+  };
+  for (const char* host : {"localhost", "localhost:9000", "127.0.0.1:1", "[::1]:80", "[::1]"}) {
+    EXPECT_EQ(status_for(host), 202) << host;
+  }
+  const auto refused = {"evil.example", "evil.example:8080", "127.0.0.1.evil.example", "x:y:z", ""};
+  for (const char* host : refused) EXPECT_EQ(status_for(host), 403) << host;
+  EXPECT_EQ(status_for("10.0.0.1:8080"), 403);
+  EXPECT_EQ(StatusOf(Answer("GET /echo", "")), 403);
+
+  config_.names = {"box.example.org"};
+  config_.allows_addresses = true;
+  for (const char* host : {"box.example.org", "BOX.example.org:8080", "10.0.0.1:8080",
+                           "[fd00::1]:8080", "localhost"}) {
+    EXPECT_EQ(status_for(host), 202) << host;
+  }
+  for (const char* host : refused) EXPECT_EQ(status_for(host), 403) << host;
+}
+
+TEST_F(HttpResponderTest, AnOrderComesFromAPageOfThisServerWithTheKey) {
+  config_.routes.order_key = "secret";
+  const std::string header = absl::StrCat("Host: localhost\r\n", HttpResponder::kOrderHeader, ": ");
+  EXPECT_EQ(Order("Host: localhost\r\n"), 403) << "what a form of a foreign site sends";
+  for (const char* key : {"-", "secres", "secret2", "secre"}) {
+    EXPECT_EQ(Order(absl::StrCat(header, key, "\r\n")), 401) << key;
+  }
+  EXPECT_EQ(
+      Order(absl::StrCat("Host: evil.example\r\n", HttpResponder::kOrderHeader, ": secret\r\n")),
+      403);
+  EXPECT_EQ(num_orders_, 0);
+  EXPECT_EQ(Order(absl::StrCat(header, "secret\r\n")), 409);
+  EXPECT_EQ(num_orders_, 1);
+  EXPECT_EQ(StatusOf(Answer("GET /pause?reason=x", absl::StrCat(header, "secret\r\n"))), 404)
+      << "a link is no order";
+  config_.routes.order_key = "";
+  EXPECT_EQ(Order(absl::StrCat(header, "-\r\n")), 409);
+  EXPECT_EQ(Order("Host: localhost\r\n"), 403);
+}
+
+TEST_F(HttpResponderTest, WhoIsNotKnownIsAskedAndMayOnlyBeAProbe) {
+  AskForTokens();
+  const std::string nobody = Answer("GET /echo");
+  EXPECT_EQ(StatusOf(nobody), 401);
+  EXPECT_THAT(nobody, HasSubstr("WWW-Authenticate: Basic realm=\"lodestar\"\r\n"));
+  EXPECT_EQ(StatusOf(Answer("GET /events")), 401);
+  EXPECT_EQ(StatusOf(Answer("GET /nothing")), 401) << "nobody learns what there is";
+  EXPECT_EQ(Order(absl::StrCat("Host: localhost\r\n", HttpResponder::kOrderHeader, ": -\r\n")),
+            401);
+  EXPECT_EQ(num_orders_, 0);
+  EXPECT_THAT(Answer("GET /healthz"), HasSubstr("\r\n\r\nok"));
+  const std::string host = "Host: localhost\r\nAuthorization: ";
+  EXPECT_THAT(Answer("GET /healthz", host + "Bearer viewer\r\n"), HasSubstr("\r\n\r\nfine"));
+  EXPECT_EQ(StatusOf(Answer("GET /healthz", host + "Bearer wrong\r\n")), 401);
+}
+
+TEST_F(HttpResponderTest, WhoMayLookGivesNoOrders) {
+  AskForTokens();
+  const std::string with = absl::StrCat("Host: localhost\r\n", HttpResponder::kOrderHeader,
+                                        ": -\r\nAuthorization: Bearer ");
+  EXPECT_EQ(StatusOf(Answer("GET /echo", with + "viewer\r\n")), 202);
+  EXPECT_EQ(Order(with + "viewer\r\n"), 403);
+  EXPECT_EQ(num_orders_, 0);
+  EXPECT_EQ(Order(with + "operator\r\n"), 409);
+  EXPECT_EQ(num_orders_, 1);
+  EXPECT_EQ(Order("Host: localhost\r\nAuthorization: Bearer operator\r\n"), 403)
+      << "a browser adds the token to what a form of a foreign site sends";
+  EXPECT_EQ(num_orders_, 1);
+}
+
+TEST_F(HttpResponderTest, EventsBeginWithAHeadOnly) {
+  const HttpResponder::Reply reply =
+      HttpResponder(config_).Answer("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n", peer_);
+  EXPECT_TRUE(reply.begins_events);
+  EXPECT_THAT(reply.bytes, AllOf(StartsWith("HTTP/1.1 200 "), HasSubstr("text/event-stream"),
+                                 HasSubstr("Connection: close\r\n\r\n")));
+  EXPECT_FALSE(HttpResponder(config_)
+                   .Answer("HEAD /events HTTP/1.1\r\nHost: localhost\r\n\r\n", peer_)
+                   .begins_events);
+}
+
+TEST_F(HttpResponderTest, WhatIsMadeToCostMuchCostsLittle) {
+  std::string ranges = "Range: bytes=0-";
+  while (ranges.size() < 8000) ranges += ",0-";
+  const std::string answer =
+      Answer("GET /echo?word=abc", absl::StrCat("Host: localhost\r\n", ranges, "\r\n"));
+  EXPECT_LT(answer.size(), 1000u);
+  EXPECT_EQ(StatusOf(Answer("GARBAGE")), 400);
+  EXPECT_NE(StatusOf(Answer("DELETE /echo")), 202);
+  EXPECT_EQ(StatusOf(Answer(absl::StrCat("GET /", std::string(1000, 'x')))), 404);
+}
+
+TEST(TokenInTest, IsThatOfBearerAndThePasswordOfBasic) {
+  EXPECT_EQ(TokenIn("Bearer abc"), "abc");
+  EXPECT_EQ(TokenIn("bearer  abc "), "abc");
+  EXPECT_EQ(TokenIn(absl::StrCat("Basic ", absl::Base64Escape("me:a:b"))), "a:b");
+  for (const char* none : {"", "abc", "Bearer", "Basic", "Basic ???", "Digest x", "Basic bWU="}) {
+    EXPECT_EQ(TokenIn(none), "") << none;
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

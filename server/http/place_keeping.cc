@@ -1,0 +1,25 @@
+#include "server/http/place_keeping.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+
+namespace lodestar {
+
+std::optional<uint64_t> ChooseToGo(const std::vector<PlaceHolder>& holders) {
+  std::map<absl::string_view, int> num_of_address;
+  for (const PlaceHolder& holder : holders) ++num_of_address[holder.address];
+  const PlaceHolder* chosen = nullptr;
+  // The more places its address has, and the longer it is there, the sooner it goes.
+  const auto rank = [&](const PlaceHolder& holder) {
+    return std::make_pair(-num_of_address[holder.address], holder.since);
+  };
+  for (const PlaceHolder& holder : holders) {
+    if (!holder.may_go) continue;
+    if (chosen == nullptr || rank(holder) < rank(*chosen)) chosen = &holder;
+  }
+  return chosen == nullptr ? std::nullopt : std::make_optional(chosen->id);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,54 @@
+#include "server/http/tls_context_source.h"
+
+#include <sys/stat.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+
+absl::StatusOr<std::unique_ptr<TlsContextSource>> TlsContextSource::Open(CredentialFiles files) {
+  std::unique_ptr<TlsContextSource> source(new TlsContextSource(std::move(files)));
+  const std::string version = source->Version();
+  ASSIGN_OR_RETURN(std::shared_ptr<const TlsContext> first, TlsContext::Create(source->files_));
+  absl::MutexLock lock(&source->mutex_);
+  source->version_ = version;
+  source->current_ = std::move(first);
+  return source;
+}
+
+std::shared_ptr<const TlsContext> TlsContextSource::Current() const {
+  absl::MutexLock lock(&mutex_);
+  return current_;
+}
+
+void TlsContextSource::Refresh() {
+  // Before they are read: what changes meanwhile is seen the next time.
+  const std::string version = Version();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (version == version_) return;
+    version_ = version;
+  }
+  absl::StatusOr<std::shared_ptr<const TlsContext>> next = TlsContext::Create(files_);
+  if (!next.ok()) {
+    return LogWarn("the pages of --http go on with the certificate that they have: {}",
+                   next.status().message());
+  }
+  absl::MutexLock lock(&mutex_);
+  current_ = *std::move(next);
+}
+
+std::string TlsContextSource::Version() const {
+  std::string version;
+  for (const std::string& path : {files_.key, files_.certificate, files_.authority}) {
+    struct stat file {};
+    if (stat(path.c_str(), &file) != 0) file = {};
+    absl::StrAppend(&version, file.st_ino, ":", file.st_size, ":", file.st_mtim.tv_sec, ".",
+                    file.st_mtim.tv_nsec, " ");
+  }
+  return version;
+}
+
+}  // namespace lodestar

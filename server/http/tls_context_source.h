@@ -1,0 +1,37 @@
+// The TlsContext of files that are renewed while the server runs. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/security/credentials.h"
+#include "server/http/tls_session.h"
+
+namespace lodestar {
+
+class TlsContextSource {
+ public:
+  // Errors: those of TlsContext::Create().
+  static absl::StatusOr<std::unique_ptr<TlsContextSource>> Open(CredentialFiles files);
+
+  std::shared_ptr<const TlsContext> Current() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Reads the files if they have changed since they were read. What cannot be used is logged, and
+  // what was there before stays in use. Blocks for the disk.
+  void Refresh() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  explicit TlsContextSource(CredentialFiles files) : files_(std::move(files)) {}
+  // Of the files: changes with what is in them.
+  std::string Version() const;
+
+  const CredentialFiles files_;
+  mutable absl::Mutex mutex_;
+  std::string version_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const TlsContext> current_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lodestar

@@ -1,0 +1,66 @@
+#include "server/page_access.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/security/join_string.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr char kLookMethod[] = "/lodestar.v1.StatusService/GetStatus";
+constexpr char kOrderMethod[] = "/lodestar.v1.AdminService/Pause";
+
+}  // namespace
+
+absl::StatusOr<std::string> PageAccess::Judge(const HttpCredentials& shown, HttpDeed deed) const {
+  std::optional<Identity> caller = shown.certificate;
+  if (!shown.token.empty()) {
+    ASSIGN_OR_RETURN(caller, IdentityByToken(shown));
+  }
+  if (!caller.has_value()) {
+    return absl::UnauthenticatedError(absl::StrCat(
+        "this page is for viewers and operators of the job: show a certificate of that role",
+        deps_.identity_by_token == nullptr
+            ? ""
+            : ", or, as the password or as Authorization: Bearer, what `psctl token create "
+              "--role=viewer` prints"));
+  }
+  const bool is_token = !shown.token.empty();
+  const absl::Status allowed =
+      deps_.check(*caller, deed == HttpDeed::kOrder ? kOrderMethod : kLookMethod);
+  if (allowed.ok()) return TextOf(*caller);
+  if (!absl::IsPermissionDenied(allowed)) return allowed;
+  return absl::PermissionDeniedError(
+      absl::StrCat(TextOf(*caller),
+                   deed == HttpDeed::kOrder ? " may give no orders; the role for that is operator"
+                                            : " may not look; the roles for that are viewer "
+                                              "and operator",
+                   is_token ? " (psctl token create --role=...)" : ""));
+}
+
+absl::StatusOr<Identity> PageAccess::IdentityByToken(const HttpCredentials& shown) const {
+  if (deps_.identity_by_token == nullptr) {
+    return absl::UnauthenticatedError(
+        "this job has certificates of somebody else's, and no tokens: show a certificate of the "
+        "role viewer or operator");
+  }
+  std::string id;
+  std::string secret;
+  if (const absl::StatusOr<JoinString> join = ParseJoinString("the token", shown.token);
+      join.ok()) {
+    id = join->token_id;
+    secret = join->secret;
+  } else {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(shown.token, absl::MaxSplits('.', 1));
+    id = std::string(parts.first);
+    secret = std::string(parts.second);
+  }
+  absl::StatusOr<Identity> identity = deps_.identity_by_token(id, secret);
+  if (identity.ok()) return identity;
+  deps_.on_wrong_token(shown.address, identity.status());
+  return absl::UnauthenticatedError(identity.status().message());
+}
+
+}  // namespace lodestar

@@ -1,0 +1,93 @@
+#include "server/page_access.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const Identity kViewer{Role::kViewer, "vera", "1"};
+const Identity kOperator{Role::kOperator, "otto", "2"};
+
+class PageAccessTest : public ::testing::Test {
+ protected:
+  PageAccessTest() {
+    deps_.check = [](const Identity& caller, absl::string_view method) {
+      if (caller.name == "gone") return absl::UnauthenticatedError("was revoked");
+      if (caller.role == Role::kOperator ||
+          (caller.role == Role::kViewer && absl::StrContains(method, "StatusService"))) {
+        return absl::OkStatus();
+      }
+      return absl::PermissionDeniedError("no");
+    };
+    deps_.identity_by_token = [](absl::string_view id,
+                                 absl::string_view secret) -> absl::StatusOr<Identity> {
+      if (id == "ab" && secret == "cd") return kViewer;
+      return absl::PermissionDeniedError("not known");
+    };
+    deps_.on_wrong_token = [this](const std::string& address, const absl::Status&) {
+      wrong_.push_back(address);
+    };
+  }
+
+  absl::StatusOr<std::string> Judge(const HttpCredentials& shown,
+                                    HttpDeed deed = HttpDeed::kLook) const {
+    return PageAccess(deps_).Judge(shown, deed);
+  }
+
+  PageAccess::Deps deps_;
+  std::vector<std::string> wrong_;
+};
+
+TEST_F(PageAccessTest, WhoHasACertificateMayWhatItsRoleMay) {
+  EXPECT_EQ(Judge({.certificate = kViewer}).value_or(""), "viewer vera");
+  EXPECT_EQ(Judge({.certificate = kOperator}, HttpDeed::kOrder).value_or(""), "operator otto");
+  EXPECT_THAT(Judge({.certificate = kViewer}, HttpDeed::kOrder).status(),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("may give no orders")));
+  EXPECT_THAT(Judge({.certificate = Identity{Role::kWorker, "w", "3"}}).status(),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("may not look")));
+  EXPECT_THAT(Judge({.certificate = Identity{Role::kOperator, "gone", "4"}}).status(),
+              StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("was revoked")));
+}
+
+TEST_F(PageAccessTest, ATokenOrAJoinStringStandsForACertificate) {
+  EXPECT_EQ(Judge({.token = "ab.cd"}).value_or(""), "viewer vera");
+  const std::string join = absl::StrCat("lodestar://host:1/L1", std::string(64, '0'), ".ab.cd\n");
+  EXPECT_EQ(Judge({.token = join}).value_or(""), "viewer vera");
+  // What a browser shows unasked does not make more of what its user has typed.
+  EXPECT_FALSE(Judge({.certificate = kOperator, .token = "ab.cd"}, HttpDeed::kOrder).ok());
+  EXPECT_TRUE(wrong_.empty());
+}
+
+TEST_F(PageAccessTest, AWrongTokenIsAskedForAgainAndReported) {
+  for (const char* token : {"ab.ce", "ab", ".", "ab.cd.", "lodestar://x"}) {
+    EXPECT_THAT(Judge({.certificate = kOperator, .token = token, .address = "10.0.0.1"}).status(),
+                StatusIs(absl::StatusCode::kUnauthenticated))
+        << token;
+  }
+  EXPECT_EQ(wrong_.size(), 5u);
+  EXPECT_EQ(wrong_.front(), "10.0.0.1");
+}
+
+TEST_F(PageAccessTest, WhoShowsNothingIsToldWhatWouldDo) {
+  EXPECT_THAT(Judge({}).status(),
+              StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("psctl token create")));
+  deps_.identity_by_token = nullptr;
+  EXPECT_THAT(Judge({}).status(), StatusIs(absl::StatusCode::kUnauthenticated,
+                                           ::testing::Not(HasSubstr("psctl token create"))));
+  EXPECT_THAT(Judge({.token = "ab.cd"}).status(),
+              StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("no tokens")));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,23 @@
+#include "server/page_names.h"
+
+#include <algorithm>
+
+#include "common/security/certificates.h"
+
+namespace lodestar {
+
+std::vector<std::string> PageNames(const NetworkConfig& network, const std::string& host_name) {
+  std::vector<std::string> names;
+  const auto add = [&names](const std::string& name) {
+    if (!CheckHostName("", name).ok()) return;
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (const std::string& name : network.http_names) add(name);
+  if (network.http.has_value() && !network.http->IsWildcard()) add(network.http->host);
+  const absl::StatusOr<ListenAddress> advertise = ParseListenAddress("", network.advertise);
+  if (advertise.ok()) add(advertise->host);
+  add(host_name);
+  return names;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,27 @@
+#include "server/page_names.h"
+
+#include <gtest/gtest.h>
+
+#include "gmock/gmock.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(PageNamesTest, AreThoseThatBrowsersMayHaveEachOnce) {
+  NetworkConfig network;
+  network.http = ListenAddress{{"0.0.0.0", 8080}};
+  network.http_names = {"job.example.org", "box"};
+  network.advertise = "server-0.servers:50051";
+  EXPECT_THAT(PageNames(network, "box"), ElementsAre("job.example.org", "box", "server-0.servers"));
+}
+
+TEST(PageNamesTest, WhatNoCertificateCanHaveIsLeftOut) {
+  NetworkConfig network;
+  network.http = ListenAddress{{"10.0.0.1", 8080}};
+  EXPECT_THAT(PageNames(network, "my_box"), ElementsAre("10.0.0.1"));
+}
+
+}  // namespace
+}  // namespace lodestar
