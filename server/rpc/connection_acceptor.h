@@ -30,7 +30,7 @@
 #include "common/clock.h"
 #include "common/host_port.h"
 #include "server/rpc/connection_table.h"
-#include "server/rpc/file_descriptor.h"
+#include "common/file_descriptor.h"
 #include "server/rpc/first_bytes.h"
 #include "server/rpc/http2_refusal.h"
 #include "server/rpc/listening_sockets.h"

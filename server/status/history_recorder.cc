@@ -45,6 +45,7 @@ void HistoryRecorder::GoOnFrom(const RunHistory& history) {
   trained_ = history.trained;
   heldout_ = history.heldout;
   rounds_per_point_ = history.rounds_per_point;
+  tokens_per_sample_ = history.tokens_per_sample;
   events_.assign(history.events.begin(), history.events.end());
   // Of a release with other bounds.
   for (; trained_.size() > kMaxPoints; rounds_per_point_ *= 2) JoinNeighbours(trained_);
@@ -78,6 +79,8 @@ void HistoryRecorder::NoteRestored(const RestoredPoint& point) {
 }
 
 void HistoryRecorder::NoteRound(const RoundSummary& summary) {
+  // Not known while no worker with data is there, as in the last evaluation of a job.
+  if (summary.tokens_per_sample > 0) tokens_per_sample_ = summary.tokens_per_sample;
   const double seconds = absl::ToDoubleSeconds(summary.trained_time);
   if (summary.heldout_loss.has_value()) {
     if (heldout_.size() == kMaxPoints) DropEveryOther(heldout_);
@@ -125,7 +128,8 @@ RunHistory HistoryRecorder::Read() const {
   return {.trained = trained_,
           .heldout = heldout_,
           .events = {events_.begin(), events_.end()},
-          .rounds_per_point = rounds_per_point_};
+          .rounds_per_point = rounds_per_point_,
+          .tokens_per_sample = tokens_per_sample_};
 }
 
 uint64_t HistoryRecorder::version() const {
