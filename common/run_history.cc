@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/json.h"
 #include "common/status_macros.h"
@@ -32,15 +33,12 @@ constexpr absl::string_view kTables[] = {
 };
 
 // What is read of a file that need not be ours: far more than we write, and little to hold.
-constexpr int kMaxRows = 10'000;            // of a table
-constexpr int kMaxValueBytes = 256 * 1024;  // of a field
-constexpr size_t kMaxTextBytes = 4096;      // of an event; the rest of it is left out
-constexpr int kStepsPerLook = 10'000;       // of SQLite's machine
-constexpr int kMaxLooks = 2000;             // about a second
-// Of the header of a database file: 1 where changes go into the file itself, 2 where they lie in
-// another one beside it, as ours never do.
-constexpr size_t kFormOfWritesOffset = 18;
-constexpr size_t kHeaderBytes = 100;
+constexpr int kMaxRows = 10'000;                 // of a table
+constexpr int kMaxValueBytes = 256 * 1024;       // of a field
+constexpr size_t kMaxTextBytes = 4096;           // of an event; the rest of it is left out
+constexpr int kStepsPerLook = 10'000;            // of SQLite's machine
+constexpr int kMaxLooks = 2000;                  // about a second
+constexpr int64_t kMaxCount = int64_t{1} << 48;  // of rounds or samples: sums of all rows hold
 
 absl::StatusCode CodeOf(int result) {
   switch (result) {
@@ -57,6 +55,10 @@ absl::StatusCode CodeOf(int result) {
     default:
       return absl::StatusCode::kUnknown;
   }
+}
+
+absl::Status Foreign(const std::string& path) {
+  return absl::DataLossError(absl::StrCat(path, " is no history of this release"));
 }
 
 class Database {
@@ -136,9 +138,7 @@ class Database {
     return absl::OkStatus();
   }
 
-  absl::Status Foreign() const {
-    return absl::DataLossError(absl::StrCat(path_, " is no history of this release"));
-  }
+  const std::string& path() const { return path_; }
 
  private:
   using Statement = std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)>;
@@ -185,7 +185,7 @@ absl::StatusOr<bool> IsFilled(Database& database) {
   if (!is_filled) return false;
   ASSIGN_OR_RETURN(const int64_t application, database.Number("PRAGMA application_id"));
   ASSIGN_OR_RETURN(const int64_t form, database.Number("PRAGMA user_version"));
-  if (is_foreign || application != kApplication || form != kForm) return database.Foreign();
+  if (is_foreign || application != kApplication || form != kForm) return Foreign(database.path());
   return true;
 }
 
@@ -228,6 +228,23 @@ absl::Status ReplaceRows(Database& database, const RunHistory& history) {
                          });
 }
 
+// Whether all counts are such as a run can have.
+bool HasPossibleCounts(const RunHistory& history) {
+  const auto is_count = [](int64_t value) { return value >= 0 && value <= kMaxCount; };
+  return history.rounds_per_point >= 1 && is_count(history.rounds_per_point) &&
+         is_count(history.tokens_per_sample) &&
+         std::all_of(history.trained.begin(), history.trained.end(),
+                     [&](const HistoryPoint& point) {
+                       return is_count(point.first_round.value()) &&
+                              is_count(point.last_round.value()) && is_count(point.samples) &&
+                              is_count(point.num_losses);
+                     }) &&
+         std::all_of(history.heldout.begin(), history.heldout.end(),
+                     [&](const HeldoutPoint& point) {
+                       return is_count(point.round.value()) && is_count(point.samples);
+                     });
+}
+
 absl::StatusOr<RunHistory> ReadTables(Database& database) {
   database.LimitReading();
   RunHistory history;
@@ -258,7 +275,7 @@ absl::StatusOr<RunHistory> ReadTables(Database& database) {
         history.events.push_back({absl::FromUnixMicros(sqlite3_column_int64(row, 0)),
                                   sqlite3_column_int(row, 1) != 0, TextOf(row, 2)});
       }));
-  if (history.rounds_per_point < 1) return database.Foreign();
+  if (!HasPossibleCounts(history)) return Foreign(database.path());
   return history;
 }
 
@@ -334,10 +351,21 @@ absl::StatusOr<RunHistory> ReadHistory(const std::string& path) {
   return ReadTables(database);
 }
 
+bool MayBeHistory(absl::string_view beginning) {
+  // https://www.sqlite.org/fileformat2.html, "The Database Header".
+  constexpr absl::string_view kMagic("SQLite format 3\0", 16);
+  constexpr size_t kFormOfWrites = 18;  // 1: changes go into the file itself, as all of ours do
+  constexpr size_t kApplicationId = 68;
+  constexpr absl::string_view kOurs("LODE");  // kApplication, its highest byte first
+  if (beginning.empty()) return true;
+  return beginning.size() >= kHistoryHeaderBytes && absl::StartsWith(beginning, kMagic) &&
+         beginning[kFormOfWrites] == 1 && beginning.substr(kApplicationId, kOurs.size()) == kOurs;
+}
+
 absl::StatusOr<RunHistory> ParseHistory(absl::string_view image, const std::string& path) {
+  if (!MayBeHistory(image)) return Foreign(path);
   if (image.empty()) return RunHistory();
   ASSIGN_OR_RETURN(Database database, Database::OpenImage(image, path));
-  if (image.size() >= kHeaderBytes && image[kFormOfWritesOffset] != 1) return database.Foreign();
   return ReadTables(database);
 }
 

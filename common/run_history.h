@@ -2,6 +2,7 @@
 // SQLite database, next to the checkpoints.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -67,8 +68,13 @@ absl::Status WriteHistory(const std::string& path, const RunHistory& history);
 // regular file; those of WriteHistory().
 absl::StatusOr<RunHistory> ReadHistory(const std::string& path);
 
-// The same of a file's bytes; `path` is for texts. Errors: DataLoss if they are damaged or none of
-// ours.
+// Whether a file may be a history by how it begins: kHistoryHeaderBytes of it, or all that it has.
+// An empty one may become one.
+inline constexpr size_t kHistoryHeaderBytes = 100;
+bool MayBeHistory(absl::string_view beginning);
+
+// The same as ReadHistory() of a file's bytes; `path` is for texts. Errors: DataLoss if they are
+// damaged or none of ours.
 absl::StatusOr<RunHistory> ParseHistory(absl::string_view image, const std::string& path);
 
 }  // namespace lodestar

@@ -126,6 +126,17 @@ TEST_F(RunHistoryTest, ADatabaseWithMoreThanOurTablesIsForeign) {
   }
 }
 
+TEST_F(RunHistoryTest, CountsThatNoRunHasAreRefused) {
+  for (const char* change :
+       {"UPDATE scale SET rounds_per_point = 0", "UPDATE trained SET num_losses = 9e18",
+        "UPDATE trained SET samples = -1", "UPDATE heldout SET round = 4e18",
+        "UPDATE sample_size SET tokens = -5"}) {
+    ASSERT_OK(WriteHistory(path_, Some()));
+    Change(change);
+    EXPECT_THAT(ReadHistory(path_), StatusIs(absl::StatusCode::kDataLoss)) << change;
+  }
+}
+
 TEST_F(RunHistoryTest, AFileOfEndlessRowsIsRefusedSoon) {
   ASSERT_OK(WriteHistory(path_, Some()));
   Change(

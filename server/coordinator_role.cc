@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/check.h"
+#include "common/http/neighbour_pages.h"
 #include "common/job_loss.h"
 #include "common/layout.h"
 #include "common/logging.h"
@@ -375,9 +376,10 @@ absl::Status CoordinatorRole::StartPages() {
   // In plain text whoever is on this machine may order what operators may, here as at the port of
   // the job.
   const std::string order_key = deps_.security->transport().is_plain() ? "" : RandomHex(16);
-  ASSIGN_OR_RETURN(http_, HttpServer::Start(*config_.network.http,
-                                            StatusPages([this] { return ReadStatus(); }, &history_,
-                                                        PageOrders(&strand_), order_key)));
+  HttpRoutes routes =
+      StatusPages([this] { return ReadStatus(); }, &history_, PageOrders(&strand_), order_key);
+  AddNeighbourPages(config_.durability.checkpoint_dir, &routes);
+  ASSIGN_OR_RETURN(http_, HttpServer::Start(*config_.network.http, std::move(routes)));
   LogInfo("dashboard={}", http_->url());
   dashboard_url_ = absl::StrCat(http_->url(), order_key.empty() ? "" : "#", order_key);
   return absl::OkStatus();

@@ -24,7 +24,7 @@
 #include "server/host/checkpoint_keeper.h"
 #include "server/host/coordinator_journal.h"
 #include "server/host/shard_host.h"
-#include "server/http/http_server.h"
+#include "common/http/http_server.h"
 #include "server/rpc/admin_rpc.h"
 #include "server/rpc/authority_rpc.h"
 #include "server/rpc/cluster_rpc.h"

@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/status_service.pb.h"
-#include "server/http/http_server.h"
+#include "common/http/http_server.h"
 #include "server/status/history_recorder.h"
 
 namespace lodestar {

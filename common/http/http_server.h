@@ -19,7 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "server/listen_address.h"
+#include "common/host_port.h"
 
 namespace httplib {
 class Server;
@@ -65,7 +65,7 @@ class HttpServer {
 
   // Listens from here on. Requires: an address that is this machine's alone. Errors: Unavailable if
   // it cannot be listened on.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const ListenAddress& address,
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HostPort& address,
                                                            HttpRoutes routes);
   ~HttpServer();
 

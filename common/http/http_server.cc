@@ -1,4 +1,4 @@
-#include "server/http/http_server.h"
+#include "common/http/http_server.h"
 
 #include <httplib.h>
 
@@ -97,7 +97,7 @@ HttpServer::HttpServer(HttpRoutes routes)
   });
 }
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const ListenAddress& address,
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HostPort& address,
                                                               HttpRoutes routes) {
   auto server = std::unique_ptr<HttpServer>(new HttpServer(std::move(routes)));
   int port = address.port;

@@ -1,4 +1,4 @@
-#include "server/http/http_server.h"
+#include "common/http/http_server.h"
 
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const ListenAddress kAnyPort{{"127.0.0.1", 0}};
+const HostPort kAnyPort{"127.0.0.1", 0};
 
 class HttpServerTest : public ::testing::Test {
  protected:
@@ -168,7 +168,7 @@ TEST_F(HttpServerTest, ReadersAreBoundedAndAStopEndsThem) {
 TEST_F(HttpServerTest, APortThatIsTakenIsAnError) {
   HttpRoutes routes;
   Start(std::move(routes));
-  ListenAddress taken = kAnyPort;
+  HostPort taken = kAnyPort;
   taken.port = std::stoi(server_->url().substr(server_->url().rfind(':') + 1));
   EXPECT_THAT(HttpServer::Start(taken, HttpRoutes()).status(),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot be listened on")));
