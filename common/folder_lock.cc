@@ -117,6 +117,18 @@ absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
       absl::StrCat(other, "/", kFileName, " does not name the coordinator, which holds ", folder));
 }
 
+bool IsFolderHeld(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/", kFileName);
+  const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  struct flock whole = {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  const bool is_held = fcntl(descriptor, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+  close(descriptor);
+  return is_held;
+}
+
 absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& folder,
                                                              FolderClaim claim, Deps deps) {
   const std::string path = absl::StrCat(folder, "/", kFileName);

@@ -40,6 +40,10 @@ absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id);
 absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
                              const std::string& other);
 
+// Whether a server on this machine, or on one whose locks its file system shares, holds the folder.
+// Takes nothing; false where that cannot be told.
+bool IsFolderHeld(const std::string& folder);
+
 class FolderLock {
  public:
   struct Deps {

@@ -93,6 +93,16 @@ TEST_F(FolderLockTest, AHolderIsNamedInWordsThatCannotRuleATerminal) {
                                   testing::HasSubstr("host a\\x1b[2J,")));
 }
 
+TEST_F(FolderLockTest, WhetherAFolderIsHeldCanBeSeenFromOutside) {
+  EXPECT_FALSE(IsFolderHeld(folder_)) << "no server was there";
+  auto lock = TakeHere();
+  ASSERT_OK(lock);
+  EXPECT_TRUE(IsFolderHeld(folder_));
+  lock->reset();
+  EXPECT_FALSE(IsFolderHeld(folder_));
+  EXPECT_OK(TakeHere()) << "looking has taken it";
+}
+
 TEST_F(FolderLockTest, ReleasedItIsThereForTheNext) {
   ASSERT_OK(TakeHere());
   const auto next = TakeHere();

@@ -3,10 +3,13 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/json.h"
 #include "common/status_macros.h"
@@ -19,10 +22,30 @@ constexpr int kApplication = 0x4c4f4445;  // "LODE"
 constexpr int kForm = 1;
 constexpr int kPatienceMs = 2000;  // with another process that has it open
 
+// As SQLite keeps the text of a definition, so without what is before the name.
+constexpr absl::string_view kTables[] = {
+    "trained (first_round INTEGER, last_round INTEGER, samples INTEGER, seconds REAL, loss REAL,"
+    " num_losses INTEGER)",
+    "heldout (round INTEGER, samples INTEGER, seconds REAL, loss REAL)",
+    "events (time_us INTEGER, is_alarm INTEGER, text TEXT)",
+    "scale (rounds_per_point INTEGER)",
+    "sample_size (tokens INTEGER)",
+};
+
+// What is read of a file that need not be ours: far more than we write, and little to hold.
+constexpr int kMaxRows = 10'000;                 // of a table
+constexpr int kMaxValueBytes = 256 * 1024;       // of a field
+constexpr size_t kMaxTextBytes = 4096;           // of an event; the rest of it is left out
+constexpr int kStepsPerLook = 10'000;            // of SQLite's machine
+constexpr int kMaxLooks = 2000;                  // about a second
+constexpr int64_t kMaxCount = int64_t{1} << 48;  // of rounds or samples: sums of all rows hold
+
 absl::StatusCode CodeOf(int result) {
   switch (result) {
     case SQLITE_CORRUPT:
+    case SQLITE_INTERRUPT:  // it takes too long: see LimitReading()
     case SQLITE_NOTADB:
+    case SQLITE_TOOBIG:
       return absl::StatusCode::kDataLoss;
     case SQLITE_FULL:
       return absl::StatusCode::kResourceExhausted;
@@ -34,6 +57,10 @@ absl::StatusCode CodeOf(int result) {
   }
 }
 
+absl::Status Foreign(const std::string& path) {
+  return absl::DataLossError(absl::StrCat(path, " is no history of this release"));
+}
+
 class Database {
  public:
   static absl::StatusOr<Database> Open(const std::string& path, int flags) {
@@ -43,6 +70,31 @@ class Database {
     if (result != SQLITE_OK) return database.Error(result);
     sqlite3_busy_timeout(raw, kPatienceMs);
     return database;
+  }
+
+  // What a file has, `image`, which outlives it. For reading.
+  static absl::StatusOr<Database> OpenImage(absl::string_view image, const std::string& path) {
+    ASSIGN_OR_RETURN(Database database,
+                     Open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY));
+    database.path_ = path;
+    // Not written to: it is read-only.
+    auto* const bytes = reinterpret_cast<unsigned char*>(const_cast<char*>(image.data()));
+    const auto size = static_cast<sqlite3_int64>(image.size());
+    const int result = sqlite3_deserialize(database.handle_.get(), "main", bytes, size, size,
+                                           SQLITE_DESERIALIZE_READONLY);
+    if (result != SQLITE_OK) return database.Error(result);
+    return database;
+  }
+
+  // Whoever has made the file: reading it ends soon, and takes little memory.
+  void LimitReading() {
+    sqlite3* const raw = handle_.get();
+    sqlite3_limit(raw, SQLITE_LIMIT_LENGTH, kMaxValueBytes);
+    sqlite3_db_config(raw, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+    sqlite3_db_config(raw, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
+    sqlite3_progress_handler(
+        raw, kStepsPerLook,
+        [](void* looks) { return ++*static_cast<int*>(looks) > kMaxLooks ? 1 : 0; }, looks_.get());
   }
 
   absl::Status Execute(const std::string& statement) {
@@ -58,15 +110,18 @@ class Database {
     return number;
   }
 
+  // Errors also: DataLoss beyond kMaxRows.
   absl::Status ForEachRow(const std::string& statement,
                           const std::function<void(sqlite3_stmt* row)>& take) {
     ASSIGN_OR_RETURN(const Statement prepared, Prepare(statement));
-    while (true) {
+    for (int num_rows = 0; num_rows <= kMaxRows; ++num_rows) {
       const int result = sqlite3_step(prepared.get());
       if (result == SQLITE_DONE) return absl::OkStatus();
       if (result != SQLITE_ROW) return Error(result);
       take(prepared.get());
     }
+    return absl::DataLossError(absl::StrCat(path_, " has more than the ", kMaxRows,
+                                            " rows that a table of a history has"));
   }
 
   // `bind` gives the values of row `i`.
@@ -83,9 +138,7 @@ class Database {
     return absl::OkStatus();
   }
 
-  absl::Status Foreign() const {
-    return absl::DataLossError(absl::StrCat(path_, " is no history of this release"));
-  }
+  const std::string& path() const { return path_; }
 
  private:
   using Statement = std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)>;
@@ -105,38 +158,48 @@ class Database {
     return absl::Status(CodeOf(result), absl::StrCat(path_, ": ", sqlite3_errmsg(handle_.get())));
   }
 
+  std::unique_ptr<int> looks_ = std::make_unique<int>(0);  // outlives what counts there
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> handle_;
   std::string path_;
 };
 
 std::string TextOf(sqlite3_stmt* row, int column) {
   const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(row, column));
-  return text == nullptr ? "" : std::string(text, sqlite3_column_bytes(row, column));
+  if (text == nullptr) return "";
+  const auto size = static_cast<size_t>(sqlite3_column_bytes(row, column));
+  return std::string(text, std::min(size, kMaxTextBytes));
 }
 
-// Whether it has our tables. One that has none at all, as after a disk was full, is ours to fill.
+// Whether it has our tables, and nothing else. One that has none at all, as after a disk was full,
+// is ours to fill.
 absl::StatusOr<bool> IsFilled(Database& database) {
-  ASSIGN_OR_RETURN(const int64_t tables, database.Number("SELECT count(*) FROM sqlite_master"));
-  if (tables == 0) return false;
+  bool is_filled = false;
+  bool is_foreign = false;
+  RETURN_IF_ERROR(database.ForEachRow("SELECT sql FROM sqlite_master", [&](sqlite3_stmt* row) {
+    is_filled = true;
+    const std::string definition = TextOf(row, 0);
+    is_foreign |= std::none_of(std::begin(kTables), std::end(kTables), [&](absl::string_view ours) {
+      return definition == absl::StrCat("CREATE TABLE ", ours);
+    });
+  }));
+  if (!is_filled) return false;
   ASSIGN_OR_RETURN(const int64_t application, database.Number("PRAGMA application_id"));
   ASSIGN_OR_RETURN(const int64_t form, database.Number("PRAGMA user_version"));
-  if (application != kApplication || form != kForm) return database.Foreign();
+  if (is_foreign || application != kApplication || form != kForm) return Foreign(database.path());
   return true;
 }
 
 absl::Status ReplaceRows(Database& database, const RunHistory& history) {
-  RETURN_IF_ERROR(database.Execute(absl::StrCat(
-      "PRAGMA application_id = ", kApplication, "; PRAGMA user_version = ", kForm,
-      ";"
-      "CREATE TABLE IF NOT EXISTS trained (first_round INTEGER, last_round INTEGER,"
-      " samples INTEGER, seconds REAL, loss REAL, num_losses INTEGER);"
-      "CREATE TABLE IF NOT EXISTS heldout (round INTEGER, samples INTEGER, seconds REAL, loss "
-      "REAL);"
-      "CREATE TABLE IF NOT EXISTS events (time_us INTEGER, is_alarm INTEGER, text TEXT);"
-      "CREATE TABLE IF NOT EXISTS scale (rounds_per_point INTEGER);"
-      "DELETE FROM trained; DELETE FROM heldout; DELETE FROM events; DELETE FROM scale;"
-      "INSERT INTO scale VALUES (",
-      history.rounds_per_point, ");")));
+  RETURN_IF_ERROR(database.Execute(
+      absl::StrCat("PRAGMA application_id = ", kApplication, "; PRAGMA user_version = ", kForm)));
+  for (const absl::string_view table : kTables) {
+    const absl::string_view name = table.substr(0, table.find(' '));
+    RETURN_IF_ERROR(database.Execute(
+        absl::StrCat("CREATE TABLE IF NOT EXISTS ", table, "; DELETE FROM ", name)));
+  }
+  RETURN_IF_ERROR(database.Execute(
+      absl::StrCat("INSERT INTO scale VALUES (", history.rounds_per_point,
+                   "); INSERT INTO sample_size VALUES (", history.tokens_per_sample, ")")));
   RETURN_IF_ERROR(database.Insert("INSERT INTO trained VALUES (?, ?, ?, ?, ?, ?)",
                                   history.trained.size(), [&history](sqlite3_stmt* row, size_t i) {
                                     const HistoryPoint& point = history.trained[i];
@@ -163,6 +226,57 @@ absl::Status ReplaceRows(Database& database, const RunHistory& history) {
                            sqlite3_bind_text(row, 3, event.text.data(),
                                              static_cast<int>(event.text.size()), SQLITE_STATIC);
                          });
+}
+
+// Whether all counts are such as a run can have.
+bool HasPossibleCounts(const RunHistory& history) {
+  const auto is_count = [](int64_t value) { return value >= 0 && value <= kMaxCount; };
+  return history.rounds_per_point >= 1 && is_count(history.rounds_per_point) &&
+         is_count(history.tokens_per_sample) &&
+         std::all_of(history.trained.begin(), history.trained.end(),
+                     [&](const HistoryPoint& point) {
+                       return is_count(point.first_round.value()) &&
+                              is_count(point.last_round.value()) && is_count(point.samples) &&
+                              is_count(point.num_losses);
+                     }) &&
+         std::all_of(history.heldout.begin(), history.heldout.end(),
+                     [&](const HeldoutPoint& point) {
+                       return is_count(point.round.value()) && is_count(point.samples);
+                     });
+}
+
+absl::StatusOr<RunHistory> ReadTables(Database& database) {
+  database.LimitReading();
+  RunHistory history;
+  ASSIGN_OR_RETURN(const bool is_filled, IsFilled(database));
+  if (!is_filled) return history;
+  ASSIGN_OR_RETURN(history.rounds_per_point, database.Number("SELECT rounds_per_point FROM scale"));
+  // Files of earlier servers have no such table.
+  ASSIGN_OR_RETURN(const int64_t has_sample_size,
+                   database.Number("SELECT 1 FROM sqlite_master WHERE name = 'sample_size'"));
+  if (has_sample_size != 0) {
+    ASSIGN_OR_RETURN(history.tokens_per_sample, database.Number("SELECT tokens FROM sample_size"));
+  }
+  RETURN_IF_ERROR(
+      database.ForEachRow("SELECT * FROM trained ORDER BY rowid", [&history](sqlite3_stmt* row) {
+        history.trained.push_back({Round(sqlite3_column_int64(row, 0)),
+                                   Round(sqlite3_column_int64(row, 1)),
+                                   sqlite3_column_int64(row, 2), sqlite3_column_double(row, 3),
+                                   sqlite3_column_double(row, 4), sqlite3_column_int64(row, 5)});
+      }));
+  RETURN_IF_ERROR(
+      database.ForEachRow("SELECT * FROM heldout ORDER BY rowid", [&history](sqlite3_stmt* row) {
+        history.heldout.push_back({Round(sqlite3_column_int64(row, 0)),
+                                   sqlite3_column_int64(row, 1), sqlite3_column_double(row, 2),
+                                   sqlite3_column_double(row, 3)});
+      }));
+  RETURN_IF_ERROR(
+      database.ForEachRow("SELECT * FROM events ORDER BY rowid", [&history](sqlite3_stmt* row) {
+        history.events.push_back({absl::FromUnixMicros(sqlite3_column_int64(row, 0)),
+                                  sqlite3_column_int(row, 1) != 0, TextOf(row, 2)});
+      }));
+  if (!HasPossibleCounts(history)) return Foreign(database.path());
+  return history;
 }
 
 Json EventToJson(const HistoryEvent& event) {
@@ -204,6 +318,7 @@ std::string HistoryJson(const RunHistory& history) {
   Json events = Json::array();
   for (const HistoryEvent& event : history.events) events.push_back(EventToJson(event));
   return FormatJson({{"rounds_per_point", history.rounds_per_point},
+                     {"tokens_per_sample", history.tokens_per_sample},
                      {"trained", std::move(trained).Get()},
                      {"heldout", std::move(heldout).Get()},
                      {"events", std::move(events)}});
@@ -227,33 +342,31 @@ absl::StatusOr<RunHistory> ReadHistory(const std::string& path) {
   if (stat(path.c_str(), &facts) != 0) {
     return absl::NotFoundError(absl::StrCat("there is no ", path));
   }
+  if (!S_ISREG(facts.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " is no regular file"));
+  }
   // Not for reading alone: what a process that was killed has left half written is undone.
   ASSIGN_OR_RETURN(Database database, Database::Open(path, SQLITE_OPEN_READWRITE));
   RETURN_IF_ERROR(database.Execute("BEGIN"));
-  RunHistory history;
-  ASSIGN_OR_RETURN(const bool is_filled, IsFilled(database));
-  if (!is_filled) return history;
-  ASSIGN_OR_RETURN(history.rounds_per_point, database.Number("SELECT rounds_per_point FROM scale"));
-  RETURN_IF_ERROR(
-      database.ForEachRow("SELECT * FROM trained ORDER BY rowid", [&history](sqlite3_stmt* row) {
-        history.trained.push_back({Round(sqlite3_column_int64(row, 0)),
-                                   Round(sqlite3_column_int64(row, 1)),
-                                   sqlite3_column_int64(row, 2), sqlite3_column_double(row, 3),
-                                   sqlite3_column_double(row, 4), sqlite3_column_int64(row, 5)});
-      }));
-  RETURN_IF_ERROR(
-      database.ForEachRow("SELECT * FROM heldout ORDER BY rowid", [&history](sqlite3_stmt* row) {
-        history.heldout.push_back({Round(sqlite3_column_int64(row, 0)),
-                                   sqlite3_column_int64(row, 1), sqlite3_column_double(row, 2),
-                                   sqlite3_column_double(row, 3)});
-      }));
-  RETURN_IF_ERROR(
-      database.ForEachRow("SELECT * FROM events ORDER BY rowid", [&history](sqlite3_stmt* row) {
-        history.events.push_back({absl::FromUnixMicros(sqlite3_column_int64(row, 0)),
-                                  sqlite3_column_int(row, 1) != 0, TextOf(row, 2)});
-      }));
-  if (history.rounds_per_point < 1) return database.Foreign();
-  return history;
+  return ReadTables(database);
+}
+
+bool MayBeHistory(absl::string_view beginning) {
+  // https://www.sqlite.org/fileformat2.html, "The Database Header".
+  constexpr absl::string_view kMagic("SQLite format 3\0", 16);
+  constexpr size_t kFormOfWrites = 18;  // 1: changes go into the file itself, as all of ours do
+  constexpr size_t kApplicationId = 68;
+  constexpr absl::string_view kOurs("LODE");  // kApplication, its highest byte first
+  if (beginning.empty()) return true;
+  return beginning.size() >= kHistoryHeaderBytes && absl::StartsWith(beginning, kMagic) &&
+         beginning[kFormOfWrites] == 1 && beginning.substr(kApplicationId, kOurs.size()) == kOurs;
+}
+
+absl::StatusOr<RunHistory> ParseHistory(absl::string_view image, const std::string& path) {
+  if (!MayBeHistory(image)) return Foreign(path);
+  if (image.empty()) return RunHistory();
+  ASSIGN_OR_RETURN(Database database, Database::OpenImage(image, path));
+  return ReadTables(database);
 }
 
 }  // namespace lodestar

@@ -1,13 +1,15 @@
 // Curves and events of a run, and the file in which they outlive the server that has seen them: an
-// SQLite database of three tables, next to the checkpoints.
+// SQLite database, next to the checkpoints.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
 
@@ -46,12 +48,13 @@ struct RunHistory {
   std::vector<HeldoutPoint> heldout;
   std::vector<HistoryEvent> events;  // the newest last
   int64_t rounds_per_point = 1;      // of those that are added
+  int64_t tokens_per_sample = 0;     // 1: samples are not made of tokens; 0: that is not known
   friend bool operator==(const RunHistory&, const RunHistory&) = default;
 };
 
-// One line: {"rounds_per_point", "trained": {"round", "samples", "seconds", "loss"}, "heldout": the
-// same, "events": [{"time" (seconds since 1970), "alarm", "text"}]}. A curve is one array per
-// column; a loss that is not known is null.
+// One line: {"rounds_per_point", "tokens_per_sample", "trained": {"round", "samples", "seconds",
+// "loss"}, "heldout": the same, "events": [{"time" (seconds since 1970), "alarm", "text"}]}. A
+// curve is one array per column; a loss that is not known is null.
 std::string HistoryJson(const RunHistory& history);
 // One of its events, in one line.
 std::string EventJson(const HistoryEvent& event);
@@ -61,7 +64,17 @@ std::string EventJson(const HistoryEvent& event);
 // else Unknown; each with the path.
 absl::Status WriteHistory(const std::string& path, const RunHistory& history);
 
-// Errors: NotFound; those of WriteHistory().
+// Whoever has made the file: ends within seconds. Errors: NotFound; FailedPrecondition if it is no
+// regular file; those of WriteHistory().
 absl::StatusOr<RunHistory> ReadHistory(const std::string& path);
+
+// Whether a file may be a history by how it begins: kHistoryHeaderBytes of it, or all that it has.
+// An empty one may become one.
+inline constexpr size_t kHistoryHeaderBytes = 100;
+bool MayBeHistory(absl::string_view beginning);
+
+// The same as ReadHistory() of a file's bytes; `path` is for texts. Errors: DataLoss if they are
+// damaged or none of ours.
+absl::StatusOr<RunHistory> ParseHistory(absl::string_view image, const std::string& path);
 
 }  // namespace lodestar

@@ -26,6 +26,7 @@ v1::HistoryReply HistoryToProto(const RunHistory& history, const v1::HistoryRequ
   v1::HistoryReply reply;
   if (!request.without_curves()) {
     reply.set_rounds_per_entry(history.rounds_per_point);
+    reply.set_tokens_per_sample(history.tokens_per_sample);
     v1::HistoryCurve* const trained = reply.mutable_trained();
     for (const HistoryPoint& point : history.trained) {
       trained->add_first_round(point.first_round.value());
@@ -57,6 +58,7 @@ v1::HistoryReply HistoryToProto(const RunHistory& history, const v1::HistoryRequ
 absl::StatusOr<RunHistory> HistoryFromProto(const v1::HistoryReply& reply) {
   RunHistory history;
   history.rounds_per_point = reply.rounds_per_entry();
+  history.tokens_per_sample = reply.tokens_per_sample();
   const v1::HistoryCurve& trained = reply.trained();
   RETURN_IF_ERROR(CheckColumns("trained", trained));
   RETURN_IF_ERROR(

@@ -21,7 +21,8 @@ RunHistory SomeHistory() {
           .heldout = {{Round(2), 24, 1.5, 4.25}},
           .events = {{absl::FromUnixMicros(1000), false, "a worker joined"},
                      {absl::FromUnixMicros(1001), true, "it is gone"}},
-          .rounds_per_point = 2};
+          .rounds_per_point = 2,
+          .tokens_per_sample = 64};
 }
 
 TEST(HistoryConvertTest, ComesBackAsItWas) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/check.h"
+#include "common/http/neighbour_pages.h"
 #include "common/job_loss.h"
 #include "common/layout.h"
 #include "common/logging.h"
@@ -413,11 +414,14 @@ absl::Status CoordinatorRole::StartPages() {
   config.address = *config_.network.http;
   config.pages.routes = StatusPages([this] { return ReadStatus(); }, &history_,
                                     PageOrders(&strand_), order_key, deps_.clock);
+  AddNeighbourPages(config_.durability.checkpoint_dir, &config.pages.routes);
   config.pages.names =
       is_remote ? PageNames(config_.network, HostName()) : config_.network.http_names;
   config.pages.allows_addresses = is_remote;
   config.shown_host = HostName();
-  config.refusals = deps_.refusals;
+  config.on_failed_handshake = [refusals = deps_.refusals] {
+    refusals->Count(LimitReached::kHandshakes);
+  };
   config.clock = deps_.clock;
   if (is_remote && !is_plain) {
     config.tls = deps_.security->files();

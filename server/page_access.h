@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/http/http_routes.h"
 #include "common/security/identity.h"
-#include "server/http/http_routes.h"
 
 namespace lodestar {
 

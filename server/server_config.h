@@ -10,11 +10,11 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/job_spec.h"
+#include "common/listen_address.h"
 #include "common/logging.h"
 #include "common/security/security_flags.h"
 #include "server/coordinator/divergence_policy.h"
 #include "server/limits/server_limits.h"
-#include "server/listen_address.h"
 
 namespace lodestar {
 

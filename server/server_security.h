@@ -11,10 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/http/http_routes.h"
 #include "proto/cluster_entry.h"
 #include "proto/transport_security.h"
 #include "server/authority/certificate_authority.h"
-#include "server/http/http_routes.h"
 #include "server/limits/refusal_counts.h"
 #include "server/rpc/revocation_watch.h"
 #include "server/server_config.h"

@@ -49,6 +49,7 @@
 #include "deploy/psctl/plan_command.h"
 #include "deploy/psctl/request_watch.h"
 #include "deploy/psctl/restore_command.h"
+#include "deploy/psctl/serve_command.h"
 #include "deploy/psctl/verify_command.h"
 #include "proto/cluster_entry.h"
 #include "proto/message_json.h"
@@ -149,6 +150,8 @@ ABSL_FLAG(double, server_threads, 1, "The same of a server.");
 ABSL_FLAG(double, overhead_ms, 3, "Of a round beside all that grows with the model, in ms.");
 ABSL_FLAG(std::string, output, "table",
           "table, for people, or json, for programs: one object per line. Of plan one object.");
+ABSL_FLAG(std::string, http, "127.0.0.1:0",
+          "HOST:PORT, on this machine, to serve at; port 0 is chosen by the system.");
 ABSL_FLAG(bool, follow, false, "Goes on with what comes, until the job is over.");
 ABSL_FLAG(std::string, level, "debug",
           "Lines of at least this level: debug, info, warn or error. What is below --log_level of "
@@ -654,6 +657,24 @@ int HistoryCommand(const CommandLine& line) {
   })(line);
 }
 
+int ServeCommand(const CommandLine& line) {
+  if (line.positionals.size() > 2) {
+    return BadUsage(absl::StrCat("'", line.positionals[2], "' is one word too many"));
+  }
+  // Before the server has threads: a signal is for who waits for it.
+  BlockStopSignals();
+  const auto say_url = [](absl::string_view url) {
+    return WriteToStandardOutput(absl::StrCat(url, "\n"));
+  };
+  const absl::Status served =
+      ServeKeptRun(line.positionals[1], absl::GetFlag(FLAGS_http), say_url, [] {
+        const sigset_t signals = StopSignals();
+        int signal = 0;
+        sigwait(&signals, &signal);
+      });
+  return served.ok() ? 0 : Fail(served);
+}
+
 // `own`, and what every command that talks to a server takes.
 std::vector<std::string> ClientFlags(std::vector<std::string> own) {
   own.insert(own.begin(), "server");
@@ -880,6 +901,17 @@ std::vector<Command> Commands() {
        .flags = ClientFlags({"json", "output"}),
        .takes_path = true,
        .run = &HistoryCommand},
+      {.name = "serve",
+       .form = "serve RUNDIR [--http=HOST:PORT]",
+       .summary = "the dashboard of a run that is over; prints its address",
+       .details =
+           "RUNDIR: --checkpoint_dir that its servers had; no server is needed. The page takes no\n"
+           "orders, says when the run was written last, and can compare it with the runs beside\n"
+           "it. From elsewhere: ssh -L. Ctrl-C ends it. Exit code: 0 it was ended; 1 there is no\n"
+           "run that can be read, or the port is taken; 2 a bad flag.\n",
+       .flags = {"http"},
+       .takes_paths = true,
+       .run = &ServeCommand},
       {.name = "verify",
        .form = "verify PATH...",
        .summary = "whether checkpoints are whole; no server is needed",

@@ -870,6 +870,7 @@ void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
   if (heldout.has_value()) SetHeldout(*heldout, &summary);
   summary.total_rounds = state_.ledger.total_rounds();
   summary.total_samples = state_.ledger.trained_samples();
+  summary.tokens_per_sample = state_.ledger.tokens_per_sample();
   summary.epoch = state_.ledger.epoch();
   state_.progress.OnRound(summary);
   summary.trained_time = state_.progress.trained_time();

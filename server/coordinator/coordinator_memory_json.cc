@@ -328,6 +328,7 @@ void Describe(Archive& archive, RoundSummary& round) {
   archive("committed_short", round.committed_short);
   archive.Optional("metrics", round.metrics);
   archive.Optional("metrics_dropped", round.metrics_dropped);
+  archive.Optional("tokens_per_sample", round.tokens_per_sample);
 }
 
 template <typename Archive>

@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/http/dashboard_page.h"
 #include "common/run_history.h"
 #include "proto/message_json.h"
 #include "proto/status_text.h"
-#include "server/http/dashboard_page.h"
 #include "server/http/prometheus_text.h"
 
 namespace lodestar {

@@ -28,12 +28,12 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/file_descriptor.h"
 #include "common/host_port.h"
+#include "common/listening_sockets.h"
 #include "server/rpc/connection_table.h"
-#include "server/rpc/file_descriptor.h"
 #include "server/rpc/first_bytes.h"
 #include "server/rpc/http2_refusal.h"
-#include "server/rpc/listening_sockets.h"
 
 namespace lodestar {
 

@@ -4,51 +4,21 @@
 #include <utility>
 #include <variant>
 
+#include "common/history_thinning.h"
 #include "common/overloaded.h"
 
 namespace lodestar {
-namespace {
-
-// Two points that follow each other.
-HistoryPoint Joined(const HistoryPoint& a, const HistoryPoint& b) {
-  HistoryPoint joined = b;
-  joined.first_round = a.first_round;
-  joined.num_losses = a.num_losses + b.num_losses;
-  if (joined.num_losses > 0) {
-    joined.train_loss = (a.train_loss * static_cast<double>(a.num_losses) +
-                         b.train_loss * static_cast<double>(b.num_losses)) /
-                        static_cast<double>(joined.num_losses);
-  }
-  return joined;
-}
-
-void JoinNeighbours(std::vector<HistoryPoint>& points) {
-  size_t kept = 0;
-  for (size_t i = 0; i < points.size(); i += 2, ++kept) {
-    points[kept] = i + 1 < points.size() ? Joined(points[i], points[i + 1]) : points[i];
-  }
-  points.resize(kept);
-}
-
-// Every other one, and always the last.
-void DropEveryOther(std::vector<HeldoutPoint>& points) {
-  size_t kept = 0;
-  for (size_t i = 1 - points.size() % 2; i < points.size(); i += 2) points[kept++] = points[i];
-  points.resize(kept);
-}
-
-}  // namespace
 
 void HistoryRecorder::GoOnFrom(const RunHistory& history) {
+  RunHistory kept = history;
+  ThinCurves(kMaxPoints, kept);  // of a release with other bounds
   absl::MutexLock lock(&mutex_);
   ++version_;
-  trained_ = history.trained;
-  heldout_ = history.heldout;
-  rounds_per_point_ = history.rounds_per_point;
-  events_.assign(history.events.begin(), history.events.end());
-  // Of a release with other bounds.
-  for (; trained_.size() > kMaxPoints; rounds_per_point_ *= 2) JoinNeighbours(trained_);
-  while (heldout_.size() > kMaxPoints) DropEveryOther(heldout_);
+  trained_ = std::move(kept.trained);
+  heldout_ = std::move(kept.heldout);
+  rounds_per_point_ = kept.rounds_per_point;
+  tokens_per_sample_ = kept.tokens_per_sample;
+  events_.assign(kept.events.begin(), kept.events.end());
   while (events_.size() > kMaxEvents) events_.pop_front();
 }
 
@@ -78,6 +48,8 @@ void HistoryRecorder::NoteRestored(const RestoredPoint& point) {
 }
 
 void HistoryRecorder::NoteRound(const RoundSummary& summary) {
+  // Not known while no worker with data is there, as in the last evaluation of a job.
+  if (summary.tokens_per_sample > 0) tokens_per_sample_ = summary.tokens_per_sample;
   const double seconds = absl::ToDoubleSeconds(summary.trained_time);
   if (summary.heldout_loss.has_value()) {
     if (heldout_.size() == kMaxPoints) DropEveryOther(heldout_);
@@ -125,7 +97,8 @@ RunHistory HistoryRecorder::Read() const {
   return {.trained = trained_,
           .heldout = heldout_,
           .events = {events_.begin(), events_.end()},
-          .rounds_per_point = rounds_per_point_};
+          .rounds_per_point = rounds_per_point_,
+          .tokens_per_sample = tokens_per_sample_};
 }
 
 uint64_t HistoryRecorder::version() const {

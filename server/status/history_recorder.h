@@ -40,6 +40,7 @@ class HistoryRecorder {
   mutable absl::Mutex mutex_;
   std::vector<HistoryPoint> trained_ ABSL_GUARDED_BY(mutex_);
   int64_t rounds_per_point_ ABSL_GUARDED_BY(mutex_) = 1;
+  int64_t tokens_per_sample_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<HeldoutPoint> heldout_ ABSL_GUARDED_BY(mutex_);
   std::deque<HistoryEvent> events_ ABSL_GUARDED_BY(mutex_);
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -86,6 +86,17 @@ TEST_F(HistoryRecorderTest, TheOldestEventsGo) {
   EXPECT_EQ(events.back(), (HistoryEvent{last, true, "disk full"})) << "no two have the same time";
 }
 
+TEST_F(HistoryRecorderTest, KeepsTheTokensOfASampleWhereARoundDoesNotKnowThem) {
+  RoundSummary summary = Trained(0);
+  summary.tokens_per_sample = 64;
+  history_.Note(summary, kNow);
+  history_.Note(Trained(1), kNow);
+  EXPECT_EQ(history_.Read().tokens_per_sample, 64);
+  HistoryRecorder other;
+  other.GoOnFrom(history_.Read());
+  EXPECT_EQ(other.Read().tokens_per_sample, 64);
+}
+
 TEST_F(HistoryRecorderTest, TheVersionChangesWithWhatThereIsToRead) {
   const uint64_t before = history_.version();
   EXPECT_EQ(history_.version(), before);

@@ -9,4 +9,4 @@ cd "$(dirname "$(readlink -f "$0")")/../.."
 take_no_arguments "$@"
 
 describe_run tests/bench/dashboard.sh
-/usr/bin/python3 -B tests/bench/dashboard/dashboard.py --page=server/http/dashboard.html
+/usr/bin/python3 -B tests/bench/dashboard/dashboard.py --page=common/http/dashboard.html

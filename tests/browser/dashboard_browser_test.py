@@ -3,13 +3,14 @@
 import json
 import os
 import re
+import signal
 
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 import cluster_processes
-from cluster_processes import wait_until
+from cluster_processes import BINARIES, wait_until
 
 MAX_PAGE_BYTES = 200_000
 
@@ -76,7 +77,7 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
       self.take_screenshot(name, scheme, width)
     # By keyboard: the next axis.
     self.browser.find_element(By.CSS_SELECTOR, "input[value=samples]").send_keys(Keys.ARROW_RIGHT)
-    self.assertTrue(self.browser.find_element(By.CSS_SELECTOR, "input[value=seconds]").is_selected())
+    self.assertTrue(self.browser.find_element(By.CSS_SELECTOR, "input[value=tokens]").is_selected())
 
     workers[1].kill()
     self.wait_for_text("workers", "expired")
@@ -125,6 +126,119 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
     self.click("#ask-yes")
     self.assert_ends(server)
     self.assert_ends(workers[0])
+
+  def finish_run(self, name, **flags):
+    """A run that is over, in a folder beside the others."""
+    server = self.start_server(eval_every=5, metrics_out=None, checkpoint_dir=self.path("runs", name), **flags)
+    self.assert_ends(self.start_worker("w"))
+    self.assert_ends(server)
+
+  def serve(self, name):
+    served = self.start([BINARIES["psctl"], "serve", self.path("runs", name)], "serve")
+    served.wait_for_log("http://")
+    self.browser.get(served.log().strip())
+    return served
+
+  def lines(self):
+    """Of the chart of losses: the words at their ends."""
+    return set(self.browser.execute_script(
+        "return [...document.querySelectorAll('#loss text.end')].map((label) => label.textContent)"))
+
+  def box_of_run(self, name, what):
+    """The lines of the table are made anew with each event."""
+    return self.browser.execute_script(f"return document.querySelector('#runs input[data-key=\"run {name}\"]').{what}")
+
+  def check_run(self, name):
+    self.box_of_run(name, "focus()")
+    self.browser.switch_to.active_element.send_keys(Keys.SPACE)
+
+  def wait_for_lines(self, *wanted):
+    wait_until(lambda: self.lines() == set(wanted), lambda: f"{wanted}: {self.lines()} " + self.text_of("compare-answer"))
+
+  def test_a_finished_run_is_shown_beside_others(self):
+    os.makedirs(self.path("runs"))
+    self.finish_run("slow", rounds=60, learning_rate=0.0003)
+    self.finish_run("fast", rounds=100, learning_rate=0.003, seed=2)
+    self.finish_run("own", rounds=80)
+    os.makedirs(self.path("runs", "foreign"))
+    self.write("runs/foreign/history.sqlite", "x" * 5000)
+    served = self.serve("own")
+    self.wait_for_text("finished", "This run is finished: no server is at work")
+    self.assertEqual(self.text_of("state"), "finished")
+    self.assertIn("80", self.text_of("facts"))
+    for live in ("pause", "stop", "workers", "shards", "round"):
+      self.assertFalse(self.browser.find_element(By.ID, live).is_displayed(), live)
+    self.wait_for_lines("train", "held out")
+
+    # By keyboard, and what cannot be read says why.
+    self.wait_for_text("runs", "is no history of this release")
+    self.assertTrue(self.box_of_run("foreign", "disabled"))
+    self.check_run("slow")
+    self.wait_for_lines("train", "held out", "A train", "A held out")
+    self.assertEqual(self.browser.switch_to.active_element.get_attribute("data-key"), "run slow")
+    self.check_run("fast")
+    self.wait_for_lines("train", "held out", "A train", "A held out", "B train", "B held out")
+    self.assertRegex(self.text_of("loss-words"), r"A is slow: train loss [\d.]+ nats.*B is fast: train loss [\d.]+ nats")
+    dashes = self.browser.execute_script(
+        "return [...document.querySelectorAll('#loss polyline')].map((line) => line.getAttribute('stroke-dasharray'))")
+    self.assertEqual(len(set(dashes)), 3, "told apart by colour alone")
+    for name, scheme, width in (("compared_light", "light", 1280), ("compared_dark", "dark", 1280), ("compared_narrow", "light", 390)):
+      self.take_screenshot(name, scheme, width)
+
+    # 16 tokens a sample, 2 samples a round.
+    ticks = "return document.querySelector('#loss').textContent"
+    self.assertNotIn("3,200", self.browser.execute_script(ticks))
+    self.click("input[value=tokens]")
+    self.assertIn("3,200", self.browser.execute_script(ticks))
+    self.click("#show-train")
+    self.wait_for_lines("held out", "A held out", "B held out")
+    self.check_run("slow")
+    self.wait_for_lines("held out", "B held out")
+
+    served.kill(signal.SIGTERM)
+    self.wait_for_text("connection", "No connection")
+    self.assertEqual(self.requested_hosts() - {"data:"}, {"http://127.0.0.1"})
+    self.assertLess(len(self.browser.page_source), MAX_PAGE_BYTES)
+
+  def test_a_job_that_runs_is_compared_and_its_own_folder_says_so(self):
+    os.makedirs(self.path("runs"))
+    self.finish_run("before", rounds=40)
+    server = self.open_dashboard(rounds=100_000, checkpoint_dir=self.path("runs", "now"), checkpoint_every=5)
+    for name in ("a", "b"):
+      self.start_worker(name)
+    self.wait_for_text("state", "training")
+    self.wait_for_text("runs", "before")
+    self.check_run("before")
+    self.wait_for_lines("train", "held out", "A train", "A held out")
+    self.assertTrue(self.browser.find_element(By.ID, "axis-tokens").is_displayed())
+    # The server writes what there is to be shown without it now and then.
+    wait_until(lambda: os.path.exists(self.path("runs", "now", "history.sqlite")), self.logs)
+    self.serve("now")
+    self.wait_for_text("finished", "A server is at work in this folder")
+    server.kill()
+    self.wait_for_text("finished", "This run is finished")
+
+  def test_names_of_runs_are_text(self):
+    os.makedirs(self.path("runs"))
+    self.finish_run("own", rounds=5)
+    self.finish_run("<img src=x onerror='window.broken = 1'>", rounds=5)
+    self.serve("own")
+    self.wait_for_text("runs", "<img src=x")
+    self.browser.execute_script("document.querySelector('#runs input').click()")
+    self.wait_for_lines("train", "held out", "A train", "A held out")
+    self.assertIsNone(self.browser.execute_script("return window.broken"))
+
+  def test_models_without_tokens_have_no_such_axis(self):
+    server = self.open_dashboard(rounds=100_000)
+    self.browser.execute_script("source.close()")  # what is shown is what follows
+    curve = "{round: [0, 1], samples: [2, 4], seconds: [1, 2], loss: [2, 1]}"
+    for tokens, is_there in ((64, True), (1, False), (0, False)):
+      self.browser.execute_script(f"curves = {{tokens_per_sample: {tokens}, trained: {curve}, heldout: {curve}, events: []}}; showHistory()")
+      self.assertEqual(self.browser.find_element(By.ID, "axis-tokens").is_displayed(), is_there, tokens)
+      if is_there:
+        self.click("input[value=tokens]")
+    self.assertTrue(self.browser.find_element(By.CSS_SELECTOR, "input[value=samples]").is_selected())
+    server.kill()
 
   def test_names_of_workers_are_text(self):
     # What a program tells is shown as it is, wherever it comes from.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Looks for inputs that break a parser, for long: tests/fuzz/soak.sh [TARGET] [--minutes=N]
-# TARGET: chunks, messages, files, shard_records, data, security or connection; all of them one after
+# TARGET: chunks, messages, files, history, shard_records, data, security or connection; all of them one after
 # the other unless said otherwise, each for N minutes (10).
 # With clang 14 (packages clang-14 and libclang-rt-14-dev) by libFuzzer and AddressSanitizer; without,
 # or where clang does not compile a target, by our own driver and AddressSanitizer.
@@ -12,7 +12,7 @@ set -uo pipefail
 source "$(dirname "$(readlink -f "$0")")/../../deploy/script_help.sh"
 answer_help "$@"
 
-targets=(chunks messages files shard_records data security connection)
+targets=(chunks messages files history shard_records data security connection)
 minutes=10
 for argument in "$@"; do
   case "$argument" in

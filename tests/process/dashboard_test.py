@@ -76,12 +76,42 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     self.assertGreaterEqual(len(history["trained"]["loss"]), 6)
     self.assertGreaterEqual(len(history["heldout"]["loss"]), 2)
     self.assertEqual(history["trained"]["round"], list(range(len(history["trained"]["round"]))))
+    self.assertEqual(history["tokens_per_sample"], 16)  # the context of the model
+    self.assertEqual(json.loads(self.psctl("history", "--json").stdout)["tokens_per_sample"], 16)
 
     workers[1].kill()
     wait_until(lambda: any("name=b " in event["text"] and "expired" in event["text"]
                            for event in self.history()["events"]), self.logs)
     self.assertIn('lodestar_workers{state="member"} 1\n', self.get("metrics")[1])
     self.stop_job(server, workers[0])
+
+  def test_runs_of_the_same_folder_are_there_with_and_without_a_server(self):
+    for name in ("first", "second"):
+      server = self.start_with_pages(rounds=6, metrics_out=None, checkpoint_dir=self.path("runs", name))
+      listed = json.loads(self.get("api/runs")[1])
+      self.assertEqual([run["name"] for run in listed["runs"]], ["first"] if name == "second" else [])
+      if name == "second":
+        code, text = self.get("api/runs/history?name=first")
+        self.assertEqual(code, 200, text)
+        self.assertEqual(json.loads(text)["trained"]["round"], list(range(6)))
+        self.assertEqual(json.loads(text)["tokens_per_sample"], 16)
+        self.assertEqual(self.get("api/runs/history?name=../runs/first")[0], 404)
+      self.assert_ends(self.start_worker("a"))
+      self.assert_ends(server)
+
+    served = self.start([BINARIES["psctl"], "serve", self.path("runs", "first")], "serve")
+    served.wait_for_log("http://")
+    self.url = served.log().strip()
+    self.assertIn("<!DOCTYPE html>", self.get("")[1])
+    self.assertEqual(self.history()["trained"]["round"], list(range(6)))
+    self.assertEqual([run["name"] for run in json.loads(self.get("api/runs")[1])["runs"]], ["second"])
+    self.assertEqual(self.get("api/runs", host="elsewhere.example")[0], 403)
+    taken = subprocess.run([BINARIES["psctl"], "serve", self.path("runs", "second"), "--http=" + self.url[7:-1]],
+                           capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    self.assertEqual(taken.returncode, 1)
+    self.assertIn("give another port", taken.stderr)
+    served.send(signal.SIGTERM)
+    self.assert_ends(served)
 
   def test_curves_outlive_the_server(self):
     kept = self.path("kept")

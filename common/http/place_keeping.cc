@@ -1,4 +1,4 @@
-#include "server/http/place_keeping.h"
+#include "common/http/place_keeping.h"
 
 #include <map>
 #include <utility>

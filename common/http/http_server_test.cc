@@ -1,4 +1,4 @@
-#include "server/http/http_server.h"
+#include "common/http/http_server.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -252,6 +252,7 @@ class HttpServerTlsTest : public HttpServerTest {
  protected:
   HttpServerTlsTest() {
     config_.tls = authority_.FilesFor({Role::kServer, "s", "1"});
+    config_.on_failed_handshake = [this] { ++failed_handshakes_; };
     config_.pages.access = [this](const HttpCredentials& shown,
                                   HttpDeed) -> absl::StatusOr<std::string> {
       seen_ = shown;
@@ -270,6 +271,7 @@ class HttpServerTlsTest : public HttpServerTest {
 
   TestAuthority authority_;
   HttpCredentials seen_;
+  std::atomic<int> failed_handshakes_ = 0;
 };
 
 TEST_F(HttpServerTlsTest, KnowsWhoHasACertificateOfItsAuthorityAlone) {
@@ -286,7 +288,7 @@ TEST_F(HttpServerTlsTest, KnowsWhoHasACertificateOfItsAuthorityAlone) {
   EXPECT_THAT(answer->get_header_value("WWW-Authenticate"), StartsWith("Basic"));
   EXPECT_EQ(StatusWith(TestAuthority().FilesFor({Role::kViewer, "alice", "2"})), 0);
   EXPECT_EQ(StatusWith(authority_.FilesFor({Role::kViewer, "old", "3"}, -absl::Minutes(1))), 0);
-  EXPECT_EQ(config_.refusals->of(LimitReached::kHandshakes), 2);
+  EXPECT_EQ(failed_handshakes_, 2);
 }
 
 TEST_F(HttpServerTlsTest, PlainTextIsToldWhereThePageIs) {

@@ -1,4 +1,4 @@
-#include "server/http/http_responder.h"
+#include "common/http/http_responder.h"
 
 #include <arpa/inet.h>
 #include <httplib.h>
@@ -15,9 +15,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/host_port.h"
+#include "common/http/request_head.h"
+#include "common/http/text_answer.h"
 #include "common/security/certificates.h"
-#include "server/http/request_head.h"
-#include "server/http/text_answer.h"
 
 namespace lodestar {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/http/tls_session.h"
+#include "common/http/tls_session.h"
 
 #include <openssl/err.h>
 #include <openssl/pem.h>

@@ -1,4 +1,4 @@
-#include "server/http/tls_context_source.h"
+#include "common/http/tls_context_source.h"
 
 #include <sys/stat.h>
 

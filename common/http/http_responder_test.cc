@@ -1,4 +1,4 @@
-#include "server/http/http_responder.h"
+#include "common/http/http_responder.h"
 
 #include <gtest/gtest.h>
 

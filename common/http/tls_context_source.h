@@ -8,8 +8,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/http/tls_session.h"
 #include "common/security/credentials.h"
-#include "server/http/tls_session.h"
 
 namespace lodestar {
 

@@ -1,4 +1,4 @@
-#include "server/http/request_head.h"
+#include "common/http/request_head.h"
 
 #include <algorithm>
 #include <optional>
@@ -9,7 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "server/http/text_answer.h"
+#include "common/http/text_answer.h"
 
 namespace lodestar {
 namespace {

@@ -1,15 +1,15 @@
-#include "server/http/tls_session.h"
+#include "common/http/tls_session.h"
 
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
 
 #include <string>
 
+#include "common/http/tls_context_source.h"
 #include "common/security/openssl_handles.h"
 #include "common/security/testing/test_authority.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
-#include "server/http/tls_context_source.h"
 
 namespace lodestar {
 namespace {

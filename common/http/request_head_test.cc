@@ -1,4 +1,4 @@
-#include "server/http/request_head.h"
+#include "common/http/request_head.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/http/http_server.h"
+#include "common/http/http_server.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -15,10 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/host_port.h"
+#include "common/http/place_keeping.h"
+#include "common/http/request_head.h"
+#include "common/http/text_answer.h"
 #include "common/status_macros.h"
-#include "server/http/place_keeping.h"
-#include "server/http/request_head.h"
-#include "server/http/text_answer.h"
 
 namespace lodestar {
 namespace {
@@ -271,7 +271,7 @@ void HttpServer::OnRequestBytes(Connections::iterator connection, absl::string_v
   if (peer.tls == nullptr) {
     peer.request.append(bytes.data(), bytes.size());
   } else if (const absl::Status read = peer.tls->Receive(bytes, peer.request); !read.ok()) {
-    config_.refusals->Count(LimitReached::kHandshakes);
+    config_.on_failed_handshake();
     const std::string answer =
         absl::IsInvalidArgument(read)
             ? TextAnswer("400 Bad Request",

@@ -1,4 +1,4 @@
-#include "server/rpc/listening_sockets.h"
+#include "common/listening_sockets.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

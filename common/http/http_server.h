@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,15 +29,14 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/executor.h"
+#include "common/file_descriptor.h"
+#include "common/http/http_responder.h"
+#include "common/http/http_routes.h"
+#include "common/http/tls_context_source.h"
+#include "common/http/tls_session.h"
+#include "common/listen_address.h"
+#include "common/listening_sockets.h"
 #include "common/security/credentials.h"
-#include "server/http/http_responder.h"
-#include "server/http/http_routes.h"
-#include "server/http/tls_context_source.h"
-#include "server/http/tls_session.h"
-#include "server/limits/refusal_counts.h"
-#include "server/listen_address.h"
-#include "server/rpc/file_descriptor.h"
-#include "server/rpc/listening_sockets.h"
 
 namespace lodestar {
 
@@ -58,7 +58,8 @@ class HttpServer {
     HttpResponder::Config pages;
     std::optional<CredentialFiles> tls;  // none: plain text
     std::string shown_host;              // in url(), where the address is a wildcard
-    std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
+    // Called for each peer whose handshake of TLS fails, from the server's thread.
+    std::function<void()> on_failed_handshake = [] {};
     Clock* clock = &Clock::Real();
   };
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "server/http/http_routes.h"
+#include "common/http/http_routes.h"
 
 namespace lodestar {
 

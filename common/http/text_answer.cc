@@ -1,4 +1,4 @@
-#include "server/http/text_answer.h"
+#include "common/http/text_answer.h"
 
 #include "absl/strings/str_cat.h"
 

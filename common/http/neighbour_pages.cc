@@ -1,0 +1,102 @@
+#include "common/http/neighbour_pages.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/json.h"
+#include "common/neighbour_runs.h"
+#include "common/run_history.h"
+
+namespace lodestar {
+namespace {
+
+constexpr char kJson[] = "application/json";
+
+int HttpCodeOf(const absl::Status& error) {
+  switch (error.code()) {
+    case absl::StatusCode::kNotFound:
+      return 404;
+    case absl::StatusCode::kUnavailable:
+      return 503;
+    default:
+      return 422;  // it is there, and cannot be read
+  }
+}
+
+HttpAnswer AnswerOf(const absl::StatusOr<std::string>& json) {
+  if (json.ok()) return {.type = kJson, .body = absl::StrCat(*json, "\n")};
+  return {.status = HttpCodeOf(json.status()), .body = absl::StrCat(json.status().message(), "\n")};
+}
+
+std::string ListJson(const NeighbourList& list) {
+  Json runs = Json::array();
+  for (const NeighbourList::Run& run : list.runs) {
+    runs.push_back({{"name", run.name},
+                    {"written", absl::ToDoubleSeconds(run.written - absl::UnixEpoch())},
+                    {"unreadable", run.unreadable.empty() ? Json() : Json(run.unreadable)}});
+  }
+  return FormatJson({{"folder", list.folder}, {"runs", std::move(runs)}, {"notes", list.notes}});
+}
+
+class NeighbourPages {
+ public:
+  explicit NeighbourPages(std::string run_folder) : runs_(std::move(run_folder)) {}
+
+  HttpAnswer List() {
+    return OneAtATime([this]() -> absl::StatusOr<std::string> {
+      const absl::StatusOr<NeighbourList> list = runs_.List();
+      if (!list.ok()) return list.status();
+      return ListJson(*list);
+    });
+  }
+
+  HttpAnswer Read(const std::string& name) {
+    return OneAtATime([&]() -> absl::StatusOr<std::string> {
+      const absl::StatusOr<RunHistory> history = runs_.Read(name);
+      if (!history.ok()) return history.status();
+      return HistoryJson(*history);
+    });
+  }
+
+ private:
+  template <typename Look>
+  HttpAnswer OneAtATime(const Look& look) {
+    if (!mutex_.TryLock()) {
+      return {.status = 503, .body = "another page looks at the runs of this folder; try again\n"};
+    }
+    const absl::StatusOr<std::string> json = look();
+    mutex_.Unlock();
+    return AnswerOf(json);
+  }
+
+  const NeighbourRuns runs_;
+  absl::Mutex mutex_;  // held while one looks
+};
+
+}  // namespace
+
+void AddNeighbourPages(const std::string& run_folder, HttpRoutes* routes) {
+  if (run_folder.empty()) {
+    routes->pages["/api/runs"] = [](const HttpQuery&) {
+      return HttpAnswer{.type = kJson, .body = absl::StrCat(ListJson(NeighbourList()), "\n")};
+    };
+    return;
+  }
+  const auto pages = std::make_shared<NeighbourPages>(run_folder);
+  routes->pages["/api/runs"] = [pages](const HttpQuery&) { return pages->List(); };
+  routes->pages["/api/runs/history"] = [pages](const HttpQuery& query) {
+    const auto name = query.find("name");
+    if (name == query.end()) {
+      return HttpAnswer{.status = 400, .body = "which? ?name=NAME, one of /api/runs\n"};
+    }
+    return pages->Read(name->second);
+  };
+}
+
+}  // namespace lodestar

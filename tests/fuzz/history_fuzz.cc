@@ -1,0 +1,50 @@
+// Histories of runs, which the dashboard reads of whoever has put a file beside its own.
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/file_io.h"
+#include "common/history_thinning.h"
+#include "common/json.h"
+#include "common/run_history.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace lodestar::fuzz {
+namespace {
+
+void ReadRunHistory(absl::string_view bytes) {
+  const absl::StatusOr<RunHistory> history = ParseHistory(bytes, "history");
+  if (!history.ok()) return Refuse(history.status());
+  Accept();
+  RunHistory thin = *history;
+  ThinCurves(/*max_points=*/1, thin);
+  LODESTAR_CHECK(thin.trained.size() <= 1 && thin.heldout.size() <= 1);
+  LODESTAR_CHECK(ParseJson(HistoryJson(*history)).ok());
+}
+
+std::vector<std::string> RunHistorySeeds() {
+  std::string folder = absl::StrCat(std::filesystem::temp_directory_path().string(), "/XXXXXX");
+  LODESTAR_CHECK(mkdtemp(folder.data()) != nullptr) << folder;
+  RunHistory history;
+  history.trained = {{Round(0), Round(1), 20, 1.5, 2.25, 2}, {Round(2), Round(3), 40, 3.0, 0.0, 0}};
+  history.heldout = {{Round(2), 20, 1.5, 2.5}};
+  history.events = {{absl::FromUnixMicros(1'234'567), true, "disk full"}};
+  const std::string path = absl::StrCat(folder, "/", kHistoryFileName);
+  LODESTAR_CHECK(WriteHistory(path, history).ok());
+  const absl::StatusOr<std::string> bytes = ReadWholeFile(path, /*max_bytes=*/1 << 20);
+  LODESTAR_CHECK(bytes.ok()) << bytes.status();
+  std::filesystem::remove_all(folder);
+  return {*bytes};
+}
+
+}  // namespace
+
+absl::Span<const Case> Cases() {
+  static constexpr Case kCases[] = {{"run_history", ReadRunHistory, RunHistorySeeds}};
+  return kCases;
+}
+
+}  // namespace lodestar::fuzz
