@@ -106,18 +106,19 @@ class Try {
   int error_ = 0;  // the first one, or that the port is taken
 };
 
-absl::string_view AdviceFor(int error) {
+std::string AdviceFor(int error, absl::string_view flag) {
   switch (error) {
     case EADDRINUSE:
-      return "stop the process that has the port, or choose another --listen";
+      return absl::StrCat("stop the process that has the port, or choose another ", flag);
     case EADDRNOTAVAIL:
-      return "this machine has no such address: give --listen one that it has (`ip addr` shows "
-             "them), or 0.0.0.0 for all";
+      return absl::StrCat("this machine has no such address: give ", flag,
+                          " one that it has (`ip addr` shows them), or 0.0.0.0 for all");
     case EACCES:
-      return "this user may not take that port; those from 1024 on are for everybody: choose "
-             "another --listen";
+      return absl::StrCat(
+          "this user may not take that port; those from 1024 on are for everybody: choose another ",
+          flag);
     default:
-      return "choose another --listen";
+      return absl::StrCat("choose another ", flag);
   }
 }
 
@@ -129,7 +130,7 @@ absl::Status CannotListen(const HostPort& address, absl::string_view reason,
 
 }  // namespace
 
-absl::StatusOr<ListeningSockets> Listen(const HostPort& address,
+absl::StatusOr<ListeningSockets> Listen(const HostPort& address, absl::string_view flag,
                                         absl::Duration unacknowledged_timeout) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -137,8 +138,9 @@ absl::StatusOr<ListeningSockets> Listen(const HostPort& address,
   addrinfo* first = nullptr;
   const int resolved = getaddrinfo(address.host.c_str(), nullptr, &hints, &first);
   if (resolved != 0) {
-    return CannotListen(address, gai_strerror(resolved),
-                        "see to the name in --listen, or give an address of this machine");
+    return CannotListen(
+        address, gai_strerror(resolved),
+        absl::StrCat("see to the name in ", flag, ", or give an address of this machine"));
   }
   const Addresses found(first, &freeaddrinfo);
   int error = 0;
@@ -162,7 +164,7 @@ absl::StatusOr<ListeningSockets> Listen(const HostPort& address,
     error = attempt.error();
     if (!attempt.is_taken() || address.port != 0) break;
   }
-  return CannotListen(address, std::strerror(error), AdviceFor(error));
+  return CannotListen(address, std::strerror(error), AdviceFor(error, flag));
 }
 
 }  // namespace lodestar

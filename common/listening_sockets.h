@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/file_descriptor.h"
 #include "common/host_port.h"
@@ -19,8 +20,8 @@ struct ListeningSockets {
 // gRPC. What is accepted sends at once (TCP_NODELAY), and breaks when what it has sent is not
 // acknowledged for `unacknowledged_timeout`. A port that another process listens on is taken; that
 // of connections which have ended is not. Errors: Unavailable with the system's reason and what to
-// do.
-absl::StatusOr<ListeningSockets> Listen(const HostPort& address,
+// do with `flag` ("--listen").
+absl::StatusOr<ListeningSockets> Listen(const HostPort& address, absl::string_view flag,
                                         absl::Duration unacknowledged_timeout);
 
 }  // namespace lodestar

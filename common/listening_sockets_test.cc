@@ -27,19 +27,21 @@ FileDescriptor ConnectV4(int port) {
 }
 
 TEST(ListeningSocketsTest, SystemChoosesPort) {
-  ASSERT_OK_AND_ASSIGN(const ListeningSockets sockets, Listen({"127.0.0.1", 0}, kTimeout));
+  ASSERT_OK_AND_ASSIGN(const ListeningSockets sockets,
+                       Listen({"127.0.0.1", 0}, "--listen", kTimeout));
   EXPECT_GT(sockets.port, 0);
   EXPECT_TRUE(ConnectV4(sockets.port).is_open());
 }
 
 TEST(ListeningSocketsTest, NamesAreUnderstood) {
-  ASSERT_OK_AND_ASSIGN(const ListeningSockets sockets, Listen({"localhost", 0}, kTimeout));
+  ASSERT_OK_AND_ASSIGN(const ListeningSockets sockets,
+                       Listen({"localhost", 0}, "--listen", kTimeout));
   EXPECT_TRUE(ConnectV4(sockets.port).is_open());
 }
 
 TEST(ListeningSocketsTest, WildcardsAreOfBothFamilies) {
   for (const char* const host : {"0.0.0.0", "::"}) {
-    ASSERT_OK_AND_ASSIGN(const ListeningSockets sockets, Listen({host, 0}, kTimeout));
+    ASSERT_OK_AND_ASSIGN(const ListeningSockets sockets, Listen({host, 0}, "--listen", kTimeout));
     EXPECT_EQ(sockets.sockets.size(), 1);
     EXPECT_TRUE(ConnectV4(sockets.port).is_open()) << host;
   }
@@ -47,9 +49,10 @@ TEST(ListeningSocketsTest, WildcardsAreOfBothFamilies) {
 
 TEST(ListeningSocketsTest, TakenPortIsNoticed) {
   for (const char* const host : {"127.0.0.1", "0.0.0.0", "localhost"}) {
-    ASSERT_OK_AND_ASSIGN(const ListeningSockets first, Listen({"127.0.0.1", 0}, kTimeout));
+    ASSERT_OK_AND_ASSIGN(const ListeningSockets first,
+                         Listen({"127.0.0.1", 0}, "--listen", kTimeout));
     EXPECT_THAT(
-        Listen({host, first.port}, kTimeout),
+        Listen({host, first.port}, "--listen", kTimeout),
         StatusIs(absl::StatusCode::kUnavailable,
                  AllOf(HasSubstr("in use"), HasSubstr("stop the process that has the port"))))
         << host;
@@ -57,7 +60,7 @@ TEST(ListeningSocketsTest, TakenPortIsNoticed) {
 }
 
 TEST(ListeningSocketsTest, PortIsFreeAtOnceWhenItsConnectionsHaveEnded) {
-  ASSERT_OK_AND_ASSIGN(ListeningSockets first, Listen({"127.0.0.1", 0}, kTimeout));
+  ASSERT_OK_AND_ASSIGN(ListeningSockets first, Listen({"127.0.0.1", 0}, "--listen", kTimeout));
   FileDescriptor client = ConnectV4(first.port);
   ASSERT_TRUE(client.is_open());
   // The side that closes first keeps the address for a minute.
@@ -65,16 +68,16 @@ TEST(ListeningSocketsTest, PortIsFreeAtOnceWhenItsConnectionsHaveEnded) {
   client.Reset();
   const int port = first.port;
   first.sockets.clear();
-  EXPECT_THAT(Listen({"127.0.0.1", port}, kTimeout), IsOk());
+  EXPECT_THAT(Listen({"127.0.0.1", port}, "--listen", kTimeout), IsOk());
 }
 
 TEST(ListeningSocketsTest, AddressOfAnotherMachineIsRefused) {
   EXPECT_THAT(
-      Listen({"192.0.2.1", 0}, kTimeout),
+      Listen({"192.0.2.1", 0}, "--listen", kTimeout),
       StatusIs(absl::StatusCode::kUnavailable,
                AllOf(HasSubstr("192.0.2.1:0"), HasSubstr("this machine has no such address"))));
   EXPECT_THAT(
-      Listen({"no.such.host.invalid", 0}, kTimeout),
+      Listen({"no.such.host.invalid", 0}, "--listen", kTimeout),
       StatusIs(absl::StatusCode::kUnavailable, AllOf(HasSubstr("no.such.host.invalid:0"),
                                                      HasSubstr("see to the name in --listen"))));
 }

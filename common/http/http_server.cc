@@ -63,11 +63,11 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Config config) {
   if (config.tls.has_value()) {
     ASSIGN_OR_RETURN(tls, TlsContextSource::Open(*config.tls));
   }
-  absl::StatusOr<ListeningSockets> sockets = Listen(config.address, kUnacknowledgedTimeout);
+  absl::StatusOr<ListeningSockets> sockets =
+      Listen(config.address, "--http", kUnacknowledgedTimeout);
   if (!sockets.ok()) {
     return absl::Status(sockets.status().code(),
-                        absl::StrCat("--http=", config.address.ToString(),
-                                     " cannot be listened on: ", sockets.status().message()));
+                        absl::StrCat("--http: ", sockets.status().message()));
   }
   std::unique_ptr<HttpServer> server(
       new HttpServer(std::move(config), std::move(tls), *std::move(sockets)));

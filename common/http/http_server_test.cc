@@ -245,7 +245,7 @@ TEST_F(HttpServerTest, APortThatIsTakenIsAnError) {
   taken.address = kAnyPort;
   taken.address.port = port();
   EXPECT_THAT(HttpServer::Start(taken).status(),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot be listened on")));
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("choose another --http")));
 }
 
 class HttpServerTlsTest : public HttpServerTest {

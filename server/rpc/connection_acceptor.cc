@@ -119,8 +119,9 @@ std::string RefusalsText(const ConnectionCounts& counts, const ConnectionCounts&
 
 absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(Config config) {
   config.limits = LimitToThisProcess(config.limits);
-  ASSIGN_OR_RETURN(ListeningSockets sockets,
-                   lodestar::Listen(config.listen, absl::Milliseconds(kServerPingTimeoutMs)));
+  ASSIGN_OR_RETURN(
+      ListeningSockets sockets,
+      lodestar::Listen(config.listen, "--listen", absl::Milliseconds(kServerPingTimeoutMs)));
   std::unique_ptr<ConnectionAcceptor> acceptor(
       new ConnectionAcceptor(std::move(config), std::move(sockets)));
   RETURN_IF_ERROR(acceptor->Start());

@@ -462,12 +462,13 @@ TEST(ParameterShardTest, ABucketThatHasNotHeardOfARoundYetHoldsThePushOfTheNext)
     return key;
   };
   const auto last = static_cast<uint32_t>(cluster.buckets().size() - 1);
+  const auto ones = Ones(cluster);
   std::shared_ptr<TestCluster::Push> of_next;
   // It is held for the plan, which the first bucket hears of first.
   const PendingCall held =
       cluster.shard(0).BeginBucket(key(0), 0, [&](const absl::StatusOr<StagedBucket>& staged) {
         ASSERT_OK(staged);
-        of_next = cluster.PushBucket(key(1), last, Ones(cluster));
+        of_next = cluster.PushBucket(key(1), last, ones);
       });
   ASSERT_EQ(of_next, nullptr);
   cluster.OpenRound(0, {1});

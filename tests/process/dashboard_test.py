@@ -109,7 +109,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     taken = subprocess.run([BINARIES["psctl"], "serve", self.path("runs", "second"), "--http=" + self.url[7:-1]],
                            capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     self.assertEqual(taken.returncode, 1)
-    self.assertIn("give another port", taken.stderr)
+    self.assertIn("choose another --http", taken.stderr)
     served.send(signal.SIGTERM)
     self.assert_ends(served)
 
@@ -289,7 +289,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     self.assertEqual(self.get("statusz", host="evil.example")[0], 403)
     self.assertEqual(self.get("nothing")[0], 404)
     for flag, code, words in (("10.0.0.1:8080", 2, "give --tls"),
-                              (self.url[len("http://"):-1], 129, "cannot be listened on")):
+                              (self.url[len("http://"):-1], 129, "choose another --http")):
       refused = self.start(self.server_command(http=flag), "refused")
       self.assertEqual(refused.wait(), code, refused.log())
       self.assertIn(words, refused.log())

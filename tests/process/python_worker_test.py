@@ -183,15 +183,27 @@ class PythonWorkerTest(PythonClientTestCase):
     for process in (example, server):
       self.assert_ends(process)
 
-  def test_waits_for_the_lease_of_its_predecessor(self):
-    server = self.start_client_server(lease="1s")
+  def test_takes_the_place_of_its_killed_predecessor(self):
+    server = self.start_client_server(lease="10m")
     killed = self.start_example("a")
     self.wait_for_round(2)
     killed.kill()
     successor = self.start_example("a")
+    successor.wait_for_log("joined")
+    self.assertIn("another process has come under its name", server.log())
+    self.wait_for_status(lambda status: members_of(status) == ["a"], "the successor")
+    self.stop_job(server, successor)
+
+  def test_waits_for_the_lease_of_a_predecessor_whose_connection_is_open(self):
+    server = self.start_client_server(lease="1s")
+    frozen = self.start_example("a")
+    self.wait_for_round(2)
+    frozen.send(signal.SIGSTOP)
+    successor = self.start_example("a")
     successor.wait_for_log("is held by another live process")
     successor.wait_for_log("joined")
     self.wait_for_status(lambda status: members_of(status) == ["a"], "the successor")
+    frozen.kill()
     self.stop_job(server, successor)
 
   def test_heartbeats_keep_it_alive_while_it_waits(self):
