@@ -116,7 +116,6 @@ struct HeartbeatCall {
   // Of the map whose addresses the worker has. Not set: it has no use for others.
   std::optional<uint64_t> map_version = {};
   PathFacts path = {};
-  std::string peer = {};  // address of the connection
 };
 
 // Where the servers are, by shard.

@@ -40,11 +40,11 @@ double OuterRate(int num_workers) {
 }
 constexpr double kOuterMomentum = 0.9;
 
-// Where long windows come late the momentum remembers too much: with 40 local steps 0.9 costs 2.2 %
+// Where many local steps come late the momentum remembers too much: with 40 of them 0.9 costs 2.2 %
 // of the loss, 0.8 with this rate nothing (low_communication.md, "What auto chooses").
-constexpr int kLongWindow = 30;
-constexpr double kOuterRateOfLongWindow = 0.8;
-constexpr double kOuterMomentumOfLongWindow = 0.8;
+constexpr int kManyLocalSteps = 30;  // more are many, of all fragments together
+constexpr double kOuterRateOfMany = 0.8;
+constexpr double kOuterMomentumOfMany = 0.8;
 
 // How a kind of exchange differs from the base; what is tried of it is what its fields leave open.
 struct Kind {
@@ -264,9 +264,9 @@ class Chooser {
       for (const int steps : StepsToTry(bounds_.max_local_steps)) {
         if (steps % fragments != 0) continue;
         cut.local_steps = steps;
-        if (kind.has_overlap && !kind.push.is_topk() && steps > kLongWindow) {
-          cut.outer_learning_rate = kOuterRateOfLongWindow;
-          cut.outer_momentum = kOuterMomentumOfLongWindow;
+        if (kind.has_overlap && !kind.push.is_topk() && steps > kManyLocalSteps) {
+          cut.outer_learning_rate = kOuterRateOfMany;
+          cut.outer_momentum = kOuterMomentumOfMany;
         }
         const int window = steps / fragments;
         const int most = kind.has_overlap ? std::min(window, bounds_.max_overlap_steps) : 0;

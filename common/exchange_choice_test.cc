@@ -62,7 +62,7 @@ TEST(ExchangeChoiceTest, OverAFastNetworkItIsSynchronousAndExact) {
 }
 
 // As measured: results/low_communication.md, "What auto chooses".
-TEST(ExchangeChoiceTest, LongWindowsThatComeLateHaveAMomentumThatForgetsSooner) {
+TEST(ExchangeChoiceTest, ManyLocalStepsThatComeLateHaveAMomentumThatForgetsSooner) {
   bool has_long = false;
   bool has_short = false;
   for (const double megabits : {10.0, 100.0}) {

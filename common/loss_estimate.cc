@@ -23,9 +23,10 @@ constexpr double kKnownLocalSteps = 30.0;
 // From 30 to 100 local steps 35 to 500 million parameters lose 0.3 to 0.9 % (arXiv:2501.18512), 1.7
 // doublings.
 constexpr double kPercentPerDoubling = 0.45;
-// Beside that, where the whole job has few outer steps: with a momentum of 0.9 5.0 % were lost with
-// 28 of them, 2.2 % with 50, 1.6 % with 56, 0.8 % with 100; with 0.8 1.4 % with 28 and nothing with
-// 50 (low_communication.md, "What auto chooses").
+// Beside that, where the whole job has few outer steps: with a momentum of 0.9 5.0 % were lost in
+// all with 28 of them, 2.2 % with 50, 1.6 % with 56, 0.8 % with 100; with 0.8 1.4 % with 28, no
+// more than what else is counted here, and nothing with 50 (low_communication.md, "What auto
+// chooses").
 constexpr double kEnoughOuterSteps = 64.0;
 constexpr double kShortMomentum = 0.8;
 constexpr double kEnoughOuterStepsOfShortMomentum = 28.0;

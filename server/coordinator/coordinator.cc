@@ -170,6 +170,10 @@ std::optional<std::string> Coordinator::PeerOfHolder(const RegisterCall& call) c
   return peer;
 }
 
+void Coordinator::NoteConnection(const WorkerLife& life, const std::string& peer) {
+  if (CheckLife(life).ok()) state_.desks[life.worker].OnHeardFrom(peer);
+}
+
 std::vector<uint64_t> Coordinator::shard_instances() const {
   std::vector<uint64_t> instances;
   for (const ShardRegistry::Entry& entry : state_.shards.entries()) {

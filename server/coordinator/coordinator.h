@@ -103,6 +103,8 @@ class Coordinator {
   // refused for it; if that connection is closed, `call` may say so, and has the name. Not set:
   // there is none, or it was not heard of since this process began.
   std::optional<std::string> PeerOfHolder(const RegisterCall& call) const;
+  // A call of this life has come from there.
+  void NoteConnection(const WorkerLife& life, const std::string& peer);
   // Before Register(), once for every call whose life does not go on: counts it. Errors:
   // ResourceExhausted with RetryAfter: there are too many of this peer, or in all.
   absl::Status CheckRegistrationRate(absl::string_view peer, absl::Time now) {

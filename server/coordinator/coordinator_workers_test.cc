@@ -839,10 +839,7 @@ TEST(CoordinatorWorkersTest, ANameIsFreeOnceTheConnectionOfItsHolderIsClosed) {
   EXPECT_EQ(cluster.coordinator().Register(again, cluster.now()).status().code(),
             absl::StatusCode::kAlreadyExists);
 
-  HeartbeatCall beat;
-  beat.life = a.life;
-  beat.peer = "ipv4:10.0.0.1:4242";
-  ASSERT_TRUE(cluster.coordinator().Heartbeat(beat, cluster.now()).ok());
+  cluster.coordinator().NoteConnection(a.life, "ipv4:10.0.0.1:4242");
   EXPECT_EQ(cluster.coordinator().PeerOfHolder(again), "ipv4:10.0.0.1:4242");
   EXPECT_EQ(cluster.coordinator().PeerOfHolder(call_of("a", a.instance_id)), std::nullopt);
   EXPECT_EQ(cluster.coordinator().PeerOfHolder(call_of("c", 99)), std::nullopt);

@@ -101,7 +101,6 @@ void WorkerDesk::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
   if (call.bytes_pushed > bytes_pushed_ || call.bytes_pulled > bytes_pulled_) moved_at_ = now;
   if (activity_ != call.activity) active_since_ = now;
   activity_ = call.activity;
-  if (!call.peer.empty()) peer_ = call.peer;
   still_.reset();
   // While it computes, nobody can say whether the path is still as it was.
   if (call.standstill.has_value() && (is_delivering() || is_pulling())) {

@@ -77,6 +77,7 @@ class WorkerDesk {
   }
   // Of the connection that it was last heard of; empty: not since this process began.
   const std::string& peer() const { return peer_; }
+  void OnHeardFrom(const std::string& peer) { peer_ = peer; }
   const std::string& identity() const { return memory_.identity; }
 
   void OnHeartbeat(const HeartbeatCall& call, absl::Time now);

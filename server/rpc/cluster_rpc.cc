@@ -256,7 +256,10 @@ absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& conte
     trace.facts().name = name;
     if (!name.empty()) RETURN_IF_ERROR(CheckActsAs(caller, name));
     absl::Status claimed = claim.Check(coordinator.life_key(), life);
-    if (claimed.ok()) return claimed;
+    if (claimed.ok()) {
+      coordinator.NoteConnection(life, context.peer());
+      return claimed;
+    }
     RETURN_IF_ERROR(coordinator.CheckLife(life));  // else it began with another key
     return claimed;
   });
@@ -405,12 +408,11 @@ grpc::ServerUnaryReactor* ClusterRpc::Heartbeat(grpc::CallbackServerContext* con
                                                 const v1::HeartbeatRequest* request,
                                                 v1::HeartbeatReply* reply) {
   CallTrace trace(&calls_, context, "Heartbeat");
-  absl::StatusOr<HeartbeatCall> call = FromProto(*request);
+  const absl::StatusOr<HeartbeatCall> call = FromProto(*request);
   if (!call.ok()) return Answer(context, trace, call.status());
   if (const absl::Status speaks = CheckSpeaksFor(*context, call->life, trace); !speaks.ok()) {
     return Answer(context, trace, speaks);
   }
-  call->peer = context->peer();
   // Whoever waits for a slow disk is alive: the answer promises nothing.
   const absl::StatusOr<HeartbeatAnswer> answer = deps_.strand->Run(
       [&](Coordinator& coordinator, absl::Time now) { return coordinator.Heartbeat(*call, now); });

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
@@ -86,11 +87,13 @@ HostPort HostPortOf(const sockaddr_storage& storage) {
   return {text, ntohs(address.sin6_port)};
 }
 
-// "ipv4:10.0.0.1:4242" or "ipv6:[fe80::1]:4242", whose brackets gRPC may write as "%5B" and "%5D".
+// "ipv4:10.0.0.1:4242" or "ipv6:[2001:db8::1]:4242", whose brackets gRPC may write as "%5B" and
+// "%5D". None: it is something else, or has a zone, which addresses of this file lack.
 std::optional<HostPort> HostPortOfGrpc(absl::string_view peer) {
   const bool is_ipv6 = absl::ConsumePrefix(&peer, "ipv6:");
   if (!is_ipv6 && !absl::ConsumePrefix(&peer, "ipv4:")) return std::nullopt;
   const std::string plain = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
+  if (absl::StrContains(plain, '%')) return std::nullopt;
   absl::StatusOr<HostPort> parsed = ParseHostPort("peer", plain, /*lowest_port=*/1);
   if (!parsed.ok()) return std::nullopt;
   return *std::move(parsed);

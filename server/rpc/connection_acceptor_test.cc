@@ -219,6 +219,13 @@ TEST_F(ConnectionAcceptorTest, KnowsThatOfIpv6Too) {
   config_.listen.host = "::1";
   CallAndClose("[::1]");
   EXPECT_FALSE(acceptor_->IsOpen("ipv6:[::1]:1"));
+  EXPECT_FALSE(acceptor_->IsOpen("ipv6:%5B::1%5D:1"));
+  EXPECT_TRUE(acceptor_->IsOpen("ipv6:%5Bfe80::1%252%5D:4242")) << "cannot be told";
+}
+
+TEST_F(ConnectionAcceptorTest, KnowsThatOfBothFamiliesWhereItListensForBoth) {
+  config_.listen.host = "0.0.0.0";
+  CallAndClose("127.0.0.1");
 }
 
 TEST_F(ConnectionAcceptorTest, FirstBytesMayComeOneByOne) {

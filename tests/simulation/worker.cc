@@ -412,11 +412,10 @@ void SimulatedWorker::SendHeartbeat(int series) {
   SimulatedServer* const coordinator = cluster_->servers[0];
   life_->heartbeat = cluster_->network->Call(
       process_, coordinator->process(), Lane::kControl, life_->pace->patience(),
-      [this, series, coordinator, call, peer = connection()](const Responder& responder) {
-        HeartbeatCall received = *AsReceived(call);
-        received.peer = peer;
+      [this, series, coordinator, call](const Responder& responder) {
         coordinator->Heartbeat(
-            received, [this, series, responder](const absl::StatusOr<HeartbeatAnswer>& answer) {
+            *AsReceived(call),
+            [this, series, responder](const absl::StatusOr<HeartbeatAnswer>& answer) {
               responder.Reply([this, series, answer] { OnHeartbeat(series, answer); });
             });
       },

@@ -68,8 +68,6 @@ LONG_PATH = ["--long_paths"]
 # it does on a card.
 LINK_MODEL = ('name: "gpt-nano-32" gpt { num_layers: 4 num_heads: 4 width: 128 context: 32 '
               'vocabulary: 256 }\n')
-# Of forecast: rounds of it are overhead, nearly all.
-SMALL_MODEL = 'name: "gpt-small" gpt { num_layers: 1 num_heads: 1 width: 32 context: 32 vocabulary: 256 }\n'
 GPT_MODEL_BYTES = {"gpt-nano": 4 * 834_304, "gpt-mini": 4 * 10_844_160}
 
 
@@ -347,9 +345,8 @@ def model_argument(model, folder):
     return file
 
 
-def seconds_per_round(options, programs, link, flags, model=None):
+def seconds_per_round(options, programs, link, flags):
     """The mean of rounds after the first ones, whole cycles of fragments; None if that takes too long."""
-    model = model or options.link_model or LINK_MODEL
     cycle = next((int(f.split("=")[1]) for f in flags if f.startswith("--fragments=")), 1)
     first = max(FIRST_ROUNDS, 2 * cycle)
 
@@ -360,7 +357,7 @@ def seconds_per_round(options, programs, link, flags, model=None):
 
     with Processes() as processes, \
             Hosts(processes, programs.virtual_links, options.link_workers + 1, link) as hosts:
-        model = model_argument(model, processes.folder)
+        model = model_argument(options.link_model or LINK_MODEL, processes.folder)
         job = Job(workers=options.link_workers, data=options.data, hosts=hosts, server_hosts=[0],
                   worker_hosts=list(range(1, options.link_workers + 1)),
                   common_flags=LONG_PATH if link.round_trip_ms else [], flags=[
@@ -379,46 +376,35 @@ def seconds_per_round(options, programs, link, flags, model=None):
         return (records[first + rounds - 1]["seconds"] - records[first - 1]["seconds"]) / rounds
 
 
-def forecast_seconds(options, programs, link, flags, step_seconds, overhead_seconds, model=None):
+def forecast_seconds(options, programs, link, flags, step_seconds):
     # Two links are on a path.
     lost = 1 - (1 - link.loss_percent / 100) ** 2
     with tempfile.TemporaryDirectory() as folder:
-        model = model_argument(model or options.link_model or LINK_MODEL, folder)
+        model = model_argument(options.link_model or LINK_MODEL, folder)
         plan = subprocess.run(
             [programs.psctl, "plan", f"--model={model}", f"--workers={options.link_workers}",
              f"--up={link.megabits or 1e6}", f"--down={link.megabits or 1e6}", f"--rtt={link.round_trip_ms}",
-             f"--step_ms={1e3 * step_seconds}", f"--overhead_ms={1e3 * overhead_seconds}",
-             f"--packet_loss={100 * lost}", f"--packet_bytes={MTU}", "--output=json", "--",
+             f"--step_ms={1e3 * step_seconds}", f"--packet_loss={100 * lost}", f"--packet_bytes={MTU}", "--output=json", "--",
              *OPTIMIZER, "--clip_norm=1", *flags], capture_output=True, text=True, check=False)
     if plan.returncode not in (0, 1) or not plan.stdout:  # 1: nothing is good enough, which is not what was asked
         raise RuntimeError(f"psctl plan: {plan.stderr}")
     return json.loads(plan.stdout)["given"]["round_seconds"]
 
 
-def seconds_per_step(options, programs, model=None):
+def seconds_per_step(options, programs):
     """Over links without limit or delay, all workers computing at once."""
-    seconds = seconds_per_round(options, programs, Link(), [*AVERAGE, f"--local_steps={STEPS_WITHOUT_NETWORK}"], model)
+    seconds = seconds_per_round(options, programs, Link(), [*AVERAGE, f"--local_steps={STEPS_WITHOUT_NETWORK}"])
     if seconds is None:
         raise RuntimeError(f"{STEPS_WITHOUT_NETWORK} steps over links without limit took more than {options.limit_s:g} s")
     return seconds / STEPS_WITHOUT_NETWORK
 
 
-def overhead_seconds(options, programs):
-    """What this machine needs for a round beside all that grows with the model: --overhead_ms of psctl plan."""
-    flags = ["--mode=sync"]
-    step = options.paced or seconds_per_step(options, programs, SMALL_MODEL)
-    measured = seconds_per_round(options, programs, Link(), flags, SMALL_MODEL)
-    if measured is None:
-        raise RuntimeError(f"rounds of a small model over links without limit took more than {options.limit_s:g} s")
-    return max(0, measured - forecast_seconds(options, programs, Link(), flags, step, 0, SMALL_MODEL))
-
-
-def forecast_and_measured(options, programs, overhead, case):
+def forecast_and_measured(options, programs, case):
     """Seconds of a step, of a round by forecast, and of a round (None: too long), in this order."""
     link, name = case
     flags = dict(VARIANTS)[name]
     step = options.paced or seconds_per_step(options, programs)
-    forecast = forecast_seconds(options, programs, link, flags, step, overhead)
+    forecast = forecast_seconds(options, programs, link, flags, step)
     print(f"{case}: step {step:.5f}, forecast {forecast:.4f}", file=sys.stderr, flush=True)
     return step, forecast, seconds_per_round(options, programs, link, flags)
 
@@ -431,8 +417,7 @@ def print_forecast(options, programs):
         step_text = "a step is measured before each cell, over links without limit or delay"
     cases = [(link, name) for link in options.links for name, _ in VARIANTS
              if name in (options.variants or dict(VARIANTS))]
-    overhead = overhead_seconds(options, programs)
-    results = turns(options.runs, cases, lambda case: forecast_and_measured(options, programs, overhead, case))
+    results = turns(options.runs, cases, lambda case: forecast_and_measured(options, programs, case))
     table(*LINK_COLUMNS, "run", "step, ms", "forecast, ms a round", "measured", "measured / forecast")
     ratios = []
     for link, name in cases:
@@ -445,8 +430,7 @@ def print_forecast(options, programs):
                                        for i in range(3)), f"{ratios[-1]:.3f}")
     within = sum(1 / 1.15 <= ratio <= 1.15 for ratio in ratios)
     print(f"\n{within} of {len(cases)} within 15 %. {options.link_workers} workers and a server on a host each, links and "
-          f"model as in `links`; {step_text}. --overhead_ms={1e3 * overhead:.1f}: what a round in sync takes beyond the forecast, "
-          "measured before all others with a model of some 20,000 parameters over such links. Forecast by `psctl plan` before "
+          f"model as in `links`; {step_text}. Forecast by `psctl plan` before "
           f"the cell was measured; measured: the mean of at least {LEAST_ROUNDS} rounds and {options.cell_seconds:g} s (with "
           f"loss {TIMES_WITH_LOSS} times that) after the first ones, without evaluations"
           + (f"; median (lowest..highest) of {options.runs} runs in turns." if options.runs > 1 else "."))
