@@ -21,12 +21,12 @@ struct RoundSummary {
   std::optional<double> train_loss;    // nats per prediction, before the update
   std::optional<double> heldout_loss;  // nats per prediction
   std::optional<double> heldout_accuracy;
-  bool heldout_complete = true;  // no part of the evaluation set was lost with a worker
-  int64_t total_rounds = 0;      // of the job, with those that were lost so far
-  int64_t samples = 0;           // of this round, reported
-  int64_t total_samples = 0;     // of the job, reported
+  bool heldout_complete = true;   // no part of the evaluation set was lost with a worker
+  int64_t total_rounds = 0;       // of the job, with those that were lost so far
+  int64_t samples = 0;            // of this round, reported
+  int64_t total_samples = 0;      // of the job, reported
   int64_t tokens_per_sample = 0;  // 1: samples are not made of tokens; 0: not known
-  double epoch = 0.0;            // cursor over samples per epoch; 0 if unknown
+  double epoch = 0.0;             // cursor over samples per epoch; 0 if unknown
   double learning_rate = 0.0;
   absl::Duration duration;  // opening to completion
   absl::Time completed_at;

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/http/dashboard_page.h"
 #include "common/run_history.h"
 #include "proto/message_json.h"
 #include "proto/status_text.h"
-#include "common/http/dashboard_page.h"
 #include "server/http/prometheus_text.h"
 
 namespace lodestar {

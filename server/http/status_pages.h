@@ -15,8 +15,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "proto/status_service.pb.h"
 #include "common/http/http_server.h"
+#include "proto/status_service.pb.h"
 #include "server/status/history_recorder.h"
 
 namespace lodestar {

@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/host_port.h"
 #include "common/file_descriptor.h"
+#include "common/host_port.h"
 
 namespace lodestar {
 
