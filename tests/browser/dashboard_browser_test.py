@@ -245,7 +245,7 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
     # What a program tells is shown as it is, wherever it comes from.
     server = self.open_dashboard(rounds=100_000)
     self.browser.execute_script(
-        "showStatus({state: 'training', workers: [{name: '<img src=x onerror=\"window.broken = 1\">', state: 'member'}]})")
+        "source.close(); showStatus({state: 'training', workers: [{name: '<img src=x onerror=\"window.broken = 1\">', state: 'member'}]})")
     self.assertIn("<img src=x", self.text_of("workers"))
     self.assertIsNone(self.browser.execute_script("return window.broken"))
     server.kill()
