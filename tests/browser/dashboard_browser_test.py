@@ -71,8 +71,9 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
     before = self.curve()
     wait_until(lambda: self.curve() != before, self.logs)
     self.assertIn("held out", self.text_of("loss-words"))
-    rows = self.browser.find_elements(By.CSS_SELECTOR, "#workers tbody tr")
-    self.assertEqual({row.text.split()[0] for row in rows}, {"a", "b"})
+    names = self.browser.execute_script(
+        "return [...document.querySelectorAll('#workers tbody tr')].map((row) => row.cells[0].textContent)")
+    self.assertEqual(set(names), {"a", "b"})
     for name, scheme, width in (("light", "light", 1280), ("dark", "dark", 1280), ("narrow", "light", 390)):
       self.take_screenshot(name, scheme, width)
     # By keyboard: the next axis.
@@ -165,7 +166,7 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
     served = self.serve("own")
     self.wait_for_text("finished", "This run is finished: no server is at work")
     self.assertEqual(self.text_of("state"), "finished")
-    self.assertIn("80", self.text_of("facts"))
+    self.wait_for_text("facts", "80")  # it comes with the history, an event later
     for live in ("pause", "stop", "workers", "shards", "round"):
       self.assertFalse(self.browser.find_element(By.ID, live).is_displayed(), live)
     self.wait_for_lines("train", "held out")
@@ -244,7 +245,7 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
     # What a program tells is shown as it is, wherever it comes from.
     server = self.open_dashboard(rounds=100_000)
     self.browser.execute_script(
-        "showStatus({state: 'training', workers: [{name: '<img src=x onerror=\"window.broken = 1\">', state: 'member'}]})")
+        "source.close(); showStatus({state: 'training', workers: [{name: '<img src=x onerror=\"window.broken = 1\">', state: 'member'}]})")
     self.assertIn("<img src=x", self.text_of("workers"))
     self.assertIsNone(self.browser.execute_script("return window.broken"))
     server.kill()
