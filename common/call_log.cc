@@ -12,8 +12,9 @@ namespace {
 constexpr size_t kMaxReasonBytes = 512;
 
 std::string FailureText(const CallFacts& facts, const absl::Status& status) {
-  return absl::StrCat("call failed ", CallText(facts),
-                      " reason=", PeerText(status.ToString(), kMaxReasonBytes));
+  return absl::StrCat(
+      "call failed ", CallText(facts), " reason=",
+      PeerText(status.ToString(absl::StatusToStringMode::kWithNoExtraData), kMaxReasonBytes));
 }
 
 }  // namespace

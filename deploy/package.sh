@@ -68,7 +68,8 @@ for program in ps_server gpu_worker psctl; do
 done
 
 for file in README.md LICENSE CHANGELOG.md SECURITY.md \
-  deploy/{Dockerfile,loss_curve.py,yardsticks.py,quickstart.sh,local_cluster.sh,script_help.sh} \
+  CONTRIBUTING.md worker/*/README.md deploy/README.md deploy/kubernetes/*/*.yaml deploy/kubernetes/*/*/*.yaml \
+  deploy/{Dockerfile,Dockerfile.cuda,loss_curve.py,yardsticks.py,quickstart.sh,local_cluster.sh,script_help.sh} \
   deploy/docs/*.md deploy/grafana/*.json deploy/prometheus/*.yml deploy/slurm/*.sbatch deploy/systemd/*.service deploy/examples/*.{sh,py,textproto} \
   tests/bench/results/*.md proto/README.md proto/*.proto \
   tests/gpu/run.sh tests/gpu/three_modes_test.py tests/process/cluster_processes.py \

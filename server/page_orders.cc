@@ -45,13 +45,17 @@ using Order = std::function<absl::StatusOr<std::string>(Coordinator&, absl::Time
 constexpr absl::Duration kPatience = absl::Seconds(3);
 
 // Returns once it is kept, or nearly at once.
-absl::StatusOr<std::string> Give(CoordinatorStrand& strand, const Order& order) {
+absl::StatusOr<std::string> Give(CoordinatorStrand& strand, const std::string& caller,
+                                 const Order& order) {
   struct Answer {
     absl::StatusOr<std::string> outcome;
     absl::Notification is_kept;
   };
   const auto answer = std::make_shared<Answer>();
-  strand.RunAndTell(order, [answer](absl::StatusOr<std::string> result) {
+  strand.RunAndTell(order, [answer, who = WhoOrders(caller)](absl::StatusOr<std::string> result) {
+    if (!result.ok()) {
+      LogInfo("audit: what {} orders is refused: {}", who, result.status().message());
+    }
     answer->outcome = std::move(result);
     answer->is_kept.Notify();
   });
@@ -66,16 +70,16 @@ JobOrders PageOrders(CoordinatorStrand* strand) {
   JobOrders orders;
   orders["pause"] = [strand](const HttpQuery& form, const std::string& caller) {
     const std::string reason = ReasonIn(form);
-    LogInfo("audit: {} pauses the job: {}", WhoOrders(caller), reason);
-    return Give(*strand,
+    LogInfo("audit: {} orders a pause: {}", WhoOrders(caller), reason);
+    return Give(*strand, caller,
                 [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
                   RETURN_IF_ERROR(coordinator.Pause(reason, now));
                   return std::string("No round is opened any more; those that are open end.");
                 });
   };
   orders["resume"] = [strand](const HttpQuery&, const std::string& caller) {
-    LogInfo("audit: {} lets the job go on", WhoOrders(caller));
-    return Give(*strand,
+    LogInfo("audit: {} orders the job to go on", WhoOrders(caller));
+    return Give(*strand, caller,
                 [](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
                   RETURN_IF_ERROR(coordinator.Resume(now));
                   return std::string("The job goes on.");
@@ -83,7 +87,7 @@ JobOrders PageOrders(CoordinatorStrand* strand) {
   };
   orders["checkpoint"] = [strand](const HttpQuery&, const std::string& caller) {
     LogInfo("audit: {} asks for a checkpoint", WhoOrders(caller));
-    return Give(*strand,
+    return Give(*strand, caller,
                 [](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
                   RETURN_IF_ERROR(coordinator.RequestCheckpoint(now).status());
                   return std::string(
@@ -93,19 +97,20 @@ JobOrders PageOrders(CoordinatorStrand* strand) {
   orders["set-learning-rate"] = [strand](const HttpQuery& form,
                                          const std::string& caller) -> absl::StatusOr<std::string> {
     ASSIGN_OR_RETURN(const double rate, RateIn(form));
-    LogInfo("audit: {} sets the learning rate to {}", WhoOrders(caller), rate);
-    return Give(
-        *strand, [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
-          ASSIGN_OR_RETURN(const LearningRateChange change, coordinator.SetLearningRate(rate, now));
-          return absl::StrCat("The next round has ", change.after, " instead of ", change.before,
-                              ".");
-        });
+    LogInfo("audit: {} orders a learning rate of {}", WhoOrders(caller), rate);
+    return Give(*strand, caller,
+                [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+                  ASSIGN_OR_RETURN(const LearningRateChange change,
+                                   coordinator.SetLearningRate(rate, now));
+                  return absl::StrCat("The next round has ", change.after, " instead of ",
+                                      change.before, ".");
+                });
   };
   orders["evict"] = [strand](const HttpQuery& form, const std::string& caller) {
     const std::string worker = FieldOf(form, "worker");
     const std::string reason = ReasonIn(form);
-    LogInfo("audit: {} evicts worker {}: {}", WhoOrders(caller), worker, reason);
-    return Give(*strand,
+    LogInfo("audit: {} orders worker {} out: {}", WhoOrders(caller), worker, reason);
+    return Give(*strand, caller,
                 [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
                   RETURN_IF_ERROR(coordinator.Evict(worker, reason, now));
                   return absl::StrCat(worker, " is out, until it is readmitted.");
@@ -113,8 +118,8 @@ JobOrders PageOrders(CoordinatorStrand* strand) {
   };
   orders["readmit"] = [strand](const HttpQuery& form, const std::string& caller) {
     const std::string worker = FieldOf(form, "worker");
-    LogInfo("audit: {} lets worker {} in again", WhoOrders(caller), worker);
-    return Give(*strand,
+    LogInfo("audit: {} asks to let worker {} in again", WhoOrders(caller), worker);
+    return Give(*strand, caller,
                 [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
                   RETURN_IF_ERROR(coordinator.Readmit(worker, now));
                   return absl::StrCat(worker, " may join again; start it.");
@@ -122,8 +127,8 @@ JobOrders PageOrders(CoordinatorStrand* strand) {
   };
   orders["stop"] = [strand](const HttpQuery& form, const std::string& caller) {
     const std::string reason = ReasonIn(form);
-    LogInfo("audit: {} stops the job: {}", WhoOrders(caller), reason);
-    return Give(*strand,
+    LogInfo("audit: {} orders the job to stop: {}", WhoOrders(caller), reason);
+    return Give(*strand, caller,
                 [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
                   coordinator.RequestStop(reason, now);
                   return std::string("The job stops; the servers exit once it is saved.");

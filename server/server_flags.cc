@@ -810,37 +810,14 @@ std::string DoubtOfCorrection(const JobSpec& job) {
 
 // Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
-  static constexpr absl::string_view kFlags[] = {"listen",
-                                                 "insecure",
-                                                 "advertise",
-                                                 "join",
-                                                 "state_dir",
-                                                 "tls",
-                                                 "tls_cert",
-                                                 "tls_key",
-                                                 "tls_ca",
-                                                 "port_file",
-                                                 "shared_memory",
-                                                 "long_paths",
-                                                 "shard",
-                                                 "coordinator",
-                                                 "trace",
-                                                 "trace_rounds",
-                                                 "log_level",
-                                                 "log_format",
-                                                 "stop_timeout",
-                                                 "memory_limit",
-                                                 "durability",
-                                                 "journal_dir",
-                                                 "journal_replica",
-                                                 "promote",
-                                                 "leader_lease",
-                                                 "max_connections",
-                                                 "max_connections_per_address",
-                                                 "streams_per_worker",
-                                                 "staging_limit",
-                                                 "message_memory",
-                                                 "message_timeout"};
+  static constexpr absl::string_view kFlags[] = {
+      "listen", "insecure", "advertise", "join", "state_dir", "tls", "tls_cert", "tls_key",
+      "tls_ca", "port_file", "shared_memory", "long_paths", "shard", "coordinator", "trace",
+      "trace_rounds", "log_level", "log_format", "stop_timeout", "memory_limit", "durability",
+      // Other folders than they name are not touched.
+      "checkpoint_dir", "fallback_dir", "init_from", "resume", "journal_dir", "journal_replica",
+      "promote", "leader_lease", "max_connections", "max_connections_per_address",
+      "streams_per_worker", "staging_limit", "message_memory", "message_timeout"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 

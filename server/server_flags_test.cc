@@ -434,7 +434,8 @@ TEST_F(ServerFlagsTest, PlainTextToAnotherMachineIsRefused) {
 
 TEST_F(ServerFlagsTest, OtherShardsIgnoreTrainingFlagsAndSaySo) {
   const ServerCommandLine line =
-      Parse({"--shard=1/2", "--coordinator=localhost:50051", "--listen=127.0.0.1:0", "--rounds=7"});
+      Parse({"--shard=1/2", "--coordinator=localhost:50051", "--listen=127.0.0.1:0", "--rounds=7",
+             "--checkpoint_dir=runs", "--init_from=m.safetensors"});
   EXPECT_FALSE(line.config.is_coordinator());
   EXPECT_THAT(line.ignored, ElementsAre("rounds"));
 }

@@ -953,8 +953,9 @@ std::string GeneralHelp(const std::vector<Command>& commands) {
   }
   absl::StrAppend(&usage,
                   "  psctl help COMMAND\n      the flags of a command\n\n"
-                  "Exit code: 0 done; 1 refused; 2 a bad flag or command; 129 nobody answered, or\n"
-                  "not now: try again.\n");
+                  "Exit code: 0 done; 1 refused; 2 a bad flag or command; 3 stopped, and the last\n"
+                  "checkpoint failed; 129 nobody answered, or not now: try again; 131 a job that\n"
+                  "waits (status). Those of a command: psctl help COMMAND.\n");
   return FormatHelp(usage, {{"Cluster", ClientFlags({})}});
 }
 

@@ -123,8 +123,10 @@ grpc::ServerUnaryReactor* AdminRpc::Order(
     grpc::CallbackServerContext* context,
     absl::FunctionRef<absl::Status(Coordinator&, absl::Time)> order) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  deps_.strand->RunAndTell(
-      order, [reactor](const absl::Status& status) { reactor->Finish(ToGrpcStatus(status)); });
+  deps_.strand->RunAndTell(order, [reactor, who = WhoCalls(*context)](const absl::Status& status) {
+    if (!status.ok()) LogInfo("audit: what {} orders is refused: {}", who, status.message());
+    reactor->Finish(ToGrpcStatus(status));
+  });
   return reactor;
 }
 
@@ -201,7 +203,7 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
 grpc::ServerUnaryReactor* AdminRpc::Pause(grpc::CallbackServerContext* context,
                                           const v1::PauseRequest* request, v1::PauseReply*) {
   const std::string reason = ReasonIn(request->reason());
-  LogInfo("audit: {} pauses the job: {}", WhoCalls(*context), reason);
+  LogInfo("audit: {} orders a pause: {}", WhoCalls(*context), reason);
   return Order(context, [&](Coordinator& coordinator, absl::Time now) {
     return coordinator.Pause(reason, now);
   });
@@ -209,7 +211,7 @@ grpc::ServerUnaryReactor* AdminRpc::Pause(grpc::CallbackServerContext* context,
 
 grpc::ServerUnaryReactor* AdminRpc::Resume(grpc::CallbackServerContext* context,
                                            const v1::ResumeRequest*, v1::ResumeReply*) {
-  LogInfo("audit: {} lets the job go on", WhoCalls(*context));
+  LogInfo("audit: {} orders the job to go on", WhoCalls(*context));
   return Order(context,
                [](Coordinator& coordinator, absl::Time now) { return coordinator.Resume(now); });
 }
@@ -217,7 +219,7 @@ grpc::ServerUnaryReactor* AdminRpc::Resume(grpc::CallbackServerContext* context,
 grpc::ServerUnaryReactor* AdminRpc::SetLearningRate(grpc::CallbackServerContext* context,
                                                     const v1::SetLearningRateRequest* request,
                                                     v1::SetLearningRateReply* reply) {
-  LogInfo("audit: {} sets the learning rate to {}", WhoCalls(*context), request->learning_rate());
+  LogInfo("audit: {} orders a learning rate of {}", WhoCalls(*context), request->learning_rate());
   return Order(context, [&](Coordinator& coordinator, absl::Time now) {
     const absl::StatusOr<LearningRateChange> change =
         coordinator.SetLearningRate(request->learning_rate(), now);
@@ -232,7 +234,7 @@ grpc::ServerUnaryReactor* AdminRpc::SetLearningRate(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* AdminRpc::Evict(grpc::CallbackServerContext* context,
                                           const v1::EvictRequest* request, v1::EvictReply*) {
   const std::string reason = ReasonIn(request->reason());
-  LogInfo("audit: {} evicts worker {}: {}", WhoCalls(*context),
+  LogInfo("audit: {} orders worker {} out: {}", WhoCalls(*context),
           PeerText(request->worker_name(), kMaxReasonBytes), reason);
   return Order(context, [&](Coordinator& coordinator, absl::Time now) {
     return coordinator.Evict(request->worker_name(), reason, now);
@@ -295,7 +297,7 @@ grpc::ServerUnaryReactor* AdminRpc::Readmit(grpc::CallbackServerContext* context
 grpc::ServerUnaryReactor* AdminRpc::Stop(grpc::CallbackServerContext* context,
                                          const v1::StopRequest* request, v1::StopReply* reply) {
   const std::string reason = ReasonIn(request->reason());
-  LogInfo("audit: {} stops the job: {}", WhoCalls(*context), reason);
+  LogInfo("audit: {} orders the job to stop: {}", WhoCalls(*context), reason);
   deps_.strand->Run(
       [&](Coordinator& coordinator, absl::Time now) { coordinator.RequestStop(reason, now); });
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -308,21 +310,22 @@ grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* contex
                                              v1::RollBackReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   disk_.Schedule([this, reactor, request, reply, who = WhoCalls(*context)] {
-    const absl::StatusOr<PublishedCheckpoint> found = FindFor(*request);
+    // First: a checkpoint that was found is kept for who may go back to it.
+    const absl::Status may = CheckMayRollBack(*request);
+    if (!may.ok()) return reactor->Finish(ToGrpcStatus(may));
+    const absl::StatusOr<PublishedCheckpoint> found =
+        deps_.find_checkpoint(Round(request->round()));
     if (!found.ok()) return reactor->Finish(ToGrpcStatus(found.status()));
     if (request->only_check()) {
       reply->set_path(found->path);
       reply->set_round(found->round.value());
-      const absl::Status status =
-          deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
-            reply->set_rounds_undone(
-                std::max<int64_t>(0, coordinator.rounds_done() - found->round.value()));
-            return coordinator.CheckMayRollBack(Round(request->round()), now);
-          });
-      return reactor->Finish(ToGrpcStatus(status));
+      reply->set_rounds_undone(deps_.strand->Run([&](Coordinator& coordinator, absl::Time) {
+        return std::max<int64_t>(0, coordinator.rounds_done() - found->round.value());
+      }));
+      return reactor->Finish(grpc::Status::OK);
     }
     const std::string why = ReasonIn(request->reason());
-    LogInfo("audit: {} sends the job back to {}: {}", who, found->path, why);
+    LogInfo("audit: {} orders the job back to {}: {}", who, found->path, why);
     lodestar::RollBack(*deps_.strand, Round(request->round()), why, kRollBackPatience,
                        [reactor, reply](const absl::StatusOr<RolledBack>& back) {
                          if (back.ok()) {
@@ -336,12 +339,14 @@ grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* contex
   return reactor;
 }
 
-absl::StatusOr<PublishedCheckpoint> AdminRpc::FindFor(const v1::RollBackRequest& request) const {
+absl::Status AdminRpc::CheckMayRollBack(const v1::RollBackRequest& request) const {
   if (request.round() < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("round is ", request.round(), "; wanted is at least 0"));
   }
-  return deps_.find_checkpoint(Round(request.round()));
+  return deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+    return coordinator.CheckMayRollBack(Round(request.round()), now);
+  });
 }
 
 }  // namespace lodestar

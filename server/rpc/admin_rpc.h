@@ -79,8 +79,8 @@ class AdminRpc final : public v1::AdminService::CallbackService {
                                   absl::FunctionRef<absl::Status(Coordinator&, absl::Time)> order);
   absl::Status WriteTo(ExportStream& stream);
   absl::Status FillLog(const v1::ReadLogRequest& request, v1::ReadLogReply& reply) const;
-  // What a rollback would go to. Blocks for the disk.
-  absl::StatusOr<PublishedCheckpoint> FindFor(const v1::RollBackRequest& request) const;
+  // Whether there may be one. Errors: InvalidArgument; those of Coordinator::CheckMayRollBack().
+  absl::Status CheckMayRollBack(const v1::RollBackRequest& request) const;
 
   const JobSpec job_;
   const Deps deps_;

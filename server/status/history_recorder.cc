@@ -53,12 +53,17 @@ void HistoryRecorder::NoteRound(const RoundSummary& summary) {
   const double seconds = absl::ToDoubleSeconds(summary.trained_time);
   if (summary.heldout_loss.has_value()) {
     if (heldout_.size() == kMaxPoints) DropEveryOther(heldout_);
+    const Round round =
+        heldout_.empty() ? summary.round : std::max(summary.round, heldout_.back().round);
     heldout_.push_back(
-        {summary.round, summary.total_samples - summary.samples, seconds, *summary.heldout_loss});
+        {round, summary.total_samples - summary.samples, seconds, *summary.heldout_loss});
   }
   if (!summary.trained) return;
-  const HistoryPoint point = {.first_round = summary.round,
-                              .last_round = summary.round,
+  // Rounds of asynchronous modes are over in another order than they began: the curve goes on.
+  const Round round =
+      trained_.empty() ? summary.round : std::max(summary.round, trained_.back().last_round);
+  const HistoryPoint point = {.first_round = round,
+                              .last_round = round,
                               .samples = summary.total_samples,
                               .seconds = seconds,
                               .train_loss = summary.train_loss.value_or(0.0),

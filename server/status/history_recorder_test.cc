@@ -74,6 +74,23 @@ TEST_F(HistoryRecorderTest, RoundsThatComeAgainReplaceThoseThatTheyWere) {
   EXPECT_EQ(history_.Read().trained.size(), 6u);
 }
 
+// In asynchronous modes.
+TEST_F(HistoryRecorderTest, RoundsThatEndInAnotherOrderDoNotLeadBack) {
+  for (const int64_t round : {0, 2, 1, 4, 3}) {
+    RoundSummary summary = Trained(round);
+    summary.heldout_loss = 5.0;
+    history_.Note(summary, kNow);
+  }
+  const RunHistory content = history_.Read();
+  ASSERT_EQ(content.trained.size(), 5u);
+  ASSERT_EQ(content.heldout.size(), 5u);
+  for (size_t i = 1; i < 5; ++i) {
+    EXPECT_GE(content.trained[i].last_round, content.trained[i - 1].last_round);
+    EXPECT_GE(content.heldout[i].round, content.heldout[i - 1].round);
+  }
+  EXPECT_EQ(content.trained.back().last_round, Round(4));
+}
+
 TEST_F(HistoryRecorderTest, TheOldestEventsGo) {
   for (size_t i = 0; i < HistoryRecorder::kMaxEvents + 2; ++i) {
     history_.Note(Event{absl::StrCat("event ", i)}, kNow);

@@ -172,7 +172,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     self.assertEqual(self.give_order("stop", reason="enough")[0], 200)
     self.assert_ends(server)
     self.assert_ends(workers[0])
-    self.assertIn("audit: the page pauses the job: lunch", server.log())
+    self.assertIn("audit: the page orders a pause: lunch", server.log())
 
   def test_with_certificates_orders_need_the_key_of_an_operator(self):
     server = self.start_with_pages(tls="true", checkpoint_dir=self.path("kept"),
@@ -233,7 +233,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     self.assertIn("lodestar_round 0", self.ask("GET", "/metrics", token=viewer)[1])
     self.assertEqual(self.ask("POST", "/api/orders/pause", token=viewer)[0], 403)
     self.assertEqual(self.ask("POST", "/api/orders/pause", token=operator, reason="lunch")[0], 200)
-    self.assertIn("audit: operator otto, through the page, pauses the job: lunch", server.log())
+    self.assertIn("audit: operator otto, through the page, orders a pause: lunch", server.log())
     self.assertEqual(self.ask("POST", "/api/orders/resume", certificate=self.path("state", "operator"))[0], 200)
     self.psctl_of_operator("token", "revoke", viewer.split("/L1")[1].split(".")[1])
     self.assertEqual(self.ask("GET", "/metrics", token=viewer)[0], 401)

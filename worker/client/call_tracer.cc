@@ -1,5 +1,10 @@
 #include "worker/client/call_tracer.h"
 
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_replace.h"
 #include "proto/bulk_options.h"
 
 namespace lodestar {
@@ -8,6 +13,14 @@ namespace {
 // Servers of an earlier release give nothing back.
 bool IsInLogOfServer(const grpc::ClientContext& context) {
   return context.GetServerTrailingMetadata().count(kRequestIdKey) > 0;
+}
+
+// What is the same of a refusal that is repeated: ages and patience in its text change.
+std::string WordsOf(const absl::Status& status) {
+  std::string words = status.ToString(absl::StatusToStringMode::kWithNoExtraData);
+  std::erase_if(words, [](char c) { return absl::ascii_isdigit(c) || c == '.'; });
+  // "1ms" becomes "1.2s".
+  return absl::StrReplaceAll(words, {{"ms ago", "s ago"}});
 }
 
 }  // namespace
@@ -29,9 +42,10 @@ void CallTracer::End(const CallFacts& facts, const grpc::ClientContext& context,
     absl::MutexLock lock(&mutex_);
     if (status.ok()) last_.erase(facts.call);
     if (is_refusal) {
-      absl::Status& last = last_[facts.call];
-      is_new = last != status;
-      last = status;
+      std::string words = WordsOf(status);
+      std::string& last = last_[facts.call];
+      is_new = last != words;
+      last = std::move(words);
     }
   }
   is_new ? log_.Note(facts, status) : log_.NoteQuietly(facts, status);

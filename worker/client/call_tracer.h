@@ -39,7 +39,7 @@ class CallTracer {
   RequestIds ids_;
   CallLog log_;
   absl::Mutex mutex_;
-  std::map<std::string, absl::Status> last_ ABSL_GUARDED_BY(mutex_);  // refusal by method
+  std::map<std::string, std::string> last_ ABSL_GUARDED_BY(mutex_);  // refusal by method
 };
 
 }  // namespace lodestar

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_hints.h"
 #include "common/testing/simulated_clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -69,6 +70,9 @@ TEST_F(CallTracerTest, ARefusalIsToldWithItsIdAndOneThatIsRepeatedOnce) {
   Join(absl::FailedPreconditionError("other data"));
   Join(absl::FailedPreconditionError("other data"));
   Join(absl::FailedPreconditionError("other layout"));
+  Join(absl::FailedPreconditionError("other layout, last heard of 12ms ago"));
+  Join(WithRetryAfter(absl::FailedPreconditionError("other layout, last heard of 1.2s ago"),
+                      absl::Seconds(3)));
   Join(absl::OkStatus());
   Join(absl::FailedPreconditionError("other layout"));
   EXPECT_THAT(
@@ -77,7 +81,9 @@ TEST_F(CallTracerTest, ARefusalIsToldWithItsIdAndOneThatIsRepeatedOnce) {
                   "other data",
                   "call failed call=Join request=000000ab-3 name=a reason=FAILED_PRECONDITION: "
                   "other layout",
-                  "call failed call=Join request=000000ab-5 name=a reason=FAILED_PRECONDITION: "
+                  "call failed call=Join request=000000ab-4 name=a reason=FAILED_PRECONDITION: "
+                  "other layout, last heard of 12ms ago",
+                  "call failed call=Join request=000000ab-7 name=a reason=FAILED_PRECONDITION: "
                   "other layout"));
 }
 
