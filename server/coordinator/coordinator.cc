@@ -66,6 +66,9 @@ absl::Status CheckFragments(const Layout& layout, const CoordinatorConfig& confi
 // Of a server that had nothing yet.
 constexpr absl::string_view kCutOffEarly = "was cut off before it was told what to load";
 
+// Beyond its interval: on its way, and until its sender has another connection.
+constexpr absl::Duration kLateHeartbeat = absl::Milliseconds(500);
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Config config, absl::Time now) {
@@ -219,8 +222,12 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   if (call.layout.has_value()) RETURN_IF_ERROR(CheckOffered(state_, call));
   RETURN_IF_ERROR(CheckRoom(state_, call.name));
   if (call.holder_is_gone && PeerOfHolder(call).has_value()) {
-    DropWorker(state_.membership.FindByName(call.name)->id,
-               "its connection is closed, and another process has come under its name", now);
+    const WorkerRecord& holder = *state_.membership.FindByName(call.name);
+    // Whoever lives is heard of again over another connection.
+    if (now - holder.renewed_at >= HeartbeatInterval() + kLateHeartbeat) {
+      DropWorker(holder.id, "its connection is closed, and another process has come under its name",
+                 now);
+    }
   }
   const absl::StatusOr<MembershipTable::Admission> admitted =
       state_.membership.Register(call.name, call.instance_id, now);
@@ -240,7 +247,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   answer.life = {admission.id, admission.incarnation};
   answer.server_incarnation = state_.server_incarnation;
   answer.lease = state_.config.lease;
-  answer.heartbeat_interval = state_.config.lease / 3;
+  answer.heartbeat_interval = HeartbeatInterval();
   answer.job = state_.config.job;
   answer.map = state_.map;
   answer.rounds_completed = desk.memory().rounds_completed;

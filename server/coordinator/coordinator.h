@@ -100,8 +100,9 @@ class Coordinator {
   // Whether a process that registers so goes on with a life that it has.
   bool GoesOn(const RegisterCall& call) const;
   // From where the other process was last heard of that lives under the name of `call`, which is
-  // refused for it; if that connection is closed, `call` may say so, and has the name. Not set:
-  // there is none, or it was not heard of since this process began.
+  // refused for it; if that connection is closed, `call` may say so, and has the name once nothing
+  // was heard of the other for longer than a heartbeat takes. Not set: there is none, or it was not
+  // heard of since this process began.
   std::optional<std::string> PeerOfHolder(const RegisterCall& call) const;
   // A call of this life has come from there.
   void NoteConnection(const WorkerLife& life, const std::string& peer);
@@ -320,6 +321,7 @@ class Coordinator {
   void Enter(CoordinatorPhase phase);
 
   // Lives of workers.
+  absl::Duration HeartbeatInterval() const { return state_.config.lease / 3; }
   absl::StatusOr<Registration> Admit(const RegisterCall& call, absl::Time now);
   absl::Status AdoptLayout(const RegisterCall& call, absl::Time now);
   // The job with what this client proposes, if it could be one of the layout. Errors:

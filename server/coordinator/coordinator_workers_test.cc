@@ -847,6 +847,15 @@ TEST(CoordinatorWorkersTest, ANameIsFreeOnceTheConnectionOfItsHolderIsClosed) {
   EXPECT_EQ(cluster.coordinator().Register(again, cluster.now()).status().code(),
             absl::StatusCode::kAlreadyExists);
   again.holder_is_gone = true;
+  EXPECT_EQ(cluster.coordinator().Register(again, cluster.now()).status().code(),
+            absl::StatusCode::kAlreadyExists)
+      << "it may come over another connection";
+  cluster.Pass(absl::Seconds(3), {b});
+  cluster.Heartbeat(a);
+  cluster.Pass(absl::Seconds(3), {b});
+  EXPECT_EQ(cluster.coordinator().Register(again, cluster.now()).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  cluster.Pass(absl::Seconds(1), {b});
   const absl::StatusOr<Registration> admitted =
       cluster.coordinator().Register(again, cluster.now());
   ASSERT_TRUE(admitted.ok()) << admitted.status();

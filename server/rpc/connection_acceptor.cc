@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -48,6 +49,14 @@ std::optional<ConnectionTable::FileIdentity> IdentityOf(int fd) {
   struct stat status {};
   if (fstat(fd, &status) != 0) return std::nullopt;
   return ConnectionTable::FileIdentity{status.st_dev, status.st_ino};
+}
+
+// Both sides: gRPC keeps the file of a connection that its peer has closed while a call is held.
+bool IsEstablished(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return true;  // no TCP
+  return info.tcpi_state == TCP_ESTABLISHED;
 }
 
 // Of this process, which may raise none any more.
@@ -177,7 +186,9 @@ bool ConnectionAcceptor::IsOpen(absl::string_view peer) {
   const std::optional<HostPort> address = HostPortOfGrpc(peer);
   if (!address.has_value()) return true;
   absl::MutexLock lock(&mutex_);
-  return table_.IsLetIn(*address);
+  const std::optional<int> fd = table_.Find(*address);
+  if (!fd.has_value() || !IsEstablished(*fd)) return false;
+  return table_.Find(*address) == fd;  // gRPC may have closed it meanwhile
 }
 
 void ConnectionAcceptor::Stop() {

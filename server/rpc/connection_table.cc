@@ -116,11 +116,11 @@ std::optional<RefusalReason> ConnectionTable::LetIn(int fd, absl::Time now) {
   return std::nullopt;
 }
 
-bool ConnectionTable::IsLetIn(const HostPort& peer) const {
-  return std::any_of(let_in_.begin(), let_in_.end(), [&](const auto& it) {
-    const auto& [fd, connection] = it;
-    return connection.peer == peer && identify_(fd) == connection.identity;
-  });
+std::optional<int> ConnectionTable::Find(const HostPort& peer) const {
+  for (const auto& [fd, connection] : let_in_) {
+    if (connection.peer == peer && identify_(fd) == connection.identity) return fd;
+  }
+  return std::nullopt;
 }
 
 std::optional<RefusalReason> ConnectionTable::Judge(const std::string& address) const {

@@ -92,8 +92,8 @@ class ConnectionTable {
   void Forget(int fd);
   // One that waits is let in, unless one of the limits is reached: then it waits on.
   std::optional<RefusalReason> LetIn(int fd, absl::Time now);
-  // Whether one of `peer` was let in and lives.
-  bool IsLetIn(const HostPort& peer) const;
+  // The connection of `peer` that was let in and lives.
+  std::optional<int> Find(const HostPort& peer) const;
 
   // Those that have waited for too long.
   std::vector<int> Overdue(absl::Time now) const;

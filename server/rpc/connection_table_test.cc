@@ -63,12 +63,12 @@ TEST_F(ConnectionTableTest, KnowsWhetherAPeerIsConnected) {
   ConnectionTable table = NewTable(10, 10);
   LetIn(table, 5, "10.0.0.1");
   Accept(table, 6, "10.0.0.1");
-  EXPECT_TRUE(table.IsLetIn({"10.0.0.1", 1005}));
-  EXPECT_FALSE(table.IsLetIn({"10.0.0.1", 1006})) << "it waits";
-  EXPECT_FALSE(table.IsLetIn({"10.0.0.1", 1004}));
-  EXPECT_FALSE(table.IsLetIn({"10.0.0.2", 1005}));
+  EXPECT_EQ(table.Find({"10.0.0.1", 1005}), 5);
+  EXPECT_EQ(table.Find({"10.0.0.1", 1006}), std::nullopt) << "it waits";
+  EXPECT_EQ(table.Find({"10.0.0.1", 1004}), std::nullopt);
+  EXPECT_EQ(table.Find({"10.0.0.2", 1005}), std::nullopt);
   files_[5] = next_inode_++;
-  EXPECT_FALSE(table.IsLetIn({"10.0.0.1", 1005})) << "the number is another file's";
+  EXPECT_EQ(table.Find({"10.0.0.1", 1005}), std::nullopt) << "the number is another file's";
 }
 
 TEST_F(ConnectionTableTest, PatienceEnds) {

@@ -184,7 +184,7 @@ class PythonWorkerTest(PythonClientTestCase):
       self.assert_ends(process)
 
   def test_takes_the_place_of_its_killed_predecessor(self):
-    server = self.start_client_server(lease="10m")
+    server = self.start_client_server(lease="6s")
     killed = self.start_example("a")
     self.wait_for_round(2)
     killed.kill()
