@@ -105,9 +105,7 @@ class OneRequest : private httplib::Server {
   HttpResponder::Reply Answer(absl::string_view request) {
     MemoryStream stream(request);
     bool is_over = true;
-    // A part of a page is nothing that anybody asks for, and many small ones cost much.
-    process_request(stream, /*close_connection=*/true, is_over,
-                    [](httplib::Request& parsed) { parsed.ranges.clear(); });
+    process_request(stream, /*close_connection=*/true, is_over, nullptr);
     if (begins_events_) return {.bytes = BeginningOfEvents(), .begins_events = true};
     return {.bytes = stream.TakeAnswer()};
   }

@@ -34,7 +34,8 @@ class HttpResponder {
   explicit HttpResponder(Config config) : config_(std::move(config)) {}
 
   const HttpRoutes& routes() const { return config_.routes; }
-  // `peer`: without a token, which the request has. `request`: see JudgeRequest().
+  // `peer`: without a token, which the request has. Requires: JudgeRequest(request) is kComplete;
+  // other requests can cost any amount of memory.
   Reply Answer(absl::string_view request, const HttpCredentials& peer) const;
   // Instead of the beginning of the events.
   static std::string TooManyReaders(int allowed);
