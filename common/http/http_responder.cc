@@ -88,7 +88,7 @@ class MemoryStream final : public httplib::Stream {
 class OneRequest : private httplib::Server {
  public:
   OneRequest(const HttpResponder::Config& config, const HttpCredentials& peer)
-      : config_(config), peer_(peer) {
+      : config_(config), shown_(peer) {
     set_payload_max_length(kMaxBodyBytes);
     set_default_headers(CommonHeaders());
     set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
@@ -106,7 +106,9 @@ class OneRequest : private httplib::Server {
     MemoryStream stream(request);
     bool is_over = true;
     process_request(stream, /*close_connection=*/true, is_over, nullptr);
-    if (begins_events_) return {.bytes = BeginningOfEvents(), .begins_events = true};
+    if (begins_events_) {
+      return {.bytes = BeginningOfEvents(), .begins_events = true, .reader = std::move(shown_)};
+    }
     return {.bytes = stream.TakeAnswer()};
   }
 
@@ -141,17 +143,16 @@ class OneRequest : private httplib::Server {
       return false;
     }
     if (config_.access == nullptr) return true;
-    HttpCredentials shown = peer_;
     const std::string authorization = request.get_header_value("Authorization");
-    shown.token = TokenIn(authorization);
+    shown_.token = TokenIn(authorization);
     const auto open = config_.routes.open_pages.find(request.path);
     if (open != config_.routes.open_pages.end() && request.method != "POST" &&
-        authorization.empty() && !shown.certificate.has_value()) {
+        authorization.empty() && !shown_.certificate.has_value()) {
       Write(open->second(), response);
       return false;
     }
     absl::StatusOr<std::string> caller =
-        config_.access(shown, request.method == "POST" ? HttpDeed::kOrder : HttpDeed::kLook);
+        config_.access(shown_, request.method == "POST" ? HttpDeed::kOrder : HttpDeed::kLook);
     if (caller.ok()) {
       caller_ = *std::move(caller);
       return true;
@@ -217,7 +218,7 @@ class OneRequest : private httplib::Server {
   }
 
   const HttpResponder::Config& config_;
-  const HttpCredentials& peer_;
+  HttpCredentials shown_;
   std::string caller_;
   bool begins_events_ = false;
 };
@@ -225,6 +226,10 @@ class OneRequest : private httplib::Server {
 HttpResponder::Reply HttpResponder::Answer(absl::string_view request,
                                            const HttpCredentials& peer) const {
   return OneRequest(config_, peer).Answer(request);
+}
+
+bool HttpResponder::MayStillLook(const HttpCredentials& reader) const {
+  return config_.access == nullptr || config_.access(reader, HttpDeed::kLook).ok();
 }
 
 std::string HttpResponder::TooManyReaders(int allowed) {

@@ -28,7 +28,8 @@ class HttpResponder {
 
   struct Reply {
     std::string bytes;
-    bool begins_events = false;  // they follow, until one side ends the connection
+    bool begins_events = false;   // they follow, until one side ends the connection
+    HttpCredentials reader = {};  // of the events
   };
 
   explicit HttpResponder(Config config) : config_(std::move(config)) {}
@@ -37,6 +38,8 @@ class HttpResponder {
   // `peer`: without a token, which the request has. Requires: JudgeRequest(request) is kComplete;
   // other requests can cost any amount of memory.
   Reply Answer(absl::string_view request, const HttpCredentials& peer) const;
+  // Whether `reader`, whose request was answered, may still look: for what goes on for long.
+  bool MayStillLook(const HttpCredentials& reader) const;
   // Instead of the beginning of the events.
   static std::string TooManyReaders(int allowed);
   static std::string EventText(const HttpEvent& event);
