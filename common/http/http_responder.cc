@@ -1,6 +1,5 @@
 #include "common/http/http_responder.h"
 
-#include <arpa/inet.h>
 #include <httplib.h>
 
 #include <algorithm>
@@ -40,12 +39,6 @@ absl::StatusOr<HostPort> HostOf(const std::string& host) {
   const bool has_port =
       absl::StrContains(host, "]:") || (!absl::EndsWith(host, "]") && absl::StrContains(host, ':'));
   return ParseHostPort("", has_port ? host : absl::StrCat(host, ":80"), /*lowest_port=*/1);
-}
-
-bool IsAddress(const std::string& host) {
-  in6_addr bytes;  // large enough for both
-  return inet_pton(AF_INET, host.c_str(), &bytes) == 1 ||
-         inet_pton(AF_INET6, host.c_str(), &bytes) == 1;
 }
 
 HttpQuery QueryOf(const httplib::Request& request) {
@@ -172,7 +165,7 @@ class OneRequest : private httplib::Server {
     return absl::StrCat("this is not the name of a page here; there are localhost, ",
                         absl::StrJoin(config_.names, ", "),
                         config_.allows_addresses ? " and addresses" : "",
-                        "; others: ps_server --http_names\n");
+                        config_.names_flag.empty() ? "" : "; others: ", config_.names_flag, "\n");
   }
 
   void ShowPage(const httplib::Request& request, httplib::Response& response) {

@@ -21,6 +21,7 @@ class HttpResponder {
     HttpAccess access;
     // Of hosts, beside those of this machine alone, under which browsers come here.
     std::vector<std::string> names;
+    std::string names_flag;  // with which the program is given further ones, for texts; empty: none
     // Whether they also come by an address. A page of a foreign site that has its name lead here
     // ("DNS rebinding") has a name, and never an address.
     bool allows_addresses = false;

@@ -99,6 +99,10 @@ TEST_F(HttpResponderTest, OnlyNamesOfThisMachineAreAnswered) {
   EXPECT_EQ(StatusOf(Answer("GET /echo", "")), 403);
 
   config_.names = {"box.example.org"};
+  EXPECT_THAT(Answer("GET /echo", "Host: evil.example\r\n"), Not(HasSubstr("others")));
+  config_.names_flag = "--names";
+  EXPECT_THAT(Answer("GET /echo", "Host: evil.example\r\n"),
+              HasSubstr("localhost, box.example.org; others: --names\n"));
   config_.allows_addresses = true;
   for (const char* host : {"box.example.org", "BOX.example.org:8080", "10.0.0.1:8080",
                            "[fd00::1]:8080", "localhost"}) {
