@@ -46,6 +46,12 @@ bool HostPort::IsLoopback() const {
   return inet_pton(AF_INET, host.c_str(), &address) == 1 && (ntohl(address.s_addr) >> 24) == 127;
 }
 
+bool IsAddress(const std::string& host) {
+  in6_addr bytes;  // large enough for both
+  return inet_pton(AF_INET, host.c_str(), &bytes) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), &bytes) == 1;
+}
+
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view flag, absl::string_view value,
                                        int lowest_port) {
   const absl::Status wrong = absl::InvalidArgumentError(

@@ -21,6 +21,9 @@ struct HostPort {
   friend bool operator==(const HostPort&, const HostPort&) = default;
 };
 
+// Of IPv4, or of IPv6 without brackets: no name.
+bool IsAddress(const std::string& host);
+
 // Names of schemes that gRPC would take for something else than a host are none: "unix:1" is a
 // file. `lowest_port`: 0 where the system may choose the port, else 1. Errors: InvalidArgument
 // naming `flag`, the value and the form wanted.

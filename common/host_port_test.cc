@@ -51,6 +51,13 @@ TEST(HostPortTest, RefusesWhatNobodyCanDial) {
   }
 }
 
+TEST(HostPortTest, AnAddressIsNoName) {
+  for (const char* address : {"10.0.0.1", "::1", "fd00::1"}) EXPECT_TRUE(IsAddress(address));
+  for (const char* name : {"", "localhost", "10.0.0", "10.0.0.1.example", "[::1]", "10.0.0.1:80"}) {
+    EXPECT_FALSE(IsAddress(name)) << name;
+  }
+}
+
 TEST(HostPortTest, APeersAddressIsDialledIfItIsHostAndPort) {
   for (const char* address : {"10.0.0.1:50051", "node_7.example:1", "[fe80::1%eth0]:50051"}) {
     EXPECT_OK(CheckPeerAddress("shard 3", address));

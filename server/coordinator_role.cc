@@ -417,6 +417,7 @@ absl::Status CoordinatorRole::StartPages() {
   AddNeighbourPages(config_.durability.checkpoint_dir, &config.pages.routes);
   config.pages.names =
       is_remote ? PageNames(config_.network, HostName()) : config_.network.http_names;
+  config.pages.names_flag = "ps_server --http_names";
   config.pages.allows_addresses = is_remote;
   config.shown_host = HostName();
   config.on_failed_handshake = [refusals = deps_.refusals] {

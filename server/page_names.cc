@@ -20,4 +20,13 @@ std::vector<std::string> PageNames(const NetworkConfig& network, const std::stri
   return names;
 }
 
+std::vector<std::string> CertificateHosts(const NetworkConfig& network,
+                                          const std::string& host_name) {
+  std::vector<std::string> hosts = PageNames(network, host_name);
+  for (const char* own : {"localhost", "127.0.0.1", "::1"}) {
+    if (std::find(hosts.begin(), hosts.end(), own) == hosts.end()) hosts.push_back(own);
+  }
+  return hosts;
+}
+
 }  // namespace lodestar

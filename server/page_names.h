@@ -13,4 +13,9 @@ namespace lodestar {
 // left out.
 std::vector<std::string> PageNames(const NetworkConfig& network, const std::string& host_name);
 
+// What the certificate of these pages is for: the same, and the names of this machine alone, under
+// which they are answered, too.
+std::vector<std::string> CertificateHosts(const NetworkConfig& network,
+                                          const std::string& host_name);
+
 }  // namespace lodestar

@@ -23,5 +23,13 @@ TEST(PageNamesTest, WhatNoCertificateCanHaveIsLeftOut) {
   EXPECT_THAT(PageNames(network, "my_box"), ElementsAre("10.0.0.1"));
 }
 
+TEST(PageNamesTest, TheCertificateIsAlsoForThisMachineAlone) {
+  NetworkConfig network;
+  network.http = ListenAddress{{"10.0.0.1", 8080}};
+  network.http_names = {"localhost"};
+  EXPECT_THAT(CertificateHosts(network, "box"),
+              ElementsAre("localhost", "10.0.0.1", "box", "127.0.0.1", "::1"));
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -131,7 +131,7 @@ absl::Status ServerSecurity::KeepOwn() {
   RETURN_IF_ERROR(authority_
                       ->KeepOwn(absl::StrCat(folder, "/", OwnName(config_)), Role::kServer,
                                 OwnName(config_),
-                                config_.has_remote_pages() ? PageNames(config_.network, HostName())
+                                config_.has_remote_pages() ? CertificateHosts(config_.network, HostName())
                                                            : std::vector<std::string>())
                       .status());
   kept_at_ = absl::Now();

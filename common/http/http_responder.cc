@@ -1,6 +1,5 @@
 #include "common/http/http_responder.h"
 
-#include <arpa/inet.h>
 #include <httplib.h>
 
 #include <algorithm>
@@ -40,12 +39,6 @@ absl::StatusOr<HostPort> HostOf(const std::string& host) {
   const bool has_port =
       absl::StrContains(host, "]:") || (!absl::EndsWith(host, "]") && absl::StrContains(host, ':'));
   return ParseHostPort("", has_port ? host : absl::StrCat(host, ":80"), /*lowest_port=*/1);
-}
-
-bool IsAddress(const std::string& host) {
-  in6_addr bytes;  // large enough for both
-  return inet_pton(AF_INET, host.c_str(), &bytes) == 1 ||
-         inet_pton(AF_INET6, host.c_str(), &bytes) == 1;
 }
 
 HttpQuery QueryOf(const httplib::Request& request) {
@@ -88,7 +81,7 @@ class MemoryStream final : public httplib::Stream {
 class OneRequest : private httplib::Server {
  public:
   OneRequest(const HttpResponder::Config& config, const HttpCredentials& peer)
-      : config_(config), peer_(peer) {
+      : config_(config), shown_(peer) {
     set_payload_max_length(kMaxBodyBytes);
     set_default_headers(CommonHeaders());
     set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
@@ -105,10 +98,10 @@ class OneRequest : private httplib::Server {
   HttpResponder::Reply Answer(absl::string_view request) {
     MemoryStream stream(request);
     bool is_over = true;
-    // A part of a page is nothing that anybody asks for, and many small ones cost much.
-    process_request(stream, /*close_connection=*/true, is_over,
-                    [](httplib::Request& parsed) { parsed.ranges.clear(); });
-    if (begins_events_) return {.bytes = BeginningOfEvents(), .begins_events = true};
+    process_request(stream, /*close_connection=*/true, is_over, nullptr);
+    if (begins_events_) {
+      return {.bytes = BeginningOfEvents(), .begins_events = true, .reader = std::move(shown_)};
+    }
     return {.bytes = stream.TakeAnswer()};
   }
 
@@ -143,17 +136,16 @@ class OneRequest : private httplib::Server {
       return false;
     }
     if (config_.access == nullptr) return true;
-    HttpCredentials shown = peer_;
     const std::string authorization = request.get_header_value("Authorization");
-    shown.token = TokenIn(authorization);
+    shown_.token = TokenIn(authorization);
     const auto open = config_.routes.open_pages.find(request.path);
     if (open != config_.routes.open_pages.end() && request.method != "POST" &&
-        authorization.empty() && !shown.certificate.has_value()) {
+        authorization.empty() && !shown_.certificate.has_value()) {
       Write(open->second(), response);
       return false;
     }
     absl::StatusOr<std::string> caller =
-        config_.access(shown, request.method == "POST" ? HttpDeed::kOrder : HttpDeed::kLook);
+        config_.access(shown_, request.method == "POST" ? HttpDeed::kOrder : HttpDeed::kLook);
     if (caller.ok()) {
       caller_ = *std::move(caller);
       return true;
@@ -173,7 +165,7 @@ class OneRequest : private httplib::Server {
     return absl::StrCat("this is not the name of a page here; there are localhost, ",
                         absl::StrJoin(config_.names, ", "),
                         config_.allows_addresses ? " and addresses" : "",
-                        "; others: ps_server --http_names\n");
+                        config_.names_flag.empty() ? "" : "; others: ", config_.names_flag, "\n");
   }
 
   void ShowPage(const httplib::Request& request, httplib::Response& response) {
@@ -219,7 +211,7 @@ class OneRequest : private httplib::Server {
   }
 
   const HttpResponder::Config& config_;
-  const HttpCredentials& peer_;
+  HttpCredentials shown_;
   std::string caller_;
   bool begins_events_ = false;
 };
@@ -227,6 +219,10 @@ class OneRequest : private httplib::Server {
 HttpResponder::Reply HttpResponder::Answer(absl::string_view request,
                                            const HttpCredentials& peer) const {
   return OneRequest(config_, peer).Answer(request);
+}
+
+bool HttpResponder::MayStillLook(const HttpCredentials& reader) const {
+  return config_.access == nullptr || config_.access(reader, HttpDeed::kLook).ok();
 }
 
 std::string HttpResponder::TooManyReaders(int allowed) {

@@ -21,6 +21,7 @@ class HttpResponder {
     HttpAccess access;
     // Of hosts, beside those of this machine alone, under which browsers come here.
     std::vector<std::string> names;
+    std::string names_flag;  // with which the program is given further ones, for texts; empty: none
     // Whether they also come by an address. A page of a foreign site that has its name lead here
     // ("DNS rebinding") has a name, and never an address.
     bool allows_addresses = false;
@@ -28,14 +29,18 @@ class HttpResponder {
 
   struct Reply {
     std::string bytes;
-    bool begins_events = false;  // they follow, until one side ends the connection
+    bool begins_events = false;   // they follow, until one side ends the connection
+    HttpCredentials reader = {};  // of the events
   };
 
   explicit HttpResponder(Config config) : config_(std::move(config)) {}
 
   const HttpRoutes& routes() const { return config_.routes; }
-  // `peer`: without a token, which the request has. `request`: see JudgeRequest().
+  // `peer`: without a token, which the request has. Requires: JudgeRequest(request) is kComplete;
+  // other requests can cost any amount of memory.
   Reply Answer(absl::string_view request, const HttpCredentials& peer) const;
+  // Whether `reader`, whose request was answered, may still look: for what goes on for long.
+  bool MayStillLook(const HttpCredentials& reader) const;
   // Instead of the beginning of the events.
   static std::string TooManyReaders(int allowed);
   static std::string EventText(const HttpEvent& event);

@@ -177,7 +177,7 @@ void HttpServer::OnTime(absl::Time now) {
   if (now >= accepts_again_) SetAccepting(true);
   if (tls_ != nullptr && now >= next_look_at_files_) {
     next_look_at_files_ = now + kLookAtFiles;
-    workers_->Schedule([this] { tls_->Refresh(); });
+    LookAtFiles();
   }
   for (auto it = connections_.begin(); it != connections_.end();) {
     const auto connection = it++;
@@ -188,6 +188,14 @@ void HttpServer::OnTime(absl::Time now) {
       AskForEvents(connection->first, state);
     }
   }
+}
+
+void HttpServer::LookAtFiles() {
+  if (is_looking_at_files_.exchange(true)) return;
+  workers_->Schedule([this] {
+    tls_->Refresh();
+    is_looking_at_files_ = false;
+  });
 }
 
 void HttpServer::SetAccepting(bool is_accepting) {
@@ -207,6 +215,8 @@ void HttpServer::Accept(int listener, absl::Time now) {
     FileDescriptor socket(accept4(listener, reinterpret_cast<sockaddr*>(&address), &length,
                                   SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.is_open()) {
+      // The connection that waits for one of these keeps the listener ready.
+      if (errno == ENOMEM || errno == ENOBUFS) return SetAccepting(false);
       if (errno != EMFILE && errno != ENFILE) return;
       if (!MakeRoom()) return SetAccepting(false);
       continue;
@@ -231,7 +241,8 @@ bool HttpServer::MakeRoom() {
         {.id = id,
          .address = connection.address,
          .since = connection.since,
-         .may_go = connection.state == State::kReading || connection.state == State::kLeaving});
+         .stays = connection.state == State::kAnswering,
+         .is_told = connection.state == State::kWriting || connection.state == State::kStreaming});
   }
   const std::optional<uint64_t> chosen = ChooseToGo(holders);
   if (!chosen.has_value()) return false;
@@ -325,18 +336,25 @@ HttpServer::Outcome HttpServer::Answer(uint64_t id, const std::string& request,
     absl::MutexLock lock(&mutex_);
     --num_readers_;
   });
+  HttpEventSource source = responder_.routes().begin_events();
   outcome.is_stream = true;
-  outcome.events = [place = std::move(place), source = responder_.routes().begin_events()] {
-    return source();
+  outcome.bytes += EventsText(source);
+  outcome.events = [this, place = std::move(place), source = std::move(source),
+                    reader = std::move(reply.reader)]() -> std::optional<std::string> {
+    if (!responder_.MayStillLook(reader)) return std::nullopt;
+    return EventsText(source);
   };
-  outcome.bytes += EventsText(outcome.events);
   return outcome;
 }
 
 void HttpServer::AskForEvents(uint64_t id, Connection& connection) {
-  workers_->Schedule([this, id, source = std::exchange(connection.events, nullptr)]() mutable {
-    Outcome outcome{.id = id, .bytes = EventsText(source), .is_stream = true};
-    outcome.events = std::move(source);
+  workers_->Schedule([this, id, events = std::exchange(connection.events, nullptr)]() mutable {
+    Outcome outcome{.id = id};
+    if (std::optional<std::string> text = events(); text.has_value()) {
+      outcome.bytes = *std::move(text);
+      outcome.is_stream = true;
+      outcome.events = std::move(events);
+    }
     Report(std::move(outcome));
   });
 }
@@ -406,7 +424,7 @@ void HttpServer::Flush(Connections::iterator connection, absl::Time now) {
     if (num_bytes <= 0) return Close(connection);
     peer.sent_bytes += static_cast<size_t>(num_bytes);
     pending_bytes_ -= static_cast<size_t>(num_bytes);
-    if (peer.state != State::kReading) {
+    if (peer.state == State::kWriting || peer.state == State::kStreaming) {
       peer.deadline = std::min(now + kStallPatience, peer.answer_deadline);
     }
   }

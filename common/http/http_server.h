@@ -4,13 +4,16 @@
 //
 //   accepted -> reading -> answering -> writing -> leaving -> closed
 //                  |           \-> streaming events -----------^
-//                  \ too slow, no TLS that counts, another needs its place: closed
+//                  \ too slow, no TLS that counts: closed
 //
 // One thread has all connections, and never blocks on a peer; a request is handed to one of a few
 // others once it has come whole. So whoever sends or reads slowly, or never, costs a place among
-// kMaxConnections, for a time, and training nothing.
+// kMaxConnections, for a time, and training nothing. Where all places are taken, one goes for each
+// that comes, in any state but answering: see place_keeping.h. Who may look is asked again each
+// time that a stream goes on.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -81,26 +84,29 @@ class HttpServer {
     kStreaming,  // events
     kLeaving,    // has been sent all: waits for the peer to close, so that it gets to read that
   };
+  // The bytes of what is new; nothing: its reader may not look any more.
+  using EventStream = std::function<std::optional<std::string>()>;
   struct Connection {
     FileDescriptor socket;
     std::string address;
     std::unique_ptr<TlsSession> tls;  // null: plain text
     State state = State::kReading;
     absl::Time since;
-    absl::Time deadline;         // then it is closed
-    absl::Time answer_deadline;  // of kWriting, and of kStreaming with something to send
+    absl::Time deadline;  // then it is closed
+    // Of kWriting, and of kStreaming with something to send.
+    absl::Time answer_deadline = absl::InfiniteFuture();
     std::string request;
     std::string output;  // as it goes through the socket
     size_t sent_bytes = 0;
     size_t ignored_bytes = 0;  // that came after the request
-    HttpEventSource events;    // of kStreaming; null: a thread asks it at the moment
+    EventStream events;        // of kStreaming; null: a thread asks it at the moment
     absl::Time next_events;
   };
   struct Outcome {
     uint64_t id = 0;
-    std::string bytes;
+    std::string bytes = {};
     bool is_stream = false;  // more follows
-    HttpEventSource events = nullptr;
+    EventStream events = nullptr;
   };
   using Connections = std::map<uint64_t, Connection>;
 
@@ -109,9 +115,11 @@ class HttpServer {
   void Run();
   int TimeoutMs(absl::Time now) const;
   void OnTime(absl::Time now);
+  // Unless one looks at them: a disk that stands still holds one thread at most.
+  void LookAtFiles();
   void SetAccepting(bool is_accepting);
   void Accept(int listener, absl::Time now);
-  // Whether there is one now.
+  // Whether there is one now: closes the connection that ChooseToGo() says.
   bool MakeRoom();
   void OnEvent(uint64_t id, uint32_t events, absl::Time now);
   // These may close the connection: then it is not in `connections_` any more.
@@ -152,6 +160,7 @@ class HttpServer {
   int num_readers_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Outcome> outcomes_ ABSL_GUARDED_BY(mutex_);
 
+  std::atomic<bool> is_looking_at_files_ = false;
   FileDescriptor wake_;  // an eventfd
   std::unique_ptr<ThreadPool> workers_;
   std::thread thread_;

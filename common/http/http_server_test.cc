@@ -1,16 +1,21 @@
 #include "common/http/http_server.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/security/testing/test_authority.h"
@@ -22,6 +27,7 @@ namespace lodestar {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 const ListenAddress kAnyPort{{"127.0.0.1", 0}};
@@ -29,7 +35,15 @@ const ListenAddress kAnyPort{{"127.0.0.1", 0}};
 // A peer that speaks bytes.
 class RawClient {
  public:
-  explicit RawClient(int port) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  // `takes_little`: of what it does not read the system keeps some KiB on both sides.
+  explicit RawClient(int port, bool takes_little = false)
+      : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    if (takes_little) {
+      constexpr int kBytes = 4096;
+      constexpr int kSegmentBytes = 536;
+      setsockopt(socket_.get(), SOL_SOCKET, SO_RCVBUF, &kBytes, sizeof(kBytes));
+      setsockopt(socket_.get(), IPPROTO_TCP, TCP_MAXSEG, &kSegmentBytes, sizeof(kSegmentBytes));
+    }
     constexpr timeval kPatience{.tv_sec = 20, .tv_usec = 0};
     setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience));
     sockaddr_in address{};
@@ -42,13 +56,19 @@ class RawClient {
   void Send(absl::string_view bytes) {
     EXPECT_EQ(send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), bytes.size());
   }
-  // Until the server closes.
-  std::string ReadAll() {
+  char ReadOne() {
+    char byte = 0;
+    EXPECT_EQ(recv(socket_.get(), &byte, 1, 0), 1);
+    return byte;
+  }
+  // Until the server closes, or has sent `last`.
+  std::string ReadAll(absl::string_view last = "") {
     std::string all;
     char bytes[4096];
     ssize_t num_bytes;
     while ((num_bytes = recv(socket_.get(), bytes, sizeof(bytes), 0)) > 0) {
       all.append(bytes, static_cast<size_t>(num_bytes));
+      if (!last.empty() && absl::StrContains(all, last)) return all;
     }
     EXPECT_TRUE(num_bytes == 0 || errno == ECONNRESET) << errno;
     return all;
@@ -152,6 +172,29 @@ TEST_F(HttpServerTest, ReadersAreBoundedAndAStopEndsThem) {
   EXPECT_EQ(num_ended, HttpServer::kMaxReaders);
 }
 
+TEST_F(HttpServerTest, EventsEndOnceTheReaderMayNotLook) {
+  std::atomic<bool> is_revoked = false;
+  config_.pages.access = [&](const HttpCredentials& shown,
+                             HttpDeed) -> absl::StatusOr<std::string> {
+    if (shown.token == "alice" && !is_revoked) return shown.token;
+    return absl::UnauthenticatedError("who is it?");
+  };
+  config_.clock = &Clock::Real();
+  routes_.event_interval = absl::Milliseconds(1);
+  routes_.begin_events = [&is_revoked] {
+    return [&is_revoked, n = 0]() mutable {
+      if (++n == 3) is_revoked = true;
+      return std::vector<HttpEvent>{{"count", std::to_string(n)}};
+    };
+  };
+  Start();
+  RawClient reader(port());
+  reader.Send("GET /events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\n\r\n");
+  const std::string seen = reader.ReadAll("data: 4\n");
+  EXPECT_THAT(seen, HasSubstr("data: 3\n"));
+  EXPECT_THAT(seen, Not(HasSubstr("data: 4\n")));
+}
+
 TEST_F(HttpServerTest, APlaceOfAReaderIsFreeWhenItHasGone) {
   routes_.event_interval = absl::InfiniteDuration();
   Start();
@@ -211,6 +254,24 @@ TEST_F(HttpServerTest, WhoDoesNotReadIsLetGoAndKeepsNobodyWaiting) {
   EXPECT_LT(slow.ReadAll().size(), kLargeBytes);
 }
 
+TEST_F(HttpServerTest, ManyThatDoNotReadKeepNobodyOut) {
+  // Together less than kMaxPendingBytes, and each more than the system takes for such a peer.
+  constexpr size_t kBytes = HttpServer::kMaxPendingBytes / HttpServer::kMaxConnections / 5 * 4;
+  routes_.pages["/large"] = [](const HttpQuery&) {
+    return HttpAnswer{.type = "x/y", .body = std::string(kBytes, 'x')};
+  };
+  Start();
+  std::vector<std::unique_ptr<RawClient>> deaf;
+  for (size_t i = 0; i < HttpServer::kMaxConnections; ++i) {
+    deaf.push_back(std::make_unique<RawClient>(port(), /*takes_little=*/true));
+    deaf.back()->Send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_EQ(deaf.back()->ReadOne(), 'H');
+  }
+  EXPECT_EQ(StatusOfHello(), 200);
+  EXPECT_LT(deaf.front()->ReadAll().size(), kBytes) << "the oldest had to go";
+  EXPECT_GT(deaf.back()->ReadAll().size(), kBytes);
+}
+
 TEST_F(HttpServerTest, WhatIsTooLongIsToldSo) {
   Start();
   RawClient long_line(port());
@@ -230,10 +291,12 @@ TEST_F(HttpServerTest, AStopWaitsForWhatIsBeingAnswered) {
     return HttpAnswer{.body = "done"};
   };
   Start();
+  RawClient idle(port());
   RawClient client(port());
   client.Send("GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n");
   has_begun.WaitForNotification();
   std::thread stop([this] { server_->Stop(); });
+  EXPECT_EQ(idle.ReadAll(), "") << "the stop has begun";
   may_end.Notify();
   stop.join();
   EXPECT_THAT(client.ReadAll(), HasSubstr("done"));
@@ -307,6 +370,39 @@ TEST_F(HttpServerTlsTest, AHandshakeThatStallsIsLetGo) {
   clock_.AdvanceTime(HttpServer::kRequestPatience);
   EXPECT_EQ(StatusWith(files), 200);
   EXPECT_EQ(stalled.ReadAll(), "");
+}
+
+TEST_F(HttpServerTlsTest, RenewedFilesAreTakenWhileItRuns) {
+  Start();
+  const TestAuthority other;
+  const CredentialFiles theirs = other.FilesFor({Role::kViewer, "bob", "2"});
+  EXPECT_EQ(StatusWith(theirs), 0);
+  other.Renew(*config_.tls, {Role::kServer, "s", "1"});
+  clock_.AdvanceTime(absl::Seconds(6));
+  // Another thread reads the files.
+  const absl::Time patience = absl::Now() + absl::Seconds(30);
+  while (StatusWith(theirs) != 200) ASSERT_LT(absl::Now(), patience);
+}
+
+TEST_F(HttpServerTlsTest, ADiskThatStandsStillHoldsOneThread) {
+  Start();
+  const CredentialFiles files = authority_.FilesFor({Role::kViewer, "alice", "2"});
+  // Whoever opens it for reading waits for a writer.
+  const std::string& pipe = config_.tls->authority;
+  ASSERT_EQ(unlink(pipe.c_str()), 0);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (int i = 0; i < 10 && !HasFailure(); ++i) {
+    clock_.AdvanceTime(absl::Seconds(6));
+    EXPECT_EQ(StatusWith(files), 200) << i;
+  }
+  const absl::Time patience = absl::Now() + absl::Seconds(30);
+  FileDescriptor writer;
+  // Fails while nobody waits.
+  while (!writer.is_open()) {
+    ASSERT_LT(absl::Now(), patience) << "nobody looks at the files";
+    writer.Reset(open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+  }
+  unlink(pipe.c_str());
 }
 
 TEST_F(HttpServerTlsTest, FilesThatAreNoneAreAnErrorOfTheStart) {

@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/http/http_code.h"
 #include "common/json.h"
 #include "common/neighbour_runs.h"
 #include "common/run_history.h"
@@ -17,17 +17,6 @@ namespace lodestar {
 namespace {
 
 constexpr char kJson[] = "application/json";
-
-int HttpCodeOf(const absl::Status& error) {
-  switch (error.code()) {
-    case absl::StatusCode::kNotFound:
-      return 404;
-    case absl::StatusCode::kUnavailable:
-      return 503;
-    default:
-      return 422;  // it is there, and cannot be read
-  }
-}
 
 HttpAnswer AnswerOf(const absl::StatusOr<std::string>& json) {
   if (json.ok()) return {.type = kJson, .body = absl::StrCat(*json, "\n")};

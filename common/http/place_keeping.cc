@@ -1,7 +1,7 @@
 #include "common/http/place_keeping.h"
 
 #include <map>
-#include <utility>
+#include <tuple>
 
 #include "absl/strings/string_view.h"
 
@@ -13,10 +13,10 @@ std::optional<uint64_t> ChooseToGo(const std::vector<PlaceHolder>& holders) {
   const PlaceHolder* chosen = nullptr;
   // The more places its address has, and the longer it is there, the sooner it goes.
   const auto rank = [&](const PlaceHolder& holder) {
-    return std::make_pair(-num_of_address[holder.address], holder.since);
+    return std::make_tuple(-num_of_address[holder.address], holder.is_told, holder.since);
   };
   for (const PlaceHolder& holder : holders) {
-    if (!holder.may_go) continue;
+    if (holder.stays) continue;
     if (chosen == nullptr || rank(holder) < rank(*chosen)) chosen = &holder;
   }
   return chosen == nullptr ? std::nullopt : std::make_optional(chosen->id);

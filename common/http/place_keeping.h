@@ -1,5 +1,5 @@
 // Whose connection goes when there is no room for another one: nobody keeps others out by opening
-// many and saying nothing. Pure.
+// many, and saying or reading nothing. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,13 @@ struct PlaceHolder {
   uint64_t id = 0;
   std::string address;  // of its machine
   absl::Time since;
-  bool may_go = false;  // has not asked for anything yet, or was told all
+  bool stays = false;    // its request is being answered: a thread is at work for it
+  bool is_told = false;  // has asked, and is being sent the answer, or events
 };
 
-// The one that has been there longest among those that may go of the address that has the most
-// places, counting all of its connections. Nothing: none may go.
+// One of those that do not stay, of the address that has the most places, counting all of its
+// connections: the oldest of those that are not told anything; if there are none, the oldest. So
+// one address cannot keep others out, whatever it does with its connections. Nothing: all stay.
 std::optional<uint64_t> ChooseToGo(const std::vector<PlaceHolder>& holders);
 
 }  // namespace lodestar

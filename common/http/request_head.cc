@@ -17,24 +17,35 @@ namespace {
 constexpr absl::string_view kEndOfLine = "\r\n";
 constexpr absl::string_view kEndOfHead = "\r\n\r\n";
 
-// Bytes of the body; nothing: what the head says of it is not clear.
-std::optional<uint64_t> BodyBytes(absl::string_view head) {
+bool IsControl(char c) { return absl::ascii_iscntrl(c) && c != '\t'; }
+
+// What the library that takes requests apart would do with them is not bounded by their length: it
+// unpacks bodies, and matches ranges with std::regex, whose stack grows with the text. So nothing
+// gets there that it could read otherwise than this does.
+RequestProgress JudgeHead(absl::string_view head, uint64_t& body_bytes) {
+  const absl::string_view method = head.substr(0, head.find(' '));
+  if (method != "GET" && method != "HEAD" && method != "POST") return RequestProgress::kNoMethod;
   std::optional<uint64_t> length;
   for (const absl::string_view line : absl::StrSplit(head, kEndOfLine)) {
+    // What ends in '\n' alone is a line to some, and none to others.
+    if (std::any_of(line.begin(), line.end(), IsControl)) return RequestProgress::kMalformed;
     const std::pair<absl::string_view, absl::string_view> field =
         absl::StrSplit(line, absl::MaxSplits(':', 1));
     const absl::string_view name = absl::StripAsciiWhitespace(field.first);
-    if (absl::EqualsIgnoreCase(name, "Transfer-Encoding")) return std::nullopt;
+    if (absl::EqualsIgnoreCase(name, "Transfer-Encoding")) return RequestProgress::kMalformed;
+    if (absl::EqualsIgnoreCase(name, "Content-Encoding")) return RequestProgress::kPacked;
+    if (absl::EqualsIgnoreCase(name, "Range")) return RequestProgress::kPart;
     if (!absl::EqualsIgnoreCase(name, "Content-Length")) continue;
     const absl::string_view digits = absl::StripAsciiWhitespace(field.second);
     uint64_t value = 0;
     if (length.has_value() || digits.empty() || !absl::ascii_isdigit(digits[0]) ||
         !absl::SimpleAtoi(digits, &value)) {
-      return std::nullopt;
+      return RequestProgress::kMalformed;
     }
     length = value;
   }
-  return length.value_or(0);
+  body_bytes = length.value_or(0);
+  return body_bytes > kMaxBodyBytes ? RequestProgress::kBodyTooLong : RequestProgress::kComplete;
 }
 
 }  // namespace
@@ -47,16 +58,18 @@ RequestProgress JudgeRequest(absl::string_view bytes) {
   const size_t end_of_head = bytes.find(kEndOfHead);
   if (std::min(end_of_head, bytes.size()) > kMaxHeadBytes) return RequestProgress::kHeadTooLong;
   if (end_of_head == absl::string_view::npos) return RequestProgress::kIncomplete;
-  const std::optional<uint64_t> body_bytes = BodyBytes(bytes.substr(0, end_of_head));
-  if (!body_bytes.has_value()) return RequestProgress::kMalformed;
-  if (*body_bytes > kMaxBodyBytes) return RequestProgress::kBodyTooLong;
-  const size_t whole = end_of_head + kEndOfHead.size() + *body_bytes;
+  uint64_t body_bytes = 0;
+  const RequestProgress head = JudgeHead(bytes.substr(0, end_of_head), body_bytes);
+  if (head != RequestProgress::kComplete) return head;
+  const size_t whole = end_of_head + kEndOfHead.size() + body_bytes;
   return bytes.size() < whole ? RequestProgress::kIncomplete : RequestProgress::kComplete;
 }
 
 std::string RefusalOf(RequestProgress progress) {
   std::string status = "400 Bad Request";
-  std::string text = "the request says of its body neither nothing nor one Content-Length\n";
+  std::string text =
+      "the request has bytes in its head that are no text, or says of its body neither nothing nor "
+      "one Content-Length\n";
   if (progress == RequestProgress::kLineTooLong) {
     status = "414 URI Too Long";
     text = absl::StrCat("the first line has more than ", kMaxRequestLineBytes, " bytes\n");
@@ -66,6 +79,15 @@ std::string RefusalOf(RequestProgress progress) {
   } else if (progress == RequestProgress::kBodyTooLong) {
     status = "413 Payload Too Large";
     text = absl::StrCat("the body has more than ", kMaxBodyBytes, " bytes\n");
+  } else if (progress == RequestProgress::kNoMethod) {
+    status = "405 Method Not Allowed\r\nAllow: GET, HEAD, POST";
+    text = "the method is none of GET, HEAD and POST\n";
+  } else if (progress == RequestProgress::kPacked) {
+    status = "415 Unsupported Media Type";
+    text = "the body is packed (Content-Encoding); send it as it is\n";
+  } else if (progress == RequestProgress::kPart) {
+    status = "416 Range Not Satisfiable";
+    text = "pages are whole only; ask without Range\n";
   }
   return TextAnswer(status, text);
 }

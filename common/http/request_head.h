@@ -21,10 +21,14 @@ enum class RequestProgress : uint8_t {
   kHeadTooLong,  // 431
   kBodyTooLong,  // 413
   kMalformed,    // 400
+  kNoMethod,     // 405: none of GET, HEAD, POST
+  kPacked,       // 415: the body has a Content-Encoding
+  kPart,         // 416: a Range of a page is asked for
 };
 
 // `bytes`: as many as have come, from the first on. A body has the length that Content-Length says;
-// one that comes in chunks is malformed: no browser sends a form so.
+// one that comes in chunks is malformed: no browser sends a form so. What is complete is bounded by
+// these numbers also once it is taken apart.
 RequestProgress JudgeRequest(absl::string_view bytes);
 
 // The whole answer to what is neither incomplete nor complete.

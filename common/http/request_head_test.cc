@@ -46,11 +46,25 @@ TEST(RequestHeadTest, ABodyWhoseEndIsNotClearIsRefused) {
   }
 }
 
+TEST(RequestHeadTest, ALineIsOneForEverybodyThatReadsIt) {
+  for (const std::string fields :
+       {"X: a\nContent-Encoding: br", "X: a\n", "X: a\rRange: bytes=0-", "X: \x01"}) {
+    EXPECT_EQ(JudgeRequest(absl::StrCat("GET / HTTP/1.1\r\n", fields, "\r\n\r\n")),
+              RequestProgress::kMalformed)
+        << fields;
+  }
+  EXPECT_EQ(JudgeRequest("GET /\nRange: bytes=0- HTTP/1.1\r\n\r\n"), RequestProgress::kMalformed);
+  EXPECT_EQ(JudgeRequest("GET / HTTP/1.1\r\nX:\ta\xc3\xa4\r\n\r\n"), RequestProgress::kComplete);
+}
+
 TEST(RequestHeadTest, RefusalsAreWholeAnswers) {
   EXPECT_THAT(RefusalOf(RequestProgress::kLineTooLong), StartsWith("HTTP/1.1 414 "));
   EXPECT_THAT(RefusalOf(RequestProgress::kHeadTooLong), StartsWith("HTTP/1.1 431 "));
   EXPECT_THAT(RefusalOf(RequestProgress::kBodyTooLong), StartsWith("HTTP/1.1 413 "));
   EXPECT_THAT(RefusalOf(RequestProgress::kMalformed), StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(RefusalOf(RequestProgress::kNoMethod), StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(RefusalOf(RequestProgress::kPacked), StartsWith("HTTP/1.1 415 "));
+  EXPECT_THAT(RefusalOf(RequestProgress::kPart), StartsWith("HTTP/1.1 416 "));
 }
 
 }  // namespace

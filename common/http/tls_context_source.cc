@@ -29,15 +29,16 @@ void TlsContextSource::Refresh() {
   {
     absl::MutexLock lock(&mutex_);
     if (version == version_) return;
-    version_ = version;
   }
   absl::StatusOr<std::shared_ptr<const TlsContext>> next = TlsContext::Create(files_);
-  if (!next.ok()) {
-    return LogWarn("the pages of --http go on with the certificate that they have: {}",
-                   next.status().message());
-  }
   absl::MutexLock lock(&mutex_);
-  current_ = *std::move(next);
+  if (next.ok()) {
+    version_ = version;
+    current_ = *std::move(next);
+  } else if (std::exchange(refused_, version) != version) {
+    LogWarn("the pages of --http go on with the certificate that they have: {}",
+            next.status().message());
+  }
 }
 
 std::string TlsContextSource::Version() const {

@@ -19,8 +19,8 @@ class TlsContextSource {
   static absl::StatusOr<std::unique_ptr<TlsContextSource>> Open(CredentialFiles files);
 
   std::shared_ptr<const TlsContext> Current() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Reads the files if they have changed since they were read. What cannot be used is logged, and
-  // what was there before stays in use. Blocks for the disk.
+  // Reads the files if they have changed since they were taken. What cannot be used is logged once,
+  // and tried again the next time; what was there before stays in use. Blocks for the disk.
   void Refresh() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -30,7 +30,8 @@ class TlsContextSource {
 
   const CredentialFiles files_;
   mutable absl::Mutex mutex_;
-  std::string version_ ABSL_GUARDED_BY(mutex_);
+  std::string version_ ABSL_GUARDED_BY(mutex_);  // of current_
+  std::string refused_ ABSL_GUARDED_BY(mutex_);  // that was logged last
   std::shared_ptr<const TlsContext> current_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "common/http/tls_context_source.h"
@@ -131,6 +133,27 @@ TEST_F(TlsSessionTest, ARenewedCertificateIsShownFromThenOn) {
   (*source)->Refresh();
   EXPECT_EQ((*source)->Current(), first);
   authority_.Renew(files_, kServer);
+  (*source)->Refresh();
+  EXPECT_NE((*source)->Current(), first);
+}
+
+TEST_F(TlsSessionTest, WhatCouldNotBeReadIsReadAgain) {
+  const auto source = TlsContextSource::Open(files_);
+  ASSERT_OK(source);
+  const std::shared_ptr<const TlsContext> first = (*source)->Current();
+  authority_.Renew(files_, kServer);
+  // As a disk that fails once: nothing of the file's facts changes.
+  const auto written = std::filesystem::last_write_time(files_.certificate);
+  const auto begin_with = [&](char byte) {
+    std::fstream file(files_.certificate, std::ios::in | std::ios::out | std::ios::binary);
+    file.put(byte);
+    file.close();
+    std::filesystem::last_write_time(files_.certificate, written);
+  };
+  begin_with('x');
+  (*source)->Refresh();
+  EXPECT_EQ((*source)->Current(), first);
+  begin_with('-');
   (*source)->Refresh();
   EXPECT_NE((*source)->Current(), first);
 }

@@ -1,6 +1,5 @@
 #include "common/security/certificates.h"
 
-#include <arpa/inet.h>
 #include <openssl/crypto.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
@@ -15,6 +14,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/host_port.h"
 #include "common/security/openssl_handles.h"
 #include "common/status_macros.h"
 
@@ -23,12 +23,6 @@ namespace {
 
 constexpr int kSerialBytes = 16;
 constexpr size_t kMaxHostNameBytes = 253;  // RFC 1035
-
-bool IsAddress(const std::string& host) {
-  in6_addr bytes;  // large enough for both
-  return inet_pton(AF_INET, host.c_str(), &bytes) == 1 ||
-         inet_pton(AF_INET6, host.c_str(), &bytes) == 1;
-}
 
 void AddExtension(X509* certificate, X509* issuer, int kind, const std::string& value) {
   X509V3_CTX context;

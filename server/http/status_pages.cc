@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/http/dashboard_page.h"
+#include "common/http/http_code.h"
 #include "common/run_history.h"
 #include "proto/message_json.h"
 #include "proto/status_text.h"
@@ -33,21 +34,6 @@ HttpAnswer StatusPage(const v1::ClusterStatus& status, const HttpQuery& query) {
   }
   if (format->second == "json") return JsonAnswer(status);
   return {.status = 400, .body = "allowed are format=text and format=json\n"};
-}
-
-int HttpCodeOf(const absl::Status& error) {
-  switch (error.code()) {
-    case absl::StatusCode::kInvalidArgument:
-      return 400;
-    case absl::StatusCode::kNotFound:
-      return 404;
-    case absl::StatusCode::kFailedPrecondition:
-      return 409;
-    case absl::StatusCode::kUnavailable:
-      return 503;
-    default:
-      return 500;
-  }
 }
 
 HttpAnswer OrderAnswer(const absl::StatusOr<std::string>& outcome) {

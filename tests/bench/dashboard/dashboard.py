@@ -1,6 +1,6 @@
 """How long the dashboard takes for an update, in a headless Chromium: script, style and layout.
 
-  dashboard.py --page=server/http/dashboard.html
+  dashboard.py --page=common/http/dashboard.html
 
 Prints Markdown. The page is given what a server would send: many workers half of which are missing from the
 open round, and the longest history that a server keeps, spread over a week.
