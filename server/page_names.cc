@@ -17,6 +17,7 @@ std::vector<std::string> PageNames(const NetworkConfig& network, const std::stri
   const absl::StatusOr<ListenAddress> advertise = ParseListenAddress("", network.advertise);
   if (advertise.ok()) add(advertise->host);
   add(host_name);
+  add(kServerHostName);
   return names;
 }
 

@@ -9,8 +9,8 @@
 namespace lodestar {
 
 // Beside those of this machine alone: what --http_names says, the host of --http and of
-// --advertise, and `host_name`, this machine's. Each once; what no certificate can be issued for is
-// left out.
+// --advertise, `host_name`, this machine's, and kServerHostName. Each once; what no certificate can
+// be issued for is left out.
 std::vector<std::string> PageNames(const NetworkConfig& network, const std::string& host_name);
 
 // What the certificate of these pages is for: the same, and the names of this machine alone, under

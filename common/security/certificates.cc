@@ -184,9 +184,10 @@ absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const s
   AddExtension(raw, issuer.get(), NID_authority_key_identifier, "keyid");
   // Clients in other languages compare the name of the host, and know no roles.
   std::string names = absl::StrCat("URI:", UriOf(identity));
-  if (identity.role == Role::kServer) absl::StrAppend(&names, ",DNS:lodestar");
+  if (identity.role == Role::kServer) absl::StrAppend(&names, ",DNS:", kServerHostName);
   for (const std::string& host : hosts) {
     RETURN_IF_ERROR(CheckHostName("the host", host));
+    if (identity.role == Role::kServer && host == kServerHostName) continue;
     absl::StrAppend(&names, IsAddress(host) ? ",IP:" : ",DNS:", host);
   }
   AddExtension(raw, issuer.get(), NID_subject_alt_name, names);

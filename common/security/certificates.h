@@ -44,6 +44,9 @@ struct Authority {
 absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const std::string& request,
                                              const Identity& identity, const Validity& validity,
                                              const std::vector<std::string>& hosts = {});
+// All servers have it as a name of theirs.
+inline constexpr char kServerHostName[] = "lodestar";
+
 // Whether a certificate can be issued for a host of that name, or of that address. Errors:
 // InvalidArgument naming `what`.
 absl::Status CheckHostName(absl::string_view what, absl::string_view host);
