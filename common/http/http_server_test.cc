@@ -249,8 +249,12 @@ TEST_F(HttpServerTest, WhoDoesNotReadIsLetGoAndKeepsNobodyWaiting) {
   other.Send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_GT(other.ReadAll().size(), kLargeBytes);
   EXPECT_EQ(StatusOfHello(), 200);
-  clock_.AdvanceTime(HttpServer::kStallPatience);
-  EXPECT_EQ(StatusOfHello(), 200);
+  // Bytes that the system still moves between its buffers count as taken. Together that is less
+  // than kAnswerPatience.
+  for (int i = 0; i < 5; ++i) {
+    clock_.AdvanceTime(HttpServer::kStallPatience);
+    EXPECT_EQ(StatusOfHello(), 200);
+  }
   EXPECT_LT(slow.ReadAll().size(), kLargeBytes);
 }
 
