@@ -36,7 +36,10 @@ std::string CallText(const CallFacts& facts) {
 }
 
 std::optional<int64_t> CallQuota::Take(absl::Time now) {
-  if (last_ != absl::InfinitePast()) room_ += absl::FDivDuration(now - last_, kPerLine);
+  // The clock may have been set back.
+  if (last_ != absl::InfinitePast()) {
+    room_ += std::max(0.0, absl::FDivDuration(now - last_, kPerLine));
+  }
   room_ = std::min<double>(room_, kMostAtOnce);
   last_ = now;
   if (room_ < 1.0) {

@@ -73,5 +73,12 @@ TEST_F(CallLogTest, ManyFailuresFillNoDiskAndAreCounted) {
   EXPECT_EQ(lines_.size(), 2 * CallQuota::kMostAtOnce + 1) << "silence gives no more room";
 }
 
+TEST(CallQuotaTest, AClockThatIsSetBackSilencesNothing) {
+  CallQuota quota;
+  const absl::Time noon = absl::UnixEpoch() + absl::Hours(12);
+  EXPECT_TRUE(quota.Take(noon).has_value());
+  EXPECT_TRUE(quota.Take(noon - absl::Hours(1)).has_value());
+}
+
 }  // namespace
 }  // namespace lodestar

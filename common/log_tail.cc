@@ -68,7 +68,9 @@ LogExcerpt LogTail::Read(const LogQuery& query) const {
   absl::MutexLock lock(&mutex_);
   excerpt.last_number = last_number_;
   const uint64_t first_kept = last_number_ - lines_.size() + 1;
-  if (first_kept > query.after + 1) excerpt.num_gone = first_kept - query.after - 1;
+  if (first_kept > 0 && first_kept - 1 > query.after) {
+    excerpt.num_gone = first_kept - 1 - query.after;
+  }
   size_t num_bytes = 0;
   const auto has_room = [&](const LogLineRecord& line) {
     num_bytes += line.text.size();

@@ -37,12 +37,11 @@ void ServiceReports::Run() {
 }
 
 void ServiceReports::Report(const Reader& read) const {
-  if (read == nullptr) return manager_.TellAlive(before_);
+  if (read == nullptr) return manager_.TellReady(before_);
   const State state = read();
   // Whoever is told to stop is alive for as long as it hands in what it has.
   if (state.is_stopping) manager_.TellStopping();
-  const std::string what = state.standing.empty() ? "computes" : state.standing;
-  state.has_joined ? manager_.TellReady(what) : manager_.TellAlive(what);
+  manager_.TellReady(state.standing.empty() ? "computes" : state.standing);
 }
 
 }  // namespace lodestar

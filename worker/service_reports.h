@@ -1,6 +1,6 @@
 // ServiceReports: tells the service manager that has started a worker (systemd) how it stands,
-// again and again: alive while it waits for servers, ready once it has joined, alive while it
-// works.
+// again and again. It is ready from the first time on, whatever it waits for: a machine's start
+// must not wait for servers elsewhere, and no watchdog watches what is not ready.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,6 @@ namespace lodestar {
 class ServiceReports {
  public:
   struct State {
-    bool has_joined = false;  // since the process began
     bool is_stopping = false;
     std::string standing = {};  // what keeps it from computing; empty: it computes
   };
@@ -28,7 +27,7 @@ class ServiceReports {
   // Between two reports.
   static constexpr absl::Duration kInterval = absl::Seconds(1);
 
-  // `clock` outlives it. Until Watch() the worker is alive and does what `before` says.
+  // `clock` outlives it. Until Watch() the worker does what `before` says.
   ServiceReports(ServiceManager manager, std::string before, Clock* clock);
   ~ServiceReports() ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -48,25 +48,21 @@ class ServiceReportsTest : public testing::Test {
   SimulatedClock clock_;
 };
 
-TEST_F(ServiceReportsTest, AWorkerThatWaitsIsAliveAndReadyOnceItHasJoined) {
+TEST_F(ServiceReportsTest, AWorkerIsReadyWhateverItWaitsFor) {
   ServiceReports::State state = {.standing = "not connected: nobody answers"};
   ServiceReports reports(ServiceManager(name_), "enrols", &clock_);
-  EXPECT_EQ(Receive(), "WATCHDOG=1\nSTATUS=enrols");
+  EXPECT_EQ(Receive(), "READY=1\nWATCHDOG=1\nSTATUS=enrols");
   // Read by the other thread while this one waits for it.
   reports.Watch([&state] { return state; });
-  EXPECT_EQ(Next(), "WATCHDOG=1\nSTATUS=not connected: nobody answers");
-  state = {.has_joined = true, .standing = ""};
+  EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=not connected: nobody answers");
+  state = {.standing = ""};
   EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=computes");
-  state = {.has_joined = true, .standing = "waits for w1"};
-  EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=waits for w1");
 }
 
 TEST_F(ServiceReportsTest, AWorkerThatStopsIsAliveUntilItHasHandedIn) {
   ServiceReports reports(ServiceManager(name_), "enrols", &clock_);
-  EXPECT_EQ(Receive(), "WATCHDOG=1\nSTATUS=enrols");
-  reports.Watch([] {
-    return ServiceReports::State{.has_joined = true, .is_stopping = true, .standing = "leaves"};
-  });
+  EXPECT_EQ(Receive(), "READY=1\nWATCHDOG=1\nSTATUS=enrols");
+  reports.Watch([] { return ServiceReports::State{.is_stopping = true, .standing = "leaves"}; });
   EXPECT_EQ(Next(), "STOPPING=1\nWATCHDOG=1");
   EXPECT_EQ(Receive(), "READY=1\nWATCHDOG=1\nSTATUS=leaves");
 }

@@ -119,9 +119,7 @@ std::string Worker::standing() {
 
 ServiceReports::State Worker::service_state() {
   absl::MutexLock lock(&mutex_);
-  return {.has_joined = lifecycle_.has_joined(),
-          .is_stopping = lifecycle_.is_stopping(),
-          .standing = lifecycle_.Standing()};
+  return {.is_stopping = lifecycle_.is_stopping(), .standing = lifecycle_.Standing()};
 }
 
 void Worker::KeepTime() {

@@ -6,6 +6,9 @@
 
 namespace lodestar {
 
+// Of one answer of Next(); the rest comes with the next one.
+constexpr size_t kMostBytes = size_t{4} << 20;
+
 absl::StatusOr<std::string> LogFeed::Next() {
   std::string text;
   bool has_more = true;
@@ -26,6 +29,12 @@ absl::StatusOr<std::string> LogFeed::Next() {
     }
     absl::StrAppend(&text, TextOf(*page));
     has_more = has_begun_ && page->excerpt.has_more;
+    if (has_more && page->log_id == log_id_ && page->excerpt.last_number <= query_.after) {
+      return absl::InternalError(
+          absl::StrCat("the server says that its log goes on after line ", query_.after,
+                       ", and gives nothing of it; is it a server of Lodestar?"));
+    }
+    has_more = has_more && text.size() < kMostBytes;
     has_begun_ = true;
     log_id_ = page->log_id;
     query_.after = page->excerpt.last_number;

@@ -78,6 +78,19 @@ TEST_F(LogFeedTest, LinesThatAreGoneAreToldOf) {
   EXPECT_EQ(Messages(feed.Next()), "3 lines of the log were gone before they were read;round=7;");
 }
 
+TEST_F(LogFeedTest, AServerThatPromisesMoreAndGivesNothingIsNotAskedForEver) {
+  LogFeed feed(
+      [this](const LogQuery& asked, const std::string&) -> absl::StatusOr<LogPage> {
+        LogPage page = {log_->id(), log_->process(), log_->Read(asked)};
+        page.excerpt.last_number = 7;
+        page.excerpt.has_more = true;
+        return page;
+      },
+      {}, /*as_json=*/false, &clock_);
+  ASSERT_TRUE(feed.Next().ok());
+  EXPECT_EQ(feed.Next().status().code(), absl::StatusCode::kInternal);
+}
+
 TEST_F(LogFeedTest, LinesOfJsonAreThoseOfTheServer) {
   Log("worker joined name=a worker=1");
   EXPECT_THAT(

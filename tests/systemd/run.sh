@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs the units of deploy/systemd under a systemd of its own, in namespaces of this machine. The server is ready once its port is
-# open, comes back when it is killed and when it hangs, and saves when it is stopped. The worker says what it waits for, is ready
-# once it has joined, comes back when it hangs, and leaves when it is stopped. Programs must have been built.
+# open, comes back when it is killed and when it hangs, and saves when it is stopped. The worker says what it waits
+# for, comes back when it hangs, before it has joined and after, and leaves when it is stopped. Programs must have been built.
 #   tests/systemd/run.sh
 # Exit code 77: there is no systemd, this is not root, or it may not make namespaces with a cgroup2 of their own.
 set -euo pipefail
@@ -111,16 +111,17 @@ is Result success || fail "a stop counts as $(property Result)"
 unit=gpu_worker@0
 inside systemctl start --no-block "$unit"
 wait_for "word of what the worker waits for" begins_with StatusText "not connected: coordinator 127.0.0.1:50051"
-is ActiveState activating || fail "without a server the worker is $(property ActiveState)"
-# Longer than its watchdog lets one be silent.
-sleep 6
-is NRestarts 0 || fail "a worker that waits for servers was taken for one that hangs"
-inside systemctl start ps_server
-wait_for "readiness of the worker" is ActiveState active
+is ActiveState active || fail "without a server the worker is $(property ActiveState)"
 inside kill -STOP "$(property MainPID)"
-wait_for "restart of the worker after it hung" is NRestarts 1
+wait_for "restart of a worker that hung while it waited for servers" is NRestarts 1
+wait_for "word of what the worker waits for" begins_with StatusText "not connected: coordinator 127.0.0.1:50051"
+inside systemctl start ps_server
+wait_for "word that it computes" begins_with StatusText "computes"
+is NRestarts 1 || fail "a worker that waited for servers was taken for one that hangs"
+inside kill -STOP "$(property MainPID)"
+wait_for "restart of the worker after it hung" is NRestarts 2
 wait_for "readiness after that" is SubState running
 inside systemctl stop "$unit"
 is ActiveState inactive || fail "after a stop the worker is $(property ActiveState) ($(property Result))"
 is Result success || fail "a stop of the worker counts as $(property Result)"
-echo "the server was ready, came back twice, and stopped; the worker waited, was ready, came back, and stopped"
+echo "the server was ready, came back twice, and stopped; the worker waited, came back twice, and stopped"

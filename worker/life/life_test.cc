@@ -159,9 +159,7 @@ TEST_F(LifecycleTest, SaysWhatKeepsItFromComputing) {
   EXPECT_EQ(lifecycle_->Standing(), "not connected: nobody answers");
   EXPECT_EQ(Wake(), "connect");
   EXPECT_EQ(lifecycle_->Standing(), "not connected: nobody answers");
-  EXPECT_FALSE(lifecycle_->has_joined());
   EXPECT_EQ(Begin(), "ask");
-  EXPECT_TRUE(lifecycle_->has_joined());
   EXPECT_EQ(lifecycle_->Standing(), "asks for work");
   EXPECT_EQ(Get(GrantOf(Grant::Kind::kWait)), "ask");
   EXPECT_EQ(lifecycle_->Standing(), "so it is");

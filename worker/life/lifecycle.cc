@@ -101,7 +101,6 @@ Lifecycle::Effects Lifecycle::OnJoined(absl::Time now, const absl::Status& statu
     return effects;
   }
   is_join_told_ = false;
-  has_joined_ = true;
   // Also told to stop: a member may have been granted a round by now.
   return Ask(now);
 }

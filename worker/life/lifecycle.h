@@ -140,8 +140,6 @@ class Lifecycle {
   // What a heartbeat says that the worker does.
   std::string activity() const;
   bool is_stopping() const { return is_stopping_; }
-  // Whether it has been a member since the process began: what it needed for that was there.
-  bool has_joined() const { return has_joined_; }
   // Told to stop: for local steps and for handing them in. Not below zero.
   absl::Duration time_left(absl::Time now) const;
   // Nobody will take what this life still computes.
@@ -215,7 +213,6 @@ class Lifecycle {
   absl::Time wake_at_;          // kBackingOff
   int path_failures_ = 0;       // in a row
   int failed_lives_ = 0;        // in a row
-  bool has_joined_ = false;     // in any life
   bool is_join_told_ = false;   // why it may not join, since it last did
   bool did_work_ = false;       // in this life
   // While another process holds this worker's name: the end of its lease when that was last found
