@@ -1,6 +1,5 @@
 // psctl serve: the dashboard of a run from what its servers have left in their folder, without a
-// server. Nothing can be ordered, and nothing is written but what SQLite takes back of a write that
-// a server did not live to end: for folders whose files are one's own.
+// server. Nothing can be ordered, and nothing is written.
 #pragma once
 
 #include <functional>
