@@ -234,7 +234,19 @@ absl::Status CheckIsHistory(const FoundRun& run) {
   return absl::DataLossError(absl::StrCat(file.path(), " is no history of this release"));
 }
 
+absl::StatusOr<RunHistory> ReadWholeHistory(const FoundRun& run) {
+  ASSIGN_OR_RETURN(const HistoryFile file, HistoryFile::Open(run));
+  ASSIGN_OR_RETURN(const std::string image, file.ReadWhole());
+  return ParseHistory(image, file.path());
+}
+
 }  // namespace
+
+absl::StatusOr<RunHistory> ReadHistoryUntouched(const std::string& run_folder) {
+  FoundRun run = {.path = run_folder, .name = {}, .folder = {}};
+  ASSIGN_OR_RETURN(run.folder, OpenFolder(run_folder));
+  return ReadWholeHistory(run);
+}
 
 absl::StatusOr<NeighbourList> NeighbourRuns::List() const {
   NeighbourList list;
@@ -264,9 +276,7 @@ absl::StatusOr<RunHistory> NeighbourRuns::Read(const std::string& name) const {
     return absl::NotFoundError(absl::StrCat("there is no run '", PeerText(name, kMaxNameBytes),
                                             "' to compare with in ", PeerText(around, PATH_MAX)));
   }
-  ASSIGN_OR_RETURN(const HistoryFile file, HistoryFile::Open(*run));
-  ASSIGN_OR_RETURN(const std::string image, file.ReadWhole());
-  ASSIGN_OR_RETURN(RunHistory history, ParseHistory(image, file.path()));
+  ASSIGN_OR_RETURN(RunHistory history, ReadWholeHistory(*run));
   ThinCurves(kMaxPoints, history);
   history.events.clear();
   return history;

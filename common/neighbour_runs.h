@@ -54,4 +54,9 @@ class NeighbourRuns {
   const std::string run_folder_;
 };
 
+// The history of the run in that folder, whole, read as those of NeighbourRuns are: nothing is
+// written or locked, not even what a killed server has left half written is undone. Errors:
+// NotFound (it has none), and those of NeighbourRuns::Read().
+absl::StatusOr<RunHistory> ReadHistoryUntouched(const std::string& run_folder);
+
 }  // namespace lodestar

@@ -2,8 +2,10 @@
 
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cerrno>
 #include <climits>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -11,9 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/file_io.h"
 #include "common/folder_lock.h"
@@ -32,19 +36,44 @@ namespace {
 constexpr char kJson[] = "application/json";
 constexpr size_t kMaxSuggestions = 5;
 
+// What has come of looking at the history of the run.
+struct Reading {
+  int64_t number = 0;                 // counts from 1
+  std::optional<absl::Time> written;  // none: there is no file
+  absl::Status status;                // of reading it
+  std::string history;                // HistoryJson(), with an OK status
+};
+
+// Thread-safe. One file is read at a time, for all who look meanwhile.
 class KeptRun {
  public:
   explicit KeptRun(std::filesystem::path folder)
       : folder_(std::move(folder)), file_(folder_ / kHistoryFileName) {}
 
-  // Of the history file; none where it cannot be seen.
-  std::optional<absl::Time> Written() const {
-    struct stat facts;
-    if (stat(file_.c_str(), &facts) != 0) return std::nullopt;
-    return absl::TimeFromTimespec(facts.st_mtim);
+  // Reads the file if it was written since the last time, or could not be read then and this is
+  // what the caller has seen, reading `seen`: however many look again and again while there is
+  // trouble, each round of theirs reads once.
+  std::shared_ptr<const Reading> Look(int64_t seen) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    const std::optional<absl::Time> written = Written();
+    const bool is_same = last_->number > 0 && last_->written == written;
+    if (is_same && (last_->status.ok() || last_->number != seen)) return last_;
+    auto reading = std::make_shared<Reading>();
+    reading->number = last_->number + 1;
+    reading->written = written;
+    if (written.has_value()) {
+      const absl::StatusOr<RunHistory> read = ReadHistoryUntouched(folder_.string());
+      reading->status = read.status();
+      if (read.ok()) reading->history = HistoryJson(*read);
+    } else {
+      reading->status = absl::NotFoundError("the file is gone");
+    }
+    last_ = std::move(reading);
+    number_ = last_->number;
+    return last_;
   }
-
-  absl::StatusOr<RunHistory> Read() const { return ReadHistory(file_.string()); }
+  // For who has not looked before, and wants what is there now.
+  std::shared_ptr<const Reading> Look() { return Look(number_); }
 
   std::string FinishedJson(absl::Time written, absl::string_view trouble) const {
     return FormatJson({{"name", PeerText(folder_.filename().string(), PATH_MAX)},
@@ -55,37 +84,42 @@ class KeptRun {
   }
 
  private:
+  // Of the history file; none where it cannot be seen.
+  std::optional<absl::Time> Written() const {
+    struct stat facts;
+    if (lstat(file_.c_str(), &facts) != 0) return std::nullopt;
+    return absl::TimeFromTimespec(facts.st_mtim);
+  }
+
   const std::filesystem::path folder_;
   const std::filesystem::path file_;
+  std::atomic<int64_t> number_ = 0;  // of last_
+  absl::Mutex mutex_;
+  std::shared_ptr<const Reading> last_ ABSL_GUARDED_BY(mutex_) = std::make_shared<Reading>();
 };
 
 // For one reader.
 class EventSource {
  public:
-  explicit EventSource(std::shared_ptr<const KeptRun> run) : run_(std::move(run)) {}
+  explicit EventSource(std::shared_ptr<KeptRun> run) : run_(std::move(run)) {}
 
   std::vector<HttpEvent> Next() {
     std::vector<HttpEvent> events;
-    const std::optional<absl::Time> written = run_->Written();
-    std::optional<std::string> history;
-    if (!written.has_value()) {
-      trouble_ = "the file is gone";
-    } else if (written != written_ || !trouble_.empty()) {
-      const absl::StatusOr<RunHistory> read = run_->Read();
-      trouble_ = std::string(read.status().message());
-      if (read.ok()) history = HistoryJson(*read);
-      written_ = *written;
-    }
-    std::string finished = run_->FinishedJson(written_, trouble_);
+    const std::shared_ptr<const Reading> reading = run_->Look(seen_);
+    written_ = reading->written.value_or(written_);
+    std::string finished = run_->FinishedJson(written_, reading->status.message());
     if (finished != finished_) events.push_back({"finished", finished_ = std::move(finished)});
-    if (history.has_value()) events.push_back({"history", *std::move(history)});
+    if (reading->number != seen_ && reading->status.ok()) {
+      events.push_back({"history", reading->history});
+    }
+    seen_ = reading->number;
     return events;
   }
 
  private:
-  const std::shared_ptr<const KeptRun> run_;
+  const std::shared_ptr<KeptRun> run_;
+  int64_t seen_ = 0;  // the number of the last reading
   absl::Time written_ = absl::UnixEpoch();
-  std::string trouble_;
   std::string finished_;
 };
 
@@ -120,19 +154,20 @@ absl::StatusOr<HttpRoutes> KeptRunPages(const std::string& folder) {
         absl::StrCat(PeerText(folder, PATH_MAX),
                      " is no folder; give the one that was --checkpoint_dir of the run's servers"));
   }
-  const auto run = std::make_shared<const KeptRun>(path);
-  const absl::StatusOr<RunHistory> history = run->Read();
-  if (absl::IsNotFound(history.status())) return NoHistoryIn(path);
-  if (!history.ok()) return history.status();
+  const auto run = std::make_shared<KeptRun>(path);
+  const absl::Status status = run->Look()->status;
+  if (absl::IsNotFound(status)) return NoHistoryIn(path);
+  // One that is being written may be read in a moment: the pages tell.
+  if (!status.ok() && !absl::IsUnavailable(status)) return status;
 
   HttpRoutes routes;
   routes.pages["/"] = [](const HttpQuery&) {
     return HttpAnswer{.type = "text/html; charset=utf-8", .body = std::string(kDashboardPage)};
   };
   routes.pages["/api/history"] = [run](const HttpQuery&) {
-    const absl::StatusOr<RunHistory> history = run->Read();
-    if (history.ok()) return HttpAnswer{.type = kJson, .body = HistoryJson(*history) + "\n"};
-    return HttpAnswer{.status = 500, .body = absl::StrCat(history.status().message(), "\n")};
+    const std::shared_ptr<const Reading> reading = run->Look();
+    if (reading->status.ok()) return HttpAnswer{.type = kJson, .body = reading->history + "\n"};
+    return HttpAnswer{.status = 500, .body = absl::StrCat(reading->status.message(), "\n")};
   };
   routes.events_path = "/api/events";
   routes.begin_events = [run] {

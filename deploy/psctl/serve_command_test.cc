@@ -132,6 +132,41 @@ TEST_F(ServeCommandTest, AFileThatIsGoneOrDamagedMeanwhileIsTold) {
   EXPECT_THAT(NamesOf(source()), ElementsAre("finished", "history"));
 }
 
+TEST_F(ServeCommandTest, AJournalBesideTheFileIsToldAndNeitherReplayedNorRemoved) {
+  // As SQLite takes it for one that a killed process has left.
+  const std::string journal = FileOf("run") + "-journal";
+  std::ofstream(journal) << std::string(1024, 'x');
+  ASSERT_OK_AND_ASSIGN(const HttpRoutes routes, KeptRunPages(FolderOf("run")));
+  EXPECT_EQ(routes.pages.at("/api/history")({}).status, 500);
+  const HttpEventSource source = routes.begin_events();
+  const std::vector<HttpEvent> first = source();
+  ASSERT_THAT(NamesOf(first), ElementsAre("finished"));
+  EXPECT_THAT(first[0].data, HasSubstr("left half written"));
+  EXPECT_EQ(std::filesystem::file_size(journal), 1024);
+  // Undone by whoever may write there; the file is as it was.
+  std::filesystem::remove(journal);
+  EXPECT_THAT(NamesOf(source()), ElementsAre("finished", "history"));
+  EXPECT_EQ(routes.pages.at("/api/history")({}).status, 200);
+}
+
+TEST_F(ServeCommandTest, WhatOneReaderHasReadTheOthersGet) {
+  ASSERT_OK_AND_ASSIGN(const HttpRoutes routes, KeptRunPages(FolderOf("run")));
+  const HttpEventSource one = routes.begin_events();
+  const HttpEventSource other = routes.begin_events();
+  one();
+  other();
+  const std::string journal = FileOf("run") + "-journal";
+  AddRun("run", /*loss=*/1.5);
+  std::ofstream(journal) << "x";
+  EXPECT_THAT(one()[0].data, HasSubstr("left half written"));
+  std::filesystem::remove(journal);
+  // It has not been told of the trouble yet, and gets that reading; the first one reads anew.
+  EXPECT_THAT(other()[0].data, HasSubstr("left half written"));
+  EXPECT_THAT(NamesOf(one()), ElementsAre("finished", "history"));
+  EXPECT_THAT(NamesOf(other()), ElementsAre("finished", "history"));
+  EXPECT_THAT(other(), IsEmpty());
+}
+
 TEST_F(ServeCommandTest, OtherRunsOfTheFolderAreThere) {
   AddRun("other");
   ASSERT_OK_AND_ASSIGN(const HttpRoutes routes, KeptRunPages(FolderOf("run")));
