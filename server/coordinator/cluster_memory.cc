@@ -57,6 +57,7 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   memory.schedule = state.schedule.memory();
   memory.rollbacks = state.divergence.rollbacks();
   memory.learning_rate_scale = state.divergence.learning_rate_scale();
+  memory.scale_by_operators = state.divergence.scale_by_operators();
   memory.progress = state.progress.memory();
   memory.last_rounds.assign(state.unrecorded.begin(), state.unrecorded.end());
   return memory;
@@ -103,7 +104,7 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
   state.finite_reports = memory.finite_reports;
   state.TakeOrders(std::move(memory.orders), now);
   state.quota.Resume(memory.quota);
-  state.divergence.Resume(memory.rollbacks, memory.learning_rate_scale);
+  state.divergence.Resume(memory.rollbacks, memory.learning_rate_scale, memory.scale_by_operators);
   state.progress.Resume(memory.progress);
   state.unrecorded.assign(memory.last_rounds.begin(), memory.last_rounds.end());
   if (!state.open.empty()) state.progress.OnOpened(now);

@@ -94,9 +94,10 @@ absl::StatusOr<LearningRateChange> ClusterOrders::SetLearningRate(double learnin
         "no learning rate can be set: that of the schedule is 0 now, and what is set is a multiple "
         "of it");
   }
-  const double scale = state_.ledger.state().learning_rate_scale * (learning_rate / before);
-  state_.ledger.SetLearningRateScale(scale);
-  state_.divergence.SetLearningRateScale(scale);
+  const double factor = learning_rate / before;
+  state_.ledger.MultiplyLearningRateScale(factor);
+  state_.divergence.MultiplyLearningRateScale(factor);
+  const double scale = state_.ledger.state().learning_rate_scale;
   saves_.OnOrdersChanged(now);
   outbox_.Remember();
   outbox_.Touch();

@@ -63,6 +63,7 @@ struct CoordinatorMemory {
   CheckpointSchedule::Memory schedule;
   int64_t rollbacks = 0;  // also those after the newest checkpoint
   double learning_rate_scale = 1.0;
+  double scale_by_operators = 1.0;
   JobProgress::Memory progress;
   std::vector<RoundSummary> last_rounds;  // that may not be on record
   StandingOrders orders;

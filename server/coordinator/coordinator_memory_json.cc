@@ -182,6 +182,7 @@ void Describe(Archive& archive, LedgerState& state) {
   archive("data_sets", state.data_sets);
   archive("rollbacks", state.rollbacks);
   archive("learning_rate_scale", state.learning_rate_scale);
+  archive.Optional("scale_by_operators", state.scale_by_operators);
 }
 
 template <typename Archive>
@@ -357,6 +358,7 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive("schedule", memory.schedule);
   archive("rollbacks", memory.rollbacks);
   archive("learning_rate_scale", memory.learning_rate_scale);
+  archive.Optional("scale_by_operators", memory.scale_by_operators);
   archive("progress", memory.progress);
   archive.Optional("last_rounds", memory.last_rounds);
   archive.Optional("quarantine", memory.orders.quarantine);

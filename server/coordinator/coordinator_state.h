@@ -36,6 +36,7 @@ struct LedgerState {
   std::vector<DataSetState> data_sets = {};  // that samples were handed out of
   int64_t rollbacks = 0;                     // since the job began
   double learning_rate_scale = 1.0;          // what they and operators have made of it
+  double scale_by_operators = 1.0;           // the operators' part of that
   friend bool operator==(const LedgerState&, const LedgerState&) = default;
 };
 

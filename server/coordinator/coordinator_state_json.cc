@@ -88,6 +88,14 @@ absl::Status SingleDataSetFromJson(const Json& dataset, LedgerState& ledger) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<double> ScaleFromJson(const Json& json, const char* name) {
+  ASSIGN_OR_RETURN(const Json* scale, Member(json, name));
+  if (!scale->is_number() || !(scale->get<double>() >= 0.0)) {
+    return Refuse(name, "a number of at least 0");
+  }
+  return scale->get<double>();
+}
+
 absl::StatusOr<LedgerState> LedgerFromJson(const Json& json) {
   LedgerState ledger;
   ASSIGN_OR_RETURN(ledger.next_round, Integer(json, "next_round", 0));
@@ -102,11 +110,11 @@ absl::StatusOr<LedgerState> LedgerFromJson(const Json& json) {
   ASSIGN_OR_RETURN(ledger.final_evaluation_round, Integer(json, "final_evaluation_round", -1));
   if (json.contains("rollbacks")) {
     ASSIGN_OR_RETURN(ledger.rollbacks, Integer(json, "rollbacks", 0));
-    ASSIGN_OR_RETURN(const Json* scale, Member(json, "learning_rate_scale"));
-    if (!scale->is_number() || !(scale->get<double>() >= 0.0)) {
-      return Refuse("learning_rate_scale", "a number of at least 0");
-    }
-    ledger.learning_rate_scale = scale->get<double>();
+    ASSIGN_OR_RETURN(ledger.learning_rate_scale, ScaleFromJson(json, "learning_rate_scale"));
+  }
+  // Earlier servers did not write it.
+  if (json.contains("scale_by_operators")) {
+    ASSIGN_OR_RETURN(ledger.scale_by_operators, ScaleFromJson(json, "scale_by_operators"));
   }
   if (const auto dataset = json.find("dataset"); dataset != json.end()) {
     RETURN_IF_ERROR(SingleDataSetFromJson(*dataset, ledger));
@@ -230,6 +238,7 @@ std::string CoordinatorStateToJson(const CoordinatorState& state) {
                  {"final_evaluation_round", ledger.final_evaluation_round},
                  {"rollbacks", ledger.rollbacks},
                  {"learning_rate_scale", ledger.learning_rate_scale},
+                 {"scale_by_operators", ledger.scale_by_operators},
                  {"data_sets", data_sets}}},
                {"membership",
                 {{"last_incarnation", state.membership.last_incarnation.value()},

@@ -23,6 +23,7 @@ CoordinatorState SomeState() {
                             {DatasetInfo{"own", 20, 0, 65, true}, int64_t{1} << 59}};
   state.ledger.rollbacks = 2;
   state.ledger.learning_rate_scale = 0.09;
+  state.ledger.scale_by_operators = 0.3;
   state.membership.names = {{"a", WorkerId(1)}, {"b.c", WorkerId(3), /*was_alive=*/false}};
   state.membership.last_id = WorkerId(7);
   state.membership.last_incarnation = Incarnation((uint64_t{1} << 63) + 1);

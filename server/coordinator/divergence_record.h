@@ -26,9 +26,10 @@ class DivergenceRecord {
   }
 
   // As they were before this process.
-  void Resume(int64_t rollbacks, double learning_rate_scale) {
+  void Resume(int64_t rollbacks, double learning_rate_scale, double scale_by_operators) {
     rollbacks_ = rollbacks;
     learning_rate_scale_ = learning_rate_scale;
+    scale_by_operators_ = scale_by_operators;
   }
 
   bool MayRollBack() const {
@@ -41,19 +42,17 @@ class DivergenceRecord {
   // What has been done to the learning rate before, " (after 2 rollbacks, with the learning rate
   // times 0.4 by operators besides)"; empty: nothing.
   std::string HistoryText() const {
-    double by_rollbacks = 1.0;
-    for (int64_t i = 0; i < rollbacks_; ++i) by_rollbacks *= policy_.learning_rate_factor;
-    const double by_operators = learning_rate_scale_ / by_rollbacks;
     // Else rounding.
-    const bool has_order = std::abs(by_operators - 1.0) > 1e-9;
+    const bool has_order = std::abs(scale_by_operators_ - 1.0) > 1e-9;
     if (rollbacks_ == 0 && !has_order) return "";
     const std::string rollbacks =
         rollbacks_ == 0
             ? ""
             : absl::StrCat("after ", rollbacks_, rollbacks_ == 1 ? " rollback" : " rollbacks");
     const std::string order =
-        has_order ? absl::StrFormat("with the learning rate times %.4g by operators", by_operators)
-                  : "";
+        has_order
+            ? absl::StrFormat("with the learning rate times %.4g by operators", scale_by_operators_)
+            : "";
     return absl::StrCat(" (", rollbacks, rollbacks.empty() || order.empty() ? "" : ", ", order,
                         rollbacks.empty() || order.empty() ? "" : " besides", ")");
   }
@@ -63,15 +62,23 @@ class DivergenceRecord {
   int max_rollbacks() const { return policy_.max_rollbacks; }
   double learning_rate_scale() const { return learning_rate_scale_; }
 
-  // As an operator wants it.
-  void SetLearningRateScale(double scale) { learning_rate_scale_ = scale; }
+  double scale_by_operators() const { return scale_by_operators_; }
+
+  // As an operator wants it: times `factor` of what it is.
+  void MultiplyLearningRateScale(double factor) {
+    learning_rate_scale_ *= factor;
+    scale_by_operators_ *= factor;
+  }
 
   // A restored state and this record learn what only the other knows: what was before this process,
   // and what came after the checkpoint.
   void Reconcile(LedgerState& ledger, bool is_new_process) {
-    if (is_new_process) Resume(ledger.rollbacks, ledger.learning_rate_scale);
+    if (is_new_process) {
+      Resume(ledger.rollbacks, ledger.learning_rate_scale, ledger.scale_by_operators);
+    }
     ledger.rollbacks = rollbacks_;
     ledger.learning_rate_scale = learning_rate_scale_;
+    ledger.scale_by_operators = scale_by_operators_;
   }
 
   void Describe(absl::Time now, ClusterSnapshot& snapshot) const {
@@ -92,6 +99,8 @@ class DivergenceRecord {
   DivergencePolicy policy_;
   int64_t rollbacks_ = 0;
   double learning_rate_scale_ = 1.0;
+  // Of it. The policy of this process need not be that of the rollbacks before it.
+  double scale_by_operators_ = 1.0;
   std::optional<Last> last_;
 };
 

@@ -97,8 +97,11 @@ class WorkLedger {
   // Those that the job asks for, and those lost so far.
   int64_t total_rounds() const { return job_.schedule.total_rounds + state_.lost_rounds; }
   int64_t lost_rounds() const { return state_.lost_rounds; }
-  // Of the grants that follow.
-  void SetLearningRateScale(double scale) { state_.learning_rate_scale = scale; }
+  // Of the grants that follow, as an operator wants it.
+  void MultiplyLearningRateScale(double factor) {
+    state_.learning_rate_scale *= factor;
+    state_.scale_by_operators *= factor;
+  }
   bool is_exhausted() const { return state_.next_round >= total_rounds(); }
   // Held-out samples there are, and the final evaluation of this many rounds is still to do.
   bool needs_final_evaluation() const;
