@@ -719,10 +719,9 @@ std::vector<Command> Commands() {
            "worker=\n"
            "that the cluster calls it, or with its name in words. --round: lines with round=R, or\n"
            "'round R' in words. As JSON, lines as --log_format=json of ps_server has them.\n"
-           "--follow goes on behind a restart of the server and ends with the job; where the "
-           "server\n"
-           "ends at once it misses up to a second of lines. Other servers' lines are in their own "
-           "logs.\n",
+           "--follow goes on behind a restart of the server and ends with the job; where the\n"
+           "server ends at once, up to a second of lines is missed. Other servers' lines are in\n"
+           "their own logs.\n",
        .flags = ClientFlags({"follow", "level", "worker", "round", "lines", "json", "output"}),
        .run = WithClient(ClientCommand(&LogsCommand))},
       {.name = "top",
