@@ -14,7 +14,8 @@ TEST(PageNamesTest, AreThoseThatBrowsersMayHaveEachOnce) {
   network.http = ListenAddress{{"0.0.0.0", 8080}};
   network.http_names = {"job.example.org", "box"};
   network.advertise = "server-0.servers:50051";
-  EXPECT_THAT(PageNames(network, "box"), ElementsAre("job.example.org", "box", "server-0.servers", "lodestar"));
+  EXPECT_THAT(PageNames(network, "box"),
+              ElementsAre("job.example.org", "box", "server-0.servers", "lodestar"));
 }
 
 TEST(PageNamesTest, WhatNoCertificateCanHaveIsLeftOut) {

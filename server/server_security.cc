@@ -128,12 +128,12 @@ absl::Status ServerSecurity::EnterWithJoin() {
 
 absl::Status ServerSecurity::KeepOwn() {
   const std::string& folder = config_.security.flags.state_dir;
-  RETURN_IF_ERROR(authority_
-                      ->KeepOwn(absl::StrCat(folder, "/", OwnName(config_)), Role::kServer,
-                                OwnName(config_),
-                                config_.has_remote_pages() ? CertificateHosts(config_.network, HostName())
-                                                           : std::vector<std::string>())
-                      .status());
+  RETURN_IF_ERROR(
+      authority_
+          ->KeepOwn(absl::StrCat(folder, "/", OwnName(config_)), Role::kServer, OwnName(config_),
+                    config_.has_remote_pages() ? CertificateHosts(config_.network, HostName())
+                                               : std::vector<std::string>())
+          .status());
   kept_at_ = absl::Now();
   if (!config_.is_coordinator()) return absl::OkStatus();
   return authority_->KeepOwn(absl::StrCat(folder, "/operator"), Role::kOperator, kLocalOperator)

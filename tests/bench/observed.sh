@@ -12,7 +12,8 @@ if (($# < 1)) || [[ "$1" == -* ]]; then
   exit 2
 fi
 readonly command="tests/bench/observed.sh $*"
-readonly data="$(readlink -f "$1")"
+data="$(readlink -f "$1")"
+readonly data
 shift
 
 cd "$(dirname "$(readlink -f "$0")")/../.."
