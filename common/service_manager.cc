@@ -23,10 +23,6 @@ ServiceManager ServiceManager::FromEnvironment() {
   return ServiceManager(socket == nullptr ? "" : socket);
 }
 
-void ServiceManager::TellAlive(absl::string_view what_it_does) const {
-  Send(absl::StrCat("WATCHDOG=1\nSTATUS=", PeerText(what_it_does, kMaxStatusBytes)));
-}
-
 void ServiceManager::TellReady(absl::string_view what_it_does) const {
   Send(absl::StrCat("READY=1\nWATCHDOG=1\nSTATUS=", PeerText(what_it_does, kMaxStatusBytes)));
 }

@@ -16,10 +16,9 @@ class ServiceManager {
   // `socket`: a path, or the name of an abstract socket behind '@'; empty: nobody is told.
   explicit ServiceManager(std::string socket) : socket_(std::move(socket)) {}
 
-  // It is alive (WATCHDOG=1): to be said again more often than WatchdogSec. What it does is shown
-  // by systemctl status; others may have written of it: it is made one line, and cut to 512 bytes.
-  void TellAlive(absl::string_view what_it_does) const;
-  // It can be used, too.
+  // It can be used, and is alive: to be said again more often than WatchdogSec. What it does is
+  // shown by systemctl status; others may have written of it: it is made one line, and cut to 512
+  // bytes.
   void TellReady(absl::string_view what_it_does) const;
   void TellStopping() const;
 

@@ -48,8 +48,6 @@ TEST(ServiceManagerTest, TellsWhoHasStartedIt) {
   for (const std::string& name : {path, abstract}) {
     const Manager manager(name);
     const ServiceManager told(name);
-    told.TellAlive("connects");
-    EXPECT_EQ(manager.Receive(), "WATCHDOG=1\nSTATUS=connects") << name;
     told.TellReady("serving");
     EXPECT_EQ(manager.Receive(), "READY=1\nWATCHDOG=1\nSTATUS=serving") << name;
     told.TellStopping();
@@ -60,8 +58,8 @@ TEST(ServiceManagerTest, TellsWhoHasStartedIt) {
 TEST(ServiceManagerTest, WhatOthersHaveWrittenIsOneLineAndNoWordOfItsOwn) {
   const Manager manager("@lodestar-test-line-" + std::to_string(getpid()));
   const ServiceManager told(manager.name());
-  told.TellAlive("waits for w1\nREADY=1");
-  EXPECT_EQ(manager.Receive(), "WATCHDOG=1\nSTATUS=waits for w1\\nREADY=1");
+  told.TellReady("waits for w1\nSTOPPING=1");
+  EXPECT_EQ(manager.Receive(), "READY=1\nWATCHDOG=1\nSTATUS=waits for w1\\nSTOPPING=1");
 }
 
 TEST(ServiceManagerTest, WithoutOneOrWithOneThatIsGoneNothingHappens) {
