@@ -1,5 +1,6 @@
 """Programs that a benchmark starts and ends, and how it sums up what it measured."""
 
+import os
 import pathlib
 import statistics
 import subprocess
@@ -58,6 +59,12 @@ def resident_bytes(pid):
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     raise RuntimeError(f"no VmRSS for process {pid}")
+
+
+def cpu_seconds(pid):
+    """Of all threads of a process that runs, in the kernel and outside."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def percentile(values, share):

@@ -4,7 +4,9 @@
 
 Prints Markdown. Two jobs that are alike but for what looks at them take turns on this machine: one is paused while the other
 trains, so that what else the machine does falls on both. Watched: --metrics_out, --tensorboard_dir, the history beside its
-checkpoints, a page that is open (/api/events, read as a browser does) and /metrics, read once a second.
+checkpoints, a page that is open (/api/events, read as a browser does) and /metrics, read once a second. Compared are the rounds
+per second, which what else the machine does sways by several per cent, and the processor time of the server: what it needs more
+of is what being looked at costs where processors are what limits, as a share of that of server and workers.
 """
 
 import argparse
@@ -18,7 +20,7 @@ import time
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from processes import Processes, spread  # noqa: E402
+from processes import Processes, cpu_seconds, spread  # noqa: E402
 
 WORKERS = 2
 PATIENCE_SECONDS = 60
@@ -34,10 +36,12 @@ class Job:
         server, self._address = processes.start_server(options.ps_server, [
             f"--model={options.model}", "--mode=sync", "--rounds=100000000", "--eval_every=0", "--eval_samples=1",
             f"--batch_size={options.batch}", f"--min_workers={WORKERS}", *flags], name=name)
-        for i in range(WORKERS):
+        self._server = server
+        self._workers = [
             processes.start(f"{name}-worker-{i}", [
                 options.gpu_worker, f"--coordinator={self._address}", f"--data={options.data}", f"--name=worker-{i}",
                 "--threads=1", "--device=cpu"])
+            for i in range(WORKERS)]
         self.log = processes.folder / f"{name}.log"
         self._wait(lambda status: int(status.get("round", 0)) > 3, server)
 
@@ -62,14 +66,20 @@ class Job:
         self.psctl("pause")
         self._wait(lambda status: status["state"] == "paused")
 
-    def rounds_per_second(self, seconds):
+    def _now(self):
+        """Rounds, seconds, processor seconds of the server and of the workers."""
+        return (int(self.status()["round"]), time.monotonic(), cpu_seconds(self._server.pid),
+                sum(cpu_seconds(worker.pid) for worker in self._workers))
+
+    def turn(self, seconds):
+        """Rounds per second; milliseconds of the processor a round, of the server and of the workers."""
         self.psctl("resume")
         time.sleep(SETTLE_SECONDS)
-        first, began = int(self.status()["round"]), time.monotonic()
+        before = self._now()
         time.sleep(seconds)
-        last, ended = int(self.status()["round"]), time.monotonic()
+        rounds, elapsed, server, workers = (after - before for before, after in zip(before, self._now()))
         self.pause()
-        return (last - first) / (ended - began)
+        return rounds / elapsed, 1000 * server / rounds, 1000 * workers / rounds
 
 
 def look(url, is_over):
@@ -107,20 +117,28 @@ def main():
         is_over = threading.Event()
         for watch in (look, scrape):
             threading.Thread(target=watch, args=(url, is_over), daemon=True).start()
-        rates = {"plain": [], "watched": []}
+        measured = {"plain": [], "watched": []}
         for turn in range(options.turns):
             jobs = [("plain", plain), ("watched", watched)]
             for name, job in jobs if turn % 2 == 0 else reversed(jobs):
-                rates[name].append(job.rounds_per_second(options.seconds))
-                print(f"{name}: {rates[name][-1]:.2f} rounds/s", file=sys.stderr, flush=True)
+                measured[name].append(job.turn(options.seconds))
+                print(name + ": {:.2f} rounds/s; processor, ms a round: server {:.3f}, workers {:.3f}".format(*measured[name][-1]),
+                      file=sys.stderr, flush=True)
         is_over.set()
 
-    ratios = [watched / plain for plain, watched in zip(rates["plain"], rates["watched"])]
-    print("| not looked at, rounds/s | looked at, rounds/s | looked at / not | wanted |\n| --- | --- | --- | --- |")
-    print(f"| {spread(rates['plain'], 2)} | {spread(rates['watched'], 2)} | {spread(ratios, 4)} | 0.99 |")
+    pairs = list(zip(measured["plain"], measured["watched"]))
+    rows = (("rounds/s", 0, "at least 0.99", [watched[0] / plain[0] for plain, watched in pairs]),
+            ("processor time of the server, ms a round", 1, "at most 1.01",
+             [1 + (watched[1] - plain[1]) / (plain[1] + plain[2]) for plain, watched in pairs]))
+    print("| | not looked at | looked at | of all that the job needs: looked at / not | mean, standard error | wanted |\n"
+          "| --- | --- | --- | --- | --- | --- |")
+    for what, index, wanted, ratios in rows:
+        error = statistics.stdev(ratios) / len(ratios) ** 0.5
+        plain, watched = ([turn[index] for turn in measured[name]] for name in ("plain", "watched"))
+        print(f"| {what} | {spread(plain, 2)} | {spread(watched, 2)} | {spread(ratios, 4)} | {statistics.mean(ratios):.4f}, {error:.4f} "
+              f"| {wanted} |")
     print(f"\n`{options.model}`, {WORKERS} workers of one thread, {options.batch} samples a step each, sync. {options.turns} turns of "
-          f"{options.seconds:g} s of each job; median (lowest..highest); ratios of neighbouring turns, whose mean is "
-          f"{statistics.mean(ratios):.4f}.")
+          f"{options.seconds:g} s of each job; median (lowest..highest); ratios of neighbouring turns.")
 
 
 if __name__ == "__main__":
