@@ -1,9 +1,11 @@
-// A gpu_worker whose model computes nothing and takes its time: for exchanges of large models on
-// machines that could not train them. It is the program itself, linked with -Wl,--wrap around the
-// function that makes its model. Its gradients are zero. LODESTAR_STEP_SECONDS is from the
-// beginning of one step to that of the next, with what the inner optimizer takes, unless something
-// else holds the worker up. LODESTAR_SAMPLE_SECONDS, in its place, is what each sample of a step
-// takes, as where the samples are cut by speed.
+// A gpu_worker whose model computes nothing and takes its time, as one whose card computes and
+// leaves the processor alone: for exchanges of large models on machines that could not train them,
+// and of several workers on fewer processors. It is the program itself, linked with -Wl,--wrap
+// around the function that makes its model. Its gradients are zero. LODESTAR_STEP_SECONDS is from
+// the beginning of one step to that of the next, with what the inner optimizer takes, unless
+// something else holds the worker up. LODESTAR_SAMPLE_SECONDS, in its place, is what each sample of
+// a step takes, as where the samples are cut by speed. A third of it is forward and needs the
+// weights of one block after the other, the rest is backward and makes their gradients.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -43,26 +45,35 @@ class PacedModel final : public Model {
 
   absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate,
                                         GradientSink* sink) override {
-    RETURN_IF_ERROR(Await(gate));
-    const absl::Time now = absl::Now();
-    if (step_ == absl::ZeroDuration()) {
-      absl::SleepFor(now + batch.num_samples * sample_ - absl::Now());
-    } else {
-      // Later than that it has been held up, and does not catch up.
-      if (now - next_ > step_ / 2) next_ = now;
-      next_ += step_;
-      // The optimizer's part of the step comes after it.
-      absl::SleepFor(next_ - step_ / 2 - absl::Now());
+    const absl::Duration step = step_ == absl::ZeroDuration() ? batch.num_samples * sample_ : step_;
+    const int num_blocks = layout_.num_blocks();
+    constexpr double kForward = 1.0 / 3.0;
+    const absl::Duration forward_of_block = kForward * step / num_blocks;
+    const absl::Duration backward_of_block = (1.0 - kForward) * step / num_blocks;
+    // Who is late by less has been held up by the optimizer or a slow wake-up, and catches up.
+    if (absl::Now() - computed_ > step / 2) computed_ = absl::Now();
+    for (int block = 0; block < num_blocks; ++block) {
+      if (gate != nullptr) {
+        const absl::Time asked = absl::Now();
+        RETURN_IF_ERROR(gate->WaitForBlock(block));
+        const absl::Time arrived = absl::Now();
+        computed_ += std::max(absl::ZeroDuration(), std::min(arrived - computed_, arrived - asked));
+      }
+      Compute(forward_of_block);
     }
-    if (sink != nullptr) {
-      for (int block = layout_.num_blocks() - 1; block >= 0; --block) {
+    if (sink != nullptr) sink->BackwardBegins();
+    for (int block = num_blocks - 1; block >= 0; --block) {
+      Compute(backward_of_block);
+      if (sink != nullptr) {
         RETURN_IF_ERROR(sink->BlockReady(block));
       }
     }
     return Outcome(batch);
   }
   absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) override {
-    RETURN_IF_ERROR(Await(gate));
+    for (int block = 0; gate != nullptr && block < layout_.num_blocks(); ++block) {
+      RETURN_IF_ERROR(gate->WaitForBlock(block));
+    }
     return Outcome(batch);
   }
 
@@ -79,11 +90,9 @@ class PacedModel final : public Model {
   Buf Vector(const DeviceMemory& memory) const {
     return {memory.data(), DType::kF32, layout_.num_elements()};
   }
-  absl::Status Await(WeightsGate* gate) {
-    for (int block = 0; gate != nullptr && block < layout_.num_blocks(); ++block) {
-      RETURN_IF_ERROR(gate->WaitForBlock(block));
-    }
-    return absl::OkStatus();
+  void Compute(absl::Duration duration) {
+    computed_ += duration;
+    absl::SleepFor(computed_ - absl::Now());
   }
   static BatchResult Outcome(const HostBatch& batch) {
     return {.loss_sum = static_cast<double>(batch.num_samples),
@@ -95,7 +104,8 @@ class PacedModel final : public Model {
   DeviceMemory gradients_;
   absl::Duration step_;  // 0: its samples say
   absl::Duration sample_;
-  absl::Time next_ = absl::InfinitePast();
+  // Until when its steps have kept it busy.
+  absl::Time computed_ = absl::InfinitePast();
 };
 
 }  // namespace
