@@ -158,6 +158,7 @@ class RoundTimes {
     pull = transfer(bytes_down_, most_pulled, path.worker_down, path.server_up, sharing);
     served_ = std::max(workers * bytes_up_ / (servers * path.server_down),
                        workers * bytes_down_ / (servers * path.server_up));
+    others_pull_ = (sharing - 1.0) * bytes_down_ / (servers * path.server_up);
 
     encode_ = fp32 / facts.worker_rates.Of(job.push_encoding).encode;
     decode_ = fp32 / facts.worker_rates.Of(job.pull_encoding).add;
@@ -229,8 +230,10 @@ class RoundTimes {
         round_trip_ +
         Pipeline(parts_, {encode_, push.seconds, add_, apply_, pull.seconds, decode_}) +
         other_steps;
-    // The contribution is acknowledged, and told with the request for the next grant.
-    const double acknowledged = Pipeline(parts_, {encode_, push.seconds, add_}) + 2 * round_trip_;
+    // The contribution is acknowledged, and told with the request for the next grant. What servers
+    // answer to the last of the workers comes behind the weights of the others.
+    const double acknowledged =
+        Pipeline(parts_, {encode_, push.seconds, add_}) + others_pull_ + 2 * round_trip_;
     const double round = std::max({encode_ + steps * step_, exchanged, acknowledged});
     const auto beyond = [round](double end, double later) {
       return std::max(0.0, end + later - round);
@@ -259,7 +262,8 @@ class RoundTimes {
   Transfer push_alone_;
   Transfer pull_alone_;
   // Seconds.
-  double served_ = 0.0;  // of the servers' links, for a round of every worker
+  double served_ = 0.0;       // of the servers' links, for a round of every worker
+  double others_pull_ = 0.0;  // of the servers' links, until only one worker's weights are to come
   double encode_ = 0.0;
   double decode_ = 0.0;
   double add_ = 0.0;

@@ -5,15 +5,14 @@
 // A round is made of a worker's steps, of two transfers, of what both sides do to the values, and
 // of round trips; what of it is hidden behind what depends on the mode:
 //
-//   sync         step | push, half a trip | apply | half a trip, pull      push and pull hide
-//   behind
-//                                                                           backward and forward
-//   local_sgd    H steps | push, a round trip | a round trip, pull        workers whose turn on the
-//                                                                         servers' links has not
-//                                                                         come wait in the trips
+//   sync         step | push, half a trip | apply | half a trip, pull
+//                push and pull hide behind backward and forward
+//   local_sgd    H steps | push, a round trip | a round trip, pull
+//                workers whose turn on the servers' links has not come wait in the trips
 //   ... with fragments, overlap_steps=T or overlap_rounds: the exchange of a round and T of its
 //                steps, at once; then the other steps. And no round begins before the contribution
-//                to the last one is acknowledged and reported: two round trips
+//                to the last one is acknowledged and reported: two round trips, and the time in
+//                which servers send the weights of the other workers
 //   async        as local_sgd, but nobody waits for another: the servers' links bound all together
 //
 // What is not in it: evaluations, checkpoints, workers of unequal speed, and paths that others use.

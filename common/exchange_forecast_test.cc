@@ -141,6 +141,18 @@ TEST(ExchangeForecastTest, NoRoundBeginsBeforeTheLastIsAcknowledgedAndReported) 
   EXPECT_NEAR(Seconds(forecast), absl::ToDoubleSeconds(forecast.push) + 2.0, 1e-6);
 }
 
+TEST(ExchangeForecastTest, TheLastAcknowledgementComesBehindTheWeightsOfTheOthers) {
+  JobSpec job = LocalSgd(2);
+  job.overlap_rounds = true;
+  ExchangeFacts facts = SlowLinks();
+  facts.num_workers = 3;
+  facts.path = {.server_up = 1e6, .round_trip = absl::Seconds(20)};
+  const ExchangeForecast forecast = ForecastExchange(job, OneBucket(), facts);
+  const double weights_of_one = forecast.bytes_down / 1e6;
+  EXPECT_NEAR(Seconds(forecast), absl::ToDoubleSeconds(forecast.push) + 2 * 20 + 2 * weights_of_one,
+              1e-6);
+}
+
 TEST(ExchangeForecastTest, FragmentsAreTheMeanOfTheirCycle) {
   ExchangeSizes sizes = OneBucket();
   sizes.rounds = {{.elements = 10, .buckets = 1, .push_bytes = 1'000'000, .pull_bytes = 1},

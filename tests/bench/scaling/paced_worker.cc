@@ -4,11 +4,14 @@
 // around the function that makes its model. Its gradients are zero. LODESTAR_STEP_SECONDS is from
 // the beginning of one step to that of the next, with what the inner optimizer takes, unless
 // something else holds the worker up. LODESTAR_SAMPLE_SECONDS, in its place, is what each sample of
-// a step takes, as where the samples are cut by speed. A third of it is forward and needs the
-// weights of one block after the other, the rest is backward and makes their gradients.
+// a step takes, as where the samples are cut by speed. Both are means: steps take up to a twentieth
+// less or more, as those of real machines do, so that workers do not march in step. A third of a
+// step is forward and needs the weights of one block after the other, the rest is backward and
+// makes their gradients.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <random>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -45,7 +48,8 @@ class PacedModel final : public Model {
 
   absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate,
                                         GradientSink* sink) override {
-    const absl::Duration step = step_ == absl::ZeroDuration() ? batch.num_samples * sample_ : step_;
+    const absl::Duration step =
+        (step_ == absl::ZeroDuration() ? batch.num_samples * sample_ : step_) * Unevenness();
     const int num_blocks = layout_.num_blocks();
     constexpr double kForward = 1.0 / 3.0;
     const absl::Duration forward_of_block = kForward * step / num_blocks;
@@ -94,6 +98,7 @@ class PacedModel final : public Model {
     computed_ += duration;
     absl::SleepFor(computed_ - absl::Now());
   }
+  double Unevenness() { return std::uniform_real_distribution<double>(0.95, 1.05)(random_); }
   static BatchResult Outcome(const HostBatch& batch) {
     return {.loss_sum = static_cast<double>(batch.num_samples),
             .num_predictions = batch.num_samples};
@@ -104,6 +109,7 @@ class PacedModel final : public Model {
   DeviceMemory gradients_;
   absl::Duration step_;  // 0: its samples say
   absl::Duration sample_;
+  std::mt19937 random_{std::random_device()()};
   // Until when its steps have kept it busy.
   absl::Time computed_ = absl::InfinitePast();
 };

@@ -333,7 +333,9 @@ STEPS_WITHOUT_NETWORK = 100
 LEAST_ROUNDS = 6
 # As long again where packets are lost: a round takes a third more or less there, as chance has it.
 TIMES_WITH_LOSS = 6
-FIRST_ROUNDS = 4
+# Until connections have found their pace; over links that are limited, until workers take turns on the servers', too.
+FIRST_ROUNDS_WITHOUT_LIMIT = 4
+FIRST_ROUNDS = 20
 
 
 def model_argument(model, folder):
@@ -348,7 +350,7 @@ def model_argument(model, folder):
 def seconds_per_round(options, programs, link, flags):
     """The mean of rounds after the first ones, whole cycles of fragments; None if that takes too long."""
     cycle = next((int(f.split("=")[1]) for f in flags if f.startswith("--fragments=")), 1)
-    first = max(FIRST_ROUNDS, 2 * cycle)
+    first = max(FIRST_ROUNDS if link.megabits else FIRST_ROUNDS_WITHOUT_LIMIT, 2 * cycle)
 
     cell_seconds = options.cell_seconds * (TIMES_WITH_LOSS if link.loss_percent else 1)
 
@@ -432,7 +434,7 @@ def print_forecast(options, programs):
     print(f"\n{within} of {len(cases)} within 15 %. {options.link_workers} workers and a server on a host each, links and "
           f"model as in `links`; {step_text}. Forecast by `psctl plan` before "
           f"the cell was measured; measured: the mean of at least {LEAST_ROUNDS} rounds and {options.cell_seconds:g} s (with "
-          f"loss {TIMES_WITH_LOSS} times that) after the first ones, without evaluations"
+          f"loss {TIMES_WITH_LOSS} times that) after the first {FIRST_ROUNDS}, without evaluations"
           + (f"; median (lowest..highest) of {options.runs} runs in turns." if options.runs > 1 else "."))
 
 
