@@ -46,6 +46,9 @@ constexpr int kManyLocalSteps = 30;  // more are many, of all fragments together
 constexpr double kOuterRateOfMany = 0.8;
 constexpr double kOuterMomentumOfMany = 0.8;
 
+// What comes a round late can make steps grow at higher ones (deploy/docs/slow_links.md).
+constexpr double kMostRateOfOverlappedRounds = 0.4;
+
 // How a kind of exchange differs from the base; what is tried of it is what its fields leave open.
 struct Kind {
   Mode mode = Mode::kSync;
@@ -116,16 +119,27 @@ std::vector<Kind> AllKinds() {
 
 std::vector<Kind> KindsOf(const JobSpec& base, const ExchangeBounds& bounds) {
   const bool is_client = std::holds_alternative<ClientModelSpec>(base.model.architecture);
+  const OpenSettings& open = bounds.open;
   std::vector<Kind> kinds;
   for (Kind kind : AllKinds()) {
+    const bool has_local_steps = kind.mode == Mode::kLocalSgd || kind.mode == Mode::kAsyncLocalSgd;
+    if (std::count(bounds.modes.begin(), bounds.modes.end(), kind.mode) == 0) continue;
+    if (!open.mode && kind.mode != base.mode) continue;
+    if (open.needs_local_steps() && !has_local_steps) continue;
+    if (has_local_steps && !open.fragments) kind.is_cut = base.fragments > 1;
+    if (has_local_steps && !open.overlap) {
+      kind.has_overlap = base.overlap_steps > 0;
+      kind.overlaps_rounds = base.overlap_rounds;
+    }
+    if (!open.push_encoding) kind.push = base.push_encoding;
+    if (!open.pull_encoding) kind.pull = base.pull_encoding;
     const bool is_late = kind.is_cut || kind.has_overlap || kind.overlaps_rounds;
     if (is_client && is_late) continue;
-    if (bounds.keeps_fragments && kind.is_cut != (base.fragments > 1)) continue;
-    if (std::count(bounds.modes.begin(), bounds.modes.end(), kind.mode) == 0) continue;
-    if (bounds.keeps_encodings) {
-      kind.push = base.push_encoding;
-      kind.pull = base.pull_encoding;
-    }
+    // Two ways to hide the same exchange, and steps that may grow (deploy/docs/slow_links.md).
+    if (kind.overlaps_rounds && (kind.is_cut || kind.has_overlap)) continue;
+    const bool may_grow = !open.mode && base.outer_optimizer == OuterOptimizerKind::kNesterov &&
+                          base.outer_learning_rate > kMostRateOfOverlappedRounds;
+    if (open.overlap && kind.overlaps_rounds && may_grow) continue;
     if (std::count(kinds.begin(), kinds.end(), kind) == 0) kinds.push_back(kind);
   }
   return kinds;
@@ -135,28 +149,32 @@ bool IsAsynchronous(const JobSpec& job) {
   return job.mode == Mode::kAsync || job.mode == Mode::kAsyncLocalSgd;
 }
 
-JobSpec JobOf(const Kind& kind, const JobSpec& base, int num_workers) {
-  JobSpec job = base;
-  job.mode = kind.mode;
-  job.push_encoding = kind.push;
-  job.pull_encoding = kind.pull;
-  job.feedback_decay = DefaultFeedbackDecay(kind.push);
-  job.topk_divisor = kind.push.is_topk() ? TopKDivisor::kSenders : TopKDivisor::kWorkers;
-  job.fragments = 1;
-  job.overlap_steps = 0;
-  job.overlap_rounds = kind.overlaps_rounds;
-  job.outer_reduction = OuterReduction::kMean;
-  job.momentum_correction = MomentumCorrectionKind::kNone;
-  job.anchor = Anchor::kWorker;
-  job.local_steps = 1;
-  job.min_workers = num_workers;
+JobSpec JobOf(const Kind& kind, const JobSpec& base, int num_workers, const OpenSettings& open) {
+  JobSpec chosen = base;
+  chosen.mode = kind.mode;
+  chosen.push_encoding = kind.push;
+  chosen.pull_encoding = kind.pull;
+  chosen.feedback_decay = DefaultFeedbackDecay(kind.push);
+  chosen.topk_divisor = kind.push.is_topk() ? TopKDivisor::kSenders : TopKDivisor::kWorkers;
+  chosen.fragments = 1;
+  chosen.overlap_steps = 0;
+  chosen.overlap_rounds = kind.overlaps_rounds;
+  chosen.local_steps = 1;
   // Top-k has its momentum in what it carries over (SparseLoCo, arXiv:2508.15706).
-  job.outer_optimizer =
+  chosen.outer_optimizer =
       kind.push.is_topk() ? OuterOptimizerKind::kSgd : OuterOptimizerKind::kNesterov;
-  job.outer_learning_rate = kind.push.is_topk() ? 1.0 : OuterRate(num_workers);
-  job.outer_momentum = kOuterMomentum;
-  // What comes a round late can make steps grow (deploy/docs/slow_links.md).
-  if (kind.overlaps_rounds) job.outer_learning_rate = std::min(job.outer_learning_rate, 0.4);
+  chosen.outer_learning_rate = kind.push.is_topk() ? 1.0 : OuterRate(num_workers);
+  chosen.outer_momentum = kOuterMomentum;
+  if (kind.overlaps_rounds) {
+    chosen.outer_learning_rate = std::min(chosen.outer_learning_rate, kMostRateOfOverlappedRounds);
+  }
+  JobSpec job = WithOpenOf(chosen, base, open);
+  job.min_workers = num_workers;
+  if (open.mode) {
+    job.outer_reduction = OuterReduction::kMean;
+    job.momentum_correction = MomentumCorrectionKind::kNone;
+    job.anchor = Anchor::kWorker;
+  }
   return job;
 }
 
@@ -250,28 +268,32 @@ class Chooser {
   // None: the model has too few buckets for the fragments.
   absl::StatusOr<std::optional<ExchangeOption>> BestOf(const Kind& kind) {
     std::optional<ExchangeOption> best;
-    const JobSpec job = JobOf(kind, base_, facts_.num_workers);
+    const OpenSettings& open = bounds_.open;
+    const JobSpec job = JobOf(kind, base_, facts_.num_workers, open);
     if (!HasLocalSteps(job)) {
       RETURN_IF_ERROR(Try(kind, job, best));
       return best;
     }
     std::vector<int> cuts = {1};
     if (kind.is_cut) cuts.assign(std::begin(kFragments), std::end(kFragments));
-    if (kind.is_cut && bounds_.keeps_fragments) cuts = {base_.fragments};
+    if (!open.fragments) cuts = {base_.fragments};
+    const std::vector<int> local_steps =
+        open.local_steps ? StepsToTry(bounds_.max_local_steps) : std::vector{base_.local_steps};
     for (const int fragments : cuts) {
       JobSpec cut = job;
       cut.fragments = fragments;
-      for (const int steps : StepsToTry(bounds_.max_local_steps)) {
+      for (const int steps : local_steps) {
         if (steps % fragments != 0) continue;
         cut.local_steps = steps;
-        if (kind.has_overlap && !kind.push.is_topk() && steps > kManyLocalSteps) {
+        if (open.mode && kind.has_overlap && !kind.push.is_topk() && steps > kManyLocalSteps) {
           cut.outer_learning_rate = kOuterRateOfMany;
           cut.outer_momentum = kOuterMomentumOfMany;
         }
         const int window = steps / fragments;
-        const int most = kind.has_overlap ? std::min(window, bounds_.max_overlap_steps) : 0;
-        for (cut.overlap_steps = kind.has_overlap ? 1 : 0; cut.overlap_steps <= most;
-             ++cut.overlap_steps) {
+        const bool is_open = open.overlap && kind.has_overlap;
+        const int least = is_open ? 1 : job.overlap_steps;
+        const int most = std::min(window, is_open ? bounds_.max_overlap_steps : least);
+        for (cut.overlap_steps = least; cut.overlap_steps <= most; ++cut.overlap_steps) {
           RETURN_IF_ERROR(Try(kind, cut, best));
         }
       }

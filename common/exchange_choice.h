@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/exchange_forecast.h"
+#include "common/exchange_settings.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
 #include "common/loss_estimate.h"
@@ -27,11 +28,11 @@ struct ExchangeBounds {
   std::optional<int64_t> total_steps = std::nullopt;  // of the job; see EstimateLoss()
   // Published is up to 10, at a cost below 0.2 % (Streaming DiLoCo, arXiv:2501.18512).
   int max_overlap_steps = 10;
-  // What of the base stays as it is: of a job that is under way, or by the operator's wish.
-  bool keeps_encodings = false;
-  bool keeps_fragments = false;
+  // What of the base is replaced; the rest stays as the operator has given it.
+  OpenSettings open = OpenSettings::All();
   // Those of a job that cannot be, or that nobody wants, are left out. Asynchronous modes are
   // forecast, but never chosen: they are for workers of unequal speed, which no forecast knows.
+  // Where the mode is not open, that of the base.
   std::vector<Mode> modes = {Mode::kSync, Mode::kAsync, Mode::kLocalSgd, Mode::kAsyncLocalSgd};
 };
 
@@ -56,7 +57,7 @@ struct ExchangeChoice {
 };
 
 // `base`: the job, whose model, optimizer and buckets count; what of it says how to exchange is
-// replaced, but for what `bounds` keeps. It need not be valid otherwise. Errors: those of
+// replaced as far as `bounds` leaves it open. It need not be valid otherwise. Errors: those of
 // PlanExchangeSizes() for a job without fragments; InvalidArgument if no mode of `bounds` is left.
 absl::StatusOr<ExchangeChoice> ChooseExchange(const JobSpec& base, const Layout& layout,
                                               int num_servers, const ExchangeFacts& facts,

@@ -220,7 +220,8 @@ TEST(ExchangeChoiceTest, KeepsWhatIsToStay) {
   base.pull_encoding = Encoding::kBf16;
   base.fragments = 3;
   ExchangeBounds bounds = {.modes = {Mode::kLocalSgd}};
-  bounds.keeps_encodings = true;
+  bounds.open.push_encoding = false;
+  bounds.open.pull_encoding = false;
   const Layout layout = *BuildLayout(base.model);
   const ExchangeFacts facts = Links(2, 100, absl::Milliseconds(50));
   const ExchangeChoice encoded = *ChooseExchange(base, layout, 1, facts, bounds);
@@ -229,15 +230,89 @@ TEST(ExchangeChoiceTest, KeepsWhatIsToStay) {
     EXPECT_EQ(option.job.pull_encoding, Encoding::kBf16);
     EXPECT_THAT(option.name, HasSubstr("int8 up, bf16 down"));
   }
-  bounds.keeps_fragments = true;
+  bounds.open.fragments = false;
   const ExchangeChoice choice = *ChooseExchange(base, layout, 1, facts, bounds);
-  ASSERT_EQ(choice.options.size(), 1u);
-  EXPECT_EQ(Chosen(choice).job.fragments, 3);
+  for (const ExchangeOption& option : choice.options) {
+    EXPECT_EQ(option.job.fragments, 3) << option.name;
+  }
   base.fragments = 1;
   const ExchangeChoice whole = *ChooseExchange(base, layout, 1, facts, bounds);
   for (const ExchangeOption& option : whole.options) {
     EXPECT_EQ(option.job.fragments, 1) << option.name;
   }
+}
+
+// Each setting alone, with a value that is never chosen.
+TEST(ExchangeChoiceTest, WhatIsNotOpenIsAsItIsGiven) {
+  JobSpec base = Base("gpt-nano");
+  base.local_steps = 42;
+  base.fragments = 3;
+  base.overlap_steps = 5;
+  base.push_encoding = Encoding::kFp16;
+  base.pull_encoding = Encoding::kBf16;
+  const Layout layout = *BuildLayout(base.model);
+  using Value = std::function<std::string(const JobSpec&)>;
+  const std::vector<std::pair<bool OpenSettings::*, Value>> settings = {
+      {&OpenSettings::local_steps,
+       [](const JobSpec& job) { return absl::StrCat(job.local_steps); }},
+      {&OpenSettings::fragments, [](const JobSpec& job) { return absl::StrCat(job.fragments); }},
+      {&OpenSettings::overlap, [](const JobSpec& job) { return absl::StrCat(job.overlap_steps); }},
+      {&OpenSettings::push_encoding,
+       [](const JobSpec& job) { return EncodingText(job.push_encoding); }},
+      {&OpenSettings::pull_encoding,
+       [](const JobSpec& job) { return EncodingText(job.pull_encoding); }}};
+  for (const auto& [setting, value] : settings) {
+    ExchangeBounds bounds;
+    bounds.open.*setting = false;
+    const ExchangeFacts facts = Links(2, 10, absl::Milliseconds(50));
+    const ExchangeChoice choice = *ChooseExchange(base, layout, 1, facts, bounds);
+    for (const ExchangeOption& option : choice.options) {
+      EXPECT_EQ(value(option.job), value(base)) << option.name;
+      // Beside a value that has one.
+      EXPECT_TRUE(setting == &OpenSettings::push_encoding ||
+                  setting == &OpenSettings::pull_encoding || HasLocalSteps(option.job))
+          << option.name;
+    }
+  }
+}
+
+TEST(ExchangeChoiceTest, LocalStepsAloneAreChosenForTheModeThatIsGiven) {
+  JobSpec base = Base("gpt-nano");
+  base.mode = Mode::kLocalSgd;
+  base.outer_optimizer = OuterOptimizerKind::kAverage;
+  base.push_encoding = Encoding::kInt8;
+  base.pull_encoding = Encoding::kInt8;
+  ExchangeBounds bounds = {.open = {.local_steps = true}};
+  const Layout layout = *BuildLayout(base.model);
+  const auto chosen = [&](double megabits) {
+    return *ChooseExchange(base, layout, 1, Links(2, megabits, absl::Milliseconds(1)), bounds);
+  };
+  const ExchangeChoice slow = chosen(100);
+  const ExchangeChoice fast = chosen(10'000);
+  ASSERT_EQ(slow.options.size(), 1u);
+  EXPECT_GT(Chosen(slow).job.local_steps, Chosen(fast).job.local_steps);
+  JobSpec rest = Chosen(slow).job;
+  rest.local_steps = base.local_steps;
+  rest.min_workers = base.min_workers;
+  EXPECT_EQ(JobSettings(rest), JobSettings(base));
+}
+
+TEST(ExchangeChoiceTest, OverlappedRoundsAreNotChosenForAnOuterRateAtWhichStepsMayGrow) {
+  JobSpec base = Base("gpt-nano");
+  base.mode = Mode::kLocalSgd;
+  base.outer_optimizer = OuterOptimizerKind::kNesterov;
+  base.local_steps = 40;
+  const ExchangeBounds bounds = {.open = {.overlap = true}};
+  const Layout layout = *BuildLayout(base.model);
+  const auto has_overlapped_rounds = [&](double rate) {
+    base.outer_learning_rate = rate;
+    const ExchangeChoice choice =
+        *ChooseExchange(base, layout, 1, Links(2, 100, absl::Milliseconds(50)), bounds);
+    return std::any_of(choice.options.begin(), choice.options.end(),
+                       [](const ExchangeOption& option) { return option.job.overlap_rounds; });
+  };
+  EXPECT_TRUE(has_overlapped_rounds(0.4));
+  EXPECT_FALSE(has_overlapped_rounds(0.7));
 }
 
 TEST(ExchangeChoiceTest, ProgramsOfOthersAreNotAskedToOverlap) {

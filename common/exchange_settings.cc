@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -93,13 +94,47 @@ int64_t InRounds(int64_t steps, double steps_per_round) {
 
 }  // namespace
 
-const std::set<std::string>& ExchangeSettingNames() {
-  static const auto* const names = [] {
-    auto* all = new std::set<std::string>{kTopK, kTopKBits};
-    for (const auto& [name, setter] : Setters()) all->insert(name);
-    return all;
-  }();
-  return *names;
+OpenSettings OpenSettings::All() {
+  return {.mode = true,
+          .local_steps = true,
+          .fragments = true,
+          .overlap = true,
+          .push_encoding = true,
+          .pull_encoding = true};
+}
+
+bool OpenSettings::any() const {
+  return mode || local_steps || fragments || overlap || push_encoding || pull_encoding;
+}
+
+Mode ModeUntilChosen(const OpenSettings& open) {
+  return open.needs_local_steps() ? Mode::kLocalSgd : Mode::kSync;
+}
+
+JobSpec WithOpenOf(const JobSpec& chosen, JobSpec asked, const OpenSettings& open) {
+  if (open.mode) {
+    asked.mode = chosen.mode;
+    asked.outer_optimizer = chosen.outer_optimizer;
+    asked.outer_learning_rate = chosen.outer_learning_rate;
+    asked.outer_momentum = chosen.outer_momentum;
+    asked.outer_beta2 = chosen.outer_beta2;
+    asked.outer_epsilon = chosen.outer_epsilon;
+  }
+  if (open.local_steps) asked.local_steps = chosen.local_steps;
+  if (open.fragments) asked.fragments = chosen.fragments;
+  if (open.overlap) {
+    asked.overlap_steps = chosen.overlap_steps;
+    asked.overlap_rounds = chosen.overlap_rounds;
+    asked.merge = chosen.merge;
+    asked.merge_alpha = chosen.merge_alpha;
+  }
+  if (open.push_encoding) {
+    asked.push_encoding = chosen.push_encoding;
+    asked.topk_divisor = chosen.topk_divisor;
+    asked.feedback_decay = chosen.feedback_decay;
+  }
+  if (open.pull_encoding) asked.pull_encoding = chosen.pull_encoding;
+  return asked;
 }
 
 absl::StatusOr<JobSpec> WithExchangeOf(const std::vector<JobSetting>& saved, JobSpec job) {
@@ -126,10 +161,14 @@ absl::StatusOr<JobSpec> WithExchangeOf(const std::vector<JobSetting>& saved, Job
 }
 
 JobSpec TrialOf(JobSpec asked) {
-  asked.mode = Mode::kLocalSgd;
-  asked.local_steps = kTrialSteps;
-  asked.push_encoding = Encoding::kInt8;
-  asked.pull_encoding = Encoding::kInt8;
+  JobSpec exchange;
+  exchange.mode = Mode::kLocalSgd;
+  exchange.local_steps = kTrialSteps;
+  exchange.push_encoding = Encoding::kInt8;
+  exchange.pull_encoding = Encoding::kInt8;
+  asked = WithOpenOf(exchange, std::move(asked), OpenSettings::All());
+  asked.outer_reduction = exchange.outer_reduction;
+  asked.quorum = exchange.quorum;
   asked.eval_every = 0;
   asked.schedule.total_rounds = kMostTrialRounds;
   return asked;

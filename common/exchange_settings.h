@@ -1,5 +1,6 @@
-// The settings of a job that say how it exchanges, where it has chosen them itself (--mode=auto):
-// as checkpoints keep them, and what its rounds are then. Pure.
+// The settings of a job that say how it exchanges, where it chooses some of them itself
+// (--mode=auto, --local_steps=auto, ...): which, as checkpoints keep them, and what its rounds are
+// then. Pure.
 #pragma once
 
 #include <set>
@@ -12,8 +13,26 @@
 
 namespace lodestar {
 
-// Flags of ps_server that such a job decides itself.
-const std::set<std::string>& ExchangeSettingNames();
+// What a job chooses itself. The rest is as the operator has given it.
+struct OpenSettings {
+  bool mode = false;  // with how contributions are combined: the outer optimizer
+  bool local_steps = false;
+  bool fragments = false;
+  bool overlap = false;  // of steps, or of rounds
+  bool push_encoding = false;
+  bool pull_encoding = false;
+
+  static OpenSettings All();
+  bool any() const;
+  // What is given counts in modes with local steps alone.
+  bool needs_local_steps() const { return mode && !(local_steps && fragments && overlap); }
+};
+
+// Of a job whose mode is open, until it has chosen: one in which all counts that is given.
+Mode ModeUntilChosen(const OpenSettings& open);
+
+// `asked` with what `open` says of `chosen`.
+JobSpec WithOpenOf(const JobSpec& chosen, JobSpec asked, const OpenSettings& open);
 
 // `job` with those of `saved` that say how it exchanges, as JobSettings() has written them; others
 // are passed over. Errors: InvalidArgument naming the setting whose value means nothing.

@@ -48,10 +48,25 @@ TEST(ExchangeSettingsTest, WhatMeansNothingIsNamed) {
   EXPECT_OK(WithExchangeOf({{"learning_rate", "?"}}, {}));
 }
 
-TEST(ExchangeSettingsTest, EveryNameIsASettingOfJobs) {
-  std::set<std::string> names = ExchangeSettingNames();
-  for (const JobSetting& setting : JobSettings({})) names.erase(setting.flag);
-  EXPECT_TRUE(names.empty()) << *names.begin();
+TEST(ExchangeSettingsTest, WhatIsOpenIsWhatCheckpointsKeepOfAChoice) {
+  JobSpec asked;
+  asked.seed = 7;
+  ASSERT_OK_AND_ASSIGN(const JobSpec saved, WithExchangeOf(JobSettings(Chosen()), asked));
+  EXPECT_EQ(JobSettings(WithOpenOf(Chosen(), asked, OpenSettings::All())), JobSettings(saved));
+  EXPECT_EQ(JobSettings(WithOpenOf(Chosen(), asked, {})), JobSettings(asked));
+  const JobSpec steps = WithOpenOf(Chosen(), asked, {.local_steps = true});
+  EXPECT_EQ(steps.local_steps, Chosen().local_steps);
+  EXPECT_EQ(steps.mode, asked.mode);
+}
+
+TEST(ExchangeSettingsTest, ATrialIsTheSameWhateverIsAsked) {
+  JobSpec asked = Chosen();
+  asked.quorum = 3;
+  asked.fragments = 4;
+  asked.overlap_steps = 2;
+  asked.outer_optimizer = OuterOptimizerKind::kSgd;
+  asked.outer_reduction = OuterReduction::kDirection;
+  EXPECT_EQ(JobSettings(TrialOf(asked)), JobSettings(TrialOf({})));
 }
 
 TEST(ExchangeSettingsTest, StepsAreCountedInRounds) {

@@ -177,7 +177,7 @@ Coordinator::Config CoordinatorRole::CoordinatorSettings() const {
   Coordinator::Config coordinator;
   coordinator.job = config_.job;
   coordinator.given = config_.given;
-  coordinator.chooses_exchange = config_.chooses_exchange;
+  coordinator.open_settings = config_.open_settings;
   coordinator.num_shards = config_.cluster.num_shards;
   coordinator.memory = deps_.read_memory();
   coordinator.staging_bytes = config_.limits.staging_bytes;
@@ -221,7 +221,7 @@ CheckpointKeeper::Config CoordinatorRole::KeeperSettings() const {
   };
   keeper.job = config_.job;
   keeper.given = config_.given;
-  keeper.chooses_exchange = config_.chooses_exchange;
+  keeper.open_settings = config_.open_settings;
   return keeper;
 }
 

@@ -204,9 +204,9 @@ absl::Status CheckUpstream(const ServerConfig& config) {
     return refuse(absl::StrCat("--shard=", config.cluster.shard, "/", config.cluster.num_shards),
                   "a site has one server; leave it out");
   }
-  if (config.chooses_exchange) {
-    return refuse("--mode=auto",
-                  "the job is chosen there; leave it out, or give sync or local_sgd");
+  if (config.open_settings.any()) {
+    return refuse("auto, as of --mode or --local_steps,",
+                  "the job is chosen there; leave it out, or say how the site's workers exchange");
   }
   if (config.is_replica) return refuse("--replica", "a site keeps no journal; leave it out");
   if (config.durability.has_journal) {

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/exchange_settings.h"
 #include "common/job_spec.h"
 #include "common/listen_address.h"
 #include "common/logging.h"
@@ -101,7 +102,7 @@ struct ServerConfig {
   OutputConfig output;
   JobSpec job;                    // the coordinator's; the other servers receive it
   std::set<std::string> given;    // flags of the command line; see CoordinatorConfig
-  bool chooses_exchange = false;  // --mode=auto; see CoordinatorConfig
+  OpenSettings open_settings;  // --mode=auto and others; see CoordinatorConfig
   bool exit_when_done = false;
   // The process is no server but keeps copies of the journals of some; only `network`, `limits` of
   // connections and messages, the folders and the log level count, until the leader lease makes it

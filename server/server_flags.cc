@@ -1,9 +1,12 @@
 #include "server/server_flags.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "absl/flags/flag.h"
+#include "absl/flags/marshalling.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -17,6 +20,31 @@
 #include "proto/model_file.h"
 #include "server/idle_flags.h"
 #include "server/outer_preset.h"
+
+namespace lodestar {
+namespace {
+
+constexpr char kAuto[] = "auto";
+
+// Of a flag: a whole number; none: the job chooses it.
+struct CountOrAuto {
+  std::optional<int32_t> count;
+};
+
+bool AbslParseFlag(absl::string_view text, CountOrAuto* flag, std::string* error) {
+  flag->count.reset();
+  if (text == kAuto) return true;
+  if (absl::ParseFlag(text, &flag->count.emplace(), error)) return true;
+  *error = "it takes a whole number, or auto";
+  return false;
+}
+
+std::string AbslUnparseFlag(const CountOrAuto& flag) {
+  return flag.count.has_value() ? absl::StrCat(*flag.count) : kAuto;
+}
+
+}  // namespace
+}  // namespace lodestar
 
 ABSL_FLAG(
     std::string, listen, "127.0.0.1:50051",
@@ -144,9 +172,10 @@ ABSL_FLAG(
     "gradient is applied when it arrives; local_sgd: workers take --local_steps on their own, "
     "then --outer_optimizer combines them; async_local_sgd: the same, but what a worker has made "
     "takes effect when it comes, and nobody waits for another. auto: the job measures steps and "
-    "paths in some rounds that are not kept, and chooses sync or local_sgd, --local_steps, "
-    "--fragments, --overlap_steps and encodings so that workers compute for 95 % of the time, as "
-    "psctl plan does; --rounds, --warmup_rounds and --eval_every then are in steps.");
+    "paths in some rounds that are not kept, and chooses sync or local_sgd, and of --local_steps, "
+    "--fragments, --overlap_steps and encodings what is not given, so that workers compute for 95 "
+    "% of the "
+    "time, as psctl plan does; --rounds, --warmup_rounds and --eval_every then are in steps.");
 ABSL_FLAG(int32_t, min_workers, 1,
           "Workers that must have joined before the job starts; at least 1. Also when a server is "
           "started again.");
@@ -188,16 +217,21 @@ ABSL_FLAG(int32_t, max_rounds_ahead, -1,
           "async: rounds that a worker may be ahead of the slowest; 0: lock step; -1: no limit.");
 ABSL_FLAG(std::string, staleness_scaling, "none",
           "async: none, or inverse: the learning rate is divided by 1 + staleness.");
-ABSL_FLAG(int32_t, local_steps, 1,
-          "local_sgd, async_local_sgd: steps on a worker per round; 1 to 524288.");
-ABSL_FLAG(int32_t, fragments, 1,
-          "local_sgd: parts of the parameters that are exchanged in turn, 1 to 64: each once in "
-          "--local_steps steps, so that there are that many rounds in a cycle, each with so much "
-          "less traffic, while workers go on computing.");
-ABSL_FLAG(int32_t, overlap_steps, 0,
-          "local_sgd: steps that a worker makes after an exchange has begun and before it has the "
-          "new weights; 0 to --local_steps/--fragments. Longer exchanges than these steps are "
-          "waited for.");
+ABSL_FLAG(
+    lodestar::CountOrAuto, local_steps, {1},
+    "local_sgd, async_local_sgd: steps on a worker per round; 1 to 524288. auto, here and of "
+    "--fragments, --overlap_steps and encodings: the job chooses that and keeps the rest as it is "
+    "given, as with --mode=auto; not of asynchronous modes.");
+ABSL_FLAG(
+    lodestar::CountOrAuto, fragments, {1},
+    "local_sgd: parts of the parameters that are exchanged in turn, 1 to 64, or auto: each once in "
+    "--local_steps steps, so that there are that many rounds in a cycle, each with so much "
+    "less traffic, while workers go on computing.");
+ABSL_FLAG(
+    lodestar::CountOrAuto, overlap_steps, {0},
+    "local_sgd: steps that a worker makes after an exchange has begun and before it has the "
+    "new weights; 0 to --local_steps/--fragments, or auto. Longer exchanges than these steps are "
+    "waited for.");
 ABSL_FLAG(std::string, merge, "keep",
           "local_sgd with --overlap_steps: what becomes of a worker's own weights then. keep: the "
           "new ones and the steps made meanwhile; mix: --merge_alpha of its own and the rest of "
@@ -253,10 +287,10 @@ ABSL_FLAG(std::string, outer_preset, "",
 ABSL_FLAG(
     std::string, push_encoding, "fp32",
     "Encoding of what workers send: fp32, bf16, fp16, int8 or int4 (blocks of 256 or 128 with a "
-    "scale), or topk (the largest of each 4096, see --topk). Servers sum in fp32.");
+    "scale), topk (the largest of each 4096, see --topk), or auto. Servers sum in fp32.");
 ABSL_FLAG(std::string, pull_encoding, "fp32",
           "fp32: workers get the weights. bf16, fp16, int8 or int4: they get the changes of the "
-          "weights in that encoding, and servers hold one more copy of the parameters.");
+          "weights in that encoding, and servers hold one more copy of the parameters. Or auto.");
 ABSL_FLAG(int32_t, topk, lodestar::kDefaultTopK,
           "--push_encoding=topk: how many elements of each 4096 travel, the largest; 1 to 1024.");
 ABSL_FLAG(int32_t, topk_bits, lodestar::kDefaultTopKBits,
@@ -527,60 +561,104 @@ absl::Status ApplyOuterPreset(const std::set<std::string>& given, JobSpec& job) 
   return absl::OkStatus();
 }
 
-constexpr char kAutoMode[] = "auto";
+// What the flags leave to the job: what has the value `auto`, and with --mode=auto what is not
+// given either.
+OpenSettings ReadOpenSettings(const std::set<std::string>& given) {
+  OpenSettings open;
+  open.mode = absl::GetFlag(FLAGS_mode) == kAuto;
+  const auto is_open = [&](absl::string_view flag, bool is_auto) {
+    return is_auto || (open.mode && !given.contains(std::string(flag)));
+  };
+  open.local_steps = is_open("local_steps", !absl::GetFlag(FLAGS_local_steps).count.has_value());
+  open.fragments = is_open("fragments", !absl::GetFlag(FLAGS_fragments).count.has_value());
+  open.overlap = is_open("overlap_steps", !absl::GetFlag(FLAGS_overlap_steps).count.has_value()) &&
+                 !given.contains("overlap_rounds");
+  open.push_encoding = is_open("push_encoding", absl::GetFlag(FLAGS_push_encoding) == kAuto);
+  open.pull_encoding = is_open("pull_encoding", absl::GetFlag(FLAGS_pull_encoding) == kAuto);
+  return open;
+}
 
 // What the job chooses itself nobody else says.
-absl::Status CheckMayChooseExchange(const std::set<std::string>& given, const JobSpec& job) {
-  std::vector<std::string> decided;
-  for (const std::string& flag : given) {
-    const bool is_of_exchange = ExchangeSettingNames().contains(flag) && flag != "mode";
-    // For some of what may be chosen only.
-    const bool is_of_combining = flag == "outer_preset" || flag == "quorum" ||
-                                 flag == "outer_reduction" || flag == "momentum_correction" ||
-                                 flag == "anchor";
-    if (is_of_exchange || is_of_combining) {
-      decided.push_back(absl::StrCat("--", flag));
-    }
+absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string>& given,
+                            const JobSpec& job) {
+  if (!absl::GetFlag(FLAGS_overlap_steps).count.has_value() && given.contains("overlap_rounds")) {
+    return absl::InvalidArgumentError(
+        "--overlap_steps=auto chooses between overlapped steps and rounds; leave --overlap_rounds "
+        "out");
   }
+  if (!open.any()) return absl::OkStatus();
+  std::vector<std::string> decided;
+  const auto refuse_with = [&](bool is_open, std::initializer_list<absl::string_view> flags) {
+    for (const absl::string_view flag : flags) {
+      if (is_open && given.contains(std::string(flag))) decided.push_back(absl::StrCat("--", flag));
+    }
+  };
+  refuse_with(open.mode, {"outer_optimizer", "outer_learning_rate", "outer_momentum", "outer_beta2",
+                          "outer_epsilon", "outer_preset", "quorum", "outer_reduction",
+                          "momentum_correction", "anchor"});
+  refuse_with(open.overlap, {"merge", "merge_alpha"});
+  refuse_with(open.push_encoding, {"topk", "topk_bits", "topk_divisor", "feedback_decay"});
   if (!decided.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--mode=auto chooses ", absl::StrJoin(decided, ", "),
-                     " itself; leave that out, or give the mode, and ask psctl plan for the rest"));
+        absl::StrCat("the job chooses ", absl::StrJoin(decided, ", "), " itself with --",
+                     open.mode      ? "mode"
+                     : open.overlap ? "overlap_steps"
+                                    : "push_encoding",
+                     "=auto; leave one of them out, or ask psctl plan"));
+  }
+  const std::vector<Mode> modes = ModesToChooseFrom();
+  if (!open.mode && std::count(modes.begin(), modes.end(), job.mode) == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a job of --mode=", ModeName(job.mode),
+                     " chooses nothing itself, since what is "
+                     "measured is rounds in which workers meet; give numbers and names in place of "
+                     "auto"));
   }
   if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
     return absl::InvalidArgumentError(
-        "--mode=auto is not for --model=client, whose programs keep the settings that they have "
-        "joined with; give the mode that psctl plan recommends");
+        "auto is not for --model=client, whose programs keep the settings that they have joined "
+        "with; give what psctl plan recommends");
   }
   if (absl::GetFlag(FLAGS_durability) == "journal") {
     return absl::InvalidArgumentError(
-        "--mode=auto is not for --durability=journal, which would keep the rounds in which the job "
-        "measures; give the mode that psctl plan recommends");
+        "auto is not for --durability=journal, which would keep the rounds in which the job "
+        "measures; give what psctl plan recommends");
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
+// Of an encoding that the job chooses, until it has.
+absl::StatusOr<Encoding> ReadEncoding(absl::string_view flag, const std::string& value) {
+  if (value == kAuto) return Encoding(Encoding::kFp32);
+  const absl::StatusOr<Encoding> encoding = ParseEncoding(flag, value);
+  if (encoding.ok()) return encoding;
+  return absl::InvalidArgumentError(absl::StrCat(encoding.status().message(), ", ", kAuto));
+}
+
+absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given, const OpenSettings& open) {
   JobSpec job;
   ASSIGN_OR_RETURN(job.model, ReadModel());
-  if (absl::GetFlag(FLAGS_mode) == kAutoMode) {
-    RETURN_IF_ERROR(CheckMayChooseExchange(given, job));
+  if (open.mode) {
+    job.mode = ModeUntilChosen(open);
   } else {
     const absl::StatusOr<Mode> mode = ParseMode(absl::GetFlag(FLAGS_mode));
     if (!mode.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(mode.status().message(), ", ", kAutoMode));
+      return absl::InvalidArgumentError(absl::StrCat(mode.status().message(), ", ", kAuto));
     }
     job.mode = *mode;
   }
+  RETURN_IF_ERROR(CheckMayChoose(open, given, job));
   job.quorum = absl::GetFlag(FLAGS_quorum);
   job.max_rounds_ahead = absl::GetFlag(FLAGS_max_rounds_ahead);
   job.max_staleness = absl::GetFlag(FLAGS_max_staleness);
   ASSIGN_OR_RETURN(job.balance, ParseBalance(absl::GetFlag(FLAGS_balance)));
   ASSIGN_OR_RETURN(job.staleness_scaling,
                    ParseStalenessScaling(absl::GetFlag(FLAGS_staleness_scaling)));
-  job.local_steps = absl::GetFlag(FLAGS_local_steps);
-  job.fragments = absl::GetFlag(FLAGS_fragments);
-  job.overlap_steps = absl::GetFlag(FLAGS_overlap_steps);
+  job.fragments = absl::GetFlag(FLAGS_fragments).count.value_or(1);
+  job.overlap_steps = absl::GetFlag(FLAGS_overlap_steps).count.value_or(0);
+  // Until the job has chosen: the fewest beside what is given.
+  job.local_steps = open.local_steps ? job.fragments * std::max(job.overlap_steps, 1)
+                                     : *absl::GetFlag(FLAGS_local_steps).count;
   ASSIGN_OR_RETURN(job.merge, ParseMergeKind(absl::GetFlag(FLAGS_merge)));
   job.merge_alpha = absl::GetFlag(FLAGS_merge_alpha);
   job.overlap_rounds = absl::GetFlag(FLAGS_overlap_rounds);
@@ -623,9 +701,9 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given) {
   job.eval_samples = absl::GetFlag(FLAGS_eval_samples);
   job.bucket_bytes = absl::GetFlag(FLAGS_bucket_bytes);
   ASSIGN_OR_RETURN(job.push_encoding,
-                   ParseEncoding("push_encoding", absl::GetFlag(FLAGS_push_encoding)));
+                   ReadEncoding("push_encoding", absl::GetFlag(FLAGS_push_encoding)));
   ASSIGN_OR_RETURN(job.pull_encoding,
-                   ParseEncoding("pull_encoding", absl::GetFlag(FLAGS_pull_encoding)));
+                   ReadEncoding("pull_encoding", absl::GetFlag(FLAGS_pull_encoding)));
   if (job.push_encoding.is_topk()) {
     ASSIGN_OR_RETURN(job.push_encoding,
                      MakeTopK(absl::GetFlag(FLAGS_topk), absl::GetFlag(FLAGS_topk_bits)));
@@ -759,8 +837,8 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
     config.durability = ReadDurability(given, std::move(config.durability));
     if (config.cluster.num_shards > 1) MakeAbsolute(config.durability);
     ASSIGN_OR_RETURN(config.divergence, ReadDivergence());
-    ASSIGN_OR_RETURN(config.job, ReadJob(given));
-    config.chooses_exchange = absl::GetFlag(FLAGS_mode) == kAutoMode;
+    config.open_settings = ReadOpenSettings(given);
+    ASSIGN_OR_RETURN(config.job, ReadJob(given, config.open_settings));
   } else {
     config.durability.named_paths = ReadNamedPaths();
   }

@@ -150,8 +150,56 @@ TEST_F(ServerFlagsTest, AJobThatChoosesItsExchangeChoosesHowContributionsAreComb
   for (const std::string flag : {"--outer_reduction=direction", "--momentum_correction=heloco",
                                  "--anchor=server", "--outer_optimizer=easgd"}) {
     EXPECT_THAT(ErrorOf({"--mode=auto", flag}),
-                HasSubstr("--mode=auto chooses " + flag.substr(0, flag.find('=')) + " itself"));
+                HasSubstr("the job chooses " + flag.substr(0, flag.find('=')) +
+                          " itself with --mode=auto"));
   }
+}
+
+TEST_F(ServerFlagsTest, WithModeAutoWhatIsGivenStays) {
+  const ServerConfig all = Parse({"--mode=auto"}).config;
+  EXPECT_TRUE(all.open_settings.mode && all.open_settings.local_steps &&
+              all.open_settings.fragments && all.open_settings.overlap &&
+              all.open_settings.push_encoding && all.open_settings.pull_encoding);
+  const ServerConfig some =
+      Parse({"--mode=auto", "--fragments=3", "--overlap_steps=2", "--push_encoding=int8"}).config;
+  EXPECT_TRUE(some.open_settings.mode && some.open_settings.local_steps &&
+              some.open_settings.pull_encoding);
+  EXPECT_FALSE(some.open_settings.fragments || some.open_settings.overlap ||
+               some.open_settings.push_encoding);
+  EXPECT_EQ(some.job.fragments, 3);
+  EXPECT_EQ(some.job.overlap_steps, 2);
+  EXPECT_EQ(some.job.push_encoding, Encoding::kInt8);
+  EXPECT_FALSE(Parse({"--mode=auto", "--overlap_rounds"}).config.open_settings.overlap);
+}
+
+TEST_F(ServerFlagsTest, SettingsOfAnExchangeMayBeAutoOneByOne) {
+  EXPECT_FALSE(Parse({"--mode=local_sgd", "--local_steps=20"}).config.open_settings.any());
+  const ServerConfig steps = Parse({"--mode=local_sgd", "--local_steps=auto"}).config;
+  EXPECT_TRUE(steps.open_settings.local_steps);
+  EXPECT_FALSE(steps.open_settings.mode || steps.open_settings.fragments ||
+               steps.open_settings.overlap || steps.open_settings.push_encoding ||
+               steps.open_settings.pull_encoding);
+  EXPECT_EQ(steps.job.mode, Mode::kLocalSgd);
+  const ServerConfig pull = Parse({"--pull_encoding=auto", "--push_encoding=int8"}).config;
+  EXPECT_TRUE(pull.open_settings.pull_encoding);
+  EXPECT_FALSE(pull.open_settings.push_encoding);
+  EXPECT_TRUE(Parse({"--mode=local_sgd", "--local_steps=20", "--overlap_steps=auto"})
+                  .config.open_settings.overlap);
+}
+
+TEST_F(ServerFlagsTest, AutoIsRefusedWhereNothingCanBeChosen) {
+  EXPECT_THAT(ErrorOf({"--mode=async_local_sgd", "--local_steps=auto"}),
+              HasSubstr("a job of --mode=async_local_sgd chooses nothing itself"));
+  EXPECT_THAT(ErrorOf({"--mode=sync", "--local_steps=auto"}),
+              HasSubstr("--local_steps has no effect: it counts with"));
+  EXPECT_THAT(ErrorOf({"--push_encoding=auto", "--topk=8"}),
+              HasSubstr("the job chooses --topk itself with --push_encoding=auto"));
+  EXPECT_THAT(ErrorOf({"--mode=local_sgd", "--overlap_steps=auto", "--overlap_rounds"}),
+              HasSubstr("leave --overlap_rounds out"));
+  EXPECT_THAT(ErrorOf({"--mode=local_sgd", "--local_steps=auto", "--checkpoint_dir=/tmp/run",
+                       "--durability=journal"}),
+              HasSubstr("auto is not for --durability=journal"));
+  EXPECT_THAT(ErrorOf({"--push_encoding=int5"}), HasSubstr("topk, auto"));
 }
 
 TEST_F(ServerFlagsTest, ContributionsMayBeAnchoredAtTheServers) {

@@ -773,11 +773,11 @@ bool Coordinator::IsTrialOver() const {
 
 // All start over with what has been chosen, as after a rollback.
 bool Coordinator::ChooseExchangeSettings(absl::Time now) {
-  const absl::StatusOr<ExchangeTuning::Choice> choice =
-      state_.tuning.Choose(state_.asked_job, *state_.layout, state_.config.num_shards);
+  const absl::StatusOr<ExchangeTuning::Choice> choice = state_.tuning.Choose(
+      state_.asked_job, state_.config.open_settings, *state_.layout, state_.config.num_shards);
   if (!choice.ok()) {
-    Fail(absl::Status(choice.status().code(),
-                      absl::StrCat("--mode=auto finds no settings: ", choice.status().message())),
+    Fail(absl::Status(choice.status().code(), absl::StrCat("the job finds no settings of its own: ",
+                                                           choice.status().message())),
          now);
     return true;
   }
@@ -1200,10 +1200,10 @@ void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, a
 absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   if (!choice.alarm.empty()) outbox_.RaiseAlarm(choice.alarm, now);
   if (choice.job.has_value()) state_.config.job = *choice.job;
-  if (state_.config.chooses_exchange && choice.state.has_value()) {
+  if (state_.config.open_settings.any() && choice.state.has_value()) {
     state_.tuning.End(absl::StrCat("as the checkpoint has it: ",
                                    absl::StrJoin(ExchangeFlags(state_.config.job), " ")));
-  } else if (state_.config.chooses_exchange &&
+  } else if (state_.config.open_settings.any() &&
              (state_.tuning.is_measuring() || state_.tuning.text().empty())) {
     state_.tuning.Begin();
     state_.config.job = TrialOf(state_.asked_job);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/exchange_settings.h"
 #include "common/host_memory.h"
 #include "common/job_spec.h"
 #include "server/coordinator/checkpoint_schedule.h"
@@ -19,9 +20,9 @@ struct CoordinatorConfig {
   // Flags that the operator has given: see Settle(). The others of a job of the model `client` are
   // what its first client proposes, or the checkpoint has that it goes on from.
   std::set<std::string> given;
-  // The job chooses by itself how it exchanges, whatever `job` says about that, and its lengths are
-  // in steps. See ExchangeTuning.
-  bool chooses_exchange = false;
+  // If any: the job chooses these itself, whatever `job` says about them, and its lengths are in
+  // steps. See ExchangeTuning.
+  OpenSettings open_settings;
   int num_shards = 1;
   // That the shard of this server may take, and those of others are taken to have. Zeros: not
   // known. Only looked at where a client brings the layout: others are compared by the servers.

@@ -24,7 +24,7 @@ Coordinator::Config AutoConfig() {
   Coordinator::Config config = TestConfig(/*min_workers=*/2);
   config.job.schedule.total_rounds = 4000;
   config.job.eval_every = 400;
-  config.chooses_exchange = true;
+  config.open_settings = OpenSettings::All();
   config.checkpoint_dir = "ckpt";
   return config;
 }

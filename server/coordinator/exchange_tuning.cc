@@ -107,6 +107,7 @@ absl::StatusOr<ExchangeFacts> ExchangeTuning::Facts(const JobSpec& asked, const 
 }
 
 absl::StatusOr<ExchangeTuning::Choice> ExchangeTuning::Choose(const JobSpec& asked,
+                                                              const OpenSettings& open,
                                                               const Layout& layout,
                                                               int num_shards) const {
   ASSIGN_OR_RETURN(const ExchangeFacts facts, Facts(asked, layout, num_shards));
@@ -114,6 +115,7 @@ absl::StatusOr<ExchangeTuning::Choice> ExchangeTuning::Choose(const JobSpec& ask
                    ChooseExchange(asked, layout, num_shards, facts,
                                   {.loss_percent = kMostLossPercent,
                                    .total_steps = asked.schedule.total_rounds,
+                                   .open = open,
                                    .modes = ModesToChooseFrom()}));
   // Among the others, where the job does not allow what is best, as top-k beside a robust mean.
   const auto is_better = [](const ExchangeOption& a, const ExchangeOption& b) {

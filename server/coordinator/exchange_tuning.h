@@ -1,7 +1,7 @@
-// How a job that is to choose by itself how it exchanges (--mode=auto) comes to its settings: the
-// members' first rounds are a trial, by whose steps and transfers the least costly settings are
-// chosen that let workers compute for most of the time. What the trial has trained is given up.
-// Pure.
+// How a job that is to choose itself how it exchanges, or a part of that (OpenSettings), comes to
+// its settings: the members' first rounds are a trial, by whose steps and transfers the least
+// costly settings are chosen that let workers compute for most of the time. What the trial has
+// trained is given up. Pure.
 #pragma once
 
 #include <map>
@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "common/cluster_messages.h"
 #include "common/exchange_forecast.h"
+#include "common/exchange_settings.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
@@ -51,7 +52,8 @@ class ExchangeTuning {
   };
   // Among modes in which members meet. `asked`: with its lengths in steps; those of what is chosen
   // are in rounds. Errors: those of ChooseExchange(), and of a job that is not valid.
-  absl::StatusOr<Choice> Choose(const JobSpec& asked, const Layout& layout, int num_shards) const;
+  absl::StatusOr<Choice> Choose(const JobSpec& asked, const OpenSettings& open,
+                                const Layout& layout, int num_shards) const;
 
  private:
   struct Measured {

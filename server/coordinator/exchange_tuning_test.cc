@@ -89,7 +89,8 @@ TEST_F(ExchangeTuningTest, ChoosesWhatTheFormulaSays) {
   }
   const JobSpec asked = Asked();
   const Layout layout = *BuildLayout(asked.model);
-  ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice, tuning_.Choose(asked, layout, 1));
+  ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice,
+                       tuning_.Choose(asked, OpenSettings::All(), layout, 1));
   ASSERT_OK_AND_ASSIGN(
       const ExchangeChoice all,
       ChooseExchange(asked, layout, 1, *tuning_.Facts(asked, layout, 1),
@@ -110,7 +111,7 @@ TEST_F(ExchangeTuningTest, OverAFastNetworkTheJobIsSynchronous) {
   JobSpec asked = Asked();
   asked.model = *ModelPreset("gpt-nano");
   ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice,
-                       tuning_.Choose(asked, *BuildLayout(asked.model), 1));
+                       tuning_.Choose(asked, OpenSettings::All(), *BuildLayout(asked.model), 1));
   EXPECT_EQ(choice.job.mode, Mode::kSync);
   EXPECT_EQ(choice.job.schedule.total_rounds, 20'000);
 }
@@ -130,7 +131,8 @@ TEST_F(ExchangeTuningTest, WhateverAWorkerTellsTheJobMayRun) {
                 {.up_bytes_per_second = up,
                  .down_bytes_per_second = down,
                  .round_trip = absl::Hours(24)});
-        ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice, tuning_.Choose(asked, layout, 1));
+        ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice,
+                             tuning_.Choose(asked, OpenSettings::All(), layout, 1));
         EXPECT_OK(ValidateJobSpec(choice.job)) << choice.text;
       }
     }
@@ -181,7 +183,8 @@ TEST_F(ExchangeTuningTest, TakesWhatTheJobAllows) {
   JobSpec asked = Asked();
   asked.robust_mean = *ParseRobustMean("median");
   const Layout layout = *BuildLayout(asked.model);
-  ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice, tuning_.Choose(asked, layout, 1));
+  ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice,
+                       tuning_.Choose(asked, OpenSettings::All(), layout, 1));
   EXPECT_FALSE(choice.job.push_encoding.is_topk()) << choice.text;
   EXPECT_OK(ValidateJobSpec(choice.job));
 }

@@ -188,19 +188,19 @@ absl::Status CheckpointKeeper::CheckSettings() const {
 
 JobSpec CheckpointKeeper::JobFrom(const Manifest& manifest) const {
   const bool is_client = std::holds_alternative<ClientModelSpec>(config_.job.model.architecture);
-  if (!is_client && !config_.chooses_exchange) return config_.job;
+  if (!is_client && !config_.open_settings.any()) return config_.job;
   std::vector<JobSetting> saved;
   for (const auto& [flag, value] : manifest.settings.items()) {
     saved.push_back({flag, value.is_string() ? value.get<std::string>() : FormatJson(value)});
   }
   JobSpec job = config_.job;
   if (is_client) job = Settle(job, config_.given, ProposedBySaved(saved)).job;
-  if (config_.chooses_exchange) {
+  if (config_.open_settings.any()) {
     const absl::StatusOr<JobSpec> chosen = WithExchangeOf(saved, job);
     const std::vector<Mode> modes = ModesToChooseFrom();
     // Of a run in another mode the difference is refused.
     if (chosen.ok() && std::count(modes.begin(), modes.end(), chosen->mode) > 0) {
-      job = InRounds(*chosen);
+      job = InRounds(WithOpenOf(*chosen, job, config_.open_settings));
     }
   }
   // What nobody can have saved is compared as it was asked for.
@@ -433,7 +433,8 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
   choice.source = CheckpointSource{path};
   choice.layout = manifest.layout;
   const JobSpec job = JobFrom(manifest);
-  if (config_.chooses_exchange || std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
+  if (config_.open_settings.any() ||
+      std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
     choice.job = job;
   }
   ASSIGN_OR_RETURN(choice.state, CoordinatorStateFromJson(FormatJson(manifest.coordinator)));

@@ -13,6 +13,7 @@
 #include "common/checkpoint_directory.h"
 #include "common/checkpoint_manifest.h"
 #include "common/clock.h"
+#include "common/exchange_settings.h"
 #include "common/executor.h"
 #include "common/file_system.h"
 #include "common/job_spec.h"
@@ -50,7 +51,7 @@ class CheckpointKeeper {
     std::string crashed_holder;
     JobSpec job;
     std::set<std::string> given = {};  // see CoordinatorConfig, as the next
-    bool chooses_exchange = false;
+    OpenSettings open_settings;
   };
 
   // Not owned; outlive the keeper, which outlives what it has scheduled.

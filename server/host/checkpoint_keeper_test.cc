@@ -347,7 +347,7 @@ TEST_F(CheckpointKeeperTest, AJobThatChoosesItsExchangeGoesOnWithWhatTheCheckpoi
   config_.job.push_encoding = Encoding::kInt4;
   Save(2);
   config_.job = asked;
-  config_.chooses_exchange = true;
+  config_.open_settings = OpenSettings::All();
   StartProcess();
   RestoreChoice choice = Choose();
   ASSERT_TRUE(choice.job.has_value());
@@ -358,13 +358,34 @@ TEST_F(CheckpointKeeperTest, AJobThatChoosesItsExchangeGoesOnWithWhatTheCheckpoi
   EXPECT_EQ(choice.job->eval_every, 10);
 }
 
+TEST_F(CheckpointKeeperTest, OfWhatACheckpointHasChosenTheJobTakesWhatIsOpen) {
+  JobSpec asked = config_.job;
+  asked.batch_size = 12;
+  asked.mode = Mode::kLocalSgd;
+  asked.push_encoding = Encoding::kInt8;
+  asked.schedule.total_rounds = 4000;  // steps
+  config_.job = asked;
+  config_.job.local_steps = 40;
+  config_.job.push_encoding = Encoding::kInt4;
+  Save(2);
+  config_.job = asked;
+  config_.open_settings = {.local_steps = true};
+  StartProcess();
+  const RestoreChoice choice = Choose();
+  ASSERT_TRUE(choice.job.has_value());
+  EXPECT_EQ(choice.job->local_steps, 40);
+  EXPECT_EQ(choice.job->push_encoding, Encoding::kInt8);
+  EXPECT_EQ(choice.job->schedule.total_rounds, 100);
+  EXPECT_THAT(choice.note, AllOf(HasSubstr("push_encoding"), HasSubstr("int4")));
+}
+
 TEST_F(CheckpointKeeperTest,
        AJobThatChoosesItsExchangeDoesNotGoOnWithARunOfAModeThatItDoesNotChoose) {
   const JobSpec asked = config_.job;
   config_.job.mode = Mode::kAsync;
   Save(2);
   config_.job = asked;
-  config_.chooses_exchange = true;
+  config_.open_settings = OpenSettings::All();
   StartProcess();
   EXPECT_THAT(keeper_->CheckSettings(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("contradicts async")));
