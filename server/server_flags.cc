@@ -15,6 +15,8 @@
 #include "common/bytes_text.h"
 #include "common/checkpoint_directory.h"
 #include "common/exchange_settings.h"
+#include "common/layout.h"
+#include "common/model_spec.h"
 #include "common/security/security_flags.h"
 #include "common/status_macros.h"
 #include "proto/model_file.h"
@@ -338,11 +340,17 @@ ABSL_FLAG(double, clip_norm, 0.0, "Limit of the gradient's norm; 0: none.");
 ABSL_FLAG(int64_t, rounds, 2000,
           "Length of the job; in async each push counts as a round. At least 1.");
 ABSL_FLAG(int64_t, batch_size, 0,
-          "Samples per worker and step, at most 1048576. 0: 12, or what --global_batch_size says.");
+          "Samples per worker and step, at most 1048576. 0: what --global_batch_size or "
+          "--global_tokens says, and without them 12, or 524288 tokens of all workers together for "
+          "a gpt of 100 million parameters or more in sync.");
 ABSL_FLAG(
     int64_t, global_batch_size, 0,
     "Samples per step of all workers together, split evenly; at most 1048576. 0: --batch_size "
     "counts. Excludes --batch_size.");
+ABSL_FLAG(int64_t, global_tokens, 0,
+          "--global_batch_size in tokens, of a gpt: the nearest number of samples of its context. "
+          "Workers compute as many at a time as fit, so that an exchange is hidden behind many, as "
+          "with 524288, with which GPT-2 is trained. 0: the others count. Excludes both.");
 ABSL_FLAG(int64_t, eval_every, 0,
           "Rounds between evaluations on held-out samples; 0: at the end only.");
 ABSL_FLAG(int64_t, eval_samples, 0, "Held-out samples per evaluation; 0: all.");
@@ -466,6 +474,11 @@ namespace lodestar {
 namespace {
 
 constexpr int64_t kDefaultBatchSize = 12;
+// Of a step: half a million, as the GPT-2 of 124 million parameters is commonly trained with
+// (llm.c, nanoGPT). A card computes long enough for them that an exchange of its gradient hides
+// behind it.
+constexpr int64_t kDefaultTokensOfLargeModels = 524'288;
+constexpr int64_t kLargeModel = 100'000'000;  // parameters
 constexpr double kDropoutOfModel = -1.0;
 
 absl::StatusOr<int64_t> ReadBytes(absl::string_view flag, const std::string& value) {
@@ -635,6 +648,42 @@ absl::StatusOr<Encoding> ReadEncoding(absl::string_view flag, const std::string&
   return absl::InvalidArgumentError(absl::StrCat(encoding.status().message(), ", ", kAuto));
 }
 
+// Samples of a step: of each worker, or of all. Requires the model and the mode, if that is given.
+absl::Status ReadBatch(bool is_mode_open, JobSpec& job) {
+  job.batch_size = absl::GetFlag(FLAGS_batch_size);
+  job.global_batch_size = absl::GetFlag(FLAGS_global_batch_size);
+  int64_t tokens = absl::GetFlag(FLAGS_global_tokens);
+  const bool is_given = job.batch_size != 0 || job.global_batch_size != 0 || tokens != 0;
+  const auto* const gpt = std::get_if<GptSpec>(&job.model.architecture);
+  const bool is_sync = !is_mode_open && HasRosters(job) && !HasLocalSteps(job);
+  if (!is_given && gpt != nullptr && is_sync) {
+    ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
+    if (layout.num_elements() >= kLargeModel) tokens = kDefaultTokensOfLargeModels;
+  }
+  if (tokens == 0) {
+    if (!is_given) job.batch_size = kDefaultBatchSize;
+    return absl::OkStatus();
+  }
+  const std::string flag = absl::StrCat("--global_tokens=", tokens);
+  if (job.batch_size != 0 || job.global_batch_size != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag, " contradicts --", job.batch_size != 0 ? "batch_size" : "global_batch_size", "=",
+        std::max(job.batch_size, job.global_batch_size), "; give one of them"));
+  }
+  if (gpt == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, ": samples of model '", job.model.name,
+                     "' have no tokens that are known; give --global_batch_size in samples"));
+  }
+  if (tokens < gpt->context || tokens > kMaxStepSamples * gpt->context) {
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": allowed are ", gpt->context,
+                                                   ", a sample of this model, to ",
+                                                   kMaxStepSamples * gpt->context));
+  }
+  job.global_batch_size = (tokens + gpt->context / 2) / gpt->context;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given, const OpenSettings& open) {
   JobSpec job;
   ASSIGN_OR_RETURN(job.model, ReadModel());
@@ -690,9 +739,7 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given, const OpenSe
   job.schedule.warmup_rounds = absl::GetFlag(FLAGS_warmup_rounds);
   job.schedule.total_rounds = absl::GetFlag(FLAGS_rounds);
   job.clip_norm = absl::GetFlag(FLAGS_clip_norm);
-  job.batch_size = absl::GetFlag(FLAGS_batch_size);
-  job.global_batch_size = absl::GetFlag(FLAGS_global_batch_size);
-  if (job.batch_size == 0 && job.global_batch_size == 0) job.batch_size = kDefaultBatchSize;
+  RETURN_IF_ERROR(ReadBatch(open.mode, job));
   job.min_workers = absl::GetFlag(FLAGS_min_workers);
   RETURN_IF_ERROR(ApplyOuterPreset(given, job));
   job.keep_workers = absl::GetFlag(FLAGS_keep_workers);
@@ -977,7 +1024,8 @@ std::vector<FlagGroup> ServerFlagGroups() {
         "weight_decay", "momentum", "beta1", "beta2", "epsilon", "clip_norm", "on_divergence",
         "rollback_lr_factor", "max_rollbacks", "nonfinite_limit", "norm_limit", "poison_limit"}},
       {"Length, batches, evaluation",
-       {"rounds", "batch_size", "global_batch_size", "eval_every", "eval_samples"}},
+       {"rounds", "batch_size", "global_batch_size", "global_tokens", "eval_every",
+        "eval_samples"}},
       {"Checkpoints",
        {"checkpoint_dir", "checkpoint_interval", "checkpoint_cost", "checkpoint_every",
         "checkpoint_keep", "fallback_dir", "stop_timeout", "resume", "durability", "journal_dir",

@@ -155,6 +155,27 @@ TEST_F(ServerFlagsTest, AJobThatChoosesItsExchangeChoosesHowContributionsAreComb
   }
 }
 
+TEST_F(ServerFlagsTest, ABatchMayBeGivenInTokens) {
+  const auto samples = [&](const std::vector<std::string>& flags) {
+    const JobSpec job = Parse(flags).config.job;
+    return std::pair(job.batch_size, job.global_batch_size);
+  };
+  using Samples = std::pair<int64_t, int64_t>;
+  // Contexts of 64 and 1024 tokens.
+  EXPECT_EQ(samples({"--model=gpt-nano", "--global_tokens=6400"}), Samples(0, 100));
+  EXPECT_EQ(samples({"--model=gpt-nano", "--global_tokens=6450"}), Samples(0, 101));
+  EXPECT_EQ(samples({"--model=gpt2-124m"}), Samples(0, 512));
+  EXPECT_EQ(samples({"--model=gpt2-124m", "--batch_size=4"}), Samples(4, 0));
+  EXPECT_EQ(samples({"--model=gpt2-124m", "--mode=local_sgd"}), Samples(12, 0));
+  EXPECT_EQ(samples({"--model=gpt2-124m", "--mode=auto"}), Samples(12, 0));
+  EXPECT_EQ(samples({"--model=gpt-mini"}), Samples(12, 0));
+  EXPECT_THAT(ErrorOf({"--model=gpt-nano", "--global_tokens=6400", "--batch_size=3"}),
+              HasSubstr("--global_tokens=6400 contradicts --batch_size=3"));
+  EXPECT_THAT(ErrorOf({"--model=mlp", "--global_tokens=6400"}), HasSubstr("have no tokens"));
+  EXPECT_THAT(ErrorOf({"--model=gpt-nano", "--global_tokens=63"}), HasSubstr("allowed are 64"));
+  EXPECT_THAT(ErrorOf({"--model=gpt-nano", "--global_tokens=-1"}), HasSubstr("allowed are 64"));
+}
+
 TEST_F(ServerFlagsTest, WithModeAutoWhatIsGivenStays) {
   const ServerConfig all = Parse({"--mode=auto"}).config;
   EXPECT_TRUE(all.open_settings.mode && all.open_settings.local_steps &&
