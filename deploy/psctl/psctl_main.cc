@@ -153,9 +153,10 @@ ABSL_FLAG(std::string, output, "table",
 ABSL_FLAG(std::string, http, "127.0.0.1:0",
           "HOST:PORT, on this machine, to serve at; port 0 is chosen by the system.");
 ABSL_FLAG(bool, follow, false, "Goes on with what comes, until the job is over.");
-ABSL_FLAG(std::string, level, "debug",
-          "Lines of at least this level: debug, info, warn or error. What is below --log_level of "
-          "the server is not there.");
+ABSL_FLAG(
+    std::string, level, "debug",
+    "Lines of at least this level: debug, info, warning or error. What is below --log_level of "
+    "the server is not there.");
 ABSL_FLAG(std::string, worker, "", "Lines that name this worker alone.");
 ABSL_FLAG(int, lines, 100, "How many of the last lines; 1 to 1000.");
 
