@@ -1,4 +1,5 @@
-// Calls of StatusService and AdminService, blocking, with deadlines and errors for people.
+// Calls of StatusService and AdminService, blocking, with deadlines and errors for people. A server
+// that takes connections and does not answer is told from one that is not there.
 #pragma once
 
 #include <functional>
@@ -97,8 +98,9 @@ class ClusterClient {
                          const Request& request, Reply& reply);
   // Makes the call, and again with the coordinator if the server sends on to it.
   absl::Status Call(absl::FunctionRef<grpc::Status()> call);
-  // "ps_server at HOST:PORT: ...", and what to look at where nobody has answered.
-  absl::Status Explain(const grpc::Status& status) const;
+  // "ps_server at HOST:PORT: ...", and what to look at where nobody has answered. `asked_at`: when
+  // the call began.
+  absl::Status Explain(const grpc::Status& status, absl::Time asked_at) const;
 
   std::stop_token stop_;
   AddressList servers_;

@@ -210,6 +210,18 @@ class OrdersTest(ClusterTestCase):
         status.get("last_checkpoint", {}).get("round") == status["round"], "a pause with its checkpoint")
     server.kill()
     server = self.start_server(port=port, **flags)
+  def test_a_server_that_is_stopped_is_said_to_hang(self):
+    server = self.start_server()
+    server.send(signal.SIGSTOP)
+    for order in ("status", "pause"):
+      self.assertRegex(self.refused(order, code=129),
+                       rf"ps_server at 127.0.0.1:{self.port} accepts connections, but has not answered since "
+                       r"\d\d:\d\d:\d\d, for \d+s: its process is stopped or hangs")
+    server.send(signal.SIGCONT)
+    self.assertNotIn("pause", self.status())
+    server.kill()
+    self.assertIn("is it running, and is --server right?", self.refused("status", code=129))
+
     back = self.wait_for_status(
         lambda status: [worker["state"] for worker in status.get("workers", [])] == ["member"] * 2, "the workers")
     self.assertEqual((back["state"], back["round"]), ("paused", paused["round"]))
