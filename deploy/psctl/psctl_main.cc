@@ -865,8 +865,9 @@ std::vector<Command> Commands() {
            "Workers are dealt out over the cards of this machine, or run on other machines:\n"
            "--hosts. These then join in TLS, have --data under the same path, and let ssh in\n"
            "without asking. What all print comes here. One role that fails ends all, unless\n"
-           "--restart; Ctrl-C has workers hand in and servers save. Exit code: that of the\n"
-           "first role that failed, else 0.\n",
+           "--restart; Ctrl-C has workers hand in and servers save. The job begins once all\n"
+           "workers are there, unless FLAGS have --min_workers; --log_format and --log_level of\n"
+           "FLAGS are for workers, too. Exit code: that of the first role that failed, else 0.\n",
        .flags = {"data", "heldout_data", "data_format", "token_bytes", "data_partition", "servers",
                  "workers", "device", "threads", "exit_when_done", "hosts", "address", "ssh",
                  "worker_program", "restart"},
