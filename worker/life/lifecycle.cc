@@ -468,6 +468,11 @@ std::string Lifecycle::Standing() const {
   return "";
 }
 
+absl::string_view Lifecycle::OwnWork() const {
+  if (state_ == State::kPreparing) return "prepares model and data";
+  return state_ == State::kWorking && round_activity_ == "compute" ? "computes" : "";
+}
+
 std::string Lifecycle::activity() const {
   switch (state_) {
     case State::kAsking:

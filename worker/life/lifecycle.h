@@ -137,6 +137,9 @@ class Lifecycle {
   // What keeps the worker from computing, for people: what it waits for, or why it is not
   // connected. Empty: it computes.
   std::string Standing() const;
+  // What it does by itself, and whose end nobody else can bring: "prepares model and data",
+  // "computes". Empty: it waits for servers, or for the time to try again.
+  absl::string_view OwnWork() const;
   // What a heartbeat says that the worker does.
   std::string activity() const;
   bool is_stopping() const { return is_stopping_; }
