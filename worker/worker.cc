@@ -124,6 +124,7 @@ ServiceReports::State Worker::service_state() {
   const absl::string_view work = lifecycle_.OwnWork();
   if (work.empty()) return state;
   state.work = {.what = std::string(work), .progress = progress_count_};
+  if (lifecycle_.is_life_over()) state.work->first_factor = 1;
   if (step_.has_value() && work == "computes") {
     // Parts of an evaluation are alike; what a step takes grows with its samples.
     const bool is_training = step_->samples.count > 0;

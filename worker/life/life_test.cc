@@ -190,6 +190,12 @@ TEST_F(LifecycleTest, SaysWhatItDoesByItself) {
     lifecycle_->OnActivity(now_, waits);
     EXPECT_EQ(lifecycle_->OwnWork(), "");
   }
+  Lose();
+  EXPECT_EQ(lifecycle_->OwnWork(), "ends its life") << "what it waited for was cancelled";
+  lifecycle_->OnActivity(now_, "compute");
+  EXPECT_EQ(lifecycle_->OwnWork(), "computes") << "a step takes its time";
+  Work(absl::AbortedError("lease is over"));
+  EXPECT_EQ(lifecycle_->OwnWork(), "");
 }
 
 TEST_F(LifecycleTest, AJobThatIsOverBeforeItBeganIsNoFailure) {

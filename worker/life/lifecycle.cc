@@ -470,7 +470,8 @@ std::string Lifecycle::Standing() const {
 
 absl::string_view Lifecycle::OwnWork() const {
   if (state_ == State::kPreparing) return "prepares model and data";
-  return state_ == State::kWorking && round_activity_ == "compute" ? "computes" : "";
+  if (state_ == State::kWorking && round_activity_ == "compute") return "computes";
+  return IsLiving() && !lost_.ok() ? "ends its life" : "";
 }
 
 std::string Lifecycle::activity() const {

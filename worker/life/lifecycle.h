@@ -138,7 +138,8 @@ class Lifecycle {
   // connected. Empty: it computes.
   std::string Standing() const;
   // What it does by itself, and whose end nobody else can bring: "prepares model and data",
-  // "computes". Empty: it waits for servers, or for the time to try again.
+  // "computes", "ends its life" (which is over, so that calls and transfers are cancelled). Empty:
+  // it waits for servers, or for the time to try again.
   absl::string_view OwnWork() const;
   // What a heartbeat says that the worker does.
   std::string activity() const;
