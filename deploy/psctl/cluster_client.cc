@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -40,13 +41,15 @@ void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
 }
 
+// While a call lasts, so that a server which says nothing at all is told by the call itself.
+constexpr absl::Duration kSilenceMeanwhile = absl::Seconds(8);
+
 // What a ps_server that is there, and silent, is said to be.
-std::string HangsText(bool is_reached, absl::Time asked_at, absl::Time now) {
+std::string HangsText(bool is_reached, absl::Time since) {
   return absl::StrCat(
       is_reached ? "is connected, but has not answered since "
                  : "accepts connections, but has not answered since ",
-      absl::FormatTime("%H:%M:%S", asked_at, absl::LocalTimeZone()), ", for ",
-      absl::FormatDuration(absl::Trunc(now - asked_at, absl::Seconds(1))),
+      absl::FormatTime("%H:%M:%S", since, absl::LocalTimeZone()),
       ": its process is stopped or hangs, or its machine is overloaded or swaps. Look there at the "
       "process (ps -o pid,stat,wchan:24,etime,args -C ps_server; T: it is stopped, kill -CONT lets "
       "it go on; D: it waits for a disk), and at the end of its log",
@@ -92,7 +95,7 @@ void ClusterClient::Connect(const std::string& server) {
 
 absl::Status ClusterClient::Call(absl::FunctionRef<grpc::Status()> call) {
   RETURN_IF_ERROR(FindServer());
-  absl::Time asked_at = absl::Now();
+  asked_at_ = absl::Now();
   grpc::Status status = call();
   for (int hop = 0; hop < kMaxHops; ++hop) {
     const std::optional<std::string> coordinator = CoordinatorOf(FromGrpcStatus(status));
@@ -100,15 +103,18 @@ absl::Status ClusterClient::Call(absl::FunctionRef<grpc::Status()> call) {
     std::fprintf(stderr, "psctl: %s: %s\n", server_.c_str(),
                  std::string(FromGrpcStatus(status).message()).c_str());
     Connect(*coordinator);
-    asked_at = absl::Now();
+    asked_at_ = absl::Now();
     status = call();
   }
-  return Explain(status, asked_at);
+  return Explain(status, asked_at_);
 }
 
 absl::Status ClusterClient::Explain(const grpc::Status& status, absl::Time asked_at) const {
   const absl::Status native = FromGrpcStatus(status);
-  if (native.ok()) return native;
+  if (native.ok()) {
+    *silent_since_ = kAnswers;
+    return native;
+  }
   if (absl::IsUnauthenticated(native)) *refusal_ = std::string(native.message());
   // A connection that stands has brought the server's own words, such as those of a full disk.
   const bool is_reached = channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
@@ -116,9 +122,13 @@ absl::Status ClusterClient::Explain(const grpc::Status& status, absl::Time asked
   const absl::Time now = absl::Now();
   if ((is_nobody_there || IsOwnDeadline(native)) && now - asked_at >= kSilence &&
       (is_reached || AcceptsConnections(server_, kProbePatience))) {
-    return absl::Status(native.code(), absl::StrCat("ps_server at ", server_, " ",
-                                                    HangsText(is_reached, asked_at, now)));
+    const int64_t since = std::min(silent_since_->load(), absl::ToUnixMicros(asked_at));
+    *silent_since_ = since;
+    return absl::Status(native.code(),
+                        absl::StrCat("ps_server at ", server_, " ",
+                                     HangsText(is_reached, absl::FromUnixMicros(since))));
   }
+  *silent_since_ = kAnswers;
   return absl::Status(
       native.code(),
       absl::StrCat("ps_server at ", server_, ": ", native.message(),
@@ -171,6 +181,8 @@ absl::Status ClusterClient::WatchStatus(absl::Duration interval,
     const auto reader = status_->WatchStatus(&context, request);
     v1::ClusterStatus status;
     while (reader->Read(&status)) {
+      asked_at_ = absl::Now();
+      *silent_since_ = kAnswers;
       EscapeTexts(&status);
       if (show(status)) continue;
       context.TryCancel();
@@ -197,8 +209,8 @@ grpc::Status ClusterClient::CallAndWatch(Begin begin, const Meanwhile& meanwhile
     SetDeadline(kLookTimeout, &look);
     v1::ClusterStatus cluster;
     const grpc::Status seen = status_->GetStatus(&look, v1::GetStatusRequest(), &cluster);
-    if (!seen.ok() && absl::Now() - answered_at >= kSilence && !is_over.HasBeenNotified() &&
-        !std::exchange(is_silence_told, true)) {
+    if (!seen.ok() && absl::Now() - answered_at >= kSilenceMeanwhile &&
+        !is_over.HasBeenNotified() && !std::exchange(is_silence_told, true)) {
       std::fprintf(stderr, "psctl: %s; still waits\n",
                    std::string(Explain(seen, answered_at).message()).c_str());
     }

@@ -62,13 +62,14 @@ TEST(ClusterClientTest, WhoTakesConnectionsAndSaysNothingIsSaidToHang) {
   ASSERT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&place), &size), 0);
   ASSERT_EQ(listen(listener.get(), 8), 0);
   const std::string address = absl::StrCat("127.0.0.1:", ntohs(place.sin_port));
-  const absl::Status status =
-      ClusterClient(AddressList::Of(address), TransportSecurity()).GetStatus().status();
+  ClusterClient client(AddressList::Of(address), TransportSecurity());
+  const absl::Status status = client.GetStatus().status();
   EXPECT_EQ(RemedyFor(status), Remedy::kRepeat) << status;
   EXPECT_THAT(std::string(status.message()),
               AllOf(StartsWith(absl::StrCat("ps_server at ", address,
                                             " accepts connections, but has not answered since ")),
                     HasSubstr("kill -CONT"), Not(HasSubstr("is it running"))));
+  EXPECT_EQ(client.Anew().GetStatus().status(), status) << "since the same time";
 }
 
 class Silent final : public v1::AdminService::Service {
