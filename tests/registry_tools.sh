@@ -31,17 +31,19 @@ works() { command -v "$1" >/dev/null && "$1" kustomize deploy/kubernetes/base >/
 
 # kubectl, checked by the sum that lies beside it.
 fetch_kubectl() {
-  python3 -B - "$kubectl" "$1" <<'FETCH'
+  python3 -B - "$kubectl" "$1" <<'FETCH' && chmod 755 "$1"
 import hashlib, sys, urllib.request
 url, path = sys.argv[1:]
-program = urllib.request.urlopen(url, timeout=60).read()
-wanted = urllib.request.urlopen(url + ".sha256", timeout=60).read().decode().strip()
+try:
+  program = urllib.request.urlopen(url, timeout=60).read()
+  wanted = urllib.request.urlopen(url + ".sha256", timeout=60).read().decode().strip()
+except OSError as error:
+  sys.exit(f"{url}: {error}")
 if hashlib.sha256(program).hexdigest() != wanted:
   sys.exit(f"{url} is not what its sha256 says")
 with open(path, "wb") as file:
   file.write(program)
 FETCH
-  chmod 755 "$1"
 }
 
 make() {

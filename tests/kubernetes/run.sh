@@ -16,7 +16,7 @@ command -v kubectl >/dev/null || {
   echo "Nothing was tested: there is no kubectl (tests/registry_tools.sh --install)"
   exit 77
 }
-if kubectl kustomize deploy/kubernetes/base 2>&1 | grep --quiet 'unknown field "labels"'; then
+if [[ "$(kubectl kustomize deploy/kubernetes/base 2>&1)" == *'unknown field "labels"'* ]]; then
   echo "Nothing was tested: $(command -v kubectl) is too old (tests/registry_tools.sh --install)"
   exit 77
 fi
