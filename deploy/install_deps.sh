@@ -3,7 +3,7 @@
 # when nothing is missing.
 #   deploy/install_deps.sh [--for_all_tests]
 # --for_all_tests: also what tests/run.sh uses if it is there, and tests/full.sh always: a browser, Prometheus, Slurm, ...
-# (1.1 GB). Debian 12 or a relative with the same package names; needs root or sudo.
+# (1.4 GB). Debian 12 or a relative with the same package names; needs root or sudo.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=script_help.sh
 source "$(dirname "$(readlink -f "$0")")/script_help.sh"
