@@ -124,8 +124,8 @@ ServiceReports::State Worker::service_state() {
   const absl::string_view work = lifecycle_.OwnWork();
   if (work.empty()) return state;
   state.work = {.what = std::string(work), .progress = progress_count_};
-  if (lifecycle_.is_life_over()) state.work->first_factor = 1;
-  if (step_.has_value() && work == "computes") {
+  if (work == Lifecycle::kEndsLife) state.work->first_factor = 1;
+  if (step_.has_value() && work == Lifecycle::kComputes) {
     // Parts of an evaluation are alike; what a step takes grows with its samples.
     const bool is_training = step_->samples.count > 0;
     state.work->what = is_training ? "computes a step" : "evaluates";

@@ -469,9 +469,9 @@ std::string Lifecycle::Standing() const {
 }
 
 absl::string_view Lifecycle::OwnWork() const {
-  if (state_ == State::kPreparing) return "prepares model and data";
-  if (state_ == State::kWorking && round_activity_ == "compute") return "computes";
-  return IsLiving() && !lost_.ok() ? "ends its life" : "";
+  if (state_ == State::kPreparing) return kPrepares;
+  if (state_ == State::kWorking && round_activity_ == "compute") return kComputes;
+  return IsLiving() && !lost_.ok() ? kEndsLife : "";
 }
 
 std::string Lifecycle::activity() const {
