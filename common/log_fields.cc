@@ -1,9 +1,11 @@
 #include "common/log_fields.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 
 namespace lodestar {
@@ -21,12 +23,19 @@ bool IsLogKey(absl::string_view word) {
   return std::find(std::begin(kLogKeys), std::end(kLogKeys), word) != std::end(kLogKeys);
 }
 
+// All up to it are numbers of JSON for every reader.
+constexpr uint64_t kMaxNumber = uint64_t{1} << 53;
+
 // The digits that `word` begins with, unless they go on as another word: "7:" is 7, "7th" is none.
 absl::string_view NumberOf(absl::string_view word) {
   size_t length = 0;
   while (length < word.size() && absl::ascii_isdigit(word[length])) ++length;
+  const absl::string_view digits = word.substr(0, length);
   const bool is_whole = length == word.size() || !absl::ascii_isalnum(word[length]);
-  return is_whole ? word.substr(0, length) : absl::string_view();
+  uint64_t number = 0;
+  return is_whole && absl::SimpleAtoi(digits, &number) && number <= kMaxNumber
+             ? digits
+             : absl::string_view();
 }
 
 // "a" of "'a'" and "'a';".
@@ -38,13 +47,19 @@ absl::string_view QuotedOf(absl::string_view word) {
 
 }  // namespace
 
+bool IsNumberLogKey(absl::string_view key) {
+  return key == "round" || key == "shard" || key == "view" || key == "worker";
+}
+
 Fields LogFields(absl::string_view message) {
   Fields fields;
   const std::vector<absl::string_view> words = absl::StrSplit(message, ' ');
   for (const absl::string_view word : words) {
     const std::pair<absl::string_view, absl::string_view> field =
         absl::StrSplit(word, absl::MaxSplits('=', 1));
-    if (IsLogKey(field.first)) AddOnce(field.first, field.second, fields);
+    if (!IsLogKey(field.first)) continue;
+    AddOnce(field.first, IsNumberLogKey(field.first) ? NumberOf(field.second) : field.second,
+            fields);
   }
   for (size_t i = 0; i + 1 < words.size(); ++i) {
     if (words[i] == "round" || words[i] == "shard") {

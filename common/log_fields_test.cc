@@ -27,5 +27,18 @@ TEST(LogFieldsTest, WhatStandsInWordsIsAFieldToo) {
   EXPECT_THAT(LogFields("round 7th, shard x, worker 'a, round"), IsEmpty());
 }
 
+TEST(LogFieldsTest, AKeyHasValuesOfOneType) {
+  EXPECT_THAT(LogFields("version=0.1.0 shard=0/2 round=7: view=x worker=2."),
+              ElementsAre(Pair("shard", "0"), Pair("round", "7"), Pair("worker", "2")));
+  EXPECT_THAT(LogFields("round=9007199254740992 worker=9007199254740993"),
+              ElementsAre(Pair("round", "9007199254740992")))
+      << "beyond the whole numbers of a double";
+  EXPECT_THAT(LogFields("round=-1 round=99999999999999999999 shard="), IsEmpty());
+  for (const absl::string_view key : kLogKeys) {
+    const bool is_number = key == "round" || key == "shard" || key == "view" || key == "worker";
+    EXPECT_EQ(IsNumberLogKey(key), is_number) << key;
+  }
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -8,10 +8,10 @@ namespace lodestar {
 absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view name, absl::string_view flag) {
   if (name == "debug") return LogLevel::kDebug;
   if (name == "info") return LogLevel::kInfo;
-  if (name == "warn") return LogLevel::kWarn;
+  if (name == "warning" || name == "warn") return LogLevel::kWarn;
   if (name == "error") return LogLevel::kError;
   return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, "=", name, " is unknown; allowed: debug, info, warn, error"));
+      absl::StrCat("--", flag, "=", name, " is unknown; allowed: debug, info, warning, error"));
 }
 
 absl::string_view LogLevelName(LogLevel level) {

@@ -94,8 +94,7 @@ std::string LogJson(LogLevel level, absl::string_view process_name, absl::string
                {"process", std::string(process_name)},
                {"message", std::string(message)}};
   for (const auto& [key, value] : LogFields(message)) {
-    const bool is_text = key == "name" || key == "request";
-    if (int64_t number = 0; !is_text && absl::SimpleAtoi(value, &number)) {
+    if (uint64_t number = 0; IsNumberLogKey(key) && absl::SimpleAtoi(value, &number)) {
       line[key] = number;
     } else {
       line[key] = value;

@@ -29,7 +29,7 @@ namespace lodestar {
 // kText: "2026-11-26 16:00:00.000+00:00 info ps_server: worker joined name=a worker=1". kJson:
 // {"time": "2026-11-26T16:00:00.000Z", "level": "info", "process": "ps_server", "message": "worker
 // joined name=a worker=1", "name": "a", "worker": 1}: what the message says of IDs is there as
-// fields, too, under the same keys in every process: see LogFields().
+// fields, too, under the same keys and of the same types in every process: see LogFields().
 enum class LogFormat : uint8_t { kText, kJson };
 
 // text or json. Errors: InvalidArgument naming --log_format.

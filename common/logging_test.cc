@@ -54,6 +54,11 @@ TEST(LoggingTest, LinesOfJsonHaveTheirIdsAsFields) {
             R"({"time":"2023-11-14T22:13:20.125Z","level":"error","process":"w",)"
             "\"message\":\"bad \\\"\xEF\xBF\xBD\\\"\\n round= round=1 round=2\",\"round\":1}")
       << "one line, valid whatever comes";
+  EXPECT_EQ(LogJson(LogLevel::kInfo, "w", "incarnation=1796423311022538919 shard=0/2 name=7", now),
+            R"({"time":"2023-11-14T22:13:20.125Z","level":"info","process":"w",)"
+            R"("message":"incarnation=1796423311022538919 shard=0/2 name=7",)"
+            R"("incarnation":"1796423311022538919","shard":0,"name":"7"})")
+      << "a reader that has numbers as doubles loses nothing";
   InitLogging("test", LogLevel::kInfo, LogFormat::kJson);
   CaptureStderr();
   LogWarn("round={}", Round(3));
@@ -83,6 +88,10 @@ TEST(LoggingTest, DropsLinesBelowTheLevel) {
 }
 
 TEST(LoggingTest, ParsesLevels) {
+  for (const LogLevel level :
+       {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn, LogLevel::kError}) {
+    EXPECT_THAT(ParseLogLevel(LogLevelName(level)), IsOkAndHolds(level)) << LogLevelName(level);
+  }
   EXPECT_THAT(ParseLogLevel("warn"), IsOkAndHolds(LogLevel::kWarn));
   EXPECT_THAT(ParseLogLevel("loud"), StatusIs(absl::StatusCode::kInvalidArgument,
                                               ::testing::HasSubstr("--log_level=loud")));

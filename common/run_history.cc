@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/file_io.h"
 #include "common/json.h"
 #include "common/status_macros.h"
 
@@ -155,6 +157,8 @@ class Database {
   }
 
   absl::Status Error(int result) const {
+    const int why = sqlite3_system_errno(handle_.get());
+    if (result == SQLITE_CANTOPEN && why != 0) return ErrnoStatus(why, "open", path_);
     return absl::Status(CodeOf(result), absl::StrCat(path_, ": ", sqlite3_errmsg(handle_.get())));
   }
 
@@ -340,6 +344,7 @@ absl::Status WriteHistory(const std::string& path, const RunHistory& history) {
 absl::StatusOr<RunHistory> ReadHistory(const std::string& path) {
   struct stat facts = {};
   if (stat(path.c_str(), &facts) != 0) {
+    if (errno != ENOENT && errno != ENOTDIR) return ErrnoStatus(errno, "look at", path);
     return absl::NotFoundError(absl::StrCat("there is no ", path));
   }
   if (!S_ISREG(facts.st_mode)) {

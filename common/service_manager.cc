@@ -27,6 +27,10 @@ void ServiceManager::TellReady(absl::string_view what_it_does) const {
   Send(absl::StrCat("READY=1\nWATCHDOG=1\nSTATUS=", PeerText(what_it_does, kMaxStatusBytes)));
 }
 
+void ServiceManager::TellStuck(absl::string_view since_when) const {
+  Send(absl::StrCat("STATUS=", PeerText(since_when, kMaxStatusBytes)));
+}
+
 void ServiceManager::TellStopping() const { Send("STOPPING=1\nWATCHDOG=1"); }
 
 // Nobody waits for an answer, and there is nothing to do about an error.

@@ -20,6 +20,9 @@ class ServiceManager {
   // shown by systemctl status; others may have written of it: it is made one line, and cut to 512
   // bytes.
   void TellReady(absl::string_view what_it_does) const;
+  // It is there, and not alive: WatchdogSec after the last word that it is, it is ended and started
+  // again. Likewise shown.
+  void TellStuck(absl::string_view since_when) const;
   void TellStopping() const;
 
  private:

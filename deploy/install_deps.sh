@@ -1,11 +1,17 @@
 #!/bin/bash
 # Installs what the build, the tests and the quick start need and this machine lacks. Says nothing
 # when nothing is missing.
-#   deploy/install_deps.sh
-# Debian 12 or a relative with the same package names; needs root or sudo.
+#   deploy/install_deps.sh [--for_all_tests]
+# --for_all_tests: also what tests/run.sh uses if it is there, and tests/full.sh always: a browser, Prometheus, Slurm, ...
+# (1.4 GB). Debian 12 or a relative with the same package names; needs root or sudo.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=script_help.sh
 source "$(dirname "$(readlink -f "$0")")/script_help.sh"
+for_all_tests=false
+if [[ "${1:-}" == --for_all_tests ]]; then
+  for_all_tests=true
+  shift
+fi
 take_no_arguments "$@"
 
 packages=(
@@ -24,6 +30,24 @@ packages=(
   # quick start: the text that it learns
   perl
 )
+if $for_all_tests; then
+  packages+=(
+    # tests/browser
+    chromium chromium-driver python3-selenium
+    # tests/prometheus: promtool, too
+    prometheus
+    # tests/slurm
+    munge slurm-client slurmctld slurmd
+    # tests/systemd: unshare, nsenter, pgrep and ip, too
+    iproute2 procps systemd util-linux
+    # tests/debian: the manual pages are read
+    dpkg man-db
+    # tests/fuzz: libFuzzer
+    clang libclang-rt-14-dev
+    # tests/hugging_face, pytorch, tensorboard, kubernetes: what comes from the package registry
+    python3-venv
+  )
+fi
 
 fail() {
   echo "install_deps.sh: $*" >&2
@@ -64,10 +88,12 @@ run_quietly() {
 echo "Installing ${#missing[@]} packages: ${missing[*]}"
 run_quietly apt-get update -q
 run_quietly apt-get install -q -y --no-install-recommends "${missing[@]}"
-if [[ " ${missing[*]} " == *" etcd-server "* ]]; then
-  # Debian runs a daemon of it from then on; tests start their own.
-  "${as_root[@]}" systemctl disable --now etcd >/dev/null 2>&1 || true
-fi
+# Debian runs daemons of these from then on; tests start their own.
+for package in etcd-server munge prometheus slurmctld slurmd; do
+  if [[ " ${missing[*]} " == *" $package "* ]]; then
+    "${as_root[@]}" systemctl disable --now "${package%-server}" >/dev/null 2>&1 || true
+  fi
+done
 for package in "${missing[@]}"; do
   is_installed "$package" || fail "apt-get ended well, but $package is not installed"
 done

@@ -419,6 +419,8 @@ absl::Status CoordinatorRole::StartPages() {
       is_remote ? PageNames(config_.network, HostName()) : config_.network.http_names;
   config.pages.names_flag = "ps_server --http_names";
   config.pages.allows_addresses = is_remote;
+  config.pages.on_foreign_order =
+      ServerSecurity::MakePageAudit(deps_.refusals, LimitReached::kForeignOrders);
   config.shown_host = HostName();
   config.on_failed_handshake = [refusals = deps_.refusals] {
     refusals->Count(LimitReached::kHandshakes);

@@ -41,27 +41,26 @@ absl::StatusOr<double> RateIn(const HttpQuery& form) {
 
 using Order = std::function<absl::StatusOr<std::string>(Coordinator&, absl::Time)>;
 
-// A journal whose disk is full keeps nothing, and would hold up a thread of the pages each time.
-constexpr absl::Duration kPatience = absl::Seconds(3);
-
-// Returns once it is kept, or nearly at once.
-absl::StatusOr<std::string> Give(CoordinatorStrand& strand, const std::string& caller,
-                                 const Order& order) {
+// Returns what has come of it: see CoordinatorStrand::RunOrder().
+absl::StatusOr<std::string> Give(
+    CoordinatorStrand& strand, const std::string& caller, const Order& order,
+    CoordinatorStrand::Unwritable unwritable = CoordinatorStrand::Unwritable::kRefuse) {
   struct Answer {
     absl::StatusOr<std::string> outcome;
-    absl::Notification is_kept;
+    absl::Notification is_there;
   };
   const auto answer = std::make_shared<Answer>();
-  strand.RunAndTell(order, [answer, who = WhoOrders(caller)](absl::StatusOr<std::string> result) {
-    if (!result.ok()) {
-      LogInfo("audit: what {} orders is refused: {}", who, result.status().message());
-    }
-    answer->outcome = std::move(result);
-    answer->is_kept.Notify();
-  });
-  if (answer->is_kept.WaitForNotificationWithTimeout(kPatience)) return answer->outcome;
-  return absl::UnavailableError(
-      "the order is taken, and is not on disk yet: a restart of the server may not know of it");
+  strand.RunOrder(
+      order,
+      [answer, who = WhoOrders(caller)](absl::StatusOr<std::string> result) {
+        if (!result.ok())
+          LogInfo("audit: what {} orders gets the answer: {}", who, result.status().message());
+        answer->outcome = std::move(result);
+        answer->is_there.Notify();
+      },
+      unwritable);
+  answer->is_there.WaitForNotification();
+  return answer->outcome;
 }
 
 }  // namespace
@@ -128,11 +127,14 @@ JobOrders PageOrders(CoordinatorStrand* strand) {
   orders["stop"] = [strand](const HttpQuery& form, const std::string& caller) {
     const std::string reason = ReasonIn(form);
     LogInfo("audit: {} orders the job to stop: {}", WhoOrders(caller), reason);
-    return Give(*strand, caller,
-                [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
-                  coordinator.RequestStop(reason, now);
-                  return std::string("The job stops; the servers exit once it is saved.");
-                });
+    // Also while the disk is full: whoever wants the job to end need not make room first.
+    return Give(
+        *strand, caller,
+        [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+          coordinator.RequestStop(reason, now);
+          return std::string("The job stops; the servers exit once it is saved.");
+        },
+        CoordinatorStrand::Unwritable::kTake);
   };
   return orders;
 }

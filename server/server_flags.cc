@@ -464,7 +464,7 @@ ABSL_FLAG(std::string, trace, "",
           "File for the times of a few rounds, bucket by bucket, of this server; open it in "
           "https://ui.perfetto.dev. Written once they are over, or at the end. Empty: none.");
 ABSL_FLAG(int64_t, trace_rounds, 5, "Rounds in the trace, after the first two; 1 to 1000.");
-ABSL_FLAG(std::string, log_level, "info", "debug, info, warn or error.");
+ABSL_FLAG(std::string, log_level, "info", "debug, info, warning or error.");
 ABSL_FLAG(
     std::string, log_format, "text",
     "text, for people, or json: an object per line, with IDs of workers, rounds and shards as "

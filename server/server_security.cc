@@ -190,6 +190,17 @@ std::shared_ptr<grpc::ServerCredentials> ServerSecurity::MakeServerCredentials(
   return transport_.MakeServerCredentials(MakeAccessCheck(std::move(refusals)));
 }
 
+ServerSecurity::PageAudit ServerSecurity::MakePageAudit(std::shared_ptr<RefusalCounts> refusals,
+                                                        LimitReached limit) {
+  return [limit, refusals = std::move(refusals), audit = std::make_shared<AccessAudit>()](
+             const std::string& address, const std::string& why) {
+    refusals->Count(limit);
+    audit->Log(address,
+               absl::PermissionDeniedError(absl::StrCat("the page, to ", address, ": ", why)),
+               absl::Now());
+  };
+}
+
 HttpAccess ServerSecurity::MakePageAccess(std::shared_ptr<RefusalCounts> refusals) const {
   if (transport_.is_plain()) return nullptr;
   PageAccess::Deps deps;
@@ -200,13 +211,9 @@ HttpAccess ServerSecurity::MakePageAccess(std::shared_ptr<RefusalCounts> refusal
       return authority->IdentityByToken(id, secret);
     };
   }
-  deps.on_wrong_token = [refusals = std::move(refusals), audit = std::make_shared<AccessAudit>()](
+  deps.on_wrong_token = [audit = MakePageAudit(std::move(refusals), LimitReached::kDeniedCalls)](
                             const std::string& address, const absl::Status& refusal) {
-    refusals->Count(LimitReached::kDeniedCalls);
-    audit->Log(address,
-               absl::PermissionDeniedError(
-                   absl::StrCat("the page, to ", address, ": ", refusal.message())),
-               absl::Now());
+    audit(address, std::string(refusal.message()));
   };
   return [access = PageAccess(std::move(deps))](const HttpCredentials& shown, HttpDeed deed) {
     return access.Judge(shown, deed);

@@ -37,6 +37,10 @@ class ServerSecurity {
   // calls for that. Also for a token instead of a certificate, where the authority is here. Null:
   // nobody is asked, in plain text.
   HttpAccess MakePageAccess(std::shared_ptr<RefusalCounts> refusals) const;
+  // Tells the log of what is refused at the pages, behind `audit:`, of each address now and then,
+  // and counts it as `limit` in `refusals`. Thread-safe.
+  using PageAudit = std::function<void(const std::string& address, const std::string& why)>;
+  static PageAudit MakePageAudit(std::shared_ptr<RefusalCounts> refusals, LimitReached limit);
   // Null: the wire is plain text, or the certificates are somebody else's.
   CertificateAuthority* authority() const { return authority_.get(); }
   const std::optional<CredentialFiles>& files() const { return files_; }

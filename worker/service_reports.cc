@@ -2,12 +2,17 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/logging.h"
+
 namespace lodestar {
 
-ServiceReports::ServiceReports(ServiceManager manager, std::string before, Clock* clock)
+ServiceReports::ServiceReports(ServiceManager manager, std::string before,
+                               absl::Duration shortest_patience, Clock* clock)
     : manager_(std::move(manager)),
       before_(std::move(before)),
       clock_(clock),
+      stall_watch_(shortest_patience),
       thread_([this] { Run(); }) {}
 
 ServiceReports::~ServiceReports() {
@@ -36,9 +41,20 @@ void ServiceReports::Run() {
   }
 }
 
-void ServiceReports::Report(const Reader& read) const {
+void ServiceReports::Report(const Reader& read) {
   if (read == nullptr) return manager_.TellReady(before_);
   const State state = read();
+  const absl::Duration still = stall_watch_.Look(clock_->Now(), state.work);
+  if (still > absl::ZeroDuration() && !state.is_stopping) {
+    const std::string text =
+        absl::StrCat("hangs: ", state.work->what, ", and has not got on for ",
+                     absl::FormatDuration(absl::Trunc(still, absl::Seconds(1))));
+    if (!std::exchange(is_stall_told_, true)) {
+      LogError("{} (--stall_timeout): a service manager that watches it starts it again", text);
+    }
+    return manager_.TellStuck(text);
+  }
+  is_stall_told_ = false;
   // Whoever is told to stop is alive for as long as it hands in what it has.
   if (state.is_stopping) manager_.TellStopping();
   manager_.TellReady(state.standing.empty() ? "computes" : state.standing);

@@ -1,9 +1,11 @@
 // ServiceReports: tells the service manager that has started a worker (systemd) how it stands,
 // again and again. It is ready from the first time on, whatever it waits for: a machine's start
-// must not wait for servers elsewhere, and no watchdog watches what is not ready.
+// must not wait for servers elsewhere, and no watchdog watches what is not ready. It is alive while
+// it waits for others, and while what it does by itself gets on: see StallWatch.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -12,6 +14,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/service_manager.h"
+#include "worker/stall_watch.h"
 
 namespace lodestar {
 
@@ -19,7 +22,8 @@ class ServiceReports {
  public:
   struct State {
     bool is_stopping = false;
-    std::string standing = {};  // what keeps it from computing; empty: it computes
+    std::string standing = {};                  // what keeps it from computing; empty: it computes
+    std::optional<StallWatch::Work> work = {};  // nullopt: it waits for others
   };
   // Blocks while the worker's state is locked: a worker that never lets go of it is not alive.
   using Reader = std::function<State()>;
@@ -27,8 +31,10 @@ class ServiceReports {
   // Between two reports.
   static constexpr absl::Duration kInterval = absl::Seconds(1);
 
-  // `clock` outlives it. Until Watch() the worker does what `before` says.
-  ServiceReports(ServiceManager manager, std::string before, Clock* clock);
+  // `clock` outlives it. Until Watch() the worker waits for what `before` says.
+  // `shortest_patience`: see StallWatch.
+  ServiceReports(ServiceManager manager, std::string before, absl::Duration shortest_patience,
+                 Clock* clock);
   ~ServiceReports() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // From now on `read` says how the worker stands.
@@ -36,11 +42,13 @@ class ServiceReports {
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  void Report(const Reader& read) const;
+  void Report(const Reader& read);
 
   const ServiceManager manager_;
   const std::string before_;
   Clock* const clock_;
+  StallWatch stall_watch_;  // of the thread
+  bool is_stall_told_ = false;
   absl::Mutex mutex_;
   Reader read_ ABSL_GUARDED_BY(mutex_);  // null: before Watch()
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "common/testing/simulated_clock.h"
@@ -12,6 +13,8 @@
 
 namespace lodestar {
 namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(3);
 
 // A socket as systemd has it.
 class ServiceReportsTest : public testing::Test {
@@ -50,7 +53,7 @@ class ServiceReportsTest : public testing::Test {
 
 TEST_F(ServiceReportsTest, AWorkerIsReadyWhateverItWaitsFor) {
   ServiceReports::State state = {.standing = "not connected: nobody answers"};
-  ServiceReports reports(ServiceManager(name_), "enrols", &clock_);
+  ServiceReports reports(ServiceManager(name_), "enrols", kPatience, &clock_);
   EXPECT_EQ(Receive(), "READY=1\nWATCHDOG=1\nSTATUS=enrols");
   // Read by the other thread while this one waits for it.
   reports.Watch([&state] { return state; });
@@ -60,11 +63,29 @@ TEST_F(ServiceReportsTest, AWorkerIsReadyWhateverItWaitsFor) {
 }
 
 TEST_F(ServiceReportsTest, AWorkerThatStopsIsAliveUntilItHasHandedIn) {
-  ServiceReports reports(ServiceManager(name_), "enrols", &clock_);
+  ServiceReports reports(ServiceManager(name_), "enrols", kPatience, &clock_);
   EXPECT_EQ(Receive(), "READY=1\nWATCHDOG=1\nSTATUS=enrols");
   reports.Watch([] { return ServiceReports::State{.is_stopping = true, .standing = "leaves"}; });
   EXPECT_EQ(Next(), "STOPPING=1\nWATCHDOG=1");
   EXPECT_EQ(Receive(), "READY=1\nWATCHDOG=1\nSTATUS=leaves");
+}
+
+TEST_F(ServiceReportsTest, WhatDoesNotGetOnIsNotAliveUntilItDoes) {
+  ServiceReports::State state = {
+      .work = StallWatch::Work{.what = "computes a step", .progress = 1, .first_factor = 1}};
+  ServiceReports reports(ServiceManager(name_), "enrols", kPatience, &clock_);
+  EXPECT_EQ(Receive(), "READY=1\nWATCHDOG=1\nSTATUS=enrols");
+  reports.Watch([&state] { return state; });
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=computes");
+  EXPECT_EQ(Next(), "STATUS=hangs: computes a step, and has not got on for 4s");
+  EXPECT_EQ(Next(), "STATUS=hangs: computes a step, and has not got on for 5s");
+  state.work->progress = 2;
+  EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=computes");
+  // However long it waits for others.
+  state = {.standing = "waits for b", .work = std::nullopt};
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=waits for b");
+  }
 }
 
 }  // namespace

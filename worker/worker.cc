@@ -119,7 +119,30 @@ std::string Worker::standing() {
 
 ServiceReports::State Worker::service_state() {
   absl::MutexLock lock(&mutex_);
-  return {.is_stopping = lifecycle_.is_stopping(), .standing = lifecycle_.Standing()};
+  ServiceReports::State state = {.is_stopping = lifecycle_.is_stopping(),
+                                 .standing = lifecycle_.Standing()};
+  const absl::string_view work = lifecycle_.OwnWork();
+  if (work.empty()) return state;
+  state.work = {.what = std::string(work), .progress = progress_count_};
+  if (work == Lifecycle::kEndsLife) state.work->first_factor = 1;
+  if (step_.has_value() && work == Lifecycle::kComputes) {
+    // Parts of an evaluation are alike; what a step takes grows with its samples.
+    const bool is_training = step_->samples.count > 0;
+    state.work->what = is_training ? "computes a step" : "evaluates";
+    state.work->size = is_training ? step_->samples.count : 1;
+  }
+  return state;
+}
+
+void Worker::NoteProgress() {
+  absl::MutexLock lock(&mutex_);
+  ++progress_count_;
+}
+
+void Worker::NoteStep(const RoundStep& step) {
+  absl::MutexLock lock(&mutex_);
+  ++progress_count_;
+  step_ = step;
 }
 
 void Worker::KeepTime() {
@@ -146,6 +169,8 @@ void Worker::Perform(const Lifecycle::Effects& effects) {
 void Worker::Perform(const Lifecycle::Task& task) {
   link_->Rearm();
   task_ = task;
+  ++progress_count_;
+  step_.reset();
 }
 
 void Worker::Perform(const Lifecycle::CancelCalls&) { link_->Cancel(); }
@@ -385,7 +410,11 @@ absl::Status Worker::Prepare(const Registration& registration) {
 absl::Status Worker::PrepareWorkload(const Registration& registration) {
   if (workload_->Serves(registration)) return absl::OkStatus();
   runner_.reset();
-  RETURN_IF_ERROR(workload_->Prepare(registration, device_.get(), [this] { return IsStopping(); }));
+  const auto stop_requested = [this] {
+    NoteProgress();  // it asks each time that it has read a piece
+    return IsStopping();
+  };
+  RETURN_IF_ERROR(workload_->Prepare(registration, device_.get(), stop_requested));
   progress_.emplace(Progress::Config{.tokens_per_sample = workload_->dataset()->tokens_per_sample(),
                                      .loss_unit = LossUnitOf(registration.job.model),
                                      .interval = config_.progress_interval});
@@ -435,32 +464,36 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
     link_->AskAhead(whole);
   };
   ASSIGN_OR_RETURN(
-      runner_,
-      MakeRoundRunner(job, {.model = workload_->model(),
-                            .device = device_.get(),
-                            .dataset = workload_->dataset(),
-                            .clock = clock_,
-                            .overlap = config_.overlap,
-                            .trace = trace_.get(),
-                            .pulls_ahead = looks_ahead,
-                            .model_has_optimizer = workload_->has_optimizer(),
-                            .on_contributed = looks_ahead ? ask_ahead : nullptr,
-                            .residuals = PrepareResiduals(job),
-                            .on_step = [this](const RoundStep& step) { workload_->OnStep(step); },
-                            .on_steps_made = [this] { return workload_->OnStepsMade(); },
-                            .on_weights = workload_->on_weights(),
-                            .stop_requested = [this] { return IsStopping(); },
-                            .time_left =
-                                [this] {
-                                  absl::MutexLock lock(&mutex_);
-                                  return lifecycle_.time_left(clock_->Now());
-                                },
-                            .on_activity =
-                                [this](absl::string_view activity) {
-                                  absl::MutexLock lock(&mutex_);
-                                  lifecycle_.OnActivity(clock_->Now(), activity);
-                                  ++num_events_;
-                                }}));
+      runner_, MakeRoundRunner(job, {.model = workload_->model(),
+                                     .device = device_.get(),
+                                     .dataset = workload_->dataset(),
+                                     .clock = clock_,
+                                     .overlap = config_.overlap,
+                                     .trace = trace_.get(),
+                                     .pulls_ahead = looks_ahead,
+                                     .model_has_optimizer = workload_->has_optimizer(),
+                                     .on_contributed = looks_ahead ? ask_ahead : nullptr,
+                                     .residuals = PrepareResiduals(job),
+                                     .on_step =
+                                         [this](const RoundStep& step) {
+                                           NoteStep(step);
+                                           workload_->OnStep(step);
+                                         },
+                                     .on_steps_made = [this] { return workload_->OnStepsMade(); },
+                                     .on_weights = workload_->on_weights(),
+                                     .stop_requested = [this] { return IsStopping(); },
+                                     .time_left =
+                                         [this] {
+                                           absl::MutexLock lock(&mutex_);
+                                           return lifecycle_.time_left(clock_->Now());
+                                         },
+                                     .on_activity =
+                                         [this](absl::string_view activity) {
+                                           absl::MutexLock lock(&mutex_);
+                                           lifecycle_.OnActivity(clock_->Now(), activity);
+                                           ++num_events_;
+                                           ++progress_count_;
+                                         }}));
   runner_job_ = job;
   return absl::OkStatus();
 }

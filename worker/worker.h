@@ -140,6 +140,10 @@ class Worker {
   // The servers have acknowledged what `report` tells of; of the first contribution the log says
   // how long it took.
   void CountContribution(const Grant& grant, const RoundReport& report);
+  // What this process does by itself has got on.
+  void NoteProgress() ABSL_LOCKS_EXCLUDED(mutex_);
+  // A step of the model begins.
+  void NoteStep(const RoundStep& step) ABSL_LOCKS_EXCLUDED(mutex_);
   HeartbeatCall CurrentActivity() ABSL_LOCKS_EXCLUDED(mutex_);
   void OnServersMoved(const ServerAddresses& servers) ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsStopping() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -173,6 +177,8 @@ class Worker {
   Lifecycle lifecycle_ ABSL_GUARDED_BY(mutex_);
   std::optional<Lifecycle::Task> task_ ABSL_GUARDED_BY(mutex_);  // that is to be done next
   uint64_t num_events_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t progress_count_ ABSL_GUARDED_BY(mutex_) = 0;    // see StallWatch::Work
+  std::optional<RoundStep> step_ ABSL_GUARDED_BY(mutex_);  // the last one of the task at hand
   bool run_is_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<CancellableTransport> transport_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<CancellableTransport> former_transport_ ABSL_GUARDED_BY(mutex_);

@@ -105,12 +105,18 @@ ABSL_FLAG(
 ABSL_FLAG(absl::Duration, notice_grace, absl::ZeroDuration(),
           "With --notice: how long the machine is still there once notice is given, from 1s to "
           "24h. 0: 30s with gcp and azure, else 2m.");
+ABSL_FLAG(absl::Duration, stall_timeout, absl::Minutes(10),
+          "What this worker does by itself (a step, a part of its data, opening the device) and "
+          "has not got on with for longer counts as hung: a line of the log says so, and a service "
+          "manager that watches the worker (WatchdogSec of systemd) starts it again. A step has "
+          "at least ten times what the longest so far took, the first six times this. Waiting for "
+          "servers has no limit. From 1s to 24h.");
 ABSL_FLAG(std::string, trace, "",
           "File for the times of a few rounds, block by block and bucket by bucket; open it in "
           "https://ui.perfetto.dev. Written once they are over, or when the worker leaves. Empty: "
           "none.");
 ABSL_FLAG(int64_t, trace_rounds, 5, "Rounds in the trace, after the first two; 1 to 1000.");
-ABSL_FLAG(std::string, log_level, "info", "debug, info, warn or error.");
+ABSL_FLAG(std::string, log_level, "info", "debug, info, warning or error.");
 ABSL_FLAG(
     std::string, log_format, "text",
     "text, for people, or json: an object per line, with IDs of workers, rounds and shards as "
@@ -273,6 +279,9 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
   config.life.leave_timeout = absl::GetFlag(FLAGS_leave_timeout);
   RETURN_IF_ERROR(CheckDurationRange("leave_timeout", config.life.leave_timeout, kShortestLeave,
                                      kLongestLeave));
+  flags.stall_timeout = absl::GetFlag(FLAGS_stall_timeout);
+  RETURN_IF_ERROR(
+      CheckDurationRange("stall_timeout", flags.stall_timeout, kShortestLeave, kLongestLeave));
   RETURN_IF_ERROR(ReadNotice(given, flags));
   RETURN_IF_ERROR(ReadMeasuring(given, config));
   ASSIGN_OR_RETURN(flags.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
@@ -292,8 +301,8 @@ std::string WorkerHelp() {
       "the last round).\n");
   return FormatHelp(
       usage, {{"Cluster",
-               {"coordinator", "name", "leave_timeout", "notice", "notice_grace", "shared_memory",
-                "keep_residuals"}},
+               {"coordinator", "name", "leave_timeout", "notice", "notice_grace", "stall_timeout",
+                "shared_memory", "keep_residuals"}},
               {"Security", SecurityFlagNames()},
               {"Data", {"data", "heldout_data", "data_format", "token_bytes", "data_partition"}},
               {"Compute", {"device", "dtype", "threads", "max_micro_batch", "recompute", "fusion"}},

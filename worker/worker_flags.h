@@ -21,6 +21,7 @@ struct WorkerFlags {
   WorkerEntrance entrance;
   std::optional<NoticeOrigin> notice;  // not set: nobody gives notice but with signals
   NoticeWatch::Config notice_watch;
+  absl::Duration stall_timeout;  // see StallWatch
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
 };

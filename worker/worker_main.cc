@@ -113,8 +113,7 @@ int RunWorker(const std::set<std::string>& given) {
   const ServiceManager manager = ServiceManager::FromEnvironment();
   StopSignalHandler signals;
   signals.Start(flags->worker.life.leave_timeout, &manager);
-  ServiceReports reports(manager, "comes into its cluster, and opens data and device",
-                         &Clock::Real());
+  ServiceReports reports(manager, "comes into its cluster", flags->stall_timeout, &Clock::Real());
   // The first signal ends the process while there is no worker.
   const auto credentials = WorkerCredentials::Await(
       flags->entrance, [] { return false; }, &flags->worker);
@@ -124,6 +123,12 @@ int RunWorker(const std::set<std::string>& given) {
     _exit(kExitPermanent);
   }
   InitLogging(flags->worker.name, flags->log_level, flags->log_format);
+  // Also where the driver of a card hangs.
+  reports.Watch([] {
+    return ServiceReports::State{
+        .standing = "opens its device",
+        .work = StallWatch::Work{.what = "opens its device", .first_factor = 1}};
+  });
   absl::StatusOr<std::unique_ptr<Worker>> worker =
       MakeBuiltInWorker(flags->worker, flags->workload, &Clock::Real());
   absl::Status status = worker.status();

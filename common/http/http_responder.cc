@@ -16,6 +16,7 @@
 #include "common/host_port.h"
 #include "common/http/request_head.h"
 #include "common/http/text_answer.h"
+#include "common/peer_text.h"
 #include "common/security/certificates.h"
 
 namespace lodestar {
@@ -25,6 +26,8 @@ namespace {
 constexpr char kContentPolicy[] =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+constexpr size_t kMaxShownBytes = 128;  // of a header, in texts
 
 const httplib::Headers& CommonHeaders() {
   static const httplib::Headers headers = {{"Cache-Control", "no-store"},
@@ -129,11 +132,45 @@ class OneRequest : private httplib::Server {
     });
   }
 
+  // Whose page an order comes from that is none of this server's; empty: its own, or a program's.
+  // Browsers say so in headers that no page can set or leave out: older ones in Origin, which forms
+  // have in some browsers only; others in Sec-Fetch-Site, too, where the address is https or of
+  // this machine.
+  std::string ForeignPage(const httplib::Request& request) const {
+    const std::string site = request.get_header_value("Sec-Fetch-Site");
+    if (!site.empty() && !absl::EqualsIgnoreCase(site, "same-origin")) {
+      return absl::StrCat("Sec-Fetch-Site: ", PeerText(site, kMaxShownBytes));
+    }
+    if (!request.has_header("Origin")) return "";
+    const std::string origin = request.get_header_value("Origin");
+    absl::string_view place = origin;
+    const bool has_scheme =
+        absl::ConsumePrefix(&place, "http://") || absl::ConsumePrefix(&place, "https://");
+    // Another port of this machine is another site, of whoever listens there.
+    const bool is_own = absl::EqualsIgnoreCase(place, request.get_header_value("Host"));
+    // A proxy may change Host; the browser knows, and a name that is foreign has no such pages.
+    const bool is_of_proxy = !site.empty() && IsOwnName(std::string(place));
+    if (has_scheme && (is_own || is_of_proxy)) return "";
+    return absl::StrCat("Origin: ", PeerText(origin, kMaxShownBytes));
+  }
+
   // Whether it goes on with what is asked for. Else `response` says why not.
   bool LetIn(const httplib::Request& request, httplib::Response& response) {
     if (!IsOwnName(request.get_header_value("Host"))) {
       Write({.status = 403, .body = NamesText()}, response);
       return false;
+    }
+    if (request.method == "POST") {
+      if (const std::string page = ForeignPage(request); !page.empty()) {
+        config_.on_foreign_order(
+            shown_.address, absl::StrCat("an order from a page of somebody else (", page, ")"));
+        Write({.status = 403,
+               .body = absl::StrCat("an order comes from the page of this server or from a "
+                                    "program, and this one from another page (",
+                                    page, "); open this server's page, and order there\n")},
+              response);
+        return false;
+      }
     }
     if (config_.access == nullptr) return true;
     const std::string authorization = request.get_header_value("Authorization");

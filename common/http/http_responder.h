@@ -1,8 +1,9 @@
 // From the bytes of one whole request to the bytes of its answer: whether it comes under a name of
-// this server, who asks and whether they may, and what is answered. No sockets, no threads of its
-// own. Thread-safe.
+// this server and, with an order, from a page of its own; who asks and whether they may; and what
+// is answered. No sockets, no threads of its own. Thread-safe.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,10 @@ class HttpResponder {
     // Whether they also come by an address. A page of a foreign site that has its name lead here
     // ("DNS rebinding") has a name, and never an address.
     bool allows_addresses = false;
+    // An order came from a page of somebody else, which gets nothing: `address` of whose browser it
+    // is, and `why` it is refused, for the log.
+    std::function<void(const std::string& address, const std::string& why)> on_foreign_order =
+        [](const std::string&, const std::string&) {};
   };
 
   struct Reply {

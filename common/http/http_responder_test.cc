@@ -131,6 +131,43 @@ TEST_F(HttpResponderTest, AnOrderComesFromAPageOfThisServerWithTheKey) {
   EXPECT_EQ(Order("Host: localhost\r\n"), 403);
 }
 
+TEST_F(HttpResponderTest, AnOrderComesFromNoForeignPageWhateverHeadersItHas) {
+  std::vector<std::string> told;
+  peer_.address = "192.0.2.7";
+  config_.names = {"box.example.org"};
+  config_.on_foreign_order = [&told](const std::string& address, const std::string& why) {
+    told.push_back(absl::StrCat(address, ": ", why));
+  };
+  const std::string own =
+      absl::StrCat("Host: localhost:8080\r\n", HttpResponder::kOrderHeader, ": -\r\n");
+  for (const char* fields :
+       {"Origin: http://evil.example\r\n", "Origin: http://localhost\r\n",
+        "Origin: http://localhost:3000\r\n", "Origin: http://localhost:8080.evil.example\r\n",
+        "Origin: localhost:8080\r\n", "Origin: file://localhost:8080\r\n", "Origin: null\r\n",
+        "Sec-Fetch-Site: cross-site\r\n", "Sec-Fetch-Site: same-site\r\n",
+        "Sec-Fetch-Site: none\r\n",
+        "Origin: http://localhost:8080\r\nSec-Fetch-Site: cross-site\r\n",
+        "Origin: http://evil.example\r\nSec-Fetch-Site: same-origin\r\n"}) {
+    EXPECT_EQ(Order(absl::StrCat(own, fields)), 403) << fields;
+  }
+  EXPECT_EQ(num_orders_, 0);
+  EXPECT_EQ(told.size(), 12);
+  EXPECT_EQ(told[0],
+            "192.0.2.7: an order from a page of somebody else (Origin: http://evil.example)");
+  EXPECT_THAT(Answer("POST /pause", own + "Origin: http://evil.example\r\n"),
+              HasSubstr("this one from another page (Origin: http://evil.example); open this"));
+  for (const char* fields :
+       {"", "Origin: http://localhost:8080\r\n", "Origin: https://LOCALHOST:8080\r\n",
+        "Origin: http://localhost:8080\r\nSec-Fetch-Site: same-origin\r\n",
+        "Sec-Fetch-Site: same-origin\r\n",
+        "Origin: https://box.example.org\r\nSec-Fetch-Site: same-origin\r\n"}) {
+    EXPECT_EQ(Order(absl::StrCat(own, fields)), 409) << fields;
+  }
+  EXPECT_EQ(num_orders_, 6);
+  EXPECT_EQ(StatusOf(Answer("GET /echo", own + "Origin: http://evil.example\r\n")), 202)
+      << "who looks gets no leave to read it, and browsers give none";
+}
+
 TEST_F(HttpResponderTest, WhoIsNotKnownIsAskedAndMayOnlyBeAProbe) {
   AskForTokens();
   const std::string nobody = Answer("GET /echo");

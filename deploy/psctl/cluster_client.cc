@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -9,8 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "common/status_hints.h"
 #include "common/status_macros.h"
+#include "deploy/psctl/port_probe.h"
 #include "proto/bulk_options.h"
 #include "proto/history_convert.h"
 #include "proto/peer_texts.h"
@@ -27,11 +30,35 @@ constexpr absl::Duration kBulkTimeout = absl::Hours(1);
 // While a call lasts: how often to look at what it waits for, and how long that may take.
 constexpr absl::Duration kLookInterval = absl::Seconds(1);
 constexpr absl::Duration kLookTimeout = absl::Seconds(2);
+// Connections that nobody answers are given up after five seconds, and calls later: what ends
+// before this was answered, or refused.
+constexpr absl::Duration kSilence = absl::Seconds(4);
+constexpr absl::Duration kProbePatience = absl::Seconds(1);
 // Servers that may send on to another before it is an error.
 constexpr int kMaxHops = 3;
 
 void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+}
+
+// While a call lasts, so that a server which says nothing at all is told by the call itself.
+constexpr absl::Duration kSilenceMeanwhile = absl::Seconds(8);
+
+// What a ps_server that is there, and silent, is said to be.
+std::string HangsText(bool is_reached, absl::Time since) {
+  return absl::StrCat(
+      is_reached ? "is connected, but has not answered since "
+                 : "accepts connections, but has not answered since ",
+      absl::FormatTime("%H:%M:%S", since, absl::LocalTimeZone()),
+      ": its process is stopped or hangs, or its machine is overloaded or swaps. Look there at the "
+      "process (ps -o pid,stat,wchan:24,etime,args -C ps_server; T: it is stopped, kill -CONT lets "
+      "it go on; D: it waits for a disk), and at the end of its log",
+      is_reached ? "; what it was asked for it may still do" : "");
+}
+
+// By this side, without a word of the server.
+bool IsOwnDeadline(const absl::Status& status) {
+  return absl::IsDeadlineExceeded(status) && status.message() == "Deadline Exceeded";
 }
 
 }  // namespace
@@ -50,7 +77,8 @@ absl::Status ClusterClient::FindServer() {
     grpc::ClientContext context;
     SetDeadline(kSearchTimeout, &context);
     v1::ClusterStatus reply;
-    answer = Explain(status_->GetStatus(&context, v1::GetStatusRequest(), &reply));
+    const absl::Time asked_at = absl::Now();
+    answer = Explain(status_->GetStatus(&context, v1::GetStatusRequest(), &reply), asked_at);
   } while (search.GoesOn(answer));
   // Whoever refuses, or sends on to another, is there.
   return AddressList::IsElsewhere(answer) ? search.Outcome() : absl::OkStatus();
@@ -67,6 +95,7 @@ void ClusterClient::Connect(const std::string& server) {
 
 absl::Status ClusterClient::Call(absl::FunctionRef<grpc::Status()> call) {
   RETURN_IF_ERROR(FindServer());
+  asked_at_ = absl::Now();
   grpc::Status status = call();
   for (int hop = 0; hop < kMaxHops; ++hop) {
     const std::optional<std::string> coordinator = CoordinatorOf(FromGrpcStatus(status));
@@ -74,18 +103,32 @@ absl::Status ClusterClient::Call(absl::FunctionRef<grpc::Status()> call) {
     std::fprintf(stderr, "psctl: %s: %s\n", server_.c_str(),
                  std::string(FromGrpcStatus(status).message()).c_str());
     Connect(*coordinator);
+    asked_at_ = absl::Now();
     status = call();
   }
-  return Explain(status);
+  return Explain(status, asked_at_);
 }
 
-absl::Status ClusterClient::Explain(const grpc::Status& status) const {
+absl::Status ClusterClient::Explain(const grpc::Status& status, absl::Time asked_at) const {
   const absl::Status native = FromGrpcStatus(status);
-  if (native.ok()) return native;
+  if (native.ok()) {
+    *silent_since_ = kAnswers;
+    return native;
+  }
   if (absl::IsUnauthenticated(native)) *refusal_ = std::string(native.message());
   // A connection that stands has brought the server's own words, such as those of a full disk.
   const bool is_reached = channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
   const bool is_nobody_there = absl::IsUnavailable(native) && !is_reached;
+  const absl::Time now = absl::Now();
+  if ((is_nobody_there || IsOwnDeadline(native)) && now - asked_at >= kSilence &&
+      (is_reached || AcceptsConnections(server_, kProbePatience))) {
+    const int64_t since = std::min(silent_since_->load(), absl::ToUnixMicros(asked_at));
+    *silent_since_ = since;
+    return absl::Status(native.code(),
+                        absl::StrCat("ps_server at ", server_, " ",
+                                     HangsText(is_reached, absl::FromUnixMicros(since))));
+  }
+  *silent_since_ = kAnswers;
   return absl::Status(
       native.code(),
       absl::StrCat("ps_server at ", server_, ": ", native.message(),
@@ -138,6 +181,8 @@ absl::Status ClusterClient::WatchStatus(absl::Duration interval,
     const auto reader = status_->WatchStatus(&context, request);
     v1::ClusterStatus status;
     while (reader->Read(&status)) {
+      asked_at_ = absl::Now();
+      *silent_since_ = kAnswers;
       EscapeTexts(&status);
       if (show(status)) continue;
       context.TryCancel();
@@ -157,11 +202,21 @@ grpc::Status ClusterClient::CallAndWatch(Begin begin, const Meanwhile& meanwhile
     outcome = std::move(status);
     is_over.Notify();
   });
+  absl::Time answered_at = absl::Now();
+  bool is_silence_told = false;
   while (!is_over.WaitForNotificationWithTimeout(kLookInterval)) {
     grpc::ClientContext look;
     SetDeadline(kLookTimeout, &look);
     v1::ClusterStatus cluster;
-    if (!status_->GetStatus(&look, v1::GetStatusRequest(), &cluster).ok()) continue;
+    const grpc::Status seen = status_->GetStatus(&look, v1::GetStatusRequest(), &cluster);
+    if (!seen.ok() && absl::Now() - answered_at >= kSilenceMeanwhile &&
+        !is_over.HasBeenNotified() && !std::exchange(is_silence_told, true)) {
+      std::fprintf(stderr, "psctl: %s; still waits\n",
+                   std::string(Explain(seen, answered_at).message()).c_str());
+    }
+    if (!seen.ok()) continue;
+    answered_at = absl::Now();
+    is_silence_told = false;
     EscapeTexts(&cluster);
     meanwhile(cluster);
   }

@@ -1,7 +1,11 @@
-// Calls of StatusService and AdminService, blocking, with deadlines and errors for people.
+// Calls of StatusService and AdminService, blocking, with deadlines and errors for people. A server
+// that takes connections and does not answer is told from one that is not there.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -30,6 +34,7 @@ class ClusterClient {
   ClusterClient Anew() const {
     ClusterClient other(servers_, security_);
     other.refusal_ = refusal_;
+    other.silent_since_ = silent_since_;
     other.stop_ = stop_;
     return other;
   }
@@ -97,8 +102,9 @@ class ClusterClient {
                          const Request& request, Reply& reply);
   // Makes the call, and again with the coordinator if the server sends on to it.
   absl::Status Call(absl::FunctionRef<grpc::Status()> call);
-  // "ps_server at HOST:PORT: ...", and what to look at where nobody has answered.
-  absl::Status Explain(const grpc::Status& status) const;
+  // "ps_server at HOST:PORT: ...", and what to look at where nobody has answered. `asked_at`: when
+  // the call began, or was answered last.
+  absl::Status Explain(const grpc::Status& status, absl::Time asked_at) const;
 
   std::stop_token stop_;
   AddressList servers_;
@@ -109,6 +115,12 @@ class ClusterClient {
   std::unique_ptr<v1::AdminService::Stub> admin_;
   std::unique_ptr<v1::AuthorityService::Stub> authority_;
   std::shared_ptr<std::string> refusal_ = std::make_shared<std::string>();
+  // Since when a server that is there has not answered, over all calls, in microseconds since 1970;
+  // kAnswers: it has.
+  static constexpr int64_t kAnswers = std::numeric_limits<int64_t>::max();
+  std::shared_ptr<std::atomic<int64_t>> silent_since_ =
+      std::make_shared<std::atomic<int64_t>>(kAnswers);
+  absl::Time asked_at_;  // see Explain()
 };
 
 }  // namespace lodestar

@@ -1,12 +1,17 @@
 #include "deploy/psctl/cluster_client.h"
 
+#include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "common/file_descriptor.h"
+#include "common/remedy.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,6 +21,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 class FullDisk final : public v1::AdminService::Service {
   grpc::Status Checkpoint(grpc::ServerContext*, const v1::CheckpointRequest*,
@@ -42,6 +49,52 @@ TEST(ClusterClientTest, OnlyWhereNobodyAnswersTheAddressIsInDoubt) {
                   .Checkpoint([](const v1::ClusterStatus&) {}),
               StatusIs(absl::StatusCode::kUnavailable,
                        HasSubstr("; is it running, and is --server right?")));
+}
+
+// As the system does for a process that is stopped.
+TEST(ClusterClientTest, WhoTakesConnectionsAndSaysNothingIsSaidToHang) {
+  const FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in place{};
+  place.sin_family = AF_INET;
+  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(place);
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&place), size), 0);
+  ASSERT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&place), &size), 0);
+  ASSERT_EQ(listen(listener.get(), 8), 0);
+  const std::string address = absl::StrCat("127.0.0.1:", ntohs(place.sin_port));
+  ClusterClient client(AddressList::Of(address), TransportSecurity());
+  const absl::Status status = client.GetStatus().status();
+  EXPECT_EQ(RemedyFor(status), Remedy::kRepeat) << status;
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(StartsWith(absl::StrCat("ps_server at ", address,
+                                            " accepts connections, but has not answered since ")),
+                    HasSubstr("kill -CONT"), Not(HasSubstr("is it running"))));
+  EXPECT_EQ(client.Anew().GetStatus().status(), status) << "since the same time";
+}
+
+class Silent final : public v1::AdminService::Service {
+ public:
+  absl::Notification is_over;
+
+ private:
+  grpc::Status Pause(grpc::ServerContext*, const v1::PauseRequest*, v1::PauseReply*) override {
+    is_over.WaitForNotification();
+    return grpc::Status::OK;
+  }
+};
+
+TEST(ClusterClientTest, WhoIsConnectedAndSaysNothingMayStillDoWhatItWasAskedFor) {
+  Silent service;
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ClusterClient client(AddressList::Of(absl::StrCat("127.0.0.1:", port)), TransportSecurity());
+  EXPECT_THAT(client.Pause(""), StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                         AllOf(HasSubstr("is connected, but has not answered"),
+                                               HasSubstr("it may still do"))));
+  service.is_over.Notify();
 }
 
 class Coordinator final : public v1::StatusService::Service {

@@ -1,11 +1,13 @@
 #include "deploy/psctl/history_command.h"
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/testing/status_matchers.h"
+#include "common/testing/unprivileged_thread.h"
 #include "common/text_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -13,6 +15,7 @@
 namespace lodestar {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
@@ -60,6 +63,24 @@ TEST(HistoryCommandTest, AFolderHasItUnderItsName) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("history.sqlite")));
   ASSERT_OK(WriteHistory(absl::StrCat(folder, "/", kHistoryFileName), OfRounds(3)));
   EXPECT_THAT(ReadKeptHistory(folder), IsOkAndHolds(OfRounds(3)));
+}
+
+TEST(HistoryCommandTest, WhatThisUserMayNotReadIsNotTakenForNothing) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/closed");
+  const std::string file = absl::StrCat(folder, "/", kHistoryFileName);
+  std::filesystem::create_directories(folder);
+  ASSERT_OK(WriteHistory(file, OfRounds(1)));
+  const UnprivilegedThread unprivileged;
+  using std::filesystem::perms;
+  for (const std::string& closed : {folder, file}) {
+    std::filesystem::permissions(closed, perms::none);
+    EXPECT_THAT(ReadKeptHistory(folder),
+                StatusIs(absl::StatusCode::kPermissionDenied,
+                         AllOf(HasSubstr(file), HasSubstr("Permission denied"))))
+        << closed;
+    std::filesystem::permissions(closed, perms::owner_all);
+  }
+  EXPECT_OK(ReadKeptHistory(folder).status());
 }
 
 }  // namespace

@@ -19,7 +19,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/flag_file.h"
@@ -100,22 +99,16 @@ constexpr OwnFlag kOwnFlags[] = {
 // Flag files may include flag files; ps_server itself refuses those that are deeper.
 constexpr int kMaxFlagFileDepth = 8;
 
-absl::Status CheckFlagFiles(absl::string_view paths, int depth);
+struct GivenFlag {
+  std::string name;
+  std::string value;  // empty: it has none, or is one of yes and no
+  std::string where;  // it stands
+};
 
-// `where` the argument stands.
-absl::Status CheckFlag(absl::string_view argument, absl::string_view where, int depth) {
-  const std::pair<absl::string_view, absl::string_view> parts =
-      absl::StrSplit(argument, absl::MaxSplits('=', 1));
-  const absl::string_view name = parts.first.substr(parts.first.find_first_not_of('-'));
-  if (name == "flagfile") return CheckFlagFiles(parts.second, depth);
-  for (const OwnFlag& own : kOwnFlags) {
-    if (name != own.name) continue;
-    return absl::InvalidArgumentError(absl::StrCat("--", name, " (", where, "): ", own.instead));
-  }
-  return absl::OkStatus();
-}
+absl::Status AddFlag(absl::string_view argument, absl::string_view where, int depth,
+                     std::vector<GivenFlag>& flags);
 
-absl::Status CheckFlagFiles(absl::string_view paths, int depth) {
+absl::Status AddFlagFiles(absl::string_view paths, int depth, std::vector<GivenFlag>& flags) {
   if (depth == kMaxFlagFileDepth) return absl::OkStatus();
   for (absl::string_view path : absl::StrSplit(paths, ',', absl::SkipEmpty())) {
     const absl::StatusOr<std::vector<FlagFileLine>> lines = ReadFlagFile(std::string(path));
@@ -124,10 +117,47 @@ absl::Status CheckFlagFiles(absl::string_view paths, int depth) {
     }
     for (const FlagFileLine& line : *lines) {
       RETURN_IF_ERROR(
-          CheckFlag(line.argument, absl::StrCat(path, " line ", line.number), depth + 1));
+          AddFlag(line.argument, absl::StrCat(path, " line ", line.number), depth + 1, flags));
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status AddFlag(absl::string_view argument, absl::string_view where, int depth,
+                     std::vector<GivenFlag>& flags) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(argument, absl::MaxSplits('=', 1));
+  const absl::string_view name = parts.first.substr(parts.first.find_first_not_of('-'));
+  if (name == "flagfile") return AddFlagFiles(parts.second, depth, flags);
+  flags.push_back({std::string(name), std::string(parts.second), std::string(where)});
+  return absl::OkStatus();
+}
+
+// As ps_server reads them: of a flag that is given twice the last one counts. Errors: those of flag
+// files.
+absl::StatusOr<std::vector<GivenFlag>> GivenFlags(absl::Span<const std::string> arguments) {
+  std::vector<GivenFlag> flags;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    std::string flag = arguments[i];
+    if (!absl::StartsWith(flag, "-") || flag.find_first_not_of('-') == std::string::npos) continue;
+    // The form --name VALUE.
+    const bool has_value = absl::StrContains(flag, '=');
+    if (!has_value && i + 1 < arguments.size() && !absl::StartsWith(arguments[i + 1], "-")) {
+      absl::StrAppend(&flag, "=", arguments[i + 1]);
+    }
+    RETURN_IF_ERROR(AddFlag(flag, "behind --", /*depth=*/0, flags));
+  }
+  return flags;
+}
+
+// "--name=VALUE" as the servers are given it, for another program; empty: they are not.
+std::string FlagOfServers(absl::string_view name, absl::Span<const std::string> server_flags) {
+  const absl::StatusOr<std::vector<GivenFlag>> flags = GivenFlags(server_flags);
+  std::string found;
+  for (const GivenFlag& flag : flags.ok() ? *flags : std::vector<GivenFlag>()) {
+    if (flag.name == name) found = absl::StrCat("--", name, "=", flag.value);
+  }
+  return found;
 }
 
 bool IsCudaWanted(const LaunchOptions& options) {
@@ -153,15 +183,21 @@ absl::StatusOr<LaunchSite> FindSite(const LaunchOptions& options, const std::str
 
 std::vector<std::string> WorkerCommand(const std::string& program, const std::string& name,
                                        const std::string& device, const LaunchOptions& options) {
-  return {program,
-          absl::StrCat("--name=", name),
-          absl::StrCat("--data=", options.data),
-          absl::StrCat("--heldout_data=", options.heldout_data),
-          absl::StrCat("--data_format=", options.data_format),
-          absl::StrCat("--token_bytes=", options.token_bytes),
-          absl::StrCat("--data_partition=", options.data_partition),
-          absl::StrCat("--device=", device),
-          absl::StrCat("--threads=", options.threads)};
+  std::vector<std::string> command = {program,
+                                      absl::StrCat("--name=", name),
+                                      absl::StrCat("--data=", options.data),
+                                      absl::StrCat("--heldout_data=", options.heldout_data),
+                                      absl::StrCat("--data_format=", options.data_format),
+                                      absl::StrCat("--token_bytes=", options.token_bytes),
+                                      absl::StrCat("--data_partition=", options.data_partition),
+                                      absl::StrCat("--device=", device),
+                                      absl::StrCat("--threads=", options.threads)};
+  // One log of all of them.
+  for (const char* flag : {"log_format", "log_level"}) {
+    const std::string given = FlagOfServers(flag, options.server_flags);
+    if (!given.empty()) command.push_back(given);
+  }
+  return command;
 }
 
 // For a POSIX shell, as one word.
@@ -208,31 +244,15 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments) 
       std::string(absl::StripAsciiWhitespace(text)));
 }
 
-// Where the servers keep their keys, if a flag of theirs says so; else empty.
-std::string StateDirFlag(absl::Span<const std::string> server_flags) {
-  constexpr absl::string_view kName = "state_dir";
-  for (size_t i = 0; i < server_flags.size(); ++i) {
-    absl::string_view flag = server_flags[i];
-    if (!absl::ConsumePrefix(&flag, "--") && !absl::ConsumePrefix(&flag, "-")) continue;
-    if (absl::StartsWith(flag, absl::StrCat(kName, "="))) return absl::StrCat("--", flag);
-    // The form --state_dir PATH.
-    if (flag == kName && i + 1 < server_flags.size()) {
-      return absl::StrCat("--", kName, "=", server_flags[i + 1]);
-    }
-  }
-  return "";
-}
-
 // A join string for the workers, once the server gives one. Error: Cancelled: `is_over`.
 absl::StatusOr<std::string> AwaitToken(const std::string& program, const std::string& server,
-                                       const LaunchOptions& options, size_t num_workers,
+                                       const LaunchOptions& options,
                                        const std::function<bool()>& is_over) {
   // Each worker keeps the certificate that it gets; an answer that is lost on its way counts, too.
   std::vector<std::string> command = {program, "token", "create", server,
-                                      absl::StrCat("--uses=", 2 * num_workers)};
-  if (const std::string state = StateDirFlag(options.server_flags); !state.empty()) {
-    command.push_back(state);
-  }
+                                      absl::StrCat("--uses=", 2 * options.workers)};
+  const std::string state = FlagOfServers("state_dir", options.server_flags);
+  if (!state.empty()) command.push_back(state);
   absl::StatusOr<std::string> text = absl::UnavailableError("");
   while (absl::IsUnavailable(text.status())) {
     if (is_over()) return absl::CancelledError("the servers have ended, or are to");
@@ -250,14 +270,13 @@ absl::StatusOr<std::string> AwaitToken(const std::string& program, const std::st
 }  // namespace
 
 absl::Status CheckServerFlags(absl::Span<const std::string> server_flags) {
-  for (size_t i = 0; i < server_flags.size(); ++i) {
-    std::string flag = server_flags[i];
-    if (!absl::StartsWith(flag, "-") || flag.find_first_not_of('-') == std::string::npos) continue;
-    // The form --flagfile PATH.
-    if (absl::EndsWith(flag, "-flagfile") && i + 1 < server_flags.size()) {
-      absl::StrAppend(&flag, "=", server_flags[i + 1]);
+  ASSIGN_OR_RETURN(const std::vector<GivenFlag> flags, GivenFlags(server_flags));
+  for (const GivenFlag& flag : flags) {
+    for (const OwnFlag& own : kOwnFlags) {
+      if (flag.name != own.name) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", flag.name, " (", flag.where, "): ", own.instead));
     }
-    RETURN_IF_ERROR(CheckFlag(flag, "behind --", /*depth=*/0));
   }
   return absl::OkStatus();
 }
@@ -275,6 +294,8 @@ std::vector<ProcessSpec> PlanServers(const LaunchOptions& options, const LaunchS
       spec.arguments.push_back(absl::StrCat("--advertise=", options.address, ":", site.ports[i]));
     }
     if (i == 0 && options.exit_when_done) spec.arguments.push_back("--exit_when_done");
+    // Before what the servers are given: their own --min_workers counts.
+    if (i == 0) spec.arguments.push_back(absl::StrCat("--min_workers=", options.workers));
     spec.arguments.insert(spec.arguments.end(), options.server_flags.begin(),
                           options.server_flags.end());
     spec.ends_cluster = i == 0;
@@ -325,7 +346,7 @@ std::vector<ProcessSpec> PlanHosts(const LaunchOptions& options, absl::Span<cons
   return specs;
 }
 
-int RunLaunch(const LaunchOptions& options, const std::string& program) {
+int RunLaunch(LaunchOptions options, const std::string& program) {
   Launcher::BlockSignals();
   // It is a cluster of its own, whatever this shell has joined.
   unsetenv("LODESTAR_JOIN");
@@ -334,6 +355,8 @@ int RunLaunch(const LaunchOptions& options, const std::string& program) {
     absl::StatusOr<std::vector<WorkerHost>> list = ReadHosts(options.hosts);
     if (!list.ok()) return Refuse(list.status());
     hosts = *std::move(list);
+    options.workers = 0;
+    for (const WorkerHost& host : hosts) options.workers += host.workers;
   }
   const absl::StatusOr<LaunchSite> site = FindSite(options, program);
   if (!site.ok()) return Refuse(site.status());
@@ -348,8 +371,7 @@ int RunLaunch(const LaunchOptions& options, const std::string& program) {
   if (started.ok() && hosts.empty()) started = start(PlanWorkers(options, *site));
   if (started.ok() && !hosts.empty()) {
     const absl::StatusOr<std::string> join =
-        AwaitToken(program, server, options, PlanHosts(options, hosts, "").size(),
-                   [&launcher] { return launcher.IsToEnd(); });
+        AwaitToken(program, server, options, [&launcher] { return launcher.IsToEnd(); });
     started = join.ok() ? start(PlanHosts(options, hosts, *join)) : join.status();
     if (absl::IsCancelled(started)) started = absl::OkStatus();  // Wait() says why
   }

@@ -15,7 +15,7 @@ namespace lodestar {
 
 struct LaunchOptions {
   int servers = 1;
-  int workers = 2;
+  int workers = 2;  // of hosts, as many as their file says
   int threads = 1;  // per worker, CPU devices
   std::string device = "auto";
   std::string data;
@@ -41,8 +41,9 @@ struct LaunchSite {
 };
 
 // The servers, and the workers of this machine, which are dealt out over its cards, if there is
-// more than one and `device` does not name one. Where workers are on other hosts, the servers
-// listen for them, in TLS.
+// more than one and `device` does not name one. The job begins once all workers are there, unless
+// the servers are given --min_workers; workers log as the servers are told to. Where workers are on
+// other hosts, the servers listen for them, in TLS.
 std::vector<ProcessSpec> PlanServers(const LaunchOptions& options, const LaunchSite& site);
 std::vector<ProcessSpec> PlanWorkers(const LaunchOptions& options, const LaunchSite& site);
 // On hosts: over ssh, which a secret passes in its input and in no list of processes. A worker is
@@ -56,6 +57,6 @@ absl::Status CheckServerFlags(absl::Span<const std::string> server_flags);
 
 // Runs until all roles have ended; returns the exit code of the first that failed. `program` is the
 // path of psctl: the other binaries lie beside it or in the sibling folders of a Bazel build.
-int RunLaunch(const LaunchOptions& options, const std::string& program);
+int RunLaunch(LaunchOptions options, const std::string& program);
 
 }  // namespace lodestar

@@ -8,7 +8,9 @@
 namespace lodestar {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -73,6 +75,38 @@ TEST(PlanTest, ServersComeFirstEndLastAndKnowTheirPlaces) {
   EXPECT_FALSE(workers[0].ends_last);
   EXPECT_THAT(workers[0].arguments, Contains("--data_partition=own"));
   EXPECT_THAT(workers[0].arguments, Contains("--coordinator=127.0.0.1:7001"));
+}
+
+TEST(PlanTest, TheJobBeginsWithAllWorkersUnlessTheServersAreToldOtherwise) {
+  LaunchOptions options;
+  options.servers = 2;
+  options.workers = 3;
+  options.server_flags = {"--min_workers=1"};
+  const std::vector<ProcessSpec> specs = PlanServers(options, Site(0));
+  std::vector<std::string> given;
+  for (const std::string& argument : specs[0].arguments) {
+    if (argument.starts_with("--min_workers")) given.push_back(argument);
+  }
+  EXPECT_THAT(given, ElementsAre("--min_workers=3", "--min_workers=1")) << "the last one counts";
+  EXPECT_THAT(specs[1].arguments, Not(Contains("--min_workers=3"))) << "the coordinator decides it";
+}
+
+TEST(PlanTest, WorkersLogAsTheServersDo) {
+  const std::string file = ::testing::TempDir() + "/log.flags";
+  ASSERT_OK(WriteFileAtomically(file, "--log_level=info\n--log_level debug\n"));
+  LaunchOptions options;
+  options.workers = 1;
+  options.server_flags = {"--log_format", "json", "--flagfile=" + file, "--rounds=3"};
+  const std::vector<std::string> here = PlanWorkers(options, Site(0))[0].arguments;
+  EXPECT_THAT(here, Contains("--log_format=json"));
+  EXPECT_THAT(here, Contains("--log_level=debug"));
+  EXPECT_THAT(here, Not(Contains("--rounds=3")));
+  options.hosts = "hosts";
+  const std::vector<WorkerHost> hosts = {{"gpu1", 1, {}}};
+  EXPECT_THAT(PlanHosts(options, hosts, "")[0].arguments.back(),
+              AllOf(HasSubstr("'--log_format=json'"), HasSubstr("'--log_level=debug'")));
+  options.server_flags.clear();
+  EXPECT_THAT(PlanHosts(options, hosts, "")[0].arguments.back(), Not(HasSubstr("--log_")));
 }
 
 TEST(PlanTest, WorkersOfHostsGetTheSecretInTheirInput) {

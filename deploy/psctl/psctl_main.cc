@@ -153,9 +153,10 @@ ABSL_FLAG(std::string, output, "table",
 ABSL_FLAG(std::string, http, "127.0.0.1:0",
           "HOST:PORT, on this machine, to serve at; port 0 is chosen by the system.");
 ABSL_FLAG(bool, follow, false, "Goes on with what comes, until the job is over.");
-ABSL_FLAG(std::string, level, "debug",
-          "Lines of at least this level: debug, info, warn or error. What is below --log_level of "
-          "the server is not there.");
+ABSL_FLAG(
+    std::string, level, "debug",
+    "Lines of at least this level: debug, info, warning or error. What is below --log_level of "
+    "the server is not there.");
 ABSL_FLAG(std::string, worker, "", "Lines that name this worker alone.");
 ABSL_FLAG(int, lines, 100, "How many of the last lines; 1 to 1000.");
 
@@ -864,8 +865,9 @@ std::vector<Command> Commands() {
            "Workers are dealt out over the cards of this machine, or run on other machines:\n"
            "--hosts. These then join in TLS, have --data under the same path, and let ssh in\n"
            "without asking. What all print comes here. One role that fails ends all, unless\n"
-           "--restart; Ctrl-C has workers hand in and servers save. Exit code: that of the\n"
-           "first role that failed, else 0.\n",
+           "--restart; Ctrl-C has workers hand in and servers save. The job begins once all\n"
+           "workers are there, unless FLAGS have --min_workers; --log_format and --log_level of\n"
+           "FLAGS are for workers, too. Exit code: that of the first role that failed, else 0.\n",
        .flags = {"data", "heldout_data", "data_format", "token_bytes", "data_partition", "servers",
                  "workers", "device", "threads", "exit_when_done", "hosts", "address", "ssh",
                  "worker_program", "restart"},

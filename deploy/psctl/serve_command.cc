@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -38,10 +37,11 @@ constexpr size_t kMaxSuggestions = 5;
 
 // What has come of looking at the history of the run.
 struct Reading {
-  int64_t number = 0;                 // counts from 1
-  std::optional<absl::Time> written;  // none: there is no file
-  absl::Status status;                // of reading it
-  std::string history;                // HistoryJson(), with an OK status
+  int64_t number = 0;  // counts from 1
+  // NotFound: there is no file; else why nobody can see whether there is one.
+  absl::StatusOr<absl::Time> written = absl::NotFoundError("");
+  absl::Status status;  // of reading it
+  std::string history;  // HistoryJson(), with an OK status
 };
 
 // Thread-safe. One file is read at a time, for all who look meanwhile.
@@ -55,18 +55,18 @@ class KeptRun {
   // trouble, each round of theirs reads once.
   std::shared_ptr<const Reading> Look(int64_t seen) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    const std::optional<absl::Time> written = Written();
+    const absl::StatusOr<absl::Time> written = Written();
     const bool is_same = last_->number > 0 && last_->written == written;
     if (is_same && (last_->status.ok() || last_->number != seen)) return last_;
     auto reading = std::make_shared<Reading>();
     reading->number = last_->number + 1;
     reading->written = written;
-    if (written.has_value()) {
+    if (written.ok()) {
       const absl::StatusOr<RunHistory> read = ReadHistoryUntouched(folder_.string());
       reading->status = read.status();
       if (read.ok()) reading->history = HistoryJson(*read);
     } else {
-      reading->status = absl::NotFoundError("the file is gone");
+      reading->status = written.status();
     }
     last_ = std::move(reading);
     number_ = last_->number;
@@ -84,11 +84,12 @@ class KeptRun {
   }
 
  private:
-  // Of the history file; none where it cannot be seen.
-  std::optional<absl::Time> Written() const {
+  // When the history file was written.
+  absl::StatusOr<absl::Time> Written() const {
     struct stat facts;
-    if (lstat(file_.c_str(), &facts) != 0) return std::nullopt;
-    return absl::TimeFromTimespec(facts.st_mtim);
+    if (lstat(file_.c_str(), &facts) == 0) return absl::TimeFromTimespec(facts.st_mtim);
+    if (errno == ENOENT || errno == ENOTDIR) return absl::NotFoundError("the file is gone");
+    return ErrnoStatus(errno, "look at", PeerText(file_.string(), PATH_MAX));
   }
 
   const std::filesystem::path folder_;
@@ -123,6 +124,13 @@ class EventSource {
   std::string finished_;
 };
 
+// Whether there is a history is not known where this user may not look.
+absl::Status Explain(const absl::Status& status) {
+  if (!absl::IsPermissionDenied(status)) return status;
+  return absl::PermissionDeniedError(
+      absl::StrCat(status.message(), "; run psctl as the user of the run's servers"));
+}
+
 absl::Status NoHistoryIn(const std::filesystem::path& folder) {
   std::string text =
       absl::StrCat("there is no ", kHistoryFileName, " in ", PeerText(folder.string(), PATH_MAX),
@@ -148,7 +156,9 @@ absl::StatusOr<HttpRoutes> KeptRunPages(const std::string& folder) {
   std::error_code error;
   // Also of "runs/7/" and "." the name.
   const std::filesystem::path path = std::filesystem::canonical(folder, error);
-  if (error) return ErrnoStatus(error.value(), "open", PeerText(folder, PATH_MAX));
+  if (error) {
+    return Explain(ErrnoStatus(error.value(), "open", PeerText(folder, PATH_MAX)));
+  }
   if (!std::filesystem::is_directory(path, error)) {
     return absl::FailedPreconditionError(
         absl::StrCat(PeerText(folder, PATH_MAX),
@@ -158,7 +168,7 @@ absl::StatusOr<HttpRoutes> KeptRunPages(const std::string& folder) {
   const absl::Status status = run->Look()->status;
   if (absl::IsNotFound(status)) return NoHistoryIn(path);
   // One that is being written may be read in a moment: the pages tell.
-  if (!status.ok() && !absl::IsUnavailable(status)) return status;
+  if (!status.ok() && !absl::IsUnavailable(status)) return Explain(status);
 
   HttpRoutes routes;
   routes.pages["/"] = [](const HttpQuery&) {

@@ -19,8 +19,9 @@ namespace lodestar {
 //                 (seconds since 1970), "is_held" (a server is at work there after all), "trouble"
 //                 (why the history cannot be read; empty: it can)}, and likewise `history`
 // and those of neighbour_pages.h. Errors: NotFound (there is no such folder, or no history in it:
-// with the runs that are below it), FailedPrecondition (it is no folder), those of
-// ReadHistoryUntouched() but Unavailable, which the pages tell.
+// with the runs that are below it), FailedPrecondition (it is no folder), PermissionDenied (folder
+// or history are not for this user), those of ReadHistoryUntouched() but Unavailable, which the
+// pages tell.
 absl::StatusOr<HttpRoutes> KeptRunPages(const std::string& folder);
 
 // Serves them at `http`, HOST:PORT on this machine, tells `say_url` where, and ends once `wait`

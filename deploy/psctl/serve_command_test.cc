@@ -15,6 +15,7 @@
 #include "common/json.h"
 #include "common/run_history.h"
 #include "common/testing/status_matchers.h"
+#include "common/testing/unprivileged_thread.h"
 #include "gmock/gmock.h"
 
 namespace lodestar {
@@ -188,6 +189,27 @@ TEST_F(ServeCommandTest, WhatIsNoRunIsRefusedWithWhatToGive) {
   std::ofstream(FileOf("empty")) << std::string(5000, 'x');
   EXPECT_THAT(Serve(FolderOf("empty"), "127.0.0.1:0"),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("empty/history.sqlite")));
+}
+
+TEST_F(ServeCommandTest, WhatThisUserMayNotReadIsNotTakenForNothing) {
+  const UnprivilegedThread unprivileged;
+  const auto refusal = [this](const std::string& path, std::filesystem::perms left) {
+    const std::filesystem::perms all = std::filesystem::perms::owner_all;
+    std::filesystem::permissions(path, left);
+    const absl::Status status = Serve(FolderOf("run"), "127.0.0.1:0");
+    std::filesystem::permissions(path, all);
+    return status;
+  };
+  const auto denied = [](const std::string& path) {
+    return StatusIs(absl::StatusCode::kPermissionDenied,
+                    AllOf(HasSubstr(path), HasSubstr("Permission denied"),
+                          HasSubstr("as the user of the run's servers")));
+  };
+  using std::filesystem::perms;
+  EXPECT_THAT(refusal(FolderOf("run"), perms::none), denied("/run/history.sqlite:"));
+  EXPECT_THAT(refusal(FolderOf("run"), perms::owner_exec), denied("/run:"));
+  EXPECT_THAT(refusal(FileOf("run"), perms::none), denied("/run/history.sqlite:"));
+  EXPECT_THAT(refusal(around_, perms::none), denied("/run:"));
 }
 
 TEST_F(ServeCommandTest, OnlyThisMachineIsServedAndOnlyAtAFreePort) {

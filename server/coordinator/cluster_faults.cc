@@ -321,11 +321,13 @@ absl::StatusOr<FaultVerdict> ClusterFaults::RollBack(Round round, absl::string_v
                                                      absl::Time now) {
   RETURN_IF_ERROR(CheckMayRollBack(round, now));
   const int64_t rounds_done = state_.rounds_done();
-  outbox_.RaiseAlarm(absl::StrCat("goes back to the newest checkpoint of at most ", round.value(),
-                                  " rounds, from round ", rounds_done, ": ", why),
-                     now);
-  state_.setback = Setback{rounds_done, absl::StrCat("an operator sent the job back to round ",
-                                                     round.value(), " or before (", why, ")")};
+  outbox_.Tell(absl::StrCat("goes back from round ", rounds_done,
+                            " to the newest checkpoint of at most ", round.value(),
+                            " rounds, as an operator has ordered: ", why));
+  state_.setback = Setback{rounds_done,
+                           absl::StrCat("an operator sent the job back to round ", round.value(),
+                                        " or before (", why, ")"),
+                           Setback::Order{round.value(), std::string(why)}};
   saves_.GiveUp(absl::AbortedError(absl::StrCat("the job goes back: ", why)));
   state_.open.clear();
   outbox_.Do(SetAsideTask{round + 1, "are not to be gone on from"});

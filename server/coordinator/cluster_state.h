@@ -78,10 +78,17 @@ struct ClusterView {
 // Workers whose calls are answered with "not ready" come back within this time.
 constexpr absl::Duration kCallerPatience = absl::Seconds(6);
 
-// A server has lost its memory, and all went back.
+// A server has lost its memory, or an operator has ordered it, and all went back.
 struct Setback {
+  // Of psctl rollback.
+  struct Order {
+    int64_t most_rounds = 0;  // to go back to
+    std::string reason;       // in the operator's words
+  };
+
   int64_t rounds_done = 0;  // before
   std::string why;
+  std::optional<Order> order = std::nullopt;  // until all are back
 };
 
 // No work is handed out, and all stays as it is.

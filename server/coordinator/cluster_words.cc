@@ -522,11 +522,30 @@ std::string UnsavedText(const ClusterState& state) {
       last.has_value() ? absl::StrCat("; the newest is ", last->path) : ", and there is none");
 }
 
+std::string SentBackText(const Setback::Order& order, std::optional<int64_t> reached) {
+  std::string to;
+  if (!reached.has_value()) {
+    to = absl::StrCat("its beginning, as there was no checkpoint of at most the ",
+                      order.most_rounds, " rounds that were asked for");
+  } else if (*reached < order.most_rounds) {
+    to = absl::StrCat("round ", *reached, ", the newest checkpoint of at most the ",
+                      order.most_rounds, " rounds that were asked for");
+  } else if (*reached > order.most_rounds) {
+    to = absl::StrCat("round ", *reached, ", though at most ", order.most_rounds,
+                      " rounds were asked for");
+  } else {
+    to = absl::StrCat("round ", *reached);
+  }
+  return absl::StrCat("an operator sent the job back to ", to, " (", order.reason, ")");
+}
+
 std::string LostText(const ClusterState& state) {
   const int64_t begin = state.rounds_done();
   if (!state.setback.has_value() || state.setback->rounds_done <= begin) return "";
-  return absl::StrCat("rounds ", begin, " to ", state.setback->rounds_done - 1, " were lost when ",
-                      state.setback->why);
+  const int64_t last = state.setback->rounds_done - 1;
+  return absl::StrCat(begin == last ? absl::StrCat("round ", begin, " was")
+                                    : absl::StrCat("rounds ", begin, " to ", last, " were"),
+                      " lost when ", state.setback->why);
 }
 
 std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state) {

@@ -55,6 +55,10 @@ std::string PauseText(const ClusterState& state);
 // "rounds 200 to 216 are in no checkpoint; ..."; empty if everything is.
 std::string UnsavedText(const ClusterState& state);
 
+// "an operator sent the job back to ...", once that has brought it to a checkpoint of `reached`
+// rounds; nullopt: to none.
+std::string SentBackText(const Setback::Order& order, std::optional<int64_t> reached);
+
 // "rounds 52 to 111 were lost when ..."; empty if none are, or all were done again.
 std::string LostText(const ClusterState& state);
 

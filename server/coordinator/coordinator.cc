@@ -1257,7 +1257,15 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.resumed = choice.resumed;
   if (!choice.note.empty()) outbox_.Tell(choice.note);
   if (state_.is_paused()) outbox_.Tell(PauseText(state_));
-  if (const std::string lost = LostText(state_); !lost.empty()) outbox_.Tell(lost);
+  if (state_.setback.has_value() && state_.setback->order.has_value()) {
+    const std::optional<int64_t> reached =
+        choice.state.has_value() ? std::optional(state_.rounds_done()) : std::nullopt;
+    state_.setback =
+        Setback{state_.setback->rounds_done, SentBackText(*state_.setback->order, reached)};
+    outbox_.RaiseAlarm(LostText(state_), now);
+  } else if (const std::string lost = LostText(state_); !lost.empty()) {
+    outbox_.Tell(lost);
+  }
   if (!state_.site.has_value() && state_.ledger.is_exhausted() &&
       !state_.ledger.needs_final_evaluation()) {
     outbox_.Tell(absl::StrCat(

@@ -264,9 +264,27 @@ TEST_F(CoordinatorDivergenceTest, AnOperatorSendsTheJobBackAndNothingElseChanges
   EXPECT_EQ(snapshot.learning_rate_scale, 1.0);
   EXPECT_EQ(snapshot.rollbacks, 0);
   EXPECT_THAT(cluster_->observer().alarms,
-              Contains(AllOf(HasSubstr("goes back"), HasSubstr("'b' lied"))));
+              Contains("round 4 was lost when an operator sent the job back to round 4 "
+                       "('b' lied)"));
   ComeBack(0);
   EXPECT_EQ(GrantOf(0).round, Round(4));
+}
+
+TEST_F(CoordinatorDivergenceTest, WhereTheJobIsBackIsToldBesideWhatWasAskedFor) {
+  Start(Config(1));
+  Train(4);
+  cluster_->FinishSave();
+  Train(3);
+  EXPECT_THAT(coordinator().RollBack(Round(6), "'b' lied", cluster_->now()), IsOkAndHolds(7));
+  EXPECT_THAT(cluster_->observer().alarms, Not(Contains(HasSubstr("operator"))))
+      << "where to is not known yet";
+  EXPECT_THAT(cluster_->observer().events,
+              Contains(HasSubstr("from round 7 to the newest checkpoint of at most 6 rounds")));
+  RestoreLast();
+  EXPECT_THAT(cluster_->observer().alarms,
+              Contains("rounds 4 to 6 were lost when an operator sent the job back to round 4, "
+                       "the newest checkpoint of at most the 6 rounds that were asked for ('b' "
+                       "lied)"));
 }
 
 TEST_F(CoordinatorDivergenceTest, WhoWasRevokedBeforeTheJobWentBackIsSaidToBe) {

@@ -18,10 +18,11 @@ absl::StatusOr<CoordinatorJournal::Contents> CoordinatorJournal::Read(FileSystem
 
 absl::StatusOr<std::unique_ptr<CoordinatorJournal>> CoordinatorJournal::Create(
     JournalWriter::Config config, JournalWriter::Deps deps, int64_t segment_bytes) {
+  const std::string folder = config.folder;
   ASSIGN_OR_RETURN(std::unique_ptr<JournalWriter> writer,
                    JournalWriter::Create(std::move(config), std::move(deps)));
   return std::unique_ptr<CoordinatorJournal>(
-      new CoordinatorJournal(std::move(writer), segment_bytes));
+      new CoordinatorJournal(folder, std::move(writer), segment_bytes));
 }
 
 void CoordinatorJournal::Keep(std::string memory, JournalWriter::Durable durable) {

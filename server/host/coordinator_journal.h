@@ -39,11 +39,14 @@ class CoordinatorJournal {
   void Tick() { writer_->Tick(); }
   // OK, or why nothing is durable at present.
   absl::Status trouble() const { return writer_->trouble(); }
+  const std::string& folder() const { return folder_; }
 
  private:
-  CoordinatorJournal(std::unique_ptr<JournalWriter> writer, int64_t segment_bytes)
-      : max_segment_bytes_(segment_bytes), writer_(std::move(writer)) {}
+  CoordinatorJournal(std::string folder, std::unique_ptr<JournalWriter> writer,
+                     int64_t segment_bytes)
+      : folder_(std::move(folder)), max_segment_bytes_(segment_bytes), writer_(std::move(writer)) {}
 
+  const std::string folder_;
   const int64_t max_segment_bytes_;
   const std::unique_ptr<JournalWriter> writer_;
   int64_t segment_bytes_ = 0;  // about

@@ -36,6 +36,8 @@ absl::string_view LimitReachedName(LimitReached limit) {
       return "handshakes of TLS failed";
     case LimitReached::kDeniedCalls:
       return "calls denied by role or certificate";
+    case LimitReached::kForeignOrders:
+      return "orders from foreign pages";
   }
   return "";
 }

@@ -28,8 +28,9 @@ enum class LimitReached : uint8_t {
   kFailedEnrolments,    // wrong secrets, tokens that have ended, and those left half-way
   kHandshakes,          // of TLS, that failed: no certificate, or none that counts here
   kDeniedCalls,         // of those whose role or certificate does not allow it
+  kForeignOrders,       // at the pages, that pages of somebody else have sent
 };
-inline constexpr size_t kNumLimitsReached = 16;
+inline constexpr size_t kNumLimitsReached = 17;
 
 // "too many registrations".
 absl::string_view LimitReachedName(LimitReached limit);

@@ -123,8 +123,8 @@ grpc::ServerUnaryReactor* AdminRpc::Order(
     grpc::CallbackServerContext* context,
     absl::FunctionRef<absl::Status(Coordinator&, absl::Time)> order) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  deps_.strand->RunAndTell(order, [reactor, who = WhoCalls(*context)](const absl::Status& status) {
-    if (!status.ok()) LogInfo("audit: what {} orders is refused: {}", who, status.message());
+  deps_.strand->RunOrder(order, [reactor, who = WhoCalls(*context)](const absl::Status& status) {
+    if (!status.ok()) LogInfo("audit: what {} orders gets the answer: {}", who, status.message());
     reactor->Finish(ToGrpcStatus(status));
   });
   return reactor;

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/check.h"
 #include "server/coordinator/coordinator_memory_json.h"
 
@@ -17,9 +20,26 @@ absl::Status StoppingStatus() {
 // How often what the disk has refused is tried again.
 constexpr absl::Duration kJournalTick = absl::Seconds(1);
 
-void Deliver(const std::vector<CoordinatorStrand::Delivery>& deliveries,
-             const absl::Status& kept = absl::OkStatus()) {
-  for (const CoordinatorStrand::Delivery& delivery : deliveries) delivery(kept);
+// Of CoordinatorStrand::Answer.
+template <typename Answers>
+void Deliver(const Answers& answers, const absl::Status& kept = absl::OkStatus()) {
+  for (const auto& answer : answers) answer.deliver(kept);
+}
+
+// What is wrong with it, and what to do; empty: nothing.
+std::string TroubleOf(const CoordinatorJournal& journal) {
+  const absl::Status trouble = journal.trouble();
+  if (trouble.ok()) return "";
+  return absl::StrCat(
+      "the journal ", journal.folder(), " cannot be written: ", trouble.message(),
+      absl::IsResourceExhausted(trouble) ? "; make room there, and the server" : "; the server",
+      " goes on by itself, as it tries again each second");
+}
+
+absl::Status OrderIsNotKept(absl::string_view trouble) {
+  return absl::UnavailableError(absl::StrCat(
+      "the order is taken, and not on disk yet: a server that is killed now does not know of it",
+      trouble.empty() ? "" : "; ", trouble));
 }
 
 }  // namespace
@@ -49,42 +69,42 @@ absl::Time CoordinatorStrand::Now() {
 }
 
 void CoordinatorStrand::RunUntyped(absl::FunctionRef<void(Coordinator&, absl::Time)> call) {
-  std::vector<Delivery> deliveries;
+  std::vector<Answer> answers;
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = Now();
     call(*coordinator_, now);
     AskWaiters(now);
-    deliveries = Release();
+    answers = Release();
   }
-  Deliver(deliveries);
+  Deliver(answers);
 }
 
 void CoordinatorStrand::Report(absl::FunctionRef<void(Coordinator&, absl::Time)> report) {
-  std::vector<Delivery> deliveries;
+  std::vector<Answer> answers;
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return;
     const absl::Time now = Now();
     report(*coordinator_, now);
     AskWaiters(now);
-    deliveries = Release();
+    answers = Release();
   }
-  Deliver(deliveries);
+  Deliver(answers);
 }
 
 void CoordinatorStrand::ReportTo(
     absl::FunctionRef<std::vector<uint64_t>(Coordinator&, absl::Time)> report) {
-  std::vector<Delivery> deliveries;
+  std::vector<Answer> answers;
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return;
     const absl::Time now = Now();
     for (const uint64_t key : report(*coordinator_, now)) AskWaiter(key, now);
     AskWaiters(now);
-    deliveries = Release();
+    answers = Release();
   }
-  Deliver(deliveries);
+  Deliver(answers);
 }
 
 void CoordinatorStrand::AskWaiter(uint64_t key, absl::Time now) {
@@ -93,12 +113,12 @@ void CoordinatorStrand::AskWaiter(uint64_t key, absl::Time now) {
   if (waiter == waiters_.end()) return;
   Delivery delivery = waiter->attempt(*coordinator_, now, Occasion::kChange);
   if (!delivery) return;
-  answered_.push_back(std::move(delivery));
+  answered_.push_back({std::move(delivery)});
   waiters_.erase(waiter);
 }
 
 void CoordinatorStrand::Await(uint64_t key, absl::Duration patience, Attempt attempt) {
-  std::vector<Delivery> deliveries;
+  std::vector<Answer> answers;
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = Now();
@@ -110,15 +130,15 @@ void CoordinatorStrand::Await(uint64_t key, absl::Duration patience, Attempt att
                                                                  : Occasion::kChange;
     Delivery delivery = attempt(*coordinator_, now, occasion);
     if (delivery) {
-      answered_.push_back(std::move(delivery));
+      answered_.push_back({std::move(delivery)});
     } else {
       LODESTAR_CHECK(occasion == Occasion::kChange) << "no answer at the last attempt";
       waiters_.push_back({key, time_.clock_now() + patience, std::move(attempt)});
     }
     AskWaiters(now);
-    deliveries = Release();
+    answers = Release();
   }
-  Deliver(deliveries);
+  Deliver(answers);
 }
 
 void CoordinatorStrand::AskWaiters(absl::Time now) {
@@ -131,7 +151,7 @@ void CoordinatorStrand::AskWaiters(absl::Time now) {
     for (Waiter& waiter : waiting) {
       Delivery delivery = waiter.attempt(*coordinator_, now, Occasion::kChange);
       if (delivery) {
-        answered_.push_back(std::move(delivery));
+        answered_.push_back({std::move(delivery)});
         has_new_answers = true;
       } else {
         waiters_.push_back(std::move(waiter));
@@ -146,14 +166,14 @@ void CoordinatorStrand::EndWaiters(absl::Time now, Occasion occasion,
   waiting.swap(waiters_);
   for (Waiter& waiter : waiting) {
     if (which(waiter)) {
-      answered_.push_back(waiter.attempt(*coordinator_, now, occasion));
+      answered_.push_back({waiter.attempt(*coordinator_, now, occasion)});
     } else {
       waiters_.push_back(std::move(waiter));
     }
   }
 }
 
-std::vector<CoordinatorStrand::Delivery> CoordinatorStrand::Release() {
+std::vector<CoordinatorStrand::Answer> CoordinatorStrand::Release() {
   Batch batch = {coordinator_->TakeEffects(), std::exchange(answered_, {})};
   if (journal_ == nullptr && !has_left_journal_) return CarryOutAll(std::move(batch));
   std::erase_if(batch.effects, [this](Effect& effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -163,23 +183,25 @@ std::vector<CoordinatorStrand::Delivery> CoordinatorStrand::Release() {
     return true;
   });
   if (has_left_journal_) {
-    for (Delivery& delivery : batch.deliveries) {
-      delivery = [answer = std::move(delivery)](const absl::Status&) { answer(StoppingStatus()); };
+    for (Answer& answer : batch.answers) {
+      answer.deliver = [deliver = std::move(answer.deliver)](const absl::Status&) {
+        deliver(StoppingStatus());
+      };
     }
-    return std::move(batch.deliveries);
+    return std::move(batch.answers);
   }
   const bool is_new = coordinator_->memory_version() != kept_version_;
   if (!is_new && !keeping_.has_value()) return CarryOutAll(std::move(batch));
   Batch& later = is_new ? next_ : *keeping_;
   std::move(batch.effects.begin(), batch.effects.end(), std::back_inserter(later.effects));
-  std::move(batch.deliveries.begin(), batch.deliveries.end(), std::back_inserter(later.deliveries));
+  std::move(batch.answers.begin(), batch.answers.end(), std::back_inserter(later.answers));
   if (!keeping_.has_value()) Keep();
   return {};
 }
 
-std::vector<CoordinatorStrand::Delivery> CoordinatorStrand::CarryOutAll(Batch batch) {
+std::vector<CoordinatorStrand::Answer> CoordinatorStrand::CarryOutAll(Batch batch) {
   for (Effect& effect : batch.effects) carry_out_(std::move(effect));
-  return std::move(batch.deliveries);
+  return std::move(batch.answers);
 }
 
 void CoordinatorStrand::Keep() {
@@ -190,14 +212,36 @@ void CoordinatorStrand::Keep() {
 }
 
 void CoordinatorStrand::OnKept() {
-  std::vector<Delivery> deliveries;
+  std::vector<Answer> answers;
   {
     absl::MutexLock lock(&mutex_);
     if (!keeping_.has_value()) return;  // stopped
-    deliveries = CarryOutAll(*std::exchange(keeping_, std::nullopt));
+    answers = CarryOutAll(*std::exchange(keeping_, std::nullopt));
     if (coordinator_->memory_version() != kept_version_) Keep();
   }
-  Deliver(deliveries);
+  Deliver(answers);
+}
+
+std::vector<CoordinatorStrand::Answer> CoordinatorStrand::TakeOverdue() {
+  std::vector<Answer> overdue;
+  const absl::Time now = time_.clock_now();
+  for (Batch* batch : {keeping_.has_value() ? &*keeping_ : &next_, &next_}) {
+    std::vector<Answer> waiting;
+    waiting.swap(batch->answers);
+    for (Answer& answer : waiting) {
+      (answer.not_after <= now ? overdue : batch->answers).push_back(std::move(answer));
+    }
+  }
+  return overdue;
+}
+
+absl::Status CoordinatorStrand::CheckCanOrder(Unwritable unwritable) const {
+  absl::MutexLock lock(&mutex_);
+  const bool asks = unwritable == Unwritable::kRefuse && journal_ != nullptr;
+  const std::string trouble = asks ? TroubleOf(*journal_) : "";
+  if (trouble.empty()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("nothing was ordered: ", trouble, "; give the order again then"));
 }
 
 bool CoordinatorStrand::awaits_journal() const {
@@ -206,7 +250,9 @@ bool CoordinatorStrand::awaits_journal() const {
 }
 
 void CoordinatorStrand::Tick() {
-  std::vector<Delivery> deliveries;
+  std::vector<Answer> answers;
+  std::vector<Answer> overdue;
+  absl::Status why;
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return;
@@ -216,13 +262,16 @@ void CoordinatorStrand::Tick() {
     EndWaiters(now, Occasion::kPatienceOver, [over = time_.clock_now()](const Waiter& waiter) {
       return waiter.deadline <= over;
     });
-    deliveries = Release();
+    answers = Release();
     if (journal_ != nullptr && now - journal_ticked_at_ >= kJournalTick) {
       journal_ticked_at_ = now;
       journal_->Tick();
     }
+    overdue = TakeOverdue();
+    if (!overdue.empty()) why = OrderIsNotKept(TroubleOf(*journal_));
   }
-  Deliver(deliveries);
+  Deliver(answers);
+  Deliver(overdue, why);
 }
 
 void CoordinatorStrand::TryJournalAgain() {
@@ -242,25 +291,24 @@ void CoordinatorStrand::RunTimer() {
 }
 
 void CoordinatorStrand::Stop() {
-  std::vector<Delivery> deliveries;
+  std::vector<Answer> answers;
   Batch unkept;
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
     if (coordinator_ != nullptr) {
       EndWaiters(Now(), Occasion::kStopping, [](const Waiter&) { return true; });
-      deliveries = Release();
+      answers = Release();
     }
     has_left_journal_ |= std::exchange(journal_, nullptr) != nullptr;
     for (Batch* batch : {keeping_.has_value() ? &*keeping_ : &next_, &next_}) {
-      std::move(batch->deliveries.begin(), batch->deliveries.end(),
-                std::back_inserter(unkept.deliveries));
+      std::move(batch->answers.begin(), batch->answers.end(), std::back_inserter(unkept.answers));
       *batch = {};
     }
     keeping_.reset();
   }
-  Deliver(deliveries);
-  Deliver(unkept.deliveries, StoppingStatus());
+  Deliver(answers);
+  Deliver(unkept.answers, StoppingStatus());
   if (timer_.joinable()) timer_.join();
 }
 

@@ -33,7 +33,7 @@ class CoordinatorStrand {
   // Why a waiting call is asked once more.
   enum class Occasion { kChange, kPatienceOver, kReplaced, kStopping };
   // Sends an answer, once, without the lock. `kept`: OK; or Unavailable, to be said instead of it:
-  // this process ends before the journal has what it follows from.
+  // this process ends before the journal has what it follows from, or an order waits no longer.
   using Delivery = std::function<void(const absl::Status& kept)>;
   // Looks for an answer; called with the lock. Must find one unless the occasion is kChange.
   // Returns null to go on waiting.
@@ -76,10 +76,31 @@ class CoordinatorStrand {
     using Result = std::invoke_result_t<Call, Coordinator&, absl::Time>;
     RunUntyped([&](Coordinator& coordinator, absl::Time now) {
       mutex_.AssertHeld();
-      answered_.push_back([deliver = std::move(deliver),
-                           result = call(coordinator, now)](const absl::Status& kept) {
-        deliver(kept.ok() ? result : Result(kept));
-      });
+      answered_.push_back(
+          {[deliver = std::move(deliver), result = call(coordinator, now)](
+               const absl::Status& kept) { deliver(kept.ok() ? result : Result(kept)); }});
+    });
+  }
+
+  // What to do with an order while the journal cannot be written.
+  enum class Unwritable { kRefuse, kTake };
+  // How long whoever gives an order waits for the journal: less than a call of psctl takes.
+  static constexpr absl::Duration kOrderPatience = absl::Seconds(3);
+
+  // As RunAndTell(), for the order of an operator, who is not to wait for a disk. Unavailable, with
+  // the journal and what is wrong with it: nothing was ordered (kRefuse); or the order is taken,
+  // and not on disk after kOrderPatience. What `call` refuses stays refused.
+  template <typename Call, typename Deliver>
+  void RunOrder(Call&& call, Deliver deliver, Unwritable unwritable = Unwritable::kRefuse) {
+    using Result = std::invoke_result_t<Call, Coordinator&, absl::Time>;
+    if (const absl::Status can = CheckCanOrder(unwritable); !can.ok()) return deliver(Result(can));
+    RunUntyped([&](Coordinator& coordinator, absl::Time now) {
+      mutex_.AssertHeld();
+      answered_.push_back({[deliver = std::move(deliver),
+                            result = call(coordinator, now)](const absl::Status& kept) {
+                             deliver(kept.ok() || !result.ok() ? result : Result(kept));
+                           },
+                           time_.clock_now() + kOrderPatience});
     });
   }
 
@@ -118,8 +139,14 @@ class CoordinatorStrand {
     Attempt attempt;
   };
 
+  struct Answer {
+    Delivery deliver;
+    absl::Time not_after = absl::InfiniteFuture();  // by the clock: then whether it is kept or not
+  };
+
   void RunUntyped(absl::FunctionRef<void(Coordinator&, absl::Time)> call)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CheckCanOrder(Unwritable unwritable) const ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTimer() ABSL_LOCKS_EXCLUDED(mutex_);
   // The time for the coordinator, which is told of the gap that ends here, if one does.
   absl::Time Now() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -133,12 +160,14 @@ class CoordinatorStrand {
   // What leaves together.
   struct Batch {
     std::vector<Effect> effects;
-    std::vector<Delivery> deliveries;
+    std::vector<Answer> answers;
   };
   // At the end of each call: has the effects carried out, or puts them off until the journal has
   // what they follow from. Returns the answers that may be delivered now.
-  std::vector<Delivery> Release() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::vector<Delivery> CarryOutAll(Batch batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<Answer> Release() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<Answer> CarryOutAll(Batch batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Answers that wait for the journal, and do not any longer.
+  std::vector<Answer> TakeOverdue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Keep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnKept() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -149,7 +178,7 @@ class CoordinatorStrand {
   std::unique_ptr<Coordinator> coordinator_ ABSL_GUARDED_BY(mutex_);
   CarryOut carry_out_ ABSL_GUARDED_BY(mutex_);
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Delivery> answered_ ABSL_GUARDED_BY(mutex_);  // by the call that runs
+  std::vector<Answer> answered_ ABSL_GUARDED_BY(mutex_);  // by the call that runs
   uint64_t asked_at_version_ ABSL_GUARDED_BY(mutex_) = 0;
   CoordinatorJournal* journal_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool has_left_journal_ ABSL_GUARDED_BY(mutex_) = false;  // nothing is kept, and nothing leaves

@@ -23,11 +23,14 @@
 namespace lodestar {
 namespace {
 
+using ::testing::_;
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 
@@ -238,6 +241,20 @@ class KeepingStrandTest : public testing::Test {
     choice.state->ledger.next_round = round;
     return choice;
   }
+  // "paused", or why it is not said.
+  void Pause(CoordinatorStrand::Unwritable unwritable = CoordinatorStrand::Unwritable::kRefuse) {
+    strand_.RunOrder(
+        [](Coordinator& coordinator, absl::Time now) { return coordinator.Pause("test", now); },
+        [this](const absl::Status& answer) {
+          left_.push_back(answer.ok() ? "paused" : std::string(answer.message()));
+        },
+        unwritable);
+  }
+  bool IsPaused() {
+    return strand_.Run([](Coordinator& coordinator, absl::Time now) {
+      return coordinator.Snapshot(now).state == "paused";
+    });
+  }
   absl::Status Beat(const WorkerLife& life) {
     const auto status = std::make_shared<absl::Status>(absl::UnknownError("not answered"));
     strand_.RunAndTell(
@@ -354,7 +371,7 @@ TEST_F(KeepingStrandTest, ARollbackIsAnsweredOnceNoRestartUndoesIt) {
   roll_back(4);
   executor_.RunAll();
   EXPECT_THAT(Names(), ElementsAre("no memory"));
-  EXPECT_THAT(left_, ElementsAre(HasSubstr("goes back"), "set aside")) << "that may fail";
+  EXPECT_THAT(left_, ElementsAre("set aside")) << "that may fail";
   roll_back(4);
   EXPECT_THAT(left_.back(), HasSubstr("cannot go back now"));
   strand_.Run([](Coordinator& coordinator, absl::Time now) {
@@ -394,6 +411,52 @@ TEST_F(KeepingStrandTest, WhileTheDiskRefusesOnlyAlarmsLeave) {
     executor_.RunAll();
   }
   EXPECT_THAT(left_, ElementsAre("the disk is full", "a"));
+}
+
+TEST_F(KeepingStrandTest, NothingIsOrderedWhileTheDiskRefusesWhichIsToldAtOnce) {
+  disk_.SetFaultHook([](FileOperation, const std::string& path) {
+    return absl::ResourceExhaustedError(path + ": the disk is full");
+  });
+  Register("a");
+  executor_.RunAll();
+  Pause();
+  EXPECT_THAT(left_, ElementsAre(AllOf(StartsWith("nothing was ordered"),
+                                       HasSubstr("/journal cannot be written: /journal/"),
+                                       HasSubstr("the disk is full; make room"))));
+  EXPECT_FALSE(IsPaused());
+  // An end of the job is taken all the same.
+  Pause(CoordinatorStrand::Unwritable::kTake);
+  EXPECT_TRUE(IsPaused());
+  disk_.SetFaultHook(nullptr);
+  strand_.TryJournalAgain();
+  executor_.RunAll();
+  EXPECT_THAT(left_, ElementsAre(_, "a", "command", "paused"));
+}
+
+TEST_F(KeepingStrandTest, AnOrderThatIsNotKeptSoonIsToldAsTakenAndNotKept) {
+  Pause();
+  clock_.AdvanceTime(CoordinatorStrand::kOrderPatience - absl::Milliseconds(1));
+  strand_.Tick();
+  EXPECT_THAT(left_, IsEmpty());
+  clock_.AdvanceTime(absl::Milliseconds(1));
+  strand_.Tick();
+  EXPECT_THAT(left_, ElementsAre(AllOf(StartsWith("the order is taken, and not on disk yet"),
+                                       HasSubstr("/journal cannot be written"))));
+  EXPECT_TRUE(IsPaused());
+  strand_.Tick();
+  executor_.RunAll();
+  EXPECT_THAT(left_, ElementsAre(_, "command")) << "it was told once";
+}
+
+TEST_F(KeepingStrandTest, AnOrderThatWasRefusedIsNotToldAsTaken) {
+  Register("a");  // the disk does not answer
+  strand_.RunOrder(
+      [](Coordinator& coordinator, absl::Time now) { return coordinator.Resume(now); },
+      [this](const absl::Status& answer) { left_.push_back(std::string(answer.message())); });
+  clock_.AdvanceTime(CoordinatorStrand::kOrderPatience);
+  strand_.Tick();
+  EXPECT_THAT(left_, ElementsAre("the job is not paused"));
+  executor_.RunAll();
 }
 
 TEST_F(KeepingStrandTest, AJournalIsTriedAgainAtOnceWhenItIsKnownToWork) {

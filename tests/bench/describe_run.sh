@@ -30,3 +30,19 @@ link_programs() {
     ln -s "$program" "$1/"
   done
 }
+
+# begin_with_data FOLDER/PROGRAM.py "$@": of a script that is given DATA and flags of that program. Answers --help, sets `command`, for the
+# table, and `data`, a whole path, and goes to the root of the repository; without DATA it ends the script with its usage.
+begin_with_data() {
+  local folder
+  folder="$(dirname "$(readlink -f "$0")")"
+  answer_help_with "$folder/$1" "${@:2}"
+  if (($# < 2)) || [[ "$2" == -* ]]; then
+    show_usage >&2
+    exit 2
+  fi
+  command="tests/bench/$(basename "$0") ${*:2}"
+  data="$(readlink -f "$2")"
+  readonly command data
+  cd "$folder/../.."
+}

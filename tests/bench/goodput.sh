@@ -6,18 +6,10 @@ set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=../../deploy/script_help.sh
 source "$(dirname "$(readlink -f "$0")")/../../deploy/script_help.sh"
-answer_help_with "$(dirname "$(readlink -f "$0")")/goodput/goodput.py" "$@"
-
-if (($# < 1)) || [[ "$1" == -* ]]; then
-  show_usage >&2
-  exit 2
-fi
-readonly command="tests/bench/goodput.sh $*"
-readonly data="$(readlink -f "$1")"
+# shellcheck source-path=SCRIPTDIR source=describe_run.sh
+source "$(dirname "$(readlink -f "$0")")/describe_run.sh"
+begin_with_data goodput/goodput.py "$@"
 shift
-
-cd "$(dirname "$(readlink -f "$0")")/../.."
-. tests/bench/describe_run.sh
 
 server="$(built_binary //server:ps_server)"
 worker="$(built_binary //tests/bench/scaling:paced_worker)"

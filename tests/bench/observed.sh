@@ -5,19 +5,10 @@ set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=../../deploy/script_help.sh
 source "$(dirname "$(readlink -f "$0")")/../../deploy/script_help.sh"
-answer_help_with "$(dirname "$(readlink -f "$0")")/observed/observed.py" "$@"
-
-if (($# < 1)) || [[ "$1" == -* ]]; then
-  show_usage >&2
-  exit 2
-fi
-readonly command="tests/bench/observed.sh $*"
-data="$(readlink -f "$1")"
-readonly data
+# shellcheck source-path=SCRIPTDIR source=describe_run.sh
+source "$(dirname "$(readlink -f "$0")")/describe_run.sh"
+begin_with_data observed/observed.py "$@"
 shift
-
-cd "$(dirname "$(readlink -f "$0")")/../.."
-. tests/bench/describe_run.sh
 
 server="$(built_binary //server:ps_server)"
 worker="$(built_binary //worker:gpu_worker)"

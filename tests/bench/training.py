@@ -39,7 +39,7 @@ class Training:
         coordinator = None
         for i in range(job.servers):
             host = job.server_hosts[i] if job.hosts else None
-            flags = [f"--shard={i}/{job.servers}", "--log_level=warn", *job.common_flags]
+            flags = [f"--shard={i}/{job.servers}", "--log_level=warning", *job.common_flags]
             if i == 0:
                 flags += ["--exit_when_done", f"--min_workers={job.workers}",
                           f"--metrics_out={self._metrics}", *job.flags]

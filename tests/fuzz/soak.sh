@@ -1,7 +1,7 @@
 #!/bin/bash
 # Looks for inputs that break a parser, for long: tests/fuzz/soak.sh [TARGET] [--minutes=N]
-# TARGET: chunks, messages, files, history, shard_records, data, security or connection; all of them one after
-# the other unless said otherwise, each for N minutes (10).
+# TARGET: chunks, messages, files, history, shard_records, data, security, connection, pages or logs; all of them one
+# after the other unless said otherwise, each for N minutes (10).
 # With clang 14 (packages clang-14 and libclang-rt-14-dev) by libFuzzer and AddressSanitizer; without,
 # or where clang does not compile a target, by our own driver and AddressSanitizer.
 # What is found lies in fuzz-findings/; put it into tests/fuzz/corpus/TARGET as found-NAME when it is
@@ -12,7 +12,7 @@ set -uo pipefail
 source "$(dirname "$(readlink -f "$0")")/../../deploy/script_help.sh"
 answer_help "$@"
 
-targets=(chunks messages files history shard_records data security connection)
+targets=(chunks messages files history shard_records data security connection pages logs)
 minutes=10
 for argument in "$@"; do
   case "$argument" in

@@ -112,22 +112,58 @@ class FullDiskTest(CheckpointTestCase):
     self.assertEqual(self.saved(), kept)
     return failed.stderr + alarms_in(status), int(kept[0].split("-")[1])
 
-  def test_full_disk_is_an_alarm_and_costs_no_checkpoint(self):
+  def mount_small_disk(self, num_bytes):
     os.mkdir(self.path("checkpoints"))
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs",
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={num_bytes}", "tmpfs",
                               self.path("checkpoints")], capture_output=True, check=False)
     if mounted.returncode != 0:
       self.skipTest("a small disk cannot be mounted here: " + mounted.stderr.decode().strip())
     self.addCleanup(subprocess.run, ["umount", "--lazy", self.path("checkpoints")], check=True)
 
-    def fill():
-      with open(self.path("checkpoints", "filler"), "wb", buffering=0) as file:
-        try:
-          while file.write(bytes(4096)) > 0:
-            pass
-        except OSError:
+  def fill_small_disk(self):
+    with open(self.path("checkpoints", "filler"), "wb", buffering=0) as file:
+      try:
+        while file.write(bytes(4096)) > 0:
           pass
+      except OSError:
+        pass
 
+  def test_nothing_is_ordered_while_the_journal_cannot_be_written(self):
+    self.mount_small_disk(64 << 20)
+    server = self.start_server(durability="journal", min_workers=1)
+    worker = self.start_worker("a")
+    self.wait_for_round(2)
+    self.fill_small_disk()
+    self.wait_for_status(lambda status: status["state"] == "waiting_for_journal", "a full disk")
+    rate = self.status()["learning_rate"]
+
+    def answer_to(*order):
+      answer = self.psctl(*order)
+      self.assertEqual(answer.returncode, 129, answer)
+      self.assertIn(self.path("checkpoints/journal/coordinator"), answer.stderr)
+      self.assertIn("No space left on device; make room there", answer.stderr)
+      return answer.stderr
+
+    # Of the coordinator's own journal, which may not have been written to since the disk is full.
+    first = answer_to("set-learning-rate", str(rate / 2))
+    is_taken = "the order is taken, and not on disk yet" in first
+    self.assertNotEqual(is_taken, "nothing was ordered" in first, first)
+    for order in (["pause"], ["resume"], ["evict", "a"], ["readmit", "a"]):
+      self.assertIn("nothing was ordered", answer_to(*order))
+    os.remove(self.path("checkpoints", "filler"))
+    self.wait_for_round(int(self.status()["round"]) + 2)
+    status = self.status()
+    self.assertNotIn("pause", status)
+    self.assertAlmostEqual(status["learning_rate"], rate / 2 if is_taken else rate)
+    self.assertEqual(self.psctl("pause").returncode, 0)
+    self.wait_for_status(lambda status: status["state"] == "paused", "a pause")
+    self.assertEqual(self.psctl("stop").returncode, 0)
+    self.assert_ends(worker)
+    self.assert_ends(server)
+
+  def test_full_disk_is_an_alarm_and_costs_no_checkpoint(self):
+    self.mount_small_disk(DISK_BYTES)
+    fill = self.fill_small_disk
     server = self.start_server(metrics_out=self.path("checkpoints", "metrics.jsonl"))
     # Metrics are on the full disk as well, and no reason to stop either.
     text, saved_round = self.train_through_a_full_disk(server, fill)

@@ -25,6 +25,14 @@ class LogsTest(ClusterTestCase):
                        f"--name={name}", "--device=cpu", "--threads=1", "--log_format=json",
                        *flags], "worker_" + name)
 
+  def assert_types_are_the_same(self, lines):
+    types = {}
+    for line in lines:
+      for key, value in line.items():
+        types.setdefault(key, type(value))
+        self.assertIs(type(value), types[key], f"{key} in {line}")
+    self.assertEqual((types["incarnation"], types["shard"]), (str, int))
+
   def test_a_refused_call_has_one_id_in_both_logs(self):
     server = self.start_server(log_format="json")
     member = self.worker("a", f"--data={self.path('corpus.txt')}")
@@ -37,6 +45,7 @@ class LogsTest(ClusterTestCase):
     self.assertEqual(len(refusals), 1, self.logs())
     refusal = refusals[0]
     self.assertRegex(refusal["request"], r"^[0-9a-f]{8}-\d+$")
+    self.assert_types_are_the_same(lines_of(server) + lines_of(member) + lines_of(stranger))
     self.assertIn("reason=FAILED_PRECONDITION", refusal["message"])
     answered = select(lines_of(server), request=refusal["request"])
     self.assertEqual(len(answered), 1, self.logs())

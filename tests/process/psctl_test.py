@@ -55,6 +55,23 @@ class LaunchTest(ClusterTestCase):
     with open(model, "rb") as file:
       self.assertGreater(len(file.read()), 1000)
 
+  def test_all_that_are_launched_log_alike_and_begin_together(self):
+    launch = self.start([part for part in self.launch_command("--exit_when_done", "--workers=3",
+                                                              server_flags=["--log_format=json", "--log_level=debug"])
+                         if part != "--workers=1"], "launch")
+    self.assert_ends(launch)
+    lines = {}
+    for line in launch.log().split("\n"):
+      role, _, text = line.partition("] ")
+      if text.startswith("{"):
+        lines.setdefault(role.lstrip("["), []).append(json.loads(text))
+    self.assertEqual({role.split("-")[0] for role in lines}, {"server", "worker"})
+    self.assertEqual(len(lines), 4, launch.log())
+    begun = [line for line in lines["server-0"] if line["message"].startswith("round opened round=0 ")]
+    self.assertRegex(begun[0]["message"], r" workers=3$")
+    for role in ("worker-0", "worker-1", "worker-2"):
+      self.assertTrue([line for line in lines[role] if line["level"] == "debug"], role)
+
   def test_a_folder_for_hugging_face_is_that_of_servers_and_of_their_checkpoint(self):
     launch = self.launch("--servers=2", server_flags=["--checkpoint_dir=" + self.path("runs")])
     launch.wait_for_log("the servers stay")
@@ -192,6 +209,18 @@ class OrdersTest(ClusterTestCase):
     done = self.psctl(*arguments)
     self.assertEqual(done.returncode, 0, done.stderr)
     return done.stdout
+
+  def test_a_server_that_is_stopped_is_said_to_hang(self):
+    server = self.start_server()
+    server.send(signal.SIGSTOP)
+    for order in ("status", "pause"):
+      self.assertRegex(self.refused(order, code=129),
+                       rf"ps_server at 127.0.0.1:{self.port} accepts connections, but has not answered since "
+                       r"\d\d:\d\d:\d\d: its process is stopped or hangs")
+    server.send(signal.SIGCONT)
+    self.assertNotIn("pause", self.status())
+    server.kill()
+    self.assertIn("is it running, and is --server right?", self.refused("status", code=129))
 
   def refused(self, *arguments, code=1):
     done = self.psctl(*arguments)

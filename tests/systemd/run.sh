@@ -1,7 +1,8 @@
 #!/bin/bash
 # Runs the units of deploy/systemd under a systemd of its own, in namespaces of this machine. The server is ready once its port is
 # open, comes back when it is killed and when it hangs, and saves when it is stopped. The worker says what it waits
-# for, comes back when it hangs, before it has joined and after, and leaves when it is stopped. Programs must have been built.
+# for, comes back when it hangs, before it has joined and after, or in opening its device, and leaves when it is stopped.
+# Programs must have been built.
 #   tests/systemd/run.sh
 # Exit code 77: there is no systemd, this is not root, or it may not make namespaces with a cgroup2 of their own.
 set -euo pipefail
@@ -124,4 +125,15 @@ wait_for "readiness after that" is SubState running
 inside systemctl stop "$unit"
 is ActiveState inactive || fail "after a stop the worker is $(property ActiveState) ($(property Result))"
 is Result success || fail "a stop of the worker counts as $(property Result)"
-echo "the server was ready, came back twice, and stopped; the worker waited, came back twice, and stopped"
+
+# A driver that never answers: one thread of the worker hangs, and the others do not.
+printf '#include <unistd.h>\n__attribute__((constructor)) static void Hang(void) { for (;;) pause(); }\n' |
+  gcc -shared -fPIC -x c - -o "$work/liblodestar_cuda.so"
+inside tee /opt/lodestar/bin/liblodestar_cuda.so <"$work/liblodestar_cuda.so" >/dev/null
+printf 'GPU_WORKER_FLAGS=--device=cuda --stall_timeout=2s --data=/srv/numbers.txt\n' | inside tee /etc/lodestar/gpu_worker >/dev/null
+unit=gpu_worker@1
+inside systemctl start --no-block "$unit"
+wait_for "word that the worker hangs" begins_with StatusText "hangs: opens its device"
+wait_for "restart of a worker whose device hangs" is NRestarts 1
+inside systemctl stop "$unit"
+echo "the server was ready, came back twice, and stopped; the worker waited, came back three times, and stopped"

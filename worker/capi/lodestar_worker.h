@@ -54,8 +54,8 @@ LODESTAR_API const char* lodestar_version(void);
    Never null. */
 LODESTAR_API const char* lodestar_last_error(void);
 LODESTAR_API int lodestar_last_code(void);
-/* "debug", "info", "warn" or "error": from which level on the log, on stderr, has lines. Before the
-   first worker is made. */
+/* "debug", "info", "warning" or "error": from which level on the log, on stderr, has lines. Before
+   the first worker is made. */
 LODESTAR_API int lodestar_set_log_level(const char* level);
 
 typedef struct lodestar_worker lodestar_worker;

@@ -171,6 +171,33 @@ TEST_F(LifecycleTest, SaysWhatKeepsItFromComputing) {
   EXPECT_EQ(lifecycle_->Standing(), "asks for work");
 }
 
+TEST_F(LifecycleTest, SaysWhatItDoesByItself) {
+  EXPECT_EQ(lifecycle_->OwnWork(), "");
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  EXPECT_EQ(Register(kAway), "");
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_EQ(lifecycle_->OwnWork(), "") << "it waits for servers";
+  EXPECT_EQ(Register(LifeId{1, Incarnation(1)}), "prepare");
+  EXPECT_EQ(lifecycle_->OwnWork(), "prepares model and data");
+  EXPECT_EQ(Take(lifecycle_->OnPrepared(now_, absl::OkStatus())), "try paths");
+  EXPECT_EQ(lifecycle_->OwnWork(), "");
+  EXPECT_EQ(Take(lifecycle_->OnPathsTried(now_, absl::OkStatus())), "join");
+  EXPECT_EQ(Take(lifecycle_->OnJoined(now_, absl::OkStatus())), "ask");
+  EXPECT_EQ(lifecycle_->OwnWork(), "");
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, 0)), "work 0");
+  EXPECT_EQ(lifecycle_->OwnWork(), "computes");
+  for (const char* waits : {"pull", "push"}) {
+    lifecycle_->OnActivity(now_, waits);
+    EXPECT_EQ(lifecycle_->OwnWork(), "");
+  }
+  Lose();
+  EXPECT_EQ(lifecycle_->OwnWork(), "ends its life") << "what it waited for was cancelled";
+  lifecycle_->OnActivity(now_, "compute");
+  EXPECT_EQ(lifecycle_->OwnWork(), "computes") << "a step takes its time";
+  Work(absl::AbortedError("lease is over"));
+  EXPECT_EQ(lifecycle_->OwnWork(), "");
+}
+
 TEST_F(LifecycleTest, AJobThatIsOverBeforeItBeganIsNoFailure) {
   EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
   EXPECT_EQ(Register(WithJobOver(absl::FailedPreconditionError("stopped: psctl stop"))),

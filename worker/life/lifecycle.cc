@@ -468,6 +468,12 @@ std::string Lifecycle::Standing() const {
   return "";
 }
 
+absl::string_view Lifecycle::OwnWork() const {
+  if (state_ == State::kPreparing) return kPrepares;
+  if (state_ == State::kWorking && round_activity_ == "compute") return kComputes;
+  return IsLiving() && !lost_.ok() ? kEndsLife : "";
+}
+
 std::string Lifecycle::activity() const {
   switch (state_) {
     case State::kAsking:

@@ -137,6 +137,13 @@ class Lifecycle {
   // What keeps the worker from computing, for people: what it waits for, or why it is not
   // connected. Empty: it computes.
   std::string Standing() const;
+  static constexpr absl::string_view kPrepares = "prepares model and data";
+  static constexpr absl::string_view kComputes = "computes";
+  static constexpr absl::string_view kEndsLife = "ends its life";
+  // What it does by itself, and whose end nobody else can bring: one of these. The last one: its
+  // life is over, so that the calls and transfers that it waited for are cancelled. Empty: it waits
+  // for servers, or for the time to try again.
+  absl::string_view OwnWork() const;
   // What a heartbeat says that the worker does.
   std::string activity() const;
   bool is_stopping() const { return is_stopping_; }

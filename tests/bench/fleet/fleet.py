@@ -65,7 +65,7 @@ class MemoryWatch:
 def start_fleet(options, processes, model, workers, flags):
     server, address = processes.start_server(options.ps_server, [
         f"--model={model}", "--mode=sync", f"--rounds={ENDLESS}", "--batch_size=1",
-        f"--min_workers={workers}", "--optimizer=adamw", "--lease=60s", "--log_level=warn"])
+        f"--min_workers={workers}", "--optimizer=adamw", "--lease=60s", "--log_level=warning"])
     fleet = processes.start("fleet", [options.fleet_workers, f"--coordinator={address}",
                                       f"--workers={workers}", *flags], piped=True)
     return server, address, fleet

@@ -1,0 +1,88 @@
+#include "worker/stall_watch.h"
+
+#include <gtest/gtest.h>
+
+namespace lodestar {
+namespace {
+
+using Work = StallWatch::Work;
+
+// Looks each second at a worker whose work has ten minutes at least.
+class StallWatchTest : public testing::Test {
+ protected:
+  static constexpr absl::Duration kShortest = absl::Minutes(10);
+
+  // Whether it was said to stand still at the end of `duration`, in which it did not get on.
+  bool StandsStillFor(absl::Duration duration, const std::optional<Work>& work) {
+    absl::Duration still;
+    for (absl::Duration passed; passed < duration; passed += absl::Seconds(1)) {
+      now_ += absl::Seconds(1);
+      still = watch_.Look(now_, work);
+    }
+    return still > absl::ZeroDuration();
+  }
+  // Work of the same kind that has got on.
+  Work Next(int64_t size = 1) { return {"computes", ++progress_, size}; }
+
+  absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
+  uint64_t progress_ = 0;
+  StallWatch watch_{kShortest};
+};
+
+TEST_F(StallWatchTest, WaitingHasNoLimit) {
+  EXPECT_FALSE(StandsStillFor(absl::Hours(30), std::nullopt));
+  EXPECT_FALSE(StandsStillFor(kShortest, Next())) << "waiting was no part of it";
+  EXPECT_FALSE(StandsStillFor(absl::Hours(30), std::nullopt));
+}
+
+TEST_F(StallWatchTest, TheFirstStepHasAnHourAndTheOthersByItsLength) {
+  const Work first = Next();
+  EXPECT_FALSE(StandsStillFor(absl::Minutes(60), first));
+  EXPECT_TRUE(StandsStillFor(absl::Seconds(2), first));
+  EXPECT_FALSE(StandsStillFor(absl::Minutes(600), Next())) << "ten times as long";
+  EXPECT_FALSE(StandsStillFor(absl::Minutes(1), Next()));
+}
+
+TEST_F(StallWatchTest, WhatIsNeverLongHasTheShortestTimeAlsoAtFirst) {
+  const Work opening = {.what = "opens its device", .first_factor = 1};
+  EXPECT_FALSE(StandsStillFor(absl::Minutes(10), opening));
+  EXPECT_TRUE(StandsStillFor(absl::Seconds(2), opening));
+}
+
+TEST_F(StallWatchTest, ShortStepsHaveTenMinutes) {
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(StandsStillFor(absl::Seconds(2), Next()));
+  const Work stuck = Next();
+  EXPECT_FALSE(StandsStillFor(absl::Minutes(10), stuck));
+  EXPECT_TRUE(StandsStillFor(absl::Seconds(2), stuck));
+  EXPECT_FALSE(StandsStillFor(absl::Seconds(1), Next())) << "it went on after all";
+}
+
+TEST_F(StallWatchTest, AStepWithMoreSamplesMayTakeAsMuchLonger) {
+  EXPECT_FALSE(StandsStillFor(absl::Minutes(10), Next(/*size=*/8)));
+  // The others have left: all samples of the round are this worker's.
+  EXPECT_FALSE(StandsStillFor(absl::Minutes(799), Next(/*size=*/64)));
+  const Work small = Next(/*size=*/1);
+  EXPECT_FALSE(StandsStillFor(absl::Minutes(120), small));
+  EXPECT_TRUE(StandsStillFor(absl::Minutes(6), small));
+}
+
+TEST_F(StallWatchTest, OtherWorkHasAPastOfItsOwn) {
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_FALSE(StandsStillFor(absl::Seconds(2), Work{"evaluates", ++progress_, 1}));
+  }
+  EXPECT_FALSE(StandsStillFor(absl::Minutes(60), Next())) << "the first step of training";
+}
+
+TEST_F(StallWatchTest, WhoDidNotRunStoodStillForNobody) {
+  EXPECT_FALSE(StandsStillFor(absl::Seconds(2), Next()));
+  const Work step = Next();
+  EXPECT_FALSE(StandsStillFor(absl::Seconds(1), step));
+  now_ += absl::Hours(8);  // the lid of a laptop
+  EXPECT_FALSE(StandsStillFor(absl::Minutes(9), step));
+  now_ -= absl::Hours(1);  // the clock is set
+  EXPECT_FALSE(StandsStillFor(absl::Seconds(30), step));
+  EXPECT_TRUE(StandsStillFor(absl::Minutes(1), step));
+}
+
+}  // namespace
+}  // namespace lodestar
