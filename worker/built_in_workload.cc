@@ -53,16 +53,17 @@ absl::Status BuiltInWorkload::MakeModelOf(const JobSpec& job, Layout layout, Dev
 absl::Status BuiltInWorkload::PlanMemory(const JobSpec& job, Device* device, ModelConfig* config) {
   ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
   ASSIGN_OR_RETURN(const ModelMemory memory, EstimateModelMemory(*config, device));
-  const int64_t runner_bytes = RunnerDeviceBytes(job, layout);
+  const OtherMemory runner = {.device_bytes = RunnerDeviceBytes(job, layout),
+                              .pinned_bytes = RunnerPinnedBytes(job, layout)};
   if (config->max_batch == 0) {
     config->max_batch =
         ChooseMicroBatch(memory, {.largest_share = StepSamples(job),
                                   .free_bytes = static_cast<int64_t>(device->FreeMemoryBytes()),
-                                  .other_bytes = runner_bytes,
+                                  .other_bytes = runner.device_bytes,
                                   .memory_is_host = device->capabilities().memory_is_host});
   }
-  LogInfo("memory: {}", DescribeModelMemory(memory, *config, runner_bytes, *device));
-  return CheckModelFits(memory, *config, runner_bytes, *device);
+  LogInfo("memory: {}", DescribeModelMemory(memory, *config, runner, device));
+  return CheckModelFits(memory, *config, runner, device);
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& config,

@@ -10,6 +10,7 @@
 #include "kernels/cuda/testing/emulated_device.h"
 #include "kernels/device_factory.h"
 #include "worker/trainer/exchange_state.h"
+#include "worker/trainer/round_runner_factory.h"
 #include "worker/trainer/testing/training_rig.h"
 
 namespace lodestar {
@@ -53,6 +54,28 @@ TEST_P(CudaRoundsTest, StreamsAndOverlapChangeNoBit) {
         expected);
     EXPECT_EQ(TrainOnCard(job, GetParam(), emulator::StreamOrder::kOthersFirst, /*overlap=*/true),
               expected);
+  }
+}
+
+// The host's ends of the vectors that travel.
+TEST(CudaRoundsMemoryTest, PinnedMemoryOfARunnerIsAsForetold) {
+  JobSpec encoded = GradientJob();
+  encoded.push_encoding = Encoding::kInt8;
+  JobSpec averaging = LocalStepsJob();
+  averaging.outer_optimizer = OuterOptimizerKind::kAverage;
+  JobSpec overlapped = LocalStepsJob();
+  overlapped.overlap_steps = 1;
+  for (const JobSpec& wanted : {GradientJob(), encoded, LocalStepsJob(), averaging, overlapped}) {
+    const auto card = Card(DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
+    TrainingRig rig(wanted, card.get(), /*overlap=*/true);
+    const JobSpec& job = rig.server().registration().job;
+    const int64_t before = emulator::pinned_bytes();
+    const auto runner = MakeRoundRunner(job, rig.runner_deps());
+    ASSERT_OK(runner);
+    EXPECT_EQ(emulator::pinned_bytes() - before,
+              RunnerPinnedBytes(job, rig.server().registration().layout()))
+        << EncodingName(job.push_encoding) << ", local steps " << job.local_steps << ", overlap "
+        << job.overlap_steps;
   }
 }
 

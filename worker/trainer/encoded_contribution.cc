@@ -43,6 +43,10 @@ int64_t EncodedContribution::DeviceBytes(const JobSpec& job, const Layout& layou
   return RoomFor(job.push_encoding, layout) + ResidualBytes(job, layout.num_elements());
 }
 
+int64_t EncodedContribution::PinnedBytes(const JobSpec& job, const Layout& layout) {
+  return RoomFor(job.push_encoding, layout);
+}
+
 absl::StatusOr<std::unique_ptr<EncodedContribution>> EncodedContribution::Create(
     const JobSpec& job, const Layout& layout, Device* device, Buf vector,
     DeviceTimeline* timeline) {

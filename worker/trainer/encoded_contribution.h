@@ -41,6 +41,8 @@ class EncodedContribution final : public ContributionBytes {
                                                                      DeviceTimeline* timeline);
   // Device memory that it takes.
   static int64_t DeviceBytes(const JobSpec& job, const Layout& layout);
+  // Pinned host memory, without that of Foresee(), where the host cannot read the device's.
+  static int64_t PinnedBytes(const JobSpec& job, const Layout& layout);
   // Waits for work under way.
   ~EncodedContribution() override;
   EncodedContribution(const EncodedContribution&) = delete;

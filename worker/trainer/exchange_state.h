@@ -28,6 +28,9 @@ class ExchangeState {
                                                                DeviceTimeline* timeline = nullptr);
   // Device memory that it takes beside the vectors.
   static int64_t DeviceBytes(const JobSpec& job, const Layout& layout);
+  // Pinned host memory where the device's memory is not the host's. `contributes_weights`: what is
+  // pushed is the vector that is pulled.
+  static int64_t PinnedBytes(const JobSpec& job, const Layout& layout, bool contributes_weights);
 
   HostMirror* weights() { return weights_.get(); }
   ContributionBytes* contribution() { return contribution_.get(); }
