@@ -1,5 +1,5 @@
-// The conformance suite of devices over a real GPU: fp32 and bf16, with cuBLASLt's epilogues,
-// without, and with those that are found faster.
+// The conformance suite of devices over a real GPU, with the shapes of GPT-2: fp32 and bf16, with
+// cuBLASLt's epilogues, without, and with those that are found faster.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -42,6 +42,9 @@ std::string NameOf(const testing::TestParamInfo<DeviceCase>& info) { return info
 INSTANTIATE_TEST_SUITE_P(Cuda, DeviceConformanceTest,
                          testing::ValuesIn(Cases({FusionPolicy::kNever, FusionPolicy::kAlways,
                                                   FusionPolicy::kMeasure})),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Cuda, Gpt2ConformanceTest,
+                         testing::ValuesIn(Cases({FusionPolicy::kNever, FusionPolicy::kAlways})),
                          NameOf);
 
 }  // namespace
