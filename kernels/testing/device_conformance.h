@@ -54,20 +54,15 @@ class DeviceConformanceTest : public testing::TestWithParam<DeviceCase> {
   void ExpectConforms(const Operation& operation, const Tolerance& tolerance);
 
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Device> reference_;  // the oracle
+  std::unique_ptr<Device> reference_;
 };
 
-// The same at the shapes of GPT-2, for cards: link :gpt2_conformance. On an emulated card, and by
-// the oracle's plain loops, they take hours, so the reference is the CPU device, which is held
-// against the oracle by its own suite.
+// The same at the shapes of GPT-2, which an emulated card takes hours for: link :gpt2_conformance.
 class Gpt2ConformanceTest : public DeviceConformanceTest {
  protected:
-  Gpt2ConformanceTest();
-
-  // Device and reference round, each within the tolerance.
-  void ExpectConforms(const Operation& operation, const Tolerance& tolerance) {
-    DeviceConformanceTest::ExpectConforms(operation, {2.0 * tolerance.units, tolerance.terms});
-  }
+  // As ExpectConforms(), but near the CPU device, where the oracle's plain loops take too long;
+  // fp32 within several times the tolerance.
+  void ExpectNearCpu(const Operation& operation, const Tolerance& tolerance);
 };
 
 }  // namespace lodestar

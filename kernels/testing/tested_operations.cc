@@ -1,5 +1,6 @@
 #include "kernels/testing/tested_operations.h"
 
+#include <random>
 #include <string>
 #include <vector>
 
@@ -65,9 +66,17 @@ void RunNormBackward(DeviceTestRig& rig, int64_t rows, int64_t width, Accumulate
                             rows, width, mode, mode);
 }
 
-void AttendBothWays(DeviceTestRig& rig, const AttentionShape& s) {
-  const int64_t outputs = s.batch * s.tokens * s.heads * s.head_width;
-  const Buf qkv = rig.Random(3 * outputs);
+void AttendBothWays(DeviceTestRig& rig, const AttentionShape& s, double sharpness) {
+  const int64_t of_token = s.heads * s.head_width;
+  const int64_t outputs = s.batch * s.tokens * of_token;
+  std::mt19937 generator(1);
+  std::uniform_real_distribution<double> uniform(-1.0, 1.0);
+  std::vector<double> values(3 * outputs);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const bool is_value = i / of_token % 3 == 2;
+    values[i] = (is_value ? 1.0 : sharpness) * uniform(generator);
+  }
+  const Buf qkv = rig.Values(values);
   const Buf dy = rig.Random(outputs);
   const Buf y = rig.Output("y", outputs);
   const Buf log_sum_exp =
@@ -94,6 +103,13 @@ void RunCrossEntropy(DeviceTestRig& rig, const LossSize& s, double scale) {
   std::vector<double> values(s.rows * s.row_stride);
   for (int64_t i = 0; i < s.rows * s.row_stride; ++i) {
     values[i] = i % s.row_stride < s.classes ? static_cast<double>(i * i % 17) / 8.0 : 1e4;
+  }
+  constexpr int64_t kLikely = 7;
+  for (int64_t row = 0; row < s.rows; ++row) {
+    for (int64_t i = 1; i <= kLikely; ++i) {
+      const int64_t likely = s.classes * i / kLikely + s.classes - 1 + row * (kLikely - i);
+      values[row * s.row_stride + likely % s.classes] = 12.0;
+    }
   }
   const Buf logits = scale == 0.0 ? rig.Values(values) : rig.Output("logits", values);
   rig.device().SoftmaxCrossEntropy(rig.Output("losses", s.rows, rig.statistics_dtype()),

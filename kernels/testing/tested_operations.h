@@ -23,7 +23,10 @@ void RunNormForward(DeviceTestRig& rig, int64_t rows, int64_t width);
 // Sets or adds to all that it writes.
 void RunNormBackward(DeviceTestRig& rig, int64_t rows, int64_t width, Accumulate mode);
 
-void AttendBothWays(DeviceTestRig& rig, const AttentionShape& shape);
+// Queries and keys are uniform in [-sharpness, sharpness). Of 1, over many tokens, all weights are
+// alike and later results far below the rounding of the first; of 2.5 some tens of tokens have most
+// of it.
+void AttendBothWays(DeviceTestRig& rig, const AttentionShape& shape, double sharpness = 1.0);
 
 struct EmbeddingSize {
   int64_t rows, context, width, vocabulary;
@@ -33,7 +36,8 @@ void EmbedBothWays(DeviceTestRig& rig, const EmbeddingSize& size);
 struct LossSize {
   int64_t rows, classes, row_stride;
 };
-// Padding would dominate the loss, and be the largest.
+// A few classes of each row, the last among them, have most of the probability, so that a wrong one
+// shows among however many. Padding would dominate the loss, and be the largest.
 void RunCrossEntropy(DeviceTestRig& rig, const LossSize& size, double scale);
 
 }  // namespace lodestar
