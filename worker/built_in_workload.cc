@@ -50,11 +50,13 @@ absl::Status BuiltInWorkload::MakeModelOf(const JobSpec& job, Layout layout, Dev
   return absl::OkStatus();
 }
 
-absl::Status BuiltInWorkload::PlanMemory(const JobSpec& job, Device* device, ModelConfig* config) {
+absl::Status BuiltInWorkload::PlanMemory(const JobSpec& job, Device* device,
+                                         ModelConfig* config) const {
   ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
   ASSIGN_OR_RETURN(const ModelMemory memory, EstimateModelMemory(*config, device));
-  const OtherMemory runner = {.device_bytes = RunnerDeviceBytes(job, layout),
-                              .pinned_bytes = RunnerPinnedBytes(job, layout)};
+  const OtherMemory runner = {
+      .device_bytes = RunnerDeviceBytes(job, layout),
+      .pinned_bytes = RunnerPinnedBytes(job, layout, KeepsResidual(config_.keep_residuals, job))};
   if (config->max_batch == 0) {
     config->max_batch =
         ChooseMicroBatch(memory, {.largest_share = StepSamples(job),
@@ -70,7 +72,9 @@ absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& 
                                                           const BuiltInWorkloadConfig& workload,
                                                           Clock* clock) {
   // First what costs nothing to put right: nobody is connected yet.
-  ASSIGN_OR_RETURN(std::unique_ptr<BuiltInWorkload> built_in, BuiltInWorkload::Create(workload));
+  BuiltInWorkloadConfig whole = workload;
+  if (!config.residual_folder.empty()) whole.keep_residuals = config.keep_residuals;
+  ASSIGN_OR_RETURN(std::unique_ptr<BuiltInWorkload> built_in, BuiltInWorkload::Create(whole));
   return Worker::Create(config, std::move(built_in), clock);
 }
 

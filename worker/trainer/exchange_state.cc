@@ -42,10 +42,10 @@ int64_t ExchangeState::DeviceBytes(const JobSpec& job, const Layout& layout) {
 }
 
 int64_t ExchangeState::PinnedBytes(const JobSpec& job, const Layout& layout,
-                                   bool contributes_weights) {
+                                   bool contributes_weights, bool keeps_residual) {
   const int64_t vector_bytes = layout.num_elements() * static_cast<int64_t>(sizeof(float));
   if (job.push_encoding != Encoding::kFp32) {
-    return vector_bytes + EncodedContribution::PinnedBytes(job, layout) +
+    return vector_bytes + EncodedContribution::PinnedBytes(job, layout, keeps_residual) +
            (layout.has_averaged() ? vector_bytes : 0);
   }
   return contributes_weights ? vector_bytes : 2 * vector_bytes;
