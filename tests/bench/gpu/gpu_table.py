@@ -100,10 +100,17 @@ def lines_of(command, options, budget):
         raise NotMeasured(f"{program}: {error}") from None
     if done.returncode != 0:
         raise NotMeasured(f"{program}: {last_line(done.stderr)}")
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    lines = json_lines([line for line in done.stdout.splitlines() if line.startswith("{")], program)
     if not lines:
         raise NotMeasured(f"{program} printed nothing")
     return lines
+
+
+def json_lines(lines, program):
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise NotMeasured(f"what {program} has written is no JSON: {last_line(str(error))}") from None
 
 
 def spread(values):
@@ -189,8 +196,11 @@ class Job:
 
     def start(self, name, flags):
         with open(self.folder / f"{name}.log", "w", encoding="utf-8") as log:
-            self.processes[name] = subprocess.Popen([f"{self.options.bin}/{name}", *flags], stdout=log, stderr=log,
-                                                    env=environment(self.options))
+            try:
+                self.processes[name] = subprocess.Popen([f"{self.options.bin}/{name}", *flags], stdout=log, stderr=log,
+                                                        env=environment(self.options))
+            except OSError as error:
+                raise NotMeasured(f"{name}: {error}") from None
 
     def reason(self, name):
         return f"{name} ended with {self.processes[name].returncode}: {last_line((self.folder / f'{name}.log').read_text())}"
@@ -208,7 +218,9 @@ class Job:
             self.wait_until(lambda: self.processes["ps_server"].poll() == 0)
         finally:
             self.end()
-        return [json.loads(line) for line in metrics.read_text().splitlines()]
+        if not metrics.exists():
+            raise NotMeasured("ps_server has committed no round")
+        return json_lines(metrics.read_text().splitlines(), "ps_server")
 
     def wait_until(self, is_reached):
         """A server without its worker, and a worker without its server, would wait for ever."""

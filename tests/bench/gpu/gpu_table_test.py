@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 """The page of GPU measurements, over programs that only say what a card would."""
-import os
+import contextlib
+import io
 import pathlib
 import re
 import sys
@@ -8,7 +9,6 @@ import tarfile
 import tempfile
 import time
 import unittest
-from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import gpu_table  # noqa: E402
@@ -58,7 +58,7 @@ class GpuTableTest(unittest.TestCase):
     path.chmod(0o755)
 
   def measure(self, *flags):
-    with mock.patch("sys.stdout", new=open(os.devnull, "w", encoding="utf-8")):
+    with contextlib.redirect_stdout(io.StringIO()):
       gpu_table.main([f"--bin={self.folder}/bin", f"--out={self.out}", "--batch=4", *flags])
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(self.out.glob("*.md"))}
 
@@ -87,7 +87,7 @@ class GpuTableTest(unittest.TestCase):
   def test_sections_are_chosen(self):
     self.assertEqual(list(self.measure("--section=step")), ["step.md"])
     for flags in (["--section=steps"], ["--section=gpt-mini"]):
-      with mock.patch("sys.stderr", new=open(os.devnull, "w", encoding="utf-8")), self.assertRaises(SystemExit):
+      with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit):
         gpu_table.parse(["--bin=bin", *flags])
     self.assertNotIn("gpt-mini", gpu_table.parse(["--bin=bin"]).section)
     self.assertIn("gpt-mini", gpu_table.parse(["--bin=bin", "--text=t"]).section)
@@ -106,6 +106,18 @@ class GpuTableTest(unittest.TestCase):
     self.program("gpu_worker", DIES)
     rows = self.rows(self.measure("--section=rounds")["rounds.md"])
     self.assertEqual({row[3] for row in rows}, {"not measured: gpu_worker ended with 1: no / memory"})
+
+  def test_whatever_a_program_does_is_a_cell(self):
+    for name, text in (("operations", "print('{')"), ("ps_server", SERVER.partition("pathlib.Path(flags[\"metrics_out\"])")[0])):
+      self.program(name, text)
+    pages = self.measure("--section=operations", "--section=rounds")
+    self.assertIn("no JSON", self.rows(pages["operations.md"])[0][1])
+    self.assertEqual(self.rows(pages["rounds.md"])[0][3], "not measured: ps_server has committed no round")
+    for name in ("ps_server", "gpu_worker", "train_step"):
+      (self.folder / "bin" / name).unlink()
+      pages = self.measure("--section=step", "--section=rounds")
+      self.assertIn("No such file", self.rows(pages["rounds.md"])[0][3])
+    self.assertIn("No such file", self.rows(pages["step.md"])[1][2])
 
   def test_a_section_keeps_to_its_minutes(self):
     for section, program in (("operations", "operations"), ("step", "train_step"), ("rounds", "gpu_worker")):
