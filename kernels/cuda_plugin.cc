@@ -1,17 +1,25 @@
 #include "kernels/cuda_plugin.h"
 
 #include <dlfcn.h>
+#include <glob.h>
 #include <limits.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace lodestar {
 namespace {
 
+constexpr char kCublasLtFile[] = "libcublasLt.so.13";
+// From the prefix of a Python environment; Debian's packages are dist-packages.
+constexpr char kPythonCudaFolder[] = "lib/python3*/*-packages/nvidia/cu13/lib/";
 constexpr char kCudaDriverFile[] = "libcuda.so.1";  // comes with the driver, not with CUDA
 
 // Empty where /proc is not mounted.
@@ -30,14 +38,50 @@ void* TryLoad(const std::string& path, std::string* tried) {
   return library;
 }
 
+std::vector<std::string> FilesLike(const std::string& pattern) {
+  glob_t found = {};
+  std::vector<std::string> paths;
+  if (glob(pattern.c_str(), 0, nullptr, &found) == 0) {
+    paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  }
+  globfree(&found);
+  return paths;
+}
+
+// NVIDIA's Python packages, which PyTorch brings, put cuBLASLt where no loader searches. Loads it
+// from an environment whose programs are on the PATH; what asks for the library by name then has
+// this one. Returns null and appends what was tried if there is none.
+void* LoadCublasFromPythonEnvironment(std::string* tried) {
+  const char* const path = std::getenv("PATH");
+  for (absl::string_view folder : absl::StrSplit(path != nullptr ? path : "", ':')) {
+    if (!absl::StartsWith(folder, "/")) continue;  // of the working directory: anybody's
+    for (const std::string& file :
+         FilesLike(absl::StrCat(folder, "/../", kPythonCudaFolder, kCublasLtFile))) {
+      if (void* library = TryLoad(file, tried); library != nullptr) return library;
+    }
+  }
+  absl::StrAppend(tried, "; no Python environment on the PATH has it as ", kPythonCudaFolder,
+                  kCublasLtFile);
+  return nullptr;
+}
+
+void* TryLoadPlugin(std::string* tried) {
+  const std::string folder = ExecutableFolder();
+  void* library = nullptr;
+  if (!folder.empty()) library = TryLoad(absl::StrCat(folder, "/", kCudaPluginFile), tried);
+  return library != nullptr ? library : TryLoad(kCudaPluginFile, tried);
+}
+
 // The function that the plugin exports as `name`.
 template <typename EntryPoint>
 absl::StatusOr<EntryPoint> FindEntryPoint(const char* name) {
   std::string tried;
-  void* library = nullptr;
-  const std::string folder = ExecutableFolder();
-  if (!folder.empty()) library = TryLoad(absl::StrCat(folder, "/", kCudaPluginFile), &tried);
-  if (library == nullptr) library = TryLoad(kCudaPluginFile, &tried);
+  void* library = TryLoadPlugin(&tried);
+  // The plugin is there, but cannot be loaded for this.
+  if (library == nullptr && absl::StrContains(tried, kCublasLtFile) &&
+      LoadCublasFromPythonEnvironment(&tried) != nullptr) {
+    library = TryLoadPlugin(&tried);
+  }
   if (library == nullptr) {
     return absl::NotFoundError(
         absl::StrCat("the CUDA plugin ", kCudaPluginFile, " was not loaded: ", tried,

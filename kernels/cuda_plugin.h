@@ -37,9 +37,10 @@ using CudaPluginEntryPoint = Device* (*)(int version, const CudaPluginOptions* o
 // Returns how many devices there are, or 0 with *error set.
 using CudaPluginCountEntryPoint = int (*)(int version, absl::Status* error);
 
-// Loads the plugin from the executable's folder, else from the library search path. It is never
-// unloaded. Errors: NotFound with what was tried, or for a card that there is not; Unavailable
-// without driver or card; InvalidArgument for a dtype that the card cannot compute in.
+// Loads the plugin from the executable's folder, else from the library search path; cuBLASLt, which
+// it needs, where the plugin itself does not find it, from a Python environment on the PATH. It is
+// never unloaded. Errors: NotFound with what was tried, or for a card that there is not;
+// Unavailable without driver or card; InvalidArgument for a dtype that the card cannot compute in.
 absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(const CudaPluginOptions& options);
 // Devices that this process may use, at least 1; takes no memory on them. Errors: as above.
 absl::StatusOr<int> CountCudaDevices();

@@ -50,26 +50,31 @@ absl::Status BuiltInWorkload::MakeModelOf(const JobSpec& job, Layout layout, Dev
   return absl::OkStatus();
 }
 
-absl::Status BuiltInWorkload::PlanMemory(const JobSpec& job, Device* device, ModelConfig* config) {
+absl::Status BuiltInWorkload::PlanMemory(const JobSpec& job, Device* device,
+                                         ModelConfig* config) const {
   ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
   ASSIGN_OR_RETURN(const ModelMemory memory, EstimateModelMemory(*config, device));
-  const int64_t runner_bytes = RunnerDeviceBytes(job, layout);
+  const OtherMemory runner = {
+      .device_bytes = RunnerDeviceBytes(job, layout),
+      .pinned_bytes = RunnerPinnedBytes(job, layout, KeepsResidual(config_.keep_residuals, job))};
   if (config->max_batch == 0) {
     config->max_batch =
         ChooseMicroBatch(memory, {.largest_share = StepSamples(job),
                                   .free_bytes = static_cast<int64_t>(device->FreeMemoryBytes()),
-                                  .other_bytes = runner_bytes,
+                                  .other_bytes = runner.device_bytes,
                                   .memory_is_host = device->capabilities().memory_is_host});
   }
-  LogInfo("memory: {}", DescribeModelMemory(memory, *config, runner_bytes, *device));
-  return CheckModelFits(memory, *config, runner_bytes, *device);
+  LogInfo("memory: {}", DescribeModelMemory(memory, *config, runner, device));
+  return CheckModelFits(memory, *config, runner, device);
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& config,
                                                           const BuiltInWorkloadConfig& workload,
                                                           Clock* clock) {
   // First what costs nothing to put right: nobody is connected yet.
-  ASSIGN_OR_RETURN(std::unique_ptr<BuiltInWorkload> built_in, BuiltInWorkload::Create(workload));
+  BuiltInWorkloadConfig whole = workload;
+  if (!config.residual_folder.empty()) whole.keep_residuals = config.keep_residuals;
+  ASSIGN_OR_RETURN(std::unique_ptr<BuiltInWorkload> built_in, BuiltInWorkload::Create(whole));
   return Worker::Create(config, std::move(built_in), clock);
 }
 

@@ -15,6 +15,7 @@
 #include "worker/data/data_config.h"
 #include "worker/data/dataset_factory.h"
 #include "worker/model/model.h"
+#include "worker/residual_folder.h"
 #include "worker/worker.h"
 #include "worker/workload.h"
 
@@ -27,6 +28,8 @@ struct BuiltInWorkloadConfig {
   // 0: what fits, see ChooseMicroBatch().
   int64_t max_micro_batch = 0;
   Recompute recompute = Recompute::kNone;
+  // Whose residual of error feedback the worker keeps on disk, which takes memory.
+  KeepResiduals keep_residuals = KeepResiduals::kNever;
 };
 
 class BuiltInWorkload final : public Workload {
@@ -58,7 +61,7 @@ class BuiltInWorkload final : public Workload {
   absl::Status MakeModelOf(const JobSpec& job, Layout layout, Device* device);
   // Fills in config->max_batch if it is 0. Logs what model and runner will take; refuses what
   // cannot fit.
-  static absl::Status PlanMemory(const JobSpec& job, Device* device, ModelConfig* config);
+  absl::Status PlanMemory(const JobSpec& job, Device* device, ModelConfig* config) const;
 
   const BuiltInWorkloadConfig config_;
   const DataSource data_;
@@ -67,7 +70,8 @@ class BuiltInWorkload final : public Workload {
   std::unique_ptr<Dataset> dataset_;
 };
 
-// A worker with it. Errors: those of BuiltInWorkload::Create() and Worker::Create().
+// A worker with it; what it keeps of residuals is as `config` says. Errors: those of
+// BuiltInWorkload::Create() and Worker::Create().
 absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& config,
                                                           const BuiltInWorkloadConfig& workload,
                                                           Clock* clock);

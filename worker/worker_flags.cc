@@ -51,12 +51,12 @@ ABSL_FLAG(std::string, device, "auto",
 ABSL_FLAG(std::string, dtype, "fp32",
           "Arithmetic: fp32, or bf16 on CUDA cards from compute capability 8.0. With bf16 weights, "
           "gradients and sums stay fp32.");
-ABSL_FLAG(
-    std::string, fusion, "measure",
-    "On CUDA cards, whether biases, activations and sums become part of matrix products: "
-    "measure (at the start, what is faster for each shape), never or always. What is measured "
-    "may differ from run to run, and results then differ in their last bits; never and always "
-    "repeat a run to the bit.");
+ABSL_FLAG(std::string, fusion, "measure",
+          "On CUDA cards, whether biases, activations and sums become part of matrix products: "
+          "measure (at the start, what is faster for each shape), never or always (but for GELU in "
+          "fp32, which cuBLASLt may approximate, and what it refuses). What is measured may differ "
+          "from run to run, and results then differ in their last bits; never and always "
+          "repeat a run to the bit.");
 ABSL_FLAG(int, threads, 0, "Threads of a CPU device; 1 to 1024, or 0: one per core.");
 ABSL_FLAG(
     int64_t, max_micro_batch, 0,

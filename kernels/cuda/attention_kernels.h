@@ -31,12 +31,12 @@ struct AttentionCall {
 
 // One (sample, head) of a call: the addresses of its token 0 and the steps between tokens.
 struct AttentionHead {
-  int64_t query;    // in qkv and dqkv; keys and values follow at +1 and +2 output_step
-  int64_t output;   // in y and dy
-  int64_t row;      // in log_sum_exp and delta
-  int64_t element;  // of the dropout sequence: the probability of (query 0, key 0)
-  int64_t qkv_step;
-  int64_t output_step;
+  int64_t query;        // in qkv and dqkv; keys and values follow at +1 and +2 output_step
+  int64_t output;       // in y and dy
+  int64_t row;          // in log_sum_exp and delta
+  int64_t element;      // of the dropout sequence: the probability of (query 0, key 0)
+  int64_t qkv_step;     // elements from a token's query to the next token's
+  int64_t output_step;  // elements, of y and dy
 
   template <typename T>
   __host__ __device__ AttentionHead(const AttentionCall<T>& call, int64_t index)

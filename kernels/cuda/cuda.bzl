@@ -40,11 +40,12 @@ def _cuda_objects_impl(ctx):
             report = ctx.actions.declare_file("%s/%s.resources" % (ctx.label.name, source.basename))
             reports.append(report)
 
+            # Profilers and compute-sanitizer name the source lines by -lineinfo, which changes no code.
             # ptxas reports registers, shared memory and spills on the error output.
             # nvcc names its temporary files by process id, and every sandbox counts from 1.
             command = " ".join(
                 ["export TMPDIR=$(mktemp -d) && trap 'rm -rf $TMPDIR' EXIT &&"] +
-                ["%s/bin/nvcc -x cu -std=c++20 -O3 --expt-relaxed-constexpr -Werror all-warnings -Xptxas -v" % CUDA_ROOT] +
+                ["%s/bin/nvcc -x cu -std=c++20 -O3 -lineinfo --expt-relaxed-constexpr -Werror all-warnings -Xptxas -v" % CUDA_ROOT] +
                 ["-gencode " + architecture for architecture in _ARCHITECTURES] +
                 ["-Xcompiler " + ",".join(_HOST_FLAGS)] +
                 ["-I. -c", source.path, "-o", output.path, "2>", report.path] +

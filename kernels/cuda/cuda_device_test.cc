@@ -2,6 +2,8 @@
 // matrix products are chosen. On the emulated card.
 #include "kernels/cuda/cuda_device.h"
 
+#include <cuda_runtime_api.h>
+
 #include <memory>
 #include <string>
 #include <thread>
@@ -209,7 +211,7 @@ TEST_F(CudaDeviceTest, AGraphWithoutWarmUpSaysSo) {
 
 // A layer forward and backward; returns what it wrote.
 Outputs RunLayer(Device& device, int times) {
-  DeviceTestRig rig(&device, DType::kF32);
+  DeviceTestRig rig(&device, device.capabilities().compute);
   const int64_t rows = 16, in = 24, out = 32;
   const Buf x = rig.Random(rows * in);
   const Buf w = rig.Random(out * in);
@@ -238,7 +240,7 @@ TEST_F(CudaDeviceTest, AsksForAnAlgorithmOncePerShape) {
 
 TEST_F(CudaDeviceTest, MeasuresWhetherToFuseOncePerShape) {
   Reset({.epilogue_microseconds = 1.5});  // separate kernels take 2 (forward) and 3 (backward)
-  const auto device = Make();
+  const auto device = Make({.compute = DType::kBf16});
   RunLayer(*device, 1);
   const std::string choices = device->DescribeChoices();
   EXPECT_TRUE(Contains(choices, "forward 16 x 24 x 32, bias, GELU kept: fused (fused 1.5 us"))
@@ -249,13 +251,13 @@ TEST_F(CudaDeviceTest, MeasuresWhetherToFuseOncePerShape) {
   EXPECT_EQ(emulator::num_launches(), before) << "all of the layer is cuBLASLt's";
 
   Reset({.epilogue_microseconds = 50.0});
-  const auto slow = Make();
+  const auto slow = Make({.compute = DType::kBf16});
   RunLayer(*slow, 1);
   EXPECT_TRUE(Contains(slow->DescribeChoices(), "GELU kept: separate")) << slow->DescribeChoices();
 }
 
 TEST_F(CudaDeviceTest, WithoutEpiloguesNothingIsFused) {
-  Reset({.has_matmul_epilogues = false});
+  Reset({.epilogues = emulator::Epilogues::kUnknown});
   const auto device = Make();
   const Outputs separate = RunLayer(*device, 1);
   EXPECT_EQ(device->DescribeChoices(), "");
@@ -265,6 +267,63 @@ TEST_F(CudaDeviceTest, WithoutEpiloguesNothingIsFused) {
   for (const auto& [name, values] : separate) {
     for (size_t i = 0; i < values.size(); ++i) {
       ASSERT_NEAR(fused.at(name)[i], values[i], 1e-5) << name << "[" << i << "]";
+    }
+  }
+}
+
+// The emulated epilogue has an approximate tanh, which would show.
+TEST_F(CudaDeviceTest, Fp32HasNoGeluOfAnEpilogue) {
+  const auto separate = Make({.fusion = FusionPolicy::kNever});
+  const Outputs want = RunLayer(*separate, 1);
+  for (const FusionPolicy fusion : {FusionPolicy::kMeasure, FusionPolicy::kAlways}) {
+    const auto device = Make({.fusion = fusion});
+    EXPECT_EQ(RunLayer(*device, 1).at("y"), want.at("y"));
+    EXPECT_FALSE(Contains(device->DescribeChoices(), "GELU")) << device->DescribeChoices();
+  }
+}
+
+TEST_F(CudaDeviceTest, WhatCublasRefusesToFuseRunsSeparately) {
+  const auto never = Make({.compute = DType::kBf16, .fusion = FusionPolicy::kNever});
+  const Outputs want = RunLayer(*never, 1);
+  for (const FusionPolicy fusion : {FusionPolicy::kMeasure, FusionPolicy::kAlways}) {
+    Reset({.epilogues = emulator::Epilogues::kRefused});
+    const auto device = Make({.compute = DType::kBf16, .fusion = fusion});
+    EXPECT_EQ(RunLayer(*device, 2), want);
+    EXPECT_TRUE(Wait(*device).ok()) << Wait(*device);
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+    for (const char* operation :
+         {"forward 16 x 24 x 32, bias, GELU kept", "backward 16 x 24 x 32, bias"}) {
+      EXPECT_TRUE(Contains(device->DescribeChoices(),
+                           std::string(operation) + ": separate (cuBLASLt refuses to fuse it: "
+                                                    "CUBLAS_STATUS_NOT_SUPPORTED)"))
+          << device->DescribeChoices();
+    }
+  }
+}
+
+TEST_F(CudaDeviceTest, WhatWasFusedBeforeMayBeRefused) {
+  const auto device = Make({.compute = DType::kBf16, .fusion = FusionPolicy::kAlways});
+  RunLayer(*device, 1);
+  EXPECT_EQ(device->DescribeChoices(), "");
+  emulator::Configure({.epilogues = emulator::Epilogues::kRefused});
+  const Outputs replaced = RunLayer(*device, 2);
+  EXPECT_TRUE(Contains(device->DescribeChoices(), "refuses")) << device->DescribeChoices();
+  const auto never = Make({.compute = DType::kBf16, .fusion = FusionPolicy::kNever});
+  EXPECT_EQ(replaced, RunLayer(*never, 1));
+}
+
+TEST_F(CudaDeviceTest, AFusedCallThatBreaksTheCardIsNamed) {
+  for (const FusionPolicy fusion : {FusionPolicy::kMeasure, FusionPolicy::kAlways}) {
+    Reset({.epilogues = emulator::Epilogues::kFatal});
+    const auto device = Make({.fusion = fusion});
+    DeviceTestRig rig(device.get(), DType::kF32);
+    device->LinearForward(rig.Output("y", 16 * 32), {}, rig.Random(16 * 24), rig.Random(32 * 24),
+                          rig.Random(32), 16, 24, 32, Activation::kRelu, WeightOrder::kOutIn);
+    const absl::Status status = Wait(*device);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    for (const char* part : {"CUDA device 0 (emulated card): forward 16 x 24 x 32, bias, ReLU",
+                             "has broken the card: cudaErrorIllegalAddress", "--fusion=never"}) {
+      EXPECT_TRUE(Contains(status.message(), part)) << status;
     }
   }
 }

@@ -27,7 +27,7 @@ std::vector<DeviceCase> Cases() {
   reversed.streams = emulator::StreamOrder::kOthersFirst;
   emulator::Settings turing = reversed;
   turing.compute_capability = 75;
-  turing.has_matmul_epilogues = false;
+  turing.epilogues = emulator::Epilogues::kUnknown;
   return {
       CaseOf("F32", {.fusion = FusionPolicy::kAlways}, forward),
       CaseOf("F32Turing", {.fusion = FusionPolicy::kMeasure}, turing),

@@ -13,9 +13,15 @@ constexpr int kWarmUps = 2;
 constexpr int kTrials = 3;
 constexpr int kCallsPerTrial = 4;
 
+// Why an operation is not to be fused, after a call that was not queued.
+std::string Refusal(cublasStatus_t status) {
+  cudaGetLastError();  // it is handled here
+  return absl::StrCat("cuBLASLt refuses to fuse it: ", cublasLtGetStatusString(status));
+}
+
 }  // namespace
 
-double FusionChoice::Measure(cudaStream_t stream, Run run) {
+double FusionChoice::Measure(cudaStream_t stream, absl::FunctionRef<void()> run) {
   const auto make = [](cudaEvent_t* event) {
     return cudaEventCreateWithFlags(event, cudaEventBlockingSync);
   };
@@ -41,34 +47,69 @@ double FusionChoice::Measure(cudaStream_t stream, Run run) {
   return best;
 }
 
+std::string FusionChoice::Try(const std::string& operation, cudaStream_t stream, Fused fused) {
+  // What earlier operations have broken is not this call's fault.
+  if (!errors_->Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize")) {
+    return "the card had failed before";
+  }
+  const cublasStatus_t status = fused();
+  const std::string refusal = status == CUBLAS_STATUS_SUCCESS ? "" : Refusal(status);
+  const cudaError_t error = cudaStreamSynchronize(stream);
+  if (error != cudaSuccess) {
+    errors_->Note(absl::InternalError(absl::StrCat(
+        errors_->device(), ": ", operation, " fused into a matrix product has broken the card: ",
+        cudaGetErrorName(error), ": ", cudaGetErrorString(error),
+        "; no call on it will succeed any more in this process; start it again with "
+        "--fusion=never")));
+    return "it has broken the card";
+  }
+  return refusal;
+}
+
+FusionChoice::Choice FusionChoice::Choose(const std::string& operation, cudaStream_t stream,
+                                          Fused fused, Separate separate) {
+  const std::string refusal = Try(operation, stream, fused);
+  if (!refusal.empty()) return {.fuses = false, .why = refusal};
+  if (policy_ == FusionPolicy::kAlways) return {.fuses = true, .why = ""};
+  const double separate_seconds = Measure(stream, separate);
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  const double fused_seconds = Measure(stream, [&] {
+    if (status == CUBLAS_STATUS_SUCCESS) status = fused();
+  });
+  if (status != CUBLAS_STATUS_SUCCESS) return {.fuses = false, .why = Refusal(status)};
+  return {.fuses = fused_seconds >= 0.0 && fused_seconds < separate_seconds,
+          .why = absl::StrFormat("fused %.1f us, separate %.1f us", fused_seconds * 1e6,
+                                 separate_seconds * 1e6)};
+}
+
 void FusionChoice::RunFaster(const std::string& operation, bool is_recording, cudaStream_t stream,
-                             Run fused, Run separate) {
-  if (policy_ != FusionPolicy::kMeasure) {
-    policy_ == FusionPolicy::kAlways ? fused() : separate();
+                             Fused fused, Separate separate) {
+  if (policy_ == FusionPolicy::kNever) {
+    separate();
     return;
   }
-  auto it = measured_.find(operation);
-  if (it == measured_.end()) {
+  auto it = choices_.find(operation);
+  if (it == choices_.end()) {
     if (is_recording) {
       separate();
       return;
     }
-    const double separate_seconds = Measure(stream, separate);
-    const double fused_seconds = Measure(stream, fused);
-    it = measured_.emplace(operation, Measured{fused_seconds, separate_seconds}).first;
+    it = choices_.emplace(operation, Choose(operation, stream, fused, separate)).first;
   }
-  const Measured& times = it->second;
-  const bool fuses = times.fused_seconds >= 0.0 && times.fused_seconds < times.separate_seconds;
-  fuses ? fused() : separate();
+  if (it->second.fuses) {
+    const cublasStatus_t status = fused();
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    it->second = {.fuses = false, .why = Refusal(status)};
+  }
+  separate();
 }
 
 std::string FusionChoice::Describe() const {
   std::string lines;
-  for (const auto& [operation, times] : measured_) {
+  for (const auto& [operation, choice] : choices_) {
+    if (choice.why.empty()) continue;
     absl::StrAppend(&lines, lines.empty() ? "" : "\n", operation, ": ",
-                    times.fused_seconds < times.separate_seconds ? "fused" : "separate",
-                    absl::StrFormat(" (fused %.1f us, separate %.1f us)", times.fused_seconds * 1e6,
-                                    times.separate_seconds * 1e6));
+                    choice.fuses ? "fused" : "separate", " (", choice.why, ")");
   }
   return lines;
 }

@@ -1,6 +1,10 @@
 // Fused or not: some operations can be one call of cuBLASLt or several kernels, and which is faster
 // depends on card, shape and version. The first use of a shape measures both on the card, with its
 // own arguments, and keeps the faster.
+//
+// cuBLASLt may refuse a fused call for which it has named an algorithm. Then the operation is not
+// fused from there on, and the device goes on. Where the fused call has broken the card, which no
+// process can mend, the device's error says so, and which call it was.
 #pragma once
 
 #include <map>
@@ -15,29 +19,35 @@ namespace lodestar::cuda {
 
 class FusionChoice {
  public:
-  using Run = absl::FunctionRef<void()>;
+  // What runs fused says whether it was queued; else nothing was.
+  using Fused = absl::FunctionRef<cublasStatus_t()>;
+  using Separate = absl::FunctionRef<void()>;
 
   FusionChoice(FusionPolicy policy, Errors* errors) : policy_(policy), errors_(errors) {}
 
   // Runs one of the two, which give the same results and may be repeated. `operation` names what is
-  // done, with its shape: equal names share the choice. Measuring waits for the stream, so while it
-  // is recorded, what was not measured before runs separately.
-  void RunFaster(const std::string& operation, bool is_recording, cudaStream_t stream, Run fused,
-                 Run separate);
-  // One line for each operation that was measured, with the times.
+  // done, with its shape: equal names share the choice. The first use of an operation waits for the
+  // stream, so while it is recorded, what was not run before runs separately.
+  void RunFaster(const std::string& operation, bool is_recording, cudaStream_t stream, Fused fused,
+                 Separate separate);
+  // One line for each operation whose choice was not the caller's, with the times.
   std::string Describe() const;
 
  private:
-  struct Measured {
-    double fused_seconds, separate_seconds;
+  struct Choice {
+    bool fuses = false;
+    std::string why;
   };
-  // Of one call; negative if it failed.
-  double Measure(cudaStream_t stream, Run run);
+  Choice Choose(const std::string& operation, cudaStream_t stream, Fused fused, Separate separate);
+  // The first fused call. Empty: the stream has run it; else why the operation is not to be fused.
+  std::string Try(const std::string& operation, cudaStream_t stream, Fused fused);
+  // Seconds of one call; negative if it failed, which is noted.
+  double Measure(cudaStream_t stream, absl::FunctionRef<void()> run);
 
   const FusionPolicy policy_;
   Errors* errors_;
   Event begin_, end_;
-  std::map<std::string, Measured> measured_;
+  std::map<std::string, Choice> choices_;
 };
 
 }  // namespace lodestar::cuda

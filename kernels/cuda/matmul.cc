@@ -246,14 +246,21 @@ void MatMulEngine::Run(const MatMulCall& call, cudaStream_t stream) {
                      s.k, ", batch ", s.batch, ": ", cublasLtGetStatusString(plan.status))));
     return;
   }
+  errors_->Check(TryRun(call, stream), "cublasLtMatmul");
+}
+
+cublasStatus_t MatMulEngine::TryRun(const MatMulCall& call, cudaStream_t stream) {
+  const Plan& plan = PlanFor(call);
   const auto alpha = static_cast<float>(call.shape.alpha);
   const float beta = call.accumulate == Accumulate::kAdd ? 1.0f : 0.0f;
-  if (!errors_->Check(SetPointers(call, plan), "cublasLtMatmulDescSetAttribute")) return;
-  errors_->Check(
-      cublasLtMatmul(handle_.get(), plan.description.get(), &alpha, call.b.data, plan.a.get(),
-                     call.a.data, plan.b.get(), &beta, call.c.data, plan.c.get(), call.c.data,
-                     plan.c.get(), &plan.algorithm, workspace_.get(), workspace_bytes_, stream),
-      "cublasLtMatmul");
+  Chain chain;
+  chain.Then([&] { return plan.status; }).Then([&] { return SetPointers(call, plan); }).Then([&] {
+    return cublasLtMatmul(handle_.get(), plan.description.get(), &alpha, call.b.data, plan.a.get(),
+                          call.a.data, plan.b.get(), &beta, call.c.data, plan.c.get(), call.c.data,
+                          plan.c.get(), &plan.algorithm, workspace_.get(), workspace_bytes_,
+                          stream);
+  });
+  return chain.status();
 }
 
 }  // namespace lodestar::cuda

@@ -44,10 +44,12 @@ class MatMulEngine {
   static absl::StatusOr<std::unique_ptr<MatMulEngine>> Create(int compute_capability,
                                                               Errors* errors);
 
-  // Whether cuBLASLt can do it with what is fused into it.
+  // Whether cuBLASLt knows an algorithm for it, with what is fused into it. Run() may still fail.
   bool Supports(const MatMulCall& call);
   // m, n, k and batch >= 1. Failures go to `errors`.
   void Run(const MatMulCall& call, cudaStream_t stream);
+  // The same, but a call that cuBLASLt refuses is for the caller to replace: nothing was queued.
+  cublasStatus_t TryRun(const MatMulCall& call, cudaStream_t stream);
 
  private:
   struct Key {

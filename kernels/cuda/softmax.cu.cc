@@ -26,7 +26,7 @@ struct CrossEntropyCall {
   T* logits;               // [rows, row_stride]
   const int32_t* targets;  // [rows]
   int64_t classes;
-  int64_t row_stride;
+  int64_t row_stride;  // elements from a row to the next
   float scale;
 };
 

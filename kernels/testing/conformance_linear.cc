@@ -6,13 +6,11 @@
 
 #include "gtest/gtest.h"
 #include "kernels/testing/device_conformance.h"
+#include "kernels/testing/tested_operations.h"
 
 namespace lodestar {
 namespace {
 
-struct MatrixSize {
-  int64_t rows, in, out;
-};
 const std::vector<MatrixSize> kMatrixSizes = {{1, 1, 1},    {31, 33, 1},   {1, 31, 33},
                                               {33, 64, 31}, {64, 128, 96}, {257, 65, 130}};
 
@@ -85,19 +83,9 @@ TEST_P(DeviceConformanceTest, ActivatesInPlaceToo) {
 TEST_P(DeviceConformanceTest, LinearForwardFusesBiasAndActivation) {
   for (const MatrixSize& s : kMatrixSizes) {
     for (const auto& [activation, order] : kLayers) {
-      ExpectConforms(
-          [&, activation = activation, order = order](DeviceTestRig& rig) {
-            const Buf x = rig.Random(s.rows * s.in);
-            const Buf w = rig.Random(s.out * s.in);
-            const Buf bias = rig.Random(s.out);
-            const Buf pre =
-                activation == Activation::kNone ? Buf{} : rig.Output("pre", s.rows * s.out);
-            rig.device().LinearForward(rig.Output("y", s.rows * s.out), pre, x, w, bias, s.rows,
-                                       s.in, s.out, activation, order);
-            rig.device().LinearForward(rig.Output("plain", s.rows * s.out), {}, x, w, {}, s.rows,
-                                       s.in, s.out, activation, order);
-          },
-          kSumOfProducts);
+      ExpectConforms([&, activation = activation, order = order](
+                         DeviceTestRig& rig) { RunLinearForward(rig, s, activation, order); },
+                     kSumOfProducts);
     }
   }
 }
@@ -108,16 +96,7 @@ TEST_P(DeviceConformanceTest, LinearBackwardSetsAndAdds) {
       for (Accumulate weights : {Accumulate::kSet, Accumulate::kAdd}) {
         ExpectConforms(
             [&, activation = activation, order = order](DeviceTestRig& rig) {
-              const auto weight_output = [&](const char* name, int64_t n) {
-                return weights == Accumulate::kAdd ? rig.InOut(name, n, rig.statistics_dtype())
-                                                   : rig.Output(name, n, rig.statistics_dtype());
-              };
-              const Buf dw = weight_output("dw", s.out * s.in);
-              const Buf db = weight_output("db", s.out);
-              rig.device().LinearBackward(
-                  rig.Output("dx", s.rows * s.in), dw, db, rig.InOut("dy", s.rows * s.out),
-                  rig.Random(s.rows * s.out), rig.Random(s.rows * s.in), rig.Random(s.out * s.in),
-                  s.rows, s.in, s.out, activation, order, weights);
+              RunLinearBackward(rig, s, activation, order, weights);
             },
             kSumOfProducts);
       }
@@ -140,21 +119,7 @@ TEST_P(DeviceConformanceTest, NormalisesWithAndWithoutResidual) {
   for (const auto& [rows, width] : std::vector<std::pair<int64_t, int64_t>>{
            {1, 1}, {3, 31}, {31, 33}, {64, 128}, {5, 1000}, {300, 130}}) {
     ExpectConforms(
-        [&, rows = rows, width = width](DeviceTestRig& rig) {
-          const Buf a = rig.Random(rows * width);
-          const Buf b = rig.Random(rows * width);
-          const Buf gamma = rig.Random(width);
-          const Buf beta = rig.Random(width);
-          const DType statistics = rig.statistics_dtype();
-          rig.device().ResidualNormForward(
-              rig.Output("y", rows * width), rig.Output("sum", rows * width),
-              rig.Output("mean", rows, statistics), rig.Output("rstd", rows, statistics), a, b,
-              gamma, beta, rows, width);
-          const Buf in_place = rig.InOut("in_place", rows * width);
-          rig.device().ResidualNormForward(
-              rig.Output("y2", rows * width), in_place, rig.Output("mean2", rows, statistics),
-              rig.Output("rstd2", rows, statistics), in_place, {}, gamma, beta, rows, width);
-        },
+        [&, rows = rows, width = width](DeviceTestRig& rig) { RunNormForward(rig, rows, width); },
         kComposite);
   }
 }
@@ -163,26 +128,9 @@ TEST_P(DeviceConformanceTest, NormBackwardSetsAndAdds) {
   for (const auto& [rows, width] : std::vector<std::pair<int64_t, int64_t>>{
            {1, 7}, {3, 31}, {31, 33}, {64, 128}, {5, 1000}, {300, 130}}) {
     for (Accumulate mode : {Accumulate::kSet, Accumulate::kAdd}) {
-      ExpectConforms(
-          [&, rows = rows, width = width](DeviceTestRig& rig) {
-            const Buf x = rig.Random(rows * width);
-            const Buf gamma = rig.Random(width);
-            const Buf sum = rig.Output("sum", rows * width);
-            const Buf mean = rig.Output("mean", rows, rig.statistics_dtype());
-            const Buf rstd = rig.Output("rstd", rows, rig.statistics_dtype());
-            rig.device().ResidualNormForward(rig.Output("y", rows * width), sum, mean, rstd, x, {},
-                                             gamma, rig.Random(width), rows, width);
-            const auto output = [&](const char* name, int64_t n, DType dtype) {
-              return mode == Accumulate::kAdd ? rig.InOut(name, n, dtype)
-                                              : rig.Output(name, n, dtype);
-            };
-            const Buf dx = output("dx", rows * width, rig.device().capabilities().compute);
-            const Buf dgamma = output("dgamma", width, rig.statistics_dtype());
-            const Buf dbeta = output("dbeta", width, rig.statistics_dtype());
-            rig.device().NormBackward(dx, dgamma, dbeta, rig.Random(rows * width), sum, mean, rstd,
-                                      gamma, rows, width, mode, mode);
-          },
-          kComposite);
+      ExpectConforms([&, rows = rows, width = width](
+                         DeviceTestRig& rig) { RunNormBackward(rig, rows, width, mode); },
+                     kComposite);
     }
   }
 }

@@ -6,24 +6,9 @@
 
 #include "gtest/gtest.h"
 #include "kernels/testing/device_conformance.h"
+#include "kernels/testing/tested_operations.h"
 
 namespace lodestar {
-namespace {
-
-void AttendBothWays(DeviceTestRig& rig, const AttentionShape& s) {
-  const int64_t outputs = s.batch * s.tokens * s.heads * s.head_width;
-  const Buf qkv = rig.Random(3 * outputs);
-  const Buf dy = rig.Random(outputs);
-  const Buf y = rig.Output("y", outputs);
-  const Buf log_sum_exp =
-      rig.Output("log_sum_exp", s.batch * s.heads * s.tokens, rig.statistics_dtype());
-  const Buf workspace = rig.Workspace(rig.device().AttentionWorkspaceElements(s));
-  rig.device().AttentionForward(y, log_sum_exp, qkv, workspace, s);
-  rig.device().AttentionBackward(rig.Output("dqkv", 3 * outputs), dy, y, log_sum_exp, qkv,
-                                 workspace, s);
-}
-
-}  // namespace
 
 TEST_P(DeviceConformanceTest, AttendsToThePast) {
   for (const AttentionShape& s : {AttentionShape{1, 1, 1, 1}, AttentionShape{2, 31, 3, 7},
@@ -60,15 +45,7 @@ TEST_P(DeviceConformanceTest, EmbedsAndScatters) {
     ExpectConforms(
         [&, rows = rows, context = context, width = width,
          vocabulary = vocabulary](DeviceTestRig& rig) {
-          const Buf tokens = rig.Integers(rows, static_cast<int32_t>(vocabulary));
-          rig.device().EmbedForward(rig.Output("y", rows * width), tokens,
-                                    rig.Random(vocabulary * width), rig.Random(context * width),
-                                    rows, context, width);
-          const DType gradients = rig.statistics_dtype();
-          const Buf dtokens = rig.InOut("dtoken_table", vocabulary * width, gradients);
-          const Buf dpositions = rig.InOut("dposition_table", context * width, gradients);
-          rig.device().EmbedBackward(dtokens, dpositions, rig.Random(rows * width), tokens, rows,
-                                     context, width, vocabulary);
+          EmbedBothWays(rig, {rows, context, width, vocabulary});
         },
         kSumOfProducts);
   }
@@ -97,16 +74,7 @@ TEST_P(DeviceConformanceTest, CrossEntropyDoesNotReadPaddingAndClearsItInTheGrad
     for (double scale : {0.0, 0.25}) {
       ExpectConforms(
           [&, rows = rows, classes = classes, row_stride = row_stride](DeviceTestRig& rig) {
-            std::vector<double> values(rows * row_stride);
-            for (int64_t i = 0; i < rows * row_stride; ++i) {
-              // Would dominate the loss, and be the largest.
-              values[i] = i % row_stride < classes ? static_cast<double>(i * i % 17) / 8.0 : 1e4;
-            }
-            const Buf logits = scale == 0.0 ? rig.Values(values) : rig.Output("logits", values);
-            rig.device().SoftmaxCrossEntropy(rig.Output("losses", rows, rig.statistics_dtype()),
-                                             rig.Output("correct", rows, DType::kI32), logits,
-                                             rig.Integers(rows, static_cast<int32_t>(classes)),
-                                             rows, classes, row_stride, scale);
+            RunCrossEntropy(rig, {rows, classes, row_stride}, scale);
           },
           kTranscendental);
     }

@@ -45,13 +45,13 @@ void ExpectNear(const std::string& name, const std::vector<double>& got,
 }  // namespace
 
 DeviceConformanceTest::DeviceConformanceTest()
-    : device_(GetParam().make()), oracle_(MakeOracleDevice()) {}
+    : device_(GetParam().make()), reference_(MakeOracleDevice()) {}
 
 void DeviceConformanceTest::ExpectConforms(const Operation& operation, const Tolerance& tolerance) {
   const DType compute = device_->capabilities().compute;
   const auto [got, unit] = RunOf(operation, device_.get(), compute);
   const Outputs again = RunOf(operation, device_.get(), compute).outputs;
-  const Outputs want = RunOf(operation, oracle_.get(), compute).outputs;
+  const Outputs want = RunOf(operation, reference_.get(), compute).outputs;
   ASSERT_FALSE(want.empty());
   for (const auto& [name, values] : want) {
     EXPECT_TRUE(SameBits(got.at(name), again.at(name))) << name << " differs between two runs";

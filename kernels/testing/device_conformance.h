@@ -50,11 +50,19 @@ class DeviceConformanceTest : public testing::TestWithParam<DeviceCase> {
   DeviceConformanceTest();
 
   using Operation = std::function<void(DeviceTestRig&)>;
-  // Runs the operation twice on the device (equal bits) and once on the oracle (near).
+  // Runs the operation twice on the device (equal bits) and once on the reference (near).
   void ExpectConforms(const Operation& operation, const Tolerance& tolerance);
 
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Device> oracle_;
+  std::unique_ptr<Device> reference_;
+};
+
+// The same at the shapes of GPT-2, which an emulated card takes hours for: link :gpt2_conformance.
+class Gpt2ConformanceTest : public DeviceConformanceTest {
+ protected:
+  // As ExpectConforms(), but near the CPU device, where the oracle's plain loops take too long;
+  // fp32 within several times the tolerance.
+  void ExpectNearCpu(const Operation& operation, const Tolerance& tolerance);
 };
 
 }  // namespace lodestar

@@ -84,6 +84,11 @@ class RulesCanFail(unittest.TestCase):
         self.assert_refused("kernels/cuda/a.cu.cc", "struct Call {\n  const float* x;\n};\n")
         self.assert_refused("kernels/cuda/a.h", "struct Call {\n  T* y = nullptr;  // out\n};\n")
         self.assert_taken("kernels/cuda/a.h", "struct Call {\n  T* y;  // [rows, columns]\n};\n")
+        for pointed_to in ("__nv_bfloat16", "Lanes<T, 4>", "unsigned long", "cuda::Bf16"):
+            self.assert_refused("kernels/cuda/a.h", f"struct Call {{\n  const {pointed_to}* x;\n}};\n")
+        self.assert_taken("kernels/cuda/a.h", "class Device {\n  Errors* errors_;\n};\n")
+        self.assert_refused("kernels/cuda/a.h", "struct Call {\n  int64_t row_stride;\n};\n")
+        self.assert_taken("kernels/cuda/a.h", "struct Call {\n  int64_t row_stride;  // elements\n};\n")
 
     def test_kernels_have_names_of_their_own(self):
         kernel = "__global__ void __launch_bounds__(kWarps* Few(1), 2)\n    AddKernel(float* y) {\n"
@@ -178,6 +183,10 @@ class ThisCheckout(unittest.TestCase):
             self.assertEqual(wrong.returncode, 2, name)
             self.assertIn("unknown argument --runds=3; see --help", wrong.stderr)
         self.assertIn("tests/run.sh", without_flags)
+
+    def test_profiles_of_kernels_show_source_lines(self):
+        with open(os.path.join(ROOT, "kernels/cuda/cuda.bzl"), encoding="utf-8") as file:
+            self.assertRegex(file.read(), r"bin/nvcc [^\n]* -lineinfo ")
 
     def test_has_its_version_in_the_changelog(self):
         with open(os.path.join(ROOT, "common/version.h"), encoding="utf-8") as file:

@@ -54,9 +54,14 @@ TEST_ONLY = re.compile(r"^tests/|/testing/|_test\.cc$")
 # A profile shows kernels by name, and a reader must know what a pointer of theirs points to.
 CUDA_KERNEL = re.compile(
     r"__global__\s+void\s+(?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s*)?(\w+)\(")
+# A member of a struct that kernels are given, whatever it points to; those of classes end in _.
 CUDA_POINTER = re.compile(
-    r"^ +(?:const )?(?:T|To|From|Narrow|Bf16|void|float|float2|double|u?int\d+_t|unsigned char)\*"
-    r"(?: const)? (\w+)(?: = nullptr)?;(.*)$", re.MULTILINE)
+    r"^ +(?:const )?(?:unsigned )?[\w:]+(?:<[^;>]*>)?\*(?: const)? (\w*[^\W_])(?: = nullptr)?;(.*)$",
+    re.MULTILINE)
+# Distances in memory, which could be counted in bytes as well.
+CUDA_STRIDE = re.compile(r"^ +(?:const )?int(?:64_t|32_t)? (\w*(?:stride|step))(?: = 0)?;(.*)$",
+                         re.MULTILINE)
+LENGTH_UNIT = re.compile(r"//.*\b(bytes|elements|rows)\b")
 
 # One patch of one place each; see planted_faults.sh there.
 PLANTED_FAULTS = "tests/simulation/faults/"
@@ -125,6 +130,9 @@ def check_kernel_shapes(path, text):
     for name, comment in CUDA_POINTER.findall(text):
         if "[" not in comment:
             yield f"{path}: say the shape of what {name} points to: // [rows, columns]"
+    for name, comment in CUDA_STRIDE.findall(text):
+        if not LENGTH_UNIT.search(comment):
+            yield f"{path}: say what {name} counts: // elements"
 
 
 def check_kernel_names(texts):

@@ -1,5 +1,6 @@
 #!/bin/bash
-# All GPU benchmarks, one Markdown page: tests/bench/gpu.sh [flags of gpu/gpu_table.py]
+# GPU benchmarks, a Markdown table per section: tests/bench/gpu.sh [--section=NAME] [--out=FOLDER] [flags of gpu/gpu_table.py]
+# A section takes ten minutes at most: where calls are shorter than all of them, one section per call.
 # In a package (deploy/package.sh) nothing is built. PYTHON may name a Python that has PyTorch, the yardstick.
 set -euo pipefail
 

@@ -16,4 +16,16 @@ std::unique_ptr<Device> MakeTestDevice(const std::string& name, int threads) {
   return *std::move(device);
 }
 
+// GPT-2 124M and 1.5B, of few layers, as the other layers only repeat them; one with heads of 128
+// and twice the context.
+std::vector<ModelSpec> SpecsOfTestCards() {
+  const GptSpec small{
+      .num_layers = 2, .num_heads = 12, .width = 768, .context = 1024, .vocabulary = 50257};
+  const GptSpec large{
+      .num_layers = 1, .num_heads = 25, .width = 1600, .context = 256, .vocabulary = 50257};
+  const GptSpec wide_heads{
+      .num_layers = 1, .num_heads = 6, .width = 768, .context = 2048, .vocabulary = 512};
+  return {{"gpt2-124m", small}, {"gpt2-1.5b", large}, {"wide-heads", wide_heads}};
+}
+
 }  // namespace lodestar

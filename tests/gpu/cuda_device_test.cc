@@ -1,6 +1,9 @@
-// The conformance suite of devices over a real GPU.
+// The conformance suite of devices over a real GPU, with the shapes of GPT-2: fp32 and bf16, with
+// cuBLASLt's epilogues, without, and with those that are found faster.
 #include <cstdio>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/device_factory.h"
@@ -9,8 +12,9 @@
 namespace lodestar {
 namespace {
 
-std::unique_ptr<Device> MakeCuda(DType compute) {
-  auto device = MakeDevice({.kind = "cuda", .compute = compute}, /*why_not_cuda=*/nullptr);
+std::unique_ptr<Device> MakeCuda(DType compute, FusionPolicy fusion) {
+  auto device =
+      MakeDevice({.kind = "cuda", .compute = compute, .fusion = fusion}, /*why_not_cuda=*/nullptr);
   if (!device.ok()) {
     std::fprintf(stderr, "%s\n", device.status().ToString().c_str());
     return nullptr;
@@ -18,12 +22,30 @@ std::unique_ptr<Device> MakeCuda(DType compute) {
   return *std::move(device);
 }
 
+// Named after values of --dtype and --fusion.
+std::vector<DeviceCase> Cases(const std::vector<FusionPolicy>& policies) {
+  std::vector<DeviceCase> cases;
+  for (const DType compute : {DType::kF32, DType::kBf16}) {
+    for (const FusionPolicy fusion : policies) {
+      const char* const name = fusion == FusionPolicy::kMeasure  ? "Measure"
+                               : fusion == FusionPolicy::kAlways ? "Always"
+                                                                 : "Never";
+      cases.push_back({std::string(compute == DType::kF32 ? "Fp32" : "Bf16") + name,
+                       [compute, fusion] { return MakeCuda(compute, fusion); }});
+    }
+  }
+  return cases;
+}
+
+std::string NameOf(const testing::TestParamInfo<DeviceCase>& info) { return info.param.name; }
+
 INSTANTIATE_TEST_SUITE_P(Cuda, DeviceConformanceTest,
-                         testing::Values(DeviceCase{"Fp32", [] { return MakeCuda(DType::kF32); }},
-                                         DeviceCase{"Bf16", [] { return MakeCuda(DType::kBf16); }}),
-                         [](const testing::TestParamInfo<DeviceCase>& info) {
-                           return info.param.name;
-                         });
+                         testing::ValuesIn(Cases({FusionPolicy::kNever, FusionPolicy::kAlways,
+                                                  FusionPolicy::kMeasure})),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Cuda, Gpt2ConformanceTest,
+                         testing::ValuesIn(Cases({FusionPolicy::kNever, FusionPolicy::kAlways})),
+                         NameOf);
 
 }  // namespace
 }  // namespace lodestar

@@ -1,16 +1,32 @@
 #!/bin/bash
-# All tests that need a GPU: tests/gpu/run.sh
+# Tests that need a GPU: tests/gpu/run.sh [PART...], all parts without arguments. In turn, as each gives a reason to look at the next:
+#   operations   the conformance suite of devices, with cuBLASLt's epilogues never, always and as measured
+#   gpt2         the same at the shapes of GPT-2; some minutes
+#   models       training steps of the models beside those of the CPU
+#   modes        the three modes on one card that two workers share
+#   memcheck     operations under compute-sanitizer, which finds wrong accesses
+#   racecheck    and missing barriers
 # In a package (deploy/package.sh) nothing is built; in a clone they are built first.
 # Last line: "N passed, N failed, N skipped". Exit code: 0 all passed; 1 some failed; 77 no GPU, nothing was tested.
 set -uo pipefail
 
 readonly no_gpu_code=77
-readonly sanitizer_filter='*Norm*:*Softmax*:*Attention*:*Embed*:*Dropout*:*Linear*'
+readonly all_parts=(operations gpt2 models modes memcheck racecheck)
 root="$(readlink -f "$(dirname "$(readlink -f "$0")")/../..")"
 # shellcheck source-path=SCRIPTDIR source=../../deploy/script_help.sh
 source "$root/deploy/script_help.sh"
-take_no_arguments "$@"
+answer_help "$@"
+# shellcheck source-path=SCRIPTDIR source=sanitizer_filter.sh
+source "$root/tests/gpu/sanitizer_filter.sh"
 cd "$root" || exit 1
+
+parts=("$@")
+(($# > 0)) || parts=("${all_parts[@]}")
+for part in "${parts[@]}"; do
+  [[ " ${all_parts[*]} " == *" $part "* ]] && continue
+  echo "run.sh: unknown argument $part; parts are ${all_parts[*]}; see --help" >&2
+  exit 2
+done
 
 if [[ -x bin/cuda_device_test ]]; then
   bin="$root/bin"
@@ -21,6 +37,18 @@ else
   deploy/package.sh --folder="$staging/lodestar" || exit 1
   bin="$staging/lodestar/bin"
 fi
+if [[ ! -x "$bin/cuda_device_test" ]]; then
+  echo "This package has no CUDA plugin: it was made on a machine without nvcc. Nothing was tested."
+  echo "0 passed, 0 failed, ${#parts[@]} skipped"
+  exit $no_gpu_code
+fi
+
+# Runs nothing, but looks for a card.
+"$bin/cuda_device_test" --gtest_filter='-*' || {
+  echo "No test ran: there is no usable GPU here (the reason is above)."
+  echo "0 passed, 0 failed, ${#parts[@]} skipped"
+  exit $no_gpu_code
+}
 
 passed=0 failed=0 skipped=0
 run() {
@@ -35,29 +63,25 @@ run() {
   esac
 }
 
-if [[ -x "$bin/cuda_device_test" ]]; then
-  run "operations" "$bin/cuda_device_test"
-else
-  echo "This package has no CUDA plugin: it was made on a machine without nvcc. Nothing was tested."
-  echo "0 passed, 0 failed, 1 skipped"
-  exit $no_gpu_code
-fi
-if ((skipped)); then
-  echo "No test ran: there is no usable GPU here (the reason is above)."
-  echo "0 passed, 0 failed, 1 skipped"
-  exit $no_gpu_code
-fi
-run "models" "$bin/cuda_model_test"
-run "three modes" python3 -B tests/gpu/three_modes_test.py "$bin/ps_server" "$bin/gpu_worker" "$bin/psctl"
-sanitizer="$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)"
-if [[ -x "$sanitizer" ]]; then
-  for tool in memcheck racecheck; do
-    run "operations under compute-sanitizer $tool" "$sanitizer" --tool="$tool" --error-exitcode=1 \
-      "$bin/cuda_device_test" --gtest_filter="$sanitizer_filter"
-  done
-else
-  echo "compute-sanitizer is not here: its two runs are skipped."
-  ((skipped += 2))
-fi
+run_sanitizer() {  # TOOL
+  local sanitizer filter
+  sanitizer="$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)"
+  if [[ ! -x "$sanitizer" ]]; then
+    echo "compute-sanitizer is not here: $1 is skipped."
+    return $no_gpu_code
+  fi
+  filter="$(sanitizer_filter "$bin/cuda_device_test")" || return 1
+  "$sanitizer" --tool="$1" --error-exitcode=1 "$bin/cuda_device_test" --gtest_filter="$filter"
+}
+
+for part in "${parts[@]}"; do
+  case "$part" in
+    operations) run "$part" "$bin/cuda_device_test" --gtest_filter="-*Gpt2ConformanceTest*" ;;
+    gpt2) run "$part" "$bin/cuda_device_test" --gtest_filter="*Gpt2ConformanceTest*" ;;
+    models) run "$part" "$bin/cuda_model_test" ;;
+    modes) run "$part" python3 -B tests/gpu/three_modes_test.py "$bin/ps_server" "$bin/gpu_worker" "$bin/psctl" ;;
+    memcheck | racecheck) run "$part" run_sanitizer "$part" ;;
+  esac
+done
 echo "$passed passed, $failed failed, $skipped skipped"
 ((failed == 0))

@@ -1,6 +1,7 @@
 #include "worker/model/batched_model.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,9 @@
 
 namespace lodestar {
 namespace {
+
+// Of tokens, features and targets of a HostBatch alike.
+constexpr int64_t kHostElementBytes = 4;
 
 size_t NumBytes(const Buf& buf, int64_t num_elements) {
   return static_cast<size_t>(num_elements) * DTypeBytes(buf.dtype);
@@ -84,13 +88,26 @@ void BatchedModel::PlanBatchBuffers() {
   activation_arena_.Plan(&correct_, predictions, DType::kI32);
 }
 
+int64_t BatchedModel::ResultBytes() const {
+  const size_t bytes_each =
+      DTypeBytes(StatisticsDType(dtype())) + DTypeBytes(DType::kI32);  // losses_ and correct_
+  return max_batch_ * sample_.predictions * static_cast<int64_t>(bytes_each);
+}
+
+int64_t BatchedModel::BatchBytes() const {
+  return max_batch_ * (sample_.inputs + sample_.predictions) * kHostElementBytes;
+}
+
+int64_t BatchedModel::pinned_bytes() const {
+  return device_->capabilities().memory_is_host ? 0 : ResultBytes() + BatchBytes();
+}
+
 absl::Status BatchedModel::AllocateActivations() {
   RETURN_IF_ERROR(
       activation_arena_.Allocate(absl::StrCat(name_, " for ", max_batch_, " samples"), device_));
-  const int64_t predictions = max_batch_ * sample_.predictions;
-  ASSIGN_OR_RETURN(host_results_,
-                   DeviceMemory::AllocateHost(
-                       device_, NumBytes(losses_, predictions) + NumBytes(correct_, predictions)));
+  ASSIGN_OR_RETURN(host_results_, DeviceMemory::AllocateHost(device_, ResultBytes()));
+  if (device_->capabilities().memory_is_host) return absl::OkStatus();
+  ASSIGN_OR_RETURN(pinned_batch_, DeviceMemory::AllocateHost(device_, BatchBytes()));
   return absl::OkStatus();
 }
 
@@ -193,22 +210,28 @@ absl::Status BatchedModel::CheckSizes(const HostBatch& batch) const {
 }
 
 void BatchedModel::Upload(const HostBatch& batch, int64_t begin, int64_t samples) {
-  // On the compute stream: the previous micro-batch's backward still reads the buffers.
-  const auto copy = [this](Buf to, const void* from, int64_t count) {
-    device_->Copy(to.data, from, NumBytes(to, count), StreamKind::kCompute);
-  };
   const int64_t first = begin * sample_.inputs;
   const int64_t count = samples * sample_.inputs;
   if (sample_.token_limit > 0) {
-    copy(inputs_, batch.tokens.data() + first, count);
+    CopyToDevice(inputs_, batch.tokens.data() + first, count, 0);
   } else if (!staged_features_) {
-    copy(inputs_, batch.features.data() + first, count);
+    CopyToDevice(inputs_, batch.features.data() + first, count, 0);
   } else {
-    copy(staged_features_, batch.features.data() + first, count);
+    CopyToDevice(staged_features_, batch.features.data() + first, count, 0);
     device_->Cast(inputs_.Slice(0, count), staged_features_.Slice(0, count), 1.0,
                   StreamKind::kCompute);
   }
-  copy(targets_, batch.targets.data() + begin * sample_.predictions, samples * sample_.predictions);
+  CopyToDevice(targets_, batch.targets.data() + begin * sample_.predictions,
+               samples * sample_.predictions, count * kHostElementBytes);
+}
+
+void BatchedModel::CopyToDevice(Buf to, const void* from, int64_t count, int64_t pinned_place) {
+  const size_t bytes = NumBytes(to, count);
+  if (pinned_batch_.data() != nullptr) {
+    from = std::memcpy(static_cast<char*>(pinned_batch_.data()) + pinned_place, from, bytes);
+  }
+  // On the compute stream: the previous micro-batch's backward still reads the buffers.
+  device_->Copy(to.data, from, bytes, StreamKind::kCompute);
 }
 
 void BatchedModel::ComputeLoss(int64_t samples, double scale) {

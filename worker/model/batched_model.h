@@ -45,6 +45,8 @@ class BatchedModel : public Model {
   // Call once, before anything else. Errors: ResourceExhausted.
   absl::Status AllocateActivations();
   int64_t activation_bytes() const { return activation_arena_.num_bytes(); }
+  // Pinned host memory; 0 where the device's memory is the host's.
+  int64_t pinned_bytes() const;
   // What a model wants behind its parameters.
   static int64_t PaddingElements(const ModelConfig&, Device*) { return 0; }
 
@@ -81,9 +83,16 @@ class BatchedModel : public Model {
 
  private:
   void PlanBatchBuffers();
+  // Of one micro-batch, on the host.
+  int64_t ResultBytes() const;
+  int64_t BatchBytes() const;
   absl::Status CheckBatch(const HostBatch& batch) const;
   absl::Status CheckSizes(const HostBatch& batch) const;
   void Upload(const HostBatch& batch, int64_t begin, int64_t samples);
+  // Queues the copy of `count` elements of a batch, which lie at `pinned_place` of the pinned
+  // memory meanwhile: a copy from memory that is not pinned waits for the device, and passes
+  // through a buffer of the driver's.
+  void CopyToDevice(Buf to, const void* from, int64_t count, int64_t pinned_place);
   // Forward, loss and backward of one micro-batch; returns when the copy of the losses is under
   // way.
   absl::StatusOr<EventId> TrainMicroBatch(const Pass& pass, double scale, Accumulate weights,
@@ -109,7 +118,10 @@ class BatchedModel : public Model {
   Buf logits_;
   Buf losses_;
   Buf correct_;
-  DeviceMemory host_results_;           // [losses | correct] of one micro-batch
+  DeviceMemory host_results_;  // [losses | correct] of one micro-batch
+  // [inputs | targets] of one micro-batch, as in a HostBatch; empty where nothing is pinned. It is
+  // written again once the losses of the micro-batch before are read, which follow its copy.
+  DeviceMemory pinned_batch_;
   std::unique_ptr<StepGraphs> graphs_;  // null: steps are not recorded
 };
 

@@ -36,6 +36,7 @@ absl::StatusOr<std::unique_ptr<M>> AllocateModel(const ModelConfig& config, Devi
 struct PlannedBytes {
   int64_t parameters = 0;
   int64_t activations = 0;
+  int64_t pinned = 0;
 };
 
 // Errors: those of BuildLayout().
@@ -46,7 +47,7 @@ absl::StatusOr<PlannedBytes> PlanModel(const ModelConfig& config, Device* device
       std::move(layout), M::PaddingElements(config, device), device->capabilities().compute);
   const int64_t parameter_bytes = parameters->num_bytes();
   const M model(config, std::move(parameters), device);
-  return PlannedBytes{parameter_bytes, model.activation_bytes()};
+  return PlannedBytes{parameter_bytes, model.activation_bytes(), model.pinned_bytes()};
 }
 
 }  // namespace lodestar

@@ -65,6 +65,7 @@ absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, Devic
   ModelMemory memory;
   memory.parameter_bytes = once.parameters;
   memory.bytes_per_sample = (twice.activations - once.activations + kSamples - 1) / kSamples;
+  memory.pinned_bytes_per_sample = (twice.pinned - once.pinned) / kSamples;
   memory.fixed_bytes = std::max<int64_t>(0, once.activations - kSamples * memory.bytes_per_sample);
   return memory;
 }

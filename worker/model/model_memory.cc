@@ -19,11 +19,24 @@ std::string SamplesText(int64_t samples) {
   return samples == 1 ? "1 sample" : absl::StrCat(samples, " samples");
 }
 
-// "cpu (avx512, 2 threads) has 512.0 MB (the control group /jobs)"
-std::string DeviceText(const DeviceCapabilities& device) {
-  return absl::StrCat(
-      device.name, " has ", BytesText(static_cast<int64_t>(device.memory_bytes)),
-      device.memory_limited_by.empty() ? "" : absl::StrCat(" (", device.memory_limited_by, ")"));
+// What there is for a model and what belongs to it.
+struct Room {
+  int64_t bytes = 0;  // 0: unknown
+  std::string text;   // "cpu (avx512, 2 threads) has 512.0 MB (the control group /jobs)"
+};
+
+Room RoomOf(Device* device) {
+  const DeviceCapabilities& has = device->capabilities();
+  Room room = {
+      .bytes = static_cast<int64_t>(has.memory_bytes),
+      .text = absl::StrCat(has.name, " has ", BytesText(static_cast<int64_t>(has.memory_bytes)))};
+  if (!has.memory_limited_by.empty()) absl::StrAppend(&room.text, " (", has.memory_limited_by, ")");
+  if (has.memory_is_host) return room;
+  const auto free_bytes = static_cast<int64_t>(device->FreeMemoryBytes());
+  if (free_bytes == 0) return room;
+  room.bytes = free_bytes;
+  absl::StrAppend(&room.text, ", ", BytesText(free_bytes), " of them free");
+  return room;
 }
 
 }  // namespace
@@ -52,33 +65,39 @@ int64_t ChooseMicroBatch(const ModelMemory& memory, const MicroBatchLimits& limi
 }
 
 std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& config,
-                                int64_t other_bytes, const Device& device) {
+                                const OtherMemory& other, Device* device) {
   std::string text =
       absl::StrCat("parameters and gradients ", BytesText(memory.parameter_bytes), ", activations ",
                    BytesText(memory.bytes_per_sample), " per sample, together ",
                    BytesText(memory.BytesFor(config.max_batch)), " with micro-batches of ",
                    SamplesText(config.max_batch));
-  if (other_bytes > 0) {
-    absl::StrAppend(&text, ", local optimizer and encoded contributions ", BytesText(other_bytes));
+  if (other.device_bytes > 0) {
+    absl::StrAppend(&text, ", local optimizer and encoded contributions ",
+                    BytesText(other.device_bytes));
   }
-  const auto device_bytes = static_cast<int64_t>(device.capabilities().memory_bytes);
-  if (device_bytes > 0) {
-    const int64_t largest = memory.LargestBatch(device_bytes - other_bytes);
-    absl::StrAppend(&text, "; ", DeviceText(device.capabilities()));
+  if (!device->capabilities().memory_is_host) {
+    absl::StrAppend(
+        &text, ", pinned host memory ",
+        BytesText(memory.pinned_bytes_per_sample * config.max_batch + other.pinned_bytes));
+  }
+  const Room room = RoomOf(device);
+  if (room.bytes > 0) {
+    const int64_t largest = memory.LargestBatch(room.bytes - other.device_bytes);
+    absl::StrAppend(&text, "; ", room.text);
     if (largest > 0) absl::StrAppend(&text, ", for --max_micro_batch of up to ", largest);
   }
   return text;
 }
 
 absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config,
-                            int64_t other_bytes, const Device& device) {
-  const auto device_bytes = static_cast<int64_t>(device.capabilities().memory_bytes);
-  const int64_t wanted = memory.BytesFor(config.max_batch) + other_bytes;
-  if (device_bytes == 0 || wanted <= device_bytes) return absl::OkStatus();
-  const int64_t largest = memory.LargestBatch(device_bytes - other_bytes);
+                            const OtherMemory& other, Device* device) {
+  const Room room = RoomOf(device);
+  const int64_t wanted = memory.BytesFor(config.max_batch) + other.device_bytes;
+  if (room.bytes == 0 || wanted <= room.bytes) return absl::OkStatus();
+  const int64_t largest = memory.LargestBatch(room.bytes - other.device_bytes);
   return absl::ResourceExhaustedError(absl::StrCat(
       "model ", config.spec.name, " with micro-batches of ", SamplesText(config.max_batch),
-      " wants ", BytesText(wanted), ", ", DeviceText(device.capabilities()), "; ",
+      " wants ", BytesText(wanted), ", ", room.text, "; ",
       largest > 0 ? absl::StrCat("lower --max_micro_batch to ", largest, " or less, or keep")
                   : "not even one sample fits: use a device with more memory, or keep",
       " fewer activations (--recompute=gelu or block)"));

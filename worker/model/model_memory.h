@@ -1,4 +1,5 @@
-// What a model takes of a device's memory, known before it is allocated.
+// What a model takes of a device's memory, and of the host's for copies, known before it is
+// allocated.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,8 @@ struct ModelMemory {
   int64_t parameter_bytes = 0;   // values, gradients and, with bf16, narrow parameters
   int64_t fixed_bytes = 0;       // of the activations: workspaces
   int64_t bytes_per_sample = 0;  // of the activations
+  // Host memory of copies, which the system cannot page out.
+  int64_t pinned_bytes_per_sample = 0;
 
   // At most half of the largest number there is.
   int64_t BytesFor(int64_t samples) const;
@@ -41,15 +44,22 @@ inline constexpr int64_t kMostChosenSamples = 64;
 // at once train as fast as 64 and take a tenth of the memory).
 int64_t ChooseMicroBatch(const ModelMemory& memory, const MicroBatchLimits& limits);
 
+// What a worker takes beside its model.
+struct OtherMemory {
+  int64_t device_bytes = 0;
+  int64_t pinned_bytes = 0;  // where the device's memory is not the host's
+};
+
 // One line for the log: what model and micro-batch take, and the largest micro-batch that fits the
-// device beside `other_bytes`.
+// device beside `other`, of which nothing is allocated yet.
 std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& config,
-                                int64_t other_bytes, const Device& device);
+                                const OtherMemory& other, Device* device);
 
 // Errors: ResourceExhausted naming the bytes wanted, the bytes there are and the flags to change.
-// OK where the device does not tell its memory. Main memory is compared whole, also what others use
-// now: they may give it back.
+// OK where the device does not tell its memory. Of a card what is free now counts: other processes
+// keep what they have. Main memory is compared whole, also what others use now: they may give it
+// back.
 absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config,
-                            int64_t other_bytes, const Device& device);
+                            const OtherMemory& other, Device* device);
 
 }  // namespace lodestar

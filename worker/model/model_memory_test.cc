@@ -6,7 +6,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/testing/emulated_device.h"
 #include "kernels/device_factory.h"
+#include "worker/model/device_memory.h"
 #include "worker/model/testing/synthetic_training.h"
 
 namespace lodestar {
@@ -14,6 +16,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 ModelSpec MiddlingGpt() {
   return {"middling",
@@ -104,18 +107,74 @@ TEST_F(ModelMemoryTest, RefusesWhatCannotFitAndSaysWhatToChange) {
   ASSERT_GT(all, 0);
   EXPECT_GT(device_->FreeMemoryBytes(), 0);
   EXPECT_LE(device_->FreeMemoryBytes(), all);
-  EXPECT_TRUE(CheckModelFits(memory, config, /*other_bytes=*/0, *device_).ok());
-  EXPECT_THAT(DescribeModelMemory(memory, config, 0, *device_),
-              HasSubstr("for --max_micro_batch of up to"));
+  EXPECT_TRUE(CheckModelFits(memory, config, {}, device_.get()).ok());
+  EXPECT_THAT(
+      DescribeModelMemory(memory, config, {.pinned_bytes = 1}, device_.get()),
+      AllOf(HasSubstr("for --max_micro_batch of up to"), Not(HasSubstr("pinned host memory"))));
 
   config.max_batch = all / memory.bytes_per_sample + 1;
-  const absl::Status status = CheckModelFits(memory, config, 0, *device_);
+  const absl::Status status = CheckModelFits(memory, config, {}, device_.get());
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("middling"), HasSubstr("--max_micro_batch"), HasSubstr("--recompute"),
                     HasSubstr(device_->capabilities().name)));
-  EXPECT_THAT(std::string(CheckModelFits(memory, config, all, *device_).message()),
-              HasSubstr("not even one"));
+  EXPECT_THAT(
+      std::string(CheckModelFits(memory, config, {.device_bytes = all}, device_.get()).message()),
+      HasSubstr("not even one"));
+}
+
+class CardMemoryTest : public testing::Test {
+ protected:
+  ~CardMemoryTest() override { emulator::Configure({}); }
+
+  const ModelConfig config_{.spec = MiddlingGpt(), .max_batch = 2};
+  const std::unique_ptr<Device> card_ = cuda::MakeEmulatedDevice({}, {.memory_bytes = 64 << 20});
+};
+
+TEST_F(CardMemoryTest, WhatOthersHaveOfACardIsNotThereForAModel) {
+  const ModelMemory memory = *EstimateModelMemory(config_, card_.get());
+  const int64_t wanted = memory.BytesFor(config_.max_batch);
+  EXPECT_TRUE(CheckModelFits(memory, config_, {}, card_.get()).ok());
+  const auto free_bytes = static_cast<int64_t>(card_->FreeMemoryBytes());
+  const DeviceMemory others = *DeviceMemory::Allocate(card_.get(), free_bytes - wanted + 1);
+  const absl::Status status = CheckModelFits(memory, config_, {}, card_.get());
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("emulated card has 67.1 MB, "), HasSubstr(" of them free"),
+                    HasSubstr("lower --max_micro_batch to 1 or less")));
+  EXPECT_THAT(DescribeModelMemory(memory, config_, {}, card_.get()),
+              HasSubstr("for --max_micro_batch of up to 1"));
+}
+
+// Of every architecture, what is said is what is taken.
+TEST_F(CardMemoryTest, PinnedHostMemoryIsReported) {
+  for (const ModelSpec& spec : SmallModelSpecs()) {
+    const ModelConfig config{.spec = spec, .max_batch = 3};
+    const ModelMemory memory = *EstimateModelMemory(config, card_.get());
+    const int64_t before = emulator::pinned_bytes();
+    const auto model = *MakeModel(config, card_.get());
+    EXPECT_EQ(emulator::pinned_bytes() - before, 3 * memory.pinned_bytes_per_sample) << spec.name;
+  }
+  const ModelMemory memory = {.bytes_per_sample = 1, .pinned_bytes_per_sample = 1'000'000};
+  EXPECT_THAT(DescribeModelMemory(memory, config_, {.pinned_bytes = 5'000'000}, card_.get()),
+              HasSubstr(", pinned host memory 7.0 MB; "));
+}
+
+// On a card a copy from other memory would wait for all that is queued.
+TEST_F(CardMemoryTest, BatchesAreCopiedFromPinnedMemory) {
+  for (const DType compute : {DType::kF32, DType::kBf16}) {
+    const auto card = cuda::MakeEmulatedDevice({.compute = compute}, {});
+    for (const ModelSpec& spec : SmallModelSpecs()) {
+      const auto model = *MakeModel({.spec = spec, .max_batch = 2}, card.get());
+      card->Fill(model->parameters(), 0.01);
+      model->RefreshNarrowParameters();
+      const HostBatch batch = RandomBatch(spec, /*num_samples=*/5, /*seed=*/1);
+      const int64_t before = emulator::num_pageable_copies();
+      EXPECT_TRUE(model->TrainStep(batch, nullptr, nullptr).ok());
+      EXPECT_TRUE(model->Evaluate(batch, nullptr).ok());
+      EXPECT_EQ(emulator::num_pageable_copies(), before) << spec.name;
+    }
+  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "kernels/cuda/testing/emulated_device.h"
 #include "kernels/device_factory.h"
 #include "worker/trainer/exchange_state.h"
+#include "worker/trainer/round_runner_factory.h"
 #include "worker/trainer/testing/training_rig.h"
 
 namespace lodestar {
@@ -54,6 +55,44 @@ TEST_P(CudaRoundsTest, StreamsAndOverlapChangeNoBit) {
     EXPECT_EQ(TrainOnCard(job, GetParam(), emulator::StreamOrder::kOthersFirst, /*overlap=*/true),
               expected);
   }
+}
+
+// The host's ends of the vectors that travel.
+TEST(CudaRoundsMemoryTest, PinnedMemoryOfARunnerIsAsForetold) {
+  JobSpec encoded = GradientJob();
+  encoded.push_encoding = Encoding::kInt8;
+  JobSpec averaging = LocalStepsJob();
+  averaging.outer_optimizer = OuterOptimizerKind::kAverage;
+  JobSpec overlapped = LocalStepsJob();
+  overlapped.overlap_steps = 1;
+  for (const JobSpec& wanted : {GradientJob(), encoded, LocalStepsJob(), averaging, overlapped}) {
+    const auto card = Card(DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
+    TrainingRig rig(wanted, card.get(), /*overlap=*/true);
+    const JobSpec& job = rig.server().registration().job;
+    const int64_t before = emulator::pinned_bytes();
+    const auto runner = MakeRoundRunner(job, rig.runner_deps());
+    ASSERT_OK(runner);
+    EXPECT_EQ(
+        emulator::pinned_bytes() - before,
+        RunnerPinnedBytes(job, rig.server().registration().layout(), /*keeps_residual=*/false))
+        << EncodingName(job.push_encoding) << ", local steps " << job.local_steps << ", overlap "
+        << job.overlap_steps;
+  }
+}
+
+TEST(CudaRoundsMemoryTest, PinnedMemoryOfAKeptResidualIsAsForetold) {
+  JobSpec job = GradientJob();
+  job.push_encoding = Encoding::kInt8;
+  const auto card = Card(DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
+  TrainingRig rig(job, card.get(), /*overlap=*/true);
+  const Registration& registration = rig.server().registration();
+  const int64_t before = emulator::pinned_bytes();
+  const auto exchange = *ExchangeState::Create(registration.job, registration.layout(), card.get(),
+                                               rig.model().parameters(), rig.model().gradients());
+  ASSERT_NE(exchange->residual(), nullptr);
+  ASSERT_OK(exchange->residual()->Foresee(registration, /*is_skipped=*/true));
+  EXPECT_EQ(emulator::pinned_bytes() - before,
+            RunnerPinnedBytes(registration.job, registration.layout(), /*keeps_residual=*/true));
 }
 
 // The gradient of the rig's model, as the last round has left it.

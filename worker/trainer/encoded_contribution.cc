@@ -43,6 +43,11 @@ int64_t EncodedContribution::DeviceBytes(const JobSpec& job, const Layout& layou
   return RoomFor(job.push_encoding, layout) + ResidualBytes(job, layout.num_elements());
 }
 
+int64_t EncodedContribution::PinnedBytes(const JobSpec& job, const Layout& layout, bool foresees) {
+  return RoomFor(job.push_encoding, layout) +
+         (foresees ? 2 * ResidualBytes(job, layout.num_elements()) : 0);
+}
+
 absl::StatusOr<std::unique_ptr<EncodedContribution>> EncodedContribution::Create(
     const JobSpec& job, const Layout& layout, Device* device, Buf vector,
     DeviceTimeline* timeline) {

@@ -41,6 +41,8 @@ class EncodedContribution final : public ContributionBytes {
                                                                      DeviceTimeline* timeline);
   // Device memory that it takes.
   static int64_t DeviceBytes(const JobSpec& job, const Layout& layout);
+  // Pinned host memory where the host cannot read the device's; `foresees`: with that of Foresee().
+  static int64_t PinnedBytes(const JobSpec& job, const Layout& layout, bool foresees);
   // Waits for work under way.
   ~EncodedContribution() override;
   EncodedContribution(const EncodedContribution&) = delete;

@@ -41,6 +41,16 @@ int64_t ExchangeState::DeviceBytes(const JobSpec& job, const Layout& layout) {
   return EncodedContribution::DeviceBytes(job, layout);
 }
 
+int64_t ExchangeState::PinnedBytes(const JobSpec& job, const Layout& layout,
+                                   bool contributes_weights, bool keeps_residual) {
+  const int64_t vector_bytes = layout.num_elements() * static_cast<int64_t>(sizeof(float));
+  if (job.push_encoding != Encoding::kFp32) {
+    return vector_bytes + EncodedContribution::PinnedBytes(job, layout, keeps_residual) +
+           (layout.has_averaged() ? vector_bytes : 0);
+  }
+  return contributes_weights ? vector_bytes : 2 * vector_bytes;
+}
+
 ShadowReplica* ExchangeState::ShadowFor(const Registration& registration) {
   if (!shadow_.has_value()) return nullptr;
   shadow_->Attach(registration);

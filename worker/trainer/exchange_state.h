@@ -28,6 +28,10 @@ class ExchangeState {
                                                                DeviceTimeline* timeline = nullptr);
   // Device memory that it takes beside the vectors.
   static int64_t DeviceBytes(const JobSpec& job, const Layout& layout);
+  // Pinned host memory where the device's memory is not the host's. `contributes_weights`: what is
+  // pushed is the vector that is pulled. `keeps_residual`: on disk, too.
+  static int64_t PinnedBytes(const JobSpec& job, const Layout& layout, bool contributes_weights,
+                             bool keeps_residual);
 
   HostMirror* weights() { return weights_.get(); }
   ContributionBytes* contribution() { return contribution_.get(); }

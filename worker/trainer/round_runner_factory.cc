@@ -60,6 +60,12 @@ int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout) {
   return exchange_bytes + vectors * layout.num_elements() * static_cast<int64_t>(sizeof(float));
 }
 
+int64_t RunnerPinnedBytes(const JobSpec& job, const Layout& layout, bool keeps_residual) {
+  const bool contributes_weights = HasLocalSteps(job) && !DefersContributions(job) &&
+                                   RoundContributionKind(job) == ContributionKind::kWeights;
+  return ExchangeState::PinnedBytes(job, layout, contributes_weights, keeps_residual);
+}
+
 bool HaveSameRunner(const JobSpec& a, const JobSpec& b) {
   return a.mode == b.mode && a.optimizer == b.optimizer && ClientClipNorm(a) == ClientClipNorm(b) &&
          a.push_encoding == b.push_encoding && a.pull_encoding == b.pull_encoding &&

@@ -1,5 +1,7 @@
 // cuBLASLt on the host: column-major matrices in fp32 or bf16, summed in f64, and the epilogues as
-// NVIDIA's manual defines them. Their vectors and auxiliary matrices have D's type.
+// NVIDIA's manual defines them. Their vectors and auxiliary matrices have D's type. The manual does
+// not say how exact GELU is: here its tanh is that of the instruction tanh.approx.f32, which an
+// epilogue may well use.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 
@@ -33,6 +35,7 @@ struct cublasLtMatmulPreferenceOpaque_t {};
 namespace {
 
 using lodestar::emulator::Card;
+using lodestar::emulator::Epilogues;
 using Desc = cublasLtMatmulDescOpaque_t;
 using Layout = cublasLtMatrixLayoutOpaque_t;
 
@@ -56,9 +59,17 @@ void Put(void* data, cudaDataType type, int64_t i, double value) {
   }
 }
 
+// PTX ISA 9.7.3.24: a relative error of at most 2^-11.
+double ApproximateTanh(double x) {
+  constexpr double kSteps = 0x1p10;
+  int exponent = 0;
+  const double mantissa = std::frexp(std::tanh(x), &exponent);
+  return std::ldexp(std::round(mantissa * kSteps) / kSteps, exponent);
+}
+
 double Gelu(double x) {
   constexpr double kRootTwoOverPi = 0.7978845608028654;
-  return 0.5 * x * (1.0 + std::tanh(kRootTwoOverPi * (x + 0.044715 * x * x * x)));
+  return 0.5 * x * (1.0 + ApproximateTanh(kRootTwoOverPi * (x + 0.044715 * x * x * x)));
 }
 
 struct Product {
@@ -251,7 +262,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   ++card.heuristics;
   *returned = 0;
   if (requested < 1 || !IsValid(*desc, *a, *b, *d)) return CUBLAS_STATUS_INVALID_VALUE;
-  if (desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !card.settings.has_matmul_epilogues) {
+  if (desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
+      card.settings.epilogues == Epilogues::kUnknown) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   results[0] = {};
@@ -281,14 +293,24 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                         *b_layout,
                         *c_layout,
                         *d_layout};
-  const double microseconds =
-      desc->epilogue == CUBLASLT_EPILOGUE_DEFAULT ? 1.0 : card.settings.epilogue_microseconds;
-  const cudaError_t error = card.Queue(stream, {.run =
-                                                    [product] {
-                                                      product.Run();
-                                                      Card::Get().CheckCanaries();
-                                                    },
-                                                .after = {},
-                                                .microseconds = microseconds});
+  const bool has_epilogue = desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+  const Epilogues epilogues = has_epilogue ? card.settings.epilogues : Epilogues::kWork;
+  if (epilogues == Epilogues::kRefused) {
+    // As when a kernel of the library cannot be launched.
+    card.Result(cudaErrorInvalidConfiguration);
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  const auto run = [product, epilogues] {
+    if (epilogues == Epilogues::kFatal) {
+      Card::Get().Break(cudaErrorIllegalAddress, "an epilogue that breaks the card");
+      return;
+    }
+    product.Run();
+    Card::Get().CheckCanaries();
+  };
+  const cudaError_t error = card.Queue(
+      stream, {.run = run,
+               .after = {},
+               .microseconds = has_epilogue ? card.settings.epilogue_microseconds : 1.0});
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }

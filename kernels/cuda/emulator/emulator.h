@@ -20,13 +20,17 @@ enum class ThreadOrder : uint8_t { kForward, kReversed };
 // everything else first. Between the two, an unordered reader and writer meet in either order.
 enum class StreamOrder : uint8_t { kOnlyWhatIsNeeded, kOthersFirst };
 
+// What becomes of a matrix product with an epilogue: it is computed; the heuristic knows none but
+// DEFAULT; the heuristic knows it, but the call is refused; it breaks the card.
+enum class Epilogues : uint8_t { kWork, kUnknown, kRefused, kFatal };
+
 struct Settings {
   ThreadOrder threads = ThreadOrder::kForward;
   StreamOrder streams = StreamOrder::kOnlyWhatIsNeeded;
   int num_devices = 1;
   int compute_capability = 90;  // ten times the major plus the minor version
   size_t memory_bytes = size_t{1} << 30;
-  bool has_matmul_epilogues = true;    // false: the heuristic knows none but DEFAULT
+  Epilogues epilogues = Epilogues::kWork;
   double epilogue_microseconds = 1.0;  // what a matrix product with one takes; without: 1
 };
 
@@ -46,5 +50,10 @@ int64_t num_heuristics();
 int64_t num_launches();
 // Device and pinned host memory that was allocated and not released.
 int64_t num_allocations();
+// Bytes of pinned host memory that were allocated and not released.
+int64_t pinned_bytes();
+// Asynchronous copies between device memory and host memory that is not pinned: on a card they
+// wait.
+int64_t num_pageable_copies();
 
 }  // namespace lodestar::emulator

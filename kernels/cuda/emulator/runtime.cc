@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -154,6 +155,21 @@ bool Card::LeavesAllocation(const void* memory, size_t bytes) const {
   return offset + bytes > it->second.bytes;
 }
 
+bool Card::IsAllocated(const void* memory) const {
+  const auto it = allocations_.upper_bound(memory);
+  if (it == allocations_.begin()) return false;
+  const auto& [begin, allocation] = *std::prev(it);
+  return static_cast<const char*>(memory) < static_cast<const char*>(begin) + allocation.bytes;
+}
+
+int64_t Card::pinned_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [memory, allocation] : allocations_) {
+    if (!allocation.is_device) bytes += static_cast<int64_t>(allocation.bytes);
+  }
+  return bytes;
+}
+
 void Card::CheckCanaries() {
   for (const auto& [memory, allocation] : allocations_) {
     if (!allocation.is_device) continue;
@@ -241,6 +257,16 @@ int64_t num_heuristics() {
 int64_t num_allocations() {
   const std::lock_guard lock(Card::Get().mutex());
   return Card::Get().num_allocations();
+}
+
+int64_t pinned_bytes() {
+  const std::lock_guard lock(Card::Get().mutex());
+  return Card::Get().pinned_bytes();
+}
+
+int64_t num_pageable_copies() {
+  const std::lock_guard lock(Card::Get().mutex());
+  return Card::Get().pageable_copies;
 }
 
 }  // namespace lodestar::emulator

@@ -70,6 +70,7 @@ class Card {
   std::string kernel_failure;
   int64_t launches = 0;
   int64_t heuristics = 0;
+  int64_t pageable_copies = 0;
   int64_t allocations_until_failure = -1;  // negative: never
   int64_t launches_until_failure = -1;
   double microseconds = 0.0;  // the card's clock: what the operations so far took
@@ -95,6 +96,9 @@ class Card {
   bool Release(void* memory, bool is_device);
   // Whether [memory, memory + bytes) leaves the allocation that it begins in.
   bool LeavesAllocation(const void* memory, size_t bytes) const;
+  // Whether the runtime allocated it, on the device or pinned.
+  bool IsAllocated(const void* memory) const;
+  int64_t pinned_bytes() const;
   void CheckCanaries();
   size_t free_bytes() const { return settings.memory_bytes - used_bytes_; }
   int64_t num_allocations() const { return static_cast<int64_t>(allocations_.size()); }

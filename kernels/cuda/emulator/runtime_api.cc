@@ -178,6 +178,7 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, size_t bytes,
     if (card.LeavesAllocation(destination, bytes) || card.LeavesAllocation(source, bytes)) {
       return cudaErrorInvalidValue;
     }
+    if (!card.IsAllocated(destination) || !card.IsAllocated(source)) ++card.pageable_copies;
     return card.Queue(stream, {.run = [=] { std::memmove(destination, source, bytes); },
                                .after = {},
                                .microseconds = 1.0});

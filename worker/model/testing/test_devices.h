@@ -3,7 +3,9 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "common/model_spec.h"
 #include "kernels/device.h"
 
 namespace lodestar {
@@ -11,5 +13,8 @@ namespace lodestar {
 // "cpu", "oracle", "cuda-fp32", "cuda-bf16"; `threads` are those of the CPU. Of the last two one at
 // a time.
 std::unique_ptr<Device> MakeTestDevice(const std::string& name, int threads);
+
+// Models that are too large to be trained on the emulated card, but not on this one.
+std::vector<ModelSpec> SpecsOfTestCards();
 
 }  // namespace lodestar

@@ -1,0 +1,137 @@
+#!/usr/bin/python3 -B
+"""The page of GPU measurements, over programs that only say what a card would."""
+import contextlib
+import io
+import pathlib
+import re
+import sys
+import tarfile
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import gpu_table  # noqa: E402
+
+OPERATIONS = """
+print('{"device": "card"}')
+print('{"ceiling_tb_per_second": 4.1, "ceiling_tflop_per_second": 790.0}')
+print('{"operation": "head forward", "batch": 4, "microseconds": 12.34, "rate": 600, "unit": "TFLOP/s", "of_ceiling": 0.76}')
+"""
+STEP = "print('{\"ms\": [10.0, 12.0, 11.0], \"memory_bytes\": 3221225472}')"
+# Tells a file instead of a port; once the worker has written there, there are five rounds.
+SERVER = """
+import pathlib, sys, time
+flags = dict(flag[2:].split("=", 1) for flag in sys.argv[1:] if "=" in flag)
+pathlib.Path(flags["port_file"]).write_text(flags["port_file"])
+while not pathlib.Path(flags["port_file"] + ".worker").exists():
+    time.sleep(0.01)
+pathlib.Path(flags["port_file"] + ".worker").unlink()
+pathlib.Path(flags["metrics_out"]).write_text("".join(
+    f'{{"round": {i}, "seconds": {i * 0.5}, "heldout_loss": {2.0 - i / 8}}}\\n' for i in range(5)))
+"""
+WORKER = """
+import pathlib, sys
+flags = dict(flag[2:].split("=", 1) for flag in sys.argv[1:] if "=" in flag)
+if "trace" in flags:
+    pathlib.Path(flags["trace"]).write_text("{}")
+pathlib.Path(flags["coordinator"].partition(":")[2] + ".worker").write_text("")
+"""
+HANGS = "import time\ntime.sleep(600)\n"
+DIES = "import sys\nsys.exit('no | memory')\n"
+
+
+class GpuTableTest(unittest.TestCase):
+
+  def setUp(self):
+    folder = tempfile.TemporaryDirectory()
+    self.addCleanup(folder.cleanup)
+    self.folder = pathlib.Path(folder.name)
+    (self.folder / "bin").mkdir()
+    for name, text in (("operations", OPERATIONS), ("train_step", STEP), ("ps_server", SERVER), ("gpu_worker", WORKER)):
+      self.program(name, text)
+    self.out = self.folder / "out"
+
+  def program(self, name, text):
+    path = self.folder / "bin" / name
+    path.write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
+    path.chmod(0o755)
+
+  def measure(self, *flags):
+    with contextlib.redirect_stdout(io.StringIO()):
+      gpu_table.main([f"--bin={self.folder}/bin", f"--out={self.out}", "--batch=4", *flags])
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(self.out.glob("*.md"))}
+
+  def rows(self, page):
+    lines = [line for line in page.splitlines() if line.startswith("|")]
+    self.assertEqual(sum(bool(re.fullmatch(r"\|( --- \|)+", line)) for line in lines), 1, "one table per page")
+    self.assertEqual(len({line.count("|") for line in lines}), 1, page)
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+  def test_all_sections_are_a_table_and_a_file_each(self):
+    pages = self.measure("--text=any")
+    self.assertEqual(list(pages), ["gpt-mini.md", "operations.md", "rounds.md", "step.md"])
+    for page in pages.values():
+      self.assertTrue(self.rows(page))
+    self.assertIn(["4", "head forward", "12.3", "600 TFLOP/s", "76%"], self.rows(pages["operations.md"]))
+    steps = {row[1]: row for row in self.rows(pages["step.md"])}
+    self.assertEqual(steps["Lodestar"][3], f"{4 * 1024 / 11e-3:.0f}")
+    self.assertIn("no Python with PyTorch", steps["PyTorch compiled"][2])
+    self.assertEqual([row[3] for row in self.rows(pages["rounds.md"])], ["500.00 (500.00..500.00)"] * 4)
+    self.assertEqual(self.rows(pages["gpt-mini.md"]), [["5000", "1.5000", "4", "1.5000", "2"]])
+    # A card machine gives eight files back.
+    self.assertLessEqual(len(list(self.out.iterdir())), 5)
+    with tarfile.open(self.out / "traces.tar.gz") as traces:
+      self.assertEqual(sum(name.endswith(".json") for name in traces.getnames()), 4)
+
+  def test_sections_are_chosen(self):
+    self.assertEqual(list(self.measure("--section=step")), ["step.md"])
+    for flags in (["--section=steps"], ["--section=gpt-mini"]):
+      with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit):
+        gpu_table.parse(["--bin=bin", *flags])
+    self.assertNotIn("gpt-mini", gpu_table.parse(["--bin=bin"]).section)
+    self.assertIn("gpt-mini", gpu_table.parse(["--bin=bin", "--text=t"]).section)
+
+  def test_a_dead_server_is_a_cell(self):
+    late = SERVER.replace("while not", "time.sleep(0.3)\nsys.exit('a late end')\nwhile not")
+    for text, why in ((DIES, "ps_server ended with 1: no / memory"), (late, "ps_server ended with 1: a late end")):
+      self.program("ps_server", text)
+      self.program("gpu_worker", HANGS)
+      begin = time.monotonic()
+      rows = self.rows(self.measure("--section=rounds")["rounds.md"])
+      self.assertEqual([row[3] for row in rows], [f"not measured: {why}"] * 4)
+      self.assertLess(time.monotonic() - begin, gpu_table.SECONDS_TO_END, "the worker waits for a server that is gone")
+
+  def test_a_dead_worker_is_a_cell(self):
+    self.program("gpu_worker", DIES)
+    rows = self.rows(self.measure("--section=rounds")["rounds.md"])
+    self.assertEqual({row[3] for row in rows}, {"not measured: gpu_worker ended with 1: no / memory"})
+
+  def test_whatever_a_program_does_is_a_cell(self):
+    for name, text in (("operations", "print('{')"), ("ps_server", SERVER.partition("pathlib.Path(flags[\"metrics_out\"])")[0])):
+      self.program(name, text)
+    pages = self.measure("--section=operations", "--section=rounds")
+    self.assertIn("no JSON", self.rows(pages["operations.md"])[0][1])
+    self.assertEqual(self.rows(pages["rounds.md"])[0][3], "not measured: ps_server has committed no round")
+    for name in ("ps_server", "gpu_worker", "train_step"):
+      (self.folder / "bin" / name).unlink()
+      pages = self.measure("--section=step", "--section=rounds")
+      self.assertIn("No such file", self.rows(pages["rounds.md"])[0][3])
+    self.assertIn("No such file", self.rows(pages["step.md"])[1][2])
+
+  def test_a_section_keeps_to_its_minutes(self):
+    for section, program in (("operations", "operations"), ("step", "train_step"), ("rounds", "gpu_worker")):
+      self.program(program, HANGS)
+      begin = time.monotonic()
+      page = self.measure(f"--section={section}", "--minutes=0.02", "--batch=16")[f"{section}.md"]
+      self.assertLess(time.monotonic() - begin, 20)
+      for row in self.rows(page):
+        self.assertTrue("--minutes" in "".join(row) or "PyTorch" in "".join(row), row)
+
+  def test_programs_find_cublas_of_the_python_that_has_pytorch(self):
+    options = gpu_table.parse(["--bin=bin", "--python=/opt/torch/bin/python3"])
+    self.assertTrue(gpu_table.environment(options)["PATH"].startswith("/opt/torch/bin:"))
+
+
+if __name__ == "__main__":
+  unittest.main()

@@ -1,0 +1,337 @@
+#include "tests/bench/gpu/operation_bench.h"
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "common/encoding.h"
+#include "common/status_macros.h"
+#include "tests/bench/gpu/operation_timer.h"
+
+namespace lodestar {
+namespace {
+
+// Work of one run of an operation.
+struct Work {
+  double bytes = 0.0;
+  double flops = 0.0;
+};
+
+class OperationBench {
+ public:
+  OperationBench(Device* device, const OperationShapes& shapes, int repeats,
+                 const OperationReports& reports)
+      : device_(device),
+        dtype_(device->capabilities().compute),
+        shapes_(shapes),
+        rows_(shapes.batch * shapes.tokens),
+        width_(shapes.heads * shapes.head_width),
+        timer_(device, repeats),
+        reports_(reports) {}
+  ~OperationBench() {
+    ReleaseAll();
+    device_->Release(pattern_.data);
+  }
+
+  // Each part has memory of its own, so that the largest alone must fit.
+  absl::Status Run() {
+    RETURN_IF_ERROR(MakePattern());
+    for (const auto part :
+         {&OperationBench::MeasureCeilings, &OperationBench::TimeNorms,
+          &OperationBench::TimeAttention, &OperationBench::TimeEmbedding,
+          &OperationBench::TimeLayers, &OperationBench::TimeHead, &OperationBench::TimeOptimizer,
+          &OperationBench::TimeEncodings, &OperationBench::TimeHostCopies}) {
+      RETURN_IF_ERROR((this->*part)());
+      ReleaseAll();
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr int64_t kPattern = int64_t{1} << 22;
+
+  void ReleaseAll() {
+    for (void* memory : memory_) device_->Release(memory);
+    memory_.clear();
+  }
+
+  absl::Status MakePattern() {
+    std::minstd_rand generator(1);
+    std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+    std::vector<float> values(kPattern);
+    for (float& value : values) value = uniform(generator);
+    ASSIGN_OR_RETURN(void* memory, device_->Allocate(kPattern * sizeof(float)));
+    pattern_ = Buf{memory, DType::kF32, kPattern};
+    device_->Copy(memory, values.data(), kPattern * sizeof(float), StreamKind::kCompute);
+    return device_->Synchronize(device_->Record(StreamKind::kCompute));
+  }
+
+  // Random numbers in [-largest, largest), which repeat: on equal numbers a card draws less power
+  // and runs faster.
+  absl::StatusOr<Buf> New(int64_t elements, DType dtype, double largest) {
+    ASSIGN_OR_RETURN(void* memory, device_->Allocate(elements * DTypeBytes(dtype)));
+    memory_.push_back(memory);
+    const Buf buf{memory, dtype, elements};
+    if (largest == 0.0) device_->Fill(buf, 0.0);
+    for (int64_t begin = 0; begin < elements && largest != 0.0; begin += kPattern) {
+      const int64_t size = std::min(kPattern, elements - begin);
+      device_->Cast(buf.Slice(begin, size), pattern_.Slice(0, size), largest, StreamKind::kCompute);
+    }
+    return buf;
+  }
+  absl::StatusOr<Buf> New(int64_t elements, double largest) {
+    return New(elements, dtype_, largest);
+  }
+  // Statistics and gradients of parameters.
+  absl::StatusOr<Buf> NewFloats(int64_t elements, double largest) {
+    return New(elements, DType::kF32, largest);
+  }
+  absl::StatusOr<Buf> NewTokens() {
+    ASSIGN_OR_RETURN(const Buf tokens, New(rows_, DType::kI32, 0.0));
+    std::vector<int32_t> values(rows_);
+    for (int64_t i = 0; i < rows_; ++i) {
+      values[i] = static_cast<int32_t>((i * i * 7 + i * 13 + 5) % shapes_.vocabulary);
+    }
+    device_->Copy(tokens.data, values.data(), values.size() * sizeof(int32_t),
+                  StreamKind::kCompute);
+    RETURN_IF_ERROR(device_->Synchronize(device_->Record(StreamKind::kCompute)));
+    return tokens;
+  }
+
+  absl::Status Time(const std::string& name, const Work& work,
+                    const std::function<void()>& operation) {
+    return Time(name, work, {}, operation);
+  }
+  absl::Status Time(const std::string& name, const Work& work, const std::vector<Buf>& overwritten,
+                    const std::function<void()>& operation) {
+    ASSIGN_OR_RETURN(const double seconds, timer_.Seconds(overwritten, operation));
+    reports_.operation(
+        {.name = name, .seconds = seconds, .bytes = work.bytes, .flops = work.flops});
+    return absl::OkStatus();
+  }
+
+  absl::Status MeasureCeilings() {
+    const int64_t bytes = shapes_.copy_bytes, side = shapes_.product_side;
+    ASSIGN_OR_RETURN(const Buf from, NewFloats(bytes / 4, 1.0));
+    ASSIGN_OR_RETURN(const Buf to, NewFloats(bytes / 4, 0.0));
+    ASSIGN_OR_RETURN(const double copy_seconds, timer_.Seconds({}, [&] {
+      device_->Copy(to.data, from.data, bytes, StreamKind::kCompute);
+    }));
+    ASSIGN_OR_RETURN(const Buf a, New(side * side, 0.37));
+    ASSIGN_OR_RETURN(const Buf b, New(side * side, 0.61));
+    ASSIGN_OR_RETURN(const Buf c, New(side * side, 0.0));
+    const MatMulShape shape{.m = side, .n = side, .k = side};
+    ASSIGN_OR_RETURN(const double product_seconds, timer_.Seconds({}, [&] {
+      device_->MatMul(shape, c, a, b, Accumulate::kSet);
+    }));
+    const auto cube = static_cast<double>(side) * static_cast<double>(side * side);
+    reports_.ceilings({.bytes_per_second = 2.0 * static_cast<double>(bytes) / copy_seconds,
+                       .flops_per_second = 2.0 * cube / product_seconds});
+    return absl::OkStatus();
+  }
+
+  // Of one activation of the residual stream.
+  double ActivationBytes() const {
+    return static_cast<double>(rows_ * width_) * static_cast<double>(DTypeBytes(dtype_));
+  }
+
+  absl::Status TimeNorms() {
+    const int64_t n = rows_ * width_;
+    ASSIGN_OR_RETURN(const Buf y, New(n, 0.0));
+    ASSIGN_OR_RETURN(const Buf sum, New(n, 0.2));
+    ASSIGN_OR_RETURN(const Buf residual, New(n, 0.3));
+    ASSIGN_OR_RETURN(const Buf branch, New(n, 0.1));
+    ASSIGN_OR_RETURN(const Buf gamma, New(width_, 1.0));
+    ASSIGN_OR_RETURN(const Buf beta, New(width_, 0.01));
+    ASSIGN_OR_RETURN(const Buf mean, NewFloats(rows_, 0.0));
+    ASSIGN_OR_RETURN(const Buf rstd, NewFloats(rows_, 0.0));
+    ASSIGN_OR_RETURN(const Buf dgamma, NewFloats(width_, 0.0));
+    ASSIGN_OR_RETURN(const Buf dbeta, NewFloats(width_, 0.0));
+    ASSIGN_OR_RETURN(const Buf dx, New(n, 0.01));
+    ASSIGN_OR_RETURN(const Buf dy, New(n, 0.01));
+    const Work work{.bytes = 4 * ActivationBytes()};
+    RETURN_IF_ERROR(Time("residual + norm forward", work, [&] {
+      device_->ResidualNormForward(y, sum, mean, rstd, residual, branch, gamma, beta, rows_,
+                                   width_);
+    }));
+    return Time("norm backward", work, {dx}, [&] {
+      device_->NormBackward(dx, dgamma, dbeta, dy, sum, mean, rstd, gamma, rows_, width_,
+                            Accumulate::kAdd, Accumulate::kSet);
+    });
+  }
+
+  absl::Status TimeAttention() {
+    const AttentionShape shape{.batch = shapes_.batch,
+                               .tokens = shapes_.tokens,
+                               .heads = shapes_.heads,
+                               .head_width = shapes_.head_width};
+    const int64_t n = rows_ * width_;
+    ASSIGN_OR_RETURN(const Buf qkv, New(3 * n, 1.0));
+    ASSIGN_OR_RETURN(const Buf dqkv, New(3 * n, 0.0));
+    ASSIGN_OR_RETURN(const Buf y, New(n, 0.0));
+    ASSIGN_OR_RETURN(const Buf dy, New(n, 0.01));
+    ASSIGN_OR_RETURN(const Buf log_sum_exp, NewFloats(rows_ * shapes_.heads, 0.0));
+    ASSIGN_OR_RETURN(const Buf workspace,
+                     New(std::max<int64_t>(1, device_->AttentionWorkspaceElements(shape)), 0.0));
+    // Causal: half of 4 B H T^2 D forward, 2.5 times that backward.
+    const double forward = 2.0 * static_cast<double>(n) * static_cast<double>(shapes_.tokens);
+    RETURN_IF_ERROR(Time("attention forward", {.flops = forward}, [&] {
+      device_->AttentionForward(y, log_sum_exp, qkv, workspace, shape);
+    }));
+    return Time("attention backward", {.flops = 2.5 * forward}, [&] {
+      device_->AttentionBackward(dqkv, dy, y, log_sum_exp, qkv, workspace, shape);
+    });
+  }
+
+  absl::Status TimeEmbedding() {
+    ASSIGN_OR_RETURN(const Buf tokens, NewTokens());
+    ASSIGN_OR_RETURN(const Buf x, New(rows_ * width_, 0.3));
+    ASSIGN_OR_RETURN(const Buf table, New(shapes_.vocabulary * width_, 0.02));
+    ASSIGN_OR_RETURN(const Buf positions, New(shapes_.tokens * width_, 0.02));
+    ASSIGN_OR_RETURN(const Buf dtable, NewFloats(shapes_.vocabulary * width_, 0.0));
+    ASSIGN_OR_RETURN(const Buf dpositions, NewFloats(shapes_.tokens * width_, 0.0));
+    RETURN_IF_ERROR(Time("embedding forward", {.bytes = 3 * ActivationBytes()}, [&] {
+      device_->EmbedForward(x, tokens, table, positions, rows_, shapes_.tokens, width_);
+    }));
+    return Time("embedding backward", {.bytes = 2 * ActivationBytes()}, [&] {
+      device_->EmbedBackward(dtable, dpositions, x, tokens, rows_, shapes_.tokens, width_,
+                             shapes_.vocabulary);
+    });
+  }
+
+  absl::Status TimeLayers() {
+    RETURN_IF_ERROR(TimeLinear("qkv", width_, 3 * width_, Activation::kNone));
+    RETURN_IF_ERROR(TimeLinear("projection", width_, width_, Activation::kNone));
+    RETURN_IF_ERROR(TimeLinear("fc+gelu", width_, 4 * width_, Activation::kGeluTanh));
+    return TimeLinear("fc projection", 4 * width_, width_, Activation::kNone);
+  }
+
+  absl::Status TimeLinear(const std::string& name, int64_t in, int64_t out, Activation activation) {
+    const bool has_activation = activation != Activation::kNone;
+    ASSIGN_OR_RETURN(const Buf x, New(rows_ * in, 0.5));
+    ASSIGN_OR_RETURN(const Buf dx, New(rows_ * in, 0.0));
+    ASSIGN_OR_RETURN(const Buf y, New(rows_ * out, 0.0));
+    ASSIGN_OR_RETURN(const Buf dy, New(rows_ * out, 0.01));
+    ASSIGN_OR_RETURN(const Buf pre, New(has_activation ? rows_ * out : 1, 0.0));
+    ASSIGN_OR_RETURN(const Buf weights, New(in * out, 0.02));
+    ASSIGN_OR_RETURN(const Buf bias, New(out, 0.01));
+    ASSIGN_OR_RETURN(const Buf dweights, NewFloats(in * out, 0.0));
+    ASSIGN_OR_RETURN(const Buf dbias, NewFloats(out, 0.0));
+    const Buf kept = has_activation ? pre : Buf{};
+    const double flops = 2.0 * static_cast<double>(rows_) * static_cast<double>(in * out);
+    RETURN_IF_ERROR(Time(name + " forward", {.flops = flops}, [&] {
+      device_->LinearForward(y, kept, x, weights, bias, rows_, in, out, activation,
+                             WeightOrder::kInOut);
+    }));
+    // With an activation dy becomes the gradient before it.
+    const std::vector<Buf> overwritten = has_activation ? std::vector<Buf>{dy} : std::vector<Buf>{};
+    return Time(name + " backward", {.flops = 2 * flops}, overwritten, [&] {
+      device_->LinearBackward(dx, dweights, dbias, dy, kept, x, weights, rows_, in, out, activation,
+                              WeightOrder::kInOut, Accumulate::kSet);
+    });
+  }
+
+  // As the model has it: the table is padded, and so are the rows of logits.
+  absl::Status TimeHead() {
+    const int64_t columns = shapes_.head_rows;
+    ASSIGN_OR_RETURN(const Buf tokens, NewTokens());
+    ASSIGN_OR_RETURN(const Buf x, New(rows_ * width_, 0.5));
+    ASSIGN_OR_RETURN(const Buf dx, New(rows_ * width_, 0.0));
+    ASSIGN_OR_RETURN(const Buf table, New(columns * width_, 0.02));
+    ASSIGN_OR_RETURN(const Buf dtable, NewFloats(columns * width_, 0.0));
+    ASSIGN_OR_RETURN(const Buf logits, New(rows_ * columns, 0.1));
+    ASSIGN_OR_RETURN(const Buf losses, NewFloats(rows_, 0.0));
+    const double elements = static_cast<double>(rows_) * static_cast<double>(columns);
+    const double flops = 2.0 * elements * static_cast<double>(width_);
+    RETURN_IF_ERROR(Time("head forward", {.flops = flops}, [&] {
+      device_->LinearForward(logits, {}, x, table, {}, rows_, width_, columns, Activation::kNone,
+                             WeightOrder::kOutIn);
+    }));
+    const Work loss{.bytes = 2.0 * elements * static_cast<double>(DTypeBytes(dtype_))};
+    RETURN_IF_ERROR(Time("softmax cross-entropy", loss, {logits}, [&] {
+      device_->SoftmaxCrossEntropy(losses, {}, logits, tokens, rows_, shapes_.vocabulary, columns,
+                                   1e-3);
+    }));
+    return Time("head backward", {.flops = 2 * flops}, [&] {
+      device_->LinearBackward(dx, dtable, {}, logits, {}, x, table, rows_, width_, columns,
+                              Activation::kNone, WeightOrder::kOutIn, Accumulate::kSet);
+    });
+  }
+
+  // Weights, two moments and gradient in fp32, the narrow weights in the compute dtype. What each
+  // run changes is too little to matter.
+  absl::Status TimeOptimizer() {
+    const int64_t n = shapes_.parameters;
+    ASSIGN_OR_RETURN(const Buf weights, NewFloats(n, 0.1));
+    ASSIGN_OR_RETURN(const Buf first, NewFloats(n, 0.01));
+    ASSIGN_OR_RETURN(const Buf second, NewFloats(n, 0.0));
+    ASSIGN_OR_RETURN(const Buf gradient, NewFloats(n, 0.01));
+    ASSIGN_OR_RETURN(const Buf narrow, New(n, 0.0));
+    const Buf written = dtype_ == DType::kF32 ? Buf{} : narrow;
+    const AdamWStep step{
+        .learning_rate = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+    const double bytes =
+        28.0 + (dtype_ == DType::kF32 ? 0.0 : static_cast<double>(DTypeBytes(dtype_)));
+    return Time("AdamW, all parameters", {.bytes = bytes * static_cast<double>(n)},
+                [&] { device_->AdamWUpdate(weights, first, second, gradient, written, step); });
+  }
+
+  // A whole contribution, with what the last one has lost.
+  absl::Status TimeEncodings() {
+    const int64_t n = shapes_.parameters;
+    ASSIGN_OR_RETURN(const Buf gradient, NewFloats(n, 0.01));
+    ASSIGN_OR_RETURN(const Buf residual, NewFloats(n, 1e-4));
+    ASSIGN_OR_RETURN(const Buf encoded, New(2 * n, DType::kU8, 0.0));
+    for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4}) {
+      const auto bytes = static_cast<double>(EncodedBytes(encoding, n));
+      const auto elements = static_cast<double>(n);
+      const std::string name(EncodingName(encoding));
+      RETURN_IF_ERROR(Time("encode in " + name, {.bytes = 8.0 * elements + bytes}, [&] {
+        device_->Encode(encoding, encoded.data, gradient, 1.0f, residual, {.key = 1, .stream = 2},
+                        StreamKind::kCompute);
+      }));
+      RETURN_IF_ERROR(
+          Time("residual of " + name, {.bytes = 12.0 * elements + bytes}, {residual}, [&] {
+            device_->UpdateResidual(encoding, residual, gradient, 1.0f, encoded.data, 1.0f,
+                                    StreamKind::kCompute);
+          }));
+    }
+    return absl::OkStatus();
+  }
+
+  // The path of gradients and weights. Its limit is the bus, so the ratio to a copy on the device
+  // only says how far below that the bus is.
+  absl::Status TimeHostCopies() {
+    const int64_t bytes = shapes_.host_copy_bytes;
+    ASSIGN_OR_RETURN(const Buf device_copy, NewFloats(bytes / 4, 0.5));
+    ASSIGN_OR_RETURN(void* host, device_->AllocateHost(bytes));
+    const Work work{.bytes = static_cast<double>(bytes)};
+    absl::Status status = Time("copy to the host", work, [&] {
+      device_->Copy(host, device_copy.data, bytes, StreamKind::kCompute);
+    });
+    status.Update(Time("copy from the host", work, [&] {
+      device_->Copy(device_copy.data, host, bytes, StreamKind::kCompute);
+    }));
+    device_->ReleaseHost(host);
+    return status;
+  }
+
+  Device* const device_;
+  const DType dtype_;
+  const OperationShapes shapes_;
+  const int64_t rows_;
+  const int64_t width_;
+  OperationTimer timer_;
+  const OperationReports& reports_;
+  Buf pattern_;
+  std::vector<void*> memory_;
+};
+
+}  // namespace
+
+absl::Status BenchOperations(Device* device, const OperationShapes& shapes, int repeats,
+                             const OperationReports& reports) {
+  return OperationBench(device, shapes, repeats, reports).Run();
+}
+
+}  // namespace lodestar

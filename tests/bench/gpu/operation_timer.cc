@@ -1,0 +1,60 @@
+#include "tests/bench/gpu/operation_timer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+// The first runs load code, choose what to fuse and find clocks low.
+constexpr int kWarmUps = 3;
+
+size_t NumBytes(const Buf& buf) {
+  return static_cast<size_t>(buf.num_elements) * DTypeBytes(buf.dtype);
+}
+
+}  // namespace
+
+absl::StatusOr<double> OperationTimer::Seconds(const std::vector<Buf>& overwritten,
+                                               const std::function<void()>& operation) {
+  std::vector<DeviceMemory> copies;
+  for (const Buf& buf : overwritten) {
+    ASSIGN_OR_RETURN(DeviceMemory copy, DeviceMemory::Allocate(device_, NumBytes(buf)));
+    device_->Copy(copy.data(), buf.data, NumBytes(buf), StreamKind::kCompute);
+    copies.push_back(std::move(copy));
+  }
+  return TimeRuns(overwritten, copies, operation);
+}
+
+absl::StatusOr<double> OperationTimer::TimeRuns(const std::vector<Buf>& overwritten,
+                                                const std::vector<DeviceMemory>& copies,
+                                                const std::function<void()>& operation) {
+  const auto put_back = [&] {
+    for (size_t i = 0; i < overwritten.size(); ++i) {
+      device_->Copy(overwritten[i].data, copies[i].data(), NumBytes(overwritten[i]),
+                    StreamKind::kCompute);
+    }
+  };
+  for (int i = 0; i < kWarmUps; ++i) {
+    put_back();
+    operation();
+  }
+  std::vector<double> seconds;
+  for (int i = 0; i < repeats_; ++i) {
+    put_back();
+    const EventId begin = device_->RecordTimed(StreamKind::kCompute);
+    operation();
+    const EventId end = device_->RecordTimed(StreamKind::kCompute);
+    RETURN_IF_ERROR(device_->Synchronize(end));
+    ASSIGN_OR_RETURN(const double took, device_->SecondsBetween(begin, end));
+    seconds.push_back(took);
+  }
+  put_back();
+  RETURN_IF_ERROR(device_->Synchronize(device_->Record(StreamKind::kCompute)));
+  std::nth_element(seconds.begin(), seconds.begin() + repeats_ / 2, seconds.end());
+  return seconds[repeats_ / 2];
+}
+
+}  // namespace lodestar

@@ -1,0 +1,27 @@
+#!/bin/bash
+# That compute-sanitizer would see kernels: sanitizer_filter_test.sh CUDA_DEVICE_TEST. Needs no card.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=sanitizer_filter.sh
+source "$(dirname "$0")/sanitizer_filter.sh"
+program="$1"
+
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+
+filter="$(sanitizer_filter "$program")" || fail "a pattern matches nothing"
+chosen="$("$program" --gtest_list_tests --gtest_filter="$filter")"
+for name in AttendsToThePast DropsTheSameProbabilities CrossEntropyWith EmbedsAndScatters NormBackward LinearBackward \
+  ConvolvesAndPools AdamWMatches EncodesToTheSameBytes; do
+  grep --quiet "  $name.*/Fp32Never" <<<"$chosen" || fail "$name in fp32 is not looked at: $chosen"
+  grep --quiet "  $name.*/Bf16Never" <<<"$chosen" || fail "$name in bf16 is not looked at: $chosen"
+done
+! grep Multiplies <<<"$chosen" || fail "products are cuBLASLt's"
+
+for gone in '*Softmax*' '*/DeviceConformanceTest.*/*Sometimes'; do
+  sanitized+=("$gone")
+  ! message="$(sanitizer_filter "$program" 2>&1 >/dev/null)" || fail "$gone matches nothing, and nobody says so"
+  grep --quiet --fixed-strings -- "$gone" <<<"$message" || fail "$gone is not named: $message"
+  unset 'sanitized[-1]'
+done
