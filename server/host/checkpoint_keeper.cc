@@ -154,11 +154,15 @@ void CheckpointKeeper::Carry(const DiscardTask& task) {
 absl::Status CheckpointKeeper::CheckSettings() const {
   if (!config_.resume_path.empty()) {
     const absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, config_.resume_path);
-    if (manifest.ok()) return CheckNoneRefused(Compare(*manifest), *manifest, config_.resume_path);
-    return absl::Status(
-        manifest.status().code(),
-        absl::StrCat("--resume=", config_.resume_path, ": ", manifest.status().message(),
-                     "; give latest, never or the path of one checkpoint"));
+    if (!manifest.ok()) {
+      return absl::Status(
+          manifest.status().code(),
+          absl::StrCat("--resume=", config_.resume_path, ": ", manifest.status().message(),
+                       "; give latest, never or the path of one checkpoint"));
+    }
+    ASSIGN_OR_RETURN(const std::vector<SettingChange> changes,
+                     Compare(*manifest, config_.resume_path));
+    return CheckNoneRefused(changes, *manifest, config_.resume_path);
   }
   if (!config_.resume) return absl::OkStatus();
   std::string newest_path;
@@ -183,32 +187,45 @@ absl::Status CheckpointKeeper::CheckSettings() const {
     return later->second;
   }
   if (!newest.has_value()) return absl::OkStatus();
-  return CheckNoneRefused(Compare(*newest), *newest, newest_path);
+  ASSIGN_OR_RETURN(const std::vector<SettingChange> changes, Compare(*newest, newest_path));
+  return CheckNoneRefused(changes, *newest, newest_path);
 }
 
-JobSpec CheckpointKeeper::JobFrom(const Manifest& manifest) const {
+absl::StatusOr<JobSpec> CheckpointKeeper::JobFrom(const Manifest& manifest,
+                                                  const std::string& path) const {
   const bool is_client = std::holds_alternative<ClientModelSpec>(config_.job.model.architecture);
-  if (!is_client && !config_.open_settings.any()) return config_.job;
+  const OpenSettings& open = config_.open_settings;
+  if (!is_client && !open.any()) return config_.job;
   std::vector<JobSetting> saved;
   for (const auto& [flag, value] : manifest.settings.items()) {
     saved.push_back({flag, value.is_string() ? value.get<std::string>() : FormatJson(value)});
   }
-  JobSpec job = config_.job;
-  if (is_client) job = Settle(job, config_.given, ProposedBySaved(saved)).job;
-  if (config_.open_settings.any()) {
-    const absl::StatusOr<JobSpec> chosen = WithExchangeOf(saved, job);
-    const std::vector<Mode> modes = ModesToChooseFrom();
-    // Of a run in another mode the difference is refused.
-    if (chosen.ok() && std::count(modes.begin(), modes.end(), chosen->mode) > 0) {
-      job = InRounds(WithOpenOf(*chosen, job, config_.open_settings));
-    }
+  if (is_client) {
+    const JobSpec job = Settle(config_.job, config_.given, ProposedBySaved(saved)).job;
+    // What nobody can have saved is compared as it was asked for.
+    return ValidateJobSpec(job).ok() ? job : config_.job;
   }
-  // What nobody can have saved is compared as it was asked for.
-  return ValidateJobSpec(job).ok() ? job : config_.job;
+  const auto contradicts = [&path](const absl::Status& why) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "how checkpoint ", path,
+        " says that the job exchanges does not go with what is given beside auto: ", why.message(),
+        "; give what it has been trained with, or measure again, with "
+        "--resume=never --init_from=",
+        path));
+  };
+  const absl::StatusOr<JobSpec> chosen = WithExchangeOf(saved, config_.job);
+  if (!chosen.ok()) return contradicts(chosen.status());
+  const std::vector<Mode> modes = ModesToChooseFrom();
+  // Of a run in another mode the difference is refused.
+  if (std::count(modes.begin(), modes.end(), chosen->mode) == 0) return config_.job;
+  const JobSpec job = InRounds(WithOpenOf(*chosen, config_.job, open));
+  if (const absl::Status valid = ValidateJobSpec(job); !valid.ok()) return contradicts(valid);
+  return job;
 }
 
-std::vector<SettingChange> CheckpointKeeper::Compare(const Manifest& manifest) const {
-  const JobSpec job = JobFrom(manifest);
+absl::StatusOr<std::vector<SettingChange>> CheckpointKeeper::Compare(
+    const Manifest& manifest, const std::string& path) const {
+  ASSIGN_OR_RETURN(const JobSpec job, JobFrom(manifest, path));
   return CompareSettings(manifest, job, MakeServerOptimizer(job)->state_names());
 }
 
@@ -423,7 +440,7 @@ absl::StatusOr<uint64_t> CheckpointKeeper::LastServerIncarnation() const {
 absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckpoint& found) const {
   const std::string& path = found.directory;
   const Manifest& manifest = found.manifest;
-  std::vector<SettingChange> changes = Compare(manifest);
+  ASSIGN_OR_RETURN(std::vector<SettingChange> changes, Compare(manifest, path));
   RETURN_IF_ERROR(CheckNoneRefused(changes, manifest, path));
   if (!config_.init_from.empty()) {
     changes.push_back({"init_from", "", config_.init_from,
@@ -432,7 +449,7 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
   RestoreChoice choice;
   choice.source = CheckpointSource{path};
   choice.layout = manifest.layout;
-  const JobSpec job = JobFrom(manifest);
+  ASSIGN_OR_RETURN(const JobSpec job, JobFrom(manifest, path));
   if (config_.open_settings.any() ||
       std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
     choice.job = job;

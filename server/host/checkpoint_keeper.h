@@ -96,8 +96,9 @@ class CheckpointKeeper {
   std::string TidyUp(const std::string& published, Round round) const;
   // What goes on from this checkpoint: the job asked for, with what a client had proposed to the
   // one that was saved, or what that had chosen itself, where the operator gives nothing.
-  JobSpec JobFrom(const Manifest& manifest) const;
-  std::vector<SettingChange> Compare(const Manifest& manifest) const;
+  absl::StatusOr<JobSpec> JobFrom(const Manifest& manifest, const std::string& path) const;
+  absl::StatusOr<std::vector<SettingChange>> Compare(const Manifest& manifest,
+                                                     const std::string& path) const;
   // Whether the cluster starts from what is in the folders, and not from where the flags say.
   bool StartsFromFolders() const;
   absl::StatusOr<RestoreChoice> Choose();

@@ -379,6 +379,24 @@ TEST_F(CheckpointKeeperTest, OfWhatACheckpointHasChosenTheJobTakesWhatIsOpen) {
   EXPECT_THAT(choice.note, AllOf(HasSubstr("push_encoding"), HasSubstr("int4")));
 }
 
+TEST_F(CheckpointKeeperTest, WhatACheckpointHasChosenDoesNotGoWithAllThatIsGiven) {
+  JobSpec asked = config_.job;
+  asked.mode = Mode::kLocalSgd;
+  asked.batch_size = 12;
+  config_.job = asked;
+  config_.job.local_steps = 8;
+  Save(2);
+  config_.job = asked;
+  config_.job.fragments = 10;
+  config_.job.local_steps = 10;  // until it has chosen
+  config_.open_settings = {.local_steps = true};
+  StartProcess();
+  EXPECT_THAT(keeper_->CheckSettings(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("--fragments=10 exceeds --local_steps=8"),
+                             HasSubstr("--resume=never --init_from=" + Path(2)))));
+}
+
 TEST_F(CheckpointKeeperTest,
        AJobThatChoosesItsExchangeDoesNotGoOnWithARunOfAModeThatItDoesNotChoose) {
   const JobSpec asked = config_.job;
