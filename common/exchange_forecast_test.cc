@@ -184,9 +184,9 @@ TEST(ExchangeForecastTest, AllWorkersShareTheServersLinks) {
   }
 }
 
-// Two workers on the links of one server: the weights of the first leave while the second one's
-// request is on its way, by a round trip at most, and so its next contribution.
-TEST(ExchangeForecastTest, WorkersThatWaitTakeTurnsOnTheServersLinks) {
+// Two workers on the links of one server: in seven of ten jobs the weights of the first leave while
+// the second one's request is on its way, by a round trip at most, and so its next contribution.
+TEST(ExchangeForecastTest, WorkersThatWaitMayTakeTurnsOnTheServersLinks) {
   ExchangeFacts facts = SlowLinks();
   facts.path.server_up = facts.path.server_down = 1e6;
   facts.num_workers = 2;
@@ -194,9 +194,11 @@ TEST(ExchangeForecastTest, WorkersThatWaitTakeTurnsOnTheServersLinks) {
     facts.path.round_trip = absl::Seconds(round_trip);
     const ExchangeForecast forecast = ForecastExchange(LocalSgd(20), OneBucket(), facts);
     const Way alone(forecast);
-    const double push = std::max(alone.push, 2 * alone.push - round_trip);
-    const double pull = std::max(alone.pull + round_trip, 2 * alone.pull);
-    EXPECT_NEAR(Seconds(forecast), 2.0 + push + round_trip + pull, 1e-6) << round_trip;
+    const double together = 2 * alone.push + round_trip + 2 * alone.pull;
+    const double apart = std::max(alone.push, 2 * alone.push - round_trip) +
+                         std::max(alone.pull + round_trip, 2 * alone.pull);
+    EXPECT_NEAR(Seconds(forecast), 2.0 + round_trip + 0.7 * apart + 0.3 * together, 1e-6)
+        << round_trip;
   }
   // In sync all have asked before they push, and share the links from the beginning.
   const ExchangeForecast forecast = ForecastExchange(JobSpec(), OneBucket(), facts);
