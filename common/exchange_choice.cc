@@ -24,12 +24,18 @@ constexpr int kFragments[] = {2, 4, 8, 16};
 constexpr int kTopK = 256;
 constexpr int kTopKBits = 4;
 
-// Local steps that are tried, up to `most`: all small ones, and then in steps of a tenth or less.
-std::vector<int> StepsToTry(int most) {
+// Local steps that are tried, of whole windows of `fragments`, up to `most`: all small ones, and
+// then in steps of a tenth or less. The fewest that `overlap_steps` needs, if that is more.
+std::vector<int> StepsToTry(int most, int fragments, int overlap_steps) {
+  const int fewest = fragments * std::max(overlap_steps, 1);
   std::vector<int> steps;
   for (int step = 2; step <= most; step += step < 20 ? 1 : step < 100 ? 4 : step < 400 ? 20 : 100) {
-    steps.push_back(step);
+    const int whole = (step + fragments - 1) / fragments * fragments;
+    if (whole >= fewest && whole <= most && (steps.empty() || steps.back() < whole)) {
+      steps.push_back(whole);
+    }
   }
+  if (steps.empty()) steps.push_back(fewest);
   return steps;
 }
 
@@ -60,26 +66,27 @@ struct Kind {
   friend bool operator==(const Kind&, const Kind&) = default;
 };
 
-std::string FamilyName(const Kind& kind) {
-  switch (kind.mode) {
+std::string FamilyName(const JobSpec& job) {
+  const bool is_diloco = job.outer_optimizer == OuterOptimizerKind::kNesterov;
+  switch (job.mode) {
     case Mode::kSync:
       return "sync";
     case Mode::kAsync:
       return "async";
     case Mode::kLocalSgd:
-      return kind.push.is_topk() ? "local SGD" : "DiLoCo";
+      return is_diloco ? "DiLoCo" : "local SGD";
     case Mode::kAsyncLocalSgd:
-      return kind.push.is_topk() ? "async local SGD" : "async DiLoCo";
+      return is_diloco ? "async DiLoCo" : "async local SGD";
   }
   return "";
 }
 
-std::string NameOf(const Kind& kind) {
+std::string NameOf(const Kind& kind, const JobSpec& job) {
   const std::string encodings =
       kind.push == kind.pull ? std::string(EncodingName(kind.push))
                              : absl::StrCat(kind.push.is_topk() ? "top-k" : EncodingName(kind.push),
                                             " up, ", EncodingName(kind.pull), " down");
-  return absl::StrCat(FamilyName(kind), ", ", encodings,
+  return absl::StrCat(FamilyName(job), ", ", encodings,
                       kind.is_cut            ? ", fragments"
                       : kind.has_overlap     ? ", overlapped steps"
                       : kind.overlaps_rounds ? ", overlapped rounds"
@@ -125,7 +132,7 @@ std::vector<Kind> KindsOf(const JobSpec& base, const ExchangeBounds& bounds) {
     const bool has_local_steps = kind.mode == Mode::kLocalSgd || kind.mode == Mode::kAsyncLocalSgd;
     if (std::count(bounds.modes.begin(), bounds.modes.end(), kind.mode) == 0) continue;
     if (!open.mode && kind.mode != base.mode) continue;
-    if (open.needs_local_steps() && !has_local_steps) continue;
+    if (!has_local_steps && !GoesWithoutLocalSteps(base, open)) continue;
     if (has_local_steps && !open.fragments) kind.is_cut = base.fragments > 1;
     if (has_local_steps && !open.overlap) {
       kind.has_overlap = base.overlap_steps > 0;
@@ -196,16 +203,17 @@ ExchangeFacts Slower(const ExchangeFacts& facts, double times) {
 // those beyond the bounds, that which is nearer to them: the loss comes first.
 class Preference {
  public:
-  explicit Preference(const ExchangeBounds& bounds) : bounds_(bounds) {}
+  Preference(double utilisation, double most_loss_percent)
+      : utilisation_(utilisation), most_loss_percent_(most_loss_percent) {}
 
   // `slower`: the forecast of option.job for exchanges that take the longest time that is reckoned
   // with.
   void Judge(ExchangeOption& option, const ExchangeForecast& slower) const {
     // Rounding up of the last digit that is shown.
     constexpr double kTolerance = 5e-4;
-    option.protects_loss = option.loss.percent.has_value() &&
-                           *option.loss.percent <= bounds_.loss_percent + kTolerance;
-    const double wanted = bounds_.utilisation - kTolerance;
+    option.protects_loss =
+        option.loss.percent.has_value() && *option.loss.percent <= most_loss_percent_ + kTolerance;
+    const double wanted = utilisation_ - kTolerance;
     option.reaches_utilisation = option.forecast.utilisation() >= wanted;
     option.has_spare = slower.utilisation() >= wanted;
   }
@@ -226,7 +234,8 @@ class Preference {
 
  private:
   static constexpr double kUnknown = 1e9;
-  const ExchangeBounds& bounds_;
+  const double utilisation_;
+  const double most_loss_percent_;
 };
 
 class Chooser {
@@ -238,25 +247,29 @@ class Chooser {
         num_servers_(num_servers),
         facts_(facts),
         slower_(Slower(facts, 1.0 + bounds.spare)),
-        bounds_(bounds),
-        preference_(bounds_) {}
+        bounds_(bounds) {}
 
   absl::StatusOr<ExchangeChoice> Choose() {
+    const std::vector<Kind> kinds = KindsOf(base_, bounds_);
     ExchangeChoice choice;
-    for (const Kind& kind : KindsOf(base_, bounds_)) {
-      ASSIGN_OR_RETURN(std::optional<ExchangeOption> best, BestOf(kind));
+    choice.most_loss_percent = LeastLoss(kinds) + bounds_.loss_percent;
+    const Preference preference(bounds_.utilisation, choice.most_loss_percent);
+    for (const Kind& kind : kinds) {
+      ASSIGN_OR_RETURN(std::optional<ExchangeOption> best, BestOf(kind, preference));
       if (best.has_value()) choice.options.push_back(*std::move(best));
     }
     std::optional<size_t> chosen;
     for (size_t i = 0; i < choice.options.size(); ++i) {
       if (IsAsynchronous(choice.options[i].job)) continue;
       const bool is_better =
-          !chosen.has_value() || preference_.IsBetter(choice.options[i], choice.options[*chosen]);
+          !chosen.has_value() || preference.IsBetter(choice.options[i], choice.options[*chosen]);
       if (is_better) chosen = i;
     }
     if (!chosen.has_value()) {
-      return absl::InvalidArgumentError(
-          "none of the modes that may be chosen fits this model; allow sync or local_sgd");
+      return absl::InvalidArgumentError(absl::StrCat(
+          "no sync or local_sgd is left to choose with what is given",
+          impossible_.ok() ? ""
+                           : absl::StrCat("; the first that was tried: ", impossible_.message())));
     }
     choice.chosen = static_cast<int>(*chosen);
     const ExchangeOption& best = choice.options[*chosen];
@@ -265,25 +278,26 @@ class Chooser {
   }
 
  private:
-  // None: the model has too few buckets for the fragments.
-  absl::StatusOr<std::optional<ExchangeOption>> BestOf(const Kind& kind) {
-    std::optional<ExchangeOption> best;
+  // Every way to exchange of this kind, with the settings that `bounds` has of it.
+  absl::Status ForEach(const Kind& kind, absl::FunctionRef<absl::Status(const JobSpec&)> visit) {
+    const auto visit_if_possible = [&](const JobSpec& job) {
+      const absl::Status possible = bounds_.possible(job);
+      impossible_.Update(possible);
+      return possible.ok() ? visit(job) : absl::OkStatus();
+    };
     const OpenSettings& open = bounds_.open;
     const JobSpec job = JobOf(kind, base_, facts_.num_workers, open);
-    if (!HasLocalSteps(job)) {
-      RETURN_IF_ERROR(Try(kind, job, best));
-      return best;
-    }
+    if (!HasLocalSteps(job)) return visit_if_possible(job);
     std::vector<int> cuts = {1};
     if (kind.is_cut) cuts.assign(std::begin(kFragments), std::end(kFragments));
     if (!open.fragments) cuts = {base_.fragments};
-    const std::vector<int> local_steps =
-        open.local_steps ? StepsToTry(bounds_.max_local_steps) : std::vector{base_.local_steps};
     for (const int fragments : cuts) {
       JobSpec cut = job;
       cut.fragments = fragments;
+      const std::vector<int> local_steps =
+          open.local_steps ? StepsToTry(bounds_.max_local_steps, fragments, job.overlap_steps)
+                           : std::vector{base_.local_steps};
       for (const int steps : local_steps) {
-        if (steps % fragments != 0) continue;
         cut.local_steps = steps;
         if (open.mode && kind.has_overlap && !kind.push.is_topk() && steps > kManyLocalSteps) {
           cut.outer_learning_rate = kOuterRateOfMany;
@@ -294,24 +308,47 @@ class Chooser {
         const int least = is_open ? 1 : job.overlap_steps;
         const int most = std::min(window, is_open ? bounds_.max_overlap_steps : least);
         for (cut.overlap_steps = least; cut.overlap_steps <= most; ++cut.overlap_steps) {
-          RETURN_IF_ERROR(Try(kind, cut, best));
+          RETURN_IF_ERROR(visit_if_possible(cut));
         }
       }
     }
-    return best;
+    return absl::OkStatus();
   }
 
-  absl::Status Try(const Kind& kind, const JobSpec& job, std::optional<ExchangeOption>& best) {
-    ASSIGN_OR_RETURN(const ExchangeSizes* const sizes, SizesOf(job));
-    if (sizes == nullptr) return absl::OkStatus();
-    ExchangeOption option = {
-        .name = NameOf(kind),
-        .job = job,
-        .forecast = ForecastExchange(job, *sizes, facts_),
-        .loss = EstimateLoss(job, layout_.num_elements(), facts_.num_workers, bounds_.total_steps)};
-    preference_.Judge(option, ForecastExchange(job, *sizes, slower_));
-    if (!best.has_value() || preference_.IsBetter(option, *best)) best = std::move(option);
-    return absl::OkStatus();
+  LossEstimate LossOf(const JobSpec& job) const {
+    return EstimateLoss(job, layout_.num_elements(), facts_.num_workers, bounds_.total_steps);
+  }
+
+  // Of all that may be chosen, whatever time it takes. 0 if no loss is known.
+  double LeastLoss(const std::vector<Kind>& kinds) {
+    std::optional<double> least;
+    for (const Kind& kind : kinds) {
+      ForEach(kind, [&](const JobSpec& job) {
+        const std::optional<double> percent =
+            IsAsynchronous(job) ? std::nullopt : LossOf(job).percent;
+        if (percent.has_value()) least = std::min(*percent, least.value_or(*percent));
+        return absl::OkStatus();
+      }).IgnoreError();  // it has none
+    }
+    return least.value_or(0.0);
+  }
+
+  // None: the model has too few buckets for the fragments, or nothing of the kind is possible.
+  absl::StatusOr<std::optional<ExchangeOption>> BestOf(const Kind& kind,
+                                                       const Preference& preference) {
+    std::optional<ExchangeOption> best;
+    RETURN_IF_ERROR(ForEach(kind, [&](const JobSpec& job) -> absl::Status {
+      ASSIGN_OR_RETURN(const ExchangeSizes* const sizes, SizesOf(job));
+      if (sizes == nullptr) return absl::OkStatus();
+      ExchangeOption option = {.name = NameOf(kind, job),
+                               .job = job,
+                               .forecast = ForecastExchange(job, *sizes, facts_),
+                               .loss = LossOf(job)};
+      preference.Judge(option, ForecastExchange(job, *sizes, slower_));
+      if (!best.has_value() || preference.IsBetter(option, *best)) best = std::move(option);
+      return absl::OkStatus();
+    }));
+    return best;
   }
 
   // Null: there cannot be as many fragments.
@@ -335,7 +372,7 @@ class Chooser {
   const ExchangeFacts& facts_;
   const ExchangeFacts slower_;
   const ExchangeBounds& bounds_;
-  const Preference preference_;
+  absl::Status impossible_;  // the first that was
   std::map<Key, std::optional<ExchangeSizes>> sizes_;
 };
 
@@ -437,9 +474,9 @@ std::string ReasonOf(const ExchangeChoice& choice, const JobSpec& base, const La
   const std::string missed =
       best.protects_loss
           ? absl::StrFormat("nothing reaches %s with a loss of at most %+.1f %% and %d local steps",
-                            PercentText(bounds.utilisation), bounds.loss_percent,
+                            PercentText(bounds.utilisation), choice.most_loss_percent,
                             bounds.max_local_steps)
-          : absl::StrFormat("nothing keeps the loss within %+.1f %%", bounds.loss_percent);
+          : absl::StrFormat("nothing keeps the loss within %+.1f %%", choice.most_loss_percent);
   return absl::StrCat(missed, "; the nearest is ", best.name, ": ", what, "; ",
                       WhatWouldDo(choice, base, layout, num_servers, facts, bounds));
 }

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +24,8 @@ struct ExchangeBounds {
   // goes before what reaches it as forecast alone. Forecasts of measured links were wrong by up to
   // 0.27 (tests/bench/results/scaling.md).
   double spare = 0.25;
-  double loss_percent = 3.0;  // most that EstimateLoss() may say
+  // Most that EstimateLoss() may say beyond the least that can be with what is not open.
+  double loss_percent = 3.0;
   // DiLoCo trained with as many (arXiv:2311.08105).
   int max_local_steps = 500;
   std::optional<int64_t> total_steps = std::nullopt;  // of the job; see EstimateLoss()
@@ -34,6 +37,10 @@ struct ExchangeBounds {
   // forecast, but never chosen: they are for workers of unequal speed, which no forecast knows.
   // Where the mode is not open, that of the base.
   std::vector<Mode> modes = {Mode::kSync, Mode::kAsync, Mode::kLocalSgd, Mode::kAsyncLocalSgd};
+  // What is not OK is left out, such as top-k beside a robust mean.
+  std::function<absl::Status(const JobSpec&)> possible = [](const JobSpec&) {
+    return absl::OkStatus();
+  };
 };
 
 // One way to exchange, with the least costly settings of its kind that do what is asked, or else
@@ -52,13 +59,15 @@ struct ExchangeOption {
 struct ExchangeChoice {
   std::vector<ExchangeOption> options;  // one of each kind; at least one
   int chosen = 0;                       // of options
+  double most_loss_percent = 0.0;       // that was allowed
   bool is_met = false;                  // `chosen` is within all bounds
   std::string reason;                   // why this one; else what is missing, and what would do
 };
 
 // `base`: the job, whose model, optimizer and buckets count; what of it says how to exchange is
 // replaced as far as `bounds` leaves it open. It need not be valid otherwise. Errors: those of
-// PlanExchangeSizes() for a job without fragments; InvalidArgument if no mode of `bounds` is left.
+// PlanExchangeSizes() for a job without fragments; InvalidArgument if nothing of `bounds` is left,
+// with what `possible` has said first.
 absl::StatusOr<ExchangeChoice> ChooseExchange(const JobSpec& base, const Layout& layout,
                                               int num_servers, const ExchangeFacts& facts,
                                               const ExchangeBounds& bounds);

@@ -204,7 +204,7 @@ TEST(ExchangeChoiceTest, AsynchronousModesAreForecastAndNotChosen) {
   EXPECT_THAT(
       ChooseExchange(base, *BuildLayout(base.model), 1, Links(2, 100, absl::Milliseconds(50)), only)
           .status(),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("sync or local_sgd")));
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no sync or local_sgd is left")));
   std::vector<std::string> names;
   for (const ExchangeOption& option :
        Choose("gpt-nano", Links(2, 100, absl::Milliseconds(50))).options) {
@@ -274,6 +274,67 @@ TEST(ExchangeChoiceTest, WhatIsNotOpenIsAsItIsGiven) {
           << option.name;
     }
   }
+}
+
+TEST(ExchangeChoiceTest, WhatIsGivenAsInSyncLeavesSyncToBeChosen) {
+  const JobSpec base = Base("gpt-nano");  // a step, a fragment, no overlap
+  const Layout layout = *BuildLayout(base.model);
+  for (const auto setting :
+       {&OpenSettings::local_steps, &OpenSettings::fragments, &OpenSettings::overlap}) {
+    ExchangeBounds bounds;
+    bounds.open.*setting = false;
+    const ExchangeFacts facts = Links(1, 1e6, absl::ZeroDuration());
+    EXPECT_EQ(Chosen(*ChooseExchange(base, layout, 1, facts, bounds)).job.mode, Mode::kSync);
+  }
+}
+
+TEST(ExchangeChoiceTest, AnyFragmentsAndOverlapThatAreGivenHaveLocalSteps) {
+  JobSpec base = Base("gpt2-124m");
+  const Layout layout = *BuildLayout(base.model);
+  ExchangeBounds bounds;
+  bounds.open.fragments = bounds.open.overlap = false;
+  for (const auto& [fragments, overlap] : std::vector<std::pair<int, int>>{{13, 1}, {16, 40}}) {
+    base.fragments = fragments;
+    base.overlap_steps = overlap;
+    const ExchangeChoice choice =
+        *ChooseExchange(base, layout, 1, Links(2, 100, absl::Milliseconds(50)), bounds);
+    const JobSpec& job = Chosen(choice).job;
+    EXPECT_EQ(job.local_steps % fragments, 0) << job.local_steps;
+    EXPECT_GE(job.local_steps, fragments * overlap);
+  }
+}
+
+// A plain average costs more than the bound, whatever else is chosen.
+TEST(ExchangeChoiceTest, TheBoundOfTheLossIsBeyondWhatIsGivenCosts) {
+  JobSpec base = Base("gpt2-124m");
+  base.mode = Mode::kLocalSgd;
+  base.outer_optimizer = OuterOptimizerKind::kAverage;
+  const ExchangeBounds bounds = {.loss_percent = 1.5, .open = {.local_steps = true}};
+  const Layout layout = *BuildLayout(base.model);
+  const ExchangeChoice choice =
+      *ChooseExchange(base, layout, 1, Links(2, 1000, absl::Milliseconds(1)), bounds);
+  EXPECT_GT(*Chosen(choice).loss.percent, 1.5);
+  EXPECT_TRUE(Chosen(choice).protects_loss);
+  EXPECT_LE(*Chosen(choice).loss.percent, choice.most_loss_percent + 1e-3);
+  EXPECT_THAT(Chosen(choice).name, HasSubstr("local SGD"));
+}
+
+TEST(ExchangeChoiceTest, WhatIsNotPossibleIsNotChosenAndNamedIfNothingIs) {
+  const JobSpec base = Base("gpt-nano");
+  const Layout layout = *BuildLayout(base.model);
+  const ExchangeFacts facts = Links(2, 10, absl::Milliseconds(50));
+  ExchangeBounds bounds;
+  bounds.possible = [](const JobSpec& job) {
+    return job.mode == Mode::kSync ? absl::OkStatus() : absl::InvalidArgumentError("not today");
+  };
+  const ExchangeChoice choice = *ChooseExchange(base, layout, 1, facts, bounds);
+  EXPECT_EQ(Chosen(choice).job.mode, Mode::kSync);
+  EXPECT_THAT(choice.reason, HasSubstr(Chosen(choice).name));
+  bounds.open.mode = false;
+  JobSpec local = base;
+  local.mode = Mode::kLocalSgd;
+  EXPECT_THAT(ChooseExchange(local, layout, 1, facts, bounds).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not today")));
 }
 
 TEST(ExchangeChoiceTest, LocalStepsAloneAreChosenForTheModeThatIsGiven) {

@@ -108,7 +108,13 @@ bool OpenSettings::any() const {
 }
 
 Mode ModeUntilChosen(const OpenSettings& open) {
-  return open.needs_local_steps() ? Mode::kLocalSgd : Mode::kSync;
+  const bool is_any_given = !open.local_steps || !open.fragments || !open.overlap;
+  return is_any_given ? Mode::kLocalSgd : Mode::kSync;
+}
+
+bool GoesWithoutLocalSteps(const JobSpec& asked, const OpenSettings& open) {
+  return (open.local_steps || asked.local_steps == 1) && (open.fragments || asked.fragments == 1) &&
+         (open.overlap || (asked.overlap_steps == 0 && !asked.overlap_rounds));
 }
 
 JobSpec WithOpenOf(const JobSpec& chosen, JobSpec asked, const OpenSettings& open) {
@@ -120,6 +126,7 @@ JobSpec WithOpenOf(const JobSpec& chosen, JobSpec asked, const OpenSettings& ope
     asked.outer_beta2 = chosen.outer_beta2;
     asked.outer_epsilon = chosen.outer_epsilon;
   }
+  if (open.mode || open.push_encoding) asked.topk_divisor = chosen.topk_divisor;
   if (open.local_steps) asked.local_steps = chosen.local_steps;
   if (open.fragments) asked.fragments = chosen.fragments;
   if (open.overlap) {
@@ -130,7 +137,6 @@ JobSpec WithOpenOf(const JobSpec& chosen, JobSpec asked, const OpenSettings& ope
   }
   if (open.push_encoding) {
     asked.push_encoding = chosen.push_encoding;
-    asked.topk_divisor = chosen.topk_divisor;
     asked.feedback_decay = chosen.feedback_decay;
   }
   if (open.pull_encoding) asked.pull_encoding = chosen.pull_encoding;
@@ -176,9 +182,13 @@ JobSpec TrialOf(JobSpec asked) {
 
 std::vector<Mode> ModesToChooseFrom() { return {Mode::kSync, Mode::kLocalSgd}; }
 
-JobSpec InRounds(JobSpec job) {
-  if (!HasLocalSteps(job)) return job;
-  const double steps_per_round = static_cast<double>(job.local_steps) / job.fragments;
+double StepsPerRound(const JobSpec& job) {
+  return HasLocalSteps(job) ? static_cast<double>(job.local_steps) / job.fragments : 1.0;
+}
+
+JobSpec InRounds(JobSpec job, const OpenSettings& open) {
+  if (!HasLocalSteps(job) || !open.are_lengths_in_steps()) return job;
+  const double steps_per_round = StepsPerRound(job);
   LearningRateSchedule& schedule = job.schedule;
   schedule.total_rounds = std::max<int64_t>(1, InRounds(schedule.total_rounds, steps_per_round));
   // The last one gives nothing to compute.

@@ -24,12 +24,15 @@ struct OpenSettings {
 
   static OpenSettings All();
   bool any() const;
-  // What is given counts in modes with local steps alone.
-  bool needs_local_steps() const { return mode && !(local_steps && fragments && overlap); }
+  // Nobody knows beforehand of how many steps a round is, so that the job's lengths are in steps.
+  bool are_lengths_in_steps() const { return mode || local_steps || fragments; }
 };
 
 // Of a job whose mode is open, until it has chosen: one in which all counts that is given.
 Mode ModeUntilChosen(const OpenSettings& open);
+
+// Whether what of `asked` is not open is as in modes without local steps.
+bool GoesWithoutLocalSteps(const JobSpec& asked, const OpenSettings& open);
 
 // `asked` with what `open` says of `chosen`.
 JobSpec WithOpenOf(const JobSpec& chosen, JobSpec asked, const OpenSettings& open);
@@ -46,8 +49,11 @@ JobSpec TrialOf(JobSpec asked);
 // Among which it chooses: those in which all workers meet. Others are for workers of unequal speed.
 std::vector<Mode> ModesToChooseFrom();
 
+// Of the workers' steps, how many are in a round.
+double StepsPerRound(const JobSpec& job);
+
 // The lengths of `job`, the whole, the warm-up and the time between evaluations, are given in
-// steps: the same job with them in rounds.
-JobSpec InRounds(JobSpec job);
+// steps, if `open` says so: the same job with them in rounds.
+JobSpec InRounds(JobSpec job, const OpenSettings& open);
 
 }  // namespace lodestar

@@ -74,21 +74,23 @@ TEST(ExchangeSettingsTest, StepsAreCountedInRounds) {
   job.schedule.total_rounds = 2000;
   job.schedule.warmup_rounds = 100;
   job.eval_every = 250;
-  EXPECT_EQ(JobSettings(InRounds(job)), JobSettings(job)) << "a round of sync is a step";
+  EXPECT_EQ(JobSettings(InRounds(job, OpenSettings::All())), JobSettings(job)) << "a round of sync is a step";
   job.mode = Mode::kLocalSgd;
   job.local_steps = 50;
-  JobSpec plain = InRounds(job);
+  JobSpec plain = InRounds(job, OpenSettings::All());
   EXPECT_EQ(plain.schedule.total_rounds, 40);
   EXPECT_EQ(plain.schedule.warmup_rounds, 2);
   EXPECT_EQ(plain.eval_every, 5);
+  EXPECT_EQ(JobSettings(InRounds(job, {.push_encoding = true})), JobSettings(job))
+      << "how long a round is was known";
   job.fragments = 5;
-  plain = InRounds(job);
+  plain = InRounds(job, OpenSettings::All());
   EXPECT_EQ(plain.schedule.total_rounds, 201) << "one more takes what the last one has made";
   EXPECT_EQ(plain.schedule.warmup_rounds, 10);
   job.local_steps = 500;
   job.eval_every = 1;
   job.schedule.total_rounds = 10;
-  plain = InRounds(job);
+  plain = InRounds(job, OpenSettings::All());
   EXPECT_EQ(plain.schedule.total_rounds, 2);
   EXPECT_EQ(plain.schedule.warmup_rounds, 1);
   EXPECT_EQ(plain.eval_every, 1);

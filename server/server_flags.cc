@@ -337,8 +337,10 @@ ABSL_FLAG(double, beta2, 0.95, "adamw: decay of the mean square; 0 <= value < 1.
 ABSL_FLAG(double, epsilon, 1e-8, "adamw: added to the denominator; 1e-30 to 1e6.");
 ABSL_FLAG(double, clip_norm, 0.0, "Limit of the gradient's norm; 0: none.");
 
-ABSL_FLAG(int64_t, rounds, 2000,
-          "Length of the job; in async each push counts as a round. At least 1.");
+ABSL_FLAG(
+    int64_t, rounds, 2000,
+    "Length of the job; in async each push counts as a round. At least 1. In steps of a worker "
+    "where the job chooses its mode, local steps or fragments itself (auto).");
 ABSL_FLAG(int64_t, batch_size, 0,
           "Samples per worker and step, at most 1048576. 0: what --global_batch_size or "
           "--global_tokens says, and without them 12, or 524288 tokens of all workers together for "
@@ -601,23 +603,32 @@ absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string
   }
   if (!open.any()) return absl::OkStatus();
   std::vector<std::string> decided;
-  const auto refuse_with = [&](bool is_open, std::initializer_list<absl::string_view> flags) {
+  const auto refuse_with = [&](absl::string_view open_flag, bool is_open,
+                               std::initializer_list<absl::string_view> flags) {
     for (const absl::string_view flag : flags) {
-      if (is_open && given.contains(std::string(flag))) decided.push_back(absl::StrCat("--", flag));
+      if (!is_open || !given.contains(std::string(flag))) continue;
+      decided.push_back(absl::StrCat("--", flag, " with --", open_flag, "=", kAuto));
     }
   };
-  refuse_with(open.mode, {"outer_optimizer", "outer_learning_rate", "outer_momentum", "outer_beta2",
-                          "outer_epsilon", "outer_preset", "quorum", "outer_reduction",
-                          "momentum_correction", "anchor"});
-  refuse_with(open.overlap, {"merge", "merge_alpha"});
-  refuse_with(open.push_encoding, {"topk", "topk_bits", "topk_divisor", "feedback_decay"});
+  refuse_with("mode", open.mode,
+              {"outer_optimizer", "outer_learning_rate", "outer_momentum", "outer_beta2",
+               "outer_epsilon", "outer_preset", "quorum", "outer_reduction", "momentum_correction",
+               "anchor", "topk_divisor"});
+  // With the mode these are open, too, unless they are given.
+  refuse_with(open.mode ? "mode" : "overlap_steps", open.overlap, {"merge", "merge_alpha"});
+  refuse_with(open.mode ? "mode" : "push_encoding", open.push_encoding,
+              {"topk", "topk_bits", "feedback_decay"});
+  if (!open.mode) refuse_with("push_encoding", open.push_encoding, {"topk_divisor"});
   if (!decided.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the job chooses ", absl::StrJoin(decided, ", "), " itself with --",
-                     open.mode      ? "mode"
-                     : open.overlap ? "overlap_steps"
-                                    : "push_encoding",
-                     "=auto; leave one of them out, or ask psctl plan"));
+        absl::StrCat("the job chooses itself ", absl::StrJoin(decided, ", "),
+                     "; leave one of the two out, or ask psctl plan"));
+  }
+  const bool is_of_local_steps = open.local_steps || open.fragments || open.overlap;
+  if (!open.mode && is_of_local_steps && !HasLocalSteps(job)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "auto for --local_steps, --fragments or --overlap_steps counts with --mode=local_sgd, not ",
+        ModeName(job.mode), "; leave it out, or give --mode=auto"));
   }
   const std::vector<Mode> modes = ModesToChooseFrom();
   if (!open.mode && std::count(modes.begin(), modes.end(), job.mode) == 0) {
@@ -640,9 +651,10 @@ absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string
   return absl::OkStatus();
 }
 
-// Of an encoding that the job chooses, until it has.
-absl::StatusOr<Encoding> ReadEncoding(absl::string_view flag, const std::string& value) {
-  if (value == kAuto) return Encoding(Encoding::kFp32);
+// Of an encoding that the job chooses, until it has: one with which all counts that is given.
+absl::StatusOr<Encoding> ReadEncoding(absl::string_view flag, const std::string& value,
+                                      bool is_open) {
+  if (is_open) return Encoding(Encoding::kInt8);
   const absl::StatusOr<Encoding> encoding = ParseEncoding(flag, value);
   if (encoding.ok()) return encoding;
   return absl::InvalidArgumentError(absl::StrCat(encoding.status().message(), ", ", kAuto));
@@ -747,10 +759,12 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given, const OpenSe
   job.eval_every = absl::GetFlag(FLAGS_eval_every);
   job.eval_samples = absl::GetFlag(FLAGS_eval_samples);
   job.bucket_bytes = absl::GetFlag(FLAGS_bucket_bytes);
-  ASSIGN_OR_RETURN(job.push_encoding,
-                   ReadEncoding("push_encoding", absl::GetFlag(FLAGS_push_encoding)));
-  ASSIGN_OR_RETURN(job.pull_encoding,
-                   ReadEncoding("pull_encoding", absl::GetFlag(FLAGS_pull_encoding)));
+  ASSIGN_OR_RETURN(
+      job.push_encoding,
+      ReadEncoding("push_encoding", absl::GetFlag(FLAGS_push_encoding), open.push_encoding));
+  ASSIGN_OR_RETURN(
+      job.pull_encoding,
+      ReadEncoding("pull_encoding", absl::GetFlag(FLAGS_pull_encoding), open.pull_encoding));
   if (job.push_encoding.is_topk()) {
     ASSIGN_OR_RETURN(job.push_encoding,
                      MakeTopK(absl::GetFlag(FLAGS_topk), absl::GetFlag(FLAGS_topk_bits)));
@@ -1044,6 +1058,8 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   RETURN_IF_ERROR(CheckOnlyFlags(line));
   ASSIGN_OR_RETURN(result.config, ReadFlags(line.given));
   result.config.given = line.given;
+  // Another unit of the same setting.
+  if (line.given.contains("global_tokens")) result.config.given.insert("global_batch_size");
   RETURN_IF_ERROR(ValidateServerConfig(result.config));
   const bool is_to_be_server =
       !result.config.is_replica || !result.config.cluster.leader_lease.empty();
@@ -1053,7 +1069,8 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   }
   if (!result.config.is_coordinator()) return result;
   for (const std::string& doubt :
-       {DoubtOfRobustMean(result.config.job), DoubtOfOverlap(result.config.job),
+       {DoubtOfRobustMean(result.config.job),
+        result.config.open_settings.mode ? "" : DoubtOfOverlap(result.config.job),
         DoubtOfCorrection(result.config.job)}) {
     if (!doubt.empty()) result.doubts.push_back(doubt);
   }

@@ -150,8 +150,8 @@ TEST_F(ServerFlagsTest, AJobThatChoosesItsExchangeChoosesHowContributionsAreComb
   for (const std::string flag : {"--outer_reduction=direction", "--momentum_correction=heloco",
                                  "--anchor=server", "--outer_optimizer=easgd"}) {
     EXPECT_THAT(ErrorOf({"--mode=auto", flag}),
-                HasSubstr("the job chooses " + flag.substr(0, flag.find('=')) +
-                          " itself with --mode=auto"));
+                HasSubstr("the job chooses itself " + flag.substr(0, flag.find('=')) +
+                          " with --mode=auto"));
   }
 }
 
@@ -164,6 +164,9 @@ TEST_F(ServerFlagsTest, ABatchMayBeGivenInTokens) {
   // Contexts of 64 and 1024 tokens.
   EXPECT_EQ(samples({"--model=gpt-nano", "--global_tokens=6400"}), Samples(0, 100));
   EXPECT_EQ(samples({"--model=gpt-nano", "--global_tokens=6450"}), Samples(0, 101));
+  EXPECT_TRUE(Parse({"--model=gpt-nano", "--global_tokens=6400"})
+                  .config.given.contains("global_batch_size"))
+      << "a site compares it with what is upstream";
   EXPECT_EQ(samples({"--model=gpt2-124m"}), Samples(0, 512));
   EXPECT_EQ(samples({"--model=gpt2-124m", "--batch_size=4"}), Samples(4, 0));
   EXPECT_EQ(samples({"--model=gpt2-124m", "--mode=local_sgd"}), Samples(12, 0));
@@ -190,7 +193,11 @@ TEST_F(ServerFlagsTest, WithModeAutoWhatIsGivenStays) {
   EXPECT_EQ(some.job.fragments, 3);
   EXPECT_EQ(some.job.overlap_steps, 2);
   EXPECT_EQ(some.job.push_encoding, Encoding::kInt8);
-  EXPECT_FALSE(Parse({"--mode=auto", "--overlap_rounds"}).config.open_settings.overlap);
+  const ServerCommandLine overlapped = Parse({"--mode=auto", "--overlap_rounds"});
+  EXPECT_FALSE(overlapped.config.open_settings.overlap);
+  EXPECT_THAT(overlapped.doubts, IsEmpty()) << "the outer rate is chosen, too";
+  // It counts for what is chosen.
+  EXPECT_FALSE(Parse({"--mode=auto", "--error_feedback=false"}).config.job.error_feedback);
 }
 
 TEST_F(ServerFlagsTest, SettingsOfAnExchangeMayBeAutoOneByOne) {
@@ -212,9 +219,14 @@ TEST_F(ServerFlagsTest, AutoIsRefusedWhereNothingCanBeChosen) {
   EXPECT_THAT(ErrorOf({"--mode=async_local_sgd", "--local_steps=auto"}),
               HasSubstr("a job of --mode=async_local_sgd chooses nothing itself"));
   EXPECT_THAT(ErrorOf({"--mode=sync", "--local_steps=auto"}),
-              HasSubstr("--local_steps has no effect: it counts with"));
+              HasSubstr("counts with --mode=local_sgd, not sync"));
+  EXPECT_THAT(ErrorOf({"--mode=sync", "--fragments=auto"}),
+              HasSubstr("counts with --mode=local_sgd, not sync"));
   EXPECT_THAT(ErrorOf({"--push_encoding=auto", "--topk=8"}),
-              HasSubstr("the job chooses --topk itself with --push_encoding=auto"));
+              HasSubstr("the job chooses itself --topk with --push_encoding=auto"));
+  EXPECT_THAT(ErrorOf({"--mode=local_sgd", "--overlap_steps=auto", "--push_encoding=auto",
+                       "--merge=mix", "--topk=8"}),
+              HasSubstr("--merge with --overlap_steps=auto, --topk with --push_encoding=auto"));
   EXPECT_THAT(ErrorOf({"--mode=local_sgd", "--overlap_steps=auto", "--overlap_rounds"}),
               HasSubstr("leave --overlap_rounds out"));
   EXPECT_THAT(ErrorOf({"--mode=local_sgd", "--local_steps=auto", "--checkpoint_dir=/tmp/run",

@@ -170,7 +170,6 @@ void Worker::Perform(const Lifecycle::Task& task) {
   link_->Rearm();
   task_ = task;
   ++progress_count_;
-  step_.reset();
 }
 
 void Worker::Perform(const Lifecycle::CancelCalls&) { link_->Cancel(); }

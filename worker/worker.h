@@ -177,8 +177,9 @@ class Worker {
   Lifecycle lifecycle_ ABSL_GUARDED_BY(mutex_);
   std::optional<Lifecycle::Task> task_ ABSL_GUARDED_BY(mutex_);  // that is to be done next
   uint64_t num_events_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t progress_count_ ABSL_GUARDED_BY(mutex_) = 0;    // see StallWatch::Work
-  std::optional<RoundStep> step_ ABSL_GUARDED_BY(mutex_);  // the last one of the task at hand
+  uint64_t progress_count_ ABSL_GUARDED_BY(mutex_) = 0;  // see StallWatch::Work
+  // The last one that has begun. Of overlapped rounds it may go on through several tasks.
+  std::optional<RoundStep> step_ ABSL_GUARDED_BY(mutex_);
   bool run_is_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<CancellableTransport> transport_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<CancellableTransport> former_transport_ ABSL_GUARDED_BY(mutex_);

@@ -1,7 +1,6 @@
 #include "server/coordinator/exchange_tuning.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -111,35 +110,16 @@ absl::StatusOr<ExchangeTuning::Choice> ExchangeTuning::Choose(const JobSpec& ask
                                                               const Layout& layout,
                                                               int num_shards) const {
   ASSIGN_OR_RETURN(const ExchangeFacts facts, Facts(asked, layout, num_shards));
+  const double steps_per_round = open.are_lengths_in_steps() ? 1.0 : StepsPerRound(asked);
+  ExchangeBounds bounds = {
+      .loss_percent = kMostLossPercent, .open = open, .modes = ModesToChooseFrom()};
+  bounds.total_steps =
+      static_cast<int64_t>(static_cast<double>(asked.schedule.total_rounds) * steps_per_round);
+  bounds.possible = [&open](const JobSpec& job) { return ValidateJobSpec(InRounds(job, open)); };
   ASSIGN_OR_RETURN(const ExchangeChoice all,
-                   ChooseExchange(asked, layout, num_shards, facts,
-                                  {.loss_percent = kMostLossPercent,
-                                   .total_steps = asked.schedule.total_rounds,
-                                   .open = open,
-                                   .modes = ModesToChooseFrom()}));
-  // Among the others, where the job does not allow what is best, as top-k beside a robust mean.
-  const auto is_better = [](const ExchangeOption& a, const ExchangeOption& b) {
-    const auto rank = [](const ExchangeOption& option) {
-      return std::tuple(option.protects_loss, option.reaches_utilisation, option.has_spare,
-                        option.forecast.utilisation());
-    };
-    return rank(a) > rank(b);
-  };
-  const ExchangeOption* best = nullptr;
-  absl::Status refused;
-  for (int i = 0; i < static_cast<int>(all.options.size()); ++i) {
-    const ExchangeOption& other = all.options[i];
-    const absl::Status possible = ValidateJobSpec(InRounds(other.job));
-    refused.Update(possible);
-    if (!possible.ok()) continue;
-    if (i == all.chosen || best == nullptr ||
-        (best != &all.options[all.chosen] && is_better(other, *best))) {
-      best = &other;
-    }
-  }
-  if (best == nullptr) return refused;
-  const ExchangeOption& option = *best;
-  Choice choice = {.job = InRounds(option.job), .text = ""};
+                   ChooseExchange(asked, layout, num_shards, facts, bounds));
+  const ExchangeOption& option = all.options[all.chosen];
+  Choice choice = {.job = InRounds(option.job, open), .text = ""};
   choice.text = absl::StrCat(option.name, " (", absl::StrJoin(ExchangeFlags(option.job), " "),
                              "): ", FactsText(facts), "; workers compute for ",
                              absl::StrFormat("%.1f", 100.0 * option.forecast.utilisation()),

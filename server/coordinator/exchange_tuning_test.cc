@@ -96,13 +96,40 @@ TEST_F(ExchangeTuningTest, ChoosesWhatTheFormulaSays) {
       ChooseExchange(asked, layout, 1, *tuning_.Facts(asked, layout, 1),
                      {.loss_percent = 1.5, .total_steps = 20'000, .modes = ModesToChooseFrom()}));
   const ExchangeOption& option = all.options[all.chosen];
-  EXPECT_EQ(JobSettings(choice.job), JobSettings(InRounds(option.job)));
+  EXPECT_EQ(JobSettings(choice.job), JobSettings(InRounds(option.job, OpenSettings::All())));
   EXPECT_EQ(choice.job.mode, Mode::kLocalSgd);
   EXPECT_TRUE(option.has_spare);
   EXPECT_LT(choice.job.schedule.total_rounds, 20'000);
   EXPECT_THAT(choice.text, HasSubstr(option.name));
   EXPECT_THAT(choice.text, HasSubstr("a step takes 300 ms, workers send 100 Mbit/s and get 100 "
                                      "Mbit/s, round trip 50 ms"));
+}
+
+// What is chosen is possible, whatever is given beside it, and keeps that.
+TEST_F(ExchangeTuningTest, APartOfTheSettingsIsChosenBesideTheOthers) {
+  tuning_.Begin();
+  for (int worker = 1; worker <= 2; ++worker) {
+    Measure(WorkerId(worker), absl::Milliseconds(300),
+            {.up_bytes_per_second = 100 * kMegabit,
+             .down_bytes_per_second = 100 * kMegabit,
+             .round_trip = absl::Milliseconds(50)});
+  }
+  JobSpec asked = Asked();
+  const Layout layout = *BuildLayout(asked.model);
+  asked.mode = Mode::kLocalSgd;
+  asked.outer_optimizer = OuterOptimizerKind::kAverage;
+  ASSERT_OK_AND_ASSIGN(ExchangeTuning::Choice choice,
+                       tuning_.Choose(asked, {.local_steps = true, .overlap = true}, layout, 1));
+  EXPECT_OK(ValidateJobSpec(choice.job));
+  EXPECT_FALSE(choice.job.overlap_rounds) << "not with an average";
+  EXPECT_EQ(choice.job.outer_optimizer, OuterOptimizerKind::kAverage);
+  EXPECT_EQ(choice.job.schedule.total_rounds,
+            20'000 / choice.job.local_steps + (choice.job.overlap_steps > 0 ? 1 : 0));
+  // A round's steps are known, and so is the number of rounds.
+  asked.local_steps = 20;
+  ASSERT_OK_AND_ASSIGN(choice, tuning_.Choose(asked, {.push_encoding = true}, layout, 1));
+  EXPECT_EQ(choice.job.schedule.total_rounds, asked.schedule.total_rounds);
+  EXPECT_EQ(choice.job.local_steps, 20);
 }
 
 TEST_F(ExchangeTuningTest, OverAFastNetworkTheJobIsSynchronous) {

@@ -218,8 +218,27 @@ absl::StatusOr<JobSpec> CheckpointKeeper::JobFrom(const Manifest& manifest,
   const std::vector<Mode> modes = ModesToChooseFrom();
   // Of a run in another mode the difference is refused.
   if (std::count(modes.begin(), modes.end(), chosen->mode) == 0) return config_.job;
-  const JobSpec job = InRounds(WithOpenOf(*chosen, config_.job, open));
+  const JobSpec job = InRounds(WithOpenOf(*chosen, config_.job, open), open);
   if (const absl::Status valid = ValidateJobSpec(job); !valid.ok()) return contradicts(valid);
+  // The steps of rounds that are done would count as those of others.
+  if (open.are_lengths_in_steps() && StepsPerRound(job) != StepsPerRound(*chosen)) {
+    return contradicts(absl::FailedPreconditionError(absl::StrCat(
+        "its rounds have ", StepsPerRound(*chosen), " steps, and those of this job would have ",
+        StepsPerRound(job), ", of which --rounds says how many there are in all")));
+  }
+  const auto saved_rounds = std::find_if(saved.begin(), saved.end(), [](const JobSetting& setting) {
+    return setting.flag == "rounds";
+  });
+  int64_t total_rounds = 0;
+  const bool had_rounds_left = saved_rounds != saved.end() &&
+                               absl::SimpleAtoi(saved_rounds->value, &total_rounds) &&
+                               total_rounds > manifest.round.value();
+  if (had_rounds_left && job.schedule.total_rounds <= manifest.round.value()) {
+    return contradicts(absl::FailedPreconditionError(
+        absl::StrCat("--rounds=", config_.job.schedule.total_rounds,
+                     " are steps beside auto, which makes ", job.schedule.total_rounds,
+                     " rounds, and it has done ", manifest.round.value(), " of ", total_rounds)));
+  }
   return job;
 }
 

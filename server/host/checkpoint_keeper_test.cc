@@ -397,6 +397,42 @@ TEST_F(CheckpointKeeperTest, WhatACheckpointHasChosenDoesNotGoWithAllThatIsGiven
                              HasSubstr("--resume=never --init_from=" + Path(2)))));
 }
 
+TEST_F(CheckpointKeeperTest, RoundsOfOtherLengthThanThoseThatAreDoneAreRefused) {
+  JobSpec asked = config_.job;
+  asked.batch_size = 12;
+  config_.job = asked;
+  config_.job.mode = Mode::kLocalSgd;
+  config_.job.local_steps = 8;
+  Save(2);
+  config_.job = asked;
+  config_.job.local_steps = 4;
+  config_.open_settings = OpenSettings::All();
+  config_.open_settings.local_steps = false;
+  StartProcess();
+  EXPECT_THAT(keeper_->CheckSettings(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("its rounds have 8 steps, and those of this job would have 4")));
+}
+
+TEST_F(CheckpointKeeperTest, AJobIsNotOverBecauseItsLengthIsInStepsNow) {
+  JobSpec asked = config_.job;
+  asked.batch_size = 12;
+  asked.mode = Mode::kLocalSgd;
+  asked.local_steps = 10;
+  asked.schedule.total_rounds = 40;
+  config_.job = asked;
+  Save(12);
+  config_.open_settings = {.push_encoding = true, .pull_encoding = true};
+  StartProcess();
+  EXPECT_EQ(Choose().job->schedule.total_rounds, 40) << "a round's length is as it was";
+  config_.open_settings = {.local_steps = true};
+  StartProcess();
+  EXPECT_THAT(keeper_->CheckSettings(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("--rounds=40 are steps beside auto, which makes 4 rounds, and it "
+                                 "has done 12 of 40")));
+}
+
 TEST_F(CheckpointKeeperTest,
        AJobThatChoosesItsExchangeDoesNotGoOnWithARunOfAModeThatItDoesNotChoose) {
   const JobSpec asked = config_.job;

@@ -344,6 +344,7 @@ absl::Status AdminRpc::CheckMayRollBack(const v1::RollBackRequest& request) cons
     return absl::InvalidArgumentError(
         absl::StrCat("round is ", request.round(), "; wanted is at least 0"));
   }
+  RETURN_IF_ERROR(deps_.strand->CheckCanOrder());
   return deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
     return coordinator.CheckMayRollBack(Round(request.round()), now);
   });

@@ -79,7 +79,8 @@ class AdminRpc final : public v1::AdminService::CallbackService {
                                   absl::FunctionRef<absl::Status(Coordinator&, absl::Time)> order);
   absl::Status WriteTo(ExportStream& stream);
   absl::Status FillLog(const v1::ReadLogRequest& request, v1::ReadLogReply& reply) const;
-  // Whether there may be one. Errors: InvalidArgument; those of Coordinator::CheckMayRollBack().
+  // Whether there may be one. Errors: InvalidArgument; those of
+  // CoordinatorStrand::CheckCanOrder() and Coordinator::CheckMayRollBack().
   absl::Status CheckMayRollBack(const v1::RollBackRequest& request) const;
 
   const JobSpec job_;

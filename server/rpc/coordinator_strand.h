@@ -87,6 +87,10 @@ class CoordinatorStrand {
   // How long whoever gives an order waits for the journal: less than a call of psctl takes.
   static constexpr absl::Duration kOrderPatience = absl::Seconds(3);
 
+  // Unavailable, with the journal and what is wrong with it, if an order had to wait for that.
+  absl::Status CheckCanOrder(Unwritable unwritable = Unwritable::kRefuse) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
   // As RunAndTell(), for the order of an operator, who is not to wait for a disk. Unavailable, with
   // the journal and what is wrong with it: nothing was ordered (kRefuse); or the order is taken,
   // and not on disk after kOrderPatience. What `call` refuses stays refused.
@@ -146,7 +150,6 @@ class CoordinatorStrand {
 
   void RunUntyped(absl::FunctionRef<void(Coordinator&, absl::Time)> call)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status CheckCanOrder(Unwritable unwritable) const ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTimer() ABSL_LOCKS_EXCLUDED(mutex_);
   // The time for the coordinator, which is told of the gap that ends here, if one does.
   absl::Time Now() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

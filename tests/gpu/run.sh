@@ -44,11 +44,17 @@ if [[ ! -x "$bin/cuda_device_test" ]]; then
 fi
 
 # Runs nothing, but looks for a card.
-"$bin/cuda_device_test" --gtest_filter='-*' || {
+code=0
+"$bin/cuda_device_test" --gtest_filter='-*' || code=$?
+if ((code == no_gpu_code)); then
   echo "No test ran: there is no usable GPU here (the reason is above)."
   echo "0 passed, 0 failed, ${#parts[@]} skipped"
   exit $no_gpu_code
-}
+elif ((code != 0)); then
+  echo "FAILED: looking for a card ended with exit code $code."
+  echo "0 passed, ${#parts[@]} failed, 0 skipped"
+  exit 1
+fi
 
 passed=0 failed=0 skipped=0
 run() {
