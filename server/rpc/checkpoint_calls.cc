@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace lodestar {
 namespace {
@@ -91,44 +92,52 @@ void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::st
 
 void RollBack(CoordinatorStrand& strand, Round round, const std::string& why,
               absl::Duration patience, RollBackDone done) {
-  uint64_t life = 0;  // of the servers, which ends
-  const absl::StatusOr<int64_t> rounds_done =
-      strand.Run([&](Coordinator& coordinator, absl::Time now) {
-        life = coordinator.server_incarnation();
-        return coordinator.RollBack(round, why, now);
-      });
-  if (!rounds_done.ok()) return done(rounds_done.status());
-  strand.Await(
-      0, patience,
-      [=](Coordinator& coordinator, absl::Time now,
-          Occasion occasion) -> CoordinatorStrand::Delivery {
-        const auto finish = [done](const absl::StatusOr<RolledBack>& answer) {
-          return [done, answer](const absl::Status& kept) { done(kept.ok() ? answer : kept); };
-        };
-        if (coordinator.server_incarnation() != life) {
-          return finish(WhereItIsBack(coordinator, round, *rounds_done, now));
-        }
-        const auto ending = coordinator.Ending();
-        if (ending.has_value() && !ending->ok()) return finish(ending->status());
-        if (ending.has_value()) {
-          return finish(absl::FailedPreconditionError(
-              "the job was stopped before it was back; the next start goes on from the newest "
-              "checkpoint"));
-        }
-        switch (occasion) {
-          case Occasion::kChange:
-            return nullptr;
-          case Occasion::kPatienceOver:
-            return finish(absl::DeadlineExceededError(absl::StrCat(
-                "the job goes back, and is not back after ", absl::FormatDuration(patience), ": ",
-                coordinator.Snapshot(now).waiting_for)));
-          case Occasion::kReplaced:
-          case Occasion::kStopping:
-            break;
-        }
-        return finish(absl::UnavailableError(
-            "the coordinator is stopping, and may not have gone back; ask again once it is there"));
-      });
+  struct Begun {
+    uint64_t life = 0;  // of the servers, which ends
+    int64_t rounds_done = 0;
+  };
+  const auto await_return = [&strand, round, patience, done](const absl::StatusOr<Begun>& begun) {
+    if (!begun.ok()) return done(begun.status());
+    strand.Await(
+        0, patience,
+        [=, begun = *begun](Coordinator& coordinator, absl::Time now,
+                            Occasion occasion) -> CoordinatorStrand::Delivery {
+          const auto finish = [done](const absl::StatusOr<RolledBack>& answer) {
+            return [done, answer](const absl::Status& kept) { done(kept.ok() ? answer : kept); };
+          };
+          if (coordinator.server_incarnation() != begun.life) {
+            return finish(WhereItIsBack(coordinator, round, begun.rounds_done, now));
+          }
+          const auto ending = coordinator.Ending();
+          if (ending.has_value() && !ending->ok()) return finish(ending->status());
+          if (ending.has_value()) {
+            return finish(absl::FailedPreconditionError(
+                "the job was stopped before it was back; the next start goes on from the newest "
+                "checkpoint"));
+          }
+          switch (occasion) {
+            case Occasion::kChange:
+              return nullptr;
+            case Occasion::kPatienceOver:
+              return finish(absl::DeadlineExceededError(absl::StrCat(
+                  "the job goes back, and is not back after ", absl::FormatDuration(patience), ": ",
+                  coordinator.Snapshot(now).waiting_for)));
+            case Occasion::kReplaced:
+            case Occasion::kStopping:
+              break;
+          }
+          return finish(absl::UnavailableError(
+              "the coordinator is stopping, and may not have gone back; ask again once it is "
+              "there"));
+        });
+  };
+  strand.RunOrder(
+      [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<Begun> {
+        const uint64_t life = coordinator.server_incarnation();
+        ASSIGN_OR_RETURN(const int64_t rounds_done, coordinator.RollBack(round, why, now));
+        return Begun{life, rounds_done};
+      },
+      await_return);
 }
 
 }  // namespace lodestar

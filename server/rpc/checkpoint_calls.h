@@ -38,7 +38,8 @@ using RollBackDone = std::function<void(const absl::StatusOr<RolledBack>&)>;
 // See Coordinator::RollBack(), with its errors. `done` is called, once, when no later process goes
 // on from what was undone. Errors also: FailedPrecondition if the job has failed or was
 // stopped over it; DataLoss if it has gone back elsewhere than to a checkpoint of at most `round`
-// rounds; DeadlineExceeded after `patience`; Unavailable if the strand stops meanwhile.
+// rounds; DeadlineExceeded after `patience`; Unavailable if the strand stops
+// meanwhile, and those of CoordinatorStrand::RunOrder(), also if the job then goes back later.
 void RollBack(CoordinatorStrand& strand, Round round, const std::string& why,
               absl::Duration patience, RollBackDone done);
 

@@ -459,6 +459,18 @@ TEST_F(KeepingStrandTest, AnOrderThatWasRefusedIsNotToldAsTaken) {
   executor_.RunAll();
 }
 
+TEST_F(KeepingStrandTest, ARollbackThatIsNotKeptSoonIsToldAsTakenAndNotKept) {
+  RollBack(strand_, Round(4), "test", absl::Hours(1),
+           [this](const absl::StatusOr<RolledBack>& back) {
+             left_.push_back(std::string(back.status().message()));
+           });
+  clock_.AdvanceTime(CoordinatorStrand::kOrderPatience);
+  strand_.Tick();
+  EXPECT_THAT(left_, ElementsAre(StartsWith("the order is taken, and not on disk yet")));
+  executor_.RunAll();
+  EXPECT_THAT(left_, ElementsAre(_, "set aside")) << "it was told once";
+}
+
 TEST_F(KeepingStrandTest, AJournalIsTriedAgainAtOnceWhenItIsKnownToWork) {
   disk_.SetFaultHook([](FileOperation, const std::string&) {
     return absl::UnavailableError("the replica is lost");
