@@ -613,7 +613,7 @@ absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string
   refuse_with("mode", open.mode,
               {"outer_optimizer", "outer_learning_rate", "outer_momentum", "outer_beta2",
                "outer_epsilon", "outer_preset", "quorum", "outer_reduction", "momentum_correction",
-               "anchor", "topk_divisor"});
+               "anchor", "topk_divisor", "max_staleness", "max_rounds_ahead", "staleness_scaling"});
   // With the mode these are open, too, unless they are given.
   refuse_with(open.mode ? "mode" : "overlap_steps", open.overlap, {"merge", "merge_alpha"});
   refuse_with(open.mode ? "mode" : "push_encoding", open.push_encoding,
@@ -1063,7 +1063,9 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   RETURN_IF_ERROR(ValidateServerConfig(result.config));
   const bool is_to_be_server =
       !result.config.is_replica || !result.config.cluster.leader_lease.empty();
-  if (is_to_be_server) RETURN_IF_ERROR(CheckNoneIsIdle(line.given, result.config));
+  std::set<std::string> with_value = line.given;
+  if (result.config.open_settings.local_steps) with_value.erase("local_steps");
+  if (is_to_be_server) RETURN_IF_ERROR(CheckNoneIsIdle(with_value, result.config));
   for (const std::string& flag : line.given) {
     if (!Counts(flag, result.config)) result.ignored.push_back(flag);
   }

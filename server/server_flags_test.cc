@@ -196,6 +196,7 @@ TEST_F(ServerFlagsTest, WithModeAutoWhatIsGivenStays) {
   const ServerCommandLine overlapped = Parse({"--mode=auto", "--overlap_rounds"});
   EXPECT_FALSE(overlapped.config.open_settings.overlap);
   EXPECT_THAT(overlapped.doubts, IsEmpty()) << "the outer rate is chosen, too";
+  EXPECT_TRUE(Parse({"--mode=auto", "--local_steps=auto"}).config.open_settings.local_steps);
   // It counts for what is chosen.
   EXPECT_FALSE(Parse({"--mode=auto", "--error_feedback=false"}).config.job.error_feedback);
 }

@@ -246,13 +246,13 @@ std::string TableText(const Plan& plan, const PlanOptions& options, const Exchan
   using Align = TextTable::Align;
   TextTable table({{"WAY"},
                    {"STEPS", Align::kRight},
-                   {"PARTS", Align::kRight, 2},
-                   {"OVERLAP", Align::kRight, 2},
+                   {"PARTS", Align::kRight, 1},
+                   {"OVERLAP", Align::kRight, 1},
                    {"ROUND", Align::kRight},
-                   {"PER STEP", Align::kRight},
+                   {"PER STEP", Align::kRight, 3},
                    {"COMPUTES", Align::kRight},
-                   {"UP, MB", Align::kRight, 1},
-                   {"DOWN, MB", Align::kRight, 1},
+                   {"UP, MB", Align::kRight, 2},
+                   {"DOWN, MB", Align::kRight, 2},
                    {"LOSS", Align::kRight},
                    {""}});
   const auto add = [&table](const ExchangeOption& option, absl::string_view remark) {

@@ -254,8 +254,11 @@ absl::StatusOr<bool> ClusterSaves::AdvanceLast(absl::Time now) {
     return true;
   }
   if (!state_.saves() || state_.supply.is_awaited() || HoldsLast()) {
-    RETURN_IF_ERROR(EndLast(absl::FailedPreconditionError(state_.saves() ? WaitingFor(state_, now)
-                                                                         : "no --checkpoint_dir")));
+    const std::string why = state_.saves()                 ? WaitingFor(state_, now)
+                            : state_.tuning.is_measuring() ? "the job was still measuring how to "
+                                                             "exchange, of which nothing is kept"
+                                                           : "no --checkpoint_dir";
+    RETURN_IF_ERROR(EndLast(absl::FailedPreconditionError(why)));
     return true;
   }
   if (state_.is_shard_away()) return false;

@@ -645,7 +645,10 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   }
   const auto open_rounds = static_cast<int64_t>(state.open.size());
   state.progress.Describe(
-      {.remaining_rounds = snapshot.total_rounds - ledger.next_round + open_rounds,
+      // A trial has no length of its own.
+      {.remaining_rounds = state.tuning.is_measuring()
+                               ? 0
+                               : snapshot.total_rounds - ledger.next_round + open_rounds,
        .tokens_per_sample = state.ledger.tokens_per_sample(),
        .is_training = StateName(state) == kTraining},
       now, snapshot);

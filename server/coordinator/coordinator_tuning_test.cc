@@ -65,6 +65,8 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
   EXPECT_THAT(cluster.coordinator().RequestCheckpoint(cluster.now()),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("measures how to")));
   ASSERT_NO_FATAL_FAILURE(RunTrial(cluster, {a, b}));
+  EXPECT_FALSE(cluster.coordinator().Snapshot(cluster.now()).eta.has_value())
+      << "a trial has no length of its own";
   // The round that is open ends before anything else.
   EXPECT_EQ(cluster.store().restores, 1);
   std::vector<RoundReport> reports;

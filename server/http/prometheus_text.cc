@@ -175,9 +175,13 @@ void AddRest(const v1::ClusterStatus& status, Exposition& out) {
         .Add(static_cast<double>(checkpoint.round()));
     out.Gauge("last_checkpoint_age_seconds", "Since it was published.")
         .Add(checkpoint.age_seconds());
-    out.Gauge("last_checkpoint_bytes", "On the disk.").Add(static_cast<double>(checkpoint.bytes()));
-    out.Gauge("last_checkpoint_write_seconds", "That writing it has taken.")
-        .Add(checkpoint.write_seconds());
+    // Of one that an earlier process has written they are not known.
+    if (checkpoint.bytes() > 0) {
+      out.Gauge("last_checkpoint_bytes", "On the disk.")
+          .Add(static_cast<double>(checkpoint.bytes()));
+      out.Gauge("last_checkpoint_write_seconds", "That writing it has taken.")
+          .Add(checkpoint.write_seconds());
+    }
   }
   int num_alarms = 0;
   for (const v1::Alarm& alarm : status.alarms()) {
