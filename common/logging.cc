@@ -1,7 +1,10 @@
 #include "common/logging.h"
 
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/details/null_mutex.h>
+#include <spdlog/details/os.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
@@ -12,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/json.h"
+#include "common/line_output.h"
 #include "common/log_fields.h"
 
 namespace lodestar {
@@ -31,6 +35,47 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
+// stderr, for which nobody waits long; with colours of levels on a terminal.
+class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ public:
+  StderrSink()
+      : output_(STDERR_FILENO),
+        has_colors_(spdlog::details::os::in_terminal(stderr) &&
+                    spdlog::details::os::is_color_terminal()) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    message.color_range_start = message.color_range_end = 0;
+    formatter_->format(message, line);
+    const absl::string_view text(line.data(), line.size());
+    if (!has_colors_ || message.color_range_end <= message.color_range_start) {
+      return output_.Write(text);
+    }
+    output_.Write(absl::StrCat(
+        text.substr(0, message.color_range_start), ColorOf(message.level),
+        text.substr(message.color_range_start, message.color_range_end - message.color_range_start),
+        "\033[m", text.substr(message.color_range_end)));
+  }
+  void flush_() override {}
+
+  static absl::string_view ColorOf(spdlog::level::level_enum level) {
+    switch (level) {
+      case spdlog::level::debug:
+        return "\033[36m";
+      case spdlog::level::warn:
+        return "\033[33m\033[1m";
+      case spdlog::level::err:
+        return "\033[31m\033[1m";
+      default:
+        return "\033[32m";
+    }
+  }
+
+  LineOutput output_;
+  const bool has_colors_;
+};
+
 struct LockedFilter {
   absl::Mutex mutex;  // also keeps what one call writes together
   RepeatFilter filter ABSL_GUARDED_BY(mutex);
@@ -44,12 +89,8 @@ LockedFilter& Repeats() {
 
 std::shared_ptr<spdlog::logger>& Logger() {
   static auto* const logger = new std::shared_ptr<spdlog::logger>([] {
-    // In automatic mode the sink colours only if stderr is a terminal.
-    auto sink =
-        std::make_shared<spdlog::sinks::stderr_color_sink_mt>(spdlog::color_mode::automatic);
-    auto created = std::make_shared<spdlog::logger>("", std::move(sink));
+    auto created = std::make_shared<spdlog::logger>("", std::make_shared<StderrSink>());
     created->set_pattern("%Y-%m-%d %H:%M:%S.%e%z %^%l%$ %v");
-    created->flush_on(spdlog::level::debug);
     return created;
   }());
   return *logger;

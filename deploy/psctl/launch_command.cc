@@ -29,7 +29,8 @@
 namespace lodestar {
 namespace {
 
-constexpr int kGraceSeconds = 30;
+// Beyond the --leave_timeout of workers, which end by themselves then.
+constexpr int kGraceSeconds = 35;
 constexpr absl::Duration kTokenPause = absl::Milliseconds(300);
 
 void Say(const std::string& text) {

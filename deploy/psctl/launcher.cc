@@ -15,7 +15,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "common/line_output.h"
 #include "common/stop_signals.h"
 
 namespace lodestar {
@@ -52,15 +54,21 @@ sigset_t WaitedSignals() {
   _exit(kExecFailed);
 }
 
+// What all roles and the launcher print. Who stops reading it holds up none of them.
+LineOutput& Output() {
+  static auto* const output = new LineOutput(STDOUT_FILENO);
+  return *output;
+}
+
+void Say(absl::string_view text) { Output().Write(absl::StrCat("[launch] ", text, "\n")); }
+
 // Copies lines from `input` to stdout, each behind the role, whole lines at a time.
 void CopyOutput(int input, const std::string& role) {
   std::FILE* stream = fdopen(input, "r");
   char* line = nullptr;
   size_t capacity = 0;
   while (getline(&line, &capacity, stream) > 0) {
-    const std::string text = absl::StrCat("[", role, "] ", line);
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    Output().Write(absl::StrCat("[", role, "] ", line));
   }
   std::free(line);
   std::fclose(stream);
@@ -111,7 +119,7 @@ absl::Status Launcher::Run(Process& process) {
     // A line or two: the pipe holds them, whether or not it is read yet.
     const std::string& text = *process.spec.input;
     if (write(process.input, text.data(), text.size()) < 0) {
-      std::fprintf(stderr, "[launch] %s has closed its input\n", process.spec.role.c_str());
+      Say(absl::StrCat(process.spec.role, " has closed its input"));
     }
   }
   process.pid = pid;
@@ -151,6 +159,14 @@ void Launcher::Kill(bool ends_last) {
   }
 }
 
+std::string Launcher::RunningRoles() const {
+  std::vector<std::string> roles;
+  for (const Process& process : processes_) {
+    if (process.running) roles.push_back(process.spec.role);
+  }
+  return absl::StrJoin(roles, ", ");
+}
+
 bool Launcher::AreRunning(bool ends_last) const {
   return std::any_of(processes_.begin(), processes_.end(), [&](const Process& process) {
     const bool is_there = process.running || process.starts_again_at != absl::InfiniteFuture();
@@ -170,9 +186,8 @@ void Launcher::Reap() {
     if (code >= kMayCureItself && !process.is_told_to_end && !are_to_end_ &&
         process.times_failed < process.spec.restarts) {
       ++process.times_failed;
-      std::printf("[launch] %s ended with code %d, and is started again (%d of %d times)\n",
-                  process.spec.role.c_str(), code, process.times_failed, process.spec.restarts);
-      std::fflush(stdout);
+      Say(absl::StrCat(process.spec.role, " ended with code ", code, ", and is started again (",
+                       process.times_failed, " of ", process.spec.restarts, " times)"));
       process.starts_again_at = absl::Now() + kRestartPause;
       continue;
     }
@@ -180,8 +195,7 @@ void Launcher::Reap() {
     const bool did_as_told =
         process.is_told_to_end && code == 128 + SIGTERM && !process.spec.ends_cluster;
     if (code != 0 && !did_as_told) {
-      std::printf("[launch] %s ended with code %d\n", process.spec.role.c_str(), code);
-      std::fflush(stdout);
+      Say(absl::StrCat(process.spec.role, " ended with code ", code));
       if (exit_code_ == 0 || (exit_code_ >= kMayCureItself && code < kMayCureItself)) {
         exit_code_ = code;
       }
@@ -207,8 +221,7 @@ void Launcher::StartAgain(absl::Time now) {
     if (are_to_end_) process.starts_again_at = absl::InfiniteFuture();
     if (now < process.starts_again_at) continue;
     if (const absl::Status run = Run(process); !run.ok()) {
-      std::fprintf(stderr, "[launch] %s: %s\n", process.spec.role.c_str(),
-                   std::string(run.message()).c_str());
+      Say(absl::StrCat(process.spec.role, ": ", run.message()));
       process.starts_again_at = now + kRestartPause;
     }
   }
@@ -218,7 +231,10 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
   const sigset_t signals = WaitedSignals();
   bool is_only_last_left = false;
   enum class Stage { kRunning, kEndingFirst, kEndingLast } stage = Stage::kRunning;
+  constexpr int kTellSeconds = 10;
+  timespec told_at{};
   timespec deadline{};
+  bool is_killing = false;
   while (AnyRunning()) {
     timespec patience{.tv_sec = 1, .tv_nsec = 0};
     const int signal = sigtimedwait(&signals, nullptr, &patience);
@@ -234,6 +250,7 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (are_to_end_ && stage == Stage::kRunning) {
       stage = Stage::kEndingFirst;
+      told_at = now;
       deadline = now;
       deadline.tv_sec += grace_seconds;
       TellToEnd(/*ends_last=*/false);
@@ -243,8 +260,19 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
       is_only_last_left = true;
       on_only_last_left();
     }
+    if (stage != Stage::kRunning && now.tv_sec >= told_at.tv_sec + kTellSeconds) {
+      told_at = now;
+      Say(absl::StrCat("waits for the end of ", RunningRoles(),
+                       "; Ctrl-C once more kills what is left"));
+    }
     if (stage != Stage::kEndingFirst) continue;
-    if (now.tv_sec >= deadline.tv_sec) Kill(/*ends_last=*/false);
+    if (now.tv_sec >= deadline.tv_sec && AreRunning(/*ends_last=*/false)) {
+      if (!std::exchange(is_killing, true)) {
+        Say(absl::StrCat("not over after ", grace_seconds,
+                         " s; kills all but what saves: ", RunningRoles()));
+      }
+      Kill(/*ends_last=*/false);
+    }
     if (AreRunning(/*ends_last=*/false)) continue;
     stage = Stage::kEndingLast;
     TellToEnd(/*ends_last=*/true);
