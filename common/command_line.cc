@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "common/flag_file.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 #include "common/suggestion.h"
 
@@ -181,6 +182,13 @@ void AppendWrapped(absl::string_view text, std::string* out) {
 }  // namespace
 
 absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> arguments) {
+  for (const std::string& argument : arguments) {
+    if (IsUtf8(argument)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", PeerText(argument, argument.size()),
+                     "\" has bytes that are not UTF-8, which messages and statuses cannot carry; "
+                     "give another name or text"));
+  }
   Parser parser;
   RETURN_IF_ERROR(parser.Parse(arguments));
   return std::move(parser.result);

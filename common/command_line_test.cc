@@ -64,6 +64,11 @@ std::string ErrorOf(const std::vector<std::string>& arguments) {
   return std::string(ParseCommandLine(arguments).status().message());
 }
 
+TEST_F(CommandLineTest, RefusesWhatNoMessageCanCarry) {
+  EXPECT_THAT(ParseCommandLine({"--test_text=d\xff"}).status().message(),
+              HasSubstr("\"--test_text=d\\xff\" has bytes that are not UTF-8"));
+}
+
 TEST_F(CommandLineTest, NamesWhatIsWrong) {
   EXPECT_THAT(ErrorOf({"--test_count=x"}),
               HasSubstr("--test_count=x is not a whole number from -2147483648 to 2147483647"));

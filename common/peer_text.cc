@@ -76,4 +76,13 @@ std::string PeerText(absl::string_view text, size_t max_bytes) {
   return out;
 }
 
+bool IsUtf8(absl::string_view text) {
+  while (!text.empty()) {
+    const Character character = FirstOf(text);
+    if (character.bytes == 0) return false;
+    text.remove_prefix(character.bytes);
+  }
+  return true;
+}
+
 }  // namespace lodestar

@@ -14,4 +14,7 @@ namespace lodestar {
 // longer ones "..." tells. What has passed once passes again unchanged, except for its length.
 std::string PeerText(absl::string_view text, size_t max_bytes);
 
+// Whether messages may carry it as text.
+bool IsUtf8(absl::string_view text);
+
 }  // namespace lodestar

@@ -45,5 +45,12 @@ TEST(PeerTextTest, WhatHasPassedPassesUnchanged) {
   EXPECT_EQ(PeerText(once, 4 * kMany), once);
 }
 
+TEST(IsUtf8Test, TellsWhatMessagesMayCarry) {
+  EXPECT_TRUE(IsUtf8(""));
+  EXPECT_TRUE(IsUtf8("/tmp/r\u00e9sum\u00e9\n"));
+  EXPECT_FALSE(IsUtf8("/tmp/d\xff"));
+  EXPECT_FALSE(IsUtf8("cut \xc3"));
+}
+
 }  // namespace
 }  // namespace lodestar

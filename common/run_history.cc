@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/file_io.h"
 #include "common/json.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -277,7 +278,8 @@ absl::StatusOr<RunHistory> ReadTables(Database& database) {
   RETURN_IF_ERROR(
       database.ForEachRow("SELECT * FROM events ORDER BY rowid", [&history](sqlite3_stmt* row) {
         history.events.push_back({absl::FromUnixMicros(sqlite3_column_int64(row, 0)),
-                                  sqlite3_column_int(row, 1) != 0, TextOf(row, 2)});
+                                  sqlite3_column_int(row, 1) != 0,
+                                  PeerText(TextOf(row, 2), kMaxTextBytes)});
       }));
   if (!HasPossibleCounts(history)) return Foreign(database.path());
   return history;

@@ -60,6 +60,14 @@ TEST_F(RunHistoryTest, WhatIsWrittenIsRead) {
   EXPECT_THAT(ReadHistory(path_), IsOkAndHolds(RunHistory()));
 }
 
+TEST_F(RunHistoryTest, TextsOfOthersAreReadAsTextsThatCanBeShown) {
+  ASSERT_OK(WriteHistory(path_, RunHistory()));
+  Change("INSERT INTO events VALUES(1, 0, CAST(x'61ff1b5b6d' AS TEXT))");
+  ASSERT_OK_AND_ASSIGN(const RunHistory history, ReadHistory(path_));
+  ASSERT_EQ(history.events.size(), 1u);
+  EXPECT_EQ(history.events.front().text, "a\\xff\\x1b[m");
+}
+
 TEST_F(RunHistoryTest, AnEmptyFileIsFilled) {
   std::ofstream(path_).flush();  // as a full disk leaves one
   EXPECT_THAT(ReadHistory(path_), IsOkAndHolds(RunHistory()));
