@@ -330,6 +330,11 @@ void Worker::StartHeartbeats() {
              absl::MutexLock lock(&mutex_);
              Perform(lifecycle_.OnHeartbeat(reason));
            },
+       .on_unanswered =
+           [this](const absl::Status& status) {
+             absl::MutexLock lock(&mutex_);
+             lifecycle_.OnHeartbeatUnanswered(status);
+           },
        .on_moved = [this](const ServerAddresses& servers) { OnServersMoved(servers); },
        .on_lost =
            [this](const absl::Status& status) {

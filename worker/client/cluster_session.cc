@@ -437,6 +437,7 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
       if (answer->servers.has_value()) calls.on_moved(*answer->servers);
       calls.on_waiting(answer->waiting_for);
     } else if (!absl::IsCancelled(status)) {
+      calls.on_unanswered(status);
       unreachable.Log(LogLevel::kWarn, "heartbeat",
                       absl::StrCat("heartbeat failed: ", status.message()));
       const bool is_silent = absl::IsDeadlineExceeded(status) && pace.OnSilence(clock.Now());

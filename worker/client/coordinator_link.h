@@ -25,6 +25,8 @@ class CoordinatorLink {
     std::function<HeartbeatCall()> activity;
     // After each heartbeat: why the cluster does not go on; empty if it does.
     std::function<void(const std::string& reason)> on_waiting = [](const std::string&) {};
+    // After each that was not answered, and why; the next may be.
+    std::function<void(const absl::Status&)> on_unanswered = [](const absl::Status&) {};
     // Servers are at other addresses than those of the version that `activity` has told.
     std::function<void(const ServerAddresses&)> on_moved = [](const ServerAddresses&) {};
     // Once, if the coordinator refuses this life (Aborted).

@@ -167,6 +167,10 @@ TEST_F(LifecycleTest, SaysWhatKeepsItFromComputing) {
   EXPECT_EQ(lifecycle_->Standing(), "");
   lifecycle_->OnActivity(now_, "push");
   EXPECT_EQ(lifecycle_->Standing(), "hands in what was computed");
+  lifecycle_->OnHeartbeatUnanswered(absl::UnavailableError("nobody answers"));
+  EXPECT_EQ(lifecycle_->Standing(), "not connected: nobody answers");
+  lifecycle_->OnHeartbeat("");
+  EXPECT_EQ(lifecycle_->Standing(), "hands in what was computed");
   EXPECT_EQ(Work(Report(0)), "ask report=0");
   EXPECT_EQ(lifecycle_->Standing(), "asks for work");
 }

@@ -394,6 +394,7 @@ Lifecycle::Effects Lifecycle::OnLifeLost(absl::Time now, const absl::Status& sta
 }
 
 Lifecycle::Effects Lifecycle::OnHeartbeat(const std::string& waiting_for) {
+  unanswered_ = absl::OkStatus();
   // A grant that is waited for brings the reason itself, and a worker that computes waits for
   // nobody: others may wait for it.
   if (state_ != State::kWorking || round_activity_ == "compute") return {};
@@ -449,6 +450,7 @@ std::string Lifecycle::Standing() const {
   switch (state_) {
     case State::kWorking:
       if (round_activity_ == "compute") return "";
+      if (!unanswered_.ok()) return absl::StrCat("not connected: ", unanswered_.message());
       return round_activity_ == "pull" ? "pulls weights" : "hands in what was computed";
     case State::kAsking:
       return wait_reason_.empty() ? "asks for work" : wait_reason_;

@@ -126,6 +126,7 @@ class Lifecycle {
   Effects OnLifeLost(absl::Time now, const absl::Status& status);
   // A heartbeat was answered: why the cluster does not go on, or nothing.
   Effects OnHeartbeat(const std::string& waiting_for);
+  void OnHeartbeatUnanswered(const absl::Status& status) { unanswered_ = status; }
   // The round at hand computes ("compute"), or waits for servers ("pull", "push").
   void OnActivity(absl::Time now, absl::string_view activity);
   // next_wake() has come. Too early or too often does no harm.
@@ -191,7 +192,8 @@ class Lifecycle {
 
   const Config config_;
   State state_ = State::kNotStarted;
-  absl::Time since_;  // when the worker began what it does, or was told to stop during it
+  absl::Time since_;         // when the worker began what it does, or was told to stop during it
+  absl::Status unanswered_;  // why the last heartbeat was not; OK: it was
   std::string round_activity_;
   std::string wait_reason_;  // kAsking: that the last answer had; empty: it brought work
 
