@@ -122,6 +122,13 @@ class Device {
   virtual void LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
                               int64_t rows, int64_t in, int64_t out, Activation activation,
                               WeightOrder order, Accumulate weights) = 0;
+  // Between two layers, of which the first has an activation (not kNone) and the second none:
+  // dx[rows,in] = (dy[rows,out] w) * act'(pre_activation[rows,in]), the gradient before the first
+  // one's activation, from that to the second one's output and its weights; and db (f32 [in], may
+  // be empty) of the first one, the sums of dx over the rows, set or added as `weights` says.
+  virtual void LinearBackwardInput(Buf dx, Buf db, Buf dy, Buf pre_activation, Buf w, int64_t rows,
+                                   int64_t in, int64_t out, Activation activation,
+                                   WeightOrder order, Accumulate weights) = 0;
 
   // sum = a + b (b empty: sum = a, and sum may be a), then y = (sum - mean) * rstd * gamma + beta
   // per row, eps 1e-5. y, sum, a, b [rows,width]; gamma, beta [width]; mean, rstd [rows] are f32

@@ -140,6 +140,34 @@ void CpuDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activatio
   }
 }
 
+void CpuDevice::LinearBackwardInput(Buf dx, Buf db, Buf dy, Buf pre_activation, Buf w, int64_t rows,
+                                    int64_t in, int64_t out, Activation activation,
+                                    WeightOrder order, Accumulate weights) {
+  LODESTAR_CHECK(activation != Activation::kNone);
+  for (const Buf& buf : {dx, pre_activation}) CheckBuf(buf, DType::kF32, rows * in);
+  CheckOptionalBuf(db, DType::kF32, in);
+  CheckBuf(dy, DType::kF32, rows * out);
+  CheckBuf(w, DType::kF32, out * in);
+  const int64_t cost = rows * in * out / 8;
+  const int64_t parts = NumRanges(rows, kRowGrain, cost);
+  float* sums = db ? Scratch(parts * in) : nullptr;
+  ForRanges(rows, kRowGrain, cost, [&](int64_t begin, int64_t end, int64_t lane) {
+    float* g = dx.as<float>() + begin * in;
+    const bool transpose = order == WeightOrder::kInOut;
+    Gemm({.transpose_b = transpose,
+          .m = end - begin,
+          .n = in,
+          .k = out,
+          .lda = out,
+          .ldb = transpose ? out : in,
+          .ldc = in},
+         1.0f, dy.as<float>() + begin * out, w.as<float>(), g, false, lane);
+    loops_.activation_backward(g, pre_activation.as<float>() + begin * in,
+                               db ? sums + lane * in : nullptr, end - begin, in, activation);
+  });
+  if (db) CombineParts(db.as<float>(), sums, rows > 0 ? parts : 0, in, in, weights);
+}
+
 void CpuDevice::ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,
                                     Buf beta, int64_t rows, int64_t width) {
   for (const Buf& buf : {y, sum, a}) CheckBuf(buf, DType::kF32, rows * width);

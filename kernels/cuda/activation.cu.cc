@@ -178,8 +178,8 @@ cudaError_t ActivationBackwardWithSums(T* dy, float* column_sums, const T* pre_a
     error = LaunchBackwardSums<T, Activation::kGeluTanh>(partials, dy, pre_activation, rows,
                                                          columns, stream);
   }
-  if (error != cudaSuccess) return error;
-  return CombinePartials(column_sums, partials, NumColumnSumParts(rows), columns, add, stream);
+  if (error != cudaSuccess || column_sums == nullptr) return error;
+  return CombineColumnSums(column_sums, rows, columns, add, workspace, stream);
 }
 
 template <typename T>

@@ -27,7 +27,7 @@ cudaError_t ActivationBackward(T* dy, const T* pre_activation, int64_t n, Activa
 // The same of dy and pre_activation [rows, columns], and column_sums [columns] (fp32) = the sums
 // over rows of the new dy, or += with `add`: the bits of ActivationBackward() and ColumnSums(),
 // with one pass over memory less. Any activation but kNone. workspace:
-// ColumnSumsWorkspaceBytes(rows, columns).
+// ColumnSumsWorkspaceBytes(rows, columns). column_sums null: as for ColumnSums().
 template <typename T>
 cudaError_t ActivationBackwardWithSums(T* dy, float* column_sums, const T* pre_activation,
                                        int64_t rows, int64_t columns, Activation activation,

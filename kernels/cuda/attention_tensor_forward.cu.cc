@@ -192,7 +192,10 @@ struct ForwardBlock {
     Mix<kWidth, kFirst>(rows, places, p, value_tile);
   }
 
-  __device__ void Finish(Rows<kWidth>& rows) const {
+  // `index` is that of the head, whose places are found again: kept over the loops, they would take
+  // registers from the results.
+  __device__ void Finish(Rows<kWidth>& rows, int64_t index) const {
+    const AttentionHead head(call, index);
     const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
@@ -217,9 +220,8 @@ struct ForwardBlock {
   }
 };
 
-// Results of width 128 and the scores of one step take all 255 registers of a thread; for sm_90a
-// the compiler keeps 22 words more on the stack, as it also would with one block per processor: no
-// thread may have more. Half as many keys at a time would free them, for twice the barriers.
+// Results of width 128 and the scores of one step take all 255 registers of a thread, and none
+// spill.
 template <int kWidth, bool kDropout>
 __global__ void __launch_bounds__(kTileThreads, 2)
     TensorAttentionForwardKernel(const AttentionCall<Bf16> call) {
@@ -263,7 +265,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   for (; first < end; first += kStep) {
     forward.template Step<1, true>(rows, first, first + kStep < end);
   }
-  forward.Finish(rows);
+  forward.Finish(rows, Opaque(static_cast<int>(blockIdx.x)) / blocks);
 }
 
 template <int kWidth>

@@ -251,7 +251,7 @@ TEST_F(AttentionTest, TensorCoresAreAsGoodAsNaiveBf16) {
         AttentionShape{1, 63, 1, 64}, AttentionShape{1, 64, 2, 64}, AttentionShape{1, 65, 1, 64},
         AttentionShape{1, 128, 1, 64}, AttentionShape{1, 200, 1, 64}, AttentionShape{2, 1, 1, 128},
         AttentionShape{1, 16, 2, 128}, AttentionShape{1, 65, 1, 128},
-        AttentionShape{1, 136, 1, 128}}) {
+        AttentionShape{1, 136, 1, 128}, AttentionShape{1, 515, 1, 128}}) {
     const Problem p = MakeProblem(shape, DType::kBf16);
     const Results got = OnCard(p);
     ExpectAsGoodAsNaive(p, got);
@@ -327,6 +327,33 @@ TEST(AttentionVersionTest, OneTablePerTypeWidthAndCard) {
   }
   EXPECT_EQ(hopper.VersionFor(DType::kBf16, 32), AttentionVersion::kFloat);
   EXPECT_EQ(hopper.VersionFor(DType::kBf16, 96), AttentionVersion::kFloat);
+}
+
+// Recorded and not run, which an emulated card would take hours for: what CUDA has against grids
+// and shared memory shows.
+TEST(AttentionVersionTest, EightThousandTokensAreTaken) {
+  emulator::Configure({});
+  emulator::ClearStickyError();
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  const Buf f32{nullptr, DType::kF32, 0};
+  for (const DType dtype : {DType::kBf16, DType::kF32}) {
+    const Buf buf{nullptr, dtype, 0};
+    for (const int64_t width : {64, 128}) {
+      for (const double rate : {0.0, 0.1}) {
+        const AttentionShape shape{64, 8192, 25, width, {rate, 1, 1, 0}};
+        const CudaAttention attention(90);
+        ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+        EXPECT_EQ(attention.Forward(buf, f32, buf, shape, stream), cudaSuccess) << width;
+        EXPECT_EQ(attention.Backward(buf, buf, buf, f32, buf, buf, shape, stream), cudaSuccess)
+            << width;
+        cudaGraph_t graph = nullptr;
+        ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+        EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+      }
+    }
+  }
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
 TEST(AttentionVersionTest, MoreTilesThanAGridHas) {

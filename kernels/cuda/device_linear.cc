@@ -154,6 +154,63 @@ void CudaDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activati
       is_recording_, Compute(), [&] { return matmul_->TryRun(fused, Compute()); }, separate);
 }
 
+void CudaDevice::LinearBackwardInput(Buf dx, Buf db, Buf dy, Buf pre_activation, Buf w,
+                                     int64_t rows, int64_t in, int64_t out, Activation activation,
+                                     WeightOrder order, Accumulate weights) {
+  LODESTAR_CHECK(activation != Activation::kNone);
+  for (const Buf& buf : {dx, pre_activation}) CheckBuf(buf, compute_, rows * in);
+  CheckOptionalBuf(db, DType::kF32, in);
+  CheckBuf(dy, compute_, rows * out);
+  CheckBuf(w, compute_, out * in);
+  void* scratch = db ? Scratch(ColumnSumsWorkspaceBytes(rows, in)) : nullptr;
+  if (db && scratch == nullptr) return;
+  const MatMulCall product{
+      .shape = {.transpose_b = order == WeightOrder::kInOut, .m = rows, .n = in, .k = out},
+      .c = dx,
+      .a = dy,
+      .b = w};
+  // Both may be repeated: they end with partial sums, which only then become, or are added to, db.
+  const auto separate = [&] {
+    Multiply(product);
+    WithComputeType(compute_, [&]<typename T>() {
+      const cudaError_t error =
+          db ? ActivationBackwardWithSums(dx.as<T>(), /*column_sums=*/nullptr,
+                                          pre_activation.as<const T>(), rows, in, activation,
+                                          /*add=*/false, scratch, Compute())
+             : ActivationBackward(dx.as<T>(), pre_activation.as<const T>(), rows * in, activation,
+                                  Compute());
+      Check(error, "ActivationBackward");
+    });
+  };
+  MatMulCall call = product;
+  call.pre_activation = pre_activation.data;
+  call.activation = activation;
+  call.is_gradient = true;
+  // The epilogue's own sums for a bias would be in bf16.
+  const auto fused = [&] {
+    const cublasStatus_t status = matmul_->TryRun(call, Compute());
+    if (status != CUBLAS_STATUS_SUCCESS || !db) return status;
+    WithComputeType(compute_, [&]<typename T>() {
+      Check(ColumnSums(/*out=*/nullptr, dx.as<const T>(), rows, in, /*add=*/false, scratch,
+                       Compute()),
+            "ColumnSums");
+    });
+    return status;
+  };
+  if (!IsExactWhenFused(activation, compute_) || rows == 0 || in == 0 || out == 0 ||
+      !matmul_->Supports(call)) {
+    separate();
+  } else {
+    fusion_.RunFaster(absl::StrCat("backward ", rows, " x ", in, " x ", out, NameOf(activation),
+                                   db ? ", bias" : "", NameOf(order)),
+                      is_recording_, Compute(), fused, separate);
+  }
+  if (!db) return;
+  Check(
+      CombineColumnSums(db.as<float>(), rows, in, weights == Accumulate::kAdd, scratch, Compute()),
+      "CombineColumnSums");
+}
+
 void CudaDevice::ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,
                                      Buf beta, int64_t rows, int64_t width) {
   for (const Buf& buf : {y, sum, a}) CheckBuf(buf, compute_, rows * width);

@@ -30,6 +30,7 @@ uint32_t EpilogueOf(const MatMulCall& call) {
   // The library's A is our B.
   if (call.row_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADB;
   if (call.column_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADA;
+  if (call.is_gradient) return CUBLASLT_EPILOGUE_DGELU;
   uint32_t epilogue = 0;
   if (call.bias != nullptr) epilogue |= CUBLASLT_EPILOGUE_BIAS;
   if (call.activation == Activation::kRelu) epilogue |= CUBLASLT_EPILOGUE_RELU;
@@ -232,7 +233,7 @@ MatMulEngine::Plan& MatMulEngine::PlanFor(const MatMulCall& call) {
 }
 
 bool MatMulEngine::Supports(const MatMulCall& call) {
-  // The bit mask that cuBLASLt would keep of a ReLU is not what Device asks for.
+  // The bit mask that cuBLASLt would keep, or read, of a ReLU is not what Device has.
   if (call.pre_activation != nullptr && call.activation != Activation::kGeluTanh) return false;
   return PlanFor(call).status == CUBLAS_STATUS_SUCCESS;
 }

@@ -32,6 +32,8 @@ struct MatMulCall {
   const void* bias = nullptr;      // [n]
   void* pre_activation = nullptr;  // [m, n]
   Activation activation = Activation::kNone;
+  // c = alpha op(a) op(b) * act'(pre_activation), which is then read. Without bias.
+  bool is_gradient = false;
   // Sums of op(a)'s rows, of c's dtype, are set. Not with any of the above.
   void* row_sums = nullptr;  // [m]
   // The same of op(b)'s columns.

@@ -11,7 +11,7 @@ namespace lodestar::cuda {
 
 // y, sum, a, b, dx, dy [rows, width]; mean, rstd [rows]; gamma, beta, dgamma, dbeta [width]. T:
 // float, __nv_bfloat16; statistics and sums in fp32. Rows of whole 16-byte vectors at aligned
-// addresses are read once, up to 2048 elements (backward: 1024).
+// addresses are read once, up to 2048 elements (backward: 4096).
 
 // `b` may be null; `sum` may then be `a`. The statistics are those of `sum` as it is stored.
 template <typename T>

@@ -1,8 +1,10 @@
-// dx by one warp per row, the sums for dgamma and dbeta in two stages. Rows of up to 1024 elements
-// stay in registers between the passes over them; others are read again, from the caches.
+// dx by one warp per row, or several for wide ones, the sums for dgamma and dbeta in two stages.
+// Rows of up to 4096 elements stay in registers between the passes over them; others are read
+// again, from the caches.
 #include <cuda_bf16.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/cuda/compiler_seam.h"
 #include "kernels/cuda/launch.h"
@@ -15,12 +17,18 @@ namespace lodestar::cuda {
 namespace {
 
 constexpr int kWarps = 8;
+// Warps that share a row, where one does not hold it.
+constexpr int kSomeShare = 4;
+constexpr int kAllShare = kWarps;
 
 // Elements of a row that each lane keeps; more would not fit into registers.
 constexpr int kFewKept = 8;
 constexpr int kSomeKept = 24;
 constexpr int kManyKept = 32;
 constexpr int BlocksPerMultiprocessor(int kept) { return kept <= kSomeKept ? 2 : 1; }
+// Of rows that several warps share: few enough to have the next row under way meanwhile, which must
+// make up for waiting for each other.
+constexpr int kSharedKept = 16;
 
 template <typename T>
 struct NormBackwardCall {
@@ -66,24 +74,52 @@ __device__ inline void TimesGamma(float (&g)[kLanes], const NormBackwardCall<T>&
   for (int k = 0; k < kLanes; ++k) g[k] *= gamma[k];
 }
 
-// What the warps of a block add to the sums over rows: one after the other in shared [2, width]
+// The vectors of a row that a lane of a team of kTeamWarps warps owns begin at Column(0..kVectors).
+template <int kLanes, int kTeamWarps>
+__device__ inline int Column(int v) {
+  constexpr int kTeamLanes = kTeamWarps * kWarpSize;
+  return (v * kTeamLanes + static_cast<int>(threadIdx.x) % kTeamLanes) * kLanes;
+}
+
+// Two sums over the lanes of a team, for each of them. All threads of the block must call, `turn`
+// times before.
+template <int kTeamWarps>
+__device__ inline float2 TeamSums(float a, float b, int turn) {
+  a = WarpSum(a);
+  b = WarpSum(b);
+  if constexpr (kTeamWarps == 1) return make_float2(a, b);
+  // Two, so that a warp writes its next sums while others read.
+  __shared__ float2 sums[2][kWarps];
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  if (threadIdx.x % kWarpSize == 0) sums[turn % 2][warp] = make_float2(a, b);
+  __syncthreads();
+  const float2* team = sums[turn % 2] + warp / kTeamWarps * kTeamWarps;
+  float2 total = team[0];
+#pragma unroll
+  for (int i = 1; i < kTeamWarps; ++i) {
+    total.x += team[i].x;
+    total.y += team[i].y;
+  }
+  return total;
+}
+
+// What the teams of a block add to the sums over rows: one after the other in shared [2, width]
 // (dgamma, dbeta), so that the order is fixed, and from there to partials [blocks, 2, width].
-template <int kLanes, int kVectors>
+template <int kTeamWarps, int kLanes, int kVectors>
 __device__ inline void StoreWeightPartials(float* partials, float* shared,
                                            const float (&dgamma)[kVectors][kLanes],
                                            const float (&dbeta)[kVectors][kLanes], int64_t width) {
-  const int lane = threadIdx.x % kWarpSize;
-  for (int warp = 0; warp < kWarps; ++warp) {
-    if (warp == static_cast<int>(threadIdx.x) / kWarpSize) {
+  for (int team = 0; team < kWarps / kTeamWarps; ++team) {
+    if (team == static_cast<int>(threadIdx.x) / (kTeamWarps * kWarpSize)) {
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
-        const int64_t column = (v * kWarpSize + lane) * kLanes;
+        const int column = Column<kLanes, kTeamWarps>(v);
         if (column >= width) continue;
 #pragma unroll
         for (int k = 0; k < kLanes; ++k) {
           float* to = shared + column + k;
-          to[0] = (warp == 0 ? 0.0f : to[0]) + dgamma[v][k];
-          to[width] = (warp == 0 ? 0.0f : to[width]) + dbeta[v][k];
+          to[0] = (team == 0 ? 0.0f : to[0]) + dgamma[v][k];
+          to[width] = (team == 0 ? 0.0f : to[width]) + dbeta[v][k];
         }
       }
     }
@@ -94,34 +130,81 @@ __device__ inline void StoreWeightPartials(float* partials, float* shared,
   }
 }
 
-// Warps take rows in turn and keep their sums for dgamma and dbeta in registers. Width as for
-// NormForwardKernel; partials [blocks, 2, width].
+// A lane's part of a row, as it lies in memory: 16 bytes are moved at once, elements one by one.
 template <typename T, int kLanes, int kVectors>
+struct RowPart {
+  static_assert(kLanes * sizeof(T) == sizeof(uint4));
+  uint4 dy[kVectors];
+  uint4 x[kVectors];
+  float mean = 0.0f;
+  float rstd = 0.0f;
+
+  __device__ void Unpack(float (&g)[kLanes], float (&x_hat)[kLanes], int v) const {
+    Load(g, std::bit_cast<Lanes<T, kLanes>>(dy[v]).at);
+    LoadNormalised(x_hat, std::bit_cast<Lanes<T, kLanes>>(x[v]).at, mean, rstd);
+  }
+
+  __device__ void LoadStatistics(const NormBackwardCall<T>& b, int64_t row) {
+    mean = b.mean[row];
+    rstd = b.rstd[row];
+  }
+  __device__ void LoadVector(int v, const NormBackwardCall<T>& b, int64_t at) {
+    dy[v] = *reinterpret_cast<const uint4*>(b.dy + at);
+    x[v] = *reinterpret_cast<const uint4*>(b.sum + at);
+  }
+  // Nothing where there is no such row.
+  template <int kTeamWarps>
+  __device__ void LoadRow(const NormBackwardCall<T>& b, int64_t row) {
+    if (row >= b.rows) return;
+    LoadStatistics(b, row);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const int column = Column<kLanes, kTeamWarps>(v);
+      if (column < b.width) LoadVector(v, b, row * b.width + column);
+    }
+  }
+};
+
+// Teams of kTeamWarps warps take rows in turn and keep their sums for dgamma and dbeta in
+// registers. Width: a multiple of kLanes, at most kTeamWarps * 32 * kLanes * kVectors; partials
+// [blocks, 2, width].
+template <typename T, int kLanes, int kVectors, int kTeamWarps>
 __global__ void __launch_bounds__(kWarps* kWarpSize, BlocksPerMultiprocessor(kLanes* kVectors))
     NormBackwardKernel(NormBackwardCall<T> b, float* partials) {
-  const int lane = threadIdx.x % kWarpSize;
+  constexpr int kTeams = kWarps / kTeamWarps;
+  constexpr bool kIsShared = kTeamWarps > 1;
+  // In fp32 two rows are more than there are registers for, and one is twice as many bytes.
+  constexpr bool kLoadsAhead = kIsShared && sizeof(T) == 2;
   const float inverse_width = 1.0f / static_cast<float>(b.width);
   float dgamma[kVectors][kLanes] = {};
   float dbeta[kVectors][kLanes] = {};
-  int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
-  for (; row < b.rows; row += static_cast<int64_t>(gridDim.x) * kWarps) {
+  const int team = static_cast<int>(threadIdx.x) / (kTeamWarps * kWarpSize);
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kTeams;
+  int64_t row = static_cast<int64_t>(blockIdx.x) * kTeams + team;
+  RowPart<T, kLanes, kVectors> next;
+  if constexpr (kLoadsAhead) next.template LoadRow<kTeamWarps>(b, row);
+  int turn = 0;
+  // All teams of a block take as many turns as the first, some on no row: they meet in TeamSums().
+  for (; row - (kIsShared ? team : 0) < b.rows; row += step, ++turn) {
+    const int width = !kIsShared || row < b.rows ? static_cast<int>(b.width) : 0;
     const int64_t begin = row * b.width;
-    const float mean = b.mean[row];
-    const float rstd = b.rstd[row];
-    Lanes<T, kLanes> dy[kVectors];
-    Lanes<T, kLanes> x[kVectors];
+    RowPart<T, kLanes, kVectors> part;
+    if constexpr (kLoadsAhead) {
+      part = next;
+      next.template LoadRow<kTeamWarps>(b, row + step);
+    } else if (width > 0) {
+      part.LoadStatistics(b, row);
+    }
     float total_g = 0.0f;
     float total_gx = 0.0f;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      const int64_t column = (v * kWarpSize + lane) * kLanes;
-      if (column >= b.width) continue;
-      dy[v] = *reinterpret_cast<const Lanes<T, kLanes>*>(b.dy + begin + column);
-      x[v] = *reinterpret_cast<const Lanes<T, kLanes>*>(b.sum + begin + column);
+      const int column = Column<kLanes, kTeamWarps>(v);
+      if (column >= width) continue;
+      if constexpr (!kLoadsAhead) part.LoadVector(v, b, begin + column);
       float g[kLanes];
       float x_hat[kLanes];
-      Load(g, dy[v].at);
-      LoadNormalised(x_hat, x[v].at, mean, rstd);
+      part.Unpack(g, x_hat, v);
 #pragma unroll
       for (int k = 0; k < kLanes; ++k) {
         dgamma[v][k] = fmaf(g[k], x_hat[k], dgamma[v][k]);
@@ -134,21 +217,22 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, BlocksPerMultiprocessor(kLa
         total_gx = fmaf(g[k], x_hat[k], total_gx);
       }
     }
-    const float mean_g = WarpSum(total_g) * inverse_width;
-    const float mean_gx = WarpSum(total_gx) * inverse_width;
+    const float2 totals = TeamSums<kTeamWarps>(total_g, total_gx, turn);
+    const float mean_g = totals.x * inverse_width;
+    const float mean_gx = totals.y * inverse_width;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      const int64_t column = (v * kWarpSize + lane) * kLanes;
-      if (column >= b.width) continue;
+      // Found again: registers that kept addresses meanwhile would spill others.
+      const int column = Opaque(Column<kLanes, kTeamWarps>(v));
+      if (column >= width) continue;
       float g[kLanes];
       float x_hat[kLanes];
-      Load(g, dy[v].at);
-      LoadNormalised(x_hat, x[v].at, mean, rstd);
+      part.Unpack(g, x_hat, v);
       TimesGamma(g, b, column);
-      StoreGradient(b, begin + column, g, x_hat, rstd, mean_g, mean_gx);
+      StoreGradient(b, begin + column, g, x_hat, part.rstd, mean_g, mean_gx);
     }
   }
-  StoreWeightPartials(partials, DynamicShared<float>(), dgamma, dbeta, b.width);
+  StoreWeightPartials<kTeamWarps>(partials, DynamicShared<float>(), dgamma, dbeta, b.width);
 }
 
 // Any width and alignment: dx only.
@@ -224,14 +308,14 @@ int64_t RowsPerPart(int64_t rows) {
 }
 int64_t NumParts(int64_t rows) { return CeilDiv(rows, RowsPerPart(rows)); }
 
-template <typename T, int kKept>
+template <typename T, int kKept, int kTeamWarps>
 cudaError_t LaunchBackward(const NormBackwardCall<T>& b, float* partials, cudaStream_t stream) {
   const LaunchConfig config{.grid = dim3(static_cast<unsigned>(NumParts(b.rows))),
                             .block = dim3(kWarps * kWarpSize),
                             .shared_bytes = static_cast<size_t>(2 * b.width) * sizeof(float),
                             .stream = stream};
-  return Launch(NormBackwardKernel<T, kVectorLanes<T>, kKept / kVectorLanes<T>>, config, b,
-                partials);
+  return Launch(NormBackwardKernel<T, kVectorLanes<T>, kKept / kVectorLanes<T>, kTeamWarps>, config,
+                b, partials);
 }
 
 template <typename T>
@@ -251,14 +335,17 @@ cudaError_t LaunchAnyBackward(const NormBackwardCall<T>& b, float* partials, cud
 template <typename T>
 cudaError_t QueueBackward(const NormBackwardCall<T>& b, bool are_vectors, float* partials,
                           cudaStream_t stream) {
-  if (are_vectors && b.width <= kFewKept * kWarpSize) {
-    return LaunchBackward<T, kFewKept>(b, partials, stream);
+  const auto holds = [&](int kept, int team_warps) {
+    return are_vectors && b.width <= kept * team_warps * kWarpSize;
+  };
+  if (holds(kFewKept, 1)) return LaunchBackward<T, kFewKept, 1>(b, partials, stream);
+  if (holds(kSomeKept, 1)) return LaunchBackward<T, kSomeKept, 1>(b, partials, stream);
+  if (holds(kManyKept, 1)) return LaunchBackward<T, kManyKept, 1>(b, partials, stream);
+  if (holds(kSharedKept, kSomeShare)) {
+    return LaunchBackward<T, kSharedKept, kSomeShare>(b, partials, stream);
   }
-  if (are_vectors && b.width <= kSomeKept * kWarpSize) {
-    return LaunchBackward<T, kSomeKept>(b, partials, stream);
-  }
-  if (are_vectors && b.width <= kManyKept * kWarpSize) {
-    return LaunchBackward<T, kManyKept>(b, partials, stream);
+  if (holds(kSharedKept, kAllShare)) {
+    return LaunchBackward<T, kSharedKept, kAllShare>(b, partials, stream);
   }
   return LaunchAnyBackward(b, partials, stream);
 }

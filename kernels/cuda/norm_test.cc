@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -10,16 +11,24 @@
 namespace lodestar::cuda {
 namespace {
 
-// Widths on both sides of every limit of what a lane keeps, rows on both sides of a block.
-constexpr std::array<std::array<int64_t, 2>, 10> kShapes = {{{1, 1},
+// Widths on both sides of every limit of what a lane keeps, rows on both sides of a block, and
+// those of which some teams of warps have one more than others.
+constexpr std::array<std::array<int64_t, 2>, 17> kShapes = {{{1, 1},
                                                              {9, 33},
                                                              {5, 256},
                                                              {3, 264},
                                                              {17, 768},
                                                              {3, 1024},
                                                              {2, 1032},
+                                                             {19, 1280},
+                                                             {17, 1600},
+                                                             {3, 2044},
                                                              {3, 2048},
                                                              {2, 2056},
+                                                             {10, 2560},
+                                                             {1, 4088},
+                                                             {9, 4096},
+                                                             {2, 4104},
                                                              {1, 5001}}};
 // Roundings of T in the row's values, relative to the largest (normalised values reach 2, sums of
 // two noises too).
@@ -152,6 +161,22 @@ TEST(NormTest, BackwardAtEveryWidthClass) {
 TEST(NormTest, BackwardTakesRowsInTurns) {
   ExpectBackward<float>(2100, 16, false);
   ExpectBackward<float>(2100, 15, false);
+}
+
+// One kernel and the sum of its partial sums, and not two kernels that read all twice.
+TEST(NormTest, BackwardReadsRowsOfUpTo4096ElementsOnce) {
+  for (const auto& [width, launches] : {std::pair{1600, 2}, {4096, 2}, {4104, 3}, {1601, 3}}) {
+    KernelTestRig rig(emulator::ThreadOrder::kForward);
+    const Inputs<__nv_bfloat16> in(1, width);
+    const std::vector<float> ones(width, 1.0f);
+    const int64_t before = emulator::num_launches();
+    EXPECT_EQ(NormBackward(rig.Upload(in.b), rig.Upload(ones), rig.Upload(ones), rig.Upload(in.dy),
+                           rig.Upload(in.a), rig.Upload(ones), rig.Upload(ones),
+                           rig.Upload(in.gamma), 1, width, false, false,
+                           rig.Allocate<char>(NormBackwardWorkspaceBytes(1, width)), rig.stream()),
+              cudaSuccess);
+    EXPECT_EQ(emulator::num_launches() - before, launches) << width;
+  }
 }
 
 TEST(NormTest, NoRowsGiveNoGradient) {

@@ -157,7 +157,15 @@ cudaError_t ColumnSums(float* out, const T* x, int64_t rows, int64_t columns, bo
             : PartialColumnSums<1>(partials, StoredElements<T>{x}, rows, columns, stream);
     if (error != cudaSuccess) return error;
   }
-  return CombinePartials(out, partials, NumColumnSumParts(rows), columns, add, stream);
+  return out == nullptr ? cudaSuccess
+                        : CombineColumnSums(out, rows, columns, add, workspace, stream);
+}
+
+cudaError_t CombineColumnSums(float* out, int64_t rows, int64_t columns, bool add,
+                              const void* workspace, cudaStream_t stream) {
+  if (columns == 0) return cudaSuccess;
+  return CombinePartials(out, static_cast<const float*>(workspace), NumColumnSumParts(rows),
+                         columns, add, stream);
 }
 
 size_t RowSumsWorkspaceBytes(int64_t rows, int64_t columns) {

@@ -18,10 +18,14 @@ cudaError_t SumOfSquares(double* sum, const float* x, int64_t n, void* workspace
 
 size_t ColumnSumsWorkspaceBytes(int64_t rows, int64_t columns);
 // out [columns] = sums over the rows of x [rows, columns], or += with `add`; in fp32. T: float,
-// __nv_bfloat16.
+// __nv_bfloat16. out null: as far as partial sums in the workspace, for CombineColumnSums().
 template <typename T>
 cudaError_t ColumnSums(float* out, const T* x, int64_t rows, int64_t columns, bool add,
                        void* workspace, cudaStream_t stream);
+
+// What ColumnSums(), or another that makes partial sums alike, has left out.
+cudaError_t CombineColumnSums(float* out, int64_t rows, int64_t columns, bool add,
+                              const void* workspace, cudaStream_t stream);
 
 size_t RowSumsWorkspaceBytes(int64_t rows, int64_t columns);
 // out [rows] = sums over the columns of x [rows, columns], or += with `add`; in fp32. rows < 2^16.

@@ -1,7 +1,8 @@
 #!/bin/bash
-# What every kernel of the plugin takes of a card, by architecture: registers and stack of a thread,
-# bytes that spill from registers to memory, static shared memory and barriers. Needs nvcc. A spill
-# in a hot kernel costs more than a block less per multiprocessor: see README.md.
+# What every kernel of the plugin takes of a card, for sm_75, sm_80 and sm_90a: registers and stack
+# of a thread, bytes that spill from registers to memory, static shared memory and barriers. Needs
+# nvcc. A spill in a hot kernel costs more than a block less per multiprocessor: see README.md.
+# resources.txt is what it prints with nvcc 13.0.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 
@@ -40,7 +41,23 @@ grep -H "" "${files[@]}" | sed 's#^[^:]*/\([^/]*\)\.cu\.cc\.resources:#\1 #' | c
     printf "%-24s %-7s %5d %6d %7d %7d %5d  %s\n", $1, architecture, before(" registers"), stack,
            spills, before(" bytes smem"), before(" barriers"), kernel
   }
-' | sort -u -k1,1 -k8 -k2,2 | {
-  printf "%-24s %-7s %5s %6s %7s %7s %5s  %s\n" file arch regs stack spilled shared barr kernel
-  cat
-}
+' | sort -u -k1,1 -k8 -k2,2 | awk '
+  # Lines of one kernel become one, with a number per architecture.
+  function flush() {
+    if (name == "") return
+    printf "%-26s %-12s %-8s %-8s %7d %5d  %s\n", file, registers, stack, spilled, shared, barriers, name
+  }
+  BEGIN { printf "%-26s %-12s %-8s %-8s %7s %5s  %s\n", "file", "registers", "stack", "spilled", "shared", "barr", "kernel (sm_75/sm_80/sm_90a)" }
+  {
+    kernel = $0
+    for (field = 0; field < 7; ++field) sub(/^[^ ]+ +/, "", kernel)
+    if (kernel != name || $1 != file) {
+      flush()
+      file = $1; name = kernel; registers = $3; stack = $4; spilled = $5; shared = $6; barriers = $7
+      next
+    }
+    registers = registers "/" $3; stack = stack "/" $4; spilled = spilled "/" $5
+    if ($6 > shared) shared = $6
+  }
+  END { flush() }
+'

@@ -1,12 +1,19 @@
 // One block per row, which is read twice: for the maximum and the sum of exponentials together, and
 // to overwrite it by the gradient, when it is still in the second-level cache.
+//
+// exp(x - largest) = 2^(x log2(e) - anchor), anchor = largest log2(e), rounded: one fused
+// multiply-add and one instruction for the power. That of the largest is then 1 but for the
+// rounding of the anchor; loss and gradient are made of quotients of powers, where it cancels. A
+// power is good to 2 + |1.2 (x - largest)| ulp, and 0 below 2^-126: wrong by at most 2.5 ulp of
+// that of the largest, in either type.
 #include "kernels/cuda/softmax.h"
 
 #include <cuda_bf16.h>
 
 #include <algorithm>
+#include <limits>
 
-#include "kernels/cuda/fast_math.h"
+#include "kernels/cuda/compiler_seam.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/vector_access.h"
 #include "kernels/cuda/warp.h"
@@ -18,6 +25,9 @@ namespace {
 // second-level cache until they are read again.
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxWarps = kMaxThreads / kWarpSize;
+static_assert(kMaxWarps == kWarpSize, "a warp sums up the warps of a block, one per lane");
+
+constexpr float kLog2E = 1.4426950408889634f;
 
 template <typename T>
 struct CrossEntropyCall {
@@ -25,120 +35,151 @@ struct CrossEntropyCall {
   int32_t* correct;        // [rows]; null: not wanted
   T* logits;               // [rows, row_stride]
   const int32_t* targets;  // [rows]
-  int64_t classes;
-  int64_t row_stride;  // elements from a row to the next
+  uint32_t classes;
+  uint32_t row_stride;  // elements from a row to the next
   float scale;
 };
 
-// Of some elements of a row: the largest, the sum of exp(x - largest), and whether one of them
-// comes before the target in the order of size, then index.
+// Of some elements of a row: the largest, and the sum of Power(x, AnchorOf(largest)).
 struct Summary {
-  float largest;
+  float largest;  // -inf: no elements, or only -inf
   float sum;
-  int beats_target;
 };
 
-__device__ inline Summary EmptySummary() { return {-INFINITY, 0.0f, 0}; }
+__device__ inline Summary EmptySummary() { return {-INFINITY, 0.0f}; }
 
-template <typename T>
-__device__ inline Summary Combined(const Summary& a, const Summary& b) {
-  const float largest = fmaxf(a.largest, b.largest);
-  // Both empty: exp(-inf + inf) would be NaN.
-  if (largest == -INFINITY) return {largest, a.sum + b.sum, a.beats_target | b.beats_target};
-  return {largest, a.sum * ExpFor<T>(a.largest - largest) + b.sum * ExpFor<T>(b.largest - largest),
-          a.beats_target | b.beats_target};
+// Rounded: nvcc would fuse an ordinary product with a difference behind it.
+__device__ inline float InBits(float x) { return __fmul_rn(x, kLog2E); }
+
+// Finite, as -inf - -inf is NaN.
+__device__ inline float AnchorOf(float largest) {
+  return largest == -INFINITY ? 0.0f : InBits(largest);
 }
 
-template <typename T, int kLanes>
-__device__ inline void Include(Summary* summary, const float (&x)[kLanes], int64_t first,
-                               int64_t target, float target_logit) {
+// What a sum is multiplied by when its elements get another anchor: 0 for an empty one, exactly 1
+// where the anchor is the same.
+__device__ inline float Shift(float largest, float anchor) {
+  return Exp2(InBits(largest) - anchor);
+}
+
+__device__ inline float Power(float x, float anchor) { return Exp2(fmaf(x, kLog2E, -anchor)); }
+
+template <int kLanes>
+__device__ inline void Include(Summary* summary, const float (&x)[kLanes]) {
   float largest = summary->largest;
 #pragma unroll
   for (int k = 0; k < kLanes; ++k) largest = fmaxf(largest, x[k]);
-  if (largest == -INFINITY) return;
-  float sum = summary->sum * ExpFor<T>(summary->largest - largest);
+  const float anchor = AnchorOf(largest);
+  float sum = summary->sum * Shift(summary->largest, anchor);
 #pragma unroll
-  for (int k = 0; k < kLanes; ++k) {
-    sum += ExpFor<T>(x[k] - largest);
-    const bool beats = x[k] > target_logit || (x[k] == target_logit && first + k < target);
-    summary->beats_target |= beats ? 1 : 0;
+  for (int k = 0; k < kLanes; ++k) sum += Power(x[k], anchor);
+  *summary = {largest, sum};
+}
+
+// Every lane gets the summary of the warp; all 32 must call.
+__device__ inline Summary WarpSummary(const Summary& summary) {
+  float largest = summary.largest;
+#pragma unroll
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, offset));
   }
-  summary->largest = largest;
-  summary->sum = sum;
+  return {largest, WarpSum(summary.sum * Shift(summary.largest, AnchorOf(largest)))};
 }
 
 // Every thread gets the summary of the block.
-template <typename T>
-__device__ inline Summary BlockSummary(Summary summary) {
+__device__ inline Summary BlockSummary(const Summary& summary) {
   __shared__ Summary warps[kMaxWarps];
-#pragma unroll
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
-    const Summary other = {__shfl_xor_sync(kAllLanes, summary.largest, offset),
-                           __shfl_xor_sync(kAllLanes, summary.sum, offset),
-                           __shfl_xor_sync(kAllLanes, summary.beats_target, offset)};
-    summary = Combined<T>(summary, other);
-  }
-  if (threadIdx.x % kWarpSize == 0) warps[threadIdx.x / kWarpSize] = summary;
+  const unsigned lane = threadIdx.x % kWarpSize;
+  const Summary warp = WarpSummary(summary);
+  if (lane == 0) warps[threadIdx.x / kWarpSize] = warp;
   __syncthreads();
-  summary = warps[0];
-  for (unsigned warp = 1; warp < blockDim.x / kWarpSize; ++warp) {
-    summary = Combined<T>(summary, warps[warp]);
+  return WarpSummary(lane < blockDim.x / kWarpSize ? warps[lane] : EmptySummary());
+}
+
+// What this thread has of row x [classes]: the next vector is under way while one is summed up.
+template <int kLanes, typename T>
+__device__ inline Summary ThreadSummary(const T* x, uint32_t vectors_end, uint32_t classes) {
+  using Vector = Lanes<T, kLanes>;
+  Summary summary = EmptySummary();
+  const uint32_t step = blockDim.x * kLanes;
+  uint32_t i = threadIdx.x * kLanes;
+  Vector next = {};
+  if (i < vectors_end) next = *reinterpret_cast<const Vector*>(x + i);
+  while (i < vectors_end) {
+    float values[kLanes];
+    Load(values, next.at);
+    i += step;
+    if (i < vectors_end) next = *reinterpret_cast<const Vector*>(x + i);
+    Include(&summary, values);
+  }
+  for (i = vectors_end + threadIdx.x; i < classes; i += blockDim.x) {
+    float value[1];
+    Load(value, x + i);
+    Include(&summary, value);
   }
   return summary;
 }
 
-// The gradient of the elements [first, first + kLanes) of row x.
-template <typename T, int kLanes>
-__device__ inline void StoreGradient(T* x, int64_t first, int64_t target, float largest,
-                                     float factor, float scale) {
+// Elements [first, first + kLanes) of row x become their powers times `factor`.
+template <int kLanes, typename T>
+__device__ inline void StorePowers(T* x, uint32_t first, float anchor, float factor) {
   float values[kLanes];
   Load(values, x + first);
 #pragma unroll
-  for (int k = 0; k < kLanes; ++k) {
-    values[k] = ExpFor<T>(values[k] - largest) * factor - (first + k == target ? scale : 0.0f);
-  }
+  for (int k = 0; k < kLanes; ++k) values[k] = Power(values[k], anchor) * factor;
   Store(x + first, values);
+}
+
+// Whether one of the first `end` elements of row x is equal to `value`. All threads of the block
+// must call, and get the same.
+template <typename T>
+__device__ inline bool IsAmong(float value, const T* x, uint32_t end) {
+  int is_among = 0;
+  for (uint32_t i = threadIdx.x; i < end; i += blockDim.x) {
+    is_among |= ToFloat(x[i]) == value ? 1 : 0;
+  }
+  return __syncthreads_or(is_among) != 0;
 }
 
 template <typename T, int kLanes>
 __global__ void __launch_bounds__(kMaxThreads) SoftmaxCrossEntropyKernel(CrossEntropyCall<T> call) {
   const int64_t row = blockIdx.x;
   T* x = call.logits + row * call.row_stride;
-  const int64_t target = call.targets[row];
-  const bool has_target = target >= 0 && target < call.classes;
+  // A negative one is beyond all classes, too.
+  const auto target = static_cast<uint32_t>(call.targets[row]);
+  const bool has_target = target < call.classes;
   // Read before the barriers of BlockSummary(), after which other threads overwrite it.
   const float target_logit = has_target ? ToFloat(x[target]) : NAN;
-  const int64_t vectors_end = call.classes / kLanes * kLanes;
-  const int64_t step = static_cast<int64_t>(blockDim.x) * kLanes;
-  Summary summary = EmptySummary();
-  for (int64_t i = threadIdx.x * kLanes; i < vectors_end; i += step) {
-    float values[kLanes];
-    Load(values, x + i);
-    Include<T>(&summary, values, i, target, target_logit);
-  }
-  for (int64_t i = vectors_end + threadIdx.x; i < call.classes; i += blockDim.x) {
-    float value[1];
-    Load(value, x + i);
-    Include<T>(&summary, value, i, target, target_logit);
-  }
-  summary = BlockSummary<T>(summary);
+  const uint32_t vectors_end = call.classes / kLanes * kLanes;
+  const Summary summary = BlockSummary(ThreadSummary<kLanes>(x, vectors_end, call.classes));
+  const float anchor = AnchorOf(summary.largest);
   if (threadIdx.x == 0) {
-    call.losses[row] = summary.largest + logf(summary.sum) - target_logit;
-    if (call.correct != nullptr) {
-      call.correct[row] = target_logit == summary.largest && summary.beats_target == 0 ? 1 : 0;
-    }
+    // Both terms are exactly 0 where the target is all there is, and never less.
+    call.losses[row] =
+        logf(summary.sum / Power(summary.largest, anchor)) + (summary.largest - target_logit);
+  }
+  if (call.correct != nullptr) {
+    bool is_correct = target_logit == summary.largest;
+    if (is_correct) is_correct = !IsAmong(summary.largest, x, target);
+    if (threadIdx.x == 0) call.correct[row] = is_correct ? 1 : 0;
   }
   if (call.scale == 0.0f) return;
   const float factor = has_target ? call.scale / summary.sum : NAN;
-  for (int64_t i = threadIdx.x * kLanes; i < vectors_end; i += step) {
-    StoreGradient<T, kLanes>(x, i, target, summary.largest, factor, call.scale);
+  for (uint32_t i = threadIdx.x * kLanes; i < vectors_end; i += blockDim.x * kLanes) {
+    StorePowers<kLanes>(x, i, anchor, factor);
   }
-  for (int64_t i = vectors_end + threadIdx.x; i < call.row_stride; i += blockDim.x) {
+  for (uint32_t i = vectors_end + threadIdx.x; i < call.row_stride; i += blockDim.x) {
     if (i < call.classes) {
-      StoreGradient<T, 1>(x, i, target, summary.largest, factor, call.scale);
+      StorePowers<1>(x, i, anchor, factor);
     } else {
       x[i] = FromFloat<T>(0.0f);
     }
+  }
+  // The target's element is written again, behind the thread that has its vector: looking for it in
+  // every vector would cost each of them.
+  __syncthreads();
+  if (threadIdx.x == 0 && has_target) {
+    x[target] = FromFloat<T>((Power(target_logit, anchor) / summary.sum - 1.0f) * call.scale);
   }
 }
 
@@ -163,8 +204,15 @@ cudaError_t SoftmaxCrossEntropy(float* losses, int32_t* correct, T* logits, cons
                                 int64_t rows, int64_t classes, int64_t row_stride, double scale,
                                 cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
-  const CrossEntropyCall<T> call{
-      losses, correct, logits, targets, classes, row_stride, static_cast<float>(scale)};
+  // Indices within a row have 32 bits, also one step of all threads behind its end.
+  if (row_stride > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidValue;
+  const CrossEntropyCall<T> call{losses,
+                                 correct,
+                                 logits,
+                                 targets,
+                                 static_cast<uint32_t>(classes),
+                                 static_cast<uint32_t>(row_stride),
+                                 static_cast<float>(scale)};
   if (row_stride % kVectorLanes<T> == 0 && AreVectorsAligned(logits)) {
     return LaunchCrossEntropy<T, kVectorLanes<T>>(call, rows, stream);
   }

@@ -14,16 +14,16 @@ struct Case {
   int64_t rows, classes, row_stride;
 };
 
-// [losses | correct | logits], in fp32.
+// [losses | correct | logits], in fp32. Where it is not counted, correct is -1.
 template <typename T>
 std::vector<float> Outcome(const Case& c, const std::vector<T>& logits,
-                           const std::vector<int32_t>& targets, double scale) {
+                           const std::vector<int32_t>& targets, double scale, bool counts = true) {
   return InBothOrders([&](KernelTestRig& rig) {
     float* losses = rig.Allocate<float>(c.rows);
-    int32_t* correct = rig.Allocate<int32_t>(c.rows);
+    int32_t* correct = rig.Upload(std::vector<int32_t>(c.rows, -1));
     T* in_place = rig.Upload(logits);
-    EXPECT_EQ(SoftmaxCrossEntropy(losses, correct, in_place, rig.Upload(targets), c.rows, c.classes,
-                                  c.row_stride, scale, rig.stream()),
+    EXPECT_EQ(SoftmaxCrossEntropy(losses, counts ? correct : nullptr, in_place, rig.Upload(targets),
+                                  c.rows, c.classes, c.row_stride, scale, rig.stream()),
               cudaSuccess);
     std::vector<float> result = rig.Download(losses, c.rows);
     for (int32_t value : rig.Download(correct, c.rows)) {
@@ -47,6 +47,10 @@ void ExpectConforms(const Case& c) {
     targets[row] = static_cast<int32_t>((row * 7919 + c.classes - 1) % c.classes);
   }
   const std::vector<float> got = Outcome(c, logits, targets, kScale);
+  std::vector<float> uncounted = Outcome(c, logits, targets, kScale, /*counts=*/false);
+  EXPECT_EQ(std::count(uncounted.begin() + c.rows, uncounted.begin() + 2 * c.rows, -1.0f), c.rows);
+  std::copy_n(got.begin() + c.rows, c.rows, uncounted.begin() + c.rows);
+  EXPECT_EQ(uncounted, got) << "the count changes neither loss nor gradient";
   for (int64_t row = 0; row < c.rows; ++row) {
     const auto x = [&](int64_t i) { return double{AsFloat(logits[row * c.row_stride + i])}; };
     double sum = 0.0;
@@ -84,6 +88,76 @@ TEST(SoftmaxTest, TheLowestOfEqualsIsCorrect) {
   const std::vector<float> got = Outcome<float>({4, 4, 4}, logits, {1, 2, 1, 1}, 0.0);
   EXPECT_EQ(std::vector<float>(got.begin() + 4, got.begin() + 8), (std::vector<float>{1, 0, 0, 1}));
   EXPECT_EQ(std::vector<float>(got.begin() + 8, got.end()), logits) << "no gradient was asked for";
+}
+
+// Equals that other threads, warps and the tail behind the vectors have, on either side of the
+// target.
+TEST(SoftmaxTest, EqualsAreFoundInTheWholeRowBeforeTheTarget) {
+  const Case c{1, 9001, 9008};
+  for (int32_t target : {0, 7, 300, 8999, 9000}) {
+    for (int32_t equal : {0, 5, 299, 8998, 9000}) {
+      std::vector<float> logits(c.row_stride, 0.5f);
+      logits[target] = 3.0f;
+      logits[equal] = 3.0f;
+      const bool is_first = target <= equal;
+      EXPECT_EQ(Outcome<float>(c, logits, {target}, 0.5)[1], is_first ? 1.0f : 0.0f)
+          << target << ", " << equal;
+    }
+  }
+}
+
+// Logits whose exponentials are beyond fp32 alone, that differ by less than an anchor's rounding,
+// or that are nothing.
+TEST(SoftmaxTest, LogitsOfEveryMagnitude) {
+  const Case c{6, 3, 4};
+  const float inf = INFINITY;
+  const std::vector<float> logits = {
+      3000,    2999,  -3000,   0,  //
+      -5000,   -5001, -5000,   0,  //
+      12345.5, 0,     12345.5, 0,  //
+      -inf,    2,     2,       0,  //
+      500,     -inf,  -inf,    0,  //
+      -inf,    -inf,  -inf,    0,
+  };
+  const std::vector<float> got = Outcome<float>(c, logits, {0, 0, 2, 1, 0, 0}, 1.0);
+  const auto near = [&](int64_t row, std::vector<double> want) {
+    for (size_t i = 0; i < want.size(); ++i) {
+      const float x = i == 0 ? got[row] : got[2 * c.rows + row * c.row_stride + i - 1];
+      EXPECT_NEAR(x, want[i], 4.0f * kUnit<float>) << row << ", " << i;
+    }
+  };
+  const double e = std::exp(-1.0);
+  near(0, {std::log1p(e), 1 / (1 + e) - 1, e / (1 + e), 0, 0});
+  near(1, {std::log(2 + e), 1 / (2 + e) - 1, e / (2 + e), 1 / (2 + e), 0});
+  near(2, {std::log(2), 0.5, 0, -0.5, 0});
+  near(3, {std::log(2), 0, -0.5, 0.5, 0});
+  near(4, {0, 0, 0, 0, 0});
+  EXPECT_TRUE(std::isnan(got[5])) << "nothing is possible";
+}
+
+// Whatever its anchor's rounding.
+TEST(SoftmaxTest, ACertainTargetHasNoLossAndNoGradient) {
+  for (int i = 0; i < 50; ++i) {
+    const float certain = 40.0f + 3.7f * static_cast<float>(i);
+    const std::vector<float> got = Outcome<float>({1, 2, 2}, {certain, certain - 200.0f}, {0}, 0.3);
+    EXPECT_EQ(got, (std::vector<float>{0, 1, 0, 0})) << certain;
+  }
+}
+
+// Wherever it is: also in a thread that has no other numbers.
+TEST(SoftmaxTest, ANaNShowsInTheLoss) {
+  for (size_t at : {0, 9, 511, 4095}) {
+    std::vector<float> logits(4096, 1.0f);
+    std::fill_n(logits.begin() + static_cast<int64_t>(at / 4 * 4), 4, NAN);
+    EXPECT_TRUE(std::isnan(Outcome<float>({1, 4096, 4096}, logits, {77}, 0.0)[0])) << at;
+  }
+}
+
+TEST(SoftmaxTest, RowsBeyond32BitsAreRefused) {
+  KernelTestRig rig(emulator::ThreadOrder::kForward);
+  EXPECT_EQ(SoftmaxCrossEntropy<float>(nullptr, nullptr, nullptr, nullptr, 1, 10, int64_t{1} << 31,
+                                       1.0, rig.stream()),
+            cudaErrorInvalidValue);
 }
 
 TEST(SoftmaxTest, ATargetOutsideTheClassesGivesNaNInItsRowOnly) {

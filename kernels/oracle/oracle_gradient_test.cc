@@ -90,6 +90,35 @@ TEST_F(OracleGradientTest, LinearWithEveryActivation) {
   }
 }
 
+TEST_F(OracleGradientTest, LinearBackwardInputThroughEveryActivation) {
+  constexpr int64_t kRows = 3, kMiddle = 4, kOut = 5;
+  for (Activation activation : {Activation::kRelu, Activation::kGeluTanh}) {
+    for (WeightOrder order : {WeightOrder::kOutIn, WeightOrder::kInOut}) {
+      const std::vector<double> identity = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1};
+      std::vector<double> eye = identity, w = Random(kOut * kMiddle);
+      // The layer before is x + b, so that the gradient before its activation is that to x.
+      Tensors inputs = {{"x", Random(kRows * kMiddle)}, {"b", Random(kMiddle)}};
+      const std::vector<double> weights = Random(kRows * kOut);
+      std::vector<double> hidden(kRows * kMiddle), pre(kRows * kMiddle), y(kRows * kOut);
+      const auto loss = [&](Tensors& t) {
+        device_.LinearForward(View(hidden), View(pre), View(t["x"]), View(eye), View(t["b"]), kRows,
+                              kMiddle, kMiddle, activation, order);
+        device_.LinearForward(View(y), {}, View(hidden), View(w), {}, kRows, kMiddle, kOut,
+                              Activation::kNone, order);
+        return Dot(y, weights);
+      };
+      loss(inputs);
+      std::vector<double> dy = weights;
+      Tensors gradients = {{"x", std::vector<double>(kRows * kMiddle)},
+                           {"b", std::vector<double>(kMiddle)}};
+      device_.LinearBackwardInput(View(gradients["x"]), View(gradients["b"]), View(dy), View(pre),
+                                  View(w), kRows, kMiddle, kOut, activation, order,
+                                  Accumulate::kSet);
+      ExpectGradients(inputs, loss, gradients);
+    }
+  }
+}
+
 TEST_F(OracleGradientTest, ResidualNorm) {
   constexpr int64_t kRows = 3, kWidth = 6;
   Tensors inputs = {{"a", Random(kRows * kWidth)},

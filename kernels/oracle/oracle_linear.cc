@@ -147,6 +147,30 @@ void OracleDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activa
   }
 }
 
+void OracleDevice::LinearBackwardInput(Buf dx, Buf db, Buf dy, Buf pre_activation, Buf w,
+                                       int64_t rows, int64_t in, int64_t out, Activation activation,
+                                       WeightOrder order, Accumulate weights) {
+  const WeightPlace place(order, in, out);
+  LODESTAR_CHECK(activation != Activation::kNone);
+  for (const Buf& buf : {dx, pre_activation}) CheckBuf(buf, DType::kF64, rows * in);
+  CheckOptionalBuf(db, DType::kF64, in);
+  CheckBuf(dy, DType::kF64, rows * out);
+  CheckBuf(w, DType::kF64, out * in);
+  for (int64_t i = 0; i < in; ++i) {
+    double bias_sum = 0.0;
+    for (int64_t row = 0; row < rows; ++row) {
+      double sum = 0.0;
+      for (int64_t o = 0; o < out; ++o) {
+        sum += dy.as<double>()[row * out + o] * w.as<double>()[place(o, i)];
+      }
+      const double slope = ActivationSlope(pre_activation.as<double>()[row * in + i], activation);
+      dx.as<double>()[row * in + i] = sum * slope;
+      bias_sum += sum * slope;
+    }
+    if (db) Store(&db.as<double>()[i], bias_sum, weights);
+  }
+}
+
 void OracleDevice::ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,
                                        Buf beta, int64_t rows, int64_t width) {
   for (const Buf& buf : {y, sum, a}) CheckBuf(buf, DType::kF64, rows * width);

@@ -104,6 +104,21 @@ TEST_P(DeviceConformanceTest, LinearBackwardSetsAndAdds) {
   }
 }
 
+TEST_P(DeviceConformanceTest, LinearBackwardInputGoesThroughTheActivation) {
+  for (const MatrixSize& s : kMatrixSizes) {
+    for (const auto& [activation, order] : kLayers) {
+      if (activation == Activation::kNone) continue;
+      for (Accumulate weights : {Accumulate::kSet, Accumulate::kAdd}) {
+        ExpectConforms(
+            [&, activation = activation, order = order](DeviceTestRig& rig) {
+              RunLinearBackwardInput(rig, s, activation, order, weights);
+            },
+            kSumOfProducts);
+      }
+    }
+  }
+}
+
 TEST_P(DeviceConformanceTest, LinearBackwardSkipsWhatIsNotWanted) {
   ExpectConforms(
       [](DeviceTestRig& rig) {

@@ -97,6 +97,17 @@ TEST_P(Gpt2ConformanceTest, LinearBackwardSetsAndAdds) {
   }
 }
 
+TEST_P(Gpt2ConformanceTest, LinearBackwardInputGoesThroughTheGelu) {
+  for (const MatrixSize& size : {MatrixSize{2 * 1024, 3072, 768}, MatrixSize{512, 6400, 1600}}) {
+    ExpectNearCpu(
+        [&](DeviceTestRig& rig) {
+          RunLinearBackwardInput(rig, size, Activation::kGeluTanh, WeightOrder::kInOut,
+                                 Accumulate::kSet);
+        },
+        kSumOfProducts);
+  }
+}
+
 // As the model calls it: no bias, the weights are the padded table of tokens.
 TEST_P(Gpt2ConformanceTest, HeadOverTheWholeVocabulary) {
   ExpectNearCpu(

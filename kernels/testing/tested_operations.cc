@@ -35,6 +35,18 @@ void RunLinearBackward(DeviceTestRig& rig, const MatrixSize& s, Activation activ
                               s.out, activation, order, weights);
 }
 
+void RunLinearBackwardInput(DeviceTestRig& rig, const MatrixSize& s, Activation activation,
+                            WeightOrder order, Accumulate weights) {
+  const Buf db = Written(rig, "db", s.in, rig.statistics_dtype(), weights);
+  const Buf dy = rig.Random(s.rows * s.out);
+  const Buf pre = rig.Random(s.rows * s.in);
+  const Buf w = rig.Random(s.out * s.in);
+  rig.device().LinearBackwardInput(rig.Output("dx", s.rows * s.in), db, dy, pre, w, s.rows, s.in,
+                                   s.out, activation, order, weights);
+  rig.device().LinearBackwardInput(rig.Output("dx alone", s.rows * s.in), {}, dy, pre, w, s.rows,
+                                   s.in, s.out, activation, order, weights);
+}
+
 void RunNormForward(DeviceTestRig& rig, int64_t rows, int64_t width) {
   const Buf a = rig.Random(rows * width);
   const Buf b = rig.Random(rows * width);

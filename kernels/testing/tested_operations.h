@@ -17,6 +17,9 @@ void RunLinearForward(DeviceTestRig& rig, const MatrixSize& size, Activation act
                       WeightOrder order);
 void RunLinearBackward(DeviceTestRig& rig, const MatrixSize& size, Activation activation,
                        WeightOrder order, Accumulate weights);
+// With the bias of the layer before, and without.
+void RunLinearBackwardInput(DeviceTestRig& rig, const MatrixSize& size, Activation activation,
+                            WeightOrder order, Accumulate weights);
 
 // With a residual, and in place without one.
 void RunNormForward(DeviceTestRig& rig, int64_t rows, int64_t width);

@@ -137,7 +137,7 @@ absl::StatusOr<BatchResult> BatchedModel::TrainStep(const HostBatch& batch, Weig
     ASSIGN_OR_RETURN(const EventId losses_copied,
                      TrainMicroBatch(pass, scale, is_first ? Accumulate::kSet : Accumulate::kAdd,
                                      is_first ? gate : nullptr, is_last ? sink : nullptr));
-    RETURN_IF_ERROR(ReadLosses(losses_copied, samples, &result));
+    RETURN_IF_ERROR(ReadLosses(losses_copied, samples, /*correct=*/{}, &result));
   }
   return result;
 }
@@ -147,8 +147,8 @@ absl::StatusOr<EventId> BatchedModel::TrainMicroBatch(const Pass& pass, double s
                                                       GradientSink* sink) {
   if (graphs_ != nullptr) return TrainAsGraph(pass, scale, weights, gate, sink);
   RETURN_IF_ERROR(Forward(pass, gate));
-  ComputeLoss(pass.samples, scale);
-  const EventId losses_copied = CopyLossesToHost(pass.samples);
+  ComputeLoss(pass.samples, /*correct=*/{}, scale);
+  const EventId losses_copied = CopyLossesToHost(pass.samples, /*correct=*/{});
   if (sink != nullptr) sink->BackwardBegins();
   RETURN_IF_ERROR(Backward(pass, weights, sink));
   return losses_copied;
@@ -163,10 +163,10 @@ absl::StatusOr<EventId> BatchedModel::TrainAsGraph(const Pass& pass, double scal
   if (sink != nullptr) sink->BackwardBegins();
   RETURN_IF_ERROR(graphs_->Run({pass.samples, weights, scale}, [&] {
     RETURN_IF_ERROR(Forward(pass, /*gate=*/nullptr));
-    ComputeLoss(pass.samples, scale);
+    ComputeLoss(pass.samples, /*correct=*/{}, scale);
     return Backward(pass, weights, /*sink=*/nullptr);
   }));
-  const EventId losses_copied = CopyLossesToHost(pass.samples);
+  const EventId losses_copied = CopyLossesToHost(pass.samples, /*correct=*/{});
   for (int block = layout().num_blocks() - 1; block >= 0; --block) {
     RETURN_IF_ERROR(ReportBlock(sink, block));
   }
@@ -180,8 +180,8 @@ absl::StatusOr<BatchResult> BatchedModel::Evaluate(const HostBatch& batch, Weigh
     const int64_t samples = std::min(max_batch_, batch.num_samples - begin);
     Upload(batch, begin, samples);
     RETURN_IF_ERROR(Forward({.samples = samples}, begin == 0 ? gate : nullptr));
-    ComputeLoss(samples, /*scale=*/0.0);
-    RETURN_IF_ERROR(ReadLosses(CopyLossesToHost(samples), samples, &result));
+    ComputeLoss(samples, correct_, /*scale=*/0.0);
+    RETURN_IF_ERROR(ReadLosses(CopyLossesToHost(samples, correct_), samples, correct_, &result));
   }
   return result;
 }
@@ -234,30 +234,35 @@ void BatchedModel::CopyToDevice(Buf to, const void* from, int64_t count, int64_t
   device_->Copy(to.data, from, bytes, StreamKind::kCompute);
 }
 
-void BatchedModel::ComputeLoss(int64_t samples, double scale) {
-  device_->SoftmaxCrossEntropy(losses_, correct_, logits_, targets_, samples * sample_.predictions,
+void BatchedModel::ComputeLoss(int64_t samples, Buf correct, double scale) {
+  device_->SoftmaxCrossEntropy(losses_, correct, logits_, targets_, samples * sample_.predictions,
                                sample_.classes, sample_.logits_stride, scale);
 }
 
-EventId BatchedModel::CopyLossesToHost(int64_t samples) {
+EventId BatchedModel::CopyLossesToHost(int64_t samples, Buf correct) {
   const int64_t predictions = samples * sample_.predictions;
   device_->Wait(StreamKind::kDeviceToHost, device_->Record(StreamKind::kCompute));
   char* host = static_cast<char*>(host_results_.data());
   const size_t loss_bytes = NumBytes(losses_, predictions);
   device_->Copy(host, losses_.data, loss_bytes, StreamKind::kDeviceToHost);
-  device_->Copy(host + loss_bytes, correct_.data, NumBytes(correct_, predictions),
-                StreamKind::kDeviceToHost);
+  if (correct) {
+    device_->Copy(host + loss_bytes, correct.data, NumBytes(correct, predictions),
+                  StreamKind::kDeviceToHost);
+  }
   return device_->Record(StreamKind::kDeviceToHost);
 }
 
-absl::Status BatchedModel::ReadLosses(EventId losses_copied, int64_t samples, BatchResult* result) {
+absl::Status BatchedModel::ReadLosses(EventId losses_copied, int64_t samples, Buf correct,
+                                      BatchResult* result) {
   RETURN_IF_ERROR(device_->Synchronize(losses_copied));
   const int64_t predictions = samples * sample_.predictions;
   const char* host = static_cast<const char*>(host_results_.data());
   result->loss_sum += losses_.dtype == DType::kF64 ? SumOf<double>(host, predictions)
                                                    : SumOf<float>(host, predictions);
-  result->num_correct +=
-      static_cast<int64_t>(SumOf<int32_t>(host + NumBytes(losses_, predictions), predictions));
+  if (correct) {
+    result->num_correct +=
+        static_cast<int64_t>(SumOf<int32_t>(host + NumBytes(losses_, predictions), predictions));
+  }
   result->num_predictions += predictions;
   return absl::OkStatus();
 }

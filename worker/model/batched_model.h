@@ -100,11 +100,12 @@ class BatchedModel : public Model {
   // The same as one graph: the gate is waited for before, the sink is told after.
   absl::StatusOr<EventId> TrainAsGraph(const Pass& pass, double scale, Accumulate weights,
                                        WeightsGate* gate, GradientSink* sink);
-  // Loss and, where scale is not 0, its gradient into logits().
-  void ComputeLoss(int64_t samples, double scale);
-  EventId CopyLossesToHost(int64_t samples);
+  // Loss and, where scale is not 0, its gradient into logits(). `correct`, here and below:
+  // correct_, or empty where nobody asks which predictions are right.
+  void ComputeLoss(int64_t samples, Buf correct, double scale);
+  EventId CopyLossesToHost(int64_t samples, Buf correct);
   // Blocks until `losses_copied`; adds the losses of `samples` samples to *result.
-  absl::Status ReadLosses(EventId losses_copied, int64_t samples, BatchResult* result);
+  absl::Status ReadLosses(EventId losses_copied, int64_t samples, Buf correct, BatchResult* result);
 
   const std::string name_;
   const SampleShape sample_;

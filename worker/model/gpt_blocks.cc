@@ -107,8 +107,8 @@ void MlpBranch::Backward(Device* device, const GptScratch& scratch, Buf dy, Buf 
                          const DropoutMask& mask, Accumulate weights) const {
   const Buf dprojection =
       GradientBeforeDropout(device, scratch, dy, rows * projection_.out(), mask);
-  projection_.Backward(device, scratch.dwide, dprojection, fc_.y(), rows, weights);
-  fc_.Backward(device, scratch.branch, scratch.dwide, x, rows, weights);
+  projection_.BackwardUpTo(fc_, device, scratch.dwide, dprojection, rows, weights);
+  fc_.BackwardFrom(device, scratch.branch, scratch.dwide, x, rows, weights);
 }
 
 }  // namespace lodestar

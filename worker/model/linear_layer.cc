@@ -34,4 +34,18 @@ void LinearLayer::Backward(Device* device, Buf dx, Buf dy, Buf x, int64_t rows,
                          weight_.value, rows, in_, out_, activation_, order_, weights);
 }
 
+void LinearLayer::BackwardUpTo(const LinearLayer& before, Device* device, Buf dx, Buf dy,
+                               int64_t rows, Accumulate weights) const {
+  device->LinearBackward(/*dx=*/{}, weight_.gradient, bias_.gradient, dy, /*pre_activation=*/{},
+                         before.y_, weight_.value, rows, in_, out_, activation_, order_, weights);
+  device->LinearBackwardInput(dx, before.bias_.gradient, dy, before.pre_activation_, weight_.value,
+                              rows, in_, out_, before.activation_, order_, weights);
+}
+
+void LinearLayer::BackwardFrom(Device* device, Buf dx, Buf dpre_activation, Buf x, int64_t rows,
+                               Accumulate weights) const {
+  device->LinearBackward(dx, weight_.gradient, /*db=*/{}, dpre_activation, /*pre_activation=*/{}, x,
+                         weight_.value, rows, in_, out_, Activation::kNone, order_, weights);
+}
+
 }  // namespace lodestar

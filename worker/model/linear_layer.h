@@ -30,6 +30,14 @@ class LinearLayer {
   void Reactivate(Device* device, int64_t rows) const;
   // dy is overwritten where there is an activation. dx is set; empty: not wanted.
   void Backward(Device* device, Buf dx, Buf dy, Buf x, int64_t rows, Accumulate weights) const;
+  // The same in two parts that meet before the activation of the layer before this one, whose y()
+  // is this layer's x. This one has no activation. dx is set to the gradient there, and the
+  // gradient of the other's bias is done, too.
+  void BackwardUpTo(const LinearLayer& before, Device* device, Buf dx, Buf dy, int64_t rows,
+                    Accumulate weights) const;
+  // The rest of the other, from the dx of BackwardUpTo().
+  void BackwardFrom(Device* device, Buf dx, Buf dpre_activation, Buf x, int64_t rows,
+                    Accumulate weights) const;
 
  private:
   Parameter weight_;

@@ -67,9 +67,16 @@ double ApproximateTanh(double x) {
   return std::ldexp(std::round(mantissa * kSteps) / kSteps, exponent);
 }
 
-double Gelu(double x) {
-  constexpr double kRootTwoOverPi = 0.7978845608028654;
-  return 0.5 * x * (1.0 + ApproximateTanh(kRootTwoOverPi * (x + 0.044715 * x * x * x)));
+constexpr double kRootTwoOverPi = 0.7978845608028654;
+
+double GeluTanh(double x) { return ApproximateTanh(kRootTwoOverPi * (x + 0.044715 * x * x * x)); }
+
+double Gelu(double x) { return 0.5 * x * (1.0 + GeluTanh(x)); }
+
+double GeluSlope(double x) {
+  const double tanh = GeluTanh(x);
+  const double inner_slope = kRootTwoOverPi * (1.0 + 3.0 * 0.044715 * x * x);
+  return 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * inner_slope;
 }
 
 struct Product {
@@ -112,6 +119,10 @@ struct Product {
     if ((kind & CUBLASLT_EPILOGUE_BIAS) != 0) value += Get(desc.bias, d_layout.type, row);
     if (kind == CUBLASLT_EPILOGUE_GELU_AUX || kind == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
       Put(desc.auxiliary, d_layout.type, row + column * desc.auxiliary_ld, value);
+    }
+    if (kind == CUBLASLT_EPILOGUE_DGELU) {
+      return value *
+             GeluSlope(Get(desc.auxiliary, d_layout.type, row + column * desc.auxiliary_ld));
     }
     if ((kind & CUBLASLT_EPILOGUE_GELU) != 0) return Gelu(value);
     if ((kind & CUBLASLT_EPILOGUE_RELU) != 0) return std::max(value, 0.0);

@@ -203,7 +203,22 @@ class OperationBench {
     RETURN_IF_ERROR(TimeLinear("qkv", width_, 3 * width_, Activation::kNone));
     RETURN_IF_ERROR(TimeLinear("projection", width_, width_, Activation::kNone));
     RETURN_IF_ERROR(TimeLinear("fc+gelu", width_, 4 * width_, Activation::kGeluTanh));
-    return TimeLinear("fc projection", 4 * width_, width_, Activation::kNone);
+    RETURN_IF_ERROR(TimeLinear("fc projection", 4 * width_, width_, Activation::kNone));
+    return TimeBackwardInput("fc projection's input and gelu backward", 4 * width_, width_);
+  }
+
+  // As the model has it: up to the sums for the bias of the layer before the GELU.
+  absl::Status TimeBackwardInput(const std::string& name, int64_t in, int64_t out) {
+    ASSIGN_OR_RETURN(const Buf dx, New(rows_ * in, 0.0));
+    ASSIGN_OR_RETURN(const Buf dy, New(rows_ * out, 0.01));
+    ASSIGN_OR_RETURN(const Buf pre, New(rows_ * in, 0.5));
+    ASSIGN_OR_RETURN(const Buf weights, New(in * out, 0.02));
+    ASSIGN_OR_RETURN(const Buf dbias, NewFloats(in, 0.0));
+    const double flops = 2.0 * static_cast<double>(rows_) * static_cast<double>(in * out);
+    return Time(name, {.flops = flops}, [&] {
+      device_->LinearBackwardInput(dx, dbias, dy, pre, weights, rows_, in, out,
+                                   Activation::kGeluTanh, WeightOrder::kInOut, Accumulate::kSet);
+    });
   }
 
   absl::Status TimeLinear(const std::string& name, int64_t in, int64_t out, Activation activation) {

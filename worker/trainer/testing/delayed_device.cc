@@ -149,6 +149,13 @@ void DelayedDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activ
   Compute(&Device::LinearBackward, dx, dw, db, dy, pre_activation, x, w, rows, in, out, activation,
           order, weights);
 }
+void DelayedDevice::LinearBackwardInput(Buf dx, Buf db, Buf dy, Buf pre_activation, Buf w,
+                                        int64_t rows, int64_t in, int64_t out,
+                                        Activation activation, WeightOrder order,
+                                        Accumulate weights) {
+  Compute(&Device::LinearBackwardInput, dx, db, dy, pre_activation, w, rows, in, out, activation,
+          order, weights);
+}
 void DelayedDevice::ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,
                                         Buf beta, int64_t rows, int64_t width) {
   Compute(&Device::ResidualNormForward, y, sum, mean, rstd, a, b, gamma, beta, rows, width);
