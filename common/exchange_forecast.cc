@@ -249,9 +249,8 @@ class RoundTimes {
     const auto beyond = [round](double end, double later) {
       return std::max(0.0, end + later - round);
     };
-    // Both connections have an end of their own, which counts where there is little between.
-    constexpr int kOfAcknowledgement = 2 + 3;  // the push's ends, and three messages
-    constexpr int kOfExchange = 1 + 2;         // the pull's request and ends
+    constexpr int kOfAcknowledgement = 1 + 3;  // the push's end, and three messages
+    constexpr int kOfExchange = 1 + 2;  // the pull's request, and its ends on two connections
     return round + beyond(acknowledged, push.tail) + beyond(exchanged, pull.tail) +
            losers_ * (kOfAcknowledgement * beyond(acknowledged, probe_) +
                       kOfExchange * beyond(exchanged, probe_)) +
