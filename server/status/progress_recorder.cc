@@ -95,16 +95,19 @@ void ProgressRecorder::Record(const RoundSummary& summary) {
   ShowRound(summary);
   config_.on_recorded(summary);
   const bool is_notable = summary.heldout_loss.has_value() ||
-                          summary.round.value() + 1 >= summary.total_rounds ||
-                          logged_at_ == absl::InfinitePast();
-  if (!is_notable && summary.completed_at - logged_at_ < config_.log_interval) return;
-  const bool is_first = logged_at_ == absl::InfinitePast();
-  const double seconds =
-      absl::ToDoubleSeconds(is_first ? summary.duration : summary.completed_at - logged_at_);
-  const int64_t samples = is_first ? summary.samples : summary.total_samples - logged_samples_;
+                          summary.round.value() + 1 >= summary.total_rounds || !logged_.has_value();
+  const Mark now = {summary.completed_at, summary.total_samples};
+  const bool is_due = !logged_.has_value() || now.time - logged_->time >= config_.log_interval;
+  if (!is_notable && !is_due) return;
+  // A line soon after another tells of the time that both have had.
+  if (is_due) {
+    rate_begins_ =
+        logged_.value_or(Mark{now.time - summary.duration, now.samples - summary.samples});
+  }
+  const double seconds = absl::ToDoubleSeconds(now.time - rate_begins_.time);
+  const auto samples = static_cast<double>(now.samples - rate_begins_.samples);
   LogInfo("{}", ProgressLine(summary, config_.loss_unit, seconds > 0 ? samples / seconds : 0.0));
-  logged_at_ = summary.completed_at;
-  logged_samples_ = summary.total_samples;
+  logged_ = now;
 }
 
 void ProgressRecorder::CutMetrics(const RestoredPoint& point) {

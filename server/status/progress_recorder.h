@@ -66,8 +66,13 @@ class ProgressRecorder {
   int64_t num_lost_lines_ = 0;  // since the last one that was written
   std::optional<TensorBoardFile> tensorboard_;
   bool is_tensorboard_failing_ = false;
-  absl::Time logged_at_ = absl::InfinitePast();
-  int64_t logged_samples_ = 0;
+  // Of lines of the log.
+  struct Mark {
+    absl::Time time;
+    int64_t samples = 0;  // of the job
+  };
+  std::optional<Mark> logged_;  // the last one
+  Mark rate_begins_;            // from when on its rate is
   ThreadPool writer_;
 };
 

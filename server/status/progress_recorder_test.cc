@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "common/log_tail.h"
+#include "common/logging.h"
 #include "common/status_macros.h"
 #include "common/testing/status_matchers.h"
 #include "gtest/gtest.h"
@@ -74,6 +76,26 @@ TEST(ProgressRecorderTest, WritesOneLinePerRound) {
     expected += MetricsLine(SummaryOf(round), LossUnit::kNats) + "\n";
   }
   EXPECT_EQ(content.str(), expected);
+}
+
+// Rounds of 24 samples a second, and the last one, which is told of, a moment after another.
+TEST(ProgressRecorderTest, TheRateOfALineIsThatOfATimeThatTells) {
+  LogTail tail;
+  KeepLog(&tail);
+  {
+    ASSERT_OK_AND_ASSIGN(const auto recorder, ProgressRecorder::Create({}));
+    for (const int64_t round : {0, 1, 2}) recorder->Note(SummaryOf(round));
+    RoundSummary last = SummaryOf(9);
+    last.total_samples = SummaryOf(2).total_samples + 24;
+    last.completed_at = SummaryOf(2).completed_at + absl::Milliseconds(1);
+    recorder->Note(last);
+  }
+  KeepLog(nullptr);
+  std::vector<std::string> lines;
+  for (const LogLineRecord& line : tail.Read({}).lines) lines.push_back(line.text);
+  EXPECT_THAT(lines, testing::ElementsAre(testing::HasSubstr("24.0 samples/s"),
+                                          testing::HasSubstr("24.0 samples/s"),
+                                          testing::HasSubstr("36.0 samples/s")));
 }
 
 class MetricsFileTest : public testing::Test {
