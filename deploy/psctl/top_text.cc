@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -35,6 +36,26 @@ void Shorten(std::vector<std::string>& lines, size_t count) {
   const size_t hidden = lines.size() - count + 1;
   lines.resize(count);
   if (count > 0) lines.back() = absl::StrCat("... and ", hidden, " more lines");
+}
+
+// Of the head, for a terminal that has no room for all of it: how the job gets on and what is wrong
+// before what stays as it is. Lines that go on with one begin with a space.
+std::vector<std::string> WithNewsFirst(const std::vector<std::string>& head) {
+  constexpr std::array<absl::string_view, 7> kNews = {"ALARM",  "progress", "loss", "curve",
+                                                      "paused", "waiting",  "round"};
+  std::vector<std::string> news;
+  std::vector<std::string> rest;
+  bool is_news = false;
+  for (const std::string& line : head) {
+    if (!absl::StartsWith(line, " ")) {
+      is_news = std::any_of(kNews.begin(), kNews.end(), [&line](absl::string_view label) {
+        return absl::StartsWith(line, label);
+      });
+    }
+    (is_news ? news : rest).push_back(line);
+  }
+  news.insert(news.end(), rest.begin(), rest.end());
+  return news;
 }
 
 // The newest that fit, in order.
@@ -113,7 +134,9 @@ std::string TopText(const v1::ClusterStatus& status, const RunHistory& history,
   if (is_terminal) {
     // Two empty lines, and the last one.
     const size_t rows = static_cast<size_t>(std::max(picture.rows - 3, 1));
-    Shorten(head, std::max<size_t>(rows / 2, 1));
+    const size_t most = std::max<size_t>(rows / 2, 1);
+    if (head.size() > most) head = WithNewsFirst(head);
+    Shorten(head, most);
     const size_t below = rows - std::min(rows, head.size());
     Shorten(tables, below - std::min<size_t>(below / 3, kFewestEvents));
     num_events = below - tables.size();

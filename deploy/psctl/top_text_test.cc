@@ -78,6 +78,15 @@ TEST(TopTextTest, TheNewestEventsAreShownAndWhatIsLeftOutIsCounted) {
               HasSubstr("no answer for 3s"));
 }
 
+TEST(TopTextTest, WhatIsWrongIsShownWhereThereIsNoRoomForAll) {
+  v1::ClusterStatus status = OfWorkers(8);
+  status.mutable_open_round()->set_waiting_for("a worker");
+  for (int i = 0; i < 3; ++i) status.add_alarms()->set_text(absl::StrCat("trouble ", i));
+  const std::string text =
+      TopText(status, Falling(20), {.columns = 80, .rows = 20, .has_blocks = false});
+  EXPECT_THAT(text, AllOf(HasSubstr("trouble 2"), HasSubstr("curve "), HasSubstr("more lines")));
+}
+
 TEST(TopTextTest, WithoutATerminalAllIsThere) {
   const std::string text = TopText(OfWorkers(64), Falling(3),
                                    {.columns = kUnlimitedColumns, .rows = 0, .has_blocks = false});
