@@ -74,7 +74,8 @@ TEST(ExchangeSettingsTest, StepsAreCountedInRounds) {
   job.schedule.total_rounds = 2000;
   job.schedule.warmup_rounds = 100;
   job.eval_every = 250;
-  EXPECT_EQ(JobSettings(InRounds(job, OpenSettings::All())), JobSettings(job)) << "a round of sync is a step";
+  EXPECT_EQ(JobSettings(InRounds(job, OpenSettings::All())), JobSettings(job))
+      << "a round of sync is a step";
   job.mode = Mode::kLocalSgd;
   job.local_steps = 50;
   JobSpec plain = InRounds(job, OpenSettings::All());

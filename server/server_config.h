@@ -100,9 +100,9 @@ struct ServerConfig {
   DurabilityConfig durability;
   DivergencePolicy divergence;
   OutputConfig output;
-  JobSpec job;                    // the coordinator's; the other servers receive it
-  std::set<std::string> given;    // flags of the command line; see CoordinatorConfig
-  OpenSettings open_settings;  // --mode=auto and others; see CoordinatorConfig
+  JobSpec job;                  // the coordinator's; the other servers receive it
+  std::set<std::string> given;  // flags of the command line; see CoordinatorConfig
+  OpenSettings open_settings;   // --mode=auto and others; see CoordinatorConfig
   bool exit_when_done = false;
   // The process is no server but keeps copies of the journals of some; only `network`, `limits` of
   // connections and messages, the folders and the log level count, until the leader lease makes it

@@ -37,7 +37,7 @@ class GradientSink {
 
 // Sums over samples' predictions (tokens of a gpt, samples of a classifier).
 struct BatchResult {
-  double loss_sum = 0.0;  // nats
+  double loss_sum = 0.0;    // nats
   int64_t num_correct = 0;  // of Evaluate(); a step does not count them
   int64_t num_predictions = 0;
   // Of the batch's samples: they are in no sum, and in no gradient. Below zero: samples of steps
