@@ -15,7 +15,7 @@ int QuorumOf(const JobSpec& job) { return job.mode == Mode::kSync ? job.quorum :
 }  // namespace
 
 std::unique_ptr<const BucketPolicy> MakeBucketPolicy(const JobSpec& job) {
-  if (HasRosters(job)) return std::make_unique<RosterBuckets>(QuorumOf(job));
+  if (HasRosters(job)) return std::make_unique<RosterBuckets>(QuorumOf(job), job.fragments);
   if (job.mode == Mode::kAsyncLocalSgd) {
     return std::make_unique<AsynchronousLocalBuckets>(
         AsynchronousLocalBuckets::Config{.quorum = job.quorum, .max_staleness = job.max_staleness});

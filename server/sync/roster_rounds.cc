@@ -73,7 +73,7 @@ Decision RosterBuckets::OnNewPush(const PushFacts& push, const BucketFacts& buck
                                        " was committed without worker ", push.worker.value(),
                                        "; the open round is ", open));
   }
-  if (push.round > bucket.round && push.round <= bucket.newest_opened + 1) {
+  if (push.round > bucket.round && push.round <= bucket.newest_opened + fragments_) {
     return Decision::Hold(
         absl::StrCat("round ", push.round.value(), " waits for the end of round ", open));
   }

@@ -17,7 +17,9 @@ class RosterBuckets final : public BucketPolicy {
   // for contributions on fewer samples than granted, which are added when they come.
   // quorum K > 0: the first min(K, roster) contributions, in order of arrival; what stragglers send
   // is lost.
-  explicit RosterBuckets(int quorum) : quorum_(quorum) {}
+  // `fragments`: in as many rounds each bucket is exchanged once, so that as many may be over
+  // elsewhere before this server hears of them.
+  explicit RosterBuckets(int quorum, int fragments = 1) : quorum_(quorum), fragments_(fragments) {}
 
   Decision OnRosterChange(const BucketFacts& bucket) const override;
   bool uses_rosters() const override { return true; }
@@ -29,6 +31,7 @@ class RosterBuckets final : public BucketPolicy {
   Decision OnLivePull(const PullFacts& pull, const BucketFacts& bucket) const override;
 
   const int quorum_;
+  const int fragments_;
 };
 
 class RosterCluster final : public ClusterPolicy {

@@ -171,6 +171,13 @@ TEST_F(RosterRoundsTest, TheRoundAfterThoseOpenedMayComeEarlyAndWaits) {
   EXPECT_EQ(everyone_.OnPush(PushOf(1, 11), behind).code, absl::StatusCode::kFailedPrecondition);
 }
 
+// The rounds of the other parts may be over while this server hears of none.
+TEST_F(RosterRoundsTest, WithFragmentsAsManyRoundsMayComeEarlyAndWait) {
+  const RosterBuckets of_three(/*quorum=*/0, /*fragments=*/3);
+  EXPECT_EQ(of_three.OnPush(PushOf(1, 8), Facts()).action, Action::kHold);
+  EXPECT_EQ(of_three.OnPush(PushOf(1, 9), Facts()).code, absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(RosterRoundsTest, NothingCountsWhileTheUpdateOfTheRoundBeforeIsUnderWay) {
   BucketFacts updating = Facts();
   updating.is_updating = true;
