@@ -21,8 +21,9 @@ namespace lodestar {
 struct ExchangeBounds {
   double utilisation = 0.95;  // wanted; see ExchangeForecast
   // By what share exchanges may take longer than forecast: what still reaches `utilisation` then
-  // goes before what reaches it as forecast alone. Forecasts of measured links were wrong by up to
-  // 0.27 (tests/bench/results/scaling.md).
+  // goes before what reaches it as forecast alone. Rounds of measured links took up to 0.15 longer
+  // than forecast, and up to 0.33 where workers computed on the processors that move their bytes
+  // (tests/bench/results/scaling.md).
   double spare = 0.25;
   // Most that EstimateLoss() may say beyond the least that can be with what is not open.
   double loss_percent = 3.0;

@@ -159,10 +159,12 @@ void Launcher::Kill(bool ends_last) {
   }
 }
 
-std::string Launcher::RunningRoles() const {
+std::string Launcher::RunningRoles(bool with_last) const {
   std::vector<std::string> roles;
   for (const Process& process : processes_) {
-    if (process.running) roles.push_back(process.spec.role);
+    if (process.running && (with_last || !process.spec.ends_last)) {
+      roles.push_back(process.spec.role);
+    }
   }
   return absl::StrJoin(roles, ", ");
 }
@@ -262,14 +264,14 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
     }
     if (stage != Stage::kRunning && now.tv_sec >= told_at.tv_sec + kTellSeconds) {
       told_at = now;
-      Say(absl::StrCat("waits for the end of ", RunningRoles(),
+      Say(absl::StrCat("waits for the end of ", RunningRoles(/*with_last=*/true),
                        "; Ctrl-C once more kills what is left"));
     }
     if (stage != Stage::kEndingFirst) continue;
     if (now.tv_sec >= deadline.tv_sec && AreRunning(/*ends_last=*/false)) {
       if (!std::exchange(is_killing, true)) {
-        Say(absl::StrCat("not over after ", grace_seconds,
-                         " s; kills all but what saves: ", RunningRoles()));
+        Say(absl::StrCat("not over after ", grace_seconds, " s; kills ",
+                         RunningRoles(/*with_last=*/false)));
       }
       Kill(/*ends_last=*/false);
     }

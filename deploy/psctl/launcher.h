@@ -71,8 +71,8 @@ class Launcher {
   // Those that end last, or the others.
   void TellToEnd(bool ends_last);
   void Kill(bool ends_last);
-  // For people.
-  std::string RunningRoles() const;
+  // For people: those that run, in the order of their start.
+  std::string RunningRoles(bool with_last) const;
   bool AreRunning(bool ends_last) const;
   // Collects ended children; updates exit_code_ and are_to_end_.
   void Reap();

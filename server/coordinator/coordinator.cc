@@ -1201,7 +1201,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   if (!choice.alarm.empty()) outbox_.RaiseAlarm(choice.alarm, now);
   if (choice.job.has_value()) state_.config.job = *choice.job;
   if (state_.config.open_settings.any() && choice.state.has_value()) {
-    state_.tuning.End(absl::StrCat("as the checkpoint has it: ",
+    state_.tuning.End(absl::StrCat("as the checkpoint and the flags have it: ",
                                    absl::StrJoin(ExchangeFlags(state_.config.job), " ")));
   } else if (state_.config.open_settings.any() &&
              (state_.tuning.is_measuring() || state_.tuning.text().empty())) {

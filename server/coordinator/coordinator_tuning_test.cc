@@ -138,7 +138,7 @@ TEST(CoordinatorTuningTest, WhatACheckpointHasIsNotMeasuredAgain) {
   cluster.Start(choice);
   TestWorker a = cluster.Add("a");
   EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).exchange_choice,
-              StartsWith("as the checkpoint has it: --mode=local_sgd"));
+              StartsWith("as the checkpoint and the flags have it: --mode=local_sgd"));
   ASSERT_OK_AND_ASSIGN(const Registration registration, cluster.Register(a));
   EXPECT_EQ(registration.job.local_steps, 40);
 }
