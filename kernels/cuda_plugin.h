@@ -16,7 +16,7 @@ inline constexpr char kCudaPluginFile[] = "liblodestar_cuda.so";
 inline constexpr char kCudaPluginEntryPoint[] = "LodestarMakeCudaDevice";
 inline constexpr char kCudaPluginCountEntryPoint[] = "LodestarCountCudaDevices";
 // To be raised whenever device.h or the options below change.
-inline constexpr int kCudaPluginVersion = 7;
+inline constexpr int kCudaPluginVersion = 8;
 
 // Whether biases, activations and sums become part of matrix products, where the card can do both.
 // kMeasure: what is faster at the first use of a shape; two runs may choose differently, and then

@@ -10,6 +10,12 @@ absl::StatusOr<double> Device::SecondsBetween(EventId /*from*/, EventId /*to*/) 
   return absl::UnimplementedError("this device runs inline and has no clock of its own");
 }
 
+absl::StatusOr<std::unique_ptr<DeviceGroup>> Device::MakeGroup(
+    absl::Span<Device* const> /*members*/) {
+  return absl::UnimplementedError(
+      "only CUDA cards compute parts of one step; give this worker one device, or start several");
+}
+
 void Device::BeginGraph() { LODESTAR_CHECK(supports_graphs()); }
 
 absl::StatusOr<GraphId> Device::EndGraph() {

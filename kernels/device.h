@@ -22,8 +22,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/encoding.h"
 #include "kernels/buf.h"
+#include "kernels/device_group.h"
 #include "kernels/dropout_mask.h"
 #include "kernels/operation_arguments.h"
 
@@ -77,6 +79,11 @@ class Device {
   virtual void BeginGraph();
   virtual absl::StatusOr<GraphId> EndGraph();
   virtual void LaunchGraph(GraphId graph);
+
+  // This device, which is the first of `members`, and others that were made alike, in their order;
+  // all of them outlive the group. Errors: Unimplemented on devices that are no cards; those of
+  // memory.
+  virtual absl::StatusOr<std::unique_ptr<DeviceGroup>> MakeGroup(absl::Span<Device* const> members);
 
   // Copies `bytes` between any of host and device memory.
   virtual void Copy(void* destination, const void* source, size_t bytes, StreamKind stream) = 0;

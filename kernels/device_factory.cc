@@ -3,10 +3,13 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cuda_plugin.h"
@@ -16,6 +19,7 @@ namespace lodestar {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+constexpr char kAllCards[] = "cuda:all";
 
 int UsableCores() {
   cpu_set_t cores;
@@ -36,15 +40,43 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpu(const DeviceOptions& options) {
   return MakeCpuDevice(options.threads == 0 ? UsableCores() : options.threads);
 }
 
-// "cuda" or "cuda:N"; -1 for anything else.
+// -1: the kind is not that of one card.
 int CudaOrdinal(absl::string_view kind) {
   if (kind == "cuda") return 0;
-  int ordinal = -1;
-  if (!absl::ConsumePrefix(&kind, "cuda:") || !absl::SimpleAtoi(kind, &ordinal)) return -1;
-  return std::max(ordinal, -1);
+  const std::vector<int> ordinals = CudaOrdinals(kind);
+  return ordinals.size() == 1 ? ordinals.front() : -1;
+}
+
+absl::StatusOr<std::vector<int>> CardsOf(const std::string& kind) {
+  if (kind != kAllCards) return CudaOrdinals(kind);
+  const absl::StatusOr<int> count = CountCudaDevices();
+  if (!count.ok()) return count.status();
+  std::vector<int> all(*count);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+absl::StatusOr<DeviceSet> MakeGroup(std::vector<std::unique_ptr<Device>> devices) {
+  std::vector<Device*> members;
+  for (const std::unique_ptr<Device>& device : devices) members.push_back(device.get());
+  absl::StatusOr<std::unique_ptr<DeviceGroup>> group = members.front()->MakeGroup(members);
+  if (!group.ok()) return group.status();
+  return DeviceSet{.devices = std::move(devices), .group = *std::move(group)};
 }
 
 }  // namespace
+
+std::vector<int> CudaOrdinals(absl::string_view kind) {
+  if (!absl::ConsumePrefix(&kind, "cuda:")) return {};
+  std::vector<int> ordinals;
+  for (absl::string_view text : absl::StrSplit(kind, ',')) {
+    int ordinal = -1;
+    if (!absl::SimpleAtoi(text, &ordinal) || ordinal < 0) return {};
+    if (std::find(ordinals.begin(), ordinals.end(), ordinal) != ordinals.end()) return {};
+    ordinals.push_back(ordinal);
+  }
+  return ordinals;
+}
 
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceOptions& options,
                                                    std::string* why_not_cuda) {
@@ -71,6 +103,26 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceOptions& options,
                                     : "this machine has no NVIDIA driver";
   }
   return MakeCpu(options);
+}
+
+absl::StatusOr<DeviceSet> MakeDevices(const DeviceOptions& options, std::string* why_not_cuda) {
+  const absl::StatusOr<std::vector<int>> cards = CardsOf(options.kind);
+  if (!cards.ok()) return cards.status();
+  DeviceOptions one = options;
+  std::vector<std::unique_ptr<Device>> devices;
+  for (const int ordinal : *cards) {
+    one.kind = absl::StrCat("cuda:", ordinal);
+    absl::StatusOr<std::unique_ptr<Device>> device = MakeDevice(one, why_not_cuda);
+    if (!device.ok()) return device.status();
+    devices.push_back(*std::move(device));
+  }
+  if (devices.size() > 1) return MakeGroup(std::move(devices));
+  if (devices.empty()) {
+    absl::StatusOr<std::unique_ptr<Device>> device = MakeDevice(options, why_not_cuda);
+    if (!device.ok()) return device.status();
+    devices.push_back(*std::move(device));
+  }
+  return DeviceSet{.devices = std::move(devices)};
 }
 
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(absl::string_view kind, int threads,

@@ -4,11 +4,13 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kernels/cuda_plugin.h"
 #include "kernels/device.h"
+#include "kernels/device_set.h"
 
 namespace lodestar {
 
@@ -16,7 +18,7 @@ struct DeviceOptions {
   // auto    the first CUDA device if the plugin loads and finds one, else the CPU,
   // cpu     fp32 on `threads` threads,
   // cuda    the first CUDA device, cuda:N that of this ordinal; or an error saying why there is
-  //         none,
+  //         none; for MakeDevices() also cuda:all and cuda:N,M,...,
   // oracle  fp64, slow, one thread: the reference of the tests.
   std::string kind = "auto";
   DType compute = DType::kF32;  // or kBf16, which needs CUDA; the oracle does not look at it
@@ -30,6 +32,11 @@ struct DeviceOptions {
 // compute in; NotFound or Unavailable for `cuda` without plugin or device.
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceOptions& options,
                                                    std::string* why_not_cuda);
+// One or, as options.kind says, several that compute parts of each step. Errors: also those of
+// Device::MakeGroup().
+absl::StatusOr<DeviceSet> MakeDevices(const DeviceOptions& options, std::string* why_not_cuda);
+// The ordinals of "cuda:N" and "cuda:N,M,...", each once; none of any other text.
+std::vector<int> CudaOrdinals(absl::string_view kind);
 // In fp32.
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(absl::string_view kind, int threads,
                                                    std::string* why_not_cuda);

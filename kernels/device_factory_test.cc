@@ -57,6 +57,28 @@ TEST(DeviceFactoryTest, CudaOrdinalsAreNumbers) {
   }
 }
 
+TEST(DeviceFactoryTest, SetsOfCardsAreListsOrAll) {
+  EXPECT_EQ(CudaOrdinals("cuda:3"), std::vector<int>({3}));
+  EXPECT_EQ(CudaOrdinals("cuda:2,0,11"), std::vector<int>({2, 0, 11}));
+  for (const char* kind : {"cuda", "cuda:all", "cuda:1,1", "cuda:1,", "cuda:,1", "cuda:1,-2", "0,1",
+                           "cuda:1;2", "cuda:99999999999"}) {
+    EXPECT_TRUE(CudaOrdinals(kind).empty()) << kind;
+  }
+  // A set is not a device.
+  EXPECT_EQ(MakeDevice("cuda:0,1", 1, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
+  for (const char* kind : {"cuda:0,1", "cuda:all"}) {
+    EXPECT_EQ(MakeDevices({.kind = kind}, nullptr).status().code(), absl::StatusCode::kNotFound)
+        << kind;
+  }
+  const auto cpu = MakeDevices({.kind = "cpu", .threads = 1}, nullptr);
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  EXPECT_EQ(cpu->devices.size(), 1);
+  EXPECT_EQ(cpu->group, nullptr);
+  EXPECT_EQ(cpu->Name(), cpu->first().capabilities().name);
+  EXPECT_EQ(MakeDevices({.kind = "gpu"}, nullptr).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST(DeviceFactoryTest, Bf16NeedsCuda) {
   for (const char* kind : {"cpu", "auto"}) {
     const auto device = MakeDevice({.kind = kind, .compute = DType::kBf16}, nullptr);

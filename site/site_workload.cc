@@ -84,7 +84,7 @@ bool SiteWorkload::Serves(const Registration& registration) const {
          CheckGoesOn(began_, registration.job, steps_of_order_).ok();
 }
 
-absl::Status SiteWorkload::Prepare(const Registration& registration, Device* /*device*/,
+absl::Status SiteWorkload::Prepare(const Registration& registration, const DeviceSet& /*devices*/,
                                    StopRequested /*stop_requested*/) {
   steps_of_order_ = deps_.site->StepsOfOrder();
   RETURN_IF_ERROR(CheckGoesOn(began_, registration.job, steps_of_order_));

@@ -35,7 +35,7 @@ class SiteWorkload final : public Workload {
   void OnRegistered(const Registration& registration) override;
   bool Serves(const Registration& registration) const override;
   // The data of the site's workers is the site's.
-  absl::Status Prepare(const Registration& registration, Device* device,
+  absl::Status Prepare(const Registration& registration, const DeviceSet& devices,
                        StopRequested stop_requested) override;
   Model* model() override { return model_.get(); }
   const Dataset* dataset() const override { return dataset_.get(); }

@@ -79,7 +79,7 @@ class SiteWorkloadTest : public testing::Test {
   }
 
   absl::Status Prepare() {
-    return workload_->Prepare(registration_, /*device=*/nullptr, [] { return false; });
+    return workload_->Prepare(registration_, /*devices=*/{}, [] { return false; });
   }
 
   // 4 steps of 6 samples.

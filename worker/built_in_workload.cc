@@ -1,5 +1,6 @@
 #include "worker/built_in_workload.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/logging.h"
@@ -24,7 +25,7 @@ bool BuiltInWorkload::Serves(const Registration& registration) const {
   return made_ == MadeFor(registration);
 }
 
-absl::Status BuiltInWorkload::Prepare(const Registration& registration, Device* device,
+absl::Status BuiltInWorkload::Prepare(const Registration& registration, const DeviceSet& devices,
                                       StopRequested stop_requested) {
   const JobSpec& job = registration.job;
   ASSIGN_OR_RETURN(Layout layout,
@@ -32,40 +33,53 @@ absl::Status BuiltInWorkload::Prepare(const Registration& registration, Device* 
   made_.reset();
   dataset_.reset();
   model_.reset();
-  RETURN_IF_ERROR(MakeModelOf(job, std::move(layout), device));
+  RETURN_IF_ERROR(MakeModelOf(job, std::move(layout), devices));
   ASSIGN_OR_RETURN(dataset_, MakeDataset(data_, job.model, job.seed, stop_requested));
   LogInfo("data: {}", dataset_->Describe());
   made_ = MadeFor(registration);
   return absl::OkStatus();
 }
 
-absl::Status BuiltInWorkload::MakeModelOf(const JobSpec& job, Layout layout, Device* device) {
+absl::Status BuiltInWorkload::MakeModelOf(const JobSpec& job, Layout layout,
+                                          const DeviceSet& devices) {
   ModelConfig config{.spec = job.model,
                      .max_batch = config_.max_micro_batch,
                      .recompute = config_.recompute,
                      .seed = job.seed,
                      .layout = std::move(layout)};
-  RETURN_IF_ERROR(PlanMemory(job, device, &config));
-  ASSIGN_OR_RETURN(model_, MakeModel(config, device));
+  RETURN_IF_ERROR(PlanMemory(job, devices, &config));
+  ASSIGN_OR_RETURN(model_, MakeModel(config, devices));
   return absl::OkStatus();
 }
 
-absl::Status BuiltInWorkload::PlanMemory(const JobSpec& job, Device* device,
+absl::Status BuiltInWorkload::PlanMemory(const JobSpec& job, const DeviceSet& devices,
                                          ModelConfig* config) const {
   ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
-  ASSIGN_OR_RETURN(const ModelMemory memory, EstimateModelMemory(*config, device));
+  ASSIGN_OR_RETURN(const ModelMemory memory, EstimateModelMemory(*config, &devices.first()));
   const OtherMemory runner = {
       .device_bytes = RunnerDeviceBytes(job, layout),
       .pinned_bytes = RunnerPinnedBytes(job, layout, KeepsResidual(config_.keep_residuals, job))};
+  const auto other_of = [&](const std::unique_ptr<Device>& device) {
+    return device.get() == &devices.first() ? runner : OtherMemory{};
+  };
   if (config->max_batch == 0) {
-    config->max_batch =
-        ChooseMicroBatch(memory, {.largest_share = StepSamples(job),
-                                  .free_bytes = static_cast<int64_t>(device->FreeMemoryBytes()),
-                                  .other_bytes = runner.device_bytes,
-                                  .memory_is_host = device->capabilities().memory_is_host});
+    const auto count = static_cast<int64_t>(devices.devices.size());
+    config->max_batch = kMostChosenSamples;
+    for (const std::unique_ptr<Device>& device : devices.devices) {
+      const int64_t fitting =
+          ChooseMicroBatch(memory, {.largest_share = (StepSamples(job) + count - 1) / count,
+                                    .free_bytes = static_cast<int64_t>(device->FreeMemoryBytes()),
+                                    .other_bytes = other_of(device).device_bytes,
+                                    .memory_is_host = device->capabilities().memory_is_host});
+      config->max_batch = std::min(config->max_batch, fitting);
+    }
   }
-  LogInfo("memory: {}", DescribeModelMemory(memory, *config, runner, device));
-  return CheckModelFits(memory, *config, runner, device);
+  LogInfo("memory{}: {}", devices.devices.size() > 1 ? " of the first device" : "",
+          DescribeModelMemory(memory, *config, runner, &devices.first()));
+  for (const std::unique_ptr<Device>& device : devices.devices) {
+    RETURN_IF_ERROR(CheckModelFits(memory, *config, other_of(device), device.get()));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& config,

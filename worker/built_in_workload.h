@@ -39,7 +39,7 @@ class BuiltInWorkload final : public Workload {
       const BuiltInWorkloadConfig& config);
 
   bool Serves(const Registration& registration) const override;
-  absl::Status Prepare(const Registration& registration, Device* device,
+  absl::Status Prepare(const Registration& registration, const DeviceSet& devices,
                        StopRequested stop_requested) override;
   Model* model() override { return model_.get(); }
   const Dataset* dataset() const override { return dataset_.get(); }
@@ -58,10 +58,10 @@ class BuiltInWorkload final : public Workload {
   BuiltInWorkload(const BuiltInWorkloadConfig& config, DataSource data)
       : config_(config), data_(std::move(data)) {}
   static Made MadeFor(const Registration& registration);
-  absl::Status MakeModelOf(const JobSpec& job, Layout layout, Device* device);
-  // Fills in config->max_batch if it is 0. Logs what model and runner will take; refuses what
-  // cannot fit.
-  absl::Status PlanMemory(const JobSpec& job, Device* device, ModelConfig* config) const;
+  absl::Status MakeModelOf(const JobSpec& job, Layout layout, const DeviceSet& devices);
+  // Fills in config->max_batch if it is 0: what fits on every device. Logs what model and runner
+  // will take on the first, which has the runner's; refuses what cannot fit.
+  absl::Status PlanMemory(const JobSpec& job, const DeviceSet& devices, ModelConfig* config) const;
 
   const BuiltInWorkloadConfig config_;
   const DataSource data_;

@@ -62,12 +62,15 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
         clock);
   }
   std::string why_not_cuda;
-  ASSIGN_OR_RETURN(worker->device_, MakeDevice(worker->config_.device, &why_not_cuda));
-  const std::string& device_name =
-      settings.device_name.empty() ? worker->device_->capabilities().name : settings.device_name;
+  ASSIGN_OR_RETURN(worker->devices_, MakeDevices(worker->config_.device, &why_not_cuda));
+  const std::string device_name =
+      settings.device_name.empty() ? worker->devices_.Name() : settings.device_name;
   worker->workload_ = std::move(workload);
   LogInfo("worker '{}' computes on {}{}{}", worker->config_.name, device_name,
           why_not_cuda.empty() ? "" : "; no CUDA: ", why_not_cuda);
+  if (const DeviceGroup* group = worker->devices_.group.get(); group != nullptr) {
+    LogInfo("gradients and weights go from card to card by {}", group->Describe());
+  }
   if (!settings.residual_folder.empty() && FileSystem::Real().Exists(settings.residual_folder)) {
     worker->TakeResidualFolder();
   }
@@ -418,7 +421,7 @@ absl::Status Worker::PrepareWorkload(const Registration& registration) {
     NoteProgress();  // it asks each time that it has read a piece
     return IsStopping();
   };
-  RETURN_IF_ERROR(workload_->Prepare(registration, device_.get(), stop_requested));
+  RETURN_IF_ERROR(workload_->Prepare(registration, devices_, stop_requested));
   progress_.emplace(Progress::Config{.tokens_per_sample = workload_->dataset()->tokens_per_sample(),
                                      .loss_unit = LossUnitOf(registration.job.model),
                                      .interval = config_.progress_interval});
@@ -469,7 +472,7 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
   };
   ASSIGN_OR_RETURN(
       runner_, MakeRoundRunner(job, {.model = workload_->model(),
-                                     .device = device_.get(),
+                                     .device = &devices_.first(),
                                      .dataset = workload_->dataset(),
                                      .clock = clock_,
                                      .overlap = config_.overlap,
@@ -569,7 +572,7 @@ void Worker::TellProgress(const Grant& grant) {
   const std::string line = progress_->Tell(clock_->Now(), grant);
   if (line.empty()) return;
   LogInfo("{}", line);
-  if (const std::string choices = device_->DescribeChoices(); !choices.empty()) {
+  if (const std::string choices = devices_.first().DescribeChoices(); !choices.empty()) {
     choices_logger_.Log(LogLevel::kInfo, "choices",
                         absl::StrCat("the device measured and chose:\n", choices));
   }

@@ -16,8 +16,8 @@
 #include "common/clock.h"
 #include "common/logging.h"
 #include "common/trace_recorder.h"
-#include "kernels/device.h"
 #include "kernels/device_factory.h"
+#include "kernels/device_set.h"
 #include "proto/transport_security.h"
 #include "worker/client/cancellable_transport.h"
 #include "worker/client/coordinator_link.h"
@@ -152,7 +152,7 @@ class Worker {
   Config config_;
   Clock* const clock_;
   std::unique_ptr<TraceRecorder> trace_;  // null: no trace
-  std::unique_ptr<Device> device_;
+  DeviceSet devices_;
   std::unique_ptr<Workload> workload_;
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<ResidualFolder> residuals_;  // null: nothing is kept there, and nothing was

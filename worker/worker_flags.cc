@@ -47,7 +47,10 @@ ABSL_FLAG(
     "data: samples of a small set are seen more often than those of a large one, and weigh "
     "more in what is learnt.");
 ABSL_FLAG(std::string, device, "auto",
-          "auto (the first CUDA card, else the CPU), cuda, cuda:N (the N-th card, from 0) or cpu.");
+          "auto (the first CUDA card, else the CPU), cuda, cuda:N (the N-th card, from 0) or cpu. "
+          "cuda:all, or several as in cuda:0,1: each card computes a part of every step, and the "
+          "worker pulls and pushes once for all of them; their gradients are summed by NCCL, or, "
+          "where it is missing, by copies. The log says by which.");
 ABSL_FLAG(std::string, dtype, "fp32",
           "Arithmetic: fp32, or bf16 on CUDA cards from compute capability 8.0. With bf16 weights, "
           "gradients and sums stay fp32.");
@@ -161,12 +164,11 @@ absl::Status CheckOneOf(absl::string_view flag, const std::string& value,
 
 // Whether the machine has it shows when the device is made, before anything is connected.
 absl::Status CheckDevice(const std::string& device) {
-  int ordinal = 0;
-  absl::string_view number = device;
-  const bool is_card =
-      absl::ConsumePrefix(&number, "cuda:") && absl::SimpleAtoi(number, &ordinal) && ordinal >= 0;
-  if (is_card || device == "auto" || device == "cuda" || device == "cpu") return absl::OkStatus();
-  return BadFlag("device", device, "auto, cuda, cuda:N with N from 0, cpu");
+  const bool is_known = device == "auto" || device == "cpu" || device == "cuda" ||
+                        device == "cuda:all" || !CudaOrdinals(device).empty();
+  if (is_known) return absl::OkStatus();
+  return BadFlag("device", device,
+                 "auto, cuda, cuda:N with N from 0, cuda:N,M with each card once, cuda:all, cpu");
 }
 
 absl::StatusOr<DType> ParseDType(const std::string& dtype, const std::string& device) {

@@ -129,7 +129,8 @@ TEST_F(WorkerFlagsTest, MicroBatchesAreWhatFitsUnlessForced) {
 }
 
 TEST_F(WorkerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
-  for (const char* device : {"gpu", "cuda:", "cuda:-1", "cuda:x", "oracle"}) {
+  for (const char* device :
+       {"gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:0,0", "cuda:0,", "oracle"}) {
     EXPECT_THAT(ErrorOf({std::string("--device=") + device}),
                 AllOf(HasSubstr(std::string("--device='") + device), HasSubstr("cuda:N")));
   }

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "common/cluster_messages.h"
 #include "common/proposed_settings.h"
-#include "kernels/device.h"
+#include "kernels/device_set.h"
 #include "worker/data/data_file.h"
 #include "worker/data/dataset.h"
 #include "worker/model/model.h"
@@ -33,10 +33,10 @@ class Workload {
   virtual void OnRegistered(const Registration&) {}
   // Whether model and data that Prepare() made last serve this job, too.
   virtual bool Serves(const Registration& registration) const = 0;
-  // Makes model and data of the job, on `device`, in place of those made before, which nobody uses
+  // Makes model and data of the job, on `devices`, in place of those made before, which nobody uses
   // any more. May take long, and asks `stop_requested` now and then. Errors: FailedPrecondition if
   // the job is of another model; ResourceExhausted; those of the data.
-  virtual absl::Status Prepare(const Registration& registration, Device* device,
+  virtual absl::Status Prepare(const Registration& registration, const DeviceSet& devices,
                                StopRequested stop_requested) = 0;
   // Null before Prepare().
   virtual Model* model() = 0;

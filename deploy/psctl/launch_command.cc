@@ -17,6 +17,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -161,14 +162,22 @@ std::string FlagOfServers(absl::string_view name, absl::Span<const std::string> 
   return found;
 }
 
-bool IsCudaWanted(const LaunchOptions& options) {
-  return options.device == "auto" || options.device == "cuda";
+// Every card is used, and several by one worker if there are more than workers.
+bool AreAllCardsWanted(const LaunchOptions& options) { return options.device == "cuda:all"; }
+
+bool AreCardsDealtOut(const LaunchOptions& options) {
+  return options.device == "auto" || options.device == "cuda" || AreAllCardsWanted(options);
 }
 
 std::string DeviceOf(int worker, const LaunchOptions& options, const LaunchSite& site) {
   // With one card `auto` stays: it falls back to the CPU where the card cannot be used.
-  if (!IsCudaWanted(options) || site.num_cards < 2) return options.device;
-  return absl::StrCat("cuda:", worker % site.num_cards);
+  if (!AreCardsDealtOut(options) || site.num_cards < 2) return options.device;
+  if (!AreAllCardsWanted(options) || site.num_cards <= options.workers) {
+    return absl::StrCat("cuda:", worker % site.num_cards);
+  }
+  std::vector<int> cards;
+  for (int card = worker; card < site.num_cards; card += options.workers) cards.push_back(card);
+  return absl::StrCat("cuda:", absl::StrJoin(cards, ","));
 }
 
 absl::StatusOr<LaunchSite> FindSite(const LaunchOptions& options, const std::string& program) {
@@ -176,7 +185,7 @@ absl::StatusOr<LaunchSite> FindSite(const LaunchOptions& options, const std::str
   ASSIGN_OR_RETURN(site.server_program, FindBinary(program, "ps_server", "server"));
   ASSIGN_OR_RETURN(site.worker_program, FindBinary(program, "gpu_worker", "worker"));
   ASSIGN_OR_RETURN(site.ports, FreePorts(options.servers));
-  if (options.workers > 1 && IsCudaWanted(options)) {
+  if (options.workers > 1 && AreCardsDealtOut(options)) {
     site.num_cards = CountCudaDevices().value_or(0);  // each worker says why it has none
   }
   return site;

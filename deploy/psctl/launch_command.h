@@ -41,7 +41,7 @@ struct LaunchSite {
 };
 
 // The servers, and the workers of this machine, which are dealt out over its cards, if there is
-// more than one and `device` does not name one. The job begins once all workers are there, unless
+// more than one and `device` does not name one; with cuda:all every card is somebody's. The job begins once all workers are there, unless
 // the servers are given --min_workers; workers log as the servers are told to. Where workers are on
 // other hosts, the servers listen for them, in TLS.
 std::vector<ProcessSpec> PlanServers(const LaunchOptions& options, const LaunchSite& site);

@@ -43,6 +43,9 @@ TEST(PlanTest, DealsWorkersOutOverTheCards) {
   // Whoever names a device gets it.
   EXPECT_EQ(Devices("cuda:1", 2, 2), (Names{"cuda:1", "cuda:1"}));
   EXPECT_EQ(Devices("cpu", 2, 2), (Names{"cpu", "cpu"}));
+  EXPECT_EQ(Devices("cuda:all", 1, 4), (Names{"cuda:0,1,2,3"}));
+  EXPECT_EQ(Devices("cuda:all", 2, 5), (Names{"cuda:0,2,4", "cuda:1,3"}));
+  EXPECT_EQ(Devices("cuda:all", 3, 2), (Names{"cuda:0", "cuda:1", "cuda:0"}));
   // Nothing to deal out; `auto` may still fall back to the CPU.
   EXPECT_EQ(Devices("auto", 2, 1), (Names{"auto", "auto"}));
   EXPECT_EQ(Devices("cuda", 2, 0), (Names{"cuda", "cuda"}));

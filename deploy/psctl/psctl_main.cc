@@ -92,7 +92,7 @@ ABSL_FLAG(
 ABSL_FLAG(int, servers, 1, "Number of servers; of launch 1 to 64, of plan 1 to 256.");
 ABSL_FLAG(int, workers, 2, "Number of workers; of launch 1 to 64, of plan 1 to 4096.");
 ABSL_FLAG(int, threads, 1, "Threads of a CPU device; 1 to 1024, or 0: one per core.");
-ABSL_FLAG(std::string, device, "auto", "auto, cuda, cuda:N or cpu.");
+ABSL_FLAG(std::string, device, "auto", "auto, cuda, cuda:N or cpu; of launch also cuda:all or cuda:N,M.");
 ABSL_FLAG(
     bool, exit_when_done, false,
     "Ends when the job is done; else the servers stay, for psctl export, until Ctrl-C or psctl "
@@ -862,12 +862,13 @@ std::vector<Command> Commands() {
        .form = "launch --data=PATH [--hosts=FILE] [-- FLAGS]",
        .summary = "a cluster in one command; FLAGS go to ps_server",
        .details =
-           "Workers are dealt out over the cards of this machine, or run on other machines:\n"
-           "--hosts. These then join in TLS, have --data under the same path, and let ssh in\n"
-           "without asking. What all print comes here. One role that fails ends all, unless\n"
-           "--restart; Ctrl-C has workers hand in and servers save. The job begins once all\n"
-           "workers are there, unless FLAGS have --min_workers; --log_format and --log_level of\n"
-           "FLAGS are for workers, too. Exit code: that of the first role that failed, else 0.\n",
+           "Workers are dealt out over the cards of this machine, one each, or all of them with\n"
+           "--device=cuda:all, or run on other machines: --hosts. These then join in TLS, have\n"
+           "--data under the same path, and let ssh in without asking. What all print comes\n"
+           "here. One role that fails ends all, unless --restart; Ctrl-C has workers hand in and\n"
+           "servers save. The job begins once all workers are there, unless FLAGS have\n"
+           "--min_workers; --log_format and --log_level of FLAGS are for workers, too. Exit code:\n"
+           "that of the first role that failed, else 0.\n",
        .flags = {"data", "heldout_data", "data_format", "token_bytes", "data_partition", "servers",
                  "workers", "device", "threads", "exit_when_done", "hosts", "address", "ssh",
                  "worker_program", "restart"},

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "kernels/cuda/card_group.h"
 
 namespace lodestar::cuda {
 namespace {
@@ -68,17 +69,19 @@ absl::Status OutOfMemory(const std::string& device, const char* what, size_t byt
 
 }  // namespace
 
-CudaDevice::CudaDevice(const CudaPluginOptions& options, const std::string& device,
-                       int compute_capability)
+CudaDevice::CudaDevice(const CudaPluginOptions& options, NcclLoader load_nccl,
+                       const std::string& device, int compute_capability)
     : ordinal_(options.ordinal),
       compute_(options.compute),
+      load_nccl_(load_nccl),
       errors_(device),
       fusion_(options.fusion, &errors_),
       attention_(compute_capability) {}
 
 absl::StatusOr<int> CudaDevice::Count() { return CountDevices("CUDA"); }
 
-absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(const CudaPluginOptions& options) {
+absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(const CudaPluginOptions& options,
+                                                           NcclLoader load_nccl) {
   if (absl::Status status = CheckOrdinal(options.ordinal); !status.ok()) return status;
   const std::string ordinal_name = DeviceName(options.ordinal);
   cudaDeviceProp properties = {};
@@ -89,8 +92,9 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(const CudaPluginOptio
   if (absl::Status status = CheckCompute(options.compute, properties); !status.ok()) return status;
 
   const int compute_capability = properties.major * 10 + properties.minor;
-  std::unique_ptr<CudaDevice> device(new CudaDevice(
-      options, absl::StrCat(ordinal_name, " (", properties.name, ")"), compute_capability));
+  std::unique_ptr<CudaDevice> device(
+      new CudaDevice(options, load_nccl, absl::StrCat(ordinal_name, " (", properties.name, ")"),
+                     compute_capability));
   device->capabilities_ = {.name = properties.name,
                            .compute = options.compute,
                            .memory_is_host = false,
@@ -197,6 +201,17 @@ absl::StatusOr<double> CudaDevice::SecondsBetween(EventId from, EventId to) {
     return errors_.first();
   }
   return milliseconds / 1e3;
+}
+
+absl::StatusOr<std::unique_ptr<DeviceGroup>> CudaDevice::MakeGroup(
+    absl::Span<Device* const> members) {
+  LODESTAR_CHECK(!members.empty() && members.front() == this);
+  std::vector<GroupCard> cards;
+  for (Device* member : members) {
+    auto* const card = static_cast<CudaDevice*>(member);
+    cards.push_back({card->ordinal_, card->Compute(), &card->errors_});
+  }
+  return CardGroup::Create(cards, load_nccl_);
 }
 
 void CudaDevice::BeginGraph() {

@@ -18,6 +18,7 @@
 #include "kernels/cuda/event_ring.h"
 #include "kernels/cuda/fusion_choice.h"
 #include "kernels/cuda/matmul.h"
+#include "kernels/cuda/nccl.h"
 #include "kernels/cuda/resources.h"
 #include "kernels/cuda_plugin.h"
 #include "kernels/device.h"
@@ -28,7 +29,9 @@ class CudaDevice final : public Device {
  public:
   // Errors: Unavailable without driver or card; NotFound for an ordinal that there is not;
   // InvalidArgument for a dtype that the card cannot compute in; ResourceExhausted.
-  static absl::StatusOr<std::unique_ptr<Device>> Create(const CudaPluginOptions& options);
+  // Groups of it try NCCL if `load_nccl` is not null.
+  static absl::StatusOr<std::unique_ptr<Device>> Create(const CudaPluginOptions& options,
+                                                        NcclLoader load_nccl = nullptr);
   // Errors: Unavailable without driver or card.
   static absl::StatusOr<int> Count();
   ~CudaDevice() override;
@@ -49,11 +52,14 @@ class CudaDevice final : public Device {
   void BeginGraph() override;
   absl::StatusOr<GraphId> EndGraph() override;
   void LaunchGraph(GraphId graph) override;
+  absl::StatusOr<std::unique_ptr<DeviceGroup>> MakeGroup(
+      absl::Span<Device* const> members) override;
 
 #include "kernels/device_operations.inc"
 
  private:
-  CudaDevice(const CudaPluginOptions& options, const std::string& device, int compute_capability);
+  CudaDevice(const CudaPluginOptions& options, NcclLoader load_nccl, const std::string& device,
+             int compute_capability);
 
   // The card is chosen per thread, so each entry chooses it.
   cudaStream_t On(StreamKind stream);
@@ -70,6 +76,7 @@ class CudaDevice final : public Device {
 
   const int ordinal_;
   const DType compute_;
+  const NcclLoader load_nccl_;
   DeviceCapabilities capabilities_;
   Errors errors_;
   FusionChoice fusion_;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/nccl.h"
 #include "kernels/cuda_plugin.h"
 
 namespace {
@@ -21,7 +22,7 @@ extern "C" __attribute__((visibility("default"))) lodestar::Device* LodestarMake
     int version, const lodestar::CudaPluginOptions* options, absl::Status* error) {
   if (*error = CheckVersion(version); !error->ok()) return nullptr;
   absl::StatusOr<std::unique_ptr<lodestar::Device>> device =
-      lodestar::cuda::CudaDevice::Create(*options);
+      lodestar::cuda::CudaDevice::Create(*options, lodestar::cuda::LoadNccl);
   if (!device.ok()) {
     *error = device.status();
     return nullptr;

@@ -175,7 +175,8 @@ bool CallerWorkload::Serves(const Registration& registration) const {
   return model_ != nullptr && registration.layout().hash() == model_->layout().hash();
 }
 
-absl::Status CallerWorkload::Prepare(const Registration& registration, Device*, StopRequested) {
+absl::Status CallerWorkload::Prepare(const Registration& registration, const DeviceSet&,
+                                     StopRequested) {
   ASSIGN_OR_RETURN(const Layout* const layout, deps_.await_vectors());
   RETURN_IF_ERROR(CheckSameLayout(registration.layout(), "the server", *layout, "this program"));
   model_ = std::make_unique<CallerModel>(layout, deps_.vectors, deps_.handoff, &step_, &forecast_);

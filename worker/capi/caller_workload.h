@@ -48,7 +48,7 @@ class CallerWorkload final : public Workload {
   std::optional<OfferedLayout> offered_layout() const override { return deps_.offered_layout(); }
   ProposedSettings proposed_settings() const override { return proposed_; }
   bool Serves(const Registration& registration) const override;
-  absl::Status Prepare(const Registration& registration, Device* device,
+  absl::Status Prepare(const Registration& registration, const DeviceSet& devices,
                        StopRequested stop_requested) override;
   Model* model() override { return model_.get(); }
   const Dataset* dataset() const override { return dataset_.get(); }

@@ -30,6 +30,13 @@ struct HostBatch {
   std::vector<int32_t> targets;  // [num_samples, context] next tokens, or [num_samples] classes
   // Which they are, for a model that reads them itself. Of held-out ones the epoch is 0.
   std::vector<SampleRef> samples = {};
+  // Predictions that the gradient is the mean over, where this is a part of a larger batch; 0:
+  // those of this one.
+  int64_t mean_over = 0;
+
+  int64_t MeanOver() const {
+    return mean_over > 0 ? mean_over : static_cast<int64_t>(targets.size());
+  }
 };
 
 class Dataset {

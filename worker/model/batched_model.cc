@@ -126,7 +126,7 @@ absl::StatusOr<BatchResult> BatchedModel::TrainStep(const HostBatch& batch, Weig
                                                     GradientSink* sink) {
   RETURN_IF_ERROR(CheckBatch(batch));
   // Of the mean over the whole batch, so that the gradients of micro-batches simply add up.
-  const double scale = 1.0 / static_cast<double>(batch.targets.size());
+  const double scale = 1.0 / static_cast<double>(batch.MeanOver());
   BatchResult result;
   for (int64_t begin = 0; begin < batch.num_samples; begin += max_batch_) {
     const int64_t samples = std::min(max_batch_, batch.num_samples - begin);

@@ -12,6 +12,7 @@
 #include "common/layout.h"
 #include "common/model_spec.h"
 #include "kernels/device.h"
+#include "kernels/device_set.h"
 #include "worker/data/dataset.h"
 
 namespace lodestar {
@@ -61,10 +62,10 @@ class Model {
   virtual Buf narrow_parameters() { return {}; }
   virtual void RefreshNarrowParameters() {}
 
-  // Gradient of the mean loss over the batch's predictions into gradients(), each block reported as
-  // soon as it is final (on the compute stream, which the device may still be working on; the
-  // losses have been waited for). Errors: InvalidArgument for a batch that does not fit the model;
-  // those of gate, sink and device.
+  // Gradient of the mean loss over the batch's predictions (HostBatch::mean_over) into gradients(),
+  // each block reported as soon as it is final (on the compute stream, which the device may still
+  // be working on; the losses have been waited for). Errors: InvalidArgument for a batch that does
+  // not fit the model; those of gate, sink and device.
   virtual absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate,
                                                 GradientSink* sink) = 0;
   // Loss only; any number of samples (cut into pieces of max_batch inside). gate and sink may be
@@ -99,5 +100,8 @@ struct ModelConfig {
 // Errors: those of BuildLayout(); InvalidArgument for max_batch below 1; ResourceExhausted naming
 // bytes asked for and free, and the flags to change.
 absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config, Device* device);
+// On all of them, which outlive the model; config.max_batch is that of each.
+absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config,
+                                                 const DeviceSet& devices);
 
 }  // namespace lodestar

@@ -1,5 +1,6 @@
 // MakeModel() and EstimateModelMemory(): the only place that chooses among the architectures.
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -9,6 +10,7 @@
 #include "worker/model/model.h"
 #include "worker/model/model_allocation.h"
 #include "worker/model/model_memory.h"
+#include "worker/model/replicated_model.h"
 
 namespace lodestar {
 namespace {
@@ -50,6 +52,16 @@ absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config, Devi
                                                    " samples; it must be at least 1"));
   }
   return std::visit(ModelMaker{config, device}, config.spec.architecture);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config,
+                                                 const DeviceSet& devices) {
+  if (devices.devices.size() == 1) return MakeModel(config, &devices.first());
+  std::vector<std::unique_ptr<Model>> replicas;
+  for (const std::unique_ptr<Device>& device : devices.devices) {
+    ASSIGN_OR_RETURN(replicas.emplace_back(), MakeModel(config, device.get()));
+  }
+  return std::make_unique<ReplicatedModel>(std::move(replicas), &devices);
 }
 
 absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, Device* device) {

@@ -1,7 +1,7 @@
-// cuBLASLt on the host: column-major matrices in fp32 or bf16, summed in f64, and the epilogues as
-// NVIDIA's manual defines them. Their vectors and auxiliary matrices have D's type. The manual does
-// not say how exact GELU is: here its tanh is that of the instruction tanh.approx.f32, which an
-// epilogue may well use.
+// cuBLASLt on the host: column-major matrices in fp32 or bf16, summed in f64 and rounded to fp32, as
+// a card's accumulators are, and the epilogues as NVIDIA's manual defines them. Their vectors and
+// auxiliary matrices have D's type. The manual does not say how exact GELU is: here its tanh is that
+// of the instruction tanh.approx.f32, which an epilogue may well use.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 
@@ -137,7 +137,9 @@ struct Product {
         const double* y = columns.data() + column * depth();
         for (int64_t row = 0; row < d_layout.rows; ++row) {
           const double* x = rows.data() + row * depth();
-          double sum = std::inner_product(x, x + depth(), y, 0.0) * double{alpha};
+          // What a card's accumulators hold when the epilogue begins.
+          double sum =
+              static_cast<float>(std::inner_product(x, x + depth(), y, 0.0) * double{alpha});
           if (beta != 0.0f) {
             sum += double{beta} *
                    Get(c, c_layout.type, batch * c_layout.stride + row + column * c_layout.ld);

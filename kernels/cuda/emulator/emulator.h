@@ -1,11 +1,10 @@
 // Settings of the CUDA emulator: a CUDA runtime, the device language and cuBLASLt on the host, so
 // that kernels/cuda runs, tests and all, where there is no card. It proves what the kernels compute
-// and how they synchronise, not how fast they are. One emulated card per process; calls may come
-// from several threads.
+// and how they synchronise, not how fast they are. Calls may come from several threads.
 //
 // Device memory is host memory with canaries, filled with NaN. Streams are queues whose operations
 // run when somebody waits for them, and no earlier: what relies on an order that no event or stream
-// gives reads wrong values.
+// gives reads wrong values. Several cards have memory and streams of their own, and one clock.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +27,9 @@ struct Settings {
   ThreadOrder threads = ThreadOrder::kForward;
   StreamOrder streams = StreamOrder::kOnlyWhatIsNeeded;
   int num_devices = 1;
+  bool peers_reach = true;      // cards may copy from and to each other's memory without the host
   int compute_capability = 90;  // ten times the major plus the minor version
-  size_t memory_bytes = size_t{1} << 30;
+  size_t memory_bytes = size_t{1} << 30;  // of each card
   Epilogues epilogues = Epilogues::kWork;
   double epilogue_microseconds = 1.0;  // what a matrix product with one takes; without: 1
 };

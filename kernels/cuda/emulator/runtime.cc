@@ -110,6 +110,16 @@ void Card::RunKernel(dim3 grid, dim3 block, size_t shared_bytes,
   CheckCanaries();
 }
 
+int& Card::CurrentDevice() {
+  thread_local int device = 0;
+  return device;
+}
+
+size_t Card::free_bytes() const {
+  const auto used = used_bytes_.find(CurrentDevice());
+  return settings.memory_bytes - (used == used_bytes_.end() ? 0 : used->second);
+}
+
 void* Card::AllocateDevice(size_t bytes) {
   if (allocations_until_failure == 0 || bytes > free_bytes()) return nullptr;
   if (allocations_until_failure > 0) --allocations_until_failure;
@@ -118,8 +128,8 @@ void* Card::AllocateDevice(size_t bytes) {
   LODESTAR_CHECK(memory != nullptr);
   std::memset(memory, kPoison, std::min(bytes, kMaxPoisonBytes));
   std::memset(memory + bytes, kCanary, kCanaryBytes);
-  allocations_[memory] = {bytes, true};
-  used_bytes_ += bytes;
+  allocations_[memory] = {bytes, true, CurrentDevice()};
+  used_bytes_[CurrentDevice()] += bytes;
   return memory;
 }
 
@@ -128,7 +138,7 @@ void* Card::AllocateHost(size_t bytes) {
   const size_t whole = (bytes + kCanaryBytes + kAlignment - 1) / kAlignment * kAlignment;
   void* memory = std::aligned_alloc(kAlignment, whole);
   LODESTAR_CHECK(memory != nullptr);
-  allocations_[memory] = {bytes, false};
+  allocations_[memory] = {bytes, false, CurrentDevice()};
   return memory;
 }
 
@@ -138,7 +148,7 @@ bool Card::Release(void* memory, bool is_device) {
   // As on a card, what is queued may still use the memory, so it runs first.
   for (cudaStream_t stream : streams) RunUntil({stream, stream->queued});
   CheckCanaries();
-  if (is_device) used_bytes_ -= it->second.bytes;
+  if (is_device) used_bytes_[it->second.device] -= it->second.bytes;
   std::free(memory);
   allocations_.erase(it);
   return true;
@@ -160,6 +170,14 @@ bool Card::IsAllocated(const void* memory) const {
   if (it == allocations_.begin()) return false;
   const auto& [begin, allocation] = *std::prev(it);
   return static_cast<const char*>(memory) < static_cast<const char*>(begin) + allocation.bytes;
+}
+
+bool Card::IsOn(int device, const void* memory) const {
+  const auto it = allocations_.upper_bound(memory);
+  if (it == allocations_.begin()) return false;
+  const auto& [begin, allocation] = *std::prev(it);
+  return static_cast<const char*>(memory) < static_cast<const char*>(begin) + allocation.bytes &&
+         allocation.is_device && allocation.device == device;
 }
 
 int64_t Card::pinned_bytes() const {
@@ -188,6 +206,9 @@ cudaError_t LaunchKernel(const void* kernel, const cudaLaunchConfig_t& config,
   Card& card = Card::Get();
   const std::lock_guard lock(card.mutex());
   if (card.sticky != cudaSuccess) return card.Result(card.sticky);
+  if (config.stream != nullptr && config.stream->device != Card::CurrentDevice()) {
+    return card.Result(cudaErrorInvalidResourceHandle);
+  }
   const dim3 grid = config.gridDim;
   const dim3 block = config.blockDim;
   const unsigned threads = block.x * block.y * block.z;

@@ -1,5 +1,5 @@
-// The emulated card: its memory, and streams as queues of what is still to run. Everything here is
-// called with the card's lock held.
+// The emulated cards: their memory, and streams as queues of what is still to run. Everything here
+// is called with the lock held.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -35,6 +35,7 @@ struct Operation {
 
 // NOLINTBEGIN: the names are CUDA's.
 struct CUstream_st {
+  int device = 0;
   std::deque<lodestar::emulator::Operation> queue;
   int64_t queued = 0;
   int64_t done = 0;
@@ -42,6 +43,7 @@ struct CUstream_st {
   std::thread::id capturing_thread;
 };
 struct CUevent_st {
+  int device = 0;
   lodestar::emulator::StreamPoint point;
   bool times = false;
   bool captured = false;
@@ -91,29 +93,36 @@ class Card {
   cudaError_t RefuseIfCapturing();
   void RunKernel(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 
-  void* AllocateDevice(size_t bytes);
+  // Of the calling thread.
+  static int& CurrentDevice();
+
+  void* AllocateDevice(size_t bytes);  // on the current device
   void* AllocateHost(size_t bytes);
   bool Release(void* memory, bool is_device);
   // Whether [memory, memory + bytes) leaves the allocation that it begins in.
   bool LeavesAllocation(const void* memory, size_t bytes) const;
   // Whether the runtime allocated it, on the device or pinned.
   bool IsAllocated(const void* memory) const;
+  // Whether the memory was allocated on the device.
+  bool IsOn(int device, const void* memory) const;
   int64_t pinned_bytes() const;
   void CheckCanaries();
-  size_t free_bytes() const { return settings.memory_bytes - used_bytes_; }
+  // Of the current device.
+  size_t free_bytes() const;
   int64_t num_allocations() const { return static_cast<int64_t>(allocations_.size()); }
 
  private:
   struct Allocation {
     size_t bytes;
     bool is_device;
+    int device;
   };
 
   void Drain(StreamPoint point);
 
   std::mutex mutex_;
   std::map<const void*, Allocation> allocations_;
-  size_t used_bytes_ = 0;
+  std::map<int, size_t> used_bytes_;  // by device
   Block block_;
 };
 

@@ -79,12 +79,14 @@ cudaError_t cudaGetDeviceCount(int* count) {
 
 cudaError_t cudaSetDevice(int device) {
   return OnCard([&](Card& card) {
-    return device >= 0 && device < card.settings.num_devices ? cudaSuccess : cudaErrorInvalidDevice;
+    if (device < 0 || device >= card.settings.num_devices) return cudaErrorInvalidDevice;
+    Card::CurrentDevice() = device;
+    return cudaSuccess;
   });
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = Card::CurrentDevice();
   return cudaSuccess;
 }
 
@@ -185,6 +187,37 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, size_t bytes,
   });
 }
 
+cudaError_t cudaMemcpyPeerAsync(void* destination, int destination_device, const void* source,
+                                int source_device, size_t bytes, cudaStream_t stream) {
+  return OnCard([&](Card& card) {
+    if (!card.IsOn(destination_device, destination) || !card.IsOn(source_device, source) ||
+        card.LeavesAllocation(destination, bytes) || card.LeavesAllocation(source, bytes)) {
+      return cudaErrorInvalidValue;
+    }
+    return card.Queue(stream, {.run = [=] { std::memmove(destination, source, bytes); },
+                               .after = {},
+                               .microseconds = 1.0});
+  });
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  return OnCard([&](Card& card) {
+    const int count = card.settings.num_devices;
+    if (device < 0 || device >= count || peer < 0 || peer >= count) return cudaErrorInvalidDevice;
+    *can = card.settings.peers_reach && device != peer ? 1 : 0;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+  return OnCard([&](Card& card) {
+    const bool is_there =
+        peer >= 0 && peer < card.settings.num_devices && peer != Card::CurrentDevice();
+    return is_there && flags == 0 && card.settings.peers_reach ? cudaSuccess
+                                                               : cudaErrorInvalidDevice;
+  });
+}
+
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
   return OnCard([&](Card& card) {
     if (card.LeavesAllocation(memory, bytes)) return cudaErrorInvalidValue;
@@ -214,6 +247,7 @@ cudaError_t cudaMemset2DAsync(void* memory, size_t pitch, int value, size_t widt
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
   return OnCard([&](Card& card) {
     *stream = new CUstream_st;
+    (*stream)->device = Card::CurrentDevice();
     card.streams.push_back(*stream);
     return cudaSuccess;
   });
@@ -241,6 +275,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   return OnCard([&](Card&) {
     *event = new CUevent_st;
+    (*event)->device = Card::CurrentDevice();
     (*event)->times = (flags & cudaEventDisableTiming) == 0;
     return cudaSuccess;
   });
@@ -255,6 +290,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return OnCard([&](Card& card) {
+    if (stream != nullptr && event->device != stream->device) return cudaErrorInvalidResourceHandle;
     event->microseconds = std::make_shared<double>(-1.0);
     event->captured = stream->captured != nullptr;
     const auto reached = event->microseconds;

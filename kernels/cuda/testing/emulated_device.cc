@@ -1,6 +1,7 @@
 #include "kernels/cuda/testing/emulated_device.h"
 
 #include <utility>
+#include <vector>
 
 #include "common/check.h"
 #include "kernels/cuda/cuda_device.h"
@@ -14,6 +15,25 @@ std::unique_ptr<Device> MakeEmulatedDevice(const CudaPluginOptions& options,
   auto device = CudaDevice::Create(options);
   LODESTAR_CHECK(device.ok()) << device.status().ToString();
   return *std::move(device);
+}
+
+DeviceSet MakeEmulatedDevices(const CudaPluginOptions& options, const emulator::Settings& settings,
+                              NcclLoader load_nccl) {
+  emulator::ClearStickyError();
+  emulator::Configure(settings);
+  DeviceSet set;
+  std::vector<Device*> members;
+  for (int ordinal = 0; ordinal < settings.num_devices; ++ordinal) {
+    CudaPluginOptions one = options;
+    one.ordinal = ordinal;
+    auto device = CudaDevice::Create(one, load_nccl);
+    LODESTAR_CHECK(device.ok()) << device.status().ToString();
+    members.push_back(set.devices.emplace_back(*std::move(device)).get());
+  }
+  auto group = set.first().MakeGroup(members);
+  LODESTAR_CHECK(group.ok()) << group.status().ToString();
+  set.group = *std::move(group);
+  return set;
 }
 
 }  // namespace lodestar::cuda

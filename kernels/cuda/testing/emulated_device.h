@@ -4,13 +4,19 @@
 #include <memory>
 
 #include "kernels/cuda/emulator/emulator.h"
+#include "kernels/cuda/nccl.h"
 #include "kernels/cuda_plugin.h"
 #include "kernels/device.h"
+#include "kernels/device_set.h"
 
 namespace lodestar::cuda {
 
 // Sets the process's one card up as `settings` says, without the error of an earlier test.
 std::unique_ptr<Device> MakeEmulatedDevice(const CudaPluginOptions& options,
                                            const emulator::Settings& settings);
+
+// settings.num_devices of them, as a group that finds NCCL if `load_nccl` does.
+DeviceSet MakeEmulatedDevices(const CudaPluginOptions& options, const emulator::Settings& settings,
+                              NcclLoader load_nccl = nullptr);
 
 }  // namespace lodestar::cuda

@@ -52,7 +52,7 @@ class RandomDataset final : public Dataset {
 
 }  // namespace
 
-JobSpec TrainingRig::SmallJob(JobSpec job) {
+JobSpec SmallJob(JobSpec job) {
   job.model = SmallGptSpec();
   job.bucket_bytes = 4096;
   job.batch_size = kRigBatch;
@@ -61,11 +61,16 @@ JobSpec TrainingRig::SmallJob(JobSpec job) {
 
 TrainingRig::TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorder* trace,
                          Clock* clock, bool pulls_ahead)
+    : TrainingRig(job, device, *MakeModel({.spec = SmallJob(job).model, .max_batch = 4}, device),
+                  overlap, trace, clock, pulls_ahead) {}
+
+TrainingRig::TrainingRig(JobSpec job, Device* device, std::unique_ptr<Model> model, bool overlap,
+                         TraceRecorder* trace, Clock* clock, bool pulls_ahead)
     : job_(SmallJob(std::move(job))),
       server_(job_, /*learning_rate=*/0.5),
       dataset_(std::make_unique<RandomDataset>(job_.model, &reading_)),
       order_(1, dataset_->num_train_samples()),
-      model_(*MakeModel({.spec = job_.model, .max_batch = 4}, device)),
+      model_(std::move(model)),
       runner_deps_(
           {.model = model_.get(),
            .device = device,
@@ -122,6 +127,10 @@ absl::StatusOr<RoundReport> TrainingRig::Run(const Grant& grant) {
 
 TrainingOutcome TrainThreeRounds(const JobSpec& job, Device* device, bool overlap) {
   TrainingRig rig(job, device, overlap, /*trace=*/nullptr, &Clock::Real(), /*pulls_ahead=*/overlap);
+  return TrainThreeRounds(rig);
+}
+
+TrainingOutcome TrainThreeRounds(TrainingRig& rig) {
   TrainingOutcome outcome;
   for (int64_t round = 0; round < 3; ++round) {
     const absl::StatusOr<RoundReport> report = rig.RunRound(round);

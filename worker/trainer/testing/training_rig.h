@@ -30,6 +30,10 @@ class TrainingRig {
   // null, outlive the rig.
   TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorder* trace = nullptr,
               Clock* clock = &Clock::Real(), bool pulls_ahead = false);
+  // With another model of its job, on `device` and others.
+  TrainingRig(JobSpec job, Device* device, std::unique_ptr<Model> model, bool overlap,
+              TraceRecorder* trace = nullptr, Clock* clock = &Clock::Real(),
+              bool pulls_ahead = false);
   ~TrainingRig();
 
   // Round 1 evaluates first. Where contributions are deferred, kIdle gives nothing to compute.
@@ -59,7 +63,6 @@ class TrainingRig {
   }
 
  private:
-  static JobSpec SmallJob(JobSpec job);
   absl::StatusOr<RoundReport> Run(const Grant& grant);
 
   const JobSpec job_;
@@ -75,6 +78,9 @@ class TrainingRig {
   std::unique_ptr<RoundRunner> runner_;
 };
 
+// What the rig makes of a job.
+JobSpec SmallJob(JobSpec job);
+
 struct TrainingOutcome {
   std::vector<float> weights;
   std::vector<double> losses;  // of training and evaluation
@@ -83,5 +89,7 @@ struct TrainingOutcome {
 
 // Three rounds, with weights that are pulled ahead if there is overlap. The test fails if one does.
 TrainingOutcome TrainThreeRounds(const JobSpec& job, Device* device, bool overlap);
+// With a rig that has other devices, or another micro-batch.
+TrainingOutcome TrainThreeRounds(TrainingRig& rig);
 
 }  // namespace lodestar

@@ -18,6 +18,7 @@ enum cudaError_t {
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
+  cudaErrorPeerAccessAlreadyEnabled = 704,
   cudaErrorLaunchFailure = 719,
   cudaErrorNotSupported = 801,
   cudaErrorStreamCaptureUnsupported = 900,
@@ -93,6 +94,10 @@ cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes);
 cudaError_t cudaMemcpyAsync(void* destination, const void* source, size_t bytes,
                             cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemcpyPeerAsync(void* destination, int destination_device, const void* source,
+                                int source_device, size_t bytes, cudaStream_t stream);
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemset2DAsync(void* memory, size_t pitch, int value, size_t width_bytes,
                               size_t height, cudaStream_t stream);

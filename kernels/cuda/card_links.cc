@@ -1,0 +1,163 @@
+#include "kernels/cuda/card_links.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/resources.h"
+
+namespace lodestar::cuda {
+namespace {
+
+// Through memory of member 0, piece by piece: what it adds from.
+class CopyLinks final : public CardLinks {
+ public:
+  static absl::StatusOr<std::unique_ptr<CardLinks>> Create(const std::vector<GroupCard>& cards,
+                                                           std::string why_not_nccl) {
+    std::unique_ptr<CopyLinks> links(new CopyLinks(cards, std::move(why_not_nccl)));
+    const GroupCard& first = cards.front();
+    for (const GroupCard& card : cards) {
+      if (&card == &first) continue;
+      links->is_direct_ &= EnablePeerAccess(card.ordinal, first.ordinal) &&
+                           EnablePeerAccess(first.ordinal, card.ordinal);
+    }
+    cudaSetDevice(first.ordinal);
+    const cudaError_t error = Make(&links->piece_, [](void** memory) {
+      return cudaMalloc(memory, kPieceElements * sizeof(float));
+    });
+    if (error != cudaSuccess) return CudaStatus(first.errors->device(), error, "cudaMalloc");
+    return links;
+  }
+
+  std::string Describe() const override {
+    return absl::StrCat(
+        "copies between the cards",
+        is_direct_ ? "" : ", through main memory where they do not reach each other",
+        "; no NCCL: ", why_not_nccl_);
+  }
+  bool reaches_into_others() const override { return true; }
+
+  void Broadcast(int member, absl::Span<const CardPart> parts, cudaStream_t stream) override {
+    if (member == 0) return;
+    Errors& errors = *cards_[member].errors;
+    const CardPart& mine = parts[member];
+    errors.Check(cudaStreamWaitEvent(stream, parts[0].ready), "cudaStreamWaitEvent");
+    errors.Check(cudaMemcpyPeerAsync(mine.values, cards_[member].ordinal, parts[0].values,
+                                     cards_[0].ordinal, mine.num_elements * sizeof(float), stream),
+                 "cudaMemcpyPeerAsync");
+  }
+
+  void Reduce(int member, absl::Span<const CardPart> parts, cudaStream_t stream) override {
+    if (member != 0) return;
+    Errors& errors = *cards_[0].errors;
+    for (size_t other = 1; other < parts.size(); ++other) {
+      errors.Check(cudaStreamWaitEvent(stream, parts[other].ready), "cudaStreamWaitEvent");
+      for (int64_t begin = 0; begin < parts[0].num_elements; begin += kPieceElements) {
+        const int64_t count = std::min(kPieceElements, parts[0].num_elements - begin);
+        auto* const piece = static_cast<float*>(piece_.get());
+        errors.Check(cudaMemcpyPeerAsync(piece, cards_[0].ordinal, parts[other].values + begin,
+                                         cards_[other].ordinal, count * sizeof(float), stream),
+                     "cudaMemcpyPeerAsync");
+        errors.Check(AddScaled(parts[0].values + begin, piece, 1.0, count, stream), "AddScaled");
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kPieceElements = int64_t{8} << 20;
+
+  CopyLinks(const std::vector<GroupCard>& cards, std::string why_not_nccl)
+      : cards_(cards), why_not_nccl_(std::move(why_not_nccl)) {}
+
+  // Whether copies of `card` reach memory of `other`.
+  static bool EnablePeerAccess(int card, int other) {
+    int can = 0;
+    cudaSetDevice(card);
+    if (cudaDeviceCanAccessPeer(&can, card, other) != cudaSuccess || can == 0) return false;
+    const cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
+    if (error != cudaSuccess) cudaGetLastError();  // it is handled here
+    return error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled;
+  }
+
+  const std::vector<GroupCard> cards_;
+  const std::string why_not_nccl_;
+  bool is_direct_ = true;
+  DeviceMemory piece_;
+};
+
+class NcclLinks final : public CardLinks {
+ public:
+  // Errors: Unavailable with NCCL's words.
+  static absl::StatusOr<std::unique_ptr<CardLinks>> Create(const std::vector<GroupCard>& cards,
+                                                           const NcclFunctions& nccl) {
+    std::unique_ptr<NcclLinks> links(new NcclLinks(cards, nccl));
+    std::vector<int> ordinals;
+    for (const GroupCard& card : cards) ordinals.push_back(card.ordinal);
+    int version = 0;
+    NcclResult result = nccl.get_version(&version);
+    if (result == kNcclSuccess) {
+      links->communicators_.resize(cards.size());
+      result = nccl.comm_init_all(links->communicators_.data(), static_cast<int>(cards.size()),
+                                  ordinals.data());
+    }
+    if (result != kNcclSuccess) {
+      links->communicators_.clear();
+      cudaGetLastError();  // NCCL's own failures are handled here
+      return absl::UnavailableError(
+          absl::StrCat("it does not work between these cards: ", nccl.get_error_string(result)));
+    }
+    links->version_ = NcclVersionText(version);
+    return links;
+  }
+  ~NcclLinks() override {
+    for (NcclCommunicator* communicator : communicators_) nccl_.comm_destroy(communicator);
+  }
+
+  std::string Describe() const override { return absl::StrCat("NCCL ", version_); }
+  bool reaches_into_others() const override { return false; }
+
+  void Broadcast(int member, absl::Span<const CardPart> parts, cudaStream_t stream) override {
+    const CardPart& mine = parts[member];
+    Check(member, "ncclBroadcast",
+          nccl_.broadcast(mine.values, mine.values, mine.num_elements, kNcclFloat32, /*root=*/0,
+                          communicators_[member], stream));
+  }
+
+  void Reduce(int member, absl::Span<const CardPart> parts, cudaStream_t stream) override {
+    const CardPart& mine = parts[member];
+    Check(member, "ncclReduce",
+          nccl_.reduce(mine.values, mine.values, mine.num_elements, kNcclFloat32, kNcclSum,
+                       /*root=*/0, communicators_[member], stream));
+  }
+
+ private:
+  NcclLinks(const std::vector<GroupCard>& cards, const NcclFunctions& nccl)
+      : cards_(cards), nccl_(nccl) {}
+
+  void Check(int member, const char* call, NcclResult result) {
+    if (result == kNcclSuccess) return;
+    Errors& errors = *cards_[member].errors;
+    errors.Note(absl::InternalError(
+        absl::StrCat(errors.device(), ": ", call, " failed: ", nccl_.get_error_string(result))));
+  }
+
+  const std::vector<GroupCard> cards_;
+  const NcclFunctions nccl_;
+  std::vector<NcclCommunicator*> communicators_;
+  std::string version_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CardLinks>> MakeCardLinks(const std::vector<GroupCard>& cards,
+                                                         NcclLoader load_nccl) {
+  const absl::StatusOr<NcclFunctions> nccl =
+      load_nccl != nullptr ? load_nccl() : absl::NotFoundError("this build does not look for it");
+  if (!nccl.ok()) return CopyLinks::Create(cards, std::string(nccl.status().message()));
+  absl::StatusOr<std::unique_ptr<CardLinks>> links = NcclLinks::Create(cards, *nccl);
+  if (links.ok()) return links;
+  return CopyLinks::Create(cards, std::string(links.status().message()));
+}
+
+}  // namespace lodestar::cuda

@@ -1,0 +1,51 @@
+#include "kernels/cuda/nccl.h"
+
+#include <dlfcn.h>
+
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+#endif
+
+namespace lodestar::cuda {
+namespace {
+
+constexpr char kNcclFile[] = "libnccl.so.2";
+
+#if __has_include(<nccl.h>)
+static_assert(int{kNcclSuccess} == int{ncclSuccess});
+static_assert(int{kNcclFloat32} == int{ncclFloat32});
+static_assert(int{kNcclSum} == int{ncclSum});
+#endif
+
+}  // namespace
+
+absl::StatusOr<NcclFunctions> LoadNccl() {
+  void* const library = dlopen(kNcclFile, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return absl::NotFoundError(dlerror());
+  NcclFunctions functions;
+  std::string missing;
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
+    if (function == nullptr) absl::StrAppend(&missing, missing.empty() ? "" : ", ", name);
+  };
+  find(functions.get_version, "ncclGetVersion");
+  find(functions.get_error_string, "ncclGetErrorString");
+  find(functions.comm_init_all, "ncclCommInitAll");
+  find(functions.comm_destroy, "ncclCommDestroy");
+  find(functions.broadcast, "ncclBroadcast");
+  find(functions.reduce, "ncclReduce");
+  if (missing.empty()) return functions;
+  return absl::UnavailableError(absl::StrCat(kNcclFile, " has no ", missing));
+}
+
+std::string NcclVersionText(int version) {
+  // From 2.9 on two digits each for the minor version and the patch, before that one for the minor.
+  const int major_unit = version >= 10000 ? 10000 : 1000;
+  return absl::StrCat(version / major_unit, ".", version % major_unit / 100, ".", version % 100);
+}
+
+}  // namespace lodestar::cuda

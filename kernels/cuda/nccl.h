@@ -1,0 +1,43 @@
+// The part of NCCL that a group of cards uses. It is loaded at run time: it comes with PyTorch and
+// with some installations of CUDA, and everything works without it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace lodestar::cuda {
+
+// Names, values and meaning as in NVIDIA's nccl.h (2.x), which need not be there to build.
+struct NcclCommunicator;
+enum NcclResult : int { kNcclSuccess = 0 };
+enum NcclDataType : int { kNcclFloat32 = 7 };
+enum NcclReduction : int { kNcclSum = 0 };
+
+struct NcclFunctions {
+  NcclResult (*get_version)(int* version) = nullptr;
+  const char* (*get_error_string)(NcclResult result) = nullptr;
+  NcclResult (*comm_init_all)(NcclCommunicator** communicators, int count,
+                              const int* devices) = nullptr;
+  NcclResult (*comm_destroy)(NcclCommunicator* communicator) = nullptr;
+  NcclResult (*broadcast)(const void* from, void* to, size_t count, NcclDataType type, int root,
+                          NcclCommunicator* communicator, cudaStream_t stream) = nullptr;
+  NcclResult (*reduce)(const void* from, void* to, size_t count, NcclDataType type,
+                       NcclReduction reduction, int root, NcclCommunicator* communicator,
+                       cudaStream_t stream) = nullptr;
+};
+
+using NcclLoader = absl::StatusOr<NcclFunctions> (*)();
+
+// From where the loader searches. It is never unloaded. Errors: NotFound with the loader's reason;
+// Unavailable if a function is missing.
+absl::StatusOr<NcclFunctions> LoadNccl();
+
+// "2.28.9" of the number that ncclGetVersion() gives.
+std::string NcclVersionText(int version);
+
+}  // namespace lodestar::cuda

@@ -1,0 +1,154 @@
+#include "kernels/cuda/testing/emulated_nccl.h"
+
+#include <atomic>
+#include <barrier>
+#include <memory>
+#include <vector>
+
+#include "common/check.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/resources.h"
+
+namespace lodestar::cuda {
+namespace {
+
+constexpr NcclResult kUnhandledCudaError = static_cast<NcclResult>(1);
+
+std::atomic<int64_t> num_operations = 0;
+
+struct Rank {
+  const float* from = nullptr;
+  size_t count = 0;
+  Event ready;
+  Event done;
+};
+
+// The communicators that were made together.
+struct Clique {
+  explicit Clique(int count) : ranks(count), everybody(count) {}
+  std::vector<Rank> ranks;
+  std::barrier<> everybody;
+};
+
+}  // namespace
+
+struct NcclCommunicator {
+  std::shared_ptr<Clique> clique;
+  int rank = 0;
+  int device = 0;
+};
+
+namespace {
+
+Event NewEvent() {
+  Event event;
+  LODESTAR_CHECK(Make(&event, [](cudaEvent_t* handle) {
+                   return cudaEventCreateWithFlags(handle, cudaEventDisableTiming);
+                 }) == cudaSuccess);
+  return event;
+}
+
+NcclResult InitAll(NcclCommunicator** communicators, int count, const int* devices) {
+  auto clique = std::make_shared<Clique>(count);
+  for (int rank = 0; rank < count; ++rank) {
+    if (cudaSetDevice(devices[rank]) != cudaSuccess) return kUnhandledCudaError;
+    clique->ranks[rank].ready = NewEvent();
+    clique->ranks[rank].done = NewEvent();
+    communicators[rank] = new NcclCommunicator{clique, rank, devices[rank]};
+  }
+  return kNcclSuccess;
+}
+
+NcclResult FailToInit(NcclCommunicator** /*communicators*/, int /*count*/, const int* /*devices*/) {
+  return kUnhandledCudaError;
+}
+
+NcclResult Destroy(NcclCommunicator* communicator) {
+  delete communicator;
+  return kNcclSuccess;
+}
+
+NcclResult Version(int* version) {
+  *version = 22809;
+  return kNcclSuccess;
+}
+
+const char* ErrorString(NcclResult result) {
+  return result == kNcclSuccess ? "no error" : "unhandled cuda error";
+}
+
+// What each rank's stream does, once all ranks have called.
+template <typename Work>
+NcclResult Collective(NcclCommunicator* communicator, const float* from, size_t count,
+                      cudaStream_t stream, Work work) {
+  ++num_operations;
+  Clique& clique = *communicator->clique;
+  Rank& self = clique.ranks[communicator->rank];
+  int device = -1;
+  cudaGetDevice(&device);
+  LODESTAR_CHECK(device == communicator->device) << "another rank's card is chosen";
+  self.from = from;
+  self.count = count;
+  LODESTAR_CHECK(cudaEventRecord(self.ready.get(), stream) == cudaSuccess);
+  clique.everybody.arrive_and_wait();
+  for (const Rank& rank : clique.ranks) {
+    LODESTAR_CHECK(rank.count == count) << "ranks with different counts";
+    cudaStreamWaitEvent(stream, rank.ready.get());
+  }
+  work(clique);
+  LODESTAR_CHECK(cudaEventRecord(self.done.get(), stream) == cudaSuccess);
+  clique.everybody.arrive_and_wait();
+  for (const Rank& rank : clique.ranks) cudaStreamWaitEvent(stream, rank.done.get());
+  clique.everybody.arrive_and_wait();
+  return kNcclSuccess;
+}
+
+NcclResult Broadcast(const void* from, void* to, size_t count, NcclDataType type, int root,
+                     NcclCommunicator* communicator, cudaStream_t stream) {
+  LODESTAR_CHECK(type == kNcclFloat32 && root == 0);
+  return Collective(
+      communicator, static_cast<const float*>(from), count, stream, [&](Clique& clique) {
+        if (communicator->rank == 0) return;
+        cudaMemcpyAsync(to, clique.ranks[0].from, count * sizeof(float), cudaMemcpyDefault, stream);
+      });
+}
+
+// In another order than a group that copies.
+NcclResult Reduce(const void* from, void* to, size_t count, NcclDataType type,
+                  NcclReduction reduction, int root, NcclCommunicator* communicator,
+                  cudaStream_t stream) {
+  LODESTAR_CHECK(type == kNcclFloat32 && reduction == kNcclSum && root == 0 && from == to);
+  return Collective(communicator, static_cast<const float*>(from), count, stream,
+                    [&](Clique& clique) {
+                      if (communicator->rank != 0) return;
+                      for (size_t rank = clique.ranks.size() - 1; rank > 0; --rank) {
+                        AddScaled(static_cast<float*>(to), clique.ranks[rank].from, 1.0,
+                                  static_cast<int64_t>(count), stream);
+                      }
+                    });
+}
+
+}  // namespace
+
+int64_t num_nccl_operations() { return num_operations; }
+
+absl::StatusOr<NcclFunctions> LoadEmulatedNccl() {
+  return NcclFunctions{.get_version = Version,
+                       .get_error_string = ErrorString,
+                       .comm_init_all = InitAll,
+                       .comm_destroy = Destroy,
+                       .broadcast = Broadcast,
+                       .reduce = Reduce};
+}
+
+absl::StatusOr<NcclFunctions> LoadBrokenNccl() {
+  absl::StatusOr<NcclFunctions> functions = LoadEmulatedNccl();
+  functions->comm_init_all = FailToInit;
+  return functions;
+}
+
+absl::StatusOr<NcclFunctions> LoadNoNccl() {
+  return absl::NotFoundError("libnccl.so.2: cannot open shared object file");
+}
+
+}  // namespace lodestar::cuda

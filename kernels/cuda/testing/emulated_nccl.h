@@ -1,0 +1,19 @@
+// NCCL between emulated cards: what a group of cards uses of it, with its order of calls checked.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/nccl.h"
+
+namespace lodestar::cuda {
+
+// Of the calls of the functions below since the process began.
+int64_t num_nccl_operations();
+
+// Functions that work; communicators of one clique are used by a thread each.
+absl::StatusOr<NcclFunctions> LoadEmulatedNccl();
+// Whose communicators cannot be made.
+absl::StatusOr<NcclFunctions> LoadBrokenNccl();
+absl::StatusOr<NcclFunctions> LoadNoNccl();
+
+}  // namespace lodestar::cuda

@@ -1,0 +1,186 @@
+// A model on several emulated cards beside the same on one. Whole rounds are checked in
+// worker/trainer/cuda_rounds_test.cc.
+#include "worker/model/replicated_model.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/testing/emulated_device.h"
+#include "worker/model/testing/synthetic_training.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+DeviceSet Cards(int count) {
+  return cuda::MakeEmulatedDevices(
+      {.fusion = FusionPolicy::kNever},
+      {.streams = emulator::StreamOrder::kOthersFirst, .num_devices = count});
+}
+
+class ReplicatedModelTest : public ::testing::Test {
+ protected:
+  ReplicatedModelTest() : spec_(SmallGptSpec()), batch_(RandomBatch(spec_, 5, 3)) {}
+
+  // The weights are on the first card; the others have what their memory was filled with.
+  std::unique_ptr<Model> ModelOn(const DeviceSet& cards) {
+    auto model = MakeModel({.spec = spec_, .max_batch = 8}, cards);
+    EXPECT_OK(model);
+    WriteBuf(&cards.first(), (*model)->parameters(),
+             RandomParameters((*model)->layout(), /*noise=*/0.05, /*seed=*/1));
+    return *std::move(model);
+  }
+  static std::vector<double> GradientOf(const DeviceSet& cards, Model& model) {
+    return ReadBuf(&cards.first(), model.gradients());
+  }
+
+  const ModelSpec spec_;
+  const HostBatch batch_;
+};
+
+// 5 samples on 2 cards, on 4, of which the last has the fewest, and on 7, of which two have none.
+TEST_F(ReplicatedModelTest, UnevenPartsGiveLossAndGradientOfOneCard) {
+  const DeviceSet one = Cards(1);
+  const std::unique_ptr<Model> single = ModelOn(one);
+  const auto expected = single->TrainStep(batch_, nullptr, nullptr);
+  ASSERT_OK(expected);
+  const std::vector<double> gradient = GradientOf(one, *single);
+  const auto expected_evaluation = single->Evaluate(batch_, nullptr);
+  ASSERT_OK(expected_evaluation);
+  for (const int count : {2, 4, 7}) {
+    const DeviceSet cards = Cards(count);
+    const std::unique_ptr<Model> model = ModelOn(cards);
+    const auto result = model->TrainStep(batch_, nullptr, nullptr);
+    ASSERT_OK(result);
+    EXPECT_NEAR(result->loss_sum, expected->loss_sum, 1e-5 * expected->loss_sum);
+    EXPECT_EQ(result->num_predictions, expected->num_predictions);
+    const std::vector<double> summed = GradientOf(cards, *model);
+    double difference = 0.0, norm = 0.0;
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      difference += (summed[i] - gradient[i]) * (summed[i] - gradient[i]);
+      norm += gradient[i] * gradient[i];
+    }
+    EXPECT_LT(difference, 1e-12 * norm) << count << " cards";
+    EXPECT_GT(norm, 0.0);
+    const auto evaluation = model->Evaluate(batch_, nullptr);
+    ASSERT_OK(evaluation);
+    EXPECT_NEAR(evaluation->loss_sum, expected_evaluation->loss_sum, 1e-5 * expected->loss_sum);
+    EXPECT_EQ(evaluation->num_correct, expected_evaluation->num_correct);
+  }
+}
+
+// A table that is also the head gets its gradient in two parts, which one card adds micro-batch by
+// micro-batch.
+bool IsSummedInAnotherOrder(const TensorSpec& tensor) { return tensor.name == "wte.weight"; }
+
+TEST(ReplicatedModelBitsTest, GradientsAreThoseOfOneCardThatAccumulatesAsManyMicroBatches) {
+  constexpr int64_t kSamples = 6;
+  for (const ModelSpec& spec : SmallModelSpecs()) {
+    const HostBatch batch = RandomBatch(spec, kSamples, 3);
+    const DeviceSet one = Cards(1);
+    for (const int count : {2, 3, 6}) {
+      const DeviceSet cards = Cards(count);
+      const ModelConfig config = {.spec = spec, .max_batch = kSamples / count};
+      const std::unique_ptr<Model> single = *MakeModel(config, one);
+      const std::unique_ptr<Model> model = *MakeModel(config, cards);
+      const std::vector<double> weights = RandomParameters(model->layout(), 0.05, 1);
+      WriteBuf(&one.first(), single->parameters(), weights);
+      WriteBuf(&cards.first(), model->parameters(), weights);
+      const auto expected = single->TrainStep(batch, nullptr, nullptr);
+      const auto result = model->TrainStep(batch, nullptr, nullptr);
+      ASSERT_OK(expected);
+      ASSERT_OK(result);
+      EXPECT_EQ(result->loss_sum, expected->loss_sum);
+      const std::vector<double> gradient = ReadBuf(&one.first(), single->gradients());
+      const std::vector<double> summed = ReadBuf(&cards.first(), model->gradients());
+      for (const TensorSpec& tensor : model->layout().tensors()) {
+        const double tolerance = IsSummedInAnotherOrder(tensor) ? 1e-7 : 0.0;
+        for (int64_t i = tensor.offset; i < tensor.offset + tensor.num_elements(); ++i) {
+          ASSERT_NEAR(summed[i], gradient[i], tolerance)
+              << spec.name << ", " << count << " cards, " << tensor.name << " " << i;
+        }
+      }
+    }
+  }
+}
+
+class RecordingSink final : public GradientSink {
+ public:
+  void BackwardBegins() override { calls_.push_back(-1); }
+  absl::Status BlockReady(int block) override {
+    calls_.push_back(block);
+    return block == refused_ ? absl::AbortedError("no more") : absl::OkStatus();
+  }
+  std::vector<int> calls_;
+  int refused_ = -1;
+};
+
+class BreakingGate final : public WeightsGate {
+ public:
+  absl::Status WaitForBlock(int block) override {
+    return block == broken_ ? absl::AbortedError("the life is over") : absl::OkStatus();
+  }
+  int broken_ = -1;
+};
+
+TEST_F(ReplicatedModelTest, BlocksAreReportedOnceInTheOrderOfBackward) {
+  const DeviceSet cards = Cards(3);
+  const std::unique_ptr<Model> model = ModelOn(cards);
+  RecordingSink sink;
+  BreakingGate gate;
+  ASSERT_OK(model->TrainStep(batch_, &gate, &sink));
+  std::vector<int> expected = {-1};
+  for (int block = model->layout().num_blocks() - 1; block >= 0; --block) expected.push_back(block);
+  EXPECT_EQ(sink.calls_, expected);
+}
+
+// What ends one card's step ends those of the others, and the next step is whole again.
+TEST_F(ReplicatedModelTest, StepThatIsCutShortCanBeTakenAgain) {
+  const DeviceSet cards = Cards(3);
+  const std::unique_ptr<Model> model = ModelOn(cards);
+  ASSERT_OK(model->TrainStep(batch_, nullptr, nullptr));
+  const std::vector<double> expected = GradientOf(cards, *model);
+  BreakingGate gate;
+  RecordingSink sink;
+  gate.broken_ = 1;
+  EXPECT_EQ(model->TrainStep(batch_, &gate, &sink).status(),
+            absl::AbortedError("the life is over"));
+  EXPECT_EQ(model->Evaluate(batch_, &gate).status(), absl::AbortedError("the life is over"));
+  gate.broken_ = -1;
+  sink.refused_ = 1;
+  EXPECT_EQ(model->TrainStep(batch_, &gate, &sink).status(), absl::AbortedError("no more"));
+  ASSERT_OK(model->TrainStep(batch_, &gate, nullptr));
+  EXPECT_EQ(GradientOf(cards, *model), expected);
+}
+
+TEST_F(ReplicatedModelTest, BadSampleOfOneCardIsAnErrorOfTheStep) {
+  const DeviceSet cards = Cards(2);
+  const std::unique_ptr<Model> model = ModelOn(cards);
+  HostBatch bad = batch_;
+  bad.tokens.back() = 1 << 20;
+  const auto result = model->TrainStep(bad, nullptr, nullptr);
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("1048576"));
+  ASSERT_OK(model->TrainStep(batch_, nullptr, nullptr));
+  EXPECT_EQ(model->TrainStep({}, nullptr, nullptr).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// A kernel that fails on one card fails the process's cards: all come back, with its words.
+TEST_F(ReplicatedModelTest, FailingCardEndsTheStepOfAll) {
+  const DeviceSet cards = Cards(3);
+  const std::unique_ptr<Model> model = ModelOn(cards);
+  ASSERT_OK(model->TrainStep(batch_, nullptr, nullptr));
+  emulator::FailLaunchAfter(20);
+  EXPECT_EQ(model->TrainStep(batch_, nullptr, nullptr).status().code(),
+            absl::StatusCode::kInternal);
+  emulator::ClearStickyError();
+}
+
+}  // namespace
+}  // namespace lodestar
