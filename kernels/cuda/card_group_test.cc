@@ -114,6 +114,20 @@ TEST_P(CardGroupTest, ValuesMayBeWrittenAfterAwait) {
   for (int member = 0; member < group().size(); ++member) EXPECT_THAT(Read(member), Each(sum));
 }
 
+// Whichever card's stream runs first.
+TEST_P(CardGroupTest, AwaitOfTheOthersComesAfterTheFirstCardHasRead) {
+  OnAll([&](int member) {
+    card(member).Fill(values_[member], member + 1.0);
+    const auto sum = group().Reduce(member, values_[member]);
+    ASSERT_TRUE(sum.ok()) << sum.status();
+    group().Await(member, *sum);
+    if (member != 0) card(member).Fill(values_[member], 100.0);
+  });
+  EXPECT_THAT(Read(2), Each(100.0f));
+  EXPECT_THAT(Read(1), Each(100.0f));
+  EXPECT_THAT(Read(0), Each(6.0f));
+}
+
 TEST_P(CardGroupTest, SomeOperationsMayBeUnderWay) {
   OnAll([&](int member) {
     card(member).Fill(values_[member], 1.0);
