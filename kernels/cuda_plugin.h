@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,13 +22,16 @@ inline constexpr int kCudaPluginVersion = 8;
 
 // Whether biases, activations and sums become part of matrix products, where the card can do both.
 // kMeasure: what is faster at the first use of a shape; two runs may choose differently, and then
-// differ in the last bits.
+// differ in the last bits, unless the second has the tuning of the first.
 enum class FusionPolicy : uint8_t { kMeasure, kNever, kAlways };
 
 struct CudaPluginOptions {
   int ordinal = 0;
   DType compute = DType::kF32;  // or kBf16
   FusionPolicy fusion = FusionPolicy::kMeasure;
+  // Set: algorithms of matrix products are measured, too, and what is chosen can be had from
+  // Device::MergeTuning(). The text of an earlier one, which need not be measured again, or empty.
+  std::optional<std::string> tuning = {};
 };
 
 // Returns a new device that the caller deletes, or null with *error set. `version` is the caller's

@@ -12,7 +12,8 @@
 // gamma, beta, tables) have the compute dtype; gradients of parameters and statistics have
 // StatisticsDType(compute), f32 where it is bf16. Vectors of the optimizers are StatisticsDType.
 //
-// Synchronize() may be called from any thread, everything else by one thread at a time.
+// Synchronize(), and what describes or merges choices, may be called from any thread, everything
+// else by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/encoding.h"
 #include "kernels/buf.h"
@@ -44,12 +46,22 @@ struct DeviceCapabilities {
 using EventId = int64_t;
 using GraphId = int64_t;
 
+// What the text of Device::MergeTuning() begins with, in whatever version.
+inline constexpr absl::string_view kTuningTextBegin = "lodestar tuning ";
+
 class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceCapabilities& capabilities() const = 0;
   // What the device has chosen by measuring itself so far, a line each, for logs.
   virtual std::string DescribeChoices() const { return ""; }
+  // The text that the next device of this kind may be made with (DeviceOptions::tuning) to choose
+  // the same without measuring: what is in `kept`, a text of another device or of an earlier run
+  // (or empty), as far as it is good for this one, and what this one has chosen besides. Empty for
+  // a device that chooses nothing, or was made without such a text.
+  virtual std::string MergeTuning(absl::string_view /*kept*/) const { return ""; }
+  // What of the text that it was made with the device does not use, and why, a line each.
+  virtual std::string DescribeTuning() const { return ""; }
 
   // Memory. 64-byte aligned, contents undefined. Host memory is pinned where that helps copies.
   // Errors: ResourceExhausted with the bytes asked for and free.

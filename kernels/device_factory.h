@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct DeviceOptions {
   DType compute = DType::kF32;  // or kBf16, which needs CUDA; the oracle does not look at it
   int threads = 0;              // of the CPU; 0: one per core that this process may use
   FusionPolicy fusion = FusionPolicy::kMeasure;  // of CUDA
+  std::optional<std::string> tuning = {};        // of CUDA; see CudaPluginOptions
 };
 
 // With `auto`, *why_not_cuda (may be null) tells why the CPU was chosen; it is empty otherwise. On

@@ -61,6 +61,10 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
                                .num_rounds = settings.trace_rounds},
         clock);
   }
+  if (!settings.tuning_path.empty()) {
+    worker->tuning_file_ = std::make_unique<TuningFile>(settings.tuning_path, clock);
+    worker->config_.device.tuning = worker->tuning_file_->TextForDevice();
+  }
   std::string why_not_cuda;
   ASSIGN_OR_RETURN(worker->devices_, MakeDevices(worker->config_.device, &why_not_cuda));
   const std::string device_name =
@@ -70,6 +74,9 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
           why_not_cuda.empty() ? "" : "; no CUDA: ", why_not_cuda);
   if (const DeviceGroup* group = worker->devices_.group.get(); group != nullptr) {
     LogInfo("gradients and weights go from card to card by {}", group->Describe());
+  }
+  if (worker->tuning_file_ != nullptr) {
+    for (const auto& device : worker->devices_.devices) worker->tuning_file_->Tell(*device);
   }
   if (!settings.residual_folder.empty() && FileSystem::Real().Exists(settings.residual_folder)) {
     worker->TakeResidualFolder();
@@ -307,6 +314,7 @@ void Worker::Do(const Lifecycle::SayGoodbye& goodbye) {
 
 void Worker::Do(const Lifecycle::Finish& finish) {
   Disconnect();
+  KeepTuning(TuningFile::kPatience);
   if (residuals_ != nullptr) {
     // The life is over.
     if (const absl::Status removed = residuals_->RemoveInstance(); !removed.ok()) {
@@ -568,10 +576,16 @@ void Worker::CountContribution(const Grant& grant, const RoundReport& report) {
       pulls == 1 ? "once" : absl::StrCat(pulls, " times"));
 }
 
+void Worker::KeepTuning(absl::Duration patience) {
+  if (tuning_file_ == nullptr) return;
+  for (const auto& device : devices_.devices) tuning_file_->Keep(*device, patience);
+}
+
 void Worker::TellProgress(const Grant& grant) {
   const std::string line = progress_->Tell(clock_->Now(), grant);
   if (line.empty()) return;
   LogInfo("{}", line);
+  KeepTuning(/*patience=*/absl::ZeroDuration());
   if (const std::string choices = devices_.first().DescribeChoices(); !choices.empty()) {
     choices_logger_.Log(LogLevel::kInfo, "choices",
                         absl::StrCat("the device measured and chose:\n", choices));

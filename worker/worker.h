@@ -27,6 +27,7 @@
 #include "worker/service_reports.h"
 #include "worker/trainer/progress.h"
 #include "worker/trainer/round_runner.h"
+#include "worker/tuning_file.h"
 #include "worker/workload.h"
 
 namespace lodestar {
@@ -45,6 +46,8 @@ class Worker {
     uint64_t instance_id = 0;      // random, one per process
     uint32_t request_process = 0;  // random, too: see RequestIds
     DeviceOptions device;
+    // Of what the device chooses by measuring, see TuningFile; empty: none.
+    std::string tuning_path = {};
     // For people: where it computes. Empty: the name of the device.
     std::string device_name;
     bool shared_memory = true;  // with servers of this machine
@@ -137,6 +140,8 @@ class Worker {
   std::shared_ptr<ParameterTransport> TransportOf(const WorkerLife& life, const std::string& secret)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void TellProgress(const Grant& grant);
+  // What the devices have chosen by measuring, if there is a file for it.
+  void KeepTuning(absl::Duration patience);
   // The servers have acknowledged what `report` tells of; of the first contribution the log says
   // how long it took.
   void CountContribution(const Grant& grant, const RoundReport& report);
@@ -151,7 +156,8 @@ class Worker {
 
   Config config_;
   Clock* const clock_;
-  std::unique_ptr<TraceRecorder> trace_;  // null: no trace
+  std::unique_ptr<TraceRecorder> trace_;     // null: no trace
+  std::unique_ptr<TuningFile> tuning_file_;  // null: none
   DeviceSet devices_;
   std::unique_ptr<Workload> workload_;
   std::unique_ptr<CoordinatorLink> link_;

@@ -58,8 +58,15 @@ ABSL_FLAG(std::string, fusion, "measure",
           "On CUDA cards, whether biases, activations and sums become part of matrix products: "
           "measure (at the start, what is faster for each shape), never or always (but for GELU in "
           "fp32, which cuBLASLt may approximate, and what it refuses). What is measured may differ "
-          "from run to run, and results then differ in their last bits; never and always "
-          "repeat a run to the bit.");
+          "from run to run, and results then differ in their last bits; never, always and "
+          "--tuning_file repeat a run to the bit.");
+ABSL_FLAG(std::string, tuning_file, "",
+          "On CUDA cards, a file that keeps what is measured at the start: with it, each matrix "
+          "product takes the fastest of the eight algorithms that cuBLASLt advises, and with "
+          "--fusion=measure each shape is fused or not. Later runs on such a card, with the same "
+          "driver and cuBLASLt, take it from there: they need not measure, and repeat the "
+          "first one to the bit. A file of another card or version is replaced, and the log says "
+          "so. The workers of a machine may share one. Empty: none, and cuBLASLt's first advice.");
 ABSL_FLAG(int, threads, 0, "Threads of a CPU device; 1 to 1024, or 0: one per core.");
 ABSL_FLAG(
     int64_t, max_micro_batch, 0,
@@ -188,6 +195,14 @@ absl::Status ReadDevice(DeviceOptions& options) {
   return CheckWholeRange("threads", options.threads, 0, kMaxThreads);
 }
 
+absl::Status ReadTuning(Worker::Config& config) {
+  config.tuning_path = absl::GetFlag(FLAGS_tuning_file);
+  if (config.tuning_path.empty() || config.device.kind != "cpu") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--tuning_file has no effect with --device=cpu: it is of CUDA cards. Leave it out, or give "
+      "another --device");
+}
+
 absl::Status ReadData(DataConfig& config) {
   config.path = absl::GetFlag(FLAGS_data);
   if (config.path.empty()) return BadFlag("data", "", "the path of a file or folder");
@@ -274,6 +289,7 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
   RETURN_IF_ERROR(CheckOneOf("data_partition", partition, {"shared", "own"}));
   flags.workload.own_partition = partition == "own";
   RETURN_IF_ERROR(ReadDevice(config.device));
+  RETURN_IF_ERROR(ReadTuning(config));
   BuiltInWorkloadConfig& workload = flags.workload;
   workload.max_micro_batch = absl::GetFlag(FLAGS_max_micro_batch);
   RETURN_IF_ERROR(CheckWholeRange("max_micro_batch", workload.max_micro_batch, 0, kMaxMicroBatch));
@@ -302,14 +318,16 @@ std::string WorkerHelp() {
       "bad flag); 128 and above may (200: told to stop, and the servers did not take\n",
       "the last round).\n");
   return FormatHelp(
-      usage, {{"Cluster",
-               {"coordinator", "name", "leave_timeout", "notice", "notice_grace", "stall_timeout",
-                "shared_memory", "keep_residuals"}},
-              {"Security", SecurityFlagNames()},
-              {"Data", {"data", "heldout_data", "data_format", "token_bytes", "data_partition"}},
-              {"Compute", {"device", "dtype", "threads", "max_micro_batch", "recompute", "fusion"}},
-              {"Measuring", {"overlap", "trace", "trace_rounds"}},
-              {"Log", {"log_level", "log_format"}}});
+      usage,
+      {{"Cluster",
+        {"coordinator", "name", "leave_timeout", "notice", "notice_grace", "stall_timeout",
+         "shared_memory", "keep_residuals"}},
+       {"Security", SecurityFlagNames()},
+       {"Data", {"data", "heldout_data", "data_format", "token_bytes", "data_partition"}},
+       {"Compute",
+        {"device", "dtype", "threads", "max_micro_batch", "recompute", "fusion", "tuning_file"}},
+       {"Measuring", {"overlap", "trace", "trace_rounds"}},
+       {"Log", {"log_level", "log_format"}}});
 }
 
 }  // namespace lodestar

@@ -108,6 +108,15 @@ TEST_F(WorkerFlagsTest, DeviceAndArithmetic) {
   EXPECT_EQ(flags.worker.device.fusion, FusionPolicy::kNever);
 }
 
+TEST_F(WorkerFlagsTest, TuningIsOfCards) {
+  EXPECT_EQ(Read({})->worker.tuning_path, "");
+  // Whether it can be read and written shows later, and ends no worker.
+  EXPECT_EQ(Read({"--tuning_file=/nowhere/tuning"})->worker.tuning_path, "/nowhere/tuning");
+  EXPECT_EQ(Read({"--tuning_file=t", "--device=cuda:1"})->worker.tuning_path, "t");
+  EXPECT_THAT(ErrorOf({"--tuning_file=t", "--device=cpu"}),
+              HasSubstr("--tuning_file has no effect with --device=cpu"));
+}
+
 TEST_F(WorkerFlagsTest, DataIsFoundByItselfUnlessTold) {
   const DataConfig defaults = Read({})->workload.data;
   EXPECT_EQ(defaults.path, "corpus.txt");

@@ -67,16 +67,28 @@ absl::Status OutOfMemory(const std::string& device, const char* what, size_t byt
                    "micro-batch, bf16 or recomputation"));
 }
 
+absl::StatusOr<TuningOrigin> OriginOn(const std::string& device, const cudaDeviceProp& properties) {
+  TuningOrigin origin = {.card = properties.name,
+                         .compute_capability = properties.major * 10 + properties.minor,
+                         .cublaslt_version = cublasLtGetVersion()};
+  cudaError_t error = cudaDriverGetVersion(&origin.driver_version);
+  if (error != cudaSuccess) return CudaStatus(device, error, "cudaDriverGetVersion");
+  error = cudaRuntimeGetVersion(&origin.runtime_version);
+  if (error != cudaSuccess) return CudaStatus(device, error, "cudaRuntimeGetVersion");
+  return origin;
+}
+
 }  // namespace
 
 CudaDevice::CudaDevice(const CudaPluginOptions& options, NcclLoader load_nccl,
-                       const std::string& device, int compute_capability)
+                       const std::string& device, const TuningOrigin& origin)
     : ordinal_(options.ordinal),
       compute_(options.compute),
       load_nccl_(load_nccl),
       errors_(device),
-      fusion_(options.fusion, &errors_),
-      attention_(compute_capability) {}
+      tuning_(options.tuning, origin),
+      fusion_(options.fusion, options.compute, &tuning_, &errors_),
+      attention_(origin.compute_capability) {}
 
 absl::StatusOr<int> CudaDevice::Count() { return CountDevices("CUDA"); }
 
@@ -91,10 +103,10 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(const CudaPluginOptio
   if (error != cudaSuccess) return CudaStatus(ordinal_name, error, "cudaGetDeviceProperties");
   if (absl::Status status = CheckCompute(options.compute, properties); !status.ok()) return status;
 
-  const int compute_capability = properties.major * 10 + properties.minor;
-  std::unique_ptr<CudaDevice> device(
-      new CudaDevice(options, load_nccl, absl::StrCat(ordinal_name, " (", properties.name, ")"),
-                     compute_capability));
+  const absl::StatusOr<TuningOrigin> origin = OriginOn(ordinal_name, properties);
+  if (!origin.ok()) return origin.status();
+  std::unique_ptr<CudaDevice> device(new CudaDevice(
+      options, load_nccl, absl::StrCat(ordinal_name, " (", properties.name, ")"), *origin));
   device->capabilities_ = {.name = properties.name,
                            .compute = options.compute,
                            .memory_is_host = false,
@@ -111,7 +123,7 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(const CudaPluginOptio
     return device->errors_.first();
   }
   absl::StatusOr<std::unique_ptr<MatMulEngine>> matmul =
-      MatMulEngine::Create(compute_capability, &device->errors_);
+      MatMulEngine::Create(origin->compute_capability, &device->tuning_, &device->errors_);
   if (!matmul.ok()) return matmul.status();
   device->matmul_ = std::move(*matmul);
   return device;
@@ -122,6 +134,12 @@ CudaDevice::~CudaDevice() {
   for (Stream& stream : streams_) {
     if (stream != nullptr) cudaStreamSynchronize(stream.get());
   }
+}
+
+std::string CudaDevice::DescribeChoices() const {
+  const std::string fusion = fusion_.Describe();
+  const std::string products = matmul_->Describe();
+  return absl::StrCat(fusion, fusion.empty() || products.empty() ? "" : "\n", products);
 }
 
 cudaStream_t CudaDevice::On(StreamKind stream) {

@@ -20,6 +20,7 @@
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/nccl.h"
 #include "kernels/cuda/resources.h"
+#include "kernels/cuda/tuning.h"
 #include "kernels/cuda_plugin.h"
 #include "kernels/device.h"
 
@@ -37,7 +38,9 @@ class CudaDevice final : public Device {
   ~CudaDevice() override;
 
   const DeviceCapabilities& capabilities() const override { return capabilities_; }
-  std::string DescribeChoices() const override { return fusion_.Describe(); }
+  std::string DescribeChoices() const override;
+  std::string MergeTuning(absl::string_view kept) const override { return tuning_.Merge(kept); }
+  std::string DescribeTuning() const override { return tuning_.Describe(); }
   absl::StatusOr<void*> Allocate(size_t bytes) override;
   void Release(void* memory) override;
   size_t FreeMemoryBytes() override;
@@ -59,7 +62,7 @@ class CudaDevice final : public Device {
 
  private:
   CudaDevice(const CudaPluginOptions& options, NcclLoader load_nccl, const std::string& device,
-             int compute_capability);
+             const TuningOrigin& origin);
 
   // The card is chosen per thread, so each entry chooses it.
   cudaStream_t On(StreamKind stream);
@@ -79,6 +82,7 @@ class CudaDevice final : public Device {
   const NcclLoader load_nccl_;
   DeviceCapabilities capabilities_;
   Errors errors_;
+  Tuning tuning_;
   FusionChoice fusion_;
   std::array<Stream, 3> streams_;
   EventRing events_;

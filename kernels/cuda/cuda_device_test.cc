@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -399,6 +400,254 @@ TEST_F(CudaDeviceTest, AFusedCallThatBreaksTheCardIsNamed) {
       EXPECT_TRUE(Contains(status.message(), part)) << status;
     }
   }
+}
+
+// With several algorithms per product, which tell themselves apart by their last bits.
+class CudaTuningTest : public CudaDeviceTest {
+ protected:
+  // The heuristic's second guess is the fastest.
+  static emulator::Settings SecondIsFastest() { return {.algorithm_microseconds = {3, 1, 2}}; }
+  static emulator::Settings ThirdIsFastest() { return {.algorithm_microseconds = {3, 2, 1}}; }
+
+  static std::unique_ptr<Device> MakeTuned(const emulator::Settings& settings,
+                                           const std::string& text = "",
+                                           FusionPolicy fusion = FusionPolicy::kNever) {
+    Reset(settings);
+    return Make({.fusion = fusion, .tuning = text});
+  }
+  // What a device gives that takes the heuristic's first, which is algorithm 0, 1 or 2.
+  static Outputs OfAlgorithm(const std::function<Outputs(Device&)>& run, int algorithm) {
+    emulator::Settings settings = SecondIsFastest();
+    for (double& microseconds : settings.algorithm_microseconds) microseconds = 10.0;
+    settings.algorithm_microseconds[algorithm] = 1.0;
+    const auto device = MakeTuned(settings);
+    return run(*device);
+  }
+};
+
+// A product that sets c and two that add to it.
+Outputs RunProducts(Device& device) {
+  DeviceTestRig rig(&device, device.capabilities().compute);
+  const MatMulShape shape{.m = 9, .n = 16, .k = 40};
+  const Buf set = rig.Output("set", 9 * 16);
+  const Buf added = rig.InOut("added", 9 * 16);
+  const Buf a = rig.Random(9 * 40);
+  const Buf b = rig.Random(40 * 16);
+  device.MatMul(shape, set, a, b, Accumulate::kSet);
+  for (int i = 0; i < 2; ++i) device.MatMul(shape, added, a, b, Accumulate::kAdd);
+  return rig.Collect();
+}
+
+// Two batches that add to a part of each row, and are the first use of their shape.
+Outputs RunAddingBatches(Device& device) {
+  DeviceTestRig rig(&device, device.capabilities().compute);
+  const int64_t ldc = 24;
+  const Buf c = rig.InOut("c", 2 * 5 * ldc);
+  const MatMulShape shape{.m = 5,
+                          .n = 16,
+                          .k = 40,
+                          .batch = 2,
+                          .stride_a = 5 * 40,
+                          .stride_b = 40 * 16,
+                          .stride_c = 5 * ldc,
+                          .ldc = ldc};
+  device.MatMul(shape, c, rig.Random(2 * 5 * 40), rig.Random(2 * 40 * 16), Accumulate::kAdd);
+  return rig.Collect();
+}
+
+TEST_F(CudaTuningTest, AlgorithmsDifferInLastBits) {
+  for (const auto& run : {RunProducts, RunAddingBatches}) {
+    EXPECT_NE(OfAlgorithm(run, 0), OfAlgorithm(run, 1));
+    EXPECT_NE(OfAlgorithm(run, 1), OfAlgorithm(run, 2));
+  }
+}
+
+TEST_F(CudaTuningTest, TakesTheFastestAndSpoilsNothing) {
+  for (const auto& run : {RunProducts, RunAddingBatches}) {
+    const Outputs want = OfAlgorithm(run, 1);
+    const auto device = MakeTuned(SecondIsFastest());
+    const int64_t allocations = emulator::num_allocations();
+    EXPECT_EQ(run(*device), want);
+    EXPECT_EQ(emulator::num_allocations(), allocations);
+    EXPECT_TRUE(Contains(device->DescribeChoices(), "candidate 2 of 3: 1.0 us, the first: 3.0 us"))
+        << device->DescribeChoices();
+    EXPECT_EQ(run(*device), want);
+  }
+}
+
+TEST_F(CudaTuningTest, WithoutATextTheHeuristicsFirstIsTaken) {
+  const Outputs want = OfAlgorithm(RunProducts, 0);
+  Reset(SecondIsFastest());
+  const auto device = Make({.fusion = FusionPolicy::kNever});
+  const int64_t before = emulator::num_products();
+  EXPECT_EQ(RunProducts(*device), want);
+  EXPECT_EQ(emulator::num_products(), before + 3);
+  EXPECT_EQ(device->MergeTuning(""), "");
+  EXPECT_EQ(device->DescribeChoices(), "");
+}
+
+TEST_F(CudaTuningTest, ALowerGuessMustBeFasterByMoreThanNoise) {
+  const auto device = MakeTuned({.algorithm_microseconds = {1.0, 0.995}});
+  RunProducts(*device);
+  EXPECT_TRUE(Contains(device->DescribeChoices(), "candidate 1 of 2")) << device->DescribeChoices();
+}
+
+TEST_F(CudaTuningTest, WithTheTextARunIsRepeatedWithoutMeasuring) {
+  const auto first = MakeTuned(SecondIsFastest());
+  const Outputs want = RunProducts(*first);
+  const std::string text = first->MergeTuning("");
+  const auto second = MakeTuned(ThirdIsFastest(), text);
+  const int64_t heuristics = emulator::num_heuristics();
+  const int64_t products = emulator::num_products();
+  EXPECT_EQ(RunProducts(*second), want);
+  EXPECT_EQ(emulator::num_products(), products + 3);
+  EXPECT_EQ(emulator::num_heuristics(), heuristics);
+  EXPECT_EQ(second->MergeTuning(text), text);
+  EXPECT_EQ(second->DescribeTuning(), "");
+  const auto unaware = MakeTuned(ThirdIsFastest());
+  EXPECT_NE(RunProducts(*unaware), want);
+}
+
+TEST_F(CudaTuningTest, WhatIsFusedIsRepeatedToo) {
+  emulator::Settings fast = SecondIsFastest();
+  fast.epilogue_microseconds = 1.25;
+  emulator::Settings slow = ThirdIsFastest();
+  slow.epilogue_microseconds = 50.0;
+  for (const emulator::Settings& at_first : {fast, slow}) {
+    const auto first = MakeTuned(at_first, "", FusionPolicy::kMeasure);
+    const Outputs want = RunLayer(*first, 1);
+    const bool is_fused = at_first.epilogue_microseconds < 2.0;
+    const std::string text = first->MergeTuning("");
+    EXPECT_TRUE(Contains(text, is_fused ? "fusion fp32 backward 16 x 24 x 32, bias = fused | "
+                                        : "fusion fp32 backward 16 x 24 x 32, bias = separate | "))
+        << text;
+    const auto second = MakeTuned(is_fused ? slow : fast, text, FusionPolicy::kMeasure);
+    const int64_t products = emulator::num_products();
+    EXPECT_EQ(RunLayer(*second, 1), want);
+    EXPECT_EQ(emulator::num_products(), products + 2);
+    EXPECT_TRUE(Contains(second->DescribeChoices(), "as an earlier run has chosen"))
+        << second->DescribeChoices();
+    EXPECT_EQ(second->MergeTuning(text), text);
+    // Operations of both dtypes may have one text.
+    Reset(slow);
+    const auto bf16 = Make({.compute = DType::kBf16, .tuning = text});
+    RunLayer(*bf16, 1);
+    EXPECT_TRUE(Contains(bf16->DescribeChoices(), "bias: separate (fused")) << text;
+  }
+}
+
+TEST_F(CudaTuningTest, WhatAnEarlierRunHasFusedMayBeRefused) {
+  const auto first = MakeTuned({.epilogue_microseconds = 0.5}, "", FusionPolicy::kMeasure);
+  RunLayer(*first, 1);
+  const std::string text = first->MergeTuning("");
+  const auto second =
+      MakeTuned({.epilogues = emulator::Epilogues::kRefused}, text, FusionPolicy::kMeasure);
+  RunLayer(*second, 1);
+  EXPECT_TRUE(Wait(*second).ok()) << Wait(*second);
+  EXPECT_TRUE(Contains(second->DescribeTuning(), "what was kept is not used: cuBLASLt refuses"))
+      << second->DescribeTuning();
+  EXPECT_TRUE(Contains(second->MergeTuning(text), "bias = separate | cuBLASLt refuses"))
+      << second->MergeTuning(text);
+}
+
+TEST_F(CudaTuningTest, ATextOfAnotherCardIsNotUsed) {
+  const auto first = MakeTuned(SecondIsFastest());
+  RunProducts(*first);
+  const std::string text = first->MergeTuning("");
+  emulator::Settings ampere = ThirdIsFastest();
+  ampere.compute_capability = 80;
+  const auto second = MakeTuned(ampere, text);
+  EXPECT_TRUE(Contains(second->DescribeTuning(),
+                       "it has 'compute capability: 9.0', and here is 'compute capability: 8.0'"))
+      << second->DescribeTuning();
+  RunProducts(*second);
+  EXPECT_TRUE(Contains(second->DescribeChoices(), "candidate 3 of 3")) << second->DescribeChoices();
+  EXPECT_TRUE(Contains(second->MergeTuning(text), "compute capability: 8.0"));
+}
+
+TEST_F(CudaTuningTest, WhatCublasDoesNotTakeAnyMoreIsMeasuredAgain) {
+  const auto first = MakeTuned(SecondIsFastest());
+  RunProducts(*first);
+  const std::string text = first->MergeTuning("");
+  emulator::Settings without_second = SecondIsFastest();
+  without_second.refused_algorithm = 1;
+  const auto second = MakeTuned(without_second, text);
+  EXPECT_EQ(RunProducts(*second), OfAlgorithm(RunProducts, 2));
+  Reset(without_second);
+  EXPECT_TRUE(Wait(*second).ok()) << Wait(*second);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  EXPECT_TRUE(Contains(second->DescribeTuning(), "CUBLAS_STATUS_NOT_SUPPORTED"))
+      << second->DescribeTuning();
+  const auto third = MakeTuned(without_second, second->MergeTuning(text));
+  RunProducts(*third);
+  EXPECT_EQ(third->DescribeTuning(), "");
+  EXPECT_EQ(third->DescribeChoices(), "") << "nothing is left to be measured";
+}
+
+// What is recorded is neither measured nor, where it was measured before, anything else than it.
+TEST_F(CudaTuningTest, NothingIsMeasuredWhileAGraphIsRecorded) {
+  const Outputs want_first = OfAlgorithm(RunProducts, 0);
+  const Outputs want_second = OfAlgorithm(RunProducts, 1);
+  const auto device = MakeTuned(SecondIsFastest());
+  const auto run_as_graph = [&] {
+    DeviceTestRig rig(device.get(), DType::kF32);
+    const MatMulShape shape{.m = 9, .n = 16, .k = 40};
+    const Buf set = rig.Output("set", 9 * 16);
+    rig.InOut("added", 9 * 16);
+    const Buf a = rig.Random(9 * 40);
+    const Buf b = rig.Random(40 * 16);
+    const int64_t products = emulator::num_products();
+    device->BeginGraph();
+    device->MatMul(shape, set, a, b, Accumulate::kSet);
+    const auto graph = device->EndGraph();
+    EXPECT_TRUE(graph.ok()) << graph.status();
+    EXPECT_EQ(emulator::num_products(), products + 1);
+    device->LaunchGraph(*graph);
+    return rig.Collect().at("set");
+  };
+  EXPECT_EQ(run_as_graph(), want_first.at("set"));
+  EXPECT_EQ(device->DescribeChoices(), "");
+  EXPECT_EQ(RunProducts(*device), want_second) << "measured with the first call that may wait";
+  EXPECT_EQ(run_as_graph(), want_second.at("set"));
+}
+
+TEST_F(CudaTuningTest, WithoutMemoryForASecondSumTheFirstGuessIsKept) {
+  const auto device = MakeTuned(SecondIsFastest());
+  DeviceTestRig rig(device.get(), DType::kF32);
+  const Buf c = rig.InOut("c", 64);
+  const Buf a = rig.Random(64);
+  emulator::FailAllocationsAfter(0);
+  device->MatMul({.m = 8, .n = 8, .k = 8}, c, a, a, Accumulate::kAdd);
+  EXPECT_TRUE(Wait(*device).ok()) << Wait(*device);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  EXPECT_TRUE(Contains(device->MergeTuning(""), "the heuristic's first: there was no memory"))
+      << device->MergeTuning("");
+}
+
+TEST_F(CudaTuningTest, AFusedCallThatBreaksTheCardIsNamedAlsoWhenItIsTimed) {
+  emulator::Settings fatal = SecondIsFastest();
+  fatal.epilogues = emulator::Epilogues::kFatal;
+  const auto device = MakeTuned(fatal, "", FusionPolicy::kMeasure);
+  DeviceTestRig rig(device.get(), DType::kF32);
+  device->LinearForward(rig.Output("y", 16 * 32), {}, rig.Random(16 * 24), rig.Random(32 * 24),
+                        rig.Random(32), 16, 24, 32, Activation::kRelu, WeightOrder::kOutIn);
+  const absl::Status status = Wait(*device);
+  EXPECT_TRUE(Contains(status.message(), "forward 16 x 24 x 32, bias, ReLU")) << status;
+  EXPECT_TRUE(Contains(status.message(), "--fusion=never")) << status;
+  EXPECT_FALSE(Contains(device->MergeTuning(""), " = ")) << device->MergeTuning("");
+}
+
+TEST_F(CudaTuningTest, ACardThatFailedBeforeIsNotTheFaultOfWhatIsTimed) {
+  const auto device = MakeTuned(SecondIsFastest());
+  DeviceTestRig rig(device.get(), DType::kF32);
+  const Buf y = rig.Random(64);
+  emulator::FailLaunchAfter(0);
+  device->Fill(y, 1.0);
+  device->MatMul({.m = 8, .n = 8, .k = 8}, y, y.Slice(0, 64), y, Accumulate::kAdd);
+  const absl::Status status = Wait(*device);
+  EXPECT_TRUE(Contains(status.message(), "a failure that was asked for")) << status;
+  EXPECT_FALSE(Contains(status.message(), "timing")) << status;
+  EXPECT_FALSE(Contains(device->MergeTuning(""), " = ")) << device->MergeTuning("");
 }
 
 }  // namespace

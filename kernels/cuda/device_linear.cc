@@ -36,7 +36,7 @@ void CudaDevice::Multiply(const MatMulCall& call) {
   const MatMulShape& s = call.shape;
   if (s.m == 0 || s.n == 0 || s.batch == 0) return;
   if (s.k > 0) {
-    matmul_->Run(call, Compute());
+    matmul_->Run(call, is_recording_, Compute());
     return;
   }
   if (call.accumulate == Accumulate::kAdd) return;
@@ -88,7 +88,8 @@ void CudaDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias
   fusion_.RunFaster(
       absl::StrCat("forward ", rows, " x ", in, " x ", out, bias ? ", bias" : "",
                    NameOf(activation), keeps ? " kept" : "", NameOf(order)),
-      is_recording_, Compute(), [&] { return matmul_->TryRun(call, Compute()); }, separate);
+      is_recording_, Compute(), [&] { return matmul_->TryRun(call, is_recording_, Compute()); },
+      separate);
 }
 
 void CudaDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
@@ -151,7 +152,8 @@ void CudaDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activati
   }
   fusion_.RunFaster(
       absl::StrCat("backward ", rows, " x ", in, " x ", out, ", bias", NameOf(order)),
-      is_recording_, Compute(), [&] { return matmul_->TryRun(fused, Compute()); }, separate);
+      is_recording_, Compute(), [&] { return matmul_->TryRun(fused, is_recording_, Compute()); },
+      separate);
 }
 
 void CudaDevice::LinearBackwardInput(Buf dx, Buf db, Buf dy, Buf pre_activation, Buf w,
@@ -188,7 +190,7 @@ void CudaDevice::LinearBackwardInput(Buf dx, Buf db, Buf dy, Buf pre_activation,
   call.is_gradient = true;
   // The epilogue's own sums for a bias would be in bf16.
   const auto fused = [&] {
-    const cublasStatus_t status = matmul_->TryRun(call, Compute());
+    const cublasStatus_t status = matmul_->TryRun(call, is_recording_, Compute());
     if (status != CUBLAS_STATUS_SUCCESS || !db) return status;
     WithComputeType(compute_, [&]<typename T>() {
       Check(ColumnSums(/*out=*/nullptr, dx.as<const T>(), rows, in, /*add=*/false, scratch,

@@ -13,6 +13,10 @@ constexpr int kWarmUps = 2;
 constexpr int kTrials = 3;
 constexpr int kCallsPerTrial = 4;
 
+// As they are kept.
+constexpr char kFused[] = "fused";
+constexpr char kSeparate[] = "separate";
+
 // Why an operation is not to be fused, after a call that was not queued.
 std::string Refusal(cublasStatus_t status) {
   cudaGetLastError();  // it is handled here
@@ -22,26 +26,13 @@ std::string Refusal(cublasStatus_t status) {
 }  // namespace
 
 double FusionChoice::Measure(cudaStream_t stream, absl::FunctionRef<void()> run) {
-  const auto make = [](cudaEvent_t* event) {
-    return cudaEventCreateWithFlags(event, cudaEventBlockingSync);
-  };
-  if (begin_ == nullptr && (!errors_->Check(Make(&begin_, make), "cudaEventCreateWithFlags") ||
-                            !errors_->Check(Make(&end_, make), "cudaEventCreateWithFlags"))) {
-    return -1.0;
-  }
   for (int i = 0; i < kWarmUps; ++i) run();
   double best = -1.0;
   for (int trial = 0; trial < kTrials; ++trial) {
-    float milliseconds = 0.0f;
-    if (!errors_->Check(cudaEventRecord(begin_.get(), stream), "cudaEventRecord")) return -1.0;
-    for (int i = 0; i < kCallsPerTrial; ++i) run();
-    if (!errors_->Check(cudaEventRecord(end_.get(), stream), "cudaEventRecord") ||
-        !errors_->Check(cudaEventSynchronize(end_.get()), "cudaEventSynchronize") ||
-        !errors_->Check(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()),
-                        "cudaEventElapsedTime")) {
+    double seconds = 0.0;
+    if (!errors_->Check(timer_.Measure(stream, kCallsPerTrial, run, &seconds), "timing")) {
       return -1.0;
     }
-    const double seconds = milliseconds / 1e3 / kCallsPerTrial;
     best = best < 0.0 ? seconds : std::min(best, seconds);
   }
   return best;
@@ -82,34 +73,68 @@ FusionChoice::Choice FusionChoice::Choose(const std::string& operation, cudaStre
                                  separate_seconds * 1e6)};
 }
 
+std::string FusionChoice::KeptName(const std::string& operation) const {
+  return absl::StrCat("fusion ", compute_ == DType::kBf16 ? "bf16 " : "fp32 ", operation);
+}
+
+std::optional<FusionChoice::Choice> FusionChoice::FindKept(const std::string& operation) {
+  if (policy_ != FusionPolicy::kMeasure) return std::nullopt;
+  const std::string name = KeptName(operation);
+  const std::optional<std::string> kept = tuning_->Find(name);
+  if (!kept.has_value()) return std::nullopt;
+  if (*kept == kFused || *kept == kSeparate) {
+    return Choice{.fuses = *kept == kFused, .why = "as an earlier run has chosen"};
+  }
+  tuning_->Refuse(name, "it is neither fused nor separate; both are measured again");
+  return std::nullopt;
+}
+
+const FusionChoice::Choice& FusionChoice::Settle(const std::string& operation,
+                                                 const Choice& choice) {
+  // A card that is broken has measured nothing.
+  if (policy_ == FusionPolicy::kMeasure && errors_->first().ok()) {
+    tuning_->Keep(KeptName(operation), choice.fuses ? kFused : kSeparate, choice.why);
+  }
+  const std::lock_guard lock(mutex_);
+  return choices_[operation] = choice;
+}
+
 void FusionChoice::RunFaster(const std::string& operation, bool is_recording, cudaStream_t stream,
                              Fused fused, Separate separate) {
   if (policy_ == FusionPolicy::kNever) {
     separate();
     return;
   }
-  auto it = choices_.find(operation);
-  if (it == choices_.end()) {
-    if (is_recording) {
+  const auto it = choices_.find(operation);
+  const Choice* choice = it != choices_.end() ? &it->second : nullptr;
+  if (choice == nullptr) {
+    if (const std::optional<Choice> kept = FindKept(operation); kept.has_value()) {
+      const std::lock_guard lock(mutex_);
+      choice = &(choices_[operation] = *kept);
+    } else if (is_recording) {
       separate();
       return;
+    } else {
+      choice = &Settle(operation, Choose(operation, stream, fused, separate));
     }
-    it = choices_.emplace(operation, Choose(operation, stream, fused, separate)).first;
   }
-  if (it->second.fuses) {
+  if (choice->fuses) {
     const cublasStatus_t status = fused();
     if (status == CUBLAS_STATUS_SUCCESS) return;
-    it->second = {.fuses = false, .why = Refusal(status)};
+    const std::string refusal = Refusal(status);
+    tuning_->Refuse(KeptName(operation), refusal);
+    Settle(operation, {.fuses = false, .why = refusal});
   }
   separate();
 }
 
 std::string FusionChoice::Describe() const {
+  const std::lock_guard lock(mutex_);
   std::string lines;
   for (const auto& [operation, choice] : choices_) {
     if (choice.why.empty()) continue;
     absl::StrAppend(&lines, lines.empty() ? "" : "\n", operation, ": ",
-                    choice.fuses ? "fused" : "separate", " (", choice.why, ")");
+                    choice.fuses ? kFused : kSeparate, " (", choice.why, ")");
   }
   return lines;
 }

@@ -1,6 +1,6 @@
 // Fused or not: some operations can be one call of cuBLASLt or several kernels, and which is faster
 // depends on card, shape and version. The first use of a shape measures both on the card, with its
-// own arguments, and keeps the faster.
+// own arguments, and keeps the faster, unless an earlier run has chosen (Tuning).
 //
 // cuBLASLt may refuse a fused call for which it has named an algorithm. Then the operation is not
 // fused from there on, and the device goes on. Where the fused call has broken the card, which no
@@ -8,11 +8,15 @@
 #pragma once
 
 #include <map>
+#include <mutex>
+#include <optional>
 #include <string>
 
 #include "absl/functional/function_ref.h"
 #include "kernels/cuda/errors.h"
 #include "kernels/cuda/resources.h"
+#include "kernels/cuda/stream_timer.h"
+#include "kernels/cuda/tuning.h"
 #include "kernels/cuda_plugin.h"
 
 namespace lodestar::cuda {
@@ -23,14 +27,16 @@ class FusionChoice {
   using Fused = absl::FunctionRef<cublasStatus_t()>;
   using Separate = absl::FunctionRef<void()>;
 
-  FusionChoice(FusionPolicy policy, Errors* errors) : policy_(policy), errors_(errors) {}
+  // `compute`: of all operations. `tuning` and `errors` outlive it.
+  FusionChoice(FusionPolicy policy, DType compute, Tuning* tuning, Errors* errors)
+      : policy_(policy), compute_(compute), tuning_(tuning), errors_(errors) {}
 
   // Runs one of the two, which give the same results and may be repeated. `operation` names what is
   // done, with its shape: equal names share the choice. The first use of an operation waits for the
   // stream, so while it is recorded, what was not run before runs separately.
   void RunFaster(const std::string& operation, bool is_recording, cudaStream_t stream, Fused fused,
                  Separate separate);
-  // One line for each operation whose choice was not the caller's, with the times.
+  // One line for each operation whose choice was not the caller's, with the times. Thread-safe.
   std::string Describe() const;
 
  private:
@@ -38,6 +44,11 @@ class FusionChoice {
     bool fuses = false;
     std::string why;
   };
+  // In `tuning_`: where operations of another dtype are, too.
+  std::string KeptName(const std::string& operation) const;
+  std::optional<Choice> FindKept(const std::string& operation);
+  // The choice that holds from here on, also in later runs.
+  const Choice& Settle(const std::string& operation, const Choice& choice);
   Choice Choose(const std::string& operation, cudaStream_t stream, Fused fused, Separate separate);
   // The first fused call. Empty: the stream has run it; else why the operation is not to be fused.
   std::string Try(const std::string& operation, cudaStream_t stream, Fused fused);
@@ -45,9 +56,12 @@ class FusionChoice {
   double Measure(cudaStream_t stream, absl::FunctionRef<void()> run);
 
   const FusionPolicy policy_;
+  const DType compute_;
+  Tuning* tuning_;
   Errors* errors_;
-  Event begin_, end_;
-  std::map<std::string, Choice> choices_;
+  StreamTimer timer_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Choice> choices_;  // changed with mutex_ held, by one thread
 };
 
 }  // namespace lodestar::cuda

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/check.h"
 
 namespace lodestar::cuda {
@@ -15,6 +18,15 @@ constexpr size_t kHopperWorkspaceBytes = size_t{32} << 20;
 constexpr size_t kWorkspaceBytes = size_t{4} << 20;
 // More is the same to the library.
 constexpr uintptr_t kMostAlignment = 256;
+
+// Of the heuristic's best guesses, so many are timed, in turn, so that a clock that rises or falls
+// meanwhile favours none.
+constexpr int kMostCandidates = 8;
+constexpr int kWarmUps = 2;  // the first call loads code
+constexpr int kTrials = 3;
+constexpr int kCallsPerTrial = 4;
+// A lower guess has to be faster by more than what equal calls differ by.
+constexpr double kLeastGain = 0.01;
 
 uint8_t AlignmentPower(const void* address) {
   const auto bits = reinterpret_cast<uintptr_t>(address) | kMostAlignment;
@@ -44,6 +56,27 @@ uint32_t EpilogueOf(const MatMulCall& call) {
 const void* EpilogueVector(const MatMulCall& call) {
   if (call.row_sums != nullptr) return call.row_sums;
   return call.column_sums != nullptr ? call.column_sums : call.bias;
+}
+
+const char* NameOf(DType dtype) { return dtype == DType::kF32 ? "fp32" : "bf16"; }
+
+constexpr size_t kDigitsPerWord = 16;
+
+// NVIDIA lets the structure be kept, and used again with the same version of the library.
+std::string TextOf(const cublasLtMatmulAlgo_t& algorithm) {
+  std::string text;
+  for (const uint64_t word : algorithm.data) absl::StrAppendFormat(&text, "%016x", word);
+  return text;
+}
+
+std::optional<cublasLtMatmulAlgo_t> AlgorithmOf(absl::string_view text) {
+  cublasLtMatmulAlgo_t algorithm = {};
+  if (text.size() != std::size(algorithm.data) * kDigitsPerWord) return std::nullopt;
+  for (uint64_t& word : algorithm.data) {
+    if (!absl::SimpleHexAtoi(text.substr(0, kDigitsPerWord), &word)) return std::nullopt;
+    text.remove_prefix(kDigitsPerWord);
+  }
+  return algorithm;
 }
 
 template <typename T>
@@ -89,9 +122,9 @@ cublasStatus_t MakeLayout(MatrixLayout* layout, DType dtype, int64_t rows, int64
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MatMulEngine>> MatMulEngine::Create(int compute_capability,
-                                                                   Errors* errors) {
-  std::unique_ptr<MatMulEngine> engine(
-      new MatMulEngine(errors, compute_capability >= 90 ? kHopperWorkspaceBytes : kWorkspaceBytes));
+                                                                   Tuning* tuning, Errors* errors) {
+  std::unique_ptr<MatMulEngine> engine(new MatMulEngine(
+      tuning, errors, compute_capability >= 90 ? kHopperWorkspaceBytes : kWorkspaceBytes));
   const cublasStatus_t status = Make(&engine->handle_, cublasLtCreate);
   if (status != CUBLAS_STATUS_SUCCESS) {
     return absl::UnavailableError(absl::StrCat(
@@ -129,6 +162,22 @@ MatMulEngine::Key MatMulEngine::KeyOf(const MatMulCall& call) {
                             AlignmentPower(call.pre_activation)}};
 }
 
+std::string MatMulEngine::NameOf(const Key& key) {
+  std::string name = absl::StrCat(
+      "product ", cuda::NameOf(key.inputs), " to ", cuda::NameOf(key.output), " ", key.m, " x ",
+      key.n, " x ", key.k, key.transpose_a ? ", a transposed" : "",
+      key.transpose_b ? ", b transposed" : "", ", rows of ", key.lda, " ", key.ldb, " ", key.ldc);
+  if (key.batch > 1) {
+    absl::StrAppend(&name, ", batch ", key.batch, " apart ", key.stride_a, " ", key.stride_b, " ",
+                    key.stride_c);
+  }
+  if (key.epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+    absl::StrAppend(&name, ", epilogue ", key.epilogue);
+  absl::StrAppend(&name, ", aligned to");
+  for (const uint8_t power : key.alignments) absl::StrAppend(&name, " ", 1 << power);
+  return name;
+}
+
 cublasStatus_t MatMulEngine::SetPointers(const MatMulCall& call, const Plan& plan) {
   Chain chain;
   if (const void* vector = EpilogueVector(call); vector != nullptr) {
@@ -148,13 +197,41 @@ cublasStatus_t MatMulEngine::SetPointers(const MatMulCall& call, const Plan& pla
   return chain.status();
 }
 
+bool MatMulEngine::TakeKept(Plan* plan) {
+  const std::optional<std::string> kept = tuning_->Find(plan->name);
+  if (!kept.has_value()) return false;
+  const std::optional<cublasLtMatmulAlgo_t> algorithm = AlgorithmOf(*kept);
+  if (!algorithm.has_value()) {
+    tuning_->Refuse(plan->name, "it is no algorithm; one is measured again");
+    return false;
+  }
+  cublasLtMatmulHeuristicResult_t result = {};
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoCheck(handle_.get(), plan->description.get(), plan->a.get(), plan->b.get(),
+                              plan->c.get(), plan->c.get(), &*algorithm, &result);
+  if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace_bytes_) {
+    tuning_->Refuse(
+        plan->name,
+        absl::StrCat("cuBLASLt does not take its algorithm: ", cublasLtGetStatusString(status),
+                     ", ", result.workspaceSize, " bytes of workspace where there are ",
+                     workspace_bytes_, "; one is measured again"));
+    return false;
+  }
+  plan->algorithm = *algorithm;
+  return true;
+}
+
+cublasStatus_t MatMulEngine::FindAlgorithm(const Key& key, Plan* plan) {
+  return TakeKept(plan) ? CUBLAS_STATUS_SUCCESS : AskHeuristic(key, plan);
+}
+
 cublasStatus_t MatMulEngine::AskHeuristic(const Key& key, Plan* plan) {
   MatMulPreference preference;
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     return cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof(value));
   };
   const auto alignment = [&](int i) { return uint32_t{1} << key.alignments[i]; };
-  cublasLtMatmulHeuristicResult_t result = {};
+  std::vector<cublasLtMatmulHeuristicResult_t> results(tuning_->is_kept() ? kMostCandidates : 1);
   int returned = 0;
   const cublasStatus_t status =
       Chain()
@@ -174,17 +251,110 @@ cublasStatus_t MatMulEngine::AskHeuristic(const Key& key, Plan* plan) {
           .Then([&] {
             return cublasLtMatmulAlgoGetHeuristic(
                 handle_.get(), plan->description.get(), plan->a.get(), plan->b.get(), plan->c.get(),
-                plan->c.get(), preference.get(), 1, &result, &returned);
+                plan->c.get(), preference.get(), static_cast<int>(results.size()), results.data(),
+                &returned);
           })
           .status();
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   if (returned == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
-  plan->algorithm = result.algo;
-  return result.state;
+  results.resize(returned);
+  for (const cublasLtMatmulHeuristicResult_t& result : results) {
+    if (result.state == CUBLAS_STATUS_SUCCESS) plan->candidates.push_back(result.algo);
+  }
+  if (plan->candidates.empty()) return results.front().state;
+  plan->algorithm = plan->candidates.front();
+  if (plan->candidates.size() == 1) plan->candidates.clear();
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t MatMulEngine::Launch(const MatMulCall& call, const Plan& plan,
+                                    const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) {
+  const auto alpha = static_cast<float>(call.shape.alpha);
+  const float beta = call.accumulate == Accumulate::kAdd ? 1.0f : 0.0f;
+  return cublasLtMatmul(handle_.get(), plan.description.get(), &alpha, call.b.data, plan.a.get(),
+                        call.a.data, plan.b.get(), &beta, call.c.data, plan.c.get(), call.c.data,
+                        plan.c.get(), &algorithm, workspace_.get(), workspace_bytes_, stream);
+}
+
+cudaError_t MatMulEngine::TimeCandidates(const MatMulCall& call, Plan* plan, cudaStream_t stream,
+                                         std::vector<double>* seconds) {
+  const std::vector<cublasLtMatmulAlgo_t>& candidates = plan->candidates;
+  seconds->assign(candidates.size(), 0.0);
+  for (int trial = 0; trial <= kTrials; ++trial) {
+    const bool warms_up = trial == 0;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      double& best = (*seconds)[i];
+      if (best < 0.0) continue;
+      cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+      double measured = 0.0;
+      const cudaError_t error = timer_.Measure(
+          stream, warms_up ? kWarmUps : kCallsPerTrial,
+          [&] {
+            if (status == CUBLAS_STATUS_SUCCESS)
+              status = Launch(call, *plan, candidates[i], stream);
+          },
+          &measured);
+      if (error != cudaSuccess) return error;
+      if (status != CUBLAS_STATUS_SUCCESS) {
+        cudaGetLastError();  // it is handled here
+        best = -1.0;
+      } else if (!warms_up) {
+        best = trial == 1 ? measured : std::min(best, measured);
+      }
+    }
+  }
+  return cudaSuccess;
+}
+
+void MatMulEngine::ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStream_t stream) {
+  // What earlier operations have broken is not the fault of what is timed.
+  if (!errors_->Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize")) return;
+  MatMulCall trial = call;
+  DeviceMemory sum;
+  if (call.accumulate == Accumulate::kAdd) {
+    const cudaError_t error =
+        Make(&sum, [&](void** memory) { return cudaMalloc(memory, plan->c_bytes); });
+    if (error != cudaSuccess) {
+      cudaGetLastError();  // it is handled here
+      plan->candidates.clear();
+      // Kept, so that later runs repeat this one.
+      tuning_->Keep(plan->name, TextOf(plan->algorithm),
+                    "the heuristic's first: there was no memory to time others");
+      return;
+    }
+    trial.c.data = sum.get();
+    errors_->Check(cudaMemsetAsync(sum.get(), 0, plan->c_bytes, stream), "cudaMemsetAsync");
+  }
+  std::vector<double> seconds;
+  plan->timing_error = TimeCandidates(trial, plan, stream, &seconds);
+  const std::vector<cublasLtMatmulAlgo_t> candidates = std::exchange(plan->candidates, {});
+  if (plan->timing_error != cudaSuccess) return;
+  size_t fastest = 0;
+  for (size_t i = 1; i < seconds.size(); ++i) {
+    if (seconds[i] < 0.0) continue;
+    if (seconds[fastest] < 0.0 || seconds[i] < (1.0 - kLeastGain) * seconds[fastest]) fastest = i;
+  }
+  if (seconds[fastest] < 0.0) return;  // all are refused, and so will be the call
+  plan->algorithm = candidates[fastest];
+  const std::string why =
+      absl::StrFormat("candidate %d of %d: %.1f us, the first: %s", fastest + 1, seconds.size(),
+                      seconds[fastest] * 1e6,
+                      seconds[0] < 0.0 ? "refused" : absl::StrFormat("%.1f us", seconds[0] * 1e6));
+  tuning_->Keep(plan->name, TextOf(plan->algorithm), why);
+  const std::lock_guard lock(mutex_);
+  absl::StrAppend(&timed_, timed_.empty() ? "" : "\n", plan->name, ": ", why);
+}
+
+std::string MatMulEngine::Describe() const {
+  const std::lock_guard lock(mutex_);
+  return timed_;
 }
 
 MatMulEngine::Plan MatMulEngine::MakePlan(const Key& key, const MatMulCall& call) {
   Plan plan;
+  plan.name = NameOf(key);
+  plan.c_bytes =
+      DTypeBytes(key.output) * ((key.batch - 1) * key.stride_c + (key.m - 1) * key.ldc + key.n);
   const auto operation = [](bool transposes) -> int32_t {
     return transposes ? CUBLAS_OP_T : CUBLAS_OP_N;
   };
@@ -220,7 +390,7 @@ MatMulEngine::Plan MatMulEngine::MakePlan(const Key& key, const MatMulCall& call
             return MakeLayout(&plan.c, key.output, key.n, key.m, key.ldc, key.batch, key.stride_c);
           })
           .Then([&] { return SetPointers(call, plan); })
-          .Then([&] { return AskHeuristic(key, &plan); })
+          .Then([&] { return FindAlgorithm(key, &plan); })
           .status();
   return plan;
 }
@@ -238,7 +408,7 @@ bool MatMulEngine::Supports(const MatMulCall& call) {
   return PlanFor(call).status == CUBLAS_STATUS_SUCCESS;
 }
 
-void MatMulEngine::Run(const MatMulCall& call, cudaStream_t stream) {
+void MatMulEngine::Run(const MatMulCall& call, bool is_recording, cudaStream_t stream) {
   const Plan& plan = PlanFor(call);
   if (plan.status != CUBLAS_STATUS_SUCCESS) {
     const MatMulShape& s = call.shape;
@@ -247,21 +417,29 @@ void MatMulEngine::Run(const MatMulCall& call, cudaStream_t stream) {
                      s.k, ", batch ", s.batch, ": ", cublasLtGetStatusString(plan.status))));
     return;
   }
-  errors_->Check(TryRun(call, stream), "cublasLtMatmul");
+  const cublasStatus_t status = TryRun(call, is_recording, stream);
+  if (plan.timing_error != cudaSuccess) {
+    errors_->Note(absl::InternalError(
+        absl::StrCat(errors_->device(), ": timing the algorithms of ", plan.name,
+                     " failed: ", cudaGetErrorName(plan.timing_error), ": ",
+                     cudaGetErrorString(plan.timing_error), "; start again without --tuning_file")));
+  }
+  errors_->Check(status, "cublasLtMatmul");
 }
 
-cublasStatus_t MatMulEngine::TryRun(const MatMulCall& call, cudaStream_t stream) {
-  const Plan& plan = PlanFor(call);
-  const auto alpha = static_cast<float>(call.shape.alpha);
-  const float beta = call.accumulate == Accumulate::kAdd ? 1.0f : 0.0f;
-  Chain chain;
-  chain.Then([&] { return plan.status; }).Then([&] { return SetPointers(call, plan); }).Then([&] {
-    return cublasLtMatmul(handle_.get(), plan.description.get(), &alpha, call.b.data, plan.a.get(),
-                          call.a.data, plan.b.get(), &beta, call.c.data, plan.c.get(), call.c.data,
-                          plan.c.get(), &plan.algorithm, workspace_.get(), workspace_bytes_,
-                          stream);
-  });
-  return chain.status();
+cublasStatus_t MatMulEngine::TryRun(const MatMulCall& call, bool is_recording,
+                                    cudaStream_t stream) {
+  Plan& plan = PlanFor(call);
+  return Chain()
+      .Then([&] { return plan.status; })
+      .Then([&] { return SetPointers(call, plan); })
+      .Then([&] {
+        if (!plan.candidates.empty() && !is_recording) ChooseAlgorithm(call, &plan, stream);
+        // The caller finds out, and tells, what the card says.
+        if (plan.timing_error != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
+        return Launch(call, plan, plan.algorithm, stream);
+      })
+      .status();
 }
 
 }  // namespace lodestar::cuda

@@ -1,6 +1,12 @@
-// Matrix products by cuBLASLt. What a product needs (descriptors, and the algorithm that the
-// library's heuristic advises) is found once per shape and kept: a call then costs the host about
-// as much as a kernel launch. Row-major here, column-major there: C^T = op(B)^T op(A)^T.
+// Matrix products by cuBLASLt. What a product needs (descriptors and an algorithm) is found once
+// per shape and kept: a call then costs the host about as much as a kernel launch. Row-major here,
+// column-major there: C^T = op(B)^T op(A)^T.
+//
+// The algorithm is what the library's heuristic advises first. Where choices outlive the process
+// (Tuning), it is what an earlier run has chosen, else the fastest of the heuristic's best eight,
+// which the first call times on its own operands: a product that sets c into c, which it sets again
+// afterwards, one that adds to c into memory of its own. The first call then waits for the stream,
+// so while it is recorded, what was not run before takes the heuristic's first.
 //
 // bf16 in: fp32 sums, fp32 or bf16 out. fp32 in: fp32 throughout, never TF32. Partial sums of a
 // split product are kept in fp32 and added in a fixed order.
@@ -11,10 +17,15 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/cuda/errors.h"
 #include "kernels/cuda/resources.h"
+#include "kernels/cuda/stream_timer.h"
+#include "kernels/cuda/tuning.h"
 #include "kernels/device.h"
 #include "kernels/operation_arguments.h"
 
@@ -42,16 +53,19 @@ struct MatMulCall {
 
 class MatMulEngine {
  public:
-  // Makes nothing on the card but a workspace that is used on one stream only.
+  // Makes nothing on the card but a workspace that is used on one stream only. `tuning` and
+  // `errors` outlive it.
   static absl::StatusOr<std::unique_ptr<MatMulEngine>> Create(int compute_capability,
-                                                              Errors* errors);
+                                                              Tuning* tuning, Errors* errors);
 
   // Whether cuBLASLt knows an algorithm for it, with what is fused into it. Run() may still fail.
   bool Supports(const MatMulCall& call);
   // m, n, k and batch >= 1. Failures go to `errors`.
-  void Run(const MatMulCall& call, cudaStream_t stream);
+  void Run(const MatMulCall& call, bool is_recording, cudaStream_t stream);
   // The same, but a call that cuBLASLt refuses is for the caller to replace: nothing was queued.
-  cublasStatus_t TryRun(const MatMulCall& call, cudaStream_t stream);
+  cublasStatus_t TryRun(const MatMulCall& call, bool is_recording, cudaStream_t stream);
+  // One line for each product whose algorithm was timed, with the times. Thread-safe.
+  std::string Describe() const;
 
  private:
   struct Key {
@@ -69,23 +83,45 @@ class MatMulEngine {
     MatrixLayout a, b, c;  // of the library's view: its A is our B
     cublasLtMatmulAlgo_t algorithm;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    std::string name;    // what it computes, in words
+    size_t c_bytes = 0;  // from the first element to the last
+    // What `algorithm`, which is the first of them, is to be chosen from; empty: it is chosen.
+    std::vector<cublasLtMatmulAlgo_t> candidates;
+    cudaError_t timing_error = cudaSuccess;  // what choosing has come upon
   };
 
-  MatMulEngine(Errors* errors, size_t workspace_bytes)
-      : errors_(errors), workspace_bytes_(workspace_bytes) {}
+  MatMulEngine(Tuning* tuning, Errors* errors, size_t workspace_bytes)
+      : tuning_(tuning), errors_(errors), workspace_bytes_(workspace_bytes) {}
 
   static Key KeyOf(const MatMulCall& call);
+  static std::string NameOf(const Key& key);
   Plan& PlanFor(const MatMulCall& call);
   Plan MakePlan(const Key& key, const MatMulCall& call);
   // The epilogue's addresses, which the heuristic also looks at.
   static cublasStatus_t SetPointers(const MatMulCall& call, const Plan& plan);
+  cublasStatus_t FindAlgorithm(const Key& key, Plan* plan);
+  // Whether plan->algorithm is now that of an earlier run.
+  bool TakeKept(Plan* plan);
   cublasStatus_t AskHeuristic(const Key& key, Plan* plan);
+  // plan->algorithm becomes the fastest candidate. What c, and all else that a product sets, holds
+  // afterwards is undefined, unless it adds to c.
+  void ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStream_t stream);
+  // Seconds of one call with each candidate; negative where it is refused. Errors: those of the
+  // card.
+  cudaError_t TimeCandidates(const MatMulCall& call, Plan* plan, cudaStream_t stream,
+                             std::vector<double>* seconds);
+  cublasStatus_t Launch(const MatMulCall& call, const Plan& plan,
+                        const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream);
 
+  Tuning* tuning_;
   Errors* errors_;
   const size_t workspace_bytes_;
   MatMulHandle handle_;
   DeviceMemory workspace_;
   std::map<Key, Plan> plans_;
+  StreamTimer timer_;
+  mutable std::mutex mutex_;
+  std::string timed_;  // guarded by mutex_
 };
 
 }  // namespace lodestar::cuda

@@ -1,7 +1,8 @@
-// cuBLASLt on the host: column-major matrices in fp32 or bf16, summed in f64 and rounded to fp32, as
-// a card's accumulators are, and the epilogues as NVIDIA's manual defines them. Their vectors and
-// auxiliary matrices have D's type. The manual does not say how exact GELU is: here its tanh is that
-// of the instruction tanh.approx.f32, which an epilogue may well use.
+// cuBLASLt on the host: column-major matrices in fp32 or bf16, and the epilogues as NVIDIA's manual
+// defines them. Algorithm 0 sums in f64; algorithm i has i + 1 such sums, which it adds in fp32.
+// The result is rounded to fp32, as a card's accumulators are, before the epilogue. Vectors and
+// auxiliary matrices of epilogues have D's type. The manual does not say how exact GELU is: here
+// its tanh is that of the instruction tanh.approx.f32, which an epilogue may well use.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 
@@ -38,6 +39,24 @@ using lodestar::emulator::Card;
 using lodestar::emulator::Epilogues;
 using Desc = cublasLtMatmulDescOpaque_t;
 using Layout = cublasLtMatrixLayoutOpaque_t;
+
+constexpr size_t kVersion = 130000;
+// Marks what the heuristic has named: what else is in an algorithm is its number.
+constexpr uint64_t kAlgorithmMark = 0x656d756c61746564;
+
+cublasLtMatmulAlgo_t AlgorithmOf(int number) {
+  return {.data = {kAlgorithmMark, static_cast<uint64_t>(number)}};
+}
+
+// Its number; -1 if the card would not run it.
+int NumberOf(const cublasLtMatmulAlgo_t& algorithm) {
+  const auto& settings = Card::Get().settings;
+  const uint64_t number = algorithm.data[1];
+  if (algorithm.data[0] != kAlgorithmMark || number >= settings.algorithm_microseconds.size()) {
+    return -1;
+  }
+  return static_cast<int>(number) == settings.refused_algorithm ? -1 : static_cast<int>(number);
+}
 
 template <typename T>
 cublasStatus_t Assign(T* to, const void* value, size_t bytes) {
@@ -87,6 +106,7 @@ struct Product {
   const void* c;
   void* d;
   Layout a_layout, b_layout, c_layout, d_layout;
+  int algorithm;
 
   int64_t depth() const {
     return desc.transpose_a == CUBLAS_OP_N ? a_layout.columns : a_layout.rows;
@@ -114,6 +134,19 @@ struct Product {
     return values;
   }
 
+  // Of depth() elements each.
+  double InnerProduct(const double* x, const double* y) const {
+    const int64_t num_sums = algorithm + 1;
+    if (num_sums == 1) return std::inner_product(x, x + depth(), y, 0.0);
+    float sum = 0.0f;
+    for (int64_t i = 0; i < num_sums; ++i) {
+      const int64_t begin = depth() * i / num_sums;
+      const int64_t end = depth() * (i + 1) / num_sums;
+      sum += static_cast<float>(std::inner_product(x + begin, x + end, y + begin, 0.0));
+    }
+    return sum;
+  }
+
   double Epilogue(double value, int64_t row, int64_t column) const {
     const uint32_t kind = desc.epilogue;
     if ((kind & CUBLASLT_EPILOGUE_BIAS) != 0) value += Get(desc.bias, d_layout.type, row);
@@ -138,8 +171,7 @@ struct Product {
         for (int64_t row = 0; row < d_layout.rows; ++row) {
           const double* x = rows.data() + row * depth();
           // What a card's accumulators hold when the epilogue begins.
-          double sum =
-              static_cast<float>(std::inner_product(x, x + depth(), y, 0.0) * double{alpha});
+          double sum = static_cast<float>(InnerProduct(x, y) * double{alpha});
           if (beta != 0.0f) {
             sum += double{beta} *
                    Get(c, c_layout.type, batch * c_layout.stride + row + column * c_layout.ld);
@@ -192,6 +224,8 @@ const char* cublasLtGetStatusString(cublasStatus_t status) {
       return "a cuBLAS error";
   }
 }
+
+size_t cublasLtGetVersion() { return kVersion; }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = new cublasLtContext;
@@ -279,9 +313,25 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
       card.settings.epilogues == Epilogues::kUnknown) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  results[0] = {};
-  results[0].state = CUBLAS_STATUS_SUCCESS;
-  *returned = 1;
+  const int known = static_cast<int>(card.settings.algorithm_microseconds.size());
+  for (; *returned < std::min(requested, known); ++*returned) {
+    results[*returned] = {};
+    results[*returned].algo = AlgorithmOf(*returned);
+    results[*returned].state = CUBLAS_STATUS_SUCCESS;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t* algo,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  const std::lock_guard lock(Card::Get().mutex());
+  if (!IsValid(*desc, *a, *b, *d)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (NumberOf(*algo) < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *result = {};
+  result->state = CUBLAS_STATUS_SUCCESS;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -289,12 +339,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
                               cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
                               cublasLtMatrixLayout_t c_layout, void* d,
-                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t*, void*,
-                              size_t, cudaStream_t stream) {
+                              cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t* algorithm, void*, size_t,
+                              cudaStream_t stream) {
   Card& card = Card::Get();
   const std::lock_guard lock(card.mutex());
   if (card.sticky != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
   if (!IsValid(*desc, *a_layout, *b_layout, *d_layout)) return CUBLAS_STATUS_INVALID_VALUE;
+  const int number = NumberOf(*algorithm);
+  if (number < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+  ++card.products;
   const Product product{*desc,
                         *static_cast<const float*>(alpha),
                         *static_cast<const float*>(beta),
@@ -305,7 +359,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                         *a_layout,
                         *b_layout,
                         *c_layout,
-                        *d_layout};
+                        *d_layout,
+                        number};
   const bool has_epilogue = desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT;
   const Epilogues epilogues = has_epilogue ? card.settings.epilogues : Epilogues::kWork;
   if (epilogues == Epilogues::kRefused) {
@@ -321,9 +376,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     product.Run();
     Card::Get().CheckCanaries();
   };
-  const cudaError_t error = card.Queue(
-      stream, {.run = run,
-               .after = {},
-               .microseconds = has_epilogue ? card.settings.epilogue_microseconds : 1.0});
+  const double microseconds = card.settings.algorithm_microseconds[number] *
+                              (has_epilogue ? card.settings.epilogue_microseconds : 1.0);
+  const cudaError_t error =
+      card.Queue(stream, {.run = run, .after = {}, .microseconds = microseconds});
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace lodestar::emulator {
 
@@ -31,7 +32,12 @@ struct Settings {
   int compute_capability = 90;  // ten times the major plus the minor version
   size_t memory_bytes = size_t{1} << 30;  // of each card
   Epilogues epilogues = Epilogues::kWork;
-  double epilogue_microseconds = 1.0;  // what a matrix product with one takes; without: 1
+  // What a matrix product with one takes, of an algorithm that takes 1 without.
+  double epilogue_microseconds = 1.0;
+  // What a matrix product takes with each of the algorithms that the heuristic names, best guess
+  // first. They differ in the order of their sums, and so in last bits.
+  std::vector<double> algorithm_microseconds = {1.0};
+  int refused_algorithm = -1;  // it is named, but neither taken by a call nor by a check
 };
 
 // The state of the card, with what is queued on it, is kept.
@@ -47,6 +53,8 @@ void ClearStickyError();
 std::string KernelFailure();
 // How often cuBLASLt was asked for an algorithm.
 int64_t num_heuristics();
+// How many matrix products were queued or recorded.
+int64_t num_products();
 int64_t num_launches();
 // Device and pinned host memory that was allocated and not released.
 int64_t num_allocations();

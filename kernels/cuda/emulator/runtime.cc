@@ -275,6 +275,11 @@ int64_t num_heuristics() {
   return Card::Get().heuristics;
 }
 
+int64_t num_products() {
+  const std::lock_guard lock(Card::Get().mutex());
+  return Card::Get().products;
+}
+
 int64_t num_allocations() {
   const std::lock_guard lock(Card::Get().mutex());
   return Card::Get().num_allocations();

@@ -72,6 +72,7 @@ class Card {
   std::string kernel_failure;
   int64_t launches = 0;
   int64_t heuristics = 0;
+  int64_t products = 0;
   int64_t pageable_copies = 0;
   int64_t allocations_until_failure = -1;  // negative: never
   int64_t launches_until_failure = -1;

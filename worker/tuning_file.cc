@@ -1,0 +1,112 @@
+#include "worker/tuning_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/file_io.h"
+#include "common/output_file.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+// Some tens of thousands of choices.
+constexpr int64_t kMaxBytes = int64_t{16} << 20;
+constexpr absl::Duration kPause = absl::Milliseconds(20);
+constexpr char kFile[] = "file";      // what the log tells once per change
+constexpr char kDevice[] = "device";  // so, too
+
+// Holds the folder of `path`, in which the file is replaced, until the descriptor is closed. Where
+// the file system has no such locks, nobody is kept off: then the last of two that write at once
+// wins. Errors: Unavailable; those of files.
+absl::StatusOr<int> LockFolder(const std::string& path, Clock* clock, absl::Duration patience) {
+  const std::string folder = DirectoryOf(path);
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return ErrnoStatus(errno, "open the folder", folder);
+  const absl::Time deadline = clock->Now() + patience;
+  while (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) break;
+    if (clock->Now() >= deadline) {
+      close(descriptor);
+      return absl::UnavailableError(
+          absl::StrCat(folder, " is held by another process, which writes ", path));
+    }
+    clock->Sleep(kPause);
+  }
+  return descriptor;
+}
+
+}  // namespace
+
+TuningFile::TuningFile(std::string path, Clock* clock, ChangeLogger::Sink sink)
+    : path_(std::move(path)), clock_(clock), logger_(std::move(sink)) {}
+
+absl::StatusOr<std::string> TuningFile::Read() const {
+  // Opening a FIFO would wait for a writer.
+  ASSIGN_OR_RETURN(const std::string target, ResolveOutput(path_));
+  absl::StatusOr<std::string> text = ReadWholeFile(target, kMaxBytes);
+  if (absl::IsNotFound(text.status())) return std::string();
+  RETURN_IF_ERROR(text.status());
+  if (text->empty() || absl::StartsWith(*text, kTuningTextBegin)) return text;
+  return absl::FailedPreconditionError(
+      absl::StrCat(path_, " is no tuning file: it does not begin with '", kTuningTextBegin,
+                   "'; it stays as it is: remove it, or name another file"));
+}
+
+absl::Status TuningFile::Update(absl::FunctionRef<std::string(absl::string_view kept)> merge,
+                                absl::Duration patience) const {
+  ASSIGN_OR_RETURN(const std::string target, ResolveOutput(path_));
+  ASSIGN_OR_RETURN(const int lock, LockFolder(target, clock_, patience));
+  const auto unlock = absl::MakeCleanup([lock] { close(lock); });
+  ASSIGN_OR_RETURN(const std::string kept, Read());
+  const std::string merged = merge(kept);
+  if (merged == kept) return absl::OkStatus();
+  return WriteFileAtomically(path_, merged);
+}
+
+std::string TuningFile::TextForDevice() {
+  absl::StatusOr<std::string> text = Read();
+  if (text.ok()) return *std::move(text);
+  logger_.Log(LogLevel::kWarn, kFile,
+              absl::StrCat("--tuning_file is not used, and what it would say is measured: ",
+                           text.status().message()));
+  return "";
+}
+
+void TuningFile::Tell(const Device& device) {
+  if (device.MergeTuning("").empty()) {
+    logger_.Log(LogLevel::kWarn, kDevice,
+                absl::StrCat("--tuning_file=", path_, " has no effect: ",
+                             device.capabilities().name, " chooses nothing by measuring"));
+    return;
+  }
+  if (const std::string unused = device.DescribeTuning(); !unused.empty()) {
+    logger_.Log(LogLevel::kWarn, kDevice, absl::StrCat("--tuning_file=", path_, ": ", unused));
+  }
+}
+
+void TuningFile::Keep(const Device& device, absl::Duration patience) {
+  Tell(device);
+  std::string chosen = device.MergeTuning("");
+  if (chosen.empty() || chosen == written_[&device]) return;
+  const absl::Status status =
+      Update([&](absl::string_view kept) { return device.MergeTuning(kept); }, patience);
+  if (status.ok()) {
+    written_[&device] = std::move(chosen);
+    logger_.Forget(kFile);
+  } else if (!absl::IsUnavailable(status) || patience > absl::ZeroDuration()) {
+    logger_.Log(LogLevel::kWarn, kFile,
+                absl::StrCat("--tuning_file is not written, and later runs measure again: ",
+                             status.message()));
+  }
+}
+
+}  // namespace lodestar
