@@ -190,7 +190,7 @@ TEST_F(TuningFileTest, WhatIsNoTuningFileStaysAsItIs) {
 }
 
 TEST_F(TuningFileTest, WhatCannotBeReadOrWrittenIsToldAndTrainingGoesOn) {
-  ASSERT_OK(WriteFileAtomically(path_, Line("")));
+  ASSERT_OK(WriteFileAtomically(path_, ""));
   ASSERT_EQ(chmod(path_.c_str(), 0), 0);
   const UnprivilegedThread unprivileged;
   {
@@ -210,7 +210,7 @@ TEST_F(TuningFileTest, WhatCannotBeReadOrWrittenIsToldAndTrainingGoesOn) {
   file->Keep(*card, absl::ZeroDuration());
   file->Keep(*card, absl::ZeroDuration());
   EXPECT_THAT(log_, ElementsAre(AllOf(HasSubstr("is not written"), HasSubstr("tuning.tmp-"))));
-  EXPECT_EQ(Contents(), Line(""));
+  EXPECT_EQ(Contents(), "");
   ASSERT_EQ(chmod(folder_.c_str(), S_IRWXU), 0);
   file->Keep(*card, absl::ZeroDuration());
   EXPECT_THAT(Contents(), HasSubstr("fp32 9 x 16"));

@@ -566,14 +566,14 @@ TEST_F(CudaTuningTest, ATextOfAnotherCardIsNotUsed) {
 }
 
 TEST_F(CudaTuningTest, WhatCublasDoesNotTakeAnyMoreIsMeasuredAgain) {
+  const Outputs want = OfAlgorithm(RunProducts, 2);
   const auto first = MakeTuned(SecondIsFastest());
   RunProducts(*first);
   const std::string text = first->MergeTuning("");
   emulator::Settings without_second = SecondIsFastest();
   without_second.refused_algorithm = 1;
   const auto second = MakeTuned(without_second, text);
-  EXPECT_EQ(RunProducts(*second), OfAlgorithm(RunProducts, 2));
-  Reset(without_second);
+  EXPECT_EQ(RunProducts(*second), want);
   EXPECT_TRUE(Wait(*second).ok()) << Wait(*second);
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
   EXPECT_TRUE(Contains(second->DescribeTuning(), "CUBLAS_STATUS_NOT_SUPPORTED"))

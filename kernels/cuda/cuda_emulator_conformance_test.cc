@@ -1,5 +1,6 @@
 // The whole CUDA device, kernels and all, on the emulated card against the fp64 oracle: fp32 and
-// bf16, with the threads of a block in either order, and with cuBLASLt's epilogues and without.
+// bf16, with the threads of a block in either order, with cuBLASLt's epilogues and without, and
+// with algorithms that are timed.
 //
 // For bf16 the suite allows kMostBf16Units roundings of the largest value of an output. That is
 // within twice (forward) or three times (backward) the error of a naive bf16 implementation, which
@@ -28,9 +29,10 @@ std::vector<DeviceCase> Cases() {
   emulator::Settings turing = reversed;
   turing.compute_capability = 75;
   turing.epilogues = emulator::Epilogues::kUnknown;
+  turing.algorithm_microseconds = {3.0, 1.0, 2.0};
   return {
       CaseOf("F32", {.fusion = FusionPolicy::kAlways}, forward),
-      CaseOf("F32Turing", {.fusion = FusionPolicy::kMeasure}, turing),
+      CaseOf("F32TuringTuned", {.fusion = FusionPolicy::kMeasure, .tuning = ""}, turing),
       CaseOf("Bf16", {.compute = DType::kBf16, .fusion = FusionPolicy::kNever}, forward),
       CaseOf("Bf16Reversed", {.compute = DType::kBf16, .fusion = FusionPolicy::kAlways}, reversed),
   };

@@ -71,9 +71,9 @@ std::string Differences(const std::vector<absl::string_view>& lines, absl::strin
   std::vector<std::string> found, wanted;
   const std::vector<absl::string_view> own = LinesOf(header);
   for (size_t i = 1; i < own.size(); ++i) {
-    const absl::string_view line = i < lines.size() ? lines[i] : "";
-    if (line == own[i]) continue;
-    found.push_back(Quote(line));
+    if (i >= lines.size()) return "it ends before its header does";
+    if (lines[i] == own[i]) continue;
+    found.push_back(Quote(lines[i]));
     wanted.push_back(Quote(own[i]));
   }
   if (found.empty()) return "";

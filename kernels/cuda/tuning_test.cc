@@ -104,13 +104,9 @@ TEST(TuningTest, WhatIsNoTuningIsLeftAlone) {
     EXPECT_THAT(tuning.Describe(), HasSubstr("instead of 'lodestar tuning 1'")) << text;
     EXPECT_EQ(tuning.Merge(text), Tuning("", Card()).Merge(""));
   }
-  EXPECT_THAT(Tuning("\x7f"
-                     "ELF",
-                     Card())
-                  .Describe(),
-              HasSubstr("'\\x7f"
-                        "ELF'"));
-  EXPECT_THAT(Tuning("lodestar tuning 1\n", Card()).Describe(), HasSubstr("'card: NVIDIA H200'"));
+  EXPECT_THAT(Tuning("\x7f zip", Card()).Describe(), HasSubstr("'\\x7f zip'"));
+  EXPECT_THAT(Tuning("lodestar tuning 1\n", Card()).Describe(),
+              HasSubstr("before its header does"));
 }
 
 TEST(TuningTest, DamagedLinesAreLeftOutAndTold) {

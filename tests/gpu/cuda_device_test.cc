@@ -1,5 +1,5 @@
 // The conformance suite of devices over a real GPU, with the shapes of GPT-2: fp32 and bf16, with
-// cuBLASLt's epilogues, without, and with those that are found faster.
+// cuBLASLt's epilogues, without, and with those that are found faster, as are the algorithms then.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -13,8 +13,9 @@ namespace lodestar {
 namespace {
 
 std::unique_ptr<Device> MakeCuda(DType compute, FusionPolicy fusion) {
-  auto device =
-      MakeDevice({.kind = "cuda", .compute = compute, .fusion = fusion}, /*why_not_cuda=*/nullptr);
+  DeviceOptions options{.kind = "cuda", .compute = compute, .fusion = fusion};
+  if (fusion == FusionPolicy::kMeasure) options.tuning = "";
+  auto device = MakeDevice(options, /*why_not_cuda=*/nullptr);
   if (!device.ok()) {
     std::fprintf(stderr, "%s\n", device.status().ToString().c_str());
     return nullptr;
