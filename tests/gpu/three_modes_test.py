@@ -21,14 +21,14 @@ ASYNC_TOLERANCE = 5e-2
 
 class ThreeModesTest(cluster_processes.ClusterTestCase):
 
-  def losses(self, device, dtype, **flags):
+  def losses(self, device, dtype, worker_flags=(), **flags):
     """Training losses of all rounds of a job on `device`."""
     metrics = self.path("metrics.jsonl")
     pathlib.Path(metrics).unlink(missing_ok=True)
     server = self.start_server(rounds=ROUNDS, min_workers=2, batch_size=4, learning_rate=1e-3, clip_norm=1, **flags)
     workers = [self.start([cluster_processes.BINARIES["gpu_worker"], f"--coordinator=127.0.0.1:{self.port}",
                            f"--name={name}", f"--data={self.path('corpus.txt')}", f"--device={device}",
-                           f"--dtype={dtype}", "--threads=1"], f"worker_{device}_{name}")
+                           f"--dtype={dtype}", "--threads=1", *worker_flags], f"worker_{device}_{name}")
                for name in ("a", "b")]
     for process in (server, *workers):
       self.assert_ends(process)
@@ -56,6 +56,15 @@ class ThreeModesTest(cluster_processes.ClusterTestCase):
 
   def test_async(self):
     self.compare("fp32", ASYNC_TOLERANCE, mode="async")
+
+  def test_what_two_workers_measure_is_kept_in_one_file(self):
+    tuning = pathlib.Path(self.path("tuning"))
+    for run in range(2):
+      kept = tuning.read_text().splitlines() if run > 0 else []
+      self.losses("cuda", "fp32", worker_flags=[f"--tuning_file={tuning}"], mode="sync")
+      lines = tuning.read_text().splitlines()
+      self.assertTrue(any(" product fp32 to fp32 " in line for line in lines), lines)
+      self.assertEqual(sorted(set(kept) - set(lines)), [], "a later run has other choices")
 
 
 if __name__ == "__main__":
