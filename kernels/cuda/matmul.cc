@@ -419,10 +419,10 @@ void MatMulEngine::Run(const MatMulCall& call, bool is_recording, cudaStream_t s
   }
   const cublasStatus_t status = TryRun(call, is_recording, stream);
   if (plan.timing_error != cudaSuccess) {
-    errors_->Note(absl::InternalError(
-        absl::StrCat(errors_->device(), ": timing the algorithms of ", plan.name,
-                     " failed: ", cudaGetErrorName(plan.timing_error), ": ",
-                     cudaGetErrorString(plan.timing_error), "; start again without --tuning_file")));
+    errors_->Note(absl::InternalError(absl::StrCat(
+        errors_->device(), ": timing the algorithms of ", plan.name,
+        " failed: ", cudaGetErrorName(plan.timing_error), ": ",
+        cudaGetErrorString(plan.timing_error), "; start again without --tuning_file")));
   }
   errors_->Check(status, "cublasLtMatmul");
 }
