@@ -1,26 +1,22 @@
 #include "kernels/cuda_plugin.h"
 
 #include <dlfcn.h>
-#include <glob.h>
 #include <limits.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "kernels/python_environment.h"
 
 namespace lodestar {
 namespace {
 
 constexpr char kCublasLtFile[] = "libcublasLt.so.13";
-// From the prefix of a Python environment; Debian's packages are dist-packages.
-constexpr char kPythonCudaFolder[] = "lib/python3*/*-packages/nvidia/cu13/lib/";
-constexpr char kCudaDriverFile[] = "libcuda.so.1";  // comes with the driver, not with CUDA
+constexpr char kPythonCudaFolder[] = "nvidia/cu13/lib/";  // below Python's packages
+constexpr char kCudaDriverFile[] = "libcuda.so.1";        // comes with the driver, not with CUDA
 
 // Empty where /proc is not mounted.
 std::string ExecutableFolder() {
@@ -38,30 +34,15 @@ void* TryLoad(const std::string& path, std::string* tried) {
   return library;
 }
 
-std::vector<std::string> FilesLike(const std::string& pattern) {
-  glob_t found = {};
-  std::vector<std::string> paths;
-  if (glob(pattern.c_str(), 0, nullptr, &found) == 0) {
-    paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  }
-  globfree(&found);
-  return paths;
-}
-
-// NVIDIA's Python packages, which PyTorch brings, put cuBLASLt where no loader searches. Loads it
-// from an environment whose programs are on the PATH; what asks for the library by name then has
-// this one. Returns null and appends what was tried if there is none.
+// Loads it from a Python environment; what asks for the library by name then has this one. Returns
+// null and appends what was tried if there is none.
 void* LoadCublasFromPythonEnvironment(std::string* tried) {
-  const char* const path = std::getenv("PATH");
-  for (absl::string_view folder : absl::StrSplit(path != nullptr ? path : "", ':')) {
-    if (!absl::StartsWith(folder, "/")) continue;  // of the working directory: anybody's
-    for (const std::string& file :
-         FilesLike(absl::StrCat(folder, "/../", kPythonCudaFolder, kCublasLtFile))) {
-      if (void* library = TryLoad(file, tried); library != nullptr) return library;
-    }
+  for (const std::string& file :
+       PythonPackageFiles(absl::StrCat(kPythonCudaFolder, kCublasLtFile))) {
+    if (void* library = TryLoad(file, tried); library != nullptr) return library;
   }
-  absl::StrAppend(tried, "; no Python environment on the PATH has it as ", kPythonCudaFolder,
-                  kCublasLtFile);
+  absl::StrAppend(tried, "; no Python environment on the PATH has it as ", kPythonPackages,
+                  kPythonCudaFolder, kCublasLtFile);
   return nullptr;
 }
 

@@ -1,6 +1,6 @@
 """Rules for sources that nvcc compiles into the plugin and, for tests, the host's compiler for an emulated card."""
 
-load("@local_cuda//:cuda.bzl", "CUDA_ROOT", "CUDA_VERSION")
+load("@local_cuda//:cuda.bzl", "CUDA_ROOT", "CUDA_VERSION", "CUDNN_HEADER")
 
 # For tests that say what a machine without nvcc gets.
 CUDA_PLUGIN_DEFINES = ["LODESTAR_HAS_CUDA_PLUGIN"] if CUDA_ROOT else []
@@ -157,6 +157,36 @@ def cuda_library(name, srcs = [], hdrs = [], deps = [], host_deps = [], visibili
         cuda_objects(
             name = name + "_nvcc",
             srcs = sources,
+            deps = [":" + name],
+        )
+
+def cudnn_library(name, srcs, otherwise, hdrs, deps, host_deps):
+    """Host sources that include cuDNN's headers.
+
+    <name>: compiled for tests that need no card: nothing of CUDA is linked. Empty without cuDNN's headers.
+    <name>_nvcc: the objects for the plugin.
+
+    Args:
+      name: of the library.
+      srcs: .cc files.
+      otherwise: .cc files for the plugin in their place where there are no such headers.
+      hdrs: headers.
+      deps: cuda_library targets of this package that are headers only.
+      host_deps: libraries that know nothing of CUDA.
+    """
+    has_cudnn = bool(CUDNN_HEADER)
+    native.cc_library(
+        name = name,
+        srcs = srcs if has_cudnn else [],
+        hdrs = hdrs,
+        defines = ["LODESTAR_HAS_CUDNN"] if has_cudnn else [],
+        linkopts = ["-ldl"] + (["-Wl,-rpath,%s/lib64" % CUDA_ROOT] if has_cudnn else []),
+        deps = deps + host_deps + (["@local_cuda//:cudnn_headers"] if has_cudnn else []),
+    )
+    if CUDA_ROOT:
+        cuda_objects(
+            name = name + "_nvcc",
+            srcs = srcs if has_cudnn else otherwise,
             deps = [":" + name],
         )
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "kernels/cuda/card_group.h"
 
@@ -13,6 +14,8 @@ namespace {
 
 constexpr int kBf16Capability = 80;
 constexpr size_t kFirstScratchBytes = size_t{4} << 20;
+constexpr FusionWords kAttentionWords = {
+    .fused = "library", .separate = "own kernels", .what_breaks = ""};
 
 // Ids of timed events are odd.
 EventId IdOf(int64_t slot, bool is_timed) { return 2 * slot + (is_timed ? 1 : 0); }
@@ -80,20 +83,24 @@ absl::StatusOr<TuningOrigin> OriginOn(const std::string& device, const cudaDevic
 
 }  // namespace
 
-CudaDevice::CudaDevice(const CudaPluginOptions& options, NcclLoader load_nccl,
+CudaDevice::CudaDevice(const CudaPluginOptions& options, CudaLibraries libraries,
                        const std::string& device, const TuningOrigin& origin)
     : ordinal_(options.ordinal),
       compute_(options.compute),
-      load_nccl_(load_nccl),
+      load_nccl_(libraries.load_nccl),
       errors_(device),
       tuning_(options.tuning, origin),
       fusion_(options.fusion, options.compute, &tuning_, &errors_),
-      attention_(origin.compute_capability) {}
+      attention_(origin.compute_capability),
+      // Who never wants it does not pay for loading it.
+      library_attention_(
+          options.fusion == FusionPolicy::kNever ? nullptr : std::move(libraries.load_attention)),
+      attention_choice_(options.fusion, options.compute, &tuning_, &errors_, kAttentionWords) {}
 
 absl::StatusOr<int> CudaDevice::Count() { return CountDevices("CUDA"); }
 
 absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(const CudaPluginOptions& options,
-                                                           NcclLoader load_nccl) {
+                                                           CudaLibraries libraries) {
   if (absl::Status status = CheckOrdinal(options.ordinal); !status.ok()) return status;
   const std::string ordinal_name = DeviceName(options.ordinal);
   cudaDeviceProp properties = {};
@@ -105,8 +112,9 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(const CudaPluginOptio
 
   const absl::StatusOr<TuningOrigin> origin = OriginOn(ordinal_name, properties);
   if (!origin.ok()) return origin.status();
-  std::unique_ptr<CudaDevice> device(new CudaDevice(
-      options, load_nccl, absl::StrCat(ordinal_name, " (", properties.name, ")"), *origin));
+  std::unique_ptr<CudaDevice> device(
+      new CudaDevice(options, std::move(libraries),
+                     absl::StrCat(ordinal_name, " (", properties.name, ")"), *origin));
   device->capabilities_ = {.name = properties.name,
                            .compute = options.compute,
                            .memory_is_host = false,
@@ -137,9 +145,10 @@ CudaDevice::~CudaDevice() {
 }
 
 std::string CudaDevice::DescribeChoices() const {
-  const std::string fusion = fusion_.Describe();
-  const std::string products = matmul_->Describe();
-  return absl::StrCat(fusion, fusion.empty() || products.empty() ? "" : "\n", products);
+  std::vector<std::string> parts = {fusion_.Describe(), matmul_->Describe(),
+                                    attention_choice_.Describe(), library_attention_.Describe()};
+  std::erase(parts, "");
+  return absl::StrJoin(parts, "\n");
 }
 
 cudaStream_t CudaDevice::On(StreamKind stream) {
@@ -263,21 +272,26 @@ void CudaDevice::LaunchGraph(GraphId graph) {
 }
 
 void* CudaDevice::Scratch(size_t bytes) {
+  const absl::StatusOr<void*> memory = TryScratch(bytes);
+  if (memory.ok()) return *memory;
+  errors_.Note(memory.status());
+  return nullptr;
+}
+
+absl::StatusOr<void*> CudaDevice::TryScratch(size_t bytes) {
   if (!scratch_.empty() && bytes <= scratch_bytes_) return scratch_.back().get();
   if (is_recording_) {
-    errors_.Note(absl::FailedPreconditionError(absl::StrCat(
+    return absl::FailedPreconditionError(absl::StrCat(
         errors_.device(), ": a graph was recorded before its operations ran once: ", bytes,
-        " bytes of scratch memory are needed, ", scratch_bytes_, " are there")));
-    return nullptr;
+        " bytes of scratch memory are needed, ", scratch_bytes_, " are there"));
   }
   const size_t grown = std::max({bytes, 2 * scratch_bytes_, kFirstScratchBytes});
   DeviceMemory memory;
   const cudaError_t error = Make(&memory, [&](void** handle) { return cudaMalloc(handle, grown); });
   if (error == cudaErrorMemoryAllocation) {
-    errors_.Note(OutOfMemory(errors_.device(), "scratch memory", grown));
-    return nullptr;
+    return OutOfMemory(errors_.device(), "scratch memory", grown);
   }
-  if (!Check(error, "cudaMalloc")) return nullptr;
+  if (error != cudaSuccess) return CudaStatus(errors_.device(), error, "cudaMalloc");
   scratch_.push_back(std::move(memory));
   scratch_bytes_ = grown;
   return scratch_.back().get();

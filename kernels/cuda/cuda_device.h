@@ -13,10 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_library.h"
 #include "kernels/cuda/errors.h"
 #include "kernels/cuda/event_ring.h"
 #include "kernels/cuda/fusion_choice.h"
+#include "kernels/cuda/library_attention.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/nccl.h"
 #include "kernels/cuda/resources.h"
@@ -26,13 +29,18 @@
 
 namespace lodestar::cuda {
 
+// What is found on the machine at run time; everything works without it.
+struct CudaLibraries {
+  AttentionLibraryLoader load_attention = {};  // the first use asks for it; null: none
+  NcclLoader load_nccl = nullptr;              // groups ask for it; null: none
+};
+
 class CudaDevice final : public Device {
  public:
   // Errors: Unavailable without driver or card; NotFound for an ordinal that there is not;
   // InvalidArgument for a dtype that the card cannot compute in; ResourceExhausted.
-  // Groups of it try NCCL if `load_nccl` is not null.
   static absl::StatusOr<std::unique_ptr<Device>> Create(const CudaPluginOptions& options,
-                                                        NcclLoader load_nccl = nullptr);
+                                                        CudaLibraries libraries = {});
   // Errors: Unavailable without driver or card.
   static absl::StatusOr<int> Count();
   ~CudaDevice() override;
@@ -61,7 +69,7 @@ class CudaDevice final : public Device {
 #include "kernels/device_operations.inc"
 
  private:
-  CudaDevice(const CudaPluginOptions& options, NcclLoader load_nccl, const std::string& device,
+  CudaDevice(const CudaPluginOptions& options, CudaLibraries libraries, const std::string& device,
              const TuningOrigin& origin);
 
   // The card is chosen per thread, so each entry chooses it.
@@ -74,6 +82,11 @@ class CudaDevice final : public Device {
   // At least that much device memory for one operation on the compute stream; null, and a failure
   // is noted, if there is none. Never null for 0.
   void* Scratch(size_t bytes);
+  // The same, but for the caller to do without it: the failure is not noted.
+  absl::StatusOr<void*> TryScratch(size_t bytes);
+  // By `own` kernels, or by a library that can and is faster.
+  void RunAttention(AttentionPass pass, const AttentionShape& shape,
+                    const AttentionTensors& tensors, absl::FunctionRef<void()> own);
   // A product with no rows, columns or depth has nothing to ask cuBLASLt for.
   void Multiply(const MatMulCall& call);
 
@@ -89,6 +102,8 @@ class CudaDevice final : public Device {
   EventRing timed_events_;
   std::unique_ptr<MatMulEngine> matmul_;
   CudaAttention attention_;
+  LibraryAttention library_attention_;
+  FusionChoice attention_choice_;
   bool is_recording_ = false;
   std::vector<GraphExecutable> graphs_;
   // The last is the one in use; earlier ones may be part of a graph.

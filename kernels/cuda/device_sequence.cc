@@ -1,4 +1,5 @@
 // Attention, embedding and loss.
+#include "absl/strings/str_cat.h"
 #include "kernels/buffer_checks.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/dispatch.h"
@@ -18,7 +19,11 @@ void CudaDevice::AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace
   CheckBuf(log_sum_exp, DType::kF32, shape.batch * shape.heads * shape.tokens);
   CheckBuf(qkv, compute_, 3 * outputs);
   CheckBuf(workspace, compute_, AttentionWorkspaceElements(shape));
-  Check(attention_.Forward(y, log_sum_exp, qkv, shape, Compute()), "AttentionForward");
+  RunAttention(AttentionPass::kForward, shape,
+               {.qkv = qkv.data, .y = y.data, .log_sum_exp = log_sum_exp.as<float>()}, [&] {
+                 Check(attention_.Forward(y, log_sum_exp, qkv, shape, Compute()),
+                       "AttentionForward");
+               });
 }
 
 void CudaDevice::AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
@@ -28,8 +33,33 @@ void CudaDevice::AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf
   for (const Buf& buf : {dqkv, qkv}) CheckBuf(buf, compute_, 3 * outputs);
   CheckBuf(log_sum_exp, DType::kF32, shape.batch * shape.heads * shape.tokens);
   CheckBuf(workspace, compute_, AttentionWorkspaceElements(shape));
-  Check(attention_.Backward(dqkv, dy, y, log_sum_exp, qkv, workspace, shape, Compute()),
-        "AttentionBackward");
+  RunAttention(
+      AttentionPass::kBackward, shape,
+      {.qkv = qkv.data,
+       .y = y.data,
+       .log_sum_exp = log_sum_exp.as<float>(),
+       .dy = dy.data,
+       .dqkv = dqkv.data},
+      [&] {
+        Check(attention_.Backward(dqkv, dy, y, log_sum_exp, qkv, workspace, shape, Compute()),
+              "AttentionBackward");
+      });
+}
+
+void CudaDevice::RunAttention(AttentionPass pass, const AttentionShape& shape,
+                              const AttentionTensors& tensors, absl::FunctionRef<void()> own) {
+  const cudaStream_t stream = Compute();
+  if (!library_attention_.Takes(shape, compute_, tensors, is_recording_)) {
+    own();
+    return;
+  }
+  const auto by_library = [&] {
+    return library_attention_.Run(
+        pass, shape, tensors, [&](size_t bytes) { return TryScratch(bytes); }, stream);
+  };
+  attention_choice_.RunFaster(
+      absl::StrCat(NameOf(pass, shape), ", ", library_attention_.library_name()), is_recording_,
+      stream, by_library, own);
 }
 
 void CudaDevice::EmbedForward(Buf y, Buf tokens, Buf token_table, Buf position_table, int64_t rows,

@@ -18,12 +18,17 @@ constexpr char kFused[] = "fused";
 constexpr char kSeparate[] = "separate";
 
 // Why an operation is not to be fused, after a call that was not queued.
-std::string Refusal(cublasStatus_t status) {
+std::string Refusal(const FusedResult& result) {
   cudaGetLastError();  // it is handled here
-  return absl::StrCat("cuBLASLt refuses to fuse it: ", cublasLtGetStatusString(status));
+  return result.refusal();
 }
 
 }  // namespace
+
+FusedResult::FusedResult(cublasStatus_t status) : is_queued_(status == CUBLAS_STATUS_SUCCESS) {
+  if (is_queued_) return;
+  refusal_ = absl::StrCat("cuBLASLt refuses to fuse it: ", cublasLtGetStatusString(status));
+}
 
 double FusionChoice::Measure(cudaStream_t stream, absl::FunctionRef<void()> run) {
   for (int i = 0; i < kWarmUps; ++i) run();
@@ -43,13 +48,13 @@ std::string FusionChoice::Try(const std::string& operation, cudaStream_t stream,
   if (!errors_->Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize")) {
     return "the card had failed before";
   }
-  const cublasStatus_t status = fused();
-  const std::string refusal = status == CUBLAS_STATUS_SUCCESS ? "" : Refusal(status);
+  const FusedResult result = fused();
+  const std::string refusal = result.is_queued() ? "" : Refusal(result);
   const cudaError_t error = cudaStreamSynchronize(stream);
   if (error != cudaSuccess) {
     errors_->Note(absl::InternalError(absl::StrCat(
-        errors_->device(), ": ", operation, " fused into a matrix product has broken the card: ",
-        cudaGetErrorName(error), ": ", cudaGetErrorString(error),
+        errors_->device(), ": ", operation, words_.what_breaks,
+        " has broken the card: ", cudaGetErrorName(error), ": ", cudaGetErrorString(error),
         "; no call on it will succeed any more in this process; start it again with "
         "--fusion=never")));
     return "it has broken the card";
@@ -63,14 +68,14 @@ FusionChoice::Choice FusionChoice::Choose(const std::string& operation, cudaStre
   if (!refusal.empty()) return {.fuses = false, .why = refusal};
   if (policy_ == FusionPolicy::kAlways) return {.fuses = true, .why = ""};
   const double separate_seconds = Measure(stream, separate);
-  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  FusedResult result;
   const double fused_seconds = Measure(stream, [&] {
-    if (status == CUBLAS_STATUS_SUCCESS) status = fused();
+    if (result.is_queued()) result = fused();
   });
-  if (status != CUBLAS_STATUS_SUCCESS) return {.fuses = false, .why = Refusal(status)};
+  if (!result.is_queued()) return {.fuses = false, .why = Refusal(result)};
   return {.fuses = fused_seconds >= 0.0 && fused_seconds < separate_seconds,
-          .why = absl::StrFormat("fused %.1f us, separate %.1f us", fused_seconds * 1e6,
-                                 separate_seconds * 1e6)};
+          .why = absl::StrFormat("%s %.1f us, %s %.1f us", words_.fused, fused_seconds * 1e6,
+                                 words_.separate, separate_seconds * 1e6)};
 }
 
 std::string FusionChoice::KeptName(const std::string& operation) const {
@@ -119,9 +124,9 @@ void FusionChoice::RunFaster(const std::string& operation, bool is_recording, cu
     }
   }
   if (choice->fuses) {
-    const cublasStatus_t status = fused();
-    if (status == CUBLAS_STATUS_SUCCESS) return;
-    const std::string refusal = Refusal(status);
+    const FusedResult result = fused();
+    if (result.is_queued()) return;
+    const std::string refusal = Refusal(result);
     tuning_->Refuse(KeptName(operation), refusal);
     Settle(operation, {.fuses = false, .why = refusal});
   }
@@ -134,7 +139,7 @@ std::string FusionChoice::Describe() const {
   for (const auto& [operation, choice] : choices_) {
     if (choice.why.empty()) continue;
     absl::StrAppend(&lines, lines.empty() ? "" : "\n", operation, ": ",
-                    choice.fuses ? kFused : kSeparate, " (", choice.why, ")");
+                    choice.fuses ? words_.fused : words_.separate, " (", choice.why, ")");
   }
   return lines;
 }

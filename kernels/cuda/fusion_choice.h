@@ -5,6 +5,8 @@
 // cuBLASLt may refuse a fused call for which it has named an algorithm. Then the operation is not
 // fused from there on, and the device goes on. Where the fused call has broken the card, which no
 // process can mend, the device's error says so, and which call it was.
+//
+// Attention by another library or by our kernels is such a choice, too, in other words.
 #pragma once
 
 #include <map>
@@ -13,6 +15,7 @@
 #include <string>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "kernels/cuda/errors.h"
 #include "kernels/cuda/resources.h"
 #include "kernels/cuda/stream_timer.h"
@@ -21,15 +24,38 @@
 
 namespace lodestar::cuda {
 
+// How the two are named in what is said about them.
+struct FusionWords {
+  const char* fused = "fused";
+  const char* separate = "separate";
+  const char* what_breaks = " fused into a matrix product";  // after the operation
+};
+
+// Whether a fused call was queued; else why not.
+class FusedResult {
+ public:
+  FusedResult() = default;
+  FusedResult(cublasStatus_t status);      // NOLINT: what cuBLASLt says of a call
+  FusedResult(const absl::Status& status)  // NOLINT: what another library says
+      : is_queued_(status.ok()), refusal_(status.message()) {}
+  bool is_queued() const { return is_queued_; }
+  const std::string& refusal() const { return refusal_; }
+
+ private:
+  bool is_queued_ = true;
+  std::string refusal_;
+};
+
 class FusionChoice {
  public:
-  // What runs fused says whether it was queued; else nothing was.
-  using Fused = absl::FunctionRef<cublasStatus_t()>;
+  // What runs fused says whether it was queued; else the outputs are not to be used.
+  using Fused = absl::FunctionRef<FusedResult()>;
   using Separate = absl::FunctionRef<void()>;
 
   // `compute`: of all operations. `tuning` and `errors` outlive it.
-  FusionChoice(FusionPolicy policy, DType compute, Tuning* tuning, Errors* errors)
-      : policy_(policy), compute_(compute), tuning_(tuning), errors_(errors) {}
+  FusionChoice(FusionPolicy policy, DType compute, Tuning* tuning, Errors* errors,
+               FusionWords words = {})
+      : policy_(policy), compute_(compute), tuning_(tuning), errors_(errors), words_(words) {}
 
   // Runs one of the two, which give the same results and may be repeated. `operation` names what is
   // done, with its shape: equal names share the choice. The first use of an operation waits for the
@@ -59,6 +85,7 @@ class FusionChoice {
   const DType compute_;
   Tuning* tuning_;
   Errors* errors_;
+  const FusionWords words_;
   StreamTimer timer_;
   mutable std::mutex mutex_;
   std::map<std::string, Choice> choices_;  // changed with mutex_ held, by one thread

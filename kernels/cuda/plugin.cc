@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/attention_library_factory.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/nccl.h"
 #include "kernels/cuda_plugin.h"
@@ -21,8 +22,9 @@ absl::Status CheckVersion(int version) {
 extern "C" __attribute__((visibility("default"))) lodestar::Device* LodestarMakeCudaDevice(
     int version, const lodestar::CudaPluginOptions* options, absl::Status* error) {
   if (*error = CheckVersion(version); !error->ok()) return nullptr;
-  absl::StatusOr<std::unique_ptr<lodestar::Device>> device =
-      lodestar::cuda::CudaDevice::Create(*options, lodestar::cuda::LoadNccl);
+  absl::StatusOr<std::unique_ptr<lodestar::Device>> device = lodestar::cuda::CudaDevice::Create(
+      *options, {.load_attention = lodestar::cuda::LoadAttentionLibrary,
+                 .load_nccl = lodestar::cuda::LoadNccl});
   if (!device.ok()) {
     *error = device.status();
     return nullptr;

@@ -26,7 +26,7 @@ DeviceSet MakeEmulatedDevices(const CudaPluginOptions& options, const emulator::
   for (int ordinal = 0; ordinal < settings.num_devices; ++ordinal) {
     CudaPluginOptions one = options;
     one.ordinal = ordinal;
-    auto device = CudaDevice::Create(one, load_nccl);
+    auto device = CudaDevice::Create(one, {.load_nccl = load_nccl});
     LODESTAR_CHECK(device.ok()) << device.status().ToString();
     members.push_back(set.devices.emplace_back(*std::move(device)).get());
   }

@@ -1,0 +1,11 @@
+// In plugins that are built where cuDNN's headers are not.
+#include "absl/status/status.h"
+#include "kernels/cuda/attention_library_factory.h"
+
+namespace lodestar::cuda {
+
+absl::StatusOr<std::unique_ptr<AttentionLibrary>> LoadAttentionLibrary() {
+  return absl::UnimplementedError("the CUDA plugin was built without cuDNN's headers");
+}
+
+}  // namespace lodestar::cuda

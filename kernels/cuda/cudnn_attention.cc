@@ -1,0 +1,249 @@
+#include "kernels/cuda/cudnn_attention.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestar::cuda {
+namespace {
+
+using Tensor = CudnnGraph::Tensor;
+
+constexpr int64_t kBf16Bytes = 2;
+constexpr size_t kWorkspaceAlignment = 256;
+constexpr float kMasked = -std::numeric_limits<float>::infinity();
+
+// Where a tensor of the graph begins.
+struct Place {
+  enum class In : uint8_t { kQkv, kY, kLogSumExp, kDy, kDqkv, kWorkspace };
+  int64_t id;
+  In in;
+  int64_t offset_bytes = 0;
+};
+
+// The tensors of the operations, as cuDNN sees them: [batch, heads, tokens, head_width], by strides
+// in ours.
+class AttentionGraph {
+ public:
+  AttentionGraph(std::shared_ptr<const CudnnTarget> target, const AttentionShape& shape)
+      : graph_(std::move(target)), shape_(shape) {}
+
+  void BuildForward();
+  void BuildBackward();
+  // Of what BuildBackward() wants beside the plan's workspace, at the begin of it.
+  size_t delta_bytes() const { return delta_bytes_; }
+  CudnnGraph& graph() { return graph_; }
+  std::vector<Place> places() { return std::move(places_); }
+
+ private:
+  int64_t width() const { return shape_.heads * shape_.head_width; }
+  CudnnLayout QkvLayout() const {
+    return {{shape_.batch, shape_.heads, shape_.tokens, shape_.head_width},
+            {3 * shape_.tokens * width(), shape_.head_width, 3 * width(), 1}};
+  }
+  CudnnLayout OutputLayout() const {
+    return {{shape_.batch, shape_.heads, shape_.tokens, shape_.head_width},
+            {shape_.tokens * width(), shape_.head_width, width(), 1}};
+  }
+  // One number per query.
+  CudnnLayout RowLayout() const {
+    return {{shape_.batch, shape_.heads, shape_.tokens, 1},
+            {shape_.heads * shape_.tokens, shape_.tokens, 1, 1}};
+  }
+  CudnnLayout ScoreLayout() const {
+    const int64_t matrix = shape_.tokens * shape_.tokens;
+    return {{shape_.batch, shape_.heads, shape_.tokens, shape_.tokens},
+            {shape_.heads * matrix, matrix, shape_.tokens, 1}};
+  }
+  // 0, 1, 2: queries, keys, values, or their gradients.
+  Tensor PartOf(Place::In in, int part, const CudnnLayout& layout) {
+    return At({.id = 0, .in = in, .offset_bytes = part * width() * kBf16Bytes}, layout,
+              CUDNN_DATA_BFLOAT16, /*alignment=*/16);
+  }
+  Tensor At(Place place, const CudnnLayout& layout, cudnnDataType_t type, int64_t alignment) {
+    const Tensor tensor = graph_.Stored(layout, type, alignment);
+    place.id = tensor->id;
+    places_.push_back(place);
+    return tensor;
+  }
+  Tensor LogSumExp() {
+    return At({.id = 0, .in = Place::In::kLogSumExp}, RowLayout(), CUDNN_DATA_FLOAT,
+              alignof(float));
+  }
+  // Scaled, of all pairs of tokens.
+  Tensor Scores(Tensor queries, Tensor keys_transposed);
+  // Scores, or what was subtracted from them, without those of later keys.
+  Tensor Masked(Tensor scores);
+  Tensor Scaled(Tensor x) {
+    return graph_.Binary(CUDNN_POINTWISE_MUL, x, graph_.Scalar(scale_), Scores());
+  }
+  Tensor Scores() { return graph_.Passing(ScoreLayout()); }
+  Tensor Rows() { return graph_.Passing(RowLayout()); }
+  // As a factor in bf16.
+  Tensor TransposedFactor(Tensor scores) {
+    return graph_.Reshape(scores, graph_.Passing(ScoreLayout().Transposed(), CUDNN_DATA_BFLOAT16));
+  }
+
+  CudnnGraph graph_;
+  const AttentionShape shape_;
+  const float scale_ = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.head_width)));
+  std::vector<Place> places_;
+  size_t delta_bytes_ = 0;
+};
+
+Tensor AttentionGraph::Scores(Tensor queries, Tensor keys_transposed) {
+  return Scaled(graph_.Multiply(queries, keys_transposed, Scores()));
+}
+
+Tensor AttentionGraph::Masked(Tensor scores) {
+  const auto indices = [&](int64_t axis) {
+    return graph_.Index(scores, axis, graph_.Passing(ScoreLayout(), CUDNN_DATA_INT32));
+  };
+  const Tensor query = indices(2);
+  const Tensor key = indices(3);
+  const Tensor sees =
+      graph_.IsAtLeast(query, key, graph_.Passing(ScoreLayout(), CUDNN_DATA_BOOLEAN));
+  return graph_.Select(sees, scores, graph_.Scalar(kMasked), Scores());
+}
+
+void AttentionGraph::BuildForward() {
+  const Tensor q = PartOf(Place::In::kQkv, 0, QkvLayout());
+  const Tensor k = PartOf(Place::In::kQkv, 1, QkvLayout().Transposed());
+  const Tensor v = PartOf(Place::In::kQkv, 2, QkvLayout());
+  const Tensor y = PartOf(Place::In::kY, 0, OutputLayout());
+  const Tensor log_sum_exp = LogSumExp();
+
+  const Tensor scores = Masked(Scores(q, k));
+  const Tensor largest = graph_.Reduce(CUDNN_REDUCE_TENSOR_MAX, scores, Rows());
+  const Tensor below = graph_.Binary(CUDNN_POINTWISE_SUB, scores, largest, Scores());
+  const Tensor weights = graph_.Unary(CUDNN_POINTWISE_EXP, below, Scores());
+  const Tensor sum = graph_.Reduce(CUDNN_REDUCE_TENSOR_ADD, weights, Rows());
+  const Tensor log_sum = graph_.Unary(CUDNN_POINTWISE_LOG, sum, Rows());
+  graph_.Binary(CUDNN_POINTWISE_ADD, largest, log_sum, log_sum_exp);
+  const Tensor probabilities = graph_.Binary(CUDNN_POINTWISE_DIV, weights, sum,
+                                             graph_.Passing(ScoreLayout(), CUDNN_DATA_BFLOAT16));
+  graph_.Multiply(probabilities, v, y);
+}
+
+// cuDNN adds the gradients of queries up by atomics where the graph has a tensor to add them in. It
+// has none here: dq is one product, of scores' gradients that cuDNN keeps in its workspace, and
+// repeats to the bit.
+void AttentionGraph::BuildBackward() {
+  const Tensor q = PartOf(Place::In::kQkv, 0, QkvLayout());
+  const Tensor k = PartOf(Place::In::kQkv, 1, QkvLayout().Transposed());
+  const Tensor v = PartOf(Place::In::kQkv, 2, QkvLayout().Transposed());
+  const Tensor y = PartOf(Place::In::kY, 0, OutputLayout());
+  const Tensor dy = PartOf(Place::In::kDy, 0, OutputLayout());
+  const Tensor log_sum_exp = LogSumExp();
+  const Tensor dq = PartOf(Place::In::kDqkv, 0, QkvLayout());
+  const Tensor dk = PartOf(Place::In::kDqkv, 1, QkvLayout());
+  const Tensor dv = PartOf(Place::In::kDqkv, 2, QkvLayout());
+
+  const CudnnLayout dense = {
+      {shape_.batch, shape_.heads, shape_.tokens, shape_.head_width},
+      {shape_.tokens * width(), shape_.tokens * shape_.head_width, shape_.head_width, 1}};
+  const Tensor products = graph_.Binary(CUDNN_POINTWISE_MUL, dy, y, graph_.Passing(dense));
+  const Tensor sums = graph_.Reduce(CUDNN_REDUCE_TENSOR_ADD, products, Rows());
+  const Tensor delta = At({.id = 0, .in = Place::In::kWorkspace}, RowLayout(), CUDNN_DATA_FLOAT,
+                          /*alignment=*/16);
+  delta_bytes_ = shape_.batch * shape_.heads * shape_.tokens * sizeof(float);
+  graph_.Binary(CUDNN_POINTWISE_MUL, sums, graph_.Scalar(1.0f), delta);
+
+  const Tensor below = graph_.Binary(CUDNN_POINTWISE_SUB, Scores(q, k), log_sum_exp, Scores());
+  const Tensor probabilities = graph_.Unary(CUDNN_POINTWISE_EXP, Masked(below), Scores());
+  graph_.Multiply(TransposedFactor(probabilities), dy, dv);
+
+  const Tensor dprobabilities = graph_.Multiply(dy, v, Scores());
+  const Tensor relative = graph_.Binary(CUDNN_POINTWISE_SUB, dprobabilities, delta, Scores());
+  const Tensor unscaled = graph_.Binary(CUDNN_POINTWISE_MUL, relative, probabilities, Scores());
+  const Tensor dscores = Scaled(unscaled);
+  graph_.Multiply(TransposedFactor(dscores), q, dk);
+  const Tensor k_again = graph_.Reshape(k, graph_.Passing(QkvLayout(), CUDNN_DATA_BFLOAT16));
+  graph_.Multiply(dscores, k_again, dq);
+}
+
+absl::Status InCudnn(const CudnnApi& api, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(CudnnName(api), ": ", status.message()));
+}
+
+class CudnnAttentionPlan final : public AttentionPlan {
+ public:
+  // `delta_bytes`: of the workspace's begin, which are the graph's own.
+  CudnnAttentionPlan(std::shared_ptr<const CudnnTarget> target, CudnnPlan plan,
+                     std::vector<Place> places, std::vector<CudnnScalar> scalars,
+                     size_t delta_bytes)
+      : target_(std::move(target)),
+        plan_(std::move(plan)),
+        places_(std::move(places)),
+        scalars_(std::move(scalars)),
+        delta_bytes_((delta_bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment *
+                     kWorkspaceAlignment) {}
+
+  size_t workspace_bytes() const override { return delta_bytes_ + plan_.workspace_bytes; }
+  absl::Status Run(const AttentionTensors& tensors, void* workspace, cudaStream_t stream) override;
+
+ private:
+  const std::shared_ptr<const CudnnTarget> target_;
+  const CudnnPlan plan_;
+  const std::vector<Place> places_;
+  std::vector<CudnnScalar> scalars_;
+  const size_t delta_bytes_;
+};
+
+void* BeginOf(const Place& place, const AttentionTensors& tensors, void* workspace) {
+  const auto address = [&]() -> const void* {
+    switch (place.in) {
+      case Place::In::kQkv:
+        return tensors.qkv;
+      case Place::In::kY:
+        return tensors.y;
+      case Place::In::kLogSumExp:
+        return tensors.log_sum_exp;
+      case Place::In::kDy:
+        return tensors.dy;
+      case Place::In::kDqkv:
+        return tensors.dqkv;
+      case Place::In::kWorkspace:
+        return workspace;
+    }
+    return nullptr;
+  };
+  // cuDNN has one type of pointers for what it reads and what it writes.
+  return const_cast<char*>(static_cast<const char*>(address())) + place.offset_bytes;
+}
+
+absl::Status CudnnAttentionPlan::Run(const AttentionTensors& tensors, void* workspace,
+                                     cudaStream_t stream) {
+  std::vector<int64_t> ids;
+  std::vector<void*> pointers;
+  for (const Place& place : places_) {
+    ids.push_back(place.id);
+    pointers.push_back(BeginOf(place, tensors, workspace));
+  }
+  for (CudnnScalar& scalar : scalars_) {
+    ids.push_back(scalar.id);
+    pointers.push_back(&scalar.value);
+  }
+  return InCudnn(target_->api(),
+                 RunCudnnPlan(*target_, plan_, ids, pointers,
+                              static_cast<char*>(workspace) + delta_bytes_, stream));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AttentionPlan>> CudnnAttention::Plan(AttentionPass pass,
+                                                                    const AttentionShape& shape) {
+  AttentionGraph attention(target_, shape);
+  pass == AttentionPass::kForward ? attention.BuildForward() : attention.BuildBackward();
+  absl::StatusOr<CudnnPlan> plan = attention.graph().Plan();
+  if (!plan.ok()) return InCudnn(target_->api(), plan.status());
+  return std::make_unique<CudnnAttentionPlan>(target_, *std::move(plan), attention.places(),
+                                              attention.graph().scalars(), attention.delta_bytes());
+}
+
+}  // namespace lodestar::cuda

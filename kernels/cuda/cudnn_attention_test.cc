@@ -1,0 +1,106 @@
+// cuDNN's own word on the graphs, without a card: it makes plans for cards of which it is told the
+// properties. Whether what they compute is right, only a card tells (tests/gpu).
+#include <gtest/gtest.h>
+
+#ifdef LODESTAR_HAS_CUDNN
+#include <dlfcn.h>
+
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/cudnn_api.h"
+#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/cudnn_graph.h"
+
+namespace lodestar::cuda {
+namespace {
+
+// Of an H100 and an A100, but for the name.
+std::string Properties(int version, int multiprocessors, int shared_bytes_per_block) {
+  return absl::StrCat(
+      R"({"cudaDeviceId": 0, "driverVer": 13000, "deviceName": "a card", "regsPerBlock": 65536,
+          "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64],
+          "warpSize": 32, "maxSharedMemoryPerBlock": 49152, "reservedSharedMemoryPerBlock": 1024,
+          "maxRegistersPerSM": 65536, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,
+          "maxThreadsPerSM": 2048, "pciDeviceId": 0, "isTccDriver": 0, "supportCoopLaunch": 1,
+          "totalGlobalMem": 85899345920, "smClockRateKHz": 1980000, "memClockRateKHz": 2619000,
+          "l2CacheSize": 52428800, "deviceVer": )",
+      version, ", \"multiProcessorCount\": ", multiprocessors,
+      ", \"maxSharedMemoryPerBlockOptin\": ", shared_bytes_per_block, "}");
+}
+
+class CudnnAttentionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    // In the driver's place: cuDNN finds what is loaded under its name.
+    ASSERT_NE(dlopen(LODESTAR_CUDA_DRIVER_STAND_IN, RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
+    auto api = LoadCudnn();
+    if (!api.ok()) GTEST_SKIP() << api.status().message();
+    api_ = *api;
+    std::cout << CudnnName(*api_) << "\n";
+  }
+  std::unique_ptr<CudnnAttention> On(const std::string& properties) {
+    auto target = CudnnTarget::WithProperties(api_, properties);
+    EXPECT_TRUE(target.ok()) << target.status();
+    return target.ok() ? std::make_unique<CudnnAttention>(*target) : nullptr;
+  }
+
+  std::shared_ptr<const CudnnApi> api_;
+};
+
+TEST_F(CudnnAttentionTest, HasPlansForBothPassesInOurLayout) {
+  for (const auto& [name, properties] : {std::pair{"sm_80", Properties(800, 108, 166912)},
+                                         std::pair{"sm_90", Properties(900, 132, 232448)}}) {
+    const auto attention = On(properties);
+    ASSERT_NE(attention, nullptr);
+    for (const AttentionShape& shape :
+         {AttentionShape{8, 1024, 12, 64}, AttentionShape{2, 2048, 16, 128},
+          AttentionShape{1, 17, 2, 80}}) {
+      const auto forward = attention->Plan(AttentionPass::kForward, shape);
+      ASSERT_TRUE(forward.ok()) << name << ", tokens=" << shape.tokens << ": " << forward.status();
+      EXPECT_LE((*forward)->workspace_bytes(), size_t{1} << 20) << name;
+      const auto backward = attention->Plan(AttentionPass::kBackward, shape);
+      ASSERT_TRUE(backward.ok()) << name << ", tokens=" << shape.tokens << ": "
+                                 << backward.status();
+      // Nothing of the workspace is shared by what is ours in it and the plan's own.
+      EXPECT_GE((*backward)->workspace_bytes(),
+                shape.batch * shape.heads * shape.tokens * sizeof(float))
+          << name;
+    }
+  }
+}
+
+TEST_F(CudnnAttentionTest, SaysWhatItHasNothingFor) {
+  const auto turing = On(Properties(750, 40, 65536));
+  ASSERT_NE(turing, nullptr);
+  for (const AttentionPass pass : {AttentionPass::kForward, AttentionPass::kBackward}) {
+    const auto plan = turing->Plan(pass, {8, 1024, 12, 64});
+    EXPECT_EQ(plan.status().code(), absl::StatusCode::kUnimplemented) << plan.status();
+    EXPECT_EQ(plan.status().message().substr(0, 7), "cuDNN 9") << plan.status();
+  }
+}
+
+TEST_F(CudnnAttentionTest, DoesNotRunForADeviceThatIsNotHere) {
+  const auto attention = On(Properties(900, 132, 232448));
+  ASSERT_NE(attention, nullptr);
+  const auto plan = attention->Plan(AttentionPass::kForward, {1, 64, 1, 64});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ((*plan)->Run({}, nullptr, nullptr).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CudnnAttentionTest, PropertiesThatAreNoneAreRefused) {
+  EXPECT_FALSE(CudnnTarget::WithProperties(api_, "{}").ok());
+}
+
+}  // namespace
+}  // namespace lodestar::cuda
+
+#else
+
+TEST(CudnnAttentionTest, IsBuiltWhereCudnnIs) {
+  GTEST_SKIP() << "this machine has no headers of cuDNN 9 (cudnn_graph.h): nothing was tested";
+}
+
+#endif

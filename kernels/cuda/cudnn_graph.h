@@ -1,0 +1,140 @@
+// A graph of operations as cuDNN's backend API takes it, and the plan that cuDNN makes of it: it
+// looks for patterns in the graph and has kernels for whole patterns, attention among them.
+#pragma once
+
+#include <cudnn_graph.h>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/cudnn_api.h"
+
+namespace lodestar::cuda {
+
+struct CudnnDescriptorReleaser {
+  const CudnnApi* api = nullptr;
+  void operator()(void* descriptor) const { api->destroy_descriptor(descriptor); }
+};
+using CudnnDescriptor = std::unique_ptr<void, CudnnDescriptorReleaser>;
+
+// What plans are made for: the present CUDA device, or one that only its properties tell of.
+class CudnnTarget {
+ public:
+  // Errors: those of cuDNN, which loads its code here.
+  static absl::StatusOr<std::shared_ptr<const CudnnTarget>> PresentDevice(
+      std::shared_ptr<const CudnnApi> api);
+  // Plans can be made and cannot run. `json`: as CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION has it.
+  static absl::StatusOr<std::shared_ptr<const CudnnTarget>> WithProperties(
+      std::shared_ptr<const CudnnApi> api, const std::string& json);
+  ~CudnnTarget();
+
+  const CudnnApi& api() const { return *api_; }
+  // Null for a device that only its properties tell of; properties() else.
+  cudnnHandle_t handle() const { return handle_; }
+  void* properties() const { return properties_.get(); }
+
+ private:
+  explicit CudnnTarget(std::shared_ptr<const CudnnApi> api) : api_(std::move(api)) {}
+
+  const std::shared_ptr<const CudnnApi> api_;
+  cudnnHandle_t handle_ = nullptr;
+  CudnnDescriptor properties_;
+};
+
+// Of four dimensions, in elements.
+struct CudnnLayout {
+  std::array<int64_t, 4> sizes;
+  std::array<int64_t, 4> strides;
+
+  // With the last two dimensions exchanged.
+  CudnnLayout Transposed() const;
+};
+
+// An edge of the graph.
+struct CudnnTensor {
+  int64_t id;
+  CudnnLayout layout;
+  CudnnDescriptor descriptor;
+};
+
+// A number that operations take from host memory.
+struct CudnnScalar {
+  int64_t id;
+  float value;
+};
+
+struct CudnnPlan {
+  CudnnDescriptor descriptor;
+  size_t workspace_bytes = 0;
+};
+
+// Queues a plan of `target`. `ids`: of the stored tensors and scalars, with where each is: scalars
+// in host memory, which is read before this returns. Errors: those of cuDNN; FailedPrecondition for
+// a device that only its properties tell of.
+absl::Status RunCudnnPlan(const CudnnTarget& target, const CudnnPlan& plan,
+                          std::span<const int64_t> ids, std::span<void* const> pointers,
+                          void* workspace, cudaStream_t stream);
+
+// Sums are in fp32, and so are results that are not stored, unless their type is given. The first
+// failure is kept, and nothing is done after it: Plan() returns it.
+class CudnnGraph {
+ public:
+  using Tensor = const CudnnTensor*;  // lives as long as the graph
+
+  explicit CudnnGraph(std::shared_ptr<const CudnnTarget> target) : target_(std::move(target)) {}
+
+  // In device memory, at multiples of `alignment` bytes.
+  Tensor Stored(const CudnnLayout& layout, cudnnDataType_t type, int64_t alignment = 16);
+  // Between operations; not in memory.
+  Tensor Passing(const CudnnLayout& layout, cudnnDataType_t type = CUDNN_DATA_FLOAT);
+  Tensor Scalar(float value);
+  const std::vector<CudnnScalar>& scalars() const { return scalars_; }
+
+  // Each returns its last argument. Operands with a size of 1 are repeated.
+  Tensor Unary(cudnnPointwiseMode_t mode, Tensor x, Tensor y);
+  Tensor Binary(cudnnPointwiseMode_t mode, Tensor a, Tensor b, Tensor y);
+  // Booleans a >= b.
+  Tensor IsAtLeast(Tensor a, Tensor b, Tensor y);
+  // Each element's index along `axis`, as int32.
+  Tensor Index(Tensor x, int64_t axis, Tensor y);
+  // y = condition ? a : b
+  Tensor Select(Tensor condition, Tensor a, Tensor b, Tensor y);
+  // Along dimensions in which y has a size of 1.
+  Tensor Reduce(cudnnReduceTensorOp_t mode, Tensor x, Tensor y);
+  // y = a b, matrices of the last two dimensions.
+  Tensor Multiply(Tensor a, Tensor b, Tensor y);
+  // The same elements with y's layout.
+  Tensor Reshape(Tensor x, Tensor y);
+
+  // What cuDNN's heuristic finds fastest of what repeats to the bit. Errors: Unimplemented if there
+  // is nothing; those of cuDNN.
+  absl::StatusOr<CudnnPlan> Plan();
+
+ private:
+  struct Operands {
+    Tensor x, b, t, y;
+  };
+  Tensor Add(const CudnnLayout& layout, cudnnDataType_t type, int64_t alignment, bool is_passing,
+             bool is_scalar);
+  Tensor Pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t math, const Operands& operands,
+                   const int64_t* axis = nullptr);
+  // By cuDNN's heuristic, the fastest first.
+  std::vector<CudnnDescriptor> FindConfigurations(void* graph);
+  bool Repeats(void* configuration);
+
+  const std::shared_ptr<const CudnnTarget> target_;
+  absl::Status status_;
+  std::deque<CudnnTensor> tensors_;
+  std::vector<CudnnScalar> scalars_;
+  std::vector<CudnnDescriptor> operations_;
+  std::vector<CudnnDescriptor> parts_;  // of the operations
+};
+
+}  // namespace lodestar::cuda

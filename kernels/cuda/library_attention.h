@@ -1,0 +1,71 @@
+// Attention by a library, as a version beside our own kernels: which calls it can serve, a plan per
+// shape, and its scratch memory. The library is loaded when the first call asks for it.
+//
+// A backward pass that repeats to the bit may want memory that grows with the square of the tokens.
+// Samples are then computed a few at a time, within kMostWorkspaceBytes.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/buf.h"
+#include "kernels/cuda/attention_library.h"
+
+namespace lodestar::cuda {
+
+class LibraryAttention {
+ public:
+  static constexpr size_t kMostWorkspaceBytes = size_t{256} << 20;
+  // Returns that many bytes of device memory, for one call. Errors: no such memory.
+  using Scratch = absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)>;
+
+  // Without `load` there is no library, and nothing is said about it.
+  explicit LibraryAttention(AttentionLibraryLoader load) : load_(std::move(load)) {}
+
+  // Whether the library may serve calls of this dtype and shape with these tensors. While a graph
+  // is recorded the library is not loaded, and takes nothing if it was not loaded before.
+  bool Takes(const AttentionShape& shape, DType dtype, const AttentionTensors& tensors,
+             bool is_recording);
+  // Of one that takes such calls.
+  std::string library_name() const { return (*library_)->name(); }
+  // Queues the pass. Errors: why the library does not do it; the outputs are then to be computed
+  // otherwise.
+  absl::Status Run(AttentionPass pass, const AttentionShape& shape, const AttentionTensors& tensors,
+                   Scratch scratch, cudaStream_t stream);
+  // A line for each reason why calls were not taken.
+  std::string Describe() const;
+
+ private:
+  struct Key {
+    AttentionPass pass;
+    int64_t batch, tokens, heads, head_width;
+
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Planned {
+    std::unique_ptr<AttentionPlan> plan;
+    int64_t samples;  // of one run; divides the batch
+  };
+
+  absl::StatusOr<Planned*> PlanFor(AttentionPass pass, const AttentionShape& shape);
+  absl::StatusOr<Planned> MakePlan(AttentionPass pass, AttentionShape shape);
+
+  const AttentionLibraryLoader load_;
+  bool is_loaded_ = false;
+  absl::StatusOr<std::unique_ptr<AttentionLibrary>> library_ = nullptr;
+  std::map<Key, Planned> plans_;
+  std::set<std::string> reasons_;
+};
+
+// "attention forward 16 x 1024 tokens, 12 heads of 64".
+std::string NameOf(AttentionPass pass, const AttentionShape& shape);
+
+}  // namespace lodestar::cuda

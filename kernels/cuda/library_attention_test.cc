@@ -1,0 +1,340 @@
+// Which attention runs where a library has one, with a library that is made here: choice, refusals
+// and what becomes of them, on the emulated card.
+#include "kernels/cuda/library_attention.h"
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/emulator/emulator.h"
+#include "kernels/testing/device_test_rig.h"
+
+namespace lodestar::cuda {
+namespace {
+
+constexpr AttentionShape kShape = {6, 5, 2, 16};
+constexpr size_t kMiB = size_t{1} << 20;
+
+// What the library does, and what was asked of it.
+struct Behaviour {
+  absl::Status load;
+  absl::Status plan;
+  int runs_before_failure = 1 << 30;
+  bool breaks_the_card = false;
+  // Of a backward pass.
+  size_t workspace_bytes_per_sample = 0;
+  // 0: the passes are our emulated kernels. Else outputs are filled with kMark, by so many
+  // operations of a microsecond each.
+  int marks = 0;
+
+  int loads = 0;
+  std::vector<int64_t> planned_samples;
+  int runs = 0;
+};
+
+constexpr int kMark = 0x40;      // of each byte
+constexpr double kMarked = 3.0;  // 0x4040 in bf16
+
+class FakePlan final : public AttentionPlan {
+ public:
+  FakePlan(Behaviour* behaviour, AttentionPass pass, const AttentionShape& shape)
+      : behaviour_(behaviour), pass_(pass), shape_(shape) {}
+
+  size_t workspace_bytes() const override {
+    return pass_ == AttentionPass::kBackward
+               ? behaviour_->workspace_bytes_per_sample * shape_.batch + kDeltaBytes
+               : 0;
+  }
+  absl::Status Run(const AttentionTensors& tensors, void* workspace, cudaStream_t stream) override {
+    if (++behaviour_->runs > behaviour_->runs_before_failure) {
+      return absl::InternalError("fake 1.0: it does not run");
+    }
+    if (behaviour_->breaks_the_card) emulator::FailLaunchAfter(0);
+    const cudaError_t error =
+        behaviour_->marks > 0 ? Mark(tensors, stream) : Compute(tensors, workspace, stream);
+    EXPECT_EQ(error, cudaSuccess);
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr size_t kDeltaBytes = 4096;
+
+  int64_t outputs() const {
+    return shape_.batch * shape_.tokens * shape_.heads * shape_.head_width;
+  }
+  cudaError_t Mark(const AttentionTensors& tensors, cudaStream_t stream) const {
+    const bool is_forward = pass_ == AttentionPass::kForward;
+    for (int i = 1; i < behaviour_->marks; ++i) cudaMemsetAsync(tensors.y, 0, 0, stream);
+    return cudaMemsetAsync(is_forward ? tensors.y : tensors.dqkv, kMark,
+                           outputs() * 2 * (is_forward ? 1 : 3), stream);
+  }
+  cudaError_t Compute(const AttentionTensors& tensors, void* workspace, cudaStream_t stream) const {
+    const CudaAttention kernels(/*compute_capability=*/90);
+    const auto buf = [&](const void* data, int64_t n) {
+      return Buf{const_cast<void*>(data), DType::kBf16, n};
+    };
+    const Buf y = buf(tensors.y, outputs()), qkv = buf(tensors.qkv, 3 * outputs());
+    const Buf log_sum_exp{tensors.log_sum_exp, DType::kF32,
+                          shape_.batch * shape_.heads * shape_.tokens};
+    if (pass_ == AttentionPass::kForward) {
+      return kernels.Forward(y, log_sum_exp, qkv, shape_, stream);
+    }
+    return kernels.Backward(buf(tensors.dqkv, 3 * outputs()), buf(tensors.dy, outputs()), y,
+                            log_sum_exp, qkv, buf(workspace, kDeltaBytes / 2), shape_, stream);
+  }
+
+  Behaviour* behaviour_;
+  const AttentionPass pass_;
+  const AttentionShape shape_;
+};
+
+class FakeLibrary final : public AttentionLibrary {
+ public:
+  explicit FakeLibrary(Behaviour* behaviour) : behaviour_(behaviour) {}
+  std::string name() const override { return "fake 1.0"; }
+  absl::StatusOr<std::unique_ptr<AttentionPlan>> Plan(AttentionPass pass,
+                                                      const AttentionShape& shape) override {
+    if (!behaviour_->plan.ok()) return behaviour_->plan;
+    behaviour_->planned_samples.push_back(shape.batch);
+    return std::make_unique<FakePlan>(behaviour_, pass, shape);
+  }
+
+ private:
+  Behaviour* behaviour_;
+};
+
+bool Contains(absl::string_view text, absl::string_view part) {
+  return text.find(part) != absl::string_view::npos;
+}
+
+bool IsMarked(const std::vector<double>& values) {
+  return std::vector<double>(values.size(), kMarked) == values;
+}
+
+class LibraryAttentionTest : public testing::Test {
+ protected:
+  LibraryAttentionTest() {
+    emulator::ClearStickyError();
+    emulator::Configure({});
+  }
+  ~LibraryAttentionTest() override {
+    emulator::ClearStickyError();
+    emulator::Configure({});
+  }
+
+  std::unique_ptr<Device> Make(FusionPolicy policy, DType compute = DType::kBf16) {
+    auto device = CudaDevice::Create({.compute = compute, .fusion = policy},
+                                     [this]() -> absl::StatusOr<std::unique_ptr<AttentionLibrary>> {
+                                       ++behaviour_.loads;
+                                       if (!behaviour_.load.ok()) return behaviour_.load;
+                                       return std::make_unique<FakeLibrary>(&behaviour_);
+                                     });
+    EXPECT_TRUE(device.ok()) << device.status();
+    return std::move(*device);
+  }
+  std::unique_ptr<Device> Make() { return Make(FusionPolicy::kAlways); }
+  static absl::Status Wait(Device& device) {
+    return device.Synchronize(device.Record(StreamKind::kCompute));
+  }
+
+  // Both passes, `times` times. The tensors begin `skew` elements after an aligned address.
+  static Outputs Run(Device& device, const AttentionShape& shape = kShape, int times = 1,
+                     int64_t skew = 0) {
+    DeviceTestRig rig(&device, device.capabilities().compute);
+    const int64_t n = shape.batch * shape.tokens * shape.heads * shape.head_width;
+    const Buf qkv = rig.Random(3 * n + skew).Slice(skew, 3 * n);
+    const Buf dy = rig.Random(n);
+    const Buf y = rig.Output("y", n);
+    const Buf log_sum_exp =
+        rig.Output("log_sum_exp", shape.batch * shape.heads * shape.tokens, DType::kF32);
+    const Buf dqkv = rig.Output("dqkv", 3 * n);
+    const Buf workspace = rig.Workspace(device.AttentionWorkspaceElements(shape));
+    for (int i = 0; i < times; ++i) {
+      device.AttentionForward(y, log_sum_exp, qkv, workspace, shape);
+      device.AttentionBackward(dqkv, dy, y, log_sum_exp, qkv, workspace, shape);
+    }
+    return rig.Collect();
+  }
+  static Outputs OfOwnKernels(const AttentionShape& shape = kShape) {
+    auto device = CudaDevice::Create({.compute = DType::kBf16, .fusion = FusionPolicy::kNever});
+    EXPECT_TRUE(device.ok());
+    return Run(**device, shape);
+  }
+  // Of one who uses our kernels all the same, and says why.
+  static void ExpectOwnKernels(Device& device, const std::string& why, int times = 1) {
+    EXPECT_EQ(Run(device, kShape, times), OfOwnKernels());
+    EXPECT_TRUE(Contains(device.DescribeChoices(), why)) << device.DescribeChoices();
+    EXPECT_TRUE(Wait(device).ok()) << Wait(device);
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  }
+
+  Behaviour behaviour_;
+};
+
+TEST_F(LibraryAttentionTest, ServesBothPassesWithoutMeasuring) {
+  const auto device = Make();
+  EXPECT_EQ(Run(*device), OfOwnKernels());
+  EXPECT_EQ(behaviour_.loads, 1);
+  EXPECT_EQ(behaviour_.runs, 4) << "tried once, then used";
+  Run(*device);
+  EXPECT_EQ(behaviour_.runs, 6);
+  EXPECT_EQ(behaviour_.planned_samples, (std::vector<int64_t>{6, 6}));
+}
+
+TEST_F(LibraryAttentionTest, KeepsTheFasterOfTheTwo) {
+  behaviour_.marks = 1;  // a microsecond; our kernels take 1 forward and 3 backward
+  const auto device = Make(FusionPolicy::kMeasure);
+  const Outputs got = Run(*device);
+  EXPECT_FALSE(IsMarked(got.at("y")));
+  EXPECT_TRUE(IsMarked(got.at("dqkv")));
+  EXPECT_TRUE(Contains(device->DescribeChoices(),
+                       "attention forward 6 x 5 tokens, 2 heads of 16, fake 1.0: own kernels "
+                       "(library 1.0 us, own kernels 1.0 us)"))
+      << device->DescribeChoices();
+  EXPECT_TRUE(Contains(device->DescribeChoices(),
+                       "attention backward 6 x 5 tokens, 2 heads of 16, fake 1.0: library "
+                       "(library 1.0 us, own kernels 3.0 us)"))
+      << device->DescribeChoices();
+  const int runs = behaviour_.runs;
+  Run(*device);
+  EXPECT_EQ(behaviour_.runs, runs + 1) << "backward only";
+  behaviour_.marks = 5;
+  Run(*device, {2, 5, 2, 16});
+  EXPECT_TRUE(Contains(device->DescribeChoices(),
+                       "attention backward 2 x 5 tokens, 2 heads of 16, fake 1.0: own kernels "
+                       "(library 5.0 us, own kernels 3.0 us)"))
+      << device->DescribeChoices();
+}
+
+TEST_F(LibraryAttentionTest, ComputesAFewSamplesAtATimeWhereScratchIsShort) {
+  // Of six samples three fit.
+  behaviour_.workspace_bytes_per_sample = 64 * kMiB;
+  const auto device = Make();
+  EXPECT_EQ(Run(*device), OfOwnKernels());
+  EXPECT_EQ(behaviour_.planned_samples, (std::vector<int64_t>{6, 6, 3}));
+  EXPECT_EQ(behaviour_.runs, 6) << "tried once, then used: forward 1 run, backward 2";
+}
+
+TEST_F(LibraryAttentionTest, WhatNeedsTooMuchForOneSampleIsOurs) {
+  behaviour_.workspace_bytes_per_sample = 257 * kMiB;
+  const auto device = Make();
+  ExpectOwnKernels(*device, "bytes of scratch memory for one sample, at most 268435456 are given");
+  EXPECT_EQ(behaviour_.planned_samples, (std::vector<int64_t>{6, 6, 1}));
+}
+
+TEST_F(LibraryAttentionTest, WithoutMemoryForItItIsOurs) {
+  behaviour_.workspace_bytes_per_sample = 30 * kMiB;
+  emulator::Configure({.memory_bytes = 150 * kMiB});
+  const auto device = Make();
+  ExpectOwnKernels(*device, "bytes of scratch memory: ");
+}
+
+TEST_F(LibraryAttentionTest, IsNotLoadedWhereItIsNotWanted) {
+  const auto device = Make(FusionPolicy::kNever);
+  ExpectOwnKernels(*device, "");
+  EXPECT_EQ(behaviour_.loads, 0);
+  EXPECT_EQ(device->DescribeChoices(), "");
+}
+
+TEST_F(LibraryAttentionTest, WhatIsNotThereIsLookedForOnce) {
+  behaviour_.load = absl::NotFoundError("the fake is not there");
+  const auto device = Make(FusionPolicy::kMeasure);
+  ExpectOwnKernels(*device, "attention: own kernels (the fake is not there)", /*times=*/2);
+  EXPECT_EQ(device->DescribeChoices(), "attention: own kernels (the fake is not there)");
+  EXPECT_EQ(behaviour_.loads, 1);
+}
+
+TEST_F(LibraryAttentionTest, WithoutAPlanItIsOurs) {
+  behaviour_.plan = absl::UnimplementedError("fake 1.0: it has nothing for this");
+  for (const FusionPolicy policy : {FusionPolicy::kMeasure, FusionPolicy::kAlways}) {
+    const auto device = Make(policy);
+    ExpectOwnKernels(*device,
+                     "attention backward 6 x 5 tokens, 2 heads of 16, fake 1.0: own kernels "
+                     "(fake 1.0: it has nothing for this)",
+                     /*times=*/2);
+  }
+}
+
+TEST_F(LibraryAttentionTest, WhatFailsIsDoneAgainByOurs) {
+  // At once, while it is measured, between the samples of a call, and later.
+  behaviour_.workspace_bytes_per_sample = 64 * kMiB;
+  for (const FusionPolicy policy : {FusionPolicy::kMeasure, FusionPolicy::kAlways}) {
+    for (const int runs : {0, 1, 2, 3, 5}) {
+      behaviour_.runs = 0;
+      behaviour_.runs_before_failure = runs;
+      const auto device = Make(policy);
+      ExpectOwnKernels(*device, "own kernels (fake 1.0: it does not run)", /*times=*/3);
+    }
+  }
+}
+
+TEST_F(LibraryAttentionTest, ACallThatBreaksTheCardIsNamed) {
+  behaviour_.breaks_the_card = true;
+  const auto device = Make(FusionPolicy::kMeasure);
+  DeviceTestRig rig(device.get(), DType::kBf16);
+  const int64_t n = kShape.batch * kShape.tokens * kShape.heads * kShape.head_width;
+  device->AttentionForward(rig.Output("y", n), rig.Output("log_sum_exp", 60, DType::kF32),
+                           rig.Random(3 * n),
+                           rig.Workspace(device->AttentionWorkspaceElements(kShape)), kShape);
+  const absl::Status status = Wait(*device);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  for (const char* part : {"attention forward 6 x 5 tokens, 2 heads of 16, fake 1.0 has broken the "
+                           "card: cudaErrorLaunchFailure",
+                           "--fusion=never"}) {
+    EXPECT_TRUE(Contains(status.message(), part)) << status;
+  }
+}
+
+TEST_F(LibraryAttentionTest, IsPartOfAGraphOnceItHasRun) {
+  behaviour_.marks = 1;
+  const auto device = Make();
+  const auto record = [&](const AttentionShape& shape) {
+    DeviceTestRig rig(device.get(), DType::kBf16);
+    const int64_t n = shape.batch * shape.tokens * shape.heads * shape.head_width;
+    const Buf y = rig.Output("y", n);
+    const Buf log_sum_exp =
+        rig.Output("log_sum_exp", shape.batch * shape.heads * shape.tokens, DType::kF32);
+    const Buf qkv = rig.Random(3 * n);
+    const Buf workspace = rig.Workspace(device->AttentionWorkspaceElements(shape));
+    device->BeginGraph();
+    device->AttentionForward(y, log_sum_exp, qkv, workspace, shape);
+    const auto graph = device->EndGraph();
+    EXPECT_TRUE(graph.ok()) << graph.status();
+    device->LaunchGraph(*graph);
+    return rig.Collect();
+  };
+  EXPECT_FALSE(IsMarked(record(kShape).at("y")));
+  EXPECT_EQ(behaviour_.loads, 0) << "while a graph is recorded";
+  Run(*device);
+  EXPECT_TRUE(IsMarked(record(kShape).at("y")));
+  const size_t plans = behaviour_.planned_samples.size();
+  EXPECT_FALSE(IsMarked(record({1, 5, 2, 16}).at("y")));
+  EXPECT_EQ(behaviour_.planned_samples.size(), plans) << "while a graph is recorded";
+}
+
+TEST_F(LibraryAttentionTest, IsNotAskedForWhatItCannotBeGiven) {
+  const auto device = Make();
+  AttentionShape dropping = kShape;
+  dropping.dropout = {0.5, 1, 1, 0};
+  EXPECT_EQ(Run(*device, dropping), OfOwnKernels(dropping));
+  Run(*device, {2, 3, 1, 12});
+  Run(*device, kShape, /*times=*/1, /*skew=*/1);
+  EXPECT_TRUE(Run(*device, {0, 5, 2, 16}).at("y").empty());
+  EXPECT_TRUE(behaviour_.planned_samples.empty());
+  for (const char* why : {"do not drop what our mask drops", "heads of 12 are not whole vectors",
+                          "a tensor is not at a multiple of 16 bytes"}) {
+    EXPECT_TRUE(Contains(device->DescribeChoices(), why)) << device->DescribeChoices();
+  }
+  const auto fp32 = Make(FusionPolicy::kAlways, DType::kF32);
+  Run(*fp32);
+  EXPECT_EQ(fp32->DescribeChoices(),
+            "attention: own kernels (libraries have attention in bf16 only)");
+}
+
+}  // namespace
+}  // namespace lodestar::cuda

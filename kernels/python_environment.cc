@@ -1,0 +1,28 @@
+#include "kernels/python_environment.h"
+
+#include <glob.h>
+
+#include <cstdlib>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace lodestar {
+
+std::vector<std::string> PythonPackageFiles(absl::string_view path) {
+  std::vector<std::string> files;
+  const char* const folders = std::getenv("PATH");
+  for (absl::string_view folder : absl::StrSplit(folders != nullptr ? folders : "", ':')) {
+    if (!absl::StartsWith(folder, "/")) continue;  // of the working directory: anybody's
+    const std::string pattern = absl::StrCat(folder, "/../", kPythonPackages, path);
+    glob_t found = {};
+    if (glob(pattern.c_str(), 0, nullptr, &found) == 0) {
+      files.insert(files.end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
+    }
+    globfree(&found);
+  }
+  return files;
+}
+
+}  // namespace lodestar

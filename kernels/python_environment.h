@@ -1,0 +1,20 @@
+// Where NVIDIA's Python packages, which PyTorch brings, have put their libraries: no loader
+// searches there.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace lodestar {
+
+// Folders that packages are installed in, from the prefix of a Python environment; Debian's
+// packages are dist-packages.
+inline constexpr char kPythonPackages[] = "lib/python3*/*-packages/";
+
+// Files of that path, which may be a pattern, below the packages of environments whose programs are
+// on the PATH, in its order.
+std::vector<std::string> PythonPackageFiles(absl::string_view path);
+
+}  // namespace lodestar
