@@ -3,13 +3,16 @@
 // TFLOP/s count multiplications and additions of the causal half of the score matrix, as
 // FlashAttention does, whatever is executed: 2 * batch * heads * tokens^2 * head_width forward (two
 // products of 4 * tokens^2 * head_width / 2 each head), 2.5 times that backward (five products).
-// Inputs are random: on zeros a card draws less power and runs faster.
+// Inputs are random: on zeros a card draws less power and runs faster. Own: with our kernels, as
+// --fusion=never has them; Library: with cuDNN's, where it is there, as --fusion=always has them.
+// The label says what the device has to say about it.
 #include <cstdint>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "benchmark/benchmark.h"
 #include "common/check.h"
 #include "kernels/device.h"
@@ -73,8 +76,8 @@ class AttentionBench {
 enum class Direction { kForward, kBackward };
 
 // batch, tokens, heads, head width, percent dropped
-void Attention(benchmark::State& state, Direction direction, DType compute) {
-  auto device = MakeDevice({.kind = "cuda", .compute = compute}, nullptr);
+void Attention(benchmark::State& state, Direction direction, DType compute, FusionPolicy fusion) {
+  auto device = MakeDevice({.kind = "cuda", .compute = compute, .fusion = fusion}, nullptr);
   if (!device.ok()) {
     state.SkipWithError(device.status().ToString().c_str());
     return;
@@ -101,7 +104,9 @@ void Attention(benchmark::State& state, Direction direction, DType compute) {
   const double flops = direction == Direction::kForward ? forward : 2.5 * forward;
   state.counters["TFLOP/s"] =
       benchmark::Counter(flops * 1e-12, benchmark::Counter::kIsIterationInvariantRate);
-  state.SetLabel((*device)->capabilities().name);
+  const std::string choices = (*device)->DescribeChoices();
+  state.SetLabel((*device)->capabilities().name + (choices.empty() ? "" : "; ") +
+                 absl::StrReplaceAll(choices, {{"\n", "; "}}));
 }
 
 void Shapes(benchmark::internal::Benchmark* benchmark) {
@@ -114,15 +119,27 @@ void Shapes(benchmark::internal::Benchmark* benchmark) {
   benchmark->Args({8, 2048, 16, 128, 0});
   benchmark->Args({2, 8192, 16, 64, 0});
 }
-BENCHMARK_CAPTURE(Attention, ForwardBf16, Direction::kForward, DType::kBf16)->Apply(Shapes);
-BENCHMARK_CAPTURE(Attention, BackwardBf16, Direction::kBackward, DType::kBf16)->Apply(Shapes);
+BENCHMARK_CAPTURE(Attention, ForwardBf16Own, Direction::kForward, DType::kBf16,
+                  FusionPolicy::kNever)
+    ->Apply(Shapes);
+BENCHMARK_CAPTURE(Attention, BackwardBf16Own, Direction::kBackward, DType::kBf16,
+                  FusionPolicy::kNever)
+    ->Apply(Shapes);
+BENCHMARK_CAPTURE(Attention, ForwardBf16Library, Direction::kForward, DType::kBf16,
+                  FusionPolicy::kAlways)
+    ->Apply(Shapes);
+BENCHMARK_CAPTURE(Attention, BackwardBf16Library, Direction::kBackward, DType::kBf16,
+                  FusionPolicy::kAlways)
+    ->Apply(Shapes);
 
 void FloatShapes(benchmark::internal::Benchmark* benchmark) {
   benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
   benchmark->Args({16, 1024, 12, 64, 0});
 }
-BENCHMARK_CAPTURE(Attention, ForwardF32, Direction::kForward, DType::kF32)->Apply(FloatShapes);
-BENCHMARK_CAPTURE(Attention, BackwardF32, Direction::kBackward, DType::kF32)->Apply(FloatShapes);
+BENCHMARK_CAPTURE(Attention, ForwardF32, Direction::kForward, DType::kF32, FusionPolicy::kNever)
+    ->Apply(FloatShapes);
+BENCHMARK_CAPTURE(Attention, BackwardF32, Direction::kBackward, DType::kF32, FusionPolicy::kNever)
+    ->Apply(FloatShapes);
 
 }  // namespace
 }  // namespace lodestar

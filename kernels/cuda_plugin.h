@@ -20,7 +20,8 @@ inline constexpr char kCudaPluginCountEntryPoint[] = "LodestarCountCudaDevices";
 // To be raised whenever device.h or the options below change.
 inline constexpr int kCudaPluginVersion = 8;
 
-// Whether biases, activations and sums become part of matrix products, where the card can do both.
+// Whether biases, activations and sums become part of matrix products, and whether attention is
+// cuDNN's, where the card can do both.
 // kMeasure: what is faster at the first use of a shape; two runs may choose differently, and then
 // differ in the last bits, unless the second has the tuning of the first.
 enum class FusionPolicy : uint8_t { kMeasure, kNever, kAlways };

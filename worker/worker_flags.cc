@@ -55,9 +55,10 @@ ABSL_FLAG(std::string, dtype, "fp32",
           "Arithmetic: fp32, or bf16 on CUDA cards from compute capability 8.0. With bf16 weights, "
           "gradients and sums stay fp32.");
 ABSL_FLAG(std::string, fusion, "measure",
-          "On CUDA cards, whether biases, activations and sums become part of matrix products: "
-          "measure (at the start, what is faster for each shape), never or always (but for GELU in "
-          "fp32, which cuBLASLt may approximate, and what it refuses). What is measured may differ "
+          "On CUDA cards, whether biases, activations and sums become part of matrix products, and "
+          "whether attention in bf16 without dropout is cuDNN's, where that is there: measure (at "
+          "the start, what is faster for each shape), never or always (but for GELU in fp32, which "
+          "cuBLASLt may approximate, and what the libraries refuse). What is measured may differ "
           "from run to run, and results then differ in their last bits; never, always and "
           "--tuning_file repeat a run to the bit.");
 ABSL_FLAG(std::string, tuning_file, "",

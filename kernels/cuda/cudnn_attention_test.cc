@@ -1,5 +1,6 @@
 // cuDNN's own word on the graphs, without a card: it makes plans for cards of which it is told the
-// properties. Whether what they compute is right, only a card tells (tests/gpu).
+// properties. That it has kernels for a graph does not prove that the graph is attention: it has
+// some for another mask, too. What they compute, only a card tells (tests/gpu).
 #include <gtest/gtest.h>
 
 #ifdef LODESTAR_HAS_CUDNN

@@ -17,7 +17,7 @@ class Builder {
       : api_(api), what_(what), status_(status) {
     void* descriptor = nullptr;
     if (status_->ok()) Check(api_.create_descriptor(type, &descriptor), "create ");
-    descriptor_ = CudnnDescriptor(descriptor, {&api_});
+    descriptor_ = CudnnDescriptor(descriptor, CudnnDescriptorReleaser(&api_));
   }
 
   template <typename T>
@@ -266,7 +266,7 @@ std::vector<CudnnDescriptor> CudnnGraph::FindConfigurations(void* graph) {
     status_.Update(
         CudnnStatus(api, api.create_descriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configuration),
                     "create a configuration"));
-    configurations.emplace_back(configuration, CudnnDescriptorReleaser{&api});
+    configurations.emplace_back(configuration, CudnnDescriptorReleaser(&api));
     handles.push_back(configuration);
   }
   // Those that do not work on this machine are left out.
@@ -281,7 +281,7 @@ bool CudnnGraph::Repeats(void* configuration) {
   if (api.create_descriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != CUDNN_STATUS_SUCCESS) {
     return false;
   }
-  const CudnnDescriptor owner(engine, CudnnDescriptorReleaser{&api});
+  const CudnnDescriptor owner(engine, CudnnDescriptorReleaser(&api));
   std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes;
   int64_t count = 0;
   if (api.get_attribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,

@@ -18,9 +18,15 @@
 
 namespace lodestar::cuda {
 
-struct CudnnDescriptorReleaser {
-  const CudnnApi* api = nullptr;
-  void operator()(void* descriptor) const { api->destroy_descriptor(descriptor); }
+class CudnnDescriptorReleaser {
+ public:
+  CudnnDescriptorReleaser() = default;
+  // `api` outlives what is released.
+  explicit CudnnDescriptorReleaser(const CudnnApi* api) : api_(api) {}
+  void operator()(void* descriptor) const { api_->destroy_descriptor(descriptor); }
+
+ private:
+  const CudnnApi* api_ = nullptr;
 };
 using CudnnDescriptor = std::unique_ptr<void, CudnnDescriptorReleaser>;
 

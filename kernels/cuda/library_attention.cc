@@ -115,6 +115,7 @@ absl::Status LibraryAttention::Run(AttentionPass pass, const AttentionShape& sha
 
 std::string LibraryAttention::Describe() const {
   std::string lines;
+  if (is_loaded_ && library_.ok()) lines = absl::StrCat("attention: ", library_name(), " is there");
   for (const std::string& reason : reasons_) {
     absl::StrAppend(&lines, lines.empty() ? "" : "\n", "attention: own kernels (", reason, ")");
   }

@@ -40,7 +40,8 @@ class LibraryAttention {
   // otherwise.
   absl::Status Run(AttentionPass pass, const AttentionShape& shape, const AttentionTensors& tensors,
                    Scratch scratch, cudaStream_t stream);
-  // A line for each reason why calls were not taken.
+  // A line that the library is there, if it was loaded; one for each reason why calls were not
+  // taken.
   std::string Describe() const;
 
  private:

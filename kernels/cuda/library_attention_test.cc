@@ -184,6 +184,7 @@ TEST_F(LibraryAttentionTest, ServesBothPassesWithoutMeasuring) {
   Run(*device);
   EXPECT_EQ(behaviour_.runs, 6);
   EXPECT_EQ(behaviour_.planned_samples, (std::vector<int64_t>{6, 6}));
+  EXPECT_EQ(device->DescribeChoices(), "attention: fake 1.0 is there");
 }
 
 TEST_F(LibraryAttentionTest, KeepsTheFasterOfTheTwo) {

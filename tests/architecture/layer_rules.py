@@ -47,7 +47,7 @@ FORBIDDEN_INCLUDES = {
 CUDA_FOLDER = "kernels/cuda/"
 CUDA_EMULATOR = "kernels/cuda/emulator/"
 CUDA_SEAM = "kernels/cuda/compiler_seam.h"
-CUDA_TOOLKIT = re.compile(r"^(cuda|cublas)")
+CUDA_TOOLKIT = re.compile(r"^(cuda|cublas|cudnn)")
 CUDA_COMPILER = re.compile(r"\b__CUDA(CC__|_ARCH__)")
 TEST_ONLY = re.compile(r"^tests/|/testing/|_test\.cc$")
 

@@ -132,6 +132,7 @@ def print_operations(options, budget, _):
                   f"bf16, T = {TOKENS}. Ceilings are measured in the same run: a copy on the card, in bytes read and written, and a "
                   "matrix product of 8192 cubed.",
                   ("B", "operation", "us", "rate", "of the ceiling"))
+    choices = []
     for batch in options.batch:
         try:
             lines = lines_of([f"{options.bin}/operations", f"--batch={batch}"], options, budget)
@@ -145,7 +146,9 @@ def print_operations(options, budget, _):
             elif "operation" in line:
                 table.row(batch, line["operation"], f"{line['microseconds']:.1f}", f"{line['rate']:.3g} {line['unit']}",
                           f"{line['of_ceiling']:.0%}")
-    table.end()
+            elif "choice" in line:
+                choices.append(f"- B = {batch}, --fusion={line['fusion']}: {line['choice']}")
+    table.end("What the device has chosen:\n\n" + "\n".join(choices) if choices else "")
 
 
 def step_cells(lines, batch, options):

@@ -17,6 +17,7 @@ OPERATIONS = """
 print('{"device": "card"}')
 print('{"ceiling_tb_per_second": 4.1, "ceiling_tflop_per_second": 790.0}')
 print('{"operation": "head forward", "batch": 4, "microseconds": 12.34, "rate": 600, "unit": "TFLOP/s", "of_ceiling": 0.76}')
+print('{"choice": "attention forward: library (library 2.0 us, own kernels 3.0 us)", "fusion": "measure"}')
 """
 STEP = "print('{\"ms\": [10.0, 12.0, 11.0], \"memory_bytes\": 3221225472}')"
 # Tells a file instead of a port; once the worker has written there, there are five rounds.
@@ -74,6 +75,8 @@ class GpuTableTest(unittest.TestCase):
     for page in pages.values():
       self.assertTrue(self.rows(page))
     self.assertIn(["4", "head forward", "12.3", "600 TFLOP/s", "76%"], self.rows(pages["operations.md"]))
+    self.assertIn("- B = 4, --fusion=measure: attention forward: library (library 2.0 us, own kernels 3.0 us)",
+                  pages["operations.md"])
     steps = {row[1]: row for row in self.rows(pages["step.md"])}
     self.assertEqual(steps["Lodestar"][3], f"{4 * 1024 / 11e-3:.0f}")
     self.assertIn("no Python with PyTorch", steps["PyTorch compiled"][2])

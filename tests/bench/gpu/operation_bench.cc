@@ -33,6 +33,11 @@ class OperationBench {
     device_->Release(pattern_.data);
   }
 
+  absl::Status RunAttention(const std::string& name_suffix) {
+    RETURN_IF_ERROR(MakePattern());
+    return TimeAttention(name_suffix);
+  }
+
   // Each part has memory of its own, so that the largest alone must fit.
   absl::Status Run() {
     RETURN_IF_ERROR(MakePattern());
@@ -160,7 +165,8 @@ class OperationBench {
     });
   }
 
-  absl::Status TimeAttention() {
+  absl::Status TimeAttention() { return TimeAttention(""); }
+  absl::Status TimeAttention(const std::string& name_suffix) {
     const AttentionShape shape{.batch = shapes_.batch,
                                .tokens = shapes_.tokens,
                                .heads = shapes_.heads,
@@ -175,10 +181,10 @@ class OperationBench {
                      New(std::max<int64_t>(1, device_->AttentionWorkspaceElements(shape)), 0.0));
     // Causal: half of 4 B H T^2 D forward, 2.5 times that backward.
     const double forward = 2.0 * static_cast<double>(n) * static_cast<double>(shapes_.tokens);
-    RETURN_IF_ERROR(Time("attention forward", {.flops = forward}, [&] {
+    RETURN_IF_ERROR(Time("attention forward" + name_suffix, {.flops = forward}, [&] {
       device_->AttentionForward(y, log_sum_exp, qkv, workspace, shape);
     }));
-    return Time("attention backward", {.flops = 2.5 * forward}, [&] {
+    return Time("attention backward" + name_suffix, {.flops = 2.5 * forward}, [&] {
       device_->AttentionBackward(dqkv, dy, y, log_sum_exp, qkv, workspace, shape);
     });
   }
@@ -343,6 +349,11 @@ class OperationBench {
 };
 
 }  // namespace
+
+absl::Status BenchAttention(Device* device, const OperationShapes& shapes, int repeats,
+                            const std::string& name_suffix, const OperationReports& reports) {
+  return OperationBench(device, shapes, repeats, reports).RunAttention(name_suffix);
+}
 
 absl::Status BenchOperations(Device* device, const OperationShapes& shapes, int repeats,
                              const OperationReports& reports) {

@@ -51,4 +51,9 @@ struct OperationReports {
 absl::Status BenchOperations(Device* device, const OperationShapes& shapes, int repeats,
                              const OperationReports& reports);
 
+// Of these operations attention only, its two passes named "attention forward" + `name_suffix` and
+// so on; no ceilings.
+absl::Status BenchAttention(Device* device, const OperationShapes& shapes, int repeats,
+                            const std::string& name_suffix, const OperationReports& reports);
+
 }  // namespace lodestar

@@ -94,5 +94,21 @@ TEST(OperationBenchTest, TimesEveryOperationOfAStep) {
   }
 }
 
+TEST(OperationBenchTest, TimesAttentionAlone) {
+  const auto card = Card(DType::kBf16);
+  std::vector<std::string> names;
+  const auto status =
+      BenchAttention(card.get(), {.batch = 2, .tokens = 16, .heads = 2, .head_width = 8},
+                     /*repeats=*/2, ", pinned",
+                     {.ceilings = [](const Ceilings&) { FAIL() << "no ceilings are measured"; },
+                      .operation =
+                          [&](const TimedOperation& timed) {
+                            names.push_back(timed.name);
+                            EXPECT_GT(timed.seconds, 0.0) << timed.name;
+                          }});
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_THAT(names, ElementsAre("attention forward, pinned", "attention backward, pinned"));
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -1,12 +1,17 @@
 // Times the operations of a GPT-2 124M training step on a GPU: one JSON line for the ceilings and
-// one per operation. Times are the device's own (events on the compute stream).
+// one per operation; attention also with --fusion=never (our kernels) and always (cuDNN's, where it
+// is there), and a line with what the device has chosen. Times are the device's own (events on the
+// compute stream).
 #include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "common/status_macros.h"
 #include "kernels/device.h"
 #include "kernels/device_factory.h"
@@ -19,6 +24,15 @@ ABSL_FLAG(int, repeats, 20, "timed runs of each operation; the median counts");
 
 namespace lodestar {
 namespace {
+
+// A line for each choice of the device's; they are free of quotation marks, or lose them.
+void PrintChoices(const Device& device, const char* fusion) {
+  for (absl::string_view choice :
+       absl::StrSplit(device.DescribeChoices(), '\n', absl::SkipEmpty())) {
+    std::string text = absl::StrReplaceAll(choice, {{"\"", "'"}, {"\\", "/"}});
+    std::printf("{\"choice\": \"%s\", \"fusion\": \"%s\"}\n", text.c_str(), fusion);
+  }
+}
 
 absl::Status RunBenchmark() {
   const std::string dtype = absl::GetFlag(FLAGS_dtype);
@@ -51,8 +65,20 @@ absl::Status RunBenchmark() {
         is_arithmetic ? "TFLOP/s" : "TB/s", rate / ceiling);
     std::fflush(stdout);
   };
-  return BenchOperations(device.get(), {.batch = batch}, repeats,
-                         {.ceilings = print_ceilings, .operation = print_operation});
+  const OperationReports reports = {.ceilings = print_ceilings, .operation = print_operation};
+  RETURN_IF_ERROR(BenchOperations(device.get(), {.batch = batch}, repeats, reports));
+  PrintChoices(*device, "measure");
+  for (const auto& [name, fusion] :
+       {std::pair{"never", FusionPolicy::kNever}, std::pair{"always", FusionPolicy::kAlways}}) {
+    ASSIGN_OR_RETURN(
+        const std::unique_ptr<Device> pinned,
+        MakeDevice({.kind = absl::GetFlag(FLAGS_device), .compute = compute, .fusion = fusion},
+                   nullptr));
+    RETURN_IF_ERROR(BenchAttention(pinned.get(), {.batch = batch}, repeats,
+                                   std::string(", --fusion=") + name, reports));
+    PrintChoices(*pinned, name);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
