@@ -18,7 +18,9 @@
 namespace lodestar::cuda {
 namespace {
 
-// Of an H100 and an A100, but for the name.
+// That the properties below were tried with.
+constexpr size_t kNewestVersion = 92801;
+
 std::string Properties(int version, int multiprocessors, int shared_bytes_per_block) {
   return absl::StrCat(
       R"({"cudaDeviceId": 0, "driverVer": 13000, "deviceName": "a card", "regsPerBlock": 65536,
@@ -27,7 +29,8 @@ std::string Properties(int version, int multiprocessors, int shared_bytes_per_bl
           "maxRegistersPerSM": 65536, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,
           "maxThreadsPerSM": 2048, "pciDeviceId": 0, "isTccDriver": 0, "supportCoopLaunch": 1,
           "totalGlobalMem": 85899345920, "smClockRateKHz": 1980000, "memClockRateKHz": 2619000,
-          "l2CacheSize": 52428800, "deviceVer": )",
+          "l2CacheSize": 52428800, "oversizedSharedMemoryPerBlock": 0, "memoryBusWidth": 5120,
+          "smCountOrigin": 0, "deviceVer": )",
       version, ", \"multiProcessorCount\": ", multiprocessors,
       ", \"maxSharedMemoryPerBlockOptin\": ", shared_bytes_per_block, "}");
 }
@@ -41,6 +44,10 @@ class CudnnAttentionTest : public testing::Test {
     if (!api.ok()) GTEST_SKIP() << api.status().message();
     api_ = *api;
     std::cout << CudnnName(*api_) << "\n";
+    const auto known = CudnnTarget::WithProperties(api_, Properties(900, 132, 232448));
+    if (!known.ok() && api_->get_version() > kNewestVersion) {
+      GTEST_SKIP() << "it wants to be told more of a card than this test does: " << known.status();
+    }
   }
   std::unique_ptr<CudnnAttention> On(const std::string& properties) {
     auto target = CudnnTarget::WithProperties(api_, properties);

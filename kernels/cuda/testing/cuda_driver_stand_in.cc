@@ -54,8 +54,13 @@ LODESTAR_NO_DEVICE(cuLinkAddData)
 LODESTAR_NO_DEVICE(cuLinkComplete)
 LODESTAR_NO_DEVICE(cuLinkCreate)
 LODESTAR_NO_DEVICE(cuLinkDestroy)
+LODESTAR_NO_DEVICE(cuModuleGetFunction)
+LODESTAR_NO_DEVICE(cuModuleLoadData)
+LODESTAR_NO_DEVICE(cuModuleUnload)
 LODESTAR_NO_DEVICE(cuOccupancyMaxPotentialClusterSize)
 LODESTAR_NO_DEVICE(cuStreamGetCtx)
+LODESTAR_NO_DEVICE(cuTensorMapEncodeIm2col)
+LODESTAR_NO_DEVICE(cuTensorMapEncodeTiled)
 
 }  // extern "C"
 // NOLINTEND
