@@ -34,18 +34,6 @@ void* TryLoad(const std::string& path, std::string* tried) {
   return library;
 }
 
-// Loads it from a Python environment; what asks for the library by name then has this one. Returns
-// null and appends what was tried if there is none.
-void* LoadCublasFromPythonEnvironment(std::string* tried) {
-  for (const std::string& file :
-       PythonPackageFiles(absl::StrCat(kPythonCudaFolder, kCublasLtFile))) {
-    if (void* library = TryLoad(file, tried); library != nullptr) return library;
-  }
-  absl::StrAppend(tried, "; no Python environment on the PATH has it as ", kPythonPackages,
-                  kPythonCudaFolder, kCublasLtFile);
-  return nullptr;
-}
-
 void* TryLoadPlugin(std::string* tried) {
   const std::string folder = ExecutableFolder();
   void* library = nullptr;
@@ -59,9 +47,12 @@ absl::StatusOr<EntryPoint> FindEntryPoint(const char* name) {
   std::string tried;
   void* library = TryLoadPlugin(&tried);
   // The plugin is there, but cannot be loaded for this.
-  if (library == nullptr && absl::StrContains(tried, kCublasLtFile) &&
-      LoadCublasFromPythonEnvironment(&tried) != nullptr) {
-    library = TryLoadPlugin(&tried);
+  if (library == nullptr && absl::StrContains(tried, kCublasLtFile)) {
+    if (const auto cublas = LoadLibrary(kCublasLtFile, kPythonCudaFolder); cublas.ok()) {
+      library = TryLoadPlugin(&tried);
+    } else {
+      absl::StrAppend(&tried, "; ", cublas.status().message());
+    }
   }
   if (library == nullptr) {
     return absl::NotFoundError(

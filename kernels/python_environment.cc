@@ -1,5 +1,6 @@
 #include "kernels/python_environment.h"
 
+#include <dlfcn.h>
 #include <glob.h>
 
 #include <cstdlib>
@@ -23,6 +24,20 @@ std::vector<std::string> PythonPackageFiles(absl::string_view path) {
     globfree(&found);
   }
   return files;
+}
+
+absl::StatusOr<void*> LoadLibrary(absl::string_view file, absl::string_view folder) {
+  std::vector<std::string> paths = PythonPackageFiles(absl::StrCat(folder, file));
+  paths.insert(paths.begin(), std::string(file));
+  std::string tried;
+  for (const std::string& path : paths) {
+    if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); library != nullptr) {
+      return library;
+    }
+    absl::StrAppend(&tried, dlerror(), "; ");
+  }
+  return absl::NotFoundError(absl::StrCat(tried, "no Python environment on the PATH has it as ",
+                                          kPythonPackages, folder, file));
 }
 
 }  // namespace lodestar

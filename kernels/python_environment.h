@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace lodestar {
@@ -16,5 +17,10 @@ inline constexpr char kPythonPackages[] = "lib/python3*/*-packages/";
 // Files of that path, which may be a pattern, below the packages of environments whose programs are
 // on the PATH, in its order.
 std::vector<std::string> PythonPackageFiles(absl::string_view path);
+
+// Loads `file` from where the loader searches, else from `folder` ("nvidia/cudnn/lib/") below the
+// packages; what asks for it by name later has this one. It is never unloaded. Errors: NotFound
+// with what was tried.
+absl::StatusOr<void*> LoadLibrary(absl::string_view file, absl::string_view folder);
 
 }  // namespace lodestar

@@ -21,28 +21,13 @@ std::string VersionName(size_t version) {
   return absl::StrCat(version / kMajor, ".", version % kMajor / kMinor, ".", version % kMinor);
 }
 
-void* TryLoad(const std::string& path, std::string* tried) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) absl::StrAppend(tried, tried->empty() ? "" : "; ", dlerror());
-  return library;
-}
-
-absl::StatusOr<void*> LoadLibrary() {
-  std::string tried;
-  if (void* library = TryLoad(kFile, &tried); library != nullptr) return library;
-  for (const std::string& file : PythonPackageFiles(absl::StrCat(kPythonFolder, kFile))) {
-    if (void* library = TryLoad(file, &tried); library != nullptr) return library;
-  }
-  return absl::NotFoundError(absl::StrCat("cuDNN is not there: ", tried,
-                                          "; no Python environment on the PATH has ", kPythonFolder,
-                                          kFile));
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const CudnnApi>> LoadCudnn() {
-  const absl::StatusOr<void*> library = LoadLibrary();
-  if (!library.ok()) return library.status();
+  const absl::StatusOr<void*> library = LoadLibrary(kFile, kPythonFolder);
+  if (!library.ok()) {
+    return absl::NotFoundError(absl::StrCat("cuDNN is not there: ", library.status().message()));
+  }
   auto api = std::make_shared<CudnnApi>();
   const char* missing = nullptr;
   const auto find = [&](auto* function, const char* name) {

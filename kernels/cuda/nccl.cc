@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/python_environment.h"
 
 #if __has_include(<nccl.h>)
 #include <nccl.h>
@@ -14,6 +15,8 @@ namespace lodestar::cuda {
 namespace {
 
 constexpr char kNcclFile[] = "libnccl.so.2";
+// In NVIDIA's Python packages, which PyTorch brings.
+constexpr char kPythonFolder[] = "nvidia/nccl/lib/";
 
 #if __has_include(<nccl.h>)
 static_assert(int{kNcclSuccess} == int{ncclSuccess});
@@ -24,12 +27,12 @@ static_assert(int{kNcclSum} == int{ncclSum});
 }  // namespace
 
 absl::StatusOr<NcclFunctions> LoadNccl() {
-  void* const library = dlopen(kNcclFile, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return absl::NotFoundError(dlerror());
+  const absl::StatusOr<void*> library = LoadLibrary(kNcclFile, kPythonFolder);
+  if (!library.ok()) return library.status();
   NcclFunctions functions;
   std::string missing;
   const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(*library, name));
     if (function == nullptr) absl::StrAppend(&missing, missing.empty() ? "" : ", ", name);
   };
   find(functions.get_version, "ncclGetVersion");

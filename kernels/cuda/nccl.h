@@ -33,8 +33,7 @@ struct NcclFunctions {
 
 using NcclLoader = absl::StatusOr<NcclFunctions> (*)();
 
-// From where the loader searches. It is never unloaded. Errors: NotFound with the loader's reason;
-// Unavailable if a function is missing.
+// Errors: NotFound with what was tried; Unavailable if a function is missing.
 absl::StatusOr<NcclFunctions> LoadNccl();
 
 // "2.28.9" of the number that ncclGetVersion() gives.
