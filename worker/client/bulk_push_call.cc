@@ -141,12 +141,12 @@ void BulkPushCall::CutChunks(const std::shared_ptr<const void>& memory_owner) {
   Rest piece;
   std::optional<SharedMemoryCall::Block> block;
   while (TakePiece(piece, block)) {
-    grpc::ByteBuffer chunk;
+    Chunk chunk = {.message = {}, .data_bytes = piece.data.size()};
     {
       TraceSpan span(connections_->config().trace, "send",
                      block.has_value() ? "checksum and copy" : "checksum",
                      {.bucket = piece.bucket});
-      chunk = Cut(piece, block, memory_owner);
+      chunk.message = Cut(piece, block, memory_owner);
     }
     absl::MutexLock lock(&mutex_);
     if (over_) continue;
@@ -159,7 +159,7 @@ void BulkPushCall::WriteLocked() {
   if (is_writing_ || writes_done_ || over_) return;
   if (!chunks_.empty()) {
     is_writing_ = true;
-    writing_.Swap(&chunks_.front());
+    writing_ = std::move(chunks_.front());
     chunks_.pop_front();
     grpc::WriteOptions options;
     // Told that more follows, gRPC does not wait for the wire; without more it must not hold back.
@@ -167,7 +167,7 @@ void BulkPushCall::WriteLocked() {
     if (connections_->config().trace != nullptr) {
       write_began_at_ = connections_->config().trace->Now();
     }
-    StartWrite(&writing_, options);
+    StartWrite(&writing_.message, options);
     ScheduleCuttingLocked();
     return;
   }
@@ -180,14 +180,20 @@ void BulkPushCall::WriteLocked() {
 void BulkPushCall::OnWriteDone(bool ok) {
   absl::MutexLock lock(&mutex_);
   is_writing_ = false;
-  writing_.Clear();
+  writing_.message.Clear();
   if (TraceRecorder* const trace = connections_->config().trace; trace != nullptr) {
     trace->Add("send", "write", write_began_at_, trace->Now());
   }
   // A failed write means that the stream is over; OnReadDone() follows.
   if (!ok) return;
   ++num_written_;
+  bytes_written_ += writing_.data_bytes;
   WriteLocked();
+}
+
+size_t BulkPushCall::bytes_unsent() {
+  absl::MutexLock lock(&mutex_);
+  return over_ ? 0 : bytes_added_ - bytes_written_;
 }
 
 OwnCall BulkPushCall::Look() {
@@ -236,7 +242,7 @@ void BulkPushCall::OnDone(const grpc::Status& status) {
   {
     absl::MutexLock lock(&mutex_);
     memory_owner_.reset();
-    writing_.Clear();
+    writing_.message.Clear();
     result = Result(status);
     if (result.ok()) connections_->bytes_pushed += bytes_added_;
   }

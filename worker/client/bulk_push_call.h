@@ -46,6 +46,8 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   void EndOfBuckets() ABSL_LOCKS_EXCLUDED(mutex_);
   // Thread-safe.
   void Cancel() { context_.TryCancel(); }
+  // Payload that has been added and that gRPC has not taken. Thread-safe.
+  size_t bytes_unsent() ABSL_LOCKS_EXCLUDED(mutex_);
 
   OwnCall Look() override ABSL_LOCKS_EXCLUDED(mutex_);
   void End(const absl::Status& status) override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -61,6 +63,10 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
     Version base_version;
     absl::Span<const std::byte> data;
     size_t begin = 0;  // bytes cut so far
+  };
+  struct Chunk {
+    grpc::ByteBuffer message;
+    size_t data_bytes = 0;
   };
 
   BulkPushCall(BulkConnections* connections, int stream, PushChunkHeader header, Encoding encoding,
@@ -97,12 +103,13 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   absl::Mutex mutex_;
   std::shared_ptr<const void> memory_owner_ ABSL_GUARDED_BY(mutex_);
   std::deque<Rest> rests_ ABSL_GUARDED_BY(mutex_);
-  std::deque<grpc::ByteBuffer> chunks_ ABSL_GUARDED_BY(mutex_);
-  grpc::ByteBuffer writing_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Chunk> chunks_ ABSL_GUARDED_BY(mutex_);
+  Chunk writing_ ABSL_GUARDED_BY(mutex_);
   absl::Time write_began_at_ ABSL_GUARDED_BY(mutex_);  // for traces
   uint64_t num_written_ ABSL_GUARDED_BY(mutex_) = 0;   // chunks
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);         // by the watchdog
   uint64_t bytes_added_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t bytes_written_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_cutting_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool no_more_buckets_ ABSL_GUARDED_BY(mutex_) = false;

@@ -105,6 +105,15 @@ void BulkPushSession::Cancel() {
   FailLocked(absl::CancelledError("push: cancelled by this worker"));
 }
 
+int64_t BulkPushSession::bytes_unsent() {
+  absl::MutexLock lock(&mutex_);
+  int64_t bytes = 0;
+  for (const auto& call : calls_) {
+    if (call != nullptr) bytes += static_cast<int64_t>(call->bytes_unsent());
+  }
+  return bytes;
+}
+
 void BulkPushSession::FailLocked(const absl::Status& status) {
   if (!status_.ok()) return;
   status_ = status;

@@ -23,6 +23,7 @@ class BulkPushSession final : public PushSession {
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<PushResult> Finish() override ABSL_LOCKS_EXCLUDED(mutex_);
   void Cancel() override ABSL_LOCKS_EXCLUDED(mutex_);
+  int64_t bytes_unsent() override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void OnCallDone(const absl::StatusOr<v1::PushReply>& reply) ABSL_LOCKS_EXCLUDED(mutex_);

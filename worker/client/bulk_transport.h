@@ -40,8 +40,8 @@ struct PushResult {
   std::vector<uint32_t> late = {};  // the round had been committed without these buckets
 };
 
-// One contribution on its way. AddBucket() and Finish() are called by one thread at a time;
-// Cancel() by any.
+// One contribution on its way, its buckets in the order in which they are added. AddBucket() and
+// Finish() are called by one thread at a time; Cancel() and bytes_unsent() by any.
 class PushSession {
  public:
   // Cancels unless Finish() has returned, and waits until no memory given is referred to.
@@ -60,6 +60,9 @@ class PushSession {
 
   // Makes Finish() return soon, with Cancelled.
   virtual void Cancel() = 0;
+
+  // Payload of what has been added that is not on its way yet; 0 if nobody knows.
+  virtual int64_t bytes_unsent() { return 0; }
 };
 
 inline absl::Span<const std::byte> BytesOf(absl::Span<const float> values) {

@@ -30,6 +30,7 @@ class CancellableTransport::WatchedPush final : public PushSession {
   }
   absl::StatusOr<PushResult> Finish() override { return inner_->Finish(); }
   void Cancel() override { inner_->Cancel(); }
+  int64_t bytes_unsent() override { return inner_->bytes_unsent(); }
 
  private:
   CancellableTransport* const owner_;

@@ -118,13 +118,41 @@ absl::Status BatchedModel::WaitForBlock(WeightsGate* gate, int block) {
   return absl::OkStatus();
 }
 
+absl::Status BatchedModel::WaitForParts(WeightsGate* gate, int block,
+                                        absl::Span<const ElementRange> parts) {
+  if (gate == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(gate->WaitForParts(block, parts));
+  RefreshNarrowParameters(parts);
+  return absl::OkStatus();
+}
+
+absl::Status BatchedModel::WaitForRest(WeightsGate* gate, int block,
+                                       absl::Span<const ElementRange> rest) {
+  if (gate == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(gate->WaitForBlock(block));
+  RefreshNarrowParameters(rest);
+  return absl::OkStatus();
+}
+
+void BatchedModel::RefreshNarrowParameters(absl::Span<const ElementRange> ranges) {
+  for (const ElementRange& range : ranges) {
+    parameter_arena_->RefreshNarrowParameters(range, device_);
+  }
+}
+
 absl::Status BatchedModel::ReportBlock(GradientSink* sink, int block) {
   return sink == nullptr ? absl::OkStatus() : sink->BlockReady(block);
+}
+
+absl::Status BatchedModel::ReportParts(GradientSink* sink, int block,
+                                       absl::Span<const ElementRange> parts) {
+  return sink == nullptr ? absl::OkStatus() : sink->PartsReady(block, parts);
 }
 
 absl::StatusOr<BatchResult> BatchedModel::TrainStep(const HostBatch& batch, WeightsGate* gate,
                                                     GradientSink* sink) {
   RETURN_IF_ERROR(CheckBatch(batch));
+  OnBatch(batch);
   // Of the mean over the whole batch, so that the gradients of micro-batches simply add up.
   const double scale = 1.0 / static_cast<double>(batch.MeanOver());
   BatchResult result;
@@ -175,6 +203,7 @@ absl::StatusOr<EventId> BatchedModel::TrainAsGraph(const Pass& pass, double scal
 
 absl::StatusOr<BatchResult> BatchedModel::Evaluate(const HostBatch& batch, WeightsGate* gate) {
   RETURN_IF_ERROR(CheckBatch(batch));
+  OnBatch(batch);
   BatchResult result;
   for (int64_t begin = 0; begin < batch.num_samples; begin += max_batch_) {
     const int64_t samples = std::min(max_batch_, batch.num_samples - begin);

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "kernels/device.h"
 #include "worker/model/activation_arena.h"
 #include "worker/model/device_memory.h"
@@ -62,8 +63,10 @@ class BatchedModel : public Model {
   BatchedModel(const ModelConfig& config, const SampleShape& sample,
                std::unique_ptr<ParameterArena> parameter_arena, Device* device);
 
+  // All samples of a step or an evaluation, before their first Forward().
+  virtual void OnBatch(const HostBatch&) {}
   // From inputs() to logits(). `gate` may be null; it is asked for each block once, before the
-  // first read of the block.
+  // first read of the block, or for parts of it before that and for the block before the rest.
   virtual absl::Status Forward(const Pass& pass, WeightsGate* gate) = 0;
   // From the gradient in logits() to gradients(), set or added as `weights` says. `sink` may be
   // null; it is told of each block once, last block first.
@@ -79,10 +82,16 @@ class BatchedModel : public Model {
 
   // With a gate: the block's weights have arrived, in the type that forward reads.
   absl::Status WaitForBlock(WeightsGate* gate, int block);
+  // The same of parts of the block, and of the others once it has been asked for some.
+  absl::Status WaitForParts(WeightsGate* gate, int block, absl::Span<const ElementRange> parts);
+  absl::Status WaitForRest(WeightsGate* gate, int block, absl::Span<const ElementRange> rest);
   static absl::Status ReportBlock(GradientSink* sink, int block);
+  static absl::Status ReportParts(GradientSink* sink, int block,
+                                  absl::Span<const ElementRange> parts);
 
  private:
   void PlanBatchBuffers();
+  void RefreshNarrowParameters(absl::Span<const ElementRange> ranges);
   // Of one micro-batch, on the host.
   int64_t ResultBytes() const;
   int64_t BatchBytes() const;

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/layout.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -57,6 +58,7 @@ GptModel::GptModel(const ModelConfig& config, std::unique_ptr<ParameterArena> pa
       head_rows_(HeadRows(gpt_, *device)),
       token_table_(GetGptTensor(parameter_arena(), "wte.weight", PaddingElements(config, device))),
       position_table_(GetGptTensor(parameter_arena(), "wpe.weight")),
+      token_rows_(layout().block(0).begin, gpt_.vocabulary, gpt_.width),
       last_norm_(MakeNorm(parameter_arena(), "ln_f", gpt_.width)) {
   for (int i = 0; i < gpt_.num_layers; ++i) {
     const std::string prefix = absl::StrCat("h.", i, ".");
@@ -136,13 +138,26 @@ AttentionShape GptModel::Attention(const Sequences& sequences, int layer) const 
 absl::Status GptModel::Forward(const Pass& pass, WeightsGate* gate) {
   const Sequences sequences{pass, gpt_.context};
   RETURN_IF_ERROR(ForwardLayers(sequences, gate));
+  RETURN_IF_ERROR(WaitForHead(gate));
   ForwardHead(last_norm_.y(), sequences.rows());
   return absl::OkStatus();
 }
 
+absl::Status GptModel::WaitForLookups(WeightsGate* gate) {
+  std::vector<ElementRange> read = token_rows_.used();
+  const ElementRange tables = layout().block(0);
+  read.push_back({tables.begin + int64_t{gpt_.vocabulary} * gpt_.width, tables.end});
+  return WaitForParts(gate, 0, read);
+}
+
+absl::Status GptModel::WaitForHead(WeightsGate* gate) {
+  const std::vector<ElementRange> rest = token_rows_.unused();
+  return rest.empty() ? absl::OkStatus() : WaitForRest(gate, 0, rest);
+}
+
 absl::Status GptModel::ForwardLayers(const Sequences& sequences, WeightsGate* gate) {
   const int64_t rows = sequences.rows();
-  RETURN_IF_ERROR(WaitForBlock(gate, 0));
+  RETURN_IF_ERROR(WaitForLookups(gate));
   Buf residual = layers_.front().norm1.sum();
   Buf branch;
   device()->EmbedForward(residual, inputs(), token_table_.value, position_table_.value, rows,
@@ -182,6 +197,9 @@ absl::Status GptModel::Backward(const Pass& pass, Accumulate weights, GradientSi
   const Sequences sequences{pass, gpt_.context};
   const int64_t rows = sequences.rows();
   BackwardHead(rows, weights);
+  if (const std::vector<ElementRange> rest = token_rows_.unused(); !rest.empty()) {
+    RETURN_IF_ERROR(ReportParts(sink, 0, rest));
+  }
   last_norm_.Backward(device(), dresidual_, scratch_.branch, rows, Accumulate::kSet, weights);
   RETURN_IF_ERROR(ReportBlock(sink, gpt_.num_layers + 1));
   for (int i = gpt_.num_layers - 1; i >= 0; --i) {

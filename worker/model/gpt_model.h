@@ -1,6 +1,14 @@
 // GPT-2 architecture (Radford et al. 2019): learned positions, pre-norm, GELU in its tanh form,
 // head tied to the token table. Blocks: 0 the two tables, 1..num_layers the layers, num_layers + 1
 // the last norm.
+//
+// Of the token table the embedding reads, and changes the gradient of, those rows alone whose
+// tokens the data has; all of it only the head does. So the gate is asked for these rows first and
+// for the rest before the head, and the sink told of the rest once the head's backward is done.
+// Rows that any batch has had count as rows of the data, not those of the batch at hand: what is
+// left out is the same from step to step, and nearly so for all workers. Servers add contributions
+// to a bucket in the order of the workers, and could take in but few that one of them sends long
+// before another.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +25,7 @@
 #include "worker/model/model.h"
 #include "worker/model/next_token_model.h"
 #include "worker/model/norm_layer.h"
+#include "worker/model/table_rows.h"
 
 namespace lodestar {
 
@@ -34,6 +43,7 @@ class GptModel final : public BatchedModel, public NextTokenModel {
                                std::vector<float>* logits) override;
 
  protected:
+  void OnBatch(const HostBatch& batch) override { token_rows_.Note(batch.tokens); }
   absl::Status Forward(const Pass& pass, WeightsGate* gate) override;
   absl::Status Backward(const Pass& pass, Accumulate weights, GradientSink* sink) override;
 
@@ -62,6 +72,9 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   DropoutMask MaskOfEmbedding(const Sequences& sequences) const;
   DropoutMask MaskOfAttention(const Sequences& sequences, int layer) const;
   DropoutMask MaskOfMlp(const Sequences& sequences, int layer) const;
+  // For what the embedding reads, and for what only the head does.
+  absl::Status WaitForLookups(WeightsGate* gate);
+  absl::Status WaitForHead(WeightsGate* gate);
   // From inputs() [samples, tokens] to last_norm_.y().
   absl::Status ForwardLayers(const Sequences& sequences, WeightsGate* gate);
   // The stream before the layer is residual + branch; after it, norm2.sum() + scratch_.branch.
@@ -82,6 +95,7 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   const int64_t head_rows_;
   Parameter token_table_;     // wte.weight [vocabulary, width]
   Parameter position_table_;  // wpe.weight [context, width]
+  TableRows token_rows_;      // that the data has
   std::vector<Layer> layers_;
   NormLayer last_norm_;
   Buf dresidual_;  // gradient to the residual stream

@@ -1,11 +1,13 @@
-// What only the GPT does: logits of the next token.
+// What only the GPT does: logits of the next token, and the token table in parts.
 #include "worker/model/gpt_model.h"
 
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/device_factory.h"
 #include "worker/model/model_allocation.h"
@@ -94,6 +96,81 @@ TEST_P(NextTokenTest, AJobInTheLayoutOfEarlierReleasesComputesTheSameBits) {
   EXPECT_EQ(ReadBuf(device_.get(), other->gradients()),
             as_earlier(ReadBuf(device_.get(), model_->gradients())));
 }
+
+using ::testing::ElementsAre;
+
+// What a gate and a sink are asked and told: of parts with their ranges, else with those of the
+// block.
+struct Told {
+  int block = 0;
+  std::vector<ElementRange> ranges;
+  friend bool operator==(const Told&, const Told&) = default;
+};
+
+class TellingGate final : public WeightsGate, public GradientSink {
+ public:
+  absl::Status WaitForBlock(int block) override { return Note(&asked, block, {}); }
+  absl::Status WaitForParts(int block, absl::Span<const ElementRange> parts) override {
+    return Note(&asked, block, parts);
+  }
+  absl::Status BlockReady(int block) override { return Note(&told, block, {}); }
+  absl::Status PartsReady(int block, absl::Span<const ElementRange> parts) override {
+    return Note(&told, block, parts);
+  }
+  std::vector<Told> asked;
+  std::vector<Told> told;
+
+ private:
+  static absl::Status Note(std::vector<Told>* into, int block,
+                           absl::Span<const ElementRange> parts) {
+    into->push_back({block, {parts.begin(), parts.end()}});
+    return absl::OkStatus();
+  }
+};
+
+class TokenRowsTest : public NextTokenTest {
+ protected:
+  // Of two samples of these tokens.
+  TellingGate Step(std::vector<int32_t> tokens) {
+    HostBatch batch = RandomBatch(SmallGptSpec(), 2, /*seed=*/8);
+    for (size_t i = 0; i < batch.tokens.size(); ++i) batch.tokens[i] = tokens[i % tokens.size()];
+    TellingGate gate;
+    const absl::Status status = model_->TrainStep(batch, &gate, &gate).status();
+    EXPECT_TRUE(status.ok()) << status;
+    return gate;
+  }
+};
+
+// Rows of 32; the position table is [1280, 1536).
+TEST_P(TokenRowsTest, RowsThatTheDataDoesNotHaveAreReadAndChangedByTheHeadAlone) {
+  const TellingGate first = Step({3, 4});
+  EXPECT_THAT(first.asked, ElementsAre(Told{0, {{96, 160}, {1280, 1536}}}, Told{1, {}}, Told{2, {}},
+                                       Told{3, {}}, Told{0, {}}));
+  EXPECT_THAT(first.told, ElementsAre(Told{0, {{0, 96}, {160, 1280}}}, Told{3, {}}, Told{2, {}},
+                                      Told{1, {}}, Told{0, {}}));
+}
+
+TEST_P(TokenRowsTest, WhatOneBatchHasHadIsReadFirstEverAfter) {
+  Step({3, 4});
+  Step({39});
+  const TellingGate third = Step({4});
+  EXPECT_EQ(third.asked.front(), (Told{0, {{96, 160}, {1248, 1280}, {1280, 1536}}}));
+  EXPECT_EQ(third.told.front(), (Told{0, {{0, 96}, {160, 1248}}}));
+}
+
+TEST_P(TokenRowsTest, ATableOfWhichAllRowsAreUsedIsOnePiece) {
+  std::vector<int32_t> tokens(16);
+  for (int32_t first : {0, 16, 24}) {
+    std::iota(tokens.begin(), tokens.end(), first);
+    Step(tokens);
+  }
+  const TellingGate gate = Step({4});
+  EXPECT_THAT(gate.asked, ElementsAre(Told{0, {{0, 1280}, {1280, 1536}}}, Told{1, {}}, Told{2, {}},
+                                      Told{3, {}}));
+  EXPECT_THAT(gate.told, ElementsAre(Told{3, {}}, Told{2, {}}, Told{1, {}}, Told{0, {}}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, TokenRowsTest, testing::Values("cpu", "oracle"));
 
 INSTANTIATE_TEST_SUITE_P(Devices, NextTokenTest, testing::Values("cpu", "oracle"));
 

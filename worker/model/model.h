@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/layout.h"
 #include "common/model_spec.h"
 #include "kernels/device.h"
@@ -23,8 +24,13 @@ class NextTokenModel;
 class WeightsGate {
  public:
   virtual ~WeightsGate() = default;
-  // Blocks until the block's weights are in place. Errors end the step.
+  // Blocks until the block's weights are in place; may be asked again. Errors end the step.
   virtual absl::Status WaitForBlock(int block) = 0;
+  // The same of `parts` of the block, in order, where forward reads no more of it yet: before it
+  // does, WaitForBlock() comes. Who has blocks in one piece waits for all of it.
+  virtual absl::Status WaitForParts(int block, absl::Span<const ElementRange> /*parts*/) {
+    return WaitForBlock(block);
+  }
 };
 
 // Told by Backward when a block's gradient is final, in the order of production (last block first).
@@ -34,6 +40,11 @@ class GradientSink {
   // Comes before the first block, when forward and loss have been queued.
   virtual void BackwardBegins() {}
   virtual absl::Status BlockReady(int block) = 0;
+  // The gradient of `parts` of the block, in order, is final before that of the rest. BlockReady()
+  // comes all the same, so that this may be ignored.
+  virtual absl::Status PartsReady(int /*block*/, absl::Span<const ElementRange> /*parts*/) {
+    return absl::OkStatus();
+  }
 };
 
 // Sums over samples' predictions (tokens of a gpt, samples of a classifier).

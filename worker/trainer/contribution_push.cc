@@ -1,5 +1,6 @@
 #include "worker/trainer/contribution_push.h"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -61,6 +62,10 @@ void ContributionSession::AddBucket(const Bucket& bucket, Version base_version,
   averaged_->AddBucket(bucket.index, base_version, data);
 }
 
+int64_t ContributionSession::bytes_unsent() const {
+  return session_->bytes_unsent() + (averaged_ == nullptr ? 0 : averaged_->bytes_unsent());
+}
+
 absl::StatusOr<PushResult> ContributionSession::Finish() {
   ASSIGN_OR_RETURN(PushResult result, session_->Finish());
   if (averaged_ == nullptr) return result;
@@ -83,6 +88,7 @@ ContributionPush::ContributionPush(const Registration& registration,
       clock_(clock),
       trace_(trace),
       leaves_(leaves),
+      is_ready_(registration.buckets().size(), false),
       session_(std::make_unique<ContributionSession>(registration, header_, transport)) {
   bytes_->Begin(registration, header.round, header.scale);
   if (!bytes_->is_inline()) pusher_ = std::thread([this] { HandOver(); });
@@ -91,8 +97,17 @@ ContributionPush::ContributionPush(const Registration& registration,
 ContributionPush::~ContributionPush() { JoinPusher(/*drop=*/true); }
 
 absl::Status ContributionPush::BlockReady(int block) {
+  return PartsReady(block, {registration_.layout().block(block)});
+}
+
+absl::Status ContributionPush::PartsReady(int block, absl::Span<const ElementRange> parts) {
   for (const Bucket& bucket : registration_.buckets()) {
-    if (bucket.block == block) Ready(bucket);
+    if (bucket.block != block || is_ready_[bucket.index]) continue;
+    // The first part that does not end before the bucket does.
+    const auto part =
+        std::lower_bound(parts.begin(), parts.end(), bucket.range.end,
+                         [](const ElementRange& range, int64_t end) { return range.end < end; });
+    if (part != parts.end() && part->begin <= bucket.range.begin) Ready(bucket);
   }
   return failure();
 }
@@ -104,6 +119,7 @@ absl::Status ContributionPush::BucketsReady(absl::Span<const uint32_t> buckets) 
 
 void ContributionPush::Ready(const Bucket& bucket) {
   ready_.push_back(&bucket);
+  is_ready_[bucket.index] = true;
   if (bytes_->is_inline()) return PrepareAndAdd(bucket);
   const EventId event = bytes_->Prepare(bucket);
   absl::MutexLock lock(&mutex_);
@@ -181,6 +197,21 @@ MadeContribution ContributionPush::made() const {
     made.base_versions.push_back(base_->version(bucket->index));
   }
   return made;
+}
+
+std::vector<LeavingBucket> ContributionPush::leaving() const {
+  std::vector<LeavingBucket> leaving;
+  if (session_ == nullptr) return leaving;
+  int64_t behind = 0;  // bytes that leave after the bucket
+  int64_t unsent = 0;
+  for (const Bucket* bucket : ready_) unsent += static_cast<int64_t>(bytes_->Of(*bucket).size());
+  if (leaves_ == Leaves::kAtOnce) unsent = std::min(unsent, session_->bytes_unsent());
+  for (auto it = ready_.rbegin(); it != ready_.rend() && behind < unsent; ++it) {
+    leaving.push_back({(*it)->index, unsent - behind});
+    behind += static_cast<int64_t>(bytes_->Of(**it).size());
+  }
+  std::reverse(leaving.begin(), leaving.end());
+  return leaving;
 }
 
 absl::Status ContributionPush::AwaitMade() {

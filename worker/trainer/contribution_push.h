@@ -16,13 +16,16 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/clock.h"
 #include "common/cluster_messages.h"
 #include "common/contribution.h"
+#include "common/layout.h"
 #include "common/trace_recorder.h"
 #include "worker/client/bulk_transport.h"
 #include "worker/model/model.h"
 #include "worker/trainer/contribution_bytes.h"
+#include "worker/trainer/pull_order.h"
 #include "worker/trainer/weights_pull.h"
 
 namespace lodestar {
@@ -36,6 +39,8 @@ class ContributionSession {
                       ParameterTransport* transport);
 
   void AddBucket(const Bucket& bucket, Version base_version, absl::Span<const std::byte> data);
+  // As PushSession::bytes_unsent(), of both.
+  int64_t bytes_unsent() const;
   // As PushSession::Finish(), of both.
   absl::StatusOr<PushResult> Finish();
 
@@ -82,6 +87,8 @@ class ContributionPush final : public GradientSink {
   // The block's values are final in what the compute stream has been given: its buckets leave as
   // soon as they are computed. Errors: those of the device.
   absl::Status BlockReady(int block) override;
+  // So, of the buckets that lie in one of the parts: BlockReady() has the others.
+  absl::Status PartsReady(int block, absl::Span<const ElementRange> parts) override;
   absl::Status AllBlocksReady();
   // The same of some buckets, by index; the contribution has no others then.
   absl::Status BucketsReady(absl::Span<const uint32_t> buckets);
@@ -91,6 +98,9 @@ class ContributionPush final : public GradientSink {
   MadeContribution made() const;
   // Then, too: blocks until all of its bytes are made. Errors: those of the device.
   absl::Status AwaitMade();
+  // So, too: what of the contribution has not left yet, in the order in which it will; nothing once
+  // it is delivered.
+  std::vector<LeavingBucket> leaving() const;
   // Blocks until every server has acknowledged. Errors: Aborted, Cancelled, refusals, and those of
   // the device.
   absl::Status Finish();
@@ -125,6 +135,7 @@ class ContributionPush final : public GradientSink {
   TraceRecorder* const trace_;
   const Leaves leaves_;
   std::vector<const Bucket*> ready_;  // in order
+  std::vector<bool> is_ready_;        // by bucket
   absl::Duration blocked_;
   std::unique_ptr<ContributionSession> session_;  // of pusher_ until it has been joined
 

@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "common/encoding.h"
 #include "common/status_macros.h"
+#include "worker/trainer/pull_order.h"
 
 namespace lodestar {
 
@@ -13,9 +15,32 @@ absl::Status PulledRounds::PullWeights(const LifeContext& life, Round min_round)
   return absl::OkStatus();
 }
 
-std::unique_ptr<WeightsPull> PulledRounds::BeginPull(const LifeContext& life, Round min_round) {
+std::vector<uint32_t> PulledRounds::NeededOrder(const Registration& registration) const {
+  // Another life may have other buckets.
+  return last_waited_.size() == registration.buckets().size() ? last_waited_
+                                                              : AllBuckets(registration);
+}
+
+std::vector<uint32_t> PulledRounds::OrderBeside(const LifeContext& life,
+                                                const ContributionPush& push) const {
+  const Registration& registration = *life.registration;
+  std::vector<uint32_t> needed = NeededOrder(registration);
+  // The norm is that of the whole gradient: until all is there, no weights are.
+  if (registration.job.clip_norm > 0.0) return needed;
+  std::vector<int64_t> pulled_bytes;
+  for (const Bucket& bucket : registration.buckets()) {
+    pulled_bytes.push_back(EncodedBytes(registration.job.pull_encoding, bucket.range.size()));
+  }
+  const PathFacts path = life.transport->path();
+  const bool is_measured = path.up_bytes_per_second > 0.0 && path.down_bytes_per_second > 0.0;
+  return PullOrder(needed, push.leaving(), pulled_bytes,
+                   is_measured ? path.up_bytes_per_second / path.down_bytes_per_second : 1.0);
+}
+
+std::unique_ptr<WeightsPull> PulledRounds::BeginPull(const LifeContext& life, Round min_round,
+                                                     std::vector<uint32_t> order) {
   return std::make_unique<WeightsPull>(
-      *life.registration, min_round, AllBuckets(*life.registration), exchange_->weights(),
+      *life.registration, min_round, std::move(order), exchange_->weights(),
       exchange_->ShadowFor(*life.registration), life.transport, deps_.clock, deps_.trace);
 }
 
@@ -24,7 +49,7 @@ std::unique_ptr<WeightsPull> PulledRounds::TakePull(const LifeContext& life, Rou
   std::optional<Ahead> ahead = std::exchange(ahead_, std::nullopt);
   if (ahead.has_value() && ahead->min_round == min_round) return std::move(ahead->pull);
   ahead.reset();  // two pulls would write into the same vector
-  return BeginPull(life, min_round);
+  return BeginPull(life, min_round, NeededOrder(*life.registration));
 }
 
 absl::StatusOr<RoundReport> PulledRounds::RunRound(const LifeContext& life, const Grant& grant) {
@@ -49,6 +74,7 @@ absl::StatusOr<RoundReport> PulledRounds::RunRound(const LifeContext& life, cons
     RETURN_IF_ERROR(Train(life, grant, pull, push, &report));
     report.base_version = pull.version(0);
   }
+  last_waited_ = pull.waited();
   report.communication = pull.blocked() + std::exchange(untold_communication_, {});
   if (push.has_value()) {
     RETURN_IF_ERROR(push->AwaitMade());
@@ -67,18 +93,19 @@ absl::Status PulledRounds::HandOver(const LifeContext& life, ContributionPush& p
   const absl::Time start = deps_.clock->Now();
   deps_.on_activity("push");
   TellContributed(report);
-  PullAhead(life, report.round + 1, PullsAhead::kBesideThePush);
+  PullAhead(life, report.round + 1, PullsAhead::kBesideThePush, push);
   RETURN_IF_ERROR(push.Finish());
   OnHandedOver(deps_.clock->Now() - start);
   ForgetKept();
-  PullAhead(life, report.round + 1, PullsAhead::kOnceAcknowledged);
+  PullAhead(life, report.round + 1, PullsAhead::kOnceAcknowledged, push);
   untold_communication_ = push.blocked();
   return absl::OkStatus();
 }
 
-void PulledRounds::PullAhead(const LifeContext& life, Round next_round, PullsAhead now) {
+void PulledRounds::PullAhead(const LifeContext& life, Round next_round, PullsAhead now,
+                             const ContributionPush& push) {
   if (!deps_.pulls_ahead || now != pulls_ahead_ || deps_.stop_requested()) return;
-  ahead_ = {next_round, BeginPull(life, next_round)};
+  ahead_ = {next_round, BeginPull(life, next_round, OrderBeside(life, push))};
 }
 
 }  // namespace lodestar

@@ -2,11 +2,14 @@
 // (sync, async, local_sgd without overlap): pull, evaluate, train, push.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/cluster_messages.h"
 #include "worker/trainer/round_runner.h"
 
 namespace lodestar {
@@ -40,11 +43,17 @@ class PulledRounds : public RoundRunner {
   }
   // That of the weights with all rounds before `min_round`, under way or begun now.
   std::unique_ptr<WeightsPull> TakePull(const LifeContext& life, Round min_round);
-  std::unique_ptr<WeightsPull> BeginPull(const LifeContext& life, Round min_round);
+  std::unique_ptr<WeightsPull> BeginPull(const LifeContext& life, Round min_round,
+                                         std::vector<uint32_t> order);
+  // All buckets in the order in which a step has waited for them, which the next one may as well.
+  std::vector<uint32_t> NeededOrder(const Registration& registration) const;
+  // In which the weights that `push` contributes to had best come.
+  std::vector<uint32_t> OrderBeside(const LifeContext& life, const ContributionPush& push) const;
   // Finishes `push`, the last step of a round that `report` tells of.
   absl::Status HandOver(const LifeContext& life, ContributionPush& push, const RoundReport& report);
   // If the next round's weights may be asked for `now`.
-  void PullAhead(const LifeContext& life, Round next_round, PullsAhead now);
+  void PullAhead(const LifeContext& life, Round next_round, PullsAhead now,
+                 const ContributionPush& push);
 
   // Under way before its grant has come.
   struct Ahead {
@@ -53,6 +62,7 @@ class PulledRounds : public RoundRunner {
   };
   const PullsAhead pulls_ahead_;
   std::optional<Ahead> ahead_;
+  std::vector<uint32_t> last_waited_;  // buckets, in order, of the last round
   // The wait for acknowledgements, which comes after a report has been told: the next one has it.
   absl::Duration untold_communication_;
 };

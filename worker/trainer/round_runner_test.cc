@@ -19,12 +19,15 @@
 #include "kernels/device_factory.h"
 #include "worker/trainer/testing/delayed_device.h"
 #include "worker/trainer/testing/training_rig.h"
+#include "worker/trainer/weights_pull.h"
 
 namespace lodestar {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -323,6 +326,60 @@ TEST_F(PullsAheadTest, WeightsThatAreContributedAreNotOverwrittenBeforeTheyAreAc
   ASSERT_OK(training_->RunRound(0));
   EXPECT_EQ(num_before, 1);
   pulls_->Await(2);
+}
+
+TEST_F(PullsAheadTest, TheNextWeightsComeAsTheContributionLeaves) {
+  Start(SyncJob());
+  std::vector<uint32_t> left;
+  training_->server().on_add_ = [&](uint32_t bucket) { left.push_back(bucket); };
+  training_->server().bytes_unsent_ = 1 << 30;
+  ASSERT_OK(training_->RunRound(0));
+  pulls_->Await(2);
+  EXPECT_THAT(training_->server().asked(), ElementsAreArray(left));
+  EXPECT_EQ(left.back(), 1u);
+}
+
+TEST_F(PullsAheadTest, TheNextWeightsComeAsForwardNeedsThemOnceTheContributionHasLeft) {
+  Start(SyncJob());
+  ASSERT_OK(training_->RunRound(0));
+  pulls_->Await(2);
+  EXPECT_THAT(training_->server().asked(),
+              ElementsAreArray(AllBuckets(training_->server().registration())));
+}
+
+TEST_F(PullsAheadTest, WhereAllWeightsComeTogetherTheyComeAsForwardNeedsThem) {
+  JobSpec job = SyncJob();
+  job.clip_norm = 0.05;
+  Start(job);
+  training_->server().bytes_unsent_ = 1 << 30;
+  ASSERT_OK(training_->RunRound(0));
+  pulls_->Await(2);
+  EXPECT_THAT(training_->server().asked(),
+              ElementsAreArray(AllBuckets(training_->server().registration())));
+}
+
+// Of the token table, 40 rows of 32, tokens below 16 have the first two of five buckets.
+TEST_F(PullsAheadTest, RowsThatTheDataDoesNotHaveLeaveFirstAndComeLast) {
+  JobSpec job = SyncJob();
+  job.bucket_bytes = 1024;
+  Start(job);
+  training_->LimitTokens(16);
+  std::vector<uint32_t> left;
+  training_->server().on_add_ = [&](uint32_t bucket) { left.push_back(bucket); };
+  ASSERT_OK(training_->RunRound(0));
+  pulls_->Await(2);
+  const std::vector<uint32_t> asked = training_->server().asked();
+  ASSERT_EQ(asked.size(), left.size());
+  EXPECT_THAT(std::vector<uint32_t>(asked.begin(), asked.begin() + 4), ElementsAre(0, 1, 5, 6));
+  EXPECT_THAT(std::vector<uint32_t>(asked.end() - 3, asked.end()), ElementsAre(2, 3, 4));
+  EXPECT_THAT(std::vector<uint32_t>(left.begin(), left.begin() + 3), ElementsAre(2, 3, 4));
+  EXPECT_THAT(std::vector<uint32_t>(left.end() - 3, left.end()), ElementsAre(0, 1, 5));
+  // A token that comes later is waited for, and stays among the others.
+  training_->LimitTokens(40);
+  ASSERT_OK(training_->RunRound(1));
+  pulls_->Await(3);
+  EXPECT_THAT(training_->server().asked(),
+              ElementsAreArray(AllBuckets(training_->server().registration())));
 }
 
 TEST_F(PullsAheadTest, WhatNoGrantWantsIsDropped) {

@@ -24,11 +24,19 @@ void StepTrace::Close(absl::string_view name, int block) {
 }
 
 absl::Status StepTrace::WaitForBlock(int block) {
+  return Wait(block, [&] { return gate_->WaitForBlock(block); });
+}
+
+absl::Status StepTrace::WaitForParts(int block, absl::Span<const ElementRange> parts) {
+  return Wait(block, [&] { return gate_->WaitForParts(block, parts); });
+}
+
+absl::Status StepTrace::Wait(int block, absl::FunctionRef<absl::Status()> wait) {
   Close(forward_block_ < 0 ? "upload" : "forward", forward_block_);
   absl::Status status;
   if (gate_ != nullptr) {
     TraceSpan span(trace_, "training", "pull wait", {.block = block});
-    status = gate_->WaitForBlock(block);
+    status = wait();
   }
   forward_block_ = block;
   Open();
@@ -42,11 +50,19 @@ void StepTrace::BackwardBegins() {
 }
 
 absl::Status StepTrace::BlockReady(int block) {
+  return HandOver(block, [&] { return sink_->BlockReady(block); });
+}
+
+absl::Status StepTrace::PartsReady(int block, absl::Span<const ElementRange> parts) {
+  return HandOver(block, [&] { return sink_->PartsReady(block, parts); });
+}
+
+absl::Status StepTrace::HandOver(int block, absl::FunctionRef<absl::Status()> tell) {
   Close("backward", block);
   absl::Status status;
   if (sink_ != nullptr) {
     TraceSpan span(trace_, "training", "hand over", {.block = block});
-    status = sink_->BlockReady(block);
+    status = tell();
   }
   Open();
   return status;

@@ -2,9 +2,12 @@
 // forward and backward ran. Without a trace it only passes the calls on.
 #pragma once
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/layout.h"
 #include "common/trace_recorder.h"
 #include "worker/model/model.h"
 #include "worker/trainer/device_timeline.h"
@@ -17,10 +20,15 @@ class StepTrace final : public WeightsGate, public GradientSink {
   StepTrace(TraceRecorder* trace, DeviceTimeline* timeline, WeightsGate* gate, GradientSink* sink);
 
   absl::Status WaitForBlock(int block) override;
+  absl::Status WaitForParts(int block, absl::Span<const ElementRange> parts) override;
   void BackwardBegins() override;
   absl::Status BlockReady(int block) override;
+  absl::Status PartsReady(int block, absl::Span<const ElementRange> parts) override;
 
  private:
+  // What is asked of gate and sink, between two pieces of work.
+  absl::Status Wait(int block, absl::FunctionRef<absl::Status()> wait);
+  absl::Status HandOver(int block, absl::FunctionRef<absl::Status()> tell);
   // The piece of work since Open() was this.
   void Close(absl::string_view name, int block);
   void Open();

@@ -1,6 +1,7 @@
 // WeightsPull and ContributionPush against a transport that fails on demand.
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/testing/status_matchers.h"
@@ -10,6 +11,7 @@
 #include "worker/model/testing/synthetic_training.h"
 #include "worker/trainer/contribution_push.h"
 #include "worker/trainer/exchange_state.h"
+#include "worker/trainer/pull_order.h"
 #include "worker/trainer/testing/local_parameter_server.h"
 #include "worker/trainer/testing/scripted_transport.h"
 #include "worker/trainer/weights_pull.h"
@@ -180,6 +182,101 @@ TEST_F(TransfersTest, RefusedPushIsNotSentAgain) {
   ASSERT_OK(push.AllBlocksReady());
   EXPECT_THAT(push.Finish(), StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_EQ(transport_.pushes_.size(), 1u);
+}
+
+// With blocks of more than one bucket.
+class PartsOfBlocksTest : public ::testing::Test {
+ protected:
+  PartsOfBlocksTest()
+      : device_(*MakeDevice("cpu", 1, nullptr)),
+        registration_(ABlockOfFourBuckets()),
+        values_(10, 0.0f),
+        exchange_(MakeExchange()) {}
+
+  std::unique_ptr<ExchangeState> MakeExchange() {
+    const Buf vector = {values_.data(), DType::kF32, 10};
+    return *ExchangeState::Create({}, registration_.layout(), device_.get(), vector, vector);
+  }
+  std::unique_ptr<WeightsPull> Pull(std::vector<uint32_t> order) {
+    return std::make_unique<WeightsPull>(registration_, Round(0), std::move(order),
+                                         exchange_->weights(), nullptr, &transport_, &clock_);
+  }
+  std::unique_ptr<ContributionPush> Push(
+      WeightsPull* base, ContributionPush::Leaves leaves = ContributionPush::Leaves::kAtOnce) {
+    return std::make_unique<ContributionPush>(registration_, ContributionHeader{.round = Round(0)},
+                                              exchange_->contribution(), base, &transport_, &clock_,
+                                              nullptr, leaves);
+  }
+  std::vector<uint32_t> Sent() const {
+    std::vector<uint32_t> buckets;
+    for (const auto& sent : transport_.pushes_.back()) buckets.push_back(sent.bucket);
+    return buckets;
+  }
+
+  std::unique_ptr<Device> device_;
+  const Registration registration_;
+  std::vector<float> values_;
+  std::unique_ptr<ExchangeState> exchange_;
+  ScriptedTransport transport_;
+  InstantClock clock_;
+};
+
+TEST_F(PartsOfBlocksTest, PullAsksInTheOrderThatItIsGivenAndOfAPartNeedsNoMore) {
+  // Only the first bucket asked for arrives.
+  transport_.script_ = {absl::AbortedError("register again")};
+  const auto pull = Pull({3, 0, 1, 2, 4});
+  EXPECT_OK(pull->WaitForParts(0, {{7, 8}}));
+  EXPECT_EQ(values_[7], 13.0f);
+  EXPECT_THAT(pull->waited(), ElementsAre(3u));
+  EXPECT_THAT(pull->WaitForParts(0, {{0, 1}}), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_THAT(transport_.pulls_, ElementsAre(ElementsAre(3u, 0u, 1u, 2u, 4u)));
+}
+
+TEST_F(PartsOfBlocksTest, PullTellsInWhichOrderItWasWaitedFor) {
+  const auto pull = Pull(AllBuckets(registration_));
+  ASSERT_OK(pull->WaitForParts(0, {{2, 3}, {7, 8}}));
+  ASSERT_OK(pull->WaitForBlock(1));
+  ASSERT_OK(pull->WaitForBlock(0));
+  ASSERT_OK(pull->WaitForAll());
+  EXPECT_THAT(pull->waited(), ElementsAre(1u, 3u, 4u, 0u, 2u));
+  EXPECT_THAT(values_,
+              ElementsAre(10.0f, 10.0f, 11.0f, 11.0f, 12.0f, 12.0f, 13.0f, 13.0f, 14.0f, 14.0f));
+}
+
+TEST_F(PartsOfBlocksTest, BucketsThatLieInAPartLeaveAtOnceAndTheOthersWithTheirBlock) {
+  const auto pull = Pull(AllBuckets(registration_));
+  ASSERT_OK(pull->WaitForAll());
+  const auto push = Push(pull.get());
+  ASSERT_OK(push->PartsReady(0, {{0, 3}, {4, 8}}));
+  EXPECT_THAT(Sent(), ElementsAre(0u, 2u, 3u));
+  ASSERT_OK(push->BlockReady(1));
+  ASSERT_OK(push->BlockReady(0));
+  EXPECT_THAT(Sent(), ElementsAre(0u, 2u, 3u, 4u, 1u));
+  ASSERT_OK(push->Finish());
+}
+
+TEST_F(PartsOfBlocksTest, PushTellsWhatHasNotLeft) {
+  const auto pull = Pull(AllBuckets(registration_));
+  ASSERT_OK(pull->WaitForAll());
+  const auto push = Push(pull.get());
+  ASSERT_OK(push->AllBlocksReady());
+  EXPECT_THAT(push->leaving(), ElementsAre());
+  // Of buckets 4, 0, 1, 2 and 3 the last two, and half of the one before.
+  transport_.bytes_unsent_ = 20;
+  EXPECT_THAT(push->leaving(),
+              ElementsAre(LeavingBucket{1, 4}, LeavingBucket{2, 12}, LeavingBucket{3, 20}));
+  ASSERT_OK(push->Finish());
+  EXPECT_THAT(push->leaving(), ElementsAre());
+}
+
+TEST_F(PartsOfBlocksTest, NothingHasLeftThatLeavesWithFinish) {
+  const auto pull = Pull(AllBuckets(registration_));
+  ASSERT_OK(pull->WaitForAll());
+  const auto push = Push(pull.get(), ContributionPush::Leaves::kWithFinish);
+  ASSERT_OK(push->AllBlocksReady());
+  EXPECT_THAT(push->leaving(),
+              ElementsAre(LeavingBucket{4, 8}, LeavingBucket{0, 16}, LeavingBucket{1, 24},
+                          LeavingBucket{2, 32}, LeavingBucket{3, 40}));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "worker/trainer/weights_pull.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -28,9 +29,8 @@ WeightsPull::WeightsPull(const Registration& registration, Round min_round,
       trace_(trace),
       started_at_(clock->Now()),
       versions_(registration.buckets().size()),
-      missing_by_block_(registration.layout().num_blocks(), 0),
-      on_device_(registration.layout().num_blocks(), false) {
-  for (const uint32_t bucket : buckets_) ++missing_by_block_[registration.buckets()[bucket].block];
+      is_awaited_(registration.buckets().size(), false),
+      on_device_(registration.buckets().size(), false) {
   const absl::Status ready = weights_->BeginToDevice();
   if (!ready.ok()) {
     absl::MutexLock lock(&mutex_);
@@ -82,7 +82,6 @@ PullSpec WeightsPull::MissingBuckets() {
   PullSpec spec;
   spec.min_round = min_round_;
   if (shadow_ != nullptr) spec.encoding = shadow_->encoding();
-  // Buckets are in order of the parameter space, which is the order of forward.
   for (const uint32_t index : buckets_) {
     if (versions_[index].has_value()) continue;
     const Bucket& bucket = registration_.buckets()[index];
@@ -107,42 +106,65 @@ void WeightsPull::OnBucket(const PulledBucket& pulled) {
   }
   absl::MutexLock lock(&mutex_);
   versions_[pulled.bucket] = pulled.version;
-  --missing_by_block_[bucket.block];
+  if (is_awaited_[pulled.bucket]) --num_awaited_;
 }
 
-bool WeightsPull::IsSettled(int block) const {
-  return missing_by_block_[block] == 0 || !failure_.ok();
+std::vector<uint32_t> WeightsPull::BucketsToWaitFor(int block,
+                                                    absl::Span<const ElementRange> parts) const {
+  std::vector<uint32_t> buckets;
+  for (const uint32_t index : buckets_) {
+    const Bucket& bucket = registration_.buckets()[index];
+    if (bucket.block != block || on_device_[index]) continue;
+    // The first part that does not end before the bucket.
+    const auto part = std::upper_bound(
+        parts.begin(), parts.end(), bucket.range.begin,
+        [](int64_t element, const ElementRange& range) { return element < range.end; });
+    if (part != parts.end() && part->begin < bucket.range.end) buckets.push_back(index);
+  }
+  std::sort(buckets.begin(), buckets.end());
+  return buckets;
 }
 
-void WeightsPull::AwaitSettled(int block) {
-  const auto is_settled = [this, block]()
-                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return IsSettled(block); };
+absl::Status WeightsPull::Await(absl::Span<const uint32_t> buckets) {
+  const auto is_settled = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return num_awaited_ == 0 || !failure_.ok();
+  };
+  bool waits = false;
   {
     absl::MutexLock lock(&mutex_);
-    if (is_settled()) return;
+    for (const uint32_t bucket : buckets) {
+      if (is_awaited_[bucket] || versions_[bucket].has_value()) continue;
+      is_awaited_[bucket] = true;
+      ++num_awaited_;
+    }
+    waits = !is_settled();
   }
-  on_activity_("pull");
+  if (waits) on_activity_("pull");
+  absl::Status status;
   {
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(&is_settled));
+    if (num_awaited_ != 0) status = failure_;
   }
-  on_activity_("compute");
+  if (waits) on_activity_("compute");
+  return status;
 }
 
 absl::Status WeightsPull::WaitForBlock(int block) {
-  if (on_device_[block]) return absl::OkStatus();
+  return WaitForParts(block, {registration_.layout().block(block)});
+}
+
+absl::Status WeightsPull::WaitForParts(int block, absl::Span<const ElementRange> parts) {
+  const std::vector<uint32_t> buckets = BucketsToWaitFor(block, parts);
+  if (buckets.empty()) return absl::OkStatus();
   const absl::Time start = clock_->Now();
-  AwaitSettled(block);
-  {
-    absl::MutexLock lock(&mutex_);
-    if (missing_by_block_[block] != 0) return failure_;
-  }
+  RETURN_IF_ERROR(Await(buckets));
   blocked_ += clock_->Now() - start;
-  for (const uint32_t index : buckets_) {
-    const Bucket& bucket = registration_.buckets()[index];
-    if (bucket.block == block) weights_->ToDevice(bucket.range);
+  for (const uint32_t index : buckets) {
+    weights_->ToDevice(registration_.buckets()[index].range);
+    on_device_[index] = true;
+    waited_.push_back(index);
   }
-  on_device_[block] = true;
   return absl::OkStatus();
 }
 

@@ -1,5 +1,5 @@
-// WeightsPull: all weights of one version on their way into a vector, in the order in which forward
-// needs them, so that forward starts on the first block while later ones arrive.
+// WeightsPull: all weights of one version on their way into a vector, so that forward starts on
+// what it needs first while the rest arrives.
 #pragma once
 
 #include <functional>
@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/clock.h"
 #include "common/cluster_messages.h"
 #include "common/layout.h"
@@ -36,8 +37,8 @@ std::vector<uint32_t> AllBuckets(const Registration& registration);
 
 class WeightsPull final : public WeightsGate, public BaseVersions {
  public:
-  // Begins to pull the weights of `buckets`, ascending, in which the rounds before `min_round` are
-  // over, into `weights`, and keeps trying while the servers are unreachable. Blocks until the
+  // Begins to pull the weights of `buckets`, in this order, in which the rounds before `min_round`
+  // are over, into `weights`, and keeps trying while the servers are unreachable. Blocks until the
   // device is done with what an earlier pull or push left in `weights`. `shadow`: where weights
   // travel as encoded changes, attached to the registration; else null. `trace` may be null. All
   // arguments outlive the pull, transport and clock at least Cancel().
@@ -60,6 +61,8 @@ class WeightsPull final : public WeightsGate, public BaseVersions {
   // the copy to the device is only queued, before what the compute stream is given next. Errors:
   // those of the transport and the device.
   absl::Status WaitForBlock(int block) override;
+  // Of the buckets that have something of the parts.
+  absl::Status WaitForParts(int block, absl::Span<const ElementRange> parts) override;
   // For all blocks.
   absl::Status WaitForAll();
 
@@ -67,6 +70,9 @@ class WeightsPull final : public WeightsGate, public BaseVersions {
   Version version(uint32_t bucket) override;
   // Of all buckets, by index, after WaitForAll() of a pull of all.
   std::vector<Version> versions();
+  // Of those pulled, the ones that have been waited for, in the order in which they were: what
+  // waits together in that of the parameter space.
+  const std::vector<uint32_t>& waited() const { return waited_; }
   // Time that the caller spent waiting for servers.
   absl::Duration blocked() const { return blocked_; }
 
@@ -75,8 +81,11 @@ class WeightsPull final : public WeightsGate, public BaseVersions {
   void Run();
   PullSpec MissingBuckets();
   void OnBucket(const PulledBucket& pulled);
-  bool IsSettled(int block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AwaitSettled(int block) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Those pulled of the block that have something of the parts, ascending; without those that have
+  // been waited for.
+  std::vector<uint32_t> BucketsToWaitFor(int block, absl::Span<const ElementRange> parts) const;
+  // Until they have arrived, or nothing will any more.
+  absl::Status Await(absl::Span<const uint32_t> buckets) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Registration& registration_;
   const Round min_round_;
@@ -91,12 +100,14 @@ class WeightsPull final : public WeightsGate, public BaseVersions {
 
   absl::Mutex mutex_;
   std::vector<std::optional<Version>> versions_ ABSL_GUARDED_BY(mutex_);  // by bucket
-  std::vector<int> missing_by_block_ ABSL_GUARDED_BY(mutex_);
+  std::vector<bool> is_awaited_ ABSL_GUARDED_BY(mutex_);                  // by bucket
+  int num_awaited_ ABSL_GUARDED_BY(mutex_) = 0;                           // that have not arrived
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   PullSession* session_ ABSL_GUARDED_BY(mutex_) = nullptr;
 
-  std::vector<bool> on_device_;  // by block: the copy is queued
+  std::vector<uint32_t> waited_;
+  std::vector<bool> on_device_;  // by bucket: the copy is queued
   absl::Duration blocked_;
   std::thread puller_;
 };

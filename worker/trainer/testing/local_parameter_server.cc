@@ -58,6 +58,7 @@ class LocalParameterServer::Push final : public PushSession {
     return result;
   }
   void Cancel() override {}
+  int64_t bytes_unsent() override { return owner_->bytes_unsent_; }
 
  private:
   LocalParameterServer* const owner_;
@@ -123,6 +124,11 @@ std::unique_ptr<PushSession> LocalParameterServer::StartPush(const ContributionH
 
 std::unique_ptr<PullSession> LocalParameterServer::StartPull(PullSpec spec,
                                                              BucketCallback on_bucket) {
+  {
+    absl::MutexLock lock(&mutex_);
+    asked_.clear();
+    for (const PullTarget& target : spec.targets) asked_.push_back(target.bucket);
+  }
   return std::make_unique<Pull>(this, std::move(spec), std::move(on_bucket));
 }
 

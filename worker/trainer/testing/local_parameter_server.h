@@ -65,6 +65,13 @@ class LocalParameterServer final : public ParameterTransport {
   std::function<void()> on_pull_ = [] {};
   // Called before a push is counted, and answered.
   std::function<void()> on_finish_ = [] {};
+  // Of pushes, as PushSession::bytes_unsent().
+  int64_t bytes_unsent_ = 0;
+  // Buckets of the pull that was begun last, in the order in which they are asked for.
+  std::vector<uint32_t> asked() {
+    absl::MutexLock lock(&mutex_);
+    return asked_;
+  }
   // What the next push is answered, if it is an error; counted or not.
   absl::Status push_failure_;
   bool counts_before_failing_ = false;
@@ -92,6 +99,7 @@ class LocalParameterServer final : public ParameterTransport {
   absl::Mutex mutex_;
   int64_t rounds_done_ ABSL_GUARDED_BY(mutex_) = 0;
   bool holds_pulls_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<uint32_t> asked_ ABSL_GUARDED_BY(mutex_);
   std::vector<Version> versions_;  // by bucket
 };
 

@@ -22,6 +22,7 @@ class ScriptedPush final : public PushSession {
     return PushResult{.buckets_counted = static_cast<int64_t>(owner_->pushes_[index_].size())};
   }
   void Cancel() override {}
+  int64_t bytes_unsent() override { return owner_->bytes_unsent_; }
 
  private:
   ScriptedTransport* const owner_;
@@ -91,19 +92,24 @@ class StuckPull final : public PullSession {
   Stuck stuck_;
 };
 
-}  // namespace
-
-Registration TwoBlocks() {
+Registration TwoTensors(int64_t first_elements, int64_t bucket_bytes) {
   Registration registration;
-  TensorSpec first{.name = "first", .shape = {2}, .block = 0, .initializer = {}};
+  TensorSpec first{.name = "first", .shape = {first_elements}, .block = 0, .initializer = {}};
   TensorSpec second{.name = "second", .shape = {2}, .block = 1, .initializer = {}};
   auto map = std::make_shared<ClusterMap>();
   map->layout = *Layout::FromTensors({first, second});
-  map->servers = {{0, "nowhere:1", {0, 4}}};
-  map->buckets = *PlanBuckets(map->layout, {{0, 4}}, kDefaultBucketBytes);
+  const ElementRange all = {0, map->layout.num_elements()};
+  map->servers = {{0, "nowhere:1", all}};
+  map->buckets = *PlanBuckets(map->layout, {all}, bucket_bytes);
   registration.map = std::move(map);
   return registration;
 }
+
+}  // namespace
+
+Registration TwoBlocks() { return TwoTensors(2, kDefaultBucketBytes); }
+
+Registration ABlockOfFourBuckets() { return TwoTensors(8, 2 * sizeof(float)); }
 
 std::vector<float> ScriptedTransport::Sent::values() const {
   const auto* const floats = reinterpret_cast<const float*>(data.data());

@@ -16,6 +16,8 @@ namespace lodestar {
 
 // Two blocks of two elements each, one bucket per block.
 Registration TwoBlocks();
+// A block of eight elements in four buckets, 0 to 3, and one of two in bucket 4.
+Registration ABlockOfFourBuckets();
 
 // Answers each session with the next of the scripted statuses, OK when they are used up. Bucket b
 // is pulled as values 10 + b in version min_round + b; a pull that fails delivers the first
@@ -42,6 +44,7 @@ class ScriptedTransport final : public ParameterTransport {
   std::vector<std::vector<uint32_t>> pulls_;
   std::vector<ContributionHeader> headers_;
   std::function<void(uint32_t bucket)> on_add_ = [](uint32_t) {};
+  int64_t bytes_unsent_ = 0;  // of every push
 };
 
 // Its sessions only end by being cancelled.

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "common/bucket_plan.h"
 #include "common/fragment_plan.h"
 #include "common/status_macros.h"
 #include "common/testing/status_matchers.h"
@@ -17,9 +18,10 @@ constexpr int64_t kRigHeldout = 5;
 
 class RandomDataset final : public Dataset {
  public:
-  // `reading` is what reading training data returns if it is an error.
-  RandomDataset(const ModelSpec& spec, const absl::Status* reading)
-      : reading_(reading), batch_(RandomBatch(spec, kRigSamples, 7)) {}
+  // `reading` is what reading training data returns if it is an error; the tokens of that data are
+  // below `limit`.
+  RandomDataset(const ModelSpec& spec, const absl::Status* reading, const int32_t* limit)
+      : reading_(reading), limit_(limit), batch_(RandomBatch(spec, kRigSamples, 7)) {}
   int64_t num_train_samples() const override { return kRigSamples - kRigHeldout; }
   int64_t num_heldout_samples() const override { return kRigHeldout; }
   int64_t tokens_per_sample() const override { return 1; }
@@ -29,6 +31,7 @@ class RandomDataset final : public Dataset {
     RETURN_IF_ERROR(*reading_);
     *batch = SliceBatch(batch_, samples.front().index, 0);
     for (const SampleRef& sample : samples) Append(sample.index, batch);
+    for (int32_t& token : batch->tokens) token %= *limit_;
     return absl::OkStatus();
   }
   absl::Status ReadHeldout(absl::Span<const int64_t> samples, HostBatch* batch) const override {
@@ -46,6 +49,7 @@ class RandomDataset final : public Dataset {
   }
 
   const absl::Status* const reading_;
+  const int32_t* const limit_;
   const std::string name_ = "random";
   const HostBatch batch_;
 };
@@ -54,7 +58,7 @@ class RandomDataset final : public Dataset {
 
 JobSpec SmallJob(JobSpec job) {
   job.model = SmallGptSpec();
-  job.bucket_bytes = 4096;
+  if (job.bucket_bytes == kDefaultBucketBytes) job.bucket_bytes = 4096;
   job.batch_size = kRigBatch;
   return job;
 }
@@ -68,7 +72,7 @@ TrainingRig::TrainingRig(JobSpec job, Device* device, std::unique_ptr<Model> mod
                          TraceRecorder* trace, Clock* clock, bool pulls_ahead)
     : job_(SmallJob(std::move(job))),
       server_(job_, /*learning_rate=*/0.5),
-      dataset_(std::make_unique<RandomDataset>(job_.model, &reading_)),
+      dataset_(std::make_unique<RandomDataset>(job_.model, &reading_, &token_limit_)),
       order_(1, dataset_->num_train_samples()),
       model_(std::move(model)),
       runner_deps_(

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -26,8 +27,8 @@ inline constexpr int64_t kRigBatch = 6;  // samples per round: two micro-batches
 
 class TrainingRig {
  public:
-  // The job's model and bucket size are replaced. `device`, `clock` and `trace`, which may be
-  // null, outlive the rig.
+  // The job's model is replaced, and its bucket size if it is the default. `device`, `clock` and
+  // `trace`, which may be null, outlive the rig.
   TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorder* trace = nullptr,
               Clock* clock = &Clock::Real(), bool pulls_ahead = false);
   // With another model of its job, on `device` and others.
@@ -45,6 +46,8 @@ class TrainingRig {
   Model& model() { return *model_; }
   // From here on reading training data fails.
   void FailReading(const absl::Status& failure) { reading_ = failure; }
+  // From here on the inputs of training are tokens below `limit`.
+  void LimitTokens(int32_t limit) { token_limit_ = limit; }
   // From here on this life of the worker is over.
   void EndLife() { is_over_ = true; }
   // What the worker begins to do, "pull" for instance.
@@ -71,6 +74,7 @@ class TrainingRig {
   std::atomic<int64_t> time_left_ns_ = 0;
   std::atomic<bool> is_over_ = false;
   absl::Status reading_;
+  int32_t token_limit_ = std::numeric_limits<int32_t>::max();
   const std::unique_ptr<Dataset> dataset_;
   const SampleOrder order_;
   std::unique_ptr<Model> model_;
