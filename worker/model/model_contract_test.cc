@@ -236,9 +236,14 @@ TEST_P(ModelContractTest, WeightsAreNotReadBeforeTheGate) {
   auto model = MakeReadyModel(2);
   const std::vector<double> weights = ReadBuf(device_.get(), model->parameters());
   FillingGate gate(device_.get(), model.get(), weights);
-  for (int step = 0; step < kStepsToRecord; ++step) {
+  const auto spoil = [&] {
     WriteBuf(device_.get(), model->parameters(), std::vector<double>(weights.size(), 1e3));
     model->RefreshNarrowParameters();
+  };
+  spoil();
+  EXPECT_EQ(model->Evaluate(batch, &gate)->loss_sum, expected.loss_sum);
+  for (int step = 0; step < kStepsToRecord; ++step) {
+    spoil();
     EXPECT_EQ(model->TrainStep(batch, &gate, nullptr)->loss_sum, expected.loss_sum);
   }
 }
