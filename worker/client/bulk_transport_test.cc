@@ -353,6 +353,28 @@ TEST_F(BulkTransportTest, CancelEndsAPushThatTheServerDoesNotRead) {
   gradient.shrink_to_fit();
 }
 
+TEST_F(BulkTransportTest, APushTellsWhatHasNotLeft) {
+  services_[1].hold_push = true;
+  // More than flow control lets through, to the server that reads and to the one that does not.
+  constexpr int64_t kElements = 8 << 20;
+  BulkGrpcTransportConfig config = config_;
+  config.chunk_bytes = kChunkBytes;
+  config.buckets = {{0, 0, 0, {0, kElements}}, {1, 1, 0, {kElements, 2 * kElements}}};
+  const std::vector<float> gradient(kElements, 1.0f);
+  const auto bytes = static_cast<int64_t>(gradient.size() * sizeof(float));
+  const auto transport = MakeBulkGrpcTransport(config);
+  const auto session = transport->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
+  EXPECT_EQ(session->bytes_unsent(), 0);
+  session->AddBucket(0, Version(0), BytesOf(gradient));
+  while (session->bytes_unsent() > 0) std::this_thread::yield();
+  session->AddBucket(1, Version(0), BytesOf(gradient));
+  services_[1].entered.WaitForNotification();
+  EXPECT_GT(session->bytes_unsent(), 0);
+  EXPECT_LE(session->bytes_unsent(), bytes);
+  session->Cancel();
+  EXPECT_THAT(session->Finish(), StatusIs(absl::StatusCode::kCancelled));
+}
+
 TEST_F(BulkTransportTest, CancelEndsAPullThatWaits) {
   services_[0].hold_pull = true;
   std::vector<float> weights(num_elements_);
