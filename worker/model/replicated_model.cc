@@ -25,12 +25,14 @@ class SendingGate final : public WeightsGate {
  public:
   // Without `gate` all weights are there.
   SendingGate(Model* model, WeightsGate* gate, DeviceGroup* group)
-      : model_(model), gate_(gate), group_(group) {}
+      : model_(model), gate_(gate), group_(group), is_sent_(model->layout().num_blocks()) {}
 
   absl::Status WaitForBlock(int block) override {
+    if (is_sent_[block]) return absl::OkStatus();
     if (gate_ != nullptr) RETURN_IF_ERROR(gate_->WaitForBlock(block));
     ASSIGN_OR_RETURN(last_,
                      group_->Broadcast(0, BlockOf(model_->parameters(), model_->layout(), block)));
+    is_sent_[block] = true;
     return absl::OkStatus();
   }
 
@@ -43,6 +45,7 @@ class SendingGate final : public WeightsGate {
   Model* const model_;
   WeightsGate* const gate_;
   DeviceGroup* const group_;
+  std::vector<bool> is_sent_;  // by block
   std::optional<int64_t> last_;
 };
 
