@@ -128,12 +128,13 @@ class LibraryAttentionTest : public testing::Test {
   }
 
   std::unique_ptr<Device> Make(FusionPolicy policy, DType compute = DType::kBf16) {
-    auto device = CudaDevice::Create({.compute = compute, .fusion = policy},
-                                     [this]() -> absl::StatusOr<std::unique_ptr<AttentionLibrary>> {
-                                       ++behaviour_.loads;
-                                       if (!behaviour_.load.ok()) return behaviour_.load;
-                                       return std::make_unique<FakeLibrary>(&behaviour_);
-                                     });
+    auto device = CudaDevice::Create(
+        {.compute = compute, .fusion = policy},
+        {.load_attention = [this]() -> absl::StatusOr<std::unique_ptr<AttentionLibrary>> {
+          ++behaviour_.loads;
+          if (!behaviour_.load.ok()) return behaviour_.load;
+          return std::make_unique<FakeLibrary>(&behaviour_);
+        }});
     EXPECT_TRUE(device.ok()) << device.status();
     return std::move(*device);
   }
