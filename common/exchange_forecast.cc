@@ -195,13 +195,22 @@ class RoundTimes {
   Transfer pull;
 
  private:
-  // Buckets leave as backward produces them, and forward begins with those that have come. Servers
-  // apply once the last one has come: the first that forward needs is the last of backward, and a
-  // clipped gradient waits for the whole norm.
+  // Buckets leave as backward produces them, and forward begins with those that have come: the
+  // first that it needs is the last of backward.
   double Synchronous() const {
-    return Pipeline(parts_, {kBackward * step_ + encode_, push.all(), add_}) + round_trip_ +
-           Pipeline(parts_, {apply_, pull.all(), decode_, kForward * step_}) + overhead_ +
-           LostPackets(kEndsOfTransfers);
+    const double pushed = Pipeline(parts_, {kBackward * step_ + encode_, push.all(), add_});
+    return pushed + round_trip_ +
+           Pipeline(parts_, {apply_, PullBehindPush(pushed), decode_, kForward * step_}) +
+           overhead_ + LostPackets(kEndsOfTransfers);
+  }
+  // What is left of a pull when the push, which takes `pushed`, is over. A clipped gradient waits
+  // for the whole norm. Else weights come, from the first bucket on, whose contributions are there
+  // (worker/trainer/pull_order.h); at least the last bucket is left.
+  double PullBehindPush(double pushed) const {
+    if (job_.clip_norm > 0.0) return pull.all();
+    const double parts = std::max(parts_, 1.0);
+    const double first = (kBackward * step_ + encode_ + push.all() + add_) / parts;
+    return std::max(pull.all() / parts, pull.all() - (pushed - first));
   }
   // The new weights are asked for once the contribution is acknowledged, as they may go where it
   // lies; the servers apply meanwhile. Who pushes last also asks last, by at most a round trip:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -91,10 +92,25 @@ TEST(ExchangeForecastTest, ASynchronousStepIsALocalStepWithoutARoundTripLess) {
 TEST(ExchangeForecastTest, WithManyBucketsTransfersHideBehindBackwardAndForward) {
   ExchangeSizes sizes = OneBucket();
   sizes.rounds[0].buckets = 1000;
-  const ExchangeForecast apart = ForecastExchange(JobSpec(), sizes, SlowLinks());
+  JobSpec clipped;
+  clipped.clip_norm = 1.0;
+  const ExchangeForecast apart = ForecastExchange(clipped, sizes, SlowLinks());
   const Way way(apart);
   // The links take longer, and of the step only one part in a thousand is left.
   EXPECT_NEAR(Seconds(apart), way.push + way.pull, 1e-3);
+}
+
+// The norm of a gradient that is clipped is not known before the last bucket is there.
+TEST(ExchangeForecastTest, WithoutClippingWeightsComeDownWhileGradientsGoUp) {
+  ExchangeSizes sizes = OneBucket();
+  sizes.rounds[0].buckets = 1000;
+  const ExchangeForecast more_comes = ForecastExchange(JobSpec(), sizes, SlowLinks());
+  const Way way(more_comes);
+  ASSERT_GT(way.pull, way.push);
+  EXPECT_NEAR(Seconds(more_comes), way.pull, 1e-2);
+  std::swap(sizes.rounds[0].push_bytes, sizes.rounds[0].pull_bytes);
+  const ExchangeForecast more_goes = ForecastExchange(JobSpec(), sizes, SlowLinks());
+  EXPECT_NEAR(Seconds(more_goes), Way(more_goes).push + 0.1 / 3, 1e-2);
 }
 
 TEST(ExchangeForecastTest, AnOverlappedRoundIsTheLongerOfStepsAndExchange) {

@@ -365,7 +365,7 @@ def seconds_per_round(options, programs, link, flags):
                   common_flags=LONG_PATH if link.round_trip_ms else [], flags=[
                       f"--model={model}", f"--batch_size={options.link_batch}",
                       "--rounds=100000", f"--learning_rate={options.learning_rate}", "--beta2=0.99",
-                      "--clip_norm=1", "--eval_samples=1", "--eval_every=0", *OPTIMIZER, *flags])
+                      f"--clip_norm={options.clip_norm}", "--eval_samples=1", "--eval_every=0", *OPTIMIZER, *flags])
         with training(processes, programs, job) as run:
             def enough(records):
                 rounds = whole_cycles(records)
@@ -387,7 +387,7 @@ def forecast_seconds(options, programs, link, flags, step_seconds):
             [programs.psctl, "plan", f"--model={model}", f"--workers={options.link_workers}",
              f"--up={link.megabits or 1e6}", f"--down={link.megabits or 1e6}", f"--rtt={link.round_trip_ms}",
              f"--step_ms={1e3 * step_seconds}", f"--packet_loss={100 * lost}", f"--packet_bytes={MTU}", "--output=json", "--",
-             *OPTIMIZER, "--clip_norm=1", *flags], capture_output=True, text=True, check=False)
+             *OPTIMIZER, f"--clip_norm={options.clip_norm}", *flags], capture_output=True, text=True, check=False)
     if plan.returncode not in (0, 1) or not plan.stdout:  # 1: nothing is good enough, which is not what was asked
         raise RuntimeError(f"psctl plan: {plan.stderr}")
     return json.loads(plan.stdout)["given"]["round_seconds"]
@@ -435,7 +435,7 @@ def print_forecast(options, programs):
           f"model as in `links`; {step_text}. Forecast by `psctl plan` before "
           f"the cell was measured; measured: the mean of at least {LEAST_ROUNDS} rounds and {options.cell_seconds:g} s (with "
           f"loss {TIMES_WITH_LOSS} times that) after the first {FIRST_ROUNDS}, without evaluations"
-          + (f"; median (lowest..highest) of {options.runs} runs in turns." if options.runs > 1 else "."))
+          + ("" if options.clip_norm else ", without a clip norm") + (f"; median (lowest..highest) of {options.runs} runs in turns." if options.runs > 1 else "."))
 
 
 # --- utilisation: what is left of the time for computing ---
@@ -565,6 +565,7 @@ def main():
     parser.add_argument("--link_workers", type=int, default=2)
     parser.add_argument("--link_batch", type=int, default=2, help="per worker, of links")
     parser.add_argument("--learning_rate", default="1e-3", help="of links")
+    parser.add_argument("--clip_norm", type=float, default=1, help="of forecast; 0: none")
     parser.add_argument("--loss", type=float, default=2.62, help="nats per byte, of links")
     parser.add_argument("--eval_samples", type=int, default=64, help="of links")
     parser.add_argument("--eval_steps", type=int, default=40, help="of links")
