@@ -59,10 +59,13 @@ bool LibraryAttention::Takes(const AttentionShape& shape, DType dtype,
   std::string reason = WhyNot(shape, dtype, tensors);
   if (reason.empty() && !is_loaded_) {
     if (is_recording) return false;
+    auto library = load_();
+    const std::lock_guard lock(mutex_);
     is_loaded_ = true;
-    library_ = load_();
+    library_ = std::move(library);
   }
   if (reason.empty() && library_.ok()) return true;
+  const std::lock_guard lock(mutex_);
   reasons_.insert(reason.empty() ? std::string(library_.status().message()) : std::move(reason));
   return false;
 }
@@ -114,6 +117,7 @@ absl::Status LibraryAttention::Run(AttentionPass pass, const AttentionShape& sha
 }
 
 std::string LibraryAttention::Describe() const {
+  const std::lock_guard lock(mutex_);
   std::string lines;
   if (is_loaded_ && library_.ok()) lines = absl::StrCat("attention: ", library_name(), " is there");
   for (const std::string& reason : reasons_) {

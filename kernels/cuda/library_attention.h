@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 
@@ -41,7 +42,7 @@ class LibraryAttention {
   absl::Status Run(AttentionPass pass, const AttentionShape& shape, const AttentionTensors& tensors,
                    Scratch scratch, cudaStream_t stream);
   // A line that the library is there, if it was loaded; one for each reason why calls were not
-  // taken.
+  // taken. Any thread.
   std::string Describe() const;
 
  private:
@@ -60,9 +61,11 @@ class LibraryAttention {
   absl::StatusOr<Planned> MakePlan(AttentionPass pass, AttentionShape shape);
 
   const AttentionLibraryLoader load_;
+  std::map<Key, Planned> plans_;
+  mutable std::mutex mutex_;
+  // Changed with mutex_ held, by the thread that runs calls.
   bool is_loaded_ = false;
   absl::StatusOr<std::unique_ptr<AttentionLibrary>> library_ = nullptr;
-  std::map<Key, Planned> plans_;
   std::set<std::string> reasons_;
 };
 
