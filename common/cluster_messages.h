@@ -159,9 +159,11 @@ struct RoundReport {
   int64_t num_predictions = 0;
   int64_t num_samples = 0;
   absl::Duration compute;
-  absl::Duration communication;  // not hidden behind computing
-  absl::Duration wait;           // for grants
-  absl::Duration evaluation;     // part of `compute`; does not travel
+  // Exposed communication: that there was nothing to compute, because weights had not arrived, also
+  // where the servers had none yet, or gradients had not left. Of a card by its own clock.
+  absl::Duration communication;
+  absl::Duration wait;        // for grants
+  absl::Duration evaluation;  // part of `compute`; does not travel
   // Part of `compute`, too: that was over before the grant came. Does not travel.
   absl::Duration computed_ahead;
   double heldout_loss_sum = 0.0;

@@ -249,10 +249,17 @@ std::string CheckpointText(const v1::CheckpointStatus& checkpoint) {
                          FormatSeconds(checkpoint.age_seconds()));
 }
 
-// "75/20/5 %": of computing, communication and waiting.
+// "75/20/5 %": of computing, exposed communication and waiting for work.
 std::string SharesText(const v1::WorkerStatus& worker) {
   return absl::StrFormat("%.0f/%.0f/%.0f %%", 100.0 * worker.compute_share(),
                          100.0 * worker.communication_share(), 100.0 * worker.wait_share());
+}
+
+// "12.3 ms": exposed communication of a round; "-": its server does not tell.
+std::string ExposedText(const v1::WorkerStatus& worker) {
+  if (worker.exposed_seconds_per_round() == 0.0 && worker.communication_share() > 0.0) return "-";
+  const double milliseconds = worker.exposed_seconds_per_round() * 1e3;
+  return absl::StrFormat(milliseconds < 100 ? "%.1f ms" : "%.0f ms", milliseconds);
 }
 
 // A line for each server, if any has a replica.
@@ -434,7 +441,8 @@ std::string WorkersText(const v1::ClusterStatus& status, int columns) {
                    {.title = "PUSH/s", .align = kRight, .rank = 4},
                    {.title = "PULL/s", .align = kRight, .rank = 4},
                    {.title = "UP/DOWN Mbit/s/RTT", .align = kRight, .rank = 4},
-                   {.title = "COMPUTE/COMM/WAIT", .align = kRight, .rank = 2},
+                   {.title = "COMPUTE/EXPOSED/WAIT", .align = kRight, .rank = 2},
+                   {.title = "EXPOSED/ROUND", .align = kRight, .rank = 3},
                    {.title = "START", .align = kRight, .rank = 4},
                    {.title = "DEVICE", .rank = 2}});
   for (const v1::WorkerStatus& worker : status.workers()) {
@@ -444,7 +452,7 @@ std::string WorkersText(const v1::ClusterStatus& status, int columns) {
                   absl::StrFormat("%.1f", worker.samples_per_second()),
                   BytesText(std::llround(worker.push_bytes_per_second())),
                   BytesText(std::llround(worker.pull_bytes_per_second())), PathText(worker),
-                  SharesText(worker), StartText(worker), worker.device()});
+                  SharesText(worker), ExposedText(worker), StartText(worker), worker.device()});
   }
   if (status.workers().empty()) return "no worker yet\n";
   std::string text = table.Format(columns);

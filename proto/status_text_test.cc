@@ -151,6 +151,22 @@ TEST(StatusTextTest, TellsHowFastThePathOfAWorkerIs) {
   EXPECT_THAT(WorkersText(status, kUnlimitedColumns), HasSubstr("  98/-/50.1ms  "));
 }
 
+TEST(StatusTextTest, TellsExposedCommunicationAsShareAndPerRound) {
+  v1::ClusterStatus status = Training();
+  v1::WorkerStatus& worker = *status.mutable_workers(1);
+  worker.set_compute_share(0.88);
+  worker.set_communication_share(0.09);
+  worker.set_wait_share(0.03);
+  EXPECT_THAT(WorkersText(status, kUnlimitedColumns), HasSubstr("  88/9/3 %              -  "))
+      << "of an older server";
+  worker.set_exposed_seconds_per_round(0.0857);
+  EXPECT_THAT(WorkersText(status, kUnlimitedColumns),
+              AllOf(HasSubstr("COMPUTE/EXPOSED/WAIT  EXPOSED/ROUND"),
+                    HasSubstr("  88/9/3 %        85.7 ms  ")));
+  worker.set_exposed_seconds_per_round(1.2345);
+  EXPECT_THAT(WorkersText(status, kUnlimitedColumns), HasSubstr("  88/9/3 %        1234 ms  "));
+}
+
 TEST(StatusTextTest, TellsHowAJobHasChosenItsExchange) {
   v1::ClusterStatus status = Training();
   EXPECT_THAT(StatusText(status, kUnlimitedColumns), Not(HasSubstr("\nexchange")));

@@ -18,6 +18,7 @@
 #include "common/own_memory.h"
 #include "common/run_history.h"
 #include "common/security/certificates.h"
+#include "common/shard_memory.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
 #include "server/advertised_address.h"
@@ -31,7 +32,6 @@
 #include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/cluster_status_convert.h"
 #include "server/rpc/shard_convert.h"
-#include "server/shard/shard_memory.h"
 
 namespace lodestar {
 namespace {

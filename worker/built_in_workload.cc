@@ -58,6 +58,7 @@ absl::Status BuiltInWorkload::PlanMemory(const JobSpec& job, const DeviceSet& de
   ASSIGN_OR_RETURN(const ModelMemory memory, EstimateModelMemory(*config, &devices.first()));
   const OtherMemory runner = {
       .device_bytes = RunnerDeviceBytes(job, layout),
+      .local_step_bytes = LocalStepsDeviceBytes(job, layout),
       .pinned_bytes = RunnerPinnedBytes(job, layout, KeepsResidual(config_.keep_residuals, job))};
   const auto other_of = [&](const std::unique_ptr<Device>& device) {
     return device.get() == &devices.first() ? runner : OtherMemory{};

@@ -23,9 +23,11 @@
 #include "common/layout.h"
 #include "common/loss_estimate.h"
 #include "common/model_spec.h"
+#include "common/robust_mean.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
 #include "common/text_table.h"
+#include "deploy/psctl/memory_plan.h"
 #include "proto/model_file.h"
 
 namespace lodestar {
@@ -38,8 +40,6 @@ constexpr int64_t kBatchSize = 8;
 constexpr int64_t kRounds = 1000;
 
 absl::Status CheckOptions(const PlanOptions& options) {
-  constexpr double kMostMegabits = 1e7;
-  constexpr double kMostMilliseconds = 1e7;
   if (options.model.empty() == (options.parameters == 0.0)) {
     return absl::InvalidArgumentError(
         "give --model=PRESET or FILE, or --parameters=N of a model that is neither");
@@ -49,6 +49,22 @@ absl::Status CheckOptions(const PlanOptions& options) {
   }
   RETURN_IF_ERROR(CheckWholeRange("workers", options.workers, 1, kMostWorkers));
   RETURN_IF_ERROR(CheckWholeRange("servers", options.servers, 1, kMaxServers));
+  if (options.output != "table" && options.output != "json") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--output=", options.output, ": allowed are table and json"));
+  }
+  return absl::OkStatus();
+}
+
+// Whether the plan is of exchanges, too.
+bool HasNetwork(const PlanOptions& options) {
+  return options.up != 0.0 || options.down != 0.0 || options.rtt_ms >= 0.0 ||
+         options.step_ms != 0.0;
+}
+
+absl::Status CheckNetwork(const PlanOptions& options) {
+  constexpr double kMostMegabits = 1e7;
+  constexpr double kMostMilliseconds = 1e7;
   if (options.up == 0.0 || options.down == 0.0) {
     return absl::InvalidArgumentError(
         "--up and --down are needed: Mbit/s that a worker can send and receive");
@@ -80,12 +96,7 @@ absl::Status CheckOptions(const PlanOptions& options) {
   RETURN_IF_ERROR(CheckWholeRange("steps", options.total_steps, 0, int64_t{1} << 48));
   RETURN_IF_ERROR(CheckRange("worker_threads", options.worker_threads, 0.01, 10'000));
   RETURN_IF_ERROR(CheckRange("server_threads", options.server_threads, 0.01, 10'000));
-  RETURN_IF_ERROR(CheckRange("overhead_ms", options.overhead_ms, 0, 60'000));
-  if (options.output != "table" && options.output != "json") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--output=", options.output, ": allowed are table and json"));
-  }
-  return absl::OkStatus();
+  return CheckRange("overhead_ms", options.overhead_ms, 0, 60'000);
 }
 
 absl::StatusOr<ModelSpec> ReadModel(const std::string& model) {
@@ -118,7 +129,7 @@ absl::StatusOr<Layout> LayoutOfSize(double parameters) {
   return Layout::FromTensors(std::move(tensors));
 }
 
-// What of a job counts for the time of its rounds, from flags of ps_server.
+// What of a job counts for the time of its rounds and for memory, from flags of ps_server.
 class JobFlags {
  public:
   explicit JobFlags(JobSpec base) : job_(std::move(base)) {}
@@ -153,6 +164,7 @@ class JobFlags {
     }
     if (name == "push_encoding") return Parsed(ParseEncoding(name, value), job_.push_encoding);
     if (name == "pull_encoding") return Parsed(ParseEncoding(name, value), job_.pull_encoding);
+    if (name == "robust_mean") return Parsed(ParseRobustMean(value), job_.robust_mean);
     if (name == "topk_divisor") return Parsed(ParseTopKDivisor(value), job_.topk_divisor);
     if (name == "local_steps") return Number(name, value, job_.local_steps);
     if (name == "fragments") return Number(name, value, job_.fragments);
@@ -162,10 +174,8 @@ class JobFlags {
     if (name == "topk_bits") return Number(name, value, topk_bits_);
     if (name == "outer_learning_rate") return Real(name, value, job_.outer_learning_rate);
     if (name == "outer_momentum") return Real(name, value, job_.outer_momentum);
-    if (name == "overlap_rounds") {
-      if (absl::SimpleAtob(value, &job_.overlap_rounds)) return absl::OkStatus();
-      return Illegal(name, value, "true and false");
-    }
+    if (name == "overlap_rounds") return Bool(name, value, job_.overlap_rounds);
+    if (name == "error_feedback") return Bool(name, value, job_.error_feedback);
     if (name == "outer_preset") {
       return absl::InvalidArgumentError(
           "--outer_preset is not read here: give --local_steps and --outer_optimizer that it "
@@ -185,6 +195,9 @@ class JobFlags {
   }
   absl::Status Real(absl::string_view name, absl::string_view text, double& to) {
     return absl::SimpleAtod(text, &to) ? absl::OkStatus() : Illegal(name, text, "numbers");
+  }
+  absl::Status Bool(absl::string_view name, absl::string_view text, bool& to) {
+    return absl::SimpleAtob(text, &to) ? absl::OkStatus() : Illegal(name, text, "true and false");
   }
   absl::Status Illegal(absl::string_view name, absl::string_view text, absl::string_view allowed) {
     return absl::InvalidArgumentError(
@@ -222,6 +235,7 @@ ExchangeFacts FactsOf(const PlanOptions& options) {
 
 struct Plan {
   int64_t parameters = 0;
+  MemoryPlan memory;
   ExchangeChoice choice;
   std::optional<ExchangeOption> given;  // of the flags behind --
   std::vector<std::string> uncounted;   // ... that count for nothing here
@@ -239,6 +253,10 @@ std::string MegabytesText(double bytes) { return absl::StrFormat("%.2f", bytes /
 std::string LossColumn(const ExchangeOption& option) {
   return option.loss.percent.has_value() ? absl::StrFormat("%+.1f %%", *option.loss.percent)
                                          : "unknown";
+}
+
+std::string ModelName(const PlanOptions& options) {
+  return options.model.empty() ? "a model" : options.model;
 }
 
 std::string TableText(const Plan& plan, const PlanOptions& options, const ExchangeFacts& facts,
@@ -275,8 +293,8 @@ std::string TableText(const Plan& plan, const PlanOptions& options, const Exchan
   const std::string what = absl::StrFormat(
       "%s, %.4g million parameters; %d workers with %g Mbit/s up and %g down, %d %s with %g up and "
       "%g down%s; round trip %g ms, a step %g ms",
-      options.model.empty() ? "a model" : options.model, plan.parameters / 1e6, options.workers,
-      options.up, options.down, options.servers, options.servers == 1 ? "server" : "servers",
+      ModelName(options), plan.parameters / 1e6, options.workers, options.up, options.down,
+      options.servers, options.servers == 1 ? "server" : "servers",
       facts.path.server_up / kMegabitBytes, facts.path.server_down / kMegabitBytes,
       options.workers > 1 ? " for all of them" : "", options.rtt_ms, options.step_ms);
   std::string text = absl::StrCat(Paragraph("", what, columns), "\n");
@@ -300,7 +318,9 @@ std::string TableText(const Plan& plan, const PlanOptions& options, const Exchan
   absl::StrAppend(
       &text, "\n",
       Paragraph(plan.choice.is_met ? "Best: " : "NOT MET: ", plan.choice.reason, columns),
-      "\n  ps_server ", absl::StrJoin(plan.flags, " "), "\n");
+      "\n  ps_server ", absl::StrJoin(plan.flags, " "), "\n\nMemory",
+      plan.given.has_value() ? ", as given" : ", with these flags", "\n",
+      MemoryText(plan.memory, columns));
   return text;
 }
 
@@ -337,7 +357,42 @@ std::string JsonText(const Plan& plan) {
   json["is_met"] = plan.choice.is_met;
   json["reason"] = plan.choice.reason;
   json["ps_server_flags"] = plan.flags;
+  json["memory"] = MemoryJson(plan.memory);
   return FormatJson(json) + "\n";
+}
+
+// Nothing is known of a network.
+absl::StatusOr<PlanAnswer> PlanMemoryAlone(const PlanOptions& options, JobFlags flags,
+                                           const Layout& layout, int columns) {
+  ASSIGN_OR_RETURN(const JobSpec job, flags.Get());
+  ASSIGN_OR_RETURN(const MemoryPlan memory, PlanMemory(job, layout, options.servers));
+  if (options.output == "json") {
+    Json json;
+    json["parameters"] = layout.num_elements();
+    json["memory"] = MemoryJson(memory);
+    return PlanAnswer{.text = FormatJson(json) + "\n", .is_met = true};
+  }
+  std::string what =
+      absl::StrFormat("%s, %.4g million parameters, %s", ModelName(options),
+                      static_cast<double>(layout.num_elements()) / 1e6, ModeName(job.mode));
+  if (!HasLocalSteps(job)) {
+    absl::StrAppend(&what, " with ", OptimizerKindName(job.optimizer.kind), " on the servers");
+  } else {
+    absl::StrAppend(&what, " with ", OptimizerKindName(job.optimizer.kind), " on the workers and ",
+                    OuterOptimizerKindName(job.outer_optimizer), " on the servers");
+  }
+  std::string text = absl::StrCat(Paragraph("", what, columns), "\n", MemoryText(memory, columns));
+  if (!flags.uncounted().empty()) {
+    absl::StrAppend(
+        &text,
+        Paragraph("Without effect on memory: ", absl::StrJoin(flags.uncounted(), ", "), columns));
+  }
+  absl::StrAppend(&text, "\n",
+                  Paragraph("",
+                            "With --up, --down, --rtt and --step_ms: how the job had best exchange "
+                            "over that network.",
+                            columns));
+  return PlanAnswer{.text = std::move(text), .is_met = true};
 }
 
 // Of the chosen option: the command line of its coordinator, but for what does not change how it
@@ -376,13 +431,15 @@ absl::StatusOr<PlanAnswer> MakePlan(const PlanOptions& options, int columns) {
     layout = BuildLayout(base.model);
   }
   RETURN_IF_ERROR(layout.status());
+  JobFlags flags(base);
+  for (const std::string& flag : options.job_flags) RETURN_IF_ERROR(flags.Add(flag));
+  if (!HasNetwork(options)) return PlanMemoryAlone(options, std::move(flags), *layout, columns);
+  RETURN_IF_ERROR(CheckNetwork(options));
   const ExchangeFacts facts = FactsOf(options);
 
   Plan plan;
   plan.parameters = layout->num_elements();
   if (!options.job_flags.empty()) {
-    JobFlags flags(base);
-    for (const std::string& flag : options.job_flags) RETURN_IF_ERROR(flags.Add(flag));
     ASSIGN_OR_RETURN(const JobSpec job, flags.Get());
     base.optimizer = job.optimizer;
     base.bucket_bytes = job.bucket_bytes;
@@ -399,7 +456,10 @@ absl::StatusOr<PlanAnswer> MakePlan(const PlanOptions& options, int columns) {
                                  .max_local_steps = options.max_local_steps,
                                  .total_steps = TotalSteps(options)};
   ASSIGN_OR_RETURN(plan.choice, ChooseExchange(base, *layout, options.servers, facts, bounds));
-  plan.flags = ServerFlags(options, plan.choice.options[plan.choice.chosen].job);
+  const JobSpec& chosen = plan.choice.options[plan.choice.chosen].job;
+  plan.flags = ServerFlags(options, chosen);
+  ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.given.has_value() ? plan.given->job : chosen,
+                                           *layout, options.servers));
   return PlanAnswer{
       .text = options.output == "json" ? JsonText(plan) : TableText(plan, options, facts, columns),
       .is_met = plan.choice.is_met};

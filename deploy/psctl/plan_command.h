@@ -1,5 +1,6 @@
-// `psctl plan`: what a job will take over a given network and how it had best exchange, before any
-// server runs. It reads what is asked, calls common/exchange_choice and prints.
+// `psctl plan`: what a job takes of memory, what it will take over a given network and how it had
+// best exchange, before any server runs. It reads what is asked, calls memory_plan and
+// common/exchange_choice and prints.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ struct PlanOptions {
   int workers = 2;
   int servers = 1;
   // Mbit/s of each worker's link, and of each server's, which all workers share; servers 0: as the
-  // workers'.
+  // workers'. Of a network of which nothing is given, the plan is of memory alone.
   double up = 0.0;
   double down = 0.0;
   double server_up = 0.0;
@@ -38,7 +39,7 @@ struct PlanOptions {
 
 struct PlanAnswer {
   std::string text;     // with the last line's end
-  bool is_met = false;  // something reaches what was asked
+  bool is_met = false;  // something reaches what was asked, if anything was asked of a network
 };
 
 // Errors: InvalidArgument naming the flag, the value and what is allowed; those of reading a model

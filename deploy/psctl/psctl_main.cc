@@ -875,15 +875,18 @@ std::vector<Command> Commands() {
        .passes_on = true,
        .run = &LaunchCommand},
       {.name = "plan",
-       .form = "plan --model=M --workers=N --up=MBIT --down=MBIT --rtt=MS --step_ms=MS [-- FLAGS]",
-       .summary = "how a job had best exchange over a network, and how long its rounds take",
+       .form = "plan --model=M [--workers=N --up=MBIT --down=MBIT --rtt=MS --step_ms=MS] [-- FLAGS]",
+       .summary = "what memory a job takes, and how it had best exchange over a network",
        .details =
-           "No server is needed. Each way to exchange with the local steps, fragments and overlap\n"
+           "No server is needed, and nothing is started. What servers take of memory and of disk,\n"
+           "and what workers take with fp32 and bf16 and each --recompute, with the micro-batches\n"
+           "that memory of 16 to 140 GB holds. Where --up, --down, --rtt and --step_ms are given:\n"
+           "each way to exchange with the local steps, fragments and overlap\n"
            "that reach --utilisation at the least loss, and the flags of ps_server of the best "
            "one\n"
-           "(deploy/docs/planning.md). FLAGS of ps_server: that job is forecast, too. Exit code: "
-           "0\n"
-           "there is a way; 1 none is within the bounds, and what would do is said.\n",
+           "(deploy/docs/planning.md). FLAGS of ps_server: that job is forecast, too, and memory is\n"
+           "that job's. Exit code: 0 there is a way, or nothing was asked of a network; 1 none is\n"
+           "within the bounds, and what would do is said.\n",
        .flags =
            {"model",       "parameters",     "workers",        "servers",     "up",
             "down",        "server_up",      "server_down",    "rtt",         "step_ms",

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/card_workspace.h"
 #include "kernels/cuda/attention_kernels.h"
 
 namespace lodestar::cuda {
@@ -67,8 +68,7 @@ AttentionVersion CudaAttention::VersionFor(DType dtype, int64_t head_width) cons
 }
 
 int64_t CudaAttention::WorkspaceElements(const AttentionShape& shape, DType dtype) {
-  const int64_t bytes = (shape.batch * shape.heads * shape.tokens + 1) * sizeof(float);
-  return bytes / static_cast<int64_t>(DTypeBytes(dtype));
+  return CardAttentionWorkspaceElements(shape, dtype);
 }
 
 cudaError_t CudaAttention::Forward(Buf y, Buf log_sum_exp, Buf qkv, const AttentionShape& shape,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernels/card_workspace.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/vector_access.h"
 
@@ -13,9 +14,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kTaps = 9;
-
-// 32 MiB of fp32, several times what fills a large device; also keeps columns in 32 bits.
-constexpr int64_t kPatchElementsPerPass = int64_t{8} << 20;
 
 struct Columns {
   int samples, height, width;
@@ -123,11 +121,7 @@ int64_t ColumnsPerPass(const ConvShape& s) { return ConvSamplesPerPass(s) * s.he
 
 }  // namespace
 
-int64_t ConvSamplesPerPass(const ConvShape& s) {
-  const int64_t per_sample = std::max(s.workspace_elements(), s.out_channels * s.height * s.width);
-  const int64_t fitting = kPatchElementsPerPass / std::max<int64_t>(1, per_sample);
-  return std::max<int64_t>(1, std::min(s.samples, fitting));
-}
+int64_t ConvSamplesPerPass(const ConvShape& s) { return CardConvSamplesPerPass(s); }
 
 int64_t ConvPatchElements(const ConvShape& s) { return s.in_channels * kTaps * ColumnsPerPass(s); }
 int64_t ConvProductElements(const ConvShape& s) { return s.out_channels * ColumnsPerPass(s); }

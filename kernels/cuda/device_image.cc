@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/buffer_checks.h"
+#include "kernels/card_workspace.h"
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/dispatch.h"
@@ -38,7 +39,7 @@ struct ConvPass {
 }  // namespace
 
 int64_t CudaDevice::ConvWorkspaceElements(const ConvShape& shape) {
-  return ConvPatchElements(shape) + ConvProductElements(shape);
+  return CardConvWorkspaceElements(shape);
 }
 
 void CudaDevice::ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf workspace, const ConvShape& s) {

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/bucket_plan.h"
+#include "common/shard_memory.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
-#include "server/shard/shard_memory.h"
 
 namespace lodestar {
 namespace {

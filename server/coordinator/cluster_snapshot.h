@@ -39,7 +39,8 @@ struct WorkerSnapshot {
   double push_bytes_per_second = 0.0;
   double pull_bytes_per_second = 0.0;
   double compute_share = 0.0;
-  double communication_share = 0.0;
+  double communication_share = 0.0;  // exposed; see RoundReport
+  absl::Duration exposed_per_round;  // the same, a mean
   double wait_share = 0.0;
   std::string device;
   std::string peer;

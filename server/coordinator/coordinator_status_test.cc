@@ -52,6 +52,28 @@ TEST(CoordinatorStatusTest, SnapshotTellsRatesSharesAndEta) {
   EXPECT_FALSE(snapshot.loss.heldout.has_value());
 }
 
+TEST(CoordinatorStatusTest, ExposedCommunicationIsAMeanOfTheLastRounds) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  Grant grant = *cluster.Ask(a).grant;
+  EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).workers.at(0).exposed_per_round,
+            absl::ZeroDuration());
+  for (const double exposed : {0.3, 0.1}) {
+    RoundReport report = CoordinatorHarness::ReportOf(grant);
+    report.compute = absl::Seconds(1) - absl::Seconds(exposed);
+    report.communication = absl::Seconds(exposed);
+    report.wait = absl::ZeroDuration();
+    cluster.Pass(absl::Seconds(1), {a});
+    grant = *cluster.Ask(a, report).grant;
+  }
+  const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
+  const WorkerSnapshot& worker = snapshot.workers.at(0);
+  const double mean = (0.9 * 0.3 + 0.1) / 1.9;
+  EXPECT_NEAR(absl::ToDoubleSeconds(worker.exposed_per_round), mean, 1e-9);
+  EXPECT_NEAR(worker.communication_share, mean, 1e-9) << "rounds of a second";
+}
+
 TEST(CoordinatorStatusTest, AWorkerTellsHowLongItTookUntilItsFirstContribution) {
   CoordinatorHarness cluster;
   cluster.Start();

@@ -223,6 +223,7 @@ void WorkerDesk::CountTimes(const RoundReport& report) {
   communication_seconds_ =
       communication_seconds_ * kTimeMemory + NonNegativeSeconds(report.communication);
   wait_seconds_ = wait_seconds_ * kTimeMemory + NonNegativeSeconds(report.wait);
+  timed_rounds_ = timed_rounds_ * kTimeMemory + 1.0;
 }
 
 MemberProgress WorkerDesk::Progress(WorkerId worker, const std::string& name,
@@ -271,6 +272,7 @@ WorkerSnapshot WorkerDesk::Snapshot(const WorkerRecord& record, int64_t newest,
     snapshot.compute_share = compute_seconds_ / total;
     snapshot.communication_share = communication_seconds_ / total;
     snapshot.wait_share = wait_seconds_ / total;
+    snapshot.exposed_per_round = absl::Seconds(communication_seconds_ / timed_rounds_);
   }
   return snapshot;
 }

@@ -211,6 +211,7 @@ class WorkerDesk {
   double compute_seconds_ = 0.0;  // fading sums over the last rounds
   double communication_seconds_ = 0.0;
   double wait_seconds_ = 0.0;
+  double timed_rounds_ = 0.0;  // that the three are of, faded as they are
 };
 
 }  // namespace lodestar

@@ -11,12 +11,12 @@
 #include "common/logging.h"
 #include "common/model_spec_json.h"
 #include "common/overloaded.h"
+#include "common/shard_memory.h"
 #include "common/status_macros.h"
 #include "common/trained_weights.h"
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/shard_files.h"
 #include "server/optimizer/optimizer_factory.h"
-#include "server/shard/shard_memory.h"
 
 namespace lodestar {
 namespace {

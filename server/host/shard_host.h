@@ -20,6 +20,7 @@
 #include "common/host_memory.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
+#include "common/shard_memory.h"
 #include "common/trace_recorder.h"
 #include "server/coordinator/journal_state.h"
 #include "server/coordinator/shard_command.h"

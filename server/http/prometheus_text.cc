@@ -120,8 +120,13 @@ void AddWorkers(const v1::ClusterStatus& status, Exposition& out) {
        std::mem_fn(&Worker::pull_bytes_per_second));
   each(out.Gauge("worker_compute_ratio", "Of its time, computing."),
        std::mem_fn(&Worker::compute_share));
-  each(out.Gauge("worker_communication_ratio", "Of its time, waiting for transfers."),
-       std::mem_fn(&Worker::communication_share));
+  each(
+      out.Gauge("worker_communication_ratio",
+                "Of its time, exposed communication: nothing to compute until transfers are over."),
+      std::mem_fn(&Worker::communication_share));
+  each(out.Gauge("worker_exposed_communication_seconds",
+                 "Of a round, with nothing to compute until transfers are over."),
+       std::mem_fn(&Worker::exposed_seconds_per_round));
   each(out.Gauge("worker_wait_ratio", "Of its time, waiting for work."),
        std::mem_fn(&Worker::wait_share));
   each(out.Gauge("worker_staleness_rounds", "Updates since the weights that it computes with."),

@@ -27,6 +27,7 @@ void AddWorker(const WorkerSnapshot& worker, v1::ClusterStatus* status) {
   line->set_compute_share(worker.compute_share);
   line->set_communication_share(worker.communication_share);
   line->set_wait_share(worker.wait_share);
+  line->set_exposed_seconds_per_round(absl::ToDoubleSeconds(worker.exposed_per_round));
   line->set_device(worker.device);
   line->set_peer(worker.peer);
   line->set_rounds_completed(worker.rounds_completed);

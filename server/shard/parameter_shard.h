@@ -22,6 +22,7 @@
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
+#include "common/shard_memory.h"
 #include "common/trace_recorder.h"
 #include "server/shard/bucket_handles.h"
 #include "server/shard/contribution.h"

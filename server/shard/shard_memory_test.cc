@@ -1,6 +1,6 @@
 // What a shard takes of memory, and what becomes of one that does not get what it wants, or takes
 // more than it may: nothing aborts, rounds still end, and what is there can be saved.
-#include "server/shard/shard_memory.h"
+#include "common/shard_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,10 @@
 
 #include "common/robust_mean.h"
 #include "common/testing/status_matchers.h"
+#include "server/optimizer/optimizer_factory.h"
 #include "server/shard/parameter_shard.h"
 #include "server/shard/testing/test_cluster.h"
+#include "server/sync/policy_factory.h"
 
 namespace lodestar {
 namespace {
@@ -95,6 +97,52 @@ TEST(ShardMemoryTest, DirectionsTakeAsMuchAsTheSum) {
   EXPECT_EQ(EstimateShardMemory(job, 250'000'000).sums, 2 * plain.sums);
 }
 
+// A 7B model on a machine of 24 GB.
+TEST(ShardMemoryTest, ALargeModelIsRefusedWithTheServersThatItTakes) {
+  JobSpec job = TestJob();
+  job.optimizer.kind = OptimizerKind::kAdamW;
+  job.bucket_bytes = kDefaultBucketBytes;
+  constexpr int64_t kElements = 6'658'596'864;
+  const HostMemory host{.total_bytes = 24'000'000'000,
+                        .available_bytes = 20'000'000'000,
+                        .limited_by = "this machine"};
+  const ShardMemory needed = EstimateShardMemory(job, kElements);
+  EXPECT_THAT(CheckShardMemory(needed, host),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("needs 106.60 GB: weights 26.63 GB, optimizer state "
+                                       "53.27 GB, sums 26.63 GB, staging 67.1 MB"),
+                             HasSubstr("at least 6 times as many servers"))));
+  EXPECT_OK(CheckShardMemory(EstimateShardMemory(job, kElements / 6), host));
+}
+
+// What common/shard_memory knows of optimizers and rosters is what those of the servers say.
+TEST(ShardMemoryTest, StateIsThatOfTheServersOptimizer) {
+  JobSpec job = TestJob();
+  int num_jobs = 0;
+  for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd, Mode::kAsyncLocalSgd}) {
+    for (const OptimizerKind kind :
+         {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kNesterov,
+          OptimizerKind::kAdamW, OptimizerKind::kReduce}) {
+      for (const OuterOptimizerKind outer :
+           {OuterOptimizerKind::kAverage, OuterOptimizerKind::kNesterov, OuterOptimizerKind::kSgd,
+            OuterOptimizerKind::kEasgd, OuterOptimizerKind::kAdam}) {
+        for (const Encoding push : {Encoding(Encoding::kFp32), Encoding(Encoding::kInt8)}) {
+          job.mode = mode;
+          job.optimizer.kind = kind;
+          job.outer_optimizer = outer;
+          job.push_encoding = push;
+          EXPECT_EQ(NumServerStateVectors(job), MakeServerOptimizer(job)->num_state_vectors())
+              << ModeName(mode) << " " << OptimizerKindName(kind) << " "
+              << OuterOptimizerKindName(outer);
+          EXPECT_EQ(HasRosters(job), MakeBucketPolicy(job)->uses_rosters());
+          ++num_jobs;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(num_jobs, 200);
+}
+
 TEST(ShardMemoryTest, EachPartIsNamed) {
   JobSpec job = TestJob();
   job.bucket_bytes = kDefaultBucketBytes;
@@ -117,7 +165,7 @@ TEST(ShardMemoryTest, WhatDoesNotFitIsRefusedWithBothNumbers) {
   EXPECT_THAT(CheckShardMemory(needed, host),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("needs 4.07 GB"), HasSubstr("/jobs/7 has 3.50 GB"),
-                             HasSubstr("--shard=I/K"))));
+                             HasSubstr("at least 2 times as many servers (--shard=I/K)"))));
   host.available_bytes = 5'000'000'000;
   const auto warning = CheckShardMemory(needed, host);
   ASSERT_OK(warning);

@@ -4,20 +4,6 @@
 #include <utility>
 
 namespace lodestar {
-namespace {
-
-// A quarter of the shard's weights: much more would only hold early what must wait for its turn.
-constexpr int64_t kStagingShare = 4;
-// Two streams of two workers that fill one slot each.
-constexpr int64_t kMinSlots = 4;
-
-}  // namespace
-
-int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_bytes) {
-  const int64_t slot_bytes = slot_elements * static_cast<int64_t>(sizeof(float));
-  const int64_t wanted = std::max(num_elements / kStagingShare / slot_elements, kMinSlots);
-  return static_cast<int>(std::clamp<int64_t>(max_bytes / slot_bytes, 2, wanted));
-}
 
 class StagingPool::Request {
  public:

@@ -45,12 +45,6 @@ class StagingSlot {
   bool has_place_ = true;  // guarded by the pool's lock
 };
 
-// Of a shard, unless it is told otherwise.
-inline constexpr int64_t kStagingBytes = 64 << 20;
-
-// Slots that a shard of so many elements gets: a share of its weights, within the limit.
-int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_bytes);
-
 // Thread-safe. Its lock is a leaf: no call is made under it.
 class StagingPool : public std::enable_shared_from_this<StagingPool> {
  public:

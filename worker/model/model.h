@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/layout.h"
 #include "common/model_spec.h"
@@ -94,6 +95,19 @@ enum class Recompute : uint8_t {
   kGelu,   // the outputs of the GELUs: up to a quarter less memory, a pass over memory more
   kBlock,  // everything but the inputs of the layers: a third more arithmetic
 };
+
+// As --recompute of a worker: "none", "gelu", "block".
+constexpr absl::string_view RecomputeName(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::kNone:
+      return "none";
+    case Recompute::kGelu:
+      return "gelu";
+    case Recompute::kBlock:
+      return "block";
+  }
+  return "";
+}
 
 struct ModelConfig {
   ModelSpec spec;

@@ -76,6 +76,13 @@ absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, Devic
                    std::visit(ModelPlanner{planned, device}, config.spec.architecture));
   ModelMemory memory;
   memory.parameter_bytes = once.parameters;
+  // Of each parameter: value, gradient, and narrow value where arithmetic is narrower than those.
+  const DType compute = device->capabilities().compute;
+  const auto wide = static_cast<int64_t>(DTypeBytes(StatisticsDType(compute)));
+  const int64_t narrow = compute == StatisticsDType(compute) ? 0 : DTypeBytes(compute);
+  const int64_t num_parameters = memory.parameter_bytes / (2 * wide + narrow);
+  memory.gradient_bytes = num_parameters * wide;
+  memory.narrow_bytes = num_parameters * narrow;
   memory.bytes_per_sample = (twice.activations - once.activations + kSamples - 1) / kSamples;
   memory.pinned_bytes_per_sample = (twice.pinned - once.pinned) / kSamples;
   memory.fixed_bytes = std::max<int64_t>(0, once.activations - kSamples * memory.bytes_per_sample);

@@ -2,10 +2,15 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/bytes_text.h"
+#include "common/status_macros.h"
+#include "kernels/planned_card.h"
 
 namespace lodestar {
 namespace {
@@ -39,6 +44,107 @@ Room RoomOf(Device* device) {
   return room;
 }
 
+// "parameters 6.23 GB, gradients 6.23 GB, activations of 8 samples 28.10 GB (3.51 GB each), ..."
+std::string PartsText(const ModelMemory& memory, int64_t samples, const OtherMemory& other) {
+  std::string text;
+  const auto add = [&text](absl::string_view name, int64_t bytes, absl::string_view remark = "") {
+    if (bytes == 0) return;
+    absl::StrAppend(&text, text.empty() ? "" : ", ", name, " ", BytesText(bytes), remark);
+  };
+  add("parameters", memory.parameter_bytes - memory.gradient_bytes - memory.narrow_bytes);
+  add("gradients", memory.gradient_bytes);
+  add("parameters in bf16", memory.narrow_bytes);
+  add(absl::StrCat("activations of ", SamplesText(samples)),
+      memory.BytesFor(samples) - memory.parameter_bytes - memory.fixed_bytes,
+      samples == 1 ? "" : absl::StrCat(" (", BytesText(memory.bytes_per_sample), " each)"));
+  add("scratch", memory.fixed_bytes);
+  add("local optimizer and weights of the round", other.local_step_bytes);
+  add("encoded contributions", other.device_bytes - other.local_step_bytes);
+  return text;
+}
+
+// What may be changed of a worker or its job so that less is wanted.
+struct Change {
+  std::vector<std::string> flags;
+  ModelMemory memory;
+  int64_t other_bytes = 0;
+
+  std::string Text() const { return absl::StrJoin(flags, " "); }
+};
+
+// In the order in which they cost: what is as it is, more recomputation, bf16 with as much and with
+// more, and all of that without local steps. Errors: those of EstimateModelMemory().
+absl::StatusOr<std::vector<Change>> ChangesOf(const ModelConfig& config, const OtherMemory& other,
+                                              Device* device) {
+  PlannedCard bf16(DType::kBf16);
+  std::vector<Device*> devices = {device};
+  const DeviceCapabilities& has = device->capabilities();
+  if (!has.memory_is_host && has.compute == DType::kF32) devices.push_back(&bf16);
+  std::vector<Change> changes;
+  for (Device* const in : devices) {
+    int64_t least_per_sample = std::numeric_limits<int64_t>::max();
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kGelu, Recompute::kBlock}) {
+      if (recompute < config.recompute) continue;
+      ModelConfig changed = config;
+      changed.recompute = recompute;
+      Change change = {.flags = {}, .memory = {}, .other_bytes = other.device_bytes};
+      ASSIGN_OR_RETURN(change.memory, EstimateModelMemory(changed, in));
+      // Of models that recompute nothing.
+      if (change.memory.bytes_per_sample >= least_per_sample) continue;
+      least_per_sample = change.memory.bytes_per_sample;
+      if (in != device) change.flags.emplace_back("--dtype=bf16");
+      if (recompute != config.recompute) {
+        change.flags.push_back(absl::StrCat("--recompute=", RecomputeName(recompute)));
+      }
+      changes.push_back(std::move(change));
+    }
+  }
+  if (other.local_step_bytes == 0) return changes;
+  const size_t num_with_local_steps = changes.size();
+  for (size_t i = 0; i < num_with_local_steps; ++i) {
+    Change change = changes[i];
+    change.flags.emplace_back("--mode=sync of the servers, where no optimizer is kept here");
+    change.other_bytes -= other.local_step_bytes;
+    changes.push_back(std::move(change));
+  }
+  return changes;
+}
+
+// "--max_micro_batch=3; --recompute=block; ..."
+absl::StatusOr<std::string> WhatWouldFit(const ModelConfig& config, const OtherMemory& other,
+                                         Device* device, const Room& room, int64_t wanted) {
+  const bool is_host = device->capabilities().memory_is_host;
+  ASSIGN_OR_RETURN(const std::vector<Change> changes, ChangesOf(config, other, device));
+  std::vector<std::string> ways;
+  const Change* least = &changes.front();
+  for (const Change& change : changes) {
+    const auto bytes_for_one = [](const Change& of) {
+      return of.memory.BytesFor(1) + of.other_bytes;
+    };
+    if (bytes_for_one(change) < bytes_for_one(*least)) least = &change;
+    const int64_t largest =
+        std::min(LargestMicroBatch(change.memory, change.other_bytes, room.bytes, is_host),
+                 config.max_batch);
+    if (largest == 0) continue;
+    std::vector<std::string> flags = {change.flags};
+    if (largest < config.max_batch) {
+      flags.insert(flags.begin(), absl::StrCat("--max_micro_batch=", largest));
+    }
+    ways.push_back(absl::StrJoin(flags, " "));
+  }
+  const absl::string_view device_word = is_host ? "a machine" : "a card";
+  const std::string more = "more servers change nothing, as every worker has the whole model";
+  if (ways.empty()) {
+    return absl::StrCat("not even one sample fits: the least that this model wants is ",
+                        BytesText(least->memory.BytesFor(1) + least->other_bytes),
+                        ", with --max_micro_batch=1", least->flags.empty() ? "" : " ",
+                        least->Text(), "; use ", device_word,
+                        " with as much free, or a smaller model; ", more);
+  }
+  return absl::StrCat("what would fit: ", absl::StrJoin(ways, "; "), "; ", device_word, " with ",
+                      BytesText(wanted), " free; ", more);
+}
+
 }  // namespace
 
 int64_t ModelMemory::BytesFor(int64_t samples) const {
@@ -53,6 +159,12 @@ int64_t ModelMemory::LargestBatch(int64_t available_bytes) const {
   return std::max<int64_t>(0, for_samples / std::max<int64_t>(1, bytes_per_sample));
 }
 
+int64_t LargestMicroBatch(const ModelMemory& memory, int64_t other_bytes, int64_t room_bytes,
+                          bool memory_is_host) {
+  const int64_t reserve = memory_is_host ? 0 : room_bytes / kCardReserveParts;
+  return memory.LargestBatch(room_bytes - reserve - other_bytes);
+}
+
 int64_t ChooseMicroBatch(const ModelMemory& memory, const MicroBatchLimits& limits) {
   const int64_t most = std::clamp<int64_t>(limits.largest_share, 1, kMostChosenSamples);
   const int64_t free_bytes = limits.free_bytes;
@@ -60,7 +172,7 @@ int64_t ChooseMicroBatch(const ModelMemory& memory, const MicroBatchLimits& limi
   const int64_t fitting =
       limits.memory_is_host
           ? free_bytes / kMainMemoryParts / std::max<int64_t>(1, memory.bytes_per_sample)
-          : memory.LargestBatch(free_bytes - free_bytes / kCardReserveParts - limits.other_bytes);
+          : LargestMicroBatch(memory, limits.other_bytes, free_bytes, /*memory_is_host=*/false);
   return std::clamp<int64_t>(fitting, 1, most);
 }
 
@@ -82,7 +194,8 @@ std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& co
   }
   const Room room = RoomOf(device);
   if (room.bytes > 0) {
-    const int64_t largest = memory.LargestBatch(room.bytes - other.device_bytes);
+    const int64_t largest = LargestMicroBatch(memory, other.device_bytes, room.bytes,
+                                              device->capabilities().memory_is_host);
     absl::StrAppend(&text, "; ", room.text);
     if (largest > 0) absl::StrAppend(&text, ", for --max_micro_batch of up to ", largest);
   }
@@ -94,13 +207,12 @@ absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config
   const Room room = RoomOf(device);
   const int64_t wanted = memory.BytesFor(config.max_batch) + other.device_bytes;
   if (room.bytes == 0 || wanted <= room.bytes) return absl::OkStatus();
-  const int64_t largest = memory.LargestBatch(room.bytes - other.device_bytes);
+  ASSIGN_OR_RETURN(const std::string what_would_fit,
+                   WhatWouldFit(config, other, device, room, wanted));
   return absl::ResourceExhaustedError(absl::StrCat(
       "model ", config.spec.name, " with micro-batches of ", SamplesText(config.max_batch),
-      " wants ", BytesText(wanted), ", ", room.text, "; ",
-      largest > 0 ? absl::StrCat("lower --max_micro_batch to ", largest, " or less, or keep")
-                  : "not even one sample fits: use a device with more memory, or keep",
-      " fewer activations (--recompute=gelu or block)"));
+      " wants ", BytesText(wanted), " (", PartsText(memory, config.max_batch, other), "), ",
+      room.text, "; ", what_would_fit));
 }
 
 }  // namespace lodestar

@@ -14,6 +14,8 @@ namespace lodestar {
 
 struct ModelMemory {
   int64_t parameter_bytes = 0;   // values, gradients and, with bf16, narrow parameters
+  int64_t gradient_bytes = 0;    // of parameter_bytes
+  int64_t narrow_bytes = 0;      // of parameter_bytes
   int64_t fixed_bytes = 0;       // of the activations: workspaces
   int64_t bytes_per_sample = 0;  // of the activations
   // Host memory of copies, which the system cannot page out.
@@ -27,6 +29,11 @@ struct ModelMemory {
 
 // Errors: those of BuildLayout(); InvalidArgument for a model that its client computes.
 absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, Device* device);
+
+// Samples per micro-batch that fit into `room_bytes` beside `other_bytes`; of a card's memory a
+// reserve is left to libraries and fragmentation. 0: none.
+int64_t LargestMicroBatch(const ModelMemory& memory, int64_t other_bytes, int64_t room_bytes,
+                          bool memory_is_host);
 
 // What bounds a micro-batch.
 struct MicroBatchLimits {
@@ -47,6 +54,8 @@ int64_t ChooseMicroBatch(const ModelMemory& memory, const MicroBatchLimits& limi
 // What a worker takes beside its model.
 struct OtherMemory {
   int64_t device_bytes = 0;
+  // Of these: a local optimizer's state and the weights that a round's local steps began with.
+  int64_t local_step_bytes = 0;
   int64_t pinned_bytes = 0;  // where the device's memory is not the host's
 };
 
@@ -55,7 +64,9 @@ struct OtherMemory {
 std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& config,
                                 const OtherMemory& other, Device* device);
 
-// Errors: ResourceExhausted naming the bytes wanted, the bytes there are and the flags to change.
+// Errors: ResourceExhausted naming the bytes wanted, part by part, the bytes there are and what
+// would fit: a smaller micro-batch, recomputation, another dtype, a mode without local steps, a
+// device with more memory.
 // OK where the device does not tell its memory. Of a card what is free now counts: other processes
 // keep what they have. Main memory is compared whole, also what others use now: they may give it
 // back.

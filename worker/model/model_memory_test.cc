@@ -1,9 +1,11 @@
 #include "worker/model/model_memory.h"
 
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/testing/emulated_device.h"
@@ -116,8 +118,9 @@ TEST_F(ModelMemoryTest, RefusesWhatCannotFitAndSaysWhatToChange) {
   const absl::Status status = CheckModelFits(memory, config, {}, device_.get());
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("middling"), HasSubstr("--max_micro_batch"), HasSubstr("--recompute"),
-                    HasSubstr(device_->capabilities().name)));
+              AllOf(HasSubstr("middling"), HasSubstr("what would fit: --max_micro_batch="),
+                    HasSubstr("--recompute=gelu; "), HasSubstr("a machine with "),
+                    HasSubstr(device_->capabilities().name), Not(HasSubstr("bf16"))));
   EXPECT_THAT(
       std::string(CheckModelFits(memory, config, {.device_bytes = all}, device_.get()).message()),
       HasSubstr("not even one"));
@@ -141,9 +144,156 @@ TEST_F(CardMemoryTest, WhatOthersHaveOfACardIsNotThereForAModel) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("emulated card has 67.1 MB, "), HasSubstr(" of them free"),
-                    HasSubstr("lower --max_micro_batch to 1 or less")));
+                    HasSubstr("what would fit: --max_micro_batch=1; ")));
   EXPECT_THAT(DescribeModelMemory(memory, config_, {}, card_.get()),
               HasSubstr("for --max_micro_batch of up to 1"));
+}
+
+ModelSpec SevenBillion() {
+  return {
+      "gpt-7b",
+      GptSpec{
+          .num_layers = 32, .num_heads = 32, .width = 4096, .context = 2048, .vocabulary = 50304}};
+}
+
+constexpr int64_t kGigabyte = 1'000'000'000;
+
+std::unique_ptr<Device> CardOf(int64_t gigabytes, DType compute) {
+  return cuda::MakeEmulatedDevice({.compute = compute},
+                                  {.memory_bytes = static_cast<size_t>(gigabytes * kGigabyte)});
+}
+
+class LargeModelMemoryTest : public testing::Test {
+ protected:
+  ~LargeModelMemoryTest() override { emulator::Configure({}); }
+};
+
+// 12 wide^2 + 13 wide of a layer, the two tables, and the last norm.
+TEST_F(LargeModelMemoryTest, EachParameterTakesItsValueAndGradientAndWithBf16ItsNarrowValue) {
+  const auto fp32 = CardOf(140, DType::kF32);
+  const auto bf16 = CardOf(140, DType::kBf16);
+  const struct {
+    ModelSpec spec;
+    int64_t parameters;
+  } models[] = {{*ModelPreset("gpt2-1.5b"), 1'557'611'200}, {SevenBillion(), 6'658'596'864}};
+  for (const auto& [spec, parameters] : models) {
+    ASSERT_EQ(BuildLayout(spec)->num_elements(), parameters);
+    const ModelMemory wide = *EstimateModelMemory({.spec = spec}, fp32.get());
+    const ModelMemory narrow = *EstimateModelMemory({.spec = spec}, bf16.get());
+    // Padding of the tables, for rows of logits of a good length.
+    const int64_t padding = 256 * 4096;
+    const auto expect_near = [&](int64_t bytes, int64_t bytes_each) {
+      EXPECT_GE(bytes, bytes_each * parameters) << spec.name;
+      EXPECT_LE(bytes, bytes_each * (parameters + padding)) << spec.name;
+    };
+    expect_near(wide.parameter_bytes, 8);
+    expect_near(wide.gradient_bytes, 4);
+    EXPECT_EQ(wide.narrow_bytes, 0);
+    expect_near(narrow.parameter_bytes, 10);
+    expect_near(narrow.gradient_bytes, 4);
+    expect_near(narrow.narrow_bytes, 2);
+  }
+}
+
+// What is chosen can be allocated, and what is refused cannot, on cards of each size.
+TEST_F(LargeModelMemoryTest, WhatFitsIsAllocatedAndWhatIsRefusedIsNot) {
+  int num_fitting = 0, num_refused = 0;
+  for (const ModelSpec& spec : {*ModelPreset("gpt2-1.5b"), SevenBillion()}) {
+    for (const DType compute : {DType::kF32, DType::kBf16}) {
+      for (const int64_t gigabytes : {16, 24, 40, 80, 140}) {
+        const auto card = CardOf(gigabytes, compute);
+        for (const Recompute recompute : {Recompute::kNone, Recompute::kGelu, Recompute::kBlock}) {
+          ModelConfig config{.spec = spec, .recompute = recompute};
+          const ModelMemory memory = *EstimateModelMemory(config, card.get());
+          const auto free_bytes = static_cast<int64_t>(card->FreeMemoryBytes());
+          const int64_t largest = memory.LargestBatch(free_bytes);
+          SCOPED_TRACE(absl::StrCat(spec.name, " on ", gigabytes, " GB, ",
+                                    compute == DType::kF32 ? "fp32" : "bf16", ", recompute ",
+                                    static_cast<int>(recompute), ": ", largest));
+          config.max_batch = largest + 1;
+          EXPECT_FALSE(CheckModelFits(memory, config, {}, card.get()).ok());
+          EXPECT_FALSE(MakeModel(config, card.get()).ok());
+          ++num_refused;
+          if (largest == 0) continue;
+          ++num_fitting;
+          config.max_batch = largest;
+          EXPECT_TRUE(CheckModelFits(memory, config, {}, card.get()).ok());
+          const auto model = MakeModel(config, card.get());
+          ASSERT_TRUE(model.ok()) << model.status();
+          const int64_t taken = free_bytes - static_cast<int64_t>(card->FreeMemoryBytes());
+          EXPECT_LE(taken, memory.BytesFor(largest));
+          EXPECT_GE(taken, memory.BytesFor(largest) - free_bytes / 500) << "within 0.2 %";
+        }
+      }
+    }
+  }
+  EXPECT_EQ(num_refused, 60);
+  EXPECT_GT(num_fitting, 20);
+}
+
+// Which cards do for which, with one sample at a time and the reserve: deploy/docs/planning.md.
+TEST_F(LargeModelMemoryTest, TheSmallestCardOfEachWay) {
+  const auto smallest = [](const ModelSpec& spec, DType compute, Recompute recompute) -> int64_t {
+    for (const int64_t gigabytes : {16, 24, 40, 80, 140}) {
+      const auto card = CardOf(gigabytes, compute);
+      const ModelMemory memory =
+          *EstimateModelMemory({.spec = spec, .recompute = recompute}, card.get());
+      const auto free_bytes = static_cast<int64_t>(card->FreeMemoryBytes());
+      if (LargestMicroBatch(memory, 0, free_bytes, /*memory_is_host=*/false) > 0) return gigabytes;
+    }
+    return 0;
+  };
+  const ModelSpec xl = *ModelPreset("gpt2-1.5b");
+  EXPECT_EQ(smallest(xl, DType::kF32, Recompute::kNone), 24);
+  EXPECT_EQ(smallest(xl, DType::kF32, Recompute::kBlock), 16);
+  EXPECT_EQ(smallest(xl, DType::kBf16, Recompute::kNone), 24);
+  EXPECT_EQ(smallest(xl, DType::kBf16, Recompute::kBlock), 24);
+  const ModelSpec large = SevenBillion();
+  EXPECT_EQ(smallest(large, DType::kF32, Recompute::kNone), 80);
+  EXPECT_EQ(smallest(large, DType::kF32, Recompute::kBlock), 80);
+  EXPECT_EQ(smallest(large, DType::kBf16, Recompute::kNone), 80);
+  EXPECT_EQ(smallest(large, DType::kBf16, Recompute::kBlock), 80);
+}
+
+TEST_F(LargeModelMemoryTest, ARefusalNamesEachPartAndWhatWouldFitInOrder) {
+  const auto card = CardOf(24, DType::kF32);
+  const ModelConfig config{.spec = *ModelPreset("gpt2-1.5b"), .max_batch = 8};
+  const ModelMemory memory = *EstimateModelMemory(config, card.get());
+  const absl::Status status = CheckModelFits(memory, config, {}, card.get());
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(
+      std::string(status.message()),
+      testing::ContainsRegex(
+          "model gpt2-1.5b with micro-batches of 8 samples wants .*GB \\(parameters 6.2. GB, "
+          "gradients 6.2. GB, activations of 8 samples .* GB \\(.* GB each\\), scratch .*\\), "
+          "emulated card has 24.00 GB, .* GB of them free; what would fit: "
+          "--max_micro_batch=.; --max_micro_batch=. --recompute=gelu; "
+          ".*--recompute=block; .*--dtype=bf16; .*--dtype=bf16 --recompute=gelu; "
+          ".*--dtype=bf16 --recompute=block; a card with .* GB free; more servers change "
+          "nothing"));
+}
+
+TEST_F(LargeModelMemoryTest, ALocalOptimizerIsNamedAndAModeWithoutItOffered) {
+  const auto card = CardOf(24, DType::kF32);
+  const ModelSpec spec = *ModelPreset("gpt2-1.5b");
+  const ModelConfig config{.spec = spec, .recompute = Recompute::kBlock};
+  const ModelMemory memory = *EstimateModelMemory(config, card.get());
+  // AdamW and the weights of the round.
+  const int64_t local_steps = 3 * 4 * BuildLayout(spec)->num_elements();
+  const OtherMemory other = {.device_bytes = local_steps + 1000, .local_step_bytes = local_steps};
+  EXPECT_THAT(std::string(CheckModelFits(memory, config, other, card.get()).message()),
+              AllOf(HasSubstr("local optimizer and weights of the round 18.69 GB"),
+                    HasSubstr("encoded contributions 1.0 kB"),
+                    HasSubstr("what would fit: --mode=sync of the servers")));
+}
+
+TEST_F(LargeModelMemoryTest, WhereNothingFitsTheLeastIsSaid) {
+  const auto card = CardOf(24, DType::kF32);
+  const ModelConfig config{.spec = SevenBillion()};
+  const ModelMemory memory = *EstimateModelMemory(config, card.get());
+  EXPECT_THAT(std::string(CheckModelFits(memory, config, {}, card.get()).message()),
+              AllOf(HasSubstr("not even one sample fits: the least that this model wants is 5"),
+                    HasSubstr("GB, with --max_micro_batch=1 --recompute=block; use a card with")));
 }
 
 // Of every architecture, what is said is what is taken.

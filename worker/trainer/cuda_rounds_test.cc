@@ -1,11 +1,17 @@
 // Whole rounds of one worker on the emulated card, whose streams run as late as they may: whether
 // transfers overlap with computing, and what runs first, changes no bit.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "common/testing/simulated_clock.h"
 #include "common/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/testing/emulated_device.h"
@@ -140,6 +146,72 @@ TEST(CudaRoundsMemoryTest, PinnedMemoryOfAKeptResidualIsAsForetold) {
   ASSERT_OK(exchange->residual()->Foresee(registration, /*is_skipped=*/true));
   EXPECT_EQ(emulator::pinned_bytes() - before,
             RunnerPinnedBytes(registration.job, registration.layout(), /*keeps_residual=*/true));
+}
+
+// Who computes begins to wait for weights, and they come. The server is given `while_awaited` to do
+// before.
+absl::StatusOr<RoundReport> RunRoundThatWaits(const JobSpec& job, Clock* clock,
+                                              const std::function<void()>& while_awaited) {
+  const auto card = Card(DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
+  TrainingRig training(job, card.get(), /*overlap=*/true, /*trace=*/nullptr, clock);
+  EXPECT_OK(training.RunRound(0));
+  absl::Notification waiting;
+  training.on_activity_ = [&](absl::string_view activity) {
+    if (activity == "pull" && !waiting.HasBeenNotified()) waiting.Notify();
+  };
+  training.server().on_pull_ = [&] {
+    waiting.WaitForNotification();
+    while_awaited();
+  };
+  return training.RunRound(1);
+}
+
+JobSpec OverlappedJob() {
+  JobSpec job = LocalStepsJob();
+  job.overlap_rounds = true;
+  return job;
+}
+
+// What a round of the rig's model takes by the emulated card's clock is below it.
+constexpr absl::Duration kMoment = absl::Milliseconds(50);
+
+TEST(CudaRoundsExposedTest, ACardWithNothingToDoUntilWeightsComeIsExposedCommunication) {
+  for (const JobSpec& job : {GradientJob(), OverlappedJob()}) {
+    SimulatedClock clock;
+    const absl::StatusOr<RoundReport> report = RunRoundThatWaits(job, &clock, [&] {
+      clock.AdvanceTime(absl::Seconds(10));
+      emulator::PassTime(10e6);
+    });
+    ASSERT_OK(report);
+    EXPECT_GT(report->communication, absl::Seconds(10) - kMoment);
+    EXPECT_LT(report->communication, absl::Seconds(10) + kMoment);
+    EXPECT_LT(report->compute, kMoment);
+  }
+}
+
+// The host waits, and the card has work in its queue for all that time: nothing is exposed.
+TEST(CudaRoundsExposedTest, AHostThatWaitsWhileTheCardComputesIsNot) {
+  for (const JobSpec& job : {GradientJob(), OverlappedJob()}) {
+    SimulatedClock clock;
+    const absl::StatusOr<RoundReport> report =
+        RunRoundThatWaits(job, &clock, [&] { clock.AdvanceTime(absl::Seconds(10)); });
+    ASSERT_OK(report);
+    EXPECT_LT(report->communication, kMoment);
+    EXPECT_GT(report->compute, absl::Seconds(10) - kMoment);
+  }
+}
+
+// The host never waits, and the card does: for copies, a microsecond each.
+TEST(CudaRoundsExposedTest, CopiesThatTheCardWaitsForAreExposedCommunication) {
+  SimulatedClock clock;
+  const auto card = Card(DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
+  TrainingRig training(GradientJob(), card.get(), /*overlap=*/true, /*trace=*/nullptr, &clock);
+  const auto buckets = static_cast<int64_t>(training.server().registration().buckets().size());
+  for (int64_t round = 0; round < 2; ++round) {
+    const absl::StatusOr<RoundReport> report = training.RunRound(round);
+    ASSERT_OK(report);
+    EXPECT_NEAR(absl::ToDoubleMicroseconds(report->communication), buckets, 0.1);
+  }
 }
 
 // The gradient of the rig's model, as the last round has left it.

@@ -30,6 +30,7 @@ class HostMirror {
   HostMirror& operator=(const HostMirror&) = delete;
 
   float* data() { return data_; }
+  Device* device() const { return device_; }
   // data() is the device's own memory: nothing is copied, and operations run inline.
   bool is_shared() const { return data_ == vector_.data; }
 

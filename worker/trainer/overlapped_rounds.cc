@@ -188,7 +188,8 @@ absl::Status OverlappedRounds::Begin(const LifeContext& life, Round min_round,
   pull.TellActivity(deps_.on_activity);
   RETURN_IF_ERROR(pull.WaitForAll());
   CountPull();
-  report->communication += pull.blocked();
+  ASSIGN_OR_RETURN(const absl::Duration exposed, pull.Exposed());
+  report->communication += exposed;
   steps_->window_end().OnPulled(pull.blocked());
   versions_.Reset(pull.versions());
   const Buf local = deps_.model->parameters();
@@ -327,14 +328,20 @@ void OverlappedRounds::RunWindow(const Window& window) {
   Outcome outcome;
   outcome.begun_at = deps_.clock->Now();
   steps_->Begin(window.server_incarnation);
-  outcome.status = RunSteps(window, outcome);
+  ExposedWait exposed(deps_.device, deps_.clock);
+  outcome.status = RunSteps(window, outcome, exposed);
+  const absl::StatusOr<absl::Duration> waited = exposed.Total();
+  outcome.status.Update(waited.status());
   outcome.ended_at = deps_.clock->Now();
-  outcome.computed = outcome.ended_at - outcome.begun_at - outcome.waited;
+  outcome.waited = waited.value_or(absl::ZeroDuration());
+  outcome.computed =
+      std::max(absl::ZeroDuration(), outcome.ended_at - outcome.begun_at - outcome.waited);
   absl::MutexLock lock(&mutex_);
   outcome_ = std::move(outcome);
 }
 
-absl::Status OverlappedRounds::RunSteps(const Window& window, Outcome& outcome) {
+absl::Status OverlappedRounds::RunSteps(const Window& window, Outcome& outcome,
+                                        ExposedWait& exposed) {
   const int num_steps = window.grant.local_steps;
   const bool needs_nothing_before = job_.overlap_rounds || IsElastic(job_);
   const int merge_at = needs_nothing_before ? num_steps : std::min(job_.overlap_steps, num_steps);
@@ -346,7 +353,7 @@ absl::Status OverlappedRounds::RunSteps(const Window& window, Outcome& outcome) 
   for (int step = 0; step < num_steps; ++step) {
     if (step == merge_at) {
       if (step > 0) RETURN_IF_ERROR(deps_.on_steps_made());
-      RETURN_IF_ERROR(Merge(window, outcome));
+      RETURN_IF_ERROR(Merge(window, exposed));
       is_merged = true;
     }
     if (is_abandoned()) return AbandonedError();
@@ -359,23 +366,23 @@ absl::Status OverlappedRounds::RunSteps(const Window& window, Outcome& outcome) 
     RETURN_IF_ERROR(taken);
   }
   RETURN_IF_ERROR(deps_.on_steps_made());
-  if (!is_merged) RETURN_IF_ERROR(Merge(window, outcome));
+  if (!is_merged) RETURN_IF_ERROR(Merge(window, exposed));
   return steps_->Check(window.grant.round);
 }
 
-absl::Status OverlappedRounds::Merge(const Window& window, Outcome& outcome) {
-  const absl::Time start = deps_.clock->Now();
+absl::Status OverlappedRounds::Merge(const Window& window, ExposedWait& exposed) {
   std::shared_ptr<WeightsPull> pull;
   {
     TraceSpan span(deps_.trace, "training", "exchange wait");
+    exposed.Begin();
     SetWaiting(true);
     absl::StatusOr<std::shared_ptr<WeightsPull>> awaited = AwaitPull(window);
     SetWaiting(false);
     RETURN_IF_ERROR(awaited.status());
     pull = *std::move(awaited);
   }
+  exposed.End();
   CountPull();
-  outcome.waited += deps_.clock->Now() - start;
   Acknowledged acknowledged;
   {
     absl::MutexLock lock(&mutex_);

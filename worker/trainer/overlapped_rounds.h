@@ -34,6 +34,7 @@
 #include "common/layout.h"
 #include "worker/data/sample_order.h"
 #include "worker/model/device_memory.h"
+#include "worker/trainer/exposed_wait.h"
 #include "worker/trainer/local_steps.h"
 #include "worker/trainer/round_runner.h"
 #include "worker/trainer/skipped_contribution.h"
@@ -72,7 +73,7 @@ class OverlappedRounds final : public RoundRunner {
     absl::Status status;
     RoundReport sums;         // losses and samples
     absl::Duration computed;  // without the time that it waited for the servers
-    absl::Duration waited;
+    absl::Duration waited;    // for them, with nothing to compute
     absl::Time begun_at;
     absl::Time ended_at;
   };
@@ -124,8 +125,8 @@ class OverlappedRounds final : public RoundRunner {
 
   // On the thread of the window.
   void RunWindow(const Window& window);
-  absl::Status RunSteps(const Window& window, Outcome& outcome);
-  absl::Status Merge(const Window& window, Outcome& outcome);
+  absl::Status RunSteps(const Window& window, Outcome& outcome, ExposedWait& exposed);
+  absl::Status Merge(const Window& window, ExposedWait& exposed);
   // The weights after the round, waited for over as many connections as it takes.
   absl::StatusOr<std::shared_ptr<WeightsPull>> AwaitPull(const Window& window);
   std::shared_ptr<WeightsPull> BeginPull(Round round, const std::vector<uint32_t>& due)

@@ -1,9 +1,11 @@
 #include "worker/trainer/pulled_rounds.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/encoding.h"
 #include "common/status_macros.h"
+#include "worker/trainer/exposed_wait.h"
 #include "worker/trainer/pull_order.h"
 
 namespace lodestar {
@@ -75,17 +77,33 @@ absl::StatusOr<RoundReport> PulledRounds::RunRound(const LifeContext& life, cons
     report.base_version = pull.version(0);
   }
   last_waited_ = pull.waited();
-  report.communication = pull.blocked() + std::exchange(untold_communication_, {});
+  absl::Duration exposed;
   if (push.has_value()) {
-    RETURN_IF_ERROR(push->AwaitMade());
-    report.compute = deps_.clock->Now() - start - pull.blocked();
+    ASSIGN_OR_RETURN(exposed, AwaitMade(*push));
+  }
+  ASSIGN_OR_RETURN(const absl::Duration exposed_pull, pull.Exposed());
+  exposed += exposed_pull;
+  report.communication = exposed + std::exchange(untold_communication_, {});
+  const auto computed = [&] {
+    return std::max(absl::ZeroDuration(), deps_.clock->Now() - start - exposed);
+  };
+  if (push.has_value()) {
+    report.compute = computed();
     RETURN_IF_ERROR(Keep(life, *push, report));
   }
-  report.compute = deps_.clock->Now() - start - pull.blocked();
+  report.compute = computed();
   if (!push.has_value()) return report;
   RETURN_IF_ERROR(HandOver(life, *push, report));
   RETURN_IF_ERROR(timeline_.EndRound());
   return report;
+}
+
+absl::StatusOr<absl::Duration> PulledRounds::AwaitMade(ContributionPush& push) {
+  ExposedWait exposed(deps_.device, deps_.clock);
+  exposed.Begin();
+  RETURN_IF_ERROR(push.AwaitMade());
+  exposed.End();
+  return exposed.Total();
 }
 
 absl::Status PulledRounds::HandOver(const LifeContext& life, ContributionPush& push,

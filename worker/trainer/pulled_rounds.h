@@ -49,6 +49,9 @@ class PulledRounds : public RoundRunner {
   std::vector<uint32_t> NeededOrder(const Registration& registration) const;
   // In which the weights that `push` contributes to had best come.
   std::vector<uint32_t> OrderBeside(const LifeContext& life, const ContributionPush& push) const;
+  // Blocks until all bytes of `push` are made. Returns how long that took from when the device had
+  // nothing to compute any more. Errors: those of the device.
+  absl::StatusOr<absl::Duration> AwaitMade(ContributionPush& push);
   // Finishes `push`, the last step of a round that `report` tells of.
   absl::Status HandOver(const LifeContext& life, ContributionPush& push, const RoundReport& report);
   // If the next round's weights may be asked for `now`.

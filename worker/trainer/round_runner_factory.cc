@@ -51,13 +51,16 @@ absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
   return Make(job, possible);
 }
 
-int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout) {
-  const int64_t exchange_bytes = ExchangeState::DeviceBytes(job, layout);
-  if (!HasLocalSteps(job)) return exchange_bytes;
+int64_t LocalStepsDeviceBytes(const JobSpec& job, const Layout& layout) {
+  if (!HasLocalSteps(job)) return 0;
   // The weights at the start of the round as well; or those of the servers, and the contribution.
   const int runner_vectors = DefersContributions(job) ? 2 + NumMergeVectors(job) : 1;
   const int vectors = InnerOptimizer::NumStateVectors(job.optimizer.kind) + runner_vectors;
-  return exchange_bytes + vectors * layout.num_elements() * static_cast<int64_t>(sizeof(float));
+  return vectors * layout.num_elements() * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout) {
+  return ExchangeState::DeviceBytes(job, layout) + LocalStepsDeviceBytes(job, layout);
 }
 
 int64_t RunnerPinnedBytes(const JobSpec& job, const Layout& layout, bool keeps_residual) {

@@ -18,6 +18,9 @@ absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
 // Device memory that the job's runner takes beside the model: the state of a local optimizer, and
 // what encoded contributions need.
 int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout);
+// Of these, what jobs without local steps do not take: the state of a local optimizer, and weights
+// of the round.
+int64_t LocalStepsDeviceBytes(const JobSpec& job, const Layout& layout);
 // Pinned host memory that it takes where the device's memory is not the host's: the host's ends of
 // what travels; `keeps_residual`: with what its first round takes to keep on disk what it owes.
 int64_t RunnerPinnedBytes(const JobSpec& job, const Layout& layout, bool keeps_residual);

@@ -30,7 +30,8 @@ WeightsPull::WeightsPull(const Registration& registration, Round min_round,
       started_at_(clock->Now()),
       versions_(registration.buckets().size()),
       is_awaited_(registration.buckets().size(), false),
-      on_device_(registration.buckets().size(), false) {
+      on_device_(registration.buckets().size(), false),
+      exposed_(weights->device(), clock) {
   const absl::Status ready = weights_->BeginToDevice();
   if (!ready.ok()) {
     absl::MutexLock lock(&mutex_);
@@ -158,6 +159,7 @@ absl::Status WeightsPull::WaitForParts(int block, absl::Span<const ElementRange>
   const std::vector<uint32_t> buckets = BucketsToWaitFor(block, parts);
   if (buckets.empty()) return absl::OkStatus();
   const absl::Time start = clock_->Now();
+  exposed_.Begin();
   RETURN_IF_ERROR(Await(buckets));
   blocked_ += clock_->Now() - start;
   for (const uint32_t index : buckets) {
@@ -165,6 +167,7 @@ absl::Status WeightsPull::WaitForParts(int block, absl::Span<const ElementRange>
     on_device_[index] = true;
     waited_.push_back(index);
   }
+  exposed_.End();
   return absl::OkStatus();
 }
 

@@ -19,6 +19,7 @@
 #include "common/trace_recorder.h"
 #include "worker/client/bulk_transport.h"
 #include "worker/model/model.h"
+#include "worker/trainer/exposed_wait.h"
 #include "worker/trainer/host_mirror.h"
 #include "worker/trainer/shadow_replica.h"
 
@@ -75,6 +76,10 @@ class WeightsPull final : public WeightsGate, public BaseVersions {
   const std::vector<uint32_t>& waited() const { return waited_; }
   // Time that the caller spent waiting for servers.
   absl::Duration blocked() const { return blocked_; }
+  // Time that the device had nothing to compute because weights were not there yet, of those
+  // blocks that have been waited for. Blocks until the device has them. Errors: those of the
+  // device.
+  absl::StatusOr<absl::Duration> Exposed() { return exposed_.Total(); }
 
  private:
   // Pulls what is missing until it has all arrived or trying again is of no use; runs on puller_.
@@ -109,6 +114,7 @@ class WeightsPull final : public WeightsGate, public BaseVersions {
   std::vector<uint32_t> waited_;
   std::vector<bool> on_device_;  // by bucket: the copy is queued
   absl::Duration blocked_;
+  ExposedWait exposed_;
   std::thread puller_;
 };
 

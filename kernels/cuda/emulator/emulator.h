@@ -47,6 +47,9 @@ const Settings& settings();
 void FailAllocationsAfter(int count);
 // The kernel `count` launches from now fails as if it had touched foreign memory.
 void FailLaunchAfter(int count);
+// So long the host does something else: what is queued runs, and if that takes less by the card's
+// clock, the card has nothing to do for the rest.
+void PassTime(double microseconds);
 // Forgets an error that sticks to the card, as a new process would.
 void ClearStickyError();
 // What was wrong with the kernel that failed first, with thread and place; empty: none failed.

@@ -1,6 +1,7 @@
 #include "kernels/cuda/emulator/runtime.h"
 
 #include <cuda_runtime.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -19,10 +20,32 @@ constexpr size_t kCanaryBytes = 256;
 constexpr unsigned char kCanary = 0x5a;
 constexpr unsigned char kPoison = 0xff;
 constexpr size_t kMaxPoisonBytes = 1 << 20;  // workspaces of many MiB need not be touched
+// From here on memory is address space that nothing stands for until it is touched: a card may have
+// more than the machine, as long as nobody uses it.
+constexpr size_t kReservedBytes = size_t{256} << 20;
 constexpr unsigned kMaxBlockThreads = 1024;
 constexpr unsigned kMaxGridYz = 65535;
 // Dynamic shared memory of a block whose kernel has not asked for more.
 constexpr size_t kDefaultSharedBytes = 48 * 1024;
+
+unsigned char* AllocateAligned(size_t bytes) {
+  if (bytes < kReservedBytes) {
+    return static_cast<unsigned char*>(std::aligned_alloc(kAlignment, bytes));
+  }
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<unsigned char*>(memory);
+}
+
+void FreeAligned(void* memory, size_t bytes) {
+  if (bytes < kReservedBytes) return std::free(memory);
+  munmap(memory, bytes);
+}
+
+// With a canary, which also tells the end of an allocation from other memory of the host.
+size_t WholeBytes(size_t bytes) {
+  return (bytes + kCanaryBytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 }  // namespace
 
@@ -123,8 +146,7 @@ size_t Card::free_bytes() const {
 void* Card::AllocateDevice(size_t bytes) {
   if (allocations_until_failure == 0 || bytes > free_bytes()) return nullptr;
   if (allocations_until_failure > 0) --allocations_until_failure;
-  const size_t whole = (bytes + kCanaryBytes + kAlignment - 1) / kAlignment * kAlignment;
-  auto* memory = static_cast<unsigned char*>(std::aligned_alloc(kAlignment, whole));
+  unsigned char* const memory = AllocateAligned(WholeBytes(bytes));
   LODESTAR_CHECK(memory != nullptr);
   std::memset(memory, kPoison, std::min(bytes, kMaxPoisonBytes));
   std::memset(memory + bytes, kCanary, kCanaryBytes);
@@ -134,9 +156,7 @@ void* Card::AllocateDevice(size_t bytes) {
 }
 
 void* Card::AllocateHost(size_t bytes) {
-  // With room for a canary too, which tells its end from other memory of the host.
-  const size_t whole = (bytes + kCanaryBytes + kAlignment - 1) / kAlignment * kAlignment;
-  void* memory = std::aligned_alloc(kAlignment, whole);
+  void* const memory = AllocateAligned(WholeBytes(bytes));
   LODESTAR_CHECK(memory != nullptr);
   allocations_[memory] = {bytes, false, CurrentDevice()};
   return memory;
@@ -149,7 +169,7 @@ bool Card::Release(void* memory, bool is_device) {
   for (cudaStream_t stream : streams) RunUntil({stream, stream->queued});
   CheckCanaries();
   if (is_device) used_bytes_[it->second.device] -= it->second.bytes;
-  std::free(memory);
+  FreeAligned(memory, WholeBytes(it->second.bytes));
   allocations_.erase(it);
   return true;
 }
@@ -249,6 +269,14 @@ void FailAllocationsAfter(int count) {
 void FailLaunchAfter(int count) {
   const std::lock_guard lock(Card::Get().mutex());
   Card::Get().launches_until_failure = count;
+}
+
+void PassTime(double microseconds) {
+  Card& card = Card::Get();
+  const std::lock_guard lock(card.mutex());
+  const double end = card.microseconds + microseconds;
+  for (cudaStream_t stream : card.streams) card.RunUntil({stream, stream->queued});
+  card.microseconds = std::max(card.microseconds, end);
 }
 
 void ClearStickyError() {

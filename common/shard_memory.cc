@@ -1,15 +1,32 @@
-#include "server/shard/shard_memory.h"
+#include "common/shard_memory.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "common/bytes_text.h"
-#include "server/optimizer/optimizer_factory.h"
-#include "server/shard/staging_pool.h"
-#include "server/sync/policy_factory.h"
+#include "common/contribution.h"
 
 namespace lodestar {
 namespace {
+
+// A quarter of the shard's weights: much more would only hold early what must wait for its turn.
+constexpr int64_t kStagingShare = 4;
+// Two streams of two workers that fill one slot each.
+constexpr int64_t kMinSlots = 4;
+
+int NumGradientStateVectors(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kSgd:
+    case OptimizerKind::kReduce:
+      return 0;
+    case OptimizerKind::kMomentum:
+    case OptimizerKind::kNesterov:
+      return 1;
+    case OptimizerKind::kAdamW:
+      return 2;
+  }
+  return 0;
+}
 
 std::string Part(const char* name, int64_t bytes) {
   return bytes == 0 ? "" : absl::StrCat(", ", name, " ", BytesText(bytes));
@@ -23,12 +40,42 @@ std::string ShardMemory::Describe() const {
                       Part("shadow of the weights", shadow), Part("staging", staging));
 }
 
+int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_bytes) {
+  const int64_t slot_bytes = slot_elements * static_cast<int64_t>(sizeof(float));
+  const int64_t wanted = std::max(num_elements / kStagingShare / slot_elements, kMinSlots);
+  return static_cast<int>(std::clamp<int64_t>(max_bytes / slot_bytes, 2, wanted));
+}
+
+int NumServerStateVectors(const JobSpec& job) {
+  const ContributionKind kind = RoundContributionKind(job);
+  if (kind == ContributionKind::kGradient) return NumGradientStateVectors(job.optimizer.kind);
+  // Of momentum, of the steps so far and of where they began: a step of windows of unequal length
+  // comes in parts.
+  constexpr int kDelayed = 3;
+  const bool is_delayed = job.mode == Mode::kAsyncLocalSgd;
+  switch (job.outer_optimizer) {
+    case OuterOptimizerKind::kAverage:
+      return is_delayed && (kind == ContributionKind::kPseudoGradient || IsAnchoredAtServer(job))
+                 ? kDelayed
+                 : 0;
+    case OuterOptimizerKind::kSgd:
+      return is_delayed ? kDelayed : 0;
+    case OuterOptimizerKind::kNesterov:
+      return is_delayed ? kDelayed : 1;
+    case OuterOptimizerKind::kEasgd:
+      return 0;
+    case OuterOptimizerKind::kAdam:
+      return 2;
+  }
+  return 0;
+}
+
 ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements, int64_t staging_bytes) {
   ShardMemory memory;
   memory.weights = num_elements * static_cast<int64_t>(sizeof(float));
-  memory.optimizer_state = memory.weights * MakeServerOptimizer(job)->num_state_vectors();
+  memory.optimizer_state = memory.weights * NumServerStateVectors(job);
   // Without rosters a contribution is applied from where it arrived.
-  if (MakeBucketPolicy(job)->uses_rosters()) memory.sums = memory.weights;
+  if (HasRosters(job)) memory.sums = memory.weights;
   // Who sent an element, or in which direction, too.
   if (DividesBySenders(job) || AveragesDirections(job)) memory.sums *= 2;
   // All of a round at once; of more workers than the job begins with, more.
@@ -49,11 +96,13 @@ absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed, const Ho
   const std::string has = absl::StrCat(host.limited_by, " has ", BytesText(host.available_bytes),
                                        " available of ", BytesText(host.total_bytes));
   if (needed.steady() > host.available_bytes) {
+    const int64_t times =
+        needed.steady() / std::max<int64_t>(1, host.available_bytes) + 1;  // as many servers
     // Not a matter of time, as a full disk may be: the job is too large for this server.
     return absl::FailedPreconditionError(absl::StrCat(
         "this server needs ", needed.Describe(), "; ", has,
-        "; spread the job over more servers (--shard=I/K), take an optimizer with less state, or "
-        "say with --memory_limit that it may take more"));
+        "; spread the job over at least ", times, " times as many servers (--shard=I/K), take an "
+        "optimizer with less state, or say with --memory_limit that it may take more"));
   }
   if (needed.peak() <= host.available_bytes) return "";
   return absl::StrCat("memory may run out while a checkpoint is written: this server needs ",

@@ -8,7 +8,6 @@
 #include "absl/status/statusor.h"
 #include "common/host_memory.h"
 #include "common/job_spec.h"
-#include "server/shard/staging_pool.h"
 
 namespace lodestar {
 
@@ -28,6 +27,15 @@ struct ShardMemory {
   // "2.25 GB: weights 500.0 MB, optimizer state 1.00 GB, ..."
   std::string Describe() const;
 };
+
+// For contributions on their way in, unless a shard is told otherwise.
+inline constexpr int64_t kStagingBytes = 64 << 20;
+
+// Slots that a shard of so many elements gets for them: a share of its weights, within the limit.
+int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_bytes);
+
+// Vectors as long as the weights that the servers' optimizer of the job keeps.
+int NumServerStateVectors(const JobSpec& job);
 
 // `staging_bytes`: see ParameterShard::Config.
 ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements,

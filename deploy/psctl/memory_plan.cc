@@ -1,0 +1,155 @@
+#include "deploy/psctl/memory_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/bytes_text.h"
+#include "common/shard_plan.h"
+#include "common/status_macros.h"
+#include "common/text_table.h"
+#include "kernels/device_factory.h"
+#include "kernels/planned_card.h"
+#include "worker/model/model_memory.h"
+#include "worker/trainer/round_runner_factory.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kGigabyte = 1'000'000'000;
+
+absl::string_view DTypeFlag(DType compute) { return compute == DType::kBf16 ? "bf16" : "fp32"; }
+
+// Adds a line for each kind of recomputation that makes a difference to the model.
+absl::Status AddWorkers(const JobSpec& job, const Layout& layout, Device* device,
+                        std::vector<WorkerMemory>& workers) {
+  const DeviceCapabilities& has = device->capabilities();
+  const int64_t runner_bytes = RunnerDeviceBytes(job, layout);
+  const int64_t pinned_bytes =
+      has.memory_is_host ? 0 : RunnerPinnedBytes(job, layout, /*keeps_residual=*/false);
+  int64_t least_per_sample = std::numeric_limits<int64_t>::max();
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kGelu, Recompute::kBlock}) {
+    ASSIGN_OR_RETURN(
+        const ModelMemory memory,
+        EstimateModelMemory({.spec = job.model, .recompute = recompute, .layout = layout}, device));
+    if (memory.bytes_per_sample >= least_per_sample) continue;
+    least_per_sample = memory.bytes_per_sample;
+    WorkerMemory worker = {.device = has.memory_is_host ? "cpu" : "card",
+                           .dtype = std::string(DTypeFlag(has.compute)),
+                           .recompute = std::string(RecomputeName(recompute)),
+                           .fixed_bytes = memory.BytesFor(0) + runner_bytes,
+                           .bytes_per_sample = memory.bytes_per_sample,
+                           .pinned_bytes = memory.pinned_bytes_per_sample + pinned_bytes,
+                           .largest_batches = {}};
+    for (const int64_t gigabytes : kPlannedGigabytes) {
+      worker.largest_batches.push_back(
+          LargestMicroBatch(memory, runner_bytes, gigabytes * kGigabyte, has.memory_is_host));
+    }
+    workers.push_back(std::move(worker));
+  }
+  return absl::OkStatus();
+}
+
+std::string WorkersTable(const MemoryPlan& plan, int columns) {
+  using Align = TextTable::Align;
+  std::vector<TextTable::Column> titles = {
+      {"DEVICE"}, {"DTYPE"}, {"RECOMPUTE"}, {"FIXED", Align::kRight}, {"A SAMPLE", Align::kRight}};
+  for (const int64_t gigabytes : kPlannedGigabytes) {
+    titles.push_back({absl::StrCat(gigabytes, " GB"), Align::kRight});
+  }
+  TextTable table(std::move(titles));
+  for (const WorkerMemory& worker : plan.workers) {
+    std::vector<std::string> row = {worker.device, worker.dtype, worker.recompute,
+                                    BytesText(worker.fixed_bytes),
+                                    BytesText(worker.bytes_per_sample)};
+    for (const int64_t largest : worker.largest_batches) {
+      row.push_back(largest == 0 ? "-" : absl::StrCat(largest));
+    }
+    table.AddRow(std::move(row));
+  }
+  return table.Format(columns);
+}
+
+}  // namespace
+
+absl::StatusOr<MemoryPlan> PlanMemory(const JobSpec& job, const Layout& layout, int num_servers) {
+  MemoryPlan plan;
+  plan.num_servers = num_servers;
+  ASSIGN_OR_RETURN(const std::vector<ElementRange> shards, PlanShards(layout, num_servers));
+  int64_t largest = 0;
+  for (const ElementRange& shard : shards) largest = std::max(largest, shard.size());
+  plan.server = EstimateShardMemory(job, largest);
+  plan.checkpoint_bytes = EstimateShardMemory(job, layout.num_elements()).checkpoint();
+  if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) return plan;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Device> cpu, MakeDevice("cpu", /*threads=*/1, nullptr));
+  PlannedCard fp32(DType::kF32);
+  PlannedCard bf16(DType::kBf16);
+  for (Device* const device : {cpu.get(), static_cast<Device*>(&fp32), static_cast<Device*>(&bf16)})
+    RETURN_IF_ERROR(AddWorkers(job, layout, device, plan.workers));
+  return plan;
+}
+
+std::string MemoryText(const MemoryPlan& plan, int columns) {
+  const ShardMemory& server = plan.server;
+  std::string text = Paragraph(
+      plan.num_servers == 1 ? "Server: " : absl::StrCat("Each of ", plan.num_servers, " servers: "),
+      absl::StrCat(server.Describe(), "; ", BytesText(server.peak()),
+                   " while a checkpoint is written; messages and connections beside it "
+                   "(deploy/docs/limits.md). A checkpoint takes ",
+                   BytesText(plan.checkpoint_bytes), " on disk",
+                   plan.num_servers == 1 ? "." : ", all servers together."),
+      columns);
+  if (plan.workers.empty()) {
+    return absl::StrCat(
+        text, Paragraph("Worker: ", "what it takes is up to the program that computes.", columns));
+  }
+  absl::StrAppend(&text, "\n", WorkersTable(plan, columns), "\n");
+  const auto is_card = [](const WorkerMemory& worker) { return worker.device == "card"; };
+  const auto card = std::find_if(plan.workers.begin(), plan.workers.end(), is_card);
+  absl::StrAppend(
+      &text,
+      Paragraph("",
+                absl::StrCat("A worker, however many there are. FIXED: parameters, gradients, "
+                             "workspaces and what local steps and encodings keep; A SAMPLE: of a "
+                             "micro-batch. Then the largest --max_micro_batch that memory of so "
+                             "many GB holds, of a card with a twentieth to spare; -: not one "
+                             "sample. A worker that has less than both refuses the job. Beside a "
+                             "card, pinned main memory: ",
+                             BytesText(card->pinned_bytes), "."),
+                columns));
+  return text;
+}
+
+Json MemoryJson(const MemoryPlan& plan) {
+  Json json;
+  Json& server = json["server"];
+  server["steady_bytes"] = plan.server.steady();
+  server["peak_bytes"] = plan.server.peak();
+  server["weights_bytes"] = plan.server.weights;
+  server["optimizer_state_bytes"] = plan.server.optimizer_state;
+  server["sums_bytes"] = plan.server.sums;
+  server["shadow_bytes"] = plan.server.shadow;
+  server["staging_bytes"] = plan.server.staging;
+  json["checkpoint_bytes"] = plan.checkpoint_bytes;
+  json["workers"] = Json::array();
+  for (const WorkerMemory& worker : plan.workers) {
+    Json line;
+    line["device"] = worker.device;
+    line["dtype"] = worker.dtype;
+    line["recompute"] = worker.recompute;
+    line["fixed_bytes"] = worker.fixed_bytes;
+    line["bytes_per_sample"] = worker.bytes_per_sample;
+    line["pinned_bytes"] = worker.pinned_bytes;
+    Json& largest = line["largest_micro_batch"];
+    for (size_t i = 0; i < worker.largest_batches.size(); ++i) {
+      largest[absl::StrCat(kPlannedGigabytes[i], "GB")] = worker.largest_batches[i];
+    }
+    json["workers"].push_back(std::move(line));
+  }
+  return json;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,36 @@
+#include "worker/trainer/exposed_wait.h"
+
+#include <algorithm>
+
+#include "common/status_macros.h"
+
+namespace lodestar {
+
+void ExposedWait::Begin() {
+  begun_at_ = clock_->Now();
+  begun_ = device_->RecordTimed(StreamKind::kCompute);
+}
+
+void ExposedWait::End() {
+  const EventId ended = device_->RecordTimed(StreamKind::kCompute);
+  spans_.push_back({begun_, ended, clock_->Now() - begun_at_});
+}
+
+absl::StatusOr<absl::Duration> ExposedWait::TimeOf(const Span& span) const {
+  RETURN_IF_ERROR(device_->Synchronize(span.end));
+  const absl::StatusOr<double> seconds = device_->SecondsBetween(span.begin, span.end);
+  // The device itself is well: it has just been waited for.
+  if (!seconds.ok()) return span.host;
+  return absl::Seconds(std::max(*seconds, 0.0));
+}
+
+absl::StatusOr<absl::Duration> ExposedWait::Total() {
+  for (const Span& span : spans_) {
+    ASSIGN_OR_RETURN(const absl::Duration time, TimeOf(span));
+    total_ += time;
+  }
+  spans_.clear();
+  return total_;
+}
+
+}  // namespace lodestar
