@@ -10,12 +10,12 @@ namespace {
 
 TEST(PlannedCardTest, TellsWhatACardTells) {
   for (const DType compute : {DType::kF32, DType::kBf16}) {
-    const auto card = cuda::MakeEmulatedDevice({.compute = compute}, {.memory_bytes = 24 << 20});
-    PlannedCard planned(compute, 24 << 20);
+    const auto card = cuda::MakeEmulatedDevice({.compute = compute}, {.memory_bytes = 128 << 20});
+    PlannedCard planned(compute, 128 << 20);
     EXPECT_EQ(planned.capabilities().compute, card->capabilities().compute);
     EXPECT_EQ(planned.capabilities().memory_is_host, card->capabilities().memory_is_host);
     EXPECT_EQ(planned.capabilities().memory_bytes, card->capabilities().memory_bytes);
-    EXPECT_EQ(planned.FreeMemoryBytes(), 24 << 20);
+    EXPECT_EQ(planned.FreeMemoryBytes(), 128 << 20);
     for (const int64_t samples : {1, 3, 256}) {
       for (const int64_t width : {1, 64}) {
         const AttentionShape attention = {

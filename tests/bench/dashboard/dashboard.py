@@ -29,7 +29,7 @@ def status(round_):
   workers = [{
       "name": f"worker-{i}", "state": "member", "activity": "computing", "round": round_, "staleness": 0,
       "samples_per_second": 60 + i, "push_bytes_per_second": 3.2e7, "pull_bytes_per_second": 3.1e7,
-      "compute_share": 0.7, "communication_share": 0.2, "wait_share": 0.1, "lease_age_seconds": 0.4,
+      "compute_share": 0.7, "communication_share": 0.2, "wait_share": 0.1, "exposed_seconds_per_round": 0.4, "lease_age_seconds": 0.4,
       "device": "CPU, 32 threads",
   } for i in range(WORKERS)]
   shards = [{
