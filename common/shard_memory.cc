@@ -100,8 +100,9 @@ absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed, const Ho
         needed.steady() / std::max<int64_t>(1, host.available_bytes) + 1;  // as many servers
     // Not a matter of time, as a full disk may be: the job is too large for this server.
     return absl::FailedPreconditionError(absl::StrCat(
-        "this server needs ", needed.Describe(), "; ", has,
-        "; spread the job over at least ", times, " times as many servers (--shard=I/K), take an "
+        "this server needs ", needed.Describe(), "; ", has, "; spread the job over at least ",
+        times,
+        " times as many servers (--shard=I/K), take an "
         "optimizer with less state, or say with --memory_limit that it may take more"));
   }
   if (needed.peak() <= host.available_bytes) return "";

@@ -875,7 +875,8 @@ std::vector<Command> Commands() {
        .passes_on = true,
        .run = &LaunchCommand},
       {.name = "plan",
-       .form = "plan --model=M [--workers=N --up=MBIT --down=MBIT --rtt=MS --step_ms=MS] [-- FLAGS]",
+       .form =
+           "plan --model=M [--workers=N --up=MBIT --down=MBIT --rtt=MS --step_ms=MS] [-- FLAGS]",
        .summary = "what memory a job takes, and how it had best exchange over a network",
        .details =
            "No server is needed, and nothing is started. What servers take of memory and of disk,\n"
@@ -884,7 +885,8 @@ std::vector<Command> Commands() {
            "each way to exchange with the local steps, fragments and overlap\n"
            "that reach --utilisation at the least loss, and the flags of ps_server of the best "
            "one\n"
-           "(deploy/docs/planning.md). FLAGS of ps_server: that job is forecast, too, and memory is\n"
+           "(deploy/docs/planning.md). FLAGS of ps_server: that job is forecast, too, and memory "
+           "is\n"
            "that job's. Exit code: 0 there is a way, or nothing was asked of a network; 1 none is\n"
            "within the bounds, and what would do is said.\n",
        .flags =

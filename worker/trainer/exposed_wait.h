@@ -19,7 +19,8 @@ class ExposedWait {
   ExposedWait(Device* device, Clock* clock) : device_(device), clock_(clock) {}
 
   // Between the two the host waits for what is to arrive or to leave, and gives the compute stream
-  // nothing but waits for it. A Begin() without an End() counts for nothing. On the thread that computes.
+  // nothing but waits for it. A Begin() without an End() counts for nothing. On the thread that
+  // computes.
   void Begin();
   void End();
 
