@@ -6,7 +6,9 @@
 // same user, and finds the nonce in it, which nobody can have guessed. Its size is sealed: a peer
 // that shrank it would kill whoever touches it.
 //
-// Contents may change at any time under the reader's eyes. Copy first, then check the copy.
+// Contents may change at any time under the reader's eyes. Copy first, then check the copy; whose
+// peer decides what the contents are, and makes no sense of them, may check them in place: that is
+// against damage only.
 #pragma once
 
 #include <cstddef>
@@ -47,6 +49,8 @@ class SharedRegion {
 
   const Handle& handle() const { return handle_; }
   uint64_t size() const { return handle_.bytes; }
+  // All that is mapped, from a page's begin.
+  absl::Span<char> memory() const { return {memory_, handle_.bytes}; }
 
   // Maps all pages now, so that the first use does not. Errors: ResourceExhausted if there are not
   // enough.

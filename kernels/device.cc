@@ -1,8 +1,23 @@
 #include "kernels/device.h"
 
+#include <cstring>
+
 #include "common/check.h"
 
 namespace lodestar {
+
+absl::Status Device::RegisterHostMemory(void* /*memory*/, size_t /*bytes*/) {
+  return absl::OkStatus();
+}
+
+void Device::UnregisterHostMemory(void* /*memory*/) {}
+
+absl::Status Device::CopyNow(void* destination, const void* source, size_t bytes,
+                             StreamKind /*stream*/, absl::FunctionRef<void()> meanwhile) {
+  std::memcpy(destination, source, bytes);
+  meanwhile();
+  return absl::OkStatus();
+}
 
 EventId Device::RecordTimed(StreamKind stream) { return Record(stream); }
 

@@ -12,7 +12,8 @@
 // gamma, beta, tables) have the compute dtype; gradients of parameters and statistics have
 // StatisticsDType(compute), f32 where it is bf16. Vectors of the optimizers are StatisticsDType.
 //
-// Synchronize(), and what describes or merges choices, may be called from any thread, everything
+// Synchronize(), CopyNow(), and what registers host memory, or describes or merges choices, may be
+// called from any thread, everything
 // else by one thread at a time.
 #pragma once
 
@@ -21,6 +22,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -71,6 +73,13 @@ class Device {
   virtual size_t FreeMemoryBytes() { return 0; }
   virtual absl::StatusOr<void*> AllocateHost(size_t bytes) = 0;
   virtual void ReleaseHost(void* memory) = 0;
+  // Lets copies go straight to and from memory that somebody else has mapped, which is then pinned
+  // and stays mapped until it is unregistered; it begins at a page. Without effect on devices whose
+  // memory is the host's. Errors: why the device, or the system, does not take it; nothing else
+  // changes then.
+  virtual absl::Status RegisterHostMemory(void* memory, size_t bytes);
+  // No copy is under way.
+  virtual void UnregisterHostMemory(void* memory);
 
   // Streams and events. CPU devices run everything inline.
   virtual EventId Record(StreamKind stream) = 0;
@@ -99,6 +108,12 @@ class Device {
 
   // Copies `bytes` between any of host and device memory.
   virtual void Copy(void* destination, const void* source, size_t bytes, StreamKind stream) = 0;
+  // Copies `bytes` between device memory and host memory, which is pinned where that helps, in the
+  // direction of `stream` (not kCompute), ordered with nothing that streams have been given: the
+  // caller knows that both ends are ready. Returns when the copy is done; `meanwhile` is called
+  // while it runs. Returns the first failure of any operation so far.
+  virtual absl::Status CopyNow(void* destination, const void* source, size_t bytes,
+                               StreamKind stream, absl::FunctionRef<void()> meanwhile);
   virtual void Fill(Buf y, double value) = 0;
   // y = scale * x, between any of f32, f64, bf16, f16 that the device has.
   virtual void Cast(Buf y, Buf x, double scale, StreamKind stream) = 0;

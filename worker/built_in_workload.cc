@@ -5,6 +5,7 @@
 
 #include "common/logging.h"
 #include "common/status_macros.h"
+#include "worker/client/shared_memory_plan.h"
 #include "worker/model/model_memory.h"
 #include "worker/trainer/round_runner_factory.h"
 
@@ -33,33 +34,37 @@ absl::Status BuiltInWorkload::Prepare(const Registration& registration, const De
   made_.reset();
   dataset_.reset();
   model_.reset();
-  RETURN_IF_ERROR(MakeModelOf(job, std::move(layout), devices));
+  RETURN_IF_ERROR(MakeModelOf(registration, std::move(layout), devices));
   ASSIGN_OR_RETURN(dataset_, MakeDataset(data_, job.model, job.seed, stop_requested));
   LogInfo("data: {}", dataset_->Describe());
   made_ = MadeFor(registration);
   return absl::OkStatus();
 }
 
-absl::Status BuiltInWorkload::MakeModelOf(const JobSpec& job, Layout layout,
+absl::Status BuiltInWorkload::MakeModelOf(const Registration& registration, Layout layout,
                                           const DeviceSet& devices) {
+  const JobSpec& job = registration.job;
   ModelConfig config{.spec = job.model,
                      .max_batch = config_.max_micro_batch,
                      .recompute = config_.recompute,
                      .seed = job.seed,
                      .layout = std::move(layout)};
-  RETURN_IF_ERROR(PlanMemory(job, devices, &config));
+  RETURN_IF_ERROR(PlanMemory(registration, devices, &config));
   ASSIGN_OR_RETURN(model_, MakeModel(config, devices));
   return absl::OkStatus();
 }
 
-absl::Status BuiltInWorkload::PlanMemory(const JobSpec& job, const DeviceSet& devices,
+absl::Status BuiltInWorkload::PlanMemory(const Registration& registration, const DeviceSet& devices,
                                          ModelConfig* config) const {
+  const JobSpec& job = registration.job;
   ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
   ASSIGN_OR_RETURN(const ModelMemory memory, EstimateModelMemory(*config, &devices.first()));
   const OtherMemory runner = {
       .device_bytes = RunnerDeviceBytes(job, layout),
       .local_step_bytes = LocalStepsDeviceBytes(job, layout),
-      .pinned_bytes = RunnerPinnedBytes(job, layout, KeepsResidual(config_.keep_residuals, job))};
+      .pinned_bytes = RunnerPinnedBytes(job, layout, KeepsResidual(config_.keep_residuals, job)),
+      .most_shared_bytes =
+          config_.shared_memory ? SharedMemoryBytes(registration.buckets()) : int64_t{0}};
   const auto other_of = [&](const std::unique_ptr<Device>& device) {
     return device.get() == &devices.first() ? runner : OtherMemory{};
   };
@@ -88,6 +93,7 @@ absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& 
                                                           Clock* clock) {
   // First what costs nothing to put right: nobody is connected yet.
   BuiltInWorkloadConfig whole = workload;
+  whole.shared_memory = config.shared_memory;
   if (!config.residual_folder.empty()) whole.keep_residuals = config.keep_residuals;
   ASSIGN_OR_RETURN(std::unique_ptr<BuiltInWorkload> built_in, BuiltInWorkload::Create(whole));
   return Worker::Create(config, std::move(built_in), clock);

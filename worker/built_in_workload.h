@@ -30,6 +30,7 @@ struct BuiltInWorkloadConfig {
   Recompute recompute = Recompute::kNone;
   // Whose residual of error feedback the worker keeps on disk, which takes memory.
   KeepResiduals keep_residuals = KeepResiduals::kNever;
+  bool shared_memory = true;  // with servers of this machine, see Worker::Config
 };
 
 class BuiltInWorkload final : public Workload {
@@ -58,10 +59,12 @@ class BuiltInWorkload final : public Workload {
   BuiltInWorkload(const BuiltInWorkloadConfig& config, DataSource data)
       : config_(config), data_(std::move(data)) {}
   static Made MadeFor(const Registration& registration);
-  absl::Status MakeModelOf(const JobSpec& job, Layout layout, const DeviceSet& devices);
+  absl::Status MakeModelOf(const Registration& registration, Layout layout,
+                           const DeviceSet& devices);
   // Fills in config->max_batch if it is 0: what fits on every device. Logs what model and runner
   // will take on the first, which has the runner's; refuses what cannot fit.
-  absl::Status PlanMemory(const JobSpec& job, const DeviceSet& devices, ModelConfig* config) const;
+  absl::Status PlanMemory(const Registration& registration, const DeviceSet& devices,
+                          ModelConfig* config) const;
 
   const BuiltInWorkloadConfig config_;
   const DataSource data_;

@@ -15,6 +15,7 @@
 #include "proto/tls_doubts.h"
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/cluster_session.h"
+#include "worker/trainer/device_registry.h"
 #include "worker/trainer/round_runner_factory.h"
 
 namespace lodestar {
@@ -22,6 +23,7 @@ namespace {
 
 std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registration,
                                                     const Worker::Config& settings,
+                                                    HostMemoryRegistry* registry,
                                                     TraceRecorder* trace) {
   BulkGrpcTransportConfig config;
   config.trace = trace;
@@ -33,6 +35,17 @@ std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registra
     } else if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) {
       // Else the server is away, or the life ended while it was asked, and this is open.
       LogInfo("server of shard {}: payloads go through TCP: {}", shard, status.message());
+    }
+  };
+  config.registry = registry;
+  config.on_registered = [](int shard, const absl::Status& status) {
+    if (status.ok()) {
+      LogInfo("server of shard {}: device copies go straight into shared memory", shard);
+    } else {
+      LogWarn(
+          "server of shard {}: device copies go through pinned memory, and the processor copies "
+          "from there to shared memory: {}",
+          shard, status.message());
     }
   };
   for (const ServerAddress& server : registration.servers())
@@ -67,6 +80,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
   }
   std::string why_not_cuda;
   ASSIGN_OR_RETURN(worker->devices_, MakeDevices(worker->config_.device, &why_not_cuda));
+  worker->registry_ = MakeDeviceRegistry(&worker->devices_.first());
   const std::string device_name =
       settings.device_name.empty() ? worker->devices_.Name() : settings.device_name;
   worker->workload_ = std::move(workload);
@@ -414,7 +428,7 @@ absl::Status Worker::Prepare(const Registration& registration) {
   for (const ServerAddress& server : registration.servers()) {
     RETURN_IF_ERROR(CheckServer(server.address));
   }
-  auto transport = MakeTransport(registration, config_, trace_.get());
+  auto transport = MakeTransport(registration, config_, registry_.get(), trace_.get());
   absl::MutexLock lock(&mutex_);
   map_version_ = registration.map->version;
   transport_ = std::move(transport);
@@ -552,7 +566,7 @@ std::shared_ptr<ParameterTransport> Worker::TransportOf(const WorkerLife& life,
   registration.life_secret = secret;
   Config settings = config_;
   settings.shared_memory = false;  // for a few words
-  auto transport = MakeTransport(registration, settings, /*trace=*/nullptr);
+  auto transport = MakeTransport(registration, settings, /*registry=*/nullptr, /*trace=*/nullptr);
   absl::MutexLock lock(&mutex_);
   former_transport_ = transport;
   if (lifecycle_.is_life_over()) transport->Cancel();

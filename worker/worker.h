@@ -21,6 +21,7 @@
 #include "proto/transport_security.h"
 #include "worker/client/cancellable_transport.h"
 #include "worker/client/coordinator_link.h"
+#include "worker/client/device_payload.h"
 #include "worker/data/sample_order.h"
 #include "worker/life/lifecycle.h"
 #include "worker/residual_folder.h"
@@ -159,6 +160,7 @@ class Worker {
   std::unique_ptr<TraceRecorder> trace_;     // null: no trace
   std::unique_ptr<TuningFile> tuning_file_;  // null: none
   DeviceSet devices_;
+  std::unique_ptr<HostMemoryRegistry> registry_;  // of the first device; null: it needs none
   std::unique_ptr<Workload> workload_;
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<ResidualFolder> residuals_;  // null: nothing is kept there, and nothing was

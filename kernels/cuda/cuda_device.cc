@@ -130,6 +130,7 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(const CudaPluginOptio
       !device->timed_events_.Create(cudaEventBlockingSync, &device->errors_)) {
     return device->errors_.first();
   }
+  if (!device->direct_copies_.Create(&device->errors_)) return device->errors_.first();
   absl::StatusOr<std::unique_ptr<MatMulEngine>> matmul =
       MatMulEngine::Create(origin->compute_capability, &device->tuning_, &device->errors_);
   if (!matmul.ok()) return matmul.status();
@@ -185,6 +186,32 @@ absl::StatusOr<void*> CudaDevice::AllocateHost(size_t bytes) {
 }
 
 void CudaDevice::ReleaseHost(void* memory) { Check(cudaFreeHost(memory), "cudaFreeHost"); }
+
+absl::Status CudaDevice::RegisterHostMemory(void* memory, size_t bytes) {
+  Check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  // For all cards: another one of this process may copy there, too.
+  const cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+  if (error == cudaSuccess) return absl::OkStatus();
+  cudaGetLastError();  // it is handled here
+  return absl::Status(CudaStatus(errors_.device(), error, "cudaHostRegister").code(),
+                      absl::StrCat(errors_.device(), " does not take ", bytes,
+                                   " bytes of host memory for its copies (cudaHostRegister: ",
+                                   cudaGetErrorName(error), ", ", cudaGetErrorString(error),
+                                   "); the limit of locked memory (ulimit -l) may be too low"));
+}
+
+void CudaDevice::UnregisterHostMemory(void* memory) {
+  Check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  Check(cudaHostUnregister(memory), "cudaHostUnregister");
+}
+
+absl::Status CudaDevice::CopyNow(void* destination, const void* source, size_t bytes,
+                                 StreamKind stream, absl::FunctionRef<void()> meanwhile) {
+  LODESTAR_CHECK(stream != StreamKind::kCompute);
+  Check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  direct_copies_.Run(destination, source, bytes, stream == StreamKind::kDeviceToHost, meanwhile);
+  return errors_.first();
+}
 
 EventId CudaDevice::Record(StreamKind stream) {
   LODESTAR_CHECK(!is_recording_) << "an event in a graph cannot be waited for";

@@ -1,9 +1,10 @@
 // A CUDA card as a Device: fp32, or bf16 with fp32 sums from compute capability 8.0 on. Kernels are
 // ours (the other files of this folder), matrix products cuBLASLt's.
 //
-// Three streams, none ordered with another but by events. Some operations use scratch memory of the
-// device, which grows at the first use of a shape and never shrinks; recording a graph needs that
-// every shape in it was used before. The same calls give the same bits.
+// Three streams, none ordered with another but by events, and two of CopyNow(). Some operations use
+// scratch memory of the device, which grows at the first use of a shape and never shrinks;
+// recording a graph needs that every shape in it was used before. The same calls give the same
+// bits.
 #pragma once
 
 #include <array>
@@ -16,6 +17,7 @@
 #include "absl/functional/function_ref.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_library.h"
+#include "kernels/cuda/direct_copies.h"
 #include "kernels/cuda/errors.h"
 #include "kernels/cuda/event_ring.h"
 #include "kernels/cuda/fusion_choice.h"
@@ -54,6 +56,10 @@ class CudaDevice final : public Device {
   size_t FreeMemoryBytes() override;
   absl::StatusOr<void*> AllocateHost(size_t bytes) override;
   void ReleaseHost(void* memory) override;
+  absl::Status RegisterHostMemory(void* memory, size_t bytes) override;
+  void UnregisterHostMemory(void* memory) override;
+  absl::Status CopyNow(void* destination, const void* source, size_t bytes, StreamKind stream,
+                       absl::FunctionRef<void()> meanwhile) override;
   EventId Record(StreamKind stream) override;
   void Wait(StreamKind stream, EventId event) override;
   absl::Status Synchronize(EventId event) override;
@@ -100,6 +106,7 @@ class CudaDevice final : public Device {
   std::array<Stream, 3> streams_;
   EventRing events_;
   EventRing timed_events_;
+  DirectCopies direct_copies_;
   std::unique_ptr<MatMulEngine> matmul_;
   CudaAttention attention_;
   LibraryAttention library_attention_;

@@ -165,6 +165,55 @@ TEST_F(CudaDeviceTest, StreamsAreOrderedByEventsOnly) {
   }
 }
 
+TEST_F(CudaDeviceTest, CopiesNowFromAnyThreadWhateverStreamsWaitFor) {
+  constexpr size_t kPage = 4096;
+  constexpr int64_t kElements = kPage / sizeof(float);
+  alignas(kPage) static float memory[2 * kElements];
+  const auto device = Make();
+  const Buf y = {*device->Allocate(kPage), DType::kF32, kElements};
+  const Buf z = {*device->Allocate(kPage), DType::kF32, kElements};
+  device->Fill(y, 5.0);
+  ASSERT_TRUE(Wait(*device).ok());
+  device->Fill(z, 6.0);
+  device->Wait(StreamKind::kDeviceToHost, device->Record(StreamKind::kCompute));
+  ASSERT_TRUE(device->RegisterHostMemory(memory, sizeof(memory)).ok());
+  const int64_t pageable = emulator::num_pageable_copies();
+  const int64_t copied = emulator::registered_bytes_copied();
+  int num_meanwhile = 0;
+  std::thread([&] {
+    const auto meanwhile = [&num_meanwhile] { ++num_meanwhile; };
+    EXPECT_TRUE(device->CopyNow(memory, y.data, kPage, StreamKind::kDeviceToHost, meanwhile).ok());
+    EXPECT_EQ(memory[kElements - 1], 5.0f);
+    memory[0] = 7.0f;
+    EXPECT_TRUE(
+        device->CopyNow(y.data, memory, sizeof(float), StreamKind::kHostToDevice, meanwhile).ok());
+  }).join();
+  EXPECT_EQ(num_meanwhile, 2);
+  EXPECT_EQ(y.as<float>()[0], 7.0f);
+  EXPECT_EQ(y.as<float>()[1], 5.0f);
+  EXPECT_TRUE(std::isnan(z.as<float>()[0])) << "nobody has waited for what is queued";
+  EXPECT_EQ(emulator::num_pageable_copies(), pageable);
+  EXPECT_EQ(emulator::registered_bytes_copied() - copied,
+            static_cast<int64_t>(kPage + sizeof(float)));
+  device->UnregisterHostMemory(memory);
+  EXPECT_TRUE(Wait(*device).ok());
+  device->Release(y.data);
+  device->Release(z.data);
+}
+
+TEST_F(CudaDeviceTest, HostMemoryThatIsRefusedIsNoFailureOfTheDevice) {
+  constexpr size_t kPage = 4096;
+  alignas(kPage) static char memory[2 * kPage];
+  Reset({.registrable_bytes = kPage});
+  const auto device = Make();
+  const absl::Status refused = device->RegisterHostMemory(memory, sizeof(memory));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Contains(refused.message(), "8192 bytes")) << refused;
+  EXPECT_TRUE(Contains(refused.message(), "cudaHostRegister")) << refused;
+  EXPECT_TRUE(Contains(refused.message(), "ulimit -l")) << refused;
+  EXPECT_TRUE(Wait(*device).ok());
+}
+
 TEST_F(CudaDeviceTest, TimesWhatRunsBetweenTwoEvents) {
   const auto device = Make();
   DeviceTestRig rig(device.get(), DType::kF32);

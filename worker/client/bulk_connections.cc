@@ -8,6 +8,7 @@
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
+#include "worker/client/shared_memory_plan.h"
 
 namespace lodestar {
 namespace {
@@ -29,6 +30,12 @@ bool IsBetterForTrial(const Bucket& bucket, const Bucket& other) {
   const int64_t other_size = other.range.size();
   if ((size >= kEnough) != (other_size >= kEnough)) return size >= kEnough;
   return size >= kEnough ? size < other_size : size > other_size;
+}
+
+std::function<void(const absl::Status&)> ForShard(
+    const std::function<void(int, const absl::Status&)>& callback, int shard) {
+  if (callback == nullptr) return nullptr;
+  return [callback, shard](const absl::Status& status) { callback(shard, status); };
 }
 
 }  // namespace
@@ -133,20 +140,15 @@ std::unique_ptr<SharedMemoryLink> BulkConnections::MakeLink(
     const std::shared_ptr<grpc::Channel>& channel) const {
   const int shard = static_cast<int>(links_.size());
   const int64_t bytes = shard_bytes_[shard];
-  const auto block_bytes = static_cast<int64_t>(config_.chunk_bytes);
   SharedMemoryLink::Config link;
   link.channel = channel;
-  link.life = {config_.worker, config_.incarnation};
-  link.life_secret = config_.life_secret;
-  link.block_bytes = config_.chunk_bytes;
-  // A small model needs no more than itself.
-  link.blocks = static_cast<int>(
-      std::clamp<int64_t>((bytes + block_bytes - 1) / block_bytes, 1, kSharedBlocks));
-  if (config_.on_shared_memory != nullptr) {
-    link.on_settled = [callback = config_.on_shared_memory, shard](const absl::Status& status) {
-      callback(shard, status);
-    };
-  }
+  link.call = {.life = {config_.worker, config_.incarnation},
+               .life_secret = config_.life_secret,
+               .block_bytes = config_.chunk_bytes,
+               .blocks = SharedBlocksFor(bytes, config_.chunk_bytes),
+               .on_settled = ForShard(config_.on_shared_memory, shard),
+               .registry = config_.registry,
+               .on_registered = ForShard(config_.on_registered, shard)};
   return std::make_unique<SharedMemoryLink>(std::move(link));
 }
 
@@ -157,6 +159,13 @@ void BulkConnections::PrepareSharedMemory() {
 std::shared_ptr<SharedMemoryCall> BulkConnections::SharedMemory(int stream) {
   if (links_.empty()) return nullptr;
   return links_[stream / config_.channels_per_server]->Current();
+}
+
+bool BulkConnections::ReachesDevice(uint32_t bucket) {
+  const absl::StatusOr<int> stream = StreamOf(bucket);
+  if (!stream.ok()) return false;
+  const std::shared_ptr<SharedMemoryCall> shared = SharedMemory(*stream);
+  return shared != nullptr && shared->is_registered();
 }
 
 void BulkConnections::Abandon(int stream, const std::shared_ptr<SharedMemoryCall>& call) {

@@ -57,6 +57,8 @@ class BulkConnections {
   // The memory shared with the server of a stream, or null; Abandon() what a broken stream used.
   std::shared_ptr<SharedMemoryCall> SharedMemory(int stream);
   void Abandon(int stream, const std::shared_ptr<SharedMemoryCall>& call);
+  // See ParameterTransport.
+  bool ReachesDevice(uint32_t bucket);
 
   // How large chunks of the next call are to be, where they do not go through shared memory.
   size_t ChunkBytes(int stream, bool is_push);

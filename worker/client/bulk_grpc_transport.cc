@@ -25,6 +25,7 @@ class BulkGrpcTransport final : public ParameterTransport {
   std::unique_ptr<PullSession> StartTrial() override {
     return std::make_unique<BulkPullSession>(&connections_);
   }
+  bool ReachesDevice(uint32_t bucket) override { return connections_.ReachesDevice(bucket); }
   uint64_t bytes_pushed() const override { return connections_.bytes_pushed; }
   uint64_t bytes_pulled() const override { return connections_.bytes_pulled; }
   PathFacts path() const override { return connections_.path(); }

@@ -22,6 +22,7 @@
 #include "proto/bulk_options.h"
 #include "proto/transport_security.h"
 #include "worker/client/bulk_transport.h"
+#include "worker/client/device_payload.h"
 
 namespace lodestar {
 
@@ -44,6 +45,12 @@ struct BulkGrpcTransportConfig {
   // Called when it is known whether memory is shared with server `shard`: OK, or why it is not. On
   // any thread; may be null.
   std::function<void(int shard, const absl::Status& status)> on_shared_memory;
+  // Of the device that computes: its copies go straight to and from the shared memory, where it
+  // takes that. Null: there is none, or it reads the host's memory. Outlives the transport.
+  HostMemoryRegistry* registry = nullptr;
+  // Called, where there is a registry, for each region that is shared with server `shard`: OK, or
+  // why the device does not copy there. On any thread; may be null.
+  std::function<void(int shard, const absl::Status& status)> on_registered;
   TransportSecurity security;
   TraceRecorder* trace = nullptr;  // null: no trace; outlives the transport
 };

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/crc32c.h"
 #include "common/encoding.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
@@ -33,7 +34,8 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, Path path, 
       targets_(std::move(spec.targets)),
       callbacks_(std::move(callbacks)),
       shared_(path == Path::kBest ? connections->SharedMemory(stream) : nullptr),
-      region_(shared_ == nullptr ? 0 : shared_->name()) {
+      region_(shared_ == nullptr ? 0 : shared_->name()),
+      is_registered_(shared_ != nullptr && shared_->is_registered()) {
   v1::PullRequest request;
   request.set_worker_id(connections->config().worker.value());
   request.set_incarnation(connections->config().incarnation.value());
@@ -122,12 +124,38 @@ absl::Status BulkPullCall::CopyData(PullChunkReader& reader, absl::Span<std::byt
   }
   ASSIGN_OR_RETURN(
       const uint32_t seen,
-      reader.ReadData(place.data(), shared_ == nullptr ? nullptr : &shared_->region()));
+      GoesToDevice(header)
+          ? CopyToDevice(reader, place)
+          : reader.ReadData(place.data(), shared_ == nullptr ? nullptr : &shared_->region()));
   if (reader.is_shared()) RETURN_IF_ERROR(shared_->MarkRead(header.place.offset));
   if (seen == header.crc32c) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("bucket ", header.bucket, " from element ", header.offset,
                                           " arrived with crc32c ", absl::Hex(seen), ", sent with ",
                                           absl::Hex(header.crc32c), "; pull again"));
+}
+
+bool BulkPullCall::GoesToDevice(const PullChunkHeader& header) const {
+  return is_registered_ && header.encoding == v1::ENCODING_FP32 &&
+         targets_[num_arrived_].device != nullptr;
+}
+
+absl::StatusOr<uint32_t> BulkPullCall::CopyToDevice(PullChunkReader& reader,
+                                                    absl::Span<std::byte> place) {
+  const PullTarget& target = targets_[num_arrived_];
+  const int64_t begin = target.device_begin + static_cast<int64_t>(received_);
+  const PullChunkHeader& header = reader.header();
+  if (!reader.is_shared()) {
+    ASSIGN_OR_RETURN(const uint32_t seen, reader.ReadData(place.data()));
+    RETURN_IF_ERROR(target.device->CopyIn(begin, place, [] {}));
+    return seen;
+  }
+  ASSIGN_OR_RETURN(const absl::Span<const char> source,
+                   shared_->region().Part(header.place.offset, header.place.bytes));
+  uint32_t seen = 0;
+  RETURN_IF_ERROR(target.device->CopyIn(
+      begin, {reinterpret_cast<const std::byte*>(source.data()), source.size()},
+      [&seen, source] { seen = Crc32c(source.data(), source.size()); }));
+  return seen;
 }
 
 absl::Status BulkPullCall::TakeChunk() {
@@ -146,7 +174,7 @@ absl::Status BulkPullCall::TakeChunk() {
   const size_t wanted = num_changes_ == 0 ? EncodedBytes(Encoding::kFp32, num_elements)
                                           : num_changes_ * EncodedBytes(encoding_, num_elements);
   if (received_ < wanted) return absl::OkStatus();
-  callbacks_.arrived({targets_[num_arrived_].bucket, version_, num_changes_});
+  callbacks_.arrived({targets_[num_arrived_].bucket, version_, num_changes_, GoesToDevice(header)});
   ++num_arrived_;
   received_ = 0;
   return absl::OkStatus();

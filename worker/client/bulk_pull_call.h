@@ -65,6 +65,12 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
                                                 size_t data_bytes) const;
   // To where it belongs, and checks it.
   absl::Status CopyData(PullChunkReader& reader, absl::Span<std::byte> place);
+  // Whether the bucket of the chunk goes to a device.
+  bool GoesToDevice(const PullChunkHeader& header) const;
+  // There; by way of `place` what has come in the message. Returns the checksum of it, with which
+  // the bucket counts as arrived or not: nobody looks at a part of one. Errors: as ReadData();
+  // those of the device.
+  absl::StatusOr<uint32_t> CopyToDevice(PullChunkReader& reader, absl::Span<std::byte> place);
   absl::Status Explain(const absl::Status& status) const;
 
   std::shared_ptr<BulkPullCall> self_;  // until OnDone()
@@ -82,6 +88,7 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   grpc::ByteBuffer request_;
   const std::shared_ptr<SharedMemoryCall> shared_;  // or null
   const uint64_t region_;                           // its name
+  const bool is_registered_;                        // a device copies straight from it
 
   // Touched by one gRPC callback at a time.
   grpc::ByteBuffer message_;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
+#include "common/status_macros.h"
 #include "proto/status_mapping.h"
 
 namespace lodestar {
@@ -44,14 +45,24 @@ BulkPushCall::BulkPushCall(BulkConnections* connections, int stream, PushChunkHe
       done_(std::move(done)),
       shared_(connections->SharedMemory(stream)),
       region_(shared_ == nullptr ? 0 : shared_->name()),
+      is_registered_(shared_ != nullptr && shared_->is_registered()),
       memory_owner_(std::move(memory_owner)) {}
 
 void BulkPushCall::AddBucket(uint32_t bucket, Version base_version,
                              absl::Span<const std::byte> data) {
+  Add({.bucket = bucket, .base_version = base_version, .data = data});
+}
+
+void BulkPushCall::AddDeviceBucket(uint32_t bucket, Version base_version,
+                                   const DevicePayload& payload) {
+  Add({.bucket = bucket, .base_version = base_version, .device = payload});
+}
+
+void BulkPushCall::Add(const Rest& rest) {
   absl::MutexLock lock(&mutex_);
   if (over_) return;
-  bytes_added_ += data.size();
-  rests_.push_back({bucket, base_version, data});
+  bytes_added_ += rest.bytes();
+  rests_.push_back(rest);
   ScheduleCuttingLocked();
 }
 
@@ -93,60 +104,97 @@ bool BulkPushCall::TakeBlockLocked(std::optional<SharedMemoryCall::Block>& block
   return true;
 }
 
-bool BulkPushCall::TakePiece(Rest& piece, std::optional<SharedMemoryCall::Block>& block) {
+bool BulkPushCall::TakePiece(Piece& piece) {
   absl::MutexLock lock(&mutex_);
-  block.reset();
+  piece.block.reset();
   const bool is_due = !over_ && !rests_.empty() && chunks_.size() < kChunksAhead;
-  if (!is_due || (!rests_.front().data.empty() && !TakeBlockLocked(block))) {
+  if (!is_due || (rests_.front().bytes() != 0 && !TakeBlockLocked(piece.block))) {
     is_cutting_ = false;
     WriteLocked();
     return false;
   }
   Rest& rest = rests_.front();
   size_t limit_bytes = chunk_bytes_;
-  if (block.has_value()) {
+  if (piece.block.has_value()) {
     limit_bytes = connections_->config().chunk_bytes;
   } else if (rest.begin == 0) {
     // It waits in the server.
     limit_bytes = std::min(kFirstChunkBytes, chunk_bytes_);
   }
-  const size_t piece_bytes = EncodedBytes(encoding_, ChunkElements(encoding_, limit_bytes));
-  piece = rest;
-  piece.data = rest.data.subspan(rest.begin, piece_bytes);
-  rest.begin += piece.data.size();
-  if (rest.begin == rest.data.size()) rests_.pop_front();
+  const size_t most_bytes = EncodedBytes(encoding_, ChunkElements(encoding_, limit_bytes));
+  piece.rest = rest;
+  piece.bytes = std::min(most_bytes, rest.bytes() - rest.begin);
+  rest.begin += piece.bytes;
+  if (rest.begin == rest.bytes()) rests_.pop_front();
   return true;
 }
 
-grpc::ByteBuffer BulkPushCall::Cut(const Rest& piece,
-                                   const std::optional<SharedMemoryCall::Block>& block,
-                                   const std::shared_ptr<const void>& memory_owner) const {
-  const size_t bytes = piece.data.size();
-  PushChunkHeader header = header_;
-  header.bucket = piece.bucket;
-  header.base_version = piece.base_version;
-  header.offset = ElementsIn(encoding_, static_cast<int64_t>(piece.begin),
-                             connections_->config().buckets[piece.bucket].range.size());
-  if (piece.data.empty()) return EncodePushChunk(header);
-  if (!block.has_value()) {
-    header.crc32c = Crc32c(piece.data.data(), bytes);
-    return EncodePushChunk(header, piece.data.data(), bytes, memory_owner);
+absl::StatusOr<absl::Span<const std::byte>> BulkPushCall::InHostMemory(const Piece& piece) const {
+  const Rest& rest = piece.rest;
+  if (rest.device.source == nullptr) return rest.data.subspan(rest.begin, piece.bytes);
+  return rest.device.source->Fetch(rest.device.begin + static_cast<int64_t>(rest.begin),
+                                   static_cast<int64_t>(piece.bytes));
+}
+
+absl::StatusOr<uint32_t> BulkPushCall::FillBlock(const Piece& piece) const {
+  char* const memory = piece.block->memory.data();
+  if (IsDirect(piece)) {
+    const DevicePayload& device = piece.rest.device;
+    RETURN_IF_ERROR(device.source->CopyOut({reinterpret_cast<std::byte*>(memory), piece.bytes},
+                                           device.begin + static_cast<int64_t>(piece.rest.begin)));
+    return Crc32c(memory, piece.bytes);
   }
-  header.crc32c = Crc32cCopy(block->memory.data(), piece.data.data(), bytes);
-  header.place = {region_, block->offset, bytes};
-  return EncodePushChunk(header);
+  ASSIGN_OR_RETURN(const absl::Span<const std::byte> data, InHostMemory(piece));
+  return Crc32cCopy(memory, data.data(), data.size());
+}
+
+absl::StatusOr<grpc::ByteBuffer> BulkPushCall::Cut(
+    const Piece& piece, const std::shared_ptr<const void>& memory_owner) const {
+  const Rest& rest = piece.rest;
+  PushChunkHeader header = header_;
+  header.bucket = rest.bucket;
+  header.base_version = rest.base_version;
+  header.offset = ElementsIn(encoding_, static_cast<int64_t>(rest.begin),
+                             connections_->config().buckets[rest.bucket].range.size());
+  if (piece.bytes == 0) return EncodePushChunk(header);
+  if (piece.block.has_value()) {
+    ASSIGN_OR_RETURN(header.crc32c, FillBlock(piece));
+    header.place = {region_, piece.block->offset, piece.bytes};
+    return EncodePushChunk(header);
+  }
+  ASSIGN_OR_RETURN(const absl::Span<const std::byte> data, InHostMemory(piece));
+  header.crc32c = Crc32c(data.data(), data.size());
+  return EncodePushChunk(header, data.data(), data.size(), memory_owner);
+}
+
+void BulkPushCall::Fail(const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (over_) return;
+    over_ = true;
+    ended_ = status;
+    rests_.clear();
+    chunks_.clear();
+  }
+  Cancel();
 }
 
 void BulkPushCall::CutChunks(const std::shared_ptr<const void>& memory_owner) {
-  Rest piece;
-  std::optional<SharedMemoryCall::Block> block;
-  while (TakePiece(piece, block)) {
-    Chunk chunk = {.message = {}, .data_bytes = piece.data.size()};
+  Piece piece;
+  while (TakePiece(piece)) {
+    Chunk chunk = {.message = {}, .data_bytes = piece.bytes};
     {
       TraceSpan span(connections_->config().trace, "send",
-                     block.has_value() ? "checksum and copy" : "checksum",
-                     {.bucket = piece.bucket});
-      chunk.message = Cut(piece, block, memory_owner);
+                     IsDirect(piece)           ? "device copy and checksum"
+                     : piece.block.has_value() ? "checksum and copy"
+                                               : "checksum",
+                     {.bucket = piece.rest.bucket});
+      absl::StatusOr<grpc::ByteBuffer> message = Cut(piece, memory_owner);
+      if (!message.ok()) {
+        Fail(message.status());
+        continue;
+      }
+      chunk.message = *std::move(message);
     }
     absl::MutexLock lock(&mutex_);
     if (over_) continue;

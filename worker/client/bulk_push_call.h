@@ -22,6 +22,7 @@
 #include "proto/chunk_codec.h"
 #include "proto/parameter_service.pb.h"
 #include "worker/client/bulk_connections.h"
+#include "worker/client/device_payload.h"
 
 namespace lodestar {
 
@@ -42,6 +43,8 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
 
   void AddBucket(uint32_t bucket, Version base_version, absl::Span<const std::byte> data)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  void AddDeviceBucket(uint32_t bucket, Version base_version, const DevicePayload& payload)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // Nothing will be added any more.
   void EndOfBuckets() ABSL_LOCKS_EXCLUDED(mutex_);
   // Thread-safe.
@@ -61,8 +64,19 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   struct Rest {
     uint32_t bucket = 0;
     Version base_version;
-    absl::Span<const std::byte> data;
-    size_t begin = 0;  // bytes cut so far
+    absl::Span<const std::byte> data = {};
+    DevicePayload device = {};  // in place of data, if it has a source
+    size_t begin = 0;           // bytes cut so far
+
+    size_t bytes() const {
+      return device.source == nullptr ? data.size() : static_cast<size_t>(device.bytes);
+    }
+  };
+  // A chunk to cut.
+  struct Piece {
+    Rest rest;  // as it was before
+    size_t bytes = 0;
+    std::optional<SharedMemoryCall::Block> block = {};  // where to put it, if not into the message
   };
   struct Chunk {
     grpc::ByteBuffer message;
@@ -72,15 +86,24 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   BulkPushCall(BulkConnections* connections, int stream, PushChunkHeader header, Encoding encoding,
                std::shared_ptr<const void> memory_owner, DoneCallback done);
 
-  // The next chunk to cut, if it is time for one; ends the cutting otherwise. `block` is where to
-  // put it, if not into the message.
-  bool TakePiece(Rest& piece, std::optional<SharedMemoryCall::Block>& block)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  void Add(const Rest& rest) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The next chunk to cut, if it is time for one; ends the cutting otherwise.
+  bool TakePiece(Piece& piece) ABSL_LOCKS_EXCLUDED(mutex_);
   // False: there is no shared memory for a chunk now, and cutting will go on when there is.
   bool TakeBlockLocked(std::optional<SharedMemoryCall::Block>& block)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  grpc::ByteBuffer Cut(const Rest& piece, const std::optional<SharedMemoryCall::Block>& block,
-                       const std::shared_ptr<const void>& memory_owner) const;
+  // Errors: those of a device.
+  absl::StatusOr<grpc::ByteBuffer> Cut(const Piece& piece,
+                                       const std::shared_ptr<const void>& memory_owner) const;
+  // The piece's bytes, in host memory.
+  absl::StatusOr<absl::Span<const std::byte>> InHostMemory(const Piece& piece) const;
+  // Puts them into the piece's block, and returns their checksum.
+  absl::StatusOr<uint32_t> FillBlock(const Piece& piece) const;
+  bool IsDirect(const Piece& piece) const {
+    return is_registered_ && piece.rest.device.source != nullptr && piece.block.has_value();
+  }
+  // The contribution cannot be read: the call ends with this.
+  void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void CutChunks(const std::shared_ptr<const void>& memory_owner) ABSL_LOCKS_EXCLUDED(mutex_);
   void ScheduleCuttingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -99,6 +122,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   grpc::ByteBuffer reply_;
   const std::shared_ptr<SharedMemoryCall> shared_;  // or null
   const uint64_t region_;                           // its name
+  const bool is_registered_;                        // a device copies straight to it
 
   absl::Mutex mutex_;
   std::shared_ptr<const void> memory_owner_ ABSL_GUARDED_BY(mutex_);
@@ -107,14 +131,15 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   Chunk writing_ ABSL_GUARDED_BY(mutex_);
   absl::Time write_began_at_ ABSL_GUARDED_BY(mutex_);  // for traces
   uint64_t num_written_ ABSL_GUARDED_BY(mutex_) = 0;   // chunks
-  absl::Status ended_ ABSL_GUARDED_BY(mutex_);         // by the watchdog
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);         // by the watchdog, or a device
   uint64_t bytes_added_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t bytes_written_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_cutting_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool no_more_buckets_ ABSL_GUARDED_BY(mutex_) = false;
   bool writes_done_ ABSL_GUARDED_BY(mutex_) = false;
-  bool over_ ABSL_GUARDED_BY(mutex_) = false;  // the server has answered, or the stream broke
+  // The server has answered, the stream broke, or the device did.
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_reply_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -47,22 +47,30 @@ void BulkPushSession::AddBucket(uint32_t bucket, Version base_version,
   const absl::StatusOr<int> stream = is_skipped
                                          ? connections_->StreamOf(bucket)
                                          : connections_->StreamOf(bucket, encoding_, data.size());
-  std::shared_ptr<BulkPushCall> call;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!stream.ok()) FailLocked(stream.status());
-    if (!status_.ok()) return;
-    ++num_added_;
-    std::shared_ptr<BulkPushCall>& slot = calls_[*stream];
-    if (slot == nullptr) {
-      ++num_open_;
-      slot = BulkPushCall::Start(
-          connections_, *stream, header_, encoding_, memory_owner_,
-          [this](const absl::StatusOr<v1::PushReply>& reply) { OnCallDone(reply); });
-    }
-    call = slot;
+  const std::shared_ptr<BulkPushCall> call = CallFor(stream);
+  if (call != nullptr) call->AddBucket(bucket, base_version, data);
+}
+
+void BulkPushSession::AddDeviceBucket(uint32_t bucket, Version base_version,
+                                      const DevicePayload& payload) {
+  const std::shared_ptr<BulkPushCall> call =
+      CallFor(connections_->StreamOf(bucket, encoding_, static_cast<size_t>(payload.bytes)));
+  if (call != nullptr) call->AddDeviceBucket(bucket, base_version, payload);
+}
+
+std::shared_ptr<BulkPushCall> BulkPushSession::CallFor(const absl::StatusOr<int>& stream) {
+  absl::MutexLock lock(&mutex_);
+  if (!stream.ok()) FailLocked(stream.status());
+  if (!status_.ok()) return nullptr;
+  ++num_added_;
+  std::shared_ptr<BulkPushCall>& slot = calls_[*stream];
+  if (slot == nullptr) {
+    ++num_open_;
+    slot = BulkPushCall::Start(
+        connections_, *stream, header_, encoding_, memory_owner_,
+        [this](const absl::StatusOr<v1::PushReply>& reply) { OnCallDone(reply); });
   }
-  call->AddBucket(bucket, base_version, data);
+  return slot;
 }
 
 absl::StatusOr<PushResult> BulkPushSession::Finish() {

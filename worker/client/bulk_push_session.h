@@ -21,11 +21,17 @@ class BulkPushSession final : public PushSession {
 
   void AddBucket(uint32_t bucket, Version base_version, absl::Span<const std::byte> data) override
       ABSL_LOCKS_EXCLUDED(mutex_);
+  void AddDeviceBucket(uint32_t bucket, Version base_version, const DevicePayload& payload) override
+      ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<PushResult> Finish() override ABSL_LOCKS_EXCLUDED(mutex_);
   void Cancel() override ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t bytes_unsent() override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  // The call that a bucket is added to; null: the session has failed, for instance with the error
+  // that `stream` is.
+  std::shared_ptr<BulkPushCall> CallFor(const absl::StatusOr<int>& stream)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCallDone(const absl::StatusOr<v1::PushReply>& reply) ABSL_LOCKS_EXCLUDED(mutex_);
   void FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

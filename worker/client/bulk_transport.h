@@ -18,6 +18,7 @@
 #include "common/contribution.h"
 #include "common/encoding.h"
 #include "common/ids.h"
+#include "worker/client/device_payload.h"
 
 namespace lodestar {
 
@@ -52,6 +53,9 @@ class PushSession {
   // What is wrong with the bucket is told by Finish().
   virtual void AddBucket(uint32_t bucket, Version base_version,
                          absl::Span<const std::byte> data) = 0;
+  // The same of a bucket in a device's memory, where it stays and does not change for as long. Only
+  // of a transport that may reach devices (ReachesDevice()).
+  virtual void AddDeviceBucket(uint32_t bucket, Version base_version, const DevicePayload& payload);
 
   // Blocks until all servers have acknowledged or one has failed, and until no memory given to
   // AddBucket() is referred to any more, also after an error. After an error the same contribution
@@ -76,6 +80,10 @@ struct PullTarget {
   // changes since then, if there is one.
   std::optional<Version> held = {};
   absl::Span<std::byte> changes = {};
+  // Where else a bucket that comes whole may be brought, `device_begin` bytes from the begin of
+  // `device`, rather than to `destination`, which may then be written, too; null: nowhere.
+  PayloadSink* device = nullptr;
+  int64_t device_begin = 0;
 };
 
 struct PullSpec {
@@ -87,7 +95,8 @@ struct PullSpec {
 struct PulledBucket {
   uint32_t bucket = 0;
   Version version;
-  int64_t num_changes = 0;  // encoded, one after the other in PullTarget::changes; 0: it is whole
+  int64_t num_changes = 0;    // encoded, one after the other in PullTarget::changes; 0: it is whole
+  bool is_on_device = false;  // in PullTarget::device, and not in `destination`
 };
 
 // Weights on their way. Thread-safe.
@@ -118,6 +127,10 @@ class ParameterTransport {
   // Tries every path that buckets take, by pulling one of them: small packets alone may pass where
   // bulk does not. Errors: the one of a server that cannot be reached, or is not ready.
   virtual std::unique_ptr<PullSession> StartTrial() { return StartPull({}, nullptr); }
+
+  // Whether payloads of the bucket may now be copied straight from a device's memory, and to it:
+  // otherwise they are better in host memory when they are handed over. Thread-safe.
+  virtual bool ReachesDevice(uint32_t /*bucket*/) { return false; }
 
   // Payload since the transport was made; of buckets that the servers have acknowledged, and that
   // have arrived. Thread-safe.

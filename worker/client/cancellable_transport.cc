@@ -28,6 +28,10 @@ class CancellableTransport::WatchedPush final : public PushSession {
   void AddBucket(uint32_t bucket, Version base_version, absl::Span<const std::byte> data) override {
     inner_->AddBucket(bucket, base_version, data);
   }
+  void AddDeviceBucket(uint32_t bucket, Version base_version,
+                       const DevicePayload& payload) override {
+    inner_->AddDeviceBucket(bucket, base_version, payload);
+  }
   absl::StatusOr<PushResult> Finish() override { return inner_->Finish(); }
   void Cancel() override { inner_->Cancel(); }
   int64_t bytes_unsent() override { return inner_->bytes_unsent(); }

@@ -22,6 +22,7 @@ class CancellableTransport final : public ParameterTransport {
   std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override;
   std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override;
   std::unique_ptr<PullSession> StartTrial() override;
+  bool ReachesDevice(uint32_t bucket) override { return inner_->ReachesDevice(bucket); }
   uint64_t bytes_pushed() const override { return inner_->bytes_pushed(); }
   uint64_t bytes_pulled() const override { return inner_->bytes_pulled(); }
   PathFacts path() const override { return inner_->path(); }

@@ -11,42 +11,44 @@
 namespace lodestar {
 
 absl::StatusOr<std::shared_ptr<SharedMemoryCall>> SharedMemoryCall::Start(
-    const std::shared_ptr<grpc::Channel>& channel, const WorkerLife& life,
-    const std::string& life_secret, size_t block_bytes, int blocks, SettledCallback settled) {
-  ASSIGN_OR_RETURN(SharedRegion region, SharedRegion::Create(2 * blocks * block_bytes));
+    const std::shared_ptr<grpc::Channel>& channel, Settings settings) {
+  ASSIGN_OR_RETURN(SharedRegion region,
+                   SharedRegion::Create(2 * settings.blocks * settings.block_bytes));
   std::shared_ptr<SharedMemoryCall> call(
-      new SharedMemoryCall(channel, std::move(region), block_bytes, blocks, std::move(settled)));
-  call->Begin(life, life_secret);
+      new SharedMemoryCall(channel, std::move(region), std::move(settings)));
+  call->Begin();
   return call;
 }
 
 SharedMemoryCall::SharedMemoryCall(const std::shared_ptr<grpc::Channel>& channel,
-                                   SharedRegion region, size_t block_bytes, int blocks,
-                                   SettledCallback settled)
+                                   SharedRegion region, Settings settings)
     : stub_(v1::ParameterService::NewStub(channel)),
       region_(std::move(region)),
-      block_bytes_(block_bytes),
-      blocks_(blocks),
-      settled_(std::move(settled)),
-      owners_(blocks, nullptr) {
-  for (int i = 0; i < blocks; ++i) free_.push_back(OffsetOf(i));
+      settings_(std::move(settings)),
+      owners_(settings_.blocks, nullptr) {
+  for (int i = 0; i < settings_.blocks; ++i) free_.push_back(OffsetOf(i));
 }
 
-void SharedMemoryCall::Begin(const WorkerLife& life, const std::string& life_secret) {
-  if (!life_secret.empty()) context_.AddMetadata(kLifeSecretKey, life_secret);
+SharedMemoryCall::~SharedMemoryCall() {
+  if (is_registered()) settings_.registry->Unregister(region_.memory());
+}
+
+void SharedMemoryCall::Begin() {
+  if (!settings_.life_secret.empty()) context_.AddMetadata(kLifeSecretKey, settings_.life_secret);
   stub_->async()->ShareMemory(&context_, this);
   // Writes start outside of gRPC's callbacks; the hold keeps the call until OnReadDone(false).
   AddHold();
   absl::MutexLock lock(&mutex_);
   const SharedRegion::Handle& handle = region_.handle();
-  pending_.set_worker_id(life.worker.value());
-  pending_.set_incarnation(life.incarnation.value());
+  pending_.set_worker_id(settings_.life.worker.value());
+  pending_.set_incarnation(settings_.life.incarnation.value());
   pending_.set_process_id(handle.process_id);
   pending_.set_file_descriptor(handle.descriptor);
   pending_.set_nonce(handle.nonce);
   pending_.set_bytes(handle.bytes);
-  pending_.set_block_bytes(block_bytes_);
-  for (int i = 0; i < blocks_; ++i) pending_.add_writable(OffsetOf(blocks_ + i));
+  pending_.set_block_bytes(block_bytes());
+  const int blocks = settings_.blocks;
+  for (int i = 0; i < blocks; ++i) pending_.add_writable(OffsetOf(blocks + i));
   has_pending_ = true;
   WriteLocked();
   StartRead(&reply_);
@@ -61,6 +63,11 @@ bool SharedMemoryCall::is_open() const {
 bool SharedMemoryCall::is_done() const {
   absl::MutexLock lock(&mutex_);
   return is_done_;
+}
+
+bool SharedMemoryCall::is_registered() const {
+  absl::MutexLock lock(&mutex_);
+  return is_registered_;
 }
 
 uint64_t SharedMemoryCall::name() const {
@@ -84,14 +91,15 @@ SharedMemoryCall::Answer SharedMemoryCall::TakeBlock(const void* owner, Block& b
   }
   block.offset = free_.back();
   free_.pop_back();
-  owners_[block.offset / block_bytes_] = owner;
-  block.memory = *region_.Part(block.offset, block_bytes_);
+  owners_[block.offset / block_bytes()] = owner;
+  block.memory = *region_.Part(block.offset, block_bytes());
   return Answer::kTaken;
 }
 
 absl::Status SharedMemoryCall::MarkRead(uint64_t offset) {
   absl::MutexLock lock(&mutex_);
-  if (offset % block_bytes_ != 0 || offset < OffsetOf(blocks_) || offset >= OffsetOf(2 * blocks_)) {
+  if (offset % block_bytes() != 0 || offset < OffsetOf(settings_.blocks) ||
+      offset >= OffsetOf(2 * settings_.blocks)) {
     return absl::DataLossError(absl::StrCat("the server wrote at ", offset,
                                             " in shared memory, where it may not; compare versions "
                                             "of both sides"));
@@ -119,10 +127,19 @@ void SharedMemoryCall::OnWriteDone(bool ok) {
   if (ok) WriteLocked();
 }
 
+void SharedMemoryCall::Settle(const absl::Status& status) {
+  if (std::exchange(is_settled_, true) || settings_.on_settled == nullptr) return;
+  settings_.on_settled(status);
+}
+
 void SharedMemoryCall::Accepted(uint64_t name) {
   const absl::Status touched = region_.Touch();
+  const bool registers = touched.ok() && settings_.registry != nullptr;
+  absl::Status registered;
+  if (registers) registered = settings_.registry->Register(region_.memory());
   {
     absl::MutexLock lock(&mutex_);
+    is_registered_ = registers && registered.ok();
     if (touched.ok()) {
       name_ = name;
     } else {
@@ -131,18 +148,18 @@ void SharedMemoryCall::Accepted(uint64_t name) {
     }
   }
   if (!touched.ok()) End();
-  const SettledCallback settled = std::exchange(settled_, nullptr);
-  if (settled != nullptr) settled(touched);
+  Settle(touched);
+  if (registers && settings_.on_registered != nullptr) settings_.on_registered(registered);
 }
 
 void SharedMemoryCall::OnReadDone(bool ok) {
-  if (ok && reply_.region() != 0) Accepted(reply_.region());
+  if (ok && reply_.region() != 0 && !is_settled_) Accepted(reply_.region());
   std::vector<std::function<void()>> waiting;
   {
     absl::MutexLock lock(&mutex_);
     if (!ok) is_closed_ = true;
     for (const uint64_t offset : reply_.read()) {
-      const uint64_t block = offset / block_bytes_;
+      const uint64_t block = offset / block_bytes();
       // Twice, or never ours: no harm, but not free again.
       if (!ok || block >= owners_.size() || owners_[block] == nullptr) continue;
       owners_[block] = nullptr;
@@ -159,10 +176,9 @@ void SharedMemoryCall::OnReadDone(bool ok) {
 }
 
 void SharedMemoryCall::OnDone(const grpc::Status& status) {
-  const SettledCallback settled = std::exchange(settled_, nullptr);
   absl::Status result = FromGrpcStatus(status);
   if (result.ok()) result = absl::UnavailableError("the server has ended it");
-  if (settled != nullptr) settled(result);
+  Settle(result);
   absl::MutexLock lock(&mutex_);
   if (status_.ok()) status_ = result;
   is_done_ = true;

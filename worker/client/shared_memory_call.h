@@ -17,6 +17,7 @@
 #include "common/cluster_messages.h"
 #include "common/shared_region.h"
 #include "proto/parameter_service.grpc.pb.h"
+#include "worker/client/device_payload.h"
 
 namespace lodestar {
 
@@ -30,14 +31,27 @@ class SharedMemoryCall final
   };
   // kNone: do without.
   enum class Answer : uint8_t { kTaken, kWait, kNone };
-  // Called once, on a gRPC thread: OK when the server has the region, or why it does not.
-  using SettledCallback = std::function<void(const absl::Status&)>;
+  struct Settings {
+    WorkerLife life;
+    std::string life_secret;  // see Registration
+    size_t block_bytes = 0;
+    int blocks = 0;  // for each direction
+    // Called once, on a gRPC thread: OK when the server has the region, or why it does not. May be
+    // null.
+    std::function<void(const absl::Status&)> on_settled;
+    // Told of the region while it is shared; null: no device copies there. It outlives the call.
+    HostMemoryRegistry* registry = nullptr;
+    // Called after on_settled(OK), where there is a registry: OK, or why the device does not copy
+    // there. May be null.
+    std::function<void(const absl::Status&)> on_registered;
+  };
 
-  // `life_secret`: see Registration. `blocks`: for each direction. Errors: those of
-  // SharedRegion::Create(). The worker's memory is touched only once the server has accepted it.
+  // Errors: those of SharedRegion::Create(). The worker's memory is touched, and registered, only
+  // once the server has accepted it.
   static absl::StatusOr<std::shared_ptr<SharedMemoryCall>> Start(
-      const std::shared_ptr<grpc::Channel>& channel, const WorkerLife& life,
-      const std::string& life_secret, size_t block_bytes, int blocks, SettledCallback settled);
+      const std::shared_ptr<grpc::Channel>& channel, Settings settings);
+  // Not on a gRPC thread. Nobody copies to or from the region any more.
+  ~SharedMemoryCall() override;
 
   // True between the server's answer and the end of the call.
   bool is_open() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -47,7 +61,9 @@ class SharedMemoryCall final
   // Why it is not, or no longer, open.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
   const SharedRegion& region() const { return region_; }
-  size_t block_bytes() const { return block_bytes_; }
+  size_t block_bytes() const { return settings_.block_bytes; }
+  // Whether a device copies straight to and from the region; of an open call it does not change.
+  bool is_registered() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // A block for the stream `owner` to fill and to push. kWait: `retry` will be called, without a
   // lock held, when there may be one; asking again is then up to the caller. What is taken and not
@@ -70,22 +86,24 @@ class SharedMemoryCall final
 
  private:
   SharedMemoryCall(const std::shared_ptr<grpc::Channel>& channel, SharedRegion region,
-                   size_t block_bytes, int blocks, SettledCallback settled);
-  void Begin(const WorkerLife& life, const std::string& life_secret);
+                   Settings settings);
+  void Begin();
+  // Tells `settings_` once what became of the call.
+  void Settle(const absl::Status& status);
   void Accepted(uint64_t name) ABSL_LOCKS_EXCLUDED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  uint64_t OffsetOf(int block) const { return static_cast<uint64_t>(block) * block_bytes_; }
+  uint64_t OffsetOf(int block) const { return static_cast<uint64_t>(block) * block_bytes(); }
 
   const std::unique_ptr<v1::ParameterService::Stub> stub_;
   SharedRegion region_;
-  const size_t block_bytes_;
-  const int blocks_;  // for pushes: those before them are for pulls
-  SettledCallback settled_;
+  const Settings settings_;
+  bool is_settled_ = false;  // touched by one callback at a time
   grpc::ClientContext context_;
   v1::SharedMemoryReply reply_;  // touched by one callback at a time
 
   mutable absl::Mutex mutex_;
   uint64_t name_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_registered_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<uint64_t> free_ ABSL_GUARDED_BY(mutex_);       // for pushes, by offset
   std::vector<const void*> owners_ ABSL_GUARDED_BY(mutex_);  // by block for pushes; null: free
   std::vector<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);

@@ -28,7 +28,7 @@ void SharedMemoryLink::Prepare() {
     absl::MutexLock lock(&mutex_);
     failure = PrepareLocked(done);
   }
-  if (!failure.ok() && config_.on_settled != nullptr) config_.on_settled(failure);
+  if (!failure.ok() && config_.call.on_settled != nullptr) config_.call.on_settled(failure);
 }
 
 absl::Status SharedMemoryLink::PrepareLocked(std::vector<std::shared_ptr<SharedMemoryCall>>& done) {
@@ -44,8 +44,7 @@ absl::Status SharedMemoryLink::PrepareLocked(std::vector<std::shared_ptr<SharedM
   ended_.erase(first_done, ended_.end());
   if (current_ != nullptr || is_refused_) return absl::OkStatus();
   absl::StatusOr<std::shared_ptr<SharedMemoryCall>> call =
-      SharedMemoryCall::Start(channel_, config_.life, config_.life_secret, config_.block_bytes,
-                              config_.blocks, config_.on_settled);
+      SharedMemoryCall::Start(channel_, config_.call);
   if (call.ok()) {
     current_ = *std::move(call);
   } else {

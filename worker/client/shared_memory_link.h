@@ -21,12 +21,8 @@ class SharedMemoryLink {
  public:
   struct Config {
     std::shared_ptr<grpc::Channel> channel;  // until UseChannel()
-    WorkerLife life;
-    std::string life_secret;  // see Registration
-    size_t block_bytes = 0;
-    int blocks = 0;  // for each direction
-    // Called when it is known whether memory is shared: OK, or why not. On any thread; may be null.
-    std::function<void(const absl::Status&)> on_settled;
+    // Of every call. on_settled: also told, on any thread, why there is none.
+    SharedMemoryCall::Settings call;
   };
 
   explicit SharedMemoryLink(Config config);

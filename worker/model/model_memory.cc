@@ -191,6 +191,10 @@ std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& co
     absl::StrAppend(
         &text, ", pinned host memory ",
         BytesText(memory.pinned_bytes_per_sample * config.max_batch + other.pinned_bytes));
+    if (other.most_shared_bytes > 0) {
+      absl::StrAppend(&text, " and up to ", BytesText(other.most_shared_bytes),
+                      " shared with servers of this machine");
+    }
   }
   const Room room = RoomOf(device);
   if (room.bytes > 0) {

@@ -56,7 +56,9 @@ struct OtherMemory {
   int64_t device_bytes = 0;
   // Of these: a local optimizer's state and the weights that a round's local steps began with.
   int64_t local_step_bytes = 0;
-  int64_t pinned_bytes = 0;  // where the device's memory is not the host's
+  // Where the device's memory is not the host's.
+  int64_t pinned_bytes = 0;
+  int64_t most_shared_bytes = 0;  // pinned, too, if all servers are on this machine
 };
 
 // One line for the log: what model and micro-batch take, and the largest micro-batch that fits the

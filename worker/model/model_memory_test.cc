@@ -308,6 +308,11 @@ TEST_F(CardMemoryTest, PinnedHostMemoryIsReported) {
   const ModelMemory memory = {.bytes_per_sample = 1, .pinned_bytes_per_sample = 1'000'000};
   EXPECT_THAT(DescribeModelMemory(memory, config_, {.pinned_bytes = 5'000'000}, card_.get()),
               HasSubstr(", pinned host memory 7.0 MB; "));
+  EXPECT_THAT(DescribeModelMemory(memory, config_,
+                                  {.pinned_bytes = 5'000'000, .most_shared_bytes = 25'000'000},
+                                  card_.get()),
+              HasSubstr(", pinned host memory 7.0 MB and up to 25.0 MB shared with servers of this "
+                        "machine; "));
 }
 
 // On a card a copy from other memory would wait for all that is queued.

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -13,10 +14,12 @@
 #include "common/encoding.h"
 #include "common/ids.h"
 #include "kernels/device.h"
+#include "worker/client/device_payload.h"
 
 namespace lodestar {
 
-// Await() and Of() may be called from any thread, everything else by one thread at a time.
+// Await(), Of() and OnDevice() may be called from any thread, everything else by one thread at a
+// time.
 class ContributionBytes {
  public:
   virtual ~ContributionBytes() = default;
@@ -34,11 +37,17 @@ class ContributionBytes {
   // Queues what makes the bytes of a bucket, of its elements as of all that the compute stream has
   // been given up to now. Once per bucket.
   virtual EventId Prepare(const Bucket& bucket) = 0;
+  // Prepare() but for bringing the bytes to host memory, if they are not there already: OnDevice()
+  // has them then.
+  virtual EventId PrepareOnDevice(const Bucket& bucket) { return Prepare(bucket); }
   // Blocks until the bytes are there. Errors: those of the device.
   virtual absl::Status Await(EventId prepared) = 0;
   // The bytes, in host memory. They stay until the next Begin(), or as long as the vector if
   // is_exact() and is_inline().
   virtual absl::Span<const std::byte> Of(const Bucket& bucket) const = 0;
+  // The bytes, if they are in a device's memory alone; Of() does not have them. They stay until the
+  // next Begin(), or as long as the vector if is_exact().
+  virtual std::optional<DevicePayload> OnDevice(const Bucket& /*bucket*/) { return std::nullopt; }
 
   // The servers have acknowledged all buckets; those in `late` they did not count. The vector has
   // not changed since the buckets were prepared; what the compute stream is given from now on may

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "common/logging.h"
@@ -22,7 +23,7 @@ ContributionHeader HeaderOnTheWire(ContributionHeader header, const Contribution
 // makes one with the same in it. Returns what was not counted.
 absl::StatusOr<std::vector<uint32_t>> DeliverAll(
     std::unique_ptr<ContributionSession> session, const ContributionHeader& header, Clock* clock,
-    const std::function<std::unique_ptr<ContributionSession>()>& start) {
+    const std::function<absl::StatusOr<std::unique_ptr<ContributionSession>>()>& start) {
   TransferRetry retry(clock);
   while (true) {
     const absl::StatusOr<PushResult> result = session->Finish();
@@ -36,7 +37,7 @@ absl::StatusOr<std::vector<uint32_t>> DeliverAll(
     if (!TransferRetry::MayHelp(result.status())) return result.status();
     retry.BackOff(result.status(), "push");
     session.reset();
-    session = start();
+    ASSIGN_OR_RETURN(session, start());
   }
 }
 
@@ -50,16 +51,29 @@ ContributionSession::ContributionSession(const Registration& registration,
       transport_(transport),
       session_(transport->StartPush(header)) {}
 
-void ContributionSession::AddBucket(const Bucket& bucket, Version base_version,
-                                    absl::Span<const std::byte> data) {
+absl::Status ContributionSession::AddBucket(const Bucket& bucket, Version base_version,
+                                            ContributionBytes& bytes) {
+  PushSession& session = SessionOf(bucket);
+  const std::optional<DevicePayload> on_device = bytes.OnDevice(bucket);
+  if (!on_device.has_value()) {
+    session.AddBucket(bucket.index, base_version, bytes.Of(bucket));
+  } else if (transport_->ReachesDevice(bucket.index)) {
+    session.AddDeviceBucket(bucket.index, base_version, *on_device);
+  } else {
+    ASSIGN_OR_RETURN(const absl::Span<const std::byte> data,
+                     on_device->source->Fetch(on_device->begin, on_device->bytes));
+    session.AddBucket(bucket.index, base_version, data);
+  }
+  return absl::OkStatus();
+}
+
+PushSession& ContributionSession::SessionOf(const Bucket& bucket) {
   ContributionHeader plain = header_;
   plain.encoding = Encoding::kFp32;
   plain.scale = 1.0f;
-  if (plain == header_ || !registration_.layout().is_averaged(bucket.block)) {
-    return session_->AddBucket(bucket.index, base_version, data);
-  }
+  if (plain == header_ || !registration_.layout().is_averaged(bucket.block)) return *session_;
   if (averaged_ == nullptr) averaged_ = transport_->StartPush(plain);
-  averaged_->AddBucket(bucket.index, base_version, data);
+  return *averaged_;
 }
 
 int64_t ContributionSession::bytes_unsent() const {
@@ -121,9 +135,16 @@ void ContributionPush::Ready(const Bucket& bucket) {
   ready_.push_back(&bucket);
   is_ready_[bucket.index] = true;
   if (bytes_->is_inline()) return PrepareAndAdd(bucket);
-  const EventId event = bytes_->Prepare(bucket);
+  const EventId event = Prepare(bucket);
   absl::MutexLock lock(&mutex_);
   prepared_.push_back({&bucket, event});
+}
+
+EventId ContributionPush::Prepare(const Bucket& bucket) {
+  if (leaves_ == Leaves::kAtOnce && transport_->ReachesDevice(bucket.index)) {
+    return bytes_->PrepareOnDevice(bucket);
+  }
+  return bytes_->Prepare(bucket);
 }
 
 absl::Status ContributionPush::AllBlocksReady() {
@@ -139,7 +160,7 @@ void ContributionPush::PrepareAndAdd(const Bucket& bucket) {
                    {.block = bucket.block, .bucket = bucket.index});
     bytes_->Prepare(bucket);
   }
-  if (leaves_ == Leaves::kAtOnce) Add(bucket);
+  if (leaves_ == Leaves::kAtOnce) NoteFailure(Add(bucket));
 }
 
 void ContributionPush::HandOver() {
@@ -155,13 +176,10 @@ void ContributionPush::HandOver() {
       prepared = prepared_.front();
       prepared_.pop_front();
     }
-    const absl::Status status = Await(prepared);
-    if (!status.ok()) {
-      absl::MutexLock lock(&mutex_);
-      failure_ = status;
-      return;
-    }
-    if (leaves_ == Leaves::kAtOnce) Add(*prepared.bucket);
+    absl::Status status = Await(prepared);
+    if (status.ok() && leaves_ == Leaves::kAtOnce) status = Add(*prepared.bucket);
+    NoteFailure(status);
+    if (!status.ok()) return;
   }
 }
 
@@ -181,8 +199,13 @@ void ContributionPush::JoinPusher(bool drop) {
   pusher_.join();
 }
 
-void ContributionPush::Add(const Bucket& bucket) {
-  session_->AddBucket(bucket, base_->version(bucket.index), bytes_->Of(bucket));
+absl::Status ContributionPush::AddTo(ContributionSession& session, const Bucket& bucket) {
+  return session.AddBucket(bucket, base_->version(bucket.index), *bytes_);
+}
+
+void ContributionPush::NoteFailure(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  failure_.Update(status);
 }
 
 absl::Status ContributionPush::failure() {
@@ -230,13 +253,11 @@ absl::StatusOr<std::vector<uint32_t>> ContributionPush::Deliver() {
   TraceSpan span(trace_, "training", "push wait");
   RETURN_IF_ERROR(AwaitMade());
   if (leaves_ == Leaves::kWithFinish) {
-    for (const Bucket* bucket : ready_) Add(*bucket);
+    for (const Bucket* bucket : ready_) RETURN_IF_ERROR(Add(*bucket));
   }
-  const auto begin_again = [this] {
+  const auto begin_again = [this]() -> absl::StatusOr<std::unique_ptr<ContributionSession>> {
     auto session = std::make_unique<ContributionSession>(registration_, header_, transport_);
-    for (const Bucket* bucket : ready_) {
-      session->AddBucket(*bucket, base_->version(bucket->index), bytes_->Of(*bucket));
-    }
+    for (const Bucket* bucket : ready_) RETURN_IF_ERROR(AddTo(*session, *bucket));
     return session;
   };
   absl::StatusOr<std::vector<uint32_t>> late =
@@ -248,15 +269,16 @@ absl::StatusOr<std::vector<uint32_t>> ContributionPush::Deliver() {
 absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const Registration& registration,
                                                    const MadeContribution& made,
                                                    ParameterTransport* transport, Clock* clock) {
-  const auto start = [&] {
+  const auto start = [&]() -> absl::StatusOr<std::unique_ptr<ContributionSession>> {
     auto session = std::make_unique<ContributionSession>(registration, made.header, transport);
     for (size_t i = 0; i < made.buckets.size(); ++i) {
-      const Bucket& bucket = registration.buckets()[made.buckets[i]];
-      session->AddBucket(bucket, made.base_versions[i], made.bytes->Of(bucket));
+      RETURN_IF_ERROR(session->AddBucket(registration.buckets()[made.buckets[i]],
+                                         made.base_versions[i], *made.bytes));
     }
     return session;
   };
-  return DeliverAll(start(), made.header, clock, start);
+  ASSIGN_OR_RETURN(std::unique_ptr<ContributionSession> session, start());
+  return DeliverAll(std::move(session), made.header, clock, start);
 }
 
 absl::Status PushAgain(const Registration& registration, const MadeContribution& made,

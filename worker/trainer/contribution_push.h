@@ -38,13 +38,19 @@ class ContributionSession {
   ContributionSession(const Registration& registration, const ContributionHeader& header,
                       ParameterTransport* transport);
 
-  void AddBucket(const Bucket& bucket, Version base_version, absl::Span<const std::byte> data);
+  void AddBucket(const Bucket& bucket, Version base_version, absl::Span<const std::byte> data) {
+    SessionOf(bucket).AddBucket(bucket.index, base_version, data);
+  }
+  // A bucket of `bytes` that is prepared, and awaited. Errors: those of the device.
+  absl::Status AddBucket(const Bucket& bucket, Version base_version, ContributionBytes& bytes);
   // As PushSession::bytes_unsent(), of both.
   int64_t bytes_unsent() const;
   // As PushSession::Finish(), of both.
   absl::StatusOr<PushResult> Finish();
 
  private:
+  PushSession& SessionOf(const Bucket& bucket);
+
   const Registration& registration_;
   const ContributionHeader header_;
   ParameterTransport* const transport_;
@@ -118,12 +124,18 @@ class ContributionPush final : public GradientSink {
 
   void Ready(const Bucket& bucket);
   void PrepareAndAdd(const Bucket& bucket);
+  // Where the transport reaches the device the bytes stay there; unless somebody keeps them before
+  // they leave.
+  EventId Prepare(const Bucket& bucket);
   // Hands over what is prepared, in order; runs on pusher_.
   void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Await(const Prepared& prepared);
   // Lets pusher_ end. `drop`: without waiting for what is still queued.
   void JoinPusher(bool drop) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Add(const Bucket& bucket);
+  absl::Status Add(const Bucket& bucket) { return AddTo(*session_, bucket); }
+  absl::Status AddTo(ContributionSession& session, const Bucket& bucket);
+  // Returned by what comes next.
+  void NoteFailure(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status failure() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Registration& registration_;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/random.h"
+#include "common/remedy.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
 
@@ -90,6 +91,7 @@ void EncodedContribution::Begin(const Registration& registration, Round round, f
   scale_ = scale;
   ForgetUncommitted(registration.server_incarnation);
   is_prepared_.assign(buckets_.size(), false);
+  is_on_device_.assign(buckets_.size(), 0);
   int64_t end = 0;
   places_.clear();
   for (const Bucket& bucket : registration.buckets()) {
@@ -112,27 +114,58 @@ void EncodedContribution::ForgetUncommitted(uint64_t server_incarnation) {
   server_incarnation_ = server_incarnation;
 }
 
-EventId EncodedContribution::Prepare(const Bucket& bucket) {
+void EncodedContribution::Encode(const Bucket& bucket) {
   constexpr StreamKind kStream = StreamKind::kDeviceToHost;
   is_prepared_[bucket.index] = true;
   device_->Wait(kStream, device_->Record(StreamKind::kCompute));
-  {
-    DeviceSpan span(timeline_, kStream, "encode", {.block = bucket.block, .bucket = bucket.index});
-    device_->Encode(encoding_, OnDevice(bucket), PartOf(vector_, bucket), scale_,
-                    PartOf(residual_, bucket),
-                    {.kind = residual_ ? Rounding::Kind::kToNearest : Rounding::Kind::kStochastic,
-                     .key = noise_key_,
-                     .stream = static_cast<uint64_t>(round_.value()),
-                     .first_element = bucket.range.begin},
-                    kStream);
-  }
+  DeviceSpan span(timeline_, kStream, "encode", {.block = bucket.block, .bucket = bucket.index});
+  device_->Encode(encoding_, EncodedOf(bucket), PartOf(vector_, bucket), scale_,
+                  PartOf(residual_, bucket),
+                  {.kind = residual_ ? Rounding::Kind::kToNearest : Rounding::Kind::kStochastic,
+                   .key = noise_key_,
+                   .stream = static_cast<uint64_t>(round_.value()),
+                   .first_element = bucket.range.begin},
+                  kStream);
+}
+
+EventId EncodedContribution::Prepared() {
+  last_prepared_ = device_->Record(StreamKind::kDeviceToHost);
+  return *last_prepared_;
+}
+
+EventId EncodedContribution::Prepare(const Bucket& bucket) {
+  constexpr StreamKind kStream = StreamKind::kDeviceToHost;
+  Encode(bucket);
   if (!is_inline()) {
     const int64_t bytes = EncodedBytes(encoding_, bucket.range.size());
     DeviceSpan span(timeline_, kStream, "copy", {.bytes = bytes});
-    device_->Copy(host_ + places_[bucket.index], OnDevice(bucket), bytes, kStream);
+    device_->Copy(host_ + places_[bucket.index], EncodedOf(bucket), bytes, kStream);
   }
-  last_prepared_ = device_->Record(kStream);
-  return *last_prepared_;
+  return Prepared();
+}
+
+EventId EncodedContribution::PrepareOnDevice(const Bucket& bucket) {
+  Encode(bucket);
+  is_on_device_[bucket.index] = is_inline() ? 0 : 1;
+  return Prepared();
+}
+
+std::optional<DevicePayload> EncodedContribution::OnDevice(const Bucket& bucket) {
+  if (is_on_device_[bucket.index] == 0) return std::nullopt;
+  return DevicePayload{this, places_[bucket.index], EncodedBytes(encoding_, bucket.range.size())};
+}
+
+absl::Status EncodedContribution::CopyOut(absl::Span<std::byte> destination, int64_t begin) {
+  return AsFinal(device_->CopyNow(destination.data(),
+                                  static_cast<std::byte*>(device_bytes_.data()) + begin,
+                                  destination.size(), StreamKind::kDeviceToHost, [] {}));
+}
+
+absl::StatusOr<absl::Span<const std::byte>> EncodedContribution::Fetch(int64_t begin,
+                                                                       int64_t bytes) {
+  const absl::Span<std::byte> part = {host_ + begin, static_cast<size_t>(bytes)};
+  RETURN_IF_ERROR(CopyOut(part, begin));
+  return part;
 }
 
 absl::Span<const std::byte> EncodedContribution::Of(const Bucket& bucket) const {
@@ -157,7 +190,7 @@ void EncodedContribution::Commit(absl::Span<const uint32_t> late) {
                     kStream);
     } else if (!is_foreseen_ && !is_late) {
       device_->UpdateResidual(encoding_, PartOf(residual_, bucket), PartOf(vector_, bucket), scale_,
-                              OnDevice(bucket), decay_, kStream);
+                              EncodedOf(bucket), decay_, kStream);
     }
   }
   is_foreseen_ = false;
@@ -179,7 +212,7 @@ absl::StatusOr<EncodedContribution::Foreseen> EncodedContribution::Foresee(
   for (const Bucket& bucket : buckets_) {
     if (is_skipped || !is_prepared_[bucket.index]) continue;
     device_->UpdateResidual(encoding_, PartOf(residual_, bucket), PartOf(vector_, bucket), scale_,
-                            OnDevice(bucket), decay_, kStream);
+                            EncodedOf(bucket), decay_, kStream);
   }
   device_->Copy(after, residual_.data, residual_bytes(), kStream);
   last_committed_ = device_->Record(kStream);

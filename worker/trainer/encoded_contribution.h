@@ -30,7 +30,7 @@
 
 namespace lodestar {
 
-class EncodedContribution final : public ContributionBytes {
+class EncodedContribution final : public ContributionBytes, public PayloadSource {
  public:
   // The job's push_encoding is not fp32. `vector` is f32, in the order of the layout, and outlives
   // the object; so does `timeline`, which shows the work and may be null. Errors:
@@ -52,9 +52,15 @@ class EncodedContribution final : public ContributionBytes {
   bool is_inline() const override { return host_ == device_bytes_.data(); }
   void Begin(const Registration& registration, Round round, float scale) override;
   EventId Prepare(const Bucket& bucket) override;
+  EventId PrepareOnDevice(const Bucket& bucket) override;
   absl::Status Await(EventId prepared) override { return device_->Synchronize(prepared); }
   absl::Span<const std::byte> Of(const Bucket& bucket) const override;
+  std::optional<DevicePayload> OnDevice(const Bucket& bucket) override;
   void Commit(absl::Span<const uint32_t> late) override;
+
+  // Of the encoded bytes.
+  absl::Status CopyOut(absl::Span<std::byte> destination, int64_t begin) override;
+  absl::StatusOr<absl::Span<const std::byte>> Fetch(int64_t begin, int64_t bytes) override;
 
   bool has_residual() const { return static_cast<bool>(residual_); }
   // In host memory, until the next Foresee().
@@ -77,10 +83,13 @@ class EncodedContribution final : public ContributionBytes {
         vector_(vector),
         timeline_(timeline) {}
   absl::Status Allocate(int64_t residual_bytes, int64_t room);
+  // Queues it on the stream that copies come on.
+  void Encode(const Bucket& bucket);
+  EventId Prepared();
   // What was foreseen does not happen, and nothing is left of other servers' rounds.
   void ForgetUncommitted(uint64_t server_incarnation);
   int64_t residual_bytes() const { return residual_.num_elements * sizeof(float); }
-  std::byte* OnDevice(const Bucket& bucket) const {
+  std::byte* EncodedOf(const Bucket& bucket) const {
     return static_cast<std::byte*>(device_bytes_.data()) + places_[bucket.index];
   }
   Buf PartOf(Buf vector, const Bucket& bucket) const {
@@ -107,8 +116,9 @@ class EncodedContribution final : public ContributionBytes {
 
   // Of the contribution under way.
   std::vector<Bucket> buckets_;
-  std::vector<int64_t> places_;    // among the bytes, by bucket
-  std::vector<bool> is_prepared_;  // by bucket
+  std::vector<int64_t> places_;        // among the bytes, by bucket
+  std::vector<bool> is_prepared_;      // by bucket
+  std::vector<uint8_t> is_on_device_;  // so; each read once its Prepare...() has returned
   uint64_t noise_key_ = 0;
   Round round_;
   float scale_ = 1.0f;

@@ -1,6 +1,9 @@
 // ExactContribution: contributions in fp32, which are the elements of a host mirror.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "worker/trainer/contribution_bytes.h"
 #include "worker/trainer/host_mirror.h"
 
@@ -13,17 +16,32 @@ class ExactContribution final : public ContributionBytes {
 
   Encoding encoding() const override { return Encoding::kFp32; }
   bool is_inline() const override { return vector_->is_shared(); }
-  void Begin(const Registration&, Round, float) override {}
+  void Begin(const Registration& registration, Round, float) override {
+    is_on_device_.assign(registration.buckets().size(), 0);
+  }
   EventId Prepare(const Bucket& bucket) override { return vector_->ToHost(bucket.range); }
+  EventId PrepareOnDevice(const Bucket& bucket) override {
+    if (is_inline()) return Prepare(bucket);
+    is_on_device_[bucket.index] = 1;
+    return vector_->Computed();
+  }
   absl::Status Await(EventId prepared) override { return vector_->Await(prepared); }
   absl::Span<const std::byte> Of(const Bucket& bucket) const override {
     const float* const elements = vector_->data() + bucket.range.begin;
     return {reinterpret_cast<const std::byte*>(elements), bucket.range.size() * sizeof(float)};
   }
+  std::optional<DevicePayload> OnDevice(const Bucket& bucket) override {
+    if (bucket.index >= is_on_device_.size() || is_on_device_[bucket.index] == 0) {
+      return std::nullopt;
+    }
+    return DevicePayload{vector_, HostMirror::ByteOf(bucket.range.begin),
+                         HostMirror::ByteOf(bucket.range.size())};
+  }
   void Commit(absl::Span<const uint32_t>) override {}
 
  private:
   HostMirror* const vector_;
+  std::vector<uint8_t> is_on_device_;  // by bucket, each read once its Prepare...() has returned
 };
 
 }  // namespace lodestar

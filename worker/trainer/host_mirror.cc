@@ -1,6 +1,8 @@
 #include "worker/trainer/host_mirror.h"
 
 #include "common/check.h"
+#include "common/remedy.h"
+#include "common/status_macros.h"
 
 namespace lodestar {
 
@@ -31,10 +33,30 @@ absl::Status HostMirror::AwaitCopies() {
   return status;
 }
 
-absl::Status HostMirror::BeginToDevice() {
-  if (is_shared()) return absl::OkStatus();
-  device_->Wait(StreamKind::kHostToDevice, device_->Record(StreamKind::kCompute));
-  return AwaitCopies();
+absl::StatusOr<EventId> HostMirror::BeginToDevice() {
+  const EventId computed = Computed();
+  if (is_shared()) return computed;
+  device_->Wait(StreamKind::kHostToDevice, computed);
+  RETURN_IF_ERROR(AwaitCopies());
+  return computed;
+}
+
+absl::Status HostMirror::CopyOut(absl::Span<std::byte> destination, int64_t begin) {
+  return AsFinal(device_->CopyNow(destination.data(), OnDevice(begin), destination.size(),
+                                  StreamKind::kDeviceToHost, [] {}));
+}
+
+absl::StatusOr<absl::Span<const std::byte>> HostMirror::Fetch(int64_t begin, int64_t bytes) {
+  const absl::Span<std::byte> part = {reinterpret_cast<std::byte*>(data_) + begin,
+                                      static_cast<size_t>(bytes)};
+  RETURN_IF_ERROR(CopyOut(part, begin));
+  return part;
+}
+
+absl::Status HostMirror::CopyIn(int64_t begin, absl::Span<const std::byte> source,
+                                absl::FunctionRef<void()> meanwhile) {
+  return AsFinal(device_->CopyNow(OnDevice(begin), source.data(), source.size(),
+                                  StreamKind::kHostToDevice, meanwhile));
 }
 
 void HostMirror::Copy(float* destination, const float* source, int64_t num_elements,
@@ -53,7 +75,7 @@ void HostMirror::ToDevice(ElementRange range) {
 }
 
 EventId HostMirror::ToHost(ElementRange range) {
-  const EventId computed = device_->Record(StreamKind::kCompute);
+  const EventId computed = Computed();
   if (is_shared()) return computed;
   device_->Wait(StreamKind::kDeviceToHost, computed);
   Copy(data_ + range.begin, vector_.as<float>() + range.begin, range.size(),

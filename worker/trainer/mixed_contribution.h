@@ -24,10 +24,16 @@ class MixedContribution final : public ContributionBytes {
   bool is_inline() const override { return encoded_->is_inline() && exact_->is_inline(); }
   void Begin(const Registration& registration, Round round, float scale) override;
   EventId Prepare(const Bucket& bucket) override { return BytesFor(bucket.block).Prepare(bucket); }
+  EventId PrepareOnDevice(const Bucket& bucket) override {
+    return BytesFor(bucket.block).PrepareOnDevice(bucket);
+  }
   // Events of either are the device's.
   absl::Status Await(EventId prepared) override { return encoded_->Await(prepared); }
   absl::Span<const std::byte> Of(const Bucket& bucket) const override {
     return BytesFor(bucket.block).Of(bucket);
+  }
+  std::optional<DevicePayload> OnDevice(const Bucket& bucket) override {
+    return BytesFor(bucket.block).OnDevice(bucket);
   }
   void Commit(absl::Span<const uint32_t> late) override;
 

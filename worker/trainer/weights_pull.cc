@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/remedy.h"
 #include "common/status_macros.h"
 #include "worker/trainer/retry.h"
 
@@ -28,14 +29,15 @@ WeightsPull::WeightsPull(const Registration& registration, Round min_round,
       clock_(clock),
       trace_(trace),
       started_at_(clock->Now()),
+      weights_free_(weights->BeginToDevice()),
       versions_(registration.buckets().size()),
       is_awaited_(registration.buckets().size(), false),
+      arrived_on_device_(registration.buckets().size(), false),
       on_device_(registration.buckets().size(), false),
       exposed_(weights->device(), clock) {
-  const absl::Status ready = weights_->BeginToDevice();
-  if (!ready.ok()) {
+  if (!weights_free_.ok()) {
     absl::MutexLock lock(&mutex_);
-    failure_ = ready;
+    failure_ = weights_free_.status();
     return;
   }
   puller_ = std::thread([this] { Run(); });
@@ -57,8 +59,20 @@ void WeightsPull::Cancel() {
 void WeightsPull::Run() {
   TransferRetry retry(clock_);
   while (true) {
+    PullSpec spec = MissingBuckets();
+    const bool goes_to_device =
+        std::any_of(spec.targets.begin(), spec.targets.end(),
+                    [](const PullTarget& target) { return target.device != nullptr; });
+    if (goes_to_device) {
+      const absl::Status free = AsFinal(weights_->Await(*weights_free_));
+      if (!free.ok()) {
+        absl::MutexLock lock(&mutex_);
+        failure_ = free;
+        return;
+      }
+    }
     const std::unique_ptr<PullSession> session = transport_->StartPull(
-        MissingBuckets(), [this](const PulledBucket& pulled) { OnBucket(pulled); });
+        std::move(spec), [this](const PulledBucket& pulled) { OnBucket(pulled); });
     {
       absl::MutexLock lock(&mutex_);
       session_ = session.get();
@@ -91,8 +105,16 @@ PullSpec WeightsPull::MissingBuckets() {
         shadow_ != nullptr
             ? shadow_->TargetOf(bucket, weights)
             : PullTarget{bucket.index, absl::MakeSpan(weights, bucket.range.size())});
+    if (!MayGoToDevice(bucket)) continue;
+    spec.targets.back().device = weights_;
+    spec.targets.back().device_begin = HostMirror::ByteOf(bucket.range.begin);
   }
   return spec;
+}
+
+// Encoded changes belong to a shadow that the host keeps.
+bool WeightsPull::MayGoToDevice(const Bucket& bucket) const {
+  return shadow_ == nullptr && !weights_->is_shared() && transport_->ReachesDevice(bucket.index);
 }
 
 void WeightsPull::OnBucket(const PulledBucket& pulled) {
@@ -108,6 +130,7 @@ void WeightsPull::OnBucket(const PulledBucket& pulled) {
   absl::MutexLock lock(&mutex_);
   versions_[pulled.bucket] = pulled.version;
   if (is_awaited_[pulled.bucket]) --num_awaited_;
+  arrived_on_device_[pulled.bucket] = pulled.is_on_device;
 }
 
 std::vector<uint32_t> WeightsPull::BucketsToWaitFor(int block,
@@ -162,8 +185,15 @@ absl::Status WeightsPull::WaitForParts(int block, absl::Span<const ElementRange>
   exposed_.Begin();
   RETURN_IF_ERROR(Await(buckets));
   blocked_ += clock_->Now() - start;
+  std::vector<ElementRange> on_host;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const uint32_t index : buckets) {
+      if (!arrived_on_device_[index]) on_host.push_back(registration_.buckets()[index].range);
+    }
+  }
+  for (const ElementRange& range : on_host) weights_->ToDevice(range);
   for (const uint32_t index : buckets) {
-    weights_->ToDevice(registration_.buckets()[index].range);
     on_device_[index] = true;
     waited_.push_back(index);
   }

@@ -85,6 +85,8 @@ class WeightsPull final : public WeightsGate, public BaseVersions {
   // Pulls what is missing until it has all arrived or trying again is of no use; runs on puller_.
   void Run();
   PullSpec MissingBuckets();
+  // Where the bucket may be brought straight to the device.
+  bool MayGoToDevice(const Bucket& bucket) const;
   void OnBucket(const PulledBucket& pulled);
   // Those pulled of the block that have something of the parts, ascending; without those that have
   // been waited for.
@@ -101,11 +103,13 @@ class WeightsPull final : public WeightsGate, public BaseVersions {
   Clock* const clock_;
   TraceRecorder* const trace_;
   const absl::Time started_at_;
+  absl::StatusOr<EventId> weights_free_;  // the device has no more use for what they were
   std::function<void(absl::string_view)> on_activity_ = [](absl::string_view) {};
 
   absl::Mutex mutex_;
   std::vector<std::optional<Version>> versions_ ABSL_GUARDED_BY(mutex_);  // by bucket
   std::vector<bool> is_awaited_ ABSL_GUARDED_BY(mutex_);                  // by bucket
+  std::vector<bool> arrived_on_device_ ABSL_GUARDED_BY(mutex_);           // by bucket
   int num_awaited_ ABSL_GUARDED_BY(mutex_) = 0;                           // that have not arrived
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;

@@ -31,6 +31,8 @@ struct Settings {
   bool peers_reach = true;      // cards may copy from and to each other's memory without the host
   int compute_capability = 90;  // ten times the major plus the minor version
   size_t memory_bytes = size_t{1} << 30;  // of each card
+  // The most host memory that one call registers; more is refused.
+  size_t registrable_bytes = size_t{1} << 30;
   Epilogues epilogues = Epilogues::kWork;
   // What a matrix product with one takes, of an algorithm that takes 1 without.
   double epilogue_microseconds = 1.0;
@@ -59,12 +61,14 @@ int64_t num_heuristics();
 // How many matrix products were queued or recorded.
 int64_t num_products();
 int64_t num_launches();
-// Device and pinned host memory that was allocated and not released.
+// Device and pinned host memory that was allocated, or registered, and not released.
 int64_t num_allocations();
-// Bytes of pinned host memory that were allocated and not released.
+// Bytes of host memory that were allocated pinned, or registered, and not released.
 int64_t pinned_bytes();
 // Asynchronous copies between device memory and host memory that is not pinned: on a card they
 // wait.
 int64_t num_pageable_copies();
+// Bytes of asynchronous copies to and from host memory that was registered.
+int64_t registered_bytes_copied();
 
 }  // namespace lodestar::emulator

@@ -249,6 +249,44 @@ TEST_P(EmulatorTest, WaitingSpoilsACapture) {
   EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaErrorStreamCaptureInvalidated);
 }
 
+TEST_P(EmulatorTest, HostMemoryIsRegisteredByPagesAndOnce) {
+  constexpr size_t kPage = 4096;
+  alignas(kPage) static char memory[4 * kPage];
+  const int64_t before = emulator::num_allocations();
+  EXPECT_EQ(cudaHostRegister(memory + 1, kPage, cudaHostRegisterPortable), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaHostRegister(memory, 0, cudaHostRegisterPortable), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaHostUnregister(memory), cudaErrorHostMemoryNotRegistered);
+  ASSERT_EQ(cudaHostRegister(memory, 2 * kPage, cudaHostRegisterPortable), cudaSuccess);
+  EXPECT_EQ(emulator::num_allocations(), before + 1);
+  for (char* overlapping : {memory, memory + kPage}) {
+    EXPECT_EQ(cudaHostRegister(overlapping, 2 * kPage, cudaHostRegisterPortable),
+              cudaErrorHostMemoryAlreadyRegistered);
+  }
+  EXPECT_EQ(cudaHostRegister(memory + 2 * kPage, kPage, cudaHostRegisterPortable), cudaSuccess);
+  EXPECT_EQ(cudaFreeHost(memory), cudaErrorInvalidValue) << "it is nobody's to free";
+  EXPECT_EQ(cudaHostUnregister(memory), cudaSuccess);
+  EXPECT_EQ(cudaHostUnregister(memory + 2 * kPage), cudaSuccess);
+  EXPECT_EQ(emulator::num_allocations(), before);
+  emulator::Configure({.threads = GetParam(), .registrable_bytes = kPage});
+  EXPECT_EQ(cudaHostRegister(memory, 2 * kPage, cudaHostRegisterPortable),
+            cudaErrorMemoryAllocation);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
+}
+
+TEST_P(EmulatorTest, UnregisteringMemoryThatACopyStillUsesIsAnError) {
+  constexpr size_t kPage = 4096;
+  alignas(kPage) static char memory[kPage];
+  char* device = Device(std::vector<char>(64));
+  for (const bool waits : {true, false}) {
+    ASSERT_EQ(cudaHostRegister(memory, kPage, cudaHostRegisterPortable), cudaSuccess);
+    ASSERT_EQ(cudaMemcpyAsync(memory + 100, device, 64, cudaMemcpyDefault, stream_), cudaSuccess);
+    if (waits) {
+      ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    }
+    EXPECT_EQ(cudaHostUnregister(memory), waits ? cudaSuccess : cudaErrorIllegalAddress);
+  }
+}
+
 TEST_P(EmulatorTest, MemoryEnds) {
   emulator::Configure({.threads = GetParam(), .memory_bytes = 1000});
   void* memory = nullptr;

@@ -16,6 +16,7 @@ namespace lodestar::emulator {
 namespace {
 
 constexpr size_t kAlignment = 256;
+constexpr size_t kPageBytes = 4096;
 constexpr size_t kCanaryBytes = 256;
 constexpr unsigned char kCanary = 0x5a;
 constexpr unsigned char kPoison = 0xff;
@@ -150,7 +151,7 @@ void* Card::AllocateDevice(size_t bytes) {
   LODESTAR_CHECK(memory != nullptr);
   std::memset(memory, kPoison, std::min(bytes, kMaxPoisonBytes));
   std::memset(memory + bytes, kCanary, kCanaryBytes);
-  allocations_[memory] = {bytes, true, CurrentDevice()};
+  allocations_[memory] = {bytes, Kind::kDevice, CurrentDevice()};
   used_bytes_[CurrentDevice()] += bytes;
   return memory;
 }
@@ -158,20 +159,61 @@ void* Card::AllocateDevice(size_t bytes) {
 void* Card::AllocateHost(size_t bytes) {
   void* const memory = AllocateAligned(WholeBytes(bytes));
   LODESTAR_CHECK(memory != nullptr);
-  allocations_[memory] = {bytes, false, CurrentDevice()};
+  allocations_[memory] = {bytes, Kind::kPinned, CurrentDevice()};
   return memory;
 }
 
-bool Card::Release(void* memory, bool is_device) {
+bool Card::Release(void* memory, Kind kind) {
   const auto it = allocations_.find(memory);
-  if (it == allocations_.end() || it->second.is_device != is_device) return false;
+  if (it == allocations_.end() || it->second.kind != kind) return false;
   // As on a card, what is queued may still use the memory, so it runs first.
   for (cudaStream_t stream : streams) RunUntil({stream, stream->queued});
   CheckCanaries();
-  if (is_device) used_bytes_[it->second.device] -= it->second.bytes;
+  if (kind == Kind::kDevice) used_bytes_[it->second.device] -= it->second.bytes;
   FreeAligned(memory, WholeBytes(it->second.bytes));
   allocations_.erase(it);
   return true;
+}
+
+cudaError_t Card::Register(void* memory, size_t bytes) {
+  if (memory == nullptr || bytes == 0 || reinterpret_cast<uintptr_t>(memory) % kPageBytes != 0) {
+    return cudaErrorInvalidValue;
+  }
+  const auto after = allocations_.lower_bound(static_cast<const char*>(memory) + bytes);
+  if (after != allocations_.begin()) {
+    const auto& [begin, allocation] = *std::prev(after);
+    if (static_cast<const char*>(begin) + allocation.bytes > memory) {
+      return cudaErrorHostMemoryAlreadyRegistered;
+    }
+  }
+  if (bytes > settings.registrable_bytes) return cudaErrorMemoryAllocation;
+  allocations_[memory] = {bytes, Kind::kRegistered};
+  return cudaSuccess;
+}
+
+cudaError_t Card::Unregister(void* memory) {
+  const auto it = allocations_.find(memory);
+  if (it == allocations_.end() || it->second.kind != Kind::kRegistered) {
+    return cudaErrorHostMemoryNotRegistered;
+  }
+  if (IsQueued(memory, it->second.bytes)) {
+    Break(cudaErrorIllegalAddress, absl::StrCat(it->second.bytes,
+                                                " bytes of host memory were unregistered before a "
+                                                "copy to or from them had run"));
+  }
+  allocations_.erase(it);
+  return sticky;
+}
+
+bool Card::IsQueued(const void* begin, size_t bytes) const {
+  const auto is_inside = [begin, bytes](const void* place) {
+    return place >= begin && place < static_cast<const char*>(begin) + bytes;
+  };
+  return std::any_of(streams.begin(), streams.end(), [&](cudaStream_t stream) {
+    return std::any_of(stream->queue.begin(), stream->queue.end(), [&](const Operation& operation) {
+      return std::any_of(operation.copies.begin(), operation.copies.end(), is_inside);
+    });
+  });
 }
 
 bool Card::LeavesAllocation(const void* memory, size_t bytes) const {
@@ -181,7 +223,8 @@ bool Card::LeavesAllocation(const void* memory, size_t bytes) const {
   const auto offset =
       static_cast<size_t>(static_cast<const char*>(memory) - static_cast<const char*>(it->first));
   // Memory of the host's own lies beyond what is allocated here, canary included.
-  if (offset >= it->second.bytes + kCanaryBytes) return false;
+  const size_t canary_bytes = it->second.kind == Kind::kRegistered ? 0 : kCanaryBytes;
+  if (offset >= it->second.bytes + canary_bytes) return false;
   return offset + bytes > it->second.bytes;
 }
 
@@ -194,23 +237,27 @@ bool Card::IsAllocated(const void* memory) const {
 
 bool Card::IsOn(int device, const void* memory) const {
   const auto it = allocations_.upper_bound(memory);
-  if (it == allocations_.begin()) return false;
-  const auto& [begin, allocation] = *std::prev(it);
-  return static_cast<const char*>(memory) < static_cast<const char*>(begin) + allocation.bytes &&
-         allocation.is_device && allocation.device == device;
+  if (!IsAllocated(memory)) return false;
+  const Allocation& allocation = std::prev(it)->second;
+  return allocation.kind == Kind::kDevice && allocation.device == device;
+}
+
+bool Card::IsRegistered(const void* memory) const {
+  const auto it = allocations_.upper_bound(memory);
+  return IsAllocated(memory) && std::prev(it)->second.kind == Kind::kRegistered;
 }
 
 int64_t Card::pinned_bytes() const {
   int64_t bytes = 0;
   for (const auto& [memory, allocation] : allocations_) {
-    if (!allocation.is_device) bytes += static_cast<int64_t>(allocation.bytes);
+    if (allocation.kind != Kind::kDevice) bytes += static_cast<int64_t>(allocation.bytes);
   }
   return bytes;
 }
 
 void Card::CheckCanaries() {
   for (const auto& [memory, allocation] : allocations_) {
-    if (!allocation.is_device) continue;
+    if (allocation.kind != Kind::kDevice) continue;
     const unsigned char* canary = static_cast<const unsigned char*>(memory) + allocation.bytes;
     if (std::all_of(canary, canary + kCanaryBytes,
                     [](unsigned char byte) { return byte == kCanary; })) {
@@ -321,6 +368,11 @@ int64_t pinned_bytes() {
 int64_t num_pageable_copies() {
   const std::lock_guard lock(Card::Get().mutex());
   return Card::Get().pageable_copies;
+}
+
+int64_t registered_bytes_copied() {
+  const std::lock_guard lock(Card::Get().mutex());
+  return Card::Get().registered_bytes_copied;
 }
 
 }  // namespace lodestar::emulator

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -29,6 +30,7 @@ struct Operation {
   std::function<void()> run;
   StreamPoint after;  // on another stream; its stream may be null
   double microseconds = 0.0;
+  std::array<const void*, 2> copies = {};  // where a copy begins and ends
 };
 
 }  // namespace lodestar::emulator
@@ -74,6 +76,7 @@ class Card {
   int64_t heuristics = 0;
   int64_t products = 0;
   int64_t pageable_copies = 0;
+  int64_t registered_bytes_copied = 0;
   int64_t allocations_until_failure = -1;  // negative: never
   int64_t launches_until_failure = -1;
   double microseconds = 0.0;  // the card's clock: what the operations so far took
@@ -97,15 +100,21 @@ class Card {
   // Of the calling thread.
   static int& CurrentDevice();
 
+  // Registered: the host's own, pinned for the time being.
+  enum class Kind : uint8_t { kDevice, kPinned, kRegistered };
   void* AllocateDevice(size_t bytes);  // on the current device
   void* AllocateHost(size_t bytes);
-  bool Release(void* memory, bool is_device);
+  bool Release(void* memory, Kind kind);
+  cudaError_t Register(void* memory, size_t bytes);
+  // Breaks the card if a copy to or from the memory has not run yet.
+  cudaError_t Unregister(void* memory);
   // Whether [memory, memory + bytes) leaves the allocation that it begins in.
   bool LeavesAllocation(const void* memory, size_t bytes) const;
-  // Whether the runtime allocated it, on the device or pinned.
+  // Whether it is on the device or pinned.
   bool IsAllocated(const void* memory) const;
   // Whether the memory was allocated on the device.
   bool IsOn(int device, const void* memory) const;
+  bool IsRegistered(const void* memory) const;
   int64_t pinned_bytes() const;
   void CheckCanaries();
   // Of the current device.
@@ -115,10 +124,11 @@ class Card {
  private:
   struct Allocation {
     size_t bytes;
-    bool is_device;
+    Kind kind;
     int device;
   };
 
+  bool IsQueued(const void* begin, size_t bytes) const;
   void Drain(StreamPoint point);
 
   std::mutex mutex_;

@@ -47,6 +47,10 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorNoDevice";
     case cudaErrorIllegalAddress:
       return "cudaErrorIllegalAddress";
+    case cudaErrorHostMemoryAlreadyRegistered:
+      return "cudaErrorHostMemoryAlreadyRegistered";
+    case cudaErrorHostMemoryNotRegistered:
+      return "cudaErrorHostMemoryNotRegistered";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
     default:
@@ -148,7 +152,7 @@ cudaError_t cudaFree(void* memory) {
   return OnCard([&](Card& card) {
     if (memory == nullptr) return cudaSuccess;
     if (const cudaError_t error = card.RefuseIfCapturing(); error != cudaSuccess) return error;
-    return card.Release(memory, true) ? card.sticky : cudaErrorInvalidValue;
+    return card.Release(memory, Card::Kind::kDevice) ? card.sticky : cudaErrorInvalidValue;
   });
 }
 
@@ -162,8 +166,16 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned /*flags*/) {
 cudaError_t cudaFreeHost(void* memory) {
   return OnCard([&](Card& card) {
     if (memory == nullptr) return cudaSuccess;
-    return card.Release(memory, false) ? card.sticky : cudaErrorInvalidValue;
+    return card.Release(memory, Card::Kind::kPinned) ? card.sticky : cudaErrorInvalidValue;
   });
+}
+
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned /*flags*/) {
+  return OnCard([&](Card& card) { return card.Register(memory, bytes); });
+}
+
+cudaError_t cudaHostUnregister(void* memory) {
+  return OnCard([&](Card& card) { return card.Unregister(memory); });
 }
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
@@ -181,9 +193,13 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, size_t bytes,
       return cudaErrorInvalidValue;
     }
     if (!card.IsAllocated(destination) || !card.IsAllocated(source)) ++card.pageable_copies;
+    if (card.IsRegistered(destination) || card.IsRegistered(source)) {
+      card.registered_bytes_copied += static_cast<int64_t>(bytes);
+    }
     return card.Queue(stream, {.run = [=] { std::memmove(destination, source, bytes); },
                                .after = {},
-                               .microseconds = 1.0});
+                               .microseconds = 1.0,
+                               .copies = {destination, source}});
   });
 }
 

@@ -124,7 +124,7 @@ absl::StatusOr<RoundReport> TrainingRig::RunRound(int64_t round, Work work) {
 absl::StatusOr<RoundReport> TrainingRig::Run(const Grant& grant) {
   return runner_->Run({.registration = &server_.registration(),
                        .sample_order = &order_,
-                       .transport = &server_,
+                       .transport = transport_,
                        .is_over = [this] { return is_over_.load(); }},
                       grant);
 }

@@ -56,6 +56,8 @@ class TrainingRig {
   std::function<void(const RoundStep&)> on_step_ = [](const RoundStep&) {};
   std::function<void(const RoundReport&)> on_contributed_ = [](const RoundReport&) {};
   RoundRunner& runner() { return *runner_; }
+  // In place of the server in memory, whose registration stays; it outlives the rounds.
+  void UseTransport(ParameterTransport* transport) { transport_ = transport; }
   // In place of the job's.
   void UseRunner(std::unique_ptr<RoundRunner> runner) { runner_ = std::move(runner); }
   const RoundRunnerDeps& runner_deps() const { return runner_deps_; }
@@ -70,6 +72,7 @@ class TrainingRig {
 
   const JobSpec job_;
   LocalParameterServer server_;
+  ParameterTransport* transport_ = &server_;
   std::atomic<bool> is_stopping_ = false;
   std::atomic<int64_t> time_left_ns_ = 0;
   std::atomic<bool> is_over_ = false;

@@ -1,0 +1,378 @@
+// A card whose copies go straight to and from the memory that worker and server share: the same
+// bits as over TCP, whatever is cut, refused or given up, and nothing left registered.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/testing/status_matchers.h"
+#include "kernels/cuda/testing/emulated_device.h"
+#include "tests/cluster/shard_server.h"
+#include "worker/client/bulk_grpc_transport.h"
+#include "worker/client/shared_memory_plan.h"
+#include "worker/trainer/device_registry.h"
+#include "worker/trainer/testing/training_rig.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kRounds = 4;
+constexpr size_t kSmallChunk = 1024;  // several to a bucket, and more than there are blocks
+constexpr double kLearningRate = 0.1;
+
+JobSpec GradientJob(Encoding push_encoding = Encoding::kFp32) {
+  JobSpec job;
+  job.mode = Mode::kSync;
+  job.optimizer.kind = OptimizerKind::kAdamW;
+  job.push_encoding = push_encoding;
+  job.min_workers = 1;
+  return job;
+}
+
+JobSpec LocalStepsJob(OuterOptimizerKind outer) {
+  JobSpec job;
+  job.mode = Mode::kLocalSgd;
+  job.local_steps = 2;
+  job.outer_optimizer = outer;
+  job.min_workers = 1;
+  return job;
+}
+
+JobSpec OverlappedJob() {
+  JobSpec job = LocalStepsJob(OuterOptimizerKind::kNesterov);
+  job.overlap_steps = 1;
+  return job;
+}
+
+// What a transport told of its memory. Thread-safe.
+class Settlement {
+ public:
+  void OnShared(const absl::Status& status) {
+    absl::MutexLock lock(&mutex_);
+    is_shared_ = status.ok();
+    is_settled_ = !status.ok() || !awaits_registration_;
+  }
+  void OnRegistered(const absl::Status& status) {
+    absl::MutexLock lock(&mutex_);
+    registered_ = status;
+    is_settled_ = true;
+  }
+  void Begin(bool awaits_registration) {
+    absl::MutexLock lock(&mutex_);
+    awaits_registration_ = awaits_registration;
+  }
+  void Await() {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&is_settled_));
+  }
+  bool is_shared() {
+    absl::MutexLock lock(&mutex_);
+    return is_shared_;
+  }
+  absl::Status registered() {
+    absl::MutexLock lock(&mutex_);
+    return registered_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  bool awaits_registration_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_settled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_shared_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status registered_ ABSL_GUARDED_BY(mutex_) = absl::UnknownError("nobody has told");
+};
+
+// Cuts pushes: those that `cuts` says are cancelled with whatever they have under way, and end as a
+// broken connection does.
+class CuttingTransport final : public ParameterTransport {
+ public:
+  explicit CuttingTransport(std::unique_ptr<ParameterTransport> inner) : inner_(std::move(inner)) {}
+
+  std::function<bool()> cuts_ = [] { return false; };
+
+  std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override {
+    return std::make_unique<Push>(inner_->StartPush(header), cuts_());
+  }
+  std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override {
+    return inner_->StartPull(std::move(spec), std::move(on_bucket));
+  }
+  bool ReachesDevice(uint32_t bucket) override { return inner_->ReachesDevice(bucket); }
+  uint64_t bytes_pushed() const override { return inner_->bytes_pushed(); }
+  uint64_t bytes_pulled() const override { return inner_->bytes_pulled(); }
+
+ private:
+  class Push final : public PushSession {
+   public:
+    Push(std::unique_ptr<PushSession> inner, bool is_cut)
+        : inner_(std::move(inner)), is_cut_(is_cut) {}
+    void AddBucket(uint32_t bucket, Version base_version,
+                   absl::Span<const std::byte> data) override {
+      inner_->AddBucket(bucket, base_version, data);
+    }
+    void AddDeviceBucket(uint32_t bucket, Version base_version,
+                         const DevicePayload& payload) override {
+      inner_->AddDeviceBucket(bucket, base_version, payload);
+    }
+    absl::StatusOr<PushResult> Finish() override {
+      if (is_cut_) inner_->Cancel();
+      absl::StatusOr<PushResult> result = inner_->Finish();
+      if (is_cut_) return absl::UnavailableError("it was cut");
+      return result;
+    }
+    void Cancel() override { inner_->Cancel(); }
+
+   private:
+    const std::unique_ptr<PushSession> inner_;
+    const bool is_cut_;
+  };
+
+  const std::unique_ptr<ParameterTransport> inner_;
+};
+
+struct Outcome {
+  std::vector<float> weights;
+  std::vector<double> losses;
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+class DeviceCopiesTest : public ::testing::Test {
+ protected:
+  enum class Path : uint8_t { kTcp, kSharedMemory };
+
+  ~DeviceCopiesTest() override {
+    emulator::ClearStickyError();
+    emulator::Configure({});
+  }
+
+  // One worker on a card of its own, with a server of its own.
+  struct Cluster {
+    std::unique_ptr<Device> card;
+    std::unique_ptr<HostMemoryRegistry> registry;
+    std::unique_ptr<TrainingRig> rig;
+    std::unique_ptr<ShardServer> server;
+    std::unique_ptr<Settlement> settlement = std::make_unique<Settlement>();
+    std::unique_ptr<CuttingTransport> transport;
+  };
+
+  static Cluster Make(const JobSpec& job, Path path, const emulator::Settings& settings = {}) {
+    Cluster cluster;
+    cluster.card = cuda::MakeEmulatedDevice({.fusion = FusionPolicy::kNever}, settings);
+    cluster.registry = MakeDeviceRegistry(cluster.card.get());
+    cluster.rig = std::make_unique<TrainingRig>(job, cluster.card.get(), /*overlap=*/true);
+    const Registration& registration = cluster.rig->server().registration();
+    ShardServer::Config config;
+    config.job = registration.job;
+    config.layout = registration.layout();
+    cluster.server = std::make_unique<ShardServer>(std::move(config));
+    cluster.transport = std::make_unique<CuttingTransport>(Connect(cluster, path));
+    cluster.rig->UseTransport(cluster.transport.get());
+    return cluster;
+  }
+
+  static std::unique_ptr<ParameterTransport> Connect(Cluster& cluster, Path path) {
+    BulkGrpcTransportConfig config = cluster.server->TransportConfig(WorkerId(1));
+    config.chunk_bytes = kSmallChunk;
+    config.shared_memory = path == Path::kSharedMemory;
+    config.registry = cluster.registry.get();
+    Settlement* const settlement = cluster.settlement.get();
+    settlement->Begin(/*awaits_registration=*/config.shared_memory);
+    config.on_shared_memory = [settlement](int, const absl::Status& status) {
+      settlement->OnShared(status);
+    };
+    config.on_registered = [settlement](int, const absl::Status& status) {
+      settlement->OnRegistered(status);
+    };
+    auto transport = MakeBulkGrpcTransport(std::move(config));
+    if (path == Path::kSharedMemory) settlement->Await();
+    return transport;
+  }
+
+  static void RunRounds(Cluster& cluster, Outcome& outcome) {
+    for (int round = 0; round < kRounds; ++round) {
+      cluster.server->OpenRound(Round(round), 1, kLearningRate, /*num_samples=*/kRigBatch);
+      const absl::StatusOr<RoundReport> report = cluster.rig->RunRound(round);
+      ASSERT_OK(report);
+      outcome.losses.push_back(report->loss_sum);
+      outcome.losses.push_back(report->heldout_loss_sum);
+    }
+  }
+
+  // What the server has in the end.
+  static std::vector<float> WeightsOf(const Cluster& cluster) {
+    std::vector<float> weights(cluster.server->layout().num_elements());
+    PullSpec spec{Round(kRounds), {}};
+    for (const Bucket& bucket : cluster.server->buckets()) {
+      spec.targets.push_back(
+          {bucket.index, absl::MakeSpan(weights).subspan(bucket.range.begin, bucket.range.size())});
+    }
+    EXPECT_OK(cluster.transport->StartPull(std::move(spec), nullptr)->Wait());
+    return weights;
+  }
+
+  static Outcome Train(Cluster& cluster) {
+    Outcome outcome;
+    RunRounds(cluster, outcome);
+    outcome.weights = WeightsOf(cluster);
+    return outcome;
+  }
+  static Outcome Train(const JobSpec& job, Path path, const emulator::Settings& settings = {}) {
+    Cluster cluster = Make(job, path, settings);
+    return Train(cluster);
+  }
+
+  static int64_t VectorBytes(const Cluster& cluster) {
+    return cluster.server->layout().num_elements() * static_cast<int64_t>(sizeof(float));
+  }
+};
+
+TEST_F(DeviceCopiesTest, SameBitsAsOverTcp) {
+  for (const JobSpec& job :
+       {GradientJob(), GradientJob(Encoding::kBf16), GradientJob(Encoding::kInt8),
+        LocalStepsJob(OuterOptimizerKind::kAverage), LocalStepsJob(OuterOptimizerKind::kNesterov),
+        OverlappedJob()}) {
+    const int64_t allocations = emulator::num_allocations();
+    const int64_t before = emulator::registered_bytes_copied();
+    const Outcome over_tcp = Train(job, Path::kTcp);
+    EXPECT_EQ(emulator::registered_bytes_copied(), before);
+    EXPECT_GT(over_tcp.losses.front(), 0.0);
+    for (const auto order :
+         {emulator::StreamOrder::kOnlyWhatIsNeeded, emulator::StreamOrder::kOthersFirst}) {
+      EXPECT_EQ(Train(job, Path::kSharedMemory, {.streams = order}), over_tcp)
+          << EncodingName(job.push_encoding) << ", local steps " << job.local_steps << ", overlap "
+          << job.overlap_steps;
+    }
+    EXPECT_GT(emulator::registered_bytes_copied(), before);
+    EXPECT_EQ(emulator::num_allocations(), allocations) << "memory stays registered";
+  }
+}
+
+// All of it, and no byte by way of the mirror: neither by the processor nor by another copy.
+TEST_F(DeviceCopiesTest, EveryByteGoesStraightThroughTheRegion) {
+  const int64_t copied = emulator::registered_bytes_copied();
+  const int64_t pageable = emulator::num_pageable_copies();
+  Cluster cluster = Make(GradientJob(), Path::kSharedMemory);
+  Outcome outcome;
+  RunRounds(cluster, outcome);
+  EXPECT_EQ(emulator::registered_bytes_copied() - copied, 2 * kRounds * VectorBytes(cluster));
+  EXPECT_EQ(emulator::num_pageable_copies(), pageable);
+}
+
+TEST_F(DeviceCopiesTest, RegisteredMemoryIsAsForetold) {
+  Cluster cluster = Make(GradientJob(), Path::kTcp);
+  const int64_t before = emulator::pinned_bytes();
+  const auto transport = Connect(cluster, Path::kSharedMemory);
+  ASSERT_OK(cluster.settlement->registered());
+  EXPECT_EQ(emulator::pinned_bytes() - before,
+            SharedMemoryBytes(cluster.server->buckets(), kSmallChunk));
+}
+
+TEST_F(DeviceCopiesTest, WithoutRegistrationAllGoesOnAsBefore) {
+  const Outcome over_tcp = Train(GradientJob(), Path::kTcp);
+  const int64_t copied = emulator::registered_bytes_copied();
+  Cluster cluster = Make(GradientJob(), Path::kSharedMemory, {.registrable_bytes = 0});
+  EXPECT_THAT(cluster.settlement->registered(),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("cudaHostRegister")));
+  EXPECT_TRUE(cluster.settlement->is_shared());
+  EXPECT_EQ(cluster.server->rpc().num_shared_regions(), 1);
+  EXPECT_EQ(Train(cluster), over_tcp);
+  EXPECT_EQ(emulator::registered_bytes_copied(), copied);
+}
+
+// The first push of each round: the region is gone when it is sent again, from the vector on the
+// card, which has no copy on the host.
+TEST_F(DeviceCopiesTest, PushesThatAreCutAreSentAgainFromTheCard) {
+  for (const JobSpec& job : {GradientJob(), GradientJob(Encoding::kInt8),
+                             LocalStepsJob(OuterOptimizerKind::kAverage), OverlappedJob()}) {
+    const Outcome undisturbed = Train(job, Path::kTcp);
+    const int64_t allocations = emulator::num_allocations();
+    {
+      Cluster cluster = Make(job, Path::kSharedMemory);
+      int pushes = 0;
+      cluster.transport->cuts_ = [&pushes] { return ++pushes % 2 != 0; };
+      EXPECT_EQ(Train(cluster), undisturbed)
+          << EncodingName(job.push_encoding) << ", local steps " << job.local_steps;
+      EXPECT_EQ(pushes, 2 * kRounds);
+    }
+    EXPECT_EQ(emulator::num_allocations(), allocations);
+    EXPECT_EQ(emulator::KernelFailure(), "");
+  }
+}
+
+// A vector on the card, which copies come from and go to by themselves.
+class CardVector final : public PayloadSource, public PayloadSink {
+ public:
+  CardVector(Device* card, int64_t bytes) : card_(card), memory_(*card->Allocate(bytes)) {}
+  ~CardVector() override { card_->Release(memory_); }
+
+  absl::Status CopyOut(absl::Span<std::byte> destination, int64_t begin) override {
+    return card_->CopyNow(destination.data(), At(begin), destination.size(),
+                          StreamKind::kDeviceToHost, [] {});
+  }
+  absl::StatusOr<absl::Span<const std::byte>> Fetch(int64_t, int64_t) override {
+    return absl::FailedPreconditionError("the host has no place for it");
+  }
+  absl::Status CopyIn(int64_t begin, absl::Span<const std::byte> source,
+                      absl::FunctionRef<void()> meanwhile) override {
+    return card_->CopyNow(At(begin), source.data(), source.size(), StreamKind::kHostToDevice,
+                          meanwhile);
+  }
+
+ private:
+  std::byte* At(int64_t begin) const { return static_cast<std::byte*>(memory_) + begin; }
+
+  Device* const card_;
+  void* const memory_;
+};
+
+TEST_F(DeviceCopiesTest, RegionsMayGoWhileCopiesAreUnderWay) {
+  Cluster cluster = Make(GradientJob(), Path::kTcp);
+  cluster.server->OpenRound(Round(0), 1, kLearningRate);
+  CardVector vector(cluster.card.get(), VectorBytes(cluster));
+  CardVector weights(cluster.card.get(), VectorBytes(cluster));
+  std::vector<float> host(cluster.server->layout().num_elements());
+  const int64_t allocations = emulator::num_allocations();
+  for (int i = 0; i < 30; ++i) {
+    const auto transport = Connect(cluster, Path::kSharedMemory);
+    PullSpec spec{Round(0), {}};
+    for (const Bucket& bucket : cluster.server->buckets()) {
+      spec.targets.push_back(
+          {.bucket = bucket.index,
+           .destination = absl::MakeSpan(host).subspan(bucket.range.begin, bucket.range.size()),
+           .device = &weights,
+           .device_begin = bucket.range.begin * 4});
+    }
+    const auto pull = transport->StartPull(std::move(spec), nullptr);
+    const auto push = transport->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
+    for (const Bucket& bucket : cluster.server->buckets()) {
+      if (static_cast<int>(bucket.index) > i) break;
+      push->AddDeviceBucket(bucket.index, Version(0),
+                            {&vector, bucket.range.begin * 4, bucket.range.size() * 4});
+    }
+    // Both are dropped with what they have under way, and the region with them.
+  }
+  EXPECT_EQ(emulator::num_allocations(), allocations) << "memory stays registered";
+  EXPECT_EQ(emulator::KernelFailure(), "");
+  EXPECT_OK(cluster.card->Synchronize(cluster.card->Record(StreamKind::kCompute)));
+}
+
+// Not to be tried again: another connection would not put the card right.
+TEST_F(DeviceCopiesTest, AFailureOfTheCardEndsTheRound) {
+  Cluster cluster = Make(GradientJob(), Path::kSharedMemory);
+  cluster.server->OpenRound(Round(0), 1, kLearningRate, kRigBatch);
+  emulator::FailLaunchAfter(5);
+  const absl::StatusOr<RoundReport> report = cluster.rig->RunRound(0);
+  ASSERT_FALSE(report.ok());
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("CUDA device 0"));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,20 @@
+// How much memory a worker shares with servers of its machine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/bucket_plan.h"
+#include "proto/bulk_options.h"
+
+namespace lodestar {
+
+// Blocks for each direction with a server that has `shard_bytes` of the model, in fp32: a small one
+// needs no more than itself.
+int SharedBlocksFor(int64_t shard_bytes, size_t block_bytes);
+
+// Of all regions, if every server of the plan is on this machine.
+int64_t SharedMemoryBytes(const std::vector<Bucket>& buckets, size_t block_bytes = kChunkBytes);
+
+}  // namespace lodestar

@@ -1,0 +1,14 @@
+// The HostMemoryRegistry of a Device.
+#pragma once
+
+#include <memory>
+
+#include "kernels/device.h"
+#include "worker/client/device_payload.h"
+
+namespace lodestar {
+
+// Null where the device's memory is the host's, which needs none. `device` outlives it.
+std::unique_ptr<HostMemoryRegistry> MakeDeviceRegistry(Device* device);
+
+}  // namespace lodestar
