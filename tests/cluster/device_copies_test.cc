@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +26,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kRounds = 4;
+constexpr int kRounds = 3;
 constexpr size_t kSmallChunk = 1024;  // several to a bucket, and more than there are blocks
 constexpr double kLearningRate = 0.1;
 
@@ -174,6 +175,9 @@ class DeviceCopiesTest : public ::testing::Test {
     config.layout = registration.layout();
     cluster.server = std::make_unique<ShardServer>(std::move(config));
     cluster.transport = std::make_unique<CuttingTransport>(Connect(cluster, path));
+    if (path == Path::kSharedMemory && settings.registrable_bytes > 0) {
+      EXPECT_OK(cluster.settlement->registered());
+    }
     cluster.rig->UseTransport(cluster.transport.get());
     return cluster;
   }
@@ -234,35 +238,67 @@ class DeviceCopiesTest : public ::testing::Test {
   }
 };
 
-TEST_F(DeviceCopiesTest, SameBitsAsOverTcp) {
-  for (const JobSpec& job :
-       {GradientJob(), GradientJob(Encoding::kBf16), GradientJob(Encoding::kInt8),
-        LocalStepsJob(OuterOptimizerKind::kAverage), LocalStepsJob(OuterOptimizerKind::kNesterov),
-        OverlappedJob()}) {
-    const int64_t allocations = emulator::num_allocations();
-    const int64_t before = emulator::registered_bytes_copied();
-    const Outcome over_tcp = Train(job, Path::kTcp);
-    EXPECT_EQ(emulator::registered_bytes_copied(), before);
-    EXPECT_GT(over_tcp.losses.front(), 0.0);
-    for (const auto order :
-         {emulator::StreamOrder::kOnlyWhatIsNeeded, emulator::StreamOrder::kOthersFirst}) {
-      EXPECT_EQ(Train(job, Path::kSharedMemory, {.streams = order}), over_tcp)
-          << EncodingName(job.push_encoding) << ", local steps " << job.local_steps << ", overlap "
-          << job.overlap_steps;
-    }
-    EXPECT_GT(emulator::registered_bytes_copied(), before);
-    EXPECT_EQ(emulator::num_allocations(), allocations) << "memory stays registered";
+struct NamedJob {
+  std::string name;
+  JobSpec job;
+};
+void PrintTo(const NamedJob& named, std::ostream* out) { *out << named.name; }
+
+class DeviceCopiesOfJobsTest : public DeviceCopiesTest,
+                               public ::testing::WithParamInterface<NamedJob> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, DeviceCopiesOfJobsTest,
+    ::testing::Values(NamedJob{"Gradients", GradientJob()},
+                      NamedJob{"Bf16", GradientJob(Encoding::kBf16)},
+                      NamedJob{"Int8", GradientJob(Encoding::kInt8)},
+                      NamedJob{"Weights", LocalStepsJob(OuterOptimizerKind::kAverage)},
+                      NamedJob{"PseudoGradients", LocalStepsJob(OuterOptimizerKind::kNesterov)},
+                      NamedJob{"Overlapped", OverlappedJob()}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(DeviceCopiesOfJobsTest, SameBitsAsOverTcp) {
+  const JobSpec& job = GetParam().job;
+  const int64_t allocations = emulator::num_allocations();
+  const int64_t before = emulator::registered_bytes_copied();
+  const Outcome over_tcp = Train(job, Path::kTcp);
+  EXPECT_EQ(emulator::registered_bytes_copied(), before);
+  EXPECT_GT(over_tcp.losses.size(), 0);
+  for (const auto order :
+       {emulator::StreamOrder::kOnlyWhatIsNeeded, emulator::StreamOrder::kOthersFirst}) {
+    EXPECT_EQ(Train(job, Path::kSharedMemory, {.streams = order}), over_tcp);
   }
+  EXPECT_GT(emulator::registered_bytes_copied(), before);
+  EXPECT_EQ(emulator::num_allocations(), allocations) << "memory stays registered";
+  EXPECT_EQ(emulator::KernelFailure(), "");
 }
 
-// All of it, and no byte by way of the mirror: neither by the processor nor by another copy.
-TEST_F(DeviceCopiesTest, EveryByteGoesStraightThroughTheRegion) {
+// The first push of each round: the region is gone when it is sent again, from the vector on the
+// card, which has no copy on the host.
+TEST_P(DeviceCopiesOfJobsTest, PushesThatAreCutAreSentAgainFromTheCard) {
+  const JobSpec& job = GetParam().job;
+  const Outcome undisturbed = Train(job, Path::kTcp);
+  const int64_t allocations = emulator::num_allocations();
+  {
+    Cluster cluster = Make(job, Path::kSharedMemory);
+    int pushes = 0;
+    cluster.transport->cuts_ = [&pushes] { return ++pushes % 2 != 0; };
+    EXPECT_EQ(Train(cluster), undisturbed);
+    EXPECT_EQ(pushes, 2 * kRounds);
+  }
+  EXPECT_EQ(emulator::num_allocations(), allocations);
+  EXPECT_EQ(emulator::KernelFailure(), "");
+}
+
+// A push may have to do without a block now and then, a pull has none of the host's copies.
+TEST_F(DeviceCopiesTest, BothWaysGoStraightThroughTheRegion) {
   const int64_t copied = emulator::registered_bytes_copied();
   const int64_t pageable = emulator::num_pageable_copies();
   Cluster cluster = Make(GradientJob(), Path::kSharedMemory);
   Outcome outcome;
   RunRounds(cluster, outcome);
-  EXPECT_EQ(emulator::registered_bytes_copied() - copied, 2 * kRounds * VectorBytes(cluster));
+  EXPECT_GT(emulator::registered_bytes_copied() - copied, kRounds * VectorBytes(cluster));
+  EXPECT_LE(emulator::registered_bytes_copied() - copied, 2 * kRounds * VectorBytes(cluster));
   EXPECT_EQ(emulator::num_pageable_copies(), pageable);
 }
 
@@ -285,26 +321,6 @@ TEST_F(DeviceCopiesTest, WithoutRegistrationAllGoesOnAsBefore) {
   EXPECT_EQ(cluster.server->rpc().num_shared_regions(), 1);
   EXPECT_EQ(Train(cluster), over_tcp);
   EXPECT_EQ(emulator::registered_bytes_copied(), copied);
-}
-
-// The first push of each round: the region is gone when it is sent again, from the vector on the
-// card, which has no copy on the host.
-TEST_F(DeviceCopiesTest, PushesThatAreCutAreSentAgainFromTheCard) {
-  for (const JobSpec& job : {GradientJob(), GradientJob(Encoding::kInt8),
-                             LocalStepsJob(OuterOptimizerKind::kAverage), OverlappedJob()}) {
-    const Outcome undisturbed = Train(job, Path::kTcp);
-    const int64_t allocations = emulator::num_allocations();
-    {
-      Cluster cluster = Make(job, Path::kSharedMemory);
-      int pushes = 0;
-      cluster.transport->cuts_ = [&pushes] { return ++pushes % 2 != 0; };
-      EXPECT_EQ(Train(cluster), undisturbed)
-          << EncodingName(job.push_encoding) << ", local steps " << job.local_steps;
-      EXPECT_EQ(pushes, 2 * kRounds);
-    }
-    EXPECT_EQ(emulator::num_allocations(), allocations);
-    EXPECT_EQ(emulator::KernelFailure(), "");
-  }
 }
 
 // A vector on the card, which copies come from and go to by themselves.
@@ -372,6 +388,8 @@ TEST_F(DeviceCopiesTest, AFailureOfTheCardEndsTheRound) {
   const absl::StatusOr<RoundReport> report = cluster.rig->RunRound(0);
   ASSERT_FALSE(report.ok());
   EXPECT_THAT(std::string(report.status().message()), HasSubstr("CUDA device 0"));
+  // A card that has failed gives nothing back; the next test has a new one.
+  emulator::ClearStickyError();
 }
 
 }  // namespace
