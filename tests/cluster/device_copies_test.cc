@@ -358,6 +358,7 @@ TEST_F(DeviceCopiesTest, RegionsMayGoWhileCopiesAreUnderWay) {
   const int64_t allocations = emulator::num_allocations();
   for (int i = 0; i < 30; ++i) {
     const auto transport = Connect(cluster, Path::kSharedMemory);
+    ASSERT_OK(cluster.settlement->registered());
     PullSpec spec{Round(0), {}};
     for (const Bucket& bucket : cluster.server->buckets()) {
       spec.targets.push_back(
@@ -378,6 +379,33 @@ TEST_F(DeviceCopiesTest, RegionsMayGoWhileCopiesAreUnderWay) {
   EXPECT_EQ(emulator::num_allocations(), allocations) << "memory stays registered";
   EXPECT_EQ(emulator::KernelFailure(), "");
   EXPECT_OK(cluster.card->Synchronize(cluster.card->Record(StreamKind::kCompute)));
+}
+
+// The memory changes between the server's checksum and the card's copy.
+class DamagingSink final : public PayloadSink {
+ public:
+  absl::Status CopyIn(int64_t, absl::Span<const std::byte> source,
+                      absl::FunctionRef<void()> meanwhile) override {
+    const_cast<std::byte&>(source.back()) ^= std::byte{1};
+    meanwhile();
+    return absl::OkStatus();
+  }
+};
+
+TEST_F(DeviceCopiesTest, ADamagedBucketDoesNotCountAsArrived) {
+  Cluster cluster = Make(GradientJob(), Path::kSharedMemory);
+  cluster.server->OpenRound(Round(0), 1, kLearningRate);
+  const Bucket& bucket = cluster.server->buckets()[0];
+  std::vector<float> host(bucket.range.size());
+  DamagingSink sink;
+  PullSpec spec{Round(0), {}};
+  spec.targets.push_back(
+      {.bucket = bucket.index, .destination = absl::MakeSpan(host), .device = &sink});
+  int arrived = 0;
+  const auto pull =
+      cluster.transport->StartPull(std::move(spec), [&arrived](const PulledBucket&) { ++arrived; });
+  EXPECT_THAT(pull->Wait(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("crc32c")));
+  EXPECT_EQ(arrived, 0);
 }
 
 // Not to be tried again: another connection would not put the card right.

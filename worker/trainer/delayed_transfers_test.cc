@@ -90,6 +90,51 @@ TEST_P(DelayedTransfersTest, PulledWeightsDoNotOverwriteWhatIsStillRead) {
   EXPECT_THAT(read, Each(1.0f));
 }
 
+TEST_P(DelayedTransfersTest, WhatComesStraightToTheDeviceDoesNotOverwriteWhatIsStillRead) {
+  transport_.reaches_device_ = true;
+  std::fill_n(host(), 4, 5.0f);
+  device_.Fill(vector_, 1.0);
+  std::vector<float> read(4);
+  device_.Copy(read.data(), vector_.data, 4 * sizeof(float), StreamKind::kCompute);
+  const auto pull = Pull(&transport_);
+  ASSERT_OK(pull->WaitForAll());
+  EXPECT_THAT(OnDevice(), ElementsAre(10.0f, 10.0f, 11.0f, 11.0f));
+  EXPECT_THAT(read, Each(1.0f));
+  EXPECT_THAT(OnHost(), Each(5.0f)) << "it goes past the mirror";
+  EXPECT_EQ(pull->version(1), Version(4));
+}
+
+TEST_P(DelayedTransfersTest, WhatLeavesStraightFromTheDeviceIsComputedAndSentAgainEitherWay) {
+  for (const Encoding encoding : {Encoding::kFp32, Encoding::kBf16}) {
+    transport_.reaches_device_ = true;
+    exchange_ = MakeExchange(encoding);
+    const auto pull = Pull(&transport_);
+    ASSERT_OK(pull->WaitForAll());
+    transport_.pushes_.clear();
+    transport_.script_ = {absl::UnavailableError("gone"), absl::UnavailableError("gone")};
+    int added = 0;
+    // From the third attempt on the server is elsewhere.
+    transport_.on_add_ = [&](uint32_t) { transport_.reaches_device_ = ++added < 4; };
+    const auto push = Push(pull.get(), &transport_);
+    device_.Fill(vector_, 7.0);
+    ASSERT_OK(push->AllBlocksReady());
+    ASSERT_OK(push->Finish());
+    ASSERT_EQ(transport_.pushes_.size(), 3u);
+    for (const auto& sent : transport_.pushes_) {
+      ASSERT_EQ(sent.size(), 2u);
+      for (size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(sent[i].is_from_device, &sent != &transport_.pushes_.back());
+        EXPECT_EQ(sent[i].data, transport_.pushes_[0][i].data);
+        if (encoding == Encoding::kFp32) {
+          EXPECT_THAT(sent[i].values(), Each(7.0f));
+        } else {
+          EXPECT_EQ(sent[i].data[1], std::byte{0x40}) << "bf16 of 7 is 0x40e0";
+        }
+      }
+    }
+  }
+}
+
 TEST_P(DelayedTransfersTest, ASecondPullDoesNotDisturbTheCopiesOfTheFirst) {
   const auto first = Pull(&transport_);
   ASSERT_OK(first->WaitForAll());

@@ -1,10 +1,12 @@
 #include "worker/trainer/testing/scripted_transport.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/status_macros.h"
 
 namespace lodestar {
 namespace {
@@ -17,7 +19,15 @@ class ScriptedPush final : public PushSession {
     owner_->pushes_[index_].push_back(
         {bucket, base_version, std::vector<std::byte>(data.begin(), data.end())});
   }
+  void AddDeviceBucket(uint32_t bucket, Version base_version,
+                       const DevicePayload& payload) override {
+    std::vector<std::byte> data(payload.bytes);
+    failure_.Update(payload.source->CopyOut(absl::MakeSpan(data), payload.begin));
+    owner_->pushes_[index_].push_back({bucket, base_version, std::move(data), true});
+    owner_->on_add_(bucket);
+  }
   absl::StatusOr<PushResult> Finish() override {
+    if (!failure_.ok()) return failure_;
     if (const absl::Status status = owner_->NextStatus(); !status.ok()) return status;
     return PushResult{.buckets_counted = static_cast<int64_t>(owner_->pushes_[index_].size())};
   }
@@ -27,6 +37,7 @@ class ScriptedPush final : public PushSession {
  private:
   ScriptedTransport* const owner_;
   const size_t index_;
+  absl::Status failure_;
 };
 
 class ScriptedPull final : public PullSession {
@@ -36,8 +47,15 @@ class ScriptedPull final : public PullSession {
   absl::Status Wait() override {
     const absl::Status status = owner_->NextStatus();
     for (const PullTarget& target : spec_.targets) {
-      for (float& value : target.destination) value = 10.0f + target.bucket;
-      callback_({target.bucket, Version(spec_.min_round.value() + target.bucket)});
+      const std::vector<float> values(target.destination.size(), 10.0f + target.bucket);
+      const bool to_device = target.device != nullptr;
+      if (!to_device) std::copy(values.begin(), values.end(), target.destination.begin());
+      if (to_device) {
+        RETURN_IF_ERROR(target.device->CopyIn(target.device_begin, BytesOf(values), [] {}));
+      }
+      callback_({.bucket = target.bucket,
+                 .version = Version(spec_.min_round.value() + target.bucket),
+                 .is_on_device = to_device});
       if (!status.ok()) break;
     }
     return status;

@@ -28,17 +28,20 @@ class ScriptedTransport final : public ParameterTransport {
     uint32_t bucket;
     Version base_version;
     std::vector<std::byte> data;
+    bool is_from_device = false;
     // If it is fp32.
     std::vector<float> values() const;
   };
 
   std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override;
   std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override;
+  bool ReachesDevice(uint32_t) override { return reaches_device_; }
   uint64_t bytes_pushed() const override { return 0; }
   uint64_t bytes_pulled() const override { return 0; }
 
   absl::Status NextStatus();
 
+  bool reaches_device_ = false;
   std::vector<absl::Status> script_;
   std::vector<std::vector<Sent>> pushes_;  // by session
   std::vector<std::vector<uint32_t>> pulls_;
