@@ -2,6 +2,7 @@
 // transfers overlap with computing, and what runs first, changes no bit.
 
 #include <functional>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -148,21 +149,26 @@ TEST(CudaRoundsMemoryTest, PinnedMemoryOfAKeptResidualIsAsForetold) {
             RunnerPinnedBytes(registration.job, registration.layout(), /*keeps_residual=*/true));
 }
 
-// Who computes begins to wait for weights, and they come. The server is given `while_awaited` to do
+// The weights of a second pull, which overlapped rounds begin at the end of the first round, come
+// once who computes the second round waits for them. The server is given `while_awaited` to do
 // before.
 absl::StatusOr<RoundReport> RunRoundThatWaits(const JobSpec& job, Clock* clock,
                                               const std::function<void()>& while_awaited) {
   const auto card = Card(DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
   TrainingRig training(job, card.get(), /*overlap=*/true, /*trace=*/nullptr, clock);
-  EXPECT_OK(training.RunRound(0));
+  std::atomic<bool> is_second_round = false;
   absl::Notification waiting;
   training.on_activity_ = [&](absl::string_view activity) {
-    if (activity == "pull" && !waiting.HasBeenNotified()) waiting.Notify();
+    if (activity == "pull" && is_second_round && !waiting.HasBeenNotified()) waiting.Notify();
   };
+  std::atomic<int> num_pulls = 0;
   training.server().on_pull_ = [&] {
+    if (++num_pulls != 2) return;
     waiting.WaitForNotification();
     while_awaited();
   };
+  EXPECT_OK(training.RunRound(0));
+  is_second_round = true;
   return training.RunRound(1);
 }
 

@@ -187,7 +187,7 @@ cudaError_t Card::Register(void* memory, size_t bytes) {
     }
   }
   if (bytes > settings.registrable_bytes) return cudaErrorMemoryAllocation;
-  allocations_[memory] = {bytes, Kind::kRegistered};
+  allocations_[memory] = {bytes, Kind::kRegistered, CurrentDevice()};
   return cudaSuccess;
 }
 
