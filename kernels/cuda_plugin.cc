@@ -68,6 +68,10 @@ absl::StatusOr<EntryPoint> FindEntryPoint(const char* name) {
 }
 
 absl::Status NoDevice(const absl::Status& error) {
+  if (!HasCudaDriver()) {
+    return absl::UnavailableError(
+        absl::StrCat("no CUDA device: this machine has no NVIDIA driver (", kCudaDriverFile, ")"));
+  }
   return absl::Status(error.code(), absl::StrCat("no CUDA device: ", error.message()));
 }
 

@@ -20,12 +20,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/flag_file.h"
 #include "common/status_macros.h"
 #include "deploy/psctl/exit_code.h"
 #include "kernels/cuda_plugin.h"
+#include "kernels/device_factory.h"
 
 namespace lodestar {
 namespace {
@@ -202,6 +204,7 @@ std::vector<std::string> WorkerCommand(const std::string& program, const std::st
                                       absl::StrCat("--data_partition=", options.data_partition),
                                       absl::StrCat("--device=", device),
                                       absl::StrCat("--threads=", options.threads)};
+  command.insert(command.end(), options.worker_flags.begin(), options.worker_flags.end());
   // One log of all of them.
   for (const char* flag : {"log_format", "log_level"}) {
     const std::string given = FlagOfServers(flag, options.server_flags);
@@ -287,6 +290,50 @@ absl::Status CheckServerFlags(absl::Span<const std::string> server_flags) {
       return absl::InvalidArgumentError(
           absl::StrCat("--", flag.name, " (", flag.where, "): ", own.instead));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> ParseWorkerFlags(const std::string& text) {
+  // Each is given its own, or has a flag of this command.
+  constexpr absl::string_view kOwn[] = {
+      "name",        "data",   "heldout_data", "join",        "data_format", "data_partition",
+      "token_bytes", "device", "threads",      "coordinator", "flagfile",    "insecure"};
+  std::vector<std::string> flags = absl::StrSplit(text, ' ', absl::SkipEmpty());
+  for (const std::string& flag : flags) {
+    absl::string_view name = flag;
+    if (!absl::ConsumePrefix(&name, "--")) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--worker_flags: '", flag, "' is no flag; give --NAME=VALUE, with spaces between them"));
+    }
+    name = name.substr(0, name.find('='));
+    if (std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--worker_flags: --", name,
+          " is given to each worker by psctl launch; see the flags of psctl help launch"));
+    }
+  }
+  return flags;
+}
+
+absl::Status CheckLaunchDevice(const std::string& device) {
+  if (device == "auto" || device == "cpu") return absl::OkStatus();
+  const std::vector<int> ordinals = CudaOrdinals(device);
+  if (device != "cuda" && device != "cuda:all" && ordinals.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--device='", device,
+        "': allowed is auto, cuda, cuda:N with N from 0, cuda:N,M with each card once, "
+        "cuda:all, cpu"));
+  }
+  const absl::StatusOr<int> count = CountCudaDevices();
+  if (!count.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device=", device, ": ", count.status().message()));
+  }
+  for (const int ordinal : ordinals) {
+    if (ordinal < *count) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--device=", device, ": this machine has ",
+                                                   *count, " CUDA devices, counted from 0"));
   }
   return absl::OkStatus();
 }

@@ -30,6 +30,7 @@ struct LaunchOptions {
   std::string worker_program = "gpu_worker";  // on the hosts
   int restarts = 0;                           // of each role: see ProcessSpec
   std::vector<std::string> server_flags;      // given to every ps_server as they are
+  std::vector<std::string> worker_flags;      // to every gpu_worker, behind those from here
 };
 
 // What this machine has for a launch.
@@ -41,15 +42,22 @@ struct LaunchSite {
 };
 
 // The servers, and the workers of this machine, which are dealt out over its cards, if there is
-// more than one and `device` does not name one; with cuda:all every card is somebody's. The job begins once all workers are there, unless
-// the servers are given --min_workers; workers log as the servers are told to. Where workers are on
-// other hosts, the servers listen for them, in TLS.
+// more than one and `device` does not name one; with cuda:all every card is somebody's. The job
+// begins once all workers are there, unless the servers are given --min_workers; workers log as the
+// servers are told to. Where workers are on other hosts, the servers listen for them, in TLS.
 std::vector<ProcessSpec> PlanServers(const LaunchOptions& options, const LaunchSite& site);
 std::vector<ProcessSpec> PlanWorkers(const LaunchOptions& options, const LaunchSite& site);
 // On hosts: over ssh, which a secret passes in its input and in no list of processes. A worker is
 // told to end, and hands in, when the connection ends.
 std::vector<ProcessSpec> PlanHosts(const LaunchOptions& options, absl::Span<const WorkerHost> hosts,
                                    const std::string& join);
+
+// "--dtype=bf16 --recompute=block" as a list. Errors: InvalidArgument for what is no flag, or one
+// that the launch gives to each worker itself.
+absl::StatusOr<std::vector<std::string>> ParseWorkerFlags(const std::string& text);
+// Errors: InvalidArgument for a device that gpu_worker does not know; those of CountCudaDevices()
+// if it is a card: workers would end with them, one by one.
+absl::Status CheckLaunchDevice(const std::string& device);
 
 // Errors: InvalidArgument for a flag, also one in a flag file, that the launch gives to each server
 // itself: workers would look for a server that is not there.

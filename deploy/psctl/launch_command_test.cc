@@ -51,6 +51,30 @@ TEST(PlanTest, DealsWorkersOutOverTheCards) {
   EXPECT_EQ(Devices("cuda", 2, 0), (Names{"cuda", "cuda"}));
 }
 
+TEST(PlanTest, WorkersAreGivenTheirFlags) {
+  LaunchOptions options;
+  options.worker_flags = *ParseWorkerFlags("--dtype=bf16  --recompute=block");
+  for (const ProcessSpec& spec : PlanWorkers(options, Site(0))) {
+    EXPECT_THAT(spec.arguments, Contains("--dtype=bf16"));
+    EXPECT_THAT(spec.arguments, Contains("--recompute=block"));
+  }
+  EXPECT_TRUE(ParseWorkerFlags("")->empty());
+  for (const char* text :
+       {"dtype=bf16", "--dtype=bf16 x", "--device=cuda", "--name=a", "--join=x"}) {
+    EXPECT_EQ(ParseWorkerFlags(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(PlanTest, DevicesThatNoWorkerCanHaveAreRefusedBeforeTheStart) {
+  EXPECT_TRUE(CheckLaunchDevice("auto").ok());
+  EXPECT_TRUE(CheckLaunchDevice("cpu").ok());
+  for (const char* device : {"gpu", "cuda:", "cuda:x", "cuda:0,0", "oracle"}) {
+    EXPECT_THAT(std::string(CheckLaunchDevice(device).message()), HasSubstr("cuda:N,M")) << device;
+  }
+  // There is no plugin beside this test.
+  EXPECT_EQ(CheckLaunchDevice("cuda:all").code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(PlanTest, ServersExitWhenDoneOnlyIfAsked) {
   LaunchOptions options;
   EXPECT_THAT(PlanServers(options, Site(0)).front().arguments, Not(Contains("--exit_when_done")));

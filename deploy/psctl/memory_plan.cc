@@ -1,6 +1,7 @@
 #include "deploy/psctl/memory_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -92,6 +93,13 @@ absl::StatusOr<MemoryPlan> PlanMemory(const JobSpec& job, const Layout& layout, 
   return plan;
 }
 
+bool FitsAPlannedCard(const MemoryPlan& plan) {
+  if (plan.workers.empty()) return true;
+  return std::any_of(plan.workers.begin(), plan.workers.end(), [](const WorkerMemory& worker) {
+    return worker.device == "card" && worker.largest_batches.back() > 0;
+  });
+}
+
 std::string MemoryText(const MemoryPlan& plan, int columns) {
   const ShardMemory& server = plan.server;
   std::string text = Paragraph(
@@ -107,6 +115,14 @@ std::string MemoryText(const MemoryPlan& plan, int columns) {
         text, Paragraph("Worker: ", "what it takes is up to the program that computes.", columns));
   }
   absl::StrAppend(&text, "\n", WorkersTable(plan, columns), "\n");
+  if (!FitsAPlannedCard(plan)) {
+    absl::StrAppend(
+        &text, Paragraph("NO CARD ",
+                         absl::StrCat("of up to ", std::end(kPlannedGigabytes)[-1],
+                                      " GB holds a worker of this. With --mode=sync behind --, "
+                                      "which keeps no local optimizer, it takes less."),
+                         columns));
+  }
   const auto is_card = [](const WorkerMemory& worker) { return worker.device == "card"; };
   const auto card = std::find_if(plan.workers.begin(), plan.workers.end(), is_card);
   absl::StrAppend(

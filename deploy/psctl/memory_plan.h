@@ -38,6 +38,9 @@ struct MemoryPlan {
 // Errors: those of PlanShards() and EstimateModelMemory().
 absl::StatusOr<MemoryPlan> PlanMemory(const JobSpec& job, const Layout& layout, int num_servers);
 
+// Whether a card of kPlannedGigabytes holds a worker in some way, or a client computes.
+bool FitsAPlannedCard(const MemoryPlan& plan);
+
 // For people, in lines that fit so many columns.
 std::string MemoryText(const MemoryPlan& plan, int columns);
 Json MemoryJson(const MemoryPlan& plan);

@@ -92,7 +92,11 @@ ABSL_FLAG(
 ABSL_FLAG(int, servers, 1, "Number of servers; of launch 1 to 64, of plan 1 to 256.");
 ABSL_FLAG(int, workers, 2, "Number of workers; of launch 1 to 64, of plan 1 to 4096.");
 ABSL_FLAG(int, threads, 1, "Threads of a CPU device; 1 to 1024, or 0: one per core.");
-ABSL_FLAG(std::string, device, "auto", "auto, cuda, cuda:N or cpu; of launch also cuda:all or cuda:N,M.");
+ABSL_FLAG(std::string, device, "auto",
+          "auto, cuda, cuda:N or cpu; of launch also cuda:all or cuda:N,M.");
+ABSL_FLAG(std::string, worker_flags, "",
+          "Flags that every gpu_worker is given, in quotes and with spaces between them: "
+          "\"--dtype=bf16 --recompute=block\".");
 ABSL_FLAG(
     bool, exit_when_done, false,
     "Ends when the job is done; else the servers stay, for psctl export, until Ctrl-C or psctl "
@@ -464,6 +468,15 @@ int LaunchCommand(const CommandLine& line) {
   const absl::Status restarts = CheckWholeRange("restart", options.restarts, 0, 1000);
   if (!restarts.ok()) return BadUsage(std::string(restarts.message()));
   if (options.data.empty()) return BadUsage("--data='': the path of the training data is needed");
+  absl::StatusOr<std::vector<std::string>> worker_flags =
+      ParseWorkerFlags(absl::GetFlag(FLAGS_worker_flags));
+  if (!worker_flags.ok()) return BadUsage(std::string(worker_flags.status().message()));
+  options.worker_flags = *std::move(worker_flags);
+  // The cards of other machines are theirs to tell of.
+  if (options.hosts.empty()) {
+    const absl::Status device = CheckLaunchDevice(options.device);
+    if (!device.ok()) return BadUsage(std::string(device.message()));
+  }
   const absl::Status server_flags = CheckServerFlags(options.server_flags);
   if (!server_flags.ok()) return BadUsage(std::string(server_flags.message()));
   return RunLaunch(options, ProgramPath());
@@ -862,16 +875,17 @@ std::vector<Command> Commands() {
        .form = "launch --data=PATH [--hosts=FILE] [-- FLAGS]",
        .summary = "a cluster in one command; FLAGS go to ps_server",
        .details =
-           "Workers are dealt out over the cards of this machine, one each, or all of them with\n"
-           "--device=cuda:all, or run on other machines: --hosts. These then join in TLS, have\n"
-           "--data under the same path, and let ssh in without asking. What all print comes\n"
-           "here. One role that fails ends all, unless --restart; Ctrl-C has workers hand in and\n"
-           "servers save. The job begins once all workers are there, unless FLAGS have\n"
-           "--min_workers; --log_format and --log_level of FLAGS are for workers, too. Exit code:\n"
-           "that of the first role that failed, else 0.\n",
+           "Workers are dealt out over the cards of this machine, one card each, or with\n"
+           "--device=cuda:all every card to one of them, or run on other machines: --hosts.\n"
+           "These then join in TLS, have --data under the same path, and let ssh in without\n"
+           "asking. --worker_flags go to every worker. What all print comes here. One role that\n"
+           "fails ends all, unless --restart; Ctrl-C has workers hand in and servers save. The\n"
+           "job begins once all workers are there, unless FLAGS have --min_workers; --log_format\n"
+           "and --log_level of FLAGS are for workers, too. Exit code: that of the first role that\n"
+           "failed, else 0.\n",
        .flags = {"data", "heldout_data", "data_format", "token_bytes", "data_partition", "servers",
                  "workers", "device", "threads", "exit_when_done", "hosts", "address", "ssh",
-                 "worker_program", "restart"},
+                 "worker_program", "worker_flags", "restart"},
        .passes_on = true,
        .run = &LaunchCommand},
       {.name = "plan",

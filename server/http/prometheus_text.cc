@@ -120,12 +120,12 @@ void AddWorkers(const v1::ClusterStatus& status, Exposition& out) {
        std::mem_fn(&Worker::pull_bytes_per_second));
   each(out.Gauge("worker_compute_ratio", "Of its time, computing."),
        std::mem_fn(&Worker::compute_share));
-  each(
-      out.Gauge("worker_communication_ratio",
-                "Of its time, exposed communication: nothing to compute until transfers are over."),
-      std::mem_fn(&Worker::communication_share));
+  each(out.Gauge("worker_communication_ratio",
+                 "Of its time, exposed communication: nothing to compute until weights have come "
+                 "or gradients have left."),
+       std::mem_fn(&Worker::communication_share));
   each(out.Gauge("worker_exposed_communication_seconds",
-                 "Of a round, with nothing to compute until transfers are over."),
+                 "Of a round, exposed communication: a mean over about ten rounds."),
        std::mem_fn(&Worker::exposed_seconds_per_round));
   each(out.Gauge("worker_wait_ratio", "Of its time, waiting for work."),
        std::mem_fn(&Worker::wait_share));

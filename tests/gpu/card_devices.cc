@@ -1,5 +1,7 @@
 // The devices of the model tests, with CUDA on a real card.
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "kernels/cuda_plugin.h"
 #include "kernels/device_factory.h"
 #include "worker/model/testing/test_devices.h"
 
@@ -14,6 +16,25 @@ std::unique_ptr<Device> MakeTestDevice(const std::string& name, int threads) {
   auto device = MakeDevice(options, /*why_not_cuda=*/nullptr);
   LODESTAR_CHECK(device.ok()) << device.status().ToString();
   return *std::move(device);
+}
+
+// Copies between the cards, as NCCL wants each of them once.
+DeviceSet MakeTestCards(int count) {
+  const auto num_cards = CountCudaDevices();
+  LODESTAR_CHECK(num_cards.ok()) << num_cards.status().ToString();
+  DeviceSet cards;
+  std::vector<Device*> members;
+  for (int i = 0; i < count; ++i) {
+    auto card =
+        MakeDevice({.kind = absl::StrCat("cuda:", i % *num_cards), .fusion = FusionPolicy::kNever},
+                   /*why_not_cuda=*/nullptr);
+    LODESTAR_CHECK(card.ok()) << card.status().ToString();
+    members.push_back(cards.devices.emplace_back(*std::move(card)).get());
+  }
+  auto group = cards.first().MakeGroup(members);
+  LODESTAR_CHECK(group.ok()) << group.status().ToString();
+  cards.group = *std::move(group);
+  return cards;
 }
 
 // GPT-2 124M and 1.5B, of few layers, as the other layers only repeat them; one with heads of 128

@@ -2,7 +2,7 @@
 # Tests that need a GPU: tests/gpu/run.sh [PART...], all parts without arguments. In turn, as each gives a reason to look at the next:
 #   operations   the conformance suite of devices, with cuBLASLt's epilogues never, always and as measured
 #   gpt2         the same at the shapes of GPT-2; some minutes
-#   models       training steps of the models beside those of the CPU
+#   models       training steps of the models beside those of the CPU, also on several cards (one stands for all if there is but one)
 #   modes        the three modes on one card that two workers share
 #   memcheck     operations under compute-sanitizer, which finds wrong accesses
 #   racecheck    and missing barriers

@@ -80,7 +80,7 @@ absl::Status SimulatedUplink::PrepareWorkload(const Registration& registration) 
   workload_->OnRegistered(registration);
   if (!workload_->Serves(registration)) {
     steps_.reset();
-    RETURN_IF_ERROR(workload_->Prepare(registration, /*device=*/nullptr,
+    RETURN_IF_ERROR(workload_->Prepare(registration, /*devices=*/{},
                                        [this] { return worker_.lifecycle().is_stopping(); }));
   }
   if (steps_ == nullptr) {

@@ -1,5 +1,5 @@
-// A model on several emulated cards beside the same on one. Whole rounds are checked in
-// worker/trainer/cuda_rounds_test.cc.
+// A model on several cards beside the same on one. Where cards are emulated, bits are compared in
+// replicated_model_bits_test.cc, and whole rounds in worker/trainer/cuda_rounds_test.cc.
 #include "worker/model/replicated_model.h"
 
 #include <memory>
@@ -9,19 +9,13 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/testing/emulated_device.h"
 #include "worker/model/testing/synthetic_training.h"
+#include "worker/model/testing/test_devices.h"
 
 namespace lodestar {
 namespace {
 
 using ::testing::HasSubstr;
-
-DeviceSet Cards(int count) {
-  return cuda::MakeEmulatedDevices(
-      {.fusion = FusionPolicy::kNever},
-      {.streams = emulator::StreamOrder::kOthersFirst, .num_devices = count});
-}
 
 class ReplicatedModelTest : public ::testing::Test {
  protected:
@@ -45,7 +39,7 @@ class ReplicatedModelTest : public ::testing::Test {
 
 // 5 samples on 2 cards, on 4, of which the last has the fewest, and on 7, of which two have none.
 TEST_F(ReplicatedModelTest, UnevenPartsGiveLossAndGradientOfOneCard) {
-  const DeviceSet one = Cards(1);
+  const DeviceSet one = MakeTestCards(1);
   const std::unique_ptr<Model> single = ModelOn(one);
   const auto expected = single->TrainStep(batch_, nullptr, nullptr);
   ASSERT_OK(expected);
@@ -53,7 +47,7 @@ TEST_F(ReplicatedModelTest, UnevenPartsGiveLossAndGradientOfOneCard) {
   const auto expected_evaluation = single->Evaluate(batch_, nullptr);
   ASSERT_OK(expected_evaluation);
   for (const int count : {2, 4, 7}) {
-    const DeviceSet cards = Cards(count);
+    const DeviceSet cards = MakeTestCards(count);
     const std::unique_ptr<Model> model = ModelOn(cards);
     const auto result = model->TrainStep(batch_, nullptr, nullptr);
     ASSERT_OK(result);
@@ -65,47 +59,13 @@ TEST_F(ReplicatedModelTest, UnevenPartsGiveLossAndGradientOfOneCard) {
       difference += (summed[i] - gradient[i]) * (summed[i] - gradient[i]);
       norm += gradient[i] * gradient[i];
     }
-    EXPECT_LT(difference, 1e-12 * norm) << count << " cards";
+    // Products of other shapes may be summed in another order.
+    EXPECT_LT(difference, 1e-10 * norm) << count << " cards";
     EXPECT_GT(norm, 0.0);
     const auto evaluation = model->Evaluate(batch_, nullptr);
     ASSERT_OK(evaluation);
     EXPECT_NEAR(evaluation->loss_sum, expected_evaluation->loss_sum, 1e-5 * expected->loss_sum);
     EXPECT_EQ(evaluation->num_correct, expected_evaluation->num_correct);
-  }
-}
-
-// A table that is also the head gets its gradient in two parts, which one card adds micro-batch by
-// micro-batch.
-bool IsSummedInAnotherOrder(const TensorSpec& tensor) { return tensor.name == "wte.weight"; }
-
-TEST(ReplicatedModelBitsTest, GradientsAreThoseOfOneCardThatAccumulatesAsManyMicroBatches) {
-  constexpr int64_t kSamples = 6;
-  for (const ModelSpec& spec : SmallModelSpecs()) {
-    const HostBatch batch = RandomBatch(spec, kSamples, 3);
-    const DeviceSet one = Cards(1);
-    for (const int count : {2, 3, 6}) {
-      const DeviceSet cards = Cards(count);
-      const ModelConfig config = {.spec = spec, .max_batch = kSamples / count};
-      const std::unique_ptr<Model> single = *MakeModel(config, one);
-      const std::unique_ptr<Model> model = *MakeModel(config, cards);
-      const std::vector<double> weights = RandomParameters(model->layout(), 0.05, 1);
-      WriteBuf(&one.first(), single->parameters(), weights);
-      WriteBuf(&cards.first(), model->parameters(), weights);
-      const auto expected = single->TrainStep(batch, nullptr, nullptr);
-      const auto result = model->TrainStep(batch, nullptr, nullptr);
-      ASSERT_OK(expected);
-      ASSERT_OK(result);
-      EXPECT_EQ(result->loss_sum, expected->loss_sum);
-      const std::vector<double> gradient = ReadBuf(&one.first(), single->gradients());
-      const std::vector<double> summed = ReadBuf(&cards.first(), model->gradients());
-      for (const TensorSpec& tensor : model->layout().tensors()) {
-        const double tolerance = IsSummedInAnotherOrder(tensor) ? 1e-7 : 0.0;
-        for (int64_t i = tensor.offset; i < tensor.offset + tensor.num_elements(); ++i) {
-          ASSERT_NEAR(summed[i], gradient[i], tolerance)
-              << spec.name << ", " << count << " cards, " << tensor.name << " " << i;
-        }
-      }
-    }
   }
 }
 
@@ -129,7 +89,7 @@ class BreakingGate final : public WeightsGate {
 };
 
 TEST_F(ReplicatedModelTest, BlocksAreReportedOnceInTheOrderOfBackward) {
-  const DeviceSet cards = Cards(3);
+  const DeviceSet cards = MakeTestCards(3);
   const std::unique_ptr<Model> model = ModelOn(cards);
   RecordingSink sink;
   BreakingGate gate;
@@ -141,7 +101,7 @@ TEST_F(ReplicatedModelTest, BlocksAreReportedOnceInTheOrderOfBackward) {
 
 // What ends one card's step ends those of the others, and the next step is whole again.
 TEST_F(ReplicatedModelTest, StepThatIsCutShortCanBeTakenAgain) {
-  const DeviceSet cards = Cards(3);
+  const DeviceSet cards = MakeTestCards(3);
   const std::unique_ptr<Model> model = ModelOn(cards);
   ASSERT_OK(model->TrainStep(batch_, nullptr, nullptr));
   const std::vector<double> expected = GradientOf(cards, *model);
@@ -159,7 +119,7 @@ TEST_F(ReplicatedModelTest, StepThatIsCutShortCanBeTakenAgain) {
 }
 
 TEST_F(ReplicatedModelTest, BadSampleOfOneCardIsAnErrorOfTheStep) {
-  const DeviceSet cards = Cards(2);
+  const DeviceSet cards = MakeTestCards(2);
   const std::unique_ptr<Model> model = ModelOn(cards);
   HostBatch bad = batch_;
   bad.tokens.back() = 1 << 20;
@@ -169,17 +129,6 @@ TEST_F(ReplicatedModelTest, BadSampleOfOneCardIsAnErrorOfTheStep) {
   ASSERT_OK(model->TrainStep(batch_, nullptr, nullptr));
   EXPECT_EQ(model->TrainStep({}, nullptr, nullptr).status().code(),
             absl::StatusCode::kInvalidArgument);
-}
-
-// A kernel that fails on one card fails the process's cards: all come back, with its words.
-TEST_F(ReplicatedModelTest, FailingCardEndsTheStepOfAll) {
-  const DeviceSet cards = Cards(3);
-  const std::unique_ptr<Model> model = ModelOn(cards);
-  ASSERT_OK(model->TrainStep(batch_, nullptr, nullptr));
-  emulator::FailLaunchAfter(20);
-  EXPECT_EQ(model->TrainStep(batch_, nullptr, nullptr).status().code(),
-            absl::StatusCode::kInternal);
-  emulator::ClearStickyError();
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ void Progress::Add(absl::Time now, const RoundReport& report) {
   }
   last_added_at_ = now;
   window_samples_ += report.num_samples;
-  window_waiting_ += report.wait + report.communication;
+  window_exposed_ += report.communication;
   window_evaluation_ += report.evaluation;
   last_round_ = report.round;
 }
@@ -51,7 +51,7 @@ std::string Progress::Tell(absl::Time now, const Grant& grant) {
 
 void Progress::ClearWindow() {
   window_samples_ = 0;
-  window_waiting_ = absl::ZeroDuration();
+  window_exposed_ = absl::ZeroDuration();
   window_evaluation_ = absl::ZeroDuration();
 }
 
@@ -62,9 +62,9 @@ std::string Progress::SpeedText(absl::Time now, int64_t total_rounds) const {
   if (seconds <= 0.0) return "";
   const bool has_tokens = config_.tokens_per_sample > 1;
   std::string text = absl::StrFormat(
-      "  %.0f %s/s  waiting %.0f %%",
+      "  %.0f %s/s  exposed %.0f %%",
       static_cast<double>(window_samples_ * config_.tokens_per_sample) / seconds,
-      has_tokens ? "tokens" : "samples", 100.0 * absl::ToDoubleSeconds(window_waiting_) / seconds);
+      has_tokens ? "tokens" : "samples", 100.0 * absl::ToDoubleSeconds(window_exposed_) / seconds);
   const auto rounds = static_cast<double>(last_round_ - window_first_round_ + 1);
   const auto rounds_left = static_cast<double>(total_rounds - 1 - last_round_.value());
   const auto seconds_left = static_cast<int64_t>(rounds_left * seconds / rounds);

@@ -30,7 +30,7 @@ class Progress {
 
  private:
   void ClearWindow();
-  // "  4740 tokens/s  waiting 32 %  ETA 1s" since the last line; empty without a round.
+  // "  4740 tokens/s  exposed 32 %  ETA 1s" since the last line; empty without a round.
   std::string SpeedText(absl::Time now, int64_t total_rounds) const;
 
   const Config config_;
@@ -39,7 +39,7 @@ class Progress {
   // Since the last line.
   absl::Time window_start_ = absl::InfinitePast();
   int64_t window_samples_ = 0;
-  absl::Duration window_waiting_;
+  absl::Duration window_exposed_;
   absl::Duration window_evaluation_;
   Round window_first_round_;
   Round last_round_;

@@ -41,7 +41,7 @@ TEST(ProgressTest, OneLinePerIntervalWithTheJobsLossAndTheWorkersSpeed) {
   EXPECT_EQ(progress.Tell(kStart + absl::Seconds(1), GrantAfter(1, 4.0)), "");
   progress.Add(kStart + absl::Seconds(2), Report(1));
   EXPECT_EQ(progress.Tell(kStart + absl::Seconds(2), GrantAfter(2, 2.0)),
-            "round 1/10  loss 2.0000 nats  320 tokens/s  waiting 25 %  ETA 8s");
+            "round 1/10  loss 2.0000 nats  320 tokens/s  exposed 25 %  ETA 8s");
 }
 
 TEST(ProgressTest, ALineNeedsNews) {
@@ -72,7 +72,7 @@ TEST(ProgressTest, TheEndIsTold) {
   EXPECT_EQ(progress.Tell(kStart, grant), "");
   grant.kind = Grant::Kind::kDone;
   EXPECT_EQ(progress.Tell(kStart, grant),
-            "round 9/10  loss 5.771 bits/byte (4.0000 nats)  5 samples/s  waiting 25 %");
+            "round 9/10  loss 5.771 bits/byte (4.0000 nats)  5 samples/s  exposed 25 %");
 }
 
 TEST(ProgressTest, EvaluatingChangesNeitherTheRateNorTheTimeLeft) {
@@ -83,7 +83,7 @@ TEST(ProgressTest, EvaluatingChangesNeitherTheRateNorTheTimeLeft) {
   report.compute += report.evaluation;
   progress.Add(kStart + absl::Seconds(32), report);
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(32), GrantAfter(2, 2.0)),
-              HasSubstr("320 tokens/s  waiting 25 %  ETA 8s"));
+              HasSubstr("320 tokens/s  exposed 25 %  ETA 8s"));
   // The next window starts without it.
   progress.Add(kStart + absl::Seconds(34), Report(2));
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(34), GrantAfter(3, 2.0)), HasSubstr("ETA 14s"));
@@ -97,7 +97,7 @@ TEST(ProgressTest, ARoundThatGoesBackBeginsTheWindowAnew) {
   progress.Add(kStart + absl::Seconds(2), Report(3));
   progress.Add(kStart + absl::Seconds(3), Report(4));
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(3), GrantAfter(5, 2.0)),
-              HasSubstr("320 tokens/s  waiting 25 %  ETA 5s"));
+              HasSubstr("320 tokens/s  exposed 25 %  ETA 5s"));
   // By one round, which is alone in its window.
   progress.Add(kStart + absl::Seconds(4), Report(4));
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(4), GrantAfter(6, 2.0)), HasSubstr("ETA 5s"));
@@ -111,7 +111,7 @@ TEST(ProgressTest, AnOutageIsNoPartOfTheSpeed) {
   progress.Add(kStart + absl::Minutes(5), Report(2));
   progress.Add(kStart + absl::Minutes(5) + absl::Seconds(1), Report(3));
   EXPECT_THAT(progress.Tell(kStart + absl::Minutes(5) + absl::Seconds(1), GrantAfter(4, 2.0)),
-              HasSubstr("320 tokens/s  waiting 25 %  ETA 6s"));
+              HasSubstr("320 tokens/s  exposed 25 %  ETA 6s"));
 }
 
 TEST(ProgressTest, RoundsBeforeAWorkerCameAreNotItsSpeed) {

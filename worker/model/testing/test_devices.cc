@@ -16,6 +16,12 @@ std::unique_ptr<Device> MakeTestDevice(const std::string& name, int threads) {
                                   settings);
 }
 
+DeviceSet MakeTestCards(int count) {
+  return cuda::MakeEmulatedDevices(
+      {.fusion = FusionPolicy::kNever},
+      {.streams = emulator::StreamOrder::kOthersFirst, .num_devices = count});
+}
+
 std::vector<ModelSpec> SpecsOfTestCards() { return {}; }
 
 }  // namespace lodestar
