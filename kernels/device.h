@@ -13,8 +13,7 @@
 // StatisticsDType(compute), f32 where it is bf16. Vectors of the optimizers are StatisticsDType.
 //
 // Synchronize(), CopyNow(), and what registers host memory, or describes or merges choices, may be
-// called from any thread, everything
-// else by one thread at a time.
+// called from any thread, everything else by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -40,6 +39,7 @@ enum class StreamKind : uint8_t { kCompute, kDeviceToHost, kHostToDevice };
 struct DeviceCapabilities {
   std::string name;  // "cpu (avx512, 2 threads)", "NVIDIA H200"
   DType compute = DType::kF32;
+  bool has_bf16 = false;            // it can be made to compute in bf16, too
   bool memory_is_host = true;       // the host may read and write device memory directly
   size_t memory_bytes = 0;          // all that the device has for this process; 0: unknown
   std::string memory_limited_by{};  // main memory: "this machine", "the control group /jobs/7"

@@ -17,6 +17,7 @@ absl::Status NoMemory() {
 PlannedCard::PlannedCard(DType compute, size_t memory_bytes)
     : capabilities_({.name = "a card",
                      .compute = compute,
+                     .has_bf16 = true,
                      .memory_is_host = false,
                      .memory_bytes = memory_bytes}) {}
 

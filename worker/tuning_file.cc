@@ -89,7 +89,8 @@ void TuningFile::Tell(const Device& device) {
     return;
   }
   if (const std::string unused = device.DescribeTuning(); !unused.empty()) {
-    logger_.Log(LogLevel::kWarn, kDevice, absl::StrCat("--tuning_file=", path_, ": ", unused));
+    logger_.Log(LogLevel::kWarn, absl::StrCat(kDevice, " ", reinterpret_cast<uintptr_t>(&device)),
+                absl::StrCat("--tuning_file=", path_, ": ", unused));
   }
 }
 

@@ -600,9 +600,13 @@ void Worker::TellProgress(const Grant& grant) {
   if (line.empty()) return;
   LogInfo("{}", line);
   KeepTuning(/*patience=*/absl::ZeroDuration());
-  if (const std::string choices = devices_.first().DescribeChoices(); !choices.empty()) {
-    choices_logger_.Log(LogLevel::kInfo, "choices",
-                        absl::StrCat("the device measured and chose:\n", choices));
+  for (size_t i = 0; i < devices_.devices.size(); ++i) {
+    const std::string choices = devices_.devices[i]->DescribeChoices();
+    if (choices.empty()) continue;
+    const std::string device =
+        devices_.devices.size() == 1 ? "the device" : absl::StrCat("device ", i);
+    choices_logger_.Log(LogLevel::kInfo, absl::StrCat("choices of ", device),
+                        absl::StrCat(device, " measured and chose:\n", choices));
   }
 }
 

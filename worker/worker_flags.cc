@@ -65,9 +65,10 @@ ABSL_FLAG(std::string, tuning_file, "",
           "On CUDA cards, a file that keeps what is measured at the start: with it, each matrix "
           "product takes the fastest of the eight algorithms that cuBLASLt advises, and with "
           "--fusion=measure each shape is fused or not. Later runs on such a card, with the same "
-          "driver and cuBLASLt, take it from there: they need not measure, and repeat the "
-          "first one to the bit. A file of another card or version is replaced, and the log says "
-          "so. The workers of a machine may share one. Empty: none, and cuBLASLt's first advice.");
+          "driver and cuBLASLt, take it from there: they need not measure, and repeat each other "
+          "to the bit, and the first one, too, if one card alone measured. What is there of "
+          "another version is replaced, and the log says so; other cards keep theirs. The workers "
+          "of a machine may share one. Empty: none, and cuBLASLt's first advice.");
 ABSL_FLAG(int, threads, 0, "Threads of a CPU device; 1 to 1024, or 0: one per core.");
 ABSL_FLAG(
     int64_t, max_micro_batch, 0,

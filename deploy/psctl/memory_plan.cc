@@ -150,6 +150,7 @@ Json MemoryJson(const MemoryPlan& plan) {
   server["shadow_bytes"] = plan.server.shadow;
   server["staging_bytes"] = plan.server.staging;
   json["checkpoint_bytes"] = plan.checkpoint_bytes;
+  json["fits_a_card"] = FitsAPlannedCard(plan);
   json["workers"] = Json::array();
   for (const WorkerMemory& worker : plan.workers) {
     Json line;

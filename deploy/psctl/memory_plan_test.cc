@@ -45,6 +45,20 @@ TEST(MemoryPlanTest, AServerHasFourVectorsAndStaging) {
                     HasSubstr("A checkpoint takes 18.69 GB on disk.")));
 }
 
+TEST(MemoryPlanTest, SaysThatNoCardHoldsAWorker) {
+  JobSpec job = JobOf("gpt2-124m");
+  EXPECT_THAT(MemoryText(PlanOf(job), kUnlimitedColumns), Not(HasSubstr("NO CARD")));
+  EXPECT_TRUE(FitsAPlannedCard(PlanOf(job)));
+  auto& gpt = std::get<GptSpec>(job.model.architecture);
+  gpt.num_layers = 64;
+  gpt.width = 8192;
+  gpt.num_heads = 64;
+  job.mode = Mode::kLocalSgd;
+  EXPECT_THAT(MemoryText(PlanOf(job), kUnlimitedColumns),
+              HasSubstr("NO CARD of up to 140 GB holds a worker"));
+  EXPECT_FALSE(FitsAPlannedCard(PlanOf(job)));
+}
+
 TEST(MemoryPlanTest, ServersShareAndWorkersDoNot) {
   const JobSpec job = JobOf("gpt2-1.5b");
   const MemoryPlan one = PlanOf(job), four = PlanOf(job, 4);

@@ -462,7 +462,7 @@ absl::StatusOr<PlanAnswer> MakePlan(const PlanOptions& options, int columns) {
                                            *layout, options.servers));
   return PlanAnswer{
       .text = options.output == "json" ? JsonText(plan) : TableText(plan, options, facts, columns),
-      .is_met = plan.choice.is_met && FitsAPlannedCard(plan.memory)};
+      .is_met = plan.choice.is_met};
 }
 
 }  // namespace lodestar

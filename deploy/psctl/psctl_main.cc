@@ -484,6 +484,17 @@ int LaunchCommand(const CommandLine& line) {
 
 int PlanCommand(const CommandLine& line) {
   PlanOptions options;
+  const auto is_given = [&line](const char* flag) { return line.given.count(flag) > 0; };
+  if (!is_given("up") && !is_given("down") && !is_given("rtt") && !is_given("step_ms")) {
+    for (const char* flag :
+         {"server_up", "server_down", "packet_loss", "packet_bytes", "utilisation", "loss_budget",
+          "max_local_steps", "steps", "worker_threads", "server_threads", "overhead_ms"}) {
+      if (!is_given(flag)) continue;
+      return BadUsage(absl::StrCat("--", flag,
+                                   " is about an exchange: give --up, --down, --rtt and --step_ms "
+                                   "of its network, too"));
+    }
+  }
   if (line.given.count("model") > 0) options.model = absl::GetFlag(FLAGS_model);
   options.parameters = absl::GetFlag(FLAGS_parameters);
   options.workers = absl::GetFlag(FLAGS_workers);

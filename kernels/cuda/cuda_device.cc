@@ -117,6 +117,7 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(const CudaPluginOptio
                      absl::StrCat(ordinal_name, " (", properties.name, ")"), *origin));
   device->capabilities_ = {.name = properties.name,
                            .compute = options.compute,
+                           .has_bf16 = origin->compute_capability >= kBf16Capability,
                            .memory_is_host = false,
                            .memory_bytes = properties.totalGlobalMem};
   for (Stream& stream : device->streams_) {

@@ -290,6 +290,8 @@ bool CudnnGraph::Repeats(void* configuration) {
                         notes.size(), &count, notes.data()) != CUDNN_STATUS_SUCCESS) {
     return false;
   }
+  // A newer library may have notes that are not known here.
+  if (count > static_cast<int64_t>(notes.size())) return false;
   for (int64_t i = 0; i < count; ++i) {
     if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;
   }

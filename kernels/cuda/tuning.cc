@@ -17,6 +17,7 @@ namespace {
 constexpr absl::string_view kFormat = "1";
 constexpr size_t kSumDigits = 8;
 constexpr size_t kMostQuoted = 40;
+constexpr size_t kCardLine = 1;  // of a header
 
 std::string FirstLine() { return absl::StrCat(kTuningTextBegin, kFormat); }
 
@@ -66,6 +67,22 @@ std::optional<ParsedLine> ParseLine(absl::string_view line) {
                     std::string(reasoned.second)};
 }
 
+// From one first line to the next.
+std::vector<TuningSection> SectionsOf(const std::vector<absl::string_view>& lines) {
+  std::vector<TuningSection> sections;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i] == FirstLine()) sections.push_back({.begin = i, .lines = {}});
+    sections.back().lines.push_back(lines[i]);
+  }
+  return sections;
+}
+
+// Of whatever version; a section without a card is nobody else's.
+bool IsOfCard(const TuningSection& section, absl::string_view header) {
+  return section.lines.size() <= kCardLine ||
+         section.lines[kCardLine] == LinesOf(header)[kCardLine];
+}
+
 // What tells the header of `lines` from `header`, both of the same format.
 std::string Differences(const std::vector<absl::string_view>& lines, absl::string_view header) {
   std::vector<std::string> found, wanted;
@@ -97,13 +114,25 @@ Tuning::Choices Tuning::Parse(absl::string_view text, std::string* ignored) cons
                             " instead of ", Quote(FirstLine()));
     return choices;
   }
-  if (const std::string differences = Differences(lines, header_); !differences.empty()) {
-    *ignored = absl::StrCat(
-        "nothing of it is used, and it will be replaced, because choices are good for "
-        "one card and version only: ",
-        differences);
-    return choices;
+  std::string former;  // what tells choices of this card from what is here
+  for (const TuningSection& section : SectionsOf(lines)) {
+    const std::string differences = Differences(section.lines, header_);
+    if (differences.empty()) return ParseChoices(section, ignored);
+    if (IsOfCard(section, header_)) former = differences;
   }
+  *ignored = former.empty()
+                 ? absl::StrCat("nothing of it is used: it has other cards' choices, and here is ",
+                                Quote(LinesOf(header_)[kCardLine]), "; they stay")
+                 : absl::StrCat(
+                       "nothing of it is used, and it will be replaced, because choices are good "
+                       "for one card and version only: ",
+                       former);
+  return choices;
+}
+
+Tuning::Choices Tuning::ParseChoices(const TuningSection& section, std::string* ignored) const {
+  Choices choices;
+  const std::vector<absl::string_view>& lines = section.lines;
   int64_t damaged = 0;
   size_t first_damaged = 0;
   for (size_t i = LinesOf(header_).size(); i < lines.size(); ++i) {
@@ -118,7 +147,8 @@ Tuning::Choices Tuning::Parse(absl::string_view text, std::string* ignored) cons
   if (damaged > 0) {
     *ignored = absl::StrCat(
         "damaged lines are left out, and what they were about is measured again: ", damaged, " of ",
-        lines.size(), ", the first is line ", first_damaged + 1, ": ", Quote(lines[first_damaged]));
+        lines.size(), ", the first is line ", section.begin + first_damaged + 1, ": ",
+        Quote(lines[first_damaged]));
   }
   return choices;
 }
@@ -146,6 +176,18 @@ void Tuning::Refuse(const std::string& name, const std::string& why) {
   choices_.erase(it);
 }
 
+std::string Tuning::OfOtherCards(absl::string_view text) const {
+  const std::vector<absl::string_view> lines = LinesOf(text);
+  if (text.empty() || lines.front() != FirstLine()) return "";
+  std::string whole;
+  for (const TuningSection& section : SectionsOf(lines)) {
+    if (!IsOfCard(section, header_)) {
+      absl::StrAppend(&whole, absl::StrJoin(section.lines, "\n"), "\n");
+    }
+  }
+  return whole;
+}
+
 std::string Tuning::Merge(absl::string_view text) const {
   if (!is_kept_) return "";
   std::string ignored;
@@ -156,7 +198,8 @@ std::string Tuning::Merge(absl::string_view text) const {
     if (it != merged.end() && it->second.choice == choice) merged.erase(it);
   }
   merged.insert(choices_.begin(), choices_.end());
-  std::string whole = absl::StrCat(header_, "\n");
+  std::string whole = OfOtherCards(text);
+  absl::StrAppend(&whole, header_, "\n");
   for (const auto& [name, choice] : merged) {
     const std::string line = absl::StrCat(name, " = ", choice.choice, " | ", choice.why);
     absl::StrAppend(&whole, ChecksumOf(line), " ", line, "\n");

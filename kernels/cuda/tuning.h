@@ -10,7 +10,8 @@
 //
 //   5a0c11e2 fusion bf16 forward 16 x 24 x 32, bias = separate | fused 1.5 us, separate 1.2 us
 //
-// The lines above the choices say what these are good for; all of another origin are left alone.
+// The lines above the choices say what these are good for. Other cards have sections of their own
+// in the same text, which stay; choices of another version of this card's are replaced.
 // Each choice is a line: a checksum of the rest of the line, what was to be chosen, the choice, and
 // why. Lines may be removed by hand, which has their choices made again.
 #pragma once
@@ -19,6 +20,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -31,6 +33,12 @@ struct TuningOrigin {
   size_t cublaslt_version = 0;
   int driver_version = 0;
   int runtime_version = 0;
+};
+
+// Of one card and version in a text, which has one for each card.
+struct TuningSection {
+  size_t begin = 0;  // of its first line, among all lines
+  std::vector<absl::string_view> lines = {};
 };
 
 // Thread-safe.
@@ -61,6 +69,9 @@ class Tuning {
 
   // *ignored is set to what is not used of `text`, and why, or to nothing.
   Choices Parse(absl::string_view text, std::string* ignored) const;
+  Choices ParseChoices(const TuningSection& section, std::string* ignored) const;
+  // The sections of `text` that are not of this card, whole.
+  std::string OfOtherCards(absl::string_view text) const;
 
   const bool is_kept_;
   const std::string header_;  // whole lines

@@ -80,22 +80,39 @@ TEST(TuningTest, WhatWasRefusedIsReplaced) {
 }
 
 TEST(TuningTest, ATextOfAnotherOriginIsLeftAloneAndReplaced) {
-  TuningOrigin card = Card(), capability = Card(), library = Card(), driver = Card(),
-               runtime = Card();
-  card.card = "NVIDIA A100";
+  TuningOrigin capability = Card(), library = Card(), driver = Card(), runtime = Card();
   capability.compute_capability = 80;
   library.cublaslt_version = 130200;
   driver.driver_version = 13020;
   runtime.runtime_version = 13020;
-  for (const TuningOrigin& origin : {card, capability, library, driver, runtime}) {
+  for (const TuningOrigin& origin : {capability, library, driver, runtime}) {
     const Tuning tuning(TextOfTwo(), origin);
     EXPECT_EQ(tuning.Find(kName), std::nullopt);
     EXPECT_THAT(tuning.Describe(), AllOf(HasSubstr("will be replaced"), HasSubstr("it has '"),
                                          HasSubstr("and here is '")));
     EXPECT_THAT(tuning.Merge(TextOfTwo()), Not(HasSubstr(kName)));
   }
-  EXPECT_THAT(Tuning(TextOfTwo(), card).Describe(),
-              HasSubstr("it has 'card: NVIDIA H200', and here is 'card: NVIDIA A100'"));
+  EXPECT_THAT(Tuning(TextOfTwo(), driver).Describe(),
+              HasSubstr("it has 'driver: 13000', and here is 'driver: 13020'"));
+}
+
+TEST(TuningTest, EachCardHasASectionThatOthersKeep) {
+  TuningOrigin other = Card();
+  other.card = "NVIDIA A100";
+  Tuning first("", Card()), second(TextOfTwo(), other);
+  EXPECT_THAT(second.Describe(), AllOf(HasSubstr("other cards' choices"), HasSubstr("A100")));
+  EXPECT_EQ(second.Find(kName), std::nullopt);
+  second.Keep(kName, "separate", "of the other");
+  std::string text = second.Merge(TextOfTwo());
+  EXPECT_THAT(Tuning(text, Card()).Find(kName), Optional(std::string("fused")));
+  EXPECT_THAT(Tuning(text, other).Find(kName), Optional(std::string("separate")));
+  first.Keep("product of mine", "89ab", "mine");
+  text = first.Merge(text);
+  EXPECT_THAT(Tuning(text, Card()).Find(kOther), Optional(std::string("0123")));
+  EXPECT_THAT(Tuning(text, Card()).Find("product of mine"), Optional(std::string("89ab")));
+  EXPECT_THAT(Tuning(text, other).Find(kName), Optional(std::string("separate")));
+  EXPECT_EQ(Tuning(text, Card()).Describe(), "");
+  EXPECT_EQ(Tuning(text, other).Describe(), "");
 }
 
 TEST(TuningTest, WhatIsNoTuningIsLeftAlone) {

@@ -70,6 +70,9 @@ class Settlement {
   void Begin(bool awaits_registration) {
     absl::MutexLock lock(&mutex_);
     awaits_registration_ = awaits_registration;
+    is_settled_ = false;
+    is_shared_ = false;
+    registered_ = absl::UnknownError("nobody has told");
   }
   void Await() {
     absl::MutexLock lock(&mutex_);

@@ -18,7 +18,7 @@ std::unique_ptr<Device> MakeTestDevice(const std::string& name, int threads) {
   return *std::move(device);
 }
 
-// Copies between the cards, as NCCL wants each of them once.
+// By NCCL where there are so many cards; else by copies, as NCCL wants each of them once.
 DeviceSet MakeTestCards(int count) {
   const auto num_cards = CountCudaDevices();
   LODESTAR_CHECK(num_cards.ok()) << num_cards.status().ToString();

@@ -29,7 +29,8 @@ class PayloadSource {
 class PayloadSink {
  public:
   virtual ~PayloadSink() = default;
-  // Copies `source`, in memory of the HostMemoryRegistry, to the bytes from `begin` on, and calls
+  // Copies `source`, in memory of the HostMemoryRegistry or at the host's place of the same bytes,
+  // to the bytes from `begin` on, and calls
   // `meanwhile` while that runs.
   virtual absl::Status CopyIn(int64_t begin, absl::Span<const std::byte> source,
                               absl::FunctionRef<void()> meanwhile) = 0;

@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<Change>> ChangesOf(const ModelConfig& config, const O
   PlannedCard bf16(DType::kBf16);
   std::vector<Device*> devices = {device};
   const DeviceCapabilities& has = device->capabilities();
-  if (!has.memory_is_host && has.compute == DType::kF32) devices.push_back(&bf16);
+  if (has.has_bf16 && has.compute == DType::kF32) devices.push_back(&bf16);
   std::vector<Change> changes;
   for (Device* const in : devices) {
     int64_t least_per_sample = std::numeric_limits<int64_t>::max();

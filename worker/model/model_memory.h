@@ -68,8 +68,7 @@ std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& co
 
 // Errors: ResourceExhausted naming the bytes wanted, part by part, the bytes there are and what
 // would fit: a smaller micro-batch, recomputation, another dtype, a mode without local steps, a
-// device with more memory.
-// OK where the device does not tell its memory. Of a card what is free now counts: other processes
+// device with more memory. OK where the device does not tell its memory. Of a card what is free now counts: other processes
 // keep what they have. Main memory is compared whole, also what others use now: they may give it
 // back.
 absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config,

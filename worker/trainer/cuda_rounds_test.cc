@@ -1,8 +1,8 @@
 // Whole rounds of one worker on the emulated card, whose streams run as late as they may: whether
 // transfers overlap with computing, and what runs first, changes no bit.
 
-#include <functional>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <tuple>
