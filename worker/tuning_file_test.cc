@@ -157,7 +157,7 @@ TEST_F(TuningFileTest, WhatAnotherProcessHoldsIsWrittenLater) {
   EXPECT_THAT(Contents(), HasSubstr("fp32 9 x 16"));
 }
 
-TEST_F(TuningFileTest, AFileOfAnotherCardIsToldAndReplaced) {
+TEST_F(TuningFileTest, AFileOfAnotherCardIsToldAndKeptBesideOnesOwn) {
   {
     const auto file = Open();
     const auto card = Card(file->TextForDevice(), 1);
@@ -170,10 +170,11 @@ TEST_F(TuningFileTest, AFileOfAnotherCardIsToldAndReplaced) {
   const auto card = Card(file->TextForDevice(), 2);
   file->Tell(*card);
   EXPECT_THAT(log_, ElementsAre(AllOf(HasSubstr(path_), HasSubstr("nothing of it is used"),
-                                      HasSubstr("'card: NVIDIA H200'"))));
+                                      HasSubstr("'card: emulated card'"))));
   Multiply(*card, 10);
   file->Keep(*card, absl::ZeroDuration());
-  EXPECT_THAT(Contents(), AllOf(HasSubstr("card: emulated card"), HasSubstr("fp32 10 x 16")));
+  EXPECT_THAT(Contents(), AllOf(HasSubstr("card: emulated card"), HasSubstr("fp32 10 x 16"),
+                                HasSubstr("card: NVIDIA H200"), HasSubstr("fp32 9 x 16")));
   EXPECT_EQ(log_.size(), 1);
 }
 
