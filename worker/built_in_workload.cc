@@ -59,9 +59,12 @@ absl::Status BuiltInWorkload::PlanMemory(const Registration& registration, const
   const JobSpec& job = registration.job;
   ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
   ASSIGN_OR_RETURN(const ModelMemory memory, EstimateModelMemory(*config, &devices.first()));
+  const int64_t batch_bytes = memory.batch_bytes_per_sample * StepSamples(job);
+  const bool is_host = devices.first().capabilities().memory_is_host;
   const OtherMemory runner = {
-      .device_bytes = RunnerDeviceBytes(job, layout),
+      .device_bytes = RunnerDeviceBytes(job, layout) + (is_host ? batch_bytes : 0),
       .local_step_bytes = LocalStepsDeviceBytes(job, layout),
+      .batch_bytes = batch_bytes,
       .pinned_bytes = RunnerPinnedBytes(job, layout, KeepsResidual(config_.keep_residuals, job)),
       .most_shared_bytes =
           config_.shared_memory ? SharedMemoryBytes(registration.buckets()) : int64_t{0}};

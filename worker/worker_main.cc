@@ -71,8 +71,11 @@ class StopSignalHandler {
         FlushLog();
         _exit(0);
       }
-      LogInfo("signal {}: hands in what there is and leaves, within {} (once more to stop at once)",
-              signal, absl::FormatDuration(grace_));
+      LogInfo(
+          "signal {}: finishes the step at hand, then hands in what there is and leaves within {} "
+          "(once "
+          "more to stop at once)",
+          signal, absl::FormatDuration(grace_));
       worker_->RequestStop({.grace = grace_});
     }
     if (sigwait(&signals, &signal) != 0) return;

@@ -48,6 +48,8 @@ class BatchedModel : public Model {
   int64_t activation_bytes() const { return activation_arena_.num_bytes(); }
   // Pinned host memory; 0 where the device's memory is the host's.
   int64_t pinned_bytes() const;
+  // Of a HostBatch with as many samples as a micro-batch.
+  int64_t batch_bytes() const { return BatchBytes(); }
   // What a model wants behind its parameters.
   static int64_t PaddingElements(const ModelConfig&, Device*) { return 0; }
 

@@ -37,6 +37,7 @@ struct PlannedBytes {
   int64_t parameters = 0;
   int64_t activations = 0;
   int64_t pinned = 0;
+  int64_t batch = 0;  // of the host: the samples as they are read
 };
 
 // Errors: those of BuildLayout().
@@ -47,7 +48,8 @@ absl::StatusOr<PlannedBytes> PlanModel(const ModelConfig& config, Device* device
       std::move(layout), M::PaddingElements(config, device), device->capabilities().compute);
   const int64_t parameter_bytes = parameters->num_bytes();
   const M model(config, std::move(parameters), device);
-  return PlannedBytes{parameter_bytes, model.activation_bytes(), model.pinned_bytes()};
+  return PlannedBytes{parameter_bytes, model.activation_bytes(), model.pinned_bytes(),
+                      model.batch_bytes()};
 }
 
 }  // namespace lodestar

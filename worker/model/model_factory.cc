@@ -85,6 +85,7 @@ absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, Devic
   memory.narrow_bytes = num_parameters * narrow;
   memory.bytes_per_sample = (twice.activations - once.activations + kSamples - 1) / kSamples;
   memory.pinned_bytes_per_sample = (twice.pinned - once.pinned) / kSamples;
+  memory.batch_bytes_per_sample = once.batch / kSamples;
   memory.fixed_bytes = std::max<int64_t>(0, once.activations - kSamples * memory.bytes_per_sample);
   return memory;
 }

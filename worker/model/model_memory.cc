@@ -44,8 +44,14 @@ Room RoomOf(Device* device) {
   return room;
 }
 
+// Beside the model, on the device: without samples.
+int64_t RunnerBytes(const OtherMemory& other, bool memory_is_host) {
+  return other.device_bytes - (memory_is_host ? other.batch_bytes : 0);
+}
+
 // "parameters 6.23 GB, gradients 6.23 GB, activations of 8 samples 28.10 GB (3.51 GB each), ..."
-std::string PartsText(const ModelMemory& memory, int64_t samples, const OtherMemory& other) {
+std::string PartsText(const ModelMemory& memory, int64_t samples, const OtherMemory& other,
+                      bool memory_is_host) {
   std::string text;
   const auto add = [&text](absl::string_view name, int64_t bytes, absl::string_view remark = "") {
     if (bytes == 0) return;
@@ -59,7 +65,8 @@ std::string PartsText(const ModelMemory& memory, int64_t samples, const OtherMem
       samples == 1 ? "" : absl::StrCat(" (", BytesText(memory.bytes_per_sample), " each)"));
   add("scratch", memory.fixed_bytes);
   add("local optimizer and weights of the round", other.local_step_bytes);
-  add("encoded contributions", other.device_bytes - other.local_step_bytes);
+  add("encoded contributions", RunnerBytes(other, memory_is_host) - other.local_step_bytes);
+  if (memory_is_host) add("samples of a step", other.batch_bytes);
   return text;
 }
 
@@ -183,9 +190,12 @@ std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& co
                    BytesText(memory.bytes_per_sample), " per sample, together ",
                    BytesText(memory.BytesFor(config.max_batch)), " with micro-batches of ",
                    SamplesText(config.max_batch));
-  if (other.device_bytes > 0) {
-    absl::StrAppend(&text, ", local optimizer and encoded contributions ",
-                    BytesText(other.device_bytes));
+  const int64_t runner_bytes = RunnerBytes(other, device->capabilities().memory_is_host);
+  if (runner_bytes > 0) {
+    absl::StrAppend(&text, ", local optimizer and encoded contributions ", BytesText(runner_bytes));
+  }
+  if (other.batch_bytes > 0) {
+    absl::StrAppend(&text, ", samples of a step ", BytesText(other.batch_bytes), " of main memory");
   }
   if (!device->capabilities().memory_is_host) {
     absl::StrAppend(
@@ -211,12 +221,16 @@ absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config
   const Room room = RoomOf(device);
   const int64_t wanted = memory.BytesFor(config.max_batch) + other.device_bytes;
   if (room.bytes == 0 || wanted <= room.bytes) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::string what_would_fit,
-                   WhatWouldFit(config, other, device, room, wanted));
+  ASSIGN_OR_RETURN(std::string what_would_fit, WhatWouldFit(config, other, device, room, wanted));
+  const bool is_host = device->capabilities().memory_is_host;
+  if (is_host && other.batch_bytes > wanted / 2) {
+    absl::StrAppend(&what_would_fit,
+                    "; a smaller --batch_size of the servers makes the samples of a step fewer");
+  }
   return absl::ResourceExhaustedError(absl::StrCat(
       "model ", config.spec.name, " with micro-batches of ", SamplesText(config.max_batch),
-      " wants ", BytesText(wanted), " (", PartsText(memory, config.max_batch, other), "), ",
-      room.text, "; ", what_would_fit));
+      " wants ", BytesText(wanted), " (", PartsText(memory, config.max_batch, other, is_host),
+      "), ", room.text, "; ", what_would_fit));
 }
 
 }  // namespace lodestar

@@ -20,6 +20,8 @@ struct ModelMemory {
   int64_t bytes_per_sample = 0;  // of the activations
   // Host memory of copies, which the system cannot page out.
   int64_t pinned_bytes_per_sample = 0;
+  // Host memory of a step's samples as they are read, of all its micro-batches.
+  int64_t batch_bytes_per_sample = 0;
 
   // At most half of the largest number there is.
   int64_t BytesFor(int64_t samples) const;
@@ -56,6 +58,8 @@ struct OtherMemory {
   int64_t device_bytes = 0;
   // Of these: a local optimizer's state and the weights that a round's local steps began with.
   int64_t local_step_bytes = 0;
+  // The samples of a step; of device_bytes, too, where the device's memory is the host's.
+  int64_t batch_bytes = 0;
   // Where the device's memory is not the host's.
   int64_t pinned_bytes = 0;
   int64_t most_shared_bytes = 0;  // pinned, too, if all servers are on this machine
@@ -68,9 +72,9 @@ std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& co
 
 // Errors: ResourceExhausted naming the bytes wanted, part by part, the bytes there are and what
 // would fit: a smaller micro-batch, recomputation, another dtype, a mode without local steps, a
-// device with more memory. OK where the device does not tell its memory. Of a card what is free now counts: other processes
-// keep what they have. Main memory is compared whole, also what others use now: they may give it
-// back.
+// device with more memory. OK where the device does not tell its memory. Of a card what is free now
+// counts: other processes keep what they have. Main memory is compared whole, also what others use
+// now: they may give it back.
 absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config,
                             const OtherMemory& other, Device* device);
 

@@ -56,6 +56,20 @@ TEST_F(ModelMemoryTest, RecomputingKeepsLess) {
   EXPECT_LT(block, (12 + 16 + 20) * kUnit);
 }
 
+// A token and its target, or a class, of four bytes each.
+TEST_F(ModelMemoryTest, SamplesOfAStepCountWhereTheyAreReadIntoTheDevicesMemory) {
+  const ModelConfig config{.spec = MiddlingGpt(), .max_batch = 2};
+  const ModelMemory memory = *EstimateModelMemory(config, device_.get());
+  EXPECT_EQ(memory.batch_bytes_per_sample, 2 * 4 * 32);
+  EXPECT_OK(CheckModelFits(memory, config, {}, device_.get()));
+  const auto whole = static_cast<int64_t>(device_->capabilities().memory_bytes);
+  const OtherMemory step = {.device_bytes = whole, .batch_bytes = whole};
+  EXPECT_THAT(std::string(CheckModelFits(memory, config, step, device_.get()).message()),
+              AllOf(HasSubstr("samples of a step"), HasSubstr("--batch_size")));
+  EXPECT_THAT(DescribeModelMemory(memory, config, step, device_.get()),
+              AllOf(HasSubstr(", samples of a step "), Not(HasSubstr("local optimizer"))));
+}
+
 TEST_F(ModelMemoryTest, LargestBatchIsTheLastThatFits) {
   const ModelConfig config{.spec = MiddlingGpt()};
   const ModelMemory memory = *EstimateModelMemory(config, device_.get());

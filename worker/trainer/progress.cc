@@ -24,6 +24,9 @@ void Progress::Add(absl::Time now, const RoundReport& report) {
     ClearWindow();
     window_start_ = begin;
     window_first_round_ = report.round;
+  } else {
+    // A line may be told in the middle of a round.
+    window_start_ = std::min(window_start_, begin);
   }
   last_added_at_ = now;
   window_samples_ += report.num_samples;

@@ -44,6 +44,17 @@ TEST(ProgressTest, OneLinePerIntervalWithTheJobsLossAndTheWorkersSpeed) {
             "round 1/10  loss 2.0000 nats  320 tokens/s  exposed 25 %  ETA 8s");
 }
 
+TEST(ProgressTest, ALineInTheMiddleOfARoundTakesNothingFromItsTime) {
+  Progress progress({.tokens_per_sample = 64});
+  progress.Add(kStart + absl::Seconds(1), Report(0));
+  EXPECT_NE(progress.Tell(kStart + absl::Seconds(3), GrantAfter(1, 4.0)), "");
+  RoundReport report = Report(1);
+  report.communication = absl::Seconds(2.25);
+  progress.Add(kStart + absl::Seconds(4), report);
+  EXPECT_THAT(progress.Tell(kStart + absl::Seconds(6), GrantAfter(2, 2.0)),
+              HasSubstr("  exposed 45 %"));
+}
+
 TEST(ProgressTest, ALineNeedsNews) {
   Progress progress({});
   Grant grant;
