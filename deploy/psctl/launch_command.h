@@ -55,8 +55,9 @@ std::vector<ProcessSpec> PlanHosts(const LaunchOptions& options, absl::Span<cons
 // "--dtype=bf16 --recompute=block" as a list. Errors: InvalidArgument for what is no flag, or one
 // that the launch gives to each worker itself.
 absl::StatusOr<std::vector<std::string>> ParseWorkerFlags(const std::string& text);
-// Errors: InvalidArgument for a device that gpu_worker does not know; those of CountCudaDevices()
-// if it is a card: workers would end with them, one by one.
+// Errors: InvalidArgument for a device that gpu_worker does not know, or a card that this machine
+// does not have, as far as the CUDA plugin beside this program tells: workers would end with it,
+// one by one.
 absl::Status CheckLaunchDevice(const std::string& device);
 
 // Errors: InvalidArgument for a flag, also one in a flag file, that the launch gives to each server

@@ -71,8 +71,8 @@ TEST(PlanTest, DevicesThatNoWorkerCanHaveAreRefusedBeforeTheStart) {
   for (const char* device : {"gpu", "cuda:", "cuda:x", "cuda:0,0", "oracle"}) {
     EXPECT_THAT(std::string(CheckLaunchDevice(device).message()), HasSubstr("cuda:N,M")) << device;
   }
-  // There is no plugin beside this test.
-  EXPECT_EQ(CheckLaunchDevice("cuda:all").code(), absl::StatusCode::kInvalidArgument);
+  // There is no plugin beside this test: workers may have one.
+  EXPECT_TRUE(CheckLaunchDevice("cuda:all").ok());
 }
 
 TEST(PlanTest, ServersExitWhenDoneOnlyIfAsked) {
