@@ -138,7 +138,8 @@ ABSL_FLAG(double, server_up, 0,
 ABSL_FLAG(double, server_down, 0,
           "Mbit/s that each server can receive, from all workers together; 0: as a worker.");
 ABSL_FLAG(double, rtt, -1, "Round trip between a worker and a server, in ms.");
-ABSL_FLAG(double, step_ms, 0, "What one step of a worker takes without a network, in ms, with the job's batch.");
+ABSL_FLAG(double, step_ms, 0,
+          "What one step of a worker takes without a network, in ms, with the job's batch.");
 ABSL_FLAG(double, packet_loss, 0, "Percent of the packets that are lost, in each direction.");
 ABSL_FLAG(int64_t, packet_bytes, 1500, "MTU of the path.");
 ABSL_FLAG(double, utilisation, 0.95, "Wanted share of the time in which workers compute.");
