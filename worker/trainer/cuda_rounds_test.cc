@@ -85,8 +85,8 @@ class CudaCardsTest : public ::testing::TestWithParam<std::tuple<int, DType>> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Cards, CudaCardsTest,
-                         ::testing::Combine(::testing::Values(2, 3),
-                                            ::testing::Values(DType::kF32, DType::kBf16)));
+                         ::testing::Values(std::make_tuple(3, DType::kF32),
+                                           std::make_tuple(2, DType::kBf16)));
 
 // One card adds the parts of a table that is also the head in another order, so that weights agree
 // up to roundings; that all else has the same bits is checked in worker/model.
