@@ -19,7 +19,6 @@ namespace lodestar {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-constexpr char kAllCards[] = "cuda:all";
 
 int UsableCores() {
   cpu_set_t cores;
@@ -105,6 +104,11 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceOptions& options,
                                     : "this machine has no NVIDIA driver";
   }
   return MakeCpu(options);
+}
+
+bool IsWorkerDevice(absl::string_view kind) {
+  return kind == "auto" || kind == "cpu" || kind == "cuda" || kind == kAllCards ||
+         !CudaOrdinals(kind).empty();
 }
 
 absl::StatusOr<DeviceSet> MakeDevices(const DeviceOptions& options, std::string* why_not_cuda) {

@@ -39,6 +39,11 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceOptions& options,
 absl::StatusOr<DeviceSet> MakeDevices(const DeviceOptions& options, std::string* why_not_cuda);
 // The ordinals of "cuda:N" and "cuda:N,M,...", each once; none of any other text.
 std::vector<int> CudaOrdinals(absl::string_view kind);
+// Whether gpu_worker knows the kind, and those that it knows, in words.
+bool IsWorkerDevice(absl::string_view kind);
+inline constexpr char kWorkerDevices[] =
+    "auto, cuda, cuda:N with N from 0, cuda:N,M with each card once, cuda:all, cpu";
+inline constexpr char kAllCards[] = "cuda:all";
 // In fp32.
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(absl::string_view kind, int threads,
                                                    std::string* why_not_cuda);

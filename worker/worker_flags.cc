@@ -59,8 +59,8 @@ ABSL_FLAG(std::string, fusion, "measure",
           "whether attention in bf16 without dropout is cuDNN's, where that is there: measure (at "
           "the start, what is faster for each shape), never or always (but for GELU in fp32, which "
           "cuBLASLt may approximate, and what the libraries refuse). What is measured may differ "
-          "from run to run, and results then differ in their last bits; never, always and "
-          "--tuning_file repeat a run to the bit.");
+          "from run to run, and results then differ in their last bits; never and always "
+          "repeat a run to the bit, and later runs with --tuning_file each other.");
 ABSL_FLAG(std::string, tuning_file, "",
           "On CUDA cards, a file that keeps what is measured at the start: with it, each matrix "
           "product takes the fastest of the eight algorithms that cuBLASLt advises, and with "
@@ -173,11 +173,7 @@ absl::Status CheckOneOf(absl::string_view flag, const std::string& value,
 
 // Whether the machine has it shows when the device is made, before anything is connected.
 absl::Status CheckDevice(const std::string& device) {
-  const bool is_known = device == "auto" || device == "cpu" || device == "cuda" ||
-                        device == "cuda:all" || !CudaOrdinals(device).empty();
-  if (is_known) return absl::OkStatus();
-  return BadFlag("device", device,
-                 "auto, cuda, cuda:N with N from 0, cuda:N,M with each card once, cuda:all, cpu");
+  return IsWorkerDevice(device) ? absl::OkStatus() : BadFlag("device", device, kWorkerDevices);
 }
 
 absl::StatusOr<DType> ParseDType(const std::string& dtype, const std::string& device) {

@@ -165,7 +165,7 @@ std::string FlagOfServers(absl::string_view name, absl::Span<const std::string> 
 }
 
 // Every card is used, and several by one worker if there are more than workers.
-bool AreAllCardsWanted(const LaunchOptions& options) { return options.device == "cuda:all"; }
+bool AreAllCardsWanted(const LaunchOptions& options) { return options.device == kAllCards; }
 
 bool AreCardsDealtOut(const LaunchOptions& options) {
   return options.device == "auto" || options.device == "cuda" || AreAllCardsWanted(options);
@@ -204,12 +204,12 @@ std::vector<std::string> WorkerCommand(const std::string& program, const std::st
                                       absl::StrCat("--data_partition=", options.data_partition),
                                       absl::StrCat("--device=", device),
                                       absl::StrCat("--threads=", options.threads)};
-  command.insert(command.end(), options.worker_flags.begin(), options.worker_flags.end());
   // One log of all of them.
   for (const char* flag : {"log_format", "log_level"}) {
     const std::string given = FlagOfServers(flag, options.server_flags);
     if (!given.empty()) command.push_back(given);
   }
+  command.insert(command.end(), options.worker_flags.begin(), options.worker_flags.end());
   return command;
 }
 
@@ -317,14 +317,11 @@ absl::StatusOr<std::vector<std::string>> ParseWorkerFlags(const std::string& tex
 }
 
 absl::Status CheckLaunchDevice(const std::string& device) {
-  if (device == "auto" || device == "cpu") return absl::OkStatus();
-  const std::vector<int> ordinals = CudaOrdinals(device);
-  if (device != "cuda" && device != "cuda:all" && ordinals.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--device='", device,
-        "': allowed is auto, cuda, cuda:N with N from 0, cuda:N,M with each card once, "
-        "cuda:all, cpu"));
+  if (!IsWorkerDevice(device)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device='", device, "': allowed is ", kWorkerDevices));
   }
+  if (device == "auto" || device == "cpu") return absl::OkStatus();
   const absl::StatusOr<int> count = CountCudaDevices();
   // The plugin may lie beside the workers alone.
   if (absl::IsNotFound(count.status())) return absl::OkStatus();
@@ -332,7 +329,7 @@ absl::Status CheckLaunchDevice(const std::string& device) {
     return absl::InvalidArgumentError(
         absl::StrCat("--device=", device, ": ", count.status().message()));
   }
-  for (const int ordinal : ordinals) {
+  for (const int ordinal : CudaOrdinals(device)) {
     if (ordinal < *count) continue;
     return absl::InvalidArgumentError(absl::StrCat("--device=", device, ": this machine has ",
                                                    *count, " CUDA devices, counted from 0"));

@@ -79,6 +79,7 @@ std::string WorkersTable(const MemoryPlan& plan, int columns) {
 absl::StatusOr<MemoryPlan> PlanMemory(const JobSpec& job, const Layout& layout, int num_servers) {
   MemoryPlan plan;
   plan.num_servers = num_servers;
+  plan.has_local_steps = HasLocalSteps(job);
   ASSIGN_OR_RETURN(const std::vector<ElementRange> shards, PlanShards(layout, num_servers));
   int64_t largest = 0;
   for (const ElementRange& shard : shards) largest = std::max(largest, shard.size());
@@ -117,11 +118,14 @@ std::string MemoryText(const MemoryPlan& plan, int columns) {
   absl::StrAppend(&text, "\n", WorkersTable(plan, columns), "\n");
   if (!FitsAPlannedCard(plan)) {
     absl::StrAppend(
-        &text, Paragraph("NO CARD ",
-                         absl::StrCat("of up to ", std::end(kPlannedGigabytes)[-1],
-                                      " GB holds a worker of this. With --mode=sync behind --, "
-                                      "which keeps no local optimizer, it takes less."),
-                         columns));
+        &text,
+        Paragraph("NO CARD ",
+                  absl::StrCat(
+                      "of up to ", std::end(kPlannedGigabytes)[-1], " GB holds a worker of this.",
+                      plan.has_local_steps ? " With --mode=sync behind --, which keeps no local "
+                                             "optimizer, it takes less."
+                                           : ""),
+                  columns));
   }
   const auto is_card = [](const WorkerMemory& worker) { return worker.device == "card"; };
   const auto card = std::find_if(plan.workers.begin(), plan.workers.end(), is_card);

@@ -30,6 +30,7 @@ struct WorkerMemory {
 
 struct MemoryPlan {
   int num_servers = 1;
+  bool has_local_steps = false;       // workers keep what these need
   ShardMemory server;                 // of the largest shard
   int64_t checkpoint_bytes = 0;       // of all servers together
   std::vector<WorkerMemory> workers;  // empty: a client computes the model
