@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstring>
 
+#include "common/crc32c_folding.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -135,98 +137,65 @@ __attribute__((target("sse4.2"))) uint32_t ExtendSse42(uint32_t state, const uin
   return state;
 }
 
-// One step of folding: four vectors of four 128-bit lanes.
-constexpr size_t kFoldBytes = 256;
-
-// A lane moves `bits` further up by one product per half: its low half holds the higher powers. A
-// product of two mirrored halves is one bit off, and a constant in the low 32 bits of its half
-// stands for x^32 times itself: hence +64 - 1 - 32 and -1 - 32.
-constexpr uint64_t kFoldLow = PowerOfX(8 * kFoldBytes + 31);
-constexpr uint64_t kFoldHigh = PowerOfX(8 * kFoldBytes - 33);
-
-#define LODESTAR_VPCLMUL "avx512f,vpclmulqdq,pclmul"
-
-__attribute__((target(LODESTAR_VPCLMUL))) inline __m512i Fold(__m512i lanes, __m512i factors,
-                                                              __m512i next) {
-  const __m512i low = _mm512_clmulepi64_epi128(lanes, factors, 0x00);
-  const __m512i high = _mm512_clmulepi64_epi128(lanes, factors, 0x11);
-  constexpr int kXorOfThree = 0x96;
-  return _mm512_ternarylogic_epi64(low, high, next, kXorOfThree);
-}
-
-// Of 64 bytes from `offset`.
-template <bool kCopy>
-__attribute__((target(LODESTAR_VPCLMUL))) inline __m512i LoadAndCopy(const uint8_t* data,
-                                                                     size_t offset, uint8_t* copy) {
-  __m512i lanes = _mm512_loadu_si512(data + offset);
-  if constexpr (kCopy) {
-    // Keeps the compiler from loading twice: what is stored must be what is summed.
-    asm volatile("" : "+v"(lanes));
-    _mm512_storeu_si512(copy + offset, lanes);
-  }
-  return lanes;
-}
-
-// Folds whole steps into one that leaves the same remainder, and that remainder into a state.
-// `size` is a positive multiple of kFoldBytes.
-template <bool kCopy>
-__attribute__((target(LODESTAR_VPCLMUL))) uint32_t ExtendFolding(uint32_t state,
-                                                                 const uint8_t* data, size_t size,
-                                                                 uint8_t* copy) {
-  const __m512i factors = _mm512_set_epi64(kFoldHigh, kFoldLow, kFoldHigh, kFoldLow, kFoldHigh,
-                                           kFoldLow, kFoldHigh, kFoldLow);
-  __m512i lanes0 = LoadAndCopy<kCopy>(data, 0, copy);
-  __m512i lanes1 = LoadAndCopy<kCopy>(data, 64, copy);
-  __m512i lanes2 = LoadAndCopy<kCopy>(data, 128, copy);
-  __m512i lanes3 = LoadAndCopy<kCopy>(data, 192, copy);
-  lanes0 = _mm512_xor_si512(lanes0,
-                            _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int32_t>(state))));
-  for (size_t i = kFoldBytes; i < size; i += kFoldBytes) {
-    lanes0 = Fold(lanes0, factors, LoadAndCopy<kCopy>(data, i, copy));
-    lanes1 = Fold(lanes1, factors, LoadAndCopy<kCopy>(data, i + 64, copy));
-    lanes2 = Fold(lanes2, factors, LoadAndCopy<kCopy>(data, i + 128, copy));
-    lanes3 = Fold(lanes3, factors, LoadAndCopy<kCopy>(data, i + 192, copy));
-  }
-  alignas(64) uint8_t folded[kFoldBytes];
-  _mm512_store_si512(folded, lanes0);
-  _mm512_store_si512(folded + 64, lanes1);
-  _mm512_store_si512(folded + 128, lanes2);
-  _mm512_store_si512(folded + 192, lanes3);
-  return ExtendSse42(0, folded, kFoldBytes);
+// A lane of 128 bits moves so many bytes further up by one product per half: its low half holds the
+// higher powers. A product of two mirrored halves is one bit off, and a constant in the low 32 bits
+// of its half stands for x^32 times itself: hence +64 - 1 - 32 and -1 - 32.
+constexpr crc32c::FoldFactors FactorsFor(size_t step_bytes) {
+  return {.low = PowerOfX(8 * step_bytes + 31), .high = PowerOfX(8 * step_bytes - 33)};
 }
 
 // Shorter ones gain nothing: the end costs as much as 3 KiB.
 constexpr size_t kMinFoldedBytes = 4096;
 
-bool CanFold() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq") &&
-         __builtin_cpu_supports("pclmul");
+struct ReadyFolding {
+  const crc32c::Folding* folding;  // null: there is none
+  crc32c::FoldFactors factors;
+};
+
+ReadyFolding MakeReady(const crc32c::Folding* folding) {
+  if (folding == nullptr) return {};
+  return {folding, FactorsFor(folding->step_bytes)};
+}
+
+const ReadyFolding& BestFolding() {
+  static const ReadyFolding best = MakeReady(crc32c::FoldingAt(0));
+  return best;
+}
+
+// `size` is a positive multiple of the step.
+uint32_t ExtendFolding(const ReadyFolding& by, uint32_t state, const uint8_t* data, size_t size,
+                       uint8_t* copy) {
+  uint8_t folded[crc32c::kMostStepBytes];
+  by.folding->fold(state, by.factors, data, size, copy, folded);
+  return ExtendSse42(0, folded, by.folding->step_bytes);
+}
+
+// The state after `data`, which is also copied if there is a `copy`.
+uint32_t Extend(const ReadyFolding& by, uint32_t state, const uint8_t* data, size_t size,
+                uint8_t* copy) {
+  if (by.folding != nullptr && size >= kMinFoldedBytes) {
+    const size_t folded = size / by.folding->step_bytes * by.folding->step_bytes;
+    state = ExtendFolding(by, state, data, folded, copy);
+    data += folded;
+    size -= folded;
+    if (copy != nullptr) copy += folded;
+  }
+  if (copy == nullptr || size == 0) return ExtendSse42(state, data, size);
+  // Piece by piece, each copied out of the first-level cache.
+  constexpr size_t kPieceBytes = 12 << 10;
+  for (size_t begin = 0; begin < size; begin += kPieceBytes) {
+    const size_t piece = std::min(kPieceBytes, size - begin);
+    std::memcpy(copy + begin, data + begin, piece);
+    state = ExtendSse42(state, copy + begin, piece);
+  }
+  return state;
 }
 
 #endif
 
-// The state after `data`, which is also copied if there is a `copy`.
 uint32_t Extend(uint32_t state, const uint8_t* data, size_t size, uint8_t* copy) {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("sse4.2")) {
-    if (size >= kMinFoldedBytes && CanFold()) {
-      const size_t folded = size / kFoldBytes * kFoldBytes;
-      state = copy != nullptr ? ExtendFolding<true>(state, data, folded, copy)
-                              : ExtendFolding<false>(state, data, folded, nullptr);
-      data += folded;
-      size -= folded;
-      if (copy != nullptr) copy += folded;
-    }
-    if (copy == nullptr || size == 0) return ExtendSse42(state, data, size);
-    // Piece by piece, each copied out of the first-level cache.
-    constexpr size_t kPieceBytes = 12 << 10;
-    for (size_t begin = 0; begin < size; begin += kPieceBytes) {
-      const size_t piece = std::min(kPieceBytes, size - begin);
-      std::memcpy(copy + begin, data + begin, piece);
-      state = ExtendSse42(state, copy + begin, piece);
-    }
-    return state;
-  }
+  if (__builtin_cpu_supports("sse4.2")) return Extend(BestFolding(), state, data, size, copy);
 #endif
   if (copy == nullptr || size == 0) return ExtendPortable(state, data, size);
   std::memcpy(copy, data, size);
@@ -243,6 +212,27 @@ uint32_t Crc32cCopy(void* destination, const void* source, size_t size, uint32_t
   return ~Extend(~seed, static_cast<const uint8_t*>(source), size,
                  static_cast<uint8_t*>(destination));
 }
+
+const crc32c::Folding* crc32c::FoldingAt(int index) {
+#if defined(__x86_64__)
+  if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("pclmul")) return nullptr;
+  const bool is_wide = __builtin_cpu_supports("vpclmulqdq");
+  if (is_wide && __builtin_cpu_supports("avx512f") && index-- == 0) {
+    return &avx512_vpclmulqdq::kFolding;
+  }
+  if (is_wide && __builtin_cpu_supports("avx2") && index-- == 0) return &avx2_vpclmulqdq::kFolding;
+  if (index == 0) return &pclmulqdq::kFolding;
+#endif
+  return nullptr;
+}
+
+#if defined(__x86_64__)
+uint32_t crc32c::Crc32cBy(const Folding& folding, void* destination, const void* source,
+                          size_t size, uint32_t seed) {
+  return ~Extend(MakeReady(&folding), ~seed, static_cast<const uint8_t*>(source), size,
+                 static_cast<uint8_t*>(destination));
+}
+#endif
 
 uint32_t Crc32cPortable(const void* data, size_t size, uint32_t seed) {
   return ~ExtendPortable(~seed, static_cast<const uint8_t*>(data), size);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/crc32c_folding.h"
+
 namespace lodestar {
 namespace {
 
@@ -34,6 +36,26 @@ TEST(Crc32cTest, HardwareAndTablesAgreeOnAllLengthsAndAlignments) {
       ASSERT_EQ(Crc32c(bytes.data() + offset, size, 77),
                 Crc32cPortable(bytes.data() + offset, size, 77))
           << size << " bytes at " << offset;
+    }
+  }
+}
+
+TEST(Crc32cTest, EveryFoldingOfThisMachineAgreesAndCopies) {
+  const std::vector<uint8_t> bytes = Pattern(70000);
+  for (int i = 0; crc32c::FoldingAt(i) != nullptr; ++i) {
+    const crc32c::Folding* const folding = crc32c::FoldingAt(i);
+    for (size_t size : {0, 1, 4095, 4096, 4097, 4223, 4224, 4351, 4352, 12288, 65536, 69990}) {
+      for (size_t offset = 0; offset < 9; ++offset) {
+        const uint8_t* const source = bytes.data() + offset;
+        const uint32_t expected = Crc32cPortable(source, size, 77);
+        ASSERT_EQ(crc32c::Crc32cBy(*folding, nullptr, source, size, 77), expected)
+            << folding->name << ", " << size << " bytes at " << offset;
+        std::vector<uint8_t> copy(size + 2, 0xaa);
+        ASSERT_EQ(crc32c::Crc32cBy(*folding, copy.data() + 1, source, size, 77), expected)
+            << folding->name << ", " << size << " bytes at " << offset;
+        ASSERT_TRUE(std::equal(source, source + size, copy.data() + 1)) << folding->name;
+        ASSERT_TRUE(copy.front() == 0xaa && copy.back() == 0xaa) << folding->name;
+      }
     }
   }
 }

@@ -25,6 +25,9 @@ using google::protobuf::io::CodedOutputStream;
 // Longest possible header: fifteen fields of a tag and at most ten bytes each.
 constexpr size_t kMaxHeaderBytes = 15 * 11;
 
+// Of a payload, what is copied before somebody looks at it: less than a second-level cache has.
+constexpr size_t kCachedBytes = 128 << 10;
+
 absl::Status Malformed(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("chunk is not a legal message: ", what,
                                           "; it was damaged on its way, or versions differ"));
@@ -445,25 +448,40 @@ absl::Status ChunkReader<Header>::BeginData() {
 
 template <typename Header>
 absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(void* destination,
-                                                       const SharedRegion* region) {
+                                                       const SharedRegion* region,
+                                                       absl::FunctionRef<void(size_t)> arrived) {
+  auto* const out = static_cast<char*>(destination);
+  uint32_t crc32c = 0;
+  size_t done = 0;
+  const auto copy = [&](const void* piece, size_t size) {
+    crc32c = Crc32cCopy(out + done, piece, size, crc32c);
+    done += size;
+    arrived(done);
+  };
   if (is_shared()) {
     LODESTAR_CHECK(region != nullptr) << "region " << header_.place.region;
     ASSIGN_OR_RETURN(const absl::Span<const char> source,
                      region->Part(header_.place.offset, header_.place.bytes));
-    return Crc32cCopy(destination, source.data(), source.size());
+    while (done < source.size()) {
+      copy(source.data() + done, std::min(kCachedBytes, source.size() - done));
+    }
+    return crc32c;
   }
-  auto* out = static_cast<char*>(destination);
-  uint32_t crc32c = 0;
-  for (size_t left = data_bytes_; left > 0;) {
+  while (done < data_bytes_) {
     const void* piece = nullptr;
     int size = 0;
     if (!input_->GetDirectBufferPointer(&piece, &size)) return Malformed("data is cut");
-    const size_t taken = std::min(left, static_cast<size_t>(size));
-    crc32c = Crc32cCopy(out, piece, taken, crc32c);
+    const size_t taken = std::min({data_bytes_ - done, static_cast<size_t>(size), kCachedBytes});
+    copy(piece, taken);
     input_->Skip(static_cast<int>(taken));
-    out += taken;
-    left -= taken;
   }
+  RETURN_IF_ERROR(ReadRest());
+  return crc32c;
+}
+
+// Fields that a later version may have added.
+template <typename Header>
+absl::Status ChunkReader<Header>::ReadRest() {
   while (const uint32_t tag = ReadLegalTag(*input_)) {
     if (WireFormatLite::GetTagWireType(tag) ==
         WireTypeOf(header_, WireFormatLite::GetTagFieldNumber(tag))) {
@@ -472,8 +490,7 @@ absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(void* destination,
     }
     if (!SkipUnknown(*input_, tag)) return Malformed("a field is cut or broken");
   }
-  if (!input_->ConsumedEntireMessage()) return Malformed("a tag is broken");
-  return crc32c;
+  return input_->ConsumedEntireMessage() ? absl::OkStatus() : Malformed("a tag is broken");
 }
 
 template class ChunkReader<PushChunkHeader>;

@@ -106,12 +106,16 @@ class ChunkReader {
   bool is_shared() const { return header_.place.region != 0; }
   // Copies the payload to `destination`, which has room for data_bytes(), and returns the checksum
   // of what it wrote there, computed in the same pass. `region` is the one named if is_shared(),
-  // and not used otherwise. Call once, after ReadHeader() was OK. Errors: as ReadHeader();
-  // InvalidArgument for a place that is not in the region.
-  absl::StatusOr<uint32_t> ReadData(void* destination, const SharedRegion* region = nullptr);
+  // and not used otherwise. `arrived` is told, every now and then and at the end, how many bytes of
+  // the payload are there, the last of them still in the cache. Call once, after ReadHeader() was
+  // OK. Errors: as ReadHeader(); InvalidArgument for a place that is not in the region.
+  absl::StatusOr<uint32_t> ReadData(
+      void* destination, const SharedRegion* region = nullptr,
+      absl::FunctionRef<void(size_t num_bytes)> arrived = [](size_t) {});
 
  private:
   absl::Status ReadFields();
+  absl::Status ReadRest();
   absl::Status BeginData();
   absl::Status CheckLength(uint64_t bytes) const;
 

@@ -221,9 +221,14 @@ absl::Status PushStream::CopyChunk() {
   const int64_t end = begin + ElementsIn(encoding, static_cast<int64_t>(reader_->data_bytes()),
                                          incoming_->staged.num_elements() - begin);
   if (!incoming_->staged.is_discard()) {
-    std::byte* const place = incoming_->staged.bytes().data() + EncodedBytes(encoding, begin);
-    ASSIGN_OR_RETURN(const uint32_t seen,
-                     reader_->ReadData(place, shared_ == nullptr ? nullptr : &shared_->region()));
+    const int64_t begin_bytes = EncodedBytes(encoding, begin);
+    std::byte* const place = incoming_->staged.bytes().data() + begin_bytes;
+    const auto look = [&](size_t num_bytes) {
+      incoming_->staged.OnArrived(begin_bytes + static_cast<int64_t>(num_bytes));
+    };
+    ASSIGN_OR_RETURN(
+        const uint32_t seen,
+        reader_->ReadData(place, shared_ == nullptr ? nullptr : &shared_->region(), look));
     if (seen != reader_->header().crc32c) {
       return absl::DataLossError(absl::StrCat(Describe(reader_->header()), "elements ", begin, "..",
                                               end, " arrived with crc32c ", absl::Hex(seen),

@@ -283,6 +283,9 @@ std::shared_ptr<StagedBucket> BucketAggregator::Stage(const PushCall& push) {
   staged->key_ = push.key;
   staged->bucket_ = bucket_.index;
   staged->num_elements_ = bucket_.range.size();
+  if (!push.key.is_skipped()) {
+    staged->numbers_.emplace(push.key, bucket_.range.size(), MeasuresNorm(push.key));
+  }
   return staged;
 }
 
@@ -326,7 +329,8 @@ void BucketAggregator::Finish(StagedBucket staged, DoneCallback done) {
     context_->trace->Add("receive", "receive", staged.given_at_, context_->trace->Now(),
                          {.round = staged.key_.round.value(), .bucket = bucket_.index});
   }
-  Contribution contribution = {staged.key_, std::move(staged.slot_), std::move(done)};
+  Contribution contribution = {staged.key_, staged.numbers_, std::move(staged.slot_),
+                               std::move(done)};
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   std::erase_if(lent_, [&](const Lent& lent) { return lent.name == contribution.slot.get(); });
@@ -612,17 +616,14 @@ void BucketAggregator::Check(Contribution contribution) {
                  {.round = key.round.value(), .bucket = bucket_.index});
   std::optional<double> norm;
   absl::Status numbers;
-  if (!key.is_skipped()) numbers = CheckBytes(key, bucket_, contribution.slot->bytes());
-  if (key.is_skipped() || !numbers.ok()) {
-    // No numbers to look at.
-  } else if (context_->job.norm_limit > 0.0 && !is_averaged_ &&
-             key.kind != ContributionKind::kInitialWeights) {
-    const absl::StatusOr<double> checked = CheckNumbersForNorm(
-        key, context_->layout, bucket_, contribution.slot->bytes(), BaseOf(key));
-    numbers = checked.status();
-    if (checked.ok()) norm = *checked;
-  } else {
-    numbers = CheckNumbers(key, context_->layout, bucket_, contribution.slot->bytes());
+  if (contribution.numbers.has_value()) {
+    const std::byte* const elements = contribution.slot->bytes();
+    numbers = CheckBytes(key, bucket_, elements);
+    if (numbers.ok()) {
+      contribution.numbers->Look(elements, key.BytesOf(bucket_));
+      numbers = contribution.numbers->Result(key, context_->layout, bucket_);
+    }
+    if (numbers.ok() && MeasuresNorm(key)) norm = NormOf(contribution);
   }
   if (numbers.ok()) {
     DeferredCalls calls;
@@ -692,6 +693,19 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
       }
       return Publish(step);
   }
+}
+
+bool BucketAggregator::MeasuresNorm(const ContributionKey& key) const {
+  return context_->job.norm_limit > 0.0 && !is_averaged_ &&
+         key.kind != ContributionKind::kInitialWeights;
+}
+
+double BucketAggregator::NormOf(const Contribution& contribution) const {
+  const ContributionKey& key = contribution.key;
+  const float* const base = BaseOf(key);
+  if (base == nullptr) return contribution.numbers->norm();
+  return std::sqrt(SquareDistance(key.encoding, contribution.slot->bytes(), bucket_.range.size(),
+                                  key.scale, base));
 }
 
 const float* BucketAggregator::BaseOf(const ContributionKey& key) const {

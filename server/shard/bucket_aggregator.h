@@ -177,6 +177,9 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   void Check(Contribution contribution) ABSL_LOCKS_EXCLUDED(mutex_);
   void Do(const BucketStep& step, Contribution contribution) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool MeasuresNorm(const ContributionKey& key) const;
+  // Of the elements times the scale, less the weights where the contribution is weights.
+  double NormOf(const Contribution& contribution) const;
   // What a contribution is a change of, where it is weights; else null.
   const float* BaseOf(const ContributionKey& key) const;
   void Sample(const BucketStep& step, const Contribution& contribution) ABSL_LOCKS_EXCLUDED(mutex_);

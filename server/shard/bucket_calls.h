@@ -30,6 +30,7 @@ struct PushCall {
 // Has been received.
 struct Contribution {
   ContributionKey key;
+  std::optional<NumbersCheck> numbers;
   std::shared_ptr<StagingSlot> slot;
   std::function<void(absl::StatusOr<PushOutcome>)> done;
 };

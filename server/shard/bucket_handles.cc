@@ -14,6 +14,12 @@ absl::Span<std::byte> StagedBucket::bytes() {
   return {slot_->bytes(), static_cast<size_t>(EncodedBytes(key_.encoding, num_elements_))};
 }
 
+void StagedBucket::OnArrived(int64_t num_bytes) {
+  // Of top-k the places come first: CheckBytes() wants all of them.
+  if (slot_ == nullptr || !numbers_.has_value() || key_.encoding.is_topk()) return;
+  numbers_->Look(slot_->bytes(), num_bytes);
+}
+
 absl::Span<float> StagedBucket::data() {
   return {reinterpret_cast<float*>(bytes().data()), bytes().size() / sizeof(float)};
 }

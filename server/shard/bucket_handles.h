@@ -35,6 +35,9 @@ class StagedBucket {
 
   // Room for the bucket in the encoding of its key; empty if is_discard().
   absl::Span<std::byte> bytes();
+  // The first num_bytes of bytes() are there: looks at their numbers while they are in the cache.
+  // Need not be called: the shard looks at what nobody has looked at.
+  void OnArrived(int64_t num_bytes);
   // The same if that is fp32.
   absl::Span<float> data();
   int64_t num_elements() const { return num_elements_; }
@@ -51,6 +54,7 @@ class StagedBucket {
   std::shared_ptr<BucketAggregator> owner_;
   std::shared_ptr<StagingSlot> slot_;
   ContributionKey key_;
+  std::optional<NumbersCheck> numbers_;  // none: there are no numbers to look at
   uint32_t bucket_ = 0;
   int64_t num_elements_ = 0;
   PushOutcome discard_outcome_ = PushOutcome::kDuplicate;

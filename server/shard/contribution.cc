@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
+#include "common/check.h"
 #include "kernels/codec/encoded_vectors.h"
 
 namespace lodestar {
@@ -90,21 +90,35 @@ absl::Status CheckBytes(const ContributionKey& key, const Bucket& bucket,
       key.round.value(), " is not counted; use the encoder of this release"));
 }
 
-absl::Status CheckNumbers(const ContributionKey& key, const Layout& layout, const Bucket& bucket,
-                          const std::byte* elements) {
-  return CheckFound(FirstNotBelow(key.encoding, elements, LimitOf(key), bucket.range.size()), key,
-                    layout, bucket);
+NumbersCheck::NumbersCheck(const ContributionKey& key, int64_t num_elements, bool measures_norm)
+    : encoding_(key.encoding),
+      scale_(std::abs(key.scale)),
+      limit_(LimitOf(key)),
+      num_elements_(num_elements),
+      measures_norm_(measures_norm),
+      first_bad_(num_elements) {}
+
+void NumbersCheck::Look(const std::byte* elements, int64_t num_bytes) {
+  while (num_seen_ < num_elements_ && first_bad_ == num_elements_) {
+    const int64_t size = std::min(kWholeBlocks, num_elements_ - num_seen_);
+    if (EncodedBytes(encoding_, num_seen_ + size) > num_bytes) return;
+    const std::byte* const part = elements + EncodedBytes(encoding_, num_seen_);
+    double square_sum = 0.0;
+    const int64_t bad = measures_norm_ ? FirstNotBelow(encoding_, part, limit_, size, &square_sum)
+                                       : FirstNotBelow(encoding_, part, limit_, size);
+    if (bad < size) first_bad_ = num_seen_ + bad;
+    square_sum_ += square_sum;
+    num_seen_ += size;
+  }
 }
 
-absl::StatusOr<double> CheckNumbersForNorm(const ContributionKey& key, const Layout& layout,
-                                           const Bucket& bucket, const std::byte* elements,
-                                           const float* base) {
-  double square_sum = 0.0;
-  const int64_t found =
-      FirstNotBelow(key.encoding, elements, LimitOf(key), bucket.range.size(), &square_sum);
-  RETURN_IF_ERROR(CheckFound(found, key, layout, bucket));
-  if (base == nullptr) return std::sqrt(square_sum) * std::abs(double{key.scale});
-  return std::sqrt(SquareDistance(key.encoding, elements, bucket.range.size(), key.scale, base));
+absl::Status NumbersCheck::Result(const ContributionKey& key, const Layout& layout,
+                                  const Bucket& bucket) const {
+  LODESTAR_CHECK(num_seen_ == num_elements_ || first_bad_ < num_elements_)
+      << num_seen_ << " of " << num_elements_;
+  return CheckFound(first_bad_, key, layout, bucket);
 }
+
+double NumbersCheck::norm() const { return std::sqrt(square_sum_) * double{scale_}; }
 
 }  // namespace lodestar

@@ -49,14 +49,37 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
 absl::Status CheckBytes(const ContributionKey& key, const Bucket& bucket,
                         const std::byte* elements);
 
-// Whether the bucket's elements, times the scale of the key, are finite and within
-// kMaxContribution. Errors: Aborted, naming worker, tensor of the layout and element: begin anew
-// from other weights; InvalidArgument for first weights, which nothing can mend.
-absl::Status CheckNumbers(const ContributionKey& key, const Layout& layout, const Bucket& bucket,
-                          const std::byte* elements);
-// The same, and the norm of the elements times the scale, less `base` where that is not null.
-absl::StatusOr<double> CheckNumbersForNorm(const ContributionKey& key, const Layout& layout,
-                                           const Bucket& bucket, const std::byte* elements,
-                                           const float* base);
+// Looks at the numbers of one bucket of a contribution, while they arrive or at once: each is
+// looked at once, and soon, so that it is found in the cache. Not thread-safe.
+class NumbersCheck {
+ public:
+  // `measures_norm`: norm() is wanted. The bucket has num_elements in all.
+  NumbersCheck(const ContributionKey& key, int64_t num_elements, bool measures_norm);
+
+  // Of `elements`, in the encoding of the key and as CheckBytes() wants them, the first num_bytes
+  // are there, no fewer than before; looks at those that it has not looked at, but for the last few
+  // where more are to come.
+  void Look(const std::byte* elements, int64_t num_bytes);
+
+  // Both after all have been looked at.
+  //
+  // Whether the elements, times the scale of the key, are finite and within kMaxContribution.
+  // Errors: Aborted, naming worker, tensor of the layout and element: begin anew from other
+  // weights; InvalidArgument for first weights, which nothing can mend.
+  absl::Status Result(const ContributionKey& key, const Layout& layout, const Bucket& bucket) const;
+  // Of the elements times the scale, where they are within the limit. Depends on them alone, not on
+  // how they arrived.
+  double norm() const;
+
+ private:
+  Encoding encoding_;
+  float scale_;  // without its sign
+  float limit_;  // of elements before they are scaled
+  int64_t num_elements_;
+  bool measures_norm_;
+  int64_t num_seen_ = 0;
+  int64_t first_bad_;  // num_elements_: none
+  double square_sum_ = 0.0;
+};
 
 }  // namespace lodestar

@@ -145,7 +145,7 @@ void RunServer() {
   const size_t bytes = config.layout.num_elements() * sizeof(float);
   const size_t part = bytes / kDataChannelsPerServer;
   RawTcpServer raw(part, RawTcpServer::Answer::kAcknowledgement);
-  RawTcpServer raw_both(part, RawTcpServer::Answer::kSameBytes);
+  RawTcpServer raw_both(part, RawTcpServer::Answer::kAsManyBytes);
   OneMessageServer message;
   ShardServer server(std::move(config));
   std::cout << server.address() << " " << message.address() << " " << raw.port() << " "

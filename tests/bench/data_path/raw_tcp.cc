@@ -36,14 +36,17 @@ bool SendAll(int socket, absl::Span<const char> bytes) {
   return true;
 }
 
-// What arrives, up to the room of `buffer`, copied to `destination`; its length, or 0 if the
+// Until `destination` is full of what arrives, piece by piece copied out of `buffer`. False: the
 // connection is closed.
-size_t ReceiveSome(int socket, std::vector<char>& buffer, absl::Span<char> destination) {
-  const ssize_t received =
-      recv(socket, buffer.data(), std::min(buffer.size(), destination.size()), 0);
-  if (received <= 0) return 0;
-  std::memcpy(destination.data(), buffer.data(), received);
-  return received;
+bool ReceiveAll(int socket, absl::Span<char> buffer, absl::Span<char> destination) {
+  while (!destination.empty()) {
+    const ssize_t received =
+        recv(socket, buffer.data(), std::min(buffer.size(), destination.size()), 0);
+    if (received <= 0) return false;
+    std::memcpy(destination.data(), buffer.data(), received);
+    destination.remove_prefix(received);
+  }
+  return true;
 }
 
 }  // namespace
@@ -78,19 +81,29 @@ void RawTcpServer::Accept() {
 void RawTcpServer::Receive(int socket) {
   std::vector<char> buffer(kReadBytes);
   std::vector<char> destination(bytes_);
-  size_t filled = 0;
-  while (true) {
-    const absl::Span<char> rest = absl::MakeSpan(destination).subspan(filled);
-    const size_t received = ReceiveSome(socket, buffer, rest);
-    if (received == 0) break;
-    filled += received;
-    if (answer_ == Answer::kSameBytes && !SendAll(socket, rest.subspan(0, received))) break;
-    if (filled < destination.size()) continue;
-    filled = 0;
-    const char acknowledgement = 1;
-    if (answer_ == Answer::kAcknowledgement && !SendAll(socket, {&acknowledgement, 1})) break;
+  const std::vector<char> source(answer_ == Answer::kAsManyBytes ? bytes_ : 0, 1);
+  while (answer_ == Answer::kAcknowledgement
+             ? Acknowledge(socket, absl::MakeSpan(buffer), absl::MakeSpan(destination))
+             : Exchange(socket, source, absl::MakeSpan(buffer), absl::MakeSpan(destination))) {
   }
   close(socket);
+}
+
+bool RawTcpServer::Acknowledge(int socket, absl::Span<char> buffer,
+                               absl::Span<char> destination) const {
+  const char acknowledgement = 1;
+  return ReceiveAll(socket, buffer, destination) && SendAll(socket, {&acknowledgement, 1});
+}
+
+bool RawTcpServer::Exchange(int socket, absl::Span<const char> source, absl::Span<char> buffer,
+                            absl::Span<char> destination) const {
+  // The first byte says that a transfer has begun.
+  if (!ReceiveAll(socket, buffer, destination.subspan(0, 1))) return false;
+  bool is_sent = false;
+  std::thread sending([&] { is_sent = SendAll(socket, source); });
+  const bool has_arrived = ReceiveAll(socket, buffer, destination.subspan(1));
+  sending.join();
+  return has_arrived && is_sent;
 }
 
 RawTcpClient::RawTcpClient(int port, int num_connections) {
@@ -139,11 +152,7 @@ void RawTcpClient::Exchange(absl::Span<const char> source, absl::Span<char> dest
     });
     threads.emplace_back([=, connection = sockets_[i], in = destination.subspan(i * part, part)] {
       std::vector<char> buffer(kReadBytes);
-      for (size_t filled = 0; filled < in.size();) {
-        const size_t received = ReceiveSome(connection, buffer, in.subspan(filled));
-        LODESTAR_CHECK(received > 0) << std::strerror(errno);
-        filled += received;
-      }
+      LODESTAR_CHECK(ReceiveAll(connection, absl::MakeSpan(buffer), in)) << std::strerror(errno);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -15,8 +15,8 @@ namespace lodestar {
 // the machine has no sockets.
 class RawTcpServer {
  public:
-  // One byte once all has arrived, or all that arrives, at once.
-  enum class Answer { kAcknowledgement, kSameBytes };
+  // One byte once all has arrived, or as many bytes of its own, while they arrive.
+  enum class Answer { kAcknowledgement, kAsManyBytes };
 
   // Listens on a free loopback port; each connection carries `bytes_per_connection` per transfer.
   RawTcpServer(size_t bytes_per_connection, Answer answer);
@@ -27,6 +27,10 @@ class RawTcpServer {
  private:
   void Accept();
   void Receive(int socket);
+  // All of one transfer. False: the connection is closed.
+  bool Acknowledge(int socket, absl::Span<char> buffer, absl::Span<char> destination) const;
+  bool Exchange(int socket, absl::Span<const char> source, absl::Span<char> buffer,
+                absl::Span<char> destination) const;
 
   const size_t bytes_;
   const Answer answer_;
@@ -44,7 +48,7 @@ class RawTcpClient {
   // Sends an equal part of `source` over each connection, in writes of chunk_bytes, and returns
   // when all have been acknowledged.
   void Send(absl::Span<const char> source, size_t chunk_bytes);
-  // The same to a server that answers with the same bytes, which arrive in `destination` meanwhile.
+  // The same to a server that answers with as many bytes, which arrive in `destination` meanwhile.
   void Exchange(absl::Span<const char> source, absl::Span<char> destination, size_t chunk_bytes);
 
  private:
