@@ -595,6 +595,8 @@ void BucketAggregator::Run() {
           if (!incoming_.empty()) {
             contribution = std::move(incoming_.front());
             incoming_.pop_front();
+          } else if (held_.has_value()) {
+            // No update follows at once.
           } else if (calls.empty()) {
             runner_ = {};
             is_scheduled_ = false;
@@ -602,6 +604,7 @@ void BucketAggregator::Run() {
           }
       }
     }
+    if (step.kind != BucketStep::Kind::kApply) AddHeld();
     if (step.kind != BucketStep::Kind::kNone) {
       Do(step, std::move(contribution));
     } else if (contribution.slot != nullptr) {
@@ -673,7 +676,7 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
                                                   weights_.mean().CanAdopt(slot.num_elements())) {
         weights_.mean().Adopt(slot.TakePage(), ShareOf(step, key));
       } else {
-        weights_.Add(key.kind, key.encoding, slot.bytes(), ShareOf(step, key));
+        held_ = Held{ShareOf(step, key), std::move(contribution)};
       }
       return;
     case BucketStep::Kind::kApplyAlone:
@@ -687,10 +690,7 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
       return SubmitNorm(step.round);
     case BucketStep::Kind::kApply:
       if (context_->norm == nullptr) EndSampledRound(step.round);
-      weights_.FinishMean(step.rescale, step.clip);
-      if (!weights_.ApplyMean(step.call, step.has_update)) {
-        return Diverge(step.round, "the numbers");
-      }
+      if (!ApplyMean(step)) return Diverge(step.round, "the numbers");
       return Publish(step);
   }
 }
@@ -706,6 +706,30 @@ double BucketAggregator::NormOf(const Contribution& contribution) const {
   if (base == nullptr) return contribution.numbers->norm();
   return std::sqrt(SquareDistance(key.encoding, contribution.slot->bytes(), bucket_.range.size(),
                                   key.scale, base));
+}
+
+bool BucketAggregator::ApplyMean(const BucketStep& step) {
+  // Of which BucketWeights::Add() makes something else first.
+  const bool is_nearer = held_.has_value() && held_->share.scale != 1.0f &&
+                         held_->contribution.key.kind == ContributionKind::kWeights;
+  if (!step.has_update || step.clip != 1.0f || is_nearer) {
+    AddHeld();
+    weights_.FinishMean(step.rescale, step.clip);
+    return weights_.ApplyMean(step.call, step.has_update);
+  }
+  const std::optional<Held> held = std::exchange(held_, std::nullopt);
+  std::optional<LastContribution> last;
+  if (held.has_value()) {
+    last = {held->contribution.key.encoding, held->contribution.slot->bytes(), held->share};
+  }
+  return weights_.FinishAndApply(step.call, last, step.rescale);
+}
+
+void BucketAggregator::AddHeld() {
+  const std::optional<Held> held = std::exchange(held_, std::nullopt);
+  if (!held.has_value()) return;
+  const ContributionKey& key = held->contribution.key;
+  weights_.Add(key.kind, key.encoding, held->contribution.slot->bytes(), held->share);
 }
 
 const float* BucketAggregator::BaseOf(const ContributionKey& key) const {

@@ -118,6 +118,13 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   std::string WaitingFor() const;
 
  private:
+  // A contribution whose numbers are still to be added to the mean. If the update is the next step,
+  // one pass does both.
+  struct Held {
+    MeanShare share;
+    Contribution contribution;
+  };
+
   // Space that a worker may be writing into.
   struct Lent {
     StagingSlot* name;
@@ -180,6 +187,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   bool MeasuresNorm(const ContributionKey& key) const;
   // Of the elements times the scale, less the weights where the contribution is weights.
   double NormOf(const Contribution& contribution) const;
+  bool ApplyMean(const BucketStep& step) ABSL_LOCKS_EXCLUDED(mutex_);
+  void AddHeld();
   // What a contribution is a change of, where it is weights; else null.
   const float* BaseOf(const ContributionKey& key) const;
   void Sample(const BucketStep& step, const Contribution& contribution) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -206,6 +215,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   // Not guarded: see the head of the file.
   BucketWeights weights_;
   ContributionSamples samples_;
+  std::optional<Held> held_;
 
   mutable absl::Mutex mutex_;
   BucketProtocol protocol_ ABSL_GUARDED_BY(mutex_);

@@ -40,6 +40,17 @@ MeanKind MeanOf(const JobSpec& job, const Layout& layout, ElementRange range, bo
   return kind;
 }
 
+// Those of `ranges` that lie in `within`, cut to it and relative to its start.
+std::vector<ElementRange> RangesWithin(absl::Span<const ElementRange> ranges, ElementRange within) {
+  std::vector<ElementRange> cut;
+  for (const ElementRange& range : ranges) {
+    const int64_t begin = std::max(range.begin, within.begin);
+    const int64_t end = std::min(range.end, within.end);
+    if (begin < end) cut.push_back({begin - within.begin, end - within.begin});
+  }
+  return cut;
+}
+
 void CopyPage(const Page& from, Page& to, int64_t elements) {
   std::memcpy(to.data(), from.data(), elements * sizeof(float));
 }
@@ -159,6 +170,23 @@ bool BucketWeights::ApplyMean(const OptimizerCall& call, bool has_update) {
   return is_finite;
 }
 
+bool BucketWeights::FinishAndApply(const OptimizerCall& call,
+                                   const std::optional<LastContribution>& last, float rescale) {
+  const std::shared_ptr<Page> out = PrepareUpdate();
+  bool is_finite = true;
+  // None without a contribution, or without memory for one.
+  int64_t num_updated = 0;
+  if (out != nullptr) {
+    mean_->FinishInParts(last, rescale, [&](int64_t begin, absl::Span<const float> part) {
+      is_finite = UpdatePart(call, begin, part, *out) && is_finite;
+      num_updated += static_cast<int64_t>(part.size());
+    });
+  }
+  if (num_updated > 0) weights_ = out;
+  mean_->Clear();
+  return is_finite;
+}
+
 bool BucketWeights::ApplyAlone(const OptimizerCall& call, ContributionKind kind, Encoding encoding,
                                const std::byte* contribution) {
   if (kind == ContributionKind::kWeights) {
@@ -211,26 +239,41 @@ std::shared_ptr<Page> BucketWeights::Corrected(const OptimizerCall& call, const 
 }
 
 bool BucketWeights::Apply(const OptimizerCall& call, const float* gradient) {
+  std::shared_ptr<Page> out = PrepareUpdate();
+  if (out == nullptr) return true;
+  const bool is_finite = UpdatePart(call, 0, {gradient, static_cast<size_t>(num_elements())}, *out);
+  weights_ = std::move(out);
+  return is_finite;
+}
+
+std::shared_ptr<Page> BucketWeights::PrepareUpdate() {
   LODESTAR_CHECK(has_weights()) << "no weights in elements from " << range_.begin;
   std::shared_ptr<Page> out = weights_->is_lent() ? pages_.Allocate(num_elements()) : weights_;
-  if (out == nullptr) return true;
+  if (out == nullptr) return nullptr;
   for (std::shared_ptr<Page>& page : state_) {
     if (!page->is_lent()) continue;
     std::shared_ptr<Page> copy = pages_.Allocate(num_elements());
-    if (copy == nullptr) return true;
+    if (copy == nullptr) return nullptr;
     CopyPage(*page, *copy, num_elements());
     page = std::move(copy);
   }
+  return out;
+}
+
+bool BucketWeights::UpdatePart(const OptimizerCall& call, int64_t begin,
+                               absl::Span<const float> gradient, Page& out) {
+  const size_t size = gradient.size();
   OptimizerVectors vectors = {
-      .gradient = {gradient, static_cast<size_t>(num_elements())},
-      .weights_in = weights_->span(),
-      .weights_out = out->mutable_span(),
+      .gradient = gradient,
+      .weights_in = weights_->span().subspan(begin, size),
+      .weights_out = out.mutable_span().subspan(begin, size),
       .state = {},
   };
-  for (int i = 0; i < num_state_vectors_; ++i) vectors.state[i] = state_[i]->mutable_span();
-  const bool is_finite = optimizer_.Apply(call, vectors, decay_);
-  weights_ = std::move(out);
-  return is_finite;
+  for (int i = 0; i < num_state_vectors_; ++i) {
+    vectors.state[i] = state_[i]->mutable_span().subspan(begin, size);
+  }
+  return optimizer_.Apply(call, vectors,
+                          RangesWithin(decay_, {begin, begin + static_cast<int64_t>(size)}));
 }
 
 bool BucketWeights::AreFinite() const {

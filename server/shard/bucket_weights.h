@@ -68,8 +68,12 @@ class BucketWeights {
   std::vector<double> SegmentSquareSums() const;
 
   // One update with the mean, which is finished and given back; without one it is only dropped.
-  // Returns, as the next two do, whether weights and state are finite after it.
+  // Returns, as the next three do, whether weights and state are finite after it.
   bool ApplyMean(const OptimizerCall& call, bool has_update);
+  // Add() of `last`, where there is one and it is no weights with another scale than 1,
+  // FinishMean() without a clip and ApplyMean() with an update, in one pass.
+  bool FinishAndApply(const OptimizerCall& call, const std::optional<LastContribution>& last,
+                      float rescale);
   // One update with a contribution alone, corrected by the momentum if the job wants that. Of
   // weights, what it takes from here to them counts.
   bool ApplyAlone(const OptimizerCall& call, ContributionKind kind, Encoding encoding,
@@ -101,6 +105,10 @@ class BucketWeights {
   };
 
   bool Apply(const OptimizerCall& call, const float* gradient);
+  // Where new weights are written; state that is lent is copied first. Null without memory.
+  std::shared_ptr<Page> PrepareUpdate();
+  bool UpdatePart(const OptimizerCall& call, int64_t begin, absl::Span<const float> gradient,
+                  Page& out);
   bool ApplyAlone(const OptimizerCall& call, const float* gradient);
   // Null: it stays as it is.
   std::shared_ptr<Page> Corrected(const OptimizerCall& call, const float* gradient);

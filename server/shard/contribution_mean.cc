@@ -28,15 +28,21 @@ void DivideWherePositive(float* sums, const float* weights, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sums[i] = weights[i] > 0.0f ? sums[i] / weights[i] : 0.0f;
 }
 
+// Of a mean that is formed part by part: with what it is formed of and what it goes to, less than a
+// second-level cache has. Whole blocks of any encoding.
+constexpr int64_t kPartElements = 4 * kWholeBlocks;
+
 // One page, to which every contribution is added as it comes. Its last bits depend on the order.
 class WeightedSum final : public ContributionMean {
  public:
-  WeightedSum(int64_t num_elements, PagePool& pages) : num_elements_(num_elements), pages_(pages) {}
+  WeightedSum(int64_t num_elements, PagePool& pages)
+      : ContributionMean(num_elements), pages_(pages) {}
 
   void Add(Encoding encoding, const std::byte* values, const MeanShare& share) override {
     const bool is_first = sum_ == nullptr;
     if (is_first) sum_ = pages_.Allocate(num_elements_);
     if (sum_ == nullptr) return;
+    ScaleAdopted();
     AccumulateDecoded(encoding, values, num_elements_, share.factor, sum_->data(),
                       is_first ? Accumulate::kSet : Accumulate::kAdd);
   }
@@ -48,11 +54,28 @@ class WeightedSum final : public ContributionMean {
   void Adopt(std::shared_ptr<Page> values, const MeanShare& share) override {
     LODESTAR_CHECK(CanAdopt(values->size())) << values->size() << " for " << num_elements_;
     sum_ = std::move(values);
-    Scale(*sum_, share.factor, num_elements_);
+    adopted_factor_ = share.factor;
   }
 
   void Finish(float rescale) override {
-    if (sum_ != nullptr) Scale(*sum_, rescale, num_elements_);
+    if (sum_ == nullptr) return;
+    ScaleAdopted();
+    Scale(*sum_, rescale, num_elements_);
+  }
+
+  void FinishInParts(const std::optional<LastContribution>& last, float rescale,
+                     UsePart use) override {
+    if (sum_ == nullptr && !last.has_value()) return;
+    if (!last.has_value() && adopted_factor_ == 1.0f && rescale == 1.0f) {
+      return use(0, {sum_->data(), static_cast<size_t>(num_elements_)});
+    }
+    alignas(Page::kAlignmentBytes) float space[kPartElements];
+    for (int64_t begin = 0; begin < num_elements_; begin += kPartElements) {
+      const int64_t size = std::min(kPartElements, num_elements_ - begin);
+      const absl::Span<float> part(space, static_cast<size_t>(size));
+      FormPart(last, rescale, begin, part);
+      use(begin, part);
+    }
   }
 
   void Approach(const float* base, float share) override {
@@ -62,12 +85,34 @@ class WeightedSum final : public ContributionMean {
   }
 
   const Page* mean() const override { return sum_.get(); }
-  void Clear() override { sum_ = nullptr; }
+  void Clear() override {
+    sum_ = nullptr;
+    adopted_factor_ = 1.0f;
+  }
 
  private:
-  const int64_t num_elements_;
+  void ScaleAdopted() { Scale(*sum_, std::exchange(adopted_factor_, 1.0f), num_elements_); }
+
+  // To the bit what the elements from `begin` are after ScaleAdopted(), Add() and Finish().
+  void FormPart(const std::optional<LastContribution>& last, float rescale, int64_t begin,
+                absl::Span<float> part) const {
+    const auto size = static_cast<int64_t>(part.size());
+    if (sum_ != nullptr) {
+      AccumulateScaled(part.data(), sum_->data() + begin, adopted_factor_, size, Accumulate::kSet);
+    }
+    if (last.has_value()) {
+      AccumulateDecoded(last->encoding, last->values + EncodedBytes(last->encoding, begin), size,
+                        last->share.factor, part.data(),
+                        sum_ == nullptr ? Accumulate::kSet : Accumulate::kAdd);
+    }
+    if (rescale != 1.0f) {
+      AccumulateScaled(part.data(), part.data(), rescale, size, Accumulate::kSet);
+    }
+  }
+
   PagePool& pages_;
   std::shared_ptr<Page> sum_;
+  float adopted_factor_ = 1.0f;  // what an adopted page's elements are still to be multiplied by
 };
 
 // Two pages: the weighted sum, and by element the weight of the contributions in which it
@@ -75,7 +120,7 @@ class WeightedSum final : public ContributionMean {
 class MeanOfSenders final : public ContributionMean {
  public:
   MeanOfSenders(int64_t num_elements, PagePool& pages)
-      : num_elements_(num_elements), pages_(pages) {}
+      : ContributionMean(num_elements), pages_(pages) {}
 
   void Add(Encoding encoding, const std::byte* values, const MeanShare& share) override {
     if (share.weight <= 0) return;
@@ -118,7 +163,6 @@ class MeanOfSenders final : public ContributionMean {
   }
 
  private:
-  const int64_t num_elements_;
   PagePool& pages_;
   std::shared_ptr<Page> sum_;
   std::shared_ptr<Page> weights_;  // by that of the first contribution; null: sum_ is the mean
@@ -139,7 +183,7 @@ class MeanOfSenders final : public ContributionMean {
 class DirectionMean final : public ContributionMean {
  public:
   DirectionMean(std::vector<ElementRange> parts, int64_t num_elements, PagePool& pages)
-      : parts_(std::move(parts)), num_elements_(num_elements), pages_(pages) {}
+      : ContributionMean(num_elements), parts_(std::move(parts)), pages_(pages) {}
 
   void Add(Encoding encoding, const std::byte* values, const MeanShare& share) override {
     if (share.weight <= 0) return;
@@ -239,7 +283,6 @@ class DirectionMean final : public ContributionMean {
   }
 
   const std::vector<ElementRange> parts_;
-  const int64_t num_elements_;
   PagePool& pages_;
   std::shared_ptr<Page> sum_;
   std::shared_ptr<Page> directions_;  // null: sum_ is the mean
@@ -253,7 +296,7 @@ class DirectionMean final : public ContributionMean {
 class TrimmedContributions final : public ContributionMean {
  public:
   TrimmedContributions(const RobustMean& kind, int64_t num_elements, PagePool& pages)
-      : kind_(kind), num_elements_(num_elements), pages_(pages) {}
+      : ContributionMean(num_elements), kind_(kind), pages_(pages) {}
 
   void Add(Encoding encoding, const std::byte* values, const MeanShare& share) override {
     if (!IsWanted(share)) return;
@@ -321,13 +364,19 @@ class TrimmedContributions final : public ContributionMean {
   }
 
   const RobustMean kind_;
-  const int64_t num_elements_;
   PagePool& pages_;
   std::vector<Contribution> contributions_;  // ascending by order
   std::shared_ptr<Page> mean_;
 };
 
 }  // namespace
+
+void ContributionMean::FinishInParts(const std::optional<LastContribution>& last, float rescale,
+                                     UsePart use) {
+  if (last.has_value()) Add(last->encoding, last->values, last->share);
+  Finish(rescale);
+  if (mean() != nullptr) use(0, {mean()->data(), static_cast<size_t>(num_elements_)});
+}
 
 std::unique_ptr<ContributionMean> MakeContributionMean(const MeanKind& kind, int64_t num_elements,
                                                        PagePool& pages) {

@@ -5,8 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 #include "common/encoding.h"
 #include "common/layout.h"
 #include "common/robust_mean.h"
@@ -22,10 +25,18 @@ struct MeanShare {
   uint32_t order = 0;   // no two of a round have the same
 };
 
+// The last contribution of a round, [num_elements] in its encoding.
+struct LastContribution {
+  Encoding encoding;
+  const std::byte* values;
+  MeanShare share;
+};
+
 // Not thread-safe. Where the system gives no page for a contribution, the mean is formed without
 // it; the pool has told of it then.
 class ContributionMean {
  public:
+  explicit ContributionMean(int64_t num_elements) : num_elements_(num_elements) {}
   virtual ~ContributionMean() = default;
 
   virtual void Add(Encoding encoding, const std::byte* values, const MeanShare& share) = 0;
@@ -37,6 +48,12 @@ class ContributionMean {
   // All that comes is there, and becomes mean(). `rescale`: the weight of all that were to come, by
   // the weight of those that came. Once more: what is the mean already is multiplied by `rescale`.
   virtual void Finish(float rescale) = 0;
+  // Add() of `last`, where there is one, and Finish(), for who wants the mean once: `use` is given
+  // it part by part, in order, and whoever can forms each part when it is used, so that it stays in
+  // the cache. Not called if nothing was added. Clear() follows.
+  using UsePart = absl::FunctionRef<void(int64_t begin, absl::Span<const float> part)>;
+  virtual void FinishInParts(const std::optional<LastContribution>& last, float rescale,
+                             UsePart use);
   // After Finish(): `share` of the mean, and of `base` what is left of 1. Not where single
   // contributions lead the mean nowhere anyway.
   virtual void Approach(const float* base, float share) = 0;
@@ -44,6 +61,9 @@ class ContributionMean {
   virtual const Page* mean() const = 0;
   // For the next round.
   virtual void Clear() = 0;
+
+ protected:
+  const int64_t num_elements_;
 };
 
 struct MeanKind {
