@@ -16,7 +16,7 @@ constexpr double kPacketHeaderBytes = 52.0;
 constexpr double kPacketsPerAcknowledgement = 2.0;
 // A chunk's header and the frames of HTTP/2 around it, and what it carries at most.
 constexpr double kChunkHeaderBytes = 100.0;
-constexpr double kChunkBytes = 2 << 20;
+constexpr double kChunkBytes = 1 << 20;
 // Grant, report, heartbeat, beginning and end of two calls: what a round sends beside its payload
 // in tests/bench/results/scaling.md ("Bytes per round in the wire encodings"), either way.
 constexpr double kControlBytes = 1500.0;

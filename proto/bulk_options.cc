@@ -32,9 +32,10 @@ constexpr int kConnectTimeoutMs = 5'000;
 constexpr int kReadBytes = 32 << 10;
 // What may come on a stream that is not read.
 constexpr int kReceiveWindowBytes = 4 << 10;
-// Largest frame that clients may send. By default gRPC cuts a chunk into 128 of them, each with its
-// own share of the work.
-constexpr int kMaxFrameBytes = 1 << 20;
+// Largest frame that clients may send. By default gRPC cuts a chunk into 64 of them, each with its
+// own share of the work. Each is awaited as a whole, so that on a slow path a larger one would look
+// like silence.
+constexpr int kMaxFrameBytes = 256 << 10;
 constexpr int kMinThreads = 64;
 // Chunks under way on one connection without waiting for the peer's flow control.
 constexpr int kWriteBufferBytes = 4 * static_cast<int>(kChunkBytes);
@@ -110,10 +111,12 @@ grpc::ChannelArguments ControlChannelArguments() {
   return arguments;
 }
 
-void SetUpServerProcess() {
-  // This reader of gRPC 1.51 keeps a buffer as large as the largest burst that it has ever seen for
-  // every connection, whatever kReadBytes says.
-  setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", /*overwrite=*/0);
+void SetUpGrpcProcess() {
+  // Switches of gRPC 1.51. tcp_read_chunks keeps a buffer as large as the largest burst that it has
+  // ever seen for every connection, whatever kReadBytes says. The other two read a frame as a
+  // whole, and tell the kernel (SO_RCVLOWAT) to wake nobody before it is there.
+  setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks,tcp_frame_size_tuning,tcp_rcv_lowat",
+         /*overwrite=*/0);
 }
 
 void ApplyServerOptions(grpc::ServerBuilder& builder, const ServerOptions& options) {

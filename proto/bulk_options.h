@@ -8,8 +8,9 @@
 
 namespace lodestar {
 
-// Payload of one chunk as we send it, and the most that anyone may send.
-inline constexpr size_t kChunkBytes = size_t{2} << 20;
+// Payload of one chunk as we send it, and the most that anyone may send. gRPC opens the window of a
+// stream by at most 1 MiB at a time: a larger chunk costs one more wait for it in the middle.
+inline constexpr size_t kChunkBytes = size_t{1} << 20;
 inline constexpr size_t kMaxChunkBytes = size_t{4} << 20;
 // The least that a client may want chunks of a pull to be limited to.
 inline constexpr size_t kMinChunkLimitBytes = size_t{1} << 10;
@@ -20,7 +21,7 @@ inline constexpr size_t kFirstChunkBytes = size_t{1} << 10;
 inline constexpr int kMaxMessageBytes = 8 << 20;
 // Shared memory is cut into blocks of this size, one chunk in each. So many for each direction: all
 // of them stay in the last-level cache, and neither side waits for the other.
-inline constexpr size_t kSharedBlockBytes = kChunkBytes;
+inline constexpr size_t kSharedBlockBytes = size_t{2} << 20;
 inline constexpr int kSharedBlocks = 6;
 // A second connection brings loopback nearer to raw TCP; more do not help. A server with less
 // than this of the model gets one: two would only cost it the memory of a connection per worker.
@@ -49,9 +50,10 @@ grpc::ChannelArguments DataChannelArguments();
 // The channel of registration, heartbeats, grants and status.
 grpc::ChannelArguments ControlChannelArguments();
 
-// Keeps gRPC's memory per connection small and the same over time. Called once at the top of main()
-// of a server, before any thread.
-void SetUpServerProcess();
+// How gRPC reads connections: memory per connection that is small and the same over time, and no
+// wake-up before what is read next is there, a frame of a chunk. Called once at the top of main(),
+// before any thread.
+void SetUpGrpcProcess();
 struct ServerOptions {
   // What a path holds may be on its way on every stream, whether it is read or not; else little is,
   // and up to 1 MiB per round trip while it is read.

@@ -272,7 +272,7 @@ int main(int argc, char** argv) {
   lodestar::SetUpMutexes();
   lodestar::RaiseFileLimit();
   lodestar::FlushDenormals();
-  lodestar::SetUpServerProcess();
+  lodestar::SetUpGrpcProcess();
   lodestar::BlockStopSignals();
   return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -23,6 +23,7 @@
 #include "common/status_macros.h"
 #include "common/stop_signals.h"
 #include "common/version.h"
+#include "proto/bulk_options.h"
 #include "worker/built_in_workload.h"
 #include "worker/notice/notice_source_factory.h"
 #include "worker/notice/notice_watch.h"
@@ -179,6 +180,7 @@ int Main(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   lodestar::SetUpMalloc();
   lodestar::SetUpMutexes();
+  lodestar::SetUpGrpcProcess();
   lodestar::FlushDenormals();
   return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -231,7 +231,7 @@ bool PullStream::CutChunk(Chunk& chunk) {
         Version(published.version.value() - static_cast<int64_t>(published.changes.size()));
   }
   if (shared_ == nullptr) {
-    header.crc32c = Crc32c(data, chunk.data_bytes);
+    header.crc32c = page->Crc32cOf(EncodedBytes(encoding, begin), chunk.data_bytes);
     chunk.message = EncodePullChunk(header, data, chunk.data_bytes, page);
   } else {
     header.crc32c = Crc32cCopy(block.memory.data(), data, chunk.data_bytes);
@@ -250,6 +250,8 @@ void PullStream::CutIntoChunks() {
     {
       absl::MutexLock lock(&mutex_);
       if (finished_) return;
+      has_rest_ = shared_ == nullptr && !chunks_.empty();
+      if (has_rest_) return;
     }
     Chunk chunk;
     if (!CutChunk(chunk)) return;
@@ -288,6 +290,7 @@ void PullStream::ContinueLocked() {
 }
 
 void PullStream::OnWriteDone(bool ok) {
+  bool cuts = false;
   {
     absl::MutexLock lock(&mutex_);
     is_writing_ = false;
@@ -302,7 +305,9 @@ void PullStream::OnWriteDone(bool ok) {
     }
     chunks_.pop_front();
     ContinueLocked();
+    cuts = std::exchange(has_rest_, false);
   }
+  if (cuts) return CutIntoChunks();
   ReadNext();
 }
 

@@ -70,6 +70,9 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnBucket(uint32_t bucket, absl::StatusOr<PublishedBucket> published)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void ScheduleCutting();
+  // Where payloads are in the chunks, a chunk is cut when the one before is written, by whoever has
+  // written it: no thread is woken per chunk, and what has been summed is in the cache of the core
+  // that copies it to the kernel.
   void CutIntoChunks() ABSL_LOCKS_EXCLUDED(mutex_);
   // False: there is no shared memory for it now, and ScheduleCutting() will be called.
   bool CutChunk(Chunk& chunk);
@@ -99,6 +102,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_read_ ABSL_GUARDED_BY(mutex_) = 0;         // buckets asked for, and being asked for
   bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;  // from the question to the last chunk's end
+  bool has_rest_ ABSL_GUARDED_BY(mutex_) = false;    // cutting_ has one that nobody is cutting
   PendingCall waiting_ ABSL_GUARDED_BY(mutex_);
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

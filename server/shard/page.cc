@@ -12,11 +12,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/check.h"
+#include "common/crc32c.h"
 
 namespace lodestar {
 namespace {
 
 constexpr int64_t kHugePageBytes = 2 << 20;
+constexpr size_t kMostKnownChecksums = 32;
 
 int64_t BytesOf(int64_t elements) { return elements * static_cast<int64_t>(sizeof(float)); }
 
@@ -42,10 +44,29 @@ std::unique_ptr<Page> Page::Create(int64_t elements) {
 Page::~Page() { std::free(data_); }
 
 std::shared_ptr<const Page> Page::Lend(const std::shared_ptr<Page>& page) {
-  page->lent_.fetch_add(1, std::memory_order_relaxed);
+  if (page->lent_.fetch_add(1, std::memory_order_relaxed) == 0) {
+    absl::MutexLock lock(&page->mutex_);
+    page->checksums_.clear();
+  }
   // The handle owns the page through its deleter.
   return {page.get(),
           [page](const Page* lent) { lent->lent_.fetch_sub(1, std::memory_order_release); }};
+}
+
+uint32_t Page::Crc32cOf(size_t begin, size_t size) const {
+  const auto compute = [&] { return Crc32c(reinterpret_cast<const char*>(data_) + begin, size); };
+  if (!is_lent()) return compute();
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const KnownChecksum& known : checksums_) {
+      if (known.begin == begin && known.size == size) return known.crc32c;
+    }
+  }
+  const uint32_t crc32c = compute();
+  absl::MutexLock lock(&mutex_);
+  // Readers may want parts of any size, and this is only for those that most want.
+  if (checksums_.size() < kMostKnownChecksums) checksums_.push_back({begin, size, crc32c});
+  return crc32c;
 }
 
 // Outlives the pool as long as a page does.

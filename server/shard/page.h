@@ -2,10 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 
 namespace lodestar {
@@ -34,13 +38,25 @@ class Page {
   // True while a handle from Lend() is held. False means that all reads through handles are over
   // and visible, so the owner may write.
   bool is_lent() const { return lent_.load(std::memory_order_acquire) != 0; }
+  // CRC-32C of `size` bytes from `begin`; for who holds a handle. While there is one, the same part
+  // is read once for all who ask, but for those who ask at the same time.
+  uint32_t Crc32cOf(size_t begin, size_t size) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   Page(float* data, int64_t size) : data_(data), size_(size) {}
 
+  struct KnownChecksum {
+    size_t begin;
+    size_t size;
+    uint32_t crc32c;
+  };
+
   float* const data_;
   const int64_t size_;
   mutable std::atomic<int64_t> lent_{0};
+  mutable absl::Mutex mutex_;
+  // Since it is lent: nobody has written to it.
+  mutable std::vector<KnownChecksum> checksums_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Hands out pages and takes them back for reuse, so that memory is mapped and touched once.

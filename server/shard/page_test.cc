@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/crc32c.h"
+
 namespace lodestar {
 namespace {
 
@@ -42,6 +44,30 @@ TEST(PageTest, AHandleKeepsThePageAlive) {
   const auto handle = Page::Lend(page);
   page.reset();
   EXPECT_EQ(handle->data()[2], 5.0f);
+}
+
+TEST(PageTest, AChecksumIsKnownAsLongAsThePageIsLent) {
+  std::shared_ptr<Page> page = Page::Create(100);
+  const auto sum = [&page] { return Crc32c(page->data() + 10, 200); };
+  auto handle = Page::Lend(page);
+  const uint32_t of_zeros = sum();
+  EXPECT_EQ(handle->Crc32cOf(40, 200), of_zeros);
+  // Nobody may do that: it shows that the bytes are not read again.
+  page->data()[20] = 1.0f;
+  EXPECT_EQ(handle->Crc32cOf(40, 200), of_zeros);
+  const auto other = Page::Lend(page);
+  EXPECT_EQ(other->Crc32cOf(40, 200), of_zeros);
+  EXPECT_EQ(other->Crc32cOf(44, 200), Crc32c(page->data() + 11, 200));
+  EXPECT_EQ(other->Crc32cOf(40, 196), Crc32c(page->data() + 10, 196));
+  handle.reset();
+  EXPECT_EQ(other->Crc32cOf(40, 200), of_zeros);
+}
+
+TEST(PageTest, AChecksumIsForgottenOnceThePageWasBack) {
+  std::shared_ptr<Page> page = Page::Create(100);
+  Page::Lend(page)->Crc32cOf(0, 400);
+  page->data()[20] = 1.0f;
+  EXPECT_EQ(Page::Lend(page)->Crc32cOf(0, 400), Crc32c(page->data(), 400));
 }
 
 TEST(PagePoolTest, UsesReturnedPagesAgain) {

@@ -188,6 +188,7 @@ class DeviceCopiesTest : public ::testing::Test {
   static std::unique_ptr<ParameterTransport> Connect(Cluster& cluster, Path path) {
     BulkGrpcTransportConfig config = cluster.server->TransportConfig(WorkerId(1));
     config.chunk_bytes = kSmallChunk;
+    config.shared_block_bytes = kSmallChunk;
     config.shared_memory = path == Path::kSharedMemory;
     config.registry = cluster.registry.get();
     Settlement* const settlement = cluster.settlement.get();

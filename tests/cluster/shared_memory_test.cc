@@ -61,6 +61,7 @@ class SharedMemoryTest : public ::testing::Test {
     BulkGrpcTransportConfig config = server_->TransportConfig(worker);
     config.shared_memory = share;
     config.chunk_bytes = chunk_bytes;
+    config.shared_block_bytes = chunk_bytes;
     Peer peer;
     auto settled = std::make_shared<absl::Notification>();
     auto status = std::make_shared<absl::Status>();

@@ -54,9 +54,10 @@ BulkConnections::BulkConnections(BulkGrpcTransportConfig config)
       servers_(config_.servers),
       executor_(config_.num_threads, "bulk") {
   LODESTAR_CHECK(config_.channels_per_server >= 1) << config_.channels_per_server;
-  LODESTAR_CHECK(config_.chunk_bytes >= sizeof(float) && config_.chunk_bytes <= kMaxChunkBytes &&
-                 config_.chunk_bytes % sizeof(float) == 0)
-      << "chunk_bytes=" << config_.chunk_bytes;
+  for (const size_t bytes : {config_.chunk_bytes, config_.shared_block_bytes}) {
+    LODESTAR_CHECK(bytes >= sizeof(float) && bytes <= kMaxChunkBytes && bytes % sizeof(float) == 0)
+        << "chunks of " << bytes << " bytes";
+  }
   for (int stream = 0; stream < num_streams(); ++stream) {
     connections_.push_back(Open(stream));
     if (config_.shared_memory && stream % config_.channels_per_server == 0) {
@@ -144,8 +145,8 @@ std::unique_ptr<SharedMemoryLink> BulkConnections::MakeLink(
   link.channel = channel;
   link.call = {.life = {config_.worker, config_.incarnation},
                .life_secret = config_.life_secret,
-               .block_bytes = config_.chunk_bytes,
-               .blocks = SharedBlocksFor(bytes, config_.chunk_bytes),
+               .block_bytes = config_.shared_block_bytes,
+               .blocks = SharedBlocksFor(bytes, config_.shared_block_bytes),
                .on_settled = ForShard(config_.on_shared_memory, shard),
                .registry = config_.registry,
                .on_registered = ForShard(config_.on_registered, shard)};

@@ -35,8 +35,9 @@ struct BulkGrpcTransportConfig {
   int channels_per_server = kDataChannelsPerServer;
   // A server with less of the model gets one channel.
   int64_t bytes_for_many_channels = kBytesForManyChannels;
-  size_t chunk_bytes = kChunkBytes;  // a multiple of 4, at most kMaxChunkBytes
-  int num_threads = 2;               // for checksums and callbacks
+  size_t chunk_bytes = kChunkBytes;               // a multiple of 4, at most kMaxChunkBytes
+  size_t shared_block_bytes = kSharedBlockBytes;  // likewise, where memory is shared
+  int num_threads = 2;                            // for checksums and callbacks
   // How long nothing may move, and the server give no reason, before a call is ended; infinite:
   // nobody looks. Grows where a path turns out to be slow.
   absl::Duration patience = absl::InfiniteDuration();

@@ -11,8 +11,7 @@
 namespace lodestar {
 namespace {
 
-// How far checksums are ahead of the wire. Far enough that the wire never waits, near enough that
-// the data is still in the cache when the kernel copies it.
+// How far copies into shared memory and from devices are ahead of the wire.
 constexpr size_t kChunksAhead = 4;
 
 }  // namespace
@@ -72,8 +71,18 @@ void BulkPushCall::EndOfBuckets() {
   WriteLocked();
 }
 
+bool BulkPushCall::CutsBetweenWritesLocked() const {
+  return shared_ == nullptr && !rests_.empty() && rests_.front().device.source == nullptr;
+}
+
+bool BulkPushCall::CanCutLocked() const {
+  if (over_ || rests_.empty()) return false;
+  return CutsBetweenWritesLocked() ? !is_writing_ && chunks_.empty()
+                                   : chunks_.size() < kChunksAhead;
+}
+
 void BulkPushCall::ScheduleCuttingLocked() {
-  if (is_cutting_ || over_ || rests_.empty() || chunks_.size() >= kChunksAhead) return;
+  if (is_cutting_ || !CanCutLocked()) return;
   is_cutting_ = true;
   connections_->executor().Schedule(
       [self = shared_from_this(), owner = memory_owner_] { self->CutChunks(owner); });
@@ -107,8 +116,7 @@ bool BulkPushCall::TakeBlockLocked(std::optional<SharedMemoryCall::Block>& block
 bool BulkPushCall::TakePiece(Piece& piece) {
   absl::MutexLock lock(&mutex_);
   piece.block.reset();
-  const bool is_due = !over_ && !rests_.empty() && chunks_.size() < kChunksAhead;
-  if (!is_due || (rests_.front().bytes() != 0 && !TakeBlockLocked(piece.block))) {
+  if (!CanCutLocked() || (rests_.front().bytes() != 0 && !TakeBlockLocked(piece.block))) {
     is_cutting_ = false;
     WriteLocked();
     return false;
@@ -116,7 +124,7 @@ bool BulkPushCall::TakePiece(Piece& piece) {
   Rest& rest = rests_.front();
   size_t limit_bytes = chunk_bytes_;
   if (piece.block.has_value()) {
-    limit_bytes = connections_->config().chunk_bytes;
+    limit_bytes = connections_->config().shared_block_bytes;
   } else if (rest.begin == 0) {
     // It waits in the server.
     limit_bytes = std::min(kFirstChunkBytes, chunk_bytes_);
@@ -226,17 +234,23 @@ void BulkPushCall::WriteLocked() {
 }
 
 void BulkPushCall::OnWriteDone(bool ok) {
-  absl::MutexLock lock(&mutex_);
-  is_writing_ = false;
-  writing_.message.Clear();
-  if (TraceRecorder* const trace = connections_->config().trace; trace != nullptr) {
-    trace->Add("send", "write", write_began_at_, trace->Now());
+  std::shared_ptr<const void> memory_owner;
+  {
+    absl::MutexLock lock(&mutex_);
+    is_writing_ = false;
+    writing_.message.Clear();
+    if (TraceRecorder* const trace = connections_->config().trace; trace != nullptr) {
+      trace->Add("send", "write", write_began_at_, trace->Now());
+    }
+    // A failed write means that the stream is over; OnReadDone() follows.
+    if (!ok) return;
+    ++num_written_;
+    bytes_written_ += writing_.data_bytes;
+    if (is_cutting_ || !CutsBetweenWritesLocked() || !CanCutLocked()) return WriteLocked();
+    is_cutting_ = true;
+    memory_owner = memory_owner_;
   }
-  // A failed write means that the stream is over; OnReadDone() follows.
-  if (!ok) return;
-  ++num_written_;
-  bytes_written_ += writing_.data_bytes;
-  WriteLocked();
+  CutChunks(memory_owner);
 }
 
 size_t BulkPushCall::bytes_unsent() {

@@ -105,6 +105,11 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   // The contribution cannot be read: the call ends with this.
   void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void CutChunks(const std::shared_ptr<const void>& memory_owner) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether the next chunk only takes a checksum of the worker's memory. Then whoever has written
+  // one cuts the next and writes it: no thread is woken per chunk, and what has been summed is in
+  // the cache of the core that copies it to the kernel.
+  bool CutsBetweenWritesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool CanCutLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ScheduleCuttingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<v1::PushReply> Result(const grpc::Status& status)

@@ -315,6 +315,7 @@ void RunWorker() {
 int main(int argc, char** argv) {
   lodestar::SetUpMalloc();
   lodestar::SetUpMutexes();
+  lodestar::SetUpGrpcProcess();
   absl::ParseCommandLine(argc, argv);
   if (absl::GetFlag(FLAGS_role) == "server") {
     lodestar::RunServer();

@@ -19,6 +19,7 @@
 #include "common/check.h"
 #include "common/process_setup.h"
 #include "common/status_macros.h"
+#include "proto/bulk_options.h"
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/cluster_session.h"
 
@@ -196,6 +197,7 @@ int Main() {
 int main(int argc, char** argv) {
   lodestar::SetUpMalloc();
   lodestar::SetUpMutexes();
+  lodestar::SetUpGrpcProcess();
   absl::ParseCommandLine(argc, argv);
   return lodestar::Main();
 }
