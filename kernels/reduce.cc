@@ -53,6 +53,8 @@ void Subtract(float* z, const float* x, const float* y, int64_t n) {
   simd::BestLoops().subtract(z, x, y, n);
 }
 
+void Add(float* z, const float* x, const float* y, int64_t n) { simd::BestLoops().add(z, x, y, n); }
+
 double SumOfSquares(const float* x, int64_t n) { return simd::BestLoops().sum_of_squares(x, n); }
 
 double DotProduct(const float* x, const float* y, int64_t n) {

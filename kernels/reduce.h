@@ -29,8 +29,9 @@ inline constexpr int kMaxTrimmedValues = 32;
 void TrimmedMean(float* out, absl::Span<const float* const> values, absl::Span<const float> weights,
                  int trim, int64_t n);
 
-// z = x - y; z may be x or y.
+// z = x - y, and z = x + y; z may be x or y.
 void Subtract(float* z, const float* x, const float* y, int64_t n);
+void Add(float* z, const float* x, const float* y, int64_t n);
 
 // In f64, in an order that depends on n only. The sum over a cut vector differs in the last bits:
 // add the sums of fixed segments.

@@ -237,6 +237,18 @@ TEST(ReduceTest, TrimmedMeanMayBeWrittenOverAnyOfTheValuesAndCutAnywhere) {
   }
 }
 
+TEST(ReduceTest, AddsIntoEitherArgument) {
+  const std::vector<float> x = {1.0f, -2.0f, 3.5f};
+  const std::vector<float> y = {0.25f, 4.0f, -3.5f};
+  const std::vector<float> sum = {1.25f, 2.0f, 0.0f};
+  std::vector<float> over_x = x;
+  std::vector<float> over_y = y;
+  Add(over_x.data(), over_x.data(), y.data(), 3);
+  Add(over_y.data(), x.data(), over_y.data(), 3);
+  EXPECT_EQ(over_x, sum);
+  EXPECT_EQ(over_y, sum);
+}
+
 TEST(ReduceTest, SubtractsIntoEitherArgument) {
   const std::vector<float> x = Random(35, 11);
   const std::vector<float> y = Random(35, 12);

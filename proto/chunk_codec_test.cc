@@ -124,6 +124,29 @@ TEST(ChunkCodecTest, NoFlippedBitMakesAChunkOfAnotherContribution) {
   EXPECT_GT(num_noticed, 8 * chunk.data().size());
 }
 
+// Of a payload long enough for every way of summing, in slices as a network cuts them.
+TEST(ChunkCodecTest, ADamagedByteIsNoticedAtEveryPlace) {
+  std::mt19937 random(7);
+  std::string data(9000, '\0');
+  for (char& byte : data) byte = static_cast<char>(random());
+  PushChunkHeader header = HeaderOf(SomePush());
+  header.crc32c = Crc32c(data.data(), data.size());
+  const std::string sent = Bytes(EncodePushChunk(header, data.data(), data.size(), nullptr));
+  for (size_t place = 0; place < sent.size(); ++place) {
+    std::string damaged = sent;
+    damaged[place] ^= static_cast<char>(1 << place % 8);
+    std::vector<grpc::Slice> slices;
+    const size_t first_cut = 1 + place % 4500;
+    slices.emplace_back(damaged.data(), first_cut);
+    slices.emplace_back(damaged.data() + first_cut, damaged.size() - first_cut);
+    const absl::StatusOr<Parsed> parsed = Parse(grpc::ByteBuffer(slices.data(), slices.size()));
+    const bool is_noticed =
+        !parsed.ok() || Crc32c(parsed->data.data(), parsed->data.size()) != parsed->header.crc32c;
+    EXPECT_TRUE(is_noticed || (parsed->header == header && parsed->data == data)) << place;
+    EXPECT_TRUE(is_noticed || place < sent.size() - data.size()) << place;
+  }
+}
+
 TEST(ChunkCodecTest, ExtremeValuesAreEncodedAsGeneratedCodeDoes) {
   v1::PushChunk chunk;
   chunk.set_worker_id(std::numeric_limits<uint32_t>::max());

@@ -27,6 +27,7 @@ Rounding RoundingFrom(Rounding rounding, int64_t begin) {
 
 // sum = scale * values + residual.
 void AddResidual(const float* values, float scale, const float* residual, int64_t n, float* sum) {
+  if (scale == 1.0f && residual != nullptr) return Add(sum, values, residual, n);
   AccumulateScaled(sum, values, scale, n, Accumulate::kSet);
   if (residual != nullptr) AccumulateScaled(sum, residual, 1.0f, n, Accumulate::kAdd);
 }
