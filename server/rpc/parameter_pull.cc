@@ -307,7 +307,7 @@ void PullStream::OnWriteDone(bool ok) {
     ContinueLocked();
     cuts = std::exchange(has_rest_, false);
   }
-  if (cuts) return CutIntoChunks();
+  if (cuts) return ScheduleCutting();
   ReadNext();
 }
 

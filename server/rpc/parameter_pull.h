@@ -70,9 +70,9 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnBucket(uint32_t bucket, absl::StatusOr<PublishedBucket> published)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void ScheduleCutting();
-  // Where payloads are in the chunks, a chunk is cut when the one before is written, by whoever has
-  // written it: no thread is woken per chunk, and what has been summed is in the cache of the core
-  // that copies it to the kernel.
+  // On the executor: the sums of many readers' chunks on gRPC's threads would keep status waiting.
+  // Where payloads are in the chunks, one is cut when the one before is written, so that what has
+  // been summed is still in the cache when it is copied to the kernel.
   void CutIntoChunks() ABSL_LOCKS_EXCLUDED(mutex_);
   // False: there is no shared memory for it now, and ScheduleCutting() will be called.
   bool CutChunk(Chunk& chunk);

@@ -101,6 +101,7 @@ class LightWorker {
     config.buckets = registration_.buckets();
     config.worker = registration_.life.worker;
     config.incarnation = registration_.life.incarnation;
+    config.life_secret = registration_.life_secret;
     config.num_threads = 1;
     config.shared_memory = false;
     transport_ = MakeBulkGrpcTransport(std::move(config));
