@@ -80,6 +80,7 @@ void GptModel::PlanBuffers() {
     arena->Plan(buf, max_rows * gpt_.width, dtype());
   }
   arena->Plan(&scratch_.dwide, max_rows * 4 * gpt_.width, dtype());
+  arena->Plan(&later_table_gradient_, head_rows_ * gpt_.width, token_table_.gradient.dtype);
   arena->Plan(&scratch_.workspace,
               device()->AttentionWorkspaceElements(Attention(most, /*layer=*/0)), dtype());
   if (dtype() != DType::kF32) arena->Plan(&prompt_logits_, gpt_.vocabulary, DType::kF32);
@@ -197,9 +198,8 @@ absl::Status GptModel::Backward(const Pass& pass, Accumulate weights, GradientSi
   const Sequences sequences{pass, gpt_.context};
   const int64_t rows = sequences.rows();
   BackwardHead(rows, weights);
-  if (const std::vector<ElementRange> rest = token_rows_.unused(); !rest.empty()) {
-    RETURN_IF_ERROR(ReportParts(sink, 0, rest));
-  }
+  // Who is told of nothing gets all at the end: what a graph repeats must not depend on the data.
+  if (sink != nullptr) RETURN_IF_ERROR(ReportRest(weights, sink));
   last_norm_.Backward(device(), dresidual_, scratch_.branch, rows, Accumulate::kSet, weights);
   RETURN_IF_ERROR(ReportBlock(sink, gpt_.num_layers + 1));
   for (int i = gpt_.num_layers - 1; i >= 0; --i) {
@@ -208,15 +208,38 @@ absl::Status GptModel::Backward(const Pass& pass, Accumulate weights, GradientSi
     RETURN_IF_ERROR(ReportBlock(sink, i + 1));
   }
   BackwardTables(sequences, weights);
+  if (weights == Accumulate::kAdd) {
+    AddToTableGradient(sink != nullptr ? token_rows_.used() : token_rows_.all());
+  }
   return ReportBlock(sink, 0);
 }
 
-// First of all in backward: with padded rows it also writes (or adds) zeros behind the table's
-// gradient, where the gradients of other tensors are still to come.
+Buf GptModel::TableGradient(Accumulate weights) const {
+  return weights == Accumulate::kSet ? token_table_.gradient : later_table_gradient_;
+}
+
+void GptModel::AddToTableGradient(absl::Span<const ElementRange> parts) {
+  for (const ElementRange& part : parts) {
+    const int64_t begin = part.begin - layout().block(0).begin;
+    device()->AddScaled(token_table_.gradient.Slice(begin, part.size()),
+                        later_table_gradient_.Slice(begin, part.size()), 1.0);
+  }
+}
+
+absl::Status GptModel::ReportRest(Accumulate weights, GradientSink* sink) {
+  const std::vector<ElementRange> rest = token_rows_.unused();
+  if (rest.empty()) return absl::OkStatus();
+  if (weights == Accumulate::kAdd) AddToTableGradient(rest);
+  return ReportParts(sink, 0, rest);
+}
+
+// First of all in backward: with padded rows it also writes zeros behind the table's gradient,
+// where the gradients of other tensors are still to come.
 void GptModel::BackwardHead(int64_t rows, Accumulate weights) {
-  device()->LinearBackward(scratch_.branch, token_table_.gradient, /*db=*/{}, logits(),
+  device()->LinearBackward(scratch_.branch, TableGradient(weights), /*db=*/{}, logits(),
                            /*pre_activation=*/{}, last_norm_.y(), token_table_.value, rows,
-                           gpt_.width, head_rows_, Activation::kNone, WeightOrder::kOutIn, weights);
+                           gpt_.width, head_rows_, Activation::kNone, WeightOrder::kOutIn,
+                           Accumulate::kSet);
 }
 
 void GptModel::RecomputeLayer(int layer, const Sequences& sequences) {
@@ -252,9 +275,9 @@ void GptModel::BackwardTables(const Sequences& sequences, Accumulate weights) {
     const Buf gradient = dresidual_.Slice(0, rows * gpt_.width);
     device()->Dropout(gradient, gradient, mask);
   }
-  // The token table already holds the gradient of the head.
+  // The token table's already holds the gradient of the head.
   if (weights == Accumulate::kSet) device()->Fill(position_table_.gradient, 0.0);
-  device()->EmbedBackward(token_table_.gradient, position_table_.gradient, dresidual_, inputs(),
+  device()->EmbedBackward(TableGradient(weights), position_table_.gradient, dresidual_, inputs(),
                           rows, gpt_.context, gpt_.width, gpt_.vocabulary);
 }
 

@@ -86,6 +86,13 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   // Brings back what backward needs of the layer and config_.recompute did not keep.
   void RecomputeLayer(int layer, const Sequences& sequences);
   void BackwardTables(const Sequences& sequences, Accumulate weights);
+  // Where a micro-batch's gradient of the token table is put together: of the first one in its
+  // place, of those that are added to it in later_table_gradient_.
+  Buf TableGradient(Accumulate weights) const;
+  // Elements of the parameter space.
+  void AddToTableGradient(absl::Span<const ElementRange> parts);
+  // Of the token table, what no lookup reads, once the head's backward is done.
+  absl::Status ReportRest(Accumulate weights, GradientSink* sink);
 
   const GptSpec gpt_;
   const Recompute recompute_;
@@ -95,7 +102,11 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   const int64_t head_rows_;
   Parameter token_table_;     // wte.weight [vocabulary, width]
   Parameter position_table_;  // wpe.weight [context, width]
-  TableRows token_rows_;      // that the data has
+  // [head_rows_, width]. Two operations write a micro-batch's gradient of the token table, and meet
+  // here before it is added: so that the sum has the same bits where other devices computed some
+  // of the micro-batches.
+  Buf later_table_gradient_;
+  TableRows token_rows_;  // that the data has
   std::vector<Layer> layers_;
   NormLayer last_norm_;
   Buf dresidual_;  // gradient to the residual stream

@@ -206,6 +206,8 @@ TEST_P(ModelContractTest, ReportedBlocksAndPartsAreFinal) {
     SnapshotSink sink(device_.get(), model.get());
     ASSERT_TRUE(model->TrainStep(Batch(5), nullptr, &sink).ok());
     EXPECT_EQ(sink.gradient(), ReadBuf(device_.get(), model->gradients()));
+    ASSERT_TRUE(model->TrainStep(Batch(5), nullptr, nullptr).ok());
+    EXPECT_EQ(ReadBuf(device_.get(), model->gradients()), sink.gradient()) << "told of nothing";
   }
 }
 

@@ -265,7 +265,7 @@ TEST_F(LargeModelMemoryTest, TheSmallestCardOfEachWay) {
   const ModelSpec large = SevenBillion();
   EXPECT_EQ(smallest(large, DType::kF32, Recompute::kNone), 80);
   EXPECT_EQ(smallest(large, DType::kF32, Recompute::kBlock), 80);
-  EXPECT_EQ(smallest(large, DType::kBf16, Recompute::kNone), 80);
+  EXPECT_EQ(smallest(large, DType::kBf16, Recompute::kNone), 140);
   EXPECT_EQ(smallest(large, DType::kBf16, Recompute::kBlock), 80);
 }
 

@@ -16,9 +16,8 @@
 namespace lodestar {
 
 // One thread per device computes, that of the caller for the first. Gradients are those of one
-// device that accumulates as many micro-batches as there are devices. They have the same bits where
-// the group sums in the order of its members, each has one micro-batch, and one operation writes a
-// tensor's gradient: a table that is also the head has two.
+// device that accumulates as many micro-batches as there are devices, with the same bits where the
+// group sums in the order of its members and each has one micro-batch.
 class ReplicatedModel final : public Model {
  public:
   // `replicas` are of one config, each on the device with its index, at least two. `devices`

@@ -26,6 +26,7 @@ class TableRows {
   // which a row has been noted, and of the other groups.
   std::vector<ElementRange> used() const { return RangesOf(true); }
   std::vector<ElementRange> unused() const { return RangesOf(false); }
+  std::vector<ElementRange> all() const { return {{begin_, begin_ + rows_ * width_}}; }
 
  private:
   std::vector<ElementRange> RangesOf(bool is_used) const;

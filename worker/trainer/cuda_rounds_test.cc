@@ -1,6 +1,7 @@
 // Whole rounds of one worker on the emulated card, whose streams run as late as they may: whether
 // transfers overlap with computing, and what runs first, changes no bit.
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -88,24 +89,20 @@ INSTANTIATE_TEST_SUITE_P(Cards, CudaCardsTest,
                          ::testing::Values(std::make_tuple(3, DType::kF32),
                                            std::make_tuple(2, DType::kBf16)));
 
-// One card adds the parts of a table that is also the head in another order, so that weights agree
-// up to roundings; that all else has the same bits is checked in worker/model.
-TEST_P(CudaCardsTest, TrainAsOneCardThatAccumulatesAndStreamsAndOverlapChangeNoBit) {
-  const int64_t share = kRigBatch / num_cards();
+TEST_P(CudaCardsTest, HaveTheBitsOfOneCardThatAccumulatesWhateverStreamsAndOverlap) {
   for (const JobSpec& job : {GradientJob(), LocalStepsJob()}) {
+    const int64_t step_samples = kRigBatch / job.local_steps;
+    const int64_t share = (step_samples + num_cards() - 1) / num_cards();
     const TrainingOutcome one =
         Train(job, 1, share, emulator::StreamOrder::kOnlyWhatIsNeeded, /*overlap=*/true);
-    const TrainingOutcome expected =
-        Train(job, num_cards(), share, emulator::StreamOrder::kOnlyWhatIsNeeded, /*overlap=*/false);
-    ASSERT_EQ(expected.losses.size(), 6u);
-    ASSERT_NEAR(expected.losses.front(), one.losses.front(), 1e-5 * one.losses.front());
-    ASSERT_EQ(expected.weights.size(), one.weights.size());
-    for (size_t i = 0; i < one.weights.size(); ++i) {
-      ASSERT_NEAR(expected.weights[i], one.weights[i], compute() == DType::kF32 ? 1e-5 : 2e-3);
-    }
+    ASSERT_EQ(one.losses.size(), 6u);
+    EXPECT_EQ(
+        Train(job, num_cards(), share, emulator::StreamOrder::kOnlyWhatIsNeeded, /*overlap=*/false),
+        one)
+        << "local steps " << job.local_steps;
     for (const auto order :
          {emulator::StreamOrder::kOnlyWhatIsNeeded, emulator::StreamOrder::kOthersFirst}) {
-      EXPECT_EQ(Train(job, num_cards(), share, order, /*overlap=*/true), expected)
+      EXPECT_EQ(Train(job, num_cards(), share, order, /*overlap=*/true), one)
           << "local steps " << job.local_steps;
     }
   }
