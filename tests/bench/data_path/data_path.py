@@ -13,9 +13,30 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
 
 COPY_TURNS = 5
 WARM_UPS = 2
+EXPLANATION = """\
+Rates: GB/s of fp32 per direction, of all workers together: median (lowest..highest). bf16 moves half the bytes, int8 a quarter and
+int4 an eighth; topk/int4 pushes the 64 largest of each 4096 in 2 bits, a 140th, and pulls int4.
+CPU: seconds per GB of fp32 that is moved, in both directions where a row has both; of both ends together, encoding and decoding
+included: median = system (the kernel's part) + user (the programs'), by their shares in all runs. Switches: context switches of
+all threads of both ends per GB, median.
+Push includes the sum and the update (SGD), and all of ours checksums on both sides. Raw TCP sends fp32 over as many connections, with
+a thread of its own for each, and only copies what arrives: from workers to server beside one direction of ours, beside push and pull
+both ways at once.
+Memory: MiB resident on the server once everything has been used once, without raw TCP: its own + shared with workers; and the most
+before that."""
+
+
+class Sample(typing.NamedTuple):
+    """What one transfer took, of all workers together and of both ends."""
+
+    rate: float  # GB/s in one direction
+    system: float  # CPU seconds per GB that was moved, in either direction
+    user: float
+    switches: float  # context switches per GB
 
 
 class Peer:
@@ -77,11 +98,13 @@ class Cluster:
             peer.close()
         self._credentials.cleanup()
 
-    def _cpu_seconds(self):
-        return sum(float(peer.ask("usage")[0]) for peer in [*self.workers, self.server])
+    def _usage(self):
+        """System CPU seconds, user CPU seconds and context switches of all peers so far."""
+        peers = [*self.workers, self.server]
+        return [sum(column) for column in
+                zip(*([float(word) for word in peer.ask("usage")[4:7]] for peer in peers))]
 
     def measure(self, path):
-        """GB/s of all workers together in one direction, and CPU seconds per GB, of both sides."""
         command = path
         if path in ("push", "both"):
             self.server.ask(f"open {self._round} {len(self.workers)}")
@@ -89,7 +112,7 @@ class Cluster:
             self._round += 1
         elif path == "pull":
             command = f"pull {self._round}"
-        cpu = self._cpu_seconds()
+        before = self._usage()
         start = time.monotonic()
         for worker in self.workers:
             worker.begin(command)
@@ -97,12 +120,13 @@ class Cluster:
             worker.end()
         elapsed = time.monotonic() - start
         gigabytes = self._megabytes * len(self.workers) / 1000
-        directions = 2 if path in ("both", "tcp_both") else 1
-        return (gigabytes / elapsed, (self._cpu_seconds() - cpu) / (gigabytes * directions))
+        moved = gigabytes * (2 if path in ("both", "tcp_both") else 1)
+        return Sample(gigabytes / elapsed,
+                      *((now - then) / moved for now, then in zip(self._usage(), before)))
 
     def memory(self):
         """Of the server: resident anonymous and shared MiB now, and the most ever."""
-        return [int(number) for number in self.server.ask("usage")[1:]]
+        return [int(number) for number in self.server.ask("usage")[1:4]]
 
     def copy_rate(self):
         """GB/s of one thread that copies a tensor."""
@@ -114,8 +138,25 @@ def spread(values):
     return f"{statistics.median(values):.2f} ({min(values):.2f}..{max(values):.2f})"
 
 
+def median_of(samples, value):
+    return statistics.median(value(sample) for sample in samples)
+
+
+def cells(samples):
+    """Of a row: rate, CPU, switches."""
+    cpu = median_of(samples, lambda sample: sample.system + sample.user)
+    # The kernel may tell the two apart by the ticks of a clock, of which one transfer has few.
+    system = sum(sample.system for sample in samples)
+    user = sum(sample.user for sample in samples)
+    rounded = round(cpu, 2)
+    in_kernel = round(cpu * system / ((system + user) or 1.0), 2)
+    return (f"{spread([sample.rate for sample in samples])} |"
+            f" {rounded:.2f} = {in_kernel:.2f} + {rounded - in_kernel:.2f} |"
+            f" {median_of(samples, lambda sample: sample.switches):.0f}")
+
+
 def measure_path(options, megabytes, workers, name, path, transport, encoding):
-    """One row, and the rates of the raw TCP that took turns with it."""
+    """Prints one row; returns the GB/s of one thread that copies."""
     # Encoded weights are changes since the last pull, so there must be one for each.
     def measure():
         if path == "pull" and encoding != "fp32":
@@ -134,13 +175,10 @@ def measure_path(options, megabytes, workers, name, path, transport, encoding):
         for _ in range(options.runs):
             raw.append(cluster.measure(raw_path))
             ours.append(measure())
-        raw_rates = [rate for rate, _ in raw]
-        rates = [rate for rate, _ in ours]
-        ratio = statistics.median(rates) / statistics.median(raw_rates)
-        print(f"| {megabytes} | {workers} | {encoding} | {name} | {spread(rates)} |"
-              f" {statistics.median(cpu for _, cpu in ours):.2f} | {spread(raw_rates)} |"
-              f" {statistics.median(cpu for _, cpu in raw):.2f} | {ratio:.2f} |"
-              f" {memory[0]} + {memory[1]} | {memory[2]} |", flush=True)
+        ratio = median_of(ours, lambda sample: sample.rate) / median_of(
+            raw, lambda sample: sample.rate)
+        print(f"| {megabytes} | {workers} | {encoding} | {name} | {cells(ours)} | {cells(raw)} |"
+              f" {ratio:.2f} | {memory[0]} + {memory[1]} | {memory[2]} |", flush=True)
         return cluster.copy_rate()
 
 
@@ -157,16 +195,10 @@ def main():
     if options.runs < 5:
         parser.error(f"--runs={options.runs}: a median of fewer than 5 says little")
     congestion = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-    print(f"Congestion control of all TCP: {congestion}. {options.runs} runs of each; rates in GB/s of "
-          "fp32 per direction, of all workers together: median (lowest..highest); bf16 moves half the "
-          "bytes, int8 a quarter and int4 an eighth; topk/int4 pushes the 64 largest of each 4096 in 2 bits, a "
-          "140th, and pulls int4. CPU: seconds per GB of fp32, of both ends, encoding and "
-          "decoding included. Memory: MiB resident on the server once everything has been used once, without raw "
-          "TCP: its own + shared with workers; and the most before that. Push includes the sum and the "
-          "update (SGD), and all of ours checksums on both sides. Raw TCP beside push and pull: a "
-          "server that sends every byte back as it comes.\n")
-    print("| MB | workers | encoding | path | GB/s | CPU | raw TCP, in turns | CPU | of raw TCP | memory | most |")
-    print("|---:|---:|---|---|---:|---:|---:|---:|---:|---:|---:|")
+    print(f"Congestion control of all TCP: {congestion}. {options.runs} runs of each.\n\n{EXPLANATION}\n")
+    print("| MB | workers | encoding | path | GB/s | CPU = system + user | switches |"
+          " raw TCP, in turns | CPU = system + user | switches | of raw TCP | memory | most |")
+    print("|---:|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     copies = []
     for megabytes in [int(size) for size in options.megabytes.split(",")]:
         for workers in [int(count) for count in options.workers.split(",")]:

@@ -6,7 +6,8 @@
 //   worker: `tcp`, `tcp_both`, `message`, `push ROUND`, `pull VERSION`, `both ROUND`
 //                                                      -> ok, when it is done
 //           `copy` copies the tensor once, on one thread            -> seconds
-//   both:   `usage` -> CPU seconds, resident anonymous MiB, resident shared MiB, peak resident MiB
+//   both:   `usage` -> CPU seconds, resident anonymous MiB, resident shared MiB, peak resident MiB,
+//                      system CPU seconds, user CPU seconds, context switches
 
 #include <sys/resource.h>
 
@@ -15,11 +16,13 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -43,7 +46,7 @@ ABSL_FLAG(int64_t, megabytes, 100, "size of the tensor, in 10^6 bytes of fp32");
 ABSL_FLAG(std::string, parameter_server, "", "worker: address of the parameter server");
 ABSL_FLAG(std::string, message_server, "", "worker: address of the server of one big message");
 ABSL_FLAG(int, tcp_port, 0, "worker: port of the server of raw bytes");
-ABSL_FLAG(int, tcp_both_port, 0, "worker: port of the server that sends raw bytes back");
+ABSL_FLAG(int, tcp_both_port, 0, "worker: port of the server that answers raw bytes with as many");
 ABSL_FLAG(int, worker, 1, "worker: its id, from 1");
 ABSL_FLAG(bool, shared_memory, false, "worker: payloads through shared memory");
 ABSL_FLAG(std::string, push_encoding, "fp32", "of contributions, with error feedback");
@@ -119,8 +122,12 @@ std::string Usage() {
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   const auto seconds = [](const timeval& time) { return time.tv_sec + time.tv_usec * 1e-6; };
-  return absl::StrCat(seconds(usage.ru_utime) + seconds(usage.ru_stime), " ", MemoryFact("RssAnon"),
-                      " ", MemoryFact("RssShmem"), " ", MemoryFact("VmHWM"));
+  const double system = seconds(usage.ru_stime);
+  const double user = seconds(usage.ru_utime);
+  return absl::StrJoin(
+      std::make_tuple(system + user, MemoryFact("RssAnon"), MemoryFact("RssShmem"),
+                      MemoryFact("VmHWM"), system, user, usage.ru_nvcsw + usage.ru_nivcsw),
+      " ");
 }
 
 // Calls answer(words) for every line until the input ends.
