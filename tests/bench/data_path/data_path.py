@@ -16,7 +16,17 @@ import time
 import typing
 
 COPY_TURNS = 5
+PART_TURNS = 5
 WARM_UPS = 2
+# Of the command `parts` of a worker: what it is, and who does it.
+PARTS = {
+    "checksum": ("checksum", "who sends: the worker of a push, the server of a pull"),
+    "checksum_with_copy": ("checksum with copy", "who receives; through shared memory both"),
+    "look": ("look for NaN, with the norm", "the server of a push; the norm only where a job limits it"),
+    "sum": ("sum", "the server of a push, but for the first of a round"),
+    "update": ("SGD update", "the server, once a round for all workers"),
+    "copy": ("plain copy, to compare", "raw TCP, who receives"),
+}
 EXPLANATION = """\
 Rates: GB/s of fp32 per direction, of all workers together: median (lowest..highest). bf16 moves half the bytes, int8 a quarter and
 int4 an eighth; topk/int4 pushes the 64 largest of each 4096 in 2 bits, a 140th, and pulls int4.
@@ -128,6 +138,11 @@ class Cluster:
         """Of the server: resident anonymous and shared MiB now, and the most ever."""
         return [int(number) for number in self.server.ask("usage")[1:4]]
 
+    def parts(self):
+        """Seconds per GB by name."""
+        return {name: float(seconds) for name, seconds in
+                (word.split("=") for word in self.workers[0].ask("parts"))}
+
     def copy_rate(self):
         """GB/s of one thread that copies a tensor."""
         seconds = [float(self.workers[0].ask("copy")[0]) for _ in range(COPY_TURNS)]
@@ -153,6 +168,19 @@ def cells(samples):
     return (f"{spread([sample.rate for sample in samples])} |"
             f" {rounded:.2f} = {in_kernel:.2f} + {rounded - in_kernel:.2f} |"
             f" {median_of(samples, lambda sample: sample.switches):.0f}")
+
+
+def print_parts(options, megabytes):
+    """What user CPU of the rows in fp32 consists of, besides gRPC and waking threads."""
+    with Cluster(options, megabytes, 1, "TCP", "fp32") as cluster:
+        cluster.measure("push")  # as warm as in the rows
+        turns = [cluster.parts() for _ in range(PART_TURNS)]
+    print(f"Parts of a push and a pull, one thread, ms per GB of fp32, median of {PART_TURNS}, over a"
+          f" tensor of {megabytes} MB; in a row the server finds in its caches what has just arrived:\n")
+    print("| part | ms/GB | who does it |\n|---|---:|---|")
+    for name, (title, who) in PARTS.items():
+        print(f"| {title} | {1000 * statistics.median(turn[name] for turn in turns):.0f} | {who} |")
+    print(flush=True)
 
 
 def measure_path(options, megabytes, workers, name, path, transport, encoding):
@@ -182,25 +210,14 @@ def measure_path(options, megabytes, workers, name, path, transport, encoding):
         return cluster.copy_rate()
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--peer", required=True, type=pathlib.Path)
-    parser.add_argument("--megabytes", default="100,500")
-    parser.add_argument("--workers", default="1,2")
-    parser.add_argument("--encodings", default="fp32,bf16,int8,int4,topk/int4",
-                        help="of pushes, and after a slash of pulls if they have another")
-    parser.add_argument("--transports", default="TCP,TLS,shared memory")
-    parser.add_argument("--runs", type=int, default=7)
-    options = parser.parse_args()
-    if options.runs < 5:
-        parser.error(f"--runs={options.runs}: a median of fewer than 5 says little")
+def print_table(options, sizes):
     congestion = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
     print(f"Congestion control of all TCP: {congestion}. {options.runs} runs of each.\n\n{EXPLANATION}\n")
     print("| MB | workers | encoding | path | GB/s | CPU = system + user | switches |"
           " raw TCP, in turns | CPU = system + user | switches | of raw TCP | memory | most |")
     print("|---:|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     copies = []
-    for megabytes in [int(size) for size in options.megabytes.split(",")]:
+    for megabytes in sizes:
         for workers in [int(count) for count in options.workers.split(",")]:
             measure_path(options, megabytes, workers, "one protobuf message", "message",
                          "TCP", "fp32")
@@ -210,6 +227,28 @@ def main():
                         copies.append(measure_path(options, megabytes, workers, f"{name}, {transport}",
                                                    path, transport, encoding))
     print(f"\nOne thread copies memory at {spread(copies)} GB/s; shared memory needs two such copies.")
+
+
+def parse_options():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--peer", required=True, type=pathlib.Path)
+    parser.add_argument("--megabytes", default="100,500", help="of fp32, of a tensor")
+    parser.add_argument("--workers", default="1,2")
+    parser.add_argument("--encodings", default="fp32,bf16,int8,int4,topk/int4",
+                        help="of pushes, and after a slash of pulls if they have another")
+    parser.add_argument("--transports", default="TCP,TLS,shared memory")
+    parser.add_argument("--runs", type=int, default=7)
+    options = parser.parse_args()
+    if options.runs < 5:
+        parser.error(f"--runs={options.runs}: a median of fewer than 5 says little")
+    return options
+
+
+def main():
+    options = parse_options()
+    sizes = [int(size) for size in options.megabytes.split(",")]
+    print_parts(options, sizes[0])
+    print_table(options, sizes)
 
 
 if __name__ == "__main__":

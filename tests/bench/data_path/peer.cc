@@ -6,6 +6,7 @@
 //   worker: `tcp`, `tcp_both`, `message`, `push ROUND`, `pull VERSION`, `both ROUND`
 //                                                      -> ok, when it is done
 //           `copy` copies the tensor once, on one thread            -> seconds
+//           `parts` (parts.h)     -> NAME=SECONDS for each part, per GB of fp32
 //   both:   `usage` -> CPU seconds, resident anonymous MiB, resident shared MiB, peak resident MiB,
 //                      system CPU seconds, user CPU seconds, context switches
 
@@ -36,6 +37,7 @@
 #include "proto/bulk_options.h"
 #include "proto/transport_security.h"
 #include "tests/bench/data_path/one_message.h"
+#include "tests/bench/data_path/parts.h"
 #include "tests/bench/data_path/raw_tcp.h"
 #include "tests/cluster/shard_server.h"
 #include "worker/client/bulk_grpc_transport.h"
@@ -202,6 +204,7 @@ class BenchWorker {
     const std::string& command = words[0];
     const int64_t number = words.size() > 1 ? std::stoll(words[1]) : 0;
     if (command == "copy") return Copy();
+    if (command == "parts") return Parts();
     if (command == "tcp") {
       Connected(raw_, absl::GetFlag(FLAGS_tcp_port)).Send(Bytes(), kChunkBytes);
     } else if (command == "tcp_both") {
@@ -243,6 +246,13 @@ class BenchWorker {
     const absl::Time start = absl::Now();
     std::memcpy(weights_.data(), gradient_.data(), gradient_.size() * sizeof(float));
     return absl::StrCat(absl::ToDoubleSeconds(absl::Now() - start));
+  }
+
+  std::string Parts() {
+    const auto text = [](std::string* out, const PartTime& part) {
+      absl::StrAppend(out, part.name, "=", part.seconds_per_gigabyte);
+    };
+    return absl::StrJoin(TimeParts(gradient_, absl::MakeSpan(weights_)), " ", text);
   }
 
   void MakeExchange() {
