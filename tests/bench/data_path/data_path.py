@@ -1,6 +1,7 @@
 """Moving a tensor between workers and a server: raw TCP, one protobuf message, and ours.
 
   data_path.py --peer=FILE [--megabytes=100,500] [--workers=1,2] [--transports=TCP,TLS] [--runs=7]
+               [--congestion=cubic]
 
 Prints Markdown. Server and workers are processes; raw TCP takes turns with every other path, because
 load on the machine comes and goes, and each path is compared with the raw TCP of its own turns.
@@ -8,6 +9,7 @@ load on the machine comes and goes, and each path is compared with the raw TCP o
 
 import argparse
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
@@ -89,15 +91,15 @@ class Cluster:
         credentials = self._credentials.name if transport == "TLS" else ""
         push, _, pull = encoding.partition("/")
         encodings = [f"--push_encoding={push}", f"--pull_encoding={pull or push}"]
-        self.server = Peer([options.peer, "--role=server", f"--megabytes={megabytes}",
-                            *encodings, f"--credentials={credentials}"])
+        common = [f"--megabytes={megabytes}", f"--congestion={options.congestion}", *encodings,
+                  f"--credentials={credentials}"]
+        self.server = Peer([options.peer, "--role=server", *common])
         parameters, message, tcp, tcp_both = self.server.greeting
         self.workers = [
-            Peer([options.peer, "--role=worker", f"--worker={worker}", f"--megabytes={megabytes}",
+            Peer([options.peer, "--role=worker", f"--worker={worker}", *common,
                   f"--parameter_server={parameters}", f"--message_server={message}",
                   f"--tcp_port={tcp}", f"--tcp_both_port={tcp_both}",
-                  f"--shared_memory={str(transport == 'shared memory').lower()}",
-                  *encodings, f"--credentials={credentials}"])
+                  f"--shared_memory={str(transport == 'shared memory').lower()}"])
             for worker in range(1, workers + 1)]
 
     def __enter__(self):
@@ -133,6 +135,10 @@ class Cluster:
         moved = gigabytes * (2 if path in ("both", "tcp_both") else 1)
         return Sample(gigabytes / elapsed,
                       *((now - then) / moved for now, then in zip(self._usage(), before)))
+
+    def congestion(self):
+        """The names of the congestion controls that the TCP sockets of all peers have."""
+        return {name for peer in [*self.workers, self.server] for name in peer.ask("congestion")}
 
     def memory(self):
         """Of the server: resident anonymous and shared MiB now, and the most ever."""
@@ -199,6 +205,8 @@ def measure_path(options, megabytes, workers, name, path, transport, encoding):
         memory = cluster.memory()
         raw_path = "tcp_both" if path == "both" else "tcp"
         cluster.measure(raw_path)
+        if cluster.congestion() != {options.congestion}:
+            raise RuntimeError(f"sockets have {cluster.congestion()}, not {options.congestion}")
         raw, ours = [], []
         for _ in range(options.runs):
             raw.append(cluster.measure(raw_path))
@@ -211,8 +219,8 @@ def measure_path(options, megabytes, workers, name, path, transport, encoding):
 
 
 def print_table(options, sizes):
-    congestion = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-    print(f"Congestion control of all TCP: {congestion}. {options.runs} runs of each.\n\n{EXPLANATION}\n")
+    print(f"Congestion control of all TCP: {options.congestion}. {options.runs} runs of each.\n\n"
+          f"{EXPLANATION}\n")
     print("| MB | workers | encoding | path | GB/s | CPU = system + user | switches |"
           " raw TCP, in turns | CPU = system + user | switches | of raw TCP | memory | most |")
     print("|---:|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
@@ -229,6 +237,23 @@ def print_table(options, sizes):
     print(f"\nOne thread copies memory at {spread(copies)} GB/s; shared memory needs two such copies.")
 
 
+def system_setting(name):
+    return pathlib.Path("/proc/sys/net/ipv4", name).read_text().strip()
+
+
+def why_no_congestion_control(name):
+    """None: sockets can have it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except PermissionError:
+            return (f"needs root, without which there are"
+                    f" {system_setting('tcp_allowed_congestion_control')}")
+        except OSError:
+            return f"there are {system_setting('tcp_available_congestion_control')}"
+    return None
+
+
 def parse_options():
     parser = argparse.ArgumentParser()
     parser.add_argument("--peer", required=True, type=pathlib.Path)
@@ -238,9 +263,15 @@ def parse_options():
                         help="of pushes, and after a slash of pulls if they have another")
     parser.add_argument("--transports", default="TCP,TLS,shared memory")
     parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--congestion", metavar="NAME", default=system_setting("tcp_congestion_control"),
+                        help="congestion control of all TCP sockets, those of raw TCP included;"
+                             " without it the system's (%(default)s)")
     options = parser.parse_args()
     if options.runs < 5:
         parser.error(f"--runs={options.runs}: a median of fewer than 5 says little")
+    refusal = why_no_congestion_control(options.congestion)
+    if refusal is not None:
+        parser.error(f"--congestion={options.congestion}: {refusal}")
     return options
 
 

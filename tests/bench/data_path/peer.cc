@@ -9,6 +9,7 @@
 //           `parts` (parts.h)     -> NAME=SECONDS for each part, per GB of fp32
 //   both:   `usage` -> CPU seconds, resident anonymous MiB, resident shared MiB, peak resident MiB,
 //                      system CPU seconds, user CPU seconds, context switches
+//           `congestion` -> the congestion controls of its TCP sockets
 
 #include <sys/resource.h>
 
@@ -36,6 +37,7 @@
 #include "kernels/device_factory.h"
 #include "proto/bulk_options.h"
 #include "proto/transport_security.h"
+#include "tests/bench/data_path/congestion_control.h"
 #include "tests/bench/data_path/one_message.h"
 #include "tests/bench/data_path/parts.h"
 #include "tests/bench/data_path/raw_tcp.h"
@@ -55,6 +57,8 @@ ABSL_FLAG(std::string, push_encoding, "fp32", "of contributions, with error feed
 ABSL_FLAG(std::string, pull_encoding, "fp32", "of weights");
 ABSL_FLAG(std::string, credentials, "",
           "folder for certificates, which the server makes: TLS; empty: plain text");
+ABSL_FLAG(std::string, congestion, "",
+          "congestion control of all TCP sockets; empty: the system's");
 
 namespace lodestar {
 namespace {
@@ -132,12 +136,19 @@ std::string Usage() {
       " ");
 }
 
-// Calls answer(words) for every line until the input ends.
+// Calls answer(words) for every line until the input ends, but for what both ends answer alike.
 template <typename Answer>
 void Serve(const Answer& answer) {
   for (std::string line; std::getline(std::cin, line);) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
-    std::cout << (words[0] == "usage" ? Usage() : answer(words)) << std::endl;
+    if (words[0] == "usage") {
+      std::cout << Usage();
+    } else if (words[0] == "congestion") {
+      std::cout << absl::StrJoin(CongestionControls(), " ");
+    } else {
+      std::cout << answer(words);
+    }
+    std::cout << std::endl;
   }
 }
 
@@ -333,6 +344,7 @@ int main(int argc, char** argv) {
   lodestar::SetUpMalloc();
   lodestar::SetUpMutexes();
   absl::ParseCommandLine(argc, argv);
+  lodestar::SetCongestionControl(absl::GetFlag(FLAGS_congestion));
   if (absl::GetFlag(FLAGS_role) == "server") {
     lodestar::RunServer();
   } else {
