@@ -1,6 +1,6 @@
 // Which congestion control the TCP sockets of this process have, also those of libraries that do
-// not let one choose, as gRPC. It replaces socket() of the C library in programs that link it; the
-// machine, and what else runs there, stays as it is.
+// not let one choose, such as gRPC. It replaces socket() of the C library in programs that link it;
+// the machine, and what else runs there, stays as it is.
 #pragma once
 
 #include <set>

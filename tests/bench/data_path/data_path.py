@@ -257,12 +257,13 @@ def why_no_congestion_control(name):
 def parse_options():
     parser = argparse.ArgumentParser()
     parser.add_argument("--peer", required=True, type=pathlib.Path)
-    parser.add_argument("--megabytes", default="100,500", help="of fp32, of a tensor")
-    parser.add_argument("--workers", default="1,2")
+    parser.add_argument("--megabytes", default="100,500", help="of a tensor in fp32 (%(default)s)")
+    parser.add_argument("--workers", default="1,2", help="how many at once (%(default)s)")
     parser.add_argument("--encodings", default="fp32,bf16,int8,int4,topk/int4",
-                        help="of pushes, and after a slash of pulls if they have another")
-    parser.add_argument("--transports", default="TCP,TLS,shared memory")
-    parser.add_argument("--runs", type=int, default=7)
+                        help="of pushes, and after a slash of pulls if they have another (%(default)s)")
+    parser.add_argument("--transports", default="TCP,TLS,shared memory", help="(%(default)s)")
+    parser.add_argument("--runs", type=int, default=7,
+                        help="of each path and of raw TCP beside it, at least 5 (%(default)s)")
     parser.add_argument("--congestion", metavar="NAME", default=system_setting("tcp_congestion_control"),
                         help="congestion control of all TCP sockets, those of raw TCP included;"
                              " without it the system's (%(default)s)")
