@@ -6,7 +6,10 @@
 //   worker: `tcp`, `tcp_both`, `message`, `push ROUND`, `pull VERSION`, `both ROUND`
 //                                                      -> ok, when it is done
 //           `copy` copies the tensor once, on one thread            -> seconds
-//   both:   `usage` -> CPU seconds, resident anonymous MiB, resident shared MiB, peak resident MiB
+//           `parts` (parts.h)     -> NAME=SECONDS for each part, per GB of fp32
+//   both:   `usage` -> CPU seconds, resident anonymous MiB, resident shared MiB, peak resident MiB,
+//                      system CPU seconds, user CPU seconds, context switches
+//           `congestion` -> the congestion controls of its TCP sockets
 
 #include <sys/resource.h>
 
@@ -15,11 +18,13 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -32,7 +37,9 @@
 #include "kernels/device_factory.h"
 #include "proto/bulk_options.h"
 #include "proto/transport_security.h"
+#include "tests/bench/data_path/congestion_control.h"
 #include "tests/bench/data_path/one_message.h"
+#include "tests/bench/data_path/parts.h"
 #include "tests/bench/data_path/raw_tcp.h"
 #include "tests/cluster/shard_server.h"
 #include "worker/client/bulk_grpc_transport.h"
@@ -43,13 +50,15 @@ ABSL_FLAG(int64_t, megabytes, 100, "size of the tensor, in 10^6 bytes of fp32");
 ABSL_FLAG(std::string, parameter_server, "", "worker: address of the parameter server");
 ABSL_FLAG(std::string, message_server, "", "worker: address of the server of one big message");
 ABSL_FLAG(int, tcp_port, 0, "worker: port of the server of raw bytes");
-ABSL_FLAG(int, tcp_both_port, 0, "worker: port of the server that sends raw bytes back");
+ABSL_FLAG(int, tcp_both_port, 0, "worker: port of the server that answers raw bytes with as many");
 ABSL_FLAG(int, worker, 1, "worker: its id, from 1");
 ABSL_FLAG(bool, shared_memory, false, "worker: payloads through shared memory");
 ABSL_FLAG(std::string, push_encoding, "fp32", "of contributions, with error feedback");
 ABSL_FLAG(std::string, pull_encoding, "fp32", "of weights");
 ABSL_FLAG(std::string, credentials, "",
           "folder for certificates, which the server makes: TLS; empty: plain text");
+ABSL_FLAG(std::string, congestion, "",
+          "congestion control of all TCP sockets; empty: the system's");
 
 namespace lodestar {
 namespace {
@@ -119,16 +128,27 @@ std::string Usage() {
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   const auto seconds = [](const timeval& time) { return time.tv_sec + time.tv_usec * 1e-6; };
-  return absl::StrCat(seconds(usage.ru_utime) + seconds(usage.ru_stime), " ", MemoryFact("RssAnon"),
-                      " ", MemoryFact("RssShmem"), " ", MemoryFact("VmHWM"));
+  const double system = seconds(usage.ru_stime);
+  const double user = seconds(usage.ru_utime);
+  return absl::StrJoin(
+      std::make_tuple(system + user, MemoryFact("RssAnon"), MemoryFact("RssShmem"),
+                      MemoryFact("VmHWM"), system, user, usage.ru_nvcsw + usage.ru_nivcsw),
+      " ");
 }
 
-// Calls answer(words) for every line until the input ends.
+// Calls answer(words) for every line until the input ends, but for what both ends answer alike.
 template <typename Answer>
 void Serve(const Answer& answer) {
   for (std::string line; std::getline(std::cin, line);) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
-    std::cout << (words[0] == "usage" ? Usage() : answer(words)) << std::endl;
+    if (words[0] == "usage") {
+      std::cout << Usage();
+    } else if (words[0] == "congestion") {
+      std::cout << absl::StrJoin(CongestionControls(), " ");
+    } else {
+      std::cout << answer(words);
+    }
+    std::cout << std::endl;
   }
 }
 
@@ -195,6 +215,7 @@ class BenchWorker {
     const std::string& command = words[0];
     const int64_t number = words.size() > 1 ? std::stoll(words[1]) : 0;
     if (command == "copy") return Copy();
+    if (command == "parts") return Parts();
     if (command == "tcp") {
       Connected(raw_, absl::GetFlag(FLAGS_tcp_port)).Send(Bytes(), kChunkBytes);
     } else if (command == "tcp_both") {
@@ -236,6 +257,13 @@ class BenchWorker {
     const absl::Time start = absl::Now();
     std::memcpy(weights_.data(), gradient_.data(), gradient_.size() * sizeof(float));
     return absl::StrCat(absl::ToDoubleSeconds(absl::Now() - start));
+  }
+
+  std::string Parts() {
+    const auto text = [](std::string* out, const PartTime& part) {
+      absl::StrAppend(out, part.name, "=", part.seconds_per_gigabyte);
+    };
+    return absl::StrJoin(TimeParts(gradient_, absl::MakeSpan(weights_)), " ", text);
   }
 
   void MakeExchange() {
@@ -317,6 +345,7 @@ int main(int argc, char** argv) {
   lodestar::SetUpMutexes();
   lodestar::SetUpGrpcProcess();
   absl::ParseCommandLine(argc, argv);
+  lodestar::SetCongestionControl(absl::GetFlag(FLAGS_congestion));
   if (absl::GetFlag(FLAGS_role) == "server") {
     lodestar::RunServer();
   } else {
