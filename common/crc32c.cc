@@ -216,12 +216,14 @@ uint32_t Crc32cCopy(void* destination, const void* source, size_t size, uint32_t
 const crc32c::Folding* crc32c::FoldingAt(int index) {
 #if defined(__x86_64__)
   if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("pclmul")) return nullptr;
-  const bool is_wide = __builtin_cpu_supports("vpclmulqdq");
-  if (is_wide && __builtin_cpu_supports("avx512f") && index-- == 0) {
-    return &avx512_vpclmulqdq::kFolding;
+  const Folding* foldings[3] = {};
+  int count = 0;
+  if (__builtin_cpu_supports("vpclmulqdq")) {
+    if (__builtin_cpu_supports("avx512f")) foldings[count++] = &avx512_vpclmulqdq::kFolding;
+    if (__builtin_cpu_supports("avx2")) foldings[count++] = &avx2_vpclmulqdq::kFolding;
   }
-  if (is_wide && __builtin_cpu_supports("avx2") && index-- == 0) return &avx2_vpclmulqdq::kFolding;
-  if (index == 0) return &pclmulqdq::kFolding;
+  foldings[count++] = &pclmulqdq::kFolding;
+  if (index < count) return foldings[index];
 #endif
   return nullptr;
 }

@@ -8,13 +8,14 @@
 
 namespace lodestar::crc32c {
 
-// A step's bytes, which are folded onto the next ones, and what moves a half of 128 bits that far.
+// What moves each half of a lane of 128 bits one step further.
 struct FoldFactors {
   uint64_t low;
   uint64_t high;
 };
 
-// `size` bytes, a positive multiple of the step, become as many as a step has, `folded`: these
+// A step is how many bytes are folded onto the next ones at once. `size` bytes, a positive multiple
+// of it, become as many as it has, `folded`: these
 // leave the same remainder from state 0 as those do from `state`. With a `copy` the bytes also go
 // there, and what is folded is what was written there, whoever changes `data` meanwhile.
 using Fold = void (*)(uint32_t state, FoldFactors factors, const uint8_t* data, size_t size,

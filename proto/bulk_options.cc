@@ -28,7 +28,8 @@ constexpr int kReconnectInitialMs = 100;
 constexpr int kReconnectMaxMs = 1'000;
 // gRPC takes this one as the time that an attempt may last: a busy server answers late.
 constexpr int kConnectTimeoutMs = 5'000;
-// Most that is read from a connection at once, and the memory it keeps for the next read.
+// Most that is read from a connection at once, and the memory it keeps for the next read; but for
+// what is left of a frame that has begun.
 constexpr int kReadBytes = 32 << 10;
 // What may come on a stream that is not read.
 constexpr int kReceiveWindowBytes = 4 << 10;

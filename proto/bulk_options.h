@@ -52,7 +52,7 @@ grpc::ChannelArguments ControlChannelArguments();
 
 // How gRPC reads connections: memory per connection that is small and the same over time, and no
 // wake-up before what is read next is there, a frame of a chunk. Called once at the top of main(),
-// before any thread.
+// before any thread; programs of others, into which a worker is loaded, are left as they are.
 void SetUpGrpcProcess();
 struct ServerOptions {
   // What a path holds may be on its way on every stream, whether it is read or not; else little is,

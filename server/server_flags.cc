@@ -113,8 +113,8 @@ ABSL_FLAG(
     "are. Workers whose turn has not come need next to nothing of it.");
 ABSL_FLAG(
     absl::Duration, message_timeout, absl::Minutes(1),
-    "The longest that one chunk (2 MiB) may be on its way to or from a worker: then the stream "
-    "is ended, which the worker begins anew. Raise it for links below 1 Mbit/s; 1s to 24h.");
+    "The longest that one chunk (1 MiB) may be on its way to or from a worker: then the stream "
+    "is ended, which the worker begins anew. Raise it for links below 0.5 Mbit/s; 1s to 24h.");
 ABSL_FLAG(
     std::string, shard, "0/1",
     "I/K: this server owns the I-th of K parts of the parameters, 0 <= I < K <= 256. Shard 0 is "

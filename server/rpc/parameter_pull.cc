@@ -23,6 +23,8 @@ constexpr size_t kPullRequestBytes = 4 << 10;
 constexpr size_t kBytesPerBucket = 24;
 // How far reading is ahead of writing. Only references to pages are queued.
 constexpr size_t kReadAheadBytes = 4 * kChunkBytes;
+// Of those in messages: cut before the one before is written.
+constexpr size_t kChunksAhead = 1;
 
 }  // namespace
 
@@ -250,7 +252,7 @@ void PullStream::CutIntoChunks() {
     {
       absl::MutexLock lock(&mutex_);
       if (finished_) return;
-      has_rest_ = shared_ == nullptr && !chunks_.empty();
+      has_rest_ = shared_ == nullptr && chunks_.size() > kChunksAhead;
       if (has_rest_) return;
     }
     Chunk chunk;

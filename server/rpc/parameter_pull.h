@@ -71,7 +71,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
       ABSL_LOCKS_EXCLUDED(mutex_);
   void ScheduleCutting();
   // On the executor: the sums of many readers' chunks on gRPC's threads would keep status waiting.
-  // Where payloads are in the chunks, one is cut when the one before is written, so that what has
+  // Where payloads are in the chunks, one is cut while the one before is written, so that what has
   // been summed is still in the cache when it is copied to the kernel.
   void CutIntoChunks() ABSL_LOCKS_EXCLUDED(mutex_);
   // False: there is no shared memory for it now, and ScheduleCutting() will be called.

@@ -2,10 +2,11 @@
 // moves bytes, decides nothing.
 //
 // Push: each chunk is copied from gRPC's buffers straight into the space that the shard has lent
-// for its bucket, and summed on the way; the next one is read only when there is space, so a full
-// shard holds its clients back. Pull: chunks are slices over the published pages themselves; their
-// checksums run on the executor. Where client and server share memory, payloads are copied into it
-// by the one and out of it by the other. gRPC's threads parse and copy, nothing else.
+// for its bucket; its checksum, and the look at its numbers, are taken on the way, while they are
+// in the cache. The next one is read only when there is space, so a full shard holds its clients
+// back. Pull: chunks are slices over the published pages themselves; their checksums run on the
+// executor. Where client and server share memory, payloads are copied into it by the one and out of
+// it by the other.
 #pragma once
 
 #include <cstdint>

@@ -729,6 +729,8 @@ void BucketAggregator::AddHeld() {
   const std::optional<Held> held = std::exchange(held_, std::nullopt);
   if (!held.has_value()) return;
   const ContributionKey& key = held->contribution.key;
+  TraceSpan span(context_->trace, "shard", "add",
+                 {.round = key.round.value(), .bucket = bucket_.index});
   weights_.Add(key.kind, key.encoding, held->contribution.slot->bytes(), held->share);
 }
 

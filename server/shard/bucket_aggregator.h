@@ -2,7 +2,8 @@
 // contributions on their way in, callbacks and a lock.
 //
 // Thread-safe. One mutex; callbacks are called without it. Lock order: this mutex, then the leaves
-// ShardRoster, ShardCounters, StagingPool, PagePool; two buckets' mutexes are never held together.
+// ShardRoster, ShardCounters, StagingPool, PagePool, Page; two buckets' mutexes are never held
+// together.
 // Numbers are touched only by Run(), one at a time, on the executor; while it writes weights
 // (BucketProtocol::is_writing()) nobody reads them.
 //

@@ -63,6 +63,7 @@ void BucketShadow::Advance(const Page& weights, Version version) {
   if (!config_.error_feedback) {
     std::memcpy(last_weights_->data(), weights.data(), range_.size() * sizeof(float));
   }
+  // Nobody else has the page. Lent, its checksums are known to all who read it.
   changes_.push_back(Page::Lend(change));
   if (static_cast<int64_t>(changes_.size()) > ChangesKept(config_.encoding, range_.size())) {
     changes_.pop_front();

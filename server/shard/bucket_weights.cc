@@ -172,17 +172,14 @@ bool BucketWeights::ApplyMean(const OptimizerCall& call, bool has_update) {
 
 bool BucketWeights::FinishAndApply(const OptimizerCall& call,
                                    const std::optional<LastContribution>& last, float rescale) {
-  const std::shared_ptr<Page> out = PrepareUpdate();
+  std::shared_ptr<Page> out;
   bool is_finite = true;
-  // None without a contribution, or without memory for one.
-  int64_t num_updated = 0;
-  if (out != nullptr) {
-    mean_->FinishInParts(last, rescale, [&](int64_t begin, absl::Span<const float> part) {
-      is_finite = UpdatePart(call, begin, part, *out) && is_finite;
-      num_updated += static_cast<int64_t>(part.size());
-    });
-  }
-  if (num_updated > 0) weights_ = out;
+  mean_->FinishInParts(last, rescale, [&](int64_t begin, absl::Span<const float> part) {
+    // Not before: until then the mean may have pages that are used again here.
+    if (begin == 0) out = PrepareUpdate();
+    if (out != nullptr) is_finite = UpdatePart(call, begin, part, *out) && is_finite;
+  });
+  if (out != nullptr) weights_ = std::move(out);
   mean_->Clear();
   return is_finite;
 }

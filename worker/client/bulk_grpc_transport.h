@@ -37,7 +37,7 @@ struct BulkGrpcTransportConfig {
   int64_t bytes_for_many_channels = kBytesForManyChannels;
   size_t chunk_bytes = kChunkBytes;               // a multiple of 4, at most kMaxChunkBytes
   size_t shared_block_bytes = kSharedBlockBytes;  // likewise, where memory is shared
-  int num_threads = 2;                            // for checksums and callbacks
+  int num_threads = 2;                            // for copies and callbacks
   // How long nothing may move, and the server give no reason, before a call is ended; infinite:
   // nobody looks. Grows where a path turns out to be slow.
   absl::Duration patience = absl::InfiniteDuration();

@@ -188,27 +188,35 @@ void BulkPushCall::Fail(const absl::Status& status) {
 }
 
 void BulkPushCall::CutChunks(const std::shared_ptr<const void>& memory_owner) {
+  for (Piece piece; TakePiece(piece);) CutPiece(piece, memory_owner);
+}
+
+void BulkPushCall::CutOne(const std::shared_ptr<const void>& memory_owner) {
   Piece piece;
-  while (TakePiece(piece)) {
-    Chunk chunk = {.message = {}, .data_bytes = piece.bytes};
-    {
-      TraceSpan span(connections_->config().trace, "send",
-                     IsDirect(piece)           ? "device copy and checksum"
-                     : piece.block.has_value() ? "checksum and copy"
-                                               : "checksum",
-                     {.bucket = piece.rest.bucket});
-      absl::StatusOr<grpc::ByteBuffer> message = Cut(piece, memory_owner);
-      if (!message.ok()) {
-        Fail(message.status());
-        continue;
-      }
-      chunk.message = *std::move(message);
-    }
-    absl::MutexLock lock(&mutex_);
-    if (over_) continue;
-    chunks_.push_back(std::move(chunk));
-    WriteLocked();
+  if (!TakePiece(piece)) return;
+  CutPiece(piece, memory_owner);
+  absl::MutexLock lock(&mutex_);
+  is_cutting_ = false;
+  WriteLocked();
+  ScheduleCuttingLocked();
+}
+
+void BulkPushCall::CutPiece(const Piece& piece, const std::shared_ptr<const void>& memory_owner) {
+  Chunk chunk = {.message = {}, .data_bytes = piece.bytes};
+  {
+    TraceSpan span(connections_->config().trace, "send",
+                   IsDirect(piece)           ? "device copy and checksum"
+                   : piece.block.has_value() ? "checksum and copy"
+                                             : "checksum",
+                   {.bucket = piece.rest.bucket});
+    absl::StatusOr<grpc::ByteBuffer> message = Cut(piece, memory_owner);
+    if (!message.ok()) return Fail(message.status());
+    chunk.message = *std::move(message);
   }
+  absl::MutexLock lock(&mutex_);
+  if (over_) return;
+  chunks_.push_back(std::move(chunk));
+  WriteLocked();
 }
 
 void BulkPushCall::WriteLocked() {
@@ -250,7 +258,7 @@ void BulkPushCall::OnWriteDone(bool ok) {
     is_cutting_ = true;
     memory_owner = memory_owner_;
   }
-  CutChunks(memory_owner);
+  CutOne(memory_owner);
 }
 
 size_t BulkPushCall::bytes_unsent() {

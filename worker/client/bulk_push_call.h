@@ -1,4 +1,5 @@
-// One Push stream to one server. Buckets go out one after the other; checksums are computed on the
+// One Push stream to one server. Buckets go out one after the other; the checksum of a chunk is
+// computed when the one before is written, copies into shared memory and from devices on the
 // executor a few chunks ahead of the wire. Whoever starts a call keeps it until it is done and
 // destroys it on a thread that is not gRPC's.
 #pragma once
@@ -105,6 +106,10 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   // The contribution cannot be read: the call ends with this.
   void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void CutChunks(const std::shared_ptr<const void>& memory_owner) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What follows may be a device's, for which gRPC's threads do not wait: the executor goes on.
+  void CutOne(const std::shared_ptr<const void>& memory_owner) ABSL_LOCKS_EXCLUDED(mutex_);
+  void CutPiece(const Piece& piece, const std::shared_ptr<const void>& memory_owner)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether the next chunk only takes a checksum of the worker's memory. Then whoever has written
   // one cuts the next and writes it: no thread is woken per chunk, and what has been summed is in
   // the cache of the core that copies it to the kernel.

@@ -15,6 +15,7 @@ namespace lodestar {
 int SharedBlocksFor(int64_t shard_bytes, size_t block_bytes);
 
 // Of all regions, if every server of the plan is on this machine.
-int64_t SharedMemoryBytes(const std::vector<Bucket>& buckets, size_t block_bytes = kSharedBlockBytes);
+int64_t SharedMemoryBytes(const std::vector<Bucket>& buckets,
+                          size_t block_bytes = kSharedBlockBytes);
 
 }  // namespace lodestar

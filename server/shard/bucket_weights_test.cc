@@ -1,0 +1,141 @@
+// An update in one pass beside the same in steps: the bits are the same.
+#include "server/shard/bucket_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "common/testing/status_matchers.h"
+#include "kernels/codec/codec.h"
+#include "server/optimizer/optimizer_factory.h"
+
+namespace lodestar {
+namespace {
+
+// Several parts, the last of them short.
+constexpr int64_t kElements = 3 * 16384 + 5;
+// Weight decay begins amid a part, and ends amid another.
+constexpr int64_t kDecayBegin = 5;
+constexpr int64_t kDecayEnd = 20'005;
+
+std::vector<float> Random(int seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(kElements);
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+std::vector<std::byte> Encoded(Encoding encoding, int seed) {
+  std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
+  CodecOf(encoding).Encode(Random(seed).data(), kElements, {}, bytes.data());
+  return bytes;
+}
+
+enum class First { kNone, kAdded, kAdopted };
+
+class BucketWeightsTest : public ::testing::TestWithParam<Encoding> {
+ protected:
+  BucketWeightsTest()
+      : layout_(*Layout::FromTensors({{"a", {kDecayBegin}, 0, 0, false, {}},
+                                      {"b", {kDecayEnd - kDecayBegin}, kDecayBegin, 0, true, {}},
+                                      {"c", {kElements - kDecayEnd}, kDecayEnd, 0, false, {}}})) {
+    job_.optimizer.kind = OptimizerKind::kAdamW;
+    job_.optimizer.weight_decay = 0.1;
+    optimizer_ = MakeServerOptimizer(job_);
+  }
+
+  // With the first contribution of a round in the mean.
+  std::unique_ptr<BucketWeights> Make(First first) {
+    auto weights = std::make_unique<BucketWeights>(BucketWeights::Part{.range = {0, kElements}},
+                                                   job_, layout_, *optimizer_, pages_);
+    const absl::StatusOr<absl::Span<float>> space = weights->InitialWeights();
+    EXPECT_TRUE(space.ok()) << space.status();
+    const std::vector<float> values = Random(1);
+    std::copy(values.begin(), values.end(), space->begin());
+    if (first == First::kAdded) {
+      weights->mean().Add(GetParam(), Encoded(GetParam(), 2).data(), Share(1));
+    } else if (first == First::kAdopted) {
+      const std::shared_ptr<Page> page = pages_.Allocate(kElements);
+      const std::vector<float> elements = Random(2);
+      std::copy(elements.begin(), elements.end(), page->data());
+      weights->mean().Adopt(page, Share(1));
+    }
+    return weights;
+  }
+
+  static MeanShare Share(uint32_t order) { return {.factor = 0.3f, .order = order}; }
+
+  // Weights and optimizer state, one after the other.
+  static std::vector<float> All(const BucketWeights& weights) {
+    BucketState state;
+    weights.LendTo(state);
+    std::vector<float> all(state.weights->data(), state.weights->data() + kElements);
+    for (const auto& page : state.optimizer_state) {
+      all.insert(all.end(), page->data(), page->data() + kElements);
+    }
+    return all;
+  }
+
+  JobSpec job_;
+  const Layout layout_;
+  std::unique_ptr<const Optimizer> optimizer_;
+  PagePool pages_;
+};
+
+TEST_P(BucketWeightsTest, OnePassHasTheBitsOfItsSteps) {
+  const Encoding encoding = GetParam();
+  const std::vector<std::byte> last_bytes = Encoded(encoding, 3);
+  const OptimizerCall call = {.step = 3, .learning_rate = 0.1, .gradient_scale = 0.9f};
+  for (const First first : {First::kNone, First::kAdded, First::kAdopted}) {
+    for (const bool has_last : {false, true}) {
+      for (const float rescale : {1.0f, 0.7f}) {
+        SCOPED_TRACE(testing::Message() << static_cast<int>(first) << has_last << rescale);
+        const auto stepwise = Make(first);
+        if (has_last) stepwise->mean().Add(encoding, last_bytes.data(), Share(2));
+        stepwise->FinishMean(rescale, /*clip=*/1.0f);
+        EXPECT_TRUE(stepwise->ApplyMean(call, /*has_update=*/true));
+        const auto at_once = Make(first);
+        const std::vector<float> before = All(*at_once);
+        std::optional<LastContribution> last;
+        if (has_last) last = {encoding, last_bytes.data(), Share(2)};
+        EXPECT_TRUE(at_once->FinishAndApply(call, last, rescale));
+        EXPECT_EQ(All(*at_once), All(*stepwise));
+        EXPECT_EQ(All(*at_once) == before, first == First::kNone && !has_last);
+        EXPECT_EQ(at_once->mean().mean(), nullptr);
+      }
+    }
+  }
+}
+
+TEST_P(BucketWeightsTest, OnePassLeavesReadersWhatTheyRead) {
+  const std::vector<std::byte> bytes = Encoded(GetParam(), 3);
+  const auto weights = Make(First::kAdded);
+  const std::shared_ptr<const Page> lent = weights->LendWeights();
+  const std::vector<float> read(lent->data(), lent->data() + kElements);
+  EXPECT_TRUE(weights->FinishAndApply({.learning_rate = 0.1},
+                                      LastContribution{GetParam(), bytes.data(), Share(2)}, 1.0f));
+  EXPECT_EQ(std::vector<float>(lent->data(), lent->data() + kElements), read);
+  const std::vector<float> all = All(*weights);
+  EXPECT_NE(std::vector<float>(all.begin(), all.begin() + kElements), read);
+}
+
+// In a part that is neither the first nor the last.
+TEST_P(BucketWeightsTest, OnePassTellsOfWhatIsNotFinite) {
+  const auto weights = Make(First::kNone);
+  std::vector<float> values = Random(3);
+  values[16384 + 7] = 3e38f;
+  const auto* const bytes = reinterpret_cast<const std::byte*>(values.data());
+  EXPECT_FALSE(weights->FinishAndApply({.learning_rate = 0.1, .gradient_scale = 1e30f},
+                                       LastContribution{Encoding::kFp32, bytes, {}}, 1.0f));
+}
+
+INSTANTIATE_TEST_SUITE_P(Encodings, BucketWeightsTest, ::testing::ValuesIn(kAllEncodings));
+
+}  // namespace
+}  // namespace lodestar

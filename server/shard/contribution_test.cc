@@ -1,0 +1,121 @@
+#include "server/shard/contribution.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "common/testing/status_matchers.h"
+#include "kernels/codec/codec.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kElements = 2 * kWholeBlocks + 100;
+
+class NumbersCheckTest : public ::testing::TestWithParam<Encoding> {
+ protected:
+  NumbersCheckTest()
+      : layout_(*Layout::FromTensors({{"w", {kElements}, 0, 0, false, {}}})),
+        bucket_{.index = 0, .shard = 0, .block = 0, .range = {0, kElements}} {
+    key_.worker = WorkerId(7);
+    key_.encoding = GetParam();
+    key_.scale = -0.5f;
+  }
+
+  std::vector<std::byte> Encoded(std::optional<int64_t> bad) {
+    std::mt19937 generator(3);
+    std::normal_distribution<float> normal;
+    std::vector<float> values(kElements);
+    for (float& value : values) value = normal(generator);
+    if (bad.has_value()) values[*bad] = std::numeric_limits<float>::quiet_NaN();
+    std::vector<std::byte> bytes(EncodedBytes(GetParam(), kElements));
+    CodecOf(GetParam()).Encode(values.data(), kElements, {}, bytes.data());
+    return bytes;
+  }
+
+  NumbersCheck AtOnce(const std::vector<std::byte>& bytes) {
+    NumbersCheck check(key_, kElements, /*measures_norm=*/true);
+    check.Look(bytes.data(), static_cast<int64_t>(bytes.size()));
+    return check;
+  }
+
+  // So many bytes more each time, which are no whole elements.
+  NumbersCheck BitByBit(const std::vector<std::byte>& bytes, int64_t step) {
+    NumbersCheck check(key_, kElements, /*measures_norm=*/true);
+    const auto size = static_cast<int64_t>(bytes.size());
+    for (int64_t arrived = 0; arrived < size; arrived += step) check.Look(bytes.data(), arrived);
+    check.Look(bytes.data(), size);
+    return check;
+  }
+
+  ContributionKey key_;
+  const Layout layout_;
+  const Bucket bucket_;
+};
+
+TEST_P(NumbersCheckTest, FindsTheSameHoweverTheNumbersArrive) {
+  for (const std::optional<int64_t> bad :
+       {std::optional<int64_t>(), std::optional<int64_t>(0), std::optional(kWholeBlocks - 1),
+        std::optional(kWholeBlocks), std::optional(kElements - 1)}) {
+    const std::vector<std::byte> bytes = Encoded(bad);
+    const NumbersCheck expected = AtOnce(bytes);
+    EXPECT_EQ(expected.Result(key_, layout_, bucket_).ok(), !bad.has_value());
+    for (const int64_t step : {int64_t{1001}, int64_t{7777}, int64_t{16383}}) {
+      const NumbersCheck check = BitByBit(bytes, step);
+      EXPECT_EQ(check.Result(key_, layout_, bucket_), expected.Result(key_, layout_, bucket_));
+      // Of no meaning beside a bad element, but the same.
+      EXPECT_EQ(check.norm(), expected.norm());
+    }
+  }
+}
+
+// What is behind the bytes that have arrived is not there yet.
+TEST_P(NumbersCheckTest, LooksAtNothingThatHasNotArrived) {
+  std::vector<std::byte> bytes = Encoded(std::nullopt);
+  const double norm = AtOnce(bytes).norm();
+  const std::vector<std::byte> sent = bytes;
+  const auto half = static_cast<int64_t>(bytes.size() / 2);
+  std::fill(bytes.begin() + half, bytes.end(), std::byte{0xff});
+  NumbersCheck check(key_, kElements, /*measures_norm=*/true);
+  check.Look(bytes.data(), half);
+  std::copy(sent.begin() + half, sent.end(), bytes.begin() + half);
+  check.Look(bytes.data(), static_cast<int64_t>(bytes.size()));
+  EXPECT_OK(check.Result(key_, layout_, bucket_));
+  EXPECT_EQ(check.norm(), norm);
+}
+
+TEST(NumbersCheckOfFp32Test, NamesTheElementAndMeasuresTheScaledNorm) {
+  const Layout layout = *Layout::FromTensors({{"w", {kElements}, 0, 0, false, {}}});
+  const Bucket bucket = {.index = 0, .shard = 0, .block = 0, .range = {0, kElements}};
+  std::vector<float> values(kElements, 2.0f);
+  ContributionKey key;
+  key.worker = WorkerId(7);
+  key.scale = -0.5f;
+  const auto* const bytes = reinterpret_cast<const std::byte*>(values.data());
+  NumbersCheck fine(key, kElements, /*measures_norm=*/true);
+  fine.Look(bytes, kElements * sizeof(float));
+  EXPECT_DOUBLE_EQ(fine.norm(), std::sqrt(double{kElements}));
+  values[kWholeBlocks + 3] = std::numeric_limits<float>::infinity();
+  NumbersCheck check(key, kElements, /*measures_norm=*/false);
+  check.Look(bytes, kElements * sizeof(float));
+  const absl::Status status = check.Result(key, layout, bucket);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("tensor 'w', element 4099"));
+}
+
+// Top-k comes with places, which are looked at first and as a whole.
+INSTANTIATE_TEST_SUITE_P(Encodings, NumbersCheckTest,
+                         ::testing::Values(Encoding::kFp32, Encoding::kBf16, Encoding::kFp16,
+                                           Encoding::kInt8, Encoding::kInt4));
+
+}  // namespace
+}  // namespace lodestar
