@@ -42,6 +42,7 @@ TEST(TableRowsTest, AllRowsUsedLeaveNothing) {
   rows.Note({0, 1});
   EXPECT_THAT(rows.used(), ElementsAre(ElementRange{7, 15}));
   EXPECT_THAT(rows.unused(), IsEmpty());
+  EXPECT_THAT(rows.all(), ElementsAre(ElementRange{7, 15}));
 }
 
 }  // namespace
