@@ -98,8 +98,9 @@ void FreeGuard(void*, void* guard, CRYPTO_EX_DATA*, int, long, void*) {
   delete static_cast<Http2Guard*>(guard);
 }
 
-// That of a server's connection with HTTP/2; null: it is none.
-Http2Guard* GuardOf(SSL* ssl) {
+// That of a server's connection with HTTP/2; null: it is none. Unused, as HandshakeError(),
+// where a sanitizer has functions of its own in place of those below.
+[[maybe_unused]] Http2Guard* GuardOf(SSL* ssl) {
   static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, &FreeGuard);
   if (SSL_is_server(ssl) != 1) return nullptr;
   auto* guard = static_cast<Http2Guard*>(SSL_get_ex_data(ssl, index));
@@ -138,7 +139,7 @@ class HandshakeCounter {
 
 // Of the error that OpenSSL has noted last. What it says of the peer's certificate is plainer than
 // that it could not be verified.
-absl::string_view HandshakeError(const SSL* ssl) {
+[[maybe_unused]] absl::string_view HandshakeError(const SSL* ssl) {
   const int64_t verified = SSL_get_verify_result(ssl);
   if (verified != X509_V_OK) return X509_verify_cert_error_string(verified);
   const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
