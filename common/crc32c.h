@@ -9,8 +9,8 @@
 namespace lodestar {
 
 // Checksum of the bytes before (whose checksum is `seed`; 0 if there are none) followed by `data`.
-// Crc32c("123456789") is 0xE3069283. Uses the carry-less products and the
-// crc32 instruction of processors that have them.
+// Crc32c("123456789") is 0xE3069283. Uses the carry-less products and the crc32 instruction of
+// processors that have them.
 uint32_t Crc32c(const void* data, size_t size, uint32_t seed = 0);
 inline uint32_t Crc32c(absl::Span<const uint8_t> data, uint32_t seed = 0) {
   return Crc32c(data.data(), data.size(), seed);

@@ -15,9 +15,9 @@ struct FoldFactors {
 };
 
 // A step is how many bytes are folded onto the next ones at once. `size` bytes, a positive multiple
-// of it, become as many as it has, `folded`: these
-// leave the same remainder from state 0 as those do from `state`. With a `copy` the bytes also go
-// there, and what is folded is what was written there, whoever changes `data` meanwhile.
+// of it, become as many as it has, `folded`: these leave the same remainder from state 0 as those
+// do from `state`. With a `copy` the bytes also go there, and what is folded is what was written
+// there, whoever changes `data` meanwhile.
 using Fold = void (*)(uint32_t state, FoldFactors factors, const uint8_t* data, size_t size,
                       uint8_t* copy, uint8_t* folded);
 

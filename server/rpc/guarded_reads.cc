@@ -98,8 +98,8 @@ void FreeGuard(void*, void* guard, CRYPTO_EX_DATA*, int, long, void*) {
   delete static_cast<Http2Guard*>(guard);
 }
 
-// That of a server's connection with HTTP/2; null: it is none. Unused, as HandshakeError(),
-// where a sanitizer has functions of its own in place of those below.
+// That of a server's connection with HTTP/2; null: it is none. Unused, as HandshakeError(), where a
+// sanitizer has functions of its own in place of those below.
 [[maybe_unused]] Http2Guard* GuardOf(SSL* ssl) {
   static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, &FreeGuard);
   if (SSL_is_server(ssl) != 1) return nullptr;

@@ -23,7 +23,7 @@ constexpr size_t kPullRequestBytes = 4 << 10;
 constexpr size_t kBytesPerBucket = 24;
 // How far reading is ahead of writing. Only references to pages are queued.
 constexpr size_t kReadAheadBytes = 4 * kChunkBytes;
-// Of those in messages: cut before the one before is written.
+// Of chunks whose payload is in the message: how many are cut while one is being written.
 constexpr size_t kChunksAhead = 1;
 
 }  // namespace

@@ -72,11 +72,11 @@ bool IsSameBucket(PushChunkHeader a, const PushChunkHeader& b) {
 }  // namespace
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* PushStream::Start(
-    absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
-    std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-    std::shared_ptr<BulkCall> call, StreamGuard guard, grpc::ByteBuffer* reply) {
-  std::shared_ptr<PushStream> stream(new PushStream(
-      executor, std::move(traffic), std::move(regions), std::move(call), std::move(guard), reply));
+    absl::StatusOr<std::shared_ptr<ParameterShard>> shard, std::shared_ptr<TrafficCounters> traffic,
+    std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<BulkCall> call, StreamGuard guard,
+    grpc::ByteBuffer* reply) {
+  std::shared_ptr<PushStream> stream(new PushStream(std::move(traffic), std::move(regions),
+                                                    std::move(call), std::move(guard), reply));
   stream->self_ = stream;
   stream->guard_.watch->Add(std::weak_ptr<WatchedStream>(stream));
   if (!shard.ok()) {
@@ -92,11 +92,10 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* PushStream::Start(
   return stream.get();
 }
 
-PushStream::PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
+PushStream::PushStream(std::shared_ptr<TrafficCounters> traffic,
                        std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<BulkCall> call,
                        StreamGuard guard, grpc::ByteBuffer* reply)
-    : executor_(executor),
-      traffic_(std::move(traffic)),
+    : traffic_(std::move(traffic)),
       regions_(std::move(regions)),
       call_(std::move(call)),
       guard_(std::move(guard)),

@@ -18,7 +18,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/executor.h"
 #include "proto/chunk_codec.h"
 #include "proto/parameter_service.pb.h"
 #include "server/rpc/bulk_calls.h"
@@ -35,7 +34,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
  public:
   // `reply` is gRPC's and is filled before the stream finishes.
   static grpc::ServerReadReactor<grpc::ByteBuffer>* Start(
-      absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
+      absl::StatusOr<std::shared_ptr<ParameterShard>> shard,
       std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
       std::shared_ptr<BulkCall> call, StreamGuard guard, grpc::ByteBuffer* reply);
 
@@ -52,9 +51,8 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
     int64_t received = 0;   // elements
   };
 
-  PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
-             std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<BulkCall> call,
-             StreamGuard guard, grpc::ByteBuffer* reply);
+  PushStream(std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
+             std::shared_ptr<BulkCall> call, StreamGuard guard, grpc::ByteBuffer* reply);
 
   // Takes the seat of whoever sends now.
   absl::Status TakeSeat(const WorkerLife& life);
@@ -76,7 +74,6 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
 
   std::shared_ptr<PushStream> self_;  // until OnDone()
   std::shared_ptr<ParameterShard> shard_;
-  Executor* const executor_;
   const std::shared_ptr<TrafficCounters> traffic_;
   const std::shared_ptr<SharedMemoryRegions> regions_;
   const std::shared_ptr<BulkCall> call_;

@@ -71,7 +71,7 @@ StreamGuard ParameterRpc::GuardOf(const grpc::CallbackServerContext& context) co
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* ParameterRpc::Push(grpc::CallbackServerContext* context,
                                                               grpc::ByteBuffer* reply) {
-  return PushStream::Start(shards_(), executor_, traffic_, regions_, calls_->Begin(*context),
+  return PushStream::Start(shards_(), traffic_, regions_, calls_->Begin(*context),
                            GuardOf(*context), reply);
 }
 
