@@ -1,4 +1,5 @@
-"""Moving a tensor between workers and a server: raw TCP, one protobuf message, and ours.
+"""Moving a tensor between workers and a server: raw TCP, TCP with our checks and without gRPC, one protobuf
+message, and ours.
 
   data_path.py --peer=FILE [--megabytes=100,500] [--workers=1,2] [--transports=TCP,TLS] [--runs=7]
                [--congestion=cubic]
@@ -94,11 +95,11 @@ class Cluster:
         common = [f"--megabytes={megabytes}", f"--congestion={options.congestion}", *encodings,
                   f"--credentials={credentials}"]
         self.server = Peer([options.peer, "--role=server", *common])
-        parameters, message, tcp, tcp_both = self.server.greeting
+        parameters, message, tcp, tcp_both, checked_tcp = self.server.greeting
         self.workers = [
             Peer([options.peer, "--role=worker", f"--worker={worker}", *common,
                   f"--parameter_server={parameters}", f"--message_server={message}",
-                  f"--tcp_port={tcp}", f"--tcp_both_port={tcp_both}",
+                  f"--tcp_port={tcp}", f"--tcp_both_port={tcp_both}", f"--checked_tcp_port={checked_tcp}",
                   f"--shared_memory={str(transport == 'shared memory').lower()}"])
             for worker in range(1, workers + 1)]
 
@@ -124,6 +125,8 @@ class Cluster:
             self._round += 1
         elif path == "pull":
             command = f"pull {self._round}"
+        elif path in ("checked_push", "checked_both"):
+            command = f"{path} {len(self.workers)}"
         before = self._usage()
         start = time.monotonic()
         for worker in self.workers:
@@ -132,7 +135,7 @@ class Cluster:
             worker.end()
         elapsed = time.monotonic() - start
         gigabytes = self._megabytes * len(self.workers) / 1000
-        moved = gigabytes * (2 if path in ("both", "tcp_both") else 1)
+        moved = gigabytes * (2 if path in ("both", "tcp_both", "checked_both") else 1)
         return Sample(gigabytes / elapsed,
                       *((now - then) / moved for now, then in zip(self._usage(), before)))
 
@@ -187,6 +190,30 @@ def print_parts(options, megabytes):
     for name, (title, who) in PARTS.items():
         print(f"| {title} | {1000 * statistics.median(turn[name] for turn in turns):.0f} | {who} |")
     print(flush=True)
+
+
+def print_floor(options, megabytes, workers):
+    """Ours beside what is left without gRPC, and raw TCP, all in turns."""
+    print(f"Beside sockets with a thread for each connection and all that a push and a pull must do: checksums on both"
+          f" sides, the look for NaN, sum and update; but no gRPC, rounds, duplicates or flow control, and no copy beside"
+          f" the kernel's (checked_tcp.h). {megabytes} MB of fp32, {workers} workers, in turns:\n")
+    print("| path | GB/s | CPU = system + user | switches | of the floor's rate | of raw TCP's |\n"
+          "|---|---:|---:|---:|---:|---:|")
+    with Cluster(options, megabytes, workers, "TCP", "fp32") as cluster:
+        for path in ("push", "pull", "both"):
+            names = {f"{path}, ours": path, f"{path}, floor": f"checked_{path}",
+                     f"{path}, raw TCP": "tcp_both" if path == "both" else "tcp"}
+            samples = {name: [] for name in names}
+            for turn in range(WARM_UPS + options.runs):
+                for name, command in names.items():
+                    sample = cluster.measure(command)
+                    if turn >= WARM_UPS:
+                        samples[name].append(sample)
+            rates = [median_of(of_name, lambda sample: sample.rate) for of_name in samples.values()]
+            for (name, of_name), rate in zip(samples.items(), rates):
+                print(f"| {name} | {cells(of_name)} | {rate / rates[1]:.2f} | {rate / rates[2]:.2f} |",
+                      flush=True)
+    print()
 
 
 def measure_path(options, megabytes, workers, name, path, transport, encoding):
@@ -280,6 +307,7 @@ def main():
     options = parse_options()
     sizes = [int(size) for size in options.megabytes.split(",")]
     print_parts(options, sizes[0])
+    print_floor(options, sizes[0], max(int(count) for count in options.workers.split(",")))
     print_table(options, sizes)
 
 

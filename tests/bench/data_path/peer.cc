@@ -3,7 +3,8 @@
 // answered by one line.
 //
 //   server: `open ROUND WORKERS` opens a round                      -> ok
-//   worker: `tcp`, `tcp_both`, `message`, `push ROUND`, `pull VERSION`, `both ROUND`
+//   worker: `tcp`, `tcp_both`, `message`, `push ROUND`, `pull VERSION`, `both ROUND`,
+//           `checked_push WORKERS`, `checked_pull`, `checked_both WORKERS`
 //                                                      -> ok, when it is done
 //           `copy` copies the tensor once, on one thread            -> seconds
 //           `parts` (parts.h)     -> NAME=SECONDS for each part, per GB of fp32
@@ -18,6 +19,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -37,6 +39,7 @@
 #include "kernels/device_factory.h"
 #include "proto/bulk_options.h"
 #include "proto/transport_security.h"
+#include "tests/bench/data_path/checked_tcp.h"
 #include "tests/bench/data_path/congestion_control.h"
 #include "tests/bench/data_path/one_message.h"
 #include "tests/bench/data_path/parts.h"
@@ -51,6 +54,7 @@ ABSL_FLAG(std::string, parameter_server, "", "worker: address of the parameter s
 ABSL_FLAG(std::string, message_server, "", "worker: address of the server of one big message");
 ABSL_FLAG(int, tcp_port, 0, "worker: port of the server of raw bytes");
 ABSL_FLAG(int, tcp_both_port, 0, "worker: port of the server that answers raw bytes with as many");
+ABSL_FLAG(int, checked_tcp_port, 0, "worker: port of the server of checked_tcp.h");
 ABSL_FLAG(int, worker, 1, "worker: its id, from 1");
 ABSL_FLAG(bool, shared_memory, false, "worker: payloads through shared memory");
 ABSL_FLAG(std::string, push_encoding, "fp32", "of contributions, with error feedback");
@@ -167,9 +171,10 @@ void RunServer() {
   RawTcpServer raw(part, RawTcpServer::Answer::kAcknowledgement);
   RawTcpServer raw_both(part, RawTcpServer::Answer::kAsManyBytes);
   OneMessageServer message;
+  CheckedTcpServer checked(config.layout.num_elements(), kDataChannelsPerServer);
   ShardServer server(std::move(config));
   std::cout << server.address() << " " << message.address() << " " << raw.port() << " "
-            << raw_both.port() << std::endl;
+            << raw_both.port() << " " << checked.port() << std::endl;
   Serve([&](const std::vector<std::string>& words) {
     LODESTAR_CHECK(words.size() == 3 && words[0] == "open") << words[0];
     constexpr double kLearningRate = 0.5;
@@ -222,6 +227,14 @@ class BenchWorker {
       const absl::Span<char> weights(reinterpret_cast<char*>(weights_.data()), Bytes().size());
       Connected(raw_both_, absl::GetFlag(FLAGS_tcp_both_port))
           .Exchange(Bytes(), weights, kChunkBytes);
+    } else if (command == "checked_push") {
+      Connected(checked_push_).Push(gradient_, static_cast<int>(number));
+    } else if (command == "checked_pull") {
+      Connected(checked_pull_).Pull(absl::MakeSpan(weights_));
+    } else if (command == "checked_both") {
+      std::thread pulling([this] { Connected(checked_pull_).Pull(absl::MakeSpan(weights_)); });
+      Connected(checked_push_).Push(gradient_, static_cast<int>(number));
+      pulling.join();
     } else if (command == "message") {
       OneMessageClient(absl::GetFlag(FLAGS_message_server)).Send(Bytes());
     } else if (command == "push") {
@@ -250,6 +263,14 @@ class BenchWorker {
 
   static RawTcpClient& Connected(std::unique_ptr<RawTcpClient>& client, int port) {
     if (client == nullptr) client = std::make_unique<RawTcpClient>(port, kDataChannelsPerServer);
+    return *client;
+  }
+
+  static CheckedTcpClient& Connected(std::unique_ptr<CheckedTcpClient>& client) {
+    if (client == nullptr) {
+      client = std::make_unique<CheckedTcpClient>(absl::GetFlag(FLAGS_checked_tcp_port),
+                                                  kDataChannelsPerServer);
+    }
     return *client;
   }
 
@@ -329,6 +350,8 @@ class BenchWorker {
   std::unique_ptr<ParameterTransport> transport_;
   std::unique_ptr<RawTcpClient> raw_;
   std::unique_ptr<RawTcpClient> raw_both_;
+  std::unique_ptr<CheckedTcpClient> checked_push_;
+  std::unique_ptr<CheckedTcpClient> checked_pull_;
 };
 
 void RunWorker() {

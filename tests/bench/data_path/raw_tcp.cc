@@ -1,8 +1,5 @@
 #include "tests/bench/data_path/raw_tcp.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,24 +14,6 @@ namespace {
 
 // As much as gRPC reads at a time.
 constexpr size_t kReadBytes = 64 << 10;
-
-sockaddr_in Loopback(int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  return address;
-}
-
-// False: the connection is closed.
-bool SendAll(int socket, absl::Span<const char> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t sent = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent <= 0) return false;
-    bytes.remove_prefix(sent);
-  }
-  return true;
-}
 
 // Until `destination` is full of what arrives, piece by piece copied out of `buffer`. False: the
 // connection is closed.
@@ -52,28 +31,19 @@ bool ReceiveAll(int socket, absl::Span<char> buffer, absl::Span<char> destinatio
 }  // namespace
 
 RawTcpServer::RawTcpServer(size_t bytes_per_connection, Answer answer)
-    : bytes_(bytes_per_connection), answer_(answer) {
-  listener_ = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = Loopback(0);
-  socklen_t size = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  constexpr int kBacklog = 16;
-  LODESTAR_CHECK(bind(listener_, generic, size) == 0 && listen(listener_, kBacklog) == 0 &&
-                 getsockname(listener_, generic, &size) == 0)
-      << std::strerror(errno);
-  port_ = ntohs(address.sin_port);
+    : bytes_(bytes_per_connection), answer_(answer), listener_(ListenOnLoopback()) {
   accepting_ = std::thread([this] { Accept(); });
 }
 
 RawTcpServer::~RawTcpServer() {
-  shutdown(listener_, SHUT_RDWR);
+  shutdown(listener_.socket, SHUT_RDWR);
   accepting_.join();
   for (std::thread& thread : receiving_) thread.join();
-  close(listener_);
+  close(listener_.socket);
 }
 
 void RawTcpServer::Accept() {
-  for (int socket = 0; (socket = accept(listener_, nullptr, nullptr)) >= 0;) {
+  for (int socket = 0; (socket = accept(listener_.socket, nullptr, nullptr)) >= 0;) {
     receiving_.emplace_back([this, socket] { Receive(socket); });
   }
 }
@@ -107,16 +77,7 @@ bool RawTcpServer::Exchange(int socket, absl::Span<const char> source, absl::Spa
 }
 
 RawTcpClient::RawTcpClient(int port, int num_connections) {
-  for (int i = 0; i < num_connections; ++i) {
-    const int connection = socket(AF_INET, SOCK_STREAM, 0);
-    const sockaddr_in address = Loopback(port);
-    LODESTAR_CHECK(
-        connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0)
-        << std::strerror(errno);
-    const int on = 1;
-    setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    sockets_.push_back(connection);
-  }
+  for (int i = 0; i < num_connections; ++i) sockets_.push_back(ConnectToLoopback(port));
 }
 
 RawTcpClient::~RawTcpClient() {

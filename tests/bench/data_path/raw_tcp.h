@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "tests/bench/data_path/loopback_sockets.h"
 
 namespace lodestar {
 
@@ -22,7 +23,7 @@ class RawTcpServer {
   RawTcpServer(size_t bytes_per_connection, Answer answer);
   ~RawTcpServer();  // the clients are gone
 
-  int port() const { return port_; }
+  int port() const { return listener_.port; }
 
  private:
   void Accept();
@@ -34,8 +35,7 @@ class RawTcpServer {
 
   const size_t bytes_;
   const Answer answer_;
-  int listener_ = -1;
-  int port_ = 0;
+  const Listener listener_;
   std::thread accepting_;
   std::vector<std::thread> receiving_;
 };
