@@ -164,18 +164,27 @@ const ReadyFolding& BestFolding() {
 
 // `size` is a positive multiple of the step.
 uint32_t ExtendFolding(const ReadyFolding& by, uint32_t state, const uint8_t* data, size_t size,
-                       uint8_t* copy) {
+                       uint8_t* copy, bool streams) {
   uint8_t folded[crc32c::kMostStepBytes];
-  by.folding->fold(state, by.factors, data, size, copy, folded);
+  by.folding->fold(state, by.factors, data, size, copy, streams, folded);
   return ExtendSse42(0, folded, by.folding->step_bytes);
 }
 
 // The state after `data`, which is also copied if there is a `copy`.
 uint32_t Extend(const ReadyFolding& by, uint32_t state, const uint8_t* data, size_t size,
-                uint8_t* copy) {
+                uint8_t* copy, CopyTo copy_to) {
   if (by.folding != nullptr && size >= kMinFoldedBytes) {
+    const bool streams = copy != nullptr && copy_to == CopyTo::kMemory;
+    if (streams) {
+      const size_t head = -reinterpret_cast<uintptr_t>(copy) % crc32c::kStreamAlignment;
+      std::memcpy(copy, data, head);
+      state = ExtendSse42(state, copy, head);
+      data += head;
+      size -= head;
+      copy += head;
+    }
     const size_t folded = size / by.folding->step_bytes * by.folding->step_bytes;
-    state = ExtendFolding(by, state, data, folded, copy);
+    state = ExtendFolding(by, state, data, folded, copy, streams);
     data += folded;
     size -= folded;
     if (copy != nullptr) copy += folded;
@@ -193,9 +202,12 @@ uint32_t Extend(const ReadyFolding& by, uint32_t state, const uint8_t* data, siz
 
 #endif
 
-uint32_t Extend(uint32_t state, const uint8_t* data, size_t size, uint8_t* copy) {
+uint32_t Extend(uint32_t state, const uint8_t* data, size_t size, uint8_t* copy,
+                [[maybe_unused]] CopyTo copy_to) {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("sse4.2")) return Extend(BestFolding(), state, data, size, copy);
+  if (__builtin_cpu_supports("sse4.2")) {
+    return Extend(BestFolding(), state, data, size, copy, copy_to);
+  }
 #endif
   if (copy == nullptr || size == 0) return ExtendPortable(state, data, size);
   std::memcpy(copy, data, size);
@@ -205,12 +217,13 @@ uint32_t Extend(uint32_t state, const uint8_t* data, size_t size, uint8_t* copy)
 }  // namespace
 
 uint32_t Crc32c(const void* data, size_t size, uint32_t seed) {
-  return ~Extend(~seed, static_cast<const uint8_t*>(data), size, nullptr);
+  return ~Extend(~seed, static_cast<const uint8_t*>(data), size, nullptr, CopyTo::kCaches);
 }
 
-uint32_t Crc32cCopy(void* destination, const void* source, size_t size, uint32_t seed) {
+uint32_t Crc32cCopy(void* destination, const void* source, size_t size, uint32_t seed,
+                    CopyTo copy_to) {
   return ~Extend(~seed, static_cast<const uint8_t*>(source), size,
-                 static_cast<uint8_t*>(destination));
+                 static_cast<uint8_t*>(destination), copy_to);
 }
 
 const crc32c::Folding* crc32c::FoldingAt(int index) {
@@ -230,9 +243,9 @@ const crc32c::Folding* crc32c::FoldingAt(int index) {
 
 #if defined(__x86_64__)
 uint32_t crc32c::Crc32cBy(const Folding& folding, void* destination, const void* source,
-                          size_t size, uint32_t seed) {
+                          size_t size, uint32_t seed, bool streams) {
   return ~Extend(MakeReady(&folding), ~seed, static_cast<const uint8_t*>(source), size,
-                 static_cast<uint8_t*>(destination));
+                 static_cast<uint8_t*>(destination), streams ? CopyTo::kMemory : CopyTo::kCaches);
 }
 #endif
 

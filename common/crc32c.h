@@ -16,9 +16,14 @@ inline uint32_t Crc32c(absl::Span<const uint8_t> data, uint32_t seed = 0) {
   return Crc32c(data.data(), data.size(), seed);
 }
 
+// Where a copy goes that is read again soon, and one that is not: then `destination` need not be
+// read before it is written, which costs more than the copy where it is in no cache.
+enum class CopyTo : uint8_t { kCaches, kMemory };
+
 // The same, and copies the bytes in the same pass over memory. The checksum is of what is in
 // `destination`, also if somebody changes `source` meanwhile. The two do not overlap.
-uint32_t Crc32cCopy(void* destination, const void* source, size_t size, uint32_t seed = 0);
+uint32_t Crc32cCopy(void* destination, const void* source, size_t size, uint32_t seed = 0,
+                    CopyTo copy_to = CopyTo::kCaches);
 
 // Checksum of A followed by B, from their checksums and the length of B in bytes.
 uint32_t Crc32cCombine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);

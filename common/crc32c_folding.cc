@@ -13,6 +13,9 @@ using Lanes = __m512i;
 constexpr int kAtOnce = 4;
 inline Lanes Load(const uint8_t* from) { return _mm512_loadu_si512(from); }
 inline void Store(uint8_t* to, Lanes lanes) { _mm512_storeu_si512(to, lanes); }
+inline void Stream(uint8_t* to, Lanes lanes) {
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(to), lanes);
+}
 inline Lanes Xor(Lanes a, Lanes b) { return _mm512_xor_si512(a, b); }
 inline Lanes OfLowest(uint32_t value) {
   return _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int32_t>(value)));
@@ -37,6 +40,9 @@ inline Lanes Load(const uint8_t* from) {
 inline void Store(uint8_t* to, Lanes lanes) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), lanes);
 }
+inline void Stream(uint8_t* to, Lanes lanes) {
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(to), lanes);
+}
 inline Lanes Xor(Lanes a, Lanes b) { return _mm256_xor_si256(a, b); }
 inline Lanes OfLowest(uint32_t value) {
   return _mm256_zextsi128_si256(_mm_cvtsi32_si128(static_cast<int32_t>(value)));
@@ -59,6 +65,9 @@ inline Lanes Load(const uint8_t* from) {
 inline void Store(uint8_t* to, Lanes lanes) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), lanes);
 }
+inline void Stream(uint8_t* to, Lanes lanes) {
+  _mm_stream_si128(reinterpret_cast<__m128i*>(to), lanes);
+}
 inline Lanes Xor(Lanes a, Lanes b) { return _mm_xor_si128(a, b); }
 inline Lanes OfLowest(uint32_t value) { return _mm_cvtsi32_si128(static_cast<int32_t>(value)); }
 inline Lanes InEach(FoldFactors factors) {
@@ -72,20 +81,26 @@ inline Lanes Moved(Lanes lanes, Lanes factors, Lanes next) {
 #endif
 
 constexpr size_t kStepBytes = kAtOnce * sizeof(Lanes);
-static_assert(kStepBytes <= kMostStepBytes);
+static_assert(kStepBytes <= kMostStepBytes && sizeof(Lanes) <= kStreamAlignment);
 
-template <bool kCopy>
+enum class Copy { kNone, kCached, kStreamed };
+
+template <Copy kCopy>
 inline Lanes Take(const uint8_t* data, uint8_t* copy) {
   Lanes lanes = Load(data);
-  if constexpr (kCopy) {
+  if constexpr (kCopy != Copy::kNone) {
     // Keeps the compiler from loading twice: what is stored must be what is summed.
     asm volatile("" : "+v"(lanes));
-    Store(copy, lanes);
+    if constexpr (kCopy == Copy::kStreamed) {
+      Stream(copy, lanes);
+    } else {
+      Store(copy, lanes);
+    }
   }
   return lanes;
 }
 
-template <bool kCopy>
+template <Copy kCopy>
 void FoldAll(uint32_t state, FoldFactors factors, const uint8_t* data, size_t size, uint8_t* copy,
              uint8_t* folded) {
   constexpr size_t kBytes = sizeof(Lanes);
@@ -100,14 +115,18 @@ void FoldAll(uint32_t state, FoldFactors factors, const uint8_t* data, size_t si
     }
   }
   for (int i = 0; i < kAtOnce; ++i) Store(folded + i * kBytes, lanes[i]);
+  // Other threads see what was streamed only after this.
+  if constexpr (kCopy == Copy::kStreamed) _mm_sfence();
 }
 
 void Fold(uint32_t state, FoldFactors factors, const uint8_t* data, size_t size, uint8_t* copy,
-          uint8_t* folded) {
-  if (copy != nullptr) {
-    FoldAll<true>(state, factors, data, size, copy, folded);
+          bool streams, uint8_t* folded) {
+  if (copy == nullptr) {
+    FoldAll<Copy::kNone>(state, factors, data, size, nullptr, folded);
+  } else if (streams) {
+    FoldAll<Copy::kStreamed>(state, factors, data, size, copy, folded);
   } else {
-    FoldAll<false>(state, factors, data, size, nullptr, folded);
+    FoldAll<Copy::kCached>(state, factors, data, size, copy, folded);
   }
 }
 

@@ -16,10 +16,10 @@ struct FoldFactors {
 
 // A step is how many bytes are folded onto the next ones at once. `size` bytes, a positive multiple
 // of it, become as many as it has, `folded`: these leave the same remainder from state 0 as those
-// do from `state`. With a `copy` the bytes also go there, and what is folded is what was written
-// there, whoever changes `data` meanwhile.
+// do from `state`. With a `copy` the bytes also go there, past the caches if it `streams`, and what
+// is folded is what was written there, whoever changes `data` meanwhile.
 using Fold = void (*)(uint32_t state, FoldFactors factors, const uint8_t* data, size_t size,
-                      uint8_t* copy, uint8_t* folded);
+                      uint8_t* copy, bool streams, uint8_t* folded);
 
 struct Folding {
   const char* name;
@@ -27,6 +27,8 @@ struct Folding {
   size_t step_bytes;
 };
 inline constexpr size_t kMostStepBytes = 256;
+// Of a copy that streams.
+inline constexpr size_t kStreamAlignment = 64;
 
 // Each needs the instructions that it is named for.
 namespace avx512_vpclmulqdq {
@@ -44,6 +46,6 @@ const Folding* FoldingAt(int index);
 
 // Crc32cCopy(), or Crc32c() without a destination, by one of them.
 uint32_t Crc32cBy(const Folding& folding, void* destination, const void* source, size_t size,
-                  uint32_t seed);
+                  uint32_t seed, bool streams);
 
 }  // namespace lodestar::crc32c

@@ -48,13 +48,17 @@ TEST(Crc32cTest, EveryFoldingOfThisMachineAgreesAndCopies) {
       for (size_t offset = 0; offset < 9; ++offset) {
         const uint8_t* const source = bytes.data() + offset;
         const uint32_t expected = Crc32cPortable(source, size, 77);
-        ASSERT_EQ(crc32c::Crc32cBy(*folding, nullptr, source, size, 77), expected)
+        ASSERT_EQ(crc32c::Crc32cBy(*folding, nullptr, source, size, 77, /*streams=*/false),
+                  expected)
             << folding->name << ", " << size << " bytes at " << offset;
-        std::vector<uint8_t> copy(size + 2, 0xaa);
-        ASSERT_EQ(crc32c::Crc32cBy(*folding, copy.data() + 1, source, size, 77), expected)
-            << folding->name << ", " << size << " bytes at " << offset;
-        ASSERT_TRUE(std::equal(source, source + size, copy.data() + 1)) << folding->name;
-        ASSERT_TRUE(copy.front() == 0xaa && copy.back() == 0xaa) << folding->name;
+        for (const bool streams : {false, true}) {
+          std::vector<uint8_t> copy(size + 2, 0xaa);
+          ASSERT_EQ(crc32c::Crc32cBy(*folding, copy.data() + 1, source, size, 77, streams),
+                    expected)
+              << folding->name << ", " << size << " bytes at " << offset;
+          ASSERT_TRUE(std::equal(source, source + size, copy.data() + 1)) << folding->name;
+          ASSERT_TRUE(copy.front() == 0xaa && copy.back() == 0xaa) << folding->name;
+        }
       }
     }
   }
@@ -65,11 +69,14 @@ TEST(Crc32cTest, CopiesWhatItSums) {
   for (size_t size : {0, 1, 8, 255, 3072, 4095, 4096, 4097, 4351, 4352, 12288, 65536, 69990}) {
     for (size_t offset = 0; offset < 9; ++offset) {
       const uint8_t* const source = bytes.data() + offset;
-      std::vector<uint8_t> copy(size + 2, 0xaa);
-      ASSERT_EQ(Crc32cCopy(copy.data() + 1, source, size, 77), Crc32cPortable(source, size, 77))
-          << size << " bytes at " << offset;
-      ASSERT_TRUE(std::equal(source, source + size, copy.data() + 1)) << size;
-      ASSERT_TRUE(copy.front() == 0xaa && copy.back() == 0xaa) << size;
+      const uint32_t expected = Crc32cPortable(source, size, 77);
+      for (const CopyTo copy_to : {CopyTo::kCaches, CopyTo::kMemory}) {
+        std::vector<uint8_t> copy(size + 2, 0xaa);
+        ASSERT_EQ(Crc32cCopy(copy.data() + 1, source, size, 77, copy_to), expected)
+            << size << " bytes at " << offset;
+        ASSERT_TRUE(std::equal(source, source + size, copy.data() + 1)) << size;
+        ASSERT_TRUE(copy.front() == 0xaa && copy.back() == 0xaa) << size;
+      }
     }
   }
 }

@@ -449,12 +449,13 @@ absl::Status ChunkReader<Header>::BeginData() {
 template <typename Header>
 absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(void* destination,
                                                        const SharedRegion* region,
-                                                       absl::FunctionRef<void(size_t)> arrived) {
+                                                       absl::FunctionRef<void(size_t)> arrived,
+                                                       CopyTo copy_to) {
   auto* const out = static_cast<char*>(destination);
   uint32_t crc32c = 0;
   size_t done = 0;
   const auto copy = [&](const void* piece, size_t size) {
-    crc32c = Crc32cCopy(out + done, piece, size, crc32c);
+    crc32c = Crc32cCopy(out + done, piece, size, crc32c, copy_to);
     done += size;
     arrived(done);
   };

@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/crc32c.h"
 #include "common/ids.h"
 #include "common/shared_region.h"
 #include "proto/parameter_service.pb.h"
@@ -107,11 +108,13 @@ class ChunkReader {
   // Copies the payload to `destination`, which has room for data_bytes(), and returns the checksum
   // of what it wrote there, computed in the same pass. `region` is the one named if is_shared(),
   // and not used otherwise. `arrived` is told, every now and then and at the end, how many bytes of
-  // the payload are there, the last of them still in the cache. Call once, after ReadHeader() was
-  // OK. Errors: as ReadHeader(); InvalidArgument for a place that is not in the region.
+  // the payload are there, the last of them still in the cache if they are copied there. Call once,
+  // after ReadHeader() was OK. Errors: as ReadHeader(); InvalidArgument for a place that is not in
+  // the region.
   absl::StatusOr<uint32_t> ReadData(
       void* destination, const SharedRegion* region = nullptr,
-      absl::FunctionRef<void(size_t num_bytes)> arrived = [](size_t) {});
+      absl::FunctionRef<void(size_t num_bytes)> arrived = [](size_t) {},
+      CopyTo copy_to = CopyTo::kCaches);
 
  private:
   absl::Status ReadFields();

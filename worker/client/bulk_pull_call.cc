@@ -10,6 +10,15 @@
 #include "proto/status_mapping.h"
 
 namespace lodestar {
+namespace {
+
+size_t BytesOf(const std::vector<PullTarget>& targets) {
+  size_t bytes = 0;
+  for (const PullTarget& target : targets) bytes += target.destination.size() * sizeof(float);
+  return bytes;
+}
+
+}  // namespace
 
 std::shared_ptr<BulkPullCall> BulkPullCall::Start(BulkConnections* connections, int stream,
                                                   Path path, PullSpec spec, Callbacks callbacks) {
@@ -32,6 +41,7 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, Path path, 
       min_round_(spec.min_round),
       encoding_(spec.encoding),
       targets_(std::move(spec.targets)),
+      is_long_(BytesOf(targets_) >= kLongPullBytes),
       callbacks_(std::move(callbacks)),
       shared_(path == Path::kBest ? connections->SharedMemory(stream) : nullptr),
       region_(shared_ == nullptr ? 0 : shared_->name()),
@@ -122,16 +132,22 @@ absl::Status BulkPullCall::CopyData(PullChunkReader& reader, absl::Span<std::byt
                                             " came in shared memory that is not ours; compare "
                                             "versions of both sides"));
   }
-  ASSIGN_OR_RETURN(
-      const uint32_t seen,
-      GoesToDevice(header)
-          ? CopyToDevice(reader, place)
-          : reader.ReadData(place.data(), shared_ == nullptr ? nullptr : &shared_->region()));
+  ASSIGN_OR_RETURN(const uint32_t seen,
+                   GoesToDevice(header) ? CopyToDevice(reader, place) : ReadData(reader, place));
   if (reader.is_shared()) RETURN_IF_ERROR(shared_->MarkRead(header.place.offset));
   if (seen == header.crc32c) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("bucket ", header.bucket, " from element ", header.offset,
                                           " arrived with crc32c ", absl::Hex(seen), ", sent with ",
                                           absl::Hex(header.crc32c), "; pull again"));
+}
+
+absl::StatusOr<uint32_t> BulkPullCall::ReadData(PullChunkReader& reader,
+                                                absl::Span<std::byte> place) const {
+  // Changes are decoded next.
+  const bool is_whole = reader.header().encoding == v1::ENCODING_FP32;
+  return reader.ReadData(
+      place.data(), shared_ == nullptr ? nullptr : &shared_->region(), [](size_t) {},
+      is_whole && is_long_ ? CopyTo::kMemory : CopyTo::kCaches);
 }
 
 bool BulkPullCall::GoesToDevice(const PullChunkHeader& header) const {
@@ -145,7 +161,7 @@ absl::StatusOr<uint32_t> BulkPullCall::CopyToDevice(PullChunkReader& reader,
   const int64_t begin = target.device_begin + static_cast<int64_t>(received_);
   const PullChunkHeader& header = reader.header();
   if (!reader.is_shared()) {
-    ASSIGN_OR_RETURN(const uint32_t seen, reader.ReadData(place.data()));
+    ASSIGN_OR_RETURN(const uint32_t seen, ReadData(reader, place));
     RETURN_IF_ERROR(target.device->CopyIn(begin, place, [] {}));
     return seen;
   }

@@ -65,6 +65,7 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
                                                 size_t data_bytes) const;
   // To where it belongs, and checks it.
   absl::Status CopyData(PullChunkReader& reader, absl::Span<std::byte> place);
+  absl::StatusOr<uint32_t> ReadData(PullChunkReader& reader, absl::Span<std::byte> place) const;
   // Whether the bucket of the chunk goes to a device.
   bool GoesToDevice(const PullChunkHeader& header) const;
   // There; by way of `place` what has come in the message. Returns the checksum of it, with which
@@ -79,6 +80,7 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   const Round min_round_;
   const Encoding encoding_;
   const std::vector<PullTarget> targets_;
+  const bool is_long_;  // see kLongPullBytes
   Callbacks callbacks_;
   grpc::ClientContext context_;
   uint64_t number_ = 0;

@@ -72,6 +72,9 @@ class PushSession {
 inline absl::Span<const std::byte> BytesOf(absl::Span<const float> values) {
   return {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(float)};
 }
+// Weights of so many bytes and more need not go through the caches: when the last have come, the
+// first are in none.
+inline constexpr size_t kLongPullBytes = 4 << 20;
 
 struct PullTarget {
   uint32_t bucket = 0;

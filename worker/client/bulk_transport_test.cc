@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -274,6 +275,32 @@ TEST_F(BulkTransportTest, PulledBucketsLandInTheirPlacesOnceEach) {
   EXPECT_EQ(transport_->bytes_pulled(), num_elements_ * sizeof(float));
   EXPECT_EQ(services_[0].last_pull.min_round(), 7);
   EXPECT_EQ(services_[0].last_pull.worker_id(), 3);
+}
+
+TEST_F(BulkTransportTest, LongWeightsLandInTheirPlacesAsWell) {
+  constexpr int64_t kFirst = 4321;
+  constexpr int64_t kElements = kFirst + kLongPullBytes / sizeof(float);
+  BulkGrpcTransportConfig config = config_;
+  config.chunk_bytes = 100'000;  // the parts of a bucket begin anywhere
+  config.buckets = {{0, 0, 0, {0, kFirst}}, {1, 0, 0, {kFirst, kElements}}};
+  std::vector<float> values(kElements);
+  std::iota(values.begin(), values.end(), 0.5f);
+  const auto transport = MakeBulkGrpcTransport(config);
+  const auto push = transport->StartPush({Round(5), ContributionKind::kGradient, 1.0f});
+  std::vector<float> weights(kElements + 1, -1.0f);
+  PullSpec spec{Round(7), {}};
+  for (const Bucket& bucket : config.buckets) {
+    const ElementRange range = bucket.range;
+    push->AddBucket(bucket.index, Version(4),
+                    BytesOf(absl::MakeConstSpan(values).subspan(range.begin, range.size())));
+    spec.targets.push_back(
+        {bucket.index, absl::MakeSpan(weights).subspan(range.begin, range.size())});
+  }
+  ASSERT_OK(push->Finish());
+  ASSERT_OK(transport->StartPull(std::move(spec), nullptr)->Wait());
+  EXPECT_EQ(weights.back(), -1.0f);
+  weights.pop_back();
+  EXPECT_TRUE(weights == values);
 }
 
 TEST_F(BulkTransportTest, PullAsksInTheOrderOfTheSpec) {
