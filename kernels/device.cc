@@ -19,6 +19,14 @@ absl::Status Device::CopyNow(void* destination, const void* source, size_t bytes
   return absl::OkStatus();
 }
 
+void Device::EncodeAndUpdate(Encoding encoding, void* encoded, Buf next_residual, Buf values,
+                             float scale, Buf residual, const Rounding& rounding, float decay,
+                             StreamKind stream) {
+  Encode(encoding, encoded, values, scale, residual, rounding, stream);
+  Copy(next_residual.data, residual.data, values.num_elements * sizeof(float), stream);
+  UpdateResidual(encoding, next_residual, values, scale, encoded, decay, stream);
+}
+
 EventId Device::RecordTimed(StreamKind stream) { return Record(stream); }
 
 absl::StatusOr<double> Device::SecondsBetween(EventId /*from*/, EventId /*to*/) {

@@ -134,6 +134,11 @@ class Device {
   // and how much of that is carried over.
   virtual void UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
                               const void* encoded, float decay, StreamKind stream) = 0;
+  // Encode() with a residual, and `next_residual`, which overlaps nothing, is what UpdateResidual()
+  // then makes of it.
+  virtual void EncodeAndUpdate(Encoding encoding, void* encoded, Buf next_residual, Buf values,
+                               float scale, Buf residual, const Rounding& rounding, float decay,
+                               StreamKind stream);
 
   // y = act(x); y may be x. On the CPU the same bits as LinearForward gives for the values before
   // the activation.

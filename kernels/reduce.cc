@@ -28,6 +28,10 @@ bool WriteScaled(float* out, const float* x, float scale, int64_t n) {
   return simd::BestLoops().write_scaled(out, x, scale, n);
 }
 
+void CopyPastCaches(float* out, const float* x, int64_t n) {
+  simd::BestLoops().copy_past_caches(out, x, n);
+}
+
 bool AccumulateScaledCheckingFinite(float* acc, const float* x, float scale, int64_t n,
                                     Accumulate accumulate) {
   bool finite = true;

@@ -16,6 +16,10 @@ void AccumulateScaled(float* acc, const float* x, float scale, int64_t n, Accumu
 // not pass through the caches.
 bool WriteScaled(float* out, const float* x, float scale, int64_t n);
 
+// out = x, which overlaps nothing. `out` is not read again soon: it does not pass through the
+// caches.
+void CopyPastCaches(float* out, const float* x, int64_t n);
+
 // AccumulateScaled() that also returns whether every x was finite, in one pass over memory. acc is
 // changed in any case; not x.
 bool AccumulateScaledCheckingFinite(float* acc, const float* x, float scale, int64_t n,

@@ -62,7 +62,7 @@ absl::Status BuiltInWorkload::PlanMemory(const Registration& registration, const
   const int64_t batch_bytes = memory.batch_bytes_per_sample * StepSamples(job);
   const bool is_host = devices.first().capabilities().memory_is_host;
   const OtherMemory runner = {
-      .device_bytes = RunnerDeviceBytes(job, layout) + (is_host ? batch_bytes : 0),
+      .device_bytes = RunnerDeviceBytes(job, layout, is_host) + (is_host ? batch_bytes : 0),
       .local_step_bytes = LocalStepsDeviceBytes(job, layout),
       .batch_bytes = batch_bytes,
       .pinned_bytes = RunnerPinnedBytes(job, layout, KeepsResidual(config_.keep_residuals, job)),

@@ -28,7 +28,7 @@ absl::string_view DTypeFlag(DType compute) { return compute == DType::kBf16 ? "b
 absl::Status AddWorkers(const JobSpec& job, const Layout& layout, Device* device,
                         std::vector<WorkerMemory>& workers) {
   const DeviceCapabilities& has = device->capabilities();
-  const int64_t runner_bytes = RunnerDeviceBytes(job, layout);
+  const int64_t runner_bytes = RunnerDeviceBytes(job, layout, has.memory_is_host);
   const int64_t pinned_bytes =
       has.memory_is_host ? 0 : RunnerPinnedBytes(job, layout, /*keeps_residual=*/false);
   int64_t least_per_sample = std::numeric_limits<int64_t>::max();

@@ -101,9 +101,9 @@ struct Int8Format {
     std::memcpy(&scale, from, sizeof(scale));
     return scale;
   }
-  static void WriteCodes(const int8_t* codes, int64_t n, std::byte* to) {
-    std::memcpy(to, codes, n);
-  }
+  // How Encode() writes codes: there.
+  static int8_t* CodesAt(std::byte* to, int8_t* /*space*/) { return reinterpret_cast<int8_t*>(to); }
+  static void WriteCodes(const int8_t* /*codes*/, int64_t /*n*/, std::byte* /*to*/) {}
   static void Dequantize(const std::byte* codes, float scale, float* values, int64_t n) {
     codec::BestLoops().dequantize(reinterpret_cast<const int8_t*>(codes), scale, values, n);
   }
@@ -134,6 +134,8 @@ struct Int4Format {
     std::memcpy(&code, from, sizeof(code));
     return std::bit_cast<float>(uint32_t{code} << 16);
   }
+  // How Encode() writes codes: packed, once they are in the space of a block.
+  static int8_t* CodesAt(std::byte* /*to*/, int8_t* space) { return space; }
   static void WriteCodes(const int8_t* codes, int64_t n, std::byte* to) {
     codec::BestLoops().pack_halves(codes, reinterpret_cast<uint8_t*>(to), n);
   }
@@ -154,22 +156,22 @@ class BlockCodec final : public Codec {
     constexpr int64_t kPhiloxBlocks = kBlock / 4 + 16;
     uint32_t words[4 * kPhiloxBlocks];
     const bool is_stochastic = rounding.kind == Rounding::Kind::kStochastic;
-    if (!is_stochastic) std::fill(std::begin(words), std::end(words), kWordOfTheMiddle);
-    int8_t codes[kBlock];
+    int8_t space[kBlock];
     for (int64_t begin = 0; begin < n; begin += kBlock) {
       const int64_t size = std::min(kBlock, n - begin);
       const float scale = Format::ScaleOf(loops.max_magnitude(values + begin, size));
       Format::WriteScale(scale, encoded);
-      if (scale > 0.0f) {
+      int8_t* const codes = Format::CodesAt(encoded + Format::kScaleBytes, space);
+      if (!(scale > 0.0f)) {
+        std::memset(codes, 0, size);
+      } else if (is_stochastic) {
         const uint64_t first = static_cast<uint64_t>(rounding.first_element + begin);
         const int64_t blocks = (first % 4 + size + 3) / 4;
-        if (is_stochastic) {
-          loops.philox(rounding.key, rounding.stream, first / 4, (blocks + 15) / 16 * 16, words);
-        }
+        loops.philox(rounding.key, rounding.stream, first / 4, (blocks + 15) / 16 * 16, words);
         loops.quantize(values + begin, 1.0f / scale, words + first % 4, Format::kLargestCode, codes,
                        size);
       } else {
-        std::memset(codes, 0, size);
+        loops.quantize_to_nearest(values + begin, 1.0f / scale, Format::kLargestCode, codes, size);
       }
       Format::WriteCodes(codes, size, encoded + Format::kScaleBytes);
       encoded += EncodedBytes(Format::kEncoding, size);

@@ -336,21 +336,56 @@ TEST_P(CodecConformanceTest, ErrorFeedbackLosesNothingInSum) {
   }
 }
 
+TEST_P(CodecConformanceTest, EncodingAndUpdatingAtOnceGivesTheSameBits) {
+  // Beyond pieces and vectors of any width.
+  constexpr int64_t kElements = 2 * kWholeBlocks + 77;
+  const std::vector<float> values = Values(kElements, 5);
+  const std::vector<float> residual = Values(kElements, 6);
+  const Rounding rounding = {.key = 3, .stream = 4, .first_element = 1000};
+  for (const float scale : {1.0f, 0.37f}) {
+    for (const float decay : {1.0f, 0.95f}) {
+      Bytes bytes(EncodedBytes(GetParam(), kElements));
+      EncodeWithResidual(GetParam(), values.data(), scale, residual.data(), kElements, rounding,
+                         bytes.data());
+      std::vector<float> updated = residual;
+      UpdateResidual(GetParam(), values.data(), scale, bytes.data(), kElements, decay,
+                     updated.data());
+      for (const int64_t offset : {0, 1, 15}) {  // of the vector, from where it is aligned
+        Bytes bytes_at_once(bytes.size());
+        std::vector<float> next(offset + kElements + 1, 7.0f);
+        EncodeAndUpdate(GetParam(), values.data(), scale, residual.data(), kElements, rounding,
+                        decay, bytes_at_once.data(), next.data() + offset);
+        EXPECT_EQ(bytes_at_once, bytes);
+        EXPECT_EQ(next.back(), 7.0f);
+        next.erase(next.begin(), next.begin() + offset);
+        next.resize(kElements);
+        EXPECT_TRUE(SameBits(next, updated)) << scale << " " << decay << " " << offset;
+      }
+    }
+  }
+}
+
 // A shadow that gets the encoded changes stays as near to its target as one change is encoded.
 TEST_P(CodecConformanceTest, ShadowFollowsItsTarget) {
   if (GetParam().is_topk()) GTEST_SKIP() << "is of contributions only";
   constexpr int64_t kElements = 3000;
   std::vector<float> target = Values(kElements, 9);
   std::vector<float> shadow = target;
+  std::vector<float> advanced = target;  // in one pass
   Bytes bytes(EncodedBytes(GetParam(), kElements));
+  Bytes bytes_of_advanced(bytes.size());
   for (int version = 1; version <= 100; ++version) {
     const std::vector<float> step = Values(kElements, 1000 + version);
     for (int64_t i = 0; i < kElements; ++i) target[i] += 0.01f * step[i];
     std::vector<float> change(kElements);
     Subtract(change.data(), target.data(), shadow.data(), kElements);
-    EncodeChange(GetParam(), target.data(), shadow.data(), kElements,
-                 {.key = 2, .stream = static_cast<uint64_t>(version)}, bytes.data());
+    const Rounding rounding = {.key = 2, .stream = static_cast<uint64_t>(version)};
+    EncodeChange(GetParam(), target.data(), shadow.data(), kElements, rounding, bytes.data());
     AccumulateDecoded(GetParam(), bytes.data(), kElements, 1.0f, shadow.data(), Accumulate::kAdd);
+    EncodeChangeAndAdvance(GetParam(), target.data(), advanced.data(), kElements, rounding,
+                           bytes_of_advanced.data());
+    ASSERT_EQ(bytes_of_advanced, bytes);
+    ASSERT_TRUE(SameBits(advanced, shadow));
     for (int64_t i = 0; i < kElements; ++i) {
       ASSERT_NEAR(shadow[i], target[i], Bound(GetParam(), change, i) + 1e-7 * std::abs(target[i]))
           << "element " << i << ", version " << version;
@@ -554,6 +589,10 @@ TEST(CodecLoopsTest, EveryInstructionSetGivesTheSameBits) {
     for (int32_t largest_code : {127, 7}) {
       reference.quantize(values.data(), 1000.0f, words.data(), largest_code, bytes.data(), 100);
       loops.quantize(values.data(), 1000.0f, words.data(), largest_code, other_bytes.data(), 100);
+      EXPECT_EQ(other_bytes, bytes) << loops.name;
+      const std::vector<uint32_t> middle(100, kWordOfTheMiddle);
+      reference.quantize(values.data(), 1000.0f, middle.data(), largest_code, bytes.data(), 100);
+      loops.quantize_to_nearest(values.data(), 1000.0f, largest_code, other_bytes.data(), 100);
       EXPECT_EQ(other_bytes, bytes) << loops.name;
     }
     for (int64_t size : {100, 99, 64, 1}) {

@@ -101,18 +101,29 @@ void MarkAtLeast(const float* __restrict values, uint32_t least, uint8_t* __rest
   }
 }
 
+// Up if what rounding down loses is more than `most_lost`.
+inline int8_t CodeOf(float quotient, float most_lost, int32_t largest_code) {
+  const int32_t toward_zero = static_cast<int32_t>(quotient);
+  const int32_t down = toward_zero - (quotient < static_cast<float>(toward_zero) ? 1 : 0);
+  const float lost = quotient - static_cast<float>(down);
+  const int32_t rounded = down + (most_lost < lost ? 1 : 0);
+  // The largest element may be a little more than that many scales.
+  const int32_t bounded = rounded < largest_code ? rounded : largest_code;
+  return static_cast<int8_t>(bounded > -largest_code ? bounded : -largest_code);
+}
+
 void Quantize(const float* __restrict values, float inverse_scale, const uint32_t* __restrict words,
               int32_t largest_code, int8_t* __restrict codes, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
-    const float quotient = values[i] * inverse_scale;
-    const int32_t toward_zero = static_cast<int32_t>(quotient);
-    const int32_t down = toward_zero - (quotient < static_cast<float>(toward_zero) ? 1 : 0);
-    const float lost = quotient - static_cast<float>(down);
     const float uniform = static_cast<float>(static_cast<int32_t>(words[i] >> 8)) * 0x1p-24f;
-    const int32_t rounded = down + (uniform < lost ? 1 : 0);
-    // The largest element may be a little more than that many scales.
-    const int32_t bounded = rounded < largest_code ? rounded : largest_code;
-    codes[i] = static_cast<int8_t>(bounded > -largest_code ? bounded : -largest_code);
+    codes[i] = CodeOf(values[i] * inverse_scale, uniform, largest_code);
+  }
+}
+
+void QuantizeToNearest(const float* __restrict values, float inverse_scale, int32_t largest_code,
+                       int8_t* __restrict codes, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    codes[i] = CodeOf(values[i] * inverse_scale, 0.5f, largest_code);
   }
 }
 
@@ -218,6 +229,7 @@ Loops MakeLoops() {
           .count_at_least = CountAtLeast,
           .mark_at_least = MarkAtLeast,
           .quantize = Quantize,
+          .quantize_to_nearest = QuantizeToNearest,
           .dequantize = Dequantize,
           .pack_halves = PackHalves,
           .dequantize_halves = DequantizeHalves,

@@ -28,6 +28,9 @@ struct Loops {
   // uniform. Codes are within -largest_code and largest_code.
   void (*quantize)(const float* values, float inverse_scale, const uint32_t* words,
                    int32_t largest_code, int8_t* codes, int64_t n);
+  // To the nearest code, halves down.
+  void (*quantize_to_nearest)(const float* values, float inverse_scale, int32_t largest_code,
+                              int8_t* codes, int64_t n);
   void (*dequantize)(const int8_t* codes, float scale, float* values, int64_t n);
   // Codes within -8 and 7, two in a byte, the first one in its low half; the unused half of an odd
   // number is 0.

@@ -32,6 +32,12 @@ void AddResidual(const float* values, float scale, const float* residual, int64_
   if (residual != nullptr) AccumulateScaled(sum, residual, 1.0f, n, Accumulate::kAdd);
 }
 
+// lost = decay * (sum - decoded); lost may be sum.
+void LoseDecoded(const float* sum, const float* decoded, float decay, int64_t n, float* lost) {
+  Subtract(lost, sum, decoded, n);
+  if (decay != 1.0f) AccumulateScaled(lost, lost, decay, n, Accumulate::kSet);
+}
+
 }  // namespace
 
 void AccumulateDecoded(Encoding encoding, const std::byte* encoded, int64_t n, float scale,
@@ -152,9 +158,22 @@ void UpdateResidual(Encoding encoding, const float* values, float scale, const s
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     AddResidual(values + begin, scale, residual + begin, size, sum);
     codec.Decode(encoded + bytes, size, decoded);
-    Subtract(residual + begin, sum, decoded, size);
-    if (decay == 1.0f) return;
-    AccumulateScaled(residual + begin, residual + begin, decay, size, Accumulate::kSet);
+    LoseDecoded(sum, decoded, decay, size, residual + begin);
+  });
+}
+
+void EncodeAndUpdate(Encoding encoding, const float* values, float scale, const float* residual,
+                     int64_t n, const Rounding& rounding, float decay, std::byte* encoded,
+                     float* next_residual) {
+  const Codec& codec = CodecOf(encoding);
+  float sum[kPiece];
+  float decoded[kPiece];
+  ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
+    AddResidual(values + begin, scale, residual + begin, size, sum);
+    codec.Encode(sum, size, RoundingFrom(rounding, begin), encoded + bytes);
+    codec.Decode(encoded + bytes, size, decoded);
+    LoseDecoded(sum, decoded, decay, size, sum);
+    CopyPastCaches(next_residual + begin, sum, size);
   });
 }
 
@@ -165,6 +184,15 @@ void EncodeChange(Encoding encoding, const float* target, const float* base, int
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     Subtract(change, target + begin, base + begin, size);
     codec.Encode(change, size, RoundingFrom(rounding, begin), encoded + bytes);
+  });
+}
+
+void EncodeChangeAndAdvance(Encoding encoding, const float* target, float* base, int64_t n,
+                            const Rounding& rounding, std::byte* encoded) {
+  ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
+    EncodeChange(encoding, target + begin, base + begin, size, RoundingFrom(rounding, begin),
+                 encoded + bytes);
+    AccumulateDecoded(encoding, encoded + bytes, size, 1.0f, base + begin, Accumulate::kAdd);
   });
 }
 

@@ -45,9 +45,17 @@ void EncodeWithResidual(Encoding encoding, const float* values, float scale, con
 // What that has lost, times `decay`, becomes the residual: (scale * values + residual) - decoded.
 void UpdateResidual(Encoding encoding, const float* values, float scale, const std::byte* encoded,
                     int64_t n, float decay, float* residual);
+// EncodeWithResidual() in one pass with what UpdateResidual() then makes of the residual, which is
+// written to `next_residual` instead. That overlaps nothing, and is not in the caches afterwards.
+void EncodeAndUpdate(Encoding encoding, const float* values, float scale, const float* residual,
+                     int64_t n, const Rounding& rounding, float decay, std::byte* encoded,
+                     float* next_residual);
 
 // Encodes target - base.
 void EncodeChange(Encoding encoding, const float* target, const float* base, int64_t n,
                   const Rounding& rounding, std::byte* encoded);
+// The same in one pass with base += decoded.
+void EncodeChangeAndAdvance(Encoding encoding, const float* target, float* base, int64_t n,
+                            const Rounding& rounding, std::byte* encoded);
 
 }  // namespace lodestar

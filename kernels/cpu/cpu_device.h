@@ -30,6 +30,9 @@ class CpuDevice final : public Device {
   absl::Status Synchronize(EventId event) override;
 
 #include "kernels/device_operations.inc"
+  void EncodeAndUpdate(Encoding encoding, void* encoded, Buf next_residual, Buf values, float scale,
+                       Buf residual, const Rounding& rounding, float decay,
+                       StreamKind stream) override;
 
  private:
   // Calls body(begin, end, part) for ranges that cover [0, n): as many as threads, fewer if `cost`

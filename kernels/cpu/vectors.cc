@@ -199,6 +199,22 @@ void CpuDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, floa
   });
 }
 
+void CpuDevice::EncodeAndUpdate(Encoding encoding, void* encoded, Buf next_residual, Buf values,
+                                float scale, Buf residual, const Rounding& rounding, float decay,
+                                StreamKind) {
+  CheckEncoding(encoding, encoded, values);
+  const int64_t n = values.num_elements;
+  for (const Buf& buf : {residual, next_residual}) CheckBuf(buf, DType::kF32, n);
+  ForRanges(n, kWholeBlocks, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
+    Rounding from_begin = rounding;
+    from_begin.first_element += begin;
+    lodestar::EncodeAndUpdate(encoding, FloatsAt(values, begin), scale, FloatsAt(residual, begin),
+                              end - begin, from_begin, decay,
+                              static_cast<std::byte*>(encoded) + EncodedBytes(encoding, begin),
+                              next_residual.as<float>() + begin);
+  });
+}
+
 void CpuDevice::Dropout(Buf y, Buf x, const DropoutMask& mask) {
   const int64_t n = x.num_elements;
   LODESTAR_CHECK(mask.rate >= 0.0 && mask.rate < 1.0) << "rate=" << mask.rate;

@@ -55,11 +55,11 @@ struct FiniteCheck {
 };
 
 // Writes compute(i, count), which are the next `count` elements, to out + i until there are n.
-// `elsewhere`: `out` overlaps nothing that compute() reads.
+// `streams`: past the caches; `out` overlaps nothing then that compute() reads.
 template <typename Compute>
-inline void WriteVectors(float* out, bool elsewhere, int64_t n, Compute compute) {
+inline void WriteVectorsTo(float* out, bool streams, int64_t n, Compute compute) {
   int64_t i = 0;
-  if (elsewhere && n >= kStreamedElements) {
+  if (streams && n >= kLanes) {
     const auto position = static_cast<int64_t>(reinterpret_cast<uintptr_t>(out) / sizeof(float));
     i = -position & (kLanes - 1);
     if (i > 0) StorePart(out, compute(0, i), i);
@@ -68,6 +68,19 @@ inline void WriteVectors(float* out, bool elsewhere, int64_t n, Compute compute)
   }
   for (; i + kLanes <= n; i += kLanes) Store(out + i, compute(i, kLanes));
   if (i < n) StorePart(out + i, compute(i, n - i), n - i);
+}
+
+// `elsewhere`: `out` overlaps nothing that compute() reads.
+template <typename Compute>
+inline void WriteVectors(float* out, bool elsewhere, int64_t n, Compute compute) {
+  WriteVectorsTo(out, elsewhere && n >= kStreamedElements, n, compute);
+}
+
+void CopyPastCaches(float* y, const float* x, int64_t n) {
+  WriteVectorsTo(
+      y, /*streams=*/true, n, [=](int64_t i, int64_t count) __attribute__((always_inline)) {
+        return LoadUpTo(x + i, count);
+      });
 }
 
 bool WriteScaled(float* y, const float* x, float a, int64_t n) {
@@ -244,6 +257,7 @@ void AddElementwise(Loops* loops) {
   loops->add_scaled = AddScaled;
   loops->scale = Scale;
   loops->write_scaled = WriteScaled;
+  loops->copy_past_caches = CopyPastCaches;
   loops->subtract = Subtract;
   loops->add = Add;
   loops->adamw = AdamW;

@@ -44,9 +44,10 @@ struct Loops {
   // inputs. A long output of write_scaled, adamw or momentum that is no input does not pass through
   // the caches; these three return whether all that they have written is finite (and, of adamw and
   // momentum, the sum of an element and its state, too).
-  void (*add_scaled)(float* y, const float* x, float a, int64_t n);       // y += a * x
-  void (*scale)(float* y, const float* x, float a, int64_t n);            // y = a * x
-  bool (*write_scaled)(float* y, const float* x, float a, int64_t n);     // same, see above
+  void (*add_scaled)(float* y, const float* x, float a, int64_t n);    // y += a * x
+  void (*scale)(float* y, const float* x, float a, int64_t n);         // y = a * x
+  bool (*write_scaled)(float* y, const float* x, float a, int64_t n);  // same, see above
+  void (*copy_past_caches)(float* y, const float* x, int64_t n);  // y = x, which overlaps nothing
   void (*subtract)(float* z, const float* x, const float* y, int64_t n);  // z = x - y
   void (*add)(float* z, const float* x, const float* y, int64_t n);       // z = x + y
   // w_out, m, v from w_in, m, v, g.

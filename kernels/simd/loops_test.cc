@@ -180,6 +180,19 @@ TEST_P(LoopsTest, LongOutputsElsewhereHaveTheBitsOfThoseInPlace) {
   }
 }
 
+TEST_P(LoopsTest, CopiesPastTheCachesWhateverTheAddressAndLength) {
+  const std::vector<float> x = Random(200, 9);
+  for (const int64_t n : {0, 1, 3, 4, 15, 16, 17, 31, 33, 160}) {
+    for (int64_t shift = 0; shift < 17; ++shift) {
+      std::vector<float> out(shift + n + 1, 7.0f);
+      loops_.copy_past_caches(&out[shift], x.data(), n);
+      EXPECT_TRUE(std::equal(x.begin(), x.begin() + n, out.begin() + shift)) << n << " " << shift;
+      EXPECT_EQ(out.back(), 7.0f);
+      EXPECT_EQ(std::count(out.begin(), out.begin() + shift, 7.0f), shift);
+    }
+  }
+}
+
 TEST_P(LoopsTest, SumOfSquaresIsTheSameOnEverySet) {
   const std::vector<float> x = Random(1003, 7);
   EXPECT_EQ(loops_.sum_of_squares(x.data(), 1003), BestLoops().sum_of_squares(x.data(), 1003));

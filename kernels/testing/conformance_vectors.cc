@@ -153,6 +153,10 @@ TEST_P(DeviceConformanceTest, EncodesToTheSameBytesAndKnowsWhatIsLost) {
               const void* const encoded = encode("with_residual", 0.37f, residual);
               rig.device().Wait(StreamKind::kCompute,
                                 rig.device().Record(StreamKind::kDeviceToHost));
+              const Buf next = rig.Output("next_residual", n, DType::kF32);
+              const Buf at_once = rig.Output("at_once", bytes, DType::kU8);
+              rig.device().EncodeAndUpdate(encoding, at_once.data, next, values, 0.37f, residual,
+                                           rounding, 0.95f, StreamKind::kCompute);
               rig.device().UpdateResidual(encoding, residual, values, 0.37f, encoded, 0.95f,
                                           StreamKind::kCompute);
             },

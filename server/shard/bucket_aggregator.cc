@@ -670,11 +670,10 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
     case BucketStep::Kind::kAccumulate:
       Sample(step, contribution);
       // The journal may still be writing what came.
-      if (StagingSlot& slot = *contribution.slot; context_->journal == nullptr &&
-                                                  key.encoding == Encoding::kFp32 &&
-                                                  (step.clip == 1.0f || BaseOf(key) == nullptr) &&
-                                                  weights_.mean().CanAdopt(slot.num_elements())) {
-        weights_.mean().Adopt(slot.TakePage(), ShareOf(step, key));
+      if (StagingSlot& slot = *contribution.slot;
+          context_->journal == nullptr && (step.clip == 1.0f || BaseOf(key) == nullptr) &&
+          weights_.mean().CanAdopt(key.encoding, slot.num_elements())) {
+        weights_.mean().Adopt(slot.TakePage(), key.encoding, ShareOf(step, key));
       } else {
         held_ = Held{ShareOf(step, key), std::move(contribution)};
       }

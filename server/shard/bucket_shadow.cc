@@ -74,14 +74,17 @@ void BucketShadow::Advance(const Page& weights, Version version) {
 void BucketShadow::Encode(const Page& weights, Version version,
                           const std::shared_ptr<Page>& change) {
   auto* const encoded = reinterpret_cast<std::byte*>(change->data());
-  const Page& base = config_.error_feedback ? *shadow_ : *last_weights_;
-  EncodeChange(
-      config_.encoding, weights.data(), base.data(), range_.size(),
-      {.kind = config_.error_feedback ? Rounding::Kind::kToNearest : Rounding::Kind::kStochastic,
-       .key = NoiseKey(config_.seed),
-       .stream = static_cast<uint64_t>(version.value()),
-       .first_element = range_.begin},
-      encoded);
+  const Rounding rounding = {
+      .kind = config_.error_feedback ? Rounding::Kind::kToNearest : Rounding::Kind::kStochastic,
+      .key = NoiseKey(config_.seed),
+      .stream = static_cast<uint64_t>(version.value()),
+      .first_element = range_.begin};
+  if (config_.error_feedback) {
+    return EncodeChangeAndAdvance(config_.encoding, weights.data(), shadow_->data(), range_.size(),
+                                  rounding, encoded);
+  }
+  EncodeChange(config_.encoding, weights.data(), last_weights_->data(), range_.size(), rounding,
+               encoded);
   AccumulateDecoded(config_.encoding, encoded, range_.size(), 1.0f, shadow_->data(),
                     Accumulate::kAdd);
 }

@@ -196,6 +196,10 @@ bool BucketWeights::ApplyAlone(const OptimizerCall& call, ContributionKind kind,
   if (encoding == Encoding::kFp32) {
     return ApplyAlone(call, reinterpret_cast<const float*>(contribution));
   }
+  if (!correction_.has_value()) {
+    return FinishAndApply(call, LastContribution{encoding, contribution, MeanShare()},
+                          /*rescale=*/1.0f);
+  }
   mean_->Add(encoding, contribution, MeanShare());
   mean_->Finish(/*rescale=*/1.0f);
   const Page* const decoded = mean_->mean();

@@ -62,9 +62,10 @@ class BucketWeightsTest : public ::testing::TestWithParam<Encoding> {
       weights->mean().Add(GetParam(), Encoded(GetParam(), 2).data(), Share(1));
     } else if (first == First::kAdopted) {
       const std::shared_ptr<Page> page = pages_.Allocate(kElements);
-      const std::vector<float> elements = Random(2);
-      std::copy(elements.begin(), elements.end(), page->data());
-      weights->mean().Adopt(page, Share(1));
+      const std::vector<std::byte> bytes = Encoded(GetParam(), 2);
+      std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::byte*>(page->data()));
+      EXPECT_TRUE(weights->mean().CanAdopt(GetParam(), page->size()));
+      weights->mean().Adopt(page, GetParam(), Share(1));
     }
     return weights;
   }
@@ -107,6 +108,11 @@ TEST_P(BucketWeightsTest, OnePassHasTheBitsOfItsSteps) {
         EXPECT_TRUE(at_once->FinishAndApply(call, last, rescale));
         EXPECT_EQ(All(*at_once), All(*stepwise));
         EXPECT_EQ(All(*at_once) == before, first == First::kNone && !has_last);
+        if (first == First::kAdopted) {
+          const auto added = Make(First::kAdded);
+          EXPECT_TRUE(added->FinishAndApply(call, last, rescale));
+          EXPECT_EQ(All(*at_once), All(*added));
+        }
         EXPECT_EQ(at_once->mean().mean(), nullptr);
       }
     }

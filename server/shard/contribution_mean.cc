@@ -39,35 +39,31 @@ class WeightedSum final : public ContributionMean {
       : ContributionMean(num_elements), pages_(pages) {}
 
   void Add(Encoding encoding, const std::byte* values, const MeanShare& share) override {
-    const bool is_first = sum_ == nullptr;
-    if (is_first) sum_ = pages_.Allocate(num_elements_);
-    if (sum_ == nullptr) return;
-    ScaleAdopted();
-    AccumulateDecoded(encoding, values, num_elements_, share.factor, sum_->data(),
-                      is_first ? Accumulate::kSet : Accumulate::kAdd);
+    AddAdopted();
+    AddTo(encoding, values, share.factor);
   }
 
-  bool CanAdopt(int64_t page_elements) const override {
-    return sum_ == nullptr && IsWellFilled(page_elements, num_elements_);
+  bool CanAdopt(Encoding /*encoding*/, int64_t page_elements) const override {
+    return sum_ == nullptr && !adopted_.has_value() && IsWellFilled(page_elements, num_elements_);
   }
 
-  void Adopt(std::shared_ptr<Page> values, const MeanShare& share) override {
-    LODESTAR_CHECK(CanAdopt(values->size())) << values->size() << " for " << num_elements_;
-    sum_ = std::move(values);
-    adopted_factor_ = share.factor;
+  void Adopt(std::shared_ptr<Page> values, Encoding encoding, const MeanShare& share) override {
+    LODESTAR_CHECK(CanAdopt(encoding, values->size()))
+        << values->size() << " for " << num_elements_;
+    adopted_ = Adopted{std::move(values), encoding, share.factor};
   }
 
   void Finish(float rescale) override {
-    if (sum_ == nullptr) return;
-    ScaleAdopted();
-    Scale(*sum_, rescale, num_elements_);
+    AddAdopted();
+    if (sum_ != nullptr) Scale(*sum_, rescale, num_elements_);
   }
 
   void FinishInParts(const std::optional<LastContribution>& last, float rescale,
                      UsePart use) override {
-    if (sum_ == nullptr && !last.has_value()) return;
-    if (!last.has_value() && adopted_factor_ == 1.0f && rescale == 1.0f) {
-      return use(0, {sum_->data(), static_cast<size_t>(num_elements_)});
+    if (sum_ == nullptr && !adopted_.has_value() && !last.has_value()) return;
+    if (const Page* const whole = WithoutArithmetic();
+        whole != nullptr && !last.has_value() && rescale == 1.0f) {
+      return use(0, {whole->data(), static_cast<size_t>(num_elements_)});
     }
     alignas(Page::kAlignmentBytes) float space[kPartElements];
     for (int64_t begin = 0; begin < num_elements_; begin += kPartElements) {
@@ -87,32 +83,67 @@ class WeightedSum final : public ContributionMean {
   const Page* mean() const override { return sum_.get(); }
   void Clear() override {
     sum_ = nullptr;
-    adopted_factor_ = 1.0f;
+    adopted_.reset();
   }
 
  private:
-  void ScaleAdopted() { Scale(*sum_, std::exchange(adopted_factor_, 1.0f), num_elements_); }
+  // The first contribution, in its encoding and not yet multiplied; there is no sum beside it.
+  struct Adopted {
+    std::shared_ptr<Page> values;
+    Encoding encoding;
+    float factor;
 
-  // To the bit what the elements from `begin` are after ScaleAdopted(), Add() and Finish().
+    const std::byte* bytes() const { return reinterpret_cast<const std::byte*>(values->data()); }
+  };
+
+  void AddAdopted() {
+    const std::optional<Adopted> adopted = std::exchange(adopted_, std::nullopt);
+    if (!adopted.has_value()) return;
+    if (adopted->encoding != Encoding::kFp32) {
+      return AddTo(adopted->encoding, adopted->bytes(), adopted->factor);
+    }
+    sum_ = adopted->values;
+    Scale(*sum_, adopted->factor, num_elements_);
+  }
+
+  void AddTo(Encoding encoding, const std::byte* values, float factor) {
+    const bool is_first = sum_ == nullptr;
+    if (is_first) sum_ = pages_.Allocate(num_elements_);
+    if (sum_ == nullptr) return;
+    AccumulateDecoded(encoding, values, num_elements_, factor, sum_->data(),
+                      is_first ? Accumulate::kSet : Accumulate::kAdd);
+  }
+
+  // The sum, if it is there as it is; else null.
+  const Page* WithoutArithmetic() const {
+    if (!adopted_.has_value()) return sum_.get();
+    const bool is_sum = adopted_->encoding == Encoding::kFp32 && adopted_->factor == 1.0f;
+    return is_sum ? adopted_->values.get() : nullptr;
+  }
+
+  // To the bit what the elements from `begin` are after Add() and Finish().
   void FormPart(const std::optional<LastContribution>& last, float rescale, int64_t begin,
                 absl::Span<float> part) const {
-    const auto size = static_cast<int64_t>(part.size());
+    Accumulate next = Accumulate::kSet;
+    const auto add = [&](Encoding encoding, const std::byte* values, float factor) {
+      AccumulateDecoded(encoding, values + EncodedBytes(encoding, begin),
+                        static_cast<int64_t>(part.size()), factor, part.data(), next);
+      next = Accumulate::kAdd;
+    };
     if (sum_ != nullptr) {
-      AccumulateScaled(part.data(), sum_->data() + begin, adopted_factor_, size, Accumulate::kSet);
+      add(Encoding::kFp32, reinterpret_cast<const std::byte*>(sum_->data()), 1.0f);
     }
-    if (last.has_value()) {
-      AccumulateDecoded(last->encoding, last->values + EncodedBytes(last->encoding, begin), size,
-                        last->share.factor, part.data(),
-                        sum_ == nullptr ? Accumulate::kSet : Accumulate::kAdd);
-    }
+    if (adopted_.has_value()) add(adopted_->encoding, adopted_->bytes(), adopted_->factor);
+    if (last.has_value()) add(last->encoding, last->values, last->share.factor);
     if (rescale != 1.0f) {
-      AccumulateScaled(part.data(), part.data(), rescale, size, Accumulate::kSet);
+      AccumulateScaled(part.data(), part.data(), rescale, static_cast<int64_t>(part.size()),
+                       Accumulate::kSet);
     }
   }
 
   PagePool& pages_;
   std::shared_ptr<Page> sum_;
-  float adopted_factor_ = 1.0f;  // what an adopted page's elements are still to be multiplied by
+  std::optional<Adopted> adopted_;
 };
 
 // Two pages: the weighted sum, and by element the weight of the contributions in which it
@@ -139,9 +170,9 @@ class MeanOfSenders final : public ContributionMean {
     AddWhereKept(encoding, values, num_elements_, weight, weights_->data());
   }
 
-  bool CanAdopt(int64_t) const override { return false; }
-  void Adopt(std::shared_ptr<Page> values, const MeanShare& share) override {
-    Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(values->data()), share);
+  bool CanAdopt(Encoding, int64_t) const override { return false; }
+  void Adopt(std::shared_ptr<Page> values, Encoding encoding, const MeanShare& share) override {
+    Add(encoding, reinterpret_cast<const std::byte*>(values->data()), share);
   }
 
   void Finish(float rescale) override {
@@ -196,12 +227,14 @@ class DirectionMean final : public ContributionMean {
     AddElements(decoded->data(), share);
   }
 
-  bool CanAdopt(int64_t page_elements) const override {
-    return sum_ == nullptr && IsWellFilled(page_elements, num_elements_);
+  bool CanAdopt(Encoding encoding, int64_t page_elements) const override {
+    return encoding == Encoding::kFp32 && sum_ == nullptr &&
+           IsWellFilled(page_elements, num_elements_);
   }
 
-  void Adopt(std::shared_ptr<Page> values, const MeanShare& share) override {
-    LODESTAR_CHECK(CanAdopt(values->size())) << values->size() << " for " << num_elements_;
+  void Adopt(std::shared_ptr<Page> values, Encoding encoding, const MeanShare& share) override {
+    LODESTAR_CHECK(CanAdopt(encoding, values->size()))
+        << values->size() << " for " << num_elements_;
     if (share.weight <= 0) return;
     BeginDirections(share.weight);
     AddDirections(values->data(), share);
@@ -306,11 +339,12 @@ class TrimmedContributions final : public ContributionMean {
     Keep(std::move(page), share);
   }
 
-  bool CanAdopt(int64_t page_elements) const override {
-    return IsWellFilled(page_elements, num_elements_);
+  bool CanAdopt(Encoding encoding, int64_t page_elements) const override {
+    return encoding == Encoding::kFp32 && IsWellFilled(page_elements, num_elements_);
   }
 
-  void Adopt(std::shared_ptr<Page> values, const MeanShare& share) override {
+  void Adopt(std::shared_ptr<Page> values, Encoding encoding, const MeanShare& share) override {
+    LODESTAR_CHECK(CanAdopt(encoding, values->size())) << values->size();
     if (!IsWanted(share)) return;
     Scale(*values, share.scale, num_elements_);
     Keep(std::move(values), share);

@@ -40,11 +40,11 @@ class ContributionMean {
   virtual ~ContributionMean() = default;
 
   virtual void Add(Encoding encoding, const std::byte* values, const MeanShare& share) = 0;
-  // Whether a page of this size may be kept as it is: it is of use now, and not much of it would
-  // lie idle.
-  virtual bool CanAdopt(int64_t page_elements) const = 0;
+  // Whether a page of this size with elements in this encoding may be kept as it is, in place of
+  // one that Add() would take: it is of use now, and is not much larger than that.
+  virtual bool CanAdopt(Encoding encoding, int64_t page_elements) const = 0;
   // Add() of elements that lie in a page already.
-  virtual void Adopt(std::shared_ptr<Page> values, const MeanShare& share) = 0;
+  virtual void Adopt(std::shared_ptr<Page> values, Encoding encoding, const MeanShare& share) = 0;
   // All that comes is there, and becomes mean(). `rescale`: the weight of all that were to come, by
   // the weight of those that came. Once more: what is the mean already is multiplied by `rescale`.
   virtual void Finish(float rescale) = 0;

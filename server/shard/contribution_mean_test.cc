@@ -132,15 +132,40 @@ TEST_P(ContributionMeanTest, WhatDoesNotComeIsMadeUpFor) {
 TEST_P(ContributionMeanTest, AdoptedPagesAreTheSameAsValues) {
   const std::vector<Contribution> contributions = {{Vector(1), 2, 0.5f}, {Vector(2), 2, 0.25f}};
   const std::unique_ptr<ContributionMean> mean = Make();
-  ASSERT_TRUE(mean->CanAdopt(kElements));
-  EXPECT_FALSE(mean->CanAdopt(2 * kElements)) << "half of the page would lie idle";
+  ASSERT_TRUE(mean->CanAdopt(Encoding::kFp32, kElements));
+  EXPECT_FALSE(mean->CanAdopt(Encoding::kFp32, 2 * kElements)) << "half of the page would lie idle";
   std::shared_ptr<Page> page = pages_.Allocate(kElements);
   std::copy_n(contributions[0].values.begin(), kElements, page->data());
-  mean->Adopt(std::move(page), {.scale = 0.5f, .weight = 2, .factor = 0.25f, .order = 0});
+  mean->Adopt(std::move(page), Encoding::kFp32,
+              {.scale = 0.5f, .weight = 2, .factor = 0.25f, .order = 0});
   mean->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(contributions[1].values.data()),
             {.scale = 0.25f, .weight = 2, .factor = 0.125f, .order = 1});
   mean->Finish(1.0f);
   EXPECT_EQ(Elements(*mean->mean()), MeanOf(contributions, {0, 1}));
+}
+
+TEST_P(ContributionMeanTest, AdoptedEncodedPagesAreTheSameAsValues) {
+  const MeanShare first = {.scale = 0.5f, .weight = 2, .factor = 0.25f, .order = 0};
+  const MeanShare second = {.scale = 0.25f, .weight = 2, .factor = 0.125f, .order = 1};
+  for (const Encoding encoding : {Encoding::kBf16, Encoding::kInt8, Encoding::TopK(2, 4)}) {
+    std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
+    CodecOf(encoding).Encode(Vector(4).data(), kElements, {}, bytes.data());
+    for (const bool has_second : {false, true}) {
+      const std::unique_ptr<ContributionMean> added = Make();
+      const std::unique_ptr<ContributionMean> adopted = Make();
+      if (!adopted->CanAdopt(encoding, kElements)) continue;
+      added->Add(encoding, bytes.data(), first);
+      std::shared_ptr<Page> page = pages_.Allocate(kElements);
+      std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::byte*>(page->data()));
+      adopted->Adopt(std::move(page), encoding, first);
+      EXPECT_FALSE(adopted->CanAdopt(encoding, kElements));
+      for (ContributionMean* const mean : {added.get(), adopted.get()}) {
+        if (has_second) mean->Add(encoding, bytes.data(), second);
+        mean->Finish(0.7f);
+      }
+      EXPECT_EQ(Elements(*adopted->mean()), Elements(*added->mean())) << EncodingText(encoding);
+    }
+  }
 }
 
 TEST_P(ContributionMeanTest, EncodedValuesAreDecoded) {

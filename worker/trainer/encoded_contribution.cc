@@ -38,10 +38,16 @@ int64_t ResidualBytes(const JobSpec& job, int64_t num_elements) {
   return job.error_feedback ? num_elements * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
+// A second residual saves one of two passes over vector and residual. Those of a card take little
+// of a round, and its memory is scarce.
+int NumResiduals(bool memory_is_host) { return memory_is_host ? 2 : 1; }
+
 }  // namespace
 
-int64_t EncodedContribution::DeviceBytes(const JobSpec& job, const Layout& layout) {
-  return RoomFor(job.push_encoding, layout) + ResidualBytes(job, layout.num_elements());
+int64_t EncodedContribution::DeviceBytes(const JobSpec& job, const Layout& layout,
+                                         bool memory_is_host) {
+  return RoomFor(job.push_encoding, layout) +
+         NumResiduals(memory_is_host) * ResidualBytes(job, layout.num_elements());
 }
 
 int64_t EncodedContribution::PinnedBytes(const JobSpec& job, const Layout& layout, bool foresees) {
@@ -73,8 +79,14 @@ absl::Status EncodedContribution::Allocate(int64_t residual_bytes, int64_t room)
     host_ = static_cast<std::byte*>(host_bytes_.data());
   }
   if (residual_bytes == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(residual_memory_, DeviceMemory::Allocate(device_, residual_bytes));
+  const int num_residuals = NumResiduals(device_->capabilities().memory_is_host);
+  ASSIGN_OR_RETURN(residual_memory_,
+                   DeviceMemory::Allocate(device_, num_residuals * residual_bytes));
   residual_ = Buf{residual_memory_.data(), DType::kF32, vector_.num_elements};
+  if (num_residuals > 1) {
+    next_residual_ =
+        Buf{residual_.as<float>() + residual_.num_elements, DType::kF32, residual_.num_elements};
+  }
   return absl::OkStatus();
 }
 
@@ -119,13 +131,19 @@ void EncodedContribution::Encode(const Bucket& bucket) {
   is_prepared_[bucket.index] = true;
   device_->Wait(kStream, device_->Record(StreamKind::kCompute));
   DeviceSpan span(timeline_, kStream, "encode", {.block = bucket.block, .bucket = bucket.index});
-  device_->Encode(encoding_, EncodedOf(bucket), PartOf(vector_, bucket), scale_,
-                  PartOf(residual_, bucket),
-                  {.kind = residual_ ? Rounding::Kind::kToNearest : Rounding::Kind::kStochastic,
-                   .key = noise_key_,
-                   .stream = static_cast<uint64_t>(round_.value()),
-                   .first_element = bucket.range.begin},
-                  kStream);
+  const Rounding rounding = {
+      .kind = residual_ ? Rounding::Kind::kToNearest : Rounding::Kind::kStochastic,
+      .key = noise_key_,
+      .stream = static_cast<uint64_t>(round_.value()),
+      .first_element = bucket.range.begin};
+  if (next_residual_) {
+    device_->EncodeAndUpdate(encoding_, EncodedOf(bucket), PartOf(next_residual_, bucket),
+                             PartOf(vector_, bucket), scale_, PartOf(residual_, bucket), rounding,
+                             decay_, kStream);
+  } else {
+    device_->Encode(encoding_, EncodedOf(bucket), PartOf(vector_, bucket), scale_,
+                    PartOf(residual_, bucket), rounding, kStream);
+  }
 }
 
 EventId EncodedContribution::Prepared() {
@@ -175,23 +193,43 @@ absl::Span<const std::byte> EncodedContribution::Of(const Bucket& bucket) const 
 
 // On the compute stream, which may change the vector next. Encoding reads the residual on another
 // stream, but what it queues later waits for this one.
+void EncodedContribution::UpdateResidual(absl::FunctionRef<bool(const Bucket&)> is_counted) {
+  if (!next_residual_) {
+    for (const Bucket& bucket : buckets_) {
+      if (!is_counted(bucket)) continue;
+      device_->UpdateResidual(encoding_, PartOf(residual_, bucket), PartOf(vector_, bucket), scale_,
+                              EncodedOf(bucket), decay_, StreamKind::kCompute);
+    }
+    return;
+  }
+  // They change places where less must be copied then.
+  int64_t num_counted = 0;
+  for (const Bucket& bucket : buckets_) num_counted += is_counted(bucket) ? bucket.range.size() : 0;
+  const bool change_places = 2 * num_counted > residual_.num_elements;
+  if (change_places) std::swap(residual_, next_residual_);
+  for (const Bucket& bucket : buckets_) {
+    if (is_counted(bucket) == change_places) continue;
+    CopyPart(PartOf(residual_, bucket), PartOf(next_residual_, bucket));
+  }
+}
+
 void EncodedContribution::Commit(absl::Span<const uint32_t> late) {
   if (!residual_) return;
   constexpr StreamKind kStream = StreamKind::kCompute;
   if (last_prepared_.has_value()) device_->Wait(kStream, *last_prepared_);
   DeviceSpan span(timeline_, kStream, "residual");
-  for (const Bucket& bucket : buckets_) {
-    if (!is_prepared_[bucket.index]) continue;
-    const bool is_late = std::find(late.begin(), late.end(), bucket.index) != late.end();
-    if (is_foreseen_ && is_late) {
-      const Buf part = PartOf(residual_, bucket);
-      const auto* before = static_cast<const float*>(foreseen_memory_->data());
-      device_->Copy(part.data, before + bucket.range.begin, part.num_elements * sizeof(float),
-                    kStream);
-    } else if (!is_foreseen_ && !is_late) {
-      device_->UpdateResidual(encoding_, PartOf(residual_, bucket), PartOf(vector_, bucket), scale_,
-                              EncodedOf(bucket), decay_, kStream);
+  const auto is_late = [late](const Bucket& bucket) {
+    return std::find(late.begin(), late.end(), bucket.index) != late.end();
+  };
+  if (is_foreseen_) {
+    for (const Bucket& bucket : buckets_) {
+      if (!is_prepared_[bucket.index] || !is_late(bucket)) continue;
+      const Buf before = {foreseen_memory_->data(), DType::kF32, residual_.num_elements};
+      CopyPart(PartOf(residual_, bucket), PartOf(before, bucket));
     }
+  } else {
+    UpdateResidual(
+        [&](const Bucket& bucket) { return is_prepared_[bucket.index] && !is_late(bucket); });
   }
   is_foreseen_ = false;
   last_committed_ = device_->Record(kStream);
@@ -209,10 +247,8 @@ absl::StatusOr<EncodedContribution::Foreseen> EncodedContribution::Foresee(
   if (is_skipped) ForgetUncommitted(registration.server_incarnation);
   if (last_prepared_.has_value()) device_->Wait(kStream, *last_prepared_);
   device_->Copy(before, residual_.data, residual_bytes(), kStream);
-  for (const Bucket& bucket : buckets_) {
-    if (is_skipped || !is_prepared_[bucket.index]) continue;
-    device_->UpdateResidual(encoding_, PartOf(residual_, bucket), PartOf(vector_, bucket), scale_,
-                            EncodedOf(bucket), decay_, kStream);
+  if (!is_skipped) {
+    UpdateResidual([this](const Bucket& bucket) { return is_prepared_[bucket.index]; });
   }
   device_->Copy(after, residual_.data, residual_bytes(), kStream);
   last_committed_ = device_->Record(kStream);

@@ -12,15 +12,16 @@
 // The residual is of one incarnation of the servers: after a restore the contributions that it
 // belongs to have not happened.
 //
-// Takes device memory for the residual, as long as the vector, and for the encoded bytes; these
-// also pinned host memory where the host cannot read the device's. Foresee() takes such memory for
-// two residuals.
+// Takes device memory for the residual, as long as the vector, where that is the host's a second
+// time, and for the encoded bytes; these also pinned host memory where the host cannot read the
+// device's. Foresee() takes such memory for two residuals.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
@@ -39,8 +40,8 @@ class EncodedContribution final : public ContributionBytes, public PayloadSource
                                                                      const Layout& layout,
                                                                      Device* device, Buf vector,
                                                                      DeviceTimeline* timeline);
-  // Device memory that it takes.
-  static int64_t DeviceBytes(const JobSpec& job, const Layout& layout);
+  // Device memory that it takes; `memory_is_host`: as the device's capabilities say.
+  static int64_t DeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
   // Pinned host memory where the host cannot read the device's; `foresees`: with that of Foresee().
   static int64_t PinnedBytes(const JobSpec& job, const Layout& layout, bool foresees);
   // Waits for work under way.
@@ -86,6 +87,12 @@ class EncodedContribution final : public ContributionBytes, public PayloadSource
   // Queues it on the stream that copies come on.
   void Encode(const Bucket& bucket);
   EventId Prepared();
+  // The residual is what the contribution has left of it in these buckets.
+  void UpdateResidual(absl::FunctionRef<bool(const Bucket&)> is_counted);
+  // f32, of the same size.
+  void CopyPart(Buf to, Buf from) {
+    device_->Copy(to.data, from.data, to.num_elements * sizeof(float), StreamKind::kCompute);
+  }
   // What was foreseen does not happen, and nothing is left of other servers' rounds.
   void ForgetUncommitted(uint64_t server_incarnation);
   int64_t residual_bytes() const { return residual_.num_elements * sizeof(float); }
@@ -101,12 +108,15 @@ class EncodedContribution final : public ContributionBytes, public PayloadSource
   Device* const device_;
   const Buf vector_;
   DeviceTimeline* const timeline_;
-  DeviceMemory residual_memory_;
+  DeviceMemory residual_memory_;  // [residual | next residual, where it is kept]
   DeviceMemory device_bytes_;
-  DeviceMemory host_bytes_;                     // none where the host reads the device's
-  std::byte* host_ = nullptr;                   // the bytes that travel
-  int64_t room_ = 0;                            // bytes there are
-  Buf residual_;                                // empty: no error feedback
+  DeviceMemory host_bytes_;    // none where the host reads the device's
+  std::byte* host_ = nullptr;  // the bytes that travel
+  int64_t room_ = 0;           // bytes there are
+  Buf residual_;               // empty: no error feedback
+  // What the residual becomes once the contribution is counted, of the buckets that are prepared;
+  // empty: is computed then. Changes places with residual_.
+  Buf next_residual_;
   std::optional<uint64_t> server_incarnation_;  // that the residual is of
   // Of Foresee(): before and after, one behind the other.
   std::optional<DeviceMemory> foreseen_memory_;

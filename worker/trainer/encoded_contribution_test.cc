@@ -310,17 +310,19 @@ TEST(EncodedContributionRoomTest, BucketsHavePlacesOfTheirOwn) {
 TEST(EncodedContributionRoomTest, TakesTheEncodedBytesAndTheResidual) {
   const Layout layout = *Layout::FromTensors({{"w", {1000, 1000}, 0, 0, false, {}}});
   constexpr int64_t kMillion = 1'000'000;
-  const auto device_bytes = [&](Encoding encoding, bool error_feedback) {
+  const auto device_bytes = [&](Encoding encoding, bool error_feedback, bool memory_is_host) {
     JobSpec job;
     job.push_encoding = encoding;
     job.error_feedback = error_feedback;
-    return static_cast<double>(ExchangeState::DeviceBytes(job, layout)) / kMillion;
+    return static_cast<double>(ExchangeState::DeviceBytes(job, layout, memory_is_host)) / kMillion;
   };
-  EXPECT_EQ(device_bytes(Encoding::kFp32, true), 0.0);
-  EXPECT_NEAR(device_bytes(Encoding::kBf16, true), 6.0, 0.6);
-  EXPECT_NEAR(device_bytes(Encoding::kFp16, false), 2.0, 0.6);
-  EXPECT_NEAR(device_bytes(Encoding::kInt8, true), 5.0, 0.6);
-  EXPECT_NEAR(device_bytes(Encoding::kInt4, true), 4.5, 0.6);
+  EXPECT_EQ(device_bytes(Encoding::kFp32, true, true), 0.0);
+  EXPECT_NEAR(device_bytes(Encoding::kBf16, true, false), 6.0, 0.6);
+  EXPECT_NEAR(device_bytes(Encoding::kBf16, true, true), 10.0, 0.6);
+  EXPECT_NEAR(device_bytes(Encoding::kFp16, false, true), 2.0, 0.6);
+  EXPECT_NEAR(device_bytes(Encoding::kInt8, true, false), 5.0, 0.6);
+  EXPECT_NEAR(device_bytes(Encoding::kInt8, true, true), 9.0, 0.6);
+  EXPECT_NEAR(device_bytes(Encoding::kInt4, true, false), 4.5, 0.6);
 }
 
 TEST(EncodedContributionRoomTest, WhatACardHasNoMemoryForIsAnErrorThatNamesTheEncoding) {

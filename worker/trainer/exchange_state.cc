@@ -36,9 +36,9 @@ absl::StatusOr<std::unique_ptr<ExchangeState>> ExchangeState::Create(const JobSp
   return state;
 }
 
-int64_t ExchangeState::DeviceBytes(const JobSpec& job, const Layout& layout) {
+int64_t ExchangeState::DeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host) {
   if (job.push_encoding == Encoding::kFp32) return 0;
-  return EncodedContribution::DeviceBytes(job, layout);
+  return EncodedContribution::DeviceBytes(job, layout, memory_is_host);
 }
 
 int64_t ExchangeState::PinnedBytes(const JobSpec& job, const Layout& layout,

@@ -26,8 +26,9 @@ class ExchangeState {
                                                                const Layout& layout, Device* device,
                                                                Buf weights, Buf contribution,
                                                                DeviceTimeline* timeline = nullptr);
-  // Device memory that it takes beside the vectors.
-  static int64_t DeviceBytes(const JobSpec& job, const Layout& layout);
+  // Device memory that it takes beside the vectors; `memory_is_host`: as the device's capabilities
+  // say.
+  static int64_t DeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
   // Pinned host memory where the device's memory is not the host's. `contributes_weights`: what is
   // pushed is the vector that is pulled. `keeps_residual`: on disk, too.
   static int64_t PinnedBytes(const JobSpec& job, const Layout& layout, bool contributes_weights,

@@ -59,8 +59,9 @@ int64_t LocalStepsDeviceBytes(const JobSpec& job, const Layout& layout) {
   return vectors * layout.num_elements() * static_cast<int64_t>(sizeof(float));
 }
 
-int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout) {
-  return ExchangeState::DeviceBytes(job, layout) + LocalStepsDeviceBytes(job, layout);
+int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host) {
+  return ExchangeState::DeviceBytes(job, layout, memory_is_host) +
+         LocalStepsDeviceBytes(job, layout);
 }
 
 int64_t RunnerPinnedBytes(const JobSpec& job, const Layout& layout, bool keeps_residual) {

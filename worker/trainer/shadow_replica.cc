@@ -1,8 +1,10 @@
 #include "worker/trainer/shadow_replica.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/codec/encoded_vectors.h"
+#include "kernels/reduce.h"
 
 namespace lodestar {
 
@@ -36,12 +38,23 @@ void ShadowReplica::Complete(const Bucket& bucket, const PulledBucket& pulled, f
   if (pulled.num_changes == 0) {
     std::memcpy(shadow, weights, elements * sizeof(float));
   } else {
-    const std::byte* change = changes_.data() + places_[bucket.index];
-    for (int64_t i = 0; i < pulled.num_changes; ++i) {
-      AccumulateDecoded(encoding_, change, elements, 1.0f, shadow, Accumulate::kAdd);
-      change += EncodedBytes(encoding_, elements);
+    const std::byte* const changes = changes_.data() + places_[bucket.index];
+    const int64_t change_bytes = EncodedBytes(encoding_, elements);
+    const bool is_long = shadow_.size() * sizeof(float) >= kLongPullBytes;
+    // Each part is copied while it is in the first cache.
+    for (int64_t begin = 0; begin < elements; begin += kWholeBlocks) {
+      const int64_t size = std::min(kWholeBlocks, elements - begin);
+      const std::byte* const part = changes + EncodedBytes(encoding_, begin);
+      for (int64_t i = 0; i < pulled.num_changes; ++i) {
+        AccumulateDecoded(encoding_, part + i * change_bytes, size, 1.0f, shadow + begin,
+                          Accumulate::kAdd);
+      }
+      if (is_long) {
+        CopyPastCaches(weights + begin, shadow + begin, size);
+      } else {
+        std::copy_n(shadow + begin, size, weights + begin);
+      }
     }
-    std::memcpy(weights, shadow, elements * sizeof(float));
   }
   held_[bucket.index] = pulled.version;
 }

@@ -13,20 +13,21 @@ namespace {
 
 using ::testing::Each;
 
-Registration SomeRegistration() {
+Registration SomeRegistration(int64_t num_elements) {
   Registration registration;
-  TensorSpec tensor{.name = "w", .shape = {1300}, .block = 0, .initializer = {}};
+  TensorSpec tensor{.name = "w", .shape = {num_elements}, .block = 0, .initializer = {}};
   auto map = std::make_shared<ClusterMap>();
   map->layout = *Layout::FromTensors({tensor});
-  map->buckets = {{0, 0, 0, {0, 300}}, {1, 0, 0, {300, 1300}}};
+  map->buckets = {{0, 0, 0, {0, 300}}, {1, 0, 0, {300, num_elements}}};
   registration.map = std::move(map);
   registration.server_incarnation = 77;
   return registration;
 }
 
-class ShadowReplicaTest : public testing::Test {
+// Of so many elements: weights that go through the caches, and such as do not.
+class ShadowReplicaTest : public testing::TestWithParam<int64_t> {
  protected:
-  ShadowReplicaTest() : registration_(SomeRegistration()), weights_(1300, 0.0f) {
+  ShadowReplicaTest() : registration_(SomeRegistration(GetParam())), weights_(GetParam(), 0.0f) {
     shadow_.Attach(registration_);
   }
 
@@ -63,13 +64,16 @@ class ShadowReplicaTest : public testing::Test {
   std::vector<float> weights_;
 };
 
-TEST_F(ShadowReplicaTest, NothingIsHeldAtFirst) {
+INSTANTIATE_TEST_SUITE_P(Sizes, ShadowReplicaTest,
+                         testing::Values(1300, kLongPullBytes / sizeof(float) + 3));
+
+TEST_P(ShadowReplicaTest, NothingIsHeldAtFirst) {
   EXPECT_EQ(Target(0).held, std::nullopt);
   EXPECT_EQ(Target(0).destination.size(), 300);
   EXPECT_EQ(Target(1).destination.data(), weights_.data() + 300);
 }
 
-TEST_F(ShadowReplicaTest, ChangesAreAddedToWhatIsHeldWhateverBecameOfTheWeights) {
+TEST_P(ShadowReplicaTest, ChangesAreAddedToWhatIsHeldWhateverBecameOfTheWeights) {
   ArriveWhole(0, 4, 1.0f);
   ArriveWhole(1, 4, 2.0f);
   EXPECT_EQ(Target(0).held, Version(4));
@@ -84,7 +88,7 @@ TEST_F(ShadowReplicaTest, ChangesAreAddedToWhatIsHeldWhateverBecameOfTheWeights)
 }
 
 // A bucket that came whole in part only: the weights are torn, what is held is not.
-TEST_F(ShadowReplicaTest, BrokenPullLeavesWhatIsHeld) {
+TEST_P(ShadowReplicaTest, BrokenPullLeavesWhatIsHeld) {
   ArriveWhole(0, 4, 1.0f);
   const PullTarget broken = Target(0);
   std::fill_n(broken.destination.begin(), 100, 7.0f);
@@ -94,12 +98,13 @@ TEST_F(ShadowReplicaTest, BrokenPullLeavesWhatIsHeld) {
   EXPECT_THAT(Weights(0), Each(2.0f));
 }
 
-TEST_F(ShadowReplicaTest, ThereIsRoomForAsManyChangesAsServersKeep) {
+TEST_P(ShadowReplicaTest, ThereIsRoomForAsManyChangesAsServersKeep) {
+  const int64_t n = GetParam() - 300;
   EXPECT_EQ(Target(1).changes.size(),
-            ChangesKept(Encoding::kInt8, 1000) * EncodedBytes(Encoding::kInt8, 1000));
+            ChangesKept(Encoding::kInt8, n) * EncodedBytes(Encoding::kInt8, n));
 }
 
-TEST_F(ShadowReplicaTest, HeldOverLivesButNotOverServers) {
+TEST_P(ShadowReplicaTest, HeldOverLivesButNotOverServers) {
   ArriveWhole(0, 4, 1.0f);
   Registration next = registration_;
   next.life.incarnation = Incarnation(2);
