@@ -447,17 +447,15 @@ absl::Status ChunkReader<Header>::BeginData() {
 }
 
 template <typename Header>
-absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(void* destination,
-                                                       const SharedRegion* region,
-                                                       absl::FunctionRef<void(size_t)> arrived,
-                                                       CopyTo copy_to) {
+absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(
+    void* destination, const SharedRegion* region,
+    absl::FunctionRef<void(const ArrivedBytes&)> arrived, CopyTo copy_to) {
   auto* const out = static_cast<char*>(destination);
   uint32_t crc32c = 0;
   size_t done = 0;
   const auto copy = [&](const void* piece, size_t size) {
     crc32c = Crc32cCopy(out + done, piece, size, crc32c, copy_to);
     done += size;
-    arrived(done);
   };
   if (is_shared()) {
     LODESTAR_CHECK(region != nullptr) << "region " << header_.place.region;
@@ -465,6 +463,7 @@ absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(void* destination,
                      region->Part(header_.place.offset, header_.place.bytes));
     while (done < source.size()) {
       copy(source.data() + done, std::min(kCachedBytes, source.size() - done));
+      arrived({.end = done, .last = {}});
     }
     return crc32c;
   }
@@ -472,8 +471,11 @@ absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(void* destination,
     const void* piece = nullptr;
     int size = 0;
     if (!input_->GetDirectBufferPointer(&piece, &size)) return Malformed("data is cut");
-    const size_t taken = std::min({data_bytes_ - done, static_cast<size_t>(size), kCachedBytes});
+    // Up to where one may look at whole blocks.
+    const size_t taken = std::min(
+        {data_bytes_ - done, static_cast<size_t>(size), kCachedBytes - done % kCachedBytes});
     copy(piece, taken);
+    arrived({.end = done, .last = {static_cast<const std::byte*>(piece), taken}});
     input_->Skip(static_cast<int>(taken));
   }
   RETURN_IF_ERROR(ReadRest());

@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/crc32c.h"
 #include "common/ids.h"
 #include "common/shared_region.h"
@@ -84,6 +85,15 @@ grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header, const void* data
 grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header, const void* data, size_t data_bytes,
                                  std::shared_ptr<const void> owner);
 
+// Of a payload.
+struct ArrivedBytes {
+  size_t end;  // so many are in the destination
+  // Those that have come last, as they were copied from: still in the cache, also if the
+  // destination is not, for as long as one is told of them, and nobody changes them. Empty of a
+  // payload in shared memory, which others may change.
+  absl::Span<const std::byte> last;
+};
+
 // Reads one message in two steps, so that the destination may be found, or waited for, in between.
 // Not thread-safe; the two calls may come from different threads.
 template <typename Header>
@@ -107,13 +117,12 @@ class ChunkReader {
   bool is_shared() const { return header_.place.region != 0; }
   // Copies the payload to `destination`, which has room for data_bytes(), and returns the checksum
   // of what it wrote there, computed in the same pass. `region` is the one named if is_shared(),
-  // and not used otherwise. `arrived` is told, every now and then and at the end, how many bytes of
-  // the payload are there, the last of them still in the cache if they are copied there. Call once,
-  // after ReadHeader() was OK. Errors: as ReadHeader(); InvalidArgument for a place that is not in
-  // the region.
+  // and not used otherwise. `arrived` is told of the bytes of the payload, in order, as soon as
+  // they are there. Call once, after ReadHeader() was OK. Errors: as ReadHeader(); InvalidArgument
+  // for a place that is not in the region.
   absl::StatusOr<uint32_t> ReadData(
       void* destination, const SharedRegion* region = nullptr,
-      absl::FunctionRef<void(size_t num_bytes)> arrived = [](size_t) {},
+      absl::FunctionRef<void(const ArrivedBytes&)> arrived = [](const ArrivedBytes&) {},
       CopyTo copy_to = CopyTo::kCaches);
 
  private:

@@ -209,8 +209,14 @@ TEST(ChunkCodecTest, PullIsEncodedAndReadAsGeneratedCodeDoes) {
   EXPECT_EQ(reader.header(), header);
   char data[8];
   ASSERT_EQ(reader.data_bytes(), sizeof(data));
-  ASSERT_OK(reader.ReadData(data).status());
+  std::string looked_at;
+  const auto look = [&](const ArrivedBytes& arrived) {
+    looked_at.append(reinterpret_cast<const char*>(arrived.last.data()), arrived.last.size());
+    EXPECT_EQ(arrived.end, looked_at.size());
+  };
+  ASSERT_OK(reader.ReadData(data, nullptr, look, CopyTo::kMemory).status());
   EXPECT_EQ(std::string(data, sizeof(data)), "weights!");
+  EXPECT_EQ(looked_at, "weights!");
 }
 
 TEST(ChunkCodecTest, PayloadInSharedMemoryIsNotInTheMessage) {
@@ -230,7 +236,13 @@ TEST(ChunkCodecTest, PayloadInSharedMemoryIsNotInTheMessage) {
   EXPECT_EQ(reader.header(), HeaderOf(chunk));
   ASSERT_EQ(reader.data_bytes(), 7);
   char data[8] = {};
-  ASSERT_OK_AND_ASSIGN(const uint32_t crc32c, reader.ReadData(data, &region));
+  size_t end = 0;
+  const auto look = [&end](const ArrivedBytes& arrived) {
+    end = arrived.end;
+    EXPECT_TRUE(arrived.last.empty()) << "others may change it";
+  };
+  ASSERT_OK_AND_ASSIGN(const uint32_t crc32c, reader.ReadData(data, &region, look));
+  EXPECT_EQ(end, 7);
   EXPECT_EQ(std::string(data), "payload");
   EXPECT_EQ(crc32c, Crc32c("payload", 7));
 

@@ -109,21 +109,26 @@ int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, 
   *square_sum = 0.0;
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     if (first < n) return;
+    // Of fp32 the bytes themselves, which may lie anywhere.
     const float* decoded = reinterpret_cast<const float*>(encoded + bytes);
     if (encoding != Encoding::kFp32) {
       codec.Decode(encoded + bytes, size, space);
       decoded = space;
     }
     double of_piece = 0.0;
-    if (AllBelow(decoded, limit, size, &of_piece)) {
-      // Of elements beyond 1e18, which a small scale allows.
-      if (!std::isfinite(of_piece)) of_piece = SumOfSquares(decoded, size);
+    if (AllBelow(decoded, limit, size, &of_piece) && std::isfinite(of_piece)) {
       *square_sum += of_piece;
       return;
     }
-    first = begin + (std::find_if(decoded, decoded + size,
-                                  [limit](float value) { return !(std::abs(value) < limit); }) -
-                     decoded);
+    codec.Decode(encoded + bytes, size, space);
+    const float* const found = std::find_if(
+        space, space + size, [limit](float value) { return !(std::abs(value) < limit); });
+    if (found != space + size) {
+      first = begin + (found - space);
+    } else {
+      // Of elements beyond 1e18, which a small scale allows.
+      *square_sum += SumOfSquares(space, size);
+    }
   });
   return first;
 }

@@ -15,6 +15,9 @@
 namespace lodestar {
 namespace {
 
+// Buckets of so many bytes and more go past the caches: they would have left them before they are
+// added to others. A core's own keep less.
+constexpr size_t kLongBucketBytes = 1 << 20;
 // Of legal chunks: the most payload, and more than any header.
 constexpr size_t kLargestChunkMessage = kMaxChunkBytes + (4 << 10);
 
@@ -222,12 +225,15 @@ absl::Status PushStream::CopyChunk() {
   if (!incoming_->staged.is_discard()) {
     const int64_t begin_bytes = EncodedBytes(encoding, begin);
     std::byte* const place = incoming_->staged.bytes().data() + begin_bytes;
-    const auto look = [&](size_t num_bytes) {
-      incoming_->staged.OnArrived(begin_bytes + static_cast<int64_t>(num_bytes));
+    const auto look = [&](const ArrivedBytes& arrived) {
+      incoming_->staged.OnArrived(begin_bytes + static_cast<int64_t>(arrived.end), arrived.last);
     };
+    // In shared memory, somebody may change what is looked at but for the copy.
+    const bool is_long = incoming_->staged.bytes().size() >= kLongBucketBytes;
     ASSIGN_OR_RETURN(
         const uint32_t seen,
-        reader_->ReadData(place, shared_ == nullptr ? nullptr : &shared_->region(), look));
+        reader_->ReadData(place, shared_ == nullptr ? nullptr : &shared_->region(), look,
+                          is_long && shared_ == nullptr ? CopyTo::kMemory : CopyTo::kCaches));
     if (seen != reader_->header().crc32c) {
       return absl::DataLossError(absl::StrCat(Describe(reader_->header()), "elements ", begin, "..",
                                               end, " arrived with crc32c ", absl::Hex(seen),

@@ -14,10 +14,10 @@ absl::Span<std::byte> StagedBucket::bytes() {
   return {slot_->bytes(), static_cast<size_t>(EncodedBytes(key_.encoding, num_elements_))};
 }
 
-void StagedBucket::OnArrived(int64_t num_bytes) {
+void StagedBucket::OnArrived(int64_t num_bytes, absl::Span<const std::byte> last) {
   // Of top-k the places come first: CheckBytes() wants all of them.
   if (slot_ == nullptr || !numbers_.has_value() || key_.encoding.is_topk()) return;
-  numbers_->Look(slot_->bytes(), num_bytes);
+  numbers_->Look(slot_->bytes(), num_bytes, last);
 }
 
 absl::Span<float> StagedBucket::data() {

@@ -35,9 +35,10 @@ class StagedBucket {
 
   // Room for the bucket in the encoding of its key; empty if is_discard().
   absl::Span<std::byte> bytes();
-  // The first num_bytes of bytes() are there: looks at their numbers while they are in the cache.
-  // Need not be called: the shard looks at what nobody has looked at.
-  void OnArrived(int64_t num_bytes);
+  // The first num_bytes of bytes() are there, and the last of these in `last` as well (see
+  // NumbersCheck): looks at their numbers while they are in the cache. Need not be called: the
+  // shard looks at what nobody has looked at.
+  void OnArrived(int64_t num_bytes, absl::Span<const std::byte> last);
   // The same if that is fp32.
   absl::Span<float> data();
   int64_t num_elements() const { return num_elements_; }

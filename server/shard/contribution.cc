@@ -98,11 +98,17 @@ NumbersCheck::NumbersCheck(const ContributionKey& key, int64_t num_elements, boo
       measures_norm_(measures_norm),
       first_bad_(num_elements) {}
 
-void NumbersCheck::Look(const std::byte* elements, int64_t num_bytes) {
+void NumbersCheck::Look(const std::byte* elements, int64_t num_bytes,
+                        absl::Span<const std::byte> last) {
+  const int64_t last_begin = num_bytes - static_cast<int64_t>(last.size());
   while (num_seen_ < num_elements_ && first_bad_ == num_elements_) {
     const int64_t size = std::min(kWholeBlocks, num_elements_ - num_seen_);
+    const int64_t begin = EncodedBytes(encoding_, num_seen_);
     if (EncodedBytes(encoding_, num_seen_ + size) > num_bytes) return;
-    const std::byte* const part = elements + EncodedBytes(encoding_, num_seen_);
+    // Loops over whole vectors take them from anywhere.
+    const bool is_in_last = begin >= last_begin && size == kWholeBlocks;
+    const std::byte* const part =
+        is_in_last ? last.data() + (begin - last_begin) : elements + begin;
     double square_sum = 0.0;
     const int64_t bad = measures_norm_ ? FirstNotBelow(encoding_, part, limit_, size, &square_sum)
                                        : FirstNotBelow(encoding_, part, limit_, size);

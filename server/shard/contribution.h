@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "absl/status/statusor.h"
 #include "common/bucket_plan.h"
 #include "common/contribution.h"  // ContributionKind, shared with the worker: //common:contribution
@@ -58,8 +59,9 @@ class NumbersCheck {
 
   // Of `elements`, in the encoding of the key and as CheckBytes() wants them, the first num_bytes
   // are there, no fewer than before; looks at those that it has not looked at, but for the last few
-  // where more are to come.
-  void Look(const std::byte* elements, int64_t num_bytes);
+  // where more are to come. `last`: copies of the last of these bytes, if they are in the cache
+  // rather than those; they may lie anywhere.
+  void Look(const std::byte* elements, int64_t num_bytes, absl::Span<const std::byte> last = {});
 
   // Both after all have been looked at.
   //

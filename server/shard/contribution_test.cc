@@ -57,6 +57,29 @@ class NumbersCheckTest : public ::testing::TestWithParam<Encoding> {
     return check;
   }
 
+  // The same, where blocks that have come whole are only looked at where they came from, which may
+  // be anywhere.
+  NumbersCheck PieceByPiece(const std::vector<std::byte>& bytes, int64_t step) {
+    NumbersCheck check(key_, kElements, /*measures_norm=*/true);
+    const auto size = static_cast<int64_t>(bytes.size());
+    std::vector<std::byte> elements(size);
+    for (int64_t begin = 0; begin < size; begin += step) {
+      const int64_t end = std::min(size, begin + step);
+      std::vector<std::byte> piece(1 + end - begin);
+      std::copy(bytes.begin() + begin, bytes.begin() + end, piece.begin() + 1);
+      std::copy(bytes.begin() + begin, bytes.begin() + end, elements.begin() + begin);
+      for (int64_t block = 0; block < kElements / kWholeBlocks; ++block) {
+        const int64_t first = EncodedBytes(GetParam(), block * kWholeBlocks);
+        const int64_t behind = EncodedBytes(GetParam(), (block + 1) * kWholeBlocks);
+        if (first < begin || behind > end) continue;
+        std::fill(elements.begin() + first, elements.begin() + behind, std::byte{0xff});  // NaN
+      }
+      check.Look(elements.data(), end, absl::MakeConstSpan(piece).subspan(1));
+      std::copy(bytes.begin() + begin, bytes.begin() + end, elements.begin() + begin);
+    }
+    return check;
+  }
+
   ContributionKey key_;
   const Layout layout_;
   const Bucket bucket_;
@@ -73,6 +96,11 @@ TEST_P(NumbersCheckTest, FindsTheSameHoweverTheNumbersArrive) {
       const NumbersCheck check = BitByBit(bytes, step);
       EXPECT_EQ(check.Result(key_, layout_, bucket_), expected.Result(key_, layout_, bucket_));
       // Of no meaning beside a bad element, but the same.
+      EXPECT_EQ(check.norm(), expected.norm());
+    }
+    for (const int64_t step : {int64_t{7777}, int64_t{40'000}, int64_t{1'000'000}}) {
+      const NumbersCheck check = PieceByPiece(bytes, step);
+      EXPECT_EQ(check.Result(key_, layout_, bucket_), expected.Result(key_, layout_, bucket_));
       EXPECT_EQ(check.norm(), expected.norm());
     }
   }

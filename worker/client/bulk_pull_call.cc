@@ -146,7 +146,7 @@ absl::StatusOr<uint32_t> BulkPullCall::ReadData(PullChunkReader& reader,
   // Changes are decoded next.
   const bool is_whole = reader.header().encoding == v1::ENCODING_FP32;
   return reader.ReadData(
-      place.data(), shared_ == nullptr ? nullptr : &shared_->region(), [](size_t) {},
+      place.data(), shared_ == nullptr ? nullptr : &shared_->region(), [](const ArrivedBytes&) {},
       is_whole && is_long_ ? CopyTo::kMemory : CopyTo::kCaches);
 }
 
