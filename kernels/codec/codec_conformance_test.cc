@@ -339,7 +339,9 @@ TEST_P(CodecConformanceTest, ErrorFeedbackLosesNothingInSum) {
 TEST_P(CodecConformanceTest, EncodingAndUpdatingAtOnceGivesTheSameBits) {
   // Beyond pieces and vectors of any width.
   constexpr int64_t kElements = 2 * kWholeBlocks + 77;
-  const std::vector<float> values = Values(kElements, 5);
+  std::vector<float> values = Values(kElements, 5);
+  values[10] = kInf;
+  values[kWholeBlocks + 5] = std::nanf("");
   const std::vector<float> residual = Values(kElements, 6);
   const Rounding rounding = {.key = 3, .stream = 4, .first_element = 1000};
   for (const float scale : {1.0f, 0.37f}) {
@@ -350,13 +352,14 @@ TEST_P(CodecConformanceTest, EncodingAndUpdatingAtOnceGivesTheSameBits) {
       std::vector<float> updated = residual;
       UpdateResidual(GetParam(), values.data(), scale, bytes.data(), kElements, decay,
                      updated.data());
-      for (const int64_t offset : {0, 1, 15}) {  // of the vector, from where it is aligned
+      for (const int64_t offset : {0, 1, 15}) {
         Bytes bytes_at_once(bytes.size());
         std::vector<float> next(offset + kElements + 1, 7.0f);
         EncodeAndUpdate(GetParam(), values.data(), scale, residual.data(), kElements, rounding,
                         decay, bytes_at_once.data(), next.data() + offset);
         EXPECT_EQ(bytes_at_once, bytes);
         EXPECT_EQ(next.back(), 7.0f);
+        EXPECT_EQ(std::count(next.begin(), next.begin() + offset, 7.0f), offset);
         next.erase(next.begin(), next.begin() + offset);
         next.resize(kElements);
         EXPECT_TRUE(SameBits(next, updated)) << scale << " " << decay << " " << offset;
@@ -593,6 +596,13 @@ TEST(CodecLoopsTest, EveryInstructionSetGivesTheSameBits) {
       const std::vector<uint32_t> middle(100, kWordOfTheMiddle);
       reference.quantize(values.data(), 1000.0f, middle.data(), largest_code, bytes.data(), 100);
       loops.quantize_to_nearest(values.data(), 1000.0f, largest_code, other_bytes.data(), 100);
+      EXPECT_EQ(other_bytes, bytes) << loops.name;
+      for (int i = 0; i < 100; ++i) {
+        floats[i] = static_cast<float>(i - 50) / 4.0f;  // halves, too
+        const auto code = static_cast<int32_t>(std::ceil(floats[i] - 0.5f));
+        bytes[i] = static_cast<int8_t>(std::clamp(code, -largest_code, largest_code));
+      }
+      loops.quantize_to_nearest(floats.data(), 1.0f, largest_code, other_bytes.data(), 100);
       EXPECT_EQ(other_bytes, bytes) << loops.name;
     }
     for (int64_t size : {100, 99, 64, 1}) {

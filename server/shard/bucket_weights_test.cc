@@ -119,6 +119,18 @@ TEST_P(BucketWeightsTest, OnePassHasTheBitsOfItsSteps) {
   }
 }
 
+TEST_P(BucketWeightsTest, AContributionAloneHasTheBitsOfAMeanOfOne) {
+  const std::vector<std::byte> bytes = Encoded(GetParam(), 3);
+  const OptimizerCall call = {.step = 3, .learning_rate = 0.1, .gradient_scale = 0.9f};
+  const auto mean_of_one = Make(First::kNone);
+  mean_of_one->mean().Add(GetParam(), bytes.data(), MeanShare());
+  mean_of_one->FinishMean(/*rescale=*/1.0f, /*clip=*/1.0f);
+  EXPECT_TRUE(mean_of_one->ApplyMean(call, /*has_update=*/true));
+  const auto alone = Make(First::kNone);
+  EXPECT_TRUE(alone->ApplyAlone(call, ContributionKind::kGradient, GetParam(), bytes.data()));
+  EXPECT_EQ(All(*alone), All(*mean_of_one));
+}
+
 TEST_P(BucketWeightsTest, OnePassLeavesReadersWhatTheyRead) {
   const std::vector<std::byte> bytes = Encoded(GetParam(), 3);
   const auto weights = Make(First::kAdded);

@@ -32,7 +32,24 @@ void DivideWherePositive(float* sums, const float* weights, int64_t n) {
 // second-level cache has. Whole blocks of any encoding.
 constexpr int64_t kPartElements = 4 * kWholeBlocks;
 
-// One page, to which every contribution is added as it comes. Its last bits depend on the order.
+// values = factor * decoded, of the encoded elements that lie at the same place. From the end, as
+// they take no more room encoded.
+void DecodeInPlace(Encoding encoding, float factor, int64_t num_elements, float* values) {
+  constexpr int64_t kSize = kWholeBlocks;
+  std::byte encoded[kSize * sizeof(float)];
+  const auto* const all = reinterpret_cast<const std::byte*>(values);
+  for (int64_t begin = (num_elements - 1) / kSize * kSize; begin >= 0; begin -= kSize) {
+    const int64_t size = std::min(kSize, num_elements - begin);
+    const int64_t bytes = EncodedBytes(encoding, size);
+    LODESTAR_CHECK(bytes <= static_cast<int64_t>(sizeof(encoded))) << EncodingText(encoding);
+    std::copy_n(all + EncodedBytes(encoding, begin), bytes, encoded);
+    AccumulateDecoded(encoding, encoded, size, factor, values + begin, Accumulate::kSet);
+  }
+}
+
+// One page, to which every contribution but the first and the last of a round is added as it comes:
+// the first lies in it, and the last becomes part of the mean when that is used. Its last bits
+// depend on the order.
 class WeightedSum final : public ContributionMean {
  public:
   WeightedSum(int64_t num_elements, PagePool& pages)
@@ -99,11 +116,9 @@ class WeightedSum final : public ContributionMean {
   void AddAdopted() {
     const std::optional<Adopted> adopted = std::exchange(adopted_, std::nullopt);
     if (!adopted.has_value()) return;
-    if (adopted->encoding != Encoding::kFp32) {
-      return AddTo(adopted->encoding, adopted->bytes(), adopted->factor);
-    }
     sum_ = adopted->values;
-    Scale(*sum_, adopted->factor, num_elements_);
+    if (adopted->encoding == Encoding::kFp32) return Scale(*sum_, adopted->factor, num_elements_);
+    DecodeInPlace(adopted->encoding, adopted->factor, num_elements_, sum_->data());
   }
 
   void AddTo(Encoding encoding, const std::byte* values, float factor) {

@@ -161,10 +161,10 @@ class DeviceCopiesTest : public ::testing::Test {
   struct Cluster {
     std::unique_ptr<Device> card;
     std::unique_ptr<HostMemoryRegistry> registry;
-    std::unique_ptr<TrainingRig> rig;
     std::unique_ptr<ShardServer> server;
     std::unique_ptr<Settlement> settlement = std::make_unique<Settlement>();
     std::unique_ptr<CuttingTransport> transport;
+    std::unique_ptr<TrainingRig> rig;  // ends first: a window that is open uses the transport
   };
 
   static Cluster Make(const JobSpec& job, Path path, const emulator::Settings& settings = {}) {

@@ -12,16 +12,15 @@
 // The residual is of one incarnation of the servers: after a restore the contributions that it
 // belongs to have not happened.
 //
-// Takes device memory for the residual, as long as the vector, where that is the host's a second
-// time, and for the encoded bytes; these also pinned host memory where the host cannot read the
-// device's. Foresee() takes such memory for two residuals.
+// Takes device memory for the residual, as long as the vector, and for the encoded bytes. Where the
+// device's memory is the host's, it takes a second residual; elsewhere pinned host memory for the
+// encoded bytes. Foresee() takes such memory for two residuals.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
@@ -87,8 +86,9 @@ class EncodedContribution final : public ContributionBytes, public PayloadSource
   // Queues it on the stream that copies come on.
   void Encode(const Bucket& bucket);
   EventId Prepared();
-  // The residual is what the contribution has left of it in these buckets.
-  void UpdateResidual(absl::FunctionRef<bool(const Bucket&)> is_counted);
+  // The residual is what the contribution has left of it in the buckets that are counted, by
+  // bucket.
+  void UpdateResidual(const std::vector<bool>& is_counted);
   // f32, of the same size.
   void CopyPart(Buf to, Buf from) {
     device_->Copy(to.data, from.data, to.num_elements * sizeof(float), StreamKind::kCompute);
@@ -108,7 +108,8 @@ class EncodedContribution final : public ContributionBytes, public PayloadSource
   Device* const device_;
   const Buf vector_;
   DeviceTimeline* const timeline_;
-  DeviceMemory residual_memory_;  // [residual | next residual, where it is kept]
+  DeviceMemory residual_memory_;
+  DeviceMemory next_residual_memory_;  // none where there is one residual
   DeviceMemory device_bytes_;
   DeviceMemory host_bytes_;    // none where the host reads the device's
   std::byte* host_ = nullptr;  // the bytes that travel

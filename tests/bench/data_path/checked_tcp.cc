@@ -27,11 +27,6 @@ constexpr size_t kReadElements = (256 << 10) / sizeof(float);
 constexpr size_t kBucketElements = kDefaultBucketBytes / sizeof(float);
 constexpr double kLearningRate = 0.5;
 
-// Begins a transfer.
-struct Request {
-  int32_t num_clients;  // of a push; 0: a pull
-};
-
 absl::Span<const char> BytesOf(absl::Span<const float> elements) {
   return {reinterpret_cast<const char*>(elements.data()), elements.size() * sizeof(float)};
 }
@@ -53,6 +48,10 @@ template <typename Value>
 absl::Span<char> BytesOfValue(Value& value) {
   return {reinterpret_cast<char*>(&value), sizeof(value)};
 }
+template <typename Value>
+absl::Span<const char> BytesOfValue(const Value& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof(value)};
+}
 
 bool SendChunk(int socket, absl::Span<const float> elements, uint32_t checksum) {
   return SendBoth(socket, BytesOfValue(checksum), BytesOf(elements));
@@ -71,6 +70,20 @@ bool ReceiveChunk(int socket, absl::Span<float> elements,
     look(part);
   }
   LODESTAR_CHECK(checksum == sent_checksum) << checksum << " " << sent_checksum;
+  return true;
+}
+
+// Of what one connection carries, bucket by bucket, until take() is false.
+template <typename Element, typename Take>
+bool ForEachChunk(absl::Span<Element> elements, size_t part, size_t num_parts, Take take) {
+  const size_t size = elements.size() / num_parts;
+  const absl::Span<Element> of_part = elements.subspan(part * size, size);
+  for (size_t bucket = 0; bucket < size; bucket += kBucketElements) {
+    const absl::Span<Element> of_bucket = of_part.subspan(bucket, kBucketElements);
+    for (size_t begin = 0; begin < of_bucket.size(); begin += kChunkElements) {
+      if (!take(of_bucket.subspan(begin, kChunkElements))) return false;
+    }
+  }
   return true;
 }
 
@@ -120,17 +133,15 @@ void CheckedTcpServer::MakeParts() {
       auto bucket = std::make_unique<Bucket>();
       bucket->num_elements = std::min(kBucketElements, part - begin);
       absl::MutexLock lock(&bucket->mutex);
-      for (std::shared_ptr<Weights>* weights : {&bucket->weights, &bucket->spare}) {
-        *weights = std::make_shared<Weights>();
-        (*weights)->elements.assign(bucket->num_elements, 0.0f);
-      }
+      bucket->weights = NewWeights(bucket->num_elements);
+      bucket->spare = NewWeights(bucket->num_elements);
       buckets.push_back(std::move(bucket));
     }
   }
 }
 
 void CheckedTcpServer::Accept() {
-  for (int socket = 0; (socket = accept(listener_.socket, nullptr, nullptr)) >= 0;) {
+  for (int socket = 0; (socket = lodestar::Accept(listener_)) >= 0;) {
     if (parts_.empty()) MakeParts();
     serving_.emplace_back([this, socket] { Serve(socket); });
   }
@@ -138,76 +149,95 @@ void CheckedTcpServer::Accept() {
 
 void CheckedTcpServer::Serve(int socket) {
   int32_t part = 0;
-  Request request;
-  if (ReceiveAll(socket, BytesOfValue(part))) {
-    bool is_open = true;
-    while (is_open && ReceiveAll(socket, BytesOfValue(request))) {
-      if (request.num_clients > 0) {
-        is_open = ReceivePush(socket, parts_[part], request.num_clients);
-        continue;
-      }
-      for (const std::unique_ptr<Bucket>& bucket : parts_[part]) {
-        is_open = is_open && SendWeights(socket, *bucket);
-      }
+  CheckedTcpRequest request;
+  std::vector<float> contribution(kBucketElements);
+  bool is_open = ReceiveAll(socket, BytesOfValue(part));
+  while (is_open && ReceiveAll(socket, BytesOfValue(request))) {
+    for (const std::unique_ptr<Bucket>& bucket : parts_[part]) {
+      is_open =
+          is_open && (request.is_push != 0
+                          ? ReceiveGradient(socket, request.num_clients, contribution, *bucket)
+                          : SendWeights(socket, request.num_clients, request.min_version, *bucket));
     }
+    const char acknowledgement = 1;
+    is_open = is_open && SendAll(socket, {&acknowledgement, 1});
   }
   close(socket);
 }
 
-bool CheckedTcpServer::ReceivePush(int socket, absl::Span<const std::unique_ptr<Bucket>> buckets,
-                                   int num_clients) {
-  std::vector<float> contribution;
-  for (const std::unique_ptr<Bucket>& bucket : buckets) {
-    contribution.resize(bucket->num_elements);
-    for (size_t begin = 0; begin < contribution.size(); begin += kChunkElements) {
-      if (!ReceiveChunk(socket, absl::MakeSpan(contribution).subspan(begin, kChunkElements),
-                        CheckFinite)) {
-        return false;
-      }
+bool CheckedTcpServer::ReceiveGradient(int socket, int num_clients,
+                                       std::vector<float>& contribution, Bucket& bucket) {
+  contribution.resize(bucket.num_elements);
+  for (size_t begin = 0; begin < contribution.size(); begin += kChunkElements) {
+    if (!ReceiveChunk(socket, absl::MakeSpan(contribution).subspan(begin, kChunkElements),
+                      CheckFinite)) {
+      return false;
     }
-    AddTo(*bucket, contribution, num_clients);
   }
-  char acknowledgement = 1;
-  return SendAll(socket, BytesOfValue(acknowledgement));
+  absl::MutexLock lock(&bucket.mutex);
+  ++bucket.num_contributions;
+  if (bucket.num_contributions == num_clients) {
+    Update(bucket, num_clients, contribution);
+  } else if (bucket.num_contributions == 1) {
+    bucket.sum.swap(contribution);
+  } else {
+    AccumulateScaled(bucket.sum.data(), contribution.data(), 1.0f,
+                     static_cast<int64_t>(contribution.size()), Accumulate::kAdd);
+  }
+  return true;
 }
 
-void CheckedTcpServer::AddTo(Bucket& bucket, std::vector<float>& contribution, int num_clients) {
-  absl::MutexLock lock(&bucket.mutex);
-  const float factor = 1.0f / static_cast<float>(num_clients);
-  ++bucket.num_contributions;
-  if (bucket.num_contributions < num_clients) {
-    if (bucket.num_contributions == 1) return bucket.sum.swap(contribution);
-    return AccumulateScaled(bucket.sum.data(), contribution.data(), 1.0f,
-                            static_cast<int64_t>(contribution.size()), Accumulate::kAdd);
-  }
-  if (bucket.spare.use_count() > 1) bucket.spare = std::make_shared<Weights>(*bucket.weights);
+void CheckedTcpServer::Update(Bucket& bucket, int num_clients, absl::Span<const float> last) {
+  // Somebody still sends it.
+  if (bucket.spare.use_count() > 1) bucket.spare = NewWeights(bucket.num_elements);
   UpdateWithLast(absl::MakeSpan(bucket.spare->elements), bucket.weights->elements,
-                 num_clients == 1 ? absl::Span<const float>() : bucket.sum, contribution, factor);
+                 num_clients == 1 ? absl::Span<const float>() : bucket.sum, last,
+                 1.0f / static_cast<float>(num_clients));
   bucket.spare->checksums.clear();
   bucket.weights.swap(bucket.spare);
   bucket.num_contributions = 0;
+  ++bucket.version;
 }
 
-bool CheckedTcpServer::SendWeights(int socket, Bucket& bucket) {
+bool CheckedTcpServer::SendWeights(int socket, int num_clients, int64_t min_version,
+                                   Bucket& bucket) {
   std::shared_ptr<Weights> weights;
   {
-    absl::MutexLock lock(&bucket.mutex);
+    const auto has_come = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(bucket.mutex) {
+      return bucket.version >= min_version;
+    };
+    absl::MutexLock lock(&bucket.mutex, absl::Condition(&has_come));
     weights = bucket.weights;
   }
+  bool is_open = true;
   for (size_t begin = 0; begin < bucket.num_elements; begin += kChunkElements) {
     const auto elements = absl::MakeConstSpan(weights->elements).subspan(begin, kChunkElements);
     uint32_t checksum = 0;
     {
       absl::MutexLock lock(&bucket.mutex);
-      const size_t chunk = begin / kChunkElements;
-      if (chunk == weights->checksums.size()) {
-        weights->checksums.push_back(Crc32c(elements.data(), elements.size() * sizeof(float)));
-      }
-      checksum = weights->checksums[chunk];
+      checksum = weights->ChecksumFor(num_clients, begin / kChunkElements, elements);
     }
-    if (!SendChunk(socket, elements, checksum)) return false;
+    is_open = is_open && SendChunk(socket, elements, checksum);
   }
-  return true;
+  // Whoever updates must know that it has been read.
+  absl::MutexLock lock(&bucket.mutex);
+  weights.reset();
+  return is_open;
+}
+
+uint32_t CheckedTcpServer::Weights::ChecksumFor(int num_clients, size_t chunk,
+                                                absl::Span<const float> of) {
+  if (chunk >= checksums.size()) checksums.resize(chunk + 1);
+  Checksum& checksum = checksums[chunk];
+  if (checksum.num_uses == 0) checksum.value = Crc32c(of.data(), of.size() * sizeof(float));
+  checksum.num_uses = (checksum.num_uses + 1) % num_clients;
+  return checksum.value;
+}
+
+std::shared_ptr<CheckedTcpServer::Weights> CheckedTcpServer::NewWeights(size_t num_elements) {
+  auto weights = std::make_shared<Weights>();
+  weights->elements.assign(num_elements, 0.0f);
+  return weights;
 }
 
 CheckedTcpClient::CheckedTcpClient(int port, int num_connections) {
@@ -221,48 +251,39 @@ CheckedTcpClient::~CheckedTcpClient() {
   for (const int connection : sockets_) close(connection);
 }
 
-void CheckedTcpClient::Push(absl::Span<const float> gradient, int num_clients) {
-  const size_t part = gradient.size() / sockets_.size();
+void CheckedTcpClient::Transfer(
+    const CheckedTcpRequest& request,
+    absl::FunctionRef<bool(int connection, size_t part, size_t num_parts)> transfer) {
   std::vector<std::thread> threads;
-  for (size_t i = 0; i < sockets_.size(); ++i) {
-    threads.emplace_back([=, connection = sockets_[i], out = gradient.subspan(i * part, part)] {
-      Request request{num_clients};
-      bool is_sent = SendAll(connection, BytesOfValue(request));
-      for (size_t bucket = 0; bucket < out.size(); bucket += kBucketElements) {
-        const auto of_bucket = out.subspan(bucket, kBucketElements);
-        for (size_t begin = 0; begin < of_bucket.size(); begin += kChunkElements) {
-          const auto chunk = of_bucket.subspan(begin, kChunkElements);
-          is_sent = is_sent && SendChunk(connection, chunk,
-                                         Crc32c(chunk.data(), chunk.size() * sizeof(float)));
-        }
-      }
+  for (size_t part = 0; part < sockets_.size(); ++part) {
+    threads.emplace_back([&, part, connection = sockets_[part]] {
       char acknowledgement = 0;
-      LODESTAR_CHECK(is_sent && ReceiveAll(connection, BytesOfValue(acknowledgement)))
+      LODESTAR_CHECK(SendAll(connection, BytesOfValue(request)) &&
+                     transfer(connection, part, sockets_.size()) &&
+                     ReceiveAll(connection, BytesOfValue(acknowledgement)))
           << std::strerror(errno);
     });
   }
   for (std::thread& thread : threads) thread.join();
 }
 
-void CheckedTcpClient::Pull(absl::Span<float> weights) {
-  const size_t part = weights.size() / sockets_.size();
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < sockets_.size(); ++i) {
-    threads.emplace_back([=, connection = sockets_[i], in = weights.subspan(i * part, part)] {
-      Request request{0};
-      bool has_arrived = SendAll(connection, BytesOfValue(request));
-      for (size_t bucket = 0; bucket < in.size(); bucket += kBucketElements) {
-        const auto of_bucket = in.subspan(bucket, kBucketElements);
-        for (size_t begin = 0; begin < of_bucket.size(); begin += kChunkElements) {
-          has_arrived =
-              has_arrived && ReceiveChunk(connection, of_bucket.subspan(begin, kChunkElements),
-                                          [](absl::Span<const float>) {});
-        }
-      }
-      LODESTAR_CHECK(has_arrived) << std::strerror(errno);
+void CheckedTcpClient::Push(absl::Span<const float> gradient, int num_clients) {
+  const CheckedTcpRequest request = {.num_clients = num_clients, .is_push = 1, .min_version = 0};
+  Transfer(request, [&](int connection, size_t part, size_t num_parts) {
+    return ForEachChunk(gradient, part, num_parts, [&](absl::Span<const float> chunk) {
+      return SendChunk(connection, chunk, Crc32c(chunk.data(), chunk.size() * sizeof(float)));
     });
-  }
-  for (std::thread& thread : threads) thread.join();
+  });
+}
+
+void CheckedTcpClient::Pull(absl::Span<float> weights, int num_clients, int64_t min_version) {
+  const CheckedTcpRequest request = {
+      .num_clients = num_clients, .is_push = 0, .min_version = min_version};
+  Transfer(request, [&](int connection, size_t part, size_t num_parts) {
+    return ForEachChunk(weights, part, num_parts, [&](absl::Span<float> chunk) {
+      return ReceiveChunk(connection, chunk, [](absl::Span<const float>) {});
+    });
+  });
 }
 
 }  // namespace lodestar

@@ -125,7 +125,7 @@ class Cluster:
             self._round += 1
         elif path == "pull":
             command = f"pull {self._round}"
-        elif path in ("checked_push", "checked_both"):
+        elif path.startswith("checked"):
             command = f"{path} {len(self.workers)}"
         before = self._usage()
         start = time.monotonic()

@@ -24,6 +24,11 @@ sockaddr_in Loopback(int port) {
   return address;
 }
 
+void SendAtOnce(int connection) {
+  const int on = 1;
+  setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
 }  // namespace
 
 Listener ListenOnLoopback() {
@@ -38,14 +43,19 @@ Listener ListenOnLoopback() {
   return {listener, ntohs(address.sin_port)};
 }
 
+int Accept(const Listener& listener) {
+  const int connection = accept(listener.socket, nullptr, nullptr);
+  if (connection >= 0) SendAtOnce(connection);
+  return connection;
+}
+
 int ConnectToLoopback(int port) {
   const int connection = socket(AF_INET, SOCK_STREAM, 0);
   const sockaddr_in address = Loopback(port);
   LODESTAR_CHECK(
       connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0)
       << std::strerror(errno);
-  const int on = 1;
-  setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  SendAtOnce(connection);
   return connection;
 }
 

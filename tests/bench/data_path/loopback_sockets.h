@@ -13,7 +13,9 @@ struct Listener {
 
 // On a free loopback port.
 Listener ListenOnLoopback();
-// A connection that sends at once what it is given.
+// Connections, which send at once what they are given. Accept() returns a negative number once the
+// listener is shut down.
+int Accept(const Listener& listener);
 int ConnectToLoopback(int port);
 
 // Each returns false if the connection is closed.

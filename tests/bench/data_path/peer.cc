@@ -4,7 +4,7 @@
 //
 //   server: `open ROUND WORKERS` opens a round                      -> ok
 //   worker: `tcp`, `tcp_both`, `message`, `push ROUND`, `pull VERSION`, `both ROUND`,
-//           `checked_push WORKERS`, `checked_pull`, `checked_both WORKERS`
+//           `checked_push WORKERS`, `checked_pull WORKERS`, `checked_both WORKERS`
 //                                                      -> ok, when it is done
 //           `copy` copies the tensor once, on one thread            -> seconds
 //           `parts` (parts.h)     -> NAME=SECONDS for each part, per GB of fp32
@@ -228,12 +228,14 @@ class BenchWorker {
       Connected(raw_both_, absl::GetFlag(FLAGS_tcp_both_port))
           .Exchange(Bytes(), weights, kChunkBytes);
     } else if (command == "checked_push") {
-      Connected(checked_push_).Push(gradient_, static_cast<int>(number));
+      CheckedPush(static_cast<int>(number));
     } else if (command == "checked_pull") {
-      Connected(checked_pull_).Pull(absl::MakeSpan(weights_));
+      CheckedPull(static_cast<int>(number), num_checked_pushes_);
     } else if (command == "checked_both") {
-      std::thread pulling([this] { Connected(checked_pull_).Pull(absl::MakeSpan(weights_)); });
-      Connected(checked_push_).Push(gradient_, static_cast<int>(number));
+      std::thread pulling([this, number, version = num_checked_pushes_ + 1] {
+        CheckedPull(static_cast<int>(number), version);
+      });
+      CheckedPush(static_cast<int>(number));
       pulling.join();
     } else if (command == "message") {
       OneMessageClient(absl::GetFlag(FLAGS_message_server)).Send(Bytes());
@@ -272,6 +274,21 @@ class BenchWorker {
                                                   kDataChannelsPerServer);
     }
     return *client;
+  }
+
+  void CheckedPush(int num_workers) {
+    Connected(checked_push_).Push(gradient_, num_workers);
+    ++num_checked_pushes_;
+  }
+
+  void CheckedPull(int num_workers, int64_t version) {
+    Connected(checked_pull_).Pull(absl::MakeSpan(weights_), num_workers, version);
+    // All gradients are alike, and so are all updates. Few enough that they take no time.
+    constexpr size_t kEvery = 997;
+    for (size_t i = 0; i < weights_.size(); i += kEvery) {
+      LODESTAR_CHECK(weights_[i] == weights_[0] && (weights_[i] < 0.0f) == (version > 0))
+          << weights_[i] << " at " << i << " after " << version << " updates";
+    }
   }
 
   std::string Copy() {
@@ -352,6 +369,7 @@ class BenchWorker {
   std::unique_ptr<RawTcpClient> raw_both_;
   std::unique_ptr<CheckedTcpClient> checked_push_;
   std::unique_ptr<CheckedTcpClient> checked_pull_;
+  int64_t num_checked_pushes_ = 0;
 };
 
 void RunWorker() {

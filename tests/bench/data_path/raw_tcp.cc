@@ -43,7 +43,7 @@ RawTcpServer::~RawTcpServer() {
 }
 
 void RawTcpServer::Accept() {
-  for (int socket = 0; (socket = accept(listener_.socket, nullptr, nullptr)) >= 0;) {
+  for (int socket = 0; (socket = lodestar::Accept(listener_)) >= 0;) {
     receiving_.emplace_back([this, socket] { Receive(socket); });
   }
 }

@@ -64,6 +64,7 @@ class EncodingBench {
         n_(elements),
         values_(Normals(elements)),
         residual_(elements),
+        next_residual_(elements),
         sum_(elements),
         copy_(elements),
         bytes_(EncodedBytes(encoding, elements)) {}
@@ -74,10 +75,10 @@ class EncodingBench {
       if (encoding_ == Encoding::kFp32) {
         return CodecOf(encoding_).Encode(values_.data(), n_, rounding, bytes_.data());
       }
-      EncodeWithResidual(encoding_, values_.data(), /*scale=*/1.0f, residual_.data(), n_, rounding,
-                         bytes_.data());
-      UpdateResidual(encoding_, values_.data(), /*scale=*/1.0f, bytes_.data(), n_,
-                     encoding_.is_topk() ? kTopKDecay : 1.0f, residual_.data());
+      EncodeAndUpdate(encoding_, values_.data(), /*scale=*/1.0f, residual_.data(), n_, rounding,
+                      encoding_.is_topk() ? kTopKDecay : 1.0f, bytes_.data(),
+                      next_residual_.data());
+      residual_.swap(next_residual_);
     });
   }
   double add_rate() {
@@ -110,7 +111,7 @@ class EncodingBench {
   const Encoding encoding_;
   const int64_t n_;
   const std::vector<float> values_;
-  std::vector<float> residual_, sum_, copy_;
+  std::vector<float> residual_, next_residual_, sum_, copy_;
   std::vector<std::byte> bytes_;
 };
 
