@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/bucket_plan.h"
 #include "common/contribution.h"  // ContributionKind, shared with the worker: //common:contribution
 #include "common/encoding.h"
