@@ -65,7 +65,7 @@ std::string PartsText(const ModelMemory& memory, int64_t samples, const OtherMem
       samples == 1 ? "" : absl::StrCat(" (", BytesText(memory.bytes_per_sample), " each)"));
   add("scratch", memory.fixed_bytes);
   add("local optimizer and weights of the round", other.local_step_bytes);
-  add("encoded contributions", RunnerBytes(other, memory_is_host) - other.local_step_bytes);
+  add("encodings and error feedback", RunnerBytes(other, memory_is_host) - other.local_step_bytes);
   if (memory_is_host) add("samples of a step", other.batch_bytes);
   return text;
 }
@@ -190,9 +190,14 @@ std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& co
                    BytesText(memory.bytes_per_sample), " per sample, together ",
                    BytesText(memory.BytesFor(config.max_batch)), " with micro-batches of ",
                    SamplesText(config.max_batch));
-  const int64_t runner_bytes = RunnerBytes(other, device->capabilities().memory_is_host);
-  if (runner_bytes > 0) {
-    absl::StrAppend(&text, ", local optimizer and encoded contributions ", BytesText(runner_bytes));
+  if (other.local_step_bytes > 0) {
+    absl::StrAppend(&text, ", local optimizer and weights of the round ",
+                    BytesText(other.local_step_bytes));
+  }
+  const int64_t encoding_bytes =
+      RunnerBytes(other, device->capabilities().memory_is_host) - other.local_step_bytes;
+  if (encoding_bytes > 0) {
+    absl::StrAppend(&text, ", encodings and error feedback ", BytesText(encoding_bytes));
   }
   if (other.batch_bytes > 0) {
     absl::StrAppend(&text, ", samples of a step ", BytesText(other.batch_bytes), " of main memory");

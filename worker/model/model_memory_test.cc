@@ -297,7 +297,7 @@ TEST_F(LargeModelMemoryTest, ALocalOptimizerIsNamedAndAModeWithoutItOffered) {
   const OtherMemory other = {.device_bytes = local_steps + 1000, .local_step_bytes = local_steps};
   EXPECT_THAT(std::string(CheckModelFits(memory, config, other, card.get()).message()),
               AllOf(HasSubstr("local optimizer and weights of the round 18.69 GB"),
-                    HasSubstr("encoded contributions 1.0 kB"),
+                    HasSubstr("encodings and error feedback 1.0 kB"),
                     HasSubstr("what would fit: --mode=sync of the servers")));
 }
 

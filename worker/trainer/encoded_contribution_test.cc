@@ -317,6 +317,12 @@ TEST(EncodedContributionRoomTest, TakesTheEncodedBytesAndTheResidual) {
     return static_cast<double>(ExchangeState::DeviceBytes(job, layout, memory_is_host)) / kMillion;
   };
   EXPECT_EQ(device_bytes(Encoding::kFp32, true, true), 0.0);
+  JobSpec pulls;
+  pulls.pull_encoding = Encoding::kInt8;
+  // A copy of the weights, and changes that take less than another.
+  EXPECT_NEAR(static_cast<double>(ExchangeState::DeviceBytes(pulls, layout, true)) / kMillion, 7.0,
+              0.6);
+  EXPECT_EQ(ExchangeState::DeviceBytes(pulls, layout, /*memory_is_host=*/false), 0);
   EXPECT_NEAR(device_bytes(Encoding::kBf16, true, false), 6.0, 0.6);
   EXPECT_NEAR(device_bytes(Encoding::kBf16, true, true), 10.0, 0.6);
   EXPECT_NEAR(device_bytes(Encoding::kFp16, false, true), 2.0, 0.6);

@@ -37,8 +37,11 @@ absl::StatusOr<std::unique_ptr<ExchangeState>> ExchangeState::Create(const JobSp
 }
 
 int64_t ExchangeState::DeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host) {
-  if (job.push_encoding == Encoding::kFp32) return 0;
-  return EncodedContribution::DeviceBytes(job, layout, memory_is_host);
+  // The replica is in main memory whatever the device.
+  const int64_t of_pulls =
+      memory_is_host ? ShadowReplica::Bytes(job.pull_encoding, layout.num_elements()) : 0;
+  if (job.push_encoding == Encoding::kFp32) return of_pulls;
+  return of_pulls + EncodedContribution::DeviceBytes(job, layout, memory_is_host);
 }
 
 int64_t ExchangeState::PinnedBytes(const JobSpec& job, const Layout& layout,

@@ -27,7 +27,7 @@ class ExchangeState {
                                                                Buf weights, Buf contribution,
                                                                DeviceTimeline* timeline = nullptr);
   // Device memory that it takes beside the vectors; `memory_is_host`: as the device's capabilities
-  // say.
+  // say, and then with what pulls take of main memory.
   static int64_t DeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
   // Pinned host memory where the device's memory is not the host's. `contributes_weights`: what is
   // pushed is the vector that is pulled. `keeps_residual`: on disk, too.

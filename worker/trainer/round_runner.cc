@@ -75,7 +75,9 @@ absl::StatusOr<std::optional<RoundReport>> RoundRunner::SettleResidual(const Lif
           "error feedback begins anew: {} rounds were completed under this worker's name, and what "
           "the encoding of their contributions has lost is not here{}",
           lost_residual_rounds_,
-          deps_.residuals == nullptr ? "; --state_dir, --name and --keep_residuals keep it" : "");
+          deps_.residuals == nullptr
+              ? "; --state_dir and --name keep it, without local steps with --keep_residuals=always"
+              : "");
     }
   }
   return delivered;

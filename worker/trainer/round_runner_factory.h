@@ -16,7 +16,7 @@ absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
                                                              const RoundRunnerDeps& deps);
 
 // Device memory that the job's runner takes beside the model: the state of a local optimizer, and
-// what encoded contributions need; `memory_is_host`: as the device's capabilities say.
+// what encodings need; `memory_is_host`: as the device's capabilities say.
 int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
 // Of these, what jobs without local steps do not take: the state of a local optimizer, and weights
 // of the round.

@@ -8,6 +8,12 @@
 
 namespace lodestar {
 
+int64_t ShadowReplica::Bytes(Encoding encoding, int64_t num_elements) {
+  if (encoding == Encoding::kFp32) return 0;
+  return num_elements * static_cast<int64_t>(sizeof(float)) +
+         ChangesKept(encoding, num_elements) * EncodedBytes(encoding, num_elements);
+}
+
 void ShadowReplica::Attach(const Registration& registration) {
   if (!held_.empty() && server_incarnation_ == registration.server_incarnation) return;
   server_incarnation_ = registration.server_incarnation;

@@ -23,6 +23,8 @@ class ShadowReplica {
   explicit ShadowReplica(Encoding encoding) : encoding_(encoding) {}
 
   Encoding encoding() const { return encoding_; }
+  // Main memory that one takes; 0 of fp32, which needs none.
+  static int64_t Bytes(Encoding encoding, int64_t num_elements);
 
   // Before the first pull of a life. What is held stays if the servers are still the same.
   void Attach(const Registration& registration);
