@@ -1,5 +1,6 @@
-// The floor under every transport of ours: pushes and pulls with all that a server must do with
-// them, over plain sockets with a thread for each connection, and without gRPC.
+// What our transports are measured beside: pushes and pulls with all that a server must do with
+// them, over plain sockets with a thread for each connection, and without gRPC. An estimate of what
+// is left without gRPC, and no bound: nothing of it is tuned.
 //
 // A push: checksums on both sides, the look for NaN, the sum of all clients and the update (SGD); a
 // pull: checksums on both sides, which the server makes once for all clients. Bytes arrive where
