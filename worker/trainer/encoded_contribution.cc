@@ -38,9 +38,8 @@ int64_t ResidualBytes(const JobSpec& job, int64_t num_elements) {
   return job.error_feedback ? num_elements * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
-// With a second residual, vector and residual are read once instead of twice: on a CPU an int8 push
-// through TCP took 0.76 of the time (tests/bench/results/data_path.md). Memory of a card is
-// scarcer, and ten times as fast.
+// With a second residual, vector and residual are read once instead of twice. Memory of a card is
+// scarcer, and faster.
 int NumResiduals(bool memory_is_host) { return memory_is_host ? 2 : 1; }
 
 }  // namespace
