@@ -472,9 +472,6 @@ absl::Status BucketAggregator::Replay(const StepRecord& record,
                                             " makes elements of bucket ", bucket_.index,
                                             " NaN or Inf: the run had diverged"));
   }
-  if (step.has_update && step.kind != BucketStep::Kind::kSum) {
-    weights_.AdvanceShadow(Version(step.call.step));
-  }
   Settle(calls);
   return absl::OkStatus();
 }
@@ -682,7 +679,7 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
       if (!weights_.ApplyAlone(step.call, key.kind, key.encoding, contribution.slot->bytes())) {
         return Diverge(step.round, "the numbers");
       }
-      return Publish(step);
+      return Publish();
     case BucketStep::Kind::kSum:
       EndSampledRound(step.round);
       weights_.FinishMean(step.rescale, step.clip);
@@ -690,7 +687,7 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
     case BucketStep::Kind::kApply:
       if (context_->norm == nullptr) EndSampledRound(step.round);
       if (!ApplyMean(step)) return Diverge(step.round, "the numbers");
-      return Publish(step);
+      return Publish();
   }
 }
 
@@ -824,8 +821,7 @@ void BucketAggregator::OnNorm(Round round, const absl::StatusOr<double>& total_s
   Kick(calls);
 }
 
-void BucketAggregator::Publish(const BucketStep& step) {
-  if (step.has_update) weights_.AdvanceShadow(Version(step.call.step));
+void BucketAggregator::Publish() {
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   protocol_.OnUpdated();

@@ -200,7 +200,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   void SubmitNorm(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnNorm(Round round, const absl::StatusOr<double>& total_square_sum)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  void Publish(const BucketStep& step) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Publish() ABSL_LOCKS_EXCLUDED(mutex_);
   void BecomeReady(DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The update of `round` has spoilt the numbers: nobody gets them. The bucket is closed until the
   // coordinator has the shard begin anew.

@@ -1,5 +1,6 @@
 #include "server/shard/bucket_shadow.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -49,44 +50,43 @@ void BucketShadow::Restore(const std::byte* elements, const Page& weights, Versi
   std::memcpy(shadow_->data(), elements, range_.size() * sizeof(float));
 }
 
-void BucketShadow::Advance(const Page& weights, Version version) {
+void BucketShadow::BeginAdvance(Version version) {
   LODESTAR_CHECK(shadow_ != nullptr && version == version_ + 1)
       << "version " << version << " after " << version_;
-  const int64_t floats = (EncodedBytes(config_.encoding, range_.size()) + 3) / 4;
-  const std::shared_ptr<Page> change = pages_.Allocate(floats);
   version_ = version;
-  if (change == nullptr || !MakeWritable(shadow_)) {
-    changes_.clear();
-    return;
-  }
-  Encode(weights, version, change);
-  if (!config_.error_feedback) {
-    std::memcpy(last_weights_->data(), weights.data(), range_.size() * sizeof(float));
-  }
-  // Nobody else has the page. Lent, its checksums are known to all who read it.
-  changes_.push_back(Page::Lend(change));
-  if (static_cast<int64_t>(changes_.size()) > ChangesKept(config_.encoding, range_.size())) {
-    changes_.pop_front();
-  }
+  next_change_ = pages_.Allocate((EncodedBytes(config_.encoding, range_.size()) + 3) / 4);
+  if (!MakeWritable(shadow_)) next_change_ = nullptr;
 }
 
 // From the weights that the shadow stands for to these, rounded; the shadow moves along.
-void BucketShadow::Encode(const Page& weights, Version version,
-                          const std::shared_ptr<Page>& change) {
-  auto* const encoded = reinterpret_cast<std::byte*>(change->data());
+void BucketShadow::AdvancePart(int64_t begin, absl::Span<const float> weights) {
+  if (next_change_ == nullptr) return;
+  const auto size = static_cast<int64_t>(weights.size());
+  std::byte* const encoded =
+      reinterpret_cast<std::byte*>(next_change_->data()) + EncodedBytes(config_.encoding, begin);
+  float* const shadow = shadow_->data() + begin;
   const Rounding rounding = {
       .kind = config_.error_feedback ? Rounding::Kind::kToNearest : Rounding::Kind::kStochastic,
       .key = NoiseKey(config_.seed),
-      .stream = static_cast<uint64_t>(version.value()),
-      .first_element = range_.begin};
+      .stream = static_cast<uint64_t>(version_.value()),
+      .first_element = range_.begin + begin};
   if (config_.error_feedback) {
-    return EncodeChangeAndAdvance(config_.encoding, weights.data(), shadow_->data(), range_.size(),
-                                  rounding, encoded);
+    return EncodeChangeAndAdvance(config_.encoding, weights.data(), shadow, size, rounding,
+                                  encoded);
   }
-  EncodeChange(config_.encoding, weights.data(), last_weights_->data(), range_.size(), rounding,
-               encoded);
-  AccumulateDecoded(config_.encoding, encoded, range_.size(), 1.0f, shadow_->data(),
-                    Accumulate::kAdd);
+  float* const last_weights = last_weights_->data() + begin;
+  EncodeChange(config_.encoding, weights.data(), last_weights, size, rounding, encoded);
+  AccumulateDecoded(config_.encoding, encoded, size, 1.0f, shadow, Accumulate::kAdd);
+  std::copy(weights.begin(), weights.end(), last_weights);
+}
+
+void BucketShadow::EndAdvance() {
+  if (next_change_ == nullptr) return changes_.clear();
+  // Nobody else has the page. Lent, its checksums are known to all who read it.
+  changes_.push_back(Page::Lend(std::exchange(next_change_, nullptr)));
+  if (static_cast<int64_t>(changes_.size()) > ChangesKept(config_.encoding, range_.size())) {
+    changes_.pop_front();
+  }
 }
 
 PublishedBucket BucketShadow::Lend(std::optional<Version> held) const {

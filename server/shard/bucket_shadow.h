@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/types/span.h"
 #include "common/encoding.h"
 #include "common/ids.h"
 #include "common/layout.h"
@@ -20,7 +21,7 @@
 
 namespace lodestar {
 
-// Not thread-safe. Advance() may run without the owner's lock if nothing is lent meanwhile.
+// Not thread-safe. An advance may run without the owner's lock if nothing is lent meanwhile.
 class BucketShadow {
  public:
   struct Config {
@@ -41,9 +42,13 @@ class BucketShadow {
   void Reset(const Page& weights, Version version);
   // As Reset(), for everybody who has the shadow of that version: `elements` are its own, in fp32.
   void Restore(const std::byte* elements, const Page& weights, Version version);
-  // After Reset(): an update has led to these weights. Without memory for the change the shadow
-  // stays, and what it lacks is part of the next change, or lost without error feedback.
-  void Advance(const Page& weights, Version version);
+  // After Reset(): an update leads to `version`. Its weights come part by part, in order and each
+  // from a multiple of kWholeBlocks, so that they are encoded while they are in the cache; with the
+  // last the change is there. Without memory for the change the shadow stays, and what it lacks is
+  // part of the next change, or lost without error feedback.
+  void BeginAdvance(Version version);
+  void AdvancePart(int64_t begin, absl::Span<const float> weights);
+  void EndAdvance();
 
   // The changes since the version held, if there are few enough, else the shadow.
   PublishedBucket Lend(std::optional<Version> held) const;
@@ -51,7 +56,6 @@ class BucketShadow {
  private:
   // Makes `page` one that may be written to; false if there is no memory for another.
   bool MakeWritable(std::shared_ptr<Page>& page);
-  void Encode(const Page& weights, Version version, const std::shared_ptr<Page>& change);
 
   const Config config_;
   const ElementRange range_;
@@ -59,6 +63,7 @@ class BucketShadow {
   std::shared_ptr<Page> shadow_;
   std::shared_ptr<Page> last_weights_;               // without error feedback
   std::deque<std::shared_ptr<const Page>> changes_;  // encoded; the newest leads to version_
+  std::shared_ptr<Page> next_change_;                // of the advance under way, if it has one
   Version version_;
 };
 

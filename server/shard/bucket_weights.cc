@@ -165,7 +165,7 @@ void BucketWeights::FinishMean(float rescale, float clip) {
 
 bool BucketWeights::ApplyMean(const OptimizerCall& call, bool has_update) {
   const Page* const mean = mean_->mean();
-  const bool is_finite = !has_update || mean == nullptr || Apply(call, mean->data());
+  const bool is_finite = !has_update || Apply(call, mean == nullptr ? nullptr : mean->data());
   mean_->Clear();
   return is_finite;
 }
@@ -176,10 +176,10 @@ bool BucketWeights::FinishAndApply(const OptimizerCall& call,
   bool is_finite = true;
   mean_->FinishInParts(last, rescale, [&](int64_t begin, absl::Span<const float> part) {
     // Not before: until then the mean may have pages that are used again here.
-    if (begin == 0) out = PrepareUpdate();
+    if (begin == 0) out = BeginUpdate(call);
     if (out != nullptr) is_finite = UpdatePart(call, begin, part, *out) && is_finite;
   });
-  if (out != nullptr) weights_ = std::move(out);
+  EndUpdate(call, std::move(out));
   mean_->Clear();
   return is_finite;
 }
@@ -189,7 +189,7 @@ bool BucketWeights::ApplyAlone(const OptimizerCall& call, ContributionKind kind,
   if (kind == ContributionKind::kWeights) {
     LODESTAR_CHECK(encoding == Encoding::kFp32) << "weights in " << EncodingText(encoding);
     const std::shared_ptr<Page> change = pages_.Allocate(num_elements());
-    if (change == nullptr) return true;
+    if (change == nullptr) return Apply(call, nullptr);
     Subtract(change->data(), data(), reinterpret_cast<const float*>(contribution), num_elements());
     return ApplyAlone(call, change->data());
   }
@@ -203,7 +203,8 @@ bool BucketWeights::ApplyAlone(const OptimizerCall& call, ContributionKind kind,
   mean_->Add(encoding, contribution, MeanShare());
   mean_->Finish(/*rescale=*/1.0f);
   const Page* const decoded = mean_->mean();
-  const bool is_finite = decoded == nullptr || ApplyAlone(call, decoded->data());
+  const bool is_finite =
+      decoded == nullptr ? Apply(call, nullptr) : ApplyAlone(call, decoded->data());
   mean_->Clear();
   return is_finite;
 }
@@ -240,14 +241,15 @@ std::shared_ptr<Page> BucketWeights::Corrected(const OptimizerCall& call, const 
 }
 
 bool BucketWeights::Apply(const OptimizerCall& call, const float* gradient) {
-  std::shared_ptr<Page> out = PrepareUpdate();
-  if (out == nullptr) return true;
-  const bool is_finite = UpdatePart(call, 0, {gradient, static_cast<size_t>(num_elements())}, *out);
-  weights_ = std::move(out);
+  std::shared_ptr<Page> out;
+  if (gradient != nullptr) out = BeginUpdate(call);
+  const bool is_finite =
+      out == nullptr || UpdatePart(call, 0, {gradient, static_cast<size_t>(num_elements())}, *out);
+  EndUpdate(call, std::move(out));
   return is_finite;
 }
 
-std::shared_ptr<Page> BucketWeights::PrepareUpdate() {
+std::shared_ptr<Page> BucketWeights::BeginUpdate(const OptimizerCall& call) {
   LODESTAR_CHECK(has_weights()) << "no weights in elements from " << range_.begin;
   std::shared_ptr<Page> out = weights_->is_lent() ? pages_.Allocate(num_elements()) : weights_;
   if (out == nullptr) return nullptr;
@@ -258,23 +260,45 @@ std::shared_ptr<Page> BucketWeights::PrepareUpdate() {
     CopyPage(*page, *copy, num_elements());
     page = std::move(copy);
   }
+  if (shadow_.has_value()) shadow_->BeginAdvance(Version(call.step));
   return out;
 }
 
 bool BucketWeights::UpdatePart(const OptimizerCall& call, int64_t begin,
                                absl::Span<const float> gradient, Page& out) {
-  const size_t size = gradient.size();
-  OptimizerVectors vectors = {
-      .gradient = gradient,
-      .weights_in = weights_->span().subspan(begin, size),
-      .weights_out = out.mutable_span().subspan(begin, size),
-      .state = {},
-  };
-  for (int i = 0; i < num_state_vectors_; ++i) {
-    vectors.state[i] = state_[i]->mutable_span().subspan(begin, size);
+  bool is_finite = true;
+  for (size_t offset = 0; offset < gradient.size(); offset += kMeanPartElements) {
+    const absl::Span<const float> piece = gradient.subspan(offset, kMeanPartElements);
+    const int64_t first = begin + static_cast<int64_t>(offset);
+    const absl::Span<float> weights = out.mutable_span().subspan(first, piece.size());
+    OptimizerVectors vectors = {
+        .gradient = piece,
+        .weights_in = weights_->span().subspan(first, piece.size()),
+        .weights_out = weights,
+        .state = {},
+    };
+    for (int i = 0; i < num_state_vectors_; ++i) {
+      vectors.state[i] = state_[i]->mutable_span().subspan(first, piece.size());
+    }
+    const ElementRange range = {first, first + static_cast<int64_t>(piece.size())};
+    if (!optimizer_.Apply(call, vectors, RangesWithin(decay_, range))) {
+      is_finite = false;
+    } else if (shadow_.has_value()) {
+      shadow_->AdvancePart(first, weights);
+    }
   }
-  return optimizer_.Apply(call, vectors,
-                          RangesWithin(decay_, {begin, begin + static_cast<int64_t>(size)}));
+  return is_finite;
+}
+
+void BucketWeights::EndUpdate(const OptimizerCall& call, std::shared_ptr<Page> out) {
+  const bool has_begun = out != nullptr;
+  if (has_begun) weights_ = std::move(out);
+  if (!shadow_.has_value()) return;
+  if (!has_begun) {
+    shadow_->BeginAdvance(Version(call.step));
+    shadow_->AdvancePart(0, weights_->span());
+  }
+  shadow_->EndAdvance();
 }
 
 bool BucketWeights::AreFinite() const {
@@ -286,10 +310,6 @@ bool BucketWeights::AreFinite() const {
 
 void BucketWeights::ResetShadow(Version version) {
   if (shadow_.has_value()) shadow_->Reset(*weights_, version);
-}
-
-void BucketWeights::AdvanceShadow(Version version) {
-  if (shadow_.has_value()) shadow_->Advance(*weights_, version);
 }
 
 void BucketWeights::RestoreShadow(const std::byte* elements, Version version) {

@@ -68,7 +68,8 @@ class BucketWeights {
   std::vector<double> SegmentSquareSums() const;
 
   // One update with the mean, which is finished and given back; without one it is only dropped.
-  // Returns, as the next three do, whether weights and state are finite after it.
+  // Returns, as the next three do, whether weights and state are finite after it. What workers that
+  // take encoded changes have moves along, to version call.step.
   bool ApplyMean(const OptimizerCall& call, bool has_update);
   // Add() of `last`, where there is one and it is no weights with another scale than 1,
   // FinishMean() without a clip and ApplyMean() with an update, in one pass.
@@ -84,9 +85,6 @@ class BucketWeights {
   // What workers that take encoded changes have: the weights as they are, which come from somewhere
   // else than an update...
   void ResetShadow(Version version);
-  // ... or as an update has made them.
-  void AdvanceShadow(Version version);
-
   // ... or as they were at that version: the elements of LendShadow() then. After Restore().
   void RestoreShadow(const std::byte* elements, Version version);
   // Null where weights travel as they are.
@@ -104,11 +102,16 @@ class BucketWeights {
     std::vector<ElementRange> parts;
   };
 
+  // One update with `gradient`, [num_elements()]; without one (null) the weights stay.
   bool Apply(const OptimizerCall& call, const float* gradient);
-  // Where new weights are written; state that is lent is copied first. Null without memory.
-  std::shared_ptr<Page> PrepareUpdate();
+  // The same in parts, in order and each from a multiple of kWholeBlocks: where new weights are
+  // written, after state that is lent has been copied, or null without memory for them...
+  std::shared_ptr<Page> BeginUpdate(const OptimizerCall& call);
+  // ... which becomes the part from `begin` ...
   bool UpdatePart(const OptimizerCall& call, int64_t begin, absl::Span<const float> gradient,
                   Page& out);
+  // ... and when all parts are there, or there was nothing to begin with (null).
+  void EndUpdate(const OptimizerCall& call, std::shared_ptr<Page> out);
   bool ApplyAlone(const OptimizerCall& call, const float* gradient);
   // Null: it stays as it is.
   std::shared_ptr<Page> Corrected(const OptimizerCall& call, const float* gradient);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include "common/testing/status_matchers.h"
@@ -152,6 +153,84 @@ TEST_P(BucketWeightsTest, OnePassTellsOfWhatIsNotFinite) {
   EXPECT_FALSE(weights->FinishAndApply({.learning_rate = 0.1, .gradient_scale = 1e30f},
                                        LastContribution{Encoding::kFp32, bytes, {}}, 1.0f));
 }
+
+class BucketShadowTest : public ::testing::TestWithParam<std::tuple<Encoding, bool>> {};
+
+// Updates in one pass, of a finished mean, alone, and without anything in the mean: what workers
+// are sent is what encoding whole vectors after each of them makes.
+TEST_P(BucketShadowTest, FollowsEveryKindOfUpdate) {
+  const auto [encoding, error_feedback] = GetParam();
+  JobSpec job;
+  job.pull_encoding = encoding;
+  job.error_feedback = error_feedback;
+  job.seed = 7;
+  const Layout layout =
+      *Layout::FromTensors({{"a", {kElements}, 0, 0, /*decay=*/false, /*init=*/{}}});
+  const std::unique_ptr<const Optimizer> optimizer = MakeServerOptimizer(job);
+  PagePool pages;
+  BucketWeights weights({.range = {0, kElements}}, job, layout, *optimizer, pages);
+  const std::vector<float> first = Random(1);
+  const absl::StatusOr<absl::Span<float>> space = weights.InitialWeights();
+  ASSERT_TRUE(space.ok()) << space.status();
+  std::copy(first.begin(), first.end(), space->begin());
+  weights.ResetShadow(Version(0));
+
+  // As BucketShadow does it, on whole vectors of its own.
+  BucketShadow reference({.encoding = encoding, .error_feedback = error_feedback, .seed = 7},
+                         {0, kElements}, pages);
+  ASSERT_TRUE(reference.Allocate());
+  reference.Reset(*weights.LendWeights(), Version(0));
+
+  const std::vector<float> gradient = Random(2);
+  const auto* const bytes = reinterpret_cast<const std::byte*>(gradient.data());
+  for (int step = 1; step <= 5; ++step) {
+    SCOPED_TRACE(step);
+    const OptimizerCall call = {.step = step, .learning_rate = 0.1};
+    const std::vector<float> before(weights.data(), weights.data() + kElements);
+    const LastContribution last = {Encoding::kFp32, bytes, MeanShare()};
+    switch (step) {
+      case 1:
+        EXPECT_TRUE(weights.FinishAndApply(call, last, /*rescale=*/1.0f));
+        break;
+      case 2:
+        weights.mean().Add(Encoding::kFp32, bytes, MeanShare());
+        EXPECT_TRUE(weights.FinishAndApply(call, std::nullopt, /*rescale=*/1.0f));
+        break;
+      case 3:
+        weights.mean().Add(Encoding::kFp32, bytes, MeanShare());
+        weights.FinishMean(/*rescale=*/1.0f, /*clip=*/1.0f);
+        EXPECT_TRUE(weights.ApplyMean(call, /*has_update=*/true));
+        break;
+      case 4:
+        EXPECT_TRUE(weights.ApplyAlone(call, ContributionKind::kGradient, Encoding::kFp32, bytes));
+        break;
+      case 5:  // As if there had been no memory for the mean.
+        EXPECT_TRUE(weights.ApplyMean(call, /*has_update=*/true));
+    }
+    EXPECT_EQ(before == std::vector<float>(weights.data(), weights.data() + kElements), step == 5);
+    reference.BeginAdvance(Version(step));
+    reference.AdvancePart(0, {weights.data(), static_cast<size_t>(kElements)});
+    reference.EndAdvance();
+
+    const auto change_of = [step](const PublishedBucket& lent) {
+      EXPECT_EQ(lent.version, Version(step));
+      EXPECT_EQ(lent.changes.size(), 1u);
+      const auto* const begin = reinterpret_cast<const std::byte*>(lent.changes.at(0)->data());
+      return std::vector<std::byte>(begin, begin + EncodedBytes(lent.encoding, kElements));
+    };
+    const ReadView view = {.shadow = true, .held = Version(step - 1)};
+    EXPECT_EQ(change_of(weights.Lend(view, Version(step))),
+              change_of(reference.Lend(Version(step - 1))));
+    const auto whole = [](const std::shared_ptr<const Page>& page) {
+      return std::vector<float>(page->data(), page->data() + kElements);
+    };
+    EXPECT_EQ(whole(weights.LendShadow()), whole(reference.Lend(std::nullopt).page));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Encodings, BucketShadowTest,
+                         ::testing::Combine(::testing::Values(Encoding::kBf16, Encoding::kInt8),
+                                            ::testing::Bool()));
 
 INSTANTIATE_TEST_SUITE_P(Encodings, BucketWeightsTest, ::testing::ValuesIn(kAllEncodings));
 

@@ -28,10 +28,6 @@ void DivideWherePositive(float* sums, const float* weights, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sums[i] = weights[i] > 0.0f ? sums[i] / weights[i] : 0.0f;
 }
 
-// Of a mean that is formed part by part: with what it is formed of and what it goes to, less than a
-// second-level cache has. Whole blocks of any encoding.
-constexpr int64_t kPartElements = 4 * kWholeBlocks;
-
 // values = factor * decoded, of the encoded elements that lie at the same place. From the end, as
 // they take no more room encoded.
 void DecodeInPlace(Encoding encoding, float factor, int64_t num_elements, float* values) {
@@ -82,9 +78,9 @@ class WeightedSum final : public ContributionMean {
         whole != nullptr && !last.has_value() && rescale == 1.0f) {
       return use(0, {whole->data(), static_cast<size_t>(num_elements_)});
     }
-    alignas(Page::kAlignmentBytes) float space[kPartElements];
-    for (int64_t begin = 0; begin < num_elements_; begin += kPartElements) {
-      const int64_t size = std::min(kPartElements, num_elements_ - begin);
+    alignas(Page::kAlignmentBytes) float space[kMeanPartElements];
+    for (int64_t begin = 0; begin < num_elements_; begin += kMeanPartElements) {
+      const int64_t size = std::min(kMeanPartElements, num_elements_ - begin);
       const absl::Span<float> part(space, static_cast<size_t>(size));
       FormPart(last, rescale, begin, part);
       use(begin, part);

@@ -25,6 +25,10 @@ struct MeanShare {
   uint32_t order = 0;   // no two of a round have the same
 };
 
+// Elements of a part of a mean that is formed part by part: with what it is formed of and what it
+// goes to, less than a second-level cache has. Whole blocks of any encoding.
+constexpr int64_t kMeanPartElements = 4 * kWholeBlocks;
+
 // The last contribution of a round, [num_elements] in its encoding.
 struct LastContribution {
   Encoding encoding;
