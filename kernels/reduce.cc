@@ -1,5 +1,7 @@
 #include "kernels/reduce.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -31,6 +33,12 @@ bool WriteScaled(float* out, const float* x, float scale, int64_t n) {
 void CopyPastCaches(float* out, const float* x, int64_t n) {
   simd::BestLoops().copy_past_caches(out, x, n);
 }
+
+void DifferencePastCaches(float* out, const float* x, const float* y, float scale, int64_t n) {
+  simd::BestLoops().difference_past_caches(out, x, y, scale, n);
+}
+
+void EndPastCaches() { _mm_sfence(); }
 
 bool AccumulateScaledCheckingFinite(float* acc, const float* x, float scale, int64_t n,
                                     Accumulate accumulate) {

@@ -20,6 +20,11 @@ bool WriteScaled(float* out, const float* x, float scale, int64_t n);
 // caches.
 void CopyPastCaches(float* out, const float* x, int64_t n);
 
+// out = scale * (x - y), in the same way; but other threads see it only after EndPastCaches(),
+// which costs as much as some hundred elements.
+void DifferencePastCaches(float* out, const float* x, const float* y, float scale, int64_t n);
+void EndPastCaches();
+
 // AccumulateScaled() that also returns whether every x was finite, in one pass over memory. acc is
 // changed in any case; not x.
 bool AccumulateScaledCheckingFinite(float* acc, const float* x, float scale, int64_t n,

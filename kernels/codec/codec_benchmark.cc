@@ -22,13 +22,28 @@ void Report(benchmark::State& state, Encoding encoding) {
   state.SetLabel(EncodingText(encoding));
 }
 
-void EncodeVector(benchmark::State& state) {
+// What a worker sends, and what it keeps of what that lost.
+void EncodeAndKeepRest(benchmark::State& state) {
   const auto encoding = kAllEncodings[state.range(0)];
   const std::vector<float> values = Values();
   const std::vector<float> residual = Values();
+  std::vector<float> next_residual(kElements);
   std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
   for (auto _ : state) {
-    EncodeWithResidual(encoding, values.data(), 1.0f, residual.data(), kElements, {}, bytes.data());
+    EncodeAndUpdate(encoding, values.data(), 1.0f, residual.data(), kElements, {}, 1.0f,
+                    bytes.data(), next_residual.data());
+  }
+  Report(state, encoding);
+}
+
+// What a server sends of its weights.
+void EncodeWeightChange(benchmark::State& state) {
+  const auto encoding = kAllEncodings[state.range(0)];
+  const std::vector<float> weights = Values();
+  std::vector<float> shadow(kElements);
+  std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
+  for (auto _ : state) {
+    EncodeChangeAndAdvance(encoding, weights.data(), shadow.data(), kElements, {}, bytes.data());
   }
   Report(state, encoding);
 }
@@ -61,7 +76,9 @@ void CheckVector(benchmark::State& state) {
 }
 
 BENCHMARK(CheckVector)->ArgsProduct({{0, 1, 2, 3, 4, 5, 6}, {0, 1}})->Unit(benchmark::kMillisecond);
-BENCHMARK(EncodeVector)->DenseRange(0, 6)->Unit(benchmark::kMillisecond);
+BENCHMARK(EncodeAndKeepRest)->DenseRange(0, 6)->Unit(benchmark::kMillisecond);
+// As weights travel: bf16, fp16, int8, int4.
+BENCHMARK(EncodeWeightChange)->DenseRange(1, 4)->Unit(benchmark::kMillisecond);
 BENCHMARK(DecodeVector)->DenseRange(0, 6)->Unit(benchmark::kMillisecond);
 
 }  // namespace

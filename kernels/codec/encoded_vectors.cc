@@ -11,13 +11,19 @@ namespace {
 
 // 16 KiB of fp32, which stay in the first cache.
 constexpr int64_t kPiece = kWholeBlocks;
+static_assert(kPiece / 4 % kInt8Block == 0 && kPiece / 4 % kInt4Block == 0);
 
-// Calls piece(begin, size, bytes of the encoding before it).
+// Calls piece(begin, size, bytes of the encoding before it) of pieces of so many elements.
+template <typename Piece>
+void ForEachPieceOf(int64_t piece_elements, Encoding encoding, int64_t n, Piece piece) {
+  for (int64_t begin = 0; begin < n; begin += piece_elements) {
+    piece(begin, std::min(piece_elements, n - begin), EncodedBytes(encoding, begin));
+  }
+}
+
 template <typename Piece>
 void ForEachPiece(Encoding encoding, int64_t n, Piece piece) {
-  for (int64_t begin = 0; begin < n; begin += kPiece) {
-    piece(begin, std::min(kPiece, n - begin), EncodedBytes(encoding, begin));
-  }
+  ForEachPieceOf(kPiece, encoding, n, piece);
 }
 
 Rounding RoundingFrom(Rounding rounding, int64_t begin) {
@@ -30,12 +36,6 @@ void AddResidual(const float* values, float scale, const float* residual, int64_
   if (scale == 1.0f && residual != nullptr) return Add(sum, values, residual, n);
   AccumulateScaled(sum, values, scale, n, Accumulate::kSet);
   if (residual != nullptr) AccumulateScaled(sum, residual, 1.0f, n, Accumulate::kAdd);
-}
-
-// lost = decay * (sum - decoded); lost may be sum.
-void LoseDecoded(const float* sum, const float* decoded, float decay, int64_t n, float* lost) {
-  Subtract(lost, sum, decoded, n);
-  if (decay != 1.0f) AccumulateScaled(lost, lost, decay, n, Accumulate::kSet);
 }
 
 }  // namespace
@@ -163,7 +163,9 @@ void UpdateResidual(Encoding encoding, const float* values, float scale, const s
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     AddResidual(values + begin, scale, residual + begin, size, sum);
     codec.Decode(encoded + bytes, size, decoded);
-    LoseDecoded(sum, decoded, decay, size, residual + begin);
+    Subtract(residual + begin, sum, decoded, size);
+    if (decay == 1.0f) return;
+    AccumulateScaled(residual + begin, residual + begin, decay, size, Accumulate::kSet);
   });
 }
 
@@ -173,13 +175,16 @@ void EncodeAndUpdate(Encoding encoding, const float* values, float scale, const 
   const Codec& codec = CodecOf(encoding);
   float sum[kPiece];
   float decoded[kPiece];
-  ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
+  // Short, so that memory reads and writes on while the processor computes; top-k has longer
+  // blocks.
+  const int64_t piece_elements = encoding.is_topk() ? kPiece : kPiece / 4;
+  ForEachPieceOf(piece_elements, encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     AddResidual(values + begin, scale, residual + begin, size, sum);
     codec.Encode(sum, size, RoundingFrom(rounding, begin), encoded + bytes);
     codec.Decode(encoded + bytes, size, decoded);
-    LoseDecoded(sum, decoded, decay, size, sum);
-    CopyPastCaches(next_residual + begin, sum, size);
+    DifferencePastCaches(next_residual + begin, sum, decoded, decay, size);
   });
+  EndPastCaches();
 }
 
 void EncodeChange(Encoding encoding, const float* target, const float* base, int64_t n,

@@ -55,7 +55,8 @@ struct FiniteCheck {
 };
 
 // Writes compute(i, count), which are the next `count` elements, to out + i until there are n.
-// `streams`: past the caches; `out` overlaps nothing then that compute() reads.
+// `streams`: past the caches; `out` overlaps nothing then that compute() reads, and other threads
+// see it after StreamFence().
 template <typename Compute>
 inline void WriteVectorsTo(float* out, bool streams, int64_t n, Compute compute) {
   int64_t i = 0;
@@ -64,7 +65,6 @@ inline void WriteVectorsTo(float* out, bool streams, int64_t n, Compute compute)
     i = -position & (kLanes - 1);
     if (i > 0) StorePart(out, compute(0, i), i);
     for (; i + kLanes <= n; i += kLanes) Stream(out + i, compute(i, kLanes));
-    StreamFence();
   }
   for (; i + kLanes <= n; i += kLanes) Store(out + i, compute(i, kLanes));
   if (i < n) StorePart(out + i, compute(i, n - i), n - i);
@@ -73,13 +73,23 @@ inline void WriteVectorsTo(float* out, bool streams, int64_t n, Compute compute)
 // `elsewhere`: `out` overlaps nothing that compute() reads.
 template <typename Compute>
 inline void WriteVectors(float* out, bool elsewhere, int64_t n, Compute compute) {
-  WriteVectorsTo(out, elsewhere && n >= kStreamedElements, n, compute);
+  const bool streams = elsewhere && n >= kStreamedElements;
+  WriteVectorsTo(out, streams, n, compute);
+  if (streams) StreamFence();
 }
 
 void CopyPastCaches(float* y, const float* x, int64_t n) {
   WriteVectorsTo(
       y, /*streams=*/true, n, [=](int64_t i, int64_t count) __attribute__((always_inline)) {
         return LoadUpTo(x + i, count);
+      });
+  StreamFence();
+}
+
+void DifferencePastCaches(float* z, const float* x, const float* y, float a, int64_t n) {
+  WriteVectorsTo(
+      z, /*streams=*/true, n, [=](int64_t i, int64_t count) __attribute__((always_inline)) {
+        return a * (LoadUpTo(x + i, count) - LoadUpTo(y + i, count));
       });
 }
 
@@ -258,6 +268,7 @@ void AddElementwise(Loops* loops) {
   loops->scale = Scale;
   loops->write_scaled = WriteScaled;
   loops->copy_past_caches = CopyPastCaches;
+  loops->difference_past_caches = DifferencePastCaches;
   loops->subtract = Subtract;
   loops->add = Add;
   loops->adamw = AdamW;

@@ -48,6 +48,9 @@ struct Loops {
   void (*scale)(float* y, const float* x, float a, int64_t n);         // y = a * x
   bool (*write_scaled)(float* y, const float* x, float a, int64_t n);  // same, see above
   void (*copy_past_caches)(float* y, const float* x, int64_t n);  // y = x, which overlaps nothing
+  // z = a * (x - y), which overlaps neither: past the caches too, and seen by other threads after
+  // an sfence of the caller.
+  void (*difference_past_caches)(float* z, const float* x, const float* y, float a, int64_t n);
   void (*subtract)(float* z, const float* x, const float* y, int64_t n);  // z = x - y
   void (*add)(float* z, const float* x, const float* y, int64_t n);       // z = x + y
   // w_out, m, v from w_in, m, v, g.

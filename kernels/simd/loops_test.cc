@@ -193,6 +193,21 @@ TEST_P(LoopsTest, CopiesPastTheCachesWhateverTheAddressAndLength) {
   }
 }
 
+TEST_P(LoopsTest, DifferencesPastTheCachesHaveTheBitsOfTheirSteps) {
+  const std::vector<float> x = Random(200, 9);
+  const std::vector<float> y = Random(200, 10);
+  for (const int64_t n : {0, 1, 15, 16, 17, 33, 160}) {
+    for (int64_t shift = 0; shift < 17; ++shift) {
+      std::vector<float> expected(shift + n + 1, 7.0f);
+      loops_.subtract(&expected[shift], x.data(), y.data(), n);
+      loops_.scale(&expected[shift], &expected[shift], 0.9f, n);
+      std::vector<float> out(shift + n + 1, 7.0f);
+      loops_.difference_past_caches(&out[shift], x.data(), y.data(), 0.9f, n);
+      EXPECT_EQ(out, expected) << n << " " << shift;
+    }
+  }
+}
+
 TEST_P(LoopsTest, SumOfSquaresIsTheSameOnEverySet) {
   const std::vector<float> x = Random(1003, 7);
   EXPECT_EQ(loops_.sum_of_squares(x.data(), 1003), BestLoops().sum_of_squares(x.data(), 1003));
