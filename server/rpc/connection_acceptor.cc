@@ -25,6 +25,7 @@
 #include "server/rpc/client_hello.h"
 #include "server/rpc/congestion_control.h"
 #include "server/rpc/guarded_reads.h"
+#include "server/rpc/send_buffer.h"
 
 namespace lodestar {
 namespace {
@@ -339,6 +340,7 @@ void ConnectionAcceptor::Add(int fd, int listener, const HostPort& peer) {
   waiting.listener = listener;
   waiting.peer = peer.ToString();
   waiting.is_of_this_machine = peer.IsLoopback();
+  LimitSendBufferWithinMachine(fd, waiting.is_of_this_machine);
   epoll_event event{.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.fd = fd}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return Close(fd);
   OnFirstBytes(fd, waiting);

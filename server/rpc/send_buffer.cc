@@ -1,0 +1,34 @@
+#include "server/rpc/send_buffer.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+namespace lodestar {
+namespace {
+
+// Of the handshake, which no program delays.
+constexpr absl::Duration kLongestWithinMachine = absl::Milliseconds(1);
+
+std::optional<absl::Duration> RoundTripOf(int socket) {
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || info.tcpi_rtt == 0) {
+    return std::nullopt;
+  }
+  return absl::Microseconds(info.tcpi_rtt);
+}
+
+}  // namespace
+
+bool IsWithinMachine(bool is_loopback, std::optional<absl::Duration> round_trip) {
+  return is_loopback && round_trip.has_value() && *round_trip <= kLongestWithinMachine;
+}
+
+void LimitSendBufferWithinMachine(int socket, bool is_loopback) {
+  if (!IsWithinMachine(is_loopback, RoundTripOf(socket))) return;
+  const int bytes = kLocalSendBufferBytes;
+  setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+}
+
+}  // namespace lodestar

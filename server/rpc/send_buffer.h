@@ -1,0 +1,27 @@
+// How much of what is sent a connection may hold (SO_SNDBUF in socket(7)), where the machine's own
+// limit is wrong about its path.
+//
+// On a connection within one machine everything that was sent lies in memory until it is received.
+// The kernel allows megabytes, which have left the caches by then and are read from memory again;
+// with this limit they are received while they are there, and pulls are 1.2 times as fast
+// (tests/bench/results/data_path.md). Any path with a delay needs what the kernel allows.
+#pragma once
+
+#include <optional>
+
+#include "absl/time/time.h"
+
+namespace lodestar {
+
+// Twice of it, the kernel's own overhead included, is held at most.
+inline constexpr int kLocalSendBufferBytes = 256 << 10;
+
+// Pure. Whether what is under way on such a path is nothing but what waits to be received.
+// `round_trip`: none is known: no. Loopback may have a delay, too: of a network that is emulated.
+bool IsWithinMachine(bool is_loopback, std::optional<absl::Duration> round_trip);
+
+// Of a connection that has just been accepted, from an address of this machine or not. The kernel
+// may allow less; a connection that it refuses to change stays as it is.
+void LimitSendBufferWithinMachine(int socket, bool is_loopback);
+
+}  // namespace lodestar

@@ -1,0 +1,65 @@
+#include "server/rpc/send_buffer.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/file_descriptor.h"
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+int SendBufferOf(const FileDescriptor& socket) {
+  int bytes = 0;
+  socklen_t size = sizeof(bytes);
+  EXPECT_EQ(getsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &bytes, &size), 0);
+  return bytes;
+}
+
+// The accepting end of a connection over loopback; `other` is the other end.
+FileDescriptor Accepted(FileDescriptor& other) {
+  const FileDescriptor listener(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(bind(listener.get(), generic, size), 0);
+  EXPECT_EQ(listen(listener.get(), 1), 0);
+  EXPECT_EQ(getsockname(listener.get(), generic, &size), 0);
+  other.Reset(socket(AF_INET, SOCK_STREAM, 0));
+  EXPECT_EQ(connect(other.get(), generic, size), 0);
+  return FileDescriptor(accept(listener.get(), nullptr, nullptr));
+}
+
+TEST(SendBufferTest, OnlyAPathWithoutDelayIsWithinTheMachine) {
+  EXPECT_TRUE(IsWithinMachine(true, absl::Microseconds(30)));
+  EXPECT_FALSE(IsWithinMachine(true, absl::Milliseconds(20))) << "an emulated network";
+  EXPECT_FALSE(IsWithinMachine(true, std::nullopt));
+  EXPECT_FALSE(IsWithinMachine(false, absl::Microseconds(30))) << "a fast network";
+}
+
+TEST(SendBufferTest, AConnectionOverLoopbackIsLimited) {
+  FileDescriptor other;
+  const FileDescriptor accepted = Accepted(other);
+  const int before = SendBufferOf(accepted);
+  LimitSendBufferWithinMachine(accepted.get(), /*is_loopback=*/false);
+  EXPECT_EQ(SendBufferOf(accepted), before);
+  LimitSendBufferWithinMachine(accepted.get(), /*is_loopback=*/true);
+  // Less where the system allows less (net.core.wmem_max).
+  EXPECT_NE(SendBufferOf(accepted), before);
+  EXPECT_LE(SendBufferOf(accepted), 2 * kLocalSendBufferBytes);
+}
+
+TEST(SendBufferTest, OtherFilesAreLeftAlone) {
+  LimitSendBufferWithinMachine(-1, /*is_loopback=*/true);
+  const FileDescriptor unconnected(socket(AF_INET, SOCK_STREAM, 0));
+  const int before = SendBufferOf(unconnected);
+  LimitSendBufferWithinMachine(unconnected.get(), /*is_loopback=*/true);
+  EXPECT_EQ(SendBufferOf(unconnected), before);
+}
+
+}  // namespace
+}  // namespace lodestar
