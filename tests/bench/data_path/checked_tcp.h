@@ -1,11 +1,11 @@
 // What our transports are measured beside: pushes and pulls with all that a server must do with
 // them, over plain sockets with a thread for each connection, and without gRPC. An estimate of what
-// is left without gRPC, and no bound: nothing of it is tuned.
+// an endpoint of our own could reach, and no bound.
 //
 // A push: checksums on both sides, the look for NaN, the sum of all clients and the update (SGD); a
-// pull: checksums on both sides, which the server makes once for all clients. Bytes arrive where
-// they stay, so nothing is copied but by the kernel. Left out are duplicates, rounds, flow control,
-// encryption and all that fails.
+// pull: checksums on both sides, which the server makes once for all clients. What is under way is
+// little enough for the caches, and arrives past them where it stays. Left out are duplicates,
+// rounds, flow control, encryption and all that fails.
 #pragma once
 
 #include <cstddef>

@@ -192,16 +192,16 @@ def print_parts(options, megabytes):
     print(flush=True)
 
 
-def print_floor(options, megabytes, workers):
+def print_checked(options, megabytes, workers):
     """Ours beside what is left without gRPC, and raw TCP, all in turns."""
-    print(f"Beside sockets with a thread for each connection and all that a push and a pull must do: checksums on both"
-          f" sides, the look for NaN, sum and update; but no gRPC, rounds, duplicates or flow control, and no copy beside"
-          f" the kernel's (checked_tcp.h). {megabytes} MB of fp32, {workers} workers, in turns:\n")
-    print("| path | GB/s | CPU = system + user | switches | of the floor's rate | of raw TCP's |\n"
+    print(f"Beside checked sockets: a thread for each connection and all that a push and a pull must do: checksums on both"
+          f" sides, the look for NaN, sum and update; but no gRPC, rounds, duplicates or flow control (checked_tcp.h)."
+          f" {megabytes} MB of fp32, {workers} workers, in turns:\n")
+    print("| path | GB/s | CPU = system + user | switches | of checked sockets' rate | of raw TCP's |\n"
           "|---|---:|---:|---:|---:|---:|")
     with Cluster(options, megabytes, workers, "TCP", "fp32") as cluster:
         for path in ("push", "pull", "both"):
-            names = {f"{path}, ours": path, f"{path}, floor": f"checked_{path}",
+            names = {f"{path}, ours": path, f"{path}, checked sockets": f"checked_{path}",
                      f"{path}, raw TCP": "tcp_both" if path == "both" else "tcp"}
             samples = {name: [] for name in names}
             for turn in range(WARM_UPS + options.runs):
@@ -307,7 +307,7 @@ def main():
     options = parse_options()
     sizes = [int(size) for size in options.megabytes.split(",")]
     print_parts(options, sizes[0])
-    print_floor(options, sizes[0], max(int(count) for count in options.workers.split(",")))
+    print_checked(options, sizes[0], max(int(count) for count in options.workers.split(",")))
     print_table(options, sizes)
 
 

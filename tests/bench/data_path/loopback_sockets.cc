@@ -24,9 +24,11 @@ sockaddr_in Loopback(int port) {
   return address;
 }
 
-void SendAtOnce(int connection) {
+void SetUp(int connection, int send_buffer_bytes) {
   const int on = 1;
   setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  if (send_buffer_bytes == 0) return;
+  setsockopt(connection, SOL_SOCKET, SO_SNDBUF, &send_buffer_bytes, sizeof(send_buffer_bytes));
 }
 
 }  // namespace
@@ -43,19 +45,19 @@ Listener ListenOnLoopback() {
   return {listener, ntohs(address.sin_port)};
 }
 
-int Accept(const Listener& listener) {
+int Accept(const Listener& listener, int send_buffer_bytes) {
   const int connection = accept(listener.socket, nullptr, nullptr);
-  if (connection >= 0) SendAtOnce(connection);
+  if (connection >= 0) SetUp(connection, send_buffer_bytes);
   return connection;
 }
 
-int ConnectToLoopback(int port) {
+int ConnectToLoopback(int port, int send_buffer_bytes) {
   const int connection = socket(AF_INET, SOCK_STREAM, 0);
   const sockaddr_in address = Loopback(port);
   LODESTAR_CHECK(
       connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0)
       << std::strerror(errno);
-  SendAtOnce(connection);
+  SetUp(connection, send_buffer_bytes);
   return connection;
 }
 

@@ -14,9 +14,9 @@ struct Listener {
 // On a free loopback port.
 Listener ListenOnLoopback();
 // Connections, which send at once what they are given. Accept() returns a negative number once the
-// listener is shut down.
-int Accept(const Listener& listener);
-int ConnectToLoopback(int port);
+// listener is shut down. `send_buffer_bytes`: SO_SNDBUF; 0: what the system takes.
+int Accept(const Listener& listener, int send_buffer_bytes = 0);
+int ConnectToLoopback(int port, int send_buffer_bytes = 0);
 
 // Each returns false if the connection is closed.
 bool SendAll(int socket, absl::Span<const char> bytes);
