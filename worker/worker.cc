@@ -37,6 +37,7 @@ std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registra
       LogInfo("server of shard {}: payloads go through TCP: {}", shard, status.message());
     }
   };
+  if (!settings.shared_memory) LogInfo("payloads go through TCP: --shared_memory=false");
   config.registry = registry;
   config.on_registered = [](int shard, const absl::Status& status) {
     if (status.ok()) {

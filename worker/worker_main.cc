@@ -73,9 +73,8 @@ class StopSignalHandler {
         _exit(0);
       }
       LogInfo(
-          "signal {}: finishes the step at hand, then hands in what there is and leaves within {} "
-          "(once "
-          "more to stop at once)",
+          "signal {}: finishes a step that it has begun, hands in what there is and leaves within "
+          "{} (once more to stop at once)",
           signal, absl::FormatDuration(grace_));
       worker_->RequestStop({.grace = grace_});
     }

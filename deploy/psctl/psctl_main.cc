@@ -1049,9 +1049,22 @@ absl::Status CheckUsage(const Command& command, const CommandLine& line) {
   return CheckFlags();
 }
 
+// For whoever gives a command what it would pass on.
+std::string WherePassedOn(const std::vector<Command>& commands,
+                          const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    const Command* const command = Find(commands, argument);
+    if (command == nullptr || !command->passes_on) continue;
+    return absl::StrCat("; flags of ps_server go behind --: psctl ", command->form);
+  }
+  return "";
+}
+
 int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<CommandLine> line = ParseCommandLine(arguments);
-  if (!line.ok()) return BadUsage(std::string(line.status().message()));
+  if (!line.ok()) {
+    return BadUsage(absl::StrCat(line.status().message(), WherePassedOn(Commands(), arguments)));
+  }
   if (line->request == CommandLineRequest::kVersion) {
     return Print(VersionText("psctl"));
   }
