@@ -139,15 +139,16 @@ std::shared_ptr<TestCluster::Push> TestCluster::PushBucket(const ContributionKey
   auto push = std::make_shared<Push>();
   ParameterShard* const shard = &shard_of(bucket);
   const ElementRange range = buckets_[bucket].range;
-  shard->BeginBucket(key, bucket, [=, &values](absl::StatusOr<StagedBucket> staged) {
+  // There may be no space before the caller has ended.
+  const std::vector<float> own(values.begin() + range.begin, values.begin() + range.end);
+  shard->BeginBucket(key, bucket, [=](absl::StatusOr<StagedBucket> staged) {
     if (!staged.ok()) {
       push->outcome = staged.status();
       return;
     }
     push->was_discard = staged->is_discard();
     if (!staged->is_discard()) {
-      CodecOf(key.encoding)
-          .Encode(values.data() + range.begin, range.size(), {}, staged->bytes().data());
+      CodecOf(key.encoding).Encode(own.data(), range.size(), {}, staged->bytes().data());
     }
     shard->FinishBucket(*std::move(staged), [push](absl::StatusOr<PushOutcome> outcome) {
       push->outcome = std::move(outcome);
