@@ -330,17 +330,19 @@ bool ConnectionAcceptor::MakeRoom(int listener) {
 
 void ConnectionAcceptor::Add(int fd, int listener, const HostPort& peer) {
   std::optional<int> leaving;
+  size_t num_let_in = 0;
   {
     absl::MutexLock lock(&mutex_);
     ++counts_.accepted;
     leaving = table_.OnAccepted(fd, peer, config_.clock->Now());
+    num_let_in = table_.num_let_in();
   }
   if (leaving.has_value()) CloseForAnother(*leaving);
   Waiting& waiting = waiting_[fd];
   waiting.listener = listener;
   waiting.peer = peer.ToString();
   waiting.is_of_this_machine = peer.IsLoopback();
-  LimitSendBufferWithinMachine(fd, waiting.is_of_this_machine);
+  LimitSendBufferWithinMachine(fd, waiting.is_of_this_machine, num_let_in + 1);
   epoll_event event{.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.fd = fd}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return Close(fd);
   OnFirstBytes(fd, waiting);

@@ -21,12 +21,14 @@ std::optional<absl::Duration> RoundTripOf(int socket) {
 
 }  // namespace
 
-bool IsWithinMachine(bool is_loopback, std::optional<absl::Duration> round_trip) {
-  return is_loopback && round_trip.has_value() && *round_trip <= kLongestWithinMachine;
+bool LimitsSendBuffer(bool is_loopback, std::optional<absl::Duration> round_trip,
+                      size_t num_connections) {
+  return is_loopback && num_connections <= kFewConnections && round_trip.has_value() &&
+         *round_trip <= kLongestWithinMachine;
 }
 
-void LimitSendBufferWithinMachine(int socket, bool is_loopback) {
-  if (!IsWithinMachine(is_loopback, RoundTripOf(socket))) return;
+void LimitSendBufferWithinMachine(int socket, bool is_loopback, size_t num_connections) {
+  if (!LimitsSendBuffer(is_loopback, RoundTripOf(socket), num_connections)) return;
   const int bytes = kLocalSendBufferBytes;
   setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 }

@@ -7,6 +7,7 @@
 // (tests/bench/results/data_path.md). Any path with a delay needs what the kernel allows.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 
 #include "absl/time/time.h"
@@ -15,13 +16,17 @@ namespace lodestar {
 
 // Twice of it, the kernel's own overhead included, is held at most.
 inline constexpr int kLocalSendBufferBytes = 256 << 10;
+// With more connections than these, all that is under way fits no cache anyway, and small buffers
+// only cost wake-ups: a tenth of the rounds of 64 workers.
+inline constexpr size_t kFewConnections = 16;
 
-// Pure. Whether what is under way on such a path is nothing but what waits to be received.
+// Pure. Whether a connection within one machine, which is one of so many, is to hold that little.
 // `round_trip`: none is known: no. Loopback may have a delay, too: of a network that is emulated.
-bool IsWithinMachine(bool is_loopback, std::optional<absl::Duration> round_trip);
+bool LimitsSendBuffer(bool is_loopback, std::optional<absl::Duration> round_trip,
+                      size_t num_connections);
 
 // Of a connection that has just been accepted, from an address of this machine or not. The kernel
 // may allow less; a connection that it refuses to change stays as it is.
-void LimitSendBufferWithinMachine(int socket, bool is_loopback);
+void LimitSendBufferWithinMachine(int socket, bool is_loopback, size_t num_connections);
 
 }  // namespace lodestar

@@ -34,30 +34,33 @@ FileDescriptor Accepted(FileDescriptor& other) {
   return FileDescriptor(accept(listener.get(), nullptr, nullptr));
 }
 
-TEST(SendBufferTest, OnlyAPathWithoutDelayIsWithinTheMachine) {
-  EXPECT_TRUE(IsWithinMachine(true, absl::Microseconds(30)));
-  EXPECT_FALSE(IsWithinMachine(true, absl::Milliseconds(20))) << "an emulated network";
-  EXPECT_FALSE(IsWithinMachine(true, std::nullopt));
-  EXPECT_FALSE(IsWithinMachine(false, absl::Microseconds(30))) << "a fast network";
+TEST(SendBufferTest, OnlyFewConnectionsWithoutDelayAreLimited) {
+  constexpr absl::Duration kShort = absl::Microseconds(30);
+  EXPECT_TRUE(LimitsSendBuffer(true, kShort, 1));
+  EXPECT_TRUE(LimitsSendBuffer(true, kShort, kFewConnections));
+  EXPECT_FALSE(LimitsSendBuffer(true, kShort, kFewConnections + 1));
+  EXPECT_FALSE(LimitsSendBuffer(true, absl::Milliseconds(20), 1)) << "an emulated network";
+  EXPECT_FALSE(LimitsSendBuffer(true, std::nullopt, 1));
+  EXPECT_FALSE(LimitsSendBuffer(false, kShort, 1)) << "a fast network";
 }
 
 TEST(SendBufferTest, AConnectionOverLoopbackIsLimited) {
   FileDescriptor other;
   const FileDescriptor accepted = Accepted(other);
   const int before = SendBufferOf(accepted);
-  LimitSendBufferWithinMachine(accepted.get(), /*is_loopback=*/false);
+  LimitSendBufferWithinMachine(accepted.get(), /*is_loopback=*/false, 1);
   EXPECT_EQ(SendBufferOf(accepted), before);
-  LimitSendBufferWithinMachine(accepted.get(), /*is_loopback=*/true);
+  LimitSendBufferWithinMachine(accepted.get(), /*is_loopback=*/true, 1);
   // Less where the system allows less (net.core.wmem_max).
   EXPECT_NE(SendBufferOf(accepted), before);
   EXPECT_LE(SendBufferOf(accepted), 2 * kLocalSendBufferBytes);
 }
 
 TEST(SendBufferTest, OtherFilesAreLeftAlone) {
-  LimitSendBufferWithinMachine(-1, /*is_loopback=*/true);
+  LimitSendBufferWithinMachine(-1, /*is_loopback=*/true, 1);
   const FileDescriptor unconnected(socket(AF_INET, SOCK_STREAM, 0));
   const int before = SendBufferOf(unconnected);
-  LimitSendBufferWithinMachine(unconnected.get(), /*is_loopback=*/true);
+  LimitSendBufferWithinMachine(unconnected.get(), /*is_loopback=*/true, 1);
   EXPECT_EQ(SendBufferOf(unconnected), before);
 }
 
