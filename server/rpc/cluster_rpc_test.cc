@@ -299,6 +299,13 @@ TEST(ClusterRpcTest, ASignOfLifeTellsOfTheJournalAtNoGreatLength) {
   EXPECT_FALSE(reader->Finish().ok());
 }
 
+TEST(ClusterRpcTest, ASignOfLifeTellsWhoKeepsItsSpaceFromWhom) {
+  ShardStats stats;
+  stats.push_space.unfinished = {{{WorkerId(3), Incarnation(7)}, Round(5), 6, 100, 200}};
+  stats.push_space.held = {{WorkerId(1), Incarnation(8)}, {WorkerId(2), Incarnation(9)}};
+  EXPECT_EQ(FromProto(ToProto(stats, 0, 0)).push_space, stats.push_space);
+}
+
 RegisterCall WithLayout(int num_tensors, int name_bytes = 40) {
   std::vector<TensorSpec> tensors(static_cast<size_t>(num_tensors));
   for (int i = 0; i < num_tensors; ++i) {

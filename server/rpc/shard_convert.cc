@@ -284,6 +284,21 @@ absl::StatusOr<RoundPlan> FromProto(const v1::RoundPlan& plan) {
   return result;
 }
 
+namespace {
+
+v1::ShardReport::Stats::Pusher ToProto(const Pusher& pusher) {
+  v1::ShardReport::Stats::Pusher result;
+  result.set_worker_id(pusher.worker.value());
+  result.set_incarnation(pusher.incarnation.value());
+  return result;
+}
+
+Pusher FromProto(const v1::ShardReport::Stats::Pusher& pusher) {
+  return {WorkerId(pusher.worker_id()), Incarnation(pusher.incarnation())};
+}
+
+}  // namespace
+
 v1::ShardReport::Stats ToProto(const ShardStats& stats, uint64_t bytes_received,
                                uint64_t bytes_sent) {
   v1::ShardReport::Stats result;
@@ -304,6 +319,17 @@ v1::ShardReport::Stats ToProto(const ShardStats& stats, uint64_t bytes_received,
   result.set_journal_trouble(stats.journal_trouble);
   result.set_journal_replica(stats.journal_replica);
   result.set_journal_end(stats.journal_end);
+  for (const UnfinishedPush& push : stats.push_space.unfinished) {
+    v1::ShardReport::Stats::UnfinishedPush& wire = *result.add_unfinished_pushes();
+    *wire.mutable_pusher() = ToProto(push.pusher);
+    wire.set_round(push.round.value());
+    wire.set_bucket(push.bucket);
+    wire.set_received_bytes(push.received_bytes);
+    wire.set_total_bytes(push.total_bytes);
+  }
+  for (const Pusher& pusher : stats.push_space.held) {
+    *result.add_held_pushers() = ToProto(pusher);
+  }
   return result;
 }
 
@@ -325,6 +351,16 @@ ShardStats FromProto(const v1::ShardReport::Stats& stats) {
   result.journal_trouble = stats.journal_trouble();
   result.journal_replica = stats.journal_replica();
   result.journal_end = stats.journal_end();
+  for (const v1::ShardReport::Stats::UnfinishedPush& push : stats.unfinished_pushes()) {
+    result.push_space.unfinished.push_back({.pusher = FromProto(push.pusher()),
+                                            .round = Round(push.round()),
+                                            .bucket = push.bucket(),
+                                            .received_bytes = push.received_bytes(),
+                                            .total_bytes = push.total_bytes()});
+  }
+  for (const v1::ShardReport::Stats::Pusher& pusher : stats.held_pushers()) {
+    result.push_space.held.push_back(FromProto(pusher));
+  }
   return result;
 }
 

@@ -296,7 +296,8 @@ void BucketAggregator::GiveSlot(PushCall& push, std::shared_ptr<StagingSlot> slo
   protocol_.OnSlot(push.id);
   pushes_.Take(push.id);
   std::erase_if(lent_, [](const Lent& lent) { return lent.slot.expired(); });
-  lent_.push_back({slot.get(), slot, push.key.worker, push.key.incarnation, push.key.round});
+  lent_.push_back({slot.get(), slot, push.key.worker, push.key.incarnation, push.key.round,
+                   push.key.BytesOf(bucket_)});
   const std::shared_ptr<StagedBucket> staged = Stage(push);
   staged->slot_ = std::move(slot);
   if (context_->trace != nullptr) staged->given_at_ = context_->trace->Now();
@@ -851,6 +852,29 @@ std::vector<RosterMember> BucketAggregator::NotPushed(
 std::string BucketAggregator::WaitingFor() const {
   absl::MutexLock lock(&mutex_);
   return protocol_.WaitingFor();
+}
+
+void BucketAggregator::AddPushes(std::vector<UnfinishedPush>& unfinished,
+                                 std::vector<Pusher>& waiting) {
+  // Whoever has one of these last gives it back, which is for after the lock.
+  std::vector<std::shared_ptr<StagingSlot>> slots;
+  absl::MutexLock lock(&mutex_);
+  for (const Lent& lent : lent_) {
+    std::shared_ptr<StagingSlot> slot = lent.slot.lock();
+    if (slot == nullptr) continue;
+    const int64_t received_bytes = slot->received_bytes();
+    slots.push_back(std::move(slot));
+    if (received_bytes >= lent.total_bytes) continue;
+    unfinished.push_back({.pusher = {lent.worker, lent.incarnation},
+                          .round = lent.round,
+                          .bucket = bucket_.index,
+                          .received_bytes = received_bytes,
+                          .total_bytes = lent.total_bytes});
+  }
+  pushes_.ForEach([&waiting](CallId, const std::shared_ptr<PushCall>& push) {
+    const bool is_waiting = push->request != nullptr && !push->ticket->is_claimed();
+    if (is_waiting) waiting.push_back({push->key.worker, push->key.incarnation});
+  });
 }
 
 }  // namespace lodestar

@@ -50,6 +50,7 @@
 #include "server/shard/staging_pool.h"
 #include "server/shard/whole_contributions.h"
 #include "server/sync/bucket_policy.h"
+#include "server/sync/push_space.h"
 
 namespace lodestar {
 
@@ -117,6 +118,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   // Those of `reported`, who say that they have pushed all of `round`, whose part is not here.
   std::vector<RosterMember> NotPushed(Round round, absl::Span<const RosterMember> reported) const;
   std::string WaitingFor() const;
+  // Adds what has space here and is not whole, and who waits for space.
+  void AddPushes(std::vector<UnfinishedPush>& unfinished, std::vector<Pusher>& waiting);
 
  private:
   // A contribution whose numbers are still to be added to the mean. If the update is the next step,
@@ -133,6 +136,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
     WorkerId worker;
     Incarnation incarnation;
     Round round;
+    int64_t total_bytes;
   };
 
   // Weights that are to take the place of those there are.

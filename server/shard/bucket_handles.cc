@@ -15,10 +15,14 @@ absl::Span<std::byte> StagedBucket::bytes() {
 }
 
 void StagedBucket::OnArrived(int64_t num_bytes, absl::Span<const std::byte> last) {
+  if (slot_ == nullptr) return;
+  slot_->SetReceived(num_bytes);
   // Of top-k the places come first: CheckBytes() wants all of them.
-  if (slot_ == nullptr || !numbers_.has_value() || key_.encoding.is_topk()) return;
+  if (!numbers_.has_value() || key_.encoding.is_topk()) return;
   numbers_->Look(slot_->bytes(), num_bytes, last);
 }
+
+bool StagedBucket::is_revoked() const { return slot_ != nullptr && slot_->is_revoked(); }
 
 absl::Span<float> StagedBucket::data() {
   return {reinterpret_cast<float*>(bytes().data()), bytes().size() / sizeof(float)};

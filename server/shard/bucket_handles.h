@@ -36,8 +36,8 @@ class StagedBucket {
   // Room for the bucket in the encoding of its key; empty if is_discard().
   absl::Span<std::byte> bytes();
   // The first num_bytes of bytes() are there, and the last of these in `last` as well (see
-  // NumbersCheck): looks at their numbers while they are in the cache. Need not be called: the
-  // shard looks at what nobody has looked at.
+  // NumbersCheck): looks at their numbers while they are in the cache, and tells the shard how much
+  // has come. Need not be called: the shard looks at what nobody has looked at.
   void OnArrived(int64_t num_bytes, absl::Span<const std::byte> last);
   // The same if that is fp32.
   absl::Span<float> data();
@@ -45,6 +45,9 @@ class StagedBucket {
   // True for what would not count anyway (a repeat, or too late): receive and throw away, then
   // FinishBucket() tells which it was.
   bool is_discard() const { return slot_ == nullptr; }
+  // Its place in the space of the shard is given to others: its worker's life is over, or the
+  // worker has begun it anew. It counts nothing.
+  bool is_revoked() const;
   uint32_t bucket() const { return bucket_; }
   const ContributionKey& key() const { return key_; }
 

@@ -389,7 +389,17 @@ ShardStats ParameterShard::stats() const {
   std::sort(stats.missing.begin(), stats.missing.end());
   stats.missing.erase(std::unique(stats.missing.begin(), stats.missing.end()), stats.missing.end());
   stats.waiting_for = WaitingFor();
+  stats.push_space = ReadPushSpace();
   return stats;
+}
+
+PushSpace ParameterShard::ReadPushSpace() const {
+  std::vector<UnfinishedPush> unfinished;
+  std::vector<Pusher> waiting;
+  for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) {
+    bucket->AddPushes(unfinished, waiting);
+  }
+  return PushSpaceOf(unfinished, waiting);
 }
 
 std::string ParameterShard::WaitingFor() const {

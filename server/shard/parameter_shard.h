@@ -31,6 +31,7 @@
 #include "server/shard/shard_observer.h"
 #include "server/shard/shard_state.h"
 #include "server/shard/staging_pool.h"
+#include "server/sync/push_space.h"
 #include "server/sync/round_plan.h"
 
 namespace lodestar {
@@ -168,6 +169,7 @@ class ParameterShard {
                  std::vector<std::shared_ptr<BucketAggregator>> buckets);
   // Errors: InvalidArgument if the bucket is not of this shard.
   absl::StatusOr<BucketAggregator*> Find(uint32_t bucket) const;
+  PushSpace ReadPushSpace() const;
   // On the executor; the first error in the order of the buckets.
   absl::Status ForEachBucket(absl::FunctionRef<absl::Status(BucketAggregator&)> function);
 

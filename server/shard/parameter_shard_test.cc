@@ -266,6 +266,43 @@ TEST(ParameterShardTest, ADroppedWorkersSpaceIsFreeAtOnceWhateverItsStreamsDo) {
   EXPECT_EQ((*cluster.Weights(1))[0], -3.0f);
 }
 
+TEST(ParameterShardTest, TellsWhoHasSpaceAndIsNotDoneAndWhoWaitsForIt) {
+  TestCluster cluster({.job = SgdJob(), .staging_bytes = 1});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(2);
+  cluster.OpenRound(0, {1, 1}, 1.0);
+  ParameterShard& shard = cluster.shard(0);
+  EXPECT_EQ(shard.stats().push_space, PushSpace());
+  // Worker 2 begins two buckets: one before its turn, one once worker 1 has done its part.
+  std::vector<StagedBucket> staged;
+  const auto begin = [&](uint32_t bucket) {
+    shard.BeginBucket(TestCluster::Key(2, 0, 0), bucket, [&](absl::StatusOr<StagedBucket> begun) {
+      ASSERT_OK(begun);
+      staged.push_back(*std::move(begun));
+    });
+  };
+  begin(0);
+  EXPECT_OK(*cluster.PushBucket(TestCluster::Key(1, 0, 0), 1, Ones(cluster))->outcome);
+  begin(1);
+  ASSERT_EQ(staged.size(), 2);
+  const std::vector<float> ones = Ones(cluster);
+  const auto held = cluster.PushBucket(TestCluster::Key(1, 0, 0), 2, ones);
+  ASSERT_FALSE(held->outcome.has_value()) << "although it is its turn";
+  staged[0].OnArrived(8, {});
+  staged[1].OnArrived(4, {});
+  const Pusher first = {WorkerId(1), Incarnation(1)};
+  const Pusher second = {WorkerId(2), Incarnation(1)};
+  const int64_t total_bytes = cluster.buckets()[1].range.size() * sizeof(float);
+  EXPECT_EQ(shard.stats().push_space,
+            (PushSpace{.unfinished = {{second, Round(0), 1, 4, total_bytes}}, .held = {first}}));
+
+  staged[1].OnArrived(total_bytes, {});
+  EXPECT_EQ(shard.stats().push_space.unfinished[0].bucket, 0) << "the other is whole";
+  staged.clear();
+  EXPECT_TRUE(held->outcome.has_value());
+  EXPECT_EQ(shard.stats().push_space, PushSpace());
+}
+
 TEST(ParameterShardTest, WhoSendsABucketAgainDoesNotWaitForItsFormerCall) {
   TestCluster cluster({.job = SgdJob(), .staging_bytes = 1});
   cluster.LoadConstant(0.0f);

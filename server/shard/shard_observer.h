@@ -7,6 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "common/ids.h"
+#include "server/sync/push_space.h"
 #include "server/sync/worker_fault.h"
 
 namespace lodestar {
@@ -52,6 +53,7 @@ struct ShardStats {
   Round open_round;                           // of the oldest bucket
   std::vector<WorkerId> missing;              // whose contribution to it some bucket waits for
   std::string waiting_for;                    // empty: nothing
+  PushSpace push_space;
 };
 
 }  // namespace lodestar

@@ -18,7 +18,10 @@ StagingSlot::StagingSlot(std::shared_ptr<StagingPool> pool, std::shared_ptr<Page
 
 StagingSlot::~StagingSlot() { pool_->GiveBack(*this, std::move(page_)); }
 
-void StagingSlot::Revoke() { pool_->GiveBack(*this, nullptr); }
+void StagingSlot::Revoke() {
+  is_revoked_.store(true, std::memory_order_relaxed);
+  pool_->GiveBack(*this, nullptr);
+}
 
 StagingPool::StagingPool(int64_t slot_elements, int num_slots, std::shared_ptr<PagePool> pages)
     : slot_elements_(slot_elements), num_slots_(std::max(num_slots, 2)), pages_(std::move(pages)) {}

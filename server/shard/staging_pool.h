@@ -1,8 +1,10 @@
 // Bounded space for contributions on their way in. The last free slot is kept for a contribution
 // whose turn it is, because only such a one gives its slot back without waiting for anybody else:
-// so a full pool always empties.
+// so a full pool empties as long as those who have space send. Who does not, or too slowly, is for
+// the coordinator to drop: see PushSpace.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -32,8 +34,14 @@ class StagingSlot {
   float* data() { return page_->data(); }
   std::byte* bytes() { return reinterpret_cast<std::byte*>(data()); }
   int64_t num_elements() const { return page_->size(); }
+  // How many of the bytes are there; for any thread to ask.
+  void SetReceived(int64_t num_bytes) {
+    received_bytes_.store(num_bytes, std::memory_order_relaxed);
+  }
+  int64_t received_bytes() const { return received_bytes_.load(std::memory_order_relaxed); }
   // Gives the place back; may run a waiting request's callback. Once is enough.
   void Revoke();
+  bool is_revoked() const { return is_revoked_.load(std::memory_order_relaxed); }
   // The space, for good; the pool makes other space when the slot is used again.
   std::shared_ptr<Page> TakePage() { return std::move(page_); }
 
@@ -42,6 +50,8 @@ class StagingSlot {
 
   const std::shared_ptr<StagingPool> pool_;
   std::shared_ptr<Page> page_;
+  std::atomic<int64_t> received_bytes_ = 0;
+  std::atomic<bool> is_revoked_ = false;
   bool has_place_ = true;  // guarded by the pool's lock
 };
 

@@ -312,6 +312,8 @@ Seeds StatsSeeds() {
   stats.journal_trouble = "the disk is full";
   stats.journal_replica = "b:1 has record 8";
   stats.waiting_for = "worker 3";
+  stats.push_space.unfinished = {{{WorkerId(1), Incarnation(2)}, Round(3), 4, 50, 100}};
+  stats.push_space.held = {{WorkerId(2), Incarnation(3)}};
   return {BytesOf(stats)};
 }
 Seeds AssignmentSeeds() { return {FormatAssignment(SomeAssignment())}; }

@@ -1,0 +1,43 @@
+// What the space of a shard for contributions on their way in is taken by, and who waits for some:
+// for the coordinator to decide who holds up whom. Pure data.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/ids.h"
+
+namespace lodestar {
+
+// A life of a worker that pushes.
+struct Pusher {
+  WorkerId worker;
+  Incarnation incarnation;
+  friend auto operator<=>(const Pusher&, const Pusher&) = default;
+};
+
+// Has space, and is not whole.
+struct UnfinishedPush {
+  Pusher pusher;
+  Round round;
+  uint32_t bucket = 0;
+  int64_t received_bytes = 0;
+  int64_t total_bytes = 0;
+  friend bool operator==(const UnfinishedPush&, const UnfinishedPush&) = default;
+};
+
+struct PushSpace {
+  // Ascending by pusher: of each the one that the smallest part has come of.
+  std::vector<UnfinishedPush> unfinished;
+  // Ascending: they push, and the server holds what they push, because somebody else has not
+  // finished what has space.
+  std::vector<Pusher> held;
+  friend bool operator==(const PushSpace&, const PushSpace&) = default;
+};
+
+// Of all pushes of a shard that are not whole, and of who waits for space, in any order.
+PushSpace PushSpaceOf(absl::Span<const UnfinishedPush> unfinished,
+                      absl::Span<const Pusher> waiting);
+
+}  // namespace lodestar
