@@ -216,8 +216,20 @@ absl::Status PushStream::CheckContinues() const {
   return absl::OkStatus();
 }
 
+// A worker that was dropped would keep memory for as long as it sends a little now and then.
+absl::Status PushStream::CheckKeepsSpace() const {
+  if (!incoming_->staged.is_revoked()) return absl::OkStatus();
+  const ContributionKey& key = incoming_->staged.key();
+  absl::Status refusal =
+      shard_->RefusalFor(key.worker, key.incarnation,
+                         absl::UnavailableError("others have the space of what it pushes"));
+  // What has been begun anew may come to its end here as well.
+  return absl::IsAborted(refusal) ? refusal : absl::OkStatus();
+}
+
 absl::Status PushStream::CopyChunk() {
   RETURN_IF_ERROR(CheckContinues());
+  RETURN_IF_ERROR(CheckKeepsSpace());
   const Encoding encoding = incoming_->staged.key().encoding;
   const int64_t begin = incoming_->received;
   const int64_t end = begin + ElementsIn(encoding, static_cast<int64_t>(reader_->data_bytes()),

@@ -63,6 +63,8 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   absl::Status ReadHeader();
   absl::Status CopyChunk();
   absl::Status CheckContinues() const;
+  // Errors: Aborted if the life that pushes is over.
+  absl::Status CheckKeepsSpace() const;
   void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCounted(uint32_t bucket, const absl::StatusOr<PushOutcome>& outcome)
       ABSL_LOCKS_EXCLUDED(mutex_);
