@@ -499,6 +499,7 @@ void CoordinatorRole::OnStats(const ShardStats& stats) {
   }
   strand_.Report([&](Coordinator& coordinator, absl::Time now) {
     coordinator.OnJournalState(0, journal, now);
+    coordinator.OnPushSpace(0, stats.push_space, now);
   });
 }
 

@@ -316,9 +316,11 @@ ABSL_FLAG(
     absl::Duration, round_timeout, absl::Hours(1),
     "The longest that others wait for a member that sends heartbeats but does not report its round "
     "or ask for one, as of a process that has hung; 100ms to 24h. It is dropped sooner where its "
-    "rounds usually are short: after ten times as long, at least ten minutes, and two leases. "
-    "Raise "
-    "it where rounds honestly take longer than that.");
+    "rounds usually are short: after ten times as long, at least ten minutes, and two leases; and "
+    "where a bucket that it pushes comes so slowly that it would not be whole within this time, "
+    "which is told after two leases, at least five seconds. Time for which a server holds what it "
+    "pushes until others have finished theirs does not count. Raise it where rounds honestly take "
+    "longer, or links are slower, than that.");
 
 ABSL_FLAG(std::string, optimizer, "adamw",
           "sgd, momentum, nesterov or adamw: on the servers in sync and async, on each worker in "

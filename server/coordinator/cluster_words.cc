@@ -36,18 +36,28 @@ std::string Held(const Decision& decision) {
   return decision.action == Action::kApply ? "" : decision.reason;
 }
 
+bool OnlyWaits(const WorkerDesk& desk) {
+  if (desk.pushes().keeps_space()) return false;
+  return desk.pushes().is_held() || (desk.is_delivering() && !desk.still().has_value());
+}
+
 // The missing of a round, without those who have sent theirs and only wait behind others for the
-// acknowledgement (sums have a fixed order). One whose transfers do not move does not only wait.
+// acknowledgement (sums have a fixed order), and those whose pushes a server holds. One whose
+// transfers do not move, or that keeps space that others wait for, does not only wait.
 std::vector<WorkerId> Awaited(const OpenRound& round, const std::map<WorkerId, WorkerDesk>& desks) {
   const std::vector<WorkerId> missing = round.Missing();
   std::vector<WorkerId> awaited;
   for (WorkerId worker : missing) {
     auto desk = desks.find(worker);
-    const bool only_waits =
-        desk != desks.end() && desk->second.is_delivering() && !desk->second.still().has_value();
-    if (!only_waits) awaited.push_back(worker);
+    if (desk == desks.end() || !OnlyWaits(desk->second)) awaited.push_back(worker);
   }
   return awaited.empty() ? missing : awaited;
+}
+
+// "of bucket 3, 65540 of 1048576 bytes have come to shard 0"
+std::string PushText(const MemberPushes::Unfinished& push) {
+  return absl::StrCat("of bucket ", push.bucket, ", ", push.received_bytes, " of ",
+                      push.total_bytes, " bytes have come to shard ", push.shard);
 }
 
 // When this member is dropped if it goes on as it does; never if it need not be, or is done.
@@ -79,6 +89,22 @@ std::string Standstills(const ClusterState& state, std::optional<absl::Time> age
   return text;
 }
 
+// "; worker a keeps space that others wait for: of bucket 3, ..." for all that do.
+std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_at) {
+  std::string text;
+  for (const WorkerRecord* member : state.membership.Members()) {
+    const MemberPushes& pushes = state.desks.at(member->id).pushes();
+    for (const MemberPushes::Unfinished& push : pushes.unfinished()) {
+      if (!push.others_wait) continue;
+      absl::StrAppend(&text, "; worker ", member->name, " keeps space of shard ", push.shard,
+                      " that others wait for");
+      if (!age_at.has_value()) continue;
+      absl::StrAppend(&text, ": ", PushText(push), " in ", AgeText(*age_at - push.since));
+    }
+  }
+  return text;
+}
+
 // Where nobody is held up, and nobody asks for work or hands any in.
 std::string WaitingForMembers(const ClusterState& state, absl::Time now,
                               std::optional<absl::Time> age_at) {
@@ -97,7 +123,7 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
   if (now - newest <= std::max(state.config.lease, 2 * state.progress.usual_round())) return "";
   return absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to hand in a round",
                       age_at.has_value() ? ", for " + AgeText(*age_at - newest) : "",
-                      Standstills(state, age_at));
+                      Standstills(state, age_at), SpaceKept(state, age_at));
 }
 
 // Of a site that has members enough, and no order; else empty.
@@ -385,7 +411,7 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
                         has_ages ? absl::StrCat(", open for ", AgeText(now - round.opened_at()),
                                                 TimeLeft(state, awaited, now))
                                  : "",
-                        Standstills(state, age_at));
+                        Standstills(state, age_at), SpaceKept(state, age_at));
   }
   if (state.is_work_held()) {
     const std::string save = WaitingForLastSave(state, now, ages);
@@ -444,8 +470,15 @@ std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::st
                       times < limit ? "" : ": it is turned away until it is started again");
 }
 
-std::string HoldText(const Hold& hold, absl::Time now) {
+std::string HoldText(const ClusterState& state, const Hold& hold, absl::Time now) {
   const std::string age = AgeText(now - hold.since);
+  if (hold.push.has_value()) {
+    return absl::StrCat(PushText(*hold.push), " in ", age,
+                        hold.push->others_wait ? ", and others wait for its space" : "",
+                        ": a push has to come at a pace at which it is whole, and all of them be "
+                        "done, within --round_timeout=",
+                        absl::FormatDuration(state.config.round_timeout));
+  }
   if (hold.owes_weights) {
     return absl::StrCat("it was to supply the initial weights, and has not for ", age);
   }
@@ -456,6 +489,19 @@ std::string HoldText(const Hold& hold, absl::Time now) {
           ? absl::StrCat("such a round usually takes it ",
                          absl::FormatDuration(absl::Trunc(*hold.usually, absl::Milliseconds(1))))
           : "it is its first of this kind");
+}
+
+std::string HeldUpText(const ClusterState& state, const Hold& hold, absl::string_view what,
+                       absl::Duration rest) {
+  const std::string back_in = absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1)));
+  return absl::StrCat("worker '", state.NameOf(hold.worker), "' held up the others: ", what,
+                      ". It is dropped, and may come back in ", back_in,
+                      hold.push.has_value()
+                          ? ". See to its path to the servers, and whether its process is yours"
+                          : absl::StrCat(" with more time, up to --round_timeout=",
+                                         absl::FormatDuration(state.config.round_timeout),
+                                         ". See whether its process has hung"),
+                      "; if it is only slow, give that flag more");
 }
 
 absl::Duration WaitPatience(const ClusterState& state) {

@@ -37,7 +37,13 @@ std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::st
 // "worker 'a' is shut out: an operator has evicted it: ...; psctl readmit a lets it in again"
 std::string ShutOutText(const Quarantine::Entry& entry);
 // "it was given round 7 5m0.2s ago and has not reported it; such a round usually takes it 1.2s"
-std::string HoldText(const Hold& hold, absl::Time now);
+// or "of bucket 3, 65540 of 1048576 bytes have come to shard 0 in 6s, and others wait for its
+// space: a push has to come at a pace at which it is whole within --round_timeout=15s"
+std::string HoldText(const ClusterState& state, const Hold& hold, absl::Time now);
+// For the operator, of one that is dropped for it: `what` is its HoldText(), and it may come back
+// after `rest`.
+std::string HeldUpText(const ClusterState& state, const Hold& hold, absl::string_view what,
+                       absl::Duration rest);
 // How long what is waited for now may last before the log is told.
 absl::Duration WaitPatience(const ClusterState& state);
 // Whether the orders of earlier lives of the servers are known, which others would be lost to.

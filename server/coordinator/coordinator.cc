@@ -619,6 +619,7 @@ absl::Duration Coordinator::StallPatience(const WorkerDesk& desk) const {
 }
 
 bool Coordinator::IsStalled(const WorkerDesk& desk, const OpenRound& round, absl::Time now) const {
+  if (desk.pushes().is_held()) return false;
   const absl::Time begin = std::max(round.opened_at(), state_.shards.back_at());
   if (const auto& still = desk.still(); still.has_value()) {
     const absl::Time ran = state_.shards.RunsSince(still->shard, still->since);
@@ -672,18 +673,11 @@ void Coordinator::DropHolding(absl::Time now) {
   std::vector<EndedLife> ended;
   for (const Hold& hold : RoundHolds(state_, now)) {
     if (now < hold.until) continue;
-    const std::string what = HoldText(hold, now);
+    const std::string what = HoldText(state_, hold, now);
     // Whoever waits for the first weights comes back within that time, and may bring them.
     const absl::Duration rest = hold.owes_weights ? kCallerPatience : now - hold.since;
     state_.desks.at(hold.worker).OnHeldUp(rest, now);
-    outbox_.RaiseAlarm(
-        absl::StrCat("worker '", state_.NameOf(hold.worker), "' held up the others: ", what,
-                     ". It is dropped, and may come back in ",
-                     absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))),
-                     " with more time, up to --round_timeout=",
-                     absl::FormatDuration(state_.config.round_timeout),
-                     ". See whether its process has hung; if it is only slow, give that flag more"),
-        now);
+    outbox_.RaiseAlarm(HeldUpText(state_, hold, what, rest), now);
     absl::StatusOr<EndedLife> life =
         state_.membership.Drop(hold.worker, state_.membership.Find(hold.worker)->incarnation,
                                absl::StrCat("held up the others: ", what), now);
@@ -1097,6 +1091,15 @@ void Coordinator::OnJournalState(int shard, JournalState journal, absl::Time now
   const int64_t bytes = journal.bytes;
   state_.shards.SetJournal(shard, std::move(journal));
   if (saves_.OnJournalSize(shard, bytes, now)) Advance(now);
+}
+
+void Coordinator::OnPushSpace(int shard, const PushSpace& space, absl::Time now) {
+  if (!state_.shards.Has(shard)) return;
+  for (auto& [worker, desk] : state_.desks) {
+    const WorkerRecord* record = state_.membership.Find(worker);
+    if (record == nullptr || !record->is_alive()) continue;
+    desk.pushes().OnSpace(shard, space, {worker, record->incarnation}, now);
+  }
 }
 
 void Coordinator::RaiseJournalAlarm(int shard, absl::string_view text, absl::Time now) {

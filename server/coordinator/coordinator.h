@@ -52,6 +52,7 @@
 #include "server/coordinator/worker_desk.h"
 #include "server/membership/membership_table.h"
 #include "server/membership/registration_limit.h"
+#include "server/sync/push_space.h"
 #include "server/sync/worker_fault.h"
 
 namespace lodestar {
@@ -185,6 +186,9 @@ class Coordinator {
   // turn, once until there is less again. Without trouble, what RaiseJournalAlarm() was told of is
   // over.
   void OnJournalState(int shard, JournalState journal, absl::Time now);
+  // With each sign of life. Who is held by the server is not waited for, and who does not get on
+  // with what others wait for is dropped: see RoundHolds().
+  void OnPushSpace(int shard, const PushSpace& space, absl::Time now);
   // Answers to commands. Those of an earlier server incarnation are ignored.
   void OnShardLoaded(int shard, uint64_t server_incarnation, const absl::Status& status,
                      absl::Time now);

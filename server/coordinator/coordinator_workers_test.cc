@@ -571,7 +571,7 @@ class HeldRoundTest : public testing::Test {
   // Of who has usually taken two seconds.
   const absl::Duration kLimit = absl::Minutes(10) + absl::Seconds(20);
 
-  HeldRoundTest() : cluster_(Config()) {}
+  explicit HeldRoundTest(const Coordinator::Config& config = Config()) : cluster_(config) {}
   static Coordinator::Config Config() {
     Coordinator::Config config = TestConfig(3);
     config.job.schedule.total_rounds = 1000;
@@ -600,9 +600,11 @@ class HeldRoundTest : public testing::Test {
       cluster_.Ask(Find(name), CoordinatorHarness::ReportOf(*held.grant));
     }
   }
-  // Time passes; who is alive sends heartbeats that say what is set here.
+  // Time passes; who is alive sends heartbeats that say what is set here, and shard 0 tells of its
+  // space.
   void Pass(absl::Duration duration) {
     for (; duration > absl::ZeroDuration(); duration -= absl::Seconds(2)) {
+      cluster_.coordinator().OnPushSpace(0, space_, cluster_.now());
       for (const TestWorker& worker : workers_) {
         const std::string& activity = activities_[worker.name];
         if (Alive().find(worker.name) == std::string::npos) continue;
@@ -628,6 +630,7 @@ class HeldRoundTest : public testing::Test {
   std::vector<TestWorker> workers_;
   std::map<std::string, std::string> activities_;
   std::map<std::string, uint64_t> pushed_;
+  PushSpace space_;
 };
 
 TEST_F(HeldRoundTest, AMemberThatOnlySaysThatItComputesIsDroppedAfterMuchMoreThanItsUsualTime) {
@@ -738,6 +741,143 @@ TEST_F(HeldRoundTest, TimeWithoutAServerIsNobodysFault) {
   EXPECT_EQ(Alive(), "abc");
   Pass(absl::Minutes(1) + absl::Seconds(30));
   EXPECT_EQ(Alive(), "ac");
+}
+
+// a, b and c push their parts of a round; c has the space, and the server holds what a and b push.
+class PushSpaceTest : public HeldRoundTest {
+ protected:
+  static constexpr int64_t kBucketBytes = 1 << 20;
+
+  explicit PushSpaceTest(const Coordinator::Config& config = Config()) : HeldRoundTest(config) {}
+  void SetUp() override {
+    HeldRoundTest::SetUp();
+    activities_ = {{"a", "push"}, {"b", "push"}, {"c", "push"}};
+    space_.unfinished = {Unfinished('c', 3, kBucketBytes / 16)};
+    space_.held = {PusherOf('a'), PusherOf('b')};
+  }
+  Pusher PusherOf(char name) { return {Find(name).life.worker, Find(name).life.incarnation}; }
+  UnfinishedPush Unfinished(char name, uint32_t bucket, int64_t received_bytes) {
+    return {PusherOf(name), Round(4), bucket, received_bytes, kBucketBytes};
+  }
+  // At so many bytes in a second, of what c pushes.
+  void Send(int64_t bytes_per_second, absl::Duration duration) {
+    for (; duration > absl::ZeroDuration(); duration -= absl::Seconds(2)) {
+      space_.unfinished[0].received_bytes += 2 * bytes_per_second;
+      Pass(absl::Seconds(2));
+    }
+  }
+};
+
+TEST_F(PushSpaceTest, WhoseTricklesOthersAreHeldByGoesAndTheyDoNot) {
+  Send(3, absl::Seconds(226));  // a sixteenth of the timeout, and what the trickle adds
+  EXPECT_EQ(Alive(), "abc");
+  Send(3, absl::Seconds(6));
+  EXPECT_EQ(Alive(), "ab");
+  EXPECT_THAT(
+      cluster_.observer().alarms.back(),
+      AllOf(HasSubstr("worker 'c' held up the others: of bucket 3, 66220 of 1048576 bytes have "
+                      "come to shard 0 in 3m48s, and others wait for its space: a push has to come "
+                      "at a pace at which it is whole, and all of them be done, within "
+                      "--round_timeout=1h"),
+            HasSubstr("may come back in 3m48s")));
+  space_ = {};
+  Pass(absl::Seconds(2));
+  Report("ab");
+  activities_.clear();
+  RunRound("ab");
+  EXPECT_EQ(Alive(), "ab");
+}
+
+TEST_F(PushSpaceTest, NobodyIsBlamedForBeingHeldHoweverLong) {
+  // Whole after 58 minutes: slow, and it gets on.
+  Send(kBucketBytes * 15 / 16 / (58 * 60), absl::Minutes(58));
+  EXPECT_EQ(Alive(), "abc");
+  EXPECT_THAT(
+      Snapshot().waiting_for,
+      AllOf(HasSubstr("round 4 waits for c, open for 58m"),
+            HasSubstr("worker c keeps space of shard 0 that others wait for: of bucket 3, "),
+            HasSubstr("of 1048576 bytes have come to shard 0 in 58m")));
+  // Then they have their time.
+  space_ = {};
+  Pass(kLimit - absl::Seconds(4));
+  EXPECT_EQ(Alive(), "abc");
+  Pass(absl::Seconds(6));
+  EXPECT_EQ(Alive(), "bc") << "a comes first in the order of summation";
+}
+
+TEST_F(PushSpaceTest, APushThatIsBegunAnewGainsAndLosesNothing) {
+  Send(3, absl::Minutes(2));
+  const std::vector<UnfinishedPush> before = std::exchange(space_.unfinished, {});
+  Pass(absl::Seconds(2));
+  space_.unfinished = {Unfinished('c', 3, 0)};
+  Pass(absl::Seconds(100));
+  EXPECT_EQ(Alive(), "abc") << "what had come counts: a connection may be cut";
+  Pass(absl::Seconds(10));
+  EXPECT_EQ(Alive(), "ab") << "and so does the time since then";
+}
+
+TEST_F(PushSpaceTest, SpaceIsKeptFromOthersNoLongerThanTheTimeoutHoweverManyPushesTakeIt) {
+  for (uint32_t bucket = 0; bucket < 59; ++bucket) {
+    space_.unfinished = {Unfinished('c', bucket, 0)};
+    Send(kBucketBytes / 60, absl::Minutes(1));
+    ASSERT_EQ(Alive(), "abc") << bucket;
+  }
+  space_.unfinished = {Unfinished('c', 60, 0)};
+  Send(kBucketBytes / 60, absl::Minutes(1) + absl::Seconds(2));
+  EXPECT_EQ(Alive(), "ab");
+}
+
+TEST_F(PushSpaceTest, WhereSpaceIsLeftARoundDoesNotWaitForATrickleEither) {
+  space_.held.clear();
+  Report("ab");
+  pushed_["c"] = 1;
+  for (int i = 0; i < 23; ++i) {
+    pushed_["c"] += 1'000'000;  // as it says
+    Send(3, absl::Seconds(10));
+  }
+  EXPECT_EQ(Alive(), "ab");
+  EXPECT_THAT(cluster_.observer().alarms.back(),
+              AllOf(HasSubstr("of bucket 3, "), Not(HasSubstr("space"))));
+}
+
+TEST_F(PushSpaceTest, ALifeThatIsOverIsNotWaitedFor) {
+  space_.unfinished[0].pusher.incarnation = Incarnation(1);
+  Pass(absl::Minutes(5));
+  EXPECT_EQ(Alive(), "abc");
+  cluster_.coordinator().OnPushSpace(7, space_, cluster_.now());  // of no shard
+}
+
+class ShortPushSpaceTest : public PushSpaceTest {
+ protected:
+  ShortPushSpaceTest() : PushSpaceTest(ShortConfig()) {}
+  static Coordinator::Config ShortConfig() {
+    Coordinator::Config config = Config();
+    config.lease = absl::Seconds(3);
+    config.round_timeout = absl::Seconds(15);
+    return config;
+  }
+};
+
+TEST_F(ShortPushSpaceTest, OfAShortTimeoutTheHonestHaveAllOfItAfterwards) {
+  activities_["c"] = "compute";
+  Send(3, absl::Seconds(4));
+  EXPECT_EQ(Alive(), "abc");
+  Send(3, absl::Seconds(4));
+  EXPECT_EQ(Alive(), "ab") << "two leases";
+  space_ = {};
+  Pass(absl::Seconds(12));
+  EXPECT_EQ(Alive(), "ab");
+}
+
+TEST_F(ShortPushSpaceTest, ThoseWhoLieInTheSameWayGoOneAfterTheOther) {
+  space_.held = {PusherOf('a')};
+  space_.unfinished = {Unfinished('b', 2, 100), Unfinished('c', 3, 100)};
+  Pass(absl::Seconds(8));
+  EXPECT_EQ(Alive(), "a");
+  space_ = {};
+  Pass(absl::Seconds(2));
+  Report("a");
+  EXPECT_EQ(Alive(), "a");
 }
 
 TEST(HeldJobTest, AMemberThatDoesNotAskForWorkIsDropped) {

@@ -1,6 +1,7 @@
 #include "server/coordinator/round_holds.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "server/coordinator/round_patience.h"
 
@@ -17,6 +18,24 @@ absl::Time Deadline(const ClusterState& state, const WorkerDesk& desk, absl::Tim
   const absl::Duration for_work = patience.ForWork(
       desk.pace().UsualFor(*desk.grant()), state.progress.usual_round(), desk.times_dropped());
   return since + patience.ForTransfer(for_work, desk.moved_at() - since);
+}
+
+// Of what this member pushes and has not finished.
+std::optional<Hold> PushHold(const ClusterState& state, const WorkerDesk& desk, WorkerId worker) {
+  const RoundPatience patience = PatienceOf(state);
+  const absl::Time back_at = state.shards.back_at();
+  std::optional<Hold> hold;
+  for (const MemberPushes::Unfinished& push : desk.pushes().unfinished()) {
+    const absl::Time since = std::max(push.since, back_at);
+    absl::Time until = since + patience.ForPush(push.received_bytes, push.total_bytes);
+    if (push.others_wait) {
+      const absl::Time kept_since = std::max(desk.pushes().keeps_space_since(), back_at);
+      until = std::min(until, kept_since + patience.ForSpace());
+    }
+    if (hold.has_value() && hold->until <= until) continue;
+    hold = {.worker = worker, .push = push, .since = since, .until = until};
+  }
+  return hold;
 }
 
 // Whether members without work hold up the others if they do not ask for some.
@@ -45,6 +64,41 @@ std::vector<Hold> SupplyHolds(const ClusterState& state) {
            .until = is_anyone_waiting ? since + patience : absl::InfiniteFuture()}};
 }
 
+// Whether nothing but the order of summation keeps the member from having done its round.
+bool WaitsBehindOthers(const ClusterState& state, const WorkerDesk& desk, WorkerId worker) {
+  if (!desk.grant().has_value() || !desk.may_wait_behind_others()) return false;
+  const auto open = state.open.find(desk.grant()->round);
+  return open != state.open.end() && open->second.Missing().front() != worker;
+}
+
+// Of a member that waits for nobody.
+std::optional<Hold> WorkHold(const ClusterState& state, const WorkerDesk& desk, WorkerId worker,
+                             bool awaits_asking) {
+  // While a server held what it pushes, it could not get on.
+  const absl::Time back_at = std::max(state.shards.back_at(), desk.pushes().held_at());
+  if (!desk.grant().has_value()) {
+    if (!awaits_asking || desk.is_leaving()) return std::nullopt;
+    const absl::Time since = std::max(desk.idle_since(), back_at);
+    return Hold{.worker = worker,
+                .since = since,
+                .until = since + PatienceOf(state).ForAsking(desk.times_dropped())};
+  }
+  const Round round = desk.grant()->round;
+  const auto open = state.open.find(round);
+  absl::Time since = std::max(desk.given_at(), back_at);
+  if (open == state.open.end()) {
+    // It went on without this member; a later one may still need it.
+    if (!awaits_asking) return std::nullopt;
+  } else if (desk.may_wait_behind_others()) {
+    since = std::max(since, open->second.front_since());
+  }
+  return Hold{.worker = worker,
+              .round = round,
+              .usually = desk.pace().UsualFor(*desk.grant()),
+              .since = since,
+              .until = Deadline(state, desk, since)};
+}
+
 }  // namespace
 
 std::vector<Hold> RoundHolds(const ClusterState& state, absl::Time now) {
@@ -53,41 +107,22 @@ std::vector<Hold> RoundHolds(const ClusterState& state, absl::Time now) {
   if (!is_working || state.is_shard_away()) return {};
   if (state.supply.is_awaited()) return SupplyHolds(state);
   const bool awaits_asking = AwaitsAsking(state, now);
-  const absl::Time back_at = state.shards.back_at();
   std::vector<Hold> holds;
   bool is_anyone_waiting = false;
   for (const WorkerRecord* member : state.membership.Members()) {
     const WorkerDesk& desk = state.desks.at(member->id);
-    if (desk.is_waiting()) {
+    std::optional<Hold> hold;
+    if (desk.is_waiting() || desk.pushes().is_held() ||
+        WaitsBehindOthers(state, desk, member->id)) {
       is_anyone_waiting = true;
-      continue;
+    } else {
+      hold = WorkHold(state, desk, member->id, awaits_asking);
     }
-    if (!desk.grant().has_value()) {
-      if (!awaits_asking || desk.is_leaving()) continue;
-      const absl::Time since = std::max(desk.idle_since(), back_at);
-      holds.push_back({.worker = member->id,
-                       .since = since,
-                       .until = since + PatienceOf(state).ForAsking(desk.times_dropped())});
-      continue;
+    if (std::optional<Hold> push = PushHold(state, desk, member->id);
+        push.has_value() && (!hold.has_value() || push->until < hold->until)) {
+      hold = std::move(push);
     }
-    const Round round = desk.grant()->round;
-    const auto open = state.open.find(round);
-    absl::Time since = std::max(desk.given_at(), back_at);
-    if (open == state.open.end()) {
-      // It went on without this member; a later one may still need it.
-      if (!awaits_asking) continue;
-    } else if (desk.may_wait_behind_others()) {
-      if (open->second.Missing().front() != member->id) {
-        is_anyone_waiting = true;
-        continue;
-      }
-      since = std::max(since, open->second.front_since());
-    }
-    holds.push_back({.worker = member->id,
-                     .round = round,
-                     .usually = desk.pace().UsualFor(*desk.grant()),
-                     .since = since,
-                     .until = Deadline(state, desk, since)});
+    if (hold.has_value()) holds.push_back(*std::move(hold));
   }
   if (is_anyone_waiting) return holds;
   for (Hold& hold : holds) hold.until = absl::InfiniteFuture();

@@ -1,5 +1,5 @@
-// Who holds up the others: a member that owes a report, or that could ask for work and does not; or
-// who is to supply the first weights. Pure.
+// Who holds up the others: a member that owes a report, or that could ask for work and does not, or
+// whose push has space on a server and is not whole; or who is to supply the first weights. Pure.
 #pragma once
 
 #include <optional>
@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "server/coordinator/cluster_state.h"
+#include "server/coordinator/member_pushes.h"
 
 namespace lodestar {
 
@@ -16,6 +17,8 @@ struct Hold {
   bool owes_weights = false;        // the first ones of the job
   std::optional<Round> round = {};  // whose report it owes; none: it does not ask for work
   std::optional<absl::Duration> usually = {};  // that it takes for such a round
+  // What it pushes and does not finish; that is what others wait for.
+  std::optional<MemberPushes::Unfinished> push = {};
   absl::Time since;
   // When it is dropped, whatever its heartbeats say: see RoundPatience. Never if nobody waits for
   // it, as nobody does for a lone worker: it would serve no one.
@@ -24,7 +27,9 @@ struct Hold {
 
 // Ascending by worker. Empty while servers are away, or not ready. Who has pushed, as its
 // heartbeats say, may only wait for those before it in the order of summation: its time begins
-// when they are done.
+// when they are done. Whose push a server holds, because others have not finished theirs, is not
+// waited for: its time begins when the server has space for it. A push that is not whole has to get
+// on, whoever else is slow; of several, the one that has the least time left is told.
 std::vector<Hold> RoundHolds(const ClusterState& state, absl::Time now);
 
 // For how long the job, which is over, waits for this life with a round at hand.

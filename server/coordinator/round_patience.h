@@ -57,6 +57,12 @@ class RoundPatience {
   // As ForWork(), of which a transfer that goes on is no reason to be dropped before `timeout`:
   // `moved`: from when the member was given its work until bytes of it moved the last time.
   absl::Duration ForTransfer(absl::Duration for_work, absl::Duration moved) const;
+  // From when a server has heard of a push first until it must be whole, or more of it have come
+  // than `received_bytes`: what others wait for comes at a pace at which it is whole before
+  // `timeout`. A trickle is none, however long it goes on.
+  absl::Duration ForPush(int64_t received_bytes, int64_t total_bytes) const;
+  // From when others began to wait for space that a member has until it must have pushed all.
+  absl::Duration ForSpace() const { return timeout_; }
   // From when a member could ask for work until it must have.
   absl::Duration ForAsking(int times_dropped) const;
 

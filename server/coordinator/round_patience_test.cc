@@ -99,5 +99,33 @@ TEST(RoundPatienceTest, BytesThatMoveRenewItUntilTheTimeout) {
   EXPECT_EQ(patience.ForTransfer(work, absl::Hours(2)), kTimeout);
 }
 
+TEST(RoundPatienceTest, APushHasToComeAtAPaceAtWhichItIsWholeInTime) {
+  const RoundPatience patience(kLease, kTimeout);
+  EXPECT_EQ(patience.ForPush(0, 1 << 20), 2 * kLease);
+  EXPECT_EQ(patience.ForPush(1 << 12, 1 << 20), 2 * kLease);
+  EXPECT_EQ(patience.ForPush(1 << 18, 1 << 20), kTimeout / 4);
+  EXPECT_EQ(patience.ForPush(1 << 20, 1 << 20), kTimeout);
+  EXPECT_EQ(patience.ForPush(0, 0), 2 * kLease);
+  const RoundPatience of_short_leases(absl::Milliseconds(100), kTimeout);
+  EXPECT_EQ(of_short_leases.ForPush(0, 1 << 20), absl::Seconds(5)) << "servers tell of it later";
+  EXPECT_EQ(RoundPatience(kLease, absl::Seconds(3)).ForPush(0, 1), absl::Seconds(3));
+}
+
+TEST(RoundPatienceTest, TenMegabitsAreEnoughForPushesOfAnyUsualSize) {
+  const RoundPatience patience(kLease, kTimeout);
+  constexpr int64_t kHalfOfTheLine = 10'000'000 / 8 / 2;  // there are two channels
+  for (const int64_t total : {int64_t{2} << 20, int64_t{64} << 20}) {
+    for (absl::Duration age;; age += absl::Seconds(1)) {
+      const int64_t received = kHalfOfTheLine * absl::ToInt64Seconds(age);
+      if (received >= total) break;
+      EXPECT_GT(patience.ForPush(received, total), age) << total;
+      // Half a minute of nothing is no reason either.
+      if (age > absl::Seconds(1)) {
+        EXPECT_GT(patience.ForPush(received, total), age + absl::Seconds(30)) << total;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -65,6 +65,7 @@ void WorkerDesk::EndLife() {
   memory_.is_leaving = false;
   memory_.grant.reset();
   memory_.samples_in_hand.clear();
+  pushes_ = MemberPushes();
   activity_.clear();
   still_.reset();
 }
@@ -122,6 +123,7 @@ void WorkerDesk::Give(const Grant& grant, absl::Time now) {
   memory_.is_waiting = false;
   memory_.grant = grant;
   contributed_to_.clear();
+  pushes_.OnGrant();
   given_at_ = now;
   memory_.last_granted = grant.round.value();
 }

@@ -15,6 +15,7 @@
 #include "common/ids.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/divergence_policy.h"
+#include "server/coordinator/member_pushes.h"
 #include "server/coordinator/rate_meter.h"
 #include "server/coordinator/round_patience.h"
 #include "server/membership/membership_table.h"
@@ -168,6 +169,9 @@ class WorkerDesk {
   absl::Time same_since() const { return same_since_; }
   // When its heartbeats last told of more bytes pushed or pulled.
   absl::Time moved_at() const { return moved_at_; }
+  // What servers say of its pushes in this life, whatever its heartbeats say.
+  MemberPushes& pushes() { return pushes_; }
+  const MemberPushes& pushes() const { return pushes_; }
   // By its last heartbeat it waits for a server to and from which nothing moves.
   struct Still {
     int shard = 0;
@@ -202,6 +206,7 @@ class WorkerDesk {
   absl::Time same_since_ = absl::InfinitePast();
   absl::Time active_since_ = absl::InfinitePast();  // with activity_
   absl::Time moved_at_ = absl::InfinitePast();
+  MemberPushes pushes_;
   std::optional<Still> still_;
   RateMeter samples_;
   RateMeter push_bytes_;

@@ -187,11 +187,11 @@ absl::StatusOr<ShardNews> NewsOf(const v1::ShardReport& report) {
         coordinator.OnShardSaved(shard, incarnation, saved.directory(), part, now);
       };
     case v1::ShardReport::kStats:
-      return [shard, instance_id = report.instance_id(),
-              journal = JournalOf(FromProto(report.stats()))](Coordinator& coordinator,
-                                                              absl::Time now) {
+      return [shard, instance_id = report.instance_id(), stats = FromProto(report.stats())](
+                 Coordinator& coordinator, absl::Time now) {
         coordinator.OnShardHeard(shard, instance_id, now);
-        coordinator.OnJournalState(shard, journal, now);
+        coordinator.OnJournalState(shard, JournalOf(stats), now);
+        coordinator.OnPushSpace(shard, stats.push_space, now);
       };
     case v1::ShardReport::kSquareSums:
       return [=, &sums = report.square_sums()](Coordinator& coordinator, absl::Time now) {

@@ -483,12 +483,14 @@ void SimulatedServer::TickShard() {
   life_->host->Tick();
   InspectShard(/*all=*/true);
   if (shard_ == 0) {
-    JournalState journal = JournalOf(ReadStats());
+    const ShardStats stats = ReadStats();
+    JournalState journal = JournalOf(stats);
     if (journal.trouble.empty() && life_->journal != nullptr) {
       journal.trouble = std::string(life_->journal->trouble().message());
     }
     life_->strand->Report([&](Coordinator& coordinator, absl::Time now) {
       coordinator.OnJournalState(0, journal, now);
+      coordinator.OnPushSpace(0, stats.push_space, now);
     });
   }
   process_.After(kShardTick, [this] { TickShard(); });
@@ -645,6 +647,7 @@ void SimulatedServer::OnStats(int shard, uint64_t instance_id, uint64_t first_se
   life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardHeard(shard, instance_id, now);
     coordinator.OnJournalState(shard, JournalOf(stats), now);
+    coordinator.OnPushSpace(shard, stats.push_space, now);
   });
 }
 

@@ -1,0 +1,68 @@
+// What the servers say of a member's pushes: which of them has space and is not whole, since when,
+// and whether others wait for that space; and whether a server holds what the member pushes until
+// others have finished. Pure: signs of life of servers and the time go in.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "server/sync/push_space.h"
+
+namespace lodestar {
+
+class MemberPushes {
+ public:
+  struct Unfinished {
+    int shard = 0;
+    uint32_t bucket = 0;
+    // The most that has come of it: a call that is cut is begun anew, and costs nothing.
+    int64_t received_bytes = 0;
+    int64_t total_bytes = 0;
+    absl::Time since;          // that it was heard of first, whatever calls there were
+    bool others_wait = false;  // for its space
+  };
+
+  // A sign of life of a shard's server, in the place of the one before; `member` is this one.
+  void OnSpace(int shard, const PushSpace& space, const Pusher& member, absl::Time now);
+  // The member has new work: what is not under way any more is forgotten.
+  void OnGrant();
+
+  // By shard.
+  std::vector<Unfinished> unfinished() const;
+  bool is_held() const;
+  // When a server said last that it holds what the member pushes.
+  absl::Time held_at() const { return held_at_; }
+  bool keeps_space() const;
+  // Since when others have waited for space that the member has had for this work.
+  absl::Time keeps_space_since() const { return keeps_space_since_; }
+
+ private:
+  struct Place {
+    int shard = 0;
+    Round round;
+    uint32_t bucket = 0;
+    friend auto operator<=>(const Place&, const Place&) = default;
+  };
+  struct Shard {
+    bool is_held = false;
+    std::optional<Place> unfinished = {};
+    bool others_wait = false;
+  };
+  struct Course {
+    absl::Time since;
+    int64_t received_bytes = 0;
+    int64_t total_bytes = 0;
+  };
+
+  std::map<int, Shard> shards_;  // those that have said anything but nothing
+  std::map<Place, Course> courses_;
+  absl::Time held_at_ = absl::InfinitePast();
+  absl::Time keeps_space_since_ = absl::InfiniteFuture();
+};
+
+}  // namespace lodestar

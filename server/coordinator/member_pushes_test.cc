@@ -1,0 +1,89 @@
+#include "server/coordinator/member_pushes.h"
+
+#include <gtest/gtest.h>
+
+namespace lodestar {
+namespace {
+
+class MemberPushesTest : public testing::Test {
+ protected:
+  static constexpr Pusher kMember = {WorkerId(1), Incarnation(7)};
+
+  static UnfinishedPush PushOf(int64_t round, uint32_t bucket, int64_t received_bytes) {
+    return {kMember, Round(round), bucket, received_bytes, 100};
+  }
+  // Nothing of the member is held.
+  void Hear(const UnfinishedPush& push, bool others_wait = false, int shard = 0) {
+    PushSpace space = {.unfinished = {push}, .held = {}};
+    if (others_wait) space.held = {{WorkerId(2), Incarnation(3)}};
+    pushes_.OnSpace(shard, space, kMember, now_);
+  }
+  void HearNothing(int shard = 0) { pushes_.OnSpace(shard, {}, kMember, now_); }
+  // Of the only shard that has something.
+  MemberPushes::Unfinished Only() {
+    EXPECT_EQ(pushes_.unfinished().size(), 1);
+    return pushes_.unfinished().front();
+  }
+
+  MemberPushes pushes_;
+  const absl::Time start_ = absl::FromUnixSeconds(1'700'000'000);
+  absl::Time now_ = start_;
+};
+
+TEST_F(MemberPushesTest, APushThatIsBegunAnewCountsFromItsFirstCall) {
+  Hear(PushOf(3, 1, 60));
+  now_ += absl::Seconds(9);
+  HearNothing();
+  EXPECT_TRUE(pushes_.unfinished().empty());
+  now_ += absl::Seconds(1);
+  Hear(PushOf(3, 1, 2));
+  EXPECT_EQ(Only().since, start_);
+  EXPECT_EQ(Only().received_bytes, 60) << "that a connection is cut costs nothing";
+  Hear(PushOf(3, 1, 80));
+  EXPECT_EQ(Only().received_bytes, 80);
+}
+
+TEST_F(MemberPushesTest, AnotherBucketShardOrRoundIsAnotherPush) {
+  Hear(PushOf(3, 1, 60));
+  now_ += absl::Seconds(9);
+  Hear(PushOf(3, 2, 0));
+  EXPECT_EQ(Only().since, now_);
+  Hear(PushOf(4, 1, 0));
+  EXPECT_EQ(Only().since, now_);
+  Hear(PushOf(4, 1, 0), /*others_wait=*/false, /*shard=*/1);
+  ASSERT_EQ(pushes_.unfinished().size(), 2);
+  EXPECT_EQ(pushes_.unfinished()[1].shard, 1);
+}
+
+TEST_F(MemberPushesTest, WithNewWorkOnlyWhatIsUnderWayIsRemembered) {
+  Hear(PushOf(3, 1, 60), /*others_wait=*/true);
+  Hear(PushOf(3, 2, 10), /*others_wait=*/true);
+  now_ += absl::Seconds(9);
+  pushes_.OnGrant();
+  EXPECT_EQ(pushes_.keeps_space_since(), start_) << "others wait for it all the same";
+  Hear(PushOf(3, 2, 10));
+  EXPECT_EQ(Only().since, start_);
+  Hear(PushOf(3, 1, 10));
+  EXPECT_EQ(Only().since, now_);
+  pushes_.OnGrant();
+  EXPECT_EQ(pushes_.keeps_space_since(), absl::InfiniteFuture());
+}
+
+TEST_F(MemberPushesTest, TellsOfHoldingAndSpaceByTheLastSignOfLifeOfEachShard) {
+  EXPECT_FALSE(pushes_.is_held());
+  EXPECT_FALSE(pushes_.keeps_space());
+  pushes_.OnSpace(0, {.unfinished = {}, .held = {kMember}}, kMember, now_);
+  Hear(PushOf(3, 1, 60), /*others_wait=*/true, /*shard=*/1);
+  EXPECT_TRUE(pushes_.is_held());
+  EXPECT_TRUE(pushes_.keeps_space());
+  now_ += absl::Seconds(1);
+  HearNothing(0);
+  HearNothing(1);
+  EXPECT_FALSE(pushes_.is_held());
+  EXPECT_EQ(pushes_.held_at(), start_);
+  EXPECT_FALSE(pushes_.keeps_space());
+  EXPECT_EQ(pushes_.keeps_space_since(), start_) << "who lets go for a moment gains nothing";
+}
+
+}  // namespace
+}  // namespace lodestar
