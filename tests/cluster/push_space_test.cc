@@ -1,0 +1,168 @@
+// A member that takes a server's space for pushes and does not fill it, over loopback.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "common/crc32c.h"
+#include "common/testing/status_matchers.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "proto/status_mapping.h"
+#include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/wire_client.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+// So many tensors are buckets of their own, and two more than a server has space for at a time.
+constexpr int kNumBuckets = 6;
+constexpr int64_t kBucketElements = 4096;
+// Longer than the trickle is put up with, by two seconds at least.
+constexpr absl::Duration kRoundTimeout = absl::Seconds(8);
+
+// Begins to push every bucket of a round at once, and goes on with an element now and then.
+class Trickle {
+ public:
+  Trickle(const std::string& address, const WireClient& client, int64_t round)
+      : stub_(v1::ParameterService::NewStub(
+            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))),
+        ends_(kNumBuckets),
+        contexts_(kNumBuckets) {
+    for (int bucket = 0; bucket < kNumBuckets; ++bucket) {
+      contexts_[bucket].AddMetadata("lodestar-life", client.registration().life_secret());
+      contexts_[bucket].AddMetadata("lodestar-call", absl::StrCat(CallOf(bucket)));
+      v1::PushChunk chunk;
+      chunk.set_worker_id(client.registration().worker_id());
+      chunk.set_incarnation(client.registration().incarnation());
+      chunk.set_round(round);
+      chunk.set_encoding(v1::ENCODING_FP32);
+      chunk.set_kind(v1::CONTRIBUTION_KIND_GRADIENT);
+      chunk.set_bucket(static_cast<uint32_t>(bucket));
+      threads_.emplace_back([this, bucket, chunk] { Send(chunk, bucket); });
+    }
+  }
+  ~Trickle() {
+    for (grpc::ClientContext& context : contexts_) context.TryCancel();
+    Await();
+  }
+  // Until so many of the pushes have space.
+  void AwaitSpace(int count) {
+    v1::DescribeCallsRequest request;
+    for (int bucket = 0; bucket < kNumBuckets; ++bucket) request.add_calls(CallOf(bucket));
+    while (true) {
+      grpc::ClientContext context;
+      v1::DescribeCallsReply reply;
+      ASSERT_OK(FromGrpcStatus(stub_->DescribeCalls(&context, request, &reply)));
+      if (std::count_if(reply.calls().begin(), reply.calls().end(),
+                        [](const v1::CallState& call) { return call.bytes() > 0; }) >= count) {
+        return;
+      }
+    }
+  }
+  // Until the server has ended every push.
+  std::vector<absl::Status> Await() {
+    for (std::thread& thread : threads_) {
+      if (thread.joinable()) thread.join();
+    }
+    return ends_;
+  }
+
+ private:
+  static uint64_t CallOf(int bucket) { return 1000 + static_cast<uint64_t>(bucket); }
+  void Send(v1::PushChunk chunk, int bucket) {
+    v1::PushReply reply;
+    const auto writer = stub_->Push(&contexts_[bucket], &reply);
+    const absl::Notification never;
+    for (int64_t offset = 0; offset < kBucketElements; ++offset) {
+      const float zero = 0.0f;
+      chunk.set_offset(offset);
+      chunk.set_data(&zero, sizeof(zero));
+      chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
+      if (!writer->Write(chunk)) break;
+      never.WaitForNotificationWithTimeout(absl::Milliseconds(200));
+    }
+    ends_[bucket] = FromGrpcStatus(writer->Finish());
+  }
+
+  std::unique_ptr<v1::ParameterService::Stub> stub_;
+  std::vector<absl::Status> ends_;
+  std::vector<grpc::ClientContext> contexts_;
+  std::vector<std::thread> threads_;
+};
+
+// Sends heartbeats that do not say what the worker does, until it is destroyed.
+class Heartbeats {
+ public:
+  explicit Heartbeats(WireClient& client)
+      : thread_([this, &client] {
+          while (!stop_.WaitForNotificationWithTimeout(absl::Milliseconds(300))) {
+            client.Heartbeat().IgnoreError();
+          }
+        }) {}
+  ~Heartbeats() {
+    stop_.Notify();
+    thread_.join();
+  }
+
+ private:
+  absl::Notification stop_;
+  std::thread thread_;
+};
+
+TEST(PushSpaceTest, WhoTakesSpaceAndTricklesIsDroppedAndNotThoseWhoWaitForIt) {
+  ServerConfig config = SmallJobConfig();
+  config.job.min_workers = 2;
+  config.job.keep_workers = 1;
+  config.cluster.lease = absl::Seconds(2);
+  config.cluster.round_timeout = kRoundTimeout;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  const v1::Layout layout = FlatLayout(std::vector<int64_t>(kNumBuckets, kBucketElements));
+  const std::vector<float> ones(kNumBuckets * kBucketElements, 1.0f);
+  WireClient honest(cluster->address(), "honest", 1);
+  ASSERT_OK(honest.Register(layout));
+  ASSERT_OK(honest.SupplyAndJoin(std::vector<float>(ones.size())));
+  ASSERT_EQ(honest.registration().buckets_size(), kNumBuckets);
+  const Heartbeats honest_heartbeats(honest);
+  WireClient evil(cluster->address(), "evil", 2);
+  ASSERT_OK(evil.Register(layout));
+  ASSERT_OK(evil.Join());
+  const Heartbeats evil_heartbeats(evil);
+  ASSERT_OK(evil.AskForGrant(std::nullopt, absl::Milliseconds(1)));
+  ASSERT_OK_AND_ASSIGN(const v1::Grant work, honest.NextGrant(std::nullopt));
+  ASSERT_OK_AND_ASSIGN(const v1::Grant evil_work, evil.NextGrant(std::nullopt));
+  ASSERT_EQ(evil_work.round(), work.round());
+  Trickle trickle(cluster->address(), evil, work.round());
+  trickle.AwaitSpace(3);
+
+  // Bucket by bucket on one stream. Once the first one is counted that the other has no space for,
+  // it is the other's turn there, which takes the last space.
+  ASSERT_OK_AND_ASSIGN(const v1::PushReply reply,
+                       honest.Push(v1::CONTRIBUTION_KIND_GRADIENT, work.round(), 0, ones));
+  EXPECT_EQ(reply.buckets_counted(), kNumBuckets);
+  EXPECT_THAT(trickle.Await(), Each(StatusIs(absl::StatusCode::kAborted)))
+      << "no memory is left with it";
+  ASSERT_OK_AND_ASSIGN(const v1::Grant next, honest.NextGrant(ReportOf(work)));
+  EXPECT_EQ(next.round(), work.round() + 1);
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, honest.Pull(next.round()));
+  EXPECT_THAT(weights, Each(-1.0f)) << "as without the other";
+
+  EXPECT_THAT(evil.Heartbeat(), StatusIs(absl::StatusCode::kAborted,
+                                         AllOf(HasSubstr("held up the others: of bucket "),
+                                               HasSubstr("of 16384 bytes have come to shard 0"),
+                                               HasSubstr("others wait for its space"),
+                                               HasSubstr("--round_timeout=8s"))));
+}
+
+}  // namespace
+}  // namespace lodestar
