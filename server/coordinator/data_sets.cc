@@ -18,6 +18,11 @@ std::string Describe(const DatasetInfo& data) {
 }
 
 absl::Status CheckSound(const DatasetInfo& data) {
+  if (std::max(data.num_train_samples, data.num_heldout_samples) > DataSets::kMaxSamples) {
+    return absl::InvalidArgumentError(absl::StrCat("data set of more than ", DataSets::kMaxSamples,
+                                                   " samples: ", Describe(data),
+                                                   "; check what the client tells of its data"));
+  }
   if (data.num_train_samples >= 0 && data.num_heldout_samples >= 0 && data.tokens_per_sample >= 0 &&
       (data.fingerprint.empty() || data.num_train_samples > 0)) {
     return absl::OkStatus();
@@ -116,8 +121,12 @@ int64_t DataSets::tokens_per_sample() const {
 double DataSets::Epoch() const {
   double handed_out = 0.0;
   double samples = 0.0;
+  const std::vector<Index> present = Present();
   for (Index set = 0; set < memory_.sets.size(); ++set) {
-    if (!Counts(set) || memory_.sets[set].info.num_train_samples == 0) continue;
+    // Whoever has left took its data along.
+    const bool is_there =
+        present.empty() ? Counts(set) : std::binary_search(present.begin(), present.end(), set);
+    if (!is_there || memory_.sets[set].info.num_train_samples == 0) continue;
     handed_out += static_cast<double>(memory_.sets[set].next_sample);
     samples += static_cast<double>(memory_.sets[set].info.num_train_samples);
   }

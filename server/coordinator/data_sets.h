@@ -24,6 +24,8 @@ namespace lodestar {
 class DataSets {
  public:
   static constexpr size_t kMaxSets = 1 << 16;
+  // Of one set, of either kind; no data is as much.
+  static constexpr int64_t kMaxSamples = int64_t{1} << 48;
 
   // A set that nobody has and nothing was handed out of does not count: its index may be given to
   // another. Else an index means the same set for the life of this object.
@@ -44,7 +46,8 @@ class DataSets {
 
   // The worker of this name has this data from here on. Errors: FailedPrecondition with both
   // fingerprints and sizes, and who brought the job's data, if shared data differs from it;
-  // InvalidArgument if the data contradicts itself; ResourceExhausted (kMaxSets).
+  // InvalidArgument if the data contradicts itself, or is more than kMaxSamples; ResourceExhausted
+  // (kMaxSets).
   absl::Status Admit(WorkerId worker, absl::string_view name, const DatasetInfo& data);
   void Release(WorkerId worker) { memory_.set_of.erase(worker); }
 
@@ -59,7 +62,8 @@ class DataSets {
   std::vector<Index> Present() const;
   // The same for all sets of a model; 0: no set yet.
   int64_t tokens_per_sample() const;
-  // Samples handed out over samples there are, of all sets together; 0 if unknown.
+  // Samples handed out over samples there are, of all sets together that some worker has, or, if
+  // none is there, that samples were handed out of; 0 if unknown.
   double Epoch() const;
   // What outlives a restart: the sets that samples were handed out of.
   std::vector<DataSetState> Export() const;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -122,6 +123,26 @@ TEST(DataSetsTest, EpochsGoByTheSumOfSizes) {
   data.Take(data.SetOf(kBob), 25);
   EXPECT_DOUBLE_EQ(data.Epoch(), 0.5);
   EXPECT_DOUBLE_EQ(EpochOf(data.at(data.SetOf(kAnn))), 2.5);
+}
+
+TEST(DataSetsTest, WhoHasLeftCountsInNoEpochAsLongAsOthersAreThere) {
+  DataSets data;
+  ASSERT_OK(data.Admit(kAnn, "ann", Own("small", 10)));
+  ASSERT_OK(data.Admit(kEve, "eve", Own("huge", DataSets::kMaxSamples)));
+  data.Take(data.SetOf(kAnn), 25);
+  data.Take(data.SetOf(kEve), 25);
+  EXPECT_LT(data.Epoch(), 0.01);
+  data.Release(kEve);
+  EXPECT_DOUBLE_EQ(data.Epoch(), 2.5);
+  data.Release(kAnn);
+  EXPECT_LT(data.Epoch(), 0.01) << "all that was handed out";
+  EXPECT_THAT(data.Admit(kEve, "eve", Own("absurd", std::numeric_limits<int64_t>::max())),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("more than 281474976710656 samples"),
+                             HasSubstr("9223372036854775807 training"))));
+  DatasetInfo heldout = Own("absurd", 10);
+  heldout.num_heldout_samples = DataSets::kMaxSamples + 1;
+  EXPECT_THAT(data.Admit(kEve, "eve", heldout), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(DataSetsTest, ClientsWithoutFingerprintAreComparedWithNobody) {
