@@ -267,8 +267,11 @@ std::shared_ptr<Page> BucketWeights::BeginUpdate(const OptimizerCall& call) {
 bool BucketWeights::UpdatePart(const OptimizerCall& call, int64_t begin,
                                absl::Span<const float> gradient, Page& out) {
   bool is_finite = true;
-  for (size_t offset = 0; offset < gradient.size(); offset += kMeanPartElements) {
-    const absl::Span<const float> piece = gradient.subspan(offset, kMeanPartElements);
+  // With a shadow each piece is encoded while it is in the cache. Without one the whole is not cut:
+  // what is long, and on another page, does not pass through the caches.
+  const size_t piece_elements = shadow_.has_value() ? kMeanPartElements : gradient.size();
+  for (size_t offset = 0; offset < gradient.size(); offset += piece_elements) {
+    const absl::Span<const float> piece = gradient.subspan(offset, piece_elements);
     const int64_t first = begin + static_cast<int64_t>(offset);
     const absl::Span<float> weights = out.mutable_span().subspan(first, piece.size());
     OptimizerVectors vectors = {
