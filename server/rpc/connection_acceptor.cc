@@ -308,13 +308,13 @@ void ConnectionAcceptor::Accept(int listener) {
 }
 
 bool ConnectionAcceptor::MakeRoom(int listener) {
-  std::optional<int> oldest;
+  std::optional<int> leaving;
   {
     absl::MutexLock lock(&mutex_);
-    oldest = table_.TakeOldestSilent();
+    leaving = table_.MakeRoom();
   }
-  if (oldest.has_value()) {
-    CloseForAnother(*oldest);
+  if (leaving.has_value()) {
+    CloseForAnother(*leaving);
     return true;
   }
   spare_.Reset();
@@ -420,7 +420,8 @@ void ConnectionAcceptor::OnClientHello(int fd, Waiting& waiting) {
 void ConnectionAcceptor::LetInToGrpc(int fd, Waiting& waiting) {
   if (!is_serving_seen_) {
     waiting.state = State::kHeld;
-    return SetDeadline(fd, config_.start_patience);
+    absl::MutexLock lock(&mutex_);
+    return table_.OnHeld(fd, config_.clock->Now() + config_.start_patience);
   }
   if (const std::optional<RefusalReason> refusal = LetIn(fd); refusal.has_value()) {
     if (config_.transport == Transport::kPlain) return RefuseHttp2(fd, waiting, *refusal);
@@ -466,7 +467,7 @@ void ConnectionAcceptor::RefuseHttp2(int fd, Waiting& waiting, RefusalReason ref
   if (refusal == RefusalReason::kWrongSecurity) code = GoAwayCode::kInadequateSecurity;
   waiting.refusal = std::make_unique<Http2Refusal>(status, code);
   waiting.state = State::kRefused;
-  SetDeadline(fd, config_.limits.patience);
+  RefuseFor(fd, config_.limits.patience);
   OnRefused(fd, waiting);
 }
 
@@ -479,14 +480,14 @@ void ConnectionAcceptor::OnRefused(int fd, Waiting& waiting) {
     if (waiting.refusal->is_broken() || !SendAll(fd, answer)) return Close(fd);
   }
   if (num_bytes == 0 || errno != EAGAIN) return Close(fd);
-  if (num_calls == 0 && waiting.refusal->num_calls() > 0) SetDeadline(fd, kRefusedLife);
+  if (num_calls == 0 && waiting.refusal->num_calls() > 0) RefuseFor(fd, kRefusedLife);
 }
 
 void ConnectionAcceptor::Leave(int fd, Waiting& waiting, const std::string& answer) {
   SendAll(fd, answer);
   shutdown(fd, SHUT_WR);
   waiting.state = State::kLeaving;
-  SetDeadline(fd, kLeavingPatience);
+  RefuseFor(fd, kLeavingPatience);
   OnLeaving(fd, waiting);
 }
 
@@ -555,9 +556,9 @@ void ConnectionAcceptor::Close(int fd) {
   close(fd);
 }
 
-void ConnectionAcceptor::SetDeadline(int fd, absl::Duration from_now) {
+void ConnectionAcceptor::RefuseFor(int fd, absl::Duration at_most) {
   absl::MutexLock lock(&mutex_);
-  table_.OnSpoken(fd, config_.clock->Now() + from_now);
+  table_.OnRefused(fd, config_.clock->Now() + at_most);
 }
 
 void ConnectionAcceptor::Count(RefusalReason refusal, const std::string& peer) {

@@ -122,8 +122,8 @@ class ConnectionAcceptor {
   void Close(int fd) ABSL_LOCKS_EXCLUDED(mutex_);
 
   std::optional<RefusalReason> LetIn(int fd) ABSL_LOCKS_EXCLUDED(mutex_);
-  // It has said what it is.
-  void SetDeadline(int fd, absl::Duration from_now) ABSL_LOCKS_EXCLUDED(mutex_);
+  // It is being told that it is refused.
+  void RefuseFor(int fd, absl::Duration at_most) ABSL_LOCKS_EXCLUDED(mutex_);
   void Count(RefusalReason refusal, const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
   // What a gRPC client is told.
   absl::Status StatusOf(RefusalReason refusal) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -320,6 +320,21 @@ TEST_F(ConnectionAcceptorTest, SilentOnesGiveWay) {
   EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());
 }
 
+TEST_F(ConnectionAcceptorTest, WhoHasJustComeIsNotClosedForThoseWhoAreRefused) {
+  config_.limits.max_waiting = 2;
+  ListenAndServe();
+  RawClient honest(port());
+  std::vector<std::unique_ptr<RawClient>> refused;
+  for (int i = 0; i < 5; ++i) {
+    refused.push_back(std::make_unique<RawClient>(port()));
+    refused.back()->Send("GET / HTTP/1.1\r\n\r\n");
+    EXPECT_THAT(refused.back()->ReadAll(), StartsWith("HTTP/1.1 400 "));
+  }
+  honest.Send("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(honest.ReadAll(), StartsWith("HTTP/1.1 400 "));
+  EXPECT_EQ(Refused(RefusalReason::kSilent), 0);
+}
+
 TEST_F(ConnectionAcceptorTest, WhoHasSpokenIsNotTakenForSilentWhenManyComeAtOnce) {
   config_.limits.max_waiting = 2;
   ListenAndServe();

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 
 namespace lodestar {
@@ -66,33 +67,55 @@ std::optional<int> ConnectionTable::OnAccepted(int fd, HostPort peer, absl::Time
   if (const auto former = let_in_.find(fd); former != let_in_.end()) Erase(former);
   std::optional<int> leaving;
   if (waiting_.size() >= static_cast<size_t>(limits_.max_waiting)) {
-    const auto oldest = Oldest();
-    leaving = oldest->first;
-    waiting_.erase(oldest);
+    const auto dispensable = Dispensable();
+    leaving = dispensable->first;
+    waiting_.erase(dispensable);
   }
   waiting_[fd] = {std::move(peer), now, now + limits_.patience};
   return leaving;
 }
 
-std::map<int, ConnectionTable::Waiting>::iterator ConnectionTable::Oldest() {
-  return std::min_element(waiting_.begin(), waiting_.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.second.has_spoken, a.second.since) <
-           std::tie(b.second.has_spoken, b.second.since);
-  });
+ConnectionTable::WaitingMap::iterator ConnectionTable::Dispensable() {
+  absl::flat_hash_map<absl::string_view, int> num_of_address;  // that are not held
+  for (const auto& [fd, waiting] : waiting_) {
+    if (waiting.state != State::kHeld) ++num_of_address[waiting.peer.host];
+  }
+  using Rank = std::tuple<bool, bool, int, State, absl::Time>;
+  auto first = waiting_.end();
+  Rank first_rank;
+  for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
+    const Waiting& waiting = it->second;
+    const std::string& address = waiting.peer.host;
+    const bool is_held = waiting.state == State::kHeld;
+    const Rank rank = {is_held, IsLoopback(address), is_held ? 0 : -num_of_address[address],
+                       waiting.state, waiting.since};
+    if (first != waiting_.end() && first_rank <= rank) continue;
+    first = it;
+    first_rank = rank;
+  }
+  return first;
 }
 
-std::optional<int> ConnectionTable::TakeOldestSilent() {
-  const auto oldest = Oldest();
-  if (oldest == waiting_.end() || oldest->second.has_spoken) return std::nullopt;
-  const int fd = oldest->first;
-  waiting_.erase(oldest);
+std::optional<int> ConnectionTable::MakeRoom() {
+  const auto dispensable = Dispensable();
+  if (dispensable == waiting_.end() || dispensable->second.state == State::kHeld) {
+    return std::nullopt;
+  }
+  const int fd = dispensable->first;
+  waiting_.erase(dispensable);
   return fd;
 }
 
-void ConnectionTable::OnSpoken(int fd, absl::Time deadline) {
+void ConnectionTable::OnHeld(int fd, absl::Time deadline) { SetState(fd, State::kHeld, deadline); }
+
+void ConnectionTable::OnRefused(int fd, absl::Time deadline) {
+  SetState(fd, State::kRefused, deadline);
+}
+
+void ConnectionTable::SetState(int fd, State state, absl::Time deadline) {
   const auto it = waiting_.find(fd);
   if (it == waiting_.end()) return;
-  it->second.has_spoken = true;
+  it->second.state = state;
   it->second.deadline = deadline;
 }
 

@@ -51,7 +51,7 @@ struct ConnectionLimits {
   int max_connections = 4096;  // that are let in
   // From one address of another machine; 0: a quarter of all.
   int max_per_address = 0;
-  // That have not been let in. Another one takes the place of the oldest silent one.
+  // That have not been let in. Another one takes the place of one of them: see OnAccepted().
   int max_waiting = 256;
   absl::Duration patience = absl::Seconds(10);  // with one that waits
   // Of max_connections: these only programs of this machine get.
@@ -82,12 +82,16 @@ class ConnectionTable {
   ConnectionTable(const ConnectionLimits& limits, Identify identify);
 
   // A connection has come, and waits. Returns the one that has to go for it, which is closed and
-  // forgotten: one that has not spoken if there is one, the oldest of them.
+  // forgotten. Held ones go last, before them those of this machine; of the others the address goes
+  // first that has most of them, so that a crowd of one address makes room for itself and nobody
+  // else: there those that are being refused, then silent ones, and of these the oldest.
   std::optional<int> OnAccepted(int fd, HostPort peer, absl::Time now);
-  // The one that OnAccepted() would choose, if it has not spoken: it is closed and forgotten.
-  std::optional<int> TakeOldestSilent();
-  // It has said what it is, and waits on, until `deadline`.
-  void OnSpoken(int fd, absl::Time deadline);
+  // The one that OnAccepted() would choose, if it is not held: it is closed and forgotten.
+  std::optional<int> MakeRoom();
+  // It has said what it is, and is held until `deadline`.
+  void OnHeld(int fd, absl::Time deadline);
+  // It is being told until `deadline` that it is refused.
+  void OnRefused(int fd, absl::Time deadline);
   // It does not wait any more: it is closed.
   void Forget(int fd);
   // One that waits is let in, unless one of the limits is reached: then it waits on.
@@ -111,19 +115,24 @@ class ConnectionTable {
   size_t num_let_in() const { return let_in_.size(); }
 
  private:
+  // In the order in which they make room for others.
+  enum class State : uint8_t { kRefused, kSilent, kHeld };
   struct Waiting {
     HostPort peer;
     absl::Time since;
     absl::Time deadline;
-    bool has_spoken = false;
+    State state = State::kSilent;
   };
+  using WaitingMap = std::map<int, Waiting>;
   struct LetInConnection {
     HostPort peer;
     FileIdentity identity;
   };
   using LetInMap = std::map<int, LetInConnection>;
 
-  std::map<int, Waiting>::iterator Oldest();
+  // The one that makes room for another.
+  WaitingMap::iterator Dispensable();
+  void SetState(int fd, State state, absl::Time deadline);
   // What is left of max_new_per_address.
   struct Pace {
     double left = 0.0;
@@ -139,7 +148,7 @@ class ConnectionTable {
   const ConnectionLimits limits_;
   const Identify identify_;
   // By file descriptor.
-  std::map<int, Waiting> waiting_;
+  WaitingMap waiting_;
   LetInMap let_in_;
   std::map<std::string, int> num_of_address_;  // that were let in
   std::map<std::string, Pace> paces_;          // of addresses that have not got all of it back yet

@@ -47,16 +47,54 @@ TEST_F(ConnectionTableTest, OldestSilentOneGivesWay) {
   EXPECT_EQ(table.num_waiting(), 2);
 }
 
-TEST_F(ConnectionTableTest, WhoHasSpokenGivesWayLast) {
+TEST_F(ConnectionTableTest, HeldOnesGiveWayLast) {
   ConnectionTable table = NewTable(10, 2);
   Accept(table, 5, "10.0.0.1");
-  table.OnSpoken(5, clock_.Now() + absl::Minutes(1));
+  table.OnHeld(5, clock_.Now() + absl::Minutes(1));
   clock_.AdvanceTime(absl::Seconds(1));
   Accept(table, 6, "10.0.0.1");
   EXPECT_EQ(Accept(table, 7, "10.0.0.1"), 6);
-  table.OnSpoken(7, clock_.Now() + absl::Minutes(1));
-  EXPECT_EQ(table.TakeOldestSilent(), std::nullopt);
+  table.OnHeld(7, clock_.Now() + absl::Minutes(1));
+  EXPECT_EQ(table.MakeRoom(), std::nullopt);
   EXPECT_EQ(Accept(table, 8, "10.0.0.1"), 5);
+}
+
+// One that has just come has had no time to say anything.
+TEST_F(ConnectionTableTest, RefusedOnesGiveWayToSilentOnes) {
+  ConnectionTable table = NewTable(10, 2);
+  Accept(table, 5, "10.0.0.1");
+  clock_.AdvanceTime(absl::Seconds(1));
+  Accept(table, 6, "10.0.0.1");
+  table.OnRefused(6, clock_.Now() + absl::Minutes(1));
+  EXPECT_EQ(Accept(table, 7, "10.0.0.1"), 6);
+  EXPECT_EQ(table.MakeRoom(), 5);
+}
+
+TEST_F(ConnectionTableTest, CrowdOfOneAddressMakesRoomForItself) {
+  ConnectionTable table = NewTable(10, 4);
+  Accept(table, 5, "10.0.0.1");
+  Accept(table, 6, "10.0.0.2");
+  table.OnRefused(6, clock_.Now() + absl::Minutes(1));
+  clock_.AdvanceTime(absl::Seconds(1));
+  for (const int fd : {7, 8}) Accept(table, fd, "10.0.0.3");
+  for (const int fd : {9, 10, 11}) {
+    clock_.AdvanceTime(absl::Seconds(1));
+    EXPECT_EQ(Accept(table, fd, "10.0.0.3"), fd - 2);
+  }
+  for (const int fd : {10, 11}) table.OnRefused(fd, clock_.Now() + absl::Minutes(1));
+  EXPECT_EQ(Accept(table, 12, "10.0.0.3"), 10) << "refused by now, but no fewer";
+}
+
+TEST_F(ConnectionTableTest, OthersGiveWayBeforeThisMachine) {
+  ConnectionTable table = NewTable(10, 3);
+  Accept(table, 5, "127.0.0.1");
+  Accept(table, 6, "127.0.0.1");
+  clock_.AdvanceTime(absl::Seconds(1));
+  Accept(table, 7, "10.0.0.1");
+  EXPECT_EQ(Accept(table, 8, "10.0.0.2"), 7);
+  EXPECT_EQ(Accept(table, 9, "127.0.0.1"), 8);
+  EXPECT_EQ(Accept(table, 10, "127.0.0.1"), 5);
+  EXPECT_EQ(table.MakeRoom(), 6);
 }
 
 TEST_F(ConnectionTableTest, KnowsWhetherAPeerIsConnected) {
@@ -76,7 +114,7 @@ TEST_F(ConnectionTableTest, PatienceEnds) {
   EXPECT_EQ(table.next_deadline(), absl::InfiniteFuture());
   Accept(table, 5, "10.0.0.1");
   Accept(table, 6, "10.0.0.1");
-  table.OnSpoken(6, clock_.Now() + absl::Minutes(1));
+  table.OnHeld(6, clock_.Now() + absl::Minutes(1));
   EXPECT_EQ(table.next_deadline(), clock_.Now() + kPatience);
   clock_.AdvanceTime(kPatience - absl::Milliseconds(1));
   EXPECT_TRUE(table.Overdue(clock_.Now()).empty());
