@@ -1065,7 +1065,7 @@ void Coordinator::RepeatCommands(int shard) {
   }
   if (!state_.supply.is_awaited()) repeat(Members());
   for (const auto& [id, record] : state_.membership.workers()) {
-    if (!record.is_alive()) repeat(DropCommand{id, record.incarnation, "its life is over"});
+    if (!record.is_alive()) repeat(DropCommand{id, record.incarnation, record.end_reason});
   }
   for (const auto& [round, total] : state_.norms.totals()) repeat(NormTotalCommand{round, total});
   if (state_.published.has_value()) repeat(*state_.published);
