@@ -123,7 +123,7 @@ class ParameterShard {
   // Errors:
   //   Aborted             older incarnation, not a member any more, or the run has diverged:
   //                       register again.
-  //   FailedPrecondition  round ahead; the text has the expected round.
+  //   FailedPrecondition  round further ahead than the next; the text has the expected round.
   //   InvalidArgument     no such bucket here, or a kind or encoding that this job does not take.
   //   Unavailable         no weights loaded yet, or shut down.
   PendingCall BeginBucket(const ContributionKey& key, uint32_t bucket, ReadyCallback ready);
