@@ -318,9 +318,9 @@ ABSL_FLAG(
     "or ask for one, as of a process that has hung; 100ms to 24h. It is dropped sooner where its "
     "rounds usually are short: after ten times as long, at least ten minutes, and two leases; and "
     "where a bucket that it pushes comes so slowly that it would not be whole within this time, "
-    "which is told after two leases, at least five seconds. Time for which a server holds what it "
-    "pushes until others have finished theirs does not count. Raise it where rounds honestly take "
-    "longer, or links are slower, than that.");
+    "give or take a minute. Time for which a server holds what it pushes until others have "
+    "finished theirs does not count. Raise it where rounds honestly take longer, or links are "
+    "slower, than that.");
 
 ABSL_FLAG(std::string, optimizer, "adamw",
           "sgd, momentum, nesterov or adamw: on the servers in sync and async, on each worker in "

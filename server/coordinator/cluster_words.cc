@@ -472,12 +472,18 @@ std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::st
 
 std::string HoldText(const ClusterState& state, const Hold& hold, absl::Time now) {
   const std::string age = AgeText(now - hold.since);
+  const std::string timeout = absl::FormatDuration(state.config.round_timeout);
+  if (hold.push.has_value() && hold.keeps_space) {
+    return absl::StrCat("for ", age, " others have waited for space of shard ", hold.push->shard,
+                        " that it keeps (", PushText(*hold.push),
+                        "): all that it pushes has to be there within --round_timeout=", timeout);
+  }
   if (hold.push.has_value()) {
     return absl::StrCat(PushText(*hold.push), " in ", age,
                         hold.push->others_wait ? ", and others wait for its space" : "",
-                        ": a push has to come at a pace at which it is whole, and all of them be "
-                        "done, within --round_timeout=",
-                        absl::FormatDuration(state.config.round_timeout));
+                        ": a push has to come at a pace at which it is whole within "
+                        "--round_timeout=",
+                        timeout);
   }
   if (hold.owes_weights) {
     return absl::StrCat("it was to supply the initial weights, and has not for ", age);

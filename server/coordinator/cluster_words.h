@@ -38,7 +38,8 @@ std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::st
 std::string ShutOutText(const Quarantine::Entry& entry);
 // "it was given round 7 5m0.2s ago and has not reported it; such a round usually takes it 1.2s"
 // or "of bucket 3, 65540 of 1048576 bytes have come to shard 0 in 6s, and others wait for its
-// space: a push has to come at a pace at which it is whole within --round_timeout=15s"
+// space: a push has to come at a pace at which it is whole within --round_timeout=15s" or "for 1h
+// others have waited for space of shard 0 that it keeps (of bucket 3, ...): ..."
 std::string HoldText(const ClusterState& state, const Hold& hold, absl::Time now);
 // For the operator, of one that is dropped for it: `what` is its HoldText(), and it may come back
 // after `rest`.

@@ -653,7 +653,7 @@ void Coordinator::DropStalled(absl::Time now) {
     if (what.empty()) what = "its pull moves no byte";
     WorkerDesk& desk = state_.desks.at(worker);
     // How slow its path is has shown.
-    if (!desk.has_reported()) desk.OnHeldUp(StallPatience(desk), now);
+    if (!desk.has_reported()) desk.OnHeldUp(StallPatience(desk), /*lacks_time=*/true, now);
     outbox_.RaiseAlarm(
         absl::StrCat("worker '", state_.NameOf(worker), "' held up rounds: ", what,
                      "; it is dropped, and comes back once it reaches every server. See to "
@@ -672,11 +672,12 @@ void Coordinator::DropStalled(absl::Time now) {
 void Coordinator::DropHolding(absl::Time now) {
   std::vector<EndedLife> ended;
   for (const Hold& hold : RoundHolds(state_, now)) {
-    if (now < hold.until) continue;
+    if (!hold.IsOver(now)) continue;
     const std::string what = HoldText(state_, hold, now);
     // Whoever waits for the first weights comes back within that time, and may bring them.
     const absl::Duration rest = hold.owes_weights ? kCallerPatience : now - hold.since;
-    state_.desks.at(hold.worker).OnHeldUp(rest, now);
+    const bool lacks_time = !hold.push.has_value();
+    state_.desks.at(hold.worker).OnHeldUp(rest, lacks_time, now);
     outbox_.RaiseAlarm(HeldUpText(state_, hold, what, rest), now);
     absl::StatusOr<EndedLife> life =
         state_.membership.Drop(hold.worker, state_.membership.Find(hold.worker)->incarnation,

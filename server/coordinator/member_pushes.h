@@ -15,6 +15,8 @@
 
 namespace lodestar {
 
+// Time for which a server holds what the member pushes, which then has no space there, does not
+// count: both times that are told begin that much later.
 class MemberPushes {
  public:
   struct Unfinished {
@@ -25,11 +27,15 @@ class MemberPushes {
     int64_t total_bytes = 0;
     absl::Time since;          // that it was heard of first, whatever calls there were
     bool others_wait = false;  // for its space
+    // Since when others have waited for space of this server that the member has had for its work.
+    // Infinite future: nobody has.
+    absl::Time space_kept_since = absl::InfiniteFuture();
+    absl::Time told_at;  // when the server has said all this
   };
 
   // A sign of life of a shard's server, in the place of the one before; `member` is this one.
   void OnSpace(int shard, const PushSpace& space, const Pusher& member, absl::Time now);
-  // The member has new work: what is not under way any more is forgotten.
+  // The member has new work: what it pushes from here on is no part of what it has pushed before.
   void OnGrant();
 
   // By shard.
@@ -38,31 +44,32 @@ class MemberPushes {
   // When a server said last that it holds what the member pushes.
   absl::Time held_at() const { return held_at_; }
   bool keeps_space() const;
-  // Since when others have waited for space that the member has had for this work.
-  absl::Time keeps_space_since() const { return keeps_space_since_; }
 
  private:
   struct Place {
-    int shard = 0;
     Round round;
     uint32_t bucket = 0;
     friend auto operator<=>(const Place&, const Place&) = default;
-  };
-  struct Shard {
-    bool is_held = false;
-    std::optional<Place> unfinished = {};
-    bool others_wait = false;
   };
   struct Course {
     absl::Time since;
     int64_t received_bytes = 0;
     int64_t total_bytes = 0;
   };
+  struct Shard {
+    absl::Time told_at;
+    bool is_held = false;
+    std::optional<Place> unfinished = {};
+    bool others_wait = false;
+    absl::Time space_kept_since = absl::InfiniteFuture();
+    std::map<Place, Course> courses = {};
+    // Of the work before, and not whole as of the last sign of life before the new work was given:
+    // it may have been whole by then.
+    std::optional<Place> former = {};
+  };
 
-  std::map<int, Shard> shards_;  // those that have said anything but nothing
-  std::map<Place, Course> courses_;
+  std::map<int, Shard> shards_;  // those that have told of the member
   absl::Time held_at_ = absl::InfinitePast();
-  absl::Time keeps_space_since_ = absl::InfiniteFuture();
 };
 
 }  // namespace lodestar

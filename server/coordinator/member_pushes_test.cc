@@ -60,13 +60,54 @@ TEST_F(MemberPushesTest, WithNewWorkOnlyWhatIsUnderWayIsRemembered) {
   Hear(PushOf(3, 2, 10), /*others_wait=*/true);
   now_ += absl::Seconds(9);
   pushes_.OnGrant();
-  EXPECT_EQ(pushes_.keeps_space_since(), start_) << "others wait for it all the same";
-  Hear(PushOf(3, 2, 10));
+  Hear(PushOf(3, 2, 10), /*others_wait=*/true);
   EXPECT_EQ(Only().since, start_);
-  Hear(PushOf(3, 1, 10));
+  EXPECT_EQ(Only().space_kept_since, start_) << "others wait for it all the same";
+  Hear(PushOf(3, 1, 10), /*others_wait=*/true);
   EXPECT_EQ(Only().since, now_);
+  EXPECT_EQ(Only().space_kept_since, now_) << "what was under way is whole";
+}
+
+// Servers speak once a second, and a round may take less.
+TEST_F(MemberPushesTest, WhatWasWholeBeforeTheNewWorkKeepsNoSpaceOfIt) {
+  Hear(PushOf(3, 1, 60), /*others_wait=*/true);
+  now_ += absl::Milliseconds(200);  // in which it is whole, and is reported
   pushes_.OnGrant();
-  EXPECT_EQ(pushes_.keeps_space_since(), absl::InfiniteFuture());
+  now_ += absl::Milliseconds(800);
+  Hear(PushOf(4, 1, 60), /*others_wait=*/true);
+  EXPECT_EQ(Only().since, now_);
+  EXPECT_EQ(Only().space_kept_since, now_);
+  pushes_.OnGrant();
+  HearNothing();
+  pushes_.OnGrant();
+  now_ += absl::Seconds(1);
+  Hear(PushOf(4, 1, 0), /*others_wait=*/true);
+  EXPECT_EQ(Only().since, now_);
+  EXPECT_EQ(Only().space_kept_since, now_);
+}
+
+TEST_F(MemberPushesTest, TimeForWhichItIsHeldWithoutSpaceDoesNotCount) {
+  Hear(PushOf(3, 1, 60), /*others_wait=*/true);
+  now_ += absl::Seconds(1);
+  const PushSpace held = {.unfinished = {}, .held = {kMember}};
+  pushes_.OnSpace(0, held, kMember, now_);
+  now_ += absl::Seconds(30);
+  pushes_.OnSpace(0, held, kMember, now_);
+  now_ += absl::Seconds(30);
+  Hear(PushOf(3, 1, 60), /*others_wait=*/true);
+  EXPECT_EQ(Only().since, start_ + absl::Minutes(1));
+  EXPECT_EQ(Only().space_kept_since, start_ + absl::Minutes(1));
+  // With space for one push while another is held.
+  const PushSpace both = {.unfinished = {PushOf(3, 1, 60)}, .held = {kMember}};
+  pushes_.OnSpace(0, both, kMember, now_);
+  now_ += absl::Minutes(9);
+  pushes_.OnSpace(0, both, kMember, now_);
+  EXPECT_EQ(Only().since, start_ + absl::Minutes(1));
+  // Of another server.
+  pushes_.OnSpace(1, held, kMember, now_);
+  now_ += absl::Minutes(9);
+  pushes_.OnSpace(1, held, kMember, now_);
+  EXPECT_EQ(Only().since, start_ + absl::Minutes(1));
 }
 
 TEST_F(MemberPushesTest, TellsOfHoldingAndSpaceByTheLastSignOfLifeOfEachShard) {
@@ -82,7 +123,10 @@ TEST_F(MemberPushesTest, TellsOfHoldingAndSpaceByTheLastSignOfLifeOfEachShard) {
   EXPECT_FALSE(pushes_.is_held());
   EXPECT_EQ(pushes_.held_at(), start_);
   EXPECT_FALSE(pushes_.keeps_space());
-  EXPECT_EQ(pushes_.keeps_space_since(), start_) << "who lets go for a moment gains nothing";
+  now_ += absl::Seconds(1);
+  Hear(PushOf(3, 2, 0), /*others_wait=*/true, /*shard=*/1);
+  EXPECT_EQ(Only().space_kept_since, start_) << "who lets go for a moment gains nothing";
+  EXPECT_EQ(Only().told_at, now_);
 }
 
 }  // namespace

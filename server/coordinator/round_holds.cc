@@ -24,18 +24,26 @@ absl::Time Deadline(const ClusterState& state, const WorkerDesk& desk, absl::Tim
 std::optional<Hold> PushHold(const ClusterState& state, const WorkerDesk& desk, WorkerId worker) {
   const RoundPatience patience = PatienceOf(state);
   const absl::Time back_at = state.shards.back_at();
-  std::optional<Hold> hold;
+  std::optional<Hold> first;
+  const auto consider = [&](Hold hold) {
+    if (!first.has_value() || hold.until < first->until) first = std::move(hold);
+  };
   for (const MemberPushes::Unfinished& push : desk.pushes().unfinished()) {
-    const absl::Time since = std::max(push.since, back_at);
-    absl::Time until = since + patience.ForPush(push.received_bytes, push.total_bytes);
-    if (push.others_wait) {
-      const absl::Time kept_since = std::max(desk.pushes().keeps_space_since(), back_at);
-      until = std::min(until, kept_since + patience.ForSpace());
-    }
-    if (hold.has_value() && hold->until <= until) continue;
-    hold = {.worker = worker, .push = push, .since = since, .until = until};
+    const absl::Time since =
+        std::max({push.since, back_at, state.shards.RunsSince(push.shard, push.since)});
+    consider({.worker = worker,
+              .push = push,
+              .since = since,
+              .until = since + patience.ForPush(push.received_bytes, push.total_bytes)});
+    if (!push.others_wait) continue;
+    const absl::Time kept_since = std::max(push.space_kept_since, back_at);
+    consider({.worker = worker,
+              .push = push,
+              .keeps_space = true,
+              .since = kept_since,
+              .until = kept_since + patience.ForSpace()});
   }
-  return hold;
+  return first;
 }
 
 // Whether members without work hold up the others if they do not ask for some.
@@ -107,26 +115,38 @@ std::vector<Hold> RoundHolds(const ClusterState& state, absl::Time now) {
   if (!is_working || state.is_shard_away()) return {};
   if (state.supply.is_awaited()) return SupplyHolds(state);
   const bool awaits_asking = AwaitsAsking(state, now);
-  std::vector<Hold> holds;
+  struct HoldsOfMember {
+    std::optional<Hold> work;
+    std::optional<Hold> push;
+  };
+  std::vector<HoldsOfMember> members;
   bool is_anyone_waiting = false;
+  bool does_anyone_get_on = false;
   for (const WorkerRecord* member : state.membership.Members()) {
     const WorkerDesk& desk = state.desks.at(member->id);
-    std::optional<Hold> hold;
+    HoldsOfMember& holds = members.emplace_back();
     if (desk.is_waiting() || desk.pushes().is_held() ||
         WaitsBehindOthers(state, desk, member->id)) {
       is_anyone_waiting = true;
     } else {
-      hold = WorkHold(state, desk, member->id, awaits_asking);
+      holds.work = WorkHold(state, desk, member->id, awaits_asking);
     }
-    if (std::optional<Hold> push = PushHold(state, desk, member->id);
-        push.has_value() && (!hold.has_value() || push->until < hold->until)) {
-      hold = std::move(push);
-    }
-    if (hold.has_value()) holds.push_back(*std::move(hold));
+    holds.push = PushHold(state, desk, member->id);
+    const bool has_path = !desk.still().has_value() || desk.pushes().is_held();
+    const bool is_over = holds.push.has_value() && holds.push->IsOver(now);
+    does_anyone_get_on = does_anyone_get_on || (has_path && !is_over);
   }
-  if (is_anyone_waiting) return holds;
-  for (Hold& hold : holds) hold.until = absl::InfiniteFuture();
-  return holds;
+  std::vector<Hold> all;
+  for (HoldsOfMember& holds : members) {
+    if (holds.push.has_value() && !does_anyone_get_on) holds.push->until = absl::InfiniteFuture();
+    const bool is_push = holds.push.has_value() &&
+                         (!holds.work.has_value() || holds.push->until < holds.work->until);
+    std::optional<Hold>& hold = is_push ? holds.push : holds.work;
+    if (!hold.has_value()) continue;
+    if (!is_anyone_waiting) hold->until = absl::InfiniteFuture();
+    all.push_back(*std::move(hold));
+  }
+  return all;
 }
 
 absl::Time HandInBy(const ClusterState& state, const WorkerDesk& desk) {

@@ -19,17 +19,25 @@ struct Hold {
   std::optional<absl::Duration> usually = {};  // that it takes for such a round
   // What it pushes and does not finish; that is what others wait for.
   std::optional<MemberPushes::Unfinished> push = {};
+  // Of `push`: it is the space kept for all that the member pushes that has its time, and not this.
+  bool keeps_space = false;
   absl::Time since;
   // When it is dropped, whatever its heartbeats say: see RoundPatience. Never if nobody waits for
   // it, as nobody does for a lone worker: it would serve no one.
   absl::Time until;
+
+  // Whether its time is over. How far a push is, is known as of its server's last sign of life.
+  bool IsOver(absl::Time now) const {
+    return now >= until && (!push.has_value() || push->told_at >= until);
+  }
 };
 
 // Ascending by worker. Empty while servers are away, or not ready. Who has pushed, as its
 // heartbeats say, may only wait for those before it in the order of summation: its time begins
 // when they are done. Whose push a server holds, because others have not finished theirs, is not
 // waited for: its time begins when the server has space for it. A push that is not whole has to get
-// on, whoever else is slow; of several, the one that has the least time left is told.
+// on, whoever else is slow; of several, the one that has the least time left is told. Where nobody
+// gets on, as when it is a server that cannot be reached, that is no reason to drop anybody.
 std::vector<Hold> RoundHolds(const ClusterState& state, absl::Time now);
 
 // For how long the job, which is over, waits for this life with a round at hand.

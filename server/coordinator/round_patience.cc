@@ -12,8 +12,8 @@ constexpr int kCreditFactor = 4;
 // What a path may stand still that serves at all: see kStallPatience in coordinator.cc.
 constexpr absl::Duration kShortest = absl::Minutes(10);
 constexpr absl::Duration kShortestForNewcomers = absl::Minutes(15);
-// Servers say every second or so what has come.
-constexpr absl::Duration kShortestPush = absl::Seconds(5);
+// The default of --message_timeout.
+constexpr absl::Duration kLongestMessage = absl::Minutes(1);
 
 int64_t SamplesOf(const Grant& grant) {
   return std::max<int64_t>(1, grant.num_samples + grant.num_heldout_samples);
@@ -65,7 +65,7 @@ absl::Duration RoundPatience::ForTransfer(absl::Duration for_work, absl::Duratio
 absl::Duration RoundPatience::ForPush(int64_t received_bytes, int64_t total_bytes) const {
   const double part =
       static_cast<double>(received_bytes) / static_cast<double>(std::max<int64_t>(1, total_bytes));
-  return std::min(timeout_, std::max({2 * lease_, kShortestPush, timeout_ * part}));
+  return std::min(timeout_, kLongestMessage + timeout_ * part);
 }
 
 absl::Duration RoundPatience::ForAsking(int times_dropped) const {

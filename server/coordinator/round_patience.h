@@ -59,7 +59,8 @@ class RoundPatience {
   absl::Duration ForTransfer(absl::Duration for_work, absl::Duration moved) const;
   // From when a server has heard of a push first until it must be whole, or more of it have come
   // than `received_bytes`: what others wait for comes at a pace at which it is whole before
-  // `timeout`. A trickle is none, however long it goes on.
+  // `timeout`. A trickle is none, however long it goes on. What has come counts message by message,
+  // each of which may take a minute: that much time a push has beside its pace.
   absl::Duration ForPush(int64_t received_bytes, int64_t total_bytes) const;
   // From when others began to wait for space that a member has until it must have pushed all.
   absl::Duration ForSpace() const { return timeout_; }

@@ -90,8 +90,8 @@ bool WorkerDesk::CountPoisoned(Round round) {
   return true;
 }
 
-void WorkerDesk::OnHeldUp(absl::Duration waited, absl::Time now) {
-  ++memory_.times_dropped;
+void WorkerDesk::OnHeldUp(absl::Duration waited, bool lacks_time, absl::Time now) {
+  if (lacks_time) ++memory_.times_dropped;
   memory_.rests_until = now + waited;
 }
 

@@ -180,8 +180,9 @@ class WorkerDesk {
   const std::optional<Still>& still() const { return still_; }
   // Has completed work in this life.
   bool has_reported() const { return memory_.last_reported >= 0; }
-  // This life is ended because it holds up the others, which have waited for it so long.
-  void OnHeldUp(absl::Duration waited, absl::Time now);
+  // This life is ended because it holds up the others, which have waited for it so long: it rests
+  // for as long. The next one has more time for its work, if that is what this one lacked.
+  void OnHeldUp(absl::Duration waited, bool lacks_time, absl::Time now);
   // How often in a row lives of this process were ended so, since one has completed anything.
   int times_dropped() const { return memory_.times_dropped; }
   // Until then others are to go on without it.
