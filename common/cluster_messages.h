@@ -162,7 +162,8 @@ struct RoundReport {
   // Exposed communication: that there was nothing to compute, because weights had not arrived, also
   // where the servers had none yet, or gradients had not left. Of a card by its own clock.
   absl::Duration communication;
-  absl::Duration wait;        // for grants
+  // For grants, and for others whose pushes came first.
+  absl::Duration wait;
   absl::Duration evaluation;  // part of `compute`; does not travel
   // Part of `compute`, too: that was over before the grant came. Does not travel.
   absl::Duration computed_ahead;

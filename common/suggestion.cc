@@ -1,6 +1,7 @@
 #include "common/suggestion.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lodestar {
 namespace {
@@ -31,15 +32,18 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
 }  // namespace
 
 std::string ClosestWord(absl::string_view word, const std::vector<std::string>& known) {
-  std::string closest;
-  size_t fewest = word.size() / 3 + 1;  // one more than is near
+  const std::string* closest = nullptr;
+  // Letters that have changed places, or are others, are likelier than those that are missing.
+  std::pair<size_t, size_t> least = {word.size() / 3 + 1, 0};
   for (const std::string& candidate : known) {
-    const size_t edits = EditDistance(word, candidate);
-    if (edits >= fewest) continue;
-    fewest = edits;
-    closest = candidate;
+    const size_t longer = std::max(word.size(), candidate.size());
+    const size_t shorter = std::min(word.size(), candidate.size());
+    const std::pair<size_t, size_t> edits = {EditDistance(word, candidate), longer - shorter};
+    if (edits >= least) continue;
+    least = edits;
+    closest = &candidate;
   }
-  return closest;
+  return closest == nullptr ? "" : *closest;
 }
 
 }  // namespace lodestar

@@ -13,6 +13,7 @@ TEST(SuggestionTest, FindsWhatWasMistyped) {
   EXPECT_EQ(ClosestWord("wtch", kFlags), "watch");    // one left out
   EXPECT_EQ(ClosestWord("wotch", kFlags), "watch");   // another one
   EXPECT_EQ(ClosestWord("learning-rate", kFlags), "learning_rate");
+  EXPECT_EQ(ClosestWord("modle", {"mode", "model", "module"}), "model");
 }
 
 TEST(SuggestionTest, KeepsSilentWhereNothingIsNear) {

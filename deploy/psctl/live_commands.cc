@@ -66,7 +66,7 @@ ClusterWatch WatchOf(const ClusterClient& client, absl::Duration interval) {
 }
 
 std::string AwayText(absl::Duration away) {
-  return absl::StrCat("no answer for ", absl::FormatDuration(absl::Trunc(away, absl::Seconds(1))),
+  return absl::StrCat("no answer for ", absl::FormatDuration(absl::Ceil(away, absl::Seconds(1))),
                       "; tries again");
 }
 

@@ -232,7 +232,7 @@ absl::Status Watch(const ClusterClient& like, const ClusterWatch::Show& show) {
     const std::string why = reason == last ? "" : absl::StrCat(" (", reason, ")");
     last = std::string(reason);
     std::fprintf(stderr, "no answer for %s; tries again%s\n",
-                 absl::FormatDuration(absl::Trunc(away, absl::Seconds(1))).c_str(), why.c_str());
+                 absl::FormatDuration(absl::Ceil(away, absl::Seconds(1))).c_str(), why.c_str());
     return true;
   };
   watch.clock = &Clock::Real();
@@ -559,7 +559,7 @@ int RestoreCommand(const CommandLine& line) {
   if (to.empty()) return BadUsage("--to='': --checkpoint_dir of the servers is needed");
   const absl::StatusOr<std::string> restored =
       RestoreCheckpoint(FileSystem::Real(), line.positionals[1], to);
-  if (!restored.ok()) return FailCall(restored.status());
+  if (!restored.ok()) return Fail(restored.status());
   return Print(absl::StrCat(*restored, ": servers that are started with --checkpoint_dir=", to,
                             " go on from it; those with --journal_replica once the folders of the "
                             "replica are empty, too\n"));

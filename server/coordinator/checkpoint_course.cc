@@ -123,11 +123,11 @@ void CheckpointCourse::GiveUp(const absl::Status& reason) {
 }
 
 void CheckpointCourse::SetLast(const PublishedCheckpoint& checkpoint, const LedgerState& ledger,
-                               const StandingOrders& orders, absl::Time now) {
+                               const StandingOrders& orders, absl::Time written_at) {
   last_ = checkpoint;
   last_ledger_ = ledger;
   last_orders_ = orders;
-  last_at_ = now;
+  last_at_ = written_at;
   last_write_time_ = absl::ZeroDuration();
 }
 

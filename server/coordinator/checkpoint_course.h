@@ -75,9 +75,10 @@ class CheckpointCourse {
     return !directory.empty() && directory == given_up_;
   }
 
-  // What was restored counts as the last one. The others: as they are on disk.
+  // What was restored, and was written then, counts as the last one. The others: as they are on
+  // disk.
   void SetLast(const PublishedCheckpoint& checkpoint, const LedgerState& ledger,
-               const StandingOrders& orders, absl::Time now);
+               const StandingOrders& orders, absl::Time written_at);
   void ForgetLast() { last_.reset(); }
   // The last one was taken in this very state.
   bool HoldsLast(const LedgerState& ledger, const StandingOrders& orders) const {

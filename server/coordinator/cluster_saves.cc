@@ -324,9 +324,10 @@ void ClusterSaves::Restart(const CoordinatorState& on_disk, absl::Time now) {
   // In the fallback it is no reason not to save where it belongs.
   state_.checkpoints.SetLast({.path = checkpoint->directory,
                               .round = state_.ledger.next_round(),
+                              .bytes = checkpoint->bytes,
                               .is_in_fallback = is_fallback},
                              is_fallback ? LedgerState{.next_round = -1} : on_disk.ledger,
-                             on_disk.orders, now);
+                             on_disk.orders, now - checkpoint->age);
 }
 
 void ClusterSaves::OnShardBack(absl::Time now) {

@@ -61,10 +61,17 @@ std::string PushText(const MemberPushes::Unfinished& push) {
 }
 
 // When this member is dropped if it goes on as it does; never if it need not be, or is done.
-absl::Time DropTime(const ClusterState& state, absl::Span<const Hold> holds, WorkerId worker) {
+absl::Time DropTime(const ClusterState& state, absl::Span<const Hold> holds, WorkerId worker,
+                    absl::Time now) {
   const auto hold = std::find_if(holds.begin(), holds.end(),
                                  [&](const Hold& one) { return one.worker == worker; });
-  const absl::Time until = hold == holds.end() ? absl::InfiniteFuture() : hold->until;
+  absl::Time until = hold == holds.end() ? absl::InfiniteFuture() : hold->until;
+  // Heartbeats come every third of a lease.
+  const WorkerRecord* const record = state.membership.Find(worker);
+  const absl::Duration lease = state.config.lease;
+  if (record != nullptr && now - record->renewed_at > lease / 2) {
+    until = std::min(until, record->renewed_at + lease);
+  }
   return std::min(until, state.drop_missing_at);
 }
 
@@ -73,7 +80,7 @@ std::string TimeLeft(const ClusterState& state, absl::Span<const WorkerId> worke
                      absl::Time now) {
   const std::vector<Hold> holds = RoundHolds(state, now);
   absl::Time last = absl::InfinitePast();
-  for (WorkerId worker : workers) last = std::max(last, DropTime(state, holds, worker));
+  for (WorkerId worker : workers) last = std::max(last, DropTime(state, holds, worker, now));
   if (last == absl::InfiniteFuture() || last <= now) return "";
   return absl::StrCat(", at most ", AgeText(last - now), " more");
 }
@@ -720,7 +727,7 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
                                               round.is_evaluation() ? "evaluation"
                                               : delivers            ? "acknowledgement"
                                                                     : "contribution",
-                                              DropTime(state, holds, worker) - now});
+                                              DropTime(state, holds, worker, now) - now});
     }
   }
   for (size_t i = 0; i < state.shards.entries().size(); ++i) {

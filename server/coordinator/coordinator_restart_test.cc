@@ -74,6 +74,21 @@ TEST(CoordinatorRestartTest, SaveComesBeforeTheRoundItBelongsTo) {
             "ckpt/round-00000002");
 }
 
+TEST(CoordinatorRestartTest, WhatItGoesOnFromIsAsOldAsItWasWritten) {
+  CoordinatorHarness cluster(SavingConfig());
+  const CheckpointSource source = {
+      .directory = "ckpt/round-00000002", .bytes = 77, .age = absl::Hours(3)};
+  cluster.Start({.source = source, .state = CoordinatorState{}, .server_incarnation = 5});
+  const absl::Time start = cluster.now();
+  cluster.Pass(absl::Minutes(2));
+  const std::optional<CheckpointSnapshot> last =
+      cluster.coordinator().Snapshot(cluster.now()).last_checkpoint;
+  ASSERT_TRUE(last.has_value());
+  EXPECT_EQ(last->bytes, 77);
+  EXPECT_GE(last->age, absl::Hours(3) + (cluster.now() - start));
+  EXPECT_LT(last->age, absl::Hours(4));
+}
+
 TEST(CoordinatorRestartTest, AServerThatGoesAwayWhileItLoadsIsWaitedForByName) {
   CoordinatorHarness cluster(SavingConfig());
   cluster.AttachAll();

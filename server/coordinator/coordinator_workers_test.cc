@@ -694,6 +694,14 @@ TEST_F(HeldRoundTest, WhoMayOnlyWaitBehindItIsNotBlamed) {
   EXPECT_EQ(Alive(), "d") << "its rounds have lasted ten minutes of late";
 }
 
+TEST_F(HeldRoundTest, WhoIsSilentHasWhatIsLeftOfItsLease) {
+  Report("ac");
+  Pass(absl::Seconds(2));
+  EXPECT_THAT(Snapshot().waiting_for, HasSubstr("round 4 waits for b, open for 2s, at most 10m"));
+  for (int i = 0; i < 7; ++i) cluster_.Pass(absl::Seconds(1), {Find('a'), Find('c')});
+  EXPECT_EQ(Snapshot().waiting_for, "round 4 waits for b, open for 9s, at most 1s more");
+}
+
 TEST_F(HeldRoundTest, WhereNobodyIsDoneNobodyIsTooSlow) {
   Pass(absl::Hours(30));
   EXPECT_EQ(Alive(), "abc");

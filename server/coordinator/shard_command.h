@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/cluster_messages.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
@@ -21,6 +22,9 @@ namespace lodestar {
 struct InitialSource {};  // the layout's initialisers and the job's seed
 struct CheckpointSource {
   std::string directory;
+  // For people; do not travel.
+  uint64_t bytes = 0;
+  absl::Duration age = absl::ZeroDuration();  // when it was chosen
 };
 struct SafetensorsSource {
   std::string path;

@@ -33,12 +33,17 @@ Json SettingsOf(const JobSpec& job) {
   return settings;
 }
 
-// "written 3m12s ago"; nothing if the file system does not tell.
-std::string AgeText(FileSystem& file_system, const std::string& directory) {
+// Nothing if the file system does not tell.
+std::optional<absl::Duration> AgeOf(FileSystem& file_system, const std::string& directory) {
   const std::optional<absl::Duration> age =
       file_system.AgeOf(absl::StrCat(directory, "/", kManifestName));
+  if (!age.has_value()) return std::nullopt;
+  return std::max(*age, absl::ZeroDuration());  // clocks of a file server may be ahead
+}
+
+// "written 3m12s ago".
+std::string AgeText(std::optional<absl::Duration> age) {
   if (!age.has_value()) return "";
-  // Clocks of a file server may be ahead.
   const absl::Duration shown = absl::Trunc(std::max(*age, absl::Seconds(1)), absl::Seconds(1));
   return absl::StrCat(", written ", absl::FormatDuration(shown), " ago");
 }
@@ -466,7 +471,10 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
                        "not used: the weights are the checkpoint's; --resume=never uses it"});
   }
   RestoreChoice choice;
-  choice.source = CheckpointSource{path};
+  const std::optional<absl::Duration> age = AgeOf(*deps_.file_system, path);
+  choice.source = CheckpointSource{.directory = path,
+                                   .bytes = TotalBytes(manifest),
+                                   .age = age.value_or(absl::ZeroDuration())};
   choice.layout = manifest.layout;
   ASSIGN_OR_RETURN(const JobSpec job, JobFrom(manifest, path));
   if (config_.open_settings.any() ||
@@ -481,7 +489,7 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
   choice.note = absl::StrCat(
       has_rounds_left ? "resumes from" : "takes the weights of", " path=", path,
       " round=", RoundOfText(manifest.round.value(), total_rounds, " of "),
-      AgeText(*deps_.file_system, path),
+      AgeText(age),
       changes.empty() ? "; its settings are those asked for" : "; settings that differ:",
       SettingsTable(changes));
   choice.resumed.emplace(ResumeSnapshot{path, manifest.round, {}});

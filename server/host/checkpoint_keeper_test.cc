@@ -303,6 +303,7 @@ TEST_F(CheckpointKeeperTest, WhatRollbacksMadeOfTheLearningRateIsShown) {
   const RestoreChoice choice = Choose();
   EXPECT_THAT(choice.note, HasSubstr("takes the weights of path="))
       << "there is nothing to go on with";
+  EXPECT_GT(std::get<CheckpointSource>(choice.source).bytes, 0);
   ASSERT_EQ(choice.resumed->changes.size(), 2);
   EXPECT_EQ(choice.resumed->changes[1].flag, "learning_rate");
   EXPECT_EQ(choice.resumed->changes[1].effect, "from round 2 on, times 0.25, after 2 rollbacks");

@@ -161,6 +161,7 @@ void PushStream::BeginBucket() {
   {
     absl::MutexLock lock(&mutex_);
     ordinal = ++num_begun_;
+    begun_at_ = guard_.clock->Now();
   }
   PendingCall call = shard_->BeginBucket(
       *key, header.bucket, [self = shared_from_this()](absl::StatusOr<StagedBucket> staged) {
@@ -174,6 +175,11 @@ void PushStream::BeginBucket() {
 
 void PushStream::OnSpace(absl::StatusOr<StagedBucket> staged) {
   if (!staged.ok()) return Fail(staged.status());
+  {
+    absl::MutexLock lock(&mutex_);
+    held_until_ = guard_.clock->Now();
+    held_ += held_until_ - begun_at_;
+  }
   incoming_.emplace();
   incoming_->staged = *std::move(staged);
   incoming_->first = reader_->header();
@@ -304,6 +310,7 @@ void PushStream::OnClientDone() {
   }
   absl::MutexLock lock(&mutex_);
   client_done_ = true;
+  received_at_ = guard_.clock->Now();
   if (num_uncounted_ == 0) FinishLocked(absl::OkStatus());
 }
 
@@ -339,6 +346,11 @@ void PushStream::FinishLocked(const absl::Status& status) {
   if (status.ok()) {
     result_.set_duplicate(result_.buckets_counted() == 0 && result_.buckets_late() == 0 &&
                           result_.buckets_duplicate() > 0);
+    const absl::Time now = guard_.clock->Now();
+    result_.set_held_seconds(static_cast<float>(absl::ToDoubleSeconds(held_)));
+    result_.set_seconds_since_held(static_cast<float>(absl::ToDoubleSeconds(now - held_until_)));
+    result_.set_seconds_since_received(
+        static_cast<float>(absl::ToDoubleSeconds(now - received_at_)));
     bool own_buffer = false;
     answer = grpc::SerializationTraits<v1::PushReply>::Serialize(result_, reply_, &own_buffer);
   }

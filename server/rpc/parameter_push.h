@@ -96,8 +96,12 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   absl::Mutex mutex_;
   PendingCall waiting_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_begun_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time begun_at_ ABSL_GUARDED_BY(mutex_);  // the last one
+  absl::Duration held_ ABSL_GUARDED_BY(mutex_);  // of all of them
+  absl::Time held_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   int num_uncounted_ ABSL_GUARDED_BY(mutex_) = 0;  // buckets handed over
   bool client_done_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time received_at_ ABSL_GUARDED_BY(mutex_);  // all of it; if client_done_
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   v1::PushReply result_ ABSL_GUARDED_BY(mutex_);
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/clock.h"
 #include "server/limits/origin_places.h"
 #include "server/limits/refusal_counts.h"
 #include "server/rpc/late_refusal.h"
@@ -30,6 +31,7 @@ struct StreamGuard {
   std::shared_ptr<OriginPlaces> strangers;
   std::string origin;  // of the caller, see PeerOrigin()
   absl::Duration refusal_pause = kRefusalPause;
+  Clock* clock = &Clock::Real();
 
   // Errors: ResourceExhausted; counted.
   absl::StatusOr<OriginPlaces::Place> TakeStrangersPlace() const {

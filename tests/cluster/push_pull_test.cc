@@ -700,7 +700,9 @@ TEST_F(PushPullTest, WorkerWhoseTurnItIsNotIsHeldBackAndMemoryIsBounded) {
   const auto transport2 = server_->Transport(WorkerId(2));
   const auto push2 = StartPush(*transport2, Round(0), late);
   ASSERT_OK(Push(WorkerId(1), Round(0), Constant(2.0f)));
-  ASSERT_OK(push2->Finish());
+  ASSERT_OK_AND_ASSIGN(const PushResult result2, push2->Finish());
+  EXPECT_GT(result2.wait.held, absl::ZeroDuration());
+  EXPECT_GE(result2.wait.since_held, result2.wait.since_received) << "it was taken after that";
   EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(4.0f)));
   // Accumulators, and a second page per bucket while the first was being read.
   EXPECT_LE(server_->shard().stats().resident_bytes,

@@ -22,6 +22,11 @@ PushChunkHeader ChunkHeader(const BulkGrpcTransportConfig& config,
   return header;
 }
 
+// Servers may say anything: no number, and negative ones.
+absl::Duration FromWireSeconds(float seconds) {
+  return seconds > 0 ? absl::Seconds(seconds) : absl::ZeroDuration();
+}
+
 }  // namespace
 
 BulkPushSession::BulkPushSession(BulkConnections* connections, const ContributionHeader& header)
@@ -137,6 +142,9 @@ void BulkPushSession::OnCallDone(const absl::StatusOr<v1::PushReply>& reply) {
     result_.buckets_duplicate += reply->buckets_duplicate();
     result_.late.insert(result_.late.end(), reply->late_buckets().begin(),
                         reply->late_buckets().end());
+    result_.wait = {.held = FromWireSeconds(reply->held_seconds()),
+                    .since_held = FromWireSeconds(reply->seconds_since_held()),
+                    .since_received = FromWireSeconds(reply->seconds_since_received())};
   } else {
     FailLocked(reply.status());
   }

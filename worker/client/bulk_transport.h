@@ -3,6 +3,7 @@
 // use a fake. Codes of errors and what to do about them: proto/status_mapping.h.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/cluster_messages.h"
 #include "common/contribution.h"
@@ -35,10 +37,24 @@ struct ContributionHeader {
 };
 
 // Sums over all servers; every bucket added is in exactly one.
+// Of a push: what was no transfer, as its server says.
+struct PushWait {
+  absl::Duration held = {};            // because others had not finished what takes its space
+  absl::Duration since_held = {};      // from then to the answer
+  absl::Duration since_received = {};  // from when all of it was there to the answer
+
+  // Of the last `duration` before the answer.
+  absl::Duration Within(absl::Duration duration) const {
+    const absl::Duration before = std::max(absl::ZeroDuration(), duration - since_held);
+    return std::min(duration, since_received + std::min(held, before));
+  }
+};
+
 struct PushResult {
   int64_t buckets_counted = 0;
   int64_t buckets_duplicate = 0;    // counted before
   std::vector<uint32_t> late = {};  // the round had been committed without these buckets
+  PushWait wait = {};               // of the part that was answered last
 };
 
 // One contribution on its way, its buckets in the order in which they are added. AddBucket() and

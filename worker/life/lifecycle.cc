@@ -442,7 +442,7 @@ Lifecycle::Effects Lifecycle::OnTick(absl::Time now) {
 }
 
 RoundReport Lifecycle::WithWait(RoundReport report) const {
-  report.wait = std::max(absl::ZeroDuration(), waited_ - report.computed_ahead);
+  report.wait += std::max(absl::ZeroDuration(), waited_ - report.computed_ahead);
   return report;
 }
 

@@ -133,7 +133,7 @@ class Lifecycle {
   Effects OnTick(absl::Time now);
   absl::Time next_wake() const;
 
-  // The report of the round at hand, with the time that was waited for its grant.
+  // The report of the round at hand, with the time that was waited for its grant as well.
   RoundReport WithWait(RoundReport report) const;
   // What keeps the worker from computing, for people: what it waits for, or why it is not
   // connected. Empty: it computes.

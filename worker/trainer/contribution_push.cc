@@ -21,7 +21,7 @@ ContributionHeader HeaderOnTheWire(ContributionHeader header, const Contribution
 
 // Until every server has acknowledged what is in `session`, or in one that takes its place: `start`
 // makes one with the same in it. Returns what was not counted.
-absl::StatusOr<std::vector<uint32_t>> DeliverAll(
+absl::StatusOr<PushResult> DeliverAll(
     std::unique_ptr<ContributionSession> session, const ContributionHeader& header, Clock* clock,
     const std::function<absl::StatusOr<std::unique_ptr<ContributionSession>>()>& start) {
   TransferRetry retry(clock);
@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<uint32_t>> DeliverAll(
         LogDebug("round {} was committed without {} buckets of ours", header.round,
                  result->late.size());
       }
-      return result->late;
+      return *result;
     }
     if (!TransferRetry::MayHelp(result.status())) return result.status();
     retry.BackOff(result.status(), "push");
@@ -87,6 +87,7 @@ absl::StatusOr<PushResult> ContributionSession::Finish() {
   result.buckets_counted += averaged.buckets_counted;
   result.buckets_duplicate += averaged.buckets_duplicate;
   result.late.insert(result.late.end(), averaged.late.begin(), averaged.late.end());
+  result.wait = averaged.wait;
   return result;
 }
 
@@ -260,10 +261,12 @@ absl::StatusOr<std::vector<uint32_t>> ContributionPush::Deliver() {
     for (const Bucket* bucket : ready_) RETURN_IF_ERROR(AddTo(*session, *bucket));
     return session;
   };
-  absl::StatusOr<std::vector<uint32_t>> late =
-      DeliverAll(std::move(session_), header_, clock_, begin_again);
-  blocked_ = clock_->Now() - start;
-  return late;
+  ASSIGN_OR_RETURN(PushResult result,
+                   DeliverAll(std::move(session_), header_, clock_, begin_again));
+  const absl::Duration took = clock_->Now() - start;
+  waited_ = result.wait.Within(took);
+  blocked_ = took - waited_;
+  return std::move(result.late);
 }
 
 absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const Registration& registration,
@@ -278,7 +281,8 @@ absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const Registration& registrat
     return session;
   };
   ASSIGN_OR_RETURN(std::unique_ptr<ContributionSession> session, start());
-  return DeliverAll(std::move(session), made.header, clock, start);
+  ASSIGN_OR_RETURN(PushResult result, DeliverAll(std::move(session), made.header, clock, start));
+  return std::move(result.late);
 }
 
 absl::Status PushAgain(const Registration& registration, const MadeContribution& made,

@@ -113,8 +113,10 @@ class ContributionPush final : public GradientSink {
   // Finish() but for telling `bytes` what was not counted, which it returns: nothing is asked of
   // the device.
   absl::StatusOr<std::vector<uint32_t>> Deliver();
-  // Time spent in either: what computing did not hide.
+  // Time spent in either: of the transfer, what computing did not hide; and what no transfer was
+  // needed for, as the server waited for others.
   absl::Duration blocked() const { return blocked_; }
+  absl::Duration waited() const { return waited_; }
 
  private:
   struct Prepared {
@@ -149,6 +151,7 @@ class ContributionPush final : public GradientSink {
   std::vector<const Bucket*> ready_;  // in order
   std::vector<bool> is_ready_;        // by bucket
   absl::Duration blocked_;
+  absl::Duration waited_;
   std::unique_ptr<ContributionSession> session_;  // of pusher_ until it has been joined
 
   absl::Mutex mutex_;

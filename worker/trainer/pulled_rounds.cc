@@ -84,6 +84,7 @@ absl::StatusOr<RoundReport> PulledRounds::RunRound(const LifeContext& life, cons
   ASSIGN_OR_RETURN(const absl::Duration exposed_pull, pull.Exposed());
   exposed += exposed_pull;
   report.communication = exposed + std::exchange(untold_communication_, {});
+  report.wait = std::exchange(untold_wait_, {});
   const auto computed = [&] {
     return std::max(absl::ZeroDuration(), deps_.clock->Now() - start - exposed);
   };
@@ -117,6 +118,7 @@ absl::Status PulledRounds::HandOver(const LifeContext& life, ContributionPush& p
   ForgetKept();
   PullAhead(life, report.round + 1, PullsAhead::kOnceAcknowledged, push);
   untold_communication_ = push.blocked();
+  untold_wait_ = push.waited();
   return absl::OkStatus();
 }
 

@@ -66,8 +66,9 @@ class PulledRounds : public RoundRunner {
   const PullsAhead pulls_ahead_;
   std::optional<Ahead> ahead_;
   std::vector<uint32_t> last_waited_;  // buckets, in order, of the last round
-  // The wait for acknowledgements, which comes after a report has been told: the next one has it.
+  // Of acknowledgements, which come after a report has been told: the next one has them.
   absl::Duration untold_communication_;
+  absl::Duration untold_wait_;
 };
 
 }  // namespace lodestar

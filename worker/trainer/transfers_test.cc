@@ -70,6 +70,38 @@ TEST_F(TransfersTest, SomeBucketsArePulledAndPushedWithoutTheOthers) {
   EXPECT_EQ(transport_.pushes_[0][0].bucket, 1u);
 }
 
+TEST_F(TransfersTest, WhatAServerWaitsForOthersIsNoTransfer) {
+  WeightsPull pull(registration_, Round(3), AllBuckets(registration_), exchange_->weights(),
+                   nullptr, &transport_, &clock_);
+  ASSERT_OK(pull.WaitForAll());
+  const auto push = [&](PushWait wait) {
+    transport_.wait_ = wait;
+    transport_.script_ = {absl::UnavailableError("time passes until it is tried again")};
+    auto push = std::make_unique<ContributionPush>(registration_, ContributionHeader{},
+                                                   exchange_->contribution(), &pull, &transport_,
+                                                   &clock_);
+    EXPECT_OK(push->AllBlocksReady());
+    const absl::Time start = clock_.Now();
+    EXPECT_OK(push->Finish());
+    EXPECT_GT(clock_.Now(), start);
+    EXPECT_EQ(push->blocked() + push->waited(), clock_.Now() - start);
+    return push;
+  };
+  EXPECT_EQ(push({})->waited(), absl::ZeroDuration());
+  EXPECT_EQ(push({.since_received = absl::Hours(1)})->blocked(), absl::ZeroDuration());
+  EXPECT_EQ(push({.since_received = absl::Nanoseconds(7)})->waited(), absl::Nanoseconds(7));
+}
+
+TEST(PushWaitTest, CountsWhatTheTimeBeforeTheAnswerHadOfIt) {
+  const PushWait wait = {.held = absl::Seconds(4),
+                         .since_held = absl::Seconds(3),
+                         .since_received = absl::Seconds(1)};
+  EXPECT_EQ(wait.Within(absl::Milliseconds(500)), absl::Milliseconds(500));
+  EXPECT_EQ(wait.Within(absl::Seconds(2)), absl::Seconds(1)) << "its bytes came";
+  EXPECT_EQ(wait.Within(absl::Seconds(5)), absl::Seconds(3));
+  EXPECT_EQ(wait.Within(absl::Seconds(20)), absl::Seconds(5));
+}
+
 TEST_F(TransfersTest, ACancelledPullIsCancelledForWhoWaits) {
   JobSpec job;
   job.model = SmallGptSpec();

@@ -29,7 +29,8 @@ class ScriptedPush final : public PushSession {
   absl::StatusOr<PushResult> Finish() override {
     if (!failure_.ok()) return failure_;
     if (const absl::Status status = owner_->NextStatus(); !status.ok()) return status;
-    return PushResult{.buckets_counted = static_cast<int64_t>(owner_->pushes_[index_].size())};
+    return PushResult{.buckets_counted = static_cast<int64_t>(owner_->pushes_[index_].size()),
+                      .wait = owner_->wait_};
   }
   void Cancel() override {}
   int64_t bytes_unsent() override { return owner_->bytes_unsent_; }

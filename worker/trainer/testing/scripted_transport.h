@@ -48,6 +48,7 @@ class ScriptedTransport final : public ParameterTransport {
   std::vector<ContributionHeader> headers_;
   std::function<void(uint32_t bucket)> on_add_ = [](uint32_t) {};
   int64_t bytes_unsent_ = 0;  // of every push
+  PushWait wait_;             // same
 };
 
 // Its sessions only end by being cancelled.
