@@ -16,10 +16,12 @@
 #include "common/exchange_settings.h"
 #include "common/job_loss.h"
 #include "common/job_settings.h"
+#include "common/layout.h"
 #include "common/logging.h"
 #include "common/model_spec_json.h"
 #include "common/proposed_settings.h"
 #include "common/status_macros.h"
+#include "common/trained_weights.h"
 #include "server/checkpoint/checkpoint_publisher.h"
 #include "server/coordinator/coordinator_state_json.h"
 #include "server/optimizer/optimizer_factory.h"
@@ -169,7 +171,7 @@ absl::Status CheckpointKeeper::CheckSettings() const {
                      Compare(*manifest, config_.resume_path));
     return CheckNoneRefused(changes, *manifest, config_.resume_path);
   }
-  if (!config_.resume) return absl::OkStatus();
+  if (!config_.resume) return CheckInitFrom();
   std::string newest_path;
   std::optional<Manifest> newest;
   std::optional<std::pair<Round, absl::Status>>
@@ -191,9 +193,30 @@ absl::Status CheckpointKeeper::CheckSettings() const {
   if (later.has_value() && (!newest.has_value() || later->first >= newest->round)) {
     return later->second;
   }
-  if (!newest.has_value()) return absl::OkStatus();
+  if (!newest.has_value()) return CheckInitFrom();
   ASSIGN_OR_RETURN(const std::vector<SettingChange> changes, Compare(*newest, newest_path));
   return CheckNoneRefused(changes, *newest, newest_path);
+}
+
+absl::Status CheckpointKeeper::CheckInitFrom() const {
+  const std::string& path = config_.init_from;
+  if (path.empty()) return absl::OkStatus();
+  if (!deps_.file_system->Exists(path)) {
+    return absl::NotFoundError(
+        absl::StrCat("--init_from=", path,
+                     ": there is no such file or folder; give a checkpoint, an export, or the "
+                     "folder of a GPT-2 of Hugging Face"));
+  }
+  // To open a checkpoint is to read all of it.
+  if (!absl::EndsWith(path, ".safetensors")) return absl::OkStatus();
+  const absl::Status fits = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const Layout layout, BuildLayout(config_.job.model));
+    ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> trained,
+                     TrainedWeights::Open(*deps_.file_system, path));
+    RETURN_IF_ERROR(trained->CheckHeads(config_.job.model));
+    return trained->CheckTensors(layout);
+  }();
+  return absl::Status(fits.code(), fits.ok() ? "" : absl::StrCat("--init_from: ", fits.message()));
 }
 
 absl::StatusOr<JobSpec> CheckpointKeeper::JobFrom(const Manifest& manifest,
@@ -472,9 +495,8 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
   }
   RestoreChoice choice;
   const std::optional<absl::Duration> age = AgeOf(*deps_.file_system, path);
-  choice.source = CheckpointSource{.directory = path,
-                                   .bytes = TotalBytes(manifest),
-                                   .age = age.value_or(absl::ZeroDuration())};
+  choice.source = CheckpointSource{
+      .directory = path, .bytes = TotalBytes(manifest), .age = age.value_or(absl::ZeroDuration())};
   choice.layout = manifest.layout;
   ASSIGN_OR_RETURN(const JobSpec job, JobFrom(manifest, path));
   if (config_.open_settings.any() ||
@@ -488,8 +510,7 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
   const bool has_rounds_left = manifest.round.value() < total_rounds;
   choice.note = absl::StrCat(
       has_rounds_left ? "resumes from" : "takes the weights of", " path=", path,
-      " round=", RoundOfText(manifest.round.value(), total_rounds, " of "),
-      AgeText(age),
+      " round=", RoundOfText(manifest.round.value(), total_rounds, " of "), AgeText(age),
       changes.empty() ? "; its settings are those asked for" : "; settings that differ:",
       SettingsTable(changes));
   choice.resumed.emplace(ResumeSnapshot{path, manifest.round, {}});

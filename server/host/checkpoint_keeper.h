@@ -66,8 +66,9 @@ class CheckpointKeeper {
   CheckpointKeeper(Config config, Deps deps);
 
   // Whether the settings contradict those of the checkpoint that the job will be resumed from, as
-  // far as manifests tell: all data is verified only once the job is restored. Blocks for the disk.
-  // Errors: FailedPrecondition naming the contradictions; those of files.
+  // far as manifests tell: all data is verified only once the job is restored; or, of a fresh
+  // start, whether the weights of --init_from are there and fit. Blocks for the disk. Errors:
+  // FailedPrecondition naming the contradictions; those of files and of TrainedWeights.
   absl::Status CheckSettings() const;
 
   // The last life of the servers that has left a checkpoint in the folders; 0: none has. Blocks for
@@ -101,6 +102,7 @@ class CheckpointKeeper {
                                                      const std::string& path) const;
   // Whether the cluster starts from what is in the folders, and not from where the flags say.
   bool StartsFromFolders() const;
+  absl::Status CheckInitFrom() const;
   absl::StatusOr<RestoreChoice> Choose();
   absl::StatusOr<RestoreChoice> FromPath() const;
   absl::StatusOr<RestoreChoice> Anew() const;

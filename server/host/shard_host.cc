@@ -51,7 +51,10 @@ absl::Status LoadFrom(FileSystem& file_system, const WeightsSource& source,
     return LoadCheckpoint(file_system, checkpoint->directory, config, shard);
   }
   if (const auto* file = std::get_if<SafetensorsSource>(&source)) {
-    return LoadTrained(file_system, file->path, config.layout, config.job.model, shard);
+    const absl::Status loaded =
+        LoadTrained(file_system, file->path, config.layout, config.job.model, shard);
+    return absl::Status(loaded.code(),
+                        loaded.ok() ? "" : "--init_from: " + std::string(loaded.message()));
   }
   if (std::holds_alternative<ClientSource>(source)) {
     shard.AwaitClientWeights();
