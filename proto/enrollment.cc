@@ -308,6 +308,14 @@ absl::StatusOr<Credentials> EnrollAt(const std::string& address, const JoinStrin
   return credentials;
 }
 
+// Of a handshake of which no more is wanted than the certificate that the server shows.
+int KeepAndLeave(X509_STORE_CTX* store, void* certificate) {
+  *static_cast<std::string*>(certificate) = PemOf(X509_STORE_CTX_get0_cert(store));
+  const int index = SSL_get_ex_data_X509_STORE_CTX_idx();
+  SSL_set_retry_verify(static_cast<SSL*>(X509_STORE_CTX_get_ex_data(store, index)));
+  return 1;  // without it the handshake is not suspended
+}
+
 }  // namespace
 
 absl::StatusOr<Credentials> Enroll(const JoinString& join, absl::Span<const Role> roles,
@@ -328,9 +336,15 @@ absl::StatusOr<Credentials> Enroll(const JoinString& join, absl::Span<const Role
 absl::StatusOr<Greeting> Greet(const std::string& address, absl::Duration timeout) {
   ASSIGN_OR_RETURN(Connection connection, Dial(address, absl::Now() + timeout));
   const OwnedSslContext context = NewContext(TLS_client_method());
-  SSL_CTX_set_verify(context.get(), SSL_VERIFY_NONE, nullptr);
-  const absl::Status greeted = connection.BeginTls(context.get(), /*is_server=*/false);
   Greeting greeting;
+  // Nothing is said to what the server shows: a handshake without a certificate of one's own would
+  // be told as one that has failed.
+  SSL_CTX_set_cert_verify_callback(context.get(), &KeepAndLeave, &greeting.certificate);
+  const absl::Status greeted = connection.BeginTls(context.get(), /*is_server=*/false);
+  if (!greeting.certificate.empty()) {
+    greeting.is_tls = true;
+    return greeting;
+  }
   switch (connection.tls_failure()) {
     case SSL_R_WRONG_VERSION_NUMBER:          // no record of TLS, but HTTP/2 for example
     case SSL_R_TLSV1_ALERT_PROTOCOL_VERSION:  // a ps_server with --insecure
@@ -343,8 +357,6 @@ absl::StatusOr<Greeting> Greet(const std::string& address, absl::Duration timeou
       RETURN_IF_ERROR(greeted);
   }
   greeting.is_tls = true;
-  const STACK_OF(X509)* const chain = SSL_get_peer_cert_chain(connection.ssl());
-  if (sk_X509_num(chain) > 0) greeting.certificate = PemOf(sk_X509_value(chain, 0));
   return greeting;
 }
 

@@ -184,6 +184,7 @@ __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message, 
 
 __attribute__((visibility("default"))) int SSL_read(SSL* ssl, void* bytes, int most) {
   static auto* const real = lodestar::OfTheSystem<int(SSL*, void*, int)>("SSL_read");
+  ERR_clear_error();  // see SSL_do_handshake()
   const int num_bytes = real(ssl, bytes, most);
   if (num_bytes <= 0) return num_bytes;
   lodestar::Http2Guard* const guard = lodestar::GuardOf(ssl);
@@ -199,6 +200,9 @@ __attribute__((visibility("default"))) int SSL_read(SSL* ssl, void* bytes, int m
 
 __attribute__((visibility("default"))) int SSL_do_handshake(SSL* ssl) {
   static auto* const real = lodestar::OfTheSystem<int(SSL*)>("SSL_do_handshake");
+  // SSL_get_error() takes what an earlier connection has left in this thread's queue for an error
+  // of this one; gRPC 1.51 takes one of them from there, and there may be more.
+  ERR_clear_error();
   const int result = real(ssl);
   if (result <= 0 && SSL_is_server(ssl) == 1 && SSL_get_error(ssl, result) == SSL_ERROR_SSL) {
     lodestar::HandshakeCounter::Instance().Add(lodestar::HandshakeError(ssl));
