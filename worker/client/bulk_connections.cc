@@ -130,6 +130,19 @@ void BulkConnections::EndCall(uint64_t number, const absl::Status& status) {
   if (watchdog_ != nullptr) watchdog_->Forget(number, status);
 }
 
+void BulkConnections::CheckConnection(int stream, const std::shared_ptr<grpc::Channel>& channel,
+                                      const grpc::Status& status) {
+  const grpc::StatusCode code = status.error_code();
+  if (code != grpc::StatusCode::UNKNOWN && code != grpc::StatusCode::INTERNAL) return;
+  Connection connection = Open(stream);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (connections_[stream].channel != channel) return;  // another call has met with it, too
+    std::swap(connections_[stream], connection);
+  }
+  connection.socket->Abort();
+}
+
 std::optional<Standstill> BulkConnections::standstill() const {
   if (watchdog_ == nullptr) return std::nullopt;
   const std::optional<std::pair<int, absl::Duration>> still = watchdog_->Standstill();

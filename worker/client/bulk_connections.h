@@ -43,7 +43,8 @@ class BulkConnections {
   int num_streams() const {
     return static_cast<int>(shard_bytes_.size()) * config_.channels_per_server;
   }
-  grpc::GenericStub stub(int stream) { return grpc::GenericStub(ChannelOf(stream)); }
+  // What calls of the stream go over from now on.
+  std::shared_ptr<grpc::Channel> ChannelOf(int stream) ABSL_LOCKS_EXCLUDED(mutex_);
   // Of each stream that carries buckets one of them, by stream: enough of it to show that the path
   // takes more than small packets, and no more than it needs.
   std::map<int, const Bucket*> TrialBuckets() const;
@@ -67,6 +68,11 @@ class BulkConnections {
   uint64_t BeginCall(int stream, const std::shared_ptr<WatchedCall>& call,
                      grpc::ClientContext& context);
   void EndCall(uint64_t number, const absl::Status& status);
+  // To be told of every call over `channel` that was not cancelled. One that no server ends like
+  // that has met with damage, which may have stayed in the connection, as in its table of headers:
+  // then no later call on it would be understood, either, and later ones go over another one.
+  void CheckConnection(int stream, const std::shared_ptr<grpc::Channel>& channel,
+                       const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // See ParameterTransport.
   std::optional<Standstill> standstill() const;
 
@@ -97,7 +103,6 @@ class BulkConnections {
   Connection Open(int stream) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Later calls of the stream go over another connection. What is returned ends the old one.
   std::function<void()> Replace(int stream) ABSL_LOCKS_EXCLUDED(mutex_);
-  std::shared_ptr<grpc::Channel> ChannelOf(int stream) ABSL_LOCKS_EXCLUDED(mutex_);
   int StreamOf(const Bucket& bucket) const;
 
   const BulkGrpcTransportConfig config_;

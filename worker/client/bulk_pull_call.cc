@@ -26,8 +26,9 @@ std::shared_ptr<BulkPullCall> BulkPullCall::Start(BulkConnections* connections, 
       new BulkPullCall(connections, stream, path, std::move(spec), std::move(callbacks)));
   call->self_ = call;
   call->number_ = connections->BeginCall(stream, call, call->context_);
-  connections->stub(stream).PrepareBidiStreamingCall(
-      &call->context_, "/lodestar.v1.ParameterService/Pull", grpc::StubOptions(), call.get());
+  grpc::GenericStub(call->channel_)
+      .PrepareBidiStreamingCall(&call->context_, "/lodestar.v1.ParameterService/Pull",
+                                grpc::StubOptions(), call.get());
   call->StartWriteLast(&call->request_, grpc::WriteOptions());
   call->StartRead(&call->message_);
   call->StartCall();
@@ -38,6 +39,7 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, Path path, 
                            Callbacks callbacks)
     : connections_(connections),
       stream_(stream),
+      channel_(connections->ChannelOf(stream)),
       min_round_(spec.min_round),
       encoding_(spec.encoding),
       targets_(std::move(spec.targets)),
@@ -228,6 +230,7 @@ void BulkPullCall::OnDone(const grpc::Status& status) {
     absl::MutexLock lock(&mutex_);
     result = ended_.ok() ? ErrorOfStream(status) : ended_;
   }
+  connections_->CheckConnection(stream_, channel_, status);
   if (result.ok() && num_arrived_ < targets_.size()) {
     result = absl::DataLossError(
         absl::StrCat("the stream ended after ", num_arrived_, " of ", targets_.size(), " buckets"));

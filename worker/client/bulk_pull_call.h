@@ -77,6 +77,7 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   std::shared_ptr<BulkPullCall> self_;  // until OnDone()
   BulkConnections* const connections_;
   const int stream_;
+  const std::shared_ptr<grpc::Channel> channel_;
   const Round min_round_;
   const Encoding encoding_;
   const std::vector<PullTarget> targets_;

@@ -24,8 +24,9 @@ std::shared_ptr<BulkPushCall> BulkPushCall::Start(BulkConnections* connections, 
                                                       std::move(memory_owner), std::move(done)));
   call->self_ = call;
   call->number_ = connections->BeginCall(stream, call, call->context_);
-  connections->stub(stream).PrepareBidiStreamingCall(
-      &call->context_, "/lodestar.v1.ParameterService/Push", grpc::StubOptions(), call.get());
+  grpc::GenericStub(call->channel_)
+      .PrepareBidiStreamingCall(&call->context_, "/lodestar.v1.ParameterService/Push",
+                                grpc::StubOptions(), call.get());
   // Writes start outside of gRPC's callbacks; the hold keeps the call until OnReadDone().
   call->AddHold();
   call->StartRead(&call->reply_);
@@ -38,6 +39,7 @@ BulkPushCall::BulkPushCall(BulkConnections* connections, int stream, PushChunkHe
                            DoneCallback done)
     : connections_(connections),
       stream_(stream),
+      channel_(connections->ChannelOf(stream)),
       header_(header),
       encoding_(encoding),
       chunk_bytes_(connections->ChunkBytes(stream, /*is_push=*/true)),
@@ -317,6 +319,7 @@ void BulkPushCall::OnDone(const grpc::Status& status) {
     if (result.ok()) connections_->bytes_pushed += bytes_added_;
   }
   connections_->EndCall(number_, result.status());
+  connections_->CheckConnection(stream_, channel_, status);
   if (!result.ok() && shared_ != nullptr) connections_->Abandon(stream_, shared_);
   const DoneCallback done = std::move(done_);
   // The starter still holds the call. It must be the one to destroy it: with the context goes the

@@ -123,6 +123,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   std::shared_ptr<BulkPushCall> self_;  // until OnDone()
   BulkConnections* const connections_;
   const int stream_;
+  const std::shared_ptr<grpc::Channel> channel_;
   const PushChunkHeader header_;
   const Encoding encoding_;
   const size_t chunk_bytes_;  // in messages
