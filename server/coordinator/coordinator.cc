@@ -631,10 +631,12 @@ bool Coordinator::IsStalled(const WorkerDesk& desk, const OpenRound& round, absl
 }
 
 // A round would wait for long for a worker whose heartbeats come, but not a byte of what it pushes
-// or pulls. Where nobody gets on, as when it is the server that cannot be
-// reached, nobody is dropped: it would serve no one, and all go on where they were once they can.
+// or pulls. Where nobody gets on, as when it is the server that cannot be reached, nobody is
+// dropped: it would serve no one, and all go on where they were once they can. Nor where members
+// have rounds of their own, and nobody waits.
 void Coordinator::DropStalled(absl::Time now) {
   if (state_.is_shard_away() || !state_.is_ready()) return;
+  if (!state_.policy->uses_rosters() && !IsAnyoneWaiting(state_)) return;
   std::map<WorkerId, Round> stalled;
   for (const auto& [number, round] : state_.open) {
     for (WorkerId worker : round.Missing()) {

@@ -137,6 +137,7 @@ void Describe(Archive& archive, WorkerDesk::Memory& desk) {
   archive("finite_reports_then", desk.finite_reports_then);
   archive("times_dropped", desk.times_dropped);
   archive("rests_until", desk.rests_until);
+  archive.Optional("kept_space", desk.kept_space);
   archive("device", desk.device);
   archive.Optional("identity", desk.identity);
   archive("is_waiting", desk.is_waiting);

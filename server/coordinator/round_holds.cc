@@ -79,6 +79,10 @@ bool WaitsBehindOthers(const ClusterState& state, const WorkerDesk& desk, Worker
   return open != state.open.end() && open->second.Missing().front() != worker;
 }
 
+bool IsWaiting(const ClusterState& state, const WorkerDesk& desk, WorkerId worker) {
+  return desk.is_waiting() || desk.pushes().is_held() || WaitsBehindOthers(state, desk, worker);
+}
+
 // Of a member that waits for nobody.
 std::optional<Hold> WorkHold(const ClusterState& state, const WorkerDesk& desk, WorkerId worker,
                              bool awaits_asking) {
@@ -120,15 +124,12 @@ std::vector<Hold> RoundHolds(const ClusterState& state, absl::Time now) {
     std::optional<Hold> push;
   };
   std::vector<HoldsOfMember> members;
-  bool is_anyone_waiting = false;
+  const bool is_anyone_waiting = IsAnyoneWaiting(state);
   bool does_anyone_get_on = false;
   for (const WorkerRecord* member : state.membership.Members()) {
     const WorkerDesk& desk = state.desks.at(member->id);
     HoldsOfMember& holds = members.emplace_back();
-    if (desk.is_waiting() || desk.pushes().is_held() ||
-        WaitsBehindOthers(state, desk, member->id)) {
-      is_anyone_waiting = true;
-    } else {
+    if (!IsWaiting(state, desk, member->id)) {
       holds.work = WorkHold(state, desk, member->id, awaits_asking);
     }
     holds.push = PushHold(state, desk, member->id);
@@ -147,6 +148,13 @@ std::vector<Hold> RoundHolds(const ClusterState& state, absl::Time now) {
     all.push_back(*std::move(hold));
   }
   return all;
+}
+
+bool IsAnyoneWaiting(const ClusterState& state) {
+  const std::vector<const WorkerRecord*> members = state.membership.Members();
+  return std::any_of(members.begin(), members.end(), [&](const WorkerRecord* member) {
+    return IsWaiting(state, state.desks.at(member->id), member->id);
+  });
 }
 
 absl::Time HandInBy(const ClusterState& state, const WorkerDesk& desk) {

@@ -40,6 +40,10 @@ struct Hold {
 // gets on, as when it is a server that cannot be reached, that is no reason to drop anybody.
 std::vector<Hold> RoundHolds(const ClusterState& state, absl::Time now);
 
+// Whether there is a member that could go on if others were done: one that has asked for work, or
+// pushes and is held, or waits behind others in the order of summation.
+bool IsAnyoneWaiting(const ClusterState& state);
+
 // For how long the job, which is over, waits for this life with a round at hand.
 absl::Time HandInBy(const ClusterState& state, const WorkerDesk& desk);
 

@@ -33,12 +33,14 @@ void WorkerDesk::BeginLife(const RegisterCall& call, absl::Time now) {
   memory_.rounds_completed = before.memory_.rounds_completed;
   memory_.residuals_lost = before.memory_.residuals_lost;
   memory_.poisoned_rounds = before.memory_.poisoned_rounds;
+  if (call.instance_id == before.memory_.instance_id || before.memory_.kept_space) {
+    memory_.rests_until = before.memory_.rests_until;
+  }
   if (call.instance_id == before.memory_.instance_id) {
     memory_.times_not_finite = before.memory_.times_not_finite;
     memory_.not_finite_life = before.memory_.not_finite_life;
     memory_.finite_reports_then = before.memory_.finite_reports_then;
     memory_.times_dropped = before.memory_.times_dropped;
-    memory_.rests_until = before.memory_.rests_until;
     memory_.process_began_at = before.memory_.process_began_at;
     memory_.process_registered_at = before.memory_.process_registered_at;
     memory_.start_to_contribution = before.memory_.start_to_contribution;
@@ -92,6 +94,7 @@ bool WorkerDesk::CountPoisoned(Round round) {
 
 void WorkerDesk::OnHeldUp(absl::Duration waited, bool lacks_time, absl::Time now) {
   if (lacks_time) ++memory_.times_dropped;
+  memory_.kept_space = !lacks_time;
   memory_.rests_until = now + waited;
 }
 

@@ -34,6 +34,7 @@ class WorkerDesk {
     uint64_t finite_reports_then = 0;
     int times_dropped = 0;
     absl::Time rests_until = absl::InfinitePast();
+    bool kept_space = false;  // and therefore rests, whatever process comes under its name
     std::string device;
     std::string identity;  // of its certificate; empty: it has none
     bool is_waiting = false;
@@ -181,7 +182,8 @@ class WorkerDesk {
   // Has completed work in this life.
   bool has_reported() const { return memory_.last_reported >= 0; }
   // This life is ended because it holds up the others, which have waited for it so long: it rests
-  // for as long. The next one has more time for its work, if that is what this one lacked.
+  // for as long. The next one has more time for its work, if that is what this one lacked; or else
+  // another process under its name rests, too, as it would keep the same space over the same path.
   void OnHeldUp(absl::Duration waited, bool lacks_time, absl::Time now);
   // How often in a row lives of this process were ended so, since one has completed anything.
   int times_dropped() const { return memory_.times_dropped; }

@@ -466,38 +466,37 @@ TEST_F(BulkTransportTest, ACallThatNoServerEndsLikeThatLeavesItsConnectionBehind
   EXPECT_EQ(peers[2], peers[3]) << "what a server says is no damage";
 }
 
-TEST_F(BulkTransportTest, AfterACallThatStoodStillChunksAreSmall) {
+TEST_F(BulkTransportTest, ChunksGrowOnceCallsHaveGoneWell) {
   constexpr int64_t kElements = 50'000;
-  config_.patience = absl::Milliseconds(100);
+  config_.patience = absl::Hours(1);  // of which everything here takes a small part
   config_.shared_memory = false;
-  config_.chunk_bytes = kChunkBytes;
+  config_.chunk_bytes = 8 * Pace::kSmallChunkBytes;
   config_.buckets = {{0, 0, 0, {0, kElements}}};
   transport_ = MakeBulkGrpcTransport(config_);
   std::vector<float> weights(kElements);
-  const PullSpec spec{Round(0), {{0, absl::MakeSpan(weights)}}};
   services_[0].buckets[0] = std::string(kElements * sizeof(float), 'x');
-  services_[0].hold_pull = true;
-  EXPECT_THAT(transport_->StartPull(spec, nullptr)->Wait(),
-              StatusIs(absl::StatusCode::kUnavailable));
-  EXPECT_EQ(services_[0].last_pull.max_chunk_bytes(), 0);
-  EXPECT_FALSE(transport_->standstill().has_value()) << "the path may be slow only";
-  services_[0].hold_pull = false;
-  EXPECT_OK(transport_->StartPull(spec, nullptr)->Wait());
-  EXPECT_EQ(services_[0].last_pull.max_chunk_bytes(), Pace::kSmallChunkBytes);
+  std::vector<size_t> largest;
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_OK(transport_->StartPull({Round(0), {{0, absl::MakeSpan(weights)}}}, nullptr)->Wait());
+    largest.push_back(services_[0].last_pull.max_chunk_bytes());
+  }
+  EXPECT_THAT(largest, ElementsAre(Pace::kSmallChunkBytes, 4 * Pace::kSmallChunkBytes, 0, 0));
 
   const auto push = [&] {
+    services_[0].chunk_bytes.clear();
     const auto session = transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
     session->AddBucket(0, Version(0), BytesOf(weights));
-    return session->Finish().status();
+    EXPECT_OK(session->Finish().status());
+    return services_[0].chunk_bytes[0];
   };
-  services_[0].hold_push = true;
-  EXPECT_THAT(push(), StatusIs(absl::StatusCode::kUnavailable));
-  services_[0].hold_push = false;
-  EXPECT_OK(push());
   const size_t rest = kElements * sizeof(float) - kFirstChunkBytes;
-  EXPECT_THAT(services_[0].chunk_bytes[0],
-              ElementsAre(kFirstChunkBytes, Pace::kSmallChunkBytes, Pace::kSmallChunkBytes,
-                          Pace::kSmallChunkBytes, rest - 3 * Pace::kSmallChunkBytes));
+  std::vector<size_t> small = {kFirstChunkBytes};
+  small.insert(small.end(), rest / Pace::kSmallChunkBytes, Pace::kSmallChunkBytes);
+  small.push_back(rest % Pace::kSmallChunkBytes);
+  EXPECT_EQ(push(), small) << "the other direction";
+  push();
+  EXPECT_THAT(push(), ElementsAre(kFirstChunkBytes, 8 * Pace::kSmallChunkBytes,
+                                  rest - 8 * Pace::kSmallChunkBytes));
 }
 
 TEST(ConnectionSocketTest, WhatIsAbortedIsResetAtOnce) {
@@ -664,8 +663,12 @@ TEST_F(CallWatchTest, OnlyMoreThanEarlierCallsHaveMovedProvesThatThePathWorks) {
 constexpr size_t kMegabyte = size_t{1} << 20;
 
 TEST(PaceTest, APathThatIsSlowGetsSmallChunksAndThenMoreTime) {
-  Pace pace(absl::Seconds(6), 2 * kMegabyte);
-  EXPECT_EQ(pace.chunk_bytes(), 2 * kMegabyte);
+  Pace pace(absl::Seconds(6), 128 * Pace::kSmallChunkBytes);
+  EXPECT_TRUE(pace.has_small_chunks()) << "it may be slow";
+  for (int i = 0; i < 3; ++i) pace.OnDone(absl::Milliseconds(1));
+  EXPECT_EQ(pace.chunk_bytes(), 64 * Pace::kSmallChunkBytes);
+  pace.OnDone(absl::Milliseconds(1));
+  EXPECT_EQ(pace.chunk_bytes(), 128 * Pace::kSmallChunkBytes);
   EXPECT_FALSE(pace.has_small_chunks());
   pace.OnEnded();
   EXPECT_EQ(pace.chunk_bytes(), Pace::kSmallChunkBytes);
@@ -683,11 +686,11 @@ TEST(PaceTest, APathThatIsSlowGetsSmallChunksAndThenMoreTime) {
   pace.OnDone(absl::Seconds(3));
   EXPECT_EQ(pace.patience(), absl::Seconds(12)) << "chunks that are twice as large";
   EXPECT_EQ(pace.chunk_bytes(), 4 * Pace::kSmallChunkBytes);
-  for (int i = 0; i < 3; ++i) pace.OnDone(absl::Seconds(1));
+  for (int i = 0; i < 5; ++i) pace.OnDone(absl::Seconds(1));
   EXPECT_EQ(pace.patience(), absl::Seconds(6));
-  EXPECT_EQ(pace.chunk_bytes(), 2 * kMegabyte);
+  EXPECT_EQ(pace.chunk_bytes(), 128 * Pace::kSmallChunkBytes);
   pace.OnDone(absl::Seconds(1));
-  EXPECT_EQ(pace.chunk_bytes(), 2 * kMegabyte);
+  EXPECT_EQ(pace.chunk_bytes(), 128 * Pace::kSmallChunkBytes);
 }
 
 TEST(PaceTest, ChunksThatAreSmallAnywayStaySo) {
@@ -704,6 +707,7 @@ TEST(PaceTest, APathThatBecomesAHundredTimesSlowerLosesOneCallAndIsNotSaidToStan
   constexpr uint64_t kCallBytes = 2 * kMegabyte;
   const absl::Duration patience = absl::Seconds(4) / 3;
   Pace pace(patience, 2 * kMegabyte);
+  for (int call = 0; call < 5; ++call) pace.OnDone(absl::ZeroDuration());
   StillPaths paths;
   absl::Time now = absl::UnixEpoch();
   int ended = 0;

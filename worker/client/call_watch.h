@@ -104,19 +104,20 @@ class CallWatch {
 // How the calls of one direction of a path are carried out: how large their chunks are, and how
 // long they may be quiet before they are ended.
 //
-// A chunk is seen to move once it has arrived whole, so on a path that has become slow a large one
-// looks like a standstill. After a call that was ended for nothing the next ones have small chunks;
-// if those do not get on either, they get twice as long. Each call that goes well leads back.
+// A chunk is seen to move once it has arrived whole, so on a path that is slow a large one looks
+// like a standstill. The first calls, of which nobody knows the path, have small chunks, and so
+// have those after a call that was ended for nothing; if those do not get on either, they get twice
+// as long. Each call that goes well leads to larger ones.
 class Pace {
  public:
-  // Half a second on a path of 128 kB/s.
-  static constexpr size_t kSmallChunkBytes = size_t{64} << 10;
+  // 2.6 seconds at 50 kbit/s.
+  static constexpr size_t kSmallChunkBytes = size_t{16} << 10;
 
   Pace(absl::Duration least_patience, size_t largest_chunk_bytes)
       : least_patience_(least_patience),
         largest_chunk_bytes_(largest_chunk_bytes),
         patience_(least_patience),
-        chunk_bytes_(largest_chunk_bytes) {}
+        chunk_bytes_(SmallChunkBytes()) {}
 
   absl::Duration patience() const { return patience_; }
   size_t chunk_bytes() const { return chunk_bytes_; }
@@ -131,10 +132,14 @@ class Pace {
   }
   void OnDone(absl::Duration longest_quiet) {
     // Chunks that are twice as large are quiet for twice as long.
-    const bool grows = chunk_bytes_ < largest_chunk_bytes_ && longest_quiet <= least_patience_ / 2;
-    if (grows) chunk_bytes_ = std::min(2 * chunk_bytes_, largest_chunk_bytes_);
+    int times_larger = 1;
+    if (chunk_bytes_ < largest_chunk_bytes_) {
+      if (longest_quiet <= least_patience_ / 2) times_larger = 2;
+      if (longest_quiet <= least_patience_ / 16) times_larger = 4;
+    }
+    chunk_bytes_ = std::min(times_larger * chunk_bytes_, largest_chunk_bytes_);
     // A call that meets with less than the one before does not make it forget at once.
-    patience_ = std::max({least_patience_, (grows ? 4 : 2) * longest_quiet, patience_ / 2});
+    patience_ = std::max({least_patience_, 2 * times_larger * longest_quiet, patience_ / 2});
   }
 
  private:
