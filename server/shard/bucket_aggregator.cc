@@ -260,8 +260,9 @@ void BucketAggregator::RequestSlot(CallId id, bool in_turn, DeferredCalls& calls
   if (push->request != nullptr) {
     if (in_turn) slot = context_->staging->Promote(push->request);
   } else {
+    const Pusher pusher = {push->key.worker, push->key.incarnation};
     StagingPool::Acquired acquired = context_->staging->Acquire(
-        in_turn, [self = shared_from_this(), push](std::shared_ptr<StagingSlot> granted) {
+        pusher, in_turn, [self = shared_from_this(), push](std::shared_ptr<StagingSlot> granted) {
           self->OnSlot(push, std::move(granted));
         });
     slot = std::move(acquired.slot);
@@ -871,9 +872,10 @@ void BucketAggregator::AddPushes(std::vector<UnfinishedPush>& unfinished,
                           .received_bytes = received_bytes,
                           .total_bytes = lent.total_bytes});
   }
-  pushes_.ForEach([&waiting](CallId, const std::shared_ptr<PushCall>& push) {
+  pushes_.ForEach([&](CallId, const std::shared_ptr<PushCall>& push) {
+    const Pusher pusher = {push->key.worker, push->key.incarnation};
     const bool is_waiting = push->request != nullptr && !push->ticket->is_claimed();
-    if (is_waiting) waiting.push_back({push->key.worker, push->key.incarnation});
+    if (is_waiting && context_->staging->IsOwedMore(pusher)) waiting.push_back(pusher);
   });
 }
 

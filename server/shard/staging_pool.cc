@@ -2,19 +2,23 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace lodestar {
 
 class StagingPool::Request {
  public:
-  Request(bool in_turn, Granted granted) : in_turn(in_turn), granted(std::move(granted)) {}
+  Request(const Pusher& pusher, bool in_turn, Granted granted)
+      : pusher(pusher), in_turn(in_turn), granted(std::move(granted)) {}
 
+  const Pusher pusher;
   bool in_turn;  // guarded by the pool's lock
   const Granted granted;
 };
 
-StagingSlot::StagingSlot(std::shared_ptr<StagingPool> pool, std::shared_ptr<Page> page)
-    : pool_(std::move(pool)), page_(std::move(page)) {}
+StagingSlot::StagingSlot(std::shared_ptr<StagingPool> pool, const Pusher& pusher,
+                         std::shared_ptr<Page> page)
+    : pool_(std::move(pool)), pusher_(pusher), page_(std::move(page)) {}
 
 StagingSlot::~StagingSlot() { pool_->GiveBack(*this, std::move(page_)); }
 
@@ -24,26 +28,36 @@ void StagingSlot::Revoke() {
 }
 
 StagingPool::StagingPool(int64_t slot_elements, int num_slots, std::shared_ptr<PagePool> pages)
-    : slot_elements_(slot_elements), num_slots_(std::max(num_slots, 2)), pages_(std::move(pages)) {}
+    : slot_elements_(slot_elements),
+      num_slots_(std::max(num_slots, 2)),
+      most_of_one_(std::max(num_slots_ / 2, 2)),
+      pages_(std::move(pages)) {}
 
-bool StagingPool::HasSlotFor(bool in_turn) const {
-  return num_slots_ - num_used_ >= (in_turn ? 1 : 2);
+int StagingPool::NumOf(const Pusher& pusher) const {
+  const auto found = num_of_pusher_.find(pusher);
+  return found == num_of_pusher_.end() ? 0 : found->second;
 }
 
-std::shared_ptr<StagingSlot> StagingPool::TryTake(bool in_turn) {
-  if (!HasSlotFor(in_turn)) return nullptr;
+bool StagingPool::IsOwedMore(const Pusher& pusher) const {
+  absl::MutexLock lock(&mutex_);
+  return NumOf(pusher) < most_of_one_;
+}
+
+std::shared_ptr<StagingSlot> StagingPool::TryTake(const Pusher& pusher, bool in_turn) {
+  if (num_slots_ - num_used_ < (in_turn ? 1 : 2) || NumOf(pusher) >= most_of_one_) return nullptr;
   std::shared_ptr<Page> page = pages_->Allocate(slot_elements_);
   if (page == nullptr) return nullptr;
   ++num_used_;
-  return std::make_shared<StagingSlot>(shared_from_this(), std::move(page));
+  ++num_of_pusher_[pusher];
+  return std::make_shared<StagingSlot>(shared_from_this(), pusher, std::move(page));
 }
 
-StagingPool::Acquired StagingPool::Acquire(bool in_turn, Granted granted) {
+StagingPool::Acquired StagingPool::Acquire(const Pusher& pusher, bool in_turn, Granted granted) {
   absl::MutexLock lock(&mutex_);
-  if (auto slot = TryTake(in_turn); slot != nullptr) {
+  if (auto slot = TryTake(pusher, in_turn); slot != nullptr) {
     return {.slot = std::move(slot), .request = nullptr};
   }
-  queue_.push_back(std::make_shared<Request>(in_turn, std::move(granted)));
+  queue_.push_back(std::make_shared<Request>(pusher, in_turn, std::move(granted)));
   return {.slot = nullptr, .request = queue_.back()};
 }
 
@@ -52,7 +66,7 @@ std::shared_ptr<StagingSlot> StagingPool::Promote(const std::shared_ptr<Request>
   request->in_turn = true;
   const auto position = std::find(queue_.begin(), queue_.end(), request);
   if (position == queue_.end()) return nullptr;
-  std::shared_ptr<StagingSlot> slot = TryTake(true);
+  std::shared_ptr<StagingSlot> slot = TryTake(request->pusher, true);
   if (slot != nullptr) queue_.erase(position);
   return slot;
 }
@@ -66,22 +80,26 @@ bool StagingPool::Remove(const std::shared_ptr<Request>& request) {
 }
 
 void StagingPool::GiveBack(StagingSlot& given, std::shared_ptr<Page> page) {
-  std::shared_ptr<Request> next;
-  std::shared_ptr<StagingSlot> slot;
+  std::vector<std::pair<std::shared_ptr<Request>, std::shared_ptr<StagingSlot>>> next;
   {
     absl::MutexLock lock(&mutex_);
     page.reset();
     if (!std::exchange(given.has_place_, false)) return;
     --num_used_;
-    for (auto waiting = queue_.begin(); waiting != queue_.end(); ++waiting) {
-      slot = TryTake((*waiting)->in_turn);
-      if (slot == nullptr) continue;
-      next = *waiting;
-      queue_.erase(waiting);
-      break;
+    const auto of_pusher = num_of_pusher_.find(given.pusher_);
+    if (--of_pusher->second == 0) num_of_pusher_.erase(of_pusher);
+    // There may be one for somebody else and, as there was one left, for this pusher, too.
+    for (auto waiting = queue_.begin(); waiting != queue_.end();) {
+      std::shared_ptr<StagingSlot> slot = TryTake((*waiting)->pusher, (*waiting)->in_turn);
+      if (slot == nullptr) {
+        ++waiting;
+        continue;
+      }
+      next.emplace_back(*waiting, std::move(slot));
+      waiting = queue_.erase(waiting);
     }
   }
-  if (next != nullptr) next->granted(std::move(slot));
+  for (auto& [request, slot] : next) request->granted(std::move(slot));
 }
 
 int StagingPool::num_used() const {

@@ -1,7 +1,8 @@
 // Bounded space for contributions on their way in. The last free slot is kept for a contribution
 // whose turn it is, because only such a one gives its slot back without waiting for anybody else:
 // so a full pool empties as long as those who have space send. Who does not, or too slowly, is for
-// the coordinator to drop: see PushSpace.
+// the coordinator to drop: see PushSpace. Nobody has more than half of the slots, and two where
+// that is less: one who fills what it has only just in time, over and over, leaves others theirs.
 #pragma once
 
 #include <atomic>
@@ -9,11 +10,13 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "server/shard/page.h"
+#include "server/sync/push_space.h"
 
 namespace lodestar {
 
@@ -26,7 +29,7 @@ class StagingPool;
 // still writes into it writes into a page of its own, and the place is somebody else's.
 class StagingSlot {
  public:
-  StagingSlot(std::shared_ptr<StagingPool> pool, std::shared_ptr<Page> page);
+  StagingSlot(std::shared_ptr<StagingPool> pool, const Pusher& pusher, std::shared_ptr<Page> page);
   ~StagingSlot();
   StagingSlot(const StagingSlot&) = delete;
   StagingSlot& operator=(const StagingSlot&) = delete;
@@ -49,6 +52,7 @@ class StagingSlot {
   friend class StagingPool;
 
   const std::shared_ptr<StagingPool> pool_;
+  const Pusher pusher_;
   std::shared_ptr<Page> page_;
   std::atomic<int64_t> received_bytes_ = 0;
   std::atomic<bool> is_revoked_ = false;
@@ -70,15 +74,17 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
     std::shared_ptr<Request> request;
   };
 
-  // A slot, or a place in the queue: then `granted` is called once, later, by any thread that gives
-  // a slot back, without a lock held. `in_turn`: see above.
-  Acquired Acquire(bool in_turn, Granted granted);
+  // A slot for a contribution of `pusher`, or a place in the queue: then `granted` is called once,
+  // later, by any thread that gives a slot back, without a lock held. `in_turn`: see above.
+  Acquired Acquire(const Pusher& pusher, bool in_turn, Granted granted);
   // The turn of the request has come. A slot if one is free for it: then it is out of the queue and
   // its callback will not be called.
   std::shared_ptr<StagingSlot> Promote(const std::shared_ptr<Request>& request);
   // Takes the request out of the queue; false if it has been granted.
   bool Remove(const std::shared_ptr<Request>& request);
 
+  // Whether it is for others that requests of `pusher` wait, and not for what it has itself.
+  bool IsOwedMore(const Pusher& pusher) const;
   int num_slots() const { return num_slots_; }
   int num_used() const;
 
@@ -86,15 +92,18 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   friend class StagingSlot;
   // `page`: goes as well, before somebody else gets one; null: stays with whoever has it.
   void GiveBack(StagingSlot& slot, std::shared_ptr<Page> page);
-  bool HasSlotFor(bool in_turn) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int NumOf(const Pusher& pusher) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Null if no slot is free for it, or there is no memory for one.
-  std::shared_ptr<StagingSlot> TryTake(bool in_turn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::shared_ptr<StagingSlot> TryTake(const Pusher& pusher, bool in_turn)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int64_t slot_elements_;
   const int num_slots_;
+  const int most_of_one_;
   const std::shared_ptr<PagePool> pages_;
   mutable absl::Mutex mutex_;
   int num_used_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<Pusher, int> num_of_pusher_ ABSL_GUARDED_BY(mutex_);  // of those that have any
   std::list<std::shared_ptr<Request>> queue_ ABSL_GUARDED_BY(mutex_);
 };
 

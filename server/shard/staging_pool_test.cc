@@ -11,12 +11,17 @@ namespace {
 
 class StagingPoolTest : public testing::Test {
  protected:
+  // Each of another worker.
   StagingPool::Acquired Acquire(bool in_turn, int tag) {
-    return pool_->Acquire(in_turn, [this, tag](std::shared_ptr<StagingSlot> slot) {
+    return AcquireFor(PusherOf(static_cast<uint32_t>(100 + tag)), in_turn, tag);
+  }
+  StagingPool::Acquired AcquireFor(const Pusher& pusher, bool in_turn, int tag) {
+    return pool_->Acquire(pusher, in_turn, [this, tag](std::shared_ptr<StagingSlot> slot) {
       granted_.push_back(tag);
       slots_.push_back(std::move(slot));
     });
   }
+  static Pusher PusherOf(uint32_t worker) { return {WorkerId(worker), Incarnation(1)}; }
 
   const std::shared_ptr<PagePool> pages_ = std::make_shared<PagePool>();
   const std::shared_ptr<StagingPool> pool_ = std::make_shared<StagingPool>(100, 3, pages_);
@@ -89,6 +94,44 @@ TEST_F(StagingPoolTest, ARemovedRequestIsNotGranted) {
   EXPECT_EQ(granted_, std::vector<int>{5});
 }
 
+TEST_F(StagingPoolTest, NobodyHasMoreThanHalfOfIt) {
+  const auto pool = std::make_shared<StagingPool>(100, 6, pages_);
+  std::vector<StagingPool::Acquired> hogs;
+  std::vector<int> granted;
+  const auto acquire = [&](uint32_t worker, int tag) {
+    return pool->Acquire(PusherOf(worker), true, [&, tag](std::shared_ptr<StagingSlot> slot) {
+      granted.push_back(tag);
+      slots_.push_back(std::move(slot));
+    });
+  };
+  for (int i = 0; i < 5; ++i) hogs.push_back(acquire(1, i));
+  EXPECT_EQ(pool->num_used(), 3);
+  EXPECT_FALSE(pool->IsOwedMore(PusherOf(1)));
+  EXPECT_TRUE(pool->IsOwedMore(PusherOf(2)));
+  std::vector<StagingPool::Acquired> others;
+  for (int i = 0; i < 3; ++i) others.push_back(acquire(2, 10 + i));
+  EXPECT_EQ(pool->num_used(), 6);
+  others[0].slot.reset();
+  EXPECT_TRUE(granted.empty()) << "what is free is for others";
+  hogs[0].slot.reset();
+  EXPECT_EQ(granted, std::vector<int>{3});
+  const Pusher next_life = {WorkerId(1), Incarnation(2)};
+  EXPECT_TRUE(pool->IsOwedMore(next_life));
+}
+
+// One slot is free, and only for one in turn, who has all that it may have.
+TEST_F(StagingPoolTest, ASlotThatComesBackMayServeTwo) {
+  auto a = AcquireFor(PusherOf(1), true, 1);
+  auto b = AcquireFor(PusherOf(1), true, 2);
+  auto out_of_turn = AcquireFor(PusherOf(2), false, 4);
+  auto capped = AcquireFor(PusherOf(1), true, 3);
+  ASSERT_EQ(capped.slot, nullptr);
+  ASSERT_EQ(out_of_turn.slot, nullptr);
+  a.slot.reset();
+  EXPECT_EQ(granted_, (std::vector<int>{4, 3}));
+  EXPECT_EQ(pool_->num_used(), 3);
+}
+
 TEST_F(StagingPoolTest, MemoryIsThatOfTheSlotsTouched) {
   EXPECT_EQ(pages_->resident_bytes(), 0);
   for (int i = 0; i < 5; ++i) Acquire(true, i);
@@ -119,7 +162,7 @@ TEST_F(StagingPoolTest, WithoutMemoryAContributionWaitsForASlotThatThereIs) {
   const auto pool = std::make_shared<StagingPool>(100, 3, pages);
   int granted = 0;
   const auto acquire = [&] {
-    return pool->Acquire(true, [&](std::shared_ptr<StagingSlot>) { ++granted; });
+    return pool->Acquire({}, true, [&](std::shared_ptr<StagingSlot>) { ++granted; });
   };
   auto a = acquire();
   auto b = acquire();

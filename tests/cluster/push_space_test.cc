@@ -25,9 +25,10 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-// So many tensors are buckets of their own, and two more than a server has space for at a time.
+// So many tensors are buckets of their own; a server has space for two at a time, so that one
+// member may have all of it.
 constexpr int kNumBuckets = 6;
-constexpr int64_t kBucketElements = 4096;
+constexpr int64_t kBucketElements = 131072;
 // Longer than the trickle is put up with, by two seconds at least.
 constexpr absl::Duration kRoundTimeout = absl::Seconds(8);
 
@@ -126,6 +127,7 @@ TEST(PushSpaceTest, WhoTakesSpaceAndTricklesIsDroppedAndNotThoseWhoWaitForIt) {
   config.job.keep_workers = 1;
   config.cluster.lease = absl::Seconds(2);
   config.cluster.round_timeout = kRoundTimeout;
+  config.limits.staging_bytes = 1 << 20;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   const v1::Layout layout = FlatLayout(std::vector<int64_t>(kNumBuckets, kBucketElements));
   const std::vector<float> ones(kNumBuckets * kBucketElements, 1.0f);
@@ -143,7 +145,7 @@ TEST(PushSpaceTest, WhoTakesSpaceAndTricklesIsDroppedAndNotThoseWhoWaitForIt) {
   ASSERT_OK_AND_ASSIGN(const v1::Grant evil_work, evil.NextGrant(std::nullopt));
   ASSERT_EQ(evil_work.round(), work.round());
   Trickle trickle(cluster->address(), evil, work.round());
-  trickle.AwaitSpace(3);
+  trickle.AwaitSpace(1);
 
   // Bucket by bucket on one stream. Once the first one is counted that the other has no space for,
   // it is the other's turn there, which takes the last space.
@@ -159,7 +161,7 @@ TEST(PushSpaceTest, WhoTakesSpaceAndTricklesIsDroppedAndNotThoseWhoWaitForIt) {
 
   EXPECT_THAT(evil.Heartbeat(), StatusIs(absl::StatusCode::kAborted,
                                          AllOf(HasSubstr("held up the others: of bucket "),
-                                               HasSubstr("of 16384 bytes have come to shard 0"),
+                                               HasSubstr("of 524288 bytes have come to shard 0"),
                                                HasSubstr("others wait for its space"),
                                                HasSubstr("--round_timeout=8s"))));
 }
