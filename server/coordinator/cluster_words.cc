@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 
 namespace lodestar {
 namespace {
@@ -112,6 +113,17 @@ std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_a
   return text;
 }
 
+// For how long some member has kept space that others wait for.
+absl::Duration KeepsSpaceFor(const ClusterState& state, absl::Time now) {
+  absl::Duration longest;
+  for (const WorkerRecord* member : state.membership.Members()) {
+    for (const auto& push : state.desks.at(member->id).pushes().unfinished()) {
+      if (push.others_wait) longest = std::max(longest, now - push.space_kept_since);
+    }
+  }
+  return longest;
+}
+
 // Where nobody is held up, and nobody asks for work or hands any in.
 std::string WaitingForMembers(const ClusterState& state, absl::Time now,
                               std::optional<absl::Time> age_at) {
@@ -126,8 +138,12 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
     newest = std::max(newest, round.opened_at());
     for (WorkerId worker : round.Missing()) names.push_back(state.NameOf(worker));
   }
-  // As long as some come back for more, those who take longer are slow at most.
-  if (now - newest <= std::max(state.config.lease, 2 * state.progress.usual_round())) return "";
+  // As long as some come back for more, those who take longer are slow at most, unless it is their
+  // pushes that others cannot get past.
+  if (now - newest <= std::max(state.config.lease, 2 * state.progress.usual_round())) {
+    if (KeepsSpaceFor(state, now) <= state.config.lease) return "";
+    return std::string(absl::StripPrefix(SpaceKept(state, age_at), "; "));
+  }
   return absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to hand in a round",
                       age_at.has_value() ? ", for " + AgeText(*age_at - newest) : "",
                       Standstills(state, age_at), SpaceKept(state, age_at));

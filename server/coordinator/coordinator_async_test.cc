@@ -63,6 +63,34 @@ TEST(CoordinatorAsyncTest, WhereAllAreSilentTheyAreNamed) {
   EXPECT_EQ(waiting_for(), "");
 }
 
+TEST(CoordinatorAsyncTest, WhoKeepsSpaceIsNamedWhateverOthersDo) {
+  Coordinator::Config config = TestConfig(3);
+  config.job.mode = Mode::kAsync;
+  config.lease = absl::Seconds(10);
+  config.job.schedule.total_rounds = 100;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const std::vector<TestWorker> workers = {cluster.Add("a"), cluster.Add("b"), cluster.Add("c")};
+  const auto pusher = [&](int index) {
+    return Pusher{workers[index].life.worker, workers[index].life.incarnation};
+  };
+  const Grant kept = *cluster.Ask(workers[0]).grant;
+  cluster.Ask(workers[1]);
+  GrantAnswer answer = cluster.Ask(workers[2]);
+  const PushSpace space = {.unfinished = {{pusher(0), kept.round, 3, 1024, 65536}},
+                           .held = {pusher(1)}};
+  for (int second = 0; second <= 10; ++second) {
+    EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).waiting_for, "") << second;
+    cluster.coordinator().OnPushSpace(0, space, cluster.now());
+    answer = cluster.Ask(workers[2], CoordinatorHarness::ReportOf(*answer.grant));
+    cluster.Pass(absl::Seconds(1), workers);
+  }
+  EXPECT_EQ(
+      cluster.coordinator().Snapshot(cluster.now()).waiting_for,
+      "worker a keeps space of shard 0 that others wait for: of bucket 3, 1024 of 65536 bytes "
+      "have come to shard 0 in 11s");
+}
+
 TEST(CoordinatorAsyncTest, BoundDoesNotWaitForTheDeadNorForNewcomersPast) {
   Coordinator::Config config = TestConfig();
   config.job.mode = Mode::kAsync;
