@@ -20,7 +20,7 @@ import typing
 
 COPY_TURNS = 5
 PART_TURNS = 5
-WARM_UPS = 2
+WARM_UPS = 4
 # Of the command `parts` of a worker: what it is, and who does it.
 PARTS = {
     "checksum": ("checksum", "who sends: the worker of a push, the server of a pull"),
@@ -227,7 +227,7 @@ def measure_path(options, megabytes, workers, name, path, transport, encoding):
     with Cluster(options, megabytes, workers, transport, encoding) as cluster:
         if path == "pull":
             cluster.measure("push")
-        for _ in range(WARM_UPS):  # touch every page and open every connection
+        for _ in range(WARM_UPS):  # touch every page, open every connection, and let chunks grow
             measure()
         memory = cluster.memory()
         raw_path = "tcp_both" if path == "both" else "tcp"
