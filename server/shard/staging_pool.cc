@@ -30,7 +30,7 @@ void StagingSlot::Revoke() {
 StagingPool::StagingPool(int64_t slot_elements, int num_slots, std::shared_ptr<PagePool> pages)
     : slot_elements_(slot_elements),
       num_slots_(std::max(num_slots, 2)),
-      most_of_one_(std::max(num_slots_ / 2, 2)),
+      most_of_one_(std::max(num_slots_ - 2, 2)),
       pages_(std::move(pages)) {}
 
 int StagingPool::NumOf(const Pusher& pusher) const {
