@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/host_port.h"
 #include "common/peer_text.h"
@@ -101,6 +102,13 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   if (native == absl::StatusCode::kInternal || native == absl::StatusCode::kUnknown) {
     return absl::UnavailableError(absl::StrCat("the connection or the peer failed (", name,
                                                text.empty() ? "" : ": ", text, ")"));
+  }
+  // gRPC's words for a web server, or whatever else is no server of gRPC.
+  if (absl::StrContains(text, "http1.x") || absl::StrContains(text, "parsing HTTP/2")) {
+    return absl::Status(native,
+                        absl::StrCat(text,
+                                     "; what answers there is no ps_server: is the address, "
+                                     "and its port, right?"));
   }
   if (!text.empty()) return WithDetails(absl::Status(native, text), status.error_details());
   switch (RemedyFor(native)) {

@@ -84,6 +84,13 @@ TEST(StatusMappingTest, TextOfAPeerCannotRuleATerminal) {
   EXPECT_LT(back.message().size(), 3000u);
 }
 
+TEST(StatusMappingTest, WhatIsNoServerOfGrpcIsToldAsSuch) {
+  for (const char* const text : {"Failed parsing HTTP/2", "Trying to connect an http1.x server"}) {
+    EXPECT_THAT(FromGrpcStatus(grpc::Status(grpc::StatusCode::UNAVAILABLE, text)),
+                StatusIs(absl::StatusCode::kUnavailable, HasSubstr("is no ps_server")));
+  }
+}
+
 TEST(StatusMappingTest, NamesAgreeOnBothSides) {
   EXPECT_EQ(ToGrpcStatus(absl::AbortedError("")).error_code(), grpc::StatusCode::ABORTED);
   EXPECT_EQ(ToGrpcStatus(absl::DataLossError("")).error_code(), grpc::StatusCode::DATA_LOSS);
