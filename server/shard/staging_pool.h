@@ -1,9 +1,9 @@
 // Bounded space for contributions on their way in. The last free slot is kept for a contribution
 // whose turn it is, because only such a one gives its slot back without waiting for anybody else:
 // so a full pool empties as long as those who have space send. Who does not, or too slowly, is for
-// the coordinator to drop: see PushSpace. Where there are four or more, nobody has the last two: one
-// who fills what it has only just in time, over and over, leaves them to others. (With half of them
-// for one a job of two workers lost a twentieth of its pushes' rate.)
+// the coordinator to drop: see PushSpace. Where there are four or more, nobody has the last two:
+// one who fills what it has only just in time, over and over, leaves them to others. (With half of
+// them for one a job of two workers lost a twentieth of its pushes' rate.)
 #pragma once
 
 #include <atomic>

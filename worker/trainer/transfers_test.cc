@@ -77,9 +77,9 @@ TEST_F(TransfersTest, WhatAServerWaitsForOthersIsNoTransfer) {
   const auto push = [&](PushWait wait) {
     transport_.wait_ = wait;
     transport_.script_ = {absl::UnavailableError("time passes until it is tried again")};
-    auto push = std::make_unique<ContributionPush>(registration_, ContributionHeader{},
-                                                   exchange_->contribution(), &pull, &transport_,
-                                                   &clock_);
+    auto push =
+        std::make_unique<ContributionPush>(registration_, ContributionHeader{},
+                                           exchange_->contribution(), &pull, &transport_, &clock_);
     EXPECT_OK(push->AllBlocksReady());
     const absl::Time start = clock_.Now();
     EXPECT_OK(push->Finish());
@@ -93,9 +93,8 @@ TEST_F(TransfersTest, WhatAServerWaitsForOthersIsNoTransfer) {
 }
 
 TEST(PushWaitTest, CountsWhatTheTimeBeforeTheAnswerHadOfIt) {
-  const PushWait wait = {.held = absl::Seconds(4),
-                         .since_held = absl::Seconds(3),
-                         .since_received = absl::Seconds(1)};
+  const PushWait wait = {
+      .held = absl::Seconds(4), .since_held = absl::Seconds(3), .since_received = absl::Seconds(1)};
   EXPECT_EQ(wait.Within(absl::Milliseconds(500)), absl::Milliseconds(500));
   EXPECT_EQ(wait.Within(absl::Seconds(2)), absl::Seconds(1)) << "its bytes came";
   EXPECT_EQ(wait.Within(absl::Seconds(5)), absl::Seconds(3));
