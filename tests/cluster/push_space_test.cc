@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 // member may have all of it.
 constexpr int kNumBuckets = 6;
 constexpr int64_t kBucketElements = 131072;
-// Longer than the trickle is put up with, by two seconds at least.
+// For so long the trickle is put up with: less than the minute that a message may take.
 constexpr absl::Duration kRoundTimeout = absl::Seconds(8);
 
 // Begins to push every bucket of a round at once, and goes on with an element now and then.
