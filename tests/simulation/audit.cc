@@ -601,7 +601,13 @@ void Audit::OnCommand(const ShardCommand& command) {
     ServersLife& life = lives_[assign->server_incarnation];
     life.map = assign->map;
     life.source = assign->source;
-    if (std::holds_alternative<CheckpointSource>(assign->source)) life.next_round = next_round_;
+    if (const auto* checkpoint = std::get_if<CheckpointSource>(&assign->source)) {
+      life.next_round = next_round_;
+      // The servers have verified it. It may have replaced a damaged one of its round and yet have
+      // been reported as failed, because the disk failed after the renaming.
+      damaged_.erase(checkpoint->directory);
+      published_ = std::max(published_, next_round_);
+    }
     for (const Bucket& bucket : life.map->buckets) {
       life.buckets.push_back(
           std::make_unique<BucketAudit>(this, assign->server_incarnation, bucket));

@@ -33,6 +33,15 @@ TEST(SimulationTest, SeedsFrom101) { ExpectNoViolation(101); }
 TEST(SimulationTest, SeedsFrom201) { ExpectNoViolation(201); }
 TEST(SimulationTest, SeedsFrom301) { ExpectNoViolation(301); }
 
+// A checkpoint replaced a damaged one of its round and was reported as failed; a site stopped on
+// it.
+TEST(SimulationTest, TakesReplacedCheckpointForWhole) {
+  SimulationOptions options;
+  options.seed = 9500795;
+  options.num_rounds = 200;
+  EXPECT_EQ(Simulate(options).violation, "");
+}
+
 TEST(SimulationTest, ASeedIsARunToTheBit) {
   for (uint64_t seed = 1; seed < 20; ++seed) {
     SimulationOptions options;
