@@ -229,11 +229,16 @@ std::string CoordinatorRole::JournalFolder() const {
   return absl::StrCat(config_.durability.journal_dir, "/coordinator");
 }
 
-absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator() {
+absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
+    const ShardHost& local) {
   const absl::Time now = deps_.clock->Now();
   std::optional<CoordinatorMemory> memory;
   if (config_.durability.has_journal) {
     ASSIGN_OR_RETURN(memory, OpenJournal(now));
+  }
+  if (memory.has_value() && memory->checkpoints.last.has_value()) {
+    std::string& path = memory->checkpoints.last->path;
+    path = local.PathToday(path);
   }
   if (memory.has_value()) {
     ASSIGN_OR_RETURN(const uint64_t last, checkpoints_->LastServerIncarnation());
@@ -373,7 +378,7 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
       CheckpointKeeper::Deps{
           .executor = &checkpoint_thread_, .file_system = deps_.checkpoint_disk, .reports = this});
   RETURN_IF_ERROR(checkpoints_->CheckSettings());
-  ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator, MakeCoordinator());
+  ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator, MakeCoordinator(*local));
   strand_.Start(
       std::move(coordinator), [this](Effect effect) { CarryOut(std::move(effect)); },
       journal_.get());

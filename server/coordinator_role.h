@@ -139,7 +139,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   std::string JournalFolder() const;
   // One that goes on from the journal, or a new one. Errors: FailedPrecondition if the journal is
   // of a job with other settings; those of files, of CoordinatorMemoryFromJson() and Create().
-  absl::StatusOr<std::unique_ptr<Coordinator>> MakeCoordinator();
+  absl::StatusOr<std::unique_ptr<Coordinator>> MakeCoordinator(const ShardHost& local);
   // What the journal has; from here on it is written. A journal that is damaged is moved aside,
   // with an alarm.
   absl::StatusOr<std::optional<CoordinatorMemory>> OpenJournal(absl::Time now);

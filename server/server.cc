@@ -318,6 +318,7 @@ absl::Status Server::OpenLog() {
     deps.parse_assignment = ParseAssignment;
     deps.confirm = [this] { return ConfirmInCharge(); };
     deps.on_trouble = [this](const absl::Status& status) { OnLogTrouble(status); };
+    deps.run_folder = config_.durability.checkpoint_dir;
     return ShardLog::Open(folder, std::move(deps));
   };
   absl::StatusOr<std::unique_ptr<ShardLog>> log = open();
@@ -417,6 +418,9 @@ absl::Status Server::Build() {
   if (const absl::Status opened = OpenLog(); !opened.ok()) return explain(opened);
   host.log = log_.get();
   host.file_system = shard_disk_;
+  host.folders = {.checkpoint_dir = config_.durability.checkpoint_dir,
+                  .fallback_dir = config_.durability.fallback_dir,
+                  .journal_dir = config_.durability.journal_dir};
   if (!config_.is_coordinator()) {
     fence_ = std::make_unique<FolderFence>(config_.durability.named_paths);
     host.fence = fence_.get();

@@ -410,9 +410,9 @@ ABSL_FLAG(std::string, journal_replica, "",
 ABSL_FLAG(
     bool, replica, false,
     "This process is no server: it keeps copies of the journals of those that name it as "
-    "--journal_replica, in --journal_dir, and with --checkpoint_dir (the same path as the "
-    "server's) of the checkpoints of a job with one server, too. Needs neither an accelerator "
-    "nor much memory.");
+    "--journal_replica, in --journal_dir, and with --checkpoint_dir (which may have another "
+    "path than the server's) of the checkpoints of a job with one server, too. Needs neither an "
+    "accelerator nor much memory.");
 ABSL_FLAG(
     bool, promote, false,
     "You say that no other server goes on from a copy of this journal, and that none will: "

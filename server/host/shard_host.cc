@@ -5,7 +5,6 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "common/checkpoint_directory.h"
 #include "common/checkpoint_manifest.h"
 #include "common/folder_lock.h"
 #include "common/logging.h"
@@ -16,6 +15,7 @@
 #include "common/trained_weights.h"
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/shard_files.h"
+#include "server/host/journal_base.h"
 #include "server/optimizer/optimizer_factory.h"
 
 namespace lodestar {
@@ -69,29 +69,6 @@ bool IsLossOfData(const absl::Status& status) {
 }
 
 constexpr absl::string_view kServersStartAnew = "the servers start anew";
-
-// What a journal goes on from. Errors: Unavailable if the disk that has it may not be mounted;
-// those of VerifyCheckpoint().
-absl::Status CheckBase(FileSystem& file_system, const WeightsSource& source) {
-  const auto missing = [](absl::string_view base, absl::string_view what) {
-    return absl::UnavailableError(
-        absl::StrCat("the journal goes on from ", base, ", and ", what,
-                     ": mount its disk; or move the journal away, to begin without it"));
-  };
-  if (const auto* file = std::get_if<SafetensorsSource>(&source)) {
-    return file_system.Exists(file->path) ? absl::OkStatus()
-                                          : missing(file->path, "there is no such file");
-  }
-  const auto* checkpoint = std::get_if<CheckpointSource>(&source);
-  if (checkpoint == nullptr) return absl::OkStatus();
-  const std::string folder = checkpoint->directory.substr(0, checkpoint->directory.rfind('/'));
-  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> there,
-                   ListWholeCheckpoints(file_system, folder));
-  if (there.empty()) {
-    return missing(checkpoint->directory, absl::StrCat("there is no checkpoint in ", folder));
-  }
-  return VerifyCheckpoint(file_system, checkpoint->directory).status();
-}
 
 }  // namespace
 
@@ -227,6 +204,11 @@ void ShardHost::Tick() {
   if (const auto current = shard(); current.ok()) (*current)->Tick();
 }
 
+std::string ShardHost::PathToday(const std::string& path) const {
+  if (deps_.log == nullptr || !deps_.log->beginning().has_value()) return path;
+  return PathAfterMove(path, deps_.log->beginning()->base.run_folder, deps_.folders.checkpoint_dir);
+}
+
 absl::StatusOr<bool> ShardHost::Recover() {
   if (deps_.log == nullptr || !deps_.log->beginning().has_value()) return false;
   const absl::Status recovered = TakeOver(*deps_.log->beginning());
@@ -249,8 +231,8 @@ void ShardHost::GoOn() {
 }
 
 absl::Status ShardHost::TakeOver(const ShardLog::Beginning& beginning) {
-  const AssignCommand& assignment = beginning.assignment;
-  RETURN_IF_ERROR(CheckBase(*deps_.file_system, assignment.source));
+  AssignCommand assignment = beginning.assignment;
+  ASSIGN_OR_RETURN(assignment.source, FindBase(*deps_.file_system, beginning.base, deps_.folders));
   norms_ = std::make_shared<NormRelay>(assignment.server_incarnation, deps_.reports);
   recovered_observer_ = std::make_shared<AssignedObserver>(
       assignment.server_incarnation, deps_.reports, AssignedObserver::Initially::kMute);

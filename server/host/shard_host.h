@@ -25,6 +25,7 @@
 #include "server/coordinator/journal_state.h"
 #include "server/coordinator/shard_command.h"
 #include "server/host/folder_fence.h"
+#include "server/host/journal_base.h"
 #include "server/host/shard_log.h"
 #include "server/shard/norm_exchange.h"
 #include "server/shard/parameter_shard.h"
@@ -101,6 +102,7 @@ class ShardHost {
     // Of this process, or of the one before it whose journal it goes on with: instance_id().
     uint64_t instance_id = 0;
     ShardLog* log = nullptr;  // null: nothing is written down
+    RunFolders folders = {};  // where what the log goes on from is looked for
     // What commands may have this server read and write; null: everything.
     const FolderFence* fence = nullptr;
     int64_t staging_bytes = kStagingBytes;  // see ParameterShard::Config
@@ -139,6 +141,9 @@ class ShardHost {
   // Zeros while there is no shard.
   ShardStats stats() const;
   JournalPlace journal_place() const;
+  // Returns the path of a file of the run that was at `path` when the process before this one wrote
+  // its journal: the folder of the run may have been moved since. Call after Recover().
+  std::string PathToday(const std::string& path) const;
 
   // To be called every second or so.
   void Tick();

@@ -62,7 +62,10 @@ absl::Status ShardLog::ReadBeginning() {
     absl::StatusOr<AssignCommand> assignment = deps_.parse_assignment(assignment_);
     RETURN_IF_ERROR(Unknown(began_at_, assignment.status()));
     if (!base_.empty()) assignment->source = CheckpointSource{base_};
-    beginning_ = {instance_id_, *std::move(assignment)};
+    if (run_folder_.empty()) run_folder_ = assignment->folder.path;
+    const JournalBase base = {
+        .source = assignment->source, .run_folder = run_folder_, .checksum = base_checksum_};
+    beginning_ = {instance_id_, *std::move(assignment), base};
   }
   torn_ = end.torn;
   first_segment_ = end.segments.empty() ? 1 : end.segments.back().number + 1;
@@ -82,6 +85,7 @@ absl::Status ShardLog::NoteBeginning(const JournalRecord& record) {
   ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
   if (kind == kBase) {
     ASSIGN_OR_RETURN(base_, GetString(json, "directory"));
+    RETURN_IF_ERROR(NoteBase(json));
     ASSIGN_OR_RETURN(needed_from_, GetUint64(json, "needed_from"));
     // The directory of the save has the name of the checkpoint, and more.
     for (const Mark& mark : marks_) {
@@ -96,6 +100,7 @@ absl::Status ShardLog::NoteBeginning(const JournalRecord& record) {
   }
   ASSIGN_OR_RETURN(instance_id_, GetUint64(json, "instance_id"));
   ASSIGN_OR_RETURN(base_, GetString(json, "base"));
+  RETURN_IF_ERROR(NoteBase(json));
   ASSIGN_OR_RETURN(needed_from_, GetUint64(json, "needed_from"));
   assignment_ = std::string(TextOf(record.payload));
   ASSIGN_OR_RETURN(const std::string save, GetString(json, "save_directory"));
@@ -114,6 +119,25 @@ absl::Status ShardLog::NoteBeginning(const JournalRecord& record) {
   if (round >= 0) mark.round = Round(round);
   marks_.push_back(std::move(mark));
   return absl::OkStatus();
+}
+
+absl::Status ShardLog::NoteBase(const Json& json) {
+  run_folder_.clear();
+  base_checksum_.reset();
+  // Earlier releases kept neither.
+  if (json.contains("run_folder")) {
+    ASSIGN_OR_RETURN(run_folder_, GetString(json, "run_folder"));
+  }
+  if (json.contains("base_checksum")) {
+    ASSIGN_OR_RETURN(const int64_t checksum, GetInt64(json, "base_checksum"));
+    base_checksum_ = static_cast<uint32_t>(checksum);
+  }
+  return absl::OkStatus();
+}
+
+void ShardLog::DescribeBase(Json& json) const {
+  json["run_folder"] = run_folder_;
+  if (base_checksum_.has_value()) json["base_checksum"] = *base_checksum_;
 }
 
 absl::StatusOr<int64_t> ShardLog::Replay(TakeRecord take) const {
@@ -135,7 +159,7 @@ absl::StatusOr<int64_t> ShardLog::Replay(TakeRecord take) const {
 
 uint64_t ShardLog::BeginSegment(const Mark* save, std::function<void()> durable) {
   const auto payload = std::make_shared<const std::string>(assignment_);
-  const Json json = {
+  Json json = {
       {"kind", kBegin},
       {"format", kFormat},
       {"instance_id", instance_id_},
@@ -143,6 +167,7 @@ uint64_t ShardLog::BeginSegment(const Mark* save, std::function<void()> durable)
       {"needed_from", save == nullptr ? 0 : needed_from_},
       {"save_directory", save == nullptr ? "" : save->directory},
       {"save_round", save == nullptr || !save->round.has_value() ? -1 : save->round->value()}};
+  DescribeBase(json);
   std::string text = FormatJson(json);
   num_bytes_ += static_cast<int64_t>(text.size() + payload->size());
   return writer_->BeginSegment(
@@ -157,6 +182,8 @@ void ShardLog::Begin(uint64_t instance_id, const AssignCommand& assignment,
   instance_id_ = instance_id;
   assignment_ = deps_.format_assignment(assignment);
   base_.clear();
+  run_folder_ = assignment.folder.path;
+  base_checksum_ = ChecksumOf(*deps_.file_system, assignment.source);
   marks_.clear();
   checkpoint_bytes_ = num_bytes_.load();
   needed_from_ = BeginSegment(nullptr, std::move(durable));
@@ -195,8 +222,12 @@ void ShardLog::OnPublished(const PublishedCommand& published) {
     if (mark.directory == published.directory) checkpoint_bytes_ = mark.num_bytes;
   }
   base_ = published.path;
+  if (!deps_.run_folder.empty()) run_folder_ = deps_.run_folder;
+  base_checksum_ = ChecksumOf(*deps_.file_system, CheckpointSource{base_});
   if (oldest_needed != nullptr) needed_from_ = oldest_needed->sequence;
-  AppendOwn({{"kind", kBase}, {"directory", base_}, {"needed_from", needed_from_}}, [] {});
+  Json json = {{"kind", kBase}, {"directory", base_}, {"needed_from", needed_from_}};
+  DescribeBase(json);
+  AppendOwn(json, [] {});
   writer_->RemoveBefore(needed_from_);
   std::erase_if(marks_, [this](const Mark& mark) { return mark.sequence < needed_from_; });
 }

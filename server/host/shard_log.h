@@ -26,6 +26,7 @@
 #include "common/ids.h"
 #include "common/json.h"
 #include "server/coordinator/shard_command.h"
+#include "server/host/journal_base.h"
 #include "server/journal/journal_writer.h"
 #include "server/shard/shard_journal.h"
 
@@ -45,12 +46,14 @@ class ShardLog final : public ShardJournal {
     // See JournalWriter.
     std::function<absl::Status()> confirm = [] { return absl::OkStatus(); };
     std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {};
+    std::string run_folder = {};  // --checkpoint_dir; empty: the one that the coordinator names
   };
 
   // What a process before this one has begun, and this one may go on with.
   struct Beginning {
     uint64_t instance_id = 0;  // of that process
-    AssignCommand assignment;  // from the newest checkpoint that was published since
+    AssignCommand assignment;  // from `base`
+    JournalBase base;          // the newest checkpoint that was published since
   };
 
   // The folder is there, on disk, and nobody else's. Errors: DataLoss if records are missing;
@@ -104,6 +107,9 @@ class ShardLog final : public ShardJournal {
   ShardLog(std::string folder, Deps deps) : folder_(std::move(folder)), deps_(std::move(deps)) {}
   absl::Status ReadBeginning();
   absl::Status NoteBeginning(const JournalRecord& record);
+  absl::Status NoteBase(const Json& json);
+  // The members of a record that NoteBase() reads.
+  void DescribeBase(Json& json) const;
   // With the mark of a save, if that is what begins it.
   uint64_t BeginSegment(const Mark* save, std::function<void()> durable);
   // A record of the log's own.
@@ -119,6 +125,9 @@ class ShardLog final : public ShardJournal {
   std::string assignment_;    // formatted
   uint64_t instance_id_ = 0;
   std::string base_;  // the newest published checkpoint since the beginning; empty: none
+  // What JournalBase has of `base_`, or, if that is empty, of the assignment's source.
+  std::string run_folder_;
+  std::optional<uint32_t> base_checksum_;
   std::vector<Mark> marks_;
   std::atomic<int64_t> num_bytes_ = 0;         // of records, since some time
   std::atomic<int64_t> checkpoint_bytes_ = 0;  // of them, when the newest checkpoint was taken

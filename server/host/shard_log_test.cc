@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "common/testing/queue_executor.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
+#include "server/host/journal_base.h"
 #include "server/host/shard_host.h"
 #include "server/host/shard_record_json.h"
 
@@ -82,7 +84,9 @@ class ShardLogTest : public testing::Test {
     EXPECT_OK(disk_.SyncDirectory("/"));
   }
 
-  absl::StatusOr<bool> Start(uint64_t instance_id = 5) {
+  // `run_folder`: --checkpoint_dir of the process.
+  absl::StatusOr<bool> Start(uint64_t instance_id = 5,
+                             const std::string& run_folder = "/checkpoints") {
     process_ = std::make_unique<Process>();
     ShardLog::Deps deps;
     deps.file_system = &disk_;
@@ -95,6 +99,7 @@ class ShardLogTest : public testing::Test {
       return Assignment(kLife);
     };
     deps.on_trouble = [](const absl::Status&) {};
+    deps.run_folder = run_folder;
     absl::StatusOr<std::unique_ptr<ShardLog>> log = ShardLog::Open(kFolder, std::move(deps));
     if (!log.ok()) return log.status();
     process_->log = *std::move(log);
@@ -106,6 +111,7 @@ class ShardLogTest : public testing::Test {
                                                        .file_system = &disk_,
                                                        .instance_id = instance_id,
                                                        .log = process_->log.get(),
+                                                       .folders = {.checkpoint_dir = run_folder},
                                                        .read_memory = [this] { return memory_; }});
     return process_->host->Recover();
   }
@@ -346,6 +352,32 @@ TEST_F(ShardLogTest, TooLittleMemoryIsNoReasonToGiveUpTheJournal) {
   }
   memory_ = {};
   EXPECT_THAT(Start(), IsOkAndHolds(true));
+}
+
+// A checkpoint that is there with its manifest, so that the log notes what identifies it.
+TEST_F(ShardLogTest, NamesTheCheckpointSoThatItIsFoundAfterAMove) {
+  EXPECT_THAT(Start(), IsOkAndHolds(false));
+  Assign();
+  EXPECT_TRUE(Train(0));
+  Save(1);
+  WriteCheckpoint(disk_, "/checkpoints/round-00000001", 1, "weights!");
+  process_->host->Obey(PublishedCommand{kSave, "/checkpoints/round-00000001", Round(1)});
+  process_->journal.RunAll();
+  const std::optional<uint32_t> checksum =
+      ChecksumOf(disk_, CheckpointSource{"/checkpoints/round-00000001"});
+  ASSERT_TRUE(checksum.has_value());
+  // The segment of the second save repeats what the log goes on from.
+  for (int process = 0; process < 2; ++process) {
+    EXPECT_FALSE(Start(5, "/moved").ok()) << "the moved folder is empty";
+    ASSERT_TRUE(process_->log->beginning().has_value());
+    const JournalBase& base = process_->log->beginning()->base;
+    EXPECT_EQ(std::get<CheckpointSource>(base.source).directory, "/checkpoints/round-00000001");
+    EXPECT_EQ(base.run_folder, "/checkpoints");
+    EXPECT_EQ(base.checksum, checksum);
+    EXPECT_EQ(process_->host->PathToday("/checkpoints/round-00000001"), "/moved/round-00000001");
+    process_->log->OnSave({Round(2), "/checkpoints/round-00000002.tmp"});
+    process_->journal.RunAll();
+  }
 }
 
 // As where its disk is not mounted.

@@ -128,11 +128,6 @@ absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
         " servers are in one folder that all of them see: start the replica without, and have that "
         "folder where it outlives their machines"));
   }
-  if (!kept.empty() && kept != request.checkpoint_dir) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the replica has --checkpoint_dir=", kept, ", the server ", request.checkpoint_dir,
-        ": give both the same, because what is in the journal names it"));
-  }
   Member& member = MemberOf(request.shard);
   absl::MutexLock lock(&member.mutex);
   RETURN_IF_ERROR(Claim(request.shard, member));

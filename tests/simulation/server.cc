@@ -220,6 +220,9 @@ void SimulatedServer::Start() {
   deps.reports = this;
   deps.instance_id = life_->instance_id;
   deps.log = life_->log.get();
+  deps.folders = {.checkpoint_dir = cluster_->coordinator.checkpoint_dir,
+                  .fallback_dir = cluster_->coordinator.fallback_dir,
+                  .journal_dir = log_folder()};
   life_->host = std::make_unique<ShardHost>(shard_, deps);
   absl::StatusOr<bool> has_recovered = false;
   if (opened.ok()) has_recovered = Recover();
@@ -274,6 +277,7 @@ absl::Status SimulatedServer::OpenLog() {
   deps.on_trouble = [this](const absl::Status& status) {
     process_.world().Tell(process_.name(), ": journal: ", status.ToString());
   };
+  deps.run_folder = cluster_->coordinator.checkpoint_dir;
   absl::StatusOr<std::unique_ptr<ShardLog>> log = ShardLog::Open(log_folder(), std::move(deps));
   // No journal is damaged on this disk.
   if (absl::IsDataLoss(log.status()) && absl::StrContains(log.status().message(), "journal")) {

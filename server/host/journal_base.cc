@@ -1,0 +1,130 @@
+#include "server/host/journal_base.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "common/checkpoint_directory.h"
+#include "common/crc32c.h"
+#include "common/file_io.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+bool IsInside(absl::string_view path, absl::string_view folder) {
+  return !folder.empty() && absl::StartsWith(path, absl::StrCat(folder, "/"));
+}
+
+absl::string_view NameOf(absl::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+bool WasInRun(const std::string& path, const JournalBase& base) {
+  return !base.run_folder.empty() && DirectoryOf(path) == base.run_folder;
+}
+
+// A journal that lies in the run is moved and copied with it.
+bool MovesWithRun(const RunFolders& folders) {
+  return IsInside(folders.journal_dir, folders.checkpoint_dir);
+}
+
+// Where the checkpoint may be, the likeliest place first.
+std::vector<std::string> PlacesOf(const std::string& path, const JournalBase& base,
+                                  const RunFolders& folders) {
+  std::vector<std::string> places;
+  const auto add = [&places](std::string place) {
+    if (std::count(places.begin(), places.end(), place) == 0) places.push_back(std::move(place));
+  };
+  const bool was_in_run = WasInRun(path, base);
+  // Without a checksum the name alone says nothing of a checkpoint that came from elsewhere.
+  if (was_in_run || base.checksum.has_value()) {
+    for (const std::string& folder : {folders.checkpoint_dir, folders.fallback_dir}) {
+      if (!folder.empty()) add(absl::StrCat(folder, "/", NameOf(path)));
+    }
+  }
+  if (!was_in_run || !MovesWithRun(folders)) add(path);
+  return places;
+}
+
+absl::StatusOr<WeightsSource> FindCheckpoint(FileSystem& file_system,
+                                             const CheckpointSource& checkpoint,
+                                             const JournalBase& base, const RunFolders& folders) {
+  const std::vector<std::string> places = PlacesOf(checkpoint.directory, base, folders);
+  std::vector<std::string> others;  // of the same name
+  for (const std::string& place : places) {
+    if (!file_system.Exists(absl::StrCat(place, "/", kManifestName))) continue;
+    ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(file_system, place));
+    if (base.checksum.has_value() && ContentChecksum(manifest) != *base.checksum) {
+      others.push_back(place);
+      continue;
+    }
+    RETURN_IF_ERROR(VerifyCheckpoint(file_system, place).status());
+    CheckpointSource found = checkpoint;
+    found.directory = place;
+    return found;
+  }
+  const std::string text = absl::StrCat(
+      "the journal goes on from the checkpoint ", checkpoint.directory, ", which is not at ",
+      absl::StrJoin(places, ", nor at "),
+      others.empty()
+          ? ""
+          : absl::StrCat(" (", absl::StrJoin(others, ", "), " has that name and other contents)"));
+  const bool is_in_run = WasInRun(checkpoint.directory, base);
+  ASSIGN_OR_RETURN(
+      const std::vector<CheckpointEntry> there,
+      ListWholeCheckpoints(file_system,
+                           DirectoryOf(is_in_run ? places.front() : checkpoint.directory)));
+  if (!there.empty()) return absl::NotFoundError(text);
+  return absl::UnavailableError(
+      absl::StrCat(text,
+                   ": mount its disk, or give --checkpoint_dir the folder that has it, and start "
+                   "again"));
+}
+
+}  // namespace
+
+uint32_t ContentChecksum(const Manifest& manifest) {
+  std::string contents = absl::StrCat(manifest.round.value());
+  for (const ShardManifest& shard : manifest.shards) {
+    for (const CheckpointFile& file : {shard.weights, shard.optimizer}) {
+      absl::StrAppend(&contents, " ", file.name, " ", file.num_bytes, " ", file.crc32c);
+    }
+  }
+  return Crc32c(contents.data(), contents.size());
+}
+
+std::optional<uint32_t> ChecksumOf(FileSystem& file_system, const WeightsSource& source) {
+  const auto* checkpoint = std::get_if<CheckpointSource>(&source);
+  if (checkpoint == nullptr) return std::nullopt;
+  const absl::StatusOr<Manifest> manifest = ReadManifest(file_system, checkpoint->directory);
+  if (!manifest.ok()) return std::nullopt;
+  return ContentChecksum(*manifest);
+}
+
+std::string PathAfterMove(const std::string& path, const std::string& from, const std::string& to) {
+  if (to.empty() || !IsInside(path, from)) return path;
+  return absl::StrCat(to, absl::string_view(path).substr(from.size()));
+}
+
+absl::StatusOr<WeightsSource> FindBase(FileSystem& file_system, const JournalBase& base,
+                                       const RunFolders& folders) {
+  if (const auto* checkpoint = std::get_if<CheckpointSource>(&base.source)) {
+    return FindCheckpoint(file_system, *checkpoint, base, folders);
+  }
+  const auto* file = std::get_if<SafetensorsSource>(&base.source);
+  if (file == nullptr) return base.source;
+  const std::string moved = PathAfterMove(file->path, base.run_folder, folders.checkpoint_dir);
+  if (file_system.Exists(moved)) return SafetensorsSource{moved};
+  if (!MovesWithRun(folders) && file_system.Exists(file->path)) return base.source;
+  return absl::UnavailableError(absl::StrCat(
+      "the journal goes on from the weights of ", file->path, ", and there is no such file",
+      moved == file->path ? "" : absl::StrCat(", nor ", moved),
+      ": mount its disk, or put the file back, and start again"));
+}
+
+}  // namespace lodestar

@@ -1,0 +1,156 @@
+#include "server/host/journal_base.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint_manifest.h"
+#include "common/testing/checkpoint_files.h"
+#include "common/testing/simulated_file_system.h"
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kName[] = "round-00000050";
+
+class JournalBaseTest : public testing::Test {
+ protected:
+  void Write(const std::string& folder, const std::string& bytes) {
+    WriteCheckpoint(disk_, absl::StrCat(folder, "/", kName), 50, bytes);
+  }
+  // What a journal of the run in `folder` names, once the checkpoint is there.
+  JournalBase BaseIn(const std::string& folder) {
+    JournalBase base;
+    base.source = CheckpointSource{absl::StrCat(folder, "/", kName)};
+    base.run_folder = folder;
+    base.checksum = ChecksumOf(disk_, base.source);
+    EXPECT_TRUE(base.checksum.has_value());
+    return base;
+  }
+  absl::StatusOr<std::string> Find(const JournalBase& base, const RunFolders& folders) {
+    absl::StatusOr<WeightsSource> found = FindBase(disk_, base, folders);
+    if (!found.ok()) return found.status();
+    return std::get<CheckpointSource>(*found).directory;
+  }
+
+  SimulatedFileSystem disk_;
+};
+
+TEST_F(JournalBaseTest, FindsTheCheckpointWhereTheJournalSays) {
+  Write("/a", "weights!");
+  const JournalBase base = BaseIn("/a");
+  EXPECT_THAT(Find(base, {.checkpoint_dir = "/a", .journal_dir = "/a/journal"}),
+              IsOkAndHolds("/a/round-00000050"));
+  EXPECT_THAT(Find(base, {}), IsOkAndHolds("/a/round-00000050"));
+}
+
+TEST_F(JournalBaseTest, FindsTheCheckpointOfAMovedRun) {
+  Write("/a", "weights!");
+  JournalBase base = BaseIn("/a");
+  ASSERT_OK(disk_.RemoveAll("/a"));
+  Write("/b", "weights!");
+  const RunFolders moved = {.checkpoint_dir = "/b", .journal_dir = "/b/journal"};
+  EXPECT_THAT(Find(base, moved), IsOkAndHolds("/b/round-00000050"));
+  base.checksum.reset();
+  EXPECT_THAT(Find(base, moved), IsOkAndHolds("/b/round-00000050")) << "an earlier release's";
+}
+
+TEST_F(JournalBaseTest, FindsTheCheckpointOfAMovedFallbackFolder) {
+  Write("/spare", "weights!");
+  JournalBase base = BaseIn("/spare");
+  base.run_folder = "/a";
+  ASSERT_OK(disk_.RemoveAll("/spare"));
+  Write("/spare2", "weights!");
+  EXPECT_THAT(Find(base, {.checkpoint_dir = "/b", .fallback_dir = "/spare2"}),
+              IsOkAndHolds("/spare2/round-00000050"));
+}
+
+TEST_F(JournalBaseTest, NeverReadsTheFolderThatARunWasCopiedFrom) {
+  Write("/a", "weights!");
+  const JournalBase base = BaseIn("/a");
+  Write("/b", "weights!");
+  const RunFolders copied = {.checkpoint_dir = "/b", .journal_dir = "/b/journal"};
+  EXPECT_THAT(Find(base, copied), IsOkAndHolds("/b/round-00000050"));
+  // A copy that lacks the checkpoint is not whole, though the folder that it is of has it.
+  ASSERT_OK(disk_.RemoveAll("/b"));
+  const absl::StatusOr<std::string> found = Find(base, copied);
+  EXPECT_THAT(found, StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(found.status().message(),
+              AllOf(HasSubstr("/a/round-00000050"), HasSubstr("/b/round-00000050")));
+  EXPECT_THAT(found.status().message(), Not(HasSubstr("journal away")));
+}
+
+// The fallback folder alone says nothing of the run's disk.
+TEST_F(JournalBaseTest, AnEmptyRunFolderIsAnOperatorsMatterWhateverTheFallbackHas) {
+  Write("/a", "weights!");
+  const JournalBase base = BaseIn("/a");
+  ASSERT_OK(disk_.RemoveAll("/a"));
+  WriteCheckpoint(disk_, "/spare/round-00000007", 7, "older!!!");
+  EXPECT_THAT(Find(base, {.checkpoint_dir = "/a", .fallback_dir = "/spare"}),
+              StatusIs(absl::StatusCode::kUnavailable));
+  WriteCheckpoint(disk_, "/a/round-00000007", 7, "older!!!");
+  EXPECT_THAT(Find(base, {.checkpoint_dir = "/a", .fallback_dir = "/spare"}),
+              StatusIs(absl::StatusCode::kNotFound));
+}
+
+// The journal is on a disk of its own, and --checkpoint_dir names another folder since.
+TEST_F(JournalBaseTest, FindsTheCheckpointInTheFolderOfBeforeIfTheJournalIsElsewhere) {
+  Write("/a", "weights!");
+  const JournalBase base = BaseIn("/a");
+  EXPECT_THAT(Find(base, {.checkpoint_dir = "/b", .journal_dir = "/fast"}),
+              IsOkAndHolds("/a/round-00000050"));
+}
+
+TEST_F(JournalBaseTest, TakesNoCheckpointOfTheSameNameWithOtherContents) {
+  Write("/a", "weights!");
+  const JournalBase base = BaseIn("/a");
+  Write("/b", "another?");
+  EXPECT_THAT(Find(base, {.checkpoint_dir = "/b", .journal_dir = "/fast"}),
+              IsOkAndHolds("/a/round-00000050"));
+  EXPECT_THAT(Find(base, {.checkpoint_dir = "/b", .journal_dir = "/b/journal"}),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/b/round-00000050")));
+}
+
+TEST_F(JournalBaseTest, ADamagedCheckpointIsAnError) {
+  Write("/a", "weights!");
+  const JournalBase base = BaseIn("/a");
+  WriteFile(disk_, "/a/round-00000050/weights", "weightz!");
+  EXPECT_THAT(Find(base, {.checkpoint_dir = "/a"}), StatusIs(absl::StatusCode::kDataLoss));
+}
+
+TEST_F(JournalBaseTest, FindsWeightsInsideOfAMovedRun) {
+  for (const char* folder : {"/a", "/b", "/models"}) ASSERT_OK(disk_.CreateDirectories(folder));
+  WriteFile(disk_, "/b/first.safetensors", "weights!");
+  WriteFile(disk_, "/models/other.safetensors", "weights!");
+  JournalBase base;
+  base.run_folder = "/a";
+  const RunFolders moved = {.checkpoint_dir = "/b", .journal_dir = "/b/journal"};
+  const auto find = [&](const std::string& path) -> absl::StatusOr<std::string> {
+    base.source = SafetensorsSource{path};
+    absl::StatusOr<WeightsSource> found = FindBase(disk_, base, moved);
+    if (!found.ok()) return found.status();
+    return std::get<SafetensorsSource>(*found).path;
+  };
+  EXPECT_THAT(find("/a/first.safetensors"), IsOkAndHolds("/b/first.safetensors"));
+  EXPECT_THAT(find("/models/other.safetensors"), IsOkAndHolds("/models/other.safetensors"));
+  WriteFile(disk_, "/a/old.safetensors", "weights!");
+  EXPECT_THAT(find("/a/old.safetensors"), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST(PathAfterMoveTest, MovesWhatLiesInside) {
+  EXPECT_EQ(PathAfterMove("/a/round-1", "/a", "/b"), "/b/round-1");
+  EXPECT_EQ(PathAfterMove("/ab/round-1", "/a", "/b"), "/ab/round-1");
+  EXPECT_EQ(PathAfterMove("/a/round-1", "", "/b"), "/a/round-1");
+  EXPECT_EQ(PathAfterMove("/a/round-1", "/a", ""), "/a/round-1");
+}
+
+}  // namespace
+}  // namespace lodestar
