@@ -1,10 +1,13 @@
 #include "common/process_setup.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>  // defines __GLIBC__ where it applies
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <new>
@@ -48,6 +51,17 @@ void ExitWithoutMemory() {
 }
 
 }  // namespace
+
+void SetUpProgram() {
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
+    if (fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
+    // The lowest free number is this one. Programs that are started later inherit it.
+    if (open("/dev/null", O_RDWR) != descriptor) {
+      ExitSaying("a standard stream is closed, and /dev/null cannot be opened in its place\n");
+    }
+  }
+  std::signal(SIGPIPE, SIG_IGN);
+}
 
 void ExitWithoutThread() {
   ExitSaying(

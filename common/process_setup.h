@@ -1,9 +1,15 @@
-// Settings of the C library, of Abseil and of the processor for processes that move and compute
-// tensors. Each is called once at the top of main(), before any thread, but for
-// RaiseMallocThresholds().
+// Settings of the system, of the C library, of Abseil and of the processor for our programs. Each
+// is called once at the top of main(), before any thread, but for RaiseMallocThresholds(). A
+// library in the process of another program calls that function alone.
 #pragma once
 
 namespace lodestar {
+
+// What every program of ours begins with, before anything is opened. Opens /dev/null on each of
+// the descriptors 0 to 2 that is closed (`2>&-`, some supervisors): otherwise the first files and
+// sockets get these numbers, and log lines are written into them. Ignores SIGPIPE, so that writing
+// to a closed pipe or socket returns EPIPE. Exits with 1 if /dev/null cannot be opened.
+void SetUpProgram();
 
 // Keeps freed receive buffers in the process instead of giving them back to the kernel: otherwise
 // every re-use faults its pages in again, which costs about half the throughput of a stream. One

@@ -1,10 +1,15 @@
 #include "common/process_setup.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <limits>
 #include <thread>
@@ -22,6 +27,56 @@ void LockInBothOrders() {
   }
   absl::MutexLock first(&b);
   absl::MutexLock second(&a);
+}
+
+bool IsNullDevice(int descriptor) {
+  struct stat found = {};
+  struct stat wanted = {};
+  return fstat(descriptor, &found) == 0 && stat("/dev/null", &wanted) == 0 &&
+         found.st_rdev == wanted.st_rdev;
+}
+
+TEST(ProcessSetupDeathTest, ClosedStandardStreamsLeadToTheNullDevice) {
+  EXPECT_EXIT(
+      {
+        for (int descriptor = 0; descriptor < 3; ++descriptor) close(descriptor);
+        SetUpProgram();
+        bool are_all = true;
+        for (int descriptor = 0; descriptor < 3; ++descriptor) {
+          are_all = are_all && IsNullDevice(descriptor);
+        }
+        const int file = open("/", O_RDONLY | O_CLOEXEC);
+        std::_Exit(are_all && file > STDERR_FILENO ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "^$");
+}
+
+TEST(ProcessSetupDeathTest, OpenStandardStreamsStayAsTheyAre) {
+  EXPECT_EXIT(
+      {
+        int ends[2];
+        if (pipe(ends) != 0 || dup2(ends[0], STDIN_FILENO) != STDIN_FILENO) std::_Exit(1);
+        close(STDOUT_FILENO);
+        SetUpProgram();
+        std::_Exit(!IsNullDevice(STDIN_FILENO) && IsNullDevice(STDOUT_FILENO) &&
+                           write(STDERR_FILENO, "seen", 4) == 4
+                       ? 0
+                       : 1);
+      },
+      ::testing::ExitedWithCode(0), "^seen$");
+}
+
+TEST(ProcessSetupDeathTest, WritingToAReaderThatIsGoneIsAnError) {
+  EXPECT_EXIT(
+      {
+        std::signal(SIGPIPE, SIG_DFL);
+        SetUpProgram();
+        int ends[2];
+        if (pipe(ends) != 0) std::_Exit(1);
+        close(ends[0]);
+        std::_Exit(write(ends[1], "x", 1) == -1 && errno == EPIPE ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "^$");
 }
 
 TEST(ProcessSetupDeathTest, LocksAreNotWatched) {

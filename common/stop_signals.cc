@@ -24,7 +24,6 @@ sigset_t StopSignals() {
 void BlockStopSignals() {
   const sigset_t signals = StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace lodestar

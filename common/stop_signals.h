@@ -9,9 +9,8 @@ namespace lodestar {
 // ignored when the program began, as it is under nohup.
 sigset_t StopSignals();
 
-// Blocks StopSignals() for the calling thread and those it starts later. Ignores SIGPIPE: a log
-// whose reader is gone (Ctrl-C ends `| tee log`, too) must not end a program that still has work to
-// save. Called once at the top of main(), before any thread.
+// Blocks StopSignals() for the calling thread and those it starts later. Called once at the top of
+// main(), before any thread.
 void BlockStopSignals();
 
 }  // namespace lodestar

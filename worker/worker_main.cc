@@ -177,6 +177,7 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace lodestar
 
 int main(int argc, char** argv) {
+  lodestar::SetUpProgram();
   lodestar::SetUpMalloc();
   lodestar::SetUpMutexes();
   lodestar::SetUpGrpcProcess();

@@ -30,7 +30,7 @@ struct ProcessSpec {
 
 class Launcher {
  public:
-  // Blocks the signals that Wait() takes, and ignores SIGPIPE. Called before any thread exists.
+  // Blocks the signals that Wait() takes. Called before any thread exists.
   static void BlockSignals();
 
   Launcher() = default;

@@ -27,6 +27,7 @@
 #include "common/log_level.h"
 #include "common/log_tail.h"
 #include "common/output_file.h"
+#include "common/process_setup.h"
 #include "common/security/security_flags.h"
 #include "common/status_macros.h"
 #include "common/stop_signals.h"
@@ -1093,7 +1094,6 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace lodestar
 
 int main(int argc, char** argv) {
-  // Nobody who reads, or a server that closes an enrolment, is an error to be told, and no death.
-  std::signal(SIGPIPE, SIG_IGN);
+  lodestar::SetUpProgram();
   return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

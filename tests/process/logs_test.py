@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 """What people look for in the logs of real processes: one refused call and one round, from the worker to the server."""
 import json
+import os
+import subprocess
 
 from cluster_processes import BINARIES, ClusterTestCase, main, wait_until, write_words
 
@@ -107,6 +109,33 @@ class LogsTest(ClusterTestCase):
       self.assertEqual(refused.returncode, 2, flag)
       self.assertIn(reason, refused.stderr)
     self.stop_job(server, worker)
+
+  def test_programs_without_standard_streams_log_into_no_other_file(self):
+    without_streams = {"preexec_fn": lambda: os.closerange(0, 3)}
+    checkpoints = self.path("checkpoints")
+    server = self.start_server(checkpoint_dir=checkpoints, rounds=20, exit_when_done=False,
+                               log_level="debug", popen=without_streams)
+    for stream in range(3):
+      self.assertEqual(os.readlink(f"/proc/{server.pid}/fd/{stream}"), "/dev/null")
+    worker = self.start([BINARIES["gpu_worker"], f"--coordinator=127.0.0.1:{self.port}",
+                         "--name=a", f"--data={self.path('corpus.txt')}", "--device=cpu",
+                         "--threads=1", "--trace=" + self.path("trace.json")],
+                        "worker_a", **without_streams)
+    self.wait_for_status(lambda status: status["state"] == "done", "the end of the job")
+    self.assertEqual(worker.wait(), 0)
+    model = self.path("model.safetensors")
+    for command in (["export", "--out=" + model], ["checkpoint", "--to=" + self.path("copy")],
+                    ["stop"]):
+      done = subprocess.run([BINARIES["psctl"], *command, f"--server=127.0.0.1:{self.port}"],
+                            check=False, **without_streams)
+      self.assertEqual(done.returncode, 0, command)
+    self.assertEqual(server.wait(), 0)
+    with open(self.path("trace.json"), encoding="utf-8") as file:
+      json.load(file)
+    for folder, _, names in os.walk(self.folder):
+      for name in names:
+        with open(os.path.join(folder, name), "rb") as file:
+          self.assertNotIn(b"ps_server: ", file.read(), name)
 
 
 if __name__ == "__main__":
