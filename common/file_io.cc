@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,11 +44,12 @@ absl::StatusCode CodeOf(int error_number) {
       return absl::StatusCode::kPermissionDenied;
     case ENOSPC:
     case EDQUOT:
-    case EFBIG:
     case EMFILE:
     case ENFILE:
     case ENOMEM:
       return absl::StatusCode::kResourceExhausted;
+    case EFBIG:
+      return absl::StatusCode::kFailedPrecondition;
     case EEXIST:
       return absl::StatusCode::kAlreadyExists;
     case EISDIR:
@@ -56,11 +60,34 @@ absl::StatusCode CodeOf(int error_number) {
   }
 }
 
+constexpr absl::string_view kRaiseFileSizeLimit =
+    "raise that limit (ulimit -f, or LimitFSIZE= of a systemd unit) and start the program again";
+
 }  // namespace
 
 absl::Status ErrnoStatus(int error_number, absl::string_view action, absl::string_view path) {
-  return absl::Status(CodeOf(error_number), absl::StrCat("cannot ", action, " ", path, ": ",
-                                                         std::strerror(error_number)));
+  std::string text = absl::StrCat("cannot ", action, " ", path, ": ", std::strerror(error_number));
+  const std::optional<int64_t> limit = FileSizeLimit();
+  if (error_number == EFBIG && limit.has_value()) {
+    absl::StrAppend(&text, ": a file that this process writes may have ", *limit, " bytes; ",
+                    kRaiseFileSizeLimit);
+  }
+  return absl::Status(CodeOf(error_number), text);
+}
+
+std::optional<int64_t> FileSizeLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  constexpr rlim_t kMost = std::numeric_limits<int64_t>::max();
+  return static_cast<int64_t>(std::min(limit.rlim_cur, kMost));
+}
+
+absl::Status CheckFileSize(absl::string_view file, int64_t num_bytes) {
+  const std::optional<int64_t> limit = FileSizeLimit();
+  if (!limit.has_value() || num_bytes <= *limit) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      file, " take a file of ", num_bytes, " bytes, and a file that this process writes may have ",
+      *limit, " bytes; ", kRaiseFileSizeLimit));
 }
 
 absl::Status ReadBlocks(const std::string& path,

@@ -1,10 +1,12 @@
 // Files of the machine: whole small files, blocks of large ones, mapped files. What an operator
 // names as an output is written through common/output_file.h, checkpoints through
 // common/file_system.h. Errors name the path and the system's text; a full disk is
-// ResourceExhausted, a missing file NotFound, a forbidden one PermissionDenied.
+// ResourceExhausted, a file beyond FileSizeLimit() FailedPrecondition, a missing file NotFound, a
+// forbidden one PermissionDenied.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -17,6 +19,14 @@ namespace lodestar {
 
 // "cannot <action> <path>: <text of error_number>", with the code that fits.
 absl::Status ErrnoStatus(int error_number, absl::string_view action, absl::string_view path);
+
+// The most bytes that one file may have which this process writes (RLIMIT_FSIZE). nullopt means no
+// limit. Writing beyond it fails with EFBIG in programs that have called SetUpProgram().
+std::optional<int64_t> FileSizeLimit();
+
+// Compares a file that is to be written with FileSizeLimit(). `file` names it, such as "the weights
+// of shard 0". Errors: FailedPrecondition with both numbers.
+absl::Status CheckFileSize(absl::string_view file, int64_t num_bytes);
 
 // Hands over the file from front to back, in blocks that `take` must not keep. Errors also: the
 // first of `take`, which ends it.

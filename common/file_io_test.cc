@@ -1,10 +1,12 @@
 #include "common/file_io.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "common/testing/status_matchers.h"
 
@@ -38,6 +40,28 @@ TEST_F(FileIoTest, ErrorsNamePathAndReason) {
               StatusIs(absl::StatusCode::kResourceExhausted,
                        "cannot write /disk/file: No space left on device"));
   EXPECT_THAT(ErrnoStatus(EACCES, "open", "x"), StatusIs(absl::StatusCode::kPermissionDenied));
+}
+
+TEST_F(FileIoTest, ErrorOfAFileThatIsTooLargeNamesTheLimit) {
+  EXPECT_EQ(FileSizeLimit(), std::nullopt);
+  EXPECT_OK(CheckFileSize("the weights of shard 0", int64_t{1} << 60));
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small = {4096, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::optional<int64_t> limit = FileSizeLimit();
+  const absl::Status written = ErrnoStatus(EFBIG, "write", "/disk/file");
+  const absl::Status fits = CheckFileSize("the weights of shard 0", 4096);
+  const absl::Status too_large = CheckFileSize("the weights of shard 0", 4097);
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_EQ(limit, 4096);
+  EXPECT_THAT(written,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("/disk/file: File too large"), HasSubstr("4096 bytes"))));
+  EXPECT_OK(fits);
+  EXPECT_THAT(too_large, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                  AllOf(HasSubstr("the weights of shard 0"), HasSubstr("4097"),
+                                        HasSubstr("4096"), HasSubstr("ulimit -f"))));
 }
 
 TEST_F(FileIoTest, ReadsAtMostWhatIsAllowed) {

@@ -61,6 +61,7 @@ void SetUpProgram() {
     }
   }
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 void ExitWithoutThread() {

@@ -7,8 +7,9 @@ namespace lodestar {
 
 // What every program of ours begins with, before anything is opened. Opens /dev/null on each of
 // the descriptors 0 to 2 that is closed (`2>&-`, some supervisors): otherwise the first files and
-// sockets get these numbers, and log lines are written into them. Ignores SIGPIPE, so that writing
-// to a closed pipe or socket returns EPIPE. Exits with 1 if /dev/null cannot be opened.
+// sockets get these numbers, and log lines are written into them. Ignores SIGPIPE and SIGXFSZ, so
+// that writing to a closed pipe or socket returns EPIPE, and writing beyond the limit of file sizes
+// (ulimit -f) EFBIG. Exits with 1 if /dev/null cannot be opened.
 void SetUpProgram();
 
 // Keeps freed receive buffers in the process instead of giving them back to the kernel: otherwise

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <thread>
@@ -75,6 +76,21 @@ TEST(ProcessSetupDeathTest, WritingToAReaderThatIsGoneIsAnError) {
         if (pipe(ends) != 0) std::_Exit(1);
         close(ends[0]);
         std::_Exit(write(ends[1], "x", 1) == -1 && errno == EPIPE ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "^$");
+}
+
+TEST(ProcessSetupDeathTest, WritingBeyondTheLimitOfFileSizesIsAnError) {
+  EXPECT_EXIT(
+      {
+        std::signal(SIGXFSZ, SIG_DFL);
+        SetUpProgram();
+        rlimit limit = {};
+        getrlimit(RLIMIT_FSIZE, &limit);
+        limit.rlim_cur = 0;
+        setrlimit(RLIMIT_FSIZE, &limit);
+        std::FILE* const file = std::tmpfile();
+        std::_Exit(write(fileno(file), "x", 1) == -1 && errno == EFBIG ? 0 : 1);
       },
       ::testing::ExitedWithCode(0), "^$");
 }

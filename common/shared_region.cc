@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/file_io.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -91,6 +92,12 @@ absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t payload_bytes) {
   handle.nonce.resize(kNonceBytes);
   if (getrandom(handle.nonce.data(), kNonceBytes, 0) != static_cast<ssize_t>(kNonceBytes)) {
     return SystemError("getrandom");
+  }
+  // Beyond the limit of file sizes ftruncate() would raise SIGXFSZ, which ends programs of others.
+  if (const absl::Status fits =
+          CheckFileSize("the messages of shared memory", static_cast<int64_t>(handle.bytes));
+      !fits.ok()) {
+    return absl::UnavailableError(absl::StrCat("shared memory: ", fits.message()));
   }
   Descriptor file(memfd_create("lodestar", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.ok()) return SystemError("memfd_create");

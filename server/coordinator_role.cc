@@ -23,6 +23,7 @@
 #include "common/status_macros.h"
 #include "server/advertised_address.h"
 #include "server/checkpoint/checkpoint_folder.h"
+#include "server/checkpoint/shard_files.h"
 #include "server/coordinator/coordinator_memory_json.h"
 #include "server/http/status_pages.h"
 #include "server/journal/journal_segments.h"
@@ -111,11 +112,16 @@ absl::Status CoordinatorRole::CheckResources() {
   ASSIGN_OR_RETURN(const Layout layout, BuildLayout(config_.job.model));
   ASSIGN_OR_RETURN(const std::vector<ElementRange> ranges,
                    PlanShards(layout, config_.cluster.num_shards));
-  ASSIGN_OR_RETURN(const std::string warning,
-                   CheckShardMemory(EstimateShardMemory(config_.job, ranges[0].size(),
-                                                        config_.limits.staging_bytes),
-                                    deps_.read_memory()));
+  const ShardMemory shard =
+      EstimateShardMemory(config_.job, ranges[0].size(), config_.limits.staging_bytes);
+  ASSIGN_OR_RETURN(const std::string warning, CheckShardMemory(shard, deps_.read_memory()));
   if (!warning.empty()) warnings_.push_back(warning);
+  if (const std::string& folder = config_.durability.checkpoint_dir; !folder.empty()) {
+    if (const absl::Status sizes = CheckShardFileSizes(/*shard=*/0, shard); !sizes.ok()) {
+      return absl::Status(sizes.code(),
+                          absl::StrCat("--checkpoint_dir=", folder, ": ", sizes.message()));
+    }
+  }
   return OpenFolders(EstimateShardMemory(config_.job, layout.num_elements()).checkpoint());
 }
 

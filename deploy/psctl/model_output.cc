@@ -1,5 +1,7 @@
 #include "deploy/psctl/model_output.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
@@ -109,20 +111,29 @@ absl::Status CheckModelOutput(const ModelTarget& target, Replace replace) {
 }
 
 absl::StatusOr<std::unique_ptr<ModelWriter>> ModelWriter::Create(const ModelTarget& target) {
+  std::unique_ptr<ModelWriter> writer(new ModelWriter(target));
   if (target.format == ModelFormat::kHuggingFace) {
+    writer->has_made_folder_ = !FileSystem::Real().Exists(target.path);
     RETURN_IF_ERROR(FileSystem::Real().CreateDirectories(target.path));
   }
   ASSIGN_OR_RETURN(ReplacementFile file, ReplacementFile::Create(target.WeightsPath()));
-  return std::unique_ptr<ModelWriter>(new ModelWriter(target, std::move(file)));
+  writer->file_.emplace(std::move(file));
+  return writer;
+}
+
+ModelWriter::~ModelWriter() {
+  file_.reset();
+  // Fails, as it should, if there is something in the folder.
+  if (has_made_folder_) rmdir(target_.path.c_str());
 }
 
 absl::Status ModelWriter::Append(absl::string_view bytes) {
   num_bytes_ += static_cast<int64_t>(bytes.size());
-  return file_.Append(bytes);
+  return file_->Append(bytes);
 }
 
 absl::Status ModelWriter::Commit() {
-  ASSIGN_OR_RETURN(const std::string written, file_.Finish());
+  ASSIGN_OR_RETURN(const std::string written, file_->Finish());
   ASSIGN_OR_RETURN(std::unique_ptr<TrainedWeights> weights,
                    TrainedWeights::Open(FileSystem::Real(), written));
   const absl::StatusOr<ModelSpec> spec = weights->Spec();
@@ -135,7 +146,7 @@ absl::Status ModelWriter::Commit() {
   if (spec.ok()) {  // else it is of a later release
     ASSIGN_OR_RETURN(is_earlier, HasEarlierNames(written, *spec));
   }
-  RETURN_IF_ERROR(file_.Commit());
+  RETURN_IF_ERROR(file_->Commit());
   if (is_earlier) {
     ASSIGN_OR_RETURN(ReplacementFile renamed, ReplacementFile::Create(target_.WeightsPath()));
     RETURN_IF_ERROR(WriteModel(

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -38,11 +39,12 @@ struct ModelTarget {
 absl::Status CheckModelOutput(const ModelTarget& target, Replace replace);
 
 // Takes the bytes of a model's safetensors file, and writes all that belongs to the target. Nothing
-// that is there is replaced before Commit(). Not thread-safe.
+// that is there is replaced before Commit(). Without Commit() nothing is left. Not thread-safe.
 class ModelWriter {
  public:
   // Makes the folder. Errors: those of files.
   static absl::StatusOr<std::unique_ptr<ModelWriter>> Create(const ModelTarget& target);
+  ~ModelWriter();
 
   absl::Status Append(absl::string_view bytes);
   // What a server sends that goes on from a journal of an earlier release gets the names and shapes
@@ -53,11 +55,11 @@ class ModelWriter {
   int64_t num_bytes() const { return num_bytes_; }
 
  private:
-  ModelWriter(ModelTarget target, ReplacementFile file)
-      : target_(std::move(target)), file_(std::move(file)) {}
+  explicit ModelWriter(ModelTarget target) : target_(std::move(target)) {}
 
   const ModelTarget target_;
-  ReplacementFile file_;
+  bool has_made_folder_ = false;
+  std::optional<ReplacementFile> file_;  // always there once Create() has returned
   int64_t num_bytes_ = 0;
 };
 

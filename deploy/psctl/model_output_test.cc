@@ -142,11 +142,14 @@ TEST_F(HuggingFaceOutputTest, WhatAServerSendsInAnEarlierLayoutGetsTheNamesOfTod
   EXPECT_EQ(values[16], first + 1);
 }
 
-TEST_F(HuggingFaceOutputTest, OtherModelsLeaveWhatIsThere) {
+TEST_F(HuggingFaceOutputTest, OtherModelsLeaveNothing) {
   const ModelSpec mlp = *ModelPreset("mlp");
   EXPECT_THAT(Export(WriteModel(mlp, *BuildLayout(mlp))),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is no gpt")));
-  EXPECT_TRUE(std::filesystem::is_empty(target().path));
+  EXPECT_FALSE(std::filesystem::exists(target().path));
+  std::filesystem::create_directories(target().path);
+  EXPECT_FALSE(Export(WriteModel(mlp, *BuildLayout(mlp))).ok());
+  EXPECT_TRUE(std::filesystem::is_empty(target().path)) << "and what was there stays";
 }
 
 TEST_F(HuggingFaceOutputTest, OnlyForceWritesIntoFoldersOfOthers) {

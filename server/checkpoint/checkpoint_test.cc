@@ -21,6 +21,7 @@
 #include "common/json.h"
 #include "common/layout.h"
 #include "common/safetensors.h"
+#include "common/shard_memory.h"
 #include "common/shard_plan.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
@@ -518,20 +519,51 @@ TEST_F(CheckpointTest, ALinkInThePlaceOfAFileIsNotWrittenThrough) {
   EXPECT_FALSE(fs::is_symlink(directory + "/shard-00000-of-00001.safetensors"));
 }
 
-TEST_F(CheckpointTest, AFileThatMayNotGrowIsTheSameError) {
+// Limits the size of the files that this process writes, for as long as it exists.
+class FileSizeLimited {
+ public:
+  explicit FileSizeLimited(rlim_t num_bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &limit_);
+    const rlimit limit = {num_bytes, limit_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimited() {
+    setrlimit(RLIMIT_FSIZE, &limit_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit limit_ = {};
+  void (*const handler_)(int);
+};
+
+TEST_F(CheckpointTest, FileBeyondTheLimitOfFileSizesIsAnErrorThatNamesTheLimit) {
   const std::string directory = Begin(20);
-  rlimit old_limit;
-  getrlimit(RLIMIT_FSIZE, &old_limit);
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit limit = {10000, old_limit.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &limit);
   const Plan plan = PlanFor(layout_, 1);
-  const auto result = WriteShardFiles(FileSystem::Real(), {directory, 0, 1, ""}, layout_,
-                                      StateOf(plan, 0, Round(20)));
-  setrlimit(RLIMIT_FSIZE, &old_limit);
-  std::signal(SIGXFSZ, old_handler);
-  EXPECT_THAT(result, StatusIs(absl::StatusCode::kResourceExhausted));
+  absl::StatusOr<ShardManifest> result;
+  {
+    const FileSizeLimited limited(10000);
+    result = WriteShardFiles(FileSystem::Real(), {directory, 0, 1, ""}, layout_,
+                             StateOf(plan, 0, Round(20)));
+  }
+  EXPECT_THAT(result, StatusIs(absl::StatusCode::kFailedPrecondition,
+                               AllOf(HasSubstr("10000 bytes"), HasSubstr("ulimit -f"))));
   EXPECT_TRUE(fs::is_empty(directory));
+}
+
+TEST_F(CheckpointTest, SizesOfFilesAreComparedWithTheLimitBeforeTheyAreWritten) {
+  const ShardMemory memory = {.weights = 4000, .optimizer_state = 8000};
+  const auto check = [&memory](rlim_t limit) {
+    const FileSizeLimited limited(limit);
+    return CheckShardFileSizes(3, memory);
+  };
+  EXPECT_OK(CheckShardFileSizes(3, memory));
+  EXPECT_OK(check(8000));
+  EXPECT_THAT(check(7999), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                    AllOf(HasSubstr("optimizer states of shard 3"),
+                                          HasSubstr("8000 bytes"), HasSubstr("7999 bytes"))));
+  EXPECT_THAT(check(3999),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("weights of shard 3")));
 }
 
 #ifndef LODESTAR_SANITIZER  // sanitizers take more address space than this leaves

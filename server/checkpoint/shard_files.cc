@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
+#include "common/file_io.h"
 #include "common/model_spec_json.h"
 #include "common/safetensors.h"
 #include "common/status_macros.h"
@@ -95,6 +96,12 @@ absl::StatusOr<CheckpointFile> WriteOne(FileSystem& file_system, const ShardFile
 }
 
 }  // namespace
+
+absl::Status CheckShardFileSizes(int shard, const ShardMemory& memory) {
+  RETURN_IF_ERROR(CheckFileSize(absl::StrCat("the weights of shard ", shard), memory.weights));
+  return CheckFileSize(absl::StrCat("the optimizer states of shard ", shard),
+                       memory.optimizer_state);
+}
 
 absl::StatusOr<ShardManifest> WriteShardFiles(FileSystem& file_system, const ShardFilesSpec& spec,
                                               const Layout& layout, const ShardState& state) {

@@ -9,6 +9,7 @@
 #include "common/checkpoint_manifest.h"
 #include "common/file_system.h"
 #include "common/layout.h"
+#include "common/shard_memory.h"
 #include "server/shard/shard_state.h"
 
 namespace lodestar {
@@ -19,6 +20,10 @@ struct ShardFilesSpec {
   int num_shards = 1;
   std::string model;  // JSON of the model spec for the files' metadata; may be empty
 };
+
+// Compares the files of a shard with what this process may write into one file, as far as their
+// sizes are known before they are written. Errors: those of CheckFileSize().
+absl::Status CheckShardFileSizes(int shard, const ShardMemory& memory);
 
 // Writes the files and waits until the disk has them. Blocks for the disk. Errors: those of files;
 // ResourceExhausted with path, bytes wanted and bytes free. Files of a failed call are removed.

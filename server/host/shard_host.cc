@@ -383,7 +383,7 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
   for (const Bucket& bucket : map.buckets) {
     if (bucket.shard == shard_) config.buckets.push_back(bucket);
   }
-  ASSIGN_OR_RETURN(config.max_bytes, CheckMemory(assignment.job, config.range.size()));
+  ASSIGN_OR_RETURN(config.max_bytes, CheckResources(assignment, config.range.size()));
   ParameterShard::Deps deps;
   deps.executor = deps_.executor;
   deps.norm_exchange = norms_;
@@ -396,16 +396,23 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
   return shard;
 }
 
-absl::StatusOr<int64_t> ShardHost::CheckMemory(const JobSpec& job, int64_t num_elements) {
+absl::StatusOr<int64_t> ShardHost::CheckResources(const AssignCommand& assignment,
+                                                  int64_t num_elements) {
   const HostMemory host = deps_.read_memory();
   // What the machine or the group does not have, it would end this process for.
   const int64_t max_bytes = host.total_bytes;
   // Later on, what the host has available lacks what this process has taken and uses again.
-  if (std::exchange(has_checked_memory_, true)) return max_bytes;
-  const ShardMemory memory = EstimateShardMemory(job, num_elements, deps_.staging_bytes);
+  if (std::exchange(has_checked_resources_, true)) return max_bytes;
+  const ShardMemory memory = EstimateShardMemory(assignment.job, num_elements, deps_.staging_bytes);
   ASSIGN_OR_RETURN(const std::string warning, CheckShardMemory(memory, host));
   LogInfo("shard={} memory: {}", shard_, memory.Describe());
   if (!warning.empty()) deps_.reports->OnNotice(warning);
+  const absl::Status files =
+      assignment.folder.path.empty() ? absl::OkStatus() : CheckShardFileSizes(shard_, memory);
+  if (!files.ok()) {
+    deps_.reports->OnAlarm(absl::StrCat("NO CHECKPOINT CAN BE WRITTEN BY THE SERVER OF SHARD ",
+                                        shard_, ": ", files.message()));
+  }
   return max_bytes;
 }
 

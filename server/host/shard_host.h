@@ -162,8 +162,9 @@ class ShardHost {
   absl::StatusOr<std::shared_ptr<ParameterShard>> BuildShard(
       const AssignCommand& assignment, std::shared_ptr<AssignedObserver> observer);
   absl::Status CheckPaths(const AssignCommand& assignment) const;
-  // The most that the shard may take. Errors: ResourceExhausted if it will not fit.
-  absl::StatusOr<int64_t> CheckMemory(const JobSpec& job, int64_t num_elements);
+  // Returns the most memory that the shard may take. Raises an alarm if its checkpoints need larger
+  // files than this process may write. Errors: ResourceExhausted if the shard does not fit.
+  absl::StatusOr<int64_t> CheckResources(const AssignCommand& assignment, int64_t num_elements);
   void WriteFiles(const AssignCommand& assignment, const std::string& directory,
                   const absl::StatusOr<ShardState>& state);
   // False, and the argument ends, if a later assignment has come meanwhile, or Shutdown().
@@ -181,7 +182,7 @@ class ShardHost {
   // Of commands only.
   AssignCommand assignment_;
   std::shared_ptr<NormRelay> norms_;  // null before the first
-  bool has_checked_memory_ = false;
+  bool has_checked_resources_ = false;
   Executor* writer_;
   Executor* commands_;
   std::unique_ptr<ThreadPool> writer_thread_;

@@ -1,5 +1,7 @@
 #include "server/host/shard_host.h"
 
+#include <sys/resource.h>
+
 #include <cstring>
 #include <memory>
 #include <string>
@@ -22,6 +24,7 @@ namespace lodestar {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // Waits as the coordinator's lock makes the reports of shards wait.
@@ -71,6 +74,9 @@ class RecordedReports final : public ShardReports {
     sums_of.push_back(server_incarnation);
   }
 
+  void OnAlarm(absl::string_view text) override { alarms.emplace_back(text); }
+
+  std::vector<std::string> alarms;
   std::vector<uint64_t> loaded;
   std::vector<uint64_t> sums_of;
   std::vector<std::string> saved;
@@ -117,6 +123,27 @@ TEST(ShardHostTest, AShardWhoseAssignmentIsReplacedWhileItLoadsIsNeverServed) {
   commands.RunNext();
   EXPECT_OK(host.shard());
   EXPECT_THAT(reports.loaded, ElementsAre(3));
+}
+
+TEST(ShardHostTest, AlarmIsRaisedWhenCheckpointsNeedLargerFilesThanAreAllowed) {
+  InlineExecutor executor;
+  RecordedReports reports;
+  ShardHost host(2, {.executor = &executor, .commands = &executor, .reports = &reports});
+  AssignCommand assignment = Assignment(1);
+  assignment.folder.path = "/checkpoints";
+  auto map = std::make_shared<ClusterMap>(*assignment.map);
+  const ElementRange all = map->servers[0].range;
+  map->servers = {{0, "a:1", {0, 0}}, {1, "b:1", {0, 0}}, {2, "c:1", all}};
+  for (Bucket& bucket : map->buckets) bucket.shard = 2;
+  assignment.map = map;
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small = {4 * static_cast<rlim_t>(all.size()) - 1, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  host.Obey(assignment);
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_THAT(reports.loaded, ElementsAre(1));
+  EXPECT_THAT(reports.alarms, ElementsAre(HasSubstr("weights of shard 2")));
 }
 
 // The command that opened it was lost with its connection, and its workers were lost, too.

@@ -4,11 +4,13 @@
 Usage: start_checks_test.py PS_SERVER GPU_WORKER PSCTL
 """
 import os
+import resource
 import signal
+import subprocess
 import time
 
 import cluster_processes
-from cluster_processes import ClusterTestCase, alarms_in
+from cluster_processes import BINARIES, ClusterTestCase, alarms_in
 
 FAILED = 1
 HELD_ELSEWHERE = 129
@@ -48,6 +50,37 @@ class StartChecksTest(ClusterTestCase):
   def test_job_that_needs_more_memory_than_there_is_is_refused(self):
     self.assert_refused("this server needs", "weights", "--memory_limit has", "--shard=I/K",
                         model="gpt-mini", memory_limit=50_000_000)
+
+  def test_checkpoints_beyond_the_limit_of_file_sizes_are_refused_and_later_an_alarm(self):
+    limit = 20_000  # bytes; the weights have more
+    hard_limit = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+
+    def limit_files():
+      resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard_limit))
+
+    port_file = self.path("refused_port")
+    refused = self.start(self.server_command(checkpoint_dir=self.checkpoints, port_file=port_file),
+                         "limited", preexec_fn=limit_files)
+    self.assertEqual(refused.wait(), FAILED)
+    self.assertIn(f"{limit} bytes; raise that limit (ulimit -f", refused.log())
+    self.assertFalse(os.path.exists(port_file))
+
+    server = self.start_server(checkpoint_dir=self.checkpoints, metrics_out=None)
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (limit, hard_limit))
+    self.assertEqual(self.psctl("checkpoint").returncode, FAILED)
+    self.assertIn(f"may have {limit} bytes", alarms_in(self.status()))
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (hard_limit, hard_limit))
+    self.assertEqual(self.psctl("checkpoint").returncode, 0)
+
+    for flags in (["--out=" + self.path("m.safetensors")],
+                  ["--format=huggingface", "--out=" + self.path("m")]):
+      export = subprocess.run(
+          [BINARIES["psctl"], "export", f"--server=127.0.0.1:{self.port}", *flags],
+          capture_output=True, text=True, check=False, preexec_fn=limit_files)
+      self.assertEqual(export.returncode, FAILED, export.stderr)
+      self.assertIn(f"may have {limit} bytes", export.stderr)
+    self.assertFalse([name for name in os.listdir(self.folder)
+                      if name == "m" or name.startswith("m.")], "psctl export leaves nothing")
 
   def test_second_server_on_a_folder_is_refused_until_the_first_is_gone(self):
     first = self.start_server(checkpoint_dir=self.checkpoints)
