@@ -576,6 +576,14 @@ v1::ClusterStatus CoordinatorRole::ReadStatus() {
 
 void CoordinatorRole::BeginDrain() { cluster_rpc_->BeginDrain(); }
 
+void CoordinatorRole::SaveAndGoOn() {
+  constexpr absl::Duration kPatience = absl::Minutes(10);
+  TakeCheckpoint(strand_, kPatience, [](const absl::StatusOr<PublishedCheckpoint>& published) {
+    if (published.ok()) return LogInfo("saved as the signal asked: {}", published->path);
+    LogWarn("not saved as the signal asked: {}", published.status().message());
+  });
+}
+
 absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
     absl::Duration patience, const std::function<bool()>& is_interrupted) {
   // Shared, because the outcome may come after this call has given up.

@@ -101,6 +101,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   bool AwaitsServers();
   bool is_job_done();
 
+  // See Server::SaveAndGoOn().
+  void SaveAndGoOn();
   // No new workers from now on.
   void BeginDrain();
   // This server was told to stop, or the job is over: everything that was done goes into a

@@ -653,6 +653,12 @@ std::string Server::ending() {
   return role_ != nullptr ? role_->ending() : "the coordinator says so";
 }
 
+void Server::SaveAndGoOn() {
+  if (role_ != nullptr) return role_->SaveAndGoOn();
+  LogInfo("shard={} is saved when the coordinator, {}, asks for it; send the signal there",
+          config_.cluster.shard, agent_->coordinator());
+}
+
 void Server::SaveBeforeStop() {
   {
     // The coordinator has told this server to go, or refuses it: there is nothing to ask for.

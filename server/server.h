@@ -81,6 +81,9 @@ class Server {
   absl::Status Wait() ABSL_LOCKS_EXCLUDED(mutex_);
   // Makes Wait() return. kImmediate also cuts a Stop() short that is under way. Thread-safe.
   void RequestStop(StopKind kind) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Asks for a checkpoint, as psctl checkpoint does, and logs how that went. Returns at once.
+  // Servers of other shards than 0 only log that the coordinator decides it. Thread-safe.
+  void SaveAndGoOn();
   // Whether the job was complete, so that nothing is lost by having stopped.
   bool is_job_done();
   // Once Wait() has returned Unauthenticated: what this server has kept to show who it is is not

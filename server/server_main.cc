@@ -30,7 +30,6 @@
 #include "server/replica_server.h"
 #include "server/server.h"
 #include "server/server_flags.h"
-#include "server/signal_waiter.h"
 #include "server/site/site_job.h"
 #include "site/site_uplink.h"
 
@@ -129,16 +128,21 @@ int RunServer(ServerConfig config, const Lease& lease, const LogTail* log) {
   std::atomic<int> first_signal = 0;
   int exit_code = kExitDone;
   {
-    SignalWaiter signals([&](int count, int signal) {
-      if (count == 1) first_signal = signal;
-      if (count > 2) _exit(kExitSignalBase + signal);
-      manager.TellStopping();
-      LogInfo(
-          "signal={} stopping {}", signal,
-          count == 1 ? "in order; once more: at once" : "now; once more: without closing anything");
-      (*server)->RequestStop(count == 1 ? Server::StopKind::kGraceful
-                                        : Server::StopKind::kImmediate);
-    });
+    SignalWaiter signals(
+        [&](int count, int signal) {
+          if (count == 1) first_signal = signal;
+          if (count > 2) _exit(kExitSignalBase + signal);
+          manager.TellStopping();
+          LogInfo("signal={} stopping {}", signal,
+                  count == 1 ? "in order; once more: at once"
+                             : "now; once more: without closing anything");
+          (*server)->RequestStop(count == 1 ? Server::StopKind::kGraceful
+                                            : Server::StopKind::kImmediate);
+        },
+        [&](int signal) {
+          LogInfo("signal={} saves a checkpoint and goes on", signal);
+          (*server)->SaveAndGoOn();
+        });
     const absl::Status outcome = (*server)->Wait();
     if (outcome.ok()) {
       LogInfo("the job is over: {}", (*server)->ending());
@@ -202,13 +206,17 @@ int RunReplica(ServerConfig config, const LogTail* log) {
   std::atomic<int> first_signal = 0;
   {
     std::atomic<bool> is_over = false;
-    SignalWaiter signals([&](int count, int signal) {
-      if (count > 1) _exit(kExitSignalBase + signal);
-      first_signal = signal;
-      is_over = true;
-      LogInfo("signal={} stopping; once more: without closing anything", signal);
-      (*replica)->RequestStop();
-    });
+    SignalWaiter signals(
+        [&](int count, int signal) {
+          if (count > 1) _exit(kExitSignalBase + signal);
+          first_signal = signal;
+          is_over = true;
+          LogInfo("signal={} stopping; once more: without closing anything", signal);
+          (*replica)->RequestStop();
+        },
+        [](int signal) {
+          LogInfo("signal={} goes on: a replica has saved all that came", signal);
+        });
     std::thread standby;
     if (!config.cluster.leader_lease.empty()) {
       standby = std::thread([&] {

@@ -1,6 +1,5 @@
 // gpu_worker: flags in, one Worker, signals.
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -8,7 +7,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -41,18 +39,21 @@ constexpr int kExitPermanent = 1;
 constexpr int kExitRetry = 129;
 constexpr int kExitNotHandedIn = 200;  // above those of signals
 
-// Takes signals for as long as the process lives. Before there is a worker the first one ends the
-// process: opening data and device may take long, and nothing is lost. Then the first one asks the
-// worker to stop, and the second ends the process.
+// Takes signals for as long as the process lives. Before there is a worker, the first wish to stop
+// ends the process: opening data and device may take long, and nothing is lost. Then the first one
+// asks the worker to stop, and the second ends the process.
 class StopSignalHandler {
  public:
-  // `grace`: that the worker has. `manager`: is told at once. Before any other thread is started.
+  // `grace` is the time that the worker has. `manager` is told at once. Called before any other
+  // thread is started.
   void Start(absl::Duration grace, const ServiceManager* manager) {
     grace_ = grace;
     manager_ = manager;
-    const sigset_t signals = StopSignals();
     BlockStopSignals();
-    std::thread([this, signals] { Run(signals); }).detach();
+    waiter_.emplace([this](int count, int signal) { OnStop(count, signal); },
+                    [](int signal) {
+                      LogInfo("signal {}: goes on; what it has handed in, servers save", signal);
+                    });
   }
 
   void set_worker(Worker* worker) {
@@ -61,32 +62,30 @@ class StopSignalHandler {
   }
 
  private:
-  void Run(const sigset_t& signals) {
-    int signal = 0;
-    if (sigwait(&signals, &signal) != 0) return;
+  void OnStop(int count, int signal) {
     manager_->TellStopping();
-    {
-      absl::MutexLock lock(&mutex_);
-      if (worker_ == nullptr) {
-        LogInfo("signal {}: stopped before it was connected", signal);
-        FlushLog();
-        _exit(0);
-      }
-      LogInfo(
-          "signal {}: finishes a step that it has begun, hands in what there is and leaves within "
-          "{} (once more to stop at once)",
-          signal, absl::FormatDuration(grace_));
-      worker_->RequestStop({.grace = grace_});
+    if (count > 1) {
+      FlushLog();
+      _exit(128 + signal);
     }
-    if (sigwait(&signals, &signal) != 0) return;
-    FlushLog();
-    _exit(128 + signal);
+    absl::MutexLock lock(&mutex_);
+    if (worker_ == nullptr) {
+      LogInfo("signal {}: stopped before it was connected", signal);
+      FlushLog();
+      _exit(0);
+    }
+    LogInfo(
+        "signal {}: finishes a step that it has begun, hands in what there is and leaves within "
+        "{} (once more to stop at once)",
+        signal, absl::FormatDuration(grace_));
+    worker_->RequestStop({.grace = grace_});
   }
 
   absl::Duration grace_;                     // set before the thread is
   const ServiceManager* manager_ = nullptr;  // so, too
   absl::Mutex mutex_;
   Worker* worker_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::optional<SignalWaiter> waiter_;  // last: its thread uses the others
 };
 
 // Another process may hold the name only for as long as its lease; everything else is for good.

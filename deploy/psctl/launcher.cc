@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/line_output.h"
 #include "common/stop_signals.h"
 
@@ -29,7 +30,10 @@ constexpr int kMayCureItself = 128;
 constexpr absl::Duration kRestartPause = absl::Seconds(2);
 
 sigset_t WaitedSignals() {
-  sigset_t signals = StopSignals();
+  const sigset_t stop = StopSignals();
+  const sigset_t save = SaveSignals();
+  sigset_t signals;
+  sigorset(&signals, &stop, &save);
   sigaddset(&signals, SIGCHLD);
   return signals;
 }
@@ -42,7 +46,7 @@ sigset_t WaitedSignals() {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  std::signal(SIGPIPE, SIG_DFL);
+  for (const int ignored : {SIGPIPE, SIGXFSZ}) std::signal(ignored, SIG_DFL);
   if (input >= 0) dup2(input, STDIN_FILENO);
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
@@ -135,7 +139,7 @@ void Launcher::TellToEnd(Process& process) {
   process.starts_again_at = absl::InfiniteFuture();
   if (!process.running) return;
   if (process.input < 0) {
-    kill(process.pid, SIGTERM);
+    AskToStop(process.pid);
   } else {
     close(std::exchange(process.input, -1));
   }
@@ -150,6 +154,12 @@ void Launcher::SignalAll(int signal) {
 void Launcher::TellToEnd(bool ends_last) {
   for (Process& process : processes_) {
     if (process.spec.ends_last == ends_last && !process.is_told_to_end) TellToEnd(process);
+  }
+}
+
+void Launcher::TellToSave(int signal) {
+  for (const Process& process : processes_) {
+    if (process.running && process.spec.ends_last) kill(process.pid, signal);
   }
 }
 
@@ -209,13 +219,7 @@ void Launcher::Reap() {
 bool Launcher::IsToEnd() {
   Reap();
   StartAgain(absl::Now());
-  sigset_t pending;
-  sigpending(&pending);
-  const sigset_t stop = StopSignals();
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    if (sigismember(&stop, signal) == 1 && sigismember(&pending, signal) == 1) return true;
-  }
-  return are_to_end_;
+  return are_to_end_ || PendingStopSignal() != 0;
 }
 
 void Launcher::StartAgain(absl::Time now) {
@@ -237,14 +241,20 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
   timespec told_at{};
   timespec deadline{};
   bool is_killing = false;
+  SignalFilter filter;
   while (AnyRunning()) {
     timespec patience{.tv_sec = 1, .tv_nsec = 0};
-    const int signal = sigtimedwait(&signals, nullptr, &patience);
+    siginfo_t info = {};
+    const int signal = sigtimedwait(&signals, &info, &patience);
     Reap();
-    if (signal > 0 && signal != SIGCHLD) {
+    const SignalFilter::Meaning meaning = signal > 0 && signal != SIGCHLD
+                                              ? filter.Take(info, Clock::Real().Now())
+                                              : SignalFilter::Meaning::kRepeat;
+    if (meaning == SignalFilter::Meaning::kSave) TellToSave(signal);
+    if (meaning == SignalFilter::Meaning::kStop) {
       // Where those that end last were only waiting for this, their codes say how it went.
       if (exit_code_ == 0 && !is_only_last_left) exit_code_ = 128 + signal;
-      if (stage != Stage::kRunning) SignalAll(SIGKILL);
+      if (filter.num_stops() > 1) SignalAll(SIGKILL);
       are_to_end_ = true;
     }
     StartAgain(absl::Now());
@@ -265,7 +275,7 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
     if (stage != Stage::kRunning && now.tv_sec >= told_at.tv_sec + kTellSeconds) {
       told_at = now;
       Say(absl::StrCat("waits for the end of ", RunningRoles(/*with_last=*/true),
-                       "; Ctrl-C once more kills what is left"));
+                       "; a second Ctrl-C kills what is left"));
     }
     if (stage != Stage::kEndingFirst) continue;
     if (now.tv_sec >= deadline.tv_sec && AreRunning(/*ends_last=*/false)) {

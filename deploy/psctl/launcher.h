@@ -47,8 +47,9 @@ class Launcher {
 
   // Blocks until all processes have ended. The first that fails for good, or a stop signal to this
   // process, ends the others with SIGTERM: first those that do not end last, after `grace_seconds`
-  // with SIGKILL; then those that do, which have a limit of their own. A second signal ends all
-  // with SIGKILL. Returns the exit code of the first failure that trying again does not cure (1 to
+  // with SIGKILL; then those that do, which have a limit of their own. A second wish to stop, see
+  // SignalFilter, ends all with SIGKILL. SIGUSR1 and SIGUSR2 are passed on to those that end last,
+  // which are the ones that save. Returns the exit code of the first failure that trying again does not cure (1 to
   // 127); else 128 + signal if this process was told to end while others than those that end last
   // were running; else the code of the first failure, 0 if there was none. `on_only_last_left` is
   // called once nobody else runs and nobody was told to end. Requires BlockSignals().
@@ -68,6 +69,7 @@ class Launcher {
   static absl::Status Run(Process& process);
   static void TellToEnd(Process& process);
   void SignalAll(int signal);
+  void TellToSave(int signal);
   // Those that end last, or the others.
   void TellToEnd(bool ends_last);
   void Kill(bool ends_last);

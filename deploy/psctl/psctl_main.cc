@@ -1095,5 +1095,8 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   lodestar::SetUpProgram();
+  // Sent to all programs of a batch job; only servers, and what launches them, have something to
+  // save.
+  lodestar::BlockSaveSignals();
   return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -68,7 +68,7 @@ class StoppingTest(ClusterTestCase):
     self.assert_ends(server, 128 + signal.SIGTERM)
     self.assertIn("are in no checkpoint", server.log())
 
-  def test_interrupted_launch_of_two_servers_saves_the_last_round(self):
+  def launch_two_servers(self):
     launch = self.start(
         [BINARIES["psctl"], "launch", "--servers=2", "--workers=2", "--device=cpu",
          "--data=" + self.path("corpus.txt"), "--", "--model=" + self.path("model.textproto"),
@@ -76,10 +76,50 @@ class StoppingTest(ClusterTestCase):
          "--metrics_out=" + self.path("metrics.jsonl"), "--checkpoint_dir=" + self.checkpoints],
         "launch")
     wait_until(lambda: len(self.metrics()) > 5 or not launch.is_running(), self.logs)
-    launch.send(signal.SIGINT)
-    self.assert_ends(launch, 128 + signal.SIGINT)
+    return launch
+
+  def assert_launch_has_saved(self, launch, number):
+    self.assert_ends(launch, 128 + number)
     self.assert_saved(self.metrics()[-1]["round"] + 1)
     self.assertNotIn("ended with code 137", launch.log())  # nobody had to be killed
+
+  def test_launch_that_gets_two_signals_at_once_saves_the_last_round(self):
+    launch = self.launch_two_servers()
+    launch.send(signal.SIGINT)
+    launch.send(signal.SIGTERM)
+    launch.send(signal.SIGINT)
+    self.assert_launch_has_saved(launch, signal.SIGINT)
+
+  def test_launch_whose_processes_are_all_told_at_once_saves_the_last_round(self):
+    launch = self.launch_two_servers()
+    with open(f"/proc/{launch.pid}/task/{launch.pid}/children", encoding="ascii") as file:
+      roles = [int(pid) for pid in file.read().split()]
+    self.assertEqual(len(roles), 4)
+    for pid in roles:
+      os.kill(pid, signal.SIGTERM)
+    launch.send(signal.SIGTERM)
+    self.assert_launch_has_saved(launch, signal.SIGTERM)
+
+  def test_worker_that_gets_two_signals_at_once_hands_in(self):
+    server = self.start_server(lease="1m")
+    worker = self.start_worker("a")
+    self.wait_for_round(5)
+    worker.send(signal.SIGINT)
+    worker.send(signal.SIGTERM)
+    self.assert_ends(worker)
+    server.kill()
+
+  def test_save_signals_save_and_all_go_on(self):
+    server = self.start_server(checkpoint_dir=self.checkpoints)
+    worker = self.start_worker("a")
+    self.wait_for_round(5)
+    for process in (worker, server):
+      process.send(signal.SIGUSR1)
+    server.wait_for_log("saved as the signal asked")
+    saved = self.saved(self.checkpoints)
+    self.assertTrue([name for name in saved if name.startswith("round-")], saved)
+    self.wait_for_round(len(self.metrics()) + 5)
+    self.stop_job(server, worker)
 
   def test_last_save_that_fails_goes_to_the_fallback_and_the_code_says_so(self):
     server = self.start_server(checkpoint_dir=self.checkpoints, rounds=1500,
