@@ -1,6 +1,7 @@
 #include "common/process_setup.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -9,9 +10,7 @@
 #include <climits>  // defines __GLIBC__ where it applies
 #include <csignal>
 #include <cstdlib>
-#include <exception>
 #include <new>
-#include <system_error>
 
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
@@ -26,8 +25,10 @@
 namespace lodestar {
 namespace {
 
-// An exception would end the process as well, but as if it were a fault of the program's that
-// another try may not meet. Takes no memory.
+// What malloc() asks of the system beside what it needs.
+constexpr int kTopPadBytes = 64 << 20;
+
+// Takes no memory.
 [[noreturn]] void ExitSaying(absl::string_view text) {
   constexpr int kExitFailed = 1;
   if (write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(kExitFailed);
@@ -38,16 +39,24 @@ void ExitWithoutMemory() {
   ExitSaying("out of memory: give this process more, or the job more machines\n");
 }
 
-// std::thread throws, and nobody catches it. Everything else aborts, as ever.
-[[noreturn]] void Terminate() {
-  try {
-    if (std::current_exception() != nullptr) throw;
-  } catch (const std::system_error& error) {
-    if (error.code() == std::errc::resource_unavailable_try_again) ExitWithoutThread();
-  } catch (...) {
-  }
-  __gnu_cxx::__verbose_terminate_handler();  // names the exception
-  std::abort();
+// Libraries abort, or read address 0, where malloc() has nothing for them. Asks the system for as
+// much as malloc() did. Calls only what signal handlers may call.
+void OnCrash(int /*signal*/) {
+  constexpr size_t kProbeBytes = kTopPadBytes + (1 << 20);
+  const void* const probe = mmap(nullptr, kProbeBytes, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
+  if (probe == MAP_FAILED && errno == ENOMEM) ExitWithoutMemory();
+  // The handler is gone with its first call: the same comes again, and ends the process.
+}
+
+void SayWhenMemoryRunsOut() {
+  std::set_new_handler(ExitWithoutMemory);
+#ifndef LODESTAR_SANITIZER  // which explain crashes themselves
+  struct sigaction action = {};
+  action.sa_handler = OnCrash;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  for (const int signal : {SIGSEGV, SIGABRT}) sigaction(signal, &action, nullptr);
+#endif
 }
 
 }  // namespace
@@ -62,20 +71,12 @@ void SetUpProgram() {
   }
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
-}
-
-void ExitWithoutThread() {
-  ExitSaying(
-      "cannot start a thread: memory is limited (ulimit -v), or the number of threads (ulimit -u, "
-      "control group); raise that\n");
+  SayWhenMemoryRunsOut();
 }
 
 void SetUpMalloc() {
-  std::set_new_handler(ExitWithoutMemory);
-  std::set_terminate(Terminate);
 #ifdef __GLIBC__
   constexpr int kMmapThresholdBytes = 1 << 30;
-  constexpr int kTopPadBytes = 64 << 20;
   mallopt(M_MMAP_THRESHOLD, kMmapThresholdBytes);
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
   mallopt(M_TOP_PAD, kTopPadBytes);

@@ -15,8 +15,6 @@ void SetUpProgram();
 // Keeps freed receive buffers in the process instead of giving them back to the kernel: otherwise
 // every re-use faults its pages in again, which costs about half the throughput of a stream. One
 // arena for all threads: with more, each keeps receive buffers that another one could use.
-// A process that has no memory left for an object, or cannot start a thread, says so and exits
-// with 1.
 void SetUpMalloc();
 
 // For a library, in a process whose malloc is not its own: nearly the same for receive buffers.
@@ -24,9 +22,6 @@ void SetUpMalloc();
 // that the program allocates like this has the same effect. Without effect where the environment
 // sets thresholds (MALLOC_MMAP_THRESHOLD_ ...). Of any thread.
 void RaiseMallocThresholds();
-
-// As a thread that cannot be started ends a process.
-[[noreturn]] void ExitWithoutThread();
 
 // Turns off the search for wrong lock orders. Debian's Abseil is built with it: every lock and
 // unlock, also those of gRPC, then goes through one lock and one graph of the whole process. Tests

@@ -107,18 +107,35 @@ TEST(ProcessSetupDeathTest, LocksAreNotWatched) {
 }
 
 #ifndef LODESTAR_SANITIZER  // which take memory of their own
-TEST(ProcessSetupDeathTest, AThreadThatCannotBeStartedIsSaid) {
-  EXPECT_EXIT(
-      {
-        SetUpMalloc();
-        rlimit limit = {};
-        getrlimit(RLIMIT_AS, &limit);
-        limit.rlim_cur = 1;  // nothing more than there is
-        setrlimit(RLIMIT_AS, &limit);
-        // GoogleTest would catch what is thrown.
-        []() noexcept { std::thread([] {}).join(); }();
-      },
-      ::testing::ExitedWithCode(1), "^cannot start a thread: memory is limited");
+void TakeAllMemory() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_AS, &limit);
+  limit.rlim_cur = 1;  // nothing more than there is
+  setrlimit(RLIMIT_AS, &limit);
+}
+
+TEST(ProcessSetupDeathTest, LibraryThatAbortsOrReadsNothingForWantOfMemoryIsSaid) {
+  for (const int signal : {SIGABRT, SIGSEGV}) {
+    EXPECT_EXIT(
+        {
+          SetUpProgram();
+          TakeAllMemory();
+          raise(signal);
+        },
+        ::testing::ExitedWithCode(1), "^out of memory");
+  }
+}
+
+TEST(ProcessSetupDeathTest, SignalsOfFaultsEndTheProcessWhereThereIsMemory) {
+  for (const int signal : {SIGABRT, SIGSEGV}) {
+    EXPECT_EXIT(
+        {
+          SetUpProgram();
+          raise(signal);  // as the instruction that is executed again, or as abort() does
+          raise(signal);
+        },
+        ::testing::KilledBySignal(signal), "^$");
+  }
 }
 #endif
 

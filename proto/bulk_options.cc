@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "common/logging.h"
-#include "common/process_setup.h"
 
 namespace lodestar {
 namespace {
@@ -43,10 +42,7 @@ constexpr int kWriteBufferBytes = 4 * static_cast<int>(kChunkBytes);
 
 // What a user must know of gRPC's errors, our own messages say.
 void LogForDevelopers(gpr_log_func_args* entry) {
-  // gRPC aborts behind these. The first one: a server needs a thread per core to begin with.
-  if (std::strstr(entry->message, "assertion failed: worker->created()") != nullptr) {
-    ExitWithoutThread();
-  }
+  // gRPC aborts behind these.
   if (std::strstr(entry->message, "assertion failed") != nullptr) {
     LogError("grpc {}:{}: {}", entry->file, entry->line, entry->message);
     FlushLog();

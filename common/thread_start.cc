@@ -1,0 +1,43 @@
+// Takes the place of pthread_create() in programs that link it, also for libraries: a thread that
+// cannot be started (ulimit -u, ulimit -v, a control group) ends the process with a sentence and
+// exit code 1. gRPC says nothing about it, and then waits for that thread for ever or aborts.
+// Not for libraries in programs of others.
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/strings/string_view.h"
+
+namespace {
+
+// Other processes of the user may have taken the last threads for a moment only.
+constexpr int kTries = 20;
+constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 50'000'000};
+
+// Takes no memory, of which there may be none.
+[[noreturn]] void ExitWithoutThread() {
+  constexpr absl::string_view kText =
+      "cannot start a thread: memory is limited (ulimit -v), or the number of threads (ulimit -u, "
+      "control group); raise that\n";
+  constexpr int kExitFailed = 1;
+  if (write(STDERR_FILENO, kText.data(), kText.size()) < 0) _exit(kExitFailed);
+  _exit(kExitFailed);
+}
+
+}  // namespace
+
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*run)(void*), void* argument) noexcept {
+  static const auto create =
+      reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
+  for (int i = 0; i < kTries; ++i) {
+    const int error = create(thread, attributes, run, argument);
+    if (error != EAGAIN && error != ENOMEM) return error;
+    nanosleep(&kPause, nullptr);
+  }
+  ExitWithoutThread();
+}

@@ -1,0 +1,31 @@
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <thread>
+
+namespace lodestar {
+namespace {
+
+TEST(ThreadStartTest, ThreadsAreStarted) {
+  int runs = 0;
+  std::thread([&runs] { ++runs; }).join();
+  EXPECT_EQ(runs, 1);
+}
+
+#ifndef LODESTAR_SANITIZER  // which take memory of their own
+TEST(ThreadStartDeathTest, ThreadThatCannotBeStartedEndsTheProcessWithASentence) {
+  EXPECT_EXIT(
+      {
+        rlimit limit = {};
+        getrlimit(RLIMIT_AS, &limit);
+        limit.rlim_cur = 1;  // nothing more than there is
+        setrlimit(RLIMIT_AS, &limit);
+        std::thread([] {}).join();
+      },
+      ::testing::ExitedWithCode(1), "^cannot start a thread: memory is limited");
+}
+#endif
+
+}  // namespace
+}  // namespace lodestar
