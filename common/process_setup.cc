@@ -61,7 +61,7 @@ void SayWhenMemoryRunsOut() {
 
 }  // namespace
 
-void SetUpProgram() {
+void OpenStandardStreams() {
   for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
     if (fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
     // The lowest free number is this one. Programs that are started later inherit it.
@@ -69,6 +69,9 @@ void SetUpProgram() {
       ExitSaying("a standard stream is closed, and /dev/null cannot be opened in its place\n");
     }
   }
+}
+
+void SetUpProgram() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   SayWhenMemoryRunsOut();

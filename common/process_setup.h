@@ -5,11 +5,17 @@
 
 namespace lodestar {
 
-// What every program of ours begins with, before anything is opened. Opens /dev/null on each of
-// the descriptors 0 to 2 that is closed (`2>&-`, some supervisors): otherwise the first files and
-// sockets get these numbers, and log lines are written into them. Ignores SIGPIPE and SIGXFSZ, so
-// that writing to a closed pipe or socket returns EPIPE, and writing beyond the limit of file sizes
-// (ulimit -f) EFBIG. Exits with 1 if /dev/null cannot be opened.
+// Opens /dev/null on each of the descriptors 0 to 2 that is closed (`2>&-`, some supervisors):
+// otherwise the first files and sockets get these numbers, and log lines are written into them.
+// Exits with 1 if it cannot. Called before main(), see program_start.cc.
+void OpenStandardStreams();
+
+// What every program of ours begins with. Ignores SIGPIPE and SIGXFSZ, so that writing to a closed
+// pipe or socket returns EPIPE, and writing beyond the limit of file sizes (ulimit -f) EFBIG.
+//
+// A process that has no memory left says so and exits with 1 from then on, also where a library
+// aborts or reads address 0 for it: another try would end alike, and codes of signals say that it
+// might not. A signal that has another reason ends the process as ever. See also program_start.cc.
 void SetUpProgram();
 
 // Keeps freed receive buffers in the process instead of giving them back to the kernel: otherwise

@@ -41,7 +41,7 @@ TEST(ProcessSetupDeathTest, ClosedStandardStreamsLeadToTheNullDevice) {
   EXPECT_EXIT(
       {
         for (int descriptor = 0; descriptor < 3; ++descriptor) close(descriptor);
-        SetUpProgram();
+        OpenStandardStreams();
         bool are_all = true;
         for (int descriptor = 0; descriptor < 3; ++descriptor) {
           are_all = are_all && IsNullDevice(descriptor);
@@ -58,7 +58,7 @@ TEST(ProcessSetupDeathTest, OpenStandardStreamsStayAsTheyAre) {
         int ends[2];
         if (pipe(ends) != 0 || dup2(ends[0], STDIN_FILENO) != STDIN_FILENO) std::_Exit(1);
         close(STDOUT_FILENO);
-        SetUpProgram();
+        OpenStandardStreams();
         std::_Exit(!IsNullDevice(STDIN_FILENO) && IsNullDevice(STDOUT_FILENO) &&
                            write(STDERR_FILENO, "seen", 4) == 4
                        ? 0

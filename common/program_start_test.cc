@@ -7,14 +7,14 @@
 namespace lodestar {
 namespace {
 
-TEST(ThreadStartTest, ThreadsAreStarted) {
+TEST(ProgramStartTest, ThreadsAreStarted) {
   int runs = 0;
   std::thread([&runs] { ++runs; }).join();
   EXPECT_EQ(runs, 1);
 }
 
 #ifndef LODESTAR_SANITIZER  // which take memory of their own
-TEST(ThreadStartDeathTest, ThreadThatCannotBeStartedEndsTheProcessWithASentence) {
+TEST(ProgramStartDeathTest, ThreadThatCannotBeStartedEndsTheProcessWithASentence) {
   EXPECT_EXIT(
       {
         rlimit limit = {};

@@ -1,7 +1,12 @@
-// Takes the place of pthread_create() in programs that link it, also for libraries: a thread that
-// cannot be started (ulimit -u, ulimit -v, a control group) ends the process with a sentence and
-// exit code 1. gRPC says nothing about it, and then waits for that thread for ever or aborts.
-// Not for libraries in programs of others.
+// What a program needs before, or in place of, what its libraries do; only for programs, not for
+// libraries in programs of others.
+//
+// Closed standard streams are opened before the constructors of shared libraries run: that of gRPC
+// opens descriptors, which would get the numbers 0 to 2.
+//
+// pthread_create() is replaced, also for libraries: a thread that cannot be started (ulimit -u,
+// ulimit -v, a control group) ends the process with a sentence and exit code 1. gRPC says nothing
+// about it, and then waits for that thread for ever or aborts.
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -11,8 +16,12 @@
 #include <cerrno>
 
 #include "absl/strings/string_view.h"
+#include "common/process_setup.h"
 
 namespace {
+
+__attribute__((section(".preinit_array"),
+               used)) void (*open_streams)() = &lodestar::OpenStandardStreams;
 
 // Other processes of the user may have taken the last threads for a moment only.
 constexpr int kTries = 20;
