@@ -198,6 +198,7 @@ Coordinator::Config CoordinatorRole::CoordinatorSettings() const {
   coordinator.checkpoint_schedule = {.every_rounds = config_.durability.checkpoint_every,
                                      .interval = config_.durability.checkpoint_interval,
                                      .max_cost = config_.durability.checkpoint_cost};
+  coordinator.has_journal = config_.durability.has_journal;
   coordinator.journal_limit_bytes = config_.durability.journal_limit_bytes;
   coordinator.round_timeout = config_.cluster.round_timeout;
   coordinator.stop_timeout = config_.cluster.stop_timeout;

@@ -265,7 +265,10 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
       told_at = now;
       deadline = now;
       deadline.tv_sec += grace_seconds;
+      // A kill may follow within seconds: those that end last save what is complete at once, and
+      // again what the others hand in.
       TellToEnd(/*ends_last=*/false);
+      TellToEnd(/*ends_last=*/true);
     }
     if (stage == Stage::kRunning && !is_only_last_left && !AreRunning(/*ends_last=*/false) &&
         AnyRunning()) {
@@ -287,7 +290,6 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
     }
     if (AreRunning(/*ends_last=*/false)) continue;
     stage = Stage::kEndingLast;
-    TellToEnd(/*ends_last=*/true);
   }
   for (Process& process : processes_) {
     if (process.output.joinable()) process.output.join();

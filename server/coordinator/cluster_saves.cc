@@ -80,18 +80,55 @@ bool ClusterSaves::ServeRequestsWithLast() {
   return true;
 }
 
-void ClusterSaves::Begin(absl::string_view folder, absl::Time now) {
-  const CoordinatorState state{state_.server_incarnation, state_.ledger.state(),
-                               state_.membership.Export(), state_.progress.Export(),
-                               state_.orders()};
-  const std::string directory =
-      state_.checkpoints.Begin(folder, state_.ledger.next_round(), state, now);
+void ClusterSaves::Begin(absl::string_view folder, const LedgerState& ledger, absl::Time now) {
+  const CoordinatorState state{state_.server_incarnation, ledger, state_.membership.Export(),
+                               state_.progress.Export(), state_.orders()};
+  const Round round(ledger.next_round);
+  const std::string directory = state_.checkpoints.Begin(folder, round, state, now);
   SaveCommand command = {.round = std::nullopt,
                          .directory = directory,
                          .folder_claim_id = state_.config.folder_claim_id};
-  if (state_.policy->uses_rosters()) command.round = state_.ledger.next_round();
+  if (state_.policy->uses_rosters()) command.round = round;
   outbox_.Command(std::move(command));
   outbox_.Tell(absl::StrCat("checkpoint begun directory=", directory));
+}
+
+std::optional<LedgerState> ClusterSaves::CompleteRounds() const {
+  // With a journal nothing that was acknowledged is lost. The weights of a site are its upstream's.
+  if (state_.config.has_journal || state_.site.has_value()) return std::nullopt;
+  LedgerState ledger = state_.ledger.state();
+  const bool is_training = state_.phase == CoordinatorPhase::kRunning;
+  if (!is_training || !state_.policy->uses_rosters()) return ledger;
+  std::optional<LedgerState> before = state_.before_open_round;
+  if (!before.has_value()) return std::nullopt;
+  // Operators may have changed it since.
+  before->learning_rate_scale = ledger.learning_rate_scale;
+  before->scale_by_operators = ledger.scale_by_operators;
+  return before;
+}
+
+bool ClusterSaves::IsOpenRoundSooner(absl::Time now) const {
+  const absl::Duration usual = state_.progress.usual_round();
+  const absl::Duration age = now - state_.open.rbegin()->second.opened_at();
+  return age < usual && usual - age <= state_.schedule.memory().write_time;
+}
+
+bool ClusterSaves::SaveCompleteRounds(absl::Time now) {
+  if (!state_.is_work_held() && !state_.is_stopping()) return false;
+  if (state_.open.empty() || !state_.saves() || state_.supply.is_awaited() ||
+      state_.checkpoints.is_active() || !state_.shards.all_serving() || state_.is_shard_away()) {
+    return false;
+  }
+  const std::optional<LedgerState> complete = CompleteRounds();
+  // A job without a complete round begins anew with the same weights.
+  if (!complete.has_value() || complete->next_round == 0) return false;
+  if (saved_before_round_ == complete->next_round || IsOpenRoundSooner(now)) return false;
+  saved_before_round_ = complete->next_round;
+  if (state_.checkpoints.HoldsLast(*complete, state_.orders())) return false;
+  outbox_.Remember();
+  Begin(state_.config.checkpoint_dir, *complete, now);
+  early_directory_ = std::string(state_.checkpoints.active_directory());
+  return true;
 }
 
 bool ClusterSaves::OnJournalSize(int shard, int64_t bytes, absl::Time now) {
@@ -189,12 +226,19 @@ absl::Status ClusterSaves::OnPublished(absl::string_view directory,
 absl::Status ClusterSaves::OnFailed(absl::string_view directory, const absl::Status& error,
                                     absl::Time now) {
   outbox_.Do(DiscardTask{std::string(directory)});
+  const bool is_early = directory == early_directory_;
+  if (is_early && absl::IsFailedPrecondition(error)) {
+    outbox_.Tell(absl::StrCat("checkpoint given up directory=", directory,
+                              ": the open round has come meanwhile, and is saved with the others"));
+    return absl::OkStatus();
+  }
   // The same words for every round and try, so that a full disk is one alarm and not one per try.
   const size_t folder_end = directory.rfind('/');
   const std::string any = absl::StrCat(directory.substr(0, folder_end), "/round-*");
   outbox_.RaiseAlarm(absl::StrReplaceAll(error.message(), {{directory, any}}), now);
-  state_.last_save.OnFailed(error, now);
   outbox_.Touch();
+  if (is_early) return absl::OkStatus();  // the tries of the last save follow
+  state_.last_save.OnFailed(error, now);
   if (!state_.last_save.outcome().has_value()) return absl::OkStatus();
   absl::Status failure = EndLast(error);
   outbox_.RaiseAlarm(absl::StrCat("NOT SAVED: ", state_.last_save.outcome()->status().message()),
@@ -297,6 +341,7 @@ std::string ClusterSaves::HeldUpReason() const {
 }
 
 void ClusterSaves::ForgetLast() {
+  saved_before_round_.reset();
   state_.hold_reason.clear();
   state_.last_save = LastSave(!state_.config.fallback_dir.empty());
 }
@@ -318,6 +363,7 @@ void ClusterSaves::Restart(const CoordinatorState& on_disk, absl::Time now) {
   state_.drop_missing_at = absl::InfiniteFuture();
   state_.not_waited_for.clear();
   state_.published.reset();
+  state_.before_open_round.reset();
   const auto* checkpoint = std::get_if<CheckpointSource>(&state_.source);
   if (checkpoint == nullptr) return state_.checkpoints.ForgetLast();
   const bool is_fallback = state_.IsInFallback(checkpoint->directory);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -45,6 +46,10 @@ class ClusterSaves {
 
   // Somebody waits for the last save, at the most for `patience`: no more work is given out.
   absl::Status BeginLast(absl::string_view reason, absl::Duration patience, absl::Time now);
+  // Call while rounds are open. If some process waits to stop, begins a checkpoint of the rounds
+  // that are complete, once for each open round: the process may be killed before that round comes.
+  // The last save follows once it has come. Returns whether a checkpoint was begun.
+  bool SaveCompleteRounds(absl::Time now);
   // There is no try (any more); what is on disk already is good enough if nothing came after it.
   absl::Status EndLast(const absl::Status& error);
   bool is_last_under_way() const {
@@ -70,7 +75,15 @@ class ClusterSaves {
   void OnShardBack(absl::Time now);
 
  private:
-  void Begin(absl::string_view folder, absl::Time now);
+  void Begin(absl::string_view folder, absl::Time now) {
+    Begin(folder, state_.ledger.state(), now);
+  }
+  // `ledger`: as it was when the round began that the checkpoint is of.
+  void Begin(absl::string_view folder, const LedgerState& ledger, absl::Time now);
+  // The ledger without the open round; nullopt: not known, or not to be saved by itself.
+  std::optional<LedgerState> CompleteRounds() const;
+  // Whether the open round usually comes before a checkpoint would be written.
+  bool IsOpenRoundSooner(absl::Time now) const;
   absl::Status OnFailed(absl::string_view directory, const absl::Status& error, absl::Time now);
   // Whether what is on disk already serves those who asked for a checkpoint.
   bool ServeRequestsWithLast();
@@ -81,7 +94,9 @@ class ClusterSaves {
 
   ClusterState& state_;
   Outbox& outbox_;
-  std::set<int> long_journals_;  // shards whose excess has been seen to
+  std::optional<int64_t> saved_before_round_;  // of SaveCompleteRounds(): the last open round
+  std::string early_directory_;                // that it has begun last; empty: none
+  std::set<int> long_journals_;                // shards whose excess has been seen to
 };
 
 }  // namespace lodestar

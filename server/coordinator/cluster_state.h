@@ -164,6 +164,8 @@ struct ClusterState {
   std::deque<RoundSummary> unrecorded;
   std::map<WorkerId, WorkerDesk> desks;
   std::map<Round, OpenRound> open;  // one at most with rosters; else one per grant that is out
+  // The ledger before the newest round with a roster was opened; nullopt: not known.
+  std::optional<LedgerState> before_open_round;
   int64_t evaluation_attempt = 0;
   uint64_t finite_reports = 0;    // of all workers
   Quarantine quarantine;          // over all lives of the servers

@@ -737,6 +737,7 @@ bool Coordinator::AdvanceOnce(absl::Time now) {
 
 bool Coordinator::AdvanceTraining(absl::Time now) {
   if (CloseRounds(now)) return true;
+  if (saves_.SaveCompleteRounds(now)) return true;
   if (state_.policy->uses_rosters() && !state_.open.empty()) return false;
   if (IsTrialOver()) return ChooseExchangeSettings(now);
   // Who has something in hand has asked: what cannot be opened now is not waited for.
@@ -789,7 +790,7 @@ bool Coordinator::ChooseExchangeSettings(absl::Time now) {
 bool Coordinator::AdvanceEvaluation(absl::Time now) {
   if (!state_.open.empty()) {
     const OpenRound round = state_.open.begin()->second;
-    if (!round.Missing().empty()) return false;
+    if (!round.Missing().empty()) return saves_.SaveCompleteRounds(now);
     state_.open.clear();
     if (round.was_lost_from()) {
       ++state_.evaluation_attempt;
@@ -909,6 +910,7 @@ bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
                       state_.desks.at(member.worker).SamplesInHand()});
   }
   if (roster.empty()) return false;
+  if (state_.policy->uses_rosters()) state_.before_open_round = state_.ledger.state();
   const WorkLedger::Work work = OpenNextRound(state_, view, roster, computes);
   if (state_.policy->uses_rosters()) outbox_.Command(OpenRoundCommand{PlanForShards(work)});
   state_.quota.OnWork();

@@ -38,6 +38,7 @@ struct CoordinatorConfig {
   uint64_t folder_claim_id = 0;  // see SharedFolder
   std::string fallback_dir;      // for a last checkpoint that fails there; empty: none
   CheckpointSchedule::Config checkpoint_schedule;
+  bool has_journal = false;  // what was acknowledged survives the end of a process
   // Of a server, since the newest checkpoint, before the next one comes out of turn. 0: by the size
   // of its weights.
   int64_t journal_limit_bytes = 0;

@@ -82,6 +82,81 @@ TEST_F(CoordinatorLastSaveTest, ComesAfterTheOpenRoundAndHoldsAllThatWasDone) {
   EXPECT_EQ(coordinator().Unsaved(), "");
 }
 
+// A process that is told to stop may be killed before the open round comes.
+TEST_F(CoordinatorLastSaveTest, SavesTheCompleteRoundsAtOnceAndTheOpenOneOnceItHasCome) {
+  const TestWorker a = cluster_.Add("a");
+  const Grant open = *cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant)).grant;
+  EXPECT_EQ(open.round, Round(1));
+  BeginLastSave();
+  EXPECT_EQ(cluster_.sent().commands.back(), "save 1");
+  cluster_.FinishSave();
+  const CheckpointRecord early = cluster_.store().published.back();
+  EXPECT_EQ(early.round, Round(1));
+  EXPECT_EQ(early.state.ledger.next_round, 1);
+  EXPECT_EQ(early.state.ledger.next_sample, open.first_sample) << "the open round comes again";
+  EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
+  cluster_.Pass(absl::Seconds(1), {a});
+  EXPECT_EQ(cluster_.sent().save_directories.size(), 1) << "it is saved once";
+
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(open));
+  EXPECT_EQ(cluster_.sent().commands.back(), "save 2");
+  cluster_.FinishSave();
+  ASSERT_EQ(Code(), absl::StatusCode::kOk) << Error();
+  EXPECT_EQ((*coordinator().LastSaveOutcome())->round, Round(2));
+}
+
+TEST_F(CoordinatorLastSaveTest, AStopByAnOperatorSavesTheCompleteRoundsAtOnceToo) {
+  const TestWorker a = cluster_.Add("a");
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant));
+  coordinator().RequestStop("psctl stop", cluster_.now());
+  EXPECT_EQ(cluster_.sent().commands.back(), "save 1");
+}
+
+// The bucket of a shard was ahead of the command.
+TEST_F(CoordinatorLastSaveTest, AnOpenRoundThatComesMeanwhileIsNoFailure) {
+  const TestWorker a = cluster_.Add("a");
+  const Grant open = *cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant)).grant;
+  BeginLastSave();
+  ASSERT_EQ(cluster_.sent().save_directories.size(), 1);
+  coordinator().OnShardSaved(0, coordinator().server_incarnation(),
+                             cluster_.sent().save_directories.back(),
+                             absl::FailedPreconditionError("past that"), cluster_.now());
+  EXPECT_THAT(Snapshot().alarms, IsEmpty());
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(open));
+  cluster_.FinishSave();
+  EXPECT_EQ((*coordinator().LastSaveOutcome())->round, Round(2));
+}
+
+TEST_F(CoordinatorLastSaveTest, WhatACheckpointHoldsAlreadyIsNotSavedAgainBeforeTheOpenRound) {
+  const TestWorker a = cluster_.Add("a");
+  const Grant grant = *cluster_.Ask(a).grant;
+  ASSERT_TRUE(coordinator().RequestCheckpoint(cluster_.now()).ok());
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
+  cluster_.FinishSave();
+  ASSERT_EQ(cluster_.store().published.back().round, Round(1));
+  BeginLastSave();
+  EXPECT_EQ(cluster_.sent().save_directories.size(), 1);
+}
+
+class LastSaveWithJournalTest : public CoordinatorLastSaveTest {
+ protected:
+  static Coordinator::Config WithJournal() {
+    Coordinator::Config config = SavingConfig();
+    config.has_journal = true;
+    return config;
+  }
+  LastSaveWithJournalTest() : CoordinatorLastSaveTest(WithJournal()) {}
+};
+
+TEST_F(LastSaveWithJournalTest, WaitsForTheOpenRoundBecauseTheJournalHasTheOthers) {
+  const TestWorker a = cluster_.Add("a");
+  const Grant open = *cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant)).grant;
+  BeginLastSave();
+  EXPECT_THAT(cluster_.sent().save_directories, IsEmpty());
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(open));
+  EXPECT_EQ(cluster_.sent().commands.back(), "save 2");
+}
+
 TEST_F(CoordinatorLastSaveTest, EveryServerThatStopsGetsTheSameOneInAnyOrder) {
   const TestWorker a = cluster_.Add("a");
   cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant));
@@ -89,15 +164,16 @@ TEST_F(CoordinatorLastSaveTest, EveryServerThatStopsGetsTheSameOneInAnyOrder) {
   const Grant open = *cluster_.Ask(a).grant;
   BeginLastSave("shard 1 stops");
   BeginLastSave("the coordinator stops");
+  cluster_.FinishSave();  // of the complete rounds
   cluster_.Ask(a, CoordinatorHarness::ReportOf(open));
   cluster_.FinishSave();
-  EXPECT_EQ(cluster_.sent().save_directories.size(), 1);
+  EXPECT_EQ(cluster_.sent().save_directories.size(), 2);
   // The server of shard 1 goes; what the coordinator asks for then is on disk.
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   BeginLastSave("the coordinator stops");
   ASSERT_EQ(Code(), absl::StatusCode::kOk) << Error();
   EXPECT_EQ((*coordinator().LastSaveOutcome())->round, Round(3));
-  EXPECT_EQ(cluster_.sent().save_directories.size(), 1);
+  EXPECT_EQ(cluster_.sent().save_directories.size(), 2);
 }
 
 TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerIsBackTheJobGoesOn) {
@@ -181,8 +257,9 @@ TEST_F(CoordinatorLastSaveTest, AServerThatIsStoppedAndStartedAgainWhileOthersLo
 
 TEST_F(CoordinatorLastSaveTest, AWorkerThatHoldsItUpIsDroppedAfterHalfOfThePatience) {
   const auto [a, b] = BeginWhileOneOwesARound();
+  cluster_.FinishSave();  // of the complete rounds
   for (int i = 0; i < 5; ++i) cluster_.Pass(absl::Seconds(5), {a, b});
-  EXPECT_THAT(cluster_.sent().save_directories, IsEmpty());
+  EXPECT_EQ(cluster_.sent().save_directories.size(), 1);
   EXPECT_THAT(Snapshot().waiting_for, HasSubstr("round 1 waits for b"));
   cluster_.Pass(absl::Seconds(5), {a, b});
   EXPECT_EQ(cluster_.sent().commands.back(), "save 2");
@@ -437,6 +514,7 @@ TEST_F(CoordinatorLastSaveTest, AStoppedJobWaitsForRoundsNoLongerThanTheTimeoutA
   cluster_.Ask(b);
   const Grant grant = *cluster_.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
   coordinator().RequestStop("psctl stop", cluster_.now());
+  cluster_.FinishSave();  // of the complete rounds
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   for (int i = 0; i < 9; ++i) cluster_.Pass(absl::Seconds(6), {a, b});
   EXPECT_TRUE(coordinator().IsMember(b.life));

@@ -57,7 +57,7 @@ class StoppingTest(ClusterTestCase):
     server = self.start_server(checkpoint_dir=self.checkpoints, lease="1m", stop_timeout="1h")
     worker = self.start_worker("a")
     self.wait_for_round(5)
-    # It holds its round, so that nothing can be saved.
+    # It holds its round, which therefore cannot be saved.
     worker.send(signal.SIGSTOP)
     while "open_round" not in self.status():
       worker.send(signal.SIGCONT)
@@ -67,6 +67,22 @@ class StoppingTest(ClusterTestCase):
     self.send_again(server, signal.SIGTERM)
     self.assert_ends(server, 128 + signal.SIGTERM)
     self.assertIn("are in no checkpoint", server.log())
+
+  def test_complete_rounds_are_saved_before_a_kill_that_follows(self):
+    server = self.start_server(checkpoint_dir=self.checkpoints, mode="local_sgd",
+                               local_steps=20000, checkpoint_interval="0")
+    worker = self.start_worker("a")
+    wait_until(lambda: "open_round" in self.status() or not worker.is_running(), self.logs)
+    # The first round ends early, the second one is open for long.
+    worker.send(signal.SIGTERM)
+    self.assert_ends(worker)
+    self.assertEqual(self.saved(self.checkpoints).count("round-00000001"), 0)
+    self.start_worker("b")
+    wait_until(lambda: len(self.metrics()) == 1 and "open_round" in self.status(), self.logs)
+    server.send(signal.SIGTERM)
+    server.wait_for_log("checkpoint published")
+    server.kill()
+    self.assert_saved(1)
 
   def launch_two_servers(self):
     launch = self.start(

@@ -275,6 +275,7 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   scenario.is_stormy_to_the_end = chance.OneIn(2);
   config.round_timeout = ChooseRoundTimeout(chance);
   scenario.journals = !config.checkpoint_dir.empty() && chance.OneIn(2);
+  config.has_journal = scenario.journals;
   scenario.has_replica = scenario.journals && chance.OneIn(2);
   // Those of several servers are on a disk that all of them see.
   scenario.replica_has_checkpoints =
