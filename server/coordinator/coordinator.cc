@@ -910,7 +910,6 @@ bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
                       state_.desks.at(member.worker).SamplesInHand()});
   }
   if (roster.empty()) return false;
-  if (state_.policy->uses_rosters()) state_.before_open_round = state_.ledger.state();
   const WorkLedger::Work work = OpenNextRound(state_, view, roster, computes);
   if (state_.policy->uses_rosters()) outbox_.Command(OpenRoundCommand{PlanForShards(work)});
   state_.quota.OnWork();

@@ -30,6 +30,7 @@ WorkLedger::Work OpenNextRound(ClusterState& state, const ClusterView& view,
   for (const MemberProgress& member : view.members) {
     speeds.fastest = std::max(speeds.fastest, state.desks.at(member.worker).compute_speed());
   }
+  if (state.policy->uses_rosters()) state.before_open_round = state.ledger.state();
   const ViewId view_id = state.membership.view();
   const Round min_round = state.committed_round();
   const SiteOrder* const order = OrderOf(state);
