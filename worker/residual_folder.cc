@@ -83,7 +83,8 @@ absl::StatusOr<std::unique_ptr<ResidualFolder>> ResidualFolder::Take(const std::
 ResidualFolder::ResidualFolder(const std::string& path, const std::string& worker_name, int lock)
     : instance_path_(absl::StrCat(path, "/instance")),
       lock_(lock),
-      store_(&FileSystem::Real(), path, worker_name) {}
+      store_(&FileSystem::Real(), path, worker_name),
+      inner_states_(&FileSystem::Real(), path, worker_name) {}
 
 ResidualFolder::~ResidualFolder() { close(lock_); }
 

@@ -1,8 +1,9 @@
-// Where a worker keeps the residual of error feedback for the next process of its name: a folder in
-// --state_dir, held by one process at a time. Beside the residual it has the instance by which the
-// servers know the process: one that begins again within the lease shows it, and goes on with the
-// life of the one before, whose round at hand is not lost. It is written as long as a process is in
-// such a job and has not ended by itself.
+// Where a worker keeps the residual of error feedback, and, once it was told to stop, the state of
+// its inner optimizer, for the next process of its name: a folder in --state_dir, held by one
+// process at a time. Beside the residual it has the instance by which the servers know the process:
+// one that begins again within the lease shows it, and goes on with the life of the one before,
+// whose round at hand is not lost. It is written as long as a process is in such a job and has not
+// ended by itself.
 //
 // Whoever copies the folder to another machine and starts a worker of the same name there while the
 // first one runs has two processes in one life: do not.
@@ -18,6 +19,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/job_spec.h"
+#include "worker/trainer/inner_state_store.h"
 #include "worker/trainer/residual_store.h"
 
 namespace lodestar {
@@ -51,6 +53,7 @@ class ResidualFolder {
   ResidualFolder& operator=(const ResidualFolder&) = delete;
 
   ResidualStore* store() { return &store_; }
+  InnerStateStore* inner_states() { return &inner_states_; }
   // Of a process that was killed; 0: there is none.
   uint64_t former_instance() const { return former_instance_; }
   // Both on the disk when they return. Errors: those of the system.
@@ -64,6 +67,7 @@ class ResidualFolder {
   const int lock_;
   uint64_t former_instance_ = 0;
   ResidualStore store_;
+  InnerStateStore inner_states_;
 };
 
 }  // namespace lodestar

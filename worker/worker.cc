@@ -291,6 +291,7 @@ void Worker::Do(const Lifecycle::AskForGrant& ask) {
     TakeLastWeights(*grant);
     // Told to stop, it may come again.
     if (!IsStopping()) runner_->ForgetResidual();
+    has_rounds_left_ = grant->round.value() < grant->total_rounds;
   }
   const bool has_work =
       grant.ok() && (grant->kind == Grant::Kind::kTrain || grant->kind == Grant::Kind::kEvaluate);
@@ -330,6 +331,11 @@ void Worker::Do(const Lifecycle::SayGoodbye& goodbye) {
 void Worker::Do(const Lifecycle::Finish& finish) {
   Disconnect();
   KeepTuning(TuningFile::kPatience);
+  if (runner_ != nullptr && finish.status.ok() && (IsStopping() || has_rounds_left_)) {
+    if (const absl::Status kept = runner_->KeepOptimizerState(); !kept.ok()) {
+      LogWarn("the state of the inner optimizer is not kept, and begins anew: {}", kept.message());
+    }
+  }
   if (residuals_ != nullptr) {
     // The life is over.
     if (const absl::Status removed = residuals_->RemoveInstance(); !removed.ok()) {
@@ -462,7 +468,8 @@ void Worker::TakeResidualFolder() {
   absl::StatusOr<std::unique_ptr<ResidualFolder>> folder =
       ResidualFolder::Take(config_.residual_folder, config_.name, clock_);
   if (!folder.ok()) {
-    return LogWarn("the residual of error feedback is not kept: {}", folder.status().message());
+    return LogWarn("nothing is kept for the next process of this name: {}",
+                   folder.status().message());
   }
   residuals_ = *std::move(folder);
   // Once it is connected the servers know it by its own.
@@ -473,7 +480,8 @@ void Worker::TakeResidualFolder() {
 
 ResidualStore* Worker::PrepareResiduals(const JobSpec& job) {
   const bool keeps = !config_.residual_folder.empty() && KeepsResidual(config_.keep_residuals, job);
-  if (keeps && residuals_ == nullptr) TakeResidualFolder();
+  const bool keeps_state = !config_.residual_folder.empty() && HasLocalSteps(job);
+  if ((keeps || keeps_state) && residuals_ == nullptr) TakeResidualFolder();
   if (residuals_ == nullptr) return nullptr;
   const absl::Status written =
       keeps ? residuals_->WriteInstance(config_.instance_id) : residuals_->RemoveInstance();
@@ -493,37 +501,41 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
     }
     link_->AskAhead(whole);
   };
+  ResidualStore* const residuals = PrepareResiduals(job);
   ASSIGN_OR_RETURN(
-      runner_, MakeRoundRunner(job, {.model = workload_->model(),
-                                     .device = &devices_.first(),
-                                     .dataset = workload_->dataset(),
-                                     .clock = clock_,
-                                     .overlap = config_.overlap,
-                                     .trace = trace_.get(),
-                                     .pulls_ahead = looks_ahead,
-                                     .model_has_optimizer = workload_->has_optimizer(),
-                                     .on_contributed = looks_ahead ? ask_ahead : nullptr,
-                                     .residuals = PrepareResiduals(job),
-                                     .on_step =
-                                         [this](const RoundStep& step) {
-                                           NoteStep(step);
-                                           workload_->OnStep(step);
-                                         },
-                                     .on_steps_made = [this] { return workload_->OnStepsMade(); },
-                                     .on_weights = workload_->on_weights(),
-                                     .stop_requested = [this] { return IsStopping(); },
-                                     .time_left =
-                                         [this] {
-                                           absl::MutexLock lock(&mutex_);
-                                           return lifecycle_.time_left(clock_->Now());
-                                         },
-                                     .on_activity =
-                                         [this](absl::string_view activity) {
-                                           absl::MutexLock lock(&mutex_);
-                                           lifecycle_.OnActivity(clock_->Now(), activity);
-                                           ++num_events_;
-                                           ++progress_count_;
-                                         }}));
+      runner_,
+      MakeRoundRunner(job,
+                      {.model = workload_->model(),
+                       .device = &devices_.first(),
+                       .dataset = workload_->dataset(),
+                       .clock = clock_,
+                       .overlap = config_.overlap,
+                       .trace = trace_.get(),
+                       .pulls_ahead = looks_ahead,
+                       .model_has_optimizer = workload_->has_optimizer(),
+                       .on_contributed = looks_ahead ? ask_ahead : nullptr,
+                       .residuals = residuals,
+                       .inner_states = residuals_ == nullptr ? nullptr : residuals_->inner_states(),
+                       .on_step =
+                           [this](const RoundStep& step) {
+                             NoteStep(step);
+                             workload_->OnStep(step);
+                           },
+                       .on_steps_made = [this] { return workload_->OnStepsMade(); },
+                       .on_weights = workload_->on_weights(),
+                       .stop_requested = [this] { return IsStopping(); },
+                       .time_left =
+                           [this] {
+                             absl::MutexLock lock(&mutex_);
+                             return lifecycle_.time_left(clock_->Now());
+                           },
+                       .on_activity =
+                           [this](absl::string_view activity) {
+                             absl::MutexLock lock(&mutex_);
+                             lifecycle_.OnActivity(clock_->Now(), activity);
+                             ++num_events_;
+                             ++progress_count_;
+                           }}));
   runner_job_ = job;
   return absl::OkStatus();
 }

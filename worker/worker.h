@@ -172,6 +172,7 @@ class Worker {
   JobSpec runner_job_;                // that runner_ was made for
   std::optional<Progress> progress_;  // of training with workload_'s data
   absl::Status last_weights_;         // whether they came, where they were wanted
+  bool has_rounds_left_ = false;      // the job was stopped, and may be gone on with
   std::optional<absl::Status> outcome_;
   ChangeLogger choices_logger_;
 

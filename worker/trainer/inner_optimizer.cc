@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "common/check.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -81,6 +82,27 @@ absl::StatusOr<bool> InnerOptimizer::ResetUnlessFinite(Buf weights) {
 void InnerOptimizer::Reset() {
   for (const Buf& state : state_) device_->Fill(state, 0.0);
   steps_ = 0;
+}
+
+absl::StatusOr<Buf> InnerOptimizer::StateInFp32(int index, size_t num_elements) const {
+  const Buf& state = state_.at(index);
+  LODESTAR_CHECK(static_cast<size_t>(state.num_elements) == num_elements);
+  if (state.dtype == DType::kF32) return state;
+  return absl::UnimplementedError("this device keeps the state of the inner optimizer in fp64");
+}
+
+absl::Status InnerOptimizer::ReadState(int index, absl::Span<float> values) {
+  ASSIGN_OR_RETURN(const Buf state, StateInFp32(index, values.size()));
+  constexpr StreamKind kStream = StreamKind::kCompute;
+  device_->Copy(values.data(), state.data, values.size() * sizeof(float), kStream);
+  return device_->Synchronize(device_->Record(kStream));
+}
+
+absl::Status InnerOptimizer::WriteState(int index, absl::Span<const float> values) {
+  ASSIGN_OR_RETURN(const Buf state, StateInFp32(index, values.size()));
+  constexpr StreamKind kStream = StreamKind::kCompute;
+  device_->Copy(state.data, values.data(), values.size() * sizeof(float), kStream);
+  return device_->Synchronize(device_->Record(kStream));
 }
 
 void InnerOptimizer::UpdateRange(const DecayRange& part, Buf weights, Buf narrow, Buf gradient,

@@ -6,7 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
 #include "kernels/device.h"
@@ -33,6 +35,15 @@ class InnerOptimizer {
 
   // As after Create().
   void Reset();
+
+  int num_vectors() const { return static_cast<int>(state_.size()); }
+  // Steps since the state was zero.
+  int64_t steps() const { return steps_; }
+  // Copies state vector `index` to or from host memory, [elements of the parameter space]. Blocks.
+  // Errors: Unimplemented if the device does not keep the state in fp32; those of the device.
+  absl::Status ReadState(int index, absl::Span<float> values);
+  absl::Status WriteState(int index, absl::Span<const float> values);
+  void SetSteps(int64_t steps) { steps_ = steps; }
   // After the steps of a round: if weights or state are not finite any more, the state starts at
   // zero again, since weights come anew but the state would spoil them, too. Returns whether they
   // were finite. Blocks. Errors: those of the device.
@@ -45,6 +56,8 @@ class InnerOptimizer {
     bool decay = false;
   };
   InnerOptimizer(const OptimizerSettings& settings, const Layout& layout, Device* device);
+  // Of vector `index`, if it is in fp32 and has `num_elements`.
+  absl::StatusOr<Buf> StateInFp32(int index, size_t num_elements) const;
   absl::StatusOr<Buf> AllocateZeros(int64_t num_elements);
   void UpdateRange(const DecayRange& part, Buf weights, Buf narrow, Buf gradient,
                    double learning_rate, double gradient_scale);

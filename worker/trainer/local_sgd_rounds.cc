@@ -59,7 +59,7 @@ void LocalSgdRounds::MakeContribution() {
 
 absl::Status LocalSgdRounds::Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                                    std::optional<ContributionPush>& push, RoundReport* report) {
-  steps_->Begin(life.registration->server_incarnation);
+  steps_->Begin(life.registration->server_incarnation, grant.round);
   RETURN_IF_ERROR(RunLocalSteps(life, grant, pull, report));
   RETURN_IF_ERROR(deps_.on_steps_made());
   RETURN_IF_ERROR(steps_->Check(grant.round));

@@ -22,6 +22,8 @@ class LocalSgdRounds final : public PulledRounds {
   static absl::StatusOr<std::unique_ptr<LocalSgdRounds>> Create(const JobSpec& job,
                                                                 const RoundRunnerDeps& deps);
 
+  absl::Status KeepOptimizerState() override { return steps_->KeepState(); }
+
  private:
   LocalSgdRounds(const JobSpec& job, const RoundRunnerDeps& deps)
       : PulledRounds(deps, PullsAhead::kOnceAcknowledged),

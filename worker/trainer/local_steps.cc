@@ -1,7 +1,12 @@
 #include "worker/trainer/local_steps.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/job_settings.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
 #include "worker/trainer/grant_samples.h"
@@ -9,10 +14,30 @@
 
 namespace lodestar {
 
+namespace {
+
+// The settings without which a kept state means nothing.
+std::string SettingsOfState(const JobSpec& job) {
+  std::vector<std::string> texts;
+  for (const JobSetting& setting : JobSettings(job)) {
+    if (setting.flag != "mode" && setting.flag != "optimizer" && setting.flag != "seed") continue;
+    texts.push_back(absl::StrCat("--", setting.flag, "=", setting.value));
+  }
+  return absl::StrJoin(texts, " ");
+}
+
+}  // namespace
+
+LocalSteps::LocalSteps(const JobSpec& job, const RoundRunnerDeps& deps, DeviceTimeline* timeline)
+    : deps_(deps),
+      timeline_(timeline),
+      window_end_(deps.stop_requested, deps.time_left),
+      job_(SettingsOfState(job)) {}
+
 absl::StatusOr<std::unique_ptr<LocalSteps>> LocalSteps::Create(const JobSpec& job,
                                                                const RoundRunnerDeps& deps,
                                                                DeviceTimeline* timeline) {
-  auto steps = std::unique_ptr<LocalSteps>(new LocalSteps(deps, timeline));
+  auto steps = std::unique_ptr<LocalSteps>(new LocalSteps(job, deps, timeline));
   if (!deps.model_has_optimizer) {
     ASSIGN_OR_RETURN(steps->inner_optimizer_,
                      InnerOptimizer::Create(job.optimizer, deps.model->layout(), deps.device));
@@ -20,9 +45,89 @@ absl::StatusOr<std::unique_ptr<LocalSteps>> LocalSteps::Create(const JobSpec& jo
   return steps;
 }
 
-void LocalSteps::Begin(uint64_t server_incarnation) {
-  if (std::exchange(server_incarnation_, server_incarnation) == server_incarnation) return;
-  if (inner_optimizer_ != nullptr) inner_optimizer_->Reset();
+void LocalSteps::Begin(uint64_t server_incarnation, Round round) {
+  const bool is_same_life = server_incarnation_ == server_incarnation;
+  server_incarnation_ = server_incarnation;
+  const std::optional<Round> last_round = std::exchange(last_round_, round);
+  if (inner_optimizer_ == nullptr || inner_optimizer_->num_vectors() == 0) return;
+  if (!last_round.has_value()) return TakeUpState(round);
+  if (is_same_life || round > *last_round) return;
+  LogInfo(
+      "the inner optimizer begins anew: the servers have gone back to round {}, and its state is "
+      "of round {}",
+      round, *last_round);
+  inner_optimizer_->Reset();
+}
+
+void LocalSteps::TakeUpState(Round round) {
+  absl::StatusOr<InnerStateStore::Stored> stored =
+      absl::NotFoundError("--state_dir and --name keep it when a worker is told to stop");
+  if (deps_.inner_states != nullptr) stored = deps_.inner_states->Load();
+  const absl::Status taken = stored.ok() ? TakeOver(*stored, round) : stored.status();
+  if (deps_.inner_states != nullptr) {
+    if (const absl::Status removed = deps_.inner_states->Remove(); !removed.ok()) {
+      LogWarn("the state of the inner optimizer cannot be removed: {}", removed.message());
+    }
+  }
+  if (taken.ok()) {
+    return LogInfo("the inner optimizer goes on with the state that it had after {} steps",
+                   inner_optimizer_->steps());
+  }
+  inner_optimizer_->Reset();
+  // A job that begins, and a worker that joins it, have none.
+  if (absl::IsNotFound(taken) && round == Round(0)) return;
+  const std::string text =
+      absl::StrCat("the inner optimizer begins round ", round.value(), " without state: ",
+                   absl::IsNotFound(taken) && deps_.inner_states != nullptr
+                       ? "no process before this one was told to stop and has kept it"
+                       : taken.message());
+  if (absl::IsNotFound(taken)) return LogInfo("{}", text);
+  LogWarn("{}", text);
+}
+
+absl::Status LocalSteps::TakeOver(const InnerStateStore::Stored& stored, Round round) {
+  const InnerStateRecord& record = stored.record;
+  const auto differs = [](absl::string_view what, const auto& there, const auto& here) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the kept state is of another ", what, ": ", there, ", and not ", here));
+  };
+  const std::string& worker = deps_.inner_states->worker_name();
+  const std::string layout_hash = deps_.model->layout().hash();
+  if (record.worker_name != worker) return differs("worker", record.worker_name, worker);
+  if (record.job != job_) return differs("job", record.job, job_);
+  if (record.layout_hash != layout_hash) return differs("model", record.layout_hash, layout_hash);
+  const int num_vectors = inner_optimizer_->num_vectors();
+  if (stored.vectors.size() != num_vectors) {
+    return differs("number of vectors", stored.vectors.size(), num_vectors);
+  }
+  if (round < record.round) {
+    return absl::FailedPreconditionError(absl::StrCat("the kept state is of round ",
+                                                      record.round.value(),
+                                                      ", and the job has gone back before that"));
+  }
+  const int64_t num_elements = deps_.model->layout().num_elements();
+  for (int i = 0; i < num_vectors; ++i) {
+    const auto size = static_cast<int64_t>(stored.vectors[i].size());
+    if (size != num_elements) return differs("length", size, num_elements);
+    RETURN_IF_ERROR(inner_optimizer_->WriteState(i, stored.vectors[i]));
+  }
+  inner_optimizer_->SetSteps(record.steps);
+  return absl::OkStatus();
+}
+
+absl::Status LocalSteps::KeepState() {
+  if (inner_optimizer_ == nullptr || inner_optimizer_->num_vectors() == 0) return absl::OkStatus();
+  if (!last_round_.has_value() || deps_.inner_states == nullptr) return absl::OkStatus();
+  InnerStateRecord record;
+  record.job = job_;
+  record.layout_hash = deps_.model->layout().hash();
+  record.round = *last_round_ + 1;
+  record.steps = inner_optimizer_->steps();
+  return deps_.inner_states->Save(std::move(record), inner_optimizer_->num_vectors(),
+                                  deps_.model->layout().num_elements(),
+                                  [this](int index, absl::Span<float> values) {
+                                    return inner_optimizer_->ReadState(index, values);
+                                  });
 }
 
 absl::Status LocalSteps::Take(const Work& work, int step, RoundReport* sums) {

@@ -1,10 +1,13 @@
 // The local steps of a worker (local_sgd): reads the samples of a grant, step by step, and trains
-// on them. The inner optimizer's state stays here, from round to round and from life to life.
+// on them. The inner optimizer's state stays here, from round to round and from life to life, and,
+// if the worker is told to stop, in an InnerStateStore from process to process.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,6 +18,7 @@
 #include "worker/model/model.h"
 #include "worker/trainer/device_timeline.h"
 #include "worker/trainer/inner_optimizer.h"
+#include "worker/trainer/inner_state_store.h"
 #include "worker/trainer/round_runner.h"
 #include "worker/trainer/window_end.h"
 
@@ -27,9 +31,14 @@ class LocalSteps {
                                                             const RoundRunnerDeps& deps,
                                                             DeviceTimeline* timeline);
 
-  // Before the steps of a round. Servers that began anew may have gone back to other weights than
-  // those the state belongs to: then it begins anew, too.
-  void Begin(uint64_t server_incarnation);
+  // Before the steps of `round`. The first time it takes up what a process before this one has
+  // kept. Servers that began anew may have gone back to a round that the state has seen already:
+  // then the state begins anew, too.
+  void Begin(uint64_t server_incarnation, Round round);
+  // Call between rounds: keeps the state for the next process, which goes on after the last round
+  // that was begun here. Does nothing if there is no state, or if nothing was trained. Errors:
+  // those of the store and the device.
+  absl::Status KeepState();
 
   struct Work {
     const Grant* grant = nullptr;
@@ -54,8 +63,11 @@ class LocalSteps {
   absl::Status Check(Round round);
 
  private:
-  LocalSteps(const RoundRunnerDeps& deps, DeviceTimeline* timeline)
-      : deps_(deps), timeline_(timeline), window_end_(deps.stop_requested, deps.time_left) {}
+  LocalSteps(const JobSpec& job, const RoundRunnerDeps& deps, DeviceTimeline* timeline);
+  // What a process before this one has kept. Tells if there is none, or none to be used.
+  void TakeUpState(Round round);
+  // Errors: FailedPrecondition naming what differs, there and here; those of the device.
+  absl::Status TakeOver(const InnerStateStore::Stored& stored, Round round);
   absl::StatusOr<BatchResult> Step(const Work& work, double learning_rate);
   absl::StatusOr<BatchResult> TrainOnBatch(WeightsGate* gate);
 
@@ -64,6 +76,8 @@ class LocalSteps {
   WindowEnd window_end_;
   std::unique_ptr<InnerOptimizer> inner_optimizer_;  // null: the model has one of its own
   uint64_t server_incarnation_ = 0;                  // that its state belongs to; 0: none yet
+  std::optional<Round> last_round_;                  // that was begun; nullopt: none
+  const std::string job_;                            // see InnerStateRecord
   HostBatch batch_;
 };
 

@@ -77,6 +77,11 @@ void OverlappedRounds::Learn(const Acknowledged& acknowledged) {
   if (acknowledged.contributed != nullptr) acknowledged.contributed->Commit(acknowledged.late);
 }
 
+absl::Status OverlappedRounds::KeepOptimizerState() {
+  Abandon();
+  return steps_->KeepState();
+}
+
 void OverlappedRounds::EndLife() {
   std::shared_ptr<WeightsPull> pull;
   {
@@ -327,7 +332,7 @@ void OverlappedRounds::StartWindow(const LifeContext& life, const Grant& grant,
 void OverlappedRounds::RunWindow(const Window& window) {
   Outcome outcome;
   outcome.begun_at = deps_.clock->Now();
-  steps_->Begin(window.server_incarnation);
+  steps_->Begin(window.server_incarnation, window.grant.round);
   ExposedWait exposed(deps_.device, deps_.clock);
   outcome.status = RunSteps(window, outcome, exposed);
   const absl::StatusOr<absl::Duration> waited = exposed.Total();

@@ -50,6 +50,7 @@ class OverlappedRounds final : public RoundRunner {
   ~OverlappedRounds() override;
 
   absl::Status PullWeights(const LifeContext& life, Round min_round) override;
+  absl::Status KeepOptimizerState() override;
   void EndLife() override;
 
  private:

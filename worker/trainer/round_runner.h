@@ -26,6 +26,7 @@
 #include "worker/trainer/device_timeline.h"
 #include "worker/trainer/exchange_state.h"
 #include "worker/trainer/grant_samples.h"
+#include "worker/trainer/inner_state_store.h"
 #include "worker/trainer/life_context.h"
 #include "worker/trainer/residual_keeper.h"
 #include "worker/trainer/weights_pull.h"
@@ -65,6 +66,9 @@ struct RoundRunnerDeps {
   // Keeps what error feedback has, where the job has it; null: it ends with the process. Nothing is
   // pushed then before all of a contribution is made, and written.
   ResidualStore* residuals = nullptr;
+  // Keeps the state of an inner optimizer from one process to the next; null: it ends with the
+  // process.
+  InnerStateStore* inner_states = nullptr;
   // Comes before each step of the model.
   std::function<void(const RoundStep&)> on_step = [](const RoundStep&) {};
   // Comes after local steps, before anybody looks at the parameters that they have left: at the end
@@ -101,6 +105,9 @@ class RoundRunner {
   // The weights once all rounds before `min_round` are over, into the model's parameters. Errors:
   // as Run().
   virtual absl::Status PullWeights(const LifeContext& life, Round min_round) = 0;
+  // The worker was told to stop, and its work is handed in: keeps what the next process of its name
+  // goes on with, see RoundRunnerDeps::inner_states. Errors: those of files and of the device.
+  virtual absl::Status KeepOptimizerState() { return absl::OkStatus(); }
   // Gives the servers the model's present parameters to begin with. Errors: as Run().
   absl::Status HandInInitialWeights(const Registration& registration,
                                     ParameterTransport* transport);

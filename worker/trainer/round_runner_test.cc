@@ -12,11 +12,14 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "common/file_io.h"
+#include "common/file_system.h"
 #include "common/testing/simulated_clock.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/device_factory.h"
+#include "worker/trainer/inner_state_store.h"
+#include "worker/trainer/round_runner_factory.h"
 #include "worker/trainer/testing/delayed_device.h"
 #include "worker/trainer/testing/training_rig.h"
 #include "worker/trainer/weights_pull.h"
@@ -496,6 +499,89 @@ TEST(LocalSgdTest, ContributesAfterOnePullOfTheWeights) {
   EXPECT_EQ(training.runner().num_pulls(), 1);
   ASSERT_OK(training.RunRound(1));
   EXPECT_EQ(training.runner().num_pulls(), 2);
+}
+
+// A worker is told to stop after two rounds, and another process goes on with the third.
+class InnerStateTest : public ::testing::Test {
+ protected:
+  // What the servers have after the third round.
+  std::vector<float> Weights(const JobSpec& job, InnerStateStore* store) {
+    TrainingRig training(job, cpu_.get(), /*overlap=*/true);
+    training.UseRunner(RunnerOf(job, training, store));
+    for (int64_t round = 0; round < 2; ++round) EXPECT_OK(training.RunRound(round));
+    if (store != nullptr) {
+      EXPECT_OK(training.runner().KeepOptimizerState());
+      training.UseRunner(RunnerOf(job, training, store));
+    }
+    EXPECT_OK(training.RunRound(2));
+    return training.server().weights();
+  }
+  static std::unique_ptr<RoundRunner> RunnerOf(const JobSpec& job, const TrainingRig& training,
+                                               InnerStateStore* store) {
+    RoundRunnerDeps deps = training.runner_deps();
+    deps.inner_states = store;
+    return *MakeRoundRunner(SmallJob(job), deps);
+  }
+
+  const std::unique_ptr<Device> cpu_ = *MakeDevice("cpu", 1, nullptr);
+  InnerStateStore store_{&FileSystem::Real(), ::testing::TempDir(), "a"};
+};
+
+TEST_F(InnerStateTest, AWorkerThatWasStoppedGoesOnToTheBit) {
+  const std::vector<float> whole = Weights(PseudoGradientJob(), nullptr);
+  EXPECT_EQ(Weights(PseudoGradientJob(), &store_), whole);
+  EXPECT_THAT(store_.Load(), StatusIs(absl::StatusCode::kNotFound)) << "no state is used twice";
+  // Without what was kept the third round is another one.
+  InnerStateStore nowhere(&FileSystem::Real(), ::testing::TempDir() + "/none", "a");
+  TrainingRig cold(PseudoGradientJob(), cpu_.get(), /*overlap=*/true);
+  for (int64_t round = 0; round < 3; ++round) {
+    cold.UseRunner(RunnerOf(PseudoGradientJob(), cold, &nowhere));
+    ASSERT_OK(cold.RunRound(round));
+  }
+  EXPECT_NE(cold.server().weights(), whole);
+}
+
+// The worker's process waits for the servers meanwhile.
+TEST_F(InnerStateTest, ServersThatGoOnWhereTheyWereLeaveTheStateAndThoseThatGoBackDoNot) {
+  const auto train = [&](bool are_started_again, const std::vector<int64_t>& last_rounds) {
+    TrainingRig training(PseudoGradientJob(), cpu_.get(), /*overlap=*/true);
+    for (int64_t round = 0; round < 2; ++round) EXPECT_OK(training.RunRound(round));
+    if (are_started_again) training.server().BeginAnotherServerLife();
+    for (const int64_t round : last_rounds) EXPECT_OK(training.RunRound(round));
+    return training.server().weights();
+  };
+  EXPECT_EQ(train(true, {2}), train(false, {2}));
+  EXPECT_NE(train(true, {1, 2}), train(false, {1, 2})) << "it begins anew";
+}
+
+TEST_F(InnerStateTest, StateOfAnotherWorkerJobOrLaterRoundIsNotUsed) {
+  JobSpec adamw = PseudoGradientJob();
+  adamw.optimizer.kind = OptimizerKind::kAdamW;
+  JobSpec other_seed = adamw;
+  other_seed.seed = 12345;
+  InnerStateStore of_other_name(&FileSystem::Real(), ::testing::TempDir(), "b");
+  const auto third_round = [&](const JobSpec& job, InnerStateStore* store, int64_t round) {
+    TrainingRig kept(adamw, cpu_.get(), /*overlap=*/true);
+    kept.UseRunner(RunnerOf(adamw, kept, &store_));
+    for (int64_t done = 0; done < 2; ++done) EXPECT_OK(kept.RunRound(done));
+    EXPECT_OK(kept.runner().KeepOptimizerState());
+    TrainingRig next(job, cpu_.get(), /*overlap=*/true);
+    next.server().SkipRounds(round);
+    next.UseRunner(RunnerOf(job, next, store));
+    EXPECT_OK(next.RunRound(round));
+    return next.server().weights();
+  };
+  // The first round of a process that has nothing.
+  const auto cold = [&](const JobSpec& job, int64_t round) {
+    TrainingRig training(job, cpu_.get(), /*overlap=*/true);
+    training.server().SkipRounds(round);
+    EXPECT_OK(training.RunRound(round));
+    return training.server().weights();
+  };
+  EXPECT_NE(third_round(adamw, &store_, 2), cold(adamw, 2));
+  EXPECT_EQ(third_round(adamw, &store_, 1), cold(adamw, 1)) << "the job has gone back";
+  EXPECT_EQ(third_round(adamw, &of_other_name, 2), cold(adamw, 2));
+  EXPECT_EQ(third_round(other_seed, &store_, 2), cold(other_seed, 2));
 }
 
 std::string TraceOf(const JobSpec& job, Device* device) {

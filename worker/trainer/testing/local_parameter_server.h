@@ -27,6 +27,11 @@ class LocalParameterServer final : public ParameterTransport {
   void BeginAnotherLife() {
     registration_.life.incarnation = Incarnation(registration_.life.incarnation.value() + 1);
   }
+  // The servers were started again, and the worker has registered with them.
+  void BeginAnotherServerLife() {
+    ++registration_.server_incarnation;
+    BeginAnotherLife();
+  }
   // From here on pseudo-gradients are those of Nesterov's outer step.
   void UseOuterMomentum(double learning_rate, double momentum) {
     outer_learning_rate_ = static_cast<float>(learning_rate);

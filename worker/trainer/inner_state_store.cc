@@ -1,0 +1,121 @@
+#include "worker/trainer/inner_state_store.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/json.h"
+#include "common/safetensors.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kMaxRecordBytes = 1 << 16;
+
+struct WrittenRecord {
+  InnerStateRecord record;
+  int64_t num_vectors = 0;
+  WrittenFile file;
+};
+
+absl::StatusOr<WrittenRecord> ParseWritten(absl::string_view text) {
+  WrittenRecord written;
+  ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  ASSIGN_OR_RETURN(written.record.worker_name, GetString(json, "worker"));
+  ASSIGN_OR_RETURN(written.record.job, GetString(json, "job"));
+  ASSIGN_OR_RETURN(written.record.layout_hash, GetString(json, "layout_hash"));
+  ASSIGN_OR_RETURN(const int64_t round, GetInt64(json, "round"));
+  written.record.round = Round(round);
+  ASSIGN_OR_RETURN(written.record.steps, GetInt64(json, "steps"));
+  ASSIGN_OR_RETURN(written.num_vectors, GetInt64(json, "vectors"));
+  ASSIGN_OR_RETURN(written.file.num_bytes, GetInt64(json, "bytes"));
+  ASSIGN_OR_RETURN(const int64_t sum, GetInt64(json, "crc32c"));
+  written.file.crc32c = static_cast<uint32_t>(sum);
+  return written;
+}
+
+}  // namespace
+
+InnerStateStore::InnerStateStore(FileSystem* file_system, std::string folder,
+                                 std::string worker_name)
+    : file_system_(file_system),
+      folder_(std::move(folder)),
+      worker_name_(std::move(worker_name)),
+      record_path_(absl::StrCat(folder_, "/inner.json")),
+      vectors_path_(absl::StrCat(folder_, "/inner.safetensors")) {}
+
+absl::Status InnerStateStore::Save(InnerStateRecord record, int num_vectors, int64_t num_elements,
+                                   ReadVector read) {
+  RETURN_IF_ERROR(Remove());
+  const auto write = [&]() -> absl::Status {
+    std::vector<SafetensorsEntry> entries;
+    for (int i = 0; i < num_vectors; ++i) entries.push_back({absl::StrCat(i), {num_elements}});
+    ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsWriter> writer,
+                     SafetensorsWriter::Create(*file_system_, vectors_path_, entries, {}));
+    std::vector<float> values(num_elements);
+    for (int i = 0; i < num_vectors; ++i) {
+      RETURN_IF_ERROR(read(i, absl::MakeSpan(values)));
+      RETURN_IF_ERROR(writer->Append(values));
+    }
+    ASSIGN_OR_RETURN(const WrittenFile file, writer->Finish(/*sync=*/true));
+    const Json json = {{"worker", worker_name_},
+                       {"job", record.job},
+                       {"layout_hash", record.layout_hash},
+                       {"round", record.round.value()},
+                       {"steps", record.steps},
+                       {"vectors", num_vectors},
+                       {"bytes", file.num_bytes},
+                       {"crc32c", file.crc32c}};
+    const std::string unfinished = absl::StrCat(record_path_, ".new");
+    ASSIGN_OR_RETURN(auto text, SequentialFileWriter::Create(*file_system_, unfinished));
+    RETURN_IF_ERROR(text.Append(FormatJson(json)));
+    RETURN_IF_ERROR(text.Finish(/*sync=*/true));
+    RETURN_IF_ERROR(file_system_->Rename(unfinished, record_path_));
+    return file_system_->SyncDirectory(folder_);
+  };
+  absl::Status written = write();
+  if (!written.ok()) Remove().IgnoreError();
+  return written;
+}
+
+absl::StatusOr<InnerStateStore::Stored> InnerStateStore::Load() const {
+  if (!file_system_->Exists(record_path_)) {
+    return absl::NotFoundError(absl::StrCat(record_path_, ": there is no such file"));
+  }
+  const auto damaged = [this](absl::string_view what) {
+    return absl::DataLossError(absl::StrCat(record_path_, ": ", what));
+  };
+  ASSIGN_OR_RETURN(const std::string text,
+                   file_system_->ReadWholeFile(record_path_, kMaxRecordBytes));
+  absl::StatusOr<WrittenRecord> written = ParseWritten(text);
+  if (!written.ok()) return damaged(written.status().message());
+  const absl::StatusOr<std::unique_ptr<SafetensorsReader>> file =
+      SafetensorsReader::Open(*file_system_, vectors_path_);
+  if (!file.ok()) return damaged(file.status().message());
+  if ((*file)->file_bytes() != written->file.num_bytes ||
+      (*file)->ComputeCrc32c() != written->file.crc32c) {
+    return damaged(absl::StrCat(vectors_path_, " is not the file that belongs to it"));
+  }
+  Stored stored;
+  stored.record = std::move(written->record);
+  for (int64_t i = 0; i < written->num_vectors; ++i) {
+    const absl::StatusOr<absl::Span<const float>> values = (*file)->Floats(absl::StrCat(i));
+    if (!values.ok()) return damaged(values.status().message());
+    stored.vectors.emplace_back(values->begin(), values->end());
+  }
+  return stored;
+}
+
+absl::Status InnerStateStore::Remove() {
+  const std::string unfinished = absl::StrCat(record_path_, ".new");
+  bool has_removed = false;
+  for (const std::string& path : {record_path_, unfinished, vectors_path_}) {
+    if (!file_system_->Exists(path)) continue;
+    RETURN_IF_ERROR(file_system_->RemoveAll(path));
+    has_removed = true;
+  }
+  return has_removed ? file_system_->SyncDirectory(folder_) : absl::OkStatus();
+}
+
+}  // namespace lodestar
