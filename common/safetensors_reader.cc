@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/crc32c.h"
+#include "common/git_lfs_pointer.h"
 #include "common/json.h"
 #include "common/safetensors.h"
 #include "common/safetensors_format.h"
@@ -69,6 +70,7 @@ absl::StatusOr<SafetensorsMetadata> ParseMetadata(const Json& entry) {
 absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
     FileSystem& file_system, const std::string& path) {
   ASSIGN_OR_RETURN(FileBytes file, file_system.Map(path));
+  RETURN_IF_ERROR(CheckNotGitLfsPointer(path, file.bytes));
   std::unique_ptr<SafetensorsReader> reader(new SafetensorsReader(std::move(file)));
   if (absl::Status status = reader->ParseHeader(); !status.ok()) {
     return absl::InvalidArgumentError(

@@ -46,6 +46,12 @@ std::vector<float> Ascending(size_t size, float start) {
   return values;
 }
 
+TEST_F(SafetensorsTest, RefusesPointerOfGitLfs) {
+  std::ofstream(path_) << "version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 12\n";
+  EXPECT_THAT(SafetensorsReader::Open(FileSystem::Real(), path_),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("git lfs pull")));
+}
+
 TEST_F(SafetensorsTest, ReadsBackWhatWasWrittenInPieces) {
   const std::vector<float> a = Ascending(6, 1);
   const std::vector<float> b = Ascending(700'000, 100);

@@ -165,18 +165,32 @@ Seeds TextSeeds() {
   return {verse + verse};
 }
 
-// A header of llm.c: magic number, version, tokens.
+// A header of llm.c or NeMo: magic number, version, tokens, and for NeMo bytes per token.
 std::string WithHeader(uint64_t magic, uint64_t version, int width, int count) {
-  std::string file = LittleEndian(magic, 4) + LittleEndian(version, 4) + LittleEndian(count, 4);
+  std::string file = LittleEndian(magic, 4) + LittleEndian(version, 4) + LittleEndian(count, 4) +
+                     LittleEndian(width, 4);
   file.resize(1024, '\0');
   return file + SomeTokens(width, count);
 }
 
 Seeds TokensSeeds() {
   return {std::string(1, '\1') + SomeTokens(2, 100), std::string(1, '\2') + SomeTokens(4, 100),
-          std::string(1, '\0') + WithHeader(20240520, 1, 2, 100)};
+          std::string(1, '\0') + WithHeader(20240520, 1, 2, 100),
+          std::string(1, '\0') + WithHeader(278895051, 1, 4, 100)};
 }
-Seeds GuessedSeeds() { return {SomeTokens(2, 100), WithHeader(20240520, 1, 2, 100)}; }
+
+// As numpy.save() writes them.
+std::string WithNumpyHeader(int count) {
+  std::string text =
+      absl::StrCat("{'descr': '<u2', 'fortran_order': False, 'shape': (", count, ",), }");
+  text.resize(117, ' ');
+  return absl::StrCat("\x93NUMPY", LittleEndian(1, 2), LittleEndian(118, 2), text, "\n",
+                      SomeTokens(2, count));
+}
+
+Seeds GuessedSeeds() {
+  return {SomeTokens(2, 100), WithHeader(20240520, 1, 2, 100), WithNumpyHeader(100)};
+}
 
 std::string Gzip(const std::string& bytes) {
   constexpr int kGzipWindowBits = 15 + 16;

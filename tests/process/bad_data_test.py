@@ -61,7 +61,7 @@ class BadDataTest(ClusterTestCase):
         ("too_large", {"tokens.bin": tokens(good[:500] + [300] + good[:500])},
          ["tokens.bin", "token 300", "offset 2024", "256", "uint16", "GPT-2"]),
         ("too_large_without_header", {"tokens.bin": struct.pack("<1001H", *good, 999)},
-         ["tokens.bin", "token 999", "offset 2000", "256", "--token_bytes=4"]),
+         ["tokens.bin", "token 999", "offset 2000", "256"]),
         ("wide", {"tokens.bin": struct.pack("<1000I", *good)},
          ["tokens.bin", "look like uint32", "--token_bytes=4"]),
         ("wide_by_header", {"tokens.bin": tokens([1] * 1000, 20240801, 7, width="I")[:-4] +
@@ -77,6 +77,10 @@ class BadDataTest(ClusterTestCase):
          ["tokens.bin", "version 2", "offset 4"]),
         ("half_a_token", {"tokens.bin": bytes(2001)}, ["tokens.bin", "2001 bytes"]),
         ("questions", {"tokens.bin": tokens(good, magic=20240522)}, ["questions of an evaluation"]),
+        ("int64", {"tokens.bin": struct.pack("<1000q", *good)}, ["tokens.bin", "int64", "<i8"]),
+        ("other_header", {"tokens.bin": tokens(good, magic=12345)}, ["tokens.bin", "12345"]),
+        ("pointer", {"tokens.bin": "version https://git-lfs.github.com/spec/v1\nsize 5\n"},
+         ["tokens.bin", "git lfs pull"]),
     ], connects=False)
     self.stop_job(self.server)
 
@@ -94,7 +98,7 @@ class BadDataTest(ClusterTestCase):
         ("no_files", {}, ["empty corpus", "0 files"]),
         ("packed", {"a.txt": gzip.compress(b"text" * 1000)}, ["a.txt", "gzip data", "unpack"]),
         ("program", {"a.txt": "text", "b": b"\x7fELF\2\1\1" + bytes(100)},
-         ["b (an ELF program)", "--data_format=text"]),
+         ["b (an ELF program)", "take it away"]),
         ("random", {"a": bytes(i * i * 7 % 256 for i in range(3000))}, ["control codes", "a ("]),
         ("mixed", {"readme.txt": "text", "train.bin": bytes(100)},
          ["readme.txt", "train.bin", "--data_format=tokens"]),

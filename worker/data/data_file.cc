@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/file_io.h"
+#include "common/git_lfs_pointer.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -107,6 +108,9 @@ absl::StatusOr<std::shared_ptr<const DataFile>> DataFile::Open(const std::string
   }
   file->identity_ = IdentityOf(info);
   file->num_bytes_ = file->identity_.num_bytes;
+  std::vector<uint8_t> start(file->num_bytes_ <= kMaxGitLfsPointerBytes ? file->num_bytes_ : 0);
+  RETURN_IF_ERROR(file->Read(0, absl::MakeSpan(start)));
+  RETURN_IF_ERROR(CheckNotGitLfsPointer(path, start));
   if (descriptor == Descriptor::kPerRead) close(std::exchange(file->descriptor_, -1));
   return file;
 }

@@ -29,7 +29,8 @@ class DataFile {
   static constexpr size_t kMaxKeptDescriptors = 512;
   enum class Descriptor : uint8_t { kKept, kPerRead };
 
-  // Errors: NotFound, PermissionDenied, InvalidArgument (not a regular file), naming the file.
+  // Errors: NotFound, PermissionDenied, InvalidArgument (not a regular file), FailedPrecondition (a
+  // pointer of Git LFS), naming the file.
   static absl::StatusOr<std::shared_ptr<const DataFile>> Open(
       const std::string& path, Descriptor descriptor = Descriptor::kKept);
   // Reads gzip. Errors: those of Open() and Read(); InvalidArgument for damage, with the offset in

@@ -242,5 +242,13 @@ TEST(DataFileTest, BoundsTheInflatedSize) {
   EXPECT_TRUE(DataFile::Inflate(path, 10 << 20).ok());
 }
 
+TEST(DataFileTest, RefusesPointerOfGitLfs) {
+  TestFolder folder;
+  const std::string pointer = folder.Write(
+      "a.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 123456\n");
+  EXPECT_THAT(DataFile::Open(pointer),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("git lfs pull")));
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -42,7 +42,6 @@ constexpr Magic kMagics[] = {
      "an ELF program"},
     {Bytes("PAR1\x15"), "a Parquet table"},
     {Bytes("ARROW1\0"), "an Arrow table"},
-    {Bytes("\x93NUMPY"), "a NumPy array (.npy)"},
     {Bytes("\x89HDF\r\n\x1a\n"), "HDF5 data"},
     {Bytes("SQLite format 3\0"), "an SQLite database"},
     {Bytes("\0\0\x08\x03"), "IDX images"},

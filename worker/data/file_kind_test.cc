@@ -24,7 +24,6 @@ std::string WhyNot(const std::string& text, int64_t offset = 0) {
 TEST(FileKindTest, KnowsFilesByTheirStart) {
   EXPECT_EQ(KindByMagic(Bytes("\x1f\x8b\x08...")), "gzip data");
   EXPECT_EQ(KindByMagic(Bytes("\x89PNG\r\n\x1a\n....")), "a PNG image");
-  EXPECT_EQ(KindByMagic(Bytes("\x93NUMPY\x01")), "a NumPy array (.npy)");
   EXPECT_EQ(KindByMagic(Bytes("PAR1\x15\x04")), "a Parquet table");
   EXPECT_EQ(KindByMagic(Bytes(std::string(257, '.') + "ustar")), "a tar archive");
   EXPECT_EQ(KindByMagic(Bytes("\xff\xfeH")), "UTF-16 text");

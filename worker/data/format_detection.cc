@@ -16,7 +16,7 @@
 #include "worker/data/data_file.h"
 #include "worker/data/file_kind.h"
 #include "worker/data/idx_reader.h"
-#include "worker/data/tokens_header.h"
+#include "worker/data/token_file_detection.h"
 
 namespace lodestar {
 namespace {
@@ -30,6 +30,7 @@ struct Census {
   std::vector<std::string> tokens;
   std::vector<std::string> strange;
   bool has_parts_of_idx = false;  // among the strange ones
+  bool has_known_kind = false;    // among the strange ones, such as a PNG image
 };
 
 absl::StatusOr<std::vector<uint8_t>> ReadProbe(const DataFile& file, int64_t offset) {
@@ -53,12 +54,13 @@ absl::Status CountFile(const std::string& path, Census& census) {
                    DataFile::Open(path, DataFile::Descriptor::kKept));
   ASSIGN_OR_RETURN(const std::vector<uint8_t> start, ReadProbe(*file, 0));
   const bool has_zero = std::find(start.begin(), start.end(), 0) != start.end();
-  if (HasTokensHeader(start)) {
+  if (HasTokenHeader(start)) {
     census.tokens.push_back(path);
   } else if (const absl::string_view kind = KindByMagic(start); !kind.empty()) {
     census.strange.push_back(absl::StrCat(path, " (", kind, ")"));
+    census.has_known_kind = true;
     census.has_parts_of_idx |= absl::StartsWith(kind, "IDX") || absl::StartsWith(kind, "gzip");
-  } else if (absl::EndsWith(path, ".bin") && has_zero) {
+  } else if (HasTokenFileName(path) && has_zero) {
     census.tokens.push_back(path);
   } else {
     ASSIGN_OR_RETURN(const std::string why, WhyNoTextAnywhere(*file));
@@ -80,11 +82,13 @@ std::string Named(const std::vector<std::string>& files) {
 
 absl::Status NoText(const Census& census) {
   const bool is_one = census.strange.size() == 1;
+  const absl::string_view them = is_one ? "it" : "them";
   return absl::InvalidArgumentError(absl::StrCat(
       is_one ? "no text: " : absl::StrCat(census.strange.size(), " files are no text: "),
-      Named(census.strange), "; unpack or convert ", is_one ? "it" : "them",
-      " to UTF-8, or give other data; --data_format=text takes every byte as it is, "
-      "--data_format=tokens reads tokens",
+      Named(census.strange), "; unpack or convert ", them, " to UTF-8, or take ", them, " away",
+      census.has_known_kind ? ""
+                            : "; --data_format=tokens reads tokens of 2 or 4 bytes, "
+                              "--data_format=text takes every byte as it is",
       census.has_parts_of_idx
           ? absl::StrCat("; for IDX images give the folder with ", IdxFileNames())
           : ""));
@@ -132,10 +136,15 @@ absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path) {
   std::vector<std::string> others = census.text;
   others.insert(others.end(), census.strange.begin(), census.strange.end());
   if (others.empty()) return DataFormat::kTokens;
+  const bool is_apart_by_name = std::none_of(files.begin(), files.end(), [&](const auto& file) {
+    return file.num_bytes > 0 && HasTokenFileName(file.path) &&
+           std::find(census.tokens.begin(), census.tokens.end(), file.path) == census.tokens.end();
+  });
   return absl::InvalidArgumentError(absl::StrCat(
       path, " holds files of tokens (", Named(census.tokens), ") and others (", Named(others),
-      "): --data_format=tokens takes the .bin files alone, --data_format=text every file, byte by "
-      "byte"));
+      "): take one kind away",
+      is_apart_by_name ? ", or give --data_format=tokens, which reads the .bin and .npy files alone"
+                       : ""));
 }
 
 }  // namespace lodestar

@@ -18,8 +18,8 @@ absl::string_view DataFormatName(DataFormat format);
 absl::StatusOr<DataFormat> ParseDataFormat(absl::string_view name);
 
 // Folders with file names of IDX or CIFAR-10 are that. Else every file that is not empty is looked
-// at: tokens if they have llm.c's header, or are called .bin and have zero bytes, as tokens of 2 or
-// 4 bytes have and text has not; text if at three places they look like text.
+// at. It holds tokens if it has a header of tokens, or is called .bin and has zero bytes, as tokens
+// of 2 or 4 bytes have and text has not. It is text if it looks like text at three places.
 // Errors: those of ListCorpusFiles() and DataFile; InvalidArgument naming what is there, and the
 // flag that decides, for files that are neither, and for both in one folder.
 absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path);

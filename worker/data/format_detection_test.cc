@@ -12,6 +12,7 @@ namespace lodestar {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 void ExpectFormat(const std::string& path, DataFormat wanted) {
   const auto format = DetectDataFormat(path);
@@ -60,8 +61,21 @@ TEST(FormatDetectionTest, TextAndTokensTogetherAreRefused) {
   folder.Write("d/meta.pkl", std::string("\x80\x04\0\0\0", 5));
   folder.Write("d/train.bin", TokenBytes({464, 13, 198}));
   folder.Write("d/val.bin", TokenBytes({464, 13, 198}));
-  ExpectRefused(folder.Path("d"), {"train.bin", "val.bin", "input.txt", "meta.pkl",
-                                   "--data_format=tokens takes the .bin files alone"});
+  ExpectRefused(folder.Path("d"),
+                {"train.bin", "val.bin", "input.txt", "meta.pkl", "--data_format=tokens"});
+}
+
+// Under the flag, notes.bin would be read as tokens.
+TEST(FormatDetectionTest, AdvisesNoFlagUnderWhichTextIsReadAsTokens) {
+  TestFolder folder;
+  folder.Write("d/notes.bin", "some text");
+  folder.Write("d/train.bin", TokenBytes({464, 13, 198}));
+  ExpectRefused(folder.Path("d"), {"train.bin", "notes.bin", "take one kind away"});
+  EXPECT_THAT(std::string(DetectDataFormat(folder.Path("d")).status().message()),
+              Not(HasSubstr("--data_format")));
+  const std::string zip = folder.Write("a.zip", "PK\x03\x04");
+  EXPECT_THAT(std::string(DetectDataFormat(zip).status().message()),
+              Not(HasSubstr("--data_format")));
 }
 
 TEST(FormatDetectionTest, NamesAFewOfManyFiles) {
@@ -77,6 +91,7 @@ TEST(FormatDetectionTest, TokensAreKnownByHeaderOrZeroBytes) {
   // 20240520 little-endian, version 1.
   const std::string start("\x88\xd8\x34\x01\x01\0\0\0\0\0\0\0", 12);
   ExpectFormat(folder.Write("train.data", start), DataFormat::kTokens);
+  ExpectFormat(folder.Write("npy/0.npy", "\x93NUMPY"), DataFormat::kTokens);
 }
 
 TEST(FormatDetectionTest, ImageFoldersAreKnownByTheirFiles) {

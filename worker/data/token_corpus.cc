@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
-#include <iterator>
+#include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -12,6 +15,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/status_macros.h"
 #include "worker/data/corpus_files.h"
 #include "worker/data/data_file.h"
@@ -23,26 +29,50 @@ std::string FilesText(size_t count) {
   return count == 1 ? "1 file" : absl::StrCat(count, " files");
 }
 
-// The files under `path` that are taken and not empty, in order; at least one.
-absl::StatusOr<std::vector<CorpusFile>> ListFiles(const std::string& path,
-                                                  const std::string& suffix) {
+// "*.bin or *.npy".
+std::string PatternText(absl::Span<const absl::string_view> suffixes) {
+  return absl::StrJoin(suffixes, " or ", [](std::string* text, absl::string_view suffix) {
+    absl::StrAppend(text, "*", suffix);
+  });
+}
+
+absl::Status EmptyFile(const CorpusFile& file) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(file.path, " has 0 bytes; copy or make it again, or take it away if nothing ",
+                   "belongs in it"));
+}
+
+// The files under `path` that are taken, in order; at least one. `num_empty` counts those of 0
+// bytes that are left out.
+absl::StatusOr<std::vector<CorpusFile>> ListFiles(const std::string& path, const CorpusRule& rule,
+                                                  size_t* num_empty) {
   ASSIGN_OR_RETURN(std::vector<CorpusFile> files, ListCorpusFiles(path));
   const size_t num_all = files.size();
   const bool is_folder = IsFolder(path);
-  const auto drop = [&files](auto unwanted) {
-    files.erase(std::remove_if(files.begin(), files.end(), unwanted), files.end());
+  const auto is_taken = [&](const CorpusFile& file) {
+    const auto matches = [&file](absl::string_view end) { return absl::EndsWith(file.path, end); };
+    return !is_folder || rule.suffixes.empty() ||
+           std::any_of(rule.suffixes.begin(), rule.suffixes.end(), matches);
   };
-  drop([&](const CorpusFile& file) { return is_folder && !absl::EndsWith(file.path, suffix); });
+  files.erase(std::remove_if(files.begin(), files.end(), std::not_fn(is_taken)), files.end());
   if (files.empty() && num_all > 0) {
-    return absl::NotFoundError(
-        absl::StrCat(path, ": no data; looked for *", suffix, " among ", FilesText(num_all)));
+    return absl::NotFoundError(absl::StrCat(
+        path, ": no data; looked for ", PatternText(rule.suffixes), " among ", FilesText(num_all)));
   }
-  const size_t num_taken = files.size();
-  drop([](const CorpusFile& file) { return file.num_bytes == 0; });
-  if (files.empty()) {
+  const auto is_empty = [](const CorpusFile& file) { return file.num_bytes == 0; };
+  if (std::all_of(files.begin(), files.end(), is_empty)) {
     return absl::InvalidArgumentError(absl::StrCat("empty corpus: ", path, " has ",
-                                                   FilesText(num_taken), " with 0 bytes in all"));
+                                                   FilesText(files.size()),
+                                                   " with 0 bytes in all; give a file with data"));
   }
+  const auto empty = std::find_if(files.begin(), files.end(), is_empty);
+  if (empty != files.end() && rule.empty_files == EmptyFiles::kRefused) return EmptyFile(*empty);
+  const auto first_left_out =
+      std::remove_if(files.begin(), files.end(), [&](const CorpusFile& file) {
+        return is_empty(file) && PartByName(file.relative_path) == FilePart::kCut;
+      });
+  *num_empty += files.end() - first_left_out;
+  files.erase(first_left_out, files.end());
   return files;
 }
 
@@ -74,43 +104,112 @@ bool IsAmong(const CorpusFile& file, const std::vector<CorpusFile>& files) {
 
 bool IsHeldout(const TokenFile& file) { return file.part == FilePart::kHeldout; }
 
-// Takes files out of the training data that are held out under another path.
-absl::Status LeaveOutWhatIsHeldout(const DataConfig& config, TokenCorpus* corpus) {
-  std::vector<TokenFile>& files = corpus->files;
-  const auto is_other = [&files](const TokenFile& file) {
-    return IsHeldout(file) ||
-           std::none_of(files.begin(), files.end(), [&file](const TokenFile& other) {
-             return IsHeldout(other) && other.file->IsSameAs(*file.file);
-           });
-  };
+// Finds files with the same bytes as a held-out one, under the same or another name.
+class HeldoutTwins {
+ public:
+  // `files` must outlive this.
+  absl::Status Add(const std::vector<TokenFile>& files) {
+    for (const TokenFile& file : files) {
+      if (!IsHeldout(file)) continue;
+      sizes_.insert(file.file->num_bytes());
+      ASSIGN_OR_RETURN(const std::string start, StartOf(*file.file));
+      by_start_.emplace(start, file.file.get());
+    }
+    return absl::OkStatus();
+  }
+
+  // The held-out file with the bytes of `file`; null without one.
+  absl::StatusOr<const DataFile*> Find(const DataFile& file) const {
+    if (sizes_.count(file.num_bytes()) == 0) return nullptr;
+    ASSIGN_OR_RETURN(const std::string start, StartOf(file));
+    for (auto [twin, end] = by_start_.equal_range(start); twin != end; ++twin) {
+      if (twin->second->IsSameAs(file)) return twin->second;
+      ASSIGN_OR_RETURN(const bool is_same, HasSameBytes(*twin->second, file));
+      if (is_same) return twin->second;
+    }
+    return nullptr;
+  }
+
+ private:
+  // Tells nearly all different files apart.
+  static absl::StatusOr<std::string> StartOf(const DataFile& file) {
+    constexpr int64_t kStartBytes = 4096;
+    std::string start(std::min(kStartBytes, file.num_bytes()), '\0');
+    RETURN_IF_ERROR(
+        file.Read(0, absl::MakeSpan(reinterpret_cast<uint8_t*>(start.data()), start.size())));
+    return absl::StrCat(file.num_bytes(), " ", start);
+  }
+
+  static absl::StatusOr<bool> HasSameBytes(const DataFile& a, const DataFile& b) {
+    bool is_same = a.num_bytes() == b.num_bytes();
+    std::vector<uint8_t> other;
+    const absl::Status status = ScanDataFile(
+        a, 0, NeverStopped, [&](int64_t offset, absl::Span<const uint8_t> piece) -> absl::Status {
+          other.resize(piece.size());
+          RETURN_IF_ERROR(b.Read(offset, absl::MakeSpan(other)));
+          is_same = std::equal(piece.begin(), piece.end(), other.begin());
+          return is_same ? absl::OkStatus() : absl::CancelledError("");
+        });
+    if (!status.ok() && is_same) return status;
+    return is_same;
+  }
+
+  std::set<int64_t> sizes_;
+  std::multimap<std::string, const DataFile*> by_start_;
+};
+
+// Takes files out of the training data whose bytes are held out, too.
+absl::Status LeaveOutWhatIsHeldout(TokenCorpus* corpus) {
+  HeldoutTwins twins;
+  RETURN_IF_ERROR(twins.Add(corpus->files));
   std::vector<TokenFile> kept;
-  std::copy_if(files.begin(), files.end(), std::back_inserter(kept), is_other);
-  const size_t num_left_out = files.size() - kept.size();
-  files = std::move(kept);
-  if (std::all_of(files.begin(), files.end(), IsHeldout)) {
-    return absl::InvalidArgumentError(absl::StrCat("--heldout_data=", config.heldout_path,
-                                                   " is all of --data=", config.path,
-                                                   ": nothing is left to train on"));
+  std::string example;
+  for (const TokenFile& file : corpus->files) {
+    const DataFile* twin = nullptr;
+    if (!IsHeldout(file)) {
+      ASSIGN_OR_RETURN(twin, twins.Find(*file.file));
+    }
+    if (twin == nullptr) {
+      kept.push_back(file);
+    } else if (example.empty()) {
+      example = absl::StrCat(file.file->path(), " is ", twin->path());
+    }
+  }
+  const size_t num_left_out = corpus->files.size() - kept.size();
+  corpus->files = std::move(kept);
+  if (std::all_of(corpus->files.begin(), corpus->files.end(), IsHeldout)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("nothing is left to train on: all data for training is held out, too (",
+                     example, "); give other held-out data"));
   }
   if (num_left_out > 0) {
     corpus->notes.push_back(absl::StrCat("not trained on ", FilesText(num_left_out),
-                                         " of --data that --heldout_data has, too"));
+                                         " with the same bytes as held-out data, as ", example));
   }
   return absl::OkStatus();
 }
 
-// Adds the files that are for training, or held out by their names. Returns the others.
+// Adds the files that are for training, or held out by their names. Returns those that are left out
+// by their names, and adds to `num_empty` the other files of 0 bytes.
 absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& rule,
-                                   const std::vector<CorpusFile>& files, TokenCorpus* corpus) {
+                                   const std::vector<CorpusFile>& files, size_t* num_empty,
+                                   TokenCorpus* corpus) {
   std::vector<absl::string_view> names;
   for (const CorpusFile& file : files) names.push_back(file.relative_path);
   const std::vector<FilePart> parts = SplitByNames(names, rule.names, !config.heldout_path.empty());
+  // An empty file is an error if its name gives it a part, and text without a word otherwise.
+  const bool is_split = std::any_of(parts.begin(), parts.end(), [](FilePart part) {
+    return part == FilePart::kHeldout || part == FilePart::kLeftOut;
+  });
   std::vector<absl::string_view> heldout;
   LeftOut left_out;
   for (size_t i = 0; i < files.size(); ++i) {
     if (parts[i] == FilePart::kHeldout) heldout.push_back(names[i]);
     if (parts[i] == FilePart::kLeftOut) {
       left_out.push_back(files[i]);
+    } else if (files[i].num_bytes == 0) {
+      if (is_split) return EmptyFile(files[i]);
+      ++*num_empty;
     } else {
       RETURN_IF_ERROR(AddFile(files[i], parts[i], corpus));
     }
@@ -130,23 +229,26 @@ absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& r
 
 absl::StatusOr<TokenCorpus> OpenTokenCorpus(const DataConfig& config, const CorpusRule& rule) {
   TokenCorpus corpus;
-  ASSIGN_OR_RETURN(const std::vector<CorpusFile> files, ListFiles(config.path, rule.suffix));
-  ASSIGN_OR_RETURN(LeftOut left_out, AddByNames(config, rule, files, &corpus));
-  if (config.heldout_path.empty()) {
-    NoteLeftOut(left_out, &corpus);
-    return corpus;
+  size_t num_empty = 0;
+  ASSIGN_OR_RETURN(const std::vector<CorpusFile> files, ListFiles(config.path, rule, &num_empty));
+  ASSIGN_OR_RETURN(LeftOut left_out, AddByNames(config, rule, files, &num_empty, &corpus));
+  if (!config.heldout_path.empty()) {
+    ASSIGN_OR_RETURN(const std::vector<CorpusFile> heldout,
+                     ListFiles(config.heldout_path, rule, &num_empty));
+    for (const CorpusFile& file : heldout) {
+      if (file.num_bytes == 0) return EmptyFile(file);
+      RETURN_IF_ERROR(AddFile(file, FilePart::kHeldout, &corpus));
+    }
+    corpus.heldout_name = absl::StrCat("--heldout_data=", config.heldout_path);
+    left_out.erase(std::remove_if(left_out.begin(), left_out.end(),
+                                  [&](const CorpusFile& file) { return IsAmong(file, heldout); }),
+                   left_out.end());
   }
-  ASSIGN_OR_RETURN(const std::vector<CorpusFile> heldout,
-                   ListFiles(config.heldout_path, rule.suffix));
-  for (const CorpusFile& file : heldout) {
-    RETURN_IF_ERROR(AddFile(file, FilePart::kHeldout, &corpus));
-  }
-  corpus.heldout_name = absl::StrCat("--heldout_data=", config.heldout_path);
-  left_out.erase(std::remove_if(left_out.begin(), left_out.end(),
-                                [&](const CorpusFile& file) { return IsAmong(file, heldout); }),
-                 left_out.end());
   NoteLeftOut(left_out, &corpus);
-  RETURN_IF_ERROR(LeaveOutWhatIsHeldout(config, &corpus));
+  if (num_empty > 0) {
+    corpus.notes.push_back(absl::StrCat(FilesText(num_empty), " with 0 bytes left out"));
+  }
+  RETURN_IF_ERROR(LeaveOutWhatIsHeldout(&corpus));
   return corpus;
 }
 

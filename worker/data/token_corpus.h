@@ -2,24 +2,33 @@
 // held out.
 #pragma once
 
-#include <string>
+#include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "worker/data/corpus_split.h"
 #include "worker/data/data_config.h"
 #include "worker/data/window_dataset.h"
 
 namespace lodestar {
 
-struct CorpusRule {
-  NameRule names = NameRule::kEachByItself;
-  std::string suffix = {};  // of the files of a folder that are taken; empty: all
+enum class EmptyFiles : uint8_t {
+  kLeftOut,  // and counted in a note, unless the file's name says that it is a part of the data
+  kRefused,  // a shard of 0 bytes was not written or not copied
 };
 
-// Fills in the files, what is held out, and notes on what was left out. Empty files are passed
-// over. Errors: those of ListCorpusFiles() and DataFile::Open(); NotFound if a folder has no file
-// that is taken; InvalidArgument for an empty corpus, for one without training data, and for
-// held-out data that is all of the training data.
+struct CorpusRule {
+  NameRule names = NameRule::kEachByItself;
+  // Ends of the names of the files of a folder that are taken. Empty means all files.
+  absl::Span<const absl::string_view> suffixes = {};
+  EmptyFiles empty_files = EmptyFiles::kLeftOut;
+};
+
+// Fills in the files, what is held out, and notes on what was left out. No file for training has
+// the same bytes as one that is held out. Errors: those of ListCorpusFiles() and DataFile; NotFound
+// if a folder has no file that is taken; InvalidArgument for an empty corpus or file, for one
+// without training data, and for held-out data that is all of the training data.
 absl::StatusOr<TokenCorpus> OpenTokenCorpus(const DataConfig& config, const CorpusRule& rule);
 
 }  // namespace lodestar

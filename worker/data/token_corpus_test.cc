@@ -21,12 +21,20 @@ using ::testing::HasSubstr;
 class TokenCorpusTest : public testing::Test {
  protected:
   static absl::StatusOr<TokenCorpus> OpenAs(const DataConfig& config) {
-    return OpenTokenCorpus(config, {.suffix = ".bin"});
+    static constexpr absl::string_view kSuffixes[] = {".bin"};
+    return OpenTokenCorpus(config, {.suffixes = kSuffixes, .empty_files = EmptyFiles::kRefused});
   }
   absl::StatusOr<TokenCorpus> Open(const std::string& heldout_path = "") {
     return OpenAs({.path = folder_.Path("data"), .heldout_path = heldout_path});
   }
-  void Write(const std::string& name) { folder_.Write(absl::StrCat("data/", name), "tokens"); }
+  void Write(const std::string& name) { WriteAs(name, absl::StrCat("tokens of ", name)); }
+  void WriteAs(const std::string& name, const std::string& content) {
+    folder_.Write(absl::StrCat("data/", name), content);
+  }
+  // Of a folder of text.
+  absl::StatusOr<TokenCorpus> OpenText() {
+    return OpenTokenCorpus({.path = folder_.Path("data")}, {.names = NameRule::kAllOrNone});
+  }
 
   // "train.bin train, val.bin heldout", of the files' own names.
   static std::string PartsOf(const TokenCorpus& corpus) {
@@ -45,10 +53,7 @@ class TokenCorpusTest : public testing::Test {
 };
 
 TEST_F(TokenCorpusTest, HoldsOutByNameAndSaysSo) {
-  for (const char* name : {"train.bin", "val.bin", "test.bin", "meta.pkl", "empty.bin"}) {
-    Write(name);
-  }
-  folder_.Write("data/empty.bin", "");
+  for (const char* name : {"train.bin", "val.bin", "test.bin", "meta.pkl"}) Write(name);
   ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, Open());
   EXPECT_EQ(PartsOf(corpus), "train.bin train, val.bin heldout");
   EXPECT_EQ(corpus.heldout_name, "1 file by name, as val.bin");
@@ -89,10 +94,57 @@ TEST_F(TokenCorpusTest, NothingIsTrainedOnThatIsHeldOut) {
   folder_.Link("data/1.bin", "link.bin");
   ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, Open(folder_.Path("link.bin")));
   EXPECT_EQ(PartsOf(corpus), "0.bin train, link.bin heldout");
-  EXPECT_THAT(absl::StrJoin(corpus.notes, "|"), HasSubstr("not trained on 1 file of --data"));
+  EXPECT_THAT(absl::StrJoin(corpus.notes, "|"), HasSubstr("not trained on 1 file"));
   EXPECT_THAT(Open(folder_.Path("data")),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("--heldout_data="), HasSubstr("nothing is left"))));
+                       AllOf(HasSubstr("data/0.bin"), HasSubstr("nothing is left"))));
+}
+
+TEST_F(TokenCorpusTest, TrainAndValThatAreOneFileAreRefused) {
+  Write("train.bin");
+  folder_.Link("train.bin", "data/val.bin");
+  EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kInvalidArgument,
+                               AllOf(HasSubstr("train.bin"), HasSubstr("val.bin"))));
+  // A copy of one of several shards is left out of the training data.
+  Write("train_2.bin");
+  ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, Open());
+  EXPECT_EQ(PartsOf(corpus), "train_2.bin train, val.bin heldout");
+}
+
+TEST_F(TokenCorpusTest, CopyOfHeldOutDataIsNotTrainedOn) {
+  const std::string content(600'000, 'x');
+  WriteAs("train_1.bin", content + "1");
+  WriteAs("train_2.bin", content + "2");
+  WriteAs("val.bin", content + "2");
+  ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, Open());
+  EXPECT_EQ(PartsOf(corpus), "train_1.bin train, val.bin heldout");
+  EXPECT_THAT(absl::StrJoin(corpus.notes, "|"), HasSubstr("train_2.bin"));
+}
+
+TEST_F(TokenCorpusTest, EmptyShardIsRefused) {
+  for (const char* name : {"train_1.bin", "train_2.bin"}) Write(name);
+  for (const char* name : {"train_3.bin", "val.bin", "0.bin"}) {
+    WriteAs(name, "");
+    EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                 AllOf(HasSubstr(name), HasSubstr("0 bytes"))));
+    std::filesystem::remove(folder_.Path(absl::StrCat("data/", name)));
+  }
+}
+
+TEST_F(TokenCorpusTest, EmptyTextIsCountedUnlessItsNameGivesItAPart) {
+  Write("main.py");
+  WriteAs("__init__.py", "");
+  WriteAs("test.py", "");
+  ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, OpenText());
+  EXPECT_EQ(PartsOf(corpus), "main.py cut");
+  EXPECT_EQ(absl::StrJoin(corpus.notes, "|"), "2 files with 0 bytes left out");
+  for (const char* name : {"main.py", "__init__.py", "test.py"}) {
+    std::filesystem::remove(folder_.Path(absl::StrCat("data/", name)));
+  }
+  Write("train.txt");
+  WriteAs("validation.txt", "");
+  EXPECT_THAT(OpenText(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                   AllOf(HasSubstr("validation.txt"), HasSubstr("0 bytes"))));
 }
 
 TEST_F(TokenCorpusTest, OnlyHeldOutDataIsNoTrainingData) {
@@ -109,7 +161,7 @@ TEST_F(TokenCorpusTest, MissingAndEmptyDataAreErrors) {
   EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("looked for *.bin")));
   folder_.Write("data/a.bin", "");
   EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("empty corpus")));
-  Write("b.bin");
+  Write("a.bin");
   EXPECT_THAT(Open(folder_.Path("none")), StatusIs(absl::StatusCode::kNotFound));
 }
 

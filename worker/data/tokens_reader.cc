@@ -1,7 +1,5 @@
 #include "worker/data/tokens_reader.h"
 
-#include <algorithm>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "worker/data/token_corpus.h"
-#include "worker/data/tokens_header.h"
+#include "worker/data/token_file_detection.h"
 
 namespace lodestar {
 namespace {
@@ -21,91 +19,130 @@ constexpr int64_t kMostPaddedVocabulary = 1024;
 
 std::string WidthText(int64_t token_bytes) { return absl::StrCat("uint", 8 * token_bytes); }
 
-absl::StatusOr<std::optional<TokensHeader>> ReadHeader(const DataFile& file) {
-  std::vector<uint8_t> start(std::min(kTokensHeaderBytes, file.num_bytes()));
-  RETURN_IF_ERROR(file.Read(0, absl::MakeSpan(start)));
-  if (!HasTokensHeader(start)) return std::nullopt;
-  return ParseTokensHeader(file.path(), start, file.num_bytes());
-}
-
-// Takes the width over from a header, unless it is known to be another.
-absl::Status TakeWidth(const TokenFile& file, const TokensHeader& header, const DataConfig& config,
-                       TokensSource* source) {
-  const int64_t token_bytes = WidthBytes(header.width);
-  if (source->token_bytes == 0) source->token_bytes = token_bytes;
-  if (source->token_bytes == token_bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      file.file->path(), ": its header says ", WidthText(token_bytes), " tokens of ",
-      header.tokenizer, ", but ",
-      config.token_bytes != 0 ? absl::StrCat("--token_bytes=", config.token_bytes)
-                              : absl::StrCat("other files have ", WidthText(source->token_bytes)),
-      "; give data of one kind"));
-}
-
 absl::Status CheckWholeTokens(const TokenCorpus& corpus, int64_t token_bytes) {
   for (const TokenFile& file : corpus.files) {
     const int64_t num_bytes = file.file->num_bytes() - file.header_bytes;
     if (num_bytes % token_bytes == 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(file.file->path(), ": ", num_bytes, " bytes are no whole number of ",
-                     WidthText(token_bytes),
-                     " tokens; the file is cut short or not a token file (--token_bytes=2 or 4 "
-                     "says how wide tokens are)"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.file->path(), ": ", num_bytes, " bytes are no whole number of ",
+        WidthText(token_bytes), " tokens; ",
+        num_bytes % 2 == 0 ? "give --token_bytes=2 if they are uint16, or copy or make it again"
+                           : "the file is cut short or no token file; copy or make it again"));
   }
   return absl::OkStatus();
 }
 
-// Whether tokens of two bytes look like the halves of tokens of four: of each pair the second half
-// is that of a number below 2^21, which all vocabularies are, while the first is any; or the second
-// is always zero, and the first is not.
-absl::StatusOr<bool> LooksLikeUint32(const TokenFile& file) {
-  constexpr int64_t kProbeBytes = int64_t{1} << 14;
-  constexpr int32_t kMostUpperHalf = (1 << 5) - 1;
-  constexpr int64_t kFewestPairs = 16;
-  const int64_t begin = file.header_bytes;
-  const int64_t num_pairs = std::min(kProbeBytes, file.file->num_bytes() - begin) / 4;
-  if (num_pairs < kFewestPairs) return false;
-  std::vector<uint8_t> probe(4 * num_pairs);
-  RETURN_IF_ERROR(file.file->Read(begin, absl::MakeSpan(probe)));
-  std::vector<int32_t> halves(2 * num_pairs);
-  WidenTokens(TokenWidth::kTwoBytes, probe.data(), 2 * num_pairs, halves.data());
-  int32_t most_lower = 0;
-  int32_t most_upper = 0;
-  for (int64_t i = 0; i < num_pairs; ++i) {
-    most_lower = std::max(most_lower, halves[2 * i]);
-    most_upper = std::max(most_upper, halves[2 * i + 1]);
+// One file with what it says of itself.
+struct DetectedFile {
+  std::string path;
+  TokenFileFacts facts;
+};
+
+std::string HeaderText(const DetectedFile& file) {
+  return absl::StrCat(
+      "the header of ", file.facts.writer,
+      file.facts.tokenizer.empty() ? "" : absl::StrCat(" for ", file.facts.tokenizer),
+      file.facts.vocabulary == 0 ? "" : absl::StrCat(" (vocabulary ", file.facts.vocabulary, ")"));
+}
+
+// An error if a file without a header cannot have the width that `authority` gives it, such as
+// "the header of NeMo in a.bin".
+absl::Status CheckBytes(const DetectedFile& file, int64_t token_bytes,
+                        absl::string_view authority) {
+  const bool is_too_narrow = token_bytes == 2 && file.facts.looks_like_uint32;
+  const bool is_too_wide = token_bytes == 4 && file.facts.is_never_uint32;
+  if (!is_too_narrow && !is_too_wide) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      file.path, " has no header, and its bytes ",
+      is_too_narrow ? "look like uint32 tokens" : "are no uint32 tokens: some are 2^21 or more",
+      ", but ", authority, " says ", WidthText(token_bytes), "; give data of one kind"));
+}
+
+// Files without a header must not contradict --token_bytes where every reading is wrong.
+absl::Status CheckFlag(const DetectedFile& file, int64_t token_bytes) {
+  if (token_bytes == 2 && file.facts.is_never_uint16) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.path, ": as uint16, as --token_bytes=2 says, every second token is 0; ",
+                     "its bytes look like uint32 tokens: give --token_bytes=4"));
   }
-  return most_lower > (most_upper == 0 ? 0 : kMostUpperHalf) && most_upper <= kMostUpperHalf;
+  if (token_bytes == 4 && file.facts.is_never_uint32) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.path, ": as uint32, as --token_bytes=4 says, some tokens are 2^21 or more; ",
+        "give --token_bytes=2 if they are uint16, else data of the model's tokenizer"));
+  }
+  return absl::OkStatus();
+}
+
+// Settles what the files and --token_bytes say about the width together.
+absl::Status SettleWidth(const std::vector<DetectedFile>& files, const DataConfig& config,
+                         TokensSource* source) {
+  source->token_bytes = config.token_bytes;
+  const DetectedFile* headed = nullptr;
+  for (const DetectedFile& file : files) {
+    if (file.facts.token_bytes == 0) continue;
+    if (headed == nullptr) headed = &file;
+    if (source->token_bytes == 0) source->token_bytes = file.facts.token_bytes;
+    if (source->token_bytes == file.facts.token_bytes) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.path, ": ", HeaderText(file), " says ", WidthText(file.facts.token_bytes), ", but ",
+        config.token_bytes != 0
+            ? absl::StrCat("--token_bytes=", config.token_bytes, " is given; take the flag away")
+            : absl::StrCat(HeaderText(*headed), " in ", headed->path, " says ",
+                           WidthText(source->token_bytes), "; give data of one kind")));
+  }
+  for (const DetectedFile& file : files) {
+    if (file.facts.token_bytes != 0) continue;
+    if (config.token_bytes != 0) {
+      RETURN_IF_ERROR(CheckFlag(file, config.token_bytes));
+    } else if (headed != nullptr) {
+      RETURN_IF_ERROR(CheckBytes(file, source->token_bytes,
+                                 absl::StrCat(HeaderText(*headed), " in ", headed->path)));
+    } else if (file.facts.looks_like_uint32) {
+      if (source->uint32_path.empty()) source->uint32_path = file.path;
+      source->is_surely_uint32 |= file.facts.is_never_uint16;
+    } else if (file.facts.is_never_uint32) {
+      if (source->not_uint32_path.empty()) source->not_uint32_path = file.path;
+    }
+  }
+  if (!source->uint32_path.empty() && !source->not_uint32_path.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source->uint32_path, " looks like uint32 tokens, and ",
+                     source->not_uint32_path, " does not; give data of one kind"));
+  }
+  if (headed != nullptr) {
+    source->header_vocabulary = headed->facts.vocabulary;
+    source->corpus.reading =
+        absl::StrCat(WidthText(source->token_bytes), " tokens, by ", HeaderText(*headed));
+    source->corpus.advice = "Use a model with the vocabulary of the tokens, or other data";
+  } else if (config.token_bytes != 0) {
+    source->corpus.reading =
+        absl::StrCat(WidthText(source->token_bytes), " tokens, as --token_bytes says");
+    source->corpus.advice = "Use data of the model's tokenizer, little-endian";
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<TokensSource> OpenTokens(const DataConfig& config) {
   TokensSource source;
-  source.token_bytes = config.token_bytes;
   TokenCorpus& corpus = source.corpus;
-  ASSIGN_OR_RETURN(corpus, OpenTokenCorpus(config, {.suffix = ".bin"}));
+  ASSIGN_OR_RETURN(corpus, OpenTokenCorpus(config, {.suffixes = kTokenFileSuffixes,
+                                                    .empty_files = EmptyFiles::kRefused}));
   corpus.format = "tokens";
-  std::optional<TokensHeader> header;
+  std::vector<DetectedFile> files;
   for (TokenFile& file : corpus.files) {
-    ASSIGN_OR_RETURN(const std::optional<TokensHeader> own, ReadHeader(*file.file));
-    if (!own.has_value()) continue;
-    file.header_bytes = kTokensHeaderBytes;
-    RETURN_IF_ERROR(TakeWidth(file, *own, config, &source));
-    header = own;
+    ASSIGN_OR_RETURN(TokenFileFacts facts, DetectTokenFile(*file.file));
+    file.header_bytes = facts.header_bytes;
+    if (file.file->num_bytes() == file.header_bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file.file->path(), " has a header and 0 tokens; copy or make it again, or ",
+                       "take it away if nothing belongs in it"));
+    }
+    files.push_back({file.file->path(), std::move(facts)});
   }
-  source.header_vocabulary = header.has_value() ? header->vocabulary : 0;
+  RETURN_IF_ERROR(SettleWidth(files, config, &source));
   RETURN_IF_ERROR(CheckWholeTokens(corpus, source.token_bytes == 0 ? 2 : source.token_bytes));
-  if (header.has_value()) {
-    corpus.reading =
-        absl::StrCat(WidthText(source.token_bytes), " tokens, by the header of llm.c ", "for ",
-                     header->tokenizer, " (vocabulary ", header->vocabulary, ")");
-    corpus.advice = "Use a model with that vocabulary, or data of the model's tokenizer";
-  } else if (source.token_bytes != 0) {
-    corpus.reading = absl::StrCat(WidthText(source.token_bytes), " tokens, as --token_bytes says");
-    corpus.advice = absl::StrCat("Try --token_bytes=", 6 - source.token_bytes,
-                                 ", or use data of the model's tokenizer");
-  }
   return source;
 }
 
@@ -116,19 +153,18 @@ absl::StatusOr<TokenWidth> ChooseTokenWidth(int64_t vocabulary, TokensSource* so
     RETURN_IF_ERROR(CheckWholeTokens(corpus, source->token_bytes));
     corpus.reading = absl::StrCat(WidthText(source->token_bytes), " tokens, which a vocabulary of ",
                                   vocabulary, " needs (no header; --token_bytes)");
-    corpus.advice =
-        absl::StrCat("Give --token_bytes=", 6 - source->token_bytes, " if they are ",
-                     WidthText(6 - source->token_bytes),
-                     ", --data_format=text if they are bytes of text, or data of the model's "
-                     "tokenizer");
-    for (const TokenFile& file : corpus.files) {
-      if (source->token_bytes != 2) break;
-      ASSIGN_OR_RETURN(const bool is_uint32, LooksLikeUint32(file));
-      if (!is_uint32) continue;
+    corpus.advice = "Use data of the model's tokenizer, little-endian";
+    if (source->token_bytes == 2 && !source->uint32_path.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          file.file->path(),
-          " has no header, and its bytes look like uint32 tokens: give --token_bytes=4, or "
-          "--token_bytes=2 if they are uint16"));
+          source->uint32_path,
+          " has no header, and its bytes look like uint32 tokens: give --token_bytes=4",
+          source->is_surely_uint32 ? "" : ", or --token_bytes=2 if they are uint16"));
+    }
+    if (source->token_bytes == 4 && !source->not_uint32_path.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          source->not_uint32_path, " has no header, and its bytes are no uint32 tokens, which a ",
+          "vocabulary of ", vocabulary,
+          " needs: give --token_bytes=2 if they are uint16, else data of the model's tokenizer"));
     }
   }
   if (source->header_vocabulary > 0 &&

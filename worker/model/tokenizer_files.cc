@@ -12,6 +12,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/types/span.h"
+#include "common/git_lfs_pointer.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -155,12 +157,19 @@ absl::Status CheckByteLevel(const SortedJson& file, const std::string& part) {
   return Unknown(part, seen, "one of type \"ByteLevel\"");
 }
 
+absl::StatusOr<std::string> ReadTextFile(FileSystem& file_system, const std::string& path) {
+  ASSIGN_OR_RETURN(std::string text, file_system.ReadWholeFile(path, kMaxFileBytes));
+  RETURN_IF_ERROR(CheckNotGitLfsPointer(
+      path, absl::MakeSpan(reinterpret_cast<const uint8_t*>(text.data()), text.size())));
+  return text;
+}
+
 absl::StatusOr<BytePairTokenizer::Config> ReadConfig(FileSystem& file_system,
                                                      const std::string& path) {
   const std::string prefix = absl::StrCat(path, "/");
   if (!file_system.IsDirectory(path) || file_system.Exists(prefix + kTokenizerFile)) {
     const std::string file = file_system.IsDirectory(path) ? prefix + kTokenizerFile : path;
-    ASSIGN_OR_RETURN(const std::string text, file_system.ReadWholeFile(file, kMaxFileBytes));
+    ASSIGN_OR_RETURN(const std::string text, ReadTextFile(file_system, file));
     return ParseTokenizerJson(text);
   }
   if (!HasTokenizer(file_system, path)) {
@@ -168,9 +177,8 @@ absl::StatusOr<BytePairTokenizer::Config> ReadConfig(FileSystem& file_system,
                                             kVocabularyFile, " and ", kMergesFile));
   }
   ASSIGN_OR_RETURN(const std::string vocabulary,
-                   file_system.ReadWholeFile(prefix + kVocabularyFile, kMaxFileBytes));
-  ASSIGN_OR_RETURN(const std::string merges,
-                   file_system.ReadWholeFile(prefix + kMergesFile, kMaxFileBytes));
+                   ReadTextFile(file_system, prefix + kVocabularyFile));
+  ASSIGN_OR_RETURN(const std::string merges, ReadTextFile(file_system, prefix + kMergesFile));
   return ParseVocabulary(vocabulary, merges);
 }
 

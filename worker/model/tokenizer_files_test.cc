@@ -111,6 +111,9 @@ TEST(TokenizerFilesTest, FoldersHaveEitherKindOfFiles) {
   std::ofstream(folder + "/tokenizer.json") << "{}";
   EXPECT_THAT(OpenTokenizer(disk, folder).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(folder)));
+  std::ofstream(folder + "/tokenizer.json") << "version https://git-lfs.github.com/spec/v1\n";
+  EXPECT_THAT(OpenTokenizer(disk, folder).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("git lfs pull")));
 }
 
 }  // namespace

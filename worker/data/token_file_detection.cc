@@ -1,0 +1,340 @@
+#include "worker/data/token_file_detection.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr size_t kWordHeaderBytes = 1024;
+constexpr int32_t kNemoMagic = 278895051;
+constexpr int32_t kNemoVersion = 1;
+constexpr absl::string_view kNumpyMagic = "\x93NUMPY";
+// No vocabulary has as many tokens.
+constexpr uint32_t kVocabularyLimit = uint32_t{1} << 21;
+
+struct LlmcHeader {
+  int32_t magic = 0;
+  int32_t version = 0;
+  absl::string_view tokenizer;
+  int64_t token_bytes = 0;
+  int64_t vocabulary = 0;
+};
+
+constexpr LlmcHeader kLlmcHeaders[] = {
+    {20240520, 1, "GPT-2", 2, 50257},
+    {20240801, 7, "Llama 3", 4, 128256},
+};
+
+// Files of llm.c with a magic number that hold something else.
+struct OtherFile {
+  int32_t magic = 0;
+  absl::string_view what;
+};
+
+constexpr OtherFile kOthers[] = {
+    {20240522, "questions of an evaluation, not a corpus"},
+    {20240326, "a model's weights"},
+    {20240327, "a model's weights and activations"},
+    {20240328, "a tokenizer"},
+};
+
+template <typename Record>
+const Record* FindMagic(absl::Span<const Record> records, int32_t magic) {
+  const auto match = std::find_if(records.begin(), records.end(),
+                                  [magic](const Record& record) { return record.magic == magic; });
+  return match == records.end() ? nullptr : &*match;
+}
+
+int32_t HeaderWord(absl::Span<const uint8_t> start, size_t index) {
+  int32_t word;
+  std::memcpy(&word, start.data() + index * sizeof(word), sizeof(word));
+  return word;
+}
+
+bool HasNumpyMagic(absl::Span<const uint8_t> start) {
+  return start.size() >= kNumpyMagic.size() &&
+         std::memcmp(start.data(), kNumpyMagic.data(), kNumpyMagic.size()) == 0;
+}
+
+bool HasKnownMagic(int32_t magic) {
+  return magic == kNemoMagic || FindMagic<LlmcHeader>(kLlmcHeaders, magic) != nullptr ||
+         FindMagic<OtherFile>(kOthers, magic) != nullptr;
+}
+
+// The command that makes a file of uint32 tokens out of the array that `expression` reads.
+std::string ConvertWith(absl::string_view expression) {
+  return absl::StrCat("convert it in Python: ", expression,
+                      ".astype('<u4').tofile('tokens.bin'), and give that file");
+}
+
+absl::Status WrongSize(const std::string& path, int64_t num_tokens, int64_t token_bytes,
+                       int64_t wanted_bytes, int64_t num_bytes) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, ": the header tells ", num_tokens, " tokens of ", token_bytes, " bytes, that is ",
+      wanted_bytes, " bytes, but the file has ", num_bytes, "; copy or make it again"));
+}
+
+// What a header of 256 int32 says, whose magic number is known.
+absl::StatusOr<TokenFileFacts> ParseWordHeader(const std::string& path,
+                                               absl::Span<const uint8_t> start, int64_t num_bytes) {
+  const int32_t magic = HeaderWord(start, 0);
+  if (const OtherFile* other = FindMagic<OtherFile>(kOthers, magic); other != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": magic number ", magic, " at offset 0: llm.c writes it in front of ", other->what));
+  }
+  if (start.size() < kWordHeaderBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ends at offset ", num_bytes,
+                                                   " inside its header of ", kWordHeaderBytes,
+                                                   " bytes; copy or make it again"));
+  }
+  TokenFileFacts facts = {.header_bytes = kWordHeaderBytes};
+  int32_t version = kNemoVersion;
+  if (const LlmcHeader* llmc = FindMagic<LlmcHeader>(kLlmcHeaders, magic); llmc != nullptr) {
+    facts.writer = "llm.c";
+    facts.tokenizer = std::string(llmc->tokenizer);
+    facts.vocabulary = llmc->vocabulary;
+    facts.token_bytes = llmc->token_bytes;
+    version = llmc->version;
+  } else {
+    facts.writer = "NeMo";
+    facts.token_bytes = HeaderWord(start, 3);
+  }
+  if (HeaderWord(start, 1) != version) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": version ", HeaderWord(start, 1), " at offset 4 of the header of ", facts.writer,
+        "; only ", version, " is known; make the file again with that version"));
+  }
+  if (facts.token_bytes != 2 && facts.token_bytes != 4) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": ", facts.token_bytes, " bytes per token at offset 12 of the header of NeMo; ",
+        "wanted are 2 or 4; make the file again"));
+  }
+  const int64_t num_tokens = HeaderWord(start, 2);
+  const int64_t wanted_bytes = facts.header_bytes + num_tokens * facts.token_bytes;
+  if (num_tokens < 0 || wanted_bytes != num_bytes) {
+    return WrongSize(path, num_tokens, facts.token_bytes, wanted_bytes, num_bytes);
+  }
+  return facts;
+}
+
+// The text behind `'key':` of NumPy's description, without blanks in front; empty without the key.
+absl::string_view NumpyField(absl::string_view description, absl::string_view key) {
+  const std::string quoted = absl::StrCat("'", key, "':");
+  const size_t at = description.find(quoted);
+  if (at == absl::string_view::npos) return "";
+  return absl::StripLeadingAsciiWhitespace(description.substr(at + quoted.size()));
+}
+
+// What NumPy's header says: magic number, version, length, and then a dict of Python such as
+// {'descr': '<u2', 'fortran_order': False, 'shape': (4000,), }.
+absl::StatusOr<TokenFileFacts> ParseNumpyHeader(const std::string& path,
+                                                absl::Span<const uint8_t> start,
+                                                int64_t num_bytes) {
+  constexpr size_t kLengthOffset = 8;  // behind the magic number and two bytes of version
+  const size_t length_bytes = start.size() > 6 && start[6] == 1 ? 2 : 4;
+  size_t header_bytes = kLengthOffset + length_bytes;
+  for (size_t i = 0; i < length_bytes && kLengthOffset + i < start.size(); ++i) {
+    header_bytes += size_t{start[kLengthOffset + i]} << (8 * i);
+  }
+  if (header_bytes > start.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": NumPy's header of ", header_bytes, " bytes does not fit into the first ",
+        start.size(), " bytes of the file; copy or make it again"));
+  }
+  const absl::string_view description(
+      reinterpret_cast<const char*>(start.data()) + kLengthOffset + length_bytes,
+      header_bytes - kLengthOffset - length_bytes);
+  const absl::string_view dtype = NumpyField(description, "descr");
+  absl::string_view shape = NumpyField(description, "shape");
+  shape = shape.substr(0, shape.find(')') + 1);
+  TokenFileFacts facts = {.writer = "NumPy", .header_bytes = static_cast<int64_t>(header_bytes)};
+  if (absl::StartsWith(dtype, "'<u2'")) facts.token_bytes = 2;
+  // A negative int32 is a uint32 that no vocabulary has.
+  if (absl::StartsWith(dtype, "'<u4'") || absl::StartsWith(dtype, "'<i4'")) facts.token_bytes = 4;
+  int64_t num_tokens = 0;
+  const bool is_list = absl::StartsWith(shape, "(") && absl::EndsWith(shape, ",)") &&
+                       absl::SimpleAtoi(shape.substr(1, shape.size() - 3), &num_tokens);
+  if (facts.token_bytes == 0 || !is_list) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is a NumPy array of dtype ", dtype.substr(0, dtype.find(',')),
+                     " and shape ", shape, "; tokens are one list of '<u2', '<u4' or '<i4'; ",
+                     ConvertWith(absl::StrCat("numpy.load('", path, "').ravel()"))));
+  }
+  const int64_t wanted_bytes = facts.header_bytes + num_tokens * facts.token_bytes;
+  if (num_tokens < 0 || wanted_bytes != num_bytes) {
+    return WrongSize(path, num_tokens, facts.token_bytes, wanted_bytes, num_bytes);
+  }
+  return facts;
+}
+
+// Whether the first 1024 bytes are a header of a program that is not known: a few numbers, then
+// zeros, then data. No text begins with hundreds of the same token.
+bool LooksLikeUnknownHeader(absl::Span<const uint8_t> start, int64_t num_bytes) {
+  constexpr size_t kMostFieldBytes = 64;
+  if (start.size() < kWordHeaderBytes || num_bytes <= int64_t{kWordHeaderBytes}) return false;
+  const auto fields = start.subspan(0, kMostFieldBytes);
+  const auto rest = start.subspan(kMostFieldBytes, kWordHeaderBytes - kMostFieldBytes);
+  const auto is_zero = [](uint8_t byte) { return byte == 0; };
+  const auto behind = start.subspan(kWordHeaderBytes);
+  return HeaderWord(fields, 0) != 0 && std::all_of(rest.begin(), rest.end(), is_zero) &&
+         !std::all_of(behind.begin(), behind.end(), is_zero);
+}
+
+// What numbers without a header can be. Looks at groups of 8 bytes, but for those
+// that are all zero.
+class NumberCensus {
+ public:
+  // Requires: `bytes` begins at a multiple of 8 in its file.
+  void Add(absl::Span<const uint8_t> bytes) {
+    for (size_t at = 0; at + kGroupBytes <= bytes.size(); at += kGroupBytes) {
+      AddGroup(bytes.data() + at);
+    }
+  }
+
+  // "int64" and the like for numbers that are no tokens as they are; with the dtype of NumPy.
+  struct OtherType {
+    absl::string_view name;
+    absl::string_view dtype;
+  };
+  std::optional<OtherType> Other() const {
+    if (num_groups_ < kFewestGroups) return std::nullopt;
+    if (is_int64_) return OtherType{"int64", "<i8"};
+    if (is_swapped_int64_) return OtherType{"big-endian int64", ">i8"};
+    if (is_float32_) return OtherType{"float32", "<f4"};
+    if (is_float64_) return OtherType{"float64", "<f8"};
+    if (most_odd_half_ > kMostUpperHalf && most_swapped_even_half_ <= kMostUpperHalf) {
+      return OtherType{"big-endian uint32", ">u4"};
+    }
+    return std::nullopt;
+  }
+
+  void Fill(TokenFileFacts* facts) const {
+    facts->is_never_uint32 = most_word_ >= kVocabularyLimit;
+    if (num_groups_ < kFewestGroups) return;
+    facts->is_never_uint16 = most_odd_half_ == 0 && most_even_half_ > 0;
+    facts->looks_like_uint32 = facts->is_never_uint16 || (most_odd_half_ <= kMostUpperHalf &&
+                                                          most_even_half_ > kMostUpperHalf);
+  }
+
+ private:
+  static constexpr size_t kGroupBytes = 8;
+  static constexpr int64_t kFewestGroups = 8;
+  static constexpr uint16_t kMostUpperHalf = (kVocabularyLimit >> 16) - 1;
+
+  template <typename Number>
+  static Number Load(const uint8_t* bytes) {
+    Number number;
+    std::memcpy(&number, bytes, sizeof(number));
+    return number;
+  }
+  // Whether the floating-point number there is 0 or a whole number from 1 up that may be a token.
+  // Compares bits with those of 1.0 first: small integers are denormals, which count as 0 where the
+  // processor flushes them.
+  template <typename Float, typename Bits>
+  static bool IsToken(const uint8_t* bytes) {
+    constexpr Float kOne = 1;
+    const Bits bits = Load<Bits>(bytes);
+    const Float number = Load<Float>(bytes);
+    return bits == 0 || (bits >= Load<Bits>(reinterpret_cast<const uint8_t*>(&kOne)) &&
+                         number < static_cast<Float>(kVocabularyLimit) &&
+                         number == std::floor(number) && number > 0);
+  }
+
+  void AddGroup(const uint8_t* group) {
+    constexpr int64_t kLeastFiller = -1000;  // -1, or -100 where a loss ignores a token
+    const int64_t number = Load<int64_t>(group);
+    if (number >= kLeastFiller && number <= 0) return;
+    ++num_groups_;
+    is_int64_ = is_int64_ && number > 0 && number < int64_t{kVocabularyLimit};
+    is_swapped_int64_ =
+        is_swapped_int64_ && __builtin_bswap64(Load<uint64_t>(group)) < kVocabularyLimit;
+    is_float32_ =
+        is_float32_ && IsToken<float, uint32_t>(group) && IsToken<float, uint32_t>(group + 4);
+    is_float64_ = is_float64_ && IsToken<double, uint64_t>(group);
+    for (const uint8_t* word : {group, group + 4}) {
+      const uint16_t even = Load<uint16_t>(word);
+      const uint16_t odd = Load<uint16_t>(word + 2);
+      most_word_ = std::max(most_word_, Load<uint32_t>(word));
+      most_even_half_ = std::max(most_even_half_, even);
+      most_odd_half_ = std::max(most_odd_half_, odd);
+      most_swapped_even_half_ =
+          std::max(most_swapped_even_half_, static_cast<uint16_t>(even << 8 | even >> 8));
+    }
+  }
+
+  int64_t num_groups_ = 0;
+  bool is_int64_ = true;
+  bool is_swapped_int64_ = true;
+  bool is_float32_ = true;
+  bool is_float64_ = true;
+  uint32_t most_word_ = 0;
+  uint16_t most_even_half_ = 0;  // of the first halves of 4 bytes, little-endian
+  uint16_t most_odd_half_ = 0;   // of the second halves
+  uint16_t most_swapped_even_half_ = 0;
+};
+
+// Looks at start, middle and end of a file without a header.
+absl::StatusOr<TokenFileFacts> FactsOfNumbers(const DataFile& file) {
+  constexpr int64_t kProbeBytes = int64_t{1} << 14;
+  const int64_t last = std::max<int64_t>(0, file.num_bytes() - kProbeBytes) / 8 * 8;
+  NumberCensus census;
+  for (const int64_t begin : std::set<int64_t>{0, last / 16 * 8, last}) {
+    std::vector<uint8_t> probe(std::min(kProbeBytes, file.num_bytes() - begin));
+    RETURN_IF_ERROR(file.Read(begin, absl::MakeSpan(probe)));
+    census.Add(probe);
+  }
+  if (const auto other = census.Other(); other.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.path(), " has no header, and its bytes look like ", other->name,
+        " numbers; tokens are uint16 or uint32, little-endian; ",
+        ConvertWith(absl::StrCat("numpy.fromfile('", file.path(), "', '", other->dtype, "')"))));
+  }
+  TokenFileFacts facts;
+  census.Fill(&facts);
+  return facts;
+}
+
+}  // namespace
+
+bool HasTokenFileName(absl::string_view path) {
+  return std::any_of(std::begin(kTokenFileSuffixes), std::end(kTokenFileSuffixes),
+                     [path](absl::string_view suffix) { return absl::EndsWith(path, suffix); });
+}
+
+bool HasTokenHeader(absl::Span<const uint8_t> start) {
+  return HasNumpyMagic(start) ||
+         (start.size() >= 3 * sizeof(int32_t) && HasKnownMagic(HeaderWord(start, 0)));
+}
+
+absl::StatusOr<TokenFileFacts> DetectTokenFile(const DataFile& file) {
+  // One piece of data follows the header, so that both are seen.
+  std::vector<uint8_t> start(std::min<int64_t>(4 * kWordHeaderBytes, file.num_bytes()));
+  RETURN_IF_ERROR(file.Read(0, absl::MakeSpan(start)));
+  if (HasNumpyMagic(start)) return ParseNumpyHeader(file.path(), start, file.num_bytes());
+  if (HasTokenHeader(start)) return ParseWordHeader(file.path(), start, file.num_bytes());
+  if (LooksLikeUnknownHeader(start, file.num_bytes())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.path(), ": its first ", kWordHeaderBytes,
+                     " bytes look like a header, but magic number ", HeaderWord(start, 0),
+                     " at offset 0 is not known (those of llm.c and NeMo are); if tokens ",
+                     "follow it, cut it off: tail -c +", kWordHeaderBytes + 1, " ", file.path(),
+                     " > tokens.bin, and give that file"));
+  }
+  return FactsOfNumbers(file);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,169 @@
+#include "worker/data/token_file_detection.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/process_setup.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/data/data_file.h"
+#include "worker/data/testing/test_folder.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int kNumTokens = 1000;
+constexpr int32_t kNemoMagic = 278895051;
+
+template <typename Number>
+std::string BytesOf(const std::vector<Number>& numbers) {
+  return std::string(reinterpret_cast<const char*>(numbers.data()),
+                     numbers.size() * sizeof(Number));
+}
+
+// Tokens of GPT-2's vocabulary as numbers of one type.
+template <typename Number>
+std::string TokensAs() {
+  std::vector<Number> tokens;
+  for (int i = 0; i < kNumTokens; ++i) tokens.push_back(static_cast<Number>(i * 7919 % 50257));
+  return BytesOf(tokens);
+}
+
+// The same bytes with each number of `size` bytes turned around.
+std::string Swapped(std::string bytes, size_t size) {
+  for (size_t at = 0; at < bytes.size(); at += size) {
+    std::reverse(bytes.begin() + at, bytes.begin() + at + size);
+  }
+  return bytes;
+}
+
+std::string WordHeader(std::vector<int32_t> words) {
+  words.resize(256);
+  return BytesOf(words);
+}
+
+// As numpy.save() writes it.
+std::string NumpyHeader(const std::string& dtype, const std::string& shape) {
+  std::string text =
+      absl::StrCat("{'descr': '", dtype, "', 'fortran_order': False, 'shape': ", shape, ", }");
+  text.resize(117, ' ');
+  text += '\n';
+  return absl::StrCat(std::string("\x93NUMPY\x01\x00", 8), std::string("\x76\x00", 2), text);
+}
+
+class TokenFileDetectionTest : public testing::Test {
+ protected:
+  absl::StatusOr<TokenFileFacts> Detect(const std::string& content) {
+    const auto file = DataFile::Open(folder_.Write("t.bin", content));
+    if (!file.ok()) return file.status();
+    return DetectTokenFile(**file);
+  }
+  void ExpectRefused(const std::string& content, const std::string& part) {
+    EXPECT_THAT(Detect(content), StatusIs(absl::StatusCode::kInvalidArgument,
+                                          AllOf(HasSubstr("t.bin"), HasSubstr(part),
+                                                Not(HasSubstr("--token_bytes")))));
+  }
+
+  TestFolder folder_;
+};
+
+TEST_F(TokenFileDetectionTest, ReadsHeaderOfNemo) {
+  for (const int32_t token_bytes : {2, 4}) {
+    const std::string tokens = token_bytes == 2 ? TokensAs<uint16_t>() : TokensAs<uint32_t>();
+    ASSERT_OK_AND_ASSIGN(const TokenFileFacts facts,
+                         Detect(WordHeader({kNemoMagic, 1, kNumTokens, token_bytes}) + tokens));
+    EXPECT_EQ(facts.writer, "NeMo");
+    EXPECT_EQ(facts.token_bytes, token_bytes);
+    EXPECT_EQ(facts.header_bytes, 1024);
+  }
+}
+
+TEST_F(TokenFileDetectionTest, RefusesHeaderOfNemoThatDoesNotFit) {
+  const std::string tokens = TokensAs<uint32_t>();
+  ExpectRefused(WordHeader({kNemoMagic, 1, kNumTokens - 1, 4}) + tokens, "999 tokens");
+  ExpectRefused(WordHeader({kNemoMagic, 1, kNumTokens, 2}) + tokens, "1000 tokens of 2 bytes");
+  ExpectRefused(WordHeader({kNemoMagic, 1, kNumTokens / 2, 8}) + tokens, "8 bytes per token");
+  ExpectRefused(WordHeader({kNemoMagic, 2, kNumTokens, 4}) + tokens, "version 2");
+  ExpectRefused(WordHeader({kNemoMagic, 1, 0, 4}).substr(0, 100), "ends at offset 100");
+}
+
+TEST_F(TokenFileDetectionTest, ReadsArraysOfNumpy) {
+  for (const auto& [dtype, tokens, token_bytes] :
+       {std::tuple("<u2", TokensAs<uint16_t>(), 2), std::tuple("<u4", TokensAs<uint32_t>(), 4),
+        std::tuple("<i4", TokensAs<int32_t>(), 4)}) {
+    ASSERT_OK_AND_ASSIGN(const TokenFileFacts facts,
+                         Detect(NumpyHeader(dtype, "(1000,)") + tokens));
+    EXPECT_EQ(facts.writer, "NumPy");
+    EXPECT_EQ(facts.token_bytes, token_bytes);
+    EXPECT_EQ(facts.header_bytes, 128);
+  }
+}
+
+TEST_F(TokenFileDetectionTest, RefusesOtherArraysOfNumpyWithTheConversion) {
+  ExpectRefused(NumpyHeader("<i8", "(1000,)") + TokensAs<int64_t>(), "astype('<u4')");
+  ExpectRefused(NumpyHeader(">u4", "(1000,)") + Swapped(TokensAs<uint32_t>(), 4), "'>u4'");
+  ExpectRefused(NumpyHeader("<u2", "(10, 100)") + TokensAs<uint16_t>(), "shape (10, 100)");
+  ExpectRefused(NumpyHeader("<u2", "(1001,)") + TokensAs<uint16_t>(), "1001 tokens");
+  ExpectRefused(NumpyHeader("<u2", "(1000,)").substr(0, 60), "NumPy's header");
+  ExpectRefused("\x93NUMPY", "NumPy's header");
+}
+
+TEST_F(TokenFileDetectionTest, RefusesUnknownHeader) {
+  const std::string fields = WordHeader({12345, 1, kNumTokens, 2});
+  ExpectRefused(fields + TokensAs<uint16_t>(), "magic number 12345");
+  EXPECT_OK(Detect(fields));
+}
+
+TEST_F(TokenFileDetectionTest, RefusesOtherNumbersWithTheConversion) {
+  ExpectRefused(TokensAs<int64_t>(), "'<i8').astype('<u4')");
+  ExpectRefused(TokensAs<float>(), "'<f4').astype('<u4')");
+  ExpectRefused(TokensAs<double>(), "'<f8').astype('<u4')");
+  ExpectRefused(Swapped(TokensAs<uint32_t>(), 4), "'>u4').astype('<u4')");
+  ExpectRefused(Swapped(TokensAs<int64_t>(), 8), "'>i8').astype('<u4')");
+  // A document that is filled up with what a loss ignores.
+  ExpectRefused(TokensAs<int64_t>() + BytesOf(std::vector<int64_t>(500, -100)), "'<i8'");
+}
+
+TEST_F(TokenFileDetectionTest, TellsWidthsApart) {
+  ASSERT_OK_AND_ASSIGN(const TokenFileFacts narrow, Detect(TokensAs<uint16_t>()));
+  EXPECT_FALSE(narrow.looks_like_uint32);
+  EXPECT_TRUE(narrow.is_never_uint32);
+  ASSERT_OK_AND_ASSIGN(const TokenFileFacts wide, Detect(TokensAs<uint32_t>()));
+  EXPECT_TRUE(wide.looks_like_uint32);
+  EXPECT_TRUE(wide.is_never_uint16);
+  EXPECT_FALSE(wide.is_never_uint32);
+}
+
+// Workers treat denormals, which small integers are, as 0.
+TEST_F(TokenFileDetectionTest, TakesSmallIntegersForNoFloatsWhereDenormalsAreFlushed) {
+  FlushDenormals();
+  ASSERT_OK_AND_ASSIGN(const TokenFileFacts facts, Detect(TokensAs<uint32_t>()));
+  EXPECT_TRUE(facts.looks_like_uint32);
+}
+
+// Tokens of small vocabularies, long runs of one token, and a few tokens say little.
+TEST_F(TokenFileDetectionTest, LeavesOtherTokensAlone) {
+  std::vector<uint16_t> bases;
+  for (int i = 0; i < kNumTokens; ++i) bases.push_back(static_cast<uint16_t>(i * i % 4));
+  std::vector<uint16_t> filled(5000, 0);
+  std::copy(bases.begin(), bases.end(), filled.begin());
+  for (const std::string& content :
+       {BytesOf(bases), BytesOf(filled), BytesOf(std::vector<uint16_t>(kNumTokens, 0xffff)),
+        BytesOf(std::vector<uint16_t>(kNumTokens, 0)), BytesOf(std::vector<int64_t>{1, 2, 3})}) {
+    ASSERT_OK_AND_ASSIGN(const TokenFileFacts facts, Detect(content));
+    EXPECT_EQ(facts.token_bytes, 0);
+    EXPECT_FALSE(facts.looks_like_uint32);
+  }
+}
+
+}  // namespace
+}  // namespace lodestar
