@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/status_macros.h"
@@ -57,11 +59,11 @@ class TreeWalk {
       return absl::InvalidArgumentError(
           absl::StrCat(path, " is neither a file nor a folder; data must be regular files"));
     }
-    files_.push_back({path, relative_path, static_cast<int64_t>(info.st_size)});
+    listing_.files.push_back({path, relative_path, static_cast<int64_t>(info.st_size)});
     return absl::OkStatus();
   }
 
-  std::vector<CorpusFile> TakeFiles() { return std::move(files_); }
+  CorpusListing TakeListing() { return std::move(listing_); }
 
  private:
   absl::Status VisitFolder(const std::string& path, const std::string& relative_path,
@@ -71,13 +73,17 @@ class TreeWalk {
     for (const std::string& name : names) {
       const std::string below =
           relative_path.empty() ? name : absl::StrCat(relative_path, "/", name);
+      if (IsSideEntry(name)) {
+        listing_.side_entries.push_back(below);
+        continue;
+      }
       RETURN_IF_ERROR(Visit(absl::StrCat(path, "/", name), below));
     }
     return absl::OkStatus();
   }
 
   std::set<std::pair<dev_t, ino_t>> visited_;
-  std::vector<CorpusFile> files_;
+  CorpusListing listing_;
 };
 
 bool HasType(const std::string& path, mode_t type) {
@@ -87,17 +93,30 @@ bool HasType(const std::string& path, mode_t type) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<CorpusFile>> ListCorpusFiles(const std::string& path) {
+bool IsSideEntry(absl::string_view name) {
+  static constexpr absl::string_view kEnds[] = {
+      "~", ".bak", ".orig", ".swp", ".tmp", ".part", ".partial", ".filepart", ".crdownload"};
+  static constexpr absl::string_view kNames[] = {"lost+found", "__MACOSX", "Thumbs.db",
+                                                 "desktop.ini"};
+  const auto is_end = [name](absl::string_view end) { return absl::EndsWith(name, end); };
+  return absl::StartsWith(name, ".") ||
+         (absl::StartsWith(name, "#") && absl::EndsWith(name, "#")) ||
+         std::any_of(std::begin(kEnds), std::end(kEnds), is_end) ||
+         std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+absl::StatusOr<CorpusListing> ListCorpusFiles(const std::string& path) {
   TreeWalk walk;
   RETURN_IF_ERROR(walk.Visit(path, ""));
-  std::vector<CorpusFile> files = walk.TakeFiles();
+  CorpusListing listing = walk.TakeListing();
+  std::vector<CorpusFile>& files = listing.files;
   if (files.size() == 1 && files[0].relative_path.empty()) {
     files[0].relative_path = path.substr(path.rfind('/') + 1);
   }
   std::sort(files.begin(), files.end(), [](const CorpusFile& a, const CorpusFile& b) {
     return a.relative_path < b.relative_path;
   });
-  return files;
+  return listing;
 }
 
 bool IsFolder(const std::string& path) { return HasType(path, S_IFDIR); }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace lodestar {
 
@@ -16,11 +17,22 @@ struct CorpusFile {
   int64_t num_bytes = 0;
 };
 
-// The file at `path`, or all files of the folder tree below it, sorted bytewise by relative path,
-// so that machines with the same tree agree. Links are followed; a folder reached a second time (a
-// link to a parent) is skipped. Errors: NotFound (nothing there, dangling link), PermissionDenied,
-// InvalidArgument for what is neither file nor folder.
-absl::StatusOr<std::vector<CorpusFile>> ListCorpusFiles(const std::string& path);
+struct CorpusListing {
+  std::vector<CorpusFile> files;
+  // Relative paths of the files and folders that IsSideEntry() knows. What is in such a folder is
+  // not listed.
+  std::vector<std::string> side_entries;
+};
+
+// True for names of what programs leave beside data: hidden entries (.git, .nfs000012, temporary
+// files of rsync), backups of editors, parts of downloads, and folders of operating systems.
+bool IsSideEntry(absl::string_view name);
+
+// The file at `path`, or all files of the folder tree below it but for side entries, sorted
+// bytewise by relative path, so that machines with the same tree agree. Links are followed; a
+// folder reached a second time (a link to a parent) is skipped. Errors: NotFound (nothing there,
+// dangling link), PermissionDenied, InvalidArgument for what is neither file nor folder.
+absl::StatusOr<CorpusListing> ListCorpusFiles(const std::string& path);
 
 // False also if there is nothing at `path`.
 bool IsFolder(const std::string& path);

@@ -14,11 +14,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::vector<std::string> RelativePaths(const std::string& path) {
-  auto files = ListCorpusFiles(path);
-  EXPECT_TRUE(files.ok()) << files.status();
+  const auto listing = ListCorpusFiles(path);
+  EXPECT_TRUE(listing.ok()) << listing.status();
   std::vector<std::string> names;
-  if (files.ok()) {
-    for (const CorpusFile& file : *files) names.push_back(file.relative_path);
+  if (listing.ok()) {
+    for (const CorpusFile& file : listing->files) names.push_back(file.relative_path);
   }
   return names;
 }
@@ -30,9 +30,9 @@ TEST(CorpusFilesTest, SortsByPathRelativeToTheRoot) {
   folder.Write("a.txt", "333");
   folder.Write("B", "");
   EXPECT_THAT(RelativePaths(folder.root()), ElementsAre("B", "a.txt", "a/b/c", "b/z"));
-  auto files = ListCorpusFiles(folder.root() + "/");
-  ASSERT_TRUE(files.ok());
-  EXPECT_EQ((*files)[2].num_bytes, 2);
+  const auto listing = ListCorpusFiles(folder.root() + "/");
+  ASSERT_TRUE(listing.ok());
+  EXPECT_EQ(listing->files[2].num_bytes, 2);
 }
 
 TEST(CorpusFilesTest, TakesOneFile) {
@@ -71,6 +71,24 @@ TEST(CorpusFilesTest, DeviceIsRefused) {
 TEST(CorpusFilesTest, EmptyFolderHasNoFiles) {
   TestFolder folder;
   EXPECT_THAT(RelativePaths(folder.root()), ElementsAre());
+}
+
+TEST(CorpusFilesTest, LeavesOutHiddenBackupAndPartialEntries) {
+  TestFolder folder;
+  const std::vector<std::string> side = {
+      ".a.txt.Xy12Zw", ".gitattributes", ".nfs000000000012", "#a.txt#",
+      "a.txt.bak",     "a.txt.orig",     "a.txt.part",       "a.txt.tmp",
+      "a.txt~",        "b/.a.txt.swp",   "lost+found",
+  };
+  for (const std::string& name : side) folder.Write(name, "text");
+  folder.Write(".ipynb_checkpoints/a-checkpoint.txt", "text");
+  folder.Link("nowhere", ".#a.txt");
+  for (const char* name : {"a.txt", "b/c.txt", "part.1", "tmp"}) folder.Write(name, "text");
+  EXPECT_THAT(RelativePaths(folder.root()), ElementsAre("a.txt", "b/c.txt", "part.1", "tmp"));
+  EXPECT_EQ(ListCorpusFiles(folder.root())->side_entries.size(), side.size() + 2);
+  // A path that is given is taken.
+  EXPECT_THAT(RelativePaths(folder.Path(".ipynb_checkpoints")), ElementsAre("a-checkpoint.txt"));
+  EXPECT_THAT(RelativePaths(folder.Path("a.txt~")), ElementsAre("a.txt~"));
 }
 
 }  // namespace

@@ -124,7 +124,8 @@ absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path) {
     if (LooksLikeIdxFolder(path)) return DataFormat::kIdx;
     if (LooksLikeCifar10Folder(path)) return DataFormat::kCifar10;
   }
-  ASSIGN_OR_RETURN(const std::vector<CorpusFile> files, ListCorpusFiles(path));
+  ASSIGN_OR_RETURN(const CorpusListing listing, ListCorpusFiles(path));
+  const std::vector<CorpusFile>& files = listing.files;
   Census census;
   for (const CorpusFile& file : files) {
     if (file.num_bytes > 0) RETURN_IF_ERROR(CountFile(file.path, census));

@@ -29,6 +29,10 @@ std::string FilesText(size_t count) {
   return count == 1 ? "1 file" : absl::StrCat(count, " files");
 }
 
+std::string SideEntriesText(size_t count) {
+  return absl::StrCat(count, " hidden, backup or partial ", count == 1 ? "entry" : "entries");
+}
+
 // "*.bin or *.npy".
 std::string PatternText(absl::Span<const absl::string_view> suffixes) {
   return absl::StrJoin(suffixes, " or ", [](std::string* text, absl::string_view suffix) {
@@ -42,12 +46,28 @@ absl::Status EmptyFile(const CorpusFile& file) {
                    "belongs in it"));
 }
 
-// The files under `path` that are taken, in order; at least one. `num_empty` counts those of 0
-// bytes that are left out.
+// Files that are left out and not named one by one in the log.
+struct LeftOutCounts {
+  size_t num_empty = 0;
+  size_t num_side_entries = 0;
+  std::string side_entry = {};  // the first one
+};
+
+// The files under `path` that are taken, in order; at least one. Adds the others to `counts`.
 absl::StatusOr<std::vector<CorpusFile>> ListFiles(const std::string& path, const CorpusRule& rule,
-                                                  size_t* num_empty) {
-  ASSIGN_OR_RETURN(std::vector<CorpusFile> files, ListCorpusFiles(path));
+                                                  LeftOutCounts* counts) {
+  ASSIGN_OR_RETURN(CorpusListing listing, ListCorpusFiles(path));
+  std::vector<CorpusFile>& files = listing.files;
   const size_t num_all = files.size();
+  if (!listing.side_entries.empty()) {
+    if (num_all == 0) {
+      return absl::NotFoundError(
+          absl::StrCat(path, ": no data but ", SideEntriesText(listing.side_entries.size()),
+                       ", as ", listing.side_entries.front(), "; rename it, or give its own path"));
+    }
+    if (counts->num_side_entries == 0) counts->side_entry = listing.side_entries.front();
+    counts->num_side_entries += listing.side_entries.size();
+  }
   const bool is_folder = IsFolder(path);
   const auto is_taken = [&](const CorpusFile& file) {
     const auto matches = [&file](absl::string_view end) { return absl::EndsWith(file.path, end); };
@@ -71,9 +91,9 @@ absl::StatusOr<std::vector<CorpusFile>> ListFiles(const std::string& path, const
       std::remove_if(files.begin(), files.end(), [&](const CorpusFile& file) {
         return is_empty(file) && PartByName(file.relative_path) == FilePart::kCut;
       });
-  *num_empty += files.end() - first_left_out;
+  counts->num_empty += files.end() - first_left_out;
   files.erase(first_left_out, files.end());
-  return files;
+  return std::move(files);
 }
 
 absl::Status AddFile(const CorpusFile& file, FilePart part, TokenCorpus* corpus) {
@@ -190,9 +210,9 @@ absl::Status LeaveOutWhatIsHeldout(TokenCorpus* corpus) {
 }
 
 // Adds the files that are for training, or held out by their names. Returns those that are left out
-// by their names, and adds to `num_empty` the other files of 0 bytes.
+// by their names, and adds to `counts` the other files of 0 bytes.
 absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& rule,
-                                   const std::vector<CorpusFile>& files, size_t* num_empty,
+                                   const std::vector<CorpusFile>& files, LeftOutCounts* counts,
                                    TokenCorpus* corpus) {
   std::vector<absl::string_view> names;
   for (const CorpusFile& file : files) names.push_back(file.relative_path);
@@ -209,7 +229,7 @@ absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& r
       left_out.push_back(files[i]);
     } else if (files[i].num_bytes == 0) {
       if (is_split) return EmptyFile(files[i]);
-      ++*num_empty;
+      ++counts->num_empty;
     } else {
       RETURN_IF_ERROR(AddFile(files[i], parts[i], corpus));
     }
@@ -229,12 +249,12 @@ absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& r
 
 absl::StatusOr<TokenCorpus> OpenTokenCorpus(const DataConfig& config, const CorpusRule& rule) {
   TokenCorpus corpus;
-  size_t num_empty = 0;
-  ASSIGN_OR_RETURN(const std::vector<CorpusFile> files, ListFiles(config.path, rule, &num_empty));
-  ASSIGN_OR_RETURN(LeftOut left_out, AddByNames(config, rule, files, &num_empty, &corpus));
+  LeftOutCounts counts;
+  ASSIGN_OR_RETURN(const std::vector<CorpusFile> files, ListFiles(config.path, rule, &counts));
+  ASSIGN_OR_RETURN(LeftOut left_out, AddByNames(config, rule, files, &counts, &corpus));
   if (!config.heldout_path.empty()) {
     ASSIGN_OR_RETURN(const std::vector<CorpusFile> heldout,
-                     ListFiles(config.heldout_path, rule, &num_empty));
+                     ListFiles(config.heldout_path, rule, &counts));
     for (const CorpusFile& file : heldout) {
       if (file.num_bytes == 0) return EmptyFile(file);
       RETURN_IF_ERROR(AddFile(file, FilePart::kHeldout, &corpus));
@@ -245,8 +265,12 @@ absl::StatusOr<TokenCorpus> OpenTokenCorpus(const DataConfig& config, const Corp
                    left_out.end());
   }
   NoteLeftOut(left_out, &corpus);
-  if (num_empty > 0) {
-    corpus.notes.push_back(absl::StrCat(FilesText(num_empty), " with 0 bytes left out"));
+  if (counts.num_empty > 0) {
+    corpus.notes.push_back(absl::StrCat(FilesText(counts.num_empty), " with 0 bytes left out"));
+  }
+  if (counts.num_side_entries > 0) {
+    corpus.notes.push_back(absl::StrCat(SideEntriesText(counts.num_side_entries), " left out, as ",
+                                        counts.side_entry));
   }
   RETURN_IF_ERROR(LeaveOutWhatIsHeldout(&corpus));
   return corpus;
