@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/data/testing/test_folder.h"
@@ -161,6 +162,35 @@ TEST(TextReaderTest, SampleOutsideTheRangeIsAnError) {
   EXPECT_EQ(dataset->ReadTrain({SampleRef{0, dataset->num_train_samples()}}, &batch).code(),
             absl::StatusCode::kOutOfRange);
   EXPECT_EQ(dataset->ReadHeldout({-1}, &batch).code(), absl::StatusCode::kOutOfRange);
+}
+
+// A tenth of each file is less than a window of 9 bytes.
+TEST(TextReaderTest, HoldsOutWholeFilesWhereTenthsAreShorterThanAWindow) {
+  TestFolder folder;
+  for (int i = 0; i < 40; ++i) {
+    folder.Write(absl::StrCat("many/", 100 + i), std::string(20, static_cast<char>('0' + i)));
+  }
+  const auto dataset = OpenOrDie(folder.Path("many"), {8, 256, 1});
+  EXPECT_THAT(dataset->Describe(), HasSubstr("4 whole files"));
+  ASSERT_EQ(dataset->num_heldout_samples(), 79 / 8);
+  HostBatch batch;
+  ASSERT_TRUE(dataset->ReadHeldout({0, 1, 2}, &batch).ok());
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(batch.tokens[i], '5');
+  for (int64_t i = 0; i < dataset->num_train_samples(); ++i) {
+    ASSERT_TRUE(dataset->ReadTrain({SampleRef{i % 3, i}}, &batch).ok());
+    for (const int32_t token : batch.tokens) EXPECT_NE(token, '5');
+  }
+}
+
+TEST(TextReaderTest, KeepsTenthsWhereTheyHoldAWindow) {
+  TestFolder folder;
+  for (int i = 0; i < 40; ++i) folder.Write(absl::StrCat("short/", i), "text");
+  folder.Write("short/long", std::string(1000, 'x'));
+  EXPECT_THAT(OpenOrDie(folder.Path("short"), {8, 256, 1})->Describe(),
+              HasSubstr("the last tenth of every file"));
+  for (int i = 0; i < 3; ++i) folder.Write(absl::StrCat("few/", i), std::string(80, 'x'));
+  EXPECT_THAT(OpenOrDie(folder.Path("few"), {8, 256, 1})->Describe(),
+              HasSubstr("the last tenth of every file"));
 }
 
 }  // namespace

@@ -216,7 +216,13 @@ absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& r
                                    TokenCorpus* corpus) {
   std::vector<absl::string_view> names;
   for (const CorpusFile& file : files) names.push_back(file.relative_path);
-  const std::vector<FilePart> parts = SplitByNames(names, rule.names, !config.heldout_path.empty());
+  const NameSplit split = SplitByNames(names, rule.names, !config.heldout_path.empty());
+  const std::vector<FilePart>& parts = split.parts;
+  if (split.ignored.has_value()) {
+    corpus->notes.push_back(absl::StrCat(
+        names[split.ignored->example], " is trained on, because names count only if all files are ",
+        "called train, val or test, and ", names[split.ignored->because_of], " is not"));
+  }
   // An empty file is an error if its name gives it a part, and text without a word otherwise.
   const bool is_split = std::any_of(parts.begin(), parts.end(), [](FilePart part) {
     return part == FilePart::kHeldout || part == FilePart::kLeftOut;

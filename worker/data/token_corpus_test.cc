@@ -147,6 +147,30 @@ TEST_F(TokenCorpusTest, EmptyTextIsCountedUnlessItsNameGivesItAPart) {
                                    AllOf(HasSubstr("validation.txt"), HasSubstr("0 bytes"))));
 }
 
+TEST_F(TokenCorpusTest, CountsHiddenBackupAndPartialEntries) {
+  for (const char* name : {".nfs01", "a.txt~"}) Write(name);
+  EXPECT_THAT(OpenText(), StatusIs(absl::StatusCode::kNotFound,
+                                   AllOf(HasSubstr("2 hidden"), HasSubstr(".nfs01"))));
+  Write("a.txt");
+  ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, OpenText());
+  EXPECT_EQ(PartsOf(corpus), "a.txt cut");
+  EXPECT_EQ(absl::StrJoin(corpus.notes, "|"),
+            "2 hidden, backup or partial entries left out, as .nfs01");
+}
+
+TEST_F(TokenCorpusTest, DocumentationDoesNotUndoASplit) {
+  for (const char* name : {"train.txt", "validation.txt", "test.txt", "README.md"}) Write(name);
+  ASSERT_OK_AND_ASSIGN(const TokenCorpus split, OpenText());
+  EXPECT_EQ(PartsOf(split), "train.txt train, validation.txt heldout");
+  EXPECT_EQ(absl::StrJoin(split.notes, "|"),
+            "neither trained nor evaluated on 2 files, by name, as README.md");
+  Write("more.txt");
+  ASSERT_OK_AND_ASSIGN(const TokenCorpus undone, OpenText());
+  EXPECT_EQ(undone.files.size(), 5);
+  EXPECT_THAT(absl::StrJoin(undone.notes, "|"),
+              AllOf(HasSubstr("validation.txt is trained on"), HasSubstr("more.txt")));
+}
+
 TEST_F(TokenCorpusTest, OnlyHeldOutDataIsNoTrainingData) {
   Write("val_0.bin");
   Write("val_1.bin");

@@ -13,8 +13,6 @@
 namespace lodestar {
 namespace {
 
-constexpr int64_t kHeldoutDivisor = 10;  // the last tenth of every file
-
 uint64_t Mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -42,8 +40,9 @@ class WindowDataset : public Dataset {
  public:
   WindowDataset(TokenCorpus corpus, TokenWidth width, const WindowCut& cut)
       : corpus_(std::move(corpus)), width_(width), cut_(cut), train_(width), heldout_(width) {
+    ChooseWholeFiles();
     for (const TokenFile& file : corpus_.files) {
-      const int64_t num_tokens = (file.file->num_bytes() - file.header_bytes) / WidthBytes(width);
+      const int64_t num_tokens = NumTokens(file);
       const int64_t num_heldout = file.part == FilePart::kHeldout ? num_tokens
                                   : file.part == FilePart::kTrain ? 0
                                                                   : num_tokens / kHeldoutDivisor;
@@ -110,6 +109,37 @@ class WindowDataset : public Dataset {
   }
 
  private:
+  int64_t NumTokens(const TokenFile& file) const {
+    return (file.file->num_bytes() - file.header_bytes) / WidthBytes(width_);
+  }
+
+  // Holds out whole files where the last tenth of a typical file is shorter than a window: a window
+  // of such pieces of many files is no text that occurs anywhere. Keeps the tenths if there are too
+  // few files for that.
+  void ChooseWholeFiles() {
+    const int64_t window = cut_.context + 1;
+    std::vector<int64_t> sizes;
+    for (const TokenFile& file : corpus_.files) {
+      if (file.part != FilePart::kCut) return;
+      sizes.push_back(NumTokens(file));
+    }
+    const int64_t typical = TypicalFileTokens(sizes);
+    if (sizes.size() == 1 || typical / kHeldoutDivisor >= window) return;
+    const std::vector<FilePart> parts = HoldOutWholeFiles(sizes);
+    int64_t num_heldout = 0;
+    size_t num_heldout_files = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (parts[i] != FilePart::kHeldout) continue;
+      num_heldout += sizes[i];
+      ++num_heldout_files;
+    }
+    if (num_heldout < window) return;
+    for (size_t i = 0; i < parts.size(); ++i) corpus_.files[i].part = parts[i];
+    corpus_.heldout_name =
+        absl::StrCat(num_heldout_files, " whole files, because a tenth of a typical file of ",
+                     typical, " tokens is shorter than a window");
+  }
+
   std::string NameOfFiles() const {
     const std::vector<TokenFile>& files = corpus_.files;
     const std::string& first = files.front().file->path();

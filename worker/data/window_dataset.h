@@ -1,8 +1,9 @@
 // Windows of context + 1 tokens out of files of tokens: what text and pre-tokenised data have in
 // common.
 //
-// Of every file the last floor(tokens / 10) tokens are held out, unless its part says otherwise;
-// both parts are laid end to end over all files, so a window may cross files. Held-out windows lie
+// Of every file the last floor(tokens / 10) tokens are held out, unless its part says otherwise. If
+// that is less than a window for the files that most tokens lie in, whole files are held out. Both
+// parts are laid end to end over all files, so a window may cross files. Held-out windows lie
 // `context` apart from the start, so that they share one token and every token but the first is
 // predicted once. Training windows do the same from a start that differs per epoch.
 #pragma once
