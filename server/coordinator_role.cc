@@ -217,6 +217,7 @@ CheckpointKeeper::Config CoordinatorRole::KeeperSettings() const {
   keeper.resume = durability.resume != ResumePolicy::kNever;
   keeper.resume_path = durability.resume_path;
   keeper.init_from = durability.init_from;
+  keeper.accepts_higher_rate = durability.accepts_higher_rate;
   if (!locks_.empty() && locks_.front()->crashed_holder().has_value()) {
     keeper.crashed_holder = locks_.front()->crashed_holder()->Describe();
   }

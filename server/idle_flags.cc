@@ -49,6 +49,7 @@ std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
     }
     if (durability.resume != ResumePolicy::kPath) {
       idle.push_back({"resume", "--checkpoint_dir, or with the path of a checkpoint"});
+      idle.push_back({"accept_higher_rate", "--checkpoint_dir"});
     }
   }
   if (durability.checkpoint_dir.empty() || durability.checkpoint_interval == absl::ZeroDuration()) {

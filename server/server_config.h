@@ -71,8 +71,9 @@ struct DurabilityConfig {
   double checkpoint_cost = 0.01;  // see CheckpointSchedule::Config::max_cost
   int keep = 3;                   // newest checkpoints that stay
   ResumePolicy resume = ResumePolicy::kLatest;
-  std::string resume_path;  // of kPath: directory of one checkpoint
-  std::string init_from;    // first weights of a fresh start; empty: initialisers and seed
+  std::string resume_path;           // of kPath: directory of one checkpoint
+  std::string init_from;             // first weights of a fresh start; empty: initialisers and seed
+  bool accepts_higher_rate = false;  // see CheckpointKeeper::Config
   // Of every server: what it acknowledges is written down before, and a restart goes on from there.
   bool has_journal = false;
   std::string journal_dir;      // with has_journal; each server has a folder in it

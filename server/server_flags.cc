@@ -391,6 +391,9 @@ ABSL_FLAG(double, checkpoint_cost, 0.01,
 ABSL_FLAG(int64_t, checkpoint_every, 0,
           "Rounds between checkpoints, instead of --checkpoint_interval unless that is given, too. "
           "0: by time.");
+ABSL_FLAG(bool, accept_higher_rate, false,
+          "Lets a resumed job go on with a learning rate that is more than a tenth above the one "
+          "that its checkpoint was written with, as where --rounds of a cosine schedule grows.");
 ABSL_FLAG(std::string, durability, "checkpoint",
           "What outlives a server that is killed, or loses its power. checkpoint: what the newest "
           "checkpoint has; all servers go back to it. journal: everything that was acknowledged; "
@@ -818,6 +821,7 @@ DurabilityConfig ReadDurability(const std::set<std::string>& given, DurabilityCo
   durability.checkpoint_cost = absl::GetFlag(FLAGS_checkpoint_cost);
   durability.keep = absl::GetFlag(FLAGS_checkpoint_keep);
   durability.init_from = absl::GetFlag(FLAGS_init_from);
+  durability.accepts_higher_rate = absl::GetFlag(FLAGS_accept_higher_rate);
   const std::string resume = absl::GetFlag(FLAGS_resume);
   if (resume == "latest") {
     durability.resume = ResumePolicy::kLatest;
@@ -1044,8 +1048,8 @@ std::vector<FlagGroup> ServerFlagGroups() {
         "eval_samples"}},
       {"Checkpoints",
        {"checkpoint_dir", "checkpoint_interval", "checkpoint_cost", "checkpoint_every",
-        "checkpoint_keep", "fallback_dir", "stop_timeout", "resume", "durability", "journal_dir",
-        "journal_limit", "journal_replica", "replica", "promote"}},
+        "checkpoint_keep", "fallback_dir", "stop_timeout", "resume", "accept_higher_rate",
+        "durability", "journal_dir", "journal_limit", "journal_replica", "replica", "promote"}},
       {"Output and end",
        {"metrics_out", "tensorboard_dir", "trace", "trace_rounds", "exit_when_done", "log_level",
         "log_format"}},

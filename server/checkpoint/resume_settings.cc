@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/job_settings.h"
 #include "common/json.h"
+#include "common/learning_rate_schedule.h"
 #include "common/model_spec.h"
 #include "common/model_spec_json.h"
 
@@ -17,6 +21,9 @@ namespace lodestar {
 namespace {
 
 constexpr char kModelFlag[] = "model";
+constexpr char kRateName[] = "rate";  // of a change that is no flag
+// A restart may raise the learning rate by a tenth.
+constexpr double kMostRise = 1.1;
 
 // A scalar of JSON as one would give it to a flag.
 std::string TextOf(const Json& value) {
@@ -101,10 +108,63 @@ std::string Effect(const std::string& flag, const Manifest& manifest, const JobS
   return absl::StrCat("from round ", manifest.round.value(), " on");
 }
 
+// The schedule that the checkpoint was written with; nothing where the manifest does not have all
+// of it.
+std::optional<LearningRateSchedule> SavedSchedule(const Manifest& manifest) {
+  LearningRateSchedule schedule;
+  const auto kind = ParseScheduleKind(SavedValue(manifest, "lr_schedule").value_or(""));
+  const bool is_whole =
+      kind.ok() &&
+      absl::SimpleAtod(SavedValue(manifest, "learning_rate").value_or(""), &schedule.peak) &&
+      absl::SimpleAtod(SavedValue(manifest, "min_learning_rate").value_or(""), &schedule.minimum) &&
+      absl::SimpleAtoi(SavedValue(manifest, "warmup_rounds").value_or(""),
+                       &schedule.warmup_rounds) &&
+      absl::SimpleAtoi(SavedValue(manifest, "rounds").value_or(""), &schedule.total_rounds);
+  if (!is_whole) return std::nullopt;
+  schedule.kind = *kind;
+  return schedule;
+}
+
+// The learning rate of the next step by either schedule, if it differs and there is such a step.
+std::optional<SettingChange> CompareRates(const Manifest& manifest, const JobSpec& asked,
+                                          const RateAtResume& rate) {
+  const std::optional<LearningRateSchedule> saved = SavedSchedule(manifest);
+  if (!saved.has_value() || ReducesOnly(asked) || asked.schedule.total_rounds <= rate.place) {
+    return std::nullopt;
+  }
+  const double place = static_cast<double>(rate.place);
+  const double before = rate.scale * saved->At(place);
+  const double after = rate.scale * asked.schedule.At(place);
+  if (before == after) return std::nullopt;
+  SettingChange change = {kRateName, absl::StrCat(before), absl::StrCat(after),
+                          absl::StrCat("of round ", manifest.round.value(), ", by the schedule")};
+  const bool rises = after > kMostRise * before;
+  if (rises && before > 0) {
+    absl::StrAppend(&change.effect, "; ", absl::StrFormat("%.3g", after / before),
+                    " times as high");
+  }
+  change.is_refused = rises && !rate.may_rise;
+  return change;
+}
+
+// "--rounds=100 --lr_schedule=cosine": the flags of the schedule as the checkpoint was written with
+// them.
+std::string SavedScheduleFlags(const std::vector<SettingChange>& changes) {
+  static constexpr absl::string_view kFlags[] = {"rounds", "learning_rate", "min_learning_rate",
+                                                 "lr_schedule", "warmup_rounds"};
+  std::vector<std::string> flags;
+  for (const SettingChange& change : changes) {
+    if (std::find(std::begin(kFlags), std::end(kFlags), change.flag) == std::end(kFlags)) continue;
+    flags.push_back(absl::StrCat("--", change.flag, "=", change.saved));
+  }
+  return absl::StrJoin(flags, " ");
+}
+
 }  // namespace
 
 std::vector<SettingChange> CompareSettings(const Manifest& manifest, const JobSpec& asked,
-                                           const std::vector<std::string>& state_names) {
+                                           const std::vector<std::string>& state_names,
+                                           const RateAtResume& rate) {
   std::vector<SettingChange> changes;
   if (!manifest.model.empty()) {
     const auto saved = ModelSpecFromJson(manifest.model);
@@ -119,6 +179,9 @@ std::vector<SettingChange> CompareSettings(const Manifest& manifest, const JobSp
     change.is_refused = !change.effect.empty();
     if (!change.is_refused) change.effect = Effect(setting.flag, manifest, asked);
     changes.push_back(std::move(change));
+  }
+  if (auto change = CompareRates(manifest, asked, rate); change.has_value()) {
+    changes.push_back(*std::move(change));
   }
   return changes;
 }
@@ -135,6 +198,14 @@ absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes, const M
       refused.push_back(absl::StrCat("model '", change.asked, "' contradicts '", change.saved,
                                      "': ", change.effect));
       wanted.push_back(FlagFor(manifest));
+      continue;
+    }
+    if (change.flag == kRateName) {
+      refused.push_back(absl::StrCat("the learning rate would rise from ", change.saved, " to ",
+                                     change.asked, " at round ", manifest.round.value(),
+                                     ", by more than a tenth"));
+      wanted.push_back(absl::StrCat("--accept_higher_rate, or keep the schedule with ",
+                                    SavedScheduleFlags(changes)));
       continue;
     }
     refused.push_back(absl::StrCat("--", change.flag, "=", change.asked, " contradicts ",

@@ -2,6 +2,7 @@
 // others: which differ, what happens, and which contradict what the checkpoint holds. Pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,21 @@ struct SettingChange {
   bool is_refused = false;
 };
 
-// Those that differ, in the order of JobSettings(). `state_names`: the vectors that the server's
-// optimizer of the job asked for keeps. Settings that the manifest does not have, because an older
-// release wrote it, are passed over.
+// What decides the learning rate of the next step beside the settings.
+struct RateAtResume {
+  int64_t place = 0;   // rounds of the schedule that are done
+  double scale = 1.0;  // what the schedule's rate is multiplied with, before and after
+  // Lets the rate rise by more than a tenth.
+  bool may_rise = false;
+};
+
+// Returns the settings that differ, in the order of JobSettings(), and last the learning rate of
+// the next step if that differs. `state_names`: the vectors that the server's optimizer of the job
+// asked for keeps. Settings that the manifest does not have, because an older release wrote it, are
+// passed over.
 std::vector<SettingChange> CompareSettings(const Manifest& manifest, const JobSpec& asked,
-                                           const std::vector<std::string>& state_names);
+                                           const std::vector<std::string>& state_names,
+                                           const RateAtResume& rate);
 
 // FailedPrecondition naming all that are refused, and what to give instead, if there are any.
 // `manifest`: of the checkpoint.

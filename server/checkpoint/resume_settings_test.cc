@@ -40,14 +40,17 @@ Manifest WrittenBy(const JobSpec& job) {
   return manifest;
 }
 
+constexpr RateAtResume kAtTheCheckpoint = {.place = 217};
+
 std::vector<SettingChange> Compare(const JobSpec& asked) {
-  return CompareSettings(WrittenBy(TestJob()), asked, kStateNames);
+  return CompareSettings(WrittenBy(TestJob()), asked, kStateNames, kAtTheCheckpoint);
 }
 
 std::string RefusalOf(const JobSpec& asked, const std::vector<std::string>& state_names) {
   const Manifest manifest = WrittenBy(TestJob());
   return std::string(
-      CheckNoneRefused(CompareSettings(manifest, asked, state_names), manifest, "runs/round-217")
+      CheckNoneRefused(CompareSettings(manifest, asked, state_names, kAtTheCheckpoint), manifest,
+                       "runs/round-217")
           .message());
 }
 
@@ -70,7 +73,8 @@ TEST(ResumeSettingsTest, WhatMayChangeIsToldWithItsEffect) {
             "\n  rounds         2000        3000    the job ends after that many"
             "\n  batch_size     12          24      from round 217 on"
             "\n  learning_rate  0.001       0.0005  from round 217 on"
-            "\n  clip_norm      0           1       from round 217 on");
+            "\n  clip_norm      0           1       from round 217 on"
+            "\n  rate           0.001       0.0005  of round 217, by the schedule");
   asked.schedule.total_rounds = 217;
   EXPECT_EQ(Compare(asked).front().effect, "nothing is left to do");
 }
@@ -100,7 +104,7 @@ TEST(ResumeSettingsTest, AMeanGradientIsNoWeightsForAnotherOptimizer) {
   JobSpec reduces = steps;
   reduces.optimizer.kind = OptimizerKind::kReduce;
   for (const auto& [saved, asked] : {std::pair(steps, reduces), std::pair(reduces, steps)}) {
-    const auto changes = CompareSettings(WrittenBy(saved), asked, kStateNames);
+    const auto changes = CompareSettings(WrittenBy(saved), asked, kStateNames, kAtTheCheckpoint);
     ASSERT_EQ(changes.size(), 1);
     EXPECT_TRUE(changes[0].is_refused);
     EXPECT_THAT(changes[0].effect, HasSubstr("a gradient in place of weights"));
@@ -131,7 +135,7 @@ TEST(ResumeSettingsTest, AModelThatIsNoPresetIsGivenAsTheFileToWrite) {
   JobSpec own = TestJob();
   own.model = {"own", MlpSpec{{784, 10}}};
   const Manifest manifest = WrittenBy(own);
-  const auto changes = CompareSettings(manifest, TestJob(), kStateNames);
+  const auto changes = CompareSettings(manifest, TestJob(), kStateNames, kAtTheCheckpoint);
   ASSERT_EQ(changes.size(), 1);
   EXPECT_EQ(changes[0].saved, "own");
   EXPECT_EQ(changes[0].asked, "gpt-nano");
@@ -146,10 +150,76 @@ TEST(ResumeSettingsTest, AModelThatIsNoPresetIsGivenAsTheFileToWrite) {
 TEST(ResumeSettingsTest, WhatAnOlderReleaseWroteIsComparedAsFarAsItGoes) {
   Manifest manifest = WrittenBy(TestJob());
   manifest.settings = {{"seed", 1}, {"mode", "sync"}, {"batch_size", 16}, {"error_feedback", true}};
-  const auto changes = CompareSettings(manifest, TestJob(), kStateNames);
+  const auto changes = CompareSettings(manifest, TestJob(), kStateNames, kAtTheCheckpoint);
   ASSERT_EQ(changes.size(), 1);
   EXPECT_EQ(changes[0].flag, "batch_size");
   EXPECT_EQ(changes[0].saved, "16");
+}
+
+// A cosine run of 217 rounds that is extended to 434.
+class ExtendedRunTest : public testing::Test {
+ protected:
+  ExtendedRunTest() {
+    saved_.schedule = {
+        .kind = ScheduleKind::kCosine, .peak = 1e-2, .minimum = 1e-4, .total_rounds = 217};
+    asked_ = saved_;
+    asked_.schedule.total_rounds = 434;
+  }
+  std::vector<SettingChange> Changes(const RateAtResume& rate) const {
+    return CompareSettings(WrittenBy(saved_), asked_, kStateNames, rate);
+  }
+  absl::Status Check(const RateAtResume& rate = kAtTheCheckpoint) const {
+    return CheckNoneRefused(Changes(rate), WrittenBy(saved_), "runs/round-217");
+  }
+
+  JobSpec saved_ = TestJob();
+  JobSpec asked_;
+};
+
+TEST_F(ExtendedRunTest, RateBeforeAndAfterAreInTheTable) {
+  const std::vector<SettingChange> changes = Changes({.place = 217, .scale = 0.5});
+  ASSERT_EQ(changes.size(), 2);
+  EXPECT_EQ(changes[1].flag, "rate");
+  EXPECT_EQ(changes[1].saved, "5e-05");
+  EXPECT_EQ(changes[1].asked, "0.002525");
+  EXPECT_THAT(changes[1].effect, AllOf(HasSubstr("round 217"), HasSubstr("50.5")));
+}
+
+TEST_F(ExtendedRunTest, RateThatRisesByMoreThanATenthAsksForTheFlag) {
+  EXPECT_THAT(Check(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("0.0001"), HasSubstr("0.00505"),
+                             HasSubstr("--accept_higher_rate"), HasSubstr("--rounds=217"))));
+  EXPECT_OK(Check({.place = 217, .may_rise = true}));
+}
+
+TEST_F(ExtendedRunTest, RateMayRiseByATenthAndFall) {
+  EXPECT_OK(Check({.place = 20}));
+  std::swap(saved_, asked_);
+  EXPECT_OK(Check({.place = 100}));
+}
+
+TEST_F(ExtendedRunTest, RateThatWasZeroMayNotRise) {
+  saved_.schedule.minimum = asked_.schedule.minimum = 0;
+  EXPECT_THAT(Check(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--accept_higher_rate")));
+}
+
+TEST_F(ExtendedRunTest, RateOfStepsThatAreNotMadeSaysNothing) {
+  asked_ = saved_;
+  asked_.schedule.peak = 1;
+  EXPECT_OK(Check());
+  asked_.schedule.total_rounds = 434;
+  asked_.model = {"client", ClientModelSpec{}};
+  asked_.optimizer.kind = OptimizerKind::kReduce;
+  EXPECT_NE(Changes(kAtTheCheckpoint).back().flag, "rate");
+}
+
+TEST_F(ExtendedRunTest, WarmUpIsNoRise) {
+  saved_.schedule.warmup_rounds = 1000;
+  asked_ = saved_;
+  asked_.clip_norm = 1;
+  EXPECT_OK(Check());
 }
 
 }  // namespace

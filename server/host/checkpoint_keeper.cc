@@ -168,7 +168,7 @@ absl::Status CheckpointKeeper::CheckSettings() const {
                        "; give latest, never or the path of one checkpoint"));
     }
     ASSIGN_OR_RETURN(const std::vector<SettingChange> changes,
-                     Compare(*manifest, config_.resume_path));
+                     Compare(*manifest, config_.resume_path, config_.accepts_higher_rate));
     return CheckNoneRefused(changes, *manifest, config_.resume_path);
   }
   if (!config_.resume) return CheckInitFrom();
@@ -194,7 +194,8 @@ absl::Status CheckpointKeeper::CheckSettings() const {
     return later->second;
   }
   if (!newest.has_value()) return CheckInitFrom();
-  ASSIGN_OR_RETURN(const std::vector<SettingChange> changes, Compare(*newest, newest_path));
+  ASSIGN_OR_RETURN(const std::vector<SettingChange> changes,
+                   Compare(*newest, newest_path, config_.accepts_higher_rate));
   return CheckNoneRefused(changes, *newest, newest_path);
 }
 
@@ -270,10 +271,17 @@ absl::StatusOr<JobSpec> CheckpointKeeper::JobFrom(const Manifest& manifest,
   return job;
 }
 
-absl::StatusOr<std::vector<SettingChange>> CheckpointKeeper::Compare(
-    const Manifest& manifest, const std::string& path) const {
+absl::StatusOr<std::vector<SettingChange>> CheckpointKeeper::Compare(const Manifest& manifest,
+                                                                     const std::string& path,
+                                                                     bool may_rate_rise) const {
   ASSIGN_OR_RETURN(const JobSpec job, JobFrom(manifest, path));
-  return CompareSettings(manifest, job, MakeServerOptimizer(job)->state_names());
+  RateAtResume rate = {.place = manifest.round.value(), .may_rise = may_rate_rise};
+  const auto state = CoordinatorStateFromJson(FormatJson(manifest.coordinator));
+  if (state.ok()) {
+    rate.place = std::max<int64_t>(rate.place - state->ledger.lost_rounds, 0);
+    rate.scale = state->ledger.learning_rate_scale;
+  }
+  return CompareSettings(manifest, job, MakeServerOptimizer(job)->state_names(), rate);
 }
 
 void CheckpointKeeper::Carry(const SetAsideTask& task) {
@@ -487,7 +495,8 @@ absl::StatusOr<uint64_t> CheckpointKeeper::LastServerIncarnation() const {
 absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckpoint& found) const {
   const std::string& path = found.directory;
   const Manifest& manifest = found.manifest;
-  ASSIGN_OR_RETURN(std::vector<SettingChange> changes, Compare(manifest, path));
+  ASSIGN_OR_RETURN(std::vector<SettingChange> changes,
+                   Compare(manifest, path, config_.accepts_higher_rate || has_published_));
   RETURN_IF_ERROR(CheckNoneRefused(changes, manifest, path));
   if (!config_.init_from.empty()) {
     changes.push_back({"init_from", "", config_.init_from,

@@ -44,6 +44,8 @@ class CheckpointKeeper {
     bool resume = true;       // from what is in `root` when the process starts
     std::string resume_path;  // of one checkpoint; then only from that
     std::string init_from;    // trained weights for a fresh start
+    // Lets a resumed job go on with a learning rate that is more than a tenth higher.
+    bool accepts_higher_rate = false;
     // Whether the folder that a checkpoint is in still is this server's, before it gets its name.
     std::function<absl::Status(absl::string_view checkpoint)> confirm_folder =
         [](absl::string_view) { return absl::OkStatus(); };
@@ -99,7 +101,8 @@ class CheckpointKeeper {
   // one that was saved, or what that had chosen itself, where the operator gives nothing.
   absl::StatusOr<JobSpec> JobFrom(const Manifest& manifest, const std::string& path) const;
   absl::StatusOr<std::vector<SettingChange>> Compare(const Manifest& manifest,
-                                                     const std::string& path) const;
+                                                     const std::string& path,
+                                                     bool may_rate_rise) const;
   // Whether the cluster starts from what is in the folders, and not from where the flags say.
   bool StartsFromFolders() const;
   absl::Status CheckInitFrom() const;

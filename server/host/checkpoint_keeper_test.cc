@@ -333,8 +333,21 @@ TEST_F(CheckpointKeeperTest, WhatAClientHadProposedIsTheCheckpointsUnlessTheOper
   StartProcess();
   choice = Choose();
   EXPECT_EQ(choice.job->schedule.peak, asked.schedule.peak);
-  ASSERT_EQ(choice.resumed->changes.size(), 1);
+  ASSERT_EQ(choice.resumed->changes.size(), 2);
   EXPECT_EQ(choice.resumed->changes[0].flag, "learning_rate");
+  EXPECT_EQ(choice.resumed->changes[1].flag, "rate");
+}
+
+TEST_F(CheckpointKeeperTest, HigherRateThanTheCheckpointsAsksForTheFlag) {
+  config_.job.schedule = {.kind = ScheduleKind::kCosine, .peak = 1, .total_rounds = 2};
+  Save(2);
+  config_.job.schedule.total_rounds = 4;
+  StartProcess();
+  EXPECT_THAT(keeper_->CheckSettings(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--accept_higher_rate")));
+  config_.accepts_higher_rate = true;
+  StartProcess();
+  EXPECT_OK(keeper_->CheckSettings());
 }
 
 TEST_F(CheckpointKeeperTest, AJobThatChoosesItsExchangeGoesOnWithWhatTheCheckpointHas) {

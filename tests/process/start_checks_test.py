@@ -123,6 +123,16 @@ class StartChecksTest(ClusterTestCase):
                               init_from=os.path.join(self.checkpoints, "round-00000010"))
     self.assertNotIn("resumed", [key for key, value in self.status_of(other).items() if value])
 
+  def test_rate_that_leaps_where_a_cosine_run_is_extended_asks_for_a_flag(self):
+    cosine = {"lr_schedule": "cosine", "learning_rate": "1e-2", "min_learning_rate": "1e-4"}
+    self.train(rounds=10, **cosine)
+    extended = {"checkpoint_dir": self.checkpoints, "rounds": 20, **cosine}
+    self.assert_refused("0.0001", "0.00505", "--accept_higher_rate", "--rounds=10", **extended)
+    status = self.status_of(self.start_server(accept_higher_rate=True, **extended))
+    changes = {change["flag"]: (change["saved"], change["asked"])
+               for change in status["resumed"]["changes"]}
+    self.assertEqual(changes, {"rounds": ("10", "20"), "rate": ("0.0001", "0.00505")})
+
   def test_starting_anew_beside_checkpoints_is_an_alarm(self):
     self.train(rounds=10)
     status = self.status_of(self.start_server(checkpoint_dir=self.checkpoints, resume="never"))
