@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "common/flag_file.h"
+#include "common/local_path.h"
 #include "common/peer_text.h"
 #include "common/status_macros.h"
 #include "common/suggestion.h"
@@ -120,12 +121,10 @@ class Parser {
 
   absl::Status Set(absl::CommandLineFlag& flag, absl::string_view value) {
     std::string error;
-    if (absl::StartsWith(value, "~/")) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", flag.Name(), "=", value,
-                       " names a folder called ~: shells put your "
-                       "home there only at the beginning of a word; write --",
-                       flag.Name(), "=$HOME", value.substr(1)));
+    if (flag.IsOfType<LocalPath>()) {
+      if (const absl::Status path = CheckLocalPath(value); !path.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat("--", flag.Name(), ": ", path.message()));
+      }
     }
     if (!flag.ParseFrom(value, &error)) {
       return absl::InvalidArgumentError(absl::StrCat("--", flag.Name(), "=", value, " is not ",
@@ -139,6 +138,9 @@ class Parser {
   // `paths`: separated by commas.
   absl::Status ParseFlagFiles(absl::string_view paths, int depth) {
     for (absl::string_view path : absl::StrSplit(paths, ',')) {
+      if (const absl::Status local = CheckLocalPath(path); !local.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat("--flagfile: ", local.message()));
+      }
       RETURN_IF_ERROR(ParseFlagFile(std::string(path), depth + 1));
     }
     return absl::OkStatus();

@@ -6,12 +6,14 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
+#include "common/local_path.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 ABSL_FLAG(int, test_count, 3, "How many; default 3.");
 ABSL_FLAG(bool, test_switch, false, "Switches.");
 ABSL_FLAG(std::string, test_text, "", "Any text.");
+ABSL_FLAG(lodestar::LocalPath, test_path, "", "Any path.");
 
 namespace lodestar {
 namespace {
@@ -79,7 +81,16 @@ TEST_F(CommandLineTest, NamesWhatIsWrong) {
 }
 
 TEST_F(CommandLineTest, HomeThatTheShellDidNotPutInIsRefused) {
-  EXPECT_THAT(ErrorOf({"--test_text=~/runs"}), HasSubstr("--test_text=$HOME/runs"));
+  EXPECT_THAT(ErrorOf({"--test_path=~/runs"}),
+              AllOf(HasSubstr("--test_path"), HasSubstr("$HOME/runs")));
+}
+
+TEST_F(CommandLineTest, PathsOfOtherMachinesAreRefused) {
+  EXPECT_THAT(ErrorOf({"--test_path=s3://bucket/run"}),
+              AllOf(HasSubstr("--test_path"), HasSubstr("s3://bucket/run")));
+  EXPECT_THAT(ErrorOf({"--flagfile=s3://bucket/flags"}), HasSubstr("s3://bucket/flags"));
+  EXPECT_EQ(ErrorOf({"--test_path=runs/1"}), "");
+  EXPECT_EQ(ErrorOf({"--test_text=s3://bucket/run"}), "");
 }
 
 TEST_F(CommandLineTest, GuessesTheFlagThatWasMeant) {

@@ -2,6 +2,7 @@
 
 #include <grpcpp/server_builder.h>
 
+#include <filesystem>
 #include <random>
 #include <utility>
 #include <variant>
@@ -20,6 +21,7 @@
 #include "common/security/certificates.h"
 #include "common/shard_memory.h"
 #include "common/shard_plan.h"
+#include "common/shell_command.h"
 #include "common/status_macros.h"
 #include "server/advertised_address.h"
 #include "server/checkpoint/checkpoint_folder.h"
@@ -74,6 +76,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
   std::unique_ptr<CoordinatorRole> role(new CoordinatorRole(config, WithDisks(deps)));
   RETURN_IF_ERROR(role->CheckResources());
   if (deps.security->authority() != nullptr) role->MakeAuthorityRpc();
+  role->MakeCheckpointCommand();
   ProgressRecorder::Config recorder;
   recorder.metrics_out = config.output.metrics_out;
   recorder.tensorboard_dir = config.output.tensorboard_dir;
@@ -104,6 +107,33 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
 
 CoordinatorRole::CoordinatorRole(const ServerConfig& config, Deps deps)
     : config_(config), deps_(std::move(deps)), strand_(deps_.clock, kTick) {}
+
+void CoordinatorRole::MakeCheckpointCommand() {
+  const std::string& command = config_.durability.on_checkpoint;
+  if (command.empty()) return;
+  command_thread_ = std::make_unique<ThreadPool>(1, "on_checkpoint");
+  CheckpointCommand::Deps deps;
+  deps.clock = deps_.clock;
+  deps.executor = command_thread_.get();
+  deps.run = [command, clock = deps_.clock](const std::string& folder,
+                                            const std::function<bool()>& must_end) {
+    ShellCommandDeps shell;
+    shell.clock = clock;
+    shell.must_end = must_end;
+    shell.on_line = [](absl::string_view line) { LogInfo("on_checkpoint: {}", line); };
+    const absl::Status status =
+        RunShellCommand({command, {{"LODESTAR_CHECKPOINT", folder}}}, shell);
+    LogInfo("on_checkpoint: {} {}", folder, status.ok() ? "is done" : status.message());
+    return status;
+  };
+  deps.exists = [disk = deps_.disk](const std::string& folder) { return disk->Exists(folder); };
+  deps.on_outcome = [this](const absl::Status& outcome) {
+    strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+      coordinator.OnCheckpointCommand(outcome, now);
+    });
+  };
+  checkpoint_command_ = std::make_unique<CheckpointCommand>(std::move(deps));
+}
 
 absl::Status CoordinatorRole::CheckResources() {
   if (std::holds_alternative<ClientModelSpec>(config_.job.model.architecture)) {
@@ -612,6 +642,12 @@ absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
   return outcome->published;
 }
 
+absl::Status CoordinatorRole::FinishCheckpointCommand(absl::Duration patience,
+                                                      const std::function<bool()>& is_interrupted) {
+  if (checkpoint_command_ == nullptr) return absl::OkStatus();
+  return checkpoint_command_->Finish(patience, is_interrupted);
+}
+
 // For the other servers, which wait for this one to come back and may be told to stop meanwhile.
 absl::Status CoordinatorRole::Farewell() {
   std::string text = "the coordinator is stopping";
@@ -626,6 +662,7 @@ absl::Status CoordinatorRole::Farewell() {
 }
 
 void CoordinatorRole::Stop() {
+  FinishCheckpointCommand(absl::ZeroDuration(), [] { return true; }).IgnoreError();
   if (cluster_rpc_ == nullptr) return;  // Start() has failed: nobody knows of this server
   strand_.Stop();
   admin_rpc_->EndExports();
@@ -704,6 +741,9 @@ void CoordinatorRole::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choic
 
 void CoordinatorRole::OnCheckpointPublished(const std::string& directory,
                                             const absl::StatusOr<PublishedCheckpoint>& published) {
+  if (published.ok() && checkpoint_command_ != nullptr) {
+    checkpoint_command_->Add(std::filesystem::absolute(published->path).string());
+  }
   strand_.Report([&](Coordinator& coordinator, absl::Time now) {
     coordinator.OnCheckpointPublished(directory, published, now);
   });

@@ -23,6 +23,7 @@
 #include "common/log_tail.h"
 #include "common/logging.h"
 #include "server/coordinator/coordinator_memory.h"
+#include "server/host/checkpoint_command.h"
 #include "server/host/checkpoint_keeper.h"
 #include "server/host/coordinator_journal.h"
 #include "server/host/shard_host.h"
@@ -110,7 +111,11 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   // TakeLastCheckpoint(); Cancelled once `is_interrupted`, with what is in no checkpoint.
   absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(absl::Duration patience,
                                                      const std::function<bool()>& is_interrupted);
-  // Answers every held call; afterwards nothing reaches the local shard from here.
+  // Blocks until --on_checkpoint is done with all checkpoints; see CheckpointCommand::Finish().
+  absl::Status FinishCheckpointCommand(absl::Duration patience,
+                                       const std::function<bool()>& is_interrupted);
+  // Ends --on_checkpoint. Answers every held call; afterwards nothing reaches the local shard from
+  // here.
   void Stop();
 
   void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override;
@@ -149,6 +154,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   Coordinator::Config CoordinatorSettings() const;
   CheckpointKeeper::Config KeeperSettings() const;
   void MakeAuthorityRpc();
+  void MakeCheckpointCommand();
   void CarryOut(Effect effect);
   v1::ClusterStatus ReadStatus();
   absl::Status Farewell();
@@ -173,6 +179,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   std::unique_ptr<HistoryKeeper> history_keeper_;  // null: no --checkpoint_dir
   std::unique_ptr<CommandedShards> shards_;
   std::unique_ptr<ServedSite> site_;
+  std::unique_ptr<CheckpointCommand> checkpoint_command_;  // null without --on_checkpoint
+  std::unique_ptr<ThreadPool> command_thread_;  // ends before the command, whose tasks it runs
   std::unique_ptr<CheckpointKeeper> checkpoints_;
   ThreadPool checkpoint_thread_{1, "checkpoints"};  // ends before the keeper, whose tasks it runs
   std::unique_ptr<ClusterRpc> cluster_rpc_;

@@ -43,8 +43,8 @@ std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
   }
   const DurabilityConfig& durability = config.durability;
   if (durability.checkpoint_dir.empty()) {
-    for (const char* const flag :
-         {"checkpoint_every", "checkpoint_interval", "checkpoint_keep", "fallback_dir"}) {
+    for (const char* const flag : {"checkpoint_every", "checkpoint_interval", "checkpoint_keep",
+                                   "fallback_dir", "on_checkpoint"}) {
       idle.push_back({flag, "--checkpoint_dir"});
     }
     if (durability.resume != ResumePolicy::kPath) {

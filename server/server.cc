@@ -673,6 +673,8 @@ void Server::SaveBeforeStop() {
   loss_ = LossOf(saved, config_.durability.has_journal);
   if (role_ == nullptr) return;
   if (const std::string lost = role_->lost_rounds(); !lost.empty()) LogWarn("{}", lost);
+  const absl::Status command = role_->FinishCheckpointCommand(patience, is_interrupted);
+  if (!command.ok()) LogError("{}", command.message());
 }
 
 void Server::Stop(StopKind kind) {

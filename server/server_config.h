@@ -69,6 +69,7 @@ struct DurabilityConfig {
   int64_t checkpoint_every = 0;  // rounds; 0: not by rounds
   absl::Duration checkpoint_interval = absl::ZeroDuration();  // 0: not by time
   double checkpoint_cost = 0.01;  // see CheckpointSchedule::Config::max_cost
+  std::string on_checkpoint;      // for a shell, with each finished one; empty means none
   int keep = 3;                   // newest checkpoints that stay
   ResumePolicy resume = ResumePolicy::kLatest;
   std::string resume_path;           // of kPath: directory of one checkpoint

@@ -16,6 +16,7 @@
 #include "common/checkpoint_directory.h"
 #include "common/exchange_settings.h"
 #include "common/layout.h"
+#include "common/local_path.h"
 #include "common/model_spec.h"
 #include "common/security/security_flags.h"
 #include "common/status_macros.h"
@@ -76,7 +77,7 @@ ABSL_FLAG(std::vector<std::string>, http_names, {},
           "NAME[,NAME...] of hosts under which browsers come to --http, beside this machine's own "
           "names: of a proxy, or a name with a domain. The certificate that the authority of this "
           "cluster issues to this server has them, too. Others are refused.");
-ABSL_FLAG(std::string, port_file, "",
+ABSL_FLAG(lodestar::LocalPath, port_file, "",
           "File that receives the port (a decimal number) once the server listens. Empty: none.");
 ABSL_FLAG(
     bool, shared_memory, true,
@@ -147,7 +148,7 @@ ABSL_FLAG(std::string, site_name, "",
           "64. Empty: host name and process id.");
 
 ABSL_FLAG(
-    std::string, model, "gpt-nano",
+    lodestar::LocalPath, model, "gpt-nano",
     "What is trained: a preset (mlp, cnn, mlp-mnist, cnn-mnist, cnn-cifar10, gpt-nano, gpt-mini, "
     "gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1.5b, client) or a file with the text form of "
     "ModelSpec in proto/model.proto. client: the first client brings layout and weights, and may "
@@ -159,7 +160,7 @@ ABSL_FLAG(double, dropout, -1.0,
 ABSL_FLAG(uint64_t, seed, 1,
           "Seed of the first weights, of the order of the samples and of what dropout drops.");
 ABSL_FLAG(
-    std::string, init_from, "",
+    lodestar::LocalPath, init_from, "",
     "The first weights: a safetensors file, names and shapes as in the model's layout, a "
     "checkpoint (round-...) of any job with this model, or, for a gpt, a folder of a GPT-2 of "
     "Hugging Face. Empty: the model's initialisers with --seed. Only used if no checkpoint is "
@@ -378,7 +379,7 @@ ABSL_FLAG(int32_t, poison_limit, 50,
           "0: it may always.");
 
 ABSL_FLAG(
-    std::string, checkpoint_dir, "",
+    lodestar::LocalPath, checkpoint_dir, "",
     "Folder for checkpoints; all servers must see the same one under this path. Empty: none. Given "
     "to another server than the coordinator's, it says where the coordinator may have that server "
     "read and write, and nowhere else.");
@@ -391,6 +392,11 @@ ABSL_FLAG(double, checkpoint_cost, 0.01,
 ABSL_FLAG(int64_t, checkpoint_every, 0,
           "Rounds between checkpoints, instead of --checkpoint_interval unless that is given, too. "
           "0: by time.");
+ABSL_FLAG(
+    std::string, on_checkpoint, "",
+    "A command for /bin/sh that runs with each finished checkpoint, one after the other, such "
+    "as one that copies it into a bucket; its folder is in $LODESTAR_CHECKPOINT. A failure is "
+    "an alarm. A server that stops waits for it for --stop_timeout more. Empty: none.");
 ABSL_FLAG(bool, accept_higher_rate, false,
           "Lets a resumed job go on with a learning rate that is more than a tenth above the one "
           "that its checkpoint was written with, as where --rounds of a cosine schedule grows.");
@@ -402,7 +408,7 @@ ABSL_FLAG(std::string, durability, "checkpoint",
           "its round waits for the disk: next to nothing with local_sgd and 20 steps a round, a "
           "third more in sync with small models (deploy/docs/keeping_a_run.md). To be given to "
           "every server.");
-ABSL_FLAG(std::string, journal_dir, "",
+ABSL_FLAG(lodestar::LocalPath, journal_dir, "",
           "--durability=journal: folder for the journal, in which each server has one of its own; "
           "best on a fast disk. Empty: `journal` in --checkpoint_dir.");
 ABSL_FLAG(std::string, journal_replica, "",
@@ -428,7 +434,7 @@ ABSL_FLAG(
     "the next one is taken out of turn, such as 20GB or 16GiB; until that is whole, its disk "
     "holds up to twice as much. 0: 32 times the server's weights, at least 1 GB. Only for the "
     "coordinator.");
-ABSL_FLAG(std::string, fallback_dir, "",
+ABSL_FLAG(lodestar::LocalPath, fallback_dir, "",
           "Folder for a last checkpoint that cannot be written into --checkpoint_dir, best on "
           "another disk; seen by all servers like that. A server that ends so exits with 3. Empty: "
           "none.");
@@ -445,13 +451,13 @@ ABSL_FLAG(std::string, memory_limit, "0",
           "control group and ulimit allow.");
 ABSL_FLAG(int32_t, checkpoint_keep, 3, "Newest checkpoints that are kept; 1 to 1000.");
 ABSL_FLAG(
-    std::string, resume, "latest",
+    lodestar::LocalPath, resume, "latest",
     "latest: from the newest checkpoint in --checkpoint_dir that verifies, if any; never: start "
     "anew; or the path of one checkpoint. Settings that differ from the checkpoint's are shown at "
     "the start; those that contradict it (mode, model, seed, optimizer) are refused.");
 
 ABSL_FLAG(
-    std::string, metrics_out, "",
+    lodestar::LocalPath, metrics_out, "",
     "File that receives one JSON object per line for each committed round: round, train_loss, "
     "heldout_loss, heldout_accuracy (losses in nats, and as train_bits_per_byte and "
     "heldout_bits_per_byte if tokens are bytes), samples, seconds, workers; and metrics, an "
@@ -459,7 +465,7 @@ ABSL_FLAG(
     "where programs tell any. Goes on behind what is "
     "there; lines of rounds that come again after a crash or a rollback are cut, and a file with "
     "rounds of another run is renamed to FILE.1, FILE.2, ... Empty: none.");
-ABSL_FLAG(std::string, tensorboard_dir, "",
+ABSL_FLAG(lodestar::LocalPath, tensorboard_dir, "",
           "Folder that gets a file for TensorBoard with losses, learning rate and what programs "
           "tell, by round. A server that is started again writes another one beside it. Empty: "
           "none.");
@@ -467,7 +473,7 @@ ABSL_FLAG(
     bool, exit_when_done, false,
     "Exit with 0 once the job is complete and every worker has been told. Otherwise the server "
     "goes on serving weights and status.");
-ABSL_FLAG(std::string, trace, "",
+ABSL_FLAG(lodestar::LocalPath, trace, "",
           "File for the times of a few rounds, bucket by bucket, of this server; open it in "
           "https://ui.perfetto.dev. Written once they are over, or at the end. Empty: none.");
 ABSL_FLAG(int64_t, trace_rounds, 5, "Rounds in the trace, after the first two; 1 to 1000.");
@@ -819,6 +825,7 @@ DurabilityConfig ReadDurability(const std::set<std::string>& given, DurabilityCo
     durability.checkpoint_interval = absl::GetFlag(FLAGS_checkpoint_interval);
   }
   durability.checkpoint_cost = absl::GetFlag(FLAGS_checkpoint_cost);
+  durability.on_checkpoint = absl::GetFlag(FLAGS_on_checkpoint);
   durability.keep = absl::GetFlag(FLAGS_checkpoint_keep);
   durability.init_from = absl::GetFlag(FLAGS_init_from);
   durability.accepts_higher_rate = absl::GetFlag(FLAGS_accept_higher_rate);
@@ -1048,8 +1055,9 @@ std::vector<FlagGroup> ServerFlagGroups() {
         "eval_samples"}},
       {"Checkpoints",
        {"checkpoint_dir", "checkpoint_interval", "checkpoint_cost", "checkpoint_every",
-        "checkpoint_keep", "fallback_dir", "stop_timeout", "resume", "accept_higher_rate",
-        "durability", "journal_dir", "journal_limit", "journal_replica", "replica", "promote"}},
+        "checkpoint_keep", "on_checkpoint", "fallback_dir", "stop_timeout", "resume",
+        "accept_higher_rate", "durability", "journal_dir", "journal_limit", "journal_replica",
+        "replica", "promote"}},
       {"Output and end",
        {"metrics_out", "tensorboard_dir", "trace", "trace_rounds", "exit_when_done", "log_level",
         "log_format"}},

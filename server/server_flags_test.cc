@@ -449,6 +449,7 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
       {{"--checkpoint_interval=1m"}, "--checkpoint_dir", saves},
       {{"--checkpoint_keep=2"}, "--checkpoint_dir", saves},
       {{"--fallback_dir=spare"}, "--checkpoint_dir", saves},
+      {{"--on_checkpoint=true"}, "--checkpoint_dir", saves},
       {{"--accept_higher_rate"}, "--checkpoint_dir", saves},
       {{"--checkpoint_cost=0.1"}, "--checkpoint_dir", saves},
       {{"--checkpoint_cost=0.1", "--checkpoint_dir=runs", "--checkpoint_every=5"},

@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "common/command_line.h"
 #include "common/flag_range.h"
+#include "common/local_path.h"
 #include "common/output_file.h"
 #include "common/status_macros.h"
 #include "common/version.h"
@@ -24,12 +25,12 @@ ABSL_FLAG(bool, shared_memory, true,
           "Payloads to and from servers on this machine go through shared memory, if they can and "
           "want to; those of other servers through TCP. The log says which.");
 ABSL_FLAG(
-    std::string, data, "",
+    lodestar::LocalPath, data, "",
     "File or folder with the training data, as this machine sees it. Required. Files of tokens "
     "called train* or val* (or valid*, test*, also as fineweb_val_000001.bin or val/1.bin) are "
     "what they are called, and so is text if all its files are; else the last tenth of every "
     "file is held out.");
-ABSL_FLAG(std::string, heldout_data, "",
+ABSL_FLAG(lodestar::LocalPath, heldout_data, "",
           "File or folder with held-out data, for text and tokens: all of it is held out, and "
           "nothing of --data but what both have. Empty: it is part of --data.");
 ABSL_FLAG(std::string, data_format, "auto",
@@ -61,7 +62,7 @@ ABSL_FLAG(std::string, fusion, "measure",
           "cuBLASLt may approximate, and what the libraries refuse). What is measured may differ "
           "from run to run, and results then differ in their last bits; never and always "
           "repeat a run to the bit, and later runs with --tuning_file each other.");
-ABSL_FLAG(std::string, tuning_file, "",
+ABSL_FLAG(lodestar::LocalPath, tuning_file, "",
           "On CUDA cards, a file that keeps what is measured at the start: with it, each matrix "
           "product takes the fastest of the eight algorithms that cuBLASLt advises, and with "
           "--fusion=measure each shape is fused or not. Later runs on such a card, with the same "
@@ -123,7 +124,7 @@ ABSL_FLAG(absl::Duration, stall_timeout, absl::Minutes(10),
           "manager that watches the worker (WatchdogSec of systemd) starts it again. A step has "
           "at least ten times what the longest so far took, the first six times this. Waiting for "
           "servers has no limit. From 1s to 24h.");
-ABSL_FLAG(std::string, trace, "",
+ABSL_FLAG(lodestar::LocalPath, trace, "",
           "File for the times of a few rounds, block by block and bucket by bucket; open it in "
           "https://ui.perfetto.dev. Written once they are over, or when the worker leaves. Empty: "
           "none.");

@@ -5,23 +5,26 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "common/local_path.h"
 
 ABSL_FLAG(std::string, join, "",
           "The line that `psctl token create` has printed (lodestar://...), or a file with it that "
           "only you may read: this machine enrols with it, and keeps the certificate that it gets "
           "in --state_dir. Empty: $LODESTAR_JOIN, so that the line is in no list of processes; "
           "without it, the certificate that is kept there for the cluster, or plain text.");
-ABSL_FLAG(std::string, state_dir, "",
+ABSL_FLAG(lodestar::LocalPath, state_dir, "",
           "Folder for keys and certificates, open to this user only; on the coordinator also for "
           "the authority of the cluster: keep a copy of it in a safe place; of a worker, if it is "
           "given, also for what --keep_residuals keeps. Empty: "
           "$STATE_DIRECTORY, $XDG_STATE_HOME/lodestar or ~/.local/state/lodestar.");
-ABSL_FLAG(std::string, tls_cert, "",
+ABSL_FLAG(lodestar::LocalPath, tls_cert, "",
           "File with a certificate (PEM) of your own authority, instead of --join. Among its names "
           "is the URI spiffe://DOMAIN/ROLE/NAME; ROLE is server, worker, operator or viewer. Read "
           "again when it changes.");
-ABSL_FLAG(std::string, tls_key, "", "File with its private key (PEM), which only you may read.");
-ABSL_FLAG(std::string, tls_ca, "", "File with the certificates (PEM) of those whom it believes.");
+ABSL_FLAG(lodestar::LocalPath, tls_key, "",
+          "File with its private key (PEM), which only you may read.");
+ABSL_FLAG(lodestar::LocalPath, tls_ca, "",
+          "File with the certificates (PEM) of those whom it believes.");
 ABSL_FLAG(bool, insecure, false,
           "Allows plain text to and from other machines: whoever is in between reads and changes "
           "everything. Without it, plain text stays on this machine.");

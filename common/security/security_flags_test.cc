@@ -8,13 +8,14 @@
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
+#include "common/local_path.h"
 #include "common/testing/status_matchers.h"
 
 ABSL_DECLARE_FLAG(std::string, join);
-ABSL_DECLARE_FLAG(std::string, state_dir);
-ABSL_DECLARE_FLAG(std::string, tls_cert);
-ABSL_DECLARE_FLAG(std::string, tls_key);
-ABSL_DECLARE_FLAG(std::string, tls_ca);
+ABSL_DECLARE_FLAG(lodestar::LocalPath, state_dir);
+ABSL_DECLARE_FLAG(lodestar::LocalPath, tls_cert);
+ABSL_DECLARE_FLAG(lodestar::LocalPath, tls_key);
+ABSL_DECLARE_FLAG(lodestar::LocalPath, tls_ca);
 ABSL_DECLARE_FLAG(bool, insecure);
 
 namespace lodestar {

@@ -11,11 +11,12 @@
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "common/local_path.h"
 #include "common/security/testing/test_authority.h"
 #include "common/testing/status_matchers.h"
 #include "proto/authority_service.grpc.pb.h"
 
-ABSL_DECLARE_FLAG(std::string, state_dir);
+ABSL_DECLARE_FLAG(lodestar::LocalPath, state_dir);
 
 namespace lodestar {
 namespace {
@@ -61,7 +62,8 @@ TEST_F(OperatorAccessTest, AJoinStringOfTheEnvironmentIsNothingToWhoHasTheCoordi
   const CredentialFiles own = authority.FilesFor({Role::kOperator, "local-operator", "02"});
   const auto credentials = ReadCredentials(own);
   ASSERT_OK(credentials);
-  ASSERT_OK(WriteCredentials(absl::GetFlag(FLAGS_state_dir) + "/operator", *credentials));
+  ASSERT_OK(WriteCredentials(absl::StrCat(std::string(absl::GetFlag(FLAGS_state_dir)), "/operator"),
+                             *credentials));
   const auto credentials_of_server =
       TransportSecurity(authority.FilesFor({Role::kServer, "shard-0", "03"}))
           .MakeServerCredentials(

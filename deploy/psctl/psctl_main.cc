@@ -24,6 +24,7 @@
 #include "common/command_line.h"
 #include "common/file_system.h"
 #include "common/flag_range.h"
+#include "common/local_path.h"
 #include "common/log_level.h"
 #include "common/log_tail.h"
 #include "common/output_file.h"
@@ -62,14 +63,14 @@ ABSL_FLAG(std::string, server, "127.0.0.1:50051",
           "commas: the first that answers.");
 ABSL_FLAG(bool, json, false, "As --output=json.");
 ABSL_FLAG(bool, watch, false, "Again every second until Ctrl-C.");
-ABSL_FLAG(std::string, out, "model.safetensors", "The file or folder to write.");
+ABSL_FLAG(lodestar::LocalPath, out, "model.safetensors", "The file or folder to write.");
 ABSL_FLAG(std::string, format, "safetensors",
           "safetensors: one file; huggingface: a folder for Hugging Face's transformers.");
-ABSL_FLAG(std::string, from, "",
+ABSL_FLAG(lodestar::LocalPath, from, "",
           "What to write instead of asking a server: a checkpoint (round-...) of any number of "
           "servers, or a model that psctl export wrote.");
 ABSL_FLAG(bool, force, false, "Replaces whatever regular file is there.");
-ABSL_FLAG(std::string, to, "", "A folder, made if it is not there, that gets a copy.");
+ABSL_FLAG(lodestar::LocalPath, to, "", "A folder, made if it is not there, that gets a copy.");
 ABSL_FLAG(std::string, reason, "", "What the log and the workers are told; empty: the command.");
 ABSL_FLAG(int64_t, round, -1,
           "Of rollback: back to the newest checkpoint of at most so many rounds. Of logs: lines of "
@@ -102,8 +103,8 @@ ABSL_FLAG(
     bool, exit_when_done, false,
     "Ends when the job is done; else the servers stay, for psctl export, until Ctrl-C or psctl "
     "stop.");
-ABSL_FLAG(std::string, data, "", "--data of the workers, which launch cannot do without.");
-ABSL_FLAG(std::string, hosts, "",
+ABSL_FLAG(lodestar::LocalPath, data, "", "--data of the workers, which launch cannot do without.");
+ABSL_FLAG(lodestar::LocalPath, hosts, "",
           "File with the hosts that workers run on, over ssh: a line each, HOST, HOST workers=N or "
           "HOST cards=0,1,...; # begins a comment. Empty: this machine.");
 ABSL_FLAG(std::string, ssh, "ssh", "What runs a command on a host, as ssh does.");
@@ -112,16 +113,16 @@ ABSL_FLAG(std::string, worker_program, "gpu_worker",
 ABSL_FLAG(int, restart, 0,
           "How often a role is started again that has failed and may succeed (exit codes from 128 "
           "on, as of a connection that is cut); 0 to 1000.");
-ABSL_FLAG(std::string, heldout_data, "", "--heldout_data of the workers.");
+ABSL_FLAG(lodestar::LocalPath, heldout_data, "", "--heldout_data of the workers.");
 ABSL_FLAG(std::string, data_format, "auto", "--data_format of the workers.");
 ABSL_FLAG(std::string, token_bytes, "auto", "--token_bytes of the workers.");
 ABSL_FLAG(std::string, data_partition, "shared",
           "--data_partition of the workers; own: a job may go on with other data than it had.");
-ABSL_FLAG(std::string, model, "model.safetensors",
+ABSL_FLAG(lodestar::LocalPath, model, "model.safetensors",
           "A checkpoint (round-...), a file that psctl export wrote, or a GPT-2 of Hugging Face: "
           "its folder or its model.safetensors. Of plan: a preset or a file, as --model of "
           "ps_server.");
-ABSL_FLAG(std::string, tokenizer, "",
+ABSL_FLAG(lodestar::LocalPath, tokenizer, "",
           "Of a model of other tokens than bytes: a tokenizer.json, or a folder with one, or with "
           "vocab.json and merges.txt. Empty: what lies beside the model.");
 ABSL_FLAG(std::string, prompt, "", "The text to go on from.");
@@ -1036,6 +1037,9 @@ absl::Status CheckUsage(const Command& command, const CommandLine& line) {
   if (!command.takes_paths && line.positionals.size() > most) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", line.positionals[most], "' is one word too many"));
+  }
+  for (const std::string& path : absl::MakeConstSpan(line.positionals).subspan(1)) {
+    RETURN_IF_ERROR(CheckLocalPath(path));
   }
   if (!line.passed_on.empty() && !command.passes_on) {
     return absl::InvalidArgumentError(

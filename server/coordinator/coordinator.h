@@ -277,6 +277,11 @@ class Coordinator {
   }
   // What keeps the server of a shard from acknowledging anything.
   void RaiseJournalAlarm(int shard, absl::string_view text, absl::Time now);
+  // What became of the operator's command for a checkpoint: an error is an alarm, which is over
+  // once the command has worked.
+  void OnCheckpointCommand(const absl::Status& outcome, absl::Time now) {
+    outbox_.SetAlarm("checkpoint command", outcome, now);
+  }
 
   // How it stands. state_version() changes whenever a pending grant, registration or checkpoint
   // could have a new answer.

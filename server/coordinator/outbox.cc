@@ -29,4 +29,10 @@ bool Outbox::RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind,
   return is_new;
 }
 
+void Outbox::SetAlarm(absl::string_view subject, const absl::Status& status, absl::Time now) {
+  alarms_.End(subject, now, now);
+  if (!status.ok()) RaiseAlarm(status.message(), now, AlarmKind::kAlarm, subject);
+  Touch();
+}
+
 }  // namespace lodestar

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/coordinator/alarm_book.h"
@@ -33,6 +34,8 @@ class Outbox {
   // See AlarmBook. True if there was none of this text.
   bool RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm,
                   absl::string_view subject = "");
+  // Ends the alarms of this subject, and raises one if `status` is an error.
+  void SetAlarm(absl::string_view subject, const absl::Status& status, absl::Time now);
 
   // What callers wait for may have a new answer.
   void Touch() {

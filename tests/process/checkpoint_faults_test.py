@@ -283,5 +283,27 @@ class DamagedCheckpointTest(CheckpointTestCase):
     self.assertEqual(self.round_after_start()[0], 30)
 
 
+class CheckpointCommandTest(CheckpointTestCase):
+
+  def test_command_gets_each_finished_checkpoint_and_its_failure_is_an_alarm(self):
+    self.write("copy.sh", f"""
+      echo "$LODESTAR_CHECKPOINT" >>{self.path("copied")}
+      test -f "$LODESTAR_CHECKPOINT/{MANIFEST}" || exit 4
+      echo no such bucket >&2; exit 3
+      """)
+    server = self.start_server(rounds=20, checkpoint_every=5, checkpoint_keep=9, exit_when_done=None,
+                               on_checkpoint="sh " + self.path("copy.sh"))
+    self.assert_ends(self.start_worker("a"))
+    status = self.wait_for_status(lambda status: "exit code 3" in alarms_in(status), "the alarm")
+    self.assertIn("no such bucket", alarms_in(status))
+    # It has as long to end as the last checkpoint has.
+    server.send(signal.SIGTERM)
+    self.assert_ends(server)
+    with open(self.path("copied"), encoding="utf-8") as file:
+      copied = file.read().split()
+    self.assertEqual(sorted(set(copied)), [self.path("checkpoints", name) for name in self.saved()])
+    self.assertEqual(copied[-1], self.checkpoint(20))
+
+
 if __name__ == "__main__":
   cluster_processes.main()

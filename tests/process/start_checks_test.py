@@ -13,6 +13,7 @@ import cluster_processes
 from cluster_processes import BINARIES, ClusterTestCase, alarms_in
 
 FAILED = 1
+BAD_FLAGS = 2
 HELD_ELSEWHERE = 129
 
 
@@ -132,6 +133,11 @@ class StartChecksTest(ClusterTestCase):
     changes = {change["flag"]: (change["saved"], change["asked"])
                for change in status["resumed"]["changes"]}
     self.assertEqual(changes, {"rounds": ("10", "20"), "rate": ("0.0001", "0.00505")})
+
+  def test_buckets_and_what_a_shell_has_left_are_no_folders(self):
+    for folder in ("s3://bucket/run", "$HOME/run", '"run"', "run "):
+      for flag in ("checkpoint_dir", "fallback_dir", "journal_dir", "metrics_out"):
+        self.assert_refused("--" + flag, folder, expected_code=BAD_FLAGS, **{flag: folder})
 
   def test_starting_anew_beside_checkpoints_is_an_alarm(self):
     self.train(rounds=10)

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "common/address_list.h"
 #include "common/clock.h"
+#include "common/local_path.h"
 #include "common/logging.h"
 #include "common/same_tensors.h"
 #include "common/status_macros.h"
@@ -93,6 +94,12 @@ absl::Status WorkerSession::CheckStarted() const {
 absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view value) {
   RETURN_IF_ERROR(CheckNotStarted());
   const std::string text(value);
+  for (const char* path : {"state_dir", "tls_cert", "tls_key", "tls_ca"}) {
+    if (setting != path) continue;
+    if (const absl::Status local = CheckLocalPath(text); !local.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("setting ", path, ": ", local.message()));
+    }
+  }
   if (setting == "coordinator") {
     ASSIGN_OR_RETURN(config_.coordinator, AddressList::Parse(setting, text));
     entrance_.coordinator = text;

@@ -1,0 +1,35 @@
+#include "server/coordinator/outbox.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/alarm_book.h"
+
+namespace lodestar {
+namespace {
+
+TEST(OutboxTest, AlarmOfASubjectIsOverOnceThereIsNoError) {
+  AlarmBook alarms;
+  Outbox outbox(&alarms);
+  const absl::Time start = absl::UnixEpoch() + absl::Hours(1);
+  outbox.SetAlarm("copies", absl::AbortedError("exit code 3"), start);
+  outbox.SetAlarm("copies", absl::AbortedError("exit code 3"), start + absl::Seconds(1));
+  EXPECT_EQ(outbox.Take().size(), 1) << "the same alarm is announced once";
+  std::vector<AlarmSnapshot> seen = alarms.Snapshot(start + absl::Seconds(2));
+  ASSERT_EQ(seen.size(), 1);
+  EXPECT_EQ(seen[0].text, "exit code 3");
+  EXPECT_EQ(seen[0].count, 2);
+  EXPECT_FALSE(seen[0].over_age.has_value());
+  const uint64_t version = outbox.state_version();
+  outbox.SetAlarm("copies", absl::OkStatus(), start + absl::Seconds(3));
+  EXPECT_GT(outbox.state_version(), version);
+  seen = alarms.Snapshot(start + absl::Seconds(5));
+  ASSERT_EQ(seen.size(), 1);
+  EXPECT_EQ(seen[0].over_age, absl::Seconds(2));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,87 @@
+#include "server/host/checkpoint_command.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestar {
+namespace {
+
+constexpr absl::Duration kPause = absl::Milliseconds(50);
+// A command that holds up newer checkpoints for less is not worth an alarm.
+constexpr absl::Duration kLongRun = absl::Minutes(1);
+
+}  // namespace
+
+void CheckpointCommand::Add(std::string folder) {
+  absl::Status late;
+  {
+    absl::MutexLock lock(&mutex_);
+    ++num_pending_;
+    const absl::Duration at_work = deps_.clock->Now() - running_since_;
+    if (!running_.empty() && at_work >= kLongRun) {
+      late = absl::DeadlineExceededError(absl::StrCat(
+          "--on_checkpoint has been at work on ", running_, " for ",
+          absl::FormatDuration(absl::Trunc(at_work, absl::Seconds(1))), ", and ", num_pending_ - 1,
+          " newer checkpoints wait for it; give a faster command or a longer "
+          "--checkpoint_interval"));
+    }
+  }
+  if (!late.ok()) deps_.on_outcome(late);
+  deps_.executor->Schedule([this, folder = std::move(folder)] { Run(folder); });
+}
+
+void CheckpointCommand::Run(const std::string& folder) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (must_end_) {
+      --num_pending_;
+      return;
+    }
+    running_ = folder;
+    running_since_ = deps_.clock->Now();
+  }
+  absl::Status status;
+  if (deps_.exists(folder)) {
+    status = deps_.run(folder, [this] {
+      absl::MutexLock lock(&mutex_);
+      return must_end_;
+    });
+  } else {
+    status = absl::NotFoundError(
+        "the checkpoint was removed before its turn; give a higher --checkpoint_keep");
+  }
+  // Without the folder, so that failures with all checkpoints are one alarm.
+  deps_.on_outcome(
+      status.ok() ? status
+                  : absl::Status(status.code(), absl::StrCat("--on_checkpoint: ", status.message(),
+                                                             "; it runs again with the next one")));
+  absl::MutexLock lock(&mutex_);
+  running_.clear();
+  --num_pending_;
+  last_ = status.ok() ? status
+                      : absl::Status(status.code(), absl::StrCat("--on_checkpoint for ", folder,
+                                                                 ": ", status.message()));
+}
+
+absl::Status CheckpointCommand::Finish(absl::Duration patience,
+                                       const std::function<bool()>& is_interrupted) {
+  const absl::Time until = deps_.clock->Now() + patience;
+  absl::MutexLock lock(&mutex_);
+  const auto is_done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_pending_ == 0; };
+  while (!is_done()) {
+    const bool is_late = deps_.clock->Now() >= until;
+    if (is_late || is_interrupted()) {
+      must_end_ = true;
+      return absl::Status(
+          is_late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kCancelled,
+          absl::StrCat("--on_checkpoint was ended while it was at work on ",
+                       running_.empty() ? "the queue" : running_, "; ", num_pending_,
+                       " checkpoints are not copied: run it by hand"));
+    }
+    deps_.clock->Await(mutex_, absl::Condition(&is_done), kPause);
+  }
+  return last_;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,118 @@
+#include "server/host/checkpoint_command.h"
+
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/testing/queue_executor.h"
+#include "common/testing/simulated_clock.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class CheckpointCommandTest : public testing::Test {
+ protected:
+  CheckpointCommandTest() : command_(MakeDeps()) {}
+
+  CheckpointCommand::Deps MakeDeps() {
+    CheckpointCommand::Deps deps;
+    deps.clock = &clock_;
+    deps.executor = &executor_;
+    deps.run = [this](const std::string& folder, const std::function<bool()>& must_end) {
+      runs_.push_back(folder);
+      during_run_();
+      return must_end() ? absl::CancelledError("was ended") : std::exchange(result_, {});
+    };
+    deps.exists = [this](const std::string& folder) { return removed_.count(folder) == 0; };
+    deps.on_outcome = [this](const absl::Status& outcome) { outcomes_.push_back(outcome); };
+    return deps;
+  }
+
+  SimulatedClock clock_{SimulatedClock::OnSleep::kAdvance};
+  QueueExecutor executor_;
+  absl::Status result_;
+  std::function<void()> during_run_ = [] {};
+  std::set<std::string> removed_;
+  std::vector<std::string> runs_;
+  std::vector<absl::Status> outcomes_;
+  CheckpointCommand command_;
+};
+
+TEST_F(CheckpointCommandTest, RunsWithEachCheckpointInOrderOnTheExecutor) {
+  command_.Add("a");
+  command_.Add("b");
+  EXPECT_THAT(runs_, IsEmpty());
+  executor_.RunAll();
+  EXPECT_THAT(runs_, ElementsAre("a", "b"));
+  EXPECT_THAT(outcomes_, ElementsAre(IsOk(), IsOk()));
+  EXPECT_OK(command_.Finish(absl::ZeroDuration(), [] { return false; }));
+}
+
+TEST_F(CheckpointCommandTest, FailureNamesReasonUntilOneWorks) {
+  result_ = absl::AbortedError("ended with exit code 3");
+  command_.Add("a");
+  executor_.RunAll();
+  EXPECT_THAT(outcomes_.back(), StatusIs(absl::StatusCode::kAborted, HasSubstr("exit code 3")));
+  EXPECT_THAT(
+      command_.Finish(absl::ZeroDuration(), [] { return false; }),
+      StatusIs(absl::StatusCode::kAborted, AllOf(HasSubstr("for a: "), HasSubstr("exit code 3"))));
+  command_.Add("b");
+  executor_.RunAll();
+  EXPECT_OK(outcomes_.back());
+}
+
+TEST_F(CheckpointCommandTest, CheckpointThatWasRemovedBeforeItsTurnIsAFailure) {
+  removed_ = {"a"};
+  command_.Add("a");
+  executor_.RunAll();
+  EXPECT_THAT(runs_, IsEmpty());
+  EXPECT_THAT(outcomes_.back(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("--checkpoint_keep")));
+}
+
+TEST_F(CheckpointCommandTest, CommandThatHoldsUpNewerCheckpointsIsNamedWithItsTime) {
+  during_run_ = [this] {
+    if (runs_.size() > 1) return;
+    command_.Add("b");
+    EXPECT_THAT(outcomes_, IsEmpty()) << "a brief wait is not worth an alarm";
+    clock_.AdvanceTime(absl::Minutes(7));
+    command_.Add("c");
+  };
+  command_.Add("a");
+  executor_.RunNext();
+  EXPECT_THAT(outcomes_.front(), StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                          AllOf(HasSubstr("on a for 7m"), HasSubstr("2 newer"))));
+}
+
+TEST_F(CheckpointCommandTest, EndIsWaitedForWithPatienceAndTheRestIsDropped) {
+  command_.Add("a");
+  command_.Add("b");
+  EXPECT_THAT(command_.Finish(absl::Seconds(3), [] { return false; }),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("2 checkpoints")));
+  executor_.RunAll();
+  EXPECT_THAT(runs_, IsEmpty());
+  EXPECT_THAT(command_.Finish(absl::Seconds(3), [] { return false; }), IsOk());
+}
+
+TEST_F(CheckpointCommandTest, SecondSignalEndsTheRunningCommand) {
+  during_run_ = [this] {
+    EXPECT_THAT(command_.Finish(absl::Hours(1), [] { return true; }),
+                StatusIs(absl::StatusCode::kCancelled, HasSubstr("on a")));
+  };
+  command_.Add("a");
+  executor_.RunAll();
+  EXPECT_THAT(outcomes_.back(), StatusIs(absl::StatusCode::kCancelled, HasSubstr("was ended")));
+}
+
+}  // namespace
+}  // namespace lodestar
