@@ -388,6 +388,8 @@ TEST(CoordinatorRestartTest, StopEndsTheJobAfterTheOpenRoundWithACheckpoint) {
   const Grant grant = RunUntil(cluster, a, 3);
   cluster.coordinator().RequestStop("maintenance", cluster.now());
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).state, "stopping");
+  cluster.FinishSave();  // of the complete rounds
+  EXPECT_EQ(cluster.store().published.back().round, Round(3));
   EXPECT_EQ(*cluster.Ask(a).grant, grant) << "what is out is finished";
   EXPECT_FALSE(cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant.has_value());
   EXPECT_FALSE(cluster.coordinator().Ending().has_value()) << "before it is saved";
