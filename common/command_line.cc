@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "common/flag_file.h"
+#include "common/join_secret.h"
 #include "common/local_path.h"
 #include "common/peer_text.h"
 #include "common/status_macros.h"
@@ -196,9 +197,17 @@ absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> argum
   return std::move(parser.result);
 }
 
+absl::Status StrayJoinString(absl::string_view word) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", WithoutJoinSecrets(word),
+                   "\" is a join string that no flag takes; give it with --join=... or in "
+                   "$LODESTAR_JOIN"));
+}
+
 absl::Status CheckOnlyFlags(const CommandLine& line) {
   for (const std::vector<std::string>* words : {&line.positionals, &line.passed_on}) {
     if (words->empty()) continue;
+    if (HasJoinString(words->front())) return StrayJoinString(words->front());
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", words->front(), "\" is not a flag; all settings are --name=value, see --help"));
   }

@@ -38,6 +38,9 @@ absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> argum
 // word.
 absl::Status CheckOnlyFlags(const CommandLine& line);
 
+// The error of a join string that stands alone: InvalidArgument without its secret.
+absl::Status StrayJoinString(absl::string_view word);
+
 // `usage`, then every flag of `groups` with its default and help text, wrapped for a
 // terminal of 80 columns.
 std::string FormatHelp(absl::string_view usage, absl::Span<const FlagGroup> groups);

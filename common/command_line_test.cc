@@ -116,6 +116,9 @@ TEST_F(CommandLineTest, WordsAreRefusedWhereOnlyFlagsCount) {
   EXPECT_TRUE(CheckOnlyFlags(*ParseCommandLine({"--test_count=7"})).ok());
   EXPECT_THAT(CheckOnlyFlags(*ParseCommandLine({"rounds=7"})).message(), HasSubstr("\"rounds=7\""));
   EXPECT_THAT(CheckOnlyFlags(*ParseCommandLine({"--", "rest"})).message(), HasSubstr("\"rest\""));
+  EXPECT_THAT(CheckOnlyFlags(*ParseCommandLine({"lodestar://h:1/L1secret"})).message(),
+              AllOf(HasSubstr("lodestar://h:1/..."), HasSubstr("--join"),
+                    ::testing::Not(HasSubstr("secret"))));
 }
 
 TEST_F(CommandLineTest, HelpShowsGroupsDefaultsAndText) {

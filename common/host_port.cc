@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/join_secret.h"
 #include "common/peer_text.h"
 
 namespace lodestar {
@@ -54,6 +55,12 @@ bool IsAddress(const std::string& host) {
 
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view flag, absl::string_view value,
                                        int lowest_port) {
+  if (HasJoinString(value)) {
+    const bool is_upstream = flag == "upstream";
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--", flag, "=", WithoutJoinSecrets(value), " is a join string, and wanted is HOST:PORT; ",
+        is_upstream ? "give it with --upstream_join" : "give it with --join or in $LODESTAR_JOIN"));
+  }
   const absl::Status wrong = absl::InvalidArgumentError(
       absl::StrCat("--", flag, "=", value, " is not HOST:PORT with a port of ", lowest_port, " to ",
                    kMaxPort, ", as in 127.0.0.1:50051, server1:50051 or [::1]:50051"));

@@ -51,6 +51,18 @@ TEST(HostPortTest, RefusesWhatNobodyCanDial) {
   }
 }
 
+TEST(HostPortTest, SaysWhereAJoinStringGoesWithoutItsSecret) {
+  const std::string hash(64, 'a');
+  for (const auto& [flag, wanted] : {std::pair("coordinator", "--join"),
+                                     {"server", "--join"},
+                                     {"upstream", "--upstream_join"}}) {
+    EXPECT_THAT(ParseHostPort(flag, "lodestar://h:1/L1" + hash + ".0b.5ec2e7", 1),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr(std::string("--") + flag + "=lodestar://h:1/..."),
+                               HasSubstr(wanted), ::testing::Not(HasSubstr("5ec2e7")))));
+  }
+}
+
 TEST(HostPortTest, AnAddressIsNoName) {
   for (const char* address : {"10.0.0.1", "::1", "fd00::1"}) EXPECT_TRUE(IsAddress(address));
   for (const char* name : {"", "localhost", "10.0.0", "10.0.0.1.example", "[::1]", "10.0.0.1:80"}) {

@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/join_secret.h"
 #include "common/json.h"
 #include "common/line_output.h"
 #include "common/log_fields.h"
@@ -171,11 +172,12 @@ void InitLogging(absl::string_view process_name, LogLevel level, LogFormat forma
 
 bool IsLogged(LogLevel level) { return Logger()->should_log(ToSpdlog(level)); }
 
+// Messages quote flags and files, in which join strings may stand by mistake.
 void LogLine(LogLevel level, absl::string_view line) {
   if (!IsLogged(level)) return;
   LockedFilter& repeats = Repeats();
   absl::MutexLock lock(&repeats.mutex);
-  Write(repeats.filter.Admit(level, line, Clock::Real().Now()));
+  Write(repeats.filter.Admit(level, WithoutJoinSecrets(line), Clock::Real().Now()));
 }
 
 void FlushLog() {

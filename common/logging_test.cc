@@ -68,6 +68,17 @@ TEST(LoggingTest, LinesOfJsonHaveTheirIdsAsFields) {
   InitLogging("test", LogLevel::kInfo);
 }
 
+TEST(LoggingTest, LeavesOutTheSecretsOfJoinStrings) {
+  LogTail tail;
+  InitLogging("test", LogLevel::kInfo);
+  CaptureStderr();
+  KeepLog(&tail);
+  LogError("no file lodestar://h:1/L1{}.0b.5ec2e7", std::string(64, 'a'));
+  KeepLog(nullptr);
+  EXPECT_THAT(GetCapturedStderr(), ::testing::EndsWith("no file lodestar://h:1/...\n"));
+  EXPECT_EQ(tail.Read({}).lines[0].text, "no file lodestar://h:1/...");
+}
+
 TEST(LoggingTest, ParsesFormats) {
   EXPECT_THAT(ParseLogFormat("json"), IsOkAndHolds(LogFormat::kJson));
   EXPECT_THAT(ParseLogFormat("text"), IsOkAndHolds(LogFormat::kText));

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/join_secret.h"
 #include "common/log_tail.h"
 #include "common/logging.h"
 #include "common/output_file.h"
@@ -254,7 +255,7 @@ std::string NewLogId() {
 int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<ServerCommandLine> line = ParseServerCommandLine(arguments);
   if (!line.ok()) {
-    std::fprintf(stderr, "ps_server: %s\n", std::string(line.status().message()).c_str());
+    std::fprintf(stderr, "ps_server: %s\n", WithoutJoinSecrets(line.status().message()).c_str());
     return kExitBadFlags;
   }
   if (line->request == CommandLineRequest::kHelp) return Print(ServerHelp());

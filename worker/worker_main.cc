@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/command_line.h"
+#include "common/join_secret.h"
 #include "common/logging.h"
 #include "common/output_file.h"
 #include "common/process_setup.h"
@@ -96,7 +97,7 @@ int ExitCode(const absl::Status& status) {
 }
 
 int BadUsage(const absl::Status& error) {
-  std::fprintf(stderr, "gpu_worker: %s\n", std::string(error.message()).c_str());
+  std::fprintf(stderr, "gpu_worker: %s\n", WithoutJoinSecrets(error.message()).c_str());
   return kExitBadFlags;
 }
 

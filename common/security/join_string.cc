@@ -1,10 +1,14 @@
 #include "common/security/join_string.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/address_list.h"
+#include "common/join_secret.h"
+#include "common/peer_text.h"
 #include "common/security/secret_file.h"
 #include "common/status_macros.h"
 
@@ -18,9 +22,44 @@ constexpr int kMaxBytes = 4096;
 constexpr int kHashDigits = 64;
 constexpr int kMaxPartBytes = 128;
 
-bool IsHexadecimal(absl::string_view text) {
-  return !text.empty() &&
-         std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isxdigit(c); });
+constexpr absl::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+// Returns the first character of `text`, which is not empty, with all of its bytes in UTF-8.
+absl::string_view FirstCharacter(absl::string_view text) {
+  size_t bytes = 1;
+  while (bytes < text.size() && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) ++bytes;
+  return text.substr(0, bytes);
+}
+
+// Returns the first character of `token` that a token cannot have, or an empty text.
+absl::string_view FirstForeignCharacter(absl::string_view token) {
+  const auto* const foreign = std::find_if(
+      token.begin(), token.end(), [](char c) { return c != '.' && !absl::ascii_isxdigit(c); });
+  return foreign == token.end() ? "" : FirstCharacter(token.substr(foreign - token.begin()));
+}
+
+// Names `character`, of at most four bytes, for a terminal.
+std::string Quoted(absl::string_view character) {
+  if (character == " ") return "a blank";
+  return absl::StrCat("'", PeerText(character, character.size()), "'");
+}
+
+// Returns the line without what files, shells and container runtimes leave around it: white space,
+// a byte order mark, quotes, and the name of the variable or the flag in front.
+absl::string_view Bare(absl::string_view text) {
+  for (size_t before = text.size() + 1; before != text.size();) {
+    before = text.size();
+    text = absl::StripAsciiWhitespace(text);
+    absl::ConsumePrefix(&text, kByteOrderMark);
+    for (const absl::string_view name : {"export ", "LODESTAR_JOIN=", "--join=", "--join "}) {
+      absl::ConsumePrefix(&text, name);
+    }
+    for (const absl::string_view quote : {"\"", "'", "`"}) {
+      absl::ConsumePrefix(&text, quote);
+      absl::ConsumeSuffix(&text, quote);
+    }
+  }
+  return text;
 }
 
 absl::Status NotOfTheForm(absl::string_view what, absl::string_view why) {
@@ -35,9 +74,17 @@ std::string JoinString::ToString() const {
 }
 
 absl::StatusOr<JoinString> ParseJoinString(absl::string_view what, absl::string_view text) {
-  text = absl::StripAsciiWhitespace(text);
+  text = Bare(text);
+  if (text.empty()) return NotOfTheForm(what, "it is empty");
   if (text.size() > kMaxBytes) return NotOfTheForm(what, "it is too long");
-  if (!absl::ConsumePrefix(&text, kScheme)) return NotOfTheForm(what, "it begins otherwise");
+  if (!absl::ConsumePrefix(&text, kScheme)) {
+    const size_t scheme = text.find(kScheme);
+    return NotOfTheForm(
+        what, scheme == absl::string_view::npos
+                  ? "it does not begin with lodestar://; a file must be of UTF-8"
+                  : absl::StrCat("lodestar:// stands behind ", scheme, " other bytes, of which ",
+                                 Quoted(FirstCharacter(text)), " is the first"));
+  }
   const std::vector<absl::string_view> halves = absl::StrSplit(text, '/');
   if (halves.size() != 2) return NotOfTheForm(what, "it has more or fewer parts");
   JoinString join;
@@ -47,13 +94,18 @@ absl::StatusOr<JoinString> ParseJoinString(absl::string_view what, absl::string_
   }
   absl::string_view token = halves[1];
   if (!absl::ConsumePrefix(&token, "L1")) return NotOfTheForm(what, "it is of another version");
+  if (const absl::string_view foreign = FirstForeignCharacter(token); !foreign.empty()) {
+    return NotOfTheForm(
+        what, absl::StrCat("character ", foreign.data() - token.data() + 3, " behind the host is ",
+                           Quoted(foreign), ", which is no hexadecimal digit and no point"));
+  }
   const std::vector<absl::string_view> parts = absl::StrSplit(token, '.');
   if (parts.size() != 3 || parts[0].size() != kHashDigits) {
     return NotOfTheForm(what, "a part of it is missing or cut off");
   }
   for (const absl::string_view part : parts) {
-    if (!IsHexadecimal(part) || part.size() > kMaxPartBytes) {
-      return NotOfTheForm(what, "the hash, the id and the secret are hexadecimal");
+    if (part.empty() || part.size() > kMaxPartBytes) {
+      return NotOfTheForm(what, "the hash, the id or the secret is empty or too long");
     }
   }
   join.authority_sha256 = absl::AsciiStrToLower(parts[0]);
@@ -63,7 +115,7 @@ absl::StatusOr<JoinString> ParseJoinString(absl::string_view what, absl::string_
 }
 
 absl::StatusOr<JoinString> ReadJoinString(absl::string_view what, const std::string& value) {
-  if (absl::StartsWith(value, kScheme)) return ParseJoinString(what, value);
+  if (HasJoinString(value) || Bare(value).empty()) return ParseJoinString(what, value);
   absl::StatusOr<std::string> text = ReadSecretFile(value, kMaxBytes);
   if (!text.ok() && !absl::IsNotFound(text.status())) {
     return absl::Status(text.status().code(), absl::StrCat(what, ": ", text.status().message()));

@@ -19,12 +19,13 @@ struct JoinString {
   std::string ToString() const;
 };
 
-// `what` names where the text comes from. White space around it is no part of it. Errors:
-// InvalidArgument, without the text: it holds a secret.
+// Ignores white space, a byte order mark, quotes and `LODESTAR_JOIN=` around the line. `what` names
+// where the text comes from. Errors: InvalidArgument, which names the character in the way and
+// never the text, because it holds a secret.
 absl::StatusOr<JoinString> ParseJoinString(absl::string_view what, absl::string_view text);
 
-// What --join says: the line itself, or the path of a file that holds it. Errors: InvalidArgument,
-// those of the file, PermissionDenied if others may read it.
+// Reads what --join says: the line itself, or the path of a file that holds it. Errors:
+// InvalidArgument, those of the file, PermissionDenied if others may read it. None has the secret.
 absl::StatusOr<JoinString> ReadJoinString(absl::string_view what, const std::string& value);
 
 }  // namespace lodestar

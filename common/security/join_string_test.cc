@@ -27,6 +27,37 @@ TEST(JoinStringTest, HasAddressesHashAndToken) {
   EXPECT_EQ(join->ToString(), kLine);
 }
 
+TEST(JoinStringTest, IgnoresWhatFilesShellsAndContainersLeaveAroundTheLine) {
+  for (const std::string& line :
+       {absl::StrCat("\"", kLine, "\""), absl::StrCat("'", kLine, "'\r\n"),
+        absl::StrCat("\xef\xbb\xbf", kLine), absl::StrCat("LODESTAR_JOIN=", kLine),
+        absl::StrCat("export LODESTAR_JOIN=\"", kLine, "\"\n"), absl::StrCat(" --join=", kLine)}) {
+    const auto join = ReadJoinString("--join", line);
+    ASSERT_OK(join) << line;
+    EXPECT_EQ(join->ToString(), kLine);
+  }
+}
+
+TEST(JoinStringTest, NamesTheCharacterInTheWayAndNeverTheSecret) {
+  const struct {
+    std::string line;
+    std::string named;
+  } kCases[] = {{absl::StrCat("\xe2\x80\x9c", kLine), "\xe2\x80\x9c"},
+                {absl::StrCat("\xe2\x80\x8b", kLine), "\\u200b"},
+                {absl::StrCat("lodestar://h1:1/L1", kHash, ".0b. 5ec2e7"), "a blank"},
+                {absl::StrCat("lodestar://h1:1/L1", kHash, ".0b.5ec2e7;"), "character 77"},
+                {absl::StrCat("--token=", kLine), "8 other bytes"},
+                {std::string("\"\""), "empty"},
+                {std::string("LODESTAR_JOIN="), "empty"}};
+  for (const auto& [line, named] : kCases) {
+    EXPECT_THAT(ReadJoinString("$LODESTAR_JOIN", line).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("$LODESTAR_JOIN: no join string"), HasSubstr(named),
+                               Not(HasSubstr("5ec2e7")))))
+        << line;
+  }
+}
+
 TEST(JoinStringTest, WhatIsNoneIsRefusedWithoutTheSecretInTheText) {
   for (const std::string& line :
        {std::string("lodestar://"), absl::StrCat("lodestar://h1/L1", kHash, ".0b.5ec2e7"),

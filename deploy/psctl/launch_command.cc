@@ -24,6 +24,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/flag_file.h"
+#include "common/join_secret.h"
 #include "common/status_macros.h"
 #include "deploy/psctl/exit_code.h"
 #include "kernels/cuda_plugin.h"
@@ -42,7 +43,7 @@ void Say(const std::string& text) {
 }
 
 int Refuse(const absl::Status& status) {
-  std::fprintf(stderr, "psctl launch: %s\n", std::string(status.message()).c_str());
+  std::fprintf(stderr, "psctl launch: %s\n", WithoutJoinSecrets(status.message()).c_str());
   return kExitBadFlags;
 }
 

@@ -24,6 +24,7 @@
 #include "common/command_line.h"
 #include "common/file_system.h"
 #include "common/flag_range.h"
+#include "common/join_secret.h"
 #include "common/local_path.h"
 #include "common/log_level.h"
 #include "common/log_tail.h"
@@ -186,18 +187,19 @@ constexpr absl::Duration kLookAtServer = absl::Seconds(2);
 
 bool WantsJson() { return absl::GetFlag(FLAGS_json) || absl::GetFlag(FLAGS_output) == "json"; }
 
-void SayError(const absl::Status& error) {
-  std::fprintf(stderr, "psctl: %s\n", std::string(error.message()).c_str());
+// Leaves out the secrets of join strings.
+void SayError(absl::string_view text) {
+  std::fprintf(stderr, "psctl: %s\n", WithoutJoinSecrets(text).c_str());
 }
 
 int Fail(const absl::Status& error) {
-  SayError(error);
+  SayError(error.message());
   return ExitCodeOfError(error);
 }
 
 // After a call to a server.
 int FailCall(const absl::Status& error) {
-  SayError(error);
+  SayError(error.message());
   return ExitCodeOfCall(error);
 }
 
@@ -208,7 +210,7 @@ int Print(absl::string_view text) {
 }
 
 int BadUsage(const std::string& text) {
-  std::fprintf(stderr, "psctl: %s; see psctl --help\n", text.c_str());
+  SayError(absl::StrCat(text, "; see psctl --help"));
   return kExitBadFlags;
 }
 
@@ -977,6 +979,7 @@ const Command* Find(const std::vector<Command>& commands, const std::string& nam
 }
 
 std::string UnknownCommand(const std::vector<Command>& commands, const std::string& name) {
+  if (HasJoinString(name)) return std::string(StrayJoinString(name).message());
   std::vector<std::string> names = {"help"};
   for (const Command& command : commands) names.push_back(command.name);
   const std::string meant = ClosestWord(name, names);
@@ -1087,8 +1090,7 @@ int Main(const std::vector<std::string>& arguments) {
   const Command* const command = Find(commands, words.front());
   if (command == nullptr) return BadUsage(UnknownCommand(commands, words.front()));
   if (const absl::Status usage = CheckUsage(*command, *line); !usage.ok()) {
-    std::fprintf(stderr, "psctl: %s; see psctl help %s\n", std::string(usage.message()).c_str(),
-                 command->name.c_str());
+    SayError(absl::StrCat(usage.message(), "; see psctl help ", command->name));
     return kExitBadFlags;
   }
   return command->run(*line);

@@ -238,6 +238,23 @@ class JoiningTest(JoiningTestCase):
     self.assert_ends(back)
     self.assertIn("audit: operator local-operator has revoked the identity 'member'", server.log())
 
+  def test_no_program_shows_the_secret_of_a_line_that_was_given_in_the_wrong_place(self):
+    secret = "c" * 40
+    line = "lodestar://127.0.0.1:1/L1" + "a" * 64 + ".0123456789ab." + secret
+    worker = [BINARIES["gpu_worker"], f"--data={self.path('corpus.txt')}"]
+    further = [BINARIES["ps_server"], "--shard=1/2"]
+    for command, join in ([worker + [f"--coordinator={line}"], ""], [worker + [line], ""],
+                          [worker, "\u201c" + line],
+                          [further + [f"--coordinator={line}"], ""], [further + [line], ""],
+                          [[BINARIES["psctl"], "status", f"--server={line}"], ""],
+                          [[BINARIES["psctl"], line], ""],
+                          [[BINARIES["psctl"], "status"], line.replace("/L1", "/ L1")]):
+      run = subprocess.run(command, env=self.environment("wrong", join), capture_output=True,
+                           text=True, timeout=PATIENCE_SECONDS, check=False)
+      self.assertIn(run.returncode, (1, 2), command)
+      self.assertNotIn(secret[:8], run.stdout + run.stderr, command)
+      self.assertIn("join", run.stderr + run.stdout, command)
+
   def test_a_revoked_machine_does_not_come_back_by_the_line_that_it_came_with(self):
     self.start_tls_server(min_workers=9)
     join = self.new_token()

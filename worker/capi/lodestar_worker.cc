@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/join_secret.h"
 #include "common/logging.h"
 #include "common/process_setup.h"
 #include "common/same_tensors.h"
@@ -41,7 +42,7 @@ int& LastCode() {
 int Report(const absl::Status& status) {
   if (status.ok()) return 0;
   LastCode() = static_cast<int>(status.code());
-  LastError() = std::string(status.message());
+  LastError() = WithoutJoinSecrets(status.message());
   return static_cast<int>(status.code());
 }
 

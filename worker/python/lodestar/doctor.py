@@ -15,6 +15,7 @@ from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 import lodestar
 from lodestar import _library, _programs
+from lodestar._join_strings import is_join_setting
 
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
@@ -173,11 +174,11 @@ def main() -> int:
         return 0
     where = arguments.pop(0) if arguments and not arguments[0].startswith("-") else None
     where = where or os.environ.get("LODESTAR") or None
-    is_join_string = where is not None and (where.startswith("lodestar://") or os.path.isfile(where))
     checks = [check_package()]
     flags = arguments  # of psctl
-    if is_join_string:
-        flags = [f"--join={where}", *arguments]
+    if where is not None and is_join_setting(where):
+        # psctl takes it from there; arguments of processes are shown to all users of the machine.
+        os.environ["LODESTAR_JOIN"] = where
     elif where is not None or not os.environ.get("LODESTAR_JOIN"):
         address = where or _DEFAULT_ADDRESS
         flags = [f"--server={address}", *arguments]

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple, Union, cast
 
 from lodestar._batches import GrantedBatches, OwnBatches
+from lodestar._join_strings import is_join_setting
 from lodestar._library import LodestarError
 from lodestar._optimizer_settings import settings_of
 from lodestar.worker_api import Step, Worker
@@ -60,8 +61,7 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
       LodestarError: INVALID_ARGUMENT for a setting that is none.
     """
     address = address or os.environ.get("LODESTAR") or None
-    is_join_string = address is not None and (address.startswith("lodestar://")
-                                              or os.path.isfile(address))
+    is_join_string = address is not None and is_join_setting(address)
 
     def make_worker() -> Worker:
         return Worker(coordinator=None if is_join_string else address,
