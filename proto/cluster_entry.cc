@@ -1,8 +1,13 @@
 #include "proto/cluster_entry.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -14,11 +19,13 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "common/address_list.h"
+#include "common/file_descriptor.h"
 #include "common/file_io.h"
 #include "common/host_port.h"
 #include "common/logging.h"
 #include "common/output_file.h"
 #include "common/security/join_string.h"
+#include "common/security/secret_file.h"
 #include "common/status_macros.h"
 #include "proto/authority_service.grpc.pb.h"
 #include "proto/bulk_options.h"
@@ -32,6 +39,7 @@ namespace {
 constexpr absl::Duration kLeastRest = absl::Minutes(1);
 constexpr absl::Duration kEnrolmentTimeout = absl::Seconds(5);
 constexpr absl::Duration kEnrolmentPause = absl::Milliseconds(500);
+constexpr absl::Duration kLockPause = absl::Milliseconds(20);
 constexpr absl::Duration kRenewalTimeout = absl::Seconds(20);
 constexpr absl::Duration kFirstPause = absl::Seconds(5);
 constexpr absl::Duration kLongestPause = absl::Minutes(5);
@@ -49,23 +57,89 @@ absl::Status CheckRole(const Identity& identity, absl::Span<const Role> roles,
                     [](std::string* out, Role role) { absl::StrAppend(out, RoleName(role)); })));
 }
 
-std::string LeafOf(Role role, const std::string& name) {
-  return absl::StrCat("/", RoleName(role), name.empty() ? "" : "-", name);
+constexpr char kHostMark = '@';  // in no name of an identity
+
+// Name of the folder for an identity: ROLE-NAME, or ROLE@HOST for a member of the cluster that is
+// named after its machine. Machines may share the state folder, as compute nodes share a home, and
+// members of one certificate could not be told apart. psctl is no member.
+std::string LeafOf(const SecurityFlags& flags, Role role, const std::string& name) {
+  if (!name.empty()) return absl::StrCat(RoleName(role), "-", name);
+  const bool is_member = role == Role::kWorker || role == Role::kServer;
+  if (!is_member || flags.host.empty()) return std::string(RoleName(role));
+  return absl::StrCat(RoleName(role), std::string(1, kHostMark), flags.host);
 }
 
 // `leaf`: the name of a folder.
 bool IsLeafOf(Role role, absl::string_view leaf) {
-  return absl::ConsumePrefix(&leaf, RoleName(role)) && (leaf.empty() || leaf.front() == '-');
+  return absl::ConsumePrefix(&leaf, RoleName(role)) &&
+         (leaf.empty() || leaf.front() == '-' || leaf.front() == kHostMark);
 }
 
-// Empty: none was wanted.
-std::string NameOfLeaf(Role role, absl::string_view leaf) {
+// Says which starts use the folder.
+std::string StartsOfLeaf(Role role, absl::string_view leaf) {
   leaf.remove_prefix(RoleName(role).size());
-  return leaf.empty() ? "" : std::string(leaf.substr(1));
+  if (leaf.empty()) return "without --name";
+  return absl::StrCat(leaf.front() == kHostMark ? "on the host " : "with --name=", leaf.substr(1));
 }
+
+// A release before LeafOf() had hosts kept one folder for all machines. The first machine that
+// comes gets it. A link stays for programs of that release, and tells the others that it is taken.
+void TakeSharedFolder(const std::string& cluster, const std::string& leaf, Role role) {
+  const std::string shared = absl::StrCat(cluster, "/", RoleName(role));
+  const std::string own = absl::StrCat(cluster, "/", leaf);
+  std::error_code error;
+  if (leaf == RoleName(role) || std::filesystem::exists(own, error) ||
+      std::filesystem::is_symlink(shared, error) || !std::filesystem::exists(shared, error)) {
+    return;
+  }
+  if (rename(shared.c_str(), own.c_str()) != 0) return;  // another machine was faster
+  if (std::filesystem::is_symlink(own, error)) {         // and has left its link meanwhile
+    rename(own.c_str(), shared.c_str());
+    return;
+  }
+  std::filesystem::create_directory_symlink(leaf, shared, error);
+  LogInfo("the certificate in {} is that of this host from now on: {}", shared, own);
+}
+
+// Keeps other processes from enrolling into a folder of a cluster, as long as it lives.
+class EnrolmentLock {
+ public:
+  // `leaf`: name of the folder. Waits for at most `timeout`. Errors: Unavailable naming the file;
+  // those of the file.
+  static absl::StatusOr<EnrolmentLock> Take(const std::string& cluster, const std::string& leaf,
+                                            absl::Duration timeout) {
+    const std::string path = absl::StrCat(cluster, "/.", leaf, ".lock");
+    FileDescriptor file(
+        open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
+    if (!file.is_open()) return ErrnoStatus(errno, "open", path);
+    const absl::Time deadline = absl::Now() + timeout;
+    while (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+      // A file system without locks is no reason to stay out: folders are replaced as a whole.
+      if (errno == ENOLCK || errno == ENOTSUP || errno == ENOSYS) break;
+      if (errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus(errno, "lock", path);
+      if (absl::Now() >= deadline) {
+        return absl::UnavailableError(
+            absl::StrCat("another process enrols with this cluster, and holds ", path, " for ",
+                         absl::FormatDuration(timeout)));
+      }
+      absl::SleepFor(kLockPause);
+    }
+    return EnrolmentLock(std::move(file));
+  }
+
+ private:
+  explicit EnrolmentLock(FileDescriptor file) : file_(std::move(file)) {}
+
+  FileDescriptor file_;
+};
 
 std::string TimeText(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
+}
+
+// One folder per cluster that this user's programs have joined.
+std::string JoinedFolder(const SecurityFlags& flags) {
+  return absl::StrCat(flags.state_dir, "/joined");
 }
 
 // Where the join string came from; without the secret.
@@ -84,14 +158,6 @@ absl::Status WithOrigin(const SecurityFlags& flags, const absl::Status& status) 
 std::string TokenPath(const std::string& folder) { return absl::StrCat(folder, "/token"); }
 // Why there is no certificate any more.
 std::string ReasonPath(const std::string& folder) { return absl::StrCat(folder, "/thrown_away"); }
-
-absl::Status RemoveToken(const std::string& folder) {
-  const std::string path = TokenPath(folder);
-  std::error_code error;
-  std::filesystem::remove(path, error);  // there may be none
-  if (!error) return absl::OkStatus();
-  return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot remove ", path));
-}
 
 // The certificate came by the token of another join string than this one.
 bool IsOfAnotherToken(const std::string& folder, const JoinString& join) {
@@ -112,16 +178,31 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
                                  "a join string needs a folder for the certificate that it brings: "
                                  "give --state_dir"));
   }
-  const std::string folder = absl::StrCat(flags.state_dir, "/joined/",
-                                          join.authority_sha256.substr(0, kHashDigitsOfFolder),
-                                          LeafOf(roles.front(), name));
+  const std::string cluster =
+      absl::StrCat(JoinedFolder(flags), "/", join.authority_sha256.substr(0, kHashDigitsOfFolder));
+  const std::string leaf = LeafOf(flags, roles.front(), name);
+  const std::string folder = absl::StrCat(cluster, "/", leaf);
   const CredentialFiles files = CredentialFilesIn(folder);
-  absl::StatusOr<CertificateFacts> facts = CheckCredentials(files);
-  if (absl::IsPermissionDenied(facts.status())) return facts.status();
   // Of psctl another line brings another certificate. What a worker or a server has kept may be
   // that of others of this machine, which run.
-  const bool is_outdated = roles.front() == Role::kOperator && IsOfAnotherToken(folder, join);
-  if (!IsHeld(facts) || is_outdated) {
+  const auto is_of_use = [&](const absl::StatusOr<CertificateFacts>& facts) {
+    const bool is_outdated = roles.front() == Role::kOperator && IsOfAnotherToken(folder, join);
+    return IsHeld(facts) && !is_outdated;
+  };
+  TakeSharedFolder(cluster, leaf, roles.front());
+  absl::StatusOr<CertificateFacts> facts = CheckCredentials(files);
+  std::optional<EnrolmentLock> lock;
+  if (!is_of_use(facts)) {
+    RETURN_IF_ERROR(MakeSecretFolder(cluster));
+    ASSIGN_OR_RETURN(lock, EnrolmentLock::Take(cluster, leaf, timeout));
+    facts = CheckCredentials(files);  // another process may have enrolled meanwhile
+  }
+  if (absl::IsPermissionDenied(facts.status())) return facts.status();
+  if (!is_of_use(facts)) {
+    if (absl::IsInvalidArgument(facts.status())) {
+      LogWarn("what is kept in {} cannot be used, and this machine enrols again: {}", folder,
+              facts.status().message());
+    }
     const absl::StatusOr<Credentials> enrolled = Enroll(join, roles, name, timeout);
     if (!enrolled.ok()) return WithOrigin(flags, enrolled.status());
     const Credentials& credentials = *enrolled;
@@ -129,12 +210,11 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
     if (const absl::Status role = CheckRole(facts->identity, roles, "its token"); !role.ok()) {
       return WithOrigin(flags, role);
     }
-    // A start that ends in between leaves no token, so that the next one keeps the certificate: the
-    // line may have been good for one.
-    RETURN_IF_ERROR(RemoveToken(folder));
+    // The folder is new, without the token and the reason of the one before. A start that ends here
+    // leaves no token, so that the next one keeps the certificate: the line may have been good for
+    // one.
     RETURN_IF_ERROR(WriteCredentials(folder, credentials));
     RETURN_IF_ERROR(WriteFileAtomically(TokenPath(folder), join.token_id));
-    unlink(ReasonPath(folder).c_str());  // there may be none
     LogInfo("enrolled as {} with the authority {}; the certificate is in {}",
             TextOf(facts->identity), join.authority_sha256.substr(0, kHashDigitsOfFolder), folder);
   }
@@ -154,15 +234,14 @@ std::vector<KeptFolder> KeptFolders(const SecurityFlags& flags, Role role,
   if (flags.state_dir.empty()) return {};
   std::vector<KeptFolder> folders;
   std::error_code error;  // there may be no such folder
-  for (const auto& cluster :
-       std::filesystem::directory_iterator(absl::StrCat(flags.state_dir, "/joined"), error)) {
-    folders.push_back(
-        {absl::StrCat(cluster.path().string(), LeafOf(role, name)), /*is_joined=*/true});
+  const std::string leaf = LeafOf(flags, role, name);
+  for (const auto& cluster : std::filesystem::directory_iterator(JoinedFolder(flags), error)) {
+    TakeSharedFolder(cluster.path(), leaf, role);
+    folders.push_back({absl::StrCat(cluster.path().string(), "/", leaf), /*is_joined=*/true});
   }
   std::sort(folders.begin(), folders.end(),
             [](const KeptFolder& a, const KeptFolder& b) { return a.path < b.path; });
-  folders.insert(folders.begin(),
-                 {absl::StrCat(flags.state_dir, LeafOf(role, name)), /*is_joined=*/false});
+  folders.insert(folders.begin(), {absl::StrCat(flags.state_dir, "/", leaf), /*is_joined=*/false});
   std::erase_if(folders, [&error](const KeptFolder& folder) {
     return !std::filesystem::exists(CredentialFilesIn(folder.path).certificate, error);
   });
@@ -170,16 +249,16 @@ std::vector<KeptFolder> KeptFolders(const SecurityFlags& flags, Role role,
 }
 
 // What an earlier start has left in this user's folders that is of no use for this one, in words: a
-// certificate that was thrown away, and those under other names.
+// certificate that was thrown away, and those of other names and hosts.
 std::vector<std::string> UselessLeftovers(const SecurityFlags& flags, Role role,
                                           const std::string& name) {
   if (flags.state_dir.empty()) return {};
-  const std::string leaf = LeafOf(role, name).substr(1);
+  const std::string leaf = LeafOf(flags, role, name);
   std::vector<std::string> leftovers;
   std::error_code error;  // there may be no such folder
-  for (const auto& cluster :
-       std::filesystem::directory_iterator(absl::StrCat(flags.state_dir, "/joined"), error)) {
+  for (const auto& cluster : std::filesystem::directory_iterator(JoinedFolder(flags), error)) {
     for (const auto& entry : std::filesystem::directory_iterator(cluster.path(), error)) {
+      if (entry.is_symlink(error)) continue;  // see TakeSharedFolder()
       const std::string folder = entry.path().string();
       const std::string other = entry.path().filename().string();
       const bool is_there = std::filesystem::exists(CredentialFilesIn(folder).certificate, error);
@@ -188,10 +267,8 @@ std::vector<std::string> UselessLeftovers(const SecurityFlags& flags, Role role,
         if (!why.ok()) continue;
         leftovers.push_back(absl::StrCat("the one in ", folder, " was thrown away: ", *why));
       } else if (other != leaf && is_there && IsLeafOf(role, other)) {
-        const std::string other_name = NameOfLeaf(role, other);
         leftovers.push_back(
-            absl::StrCat("the one in ", folder, " is for a start ",
-                         other_name.empty() ? "without --name" : "with --name=", other_name));
+            absl::StrCat("the one in ", folder, " is for a start ", StartsOfLeaf(role, other)));
       }
     }
   }

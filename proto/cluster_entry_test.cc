@@ -6,10 +6,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
+#include <optional>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/security/secret_file.h"
@@ -395,6 +399,99 @@ TEST(ClusterEntryTest, TheTokenBeforeIsForgottenBeforeTheCertificateOfAnotherIsT
   std::filesystem::remove(folder + "/token");
   EXPECT_OK(enter());
   EXPECT_EQ(num_enrolled, 1);
+}
+
+// Several machines with one state folder, which join a cluster with one line.
+class SharedStateFolderTest : public ::testing::Test {
+ protected:
+  SharedStateFolderTest() : own_(ReadCredentials(authority_.FilesFor(kServer))) {
+    const std::string hash = FingerprintOf(authority_.authority().certificate).value_or("");
+    state_dir_ = absl::StrCat(::testing::TempDir(), "/shared-", RandomHex(4));
+    cluster_ = absl::StrCat(state_dir_, "/joined/", hash.substr(0, 16));
+    server_.emplace([this](int connection) {
+      EXPECT_OK(ServeEnrollment(connection, *own_, absl::Seconds(30),
+                                [this](const auto& request) { return Certify(request); }));
+    });
+    join_ = absl::StrCat("lodestar://", server_->address(), "/L1", hash, ".0a.0b");
+  }
+
+  absl::StatusOr<ClusterEntry> Enter(const std::string& host) {
+    SecurityFlags flags;
+    flags.state_dir = state_dir_;
+    flags.host = host;
+    flags.join = join_;
+    return EnterCluster(flags, {Role::kWorker}, "", "", absl::Seconds(30));
+  }
+
+  absl::StatusOr<v1::EnrollReply> Certify(const v1::EnrollRequest& request) {
+    const int number = ++num_enrolled_;
+    const absl::Time now = absl::Now();
+    v1::EnrollReply reply;
+    ASSIGN_OR_RETURN(
+        *reply.mutable_certificate(),
+        IssueCertificate(authority_.authority(), request.certificate_request(),
+                         {Role::kWorker, absl::StrCat("node-", number), absl::StrCat(number)},
+                         {now - absl::Minutes(1), now + absl::Hours(1)}));
+    reply.set_authority(authority_.authority().certificate);
+    return reply;
+  }
+
+  const TestAuthority authority_;
+  const absl::StatusOr<Credentials> own_;
+  std::string state_dir_;
+  std::string cluster_;
+  std::string join_;
+  std::atomic<int> num_enrolled_ = 0;
+  std::optional<Port> server_;
+};
+
+TEST_F(SharedStateFolderTest, EachHostHasAnIdentityOfItsOwnAndKeepsIt) {
+  for (const int round : {1, 2}) {
+    for (const int host : {1, 2, 3}) {
+      const auto entry = Enter(absl::StrCat("n", host));
+      ASSERT_OK(entry);
+      EXPECT_EQ(entry->identity->name, absl::StrCat("node-", host)) << "round " << round;
+      EXPECT_EQ(entry->files, CredentialFilesIn(absl::StrCat(cluster_, "/worker@n", host)));
+    }
+  }
+  EXPECT_EQ(num_enrolled_, 3);
+}
+
+TEST_F(SharedStateFolderTest, ProcessesOfOneHostEnrolOnceTogether) {
+  std::vector<std::thread> processes;
+  for (int i = 0; i < 6; ++i) {
+    processes.emplace_back([this] {
+      const auto entry = Enter("n1");
+      EXPECT_OK(entry);
+      EXPECT_OK(CheckCredentials(*entry->files));
+    });
+  }
+  for (std::thread& process : processes) process.join();
+  EXPECT_EQ(num_enrolled_, 1);
+}
+
+TEST_F(SharedStateFolderTest, EnrolsAgainIfKeyAndCertificateDoNotBelongTogether) {
+  const auto entry = Enter("n1");
+  ASSERT_OK(entry);
+  ASSERT_OK(WriteSecretFile(entry->files->key, NewPrivateKey()));
+  EXPECT_FALSE(CheckCredentials(*entry->files).ok());
+  const auto again = Enter("n1");
+  ASSERT_OK(again);
+  EXPECT_EQ(again->identity->name, "node-2");
+  EXPECT_OK(CheckCredentials(*again->files));
+}
+
+TEST_F(SharedStateFolderTest, TheFirstHostTakesTheFolderOfAnOlderRelease) {
+  const auto kept = ReadCredentials(authority_.FilesFor(kWorker));
+  ASSERT_OK(kept);
+  ASSERT_OK(WriteCredentials(cluster_ + "/worker", *kept));
+  const auto first = Enter("n1");
+  ASSERT_OK(first);
+  EXPECT_EQ(*first->identity, kWorker);
+  EXPECT_OK(CheckCredentials(CredentialFilesIn(cluster_ + "/worker"))) << "for older programs";
+  const auto second = Enter("n2");
+  ASSERT_OK(second);
+  EXPECT_EQ(second->identity->name, "node-1");
 }
 
 TEST(ClusterEntryTest, ACertificateIsRenewedWhereItIs) {

@@ -2,10 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <climits>
+#include <filesystem>
 #include <random>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "common/address_list.h"
 #include "common/logging.h"
@@ -18,11 +23,29 @@ namespace {
 constexpr absl::Duration kLookAtServer = absl::Seconds(2);
 constexpr size_t kMaxHostBytes = 48;  // of a name
 
+// Returns what tells the processes of one host name apart: the process ID, and in a container also
+// the last digits of the number of its PID namespace, because the first process of each has ID 1.
+std::string ProcessSuffix() {
+  constexpr int kNamespaceDigits = 5;                              // names are short
+  constexpr absl::string_view kOfTheMachine = "pid:[4026531836]";  // PROC_PID_INIT_INO of Linux
+  std::error_code error;
+  const std::string space = std::filesystem::read_symlink("/proc/self/ns/pid", error);
+  absl::string_view number = space;
+  if (error || space == kOfTheMachine || !absl::ConsumePrefix(&number, "pid:[") ||
+      !absl::ConsumeSuffix(&number, "]")) {
+    return absl::StrCat(getpid());
+  }
+  number.remove_prefix(number.size() - std::min<size_t>(number.size(), kNamespaceDigits));
+  return absl::StrCat(getpid(), "-", number);
+}
+
 absl::Status TakeOver(const ClusterEntry& entry, const WorkerEntrance& entrance,
                       Worker::Config& config) {
   if (!entry.files.has_value()) return absl::OkStatus();
   config.security = entry.MakeSecurity();
-  if (entrance.name.empty()) config.name = absl::StrCat(entry.identity->name, ".", getpid());
+  if (entrance.name.empty()) {
+    config.name = absl::StrCat(entry.identity->name, ".", ProcessSuffix());
+  }
   if (!entrance.has_coordinator && !entry.servers.empty()) {
     ASSIGN_OR_RETURN(config.coordinator, AddressList::Parse("join", entry.servers));
   }
@@ -35,11 +58,11 @@ absl::Status TakeOver(const ClusterEntry& entry, const WorkerEntrance& entrance,
 }  // namespace
 
 std::string DefaultWorkerName() {
-  char host[64] = {};
-  if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
+  char host[HOST_NAME_MAX + 1] = {};
+  if (gethostname(host, sizeof(host)) != 0) host[0] = '\0';
   const std::string first_label = std::string(host).substr(0, std::string(host).find('.'));
   return absl::StrCat(first_label.empty() ? "worker" : first_label.substr(0, kMaxHostBytes), "-",
-                      getpid());
+                      ProcessSuffix());
 }
 
 uint64_t RandomInstanceId() {

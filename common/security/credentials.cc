@@ -1,7 +1,14 @@
 #include "common/security/credentials.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/file_io.h"
 #include "common/output_file.h"
@@ -13,6 +20,27 @@ namespace {
 
 constexpr int64_t kMaxFileBytes = 1 << 20;
 
+// Puts the folder `prepared` where `place` is, and the other way round if the file system can.
+absl::Status Exchange(const std::string& prepared, const std::string& place) {
+  if (renameat2(AT_FDCWD, prepared.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
+    return absl::OkStatus();
+  }
+  // NFS does not exchange. A reader that comes in between finds nothing, and tries again.
+  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
+    return ErrnoStatus(errno, "replace", place);
+  }
+  const std::string old = absl::StrCat(prepared, "-old");
+  if (rename(place.c_str(), old.c_str()) != 0) return ErrnoStatus(errno, "replace", place);
+  if (rename(prepared.c_str(), place.c_str()) != 0) {
+    const absl::Status failure = ErrnoStatus(errno, "replace", place);
+    rename(old.c_str(), place.c_str());
+    return failure;
+  }
+  std::error_code error;
+  std::filesystem::remove_all(old, error);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 CredentialFiles CredentialFilesIn(const std::string& folder) {
@@ -21,12 +49,30 @@ CredentialFiles CredentialFilesIn(const std::string& folder) {
           .authority = absl::StrCat(folder, "/authority.pem")};
 }
 
+// Replaces the folder as a whole, so that a reader finds the old or the new files; or only the
+// certificate, if the key and the authority stay.
 absl::Status WriteCredentials(const std::string& folder, const Credentials& credentials) {
-  RETURN_IF_ERROR(MakeSecretFolder(folder));
   const CredentialFiles files = CredentialFilesIn(folder);
-  RETURN_IF_ERROR(WriteSecretFile(files.key, credentials.key));
-  RETURN_IF_ERROR(WriteFileAtomically(files.authority, credentials.authority));
-  return WriteFileAtomically(files.certificate, credentials.certificate);
+  RETURN_IF_ERROR(MakeSecretFolder(folder));
+  const absl::StatusOr<Credentials> present = ReadCredentials(files);
+  if (present.ok() && present->key == credentials.key &&
+      present->authority == credentials.authority) {
+    return WriteFileAtomically(files.certificate, credentials.certificate);
+  }
+  const std::filesystem::path place(folder);
+  const std::string prepared =
+      place.parent_path() / absl::StrCat(".", place.filename().string(), "-", getpid());
+  std::error_code error;  // there may be one of an earlier process of that number
+  std::filesystem::remove_all(prepared, error);
+  const auto remove =
+      absl::MakeCleanup([&prepared, &error] { std::filesystem::remove_all(prepared, error); });
+  RETURN_IF_ERROR(MakeSecretFolder(prepared));
+  const CredentialFiles fresh = CredentialFilesIn(prepared);
+  RETURN_IF_ERROR(WriteSecretFile(fresh.key, credentials.key));
+  RETURN_IF_ERROR(WriteFileAtomically(fresh.authority, credentials.authority));
+  RETURN_IF_ERROR(WriteFileAtomically(fresh.certificate, credentials.certificate));
+  RETURN_IF_ERROR(Exchange(prepared, folder));
+  return FsyncDirectory(place.parent_path());
 }
 
 void ForgetCertificate(const CredentialFiles& files) { unlink(files.certificate.c_str()); }

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
+
+#include "common/security/secret_file.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {
@@ -37,6 +40,20 @@ TEST(CredentialsTest, AFolderHoldsThem) {
   ASSERT_OK(back);
   EXPECT_EQ(back->certificate, credentials.certificate);
   EXPECT_EQ(back->authority, credentials.authority);
+}
+
+TEST(CredentialsTest, ReplacesTheFolderAsAWhole) {
+  const std::string above = ::testing::TempDir() + "/credentials_replaced";
+  const std::string folder = above + "/worker";
+  ASSERT_OK(WriteCredentials(folder, NewCredentials()));
+  ASSERT_OK(WriteSecretFile(folder + "/token", "of the one before"));
+  const Credentials second = NewCredentials();
+  ASSERT_OK(WriteCredentials(folder, second));
+  EXPECT_OK(CheckCredentials(CredentialFilesIn(folder)));
+  EXPECT_EQ(ReadCredentials(CredentialFilesIn(folder))->key, second.key);
+  EXPECT_FALSE(std::filesystem::exists(folder + "/token"));
+  const std::filesystem::directory_iterator entries(above);
+  EXPECT_EQ(std::distance(begin(entries), end(entries)), 1) << "nothing is left beside it";
 }
 
 TEST(CredentialsTest, WhatDoesNotFitIsNamed) {

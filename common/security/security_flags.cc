@@ -1,9 +1,13 @@
 #include "common/security/security_flags.h"
 
+#include <unistd.h>
+
+#include <climits>
 #include <cstdlib>
 #include <utility>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/local_path.h"
 
@@ -47,6 +51,16 @@ std::string DefaultStateDir() {
   return home.empty() ? "" : absl::StrCat(home, "/.local/state/lodestar");
 }
 
+std::string HostFileName() {
+  char name[HOST_NAME_MAX + 1] = {};
+  if (gethostname(name, sizeof(name)) != 0) return "";
+  std::string host(name);
+  for (char& c : host) {
+    if (!absl::ascii_isalnum(c) && c != '.' && c != '_') c = '-';
+  }
+  return host;
+}
+
 std::vector<std::string> SecurityFlagNames() {
   return {"join", "state_dir", "tls_cert", "tls_key", "tls_ca", "insecure"};
 }
@@ -64,6 +78,7 @@ absl::StatusOr<SecurityFlags> ReadSecurityFlags() {
 
 absl::StatusOr<SecurityFlags> CompleteSecurityFlags(SecurityFlags flags) {
   if (flags.state_dir.empty()) flags.state_dir = DefaultStateDir();
+  if (flags.host.empty()) flags.host = HostFileName();
   const int num_own =
       !flags.own.key.empty() + !flags.own.certificate.empty() + !flags.own.authority.empty();
   if (num_own != 0 && num_own != 3) {

@@ -18,6 +18,8 @@ struct SecurityFlags {
   std::string join_flag = "--join";
   // --state_dir, else where this user's programs keep state; empty: nowhere.
   std::string state_dir;
+  // Name of this machine, because several may have one state_dir. Empty means that they have not.
+  std::string host;
   // --tls_key, --tls_cert and --tls_ca: all empty, or none.
   CredentialFiles own;
   bool insecure = false;
@@ -36,5 +38,8 @@ std::vector<std::string> SecurityFlagNames();
 // $STATE_DIRECTORY (systemd), $XDG_STATE_HOME/lodestar or ~/.local/state/lodestar; empty if there
 // is no such variable.
 std::string DefaultStateDir();
+
+// Returns the name of this machine as a part of a file's name, or an empty text if it has none.
+std::string HostFileName();
 
 }  // namespace lodestar
