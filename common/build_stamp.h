@@ -4,6 +4,6 @@
 namespace lodestar {
 
 extern const char kStampedCommit[];  // empty: no git checkout; "0": a program that is not stamped
-extern const char kStampedStatus[];  // Clean or Modified
+extern const char kStampedStatus[];  // "Clean" or "Modified", and the commit's time: "Clean 1795"
 
 }  // namespace lodestar

@@ -1,6 +1,11 @@
 #include "common/version.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/build_stamp.h"
 
 namespace lodestar {
@@ -35,8 +40,14 @@ BuildStamp LinkedBuildStamp() {
   const absl::string_view commit = kStampedCommit;
   // Bazel stamps "0" where stamping is off.
   if (commit.size() != kCommitHexDigits) return {};
-  return {.commit = std::string(commit),
-          .has_uncommitted_changes = absl::string_view(kStampedStatus) != "Clean"};
+  const std::pair<absl::string_view, absl::string_view> status =
+      absl::StrSplit(kStampedStatus, absl::MaxSplits(' ', 1));
+  BuildStamp stamp = {.commit = std::string(commit),
+                      .has_uncommitted_changes = status.first != "Clean"};
+  if (int64_t seconds = 0; absl::SimpleAtoi(status.second, &seconds)) {
+    stamp.time = std::max(kReleaseTime, absl::FromUnixSeconds(seconds));
+  }
+  return stamp;
 }
 
 std::string SoftwareVersion(const BuildStamp& stamp) {

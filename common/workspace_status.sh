@@ -12,4 +12,6 @@ status=Clean
 # No lock: others may use the repository at the same time.
 [[ -z "$(git --no-optional-locks status --porcelain --untracked-files=no)" ]] || status=Modified
 echo "BUILD_SCM_REVISION $commit"
-echo "BUILD_SCM_STATUS $status"
+# In seconds since 1970. Bazel passes no key of another name on.
+time="$(git show --no-patch --format=%ct "$commit")"
+echo "BUILD_SCM_STATUS $status $time"

@@ -29,11 +29,12 @@ expect "$checkout" ''  # nothing committed
 git -C "$checkout" add .
 git -C "$checkout" -c user.name=a -c user.email=a@b commit --quiet --message=first
 commit="$(git -C "$checkout" rev-parse HEAD)"
-expect "$checkout" "BUILD_SCM_REVISION $commit"$'\n'"BUILD_SCM_STATUS Clean"
+time="$(git -C "$checkout" log -1 --format=%ct)"
+expect "$checkout" "BUILD_SCM_REVISION $commit"$'\n'"BUILD_SCM_STATUS Clean $time"
 touch "$checkout/untracked"
-expect "$checkout" "BUILD_SCM_REVISION $commit"$'\n'"BUILD_SCM_STATUS Clean"
+expect "$checkout" "BUILD_SCM_REVISION $commit"$'\n'"BUILD_SCM_STATUS Clean $time"
 echo >>"$checkout/common/workspace_status.sh"
-expect "$checkout" "BUILD_SCM_REVISION $commit"$'\n'"BUILD_SCM_STATUS Modified"
+expect "$checkout" "BUILD_SCM_REVISION $commit"$'\n'"BUILD_SCM_STATUS Modified $time"
 
 plant "$work/archive"
 expect "$work/archive" ''

@@ -43,6 +43,10 @@ constexpr absl::Duration kLockPause = absl::Milliseconds(20);
 constexpr absl::Duration kRenewalTimeout = absl::Seconds(20);
 constexpr absl::Duration kFirstPause = absl::Seconds(5);
 constexpr absl::Duration kLongestPause = absl::Minutes(5);
+// How often the certificate is looked at: clocks are set, and machines sleep.
+constexpr absl::Duration kLookInterval = absl::Seconds(15);
+// A certificate is renewed at the latest this long after it came.
+constexpr absl::Duration kLongestUse = absl::Hours(12);
 constexpr int kHashDigitsOfFolder = 16;
 constexpr int64_t kMaxTokenBytes = 128;
 constexpr int64_t kMaxReasonBytes = 4096;
@@ -166,7 +170,28 @@ bool IsOfAnotherToken(const std::string& folder, const JoinString& join) {
 }
 
 bool IsHeld(const absl::StatusOr<CertificateFacts>& facts) {
-  return facts.ok() && facts->validity.until - absl::Now() > kLeastRest;
+  const absl::Time now = absl::Now();
+  return facts.ok() && facts->validity.until - now > kLeastRest && facts->validity.from <= now;
+}
+
+// `now` if that cannot be told.
+absl::Time WrittenAt(const std::string& path, absl::Time now) {
+  struct stat facts {};
+  return stat(path.c_str(), &facts) == 0 ? absl::TimeFromTimespec(facts.st_mtim) : now;
+}
+
+// Gets credentials for the identity's name and role, unless another process has got some meanwhile.
+absl::Status EnrolAgain(const JoinString& join, const std::string& cluster, const std::string& leaf,
+                        const Identity& identity) {
+  const std::string folder = absl::StrCat(cluster, "/", leaf);
+  ASSIGN_OR_RETURN(const EnrolmentLock lock, EnrolmentLock::Take(cluster, leaf, kEnrolmentTimeout));
+  if (IsHeld(CheckCredentials(CredentialFilesIn(folder)))) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Credentials credentials,
+                   Enroll(join, {identity.role}, identity.name, kEnrolmentTimeout));
+  RETURN_IF_ERROR(WriteCredentials(folder, credentials));
+  RETURN_IF_ERROR(WriteFileAtomically(TokenPath(folder), join.token_id));
+  LogInfo("enrolled again as {}; the certificate is in {}", TextOf(identity), folder);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
@@ -218,8 +243,13 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
     LogInfo("enrolled as {} with the authority {}; the certificate is in {}",
             TextOf(facts->identity), join.authority_sha256.substr(0, kHashDigitsOfFolder), folder);
   }
-  return ClusterEntry{
-      .files = files, .identity = facts->identity, .servers = join.servers, .is_renewable = true};
+  return ClusterEntry{.files = files,
+                      .identity = facts->identity,
+                      .servers = join.servers,
+                      .is_renewable = true,
+                      .enrol_again = [join, cluster, leaf, identity = facts->identity] {
+                        return EnrolAgain(join, cluster, leaf, identity);
+                      }};
 }
 
 struct KeptFolder {
@@ -281,6 +311,13 @@ std::vector<std::string> UselessLeftovers(const SecurityFlags& flags, Role role,
   return leftovers;
 }
 
+// Returns true if the authority has signed it, whatever the clock of this machine shows.
+bool IsSignedBy(const std::string& certificate, const std::string& authority) {
+  const absl::StatusOr<Validity> validity = ValidityOf(certificate);
+  return validity.ok() &&
+         CheckIssued(certificate, authority, validity->until - absl::Seconds(1)).ok();
+}
+
 // `certificate`: of the server; empty: it has not shown it, and only if one alone could be meant is
 // there an answer. `reasons`: why there are no others. Errors: Unavailable if several could;
 // Unauthenticated if none will do; those of CheckRole().
@@ -296,13 +333,21 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
     const absl::StatusOr<Credentials> kept = ReadCredentials(files);
     if (!facts.ok() || !kept.ok()) {
       reasons.push_back(std::string((facts.ok() ? kept.status() : facts.status()).message()));
-    } else if (!certificate.empty() && !CheckIssued(certificate, kept->authority, now).ok()) {
+    } else if (!certificate.empty() && !IsSignedBy(certificate, kept->authority)) {
       reasons.push_back(absl::StrCat("the one in ", folder, " is for another cluster"));
+    } else if (const absl::Status timely = CheckServerTimes(certificate, now);
+               !certificate.empty() && !timely.ok()) {
+      return timely;
     } else if (!IsHeld(facts)) {
-      const absl::Time until = facts->validity.until;
+      const Validity& validity = facts->validity;
+      const bool is_early = now < validity.from;
       reasons.push_back(absl::StrCat("the one in ", folder,
-                                     until <= now ? " has ended at " : " ends within a minute, at ",
-                                     TimeText(until)));
+                                     is_early                ? " begins only at "
+                                     : validity.until <= now ? " has ended at "
+                                                             : " ends within a minute, at ",
+                                     TimeText(is_early ? validity.from : validity.until),
+                                     ", and it is ", TimeText(now),
+                                     " by the clock of this machine"));
     } else if (chosen.has_value()) {
       return absl::UnavailableError(
           absl::StrCat("it is starting, or has no room, and does not say of which cluster it is: "
@@ -438,9 +483,16 @@ absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses
   return absl::OkStatus();
 }
 
-CredentialRenewer::CredentialRenewer(CredentialFiles files, std::string servers)
+absl::Time RenewalDue(absl::Time written, absl::Time until, absl::Time now) {
+  if (written > now) return now;  // the clock was put back, and how old it is cannot be told
+  return std::min(written + (until - written) / 2, written + kLongestUse);
+}
+
+CredentialRenewer::CredentialRenewer(CredentialFiles files, std::string servers,
+                                     std::function<absl::Status()> enrol_again)
     : files_(std::move(files)),
       servers_(std::move(servers)),
+      enrol_again_(std::move(enrol_again)),
       security_(files_),
       thread_([this] { Run(); }) {}
 
@@ -458,6 +510,7 @@ absl::Status CredentialRenewer::Renew() {
   ASSIGN_OR_RETURN(const Credentials credentials, ReadCredentials(files_));
   v1::RenewRequest request;
   ASSIGN_OR_RETURN(*request.mutable_certificate_request(), MakeCertificateRequest(credentials.key));
+  request.set_begins_early(true);
   v1::RenewReply reply;
   const std::vector<std::string> servers = absl::StrSplit(servers_, ',');
   RETURN_IF_ERROR(AskCoordinator(servers, [&](const std::string& server) -> absl::Status {
@@ -479,27 +532,54 @@ absl::Status CredentialRenewer::Renew() {
   return WriteFileAtomically(files_.certificate, reply.certificate());
 }
 
+absl::Status CredentialRenewer::RenewOrEnrol() {
+  const absl::Status renewed = Renew();
+  if (renewed.ok() || absl::IsCancelled(renewed)) return renewed;
+  const absl::StatusOr<CertificateFacts> facts = CheckCredentials(files_);
+  const absl::Time now = absl::Now();
+  std::string why;
+  if (absl::IsInvalidArgument(facts.status())) {
+    why = std::string(facts.status().message());
+  } else if (facts.ok() && facts->validity.until <= now) {
+    why = absl::StrCat("it has ended at ", TimeText(facts->validity.until), ", and it is ",
+                       TimeText(now), " by the clock of this machine");
+  } else {
+    return renewed;
+  }
+  if (enrol_again_ == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(why, "; start again with --join and what `psctl token create` prints"));
+  }
+  absl::MutexLock lock(&renewal_);
+  const absl::Status enrolled = enrol_again_();
+  if (enrolled.ok()) return enrolled;
+  return absl::Status(enrolled.code(), absl::StrCat(why, "; ", enrolled.message()));
+}
+
 void CredentialRenewer::Run() {
   const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_over_; };
   absl::Duration pause = kFirstPause;
+  std::optional<absl::Time> renewed_at;  // by this process
   while (true) {
     const absl::StatusOr<CertificateFacts> facts = CheckCredentials(files_);
     absl::Duration rest = pause;
     if (facts.ok()) {
-      const Validity& validity = facts->validity;
-      const absl::Time due = validity.from + (validity.until - validity.from) / 2;
-      rest = std::max(due - absl::Now(), pause == kFirstPause ? absl::ZeroDuration() : pause);
+      const absl::Time now = absl::Now();
+      // File systems of other machines have other clocks.
+      const absl::Time written = renewed_at.value_or(WrittenAt(files_.certificate, now));
+      const absl::Time due = RenewalDue(written, facts->validity.until, now);
+      rest = std::max(due - now, pause == kFirstPause ? absl::ZeroDuration() : pause);
     }
     {
       absl::MutexLock lock(&mutex_);
-      // Clocks that are set meanwhile, and machines that sleep, are no reason to be late.
-      const absl::Duration longest = std::min(rest, kLongestPause);
+      const absl::Duration longest = std::min(rest, std::max(kLookInterval, pause));
       if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), longest)) return;
       if (longest < rest) continue;
     }
-    const absl::Status renewed = Renew();
+    const absl::Status renewed = RenewOrEnrol();
     if (renewed.ok()) {
       pause = kFirstPause;
+      renewed_at = absl::Now();
       LogDebug("the certificate in {} is renewed", files_.certificate);
       continue;
     }

@@ -26,6 +26,9 @@ struct ClusterEntry {
   // empty: no such.
   std::string servers;
   bool is_renewable = false;  // by CredentialRenewer
+  // Gets new credentials for the same name into `files`, with the join string. Null: there is none.
+  // Blocks. Errors: those of Enroll() and of the files.
+  std::function<absl::Status()> enrol_again = nullptr;
 
   TransportSecurity MakeSecurity() const {
     return files.has_value() ? TransportSecurity(*files) : TransportSecurity();
@@ -67,22 +70,33 @@ absl::StatusOr<ClusterEntry> AwaitEntry(const SecurityFlags& flags, absl::Span<c
 absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses,
                              const SecurityFlags& flags);
 
-// Has a certificate of a cluster's authority renewed when half of its time is over, in the files
-// where it is. A thread of its own.
+// Returns when a certificate that ends at `until` is to be renewed. `written` is when its file was
+// written: half of its time after that, and soon enough that nobody uses for long what a clock that
+// was ahead has made; now, if the clock was put back since. Pure.
+absl::Time RenewalDue(absl::Time written, absl::Time until, absl::Time now);
+
+// Has a certificate of a cluster's authority renewed in the files where it is, once RenewalDue().
+// If it has ended, as on a machine that has slept, or if key and certificate do not belong
+// together, it enrols again. A thread of its own.
 class CredentialRenewer {
  public:
-  // `servers`: where the coordinator may be.
-  CredentialRenewer(CredentialFiles files, std::string servers);
+  // `servers`: where the coordinator may be. `enrol_again`: see ClusterEntry.
+  CredentialRenewer(CredentialFiles files, std::string servers,
+                    std::function<absl::Status()> enrol_again = nullptr);
   ~CredentialRenewer();
 
   // Once, now. Errors: those of the call and of the files.
   absl::Status Renew() ABSL_LOCKS_EXCLUDED(renewal_);
+  // As Renew(), and enrols again if that fails and the credentials are of no use any more. Errors
+  // also: those of `enrol_again`; FailedPrecondition if there is none.
+  absl::Status RenewOrEnrol() ABSL_LOCKS_EXCLUDED(renewal_);
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const CredentialFiles files_;
   const std::string servers_;
+  const std::function<absl::Status()> enrol_again_;  // may be null
   const TransportSecurity security_;
   absl::Mutex renewal_;  // one at a time
   absl::Mutex mutex_;

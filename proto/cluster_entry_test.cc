@@ -321,6 +321,19 @@ TEST_F(KeptCertificatesTest, WhoDoesNotShowItsCertificateIsTakenForTheOnlyCluste
   EXPECT_EQ(next->files, CredentialFilesIn(FolderOf("3333")));
 }
 
+TEST_F(KeptCertificatesTest, AServerOutOfItsTimeIsNotTakenForAnotherCluster) {
+  const TestAuthority authority;
+  Keep(authority, "1111");
+  const Listener listener(TransportSecurity(authority.FilesFor(kServer, -absl::Minutes(1)))
+                              .MakeServerCredentials([](const Identity&, absl::string_view) {
+                                return absl::OkStatus();
+                              }));
+  EXPECT_THAT(
+      Enter(listener.address()).status(),
+      StatusIs(absl::StatusCode::kUnavailable,
+               AllOf(HasSubstr(listener.address()), HasSubstr("by the clock of this machine"))));
+}
+
 TEST_F(KeptCertificatesTest, PlainTextIsForListsOfThisMachineOnly) {
   Keep(TestAuthority(), "1111");
   const Listener listener(grpc::InsecureServerCredentials());
@@ -425,6 +438,7 @@ class SharedStateFolderTest : public ::testing::Test {
 
   absl::StatusOr<v1::EnrollReply> Certify(const v1::EnrollRequest& request) {
     const int number = ++num_enrolled_;
+    names_.push_back(request.name());
     const absl::Time now = absl::Now();
     v1::EnrollReply reply;
     ASSIGN_OR_RETURN(
@@ -442,6 +456,7 @@ class SharedStateFolderTest : public ::testing::Test {
   std::string cluster_;
   std::string join_;
   std::atomic<int> num_enrolled_ = 0;
+  std::vector<std::string> names_;  // that were asked for; of the thread of server_
   std::optional<Port> server_;
 };
 
@@ -492,6 +507,42 @@ TEST_F(SharedStateFolderTest, TheFirstHostTakesTheFolderOfAnOlderRelease) {
   const auto second = Enter("n2");
   ASSERT_OK(second);
   EXPECT_EQ(second->identity->name, "node-1");
+}
+
+TEST_F(SharedStateFolderTest, AMachineThatHasSleptEnrolsAgainUnderItsName) {
+  const auto entry = Enter("n1");
+  ASSERT_OK(entry);
+  Credentials ended = *ReadCredentials(*entry->files);
+  const absl::Time now = absl::Now();
+  ended.certificate =
+      IssueCertificate(authority_.authority(), *MakeCertificateRequest(ended.key), *entry->identity,
+                       {now - absl::Hours(2), now - absl::Hours(1)})
+          .value_or("");
+  ASSERT_OK(WriteCredentials(absl::StrCat(cluster_, "/worker@n1"), ended));
+  CredentialRenewer renewer(*entry->files, "127.0.0.1:1", entry->enrol_again);
+  EXPECT_OK(renewer.RenewOrEnrol());
+  const auto facts = CheckCredentials(*entry->files);
+  ASSERT_OK(facts);
+  EXPECT_GT(facts->validity.until, now);
+  EXPECT_THAT(names_, ::testing::ElementsAre("", entry->identity->name));
+  CredentialRenewer without(*entry->files, "127.0.0.1:1");
+  EXPECT_THAT(without.RenewOrEnrol(), StatusIs(absl::StatusCode::kUnavailable))
+      << "what still holds is of use, and nobody answers";
+  ASSERT_OK(WriteCredentials(absl::StrCat(cluster_, "/worker@n1"), ended));
+  EXPECT_THAT(without.RenewOrEnrol(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has ended at")));
+}
+
+TEST(ClusterEntryTest, RenewalIsDueAfterHalfOfTheTimeAndSoonAfterAClockThatWasAhead) {
+  const absl::Time came = absl::FromUnixSeconds(1'800'000'000);
+  const auto due = [came](absl::Duration rest, absl::Duration age) {
+    return RenewalDue(came, came + rest, came + age) - came;
+  };
+  EXPECT_EQ(due(absl::Hours(10), absl::Hours(1)), absl::Hours(5));
+  EXPECT_EQ(due(absl::Hours(24), absl::Hours(1)), absl::Hours(12));
+  EXPECT_EQ(due(absl::Hours(24 * 1000), absl::Hours(1)), absl::Hours(12));
+  // The file is of a time that has not come yet: now.
+  EXPECT_EQ(due(absl::Hours(24), -absl::Hours(100)), -absl::Hours(100));
 }
 
 TEST(ClusterEntryTest, ACertificateIsRenewedWhereItIs) {

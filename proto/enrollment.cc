@@ -230,6 +230,10 @@ OwnedSslContext NewContext(const SSL_METHOD* method) {
   return context;
 }
 
+std::string TimeText(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
+}
+
 // Whether the peer is a server that the authority with this hash vouches for.
 absl::Status CheckPeer(SSL* ssl, const std::string& authority_sha256, absl::Time now) {
   STACK_OF(X509)* const chain = SSL_get_peer_cert_chain(ssl);
@@ -244,6 +248,7 @@ absl::Status CheckPeer(SSL* ssl, const std::string& authority_sha256, absl::Time
         "cluster, or somebody between here and there; the secret was not sent");
   }
   X509* const server = sk_X509_value(chain, 0);
+  RETURN_IF_ERROR(CheckServerTimes(PemOf(server), now));
   const absl::Status issued = CheckIssued(server, authority, X509_PURPOSE_SSL_SERVER, now);
   if (!issued.ok()) {
     return absl::PermissionDeniedError(
@@ -293,6 +298,7 @@ absl::StatusOr<Credentials> EnrollAt(const std::string& address, const JoinStrin
   ASSIGN_OR_RETURN(*request.mutable_certificate_request(), MakeCertificateRequest(credentials.key));
   request.set_name(name);
   request.set_fallback_name(HostName());
+  request.set_begins_early(true);
   for (const Role role : roles) request.add_roles(std::string(RoleName(role)));
   RETURN_IF_ERROR(connection.Send(request));
   v1::EnrollReply reply;
@@ -317,6 +323,15 @@ int KeepAndLeave(X509_STORE_CTX* store, void* certificate) {
 }
 
 }  // namespace
+
+absl::Status CheckServerTimes(const std::string& certificate, absl::Time now) {
+  ASSIGN_OR_RETURN(const Validity validity, ValidityOf(certificate));
+  if (validity.from <= now && now < validity.until) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "the server's certificate holds from ", TimeText(validity.from), " until ",
+      TimeText(validity.until), ", and it is ", TimeText(now),
+      " by the clock of this machine: set the clock of the machine where it is wrong"));
+}
 
 absl::StatusOr<Credentials> Enroll(const JoinString& join, absl::Span<const Role> roles,
                                    const std::string& name, absl::Duration timeout) {

@@ -20,6 +20,11 @@ namespace lodestar {
 // What a connection that is to be an enrolment begins with.
 inline constexpr absl::string_view kEnrollmentPreamble = "LODESTAR-ENROLL-1\n";
 
+// Returns OK if the certificate of a server holds at `now`. If it does not, a clock is wrong, or
+// the server is about to renew it: no reason to give up. Errors: Unavailable with the times of both
+// sides; InvalidArgument for what is no certificate.
+absl::Status CheckServerTimes(const std::string& certificate, absl::Time now);
+
 // Makes a key, and has it certified for one of `roles` and under `name` (empty: see EnrollRequest)
 // by the first server of the join string that answers. Blocks. Errors: Unavailable,
 // DeadlineExceeded (nobody answers); PermissionDenied (another authority answers: nothing was said

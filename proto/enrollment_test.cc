@@ -131,6 +131,17 @@ TEST_F(EnrollmentTest, WhoOnlyShowsTheAuthoritysCertificateIsToldNothing) {
   EXPECT_EQ(request_.secret(), "");
 }
 
+TEST_F(EnrollmentTest, AServerOutOfItsTimeIsToldNothingAndAskedAgainLater) {
+  const auto ended =
+      ReadCredentials(authority_.FilesFor({Role::kServer, "shard-0", "01"}, -absl::Minutes(1)));
+  ASSERT_OK(ended);
+  own_ = *ended;
+  EXPECT_THAT(EnrollWith([this](const v1::EnrollRequest& request) { return Certify(request); }),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr(" until "), HasSubstr("by the clock of this machine"))));
+  EXPECT_EQ(request_.secret(), "");
+}
+
 TEST_F(EnrollmentTest, APeerThatIsNoServerIsToldNothing) {
   const auto worker = ReadCredentials(authority_.FilesFor({Role::kWorker, "box", "01"}));
   ASSERT_OK(worker);

@@ -65,6 +65,9 @@ std::string TlsDoubts(const Credentials& own, const CredentialFiles& files,
   if (!IsSigned(own.certificate, own.authority)) {
     doubts.push_back(absl::StrCat(own_text, ", is not by an authority in ", files.authority));
   }
+  if (const absl::Status fits = CheckKeyFits(own.certificate, own.key); !fits.ok()) {
+    doubts.push_back(absl::StrCat(own_text, ", is not for the key in ", files.key));
+  }
   if (!server.empty()) {
     const std::string text =
         absl::StrCat("the certificate of the server at ", address, OwnerText(server));

@@ -51,6 +51,14 @@ TEST_F(TlsDoubtsTest, WhereAllIsWellThereAreNone) {
   EXPECT_EQ(TlsDoubts(several, own, "host:1", CertificateOf(authority_), absl::Now()), "");
 }
 
+TEST_F(TlsDoubtsTest, AKeyOfAnotherCertificateIsNamed) {
+  const CredentialFiles own = authority_.FilesFor(kWorker);
+  Credentials mixed = Read(own);
+  mixed.key = NewPrivateKey();
+  EXPECT_THAT(TlsDoubts(mixed, own, "host:1", "", absl::Now()),
+              AllOf(HasSubstr(own.certificate), HasSubstr(own.key)));
+}
+
 TEST_F(TlsDoubtsTest, AgeIsSaidOfBothSides) {
   const CredentialFiles own = authority_.FilesFor(kWorker, absl::Minutes(-1));
   const std::string ended = Doubts(own, CertificateOf(authority_));

@@ -120,7 +120,7 @@ absl::Status ServerSecurity::EnterWithJoin() {
     if (!config_.cluster.coordinator.empty() && servers != config_.cluster.coordinator) {
       absl::StrAppend(&servers, ",", config_.cluster.coordinator);
     }
-    renewer_ = std::make_unique<CredentialRenewer>(*entry.files, servers);
+    renewer_ = std::make_unique<CredentialRenewer>(*entry.files, servers, entry.enrol_again);
     revocations_ = std::make_unique<RevocationWatch>(TransportSecurity(*entry.files), servers);
   }
   return absl::OkStatus();
@@ -160,7 +160,11 @@ void ServerSecurity::ThrowAwayCertificate(absl::string_view why) {
 
 void ServerSecurity::Keep() {
   if (authority_ == nullptr) return;
-  if (absl::Now() - kept_at_ < config_.security.certificate_ttl / kLooksPerLife) return;
+  // A clock that was put back is a reason to look, too.
+  const absl::Duration since = absl::Now() - kept_at_;
+  if (since >= absl::ZeroDuration() && since < config_.security.certificate_ttl / kLooksPerLife) {
+    return;
+  }
   if (const absl::Status kept = KeepOwn(); !kept.ok()) {
     LogWarn("this server's certificate cannot be renewed yet: {}; trying again", kept.message());
     kept_at_ = absl::Now();

@@ -85,7 +85,7 @@ absl::Status CheckMayEnter(const WorkerEntrance& entrance, absl::string_view fla
 }
 
 WorkerCredentials::WorkerCredentials(const ClusterEntry& entry) : entry_(entry) {
-  if (entry_.is_renewable) renewer_.emplace(*entry_.files, entry_.servers);
+  if (entry_.is_renewable) renewer_.emplace(*entry_.files, entry_.servers, entry_.enrol_again);
 }
 
 absl::StatusOr<std::unique_ptr<WorkerCredentials>> WorkerCredentials::Await(

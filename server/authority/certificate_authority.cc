@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -22,6 +23,8 @@ constexpr int64_t kMaxLedgerBytes = int64_t{100} << 20;
 constexpr int kTokenIdBytes = 6;
 constexpr int kSecretBytes = 20;
 constexpr int kIdentityIdBytes = 8;
+// Join strings pin the certificate of the authority, so that it is made once.
+constexpr absl::Time kAuthorityBeginning = absl::FromUnixSeconds(1'577'836'800);  // 2020-01-01
 constexpr absl::Duration kAuthorityLifetime = absl::Hours(24 * 3650);
 // Clocks of machines differ.
 constexpr absl::Duration kClockSlack = absl::Minutes(5);
@@ -87,6 +90,12 @@ absl::StatusOr<std::unique_ptr<CertificateAuthority>> CertificateAuthority::Open
 
 absl::Status CertificateAuthority::Load() {
   const std::string& folder = config_.folder;
+  if (const absl::Time now = deps_.now(); now < deps_.built) {
+    return absl::UnavailableError(absl::StrCat(
+        "the clock of this machine is wrong: it shows ", TimeText(now),
+        ", and this program was built after ", TimeText(deps_.built),
+        "; certificates would have ended before they are used; set the clock, and start again"));
+  }
   RETURN_IF_ERROR(MakeSecretFolder(folder));
   ASSIGN_OR_RETURN(const FolderGuard guard, FolderGuard::Take(folder));
   absl::StatusOr<std::string> key = ReadSecretFile(KeyPath(folder), kMaxKeyBytes);
@@ -104,7 +113,7 @@ absl::Status CertificateAuthority::Load() {
     const absl::Time now = deps_.now();
     ASSIGN_OR_RETURN(
         authority_.certificate,
-        MakeAuthority(*key, {.from = now - kClockSlack, .until = now + kAuthorityLifetime}));
+        MakeAuthority(*key, {.from = kAuthorityBeginning, .until = now + kAuthorityLifetime}));
     // The key last: with it, all of the authority is there.
     RETURN_IF_ERROR(WriteSecretFile(CertificatePath(folder), authority_.certificate));
     RETURN_IF_ERROR(WriteSecretFile(LedgerPath(folder), TokenLedger().ToJson()));
@@ -119,8 +128,30 @@ absl::Status CertificateAuthority::Load() {
     return absl::Status(fits.code(), absl::StrCat(CertificatePath(folder), ": ", fits.message()));
   }
   ASSIGN_OR_RETURN(sha256_, FingerprintOf(authority_.certificate));
+  ASSIGN_OR_RETURN(validity_, ValidityOf(authority_.certificate));
+  RETURN_IF_ERROR(CheckAuthorityHolds());
   absl::MutexLock lock(&mutex_);
   return ReadLedger();
+}
+
+absl::Status CertificateAuthority::CheckAuthorityHolds() const {
+  const absl::Time now = deps_.now();
+  const std::string path = CertificatePath(config_.folder);
+  if (now < validity_.from) {
+    return absl::UnavailableError(
+        absl::StrCat(path, " holds only from ", TimeText(validity_.from),
+                     " on, and the clock of this machine "
+                     "shows ",
+                     TimeText(now),
+                     "; set the clock, and start again; if the clock is right, it was "
+                     "ahead when the authority was made: move ",
+                     config_.folder, " away for a cluster that all have to join anew"));
+  }
+  if (now < validity_.until) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, " has ended at ", TimeText(validity_.until), ", and the clock of this machine shows ",
+      TimeText(now), "; if the clock is right, move ", config_.folder,
+      " away for a cluster that all have to join anew"));
 }
 
 absl::Status CertificateAuthority::ReadLedger() {
@@ -187,15 +218,16 @@ TokenLedger CertificateAuthority::ledger() {
 }
 
 absl::StatusOr<std::string> CertificateAuthority::Sign(
-    const std::string& request, const Identity& identity, absl::Time now,
+    const std::string& request, const Identity& identity, Beginning beginning, absl::Time now,
     const std::vector<std::string>& hosts) const {
+  const absl::Time from =
+      beginning == Beginning::kNow ? std::max(validity_.from, now - kClockSlack) : validity_.from;
   return IssueCertificate(authority_, request, identity,
-                          {.from = now - kClockSlack, .until = now + config_.certificate_ttl},
-                          hosts);
+                          {.from = from, .until = now + config_.certificate_ttl}, hosts);
 }
 
 absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Enroll(
-    TokenLedger::Enrolment enrolment, const std::string& request) {
+    TokenLedger::Enrolment enrolment, const std::string& request, Beginning beginning) {
   enrolment.identity_id = RandomHex(kIdentityIdBytes);
   Issued issued;
   RETURN_IF_ERROR(Change([&](TokenLedger& ledger, absl::Time now) -> absl::Status {
@@ -203,24 +235,26 @@ absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Enroll(
     ASSIGN_OR_RETURN(TokenLedger::Redeemed redeemed, ledger.Redeem(enrolment, now));
     issued.identity = std::move(redeemed.identity);
     issued.replaced_ids = std::move(redeemed.replaced_ids);
-    ASSIGN_OR_RETURN(issued.certificate, Sign(request, issued.identity, now, {}));
+    ASSIGN_OR_RETURN(issued.certificate, Sign(request, issued.identity, beginning, now, {}));
     return absl::OkStatus();
   }));
   return issued;
 }
 
-absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Renew(
-    const Identity& identity, const std::string& request) {
-  return IssueAgain(identity, request, {}, &TokenLedger::Extend);
+absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Renew(const Identity& identity,
+                                                                         const std::string& request,
+                                                                         Beginning beginning) {
+  return IssueAgain(identity, request, beginning, {}, &TokenLedger::Extend);
 }
 
 absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::IssueAgain(
-    const Identity& identity, const std::string& request, const std::vector<std::string>& hosts,
+    const Identity& identity, const std::string& request, Beginning beginning,
+    const std::vector<std::string>& hosts,
     absl::Status (TokenLedger::*take)(const Identity&, absl::Time until, absl::Time now)) {
   Issued issued{identity, ""};
   RETURN_IF_ERROR(Change([&](TokenLedger& ledger, absl::Time now) -> absl::Status {
     RETURN_IF_ERROR((ledger.*take)(identity, now + config_.certificate_ttl, now));
-    ASSIGN_OR_RETURN(issued.certificate, Sign(request, identity, now, hosts));
+    ASSIGN_OR_RETURN(issued.certificate, Sign(request, identity, beginning, now, hosts));
     return absl::OkStatus();
   }));
   return issued;
@@ -242,15 +276,18 @@ absl::StatusOr<Identity> CertificateAuthority::KeepOwn(const std::string& folder
     if (is_own) {
       identity = facts->identity;
       key = credentials.key;
-      if (facts->validity.until - deps_.now() > config_.certificate_ttl / 2 &&
-          IsForHosts(credentials.certificate, hosts)) {
+      const absl::Time now = deps_.now();
+      const absl::Duration rest = facts->validity.until - now;
+      if (rest > config_.certificate_ttl / 2 && rest <= config_.certificate_ttl + kClockSlack &&
+          facts->validity.from <= now && IsForHosts(credentials.certificate, hosts)) {
         return identity;
       }
     }
   }
   if (key.empty()) key = NewPrivateKey();
   ASSIGN_OR_RETURN(const std::string request, MakeCertificateRequest(key));
-  ASSIGN_OR_RETURN(const Issued issued, IssueAgain(identity, request, hosts, &TokenLedger::Note));
+  ASSIGN_OR_RETURN(const Issued issued, IssueAgain(identity, request, Beginning::kWithAuthority,
+                                                   hosts, &TokenLedger::Note));
   RETURN_IF_ERROR(WriteCredentials(
       folder,
       {.key = key, .certificate = issued.certificate, .authority = authority_.certificate}));
@@ -291,15 +328,16 @@ absl::Status CertificateAuthority::CheckHolds(const Identity& identity) {
   }
   return absl::UnauthenticatedError(absl::StrCat(
       "the certificate of ", TextOf(identity), " has ended at ", TimeText(found->second.expires),
+      ", and it is ", TimeText(deps_.now()), " by the clock of this server",
       "; join again with what `psctl token create` prints"));
 }
 
 std::map<std::string, std::string> CertificateAuthority::Revoked() {
-  const absl::Time now = deps_.now();
   std::map<std::string, std::string> revoked;
   const TokenLedger ledger = this->ledger();
   for (const auto& [id, record] : ledger.identities()) {
-    if (record.is_revoked() && record.expires > now) revoked.emplace(id, RevokedText(record));
+    // Also those that have ended by this clock, which may be ahead of that of whoever asks.
+    if (record.is_revoked()) revoked.emplace(id, RevokedText(record));
   }
   return revoked;
 }

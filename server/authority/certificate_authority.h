@@ -1,6 +1,10 @@
 // The authority of a cluster, in a folder of the coordinator's --state_dir: its key and
 // certificate, and the ledger of tokens and identities. Several processes of one user may share the
 // folder. Everything is on the disk before anybody is told. Thread-safe; blocks for the disk.
+//
+// Clocks are wrong at times, also that of this machine. The authority begins in 2020, and what it
+// issues begins where the authority does: a clock that was ahead makes a certificate end later, and
+// a clock that is put back makes none invalid. Only the end of a certificate says how old it is.
 #pragma once
 
 #include <sys/types.h>
@@ -21,6 +25,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/security/credentials.h"
+#include "common/version.h"
 #include "server/authority/token_ledger.h"
 
 namespace lodestar {
@@ -37,10 +42,13 @@ class CertificateAuthority {
   struct Deps {
     // Of the wall.
     std::function<absl::Time()> now = absl::Now;
+    // A clock that shows less is wrong: this program was not built yet.
+    absl::Time built = LinkedBuildStamp().time;
   };
 
   // Makes one if the folder has none. Errors: InvalidArgument (ttl), those of the files;
-  // PermissionDenied if others may read the key.
+  // PermissionDenied if others may read the key; Unavailable if the clock is behind the program's
+  // build or the authority's beginning, FailedPrecondition if the authority has ended.
   static absl::StatusOr<std::unique_ptr<CertificateAuthority>> Open(Config config, Deps deps);
 
   const std::string& certificate() const { return authority_.certificate; }
@@ -64,15 +72,24 @@ class CertificateAuthority {
     std::string certificate;
     std::vector<std::string> replaced_ids = {};  // who had its name until now
   };
+  // From when on a certificate holds that a client asks for.
+  enum class Beginning {
+    kWithAuthority,
+    // For a client that renews after half of the time between beginning and end.
+    kNow,
+  };
   // `enrolment` without identity_id and until. `request`: PEM.
-  absl::StatusOr<Issued> Enroll(TokenLedger::Enrolment enrolment, const std::string& request)
+  absl::StatusOr<Issued> Enroll(TokenLedger::Enrolment enrolment, const std::string& request,
+                                Beginning beginning = Beginning::kWithAuthority)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Errors: those of TokenLedger::Extend(); InvalidArgument (request).
-  absl::StatusOr<Issued> Renew(const Identity& identity, const std::string& request)
+  absl::StatusOr<Issued> Renew(const Identity& identity, const std::string& request,
+                               Beginning beginning = Beginning::kWithAuthority)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Credentials of this machine, in a folder of their own: made, or renewed if less than half of
-  // their time is left, or they lack one of `hosts` (see IssueCertificate()). Errors also: those of
-  // the files.
+  // Keeps credentials of this machine in a folder of their own. Makes or renews them if less than
+  // half of their time is left, if they hold for longer than certificates do (the clock was ahead
+  // when they were issued), if they do not hold yet, or if they lack one of `hosts` (see
+  // IssueCertificate()). Errors also: those of the files.
   absl::StatusOr<Identity> KeepOwn(const std::string& folder, Role role, const std::string& name,
                                    const std::vector<std::string>& hosts = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -86,13 +103,15 @@ class CertificateAuthority {
   // See TokenLedger; looks at the disk as CheckNotRevoked() does.
   absl::StatusOr<Identity> IdentityByToken(absl::string_view token_id, absl::string_view secret)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // What CheckNotRevoked() says of those whose certificates would still hold, by id.
+  // What CheckNotRevoked() says of all that are revoked, by id.
   std::map<std::string, std::string> Revoked() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   CertificateAuthority(Config config, Deps deps)
       : config_(std::move(config)), deps_(std::move(deps)) {}
   absl::Status Load();
+  // Errors: see Open().
+  absl::Status CheckAuthorityHolds() const;
   // At most once a second.
   void LookAtLedger() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Unless it is the one that was read last.
@@ -102,16 +121,20 @@ class CertificateAuthority {
   absl::Status Change(absl::FunctionRef<absl::Status(TokenLedger&, absl::Time now)> change)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // `take`: notes it in the ledger.
-  absl::StatusOr<Issued> IssueAgain(
-      const Identity& identity, const std::string& request, const std::vector<std::string>& hosts,
-      absl::Status (TokenLedger::*take)(const Identity&, absl::Time until, absl::Time now))
+  absl::StatusOr<Issued> IssueAgain(const Identity& identity, const std::string& request,
+                                    Beginning beginning, const std::vector<std::string>& hosts,
+                                    absl::Status (TokenLedger::*take)(const Identity&,
+                                                                      absl::Time until,
+                                                                      absl::Time now))
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::string> Sign(const std::string& request, const Identity& identity,
-                                   absl::Time now, const std::vector<std::string>& hosts) const;
+                                   Beginning beginning, absl::Time now,
+                                   const std::vector<std::string>& hosts) const;
 
   const Config config_;
   const Deps deps_;
   Authority authority_;
+  Validity validity_;  // of the authority
   std::string sha256_;
   absl::Mutex mutex_;
   TokenLedger ledger_ ABSL_GUARDED_BY(mutex_);

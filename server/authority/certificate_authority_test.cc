@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "common/file_io.h"
 #include "common/security/secret_file.h"
 #include "common/testing/status_matchers.h"
@@ -170,6 +172,89 @@ TEST_F(CertificateAuthorityTest, OwnCredentialsAreIssuedAgainForHostsThatTheyLac
   const std::string before = certificate();
   EXPECT_OK(authority->KeepOwn(folder, Role::kServer, "server-0", {"box"}));
   EXPECT_EQ(certificate(), before);
+}
+
+TEST_F(CertificateAuthorityTest, MakesNoneWhileTheClockIsBeforeTheProgramsBuild) {
+  const absl::Time built = now_;
+  now_ = built - absl::Hours(1);
+  const auto early = CertificateAuthority::Open({.folder = folder_},
+                                                {.now = [this] { return now_; }, .built = built});
+  EXPECT_THAT(early,
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("the clock of this machine")));
+  EXPECT_FALSE(std::filesystem::exists(folder_));
+  now_ = built;
+  EXPECT_NE(Open(), nullptr);
+}
+
+TEST_F(CertificateAuthorityTest, WhatAClockThatWasAheadHasMadeHoldsWhenItIsRightAgain) {
+  const absl::Time right = now_;
+  now_ = right + absl::Hours(24 * 1000);
+  auto authority = Open();
+  const std::string folder = folder_ + "/server";
+  ASSERT_OK(authority->KeepOwn(folder, Role::kServer, "server-0"));
+  const auto token = authority->CreateToken({.ttl = absl::Hours(1)});
+  ASSERT_OK(token);
+  now_ = right;
+  authority = Open();
+  const auto own = [&] {
+    return ReadCredentials(CredentialFilesIn(folder)).value_or(Credentials()).certificate;
+  };
+  EXPECT_OK(CheckIssued(own(), authority->certificate(), right));
+  ASSERT_OK(authority->KeepOwn(folder, Role::kServer, "server-0"));
+  EXPECT_LE(ValidityOf(own())->until, right + absl::Hours(25)) << "it is short-lived again";
+  const auto issued = Enroll(*authority, *token, "w0");
+  ASSERT_OK(issued);
+  EXPECT_OK(CheckIssued(issued->certificate, authority->certificate(), right));
+  EXPECT_OK(authority->CheckHolds(issued->identity));
+}
+
+TEST_F(CertificateAuthorityTest, AnAuthorityOutOfItsTimeIsNamedWithTheTimeOfTheClock) {
+  Open();
+  now_ += absl::Hours(24 * 4000);
+  EXPECT_THAT(
+      CertificateAuthority::Open({.folder = folder_}, {.now = [this] { return now_; }}),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("authority.pem has ended")));
+  now_ = absl::FromUnixSeconds(1'500'000'000);  // 2017
+  EXPECT_THAT(CertificateAuthority::Open({.folder = folder_}, {.now = [this] { return now_; },
+                                                               .built = absl::InfinitePast()}),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("holds only from 2020-01-01")));
+}
+
+TEST_F(CertificateAuthorityTest, BeginsNowForAClientThatRenewsByTheBeginning) {
+  const auto authority = Open();
+  const auto token = authority->CreateToken({.ttl = absl::Hours(1)});
+  ASSERT_OK(token);
+  const auto issued = Enroll(*authority, *token, "w0");
+  ASSERT_OK(issued);
+  EXPECT_LT(ValidityOf(issued->certificate)->from, now_ - absl::Hours(24 * 365));
+  const auto renewed =
+      authority->Renew(issued->identity, MakeCertificateRequest(NewPrivateKey()).value_or(""),
+                       CertificateAuthority::Beginning::kNow);
+  ASSERT_OK(renewed);
+  EXPECT_GE(ValidityOf(renewed->certificate)->from, now_ - absl::Minutes(6));
+}
+
+TEST_F(CertificateAuthorityTest, AClockThatWasAheadForgetsNoRevocation) {
+  const auto authority = Open();
+  const auto token = authority->CreateToken({.ttl = absl::Hours(1)});
+  ASSERT_OK(token);
+  const auto issued = Enroll(*authority, *token, "w0");
+  ASSERT_OK(issued);
+  ASSERT_OK(authority->Revoke("w0", "lost", false));
+  now_ += absl::Hours(24 * 365);
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_OK(authority->CreateToken({.ttl = absl::Seconds(1)}));
+    now_ += absl::Hours(4);
+  }
+  EXPECT_THAT(authority->Revoked(), ElementsAre(Pair(issued->identity.id, HasSubstr("(lost)"))));
+  now_ -= absl::Hours(24 * 365) + 5 * absl::Hours(4);
+  EXPECT_FALSE(authority->CheckHolds(issued->identity).ok());
+  // A clock that goes on from where it has leapt to is believed after a day.
+  for (int i = 0; i < 4; ++i) {
+    now_ += absl::Hours(24 * 8);
+    ASSERT_OK(authority->CreateToken({.ttl = absl::Seconds(1)}));
+  }
+  EXPECT_THAT(authority->Revoked(), ::testing::IsEmpty());
 }
 
 TEST_F(CertificateAuthorityTest, ATokenThatIsShownIsKnownUntilItIsRevoked) {

@@ -17,6 +17,8 @@ namespace {
 constexpr int64_t kFormatVersion = 1;
 // For how long what is over is shown.
 constexpr absl::Duration kMemory = absl::Hours(24 * 7);
+// For how long a clock that is far ahead of the last change has to go on before it is believed.
+constexpr absl::Duration kLeapDoubt = absl::Hours(24);
 constexpr int kNameSuffixDigits = 6;
 constexpr int64_t kMaxNumber = int64_t{1} << 62;
 constexpr absl::string_view kReplaced = "replaced by another machine of the name";
@@ -158,9 +160,10 @@ absl::StatusOr<const TokenRecord*> TokenLedger::FindValid(absl::string_view toke
         "token ", token.id, " was revoked; ask for a new join string (psctl token create)"));
   }
   if (now >= token.expires()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("token ", token.id, " has ended at ", TimeText(token.expires()),
-                     "; ask for a new join string (psctl token create)"));
+    return absl::PermissionDeniedError(absl::StrCat(
+        "token ", token.id, " has ended at ", TimeText(token.expires()), ", and it is ",
+        TimeText(now),
+        " by the clock of the coordinator; ask for a new join string (psctl token create)"));
   }
   return &token;
 }
@@ -188,7 +191,8 @@ absl::Status TokenLedger::Extend(const Identity& identity, absl::Time until, abs
   } else if (!found->second.is_revoked() && found->second.expires <= now) {
     return absl::PermissionDeniedError(absl::StrCat(
         "the certificate of ", TextOf(identity), " has ended at ", TimeText(found->second.expires),
-        "; ask for a new join string (psctl token create)"));
+        ", and it is ", TimeText(now),
+        " by the clock of the coordinator; ask for a new join string (psctl token create)"));
   }
   return Note(identity, until, now);
 }
@@ -296,7 +300,22 @@ absl::Status TokenLedger::CheckFree(absl::string_view name, std::optional<Role> 
   return absl::OkStatus();
 }
 
+bool TokenLedger::IsPlausible(absl::Time now) {
+  if (changed_ == absl::InfinitePast() || now - changed_ <= kMemory) {
+    changed_ = now;
+    leapt_ = absl::InfiniteFuture();
+    return true;
+  }
+  leapt_ = std::min(leapt_, now);
+  if (now - leapt_ < kLeapDoubt) return false;
+  changed_ = now;
+  leapt_ = absl::InfiniteFuture();
+  return true;
+}
+
 void TokenLedger::Forget(absl::Time now) {
+  // Revocations that are forgotten are undone.
+  if (!IsPlausible(now)) return;
   std::erase_if(tokens_,
                 [now](const auto& entry) { return entry.second.expires() + kMemory < now; });
   int64_t oldest_open = kMaxNumber;
@@ -354,11 +373,13 @@ std::string TokenLedger::ToJson() const {
     }
     identities.push_back(std::move(entry));
   }
-  return FormatJson({{"format_version", kFormatVersion},
-                     {"last_number", last_number_},
-                     {"tokens", tokens},
-                     {"identities", identities}},
-                    1);
+  Json ledger = {{"format_version", kFormatVersion},
+                 {"last_number", last_number_},
+                 {"tokens", tokens},
+                 {"identities", identities}};
+  if (changed_ != absl::InfinitePast()) ledger["changed_unix_ms"] = UnixMs(changed_);
+  if (leapt_ != absl::InfiniteFuture()) ledger["leapt_unix_ms"] = UnixMs(leapt_);
+  return FormatJson(ledger, 1);
 }
 
 absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
@@ -376,6 +397,14 @@ absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
       return absl::InvalidArgumentError(absl::StrCat("last_number is ", ledger.last_number_,
                                                      "; it is from 0 to ", kMaxNumber - 1));
     }
+  }
+  if (json.contains("changed_unix_ms")) {
+    ASSIGN_OR_RETURN(const int64_t changed_ms, GetInt64(json, "changed_unix_ms"));
+    ledger.changed_ = absl::FromUnixMillis(changed_ms);
+  }
+  if (json.contains("leapt_unix_ms")) {
+    ASSIGN_OR_RETURN(const int64_t leapt_ms, GetInt64(json, "leapt_unix_ms"));
+    ledger.leapt_ = absl::FromUnixMillis(leapt_ms);
   }
   ASSIGN_OR_RETURN(const Json* tokens, GetArray(json, "tokens"));
   for (const Json& entry : *tokens) {

@@ -134,8 +134,11 @@ class TokenLedger {
   static absl::StatusOr<TokenLedger> FromJson(absl::string_view text);
 
  private:
-  // What is over, and tells nobody anything any more.
+  // Drops what is over, and tells nobody anything any more.
   void Forget(absl::Time now);
+  // Notes the time of a change. Returns false if the clock may be ahead: it has leapt by more than
+  // what is remembered, and has not gone on from there for long.
+  bool IsPlausible(absl::Time now);
   // Errors: PermissionDenied (no such token, another secret, revoked, its end).
   absl::StatusOr<const TokenRecord*> FindValid(absl::string_view token_id, absl::string_view secret,
                                                absl::Time now) const;
@@ -150,7 +153,9 @@ class TokenLedger {
   // Gives the name to another machine. Returns the ids of those that had it.
   std::vector<std::string> Replace(absl::string_view name, absl::Time now);
 
-  int64_t last_number_ = 0;  // of a creation or a revocation
+  int64_t last_number_ = 0;                    // of a creation or a revocation
+  absl::Time changed_ = absl::InfinitePast();  // when something was taken in, as far as believed
+  absl::Time leapt_ = absl::InfiniteFuture();  // since when the clock is far ahead of `changed_`
   std::map<std::string, TokenRecord> tokens_;
   std::map<std::string, IdentityRecord> identities_;
 };

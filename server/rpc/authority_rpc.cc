@@ -38,6 +38,13 @@ absl::Status CheckRequestSize(const std::string& request) {
                                                  " are expected"));
 }
 
+// `Request`: EnrollRequest or RenewRequest.
+template <typename Request>
+CertificateAuthority::Beginning BeginningFor(const Request& request) {
+  return request.begins_early() ? CertificateAuthority::Beginning::kWithAuthority
+                                : CertificateAuthority::Beginning::kNow;
+}
+
 v1::Token ToProto(const TokenRecord& token) {
   v1::Token proto;
   proto.set_id(token.id);
@@ -98,7 +105,8 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
         enrolment.roles.push_back(PeerText(request.roles(i), kMaxNameBytes));
       }
       ASSIGN_OR_RETURN(CertificateAuthority::Issued issued,
-                       deps_.authority->Enroll(enrolment, request.certificate_request()));
+                       deps_.authority->Enroll(enrolment, request.certificate_request(),
+                                               BeginningFor(request)));
       identity = issued.identity;
       token_id = enrolment.token_id;
       if (!issued.replaced_ids.empty()) {
@@ -151,7 +159,8 @@ grpc::ServerUnaryReactor* AuthorityRpc::Renew(grpc::CallbackServerContext* conte
     if (!caller.has_value()) return absl::UnauthenticatedError("the connection is plain text");
     RETURN_IF_ERROR(CheckRequestSize(request->certificate_request()));
     ASSIGN_OR_RETURN(CertificateAuthority::Issued issued,
-                     deps_.authority->Renew(*caller, request->certificate_request()));
+                     deps_.authority->Renew(*caller, request->certificate_request(),
+                                            BeginningFor(*request)));
     reply->set_certificate(std::move(issued.certificate));
     reply->set_authority(deps_.authority->certificate());
     return absl::OkStatus();
