@@ -297,7 +297,8 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
   }
   if (!memory.has_value() || !is_wanted) return Coordinator::Create(CoordinatorSettings(), now);
   const absl::Status same =
-      CheckSameJob(*memory, JobOf(*memory, config_.job, config_.given), config_.cluster.num_shards);
+      CheckSameJob(*memory, JobOf(*memory, config_.job, config_.given, config_.open_settings),
+                   config_.cluster.num_shards);
   if (!same.ok() && IsAllInCheckpoint(*memory)) {
     LogInfo("settings are not those of the journal ({}); a checkpoint has all of it: {}",
             same.message(), memory->checkpoints.last->path);

@@ -654,11 +654,6 @@ absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string
         "auto is not for --model=client, whose programs keep the settings that they have joined "
         "with; give what psctl plan recommends");
   }
-  if (absl::GetFlag(FLAGS_durability) == "journal") {
-    return absl::InvalidArgumentError(
-        "auto is not for --durability=journal, which would keep the rounds in which the job "
-        "measures; give what psctl plan recommends");
-  }
   return absl::OkStatus();
 }
 

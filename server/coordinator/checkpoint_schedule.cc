@@ -4,25 +4,32 @@
 
 namespace lodestar {
 
-void CheckpointSchedule::Restart(Round round, absl::Time now) { OnBegun(round, now); }
+void CheckpointSchedule::Restart(Round round, absl::Time now) {
+  memory_.last_round = round;
+  memory_.last_begun = now;
+  memory_.pause = absl::ZeroDuration();
+}
 
 bool CheckpointSchedule::IsDueByRound(Round round) const {
   return config_.every_rounds > 0 && round != memory_.last_round &&
          round.value() % config_.every_rounds == 0;
 }
 
-bool CheckpointSchedule::IsDueByTime(absl::Time now) const {
-  return config_.interval > absl::ZeroDuration() && now - memory_.last_begun >= interval();
+bool CheckpointSchedule::IsDueByTime(Round complete, absl::Time now) const {
+  if (config_.interval == absl::ZeroDuration() || now < memory_.last_begun) return false;
+  if (memory_.pause == absl::ZeroDuration()) return complete > memory_.last_round;
+  return now - memory_.last_begun >= interval();
 }
 
 void CheckpointSchedule::OnBegun(Round round, absl::Time now) {
   memory_.last_round = round;
   memory_.last_begun = now;
+  memory_.pause = std::min(config_.interval, std::max(kFirstPause, 2 * memory_.pause));
 }
 
 absl::Duration CheckpointSchedule::interval() const {
-  if (config_.interval == absl::ZeroDuration()) return absl::ZeroDuration();
-  return std::max(config_.interval, memory_.write_time / config_.max_cost);
+  if (memory_.pause == absl::ZeroDuration()) return absl::ZeroDuration();
+  return std::max(memory_.pause, memory_.write_time / config_.max_cost);
 }
 
 }  // namespace lodestar

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/bucket_plan.h"
 #include "common/cluster_messages.h"
+#include "common/exchange_choice.h"
 #include "common/job_settings.h"
 #include "common/model_spec_json.h"
 #include "common/shard_plan.h"
@@ -22,6 +24,8 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   const bool is_cut_short = state.phase == CoordinatorPhase::kFailed && !state.shard_failure.ok();
   const bool goes_on = state.is_ready() && state.failure.ok();
   if ((!goes_on && !is_cut_short) || !state.shards.all_loaded()) return std::nullopt;
+  // A trial of settings is not gone on from: the next process measures anew.
+  if (state.tuning.is_measuring()) return std::nullopt;
   // Whoever is to learn of the end has learned it; only what could not be saved is still to be
   // kept.
   const bool is_over = state.should_exit || is_cut_short;
@@ -65,7 +69,11 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
 
 absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& state) {
   RETURN_IF_ERROR(CheckWhole(memory));
-  state.config.job = JobOf(memory, state.asked_job, state.config.given);
+  state.config.job = JobOf(memory, state.asked_job, state.config.given, state.config.open_settings);
+  if (state.config.open_settings.any()) {
+    state.tuning.End(absl::StrCat("as the journal and the flags have it: ",
+                                  absl::StrJoin(ExchangeFlags(state.config.job), " ")));
+  }
   state.awaits_settings = memory.awaits_settings;
   const bool is_client_model = memory.layout.has_value();
   if (is_client_model) state.layout = std::move(memory.layout);

@@ -25,6 +25,37 @@ constexpr absl::Duration kHandInTime = absl::Seconds(2);
 constexpr int64_t kJournalLimitFactor = 32;
 constexpr int64_t kLeastJournalLimit = 1'000'000'000;
 
+// Of a round, up to which a journal is suggested.
+constexpr double kSmallShare = 0.01;
+
+// Returns how long a journal would keep a round waiting, at most: it writes and syncs the
+// contributions of all members, in fp32, at the pace at which the checkpoint was written, and no
+// faster than the checkpoint, however few bytes they have.
+absl::Duration JournalTime(const ClusterState& state, absl::Duration write_time,
+                           uint64_t checkpoint_bytes) {
+  const double round_bytes = static_cast<double>(state.membership.Members().size()) *
+                             static_cast<double>(state.layout->num_elements()) * sizeof(float);
+  const double share = round_bytes / std::max<double>(1.0, static_cast<double>(checkpoint_bytes));
+  return write_time * std::max(1.0, share);
+}
+
+// Returns a sentence if a journal would cost next to nothing, else an empty text.
+std::string JournalSuggestion(const ClusterState& state, absl::Duration write_time,
+                              uint64_t checkpoint_bytes) {
+  const absl::Duration round = state.progress.usual_round();
+  // Once after each start: with the second checkpoint by time, when rounds have their usual length.
+  const bool is_due = state.schedule.memory().pause == 2 * CheckpointSchedule::kFirstPause;
+  if (!is_due || state.config.has_journal || state.site.has_value()) return "";
+  const absl::Duration journal = JournalTime(state, write_time, checkpoint_bytes);
+  if (journal > kSmallShare * round) return "";
+  return absl::StrCat("a journal would take at most ",
+                      absl::FormatDuration(absl::Ceil(journal, absl::Milliseconds(1))),
+                      " of a round of ",
+                      absl::FormatDuration(absl::Trunc(round, absl::Milliseconds(1))),
+                      ", and a server that is killed would lose nothing: to have one, stop the job "
+                      "and start every server with --durability=journal");
+}
+
 }  // namespace
 
 absl::StatusOr<uint64_t> ClusterSaves::Request(absl::Time now) {
@@ -64,7 +95,11 @@ void ClusterSaves::BeginIfDue(absl::Time now) {
         now);
     return;
   }
-  if (!is_due_by_round && !state_.schedule.IsDueByTime(now) && !state_.checkpoints.is_requested()) {
+  // In asynchronous modes the ledger counts grants, of which some are out.
+  const auto num_open = static_cast<int64_t>(state_.open.size());
+  const Round complete(round.value() - num_open);
+  if (!is_due_by_round && !state_.schedule.IsDueByTime(complete, now) &&
+      !state_.checkpoints.is_requested()) {
     return;
   }
   if (ServeRequestsWithLast()) return;
@@ -217,6 +252,10 @@ absl::Status ClusterSaves::OnPublished(absl::string_view directory,
           ? absl::StrCat(" next_in=", absl::FormatDuration(absl::Trunc(state_.schedule.interval(),
                                                                        absl::Seconds(1))))
           : ""));
+  if (const std::string text = JournalSuggestion(state_, write_time, published->bytes);
+      !text.empty()) {
+    outbox_.Tell(text);
+  }
   state_.published = PublishedCommand{temporary, published->path, published->round};
   outbox_.Command(*state_.published);
   outbox_.Touch();

@@ -96,7 +96,8 @@ Coordinator::Coordinator(Config config, std::optional<Layout> layout, absl::Time
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Resume(Config config,
                                                                  CoordinatorMemory memory,
                                                                  absl::Time now) {
-  RETURN_IF_ERROR(CheckSameJob(memory, JobOf(memory, config.job, config.given), config.num_shards));
+  const JobSpec job = JobOf(memory, config.job, config.given, config.open_settings);
+  RETURN_IF_ERROR(CheckSameJob(memory, job, config.num_shards));
   ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator, Create(std::move(config), now));
   RETURN_IF_ERROR(coordinator->GoOnFrom(std::move(memory), now));
   return coordinator;
@@ -736,8 +737,7 @@ bool Coordinator::AdvanceOnce(absl::Time now) {
 }
 
 bool Coordinator::AdvanceTraining(absl::Time now) {
-  if (CloseRounds(now)) return true;
-  if (saves_.SaveCompleteRounds(now)) return true;
+  if (CloseRounds(now) || saves_.SaveCompleteRounds(now)) return true;
   if (state_.policy->uses_rosters() && !state_.open.empty()) return false;
   if (IsTrialOver()) return ChooseExchangeSettings(now);
   // Who has something in hand has asked: what cannot be opened now is not waited for.

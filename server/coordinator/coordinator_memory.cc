@@ -35,9 +35,15 @@ bool IsOfEarlierLayout(const CoordinatorMemory& memory, const JobSpec& job) {
 }
 
 JobSpec JobOf(const CoordinatorMemory& memory, const JobSpec& asked,
-              const std::set<std::string>& given) {
-  if (!std::holds_alternative<ClientModelSpec>(asked.model.architecture)) return asked;
-  return Settle(asked, given, ProposedBySaved(memory.settings)).job;
+              const std::set<std::string>& given, const OpenSettings& open) {
+  if (std::holds_alternative<ClientModelSpec>(asked.model.architecture)) {
+    return Settle(asked, given, ProposedBySaved(memory.settings)).job;
+  }
+  if (!open.any()) return asked;
+  const absl::StatusOr<JobSpec> chosen = WithExchangeOf(memory.settings, asked);
+  if (!chosen.ok()) return asked;
+  const JobSpec job = InRounds(WithOpenOf(*chosen, asked, open), open);
+  return ValidateJobSpec(job).ok() ? job : asked;
 }
 
 absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, int num_shards) {

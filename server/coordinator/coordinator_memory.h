@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/exchange_settings.h"
 #include "common/ids.h"
 #include "common/job_settings.h"
 #include "common/job_spec.h"
@@ -69,10 +70,10 @@ struct CoordinatorMemory {
   StandingOrders orders;
 };
 
-// The job that goes on from it: the one asked for, with what its client had proposed where the
-// operator gives nothing; see Settle().
+// The job that goes on from it: the one asked for, with what its client had proposed, or what the
+// job had chosen by measurement, where the operator gives nothing; see Settle() and WithOpenOf().
 JobSpec JobOf(const CoordinatorMemory& memory, const JobSpec& asked,
-              const std::set<std::string>& given);
+              const std::set<std::string>& given, const OpenSettings& open);
 // Whether the newest checkpoint has all of it but for the lives of workers.
 bool IsAllInCheckpoint(const CoordinatorMemory& memory);
 // Whether its journals are of a layout that the model has no more.

@@ -295,6 +295,7 @@ void Describe(Archive& archive, CheckpointSchedule::Memory& schedule) {
   archive("last_round", schedule.last_round);
   archive("last_begun", schedule.last_begun);
   archive("write_time", schedule.write_time);
+  archive.Optional("pause", schedule.pause);
 }
 
 template <typename Archive>

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "common/status_hints.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_state_json.h"
@@ -113,13 +115,69 @@ TEST(CoordinatorRestartTest, ByTimeACheckpointComesBetweenTheRoundsWhereItIsDue)
   CoordinatorHarness cluster(config);
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  Grant grant = RunUntil(cluster, a, 1);
-  for (int i = 0; i < 60; ++i) cluster.Pass(absl::Seconds(5), {a});
-  EXPECT_THAT(cluster.sent().save_directories, ::testing::IsEmpty()) << "round 1 is open";
+  Grant grant = *cluster.Ask(a).grant;
+  EXPECT_THAT(cluster.sent().save_directories, ::testing::IsEmpty()) << "no round is complete";
   grant = *cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant;
-  EXPECT_THAT(cluster.sent().save_directories, ElementsAre("ckpt/round-00000002.1000-1.tmp"));
+  EXPECT_THAT(cluster.sent().save_directories, ElementsAre("ckpt/round-00000001.1000-1.tmp"));
   cluster.FinishSave();
+  for (int i = 0; i < 2; ++i) cluster.Pass(absl::Seconds(5), {a});
+  EXPECT_EQ(cluster.sent().save_directories.size(), 1) << "round 1 is open";
+  grant = *cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant;
+  EXPECT_EQ(cluster.sent().save_directories.size(), 2);
+  EXPECT_EQ(cluster.sent().save_directories.back(), "ckpt/round-00000002.1000-2.tmp");
+  cluster.FinishSave();
+  for (int i = 0; i < 3; ++i) cluster.Pass(absl::Seconds(5), {a});
   RunUntil(cluster, a, 5);
+  EXPECT_EQ(cluster.sent().save_directories.size(), 2) << "the next pause is twice as long";
+}
+
+TEST(CoordinatorRestartTest, SuggestsAJournalWhereItWouldCostNextToNothing) {
+  for (const bool has_journal : {false, true}) {
+    for (const auto& [write_time, round_time] :
+         {std::pair(absl::ZeroDuration(), absl::Seconds(6)),
+          std::pair(absl::Milliseconds(100), absl::Seconds(6))}) {
+      Coordinator::Config config = SavingConfig(0);
+      config.job.schedule.total_rounds = 20;
+      config.has_journal = has_journal;
+      config.checkpoint_schedule = {.interval = absl::Minutes(5), .max_cost = 0.5};
+      CoordinatorHarness cluster(config);
+      cluster.Start();
+      const TestWorker a = cluster.Add("a");
+      Grant grant = *cluster.Ask(a).grant;
+      size_t num_saves = 0;
+      for (int round = 0; round < 10; ++round) {
+        cluster.Pass(round_time, {a});
+        const GrantAnswer answer = cluster.Ask(a, CoordinatorHarness::ReportOf(grant));
+        if (cluster.sent().save_directories.size() > num_saves) {
+          num_saves = cluster.sent().save_directories.size();
+          cluster.Pass(write_time, {a});
+          cluster.FinishSave();
+        }
+        grant = answer.grant.has_value() ? *answer.grant : *cluster.Ask(a).grant;
+      }
+      EXPECT_GE(num_saves, 3);
+      // Checkpoints of the harness have 123 bytes, far less than a contribution.
+      const bool is_cheap = write_time == absl::ZeroDuration();
+      EXPECT_EQ(std::count_if(cluster.observer().events.begin(), cluster.observer().events.end(),
+                              [](const std::string& event) {
+                                return absl::StrContains(event, "--durability=journal");
+                              }),
+                is_cheap && !has_journal ? 1 : 0);
+    }
+  }
+}
+
+TEST(CoordinatorRestartTest, ByTimeACheckpointOfAnAsynchronousJobWaitsForTheFirstUpdate) {
+  Coordinator::Config config = SavingConfig(0);
+  config.job.mode = Mode::kAsync;
+  config.checkpoint_schedule.interval = absl::Minutes(5);
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const Grant grant = *cluster.Ask(a).grant;
+  cluster.Pass(absl::Seconds(5), {a});
+  EXPECT_THAT(cluster.sent().save_directories, ::testing::IsEmpty());
+  cluster.Ask(a, CoordinatorHarness::ReportOf(grant));
   EXPECT_EQ(cluster.sent().save_directories.size(), 1);
 }
 

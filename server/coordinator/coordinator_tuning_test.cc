@@ -65,6 +65,7 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
   EXPECT_THAT(cluster.coordinator().RequestCheckpoint(cluster.now()),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("measures how to")));
   ASSERT_NO_FATAL_FAILURE(RunTrial(cluster, {a, b}));
+  EXPECT_FALSE(cluster.coordinator().Memory().has_value()) << "a journal does not keep a trial";
   EXPECT_FALSE(cluster.coordinator().Snapshot(cluster.now()).eta.has_value())
       << "a trial has no length of its own";
   // The round that is open ends before anything else.
@@ -100,6 +101,22 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
   EXPECT_EQ(answer.grant->round, Round(0));
   EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).exchange_choice,
               HasSubstr("workers send 10 Mbit/s and get 10 Mbit/s, round trip 100 ms"));
+
+  // A process that goes on from the journal has what was chosen, and measures nothing.
+  const std::optional<CoordinatorMemory> memory = cluster.coordinator().Memory();
+  ASSERT_TRUE(memory.has_value());
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Coordinator> resumed,
+                       Coordinator::Resume(AutoConfig(), *memory, cluster.now()));
+  EXPECT_EQ(resumed->phase(), CoordinatorPhase::kRunning);
+  EXPECT_THAT(resumed->Snapshot(cluster.now()).exchange_choice,
+              StartsWith("as the journal and the flags have it: --mode=local_sgd"));
+  EXPECT_EQ(resumed->Memory()->settings, memory->settings);
+  // What the operator gives counts: another number of steps is another job.
+  Coordinator::Config other = AutoConfig();
+  other.open_settings.local_steps = false;
+  other.job.local_steps = again.job.local_steps + 1;
+  EXPECT_THAT(Coordinator::Resume(other, *memory, cluster.now()).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--local_steps")));
 }
 
 // Heartbeats with what has been measured come every few seconds, which may be many rounds.
