@@ -390,10 +390,12 @@ template <typename Header>
 absl::Status ChunkReader<Header>::ReadHeader() {
   RETURN_IF_ERROR(ReadFields());
   const size_t sent_bytes = is_shared() ? 0 : data_bytes_;
-  if (checksum_ >> 32 != 0 && checksum_ != ChecksumOf(header_, sent_bytes)) {
-    return absl::DataLossError(absl::StrCat(
-        "the header of a chunk arrived with crc32c ", absl::Hex(CrcOf(header_, sent_bytes)),
-        ", sent with ", absl::Hex(checksum_ >> 32), ": it was damaged on its way; send it again"));
+  const uint32_t seen = CrcOf(header_, sent_bytes);
+  has_header_checksum_ = checksum_ >> 32 == seen;
+  if (checksum_ >> 32 != 0 && !has_header_checksum_) {
+    return absl::DataLossError(
+        absl::StrCat("the header of a chunk arrived with crc32c ", absl::Hex(seen), ", sent with ",
+                     absl::Hex(checksum_ >> 32), ": it was damaged on its way; send it again"));
   }
   if (!HasPayload(header_)) {
     if (data_bytes_ == 0 && !is_shared()) return absl::OkStatus();

@@ -113,6 +113,8 @@ class ChunkReader {
   // Length of the payload; between 1 and kMaxChunkBytes, or 0 of a skipped step, once ReadHeader()
   // was OK.
   size_t data_bytes() const { return data_bytes_; }
+  // Returns true if the header came with its checksum, which may be 0. Call after ReadHeader().
+  bool has_header_checksum() const { return has_header_checksum_; }
   // Whether the payload is in the region header().place.region.
   bool is_shared() const { return header_.place.region != 0; }
   // Copies the payload to `destination`, which has room for data_bytes(), and returns the checksum
@@ -137,6 +139,7 @@ class ChunkReader {
   std::optional<google::protobuf::io::CodedInputStream> input_;
   Header header_;
   uint64_t checksum_ = 0;  // as it came
+  bool has_header_checksum_ = false;
   size_t data_bytes_ = 0;
 };
 

@@ -79,6 +79,10 @@ absl::Status PullStream::CheckSize(size_t request_bytes, const StreamGuard& guar
 
 absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
                                const SharedMemoryRegions& regions) {
+  if (request.Length() == 0) {
+    return absl::DataLossError(
+        "pull: the request is empty, so it was damaged on its way; send it again");
+  }
   grpc::ByteBuffer message(request);
   const grpc::Status parsed =
       grpc::SerializationTraits<v1::PullRequest>::Deserialize(&message, &request_);

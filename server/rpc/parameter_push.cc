@@ -123,8 +123,15 @@ absl::Status PushStream::TakeSeat(const WorkerLife& life) {
 absl::Status PushStream::ReadHeader() {
   reader_.emplace(message_);
   RETURN_IF_ERROR(reader_->ReadHeader());
-  if (!reader_->is_shared()) return absl::OkStatus();
   const PushChunkHeader& header = reader_->header();
+  if (gives_checksums_ && !reader_->has_header_checksum()) {
+    return absl::DataLossError(
+        absl::StrCat(Describe(header),
+                     "the header has no checksum, and those before it on this stream had one: it "
+                     "was damaged on its way; send the round again"));
+  }
+  gives_checksums_ = reader_->has_header_checksum();
+  if (!reader_->is_shared()) return absl::OkStatus();
   ASSIGN_OR_RETURN(shared_, regions_->Find(header.place.region, header.worker));
   return absl::OkStatus();
 }
@@ -147,9 +154,8 @@ void PushStream::BeginBucket() {
   const absl::StatusOr<ContributionKey> key = KeyOf(header, shard_->push_encoding());
   if (!key.ok()) return Fail(key.status());
   if (header.offset != 0) {
-    return Fail(absl::InvalidArgumentError(
-        absl::StrCat(Describe(header), "the first chunk is at element ", header.offset,
-                     ", wanted is 0; send the chunks of a bucket in order on one stream")));
+    return Fail(BrokenOrder(header, "the first chunk is at element ", header.offset,
+                            ", wanted is 0; send the chunks of a bucket in order on one stream"));
   }
   const WorkerLife life{key->worker, key->incarnation};
   if (life != speaker_) {
@@ -198,11 +204,17 @@ void PushStream::TakeChunk() {
   ReadNext();
 }
 
+template <typename... Text>
+absl::Status PushStream::BrokenOrder(const PushChunkHeader& header, const Text&... text) const {
+  if (!gives_checksums_) return absl::InvalidArgumentError(absl::StrCat(Describe(header), text...));
+  return absl::DataLossError(
+      absl::StrCat(Describe(header), text...,
+                   "; if this client did, a chunk was lost on its way: send the round again"));
+}
+
 absl::Status PushStream::CheckContinues() const {
   const PushChunkHeader& header = reader_->header();
-  const auto refuse = [&header](auto... text) {
-    return absl::InvalidArgumentError(absl::StrCat(Describe(header), text...));
-  };
+  const auto refuse = [&](auto... text) { return BrokenOrder(header, text...); };
   if (!IsSameBucket(header, incoming_->first)) {
     return refuse("a chunk of another bucket or contribution came after ", incoming_->received,
                   " of ", incoming_->staged.num_elements(), " elements of bucket ",
@@ -215,9 +227,10 @@ absl::Status PushStream::CheckContinues() const {
   const Encoding encoding = incoming_->staged.key().encoding;
   const int64_t room = incoming_->staged.num_elements() - incoming_->received;
   if (ElementsIn(encoding, static_cast<int64_t>(reader_->data_bytes()), room) < 1) {
-    return refuse("chunk of ", reader_->data_bytes(), " bytes at element ", header.offset,
-                  ", wanted are whole ", EncodingText(encoding), " elements in blocks of ",
-                  BlockElements(encoding), " and at most ", room, "; compare the layout hashes");
+    return absl::InvalidArgumentError(absl::StrCat(
+        Describe(header), "chunk of ", reader_->data_bytes(), " bytes at element ", header.offset,
+        ", wanted are whole ", EncodingText(encoding), " elements in blocks of ",
+        BlockElements(encoding), " and at most ", room, "; compare the layout hashes"));
   }
   return absl::OkStatus();
 }
@@ -304,9 +317,9 @@ void PushStream::OnCounted(uint32_t bucket, const absl::StatusOr<PushOutcome>& o
 
 void PushStream::OnClientDone() {
   if (incoming_.has_value()) {
-    return Fail(absl::InvalidArgumentError(
-        absl::StrCat(Describe(incoming_->first), "the stream ended after ", incoming_->received,
-                     " of ", incoming_->staged.num_elements(), " elements; send whole buckets")));
+    return Fail(BrokenOrder(incoming_->first, "the stream ended after ", incoming_->received,
+                            " of ", incoming_->staged.num_elements(),
+                            " elements; send whole buckets"));
   }
   absl::MutexLock lock(&mutex_);
   client_done_ = true;

@@ -62,6 +62,10 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   void TakeChunk() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status ReadHeader();
   absl::Status CopyChunk();
+  // Returns the error for chunks that do not follow one another: DataLoss if the client gives
+  // checksums, because a chunk was lost on its way, and InvalidArgument otherwise.
+  template <typename... Text>
+  absl::Status BrokenOrder(const PushChunkHeader& header, const Text&... text) const;
   absl::Status CheckContinues() const;
   // Errors: Aborted if the life that pushes is over.
   absl::Status CheckKeepsSpace() const;
@@ -91,7 +95,8 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   std::unique_ptr<StreamQuota::Seat> seat_;
   StreamQuota::Caller caller_ = StreamQuota::Caller::kStranger;  // who has it
   OriginPlaces::Place strangers_place_;                          // likewise, of a stranger
-  WorkerLife speaker_;  // that the caller has been found to speak for
+  bool gives_checksums_ = false;  // a header of this stream came with a checksum
+  WorkerLife speaker_;            // that the caller has been found to speak for
 
   absl::Mutex mutex_;
   PendingCall waiting_ ABSL_GUARDED_BY(mutex_);

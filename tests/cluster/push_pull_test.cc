@@ -632,6 +632,46 @@ TEST_F(PushPullTest, DataThatDoesNotHoldIsRefusedByItsCode) {
   EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(2.0f)));
 }
 
+// A damaged frame can make a chunk vanish. A client that gives checksums has not sent the hole.
+TEST_F(PushPullTest, HolesInAStreamWithChecksumsAreDamage) {
+  Start();
+  server_->OpenRound(Round(0), 1, kLearningRate);
+  const int64_t size = server_->buckets()[0].range.size();
+  const auto chunk = [&](int64_t begin, int64_t end) {
+    v1::PushChunk chunk = SomeChunk(begin, end);
+    PushChunkHeader header;
+    header.worker = WorkerId(1);
+    header.incarnation = Incarnation(1);
+    header.offset = begin;
+    header.encoding = chunk.encoding();
+    header.kind = chunk.kind();
+    header.crc32c = static_cast<uint32_t>(chunk.crc32c());
+    chunk.set_crc32c(ChecksumOf(header, chunk.data().size()));
+    return chunk;
+  };
+  const auto is_damage = StatusIs(absl::StatusCode::kDataLoss);
+  EXPECT_THAT(PushChunks({chunk(0, 5)}), is_damage);
+  EXPECT_THAT(PushChunks({chunk(5, size)}), is_damage);
+  EXPECT_THAT(PushChunks({chunk(0, 5), chunk(6, size)}), is_damage);
+  EXPECT_THAT(PushChunks({chunk(0, 5), v1::PushChunk()}), is_damage);
+  EXPECT_THAT(PushChunks({chunk(0, 5), SomeChunk(5, size)}), is_damage) << "without a checksum";
+  v1::PushChunk wrong = chunk(0, size);
+  wrong.set_encoding(v1::ENCODING_UNSPECIFIED);
+  wrong.set_crc32c(0);
+  EXPECT_THAT(PushChunks({wrong}), StatusIs(absl::StatusCode::kInvalidArgument))
+      << "of a client that gives none";
+  EXPECT_OK(PushChunks({chunk(0, 5), chunk(5, size)}));
+}
+
+TEST_F(PushPullTest, AnEmptyPullIsDamage) {
+  Start();
+  grpc::ClientContext context;
+  v1::PullChunk chunk;
+  const auto reader = stub_->Pull(&context, v1::PullRequest());
+  EXPECT_FALSE(reader->Read(&chunk));
+  EXPECT_THAT(FromGrpcStatus(reader->Finish()), StatusIs(absl::StatusCode::kDataLoss));
+}
+
 TEST_F(PushPullTest, StaleLivesAndFutureRoundsAreRefusedByTheirCodes) {
   Start();
   server_->OpenRound(Round(0), 1, kLearningRate);

@@ -34,7 +34,7 @@ absl::StatusOr<PushResult> DeliverAll(
       }
       return *result;
     }
-    if (!TransferRetry::MayHelp(result.status())) return result.status();
+    if (!retry.MayHelp(result.status())) return result.status();
     retry.BackOff(result.status(), "push");
     session.reset();
     ASSIGN_OR_RETURN(session, start());

@@ -128,7 +128,7 @@ absl::StatusOr<bool> ResidualKeeper::AskOfEndedLife(const LifeContext& life,
     if (result.ok()) return result->late.empty();
     if (absl::IsAborted(result.status())) return false;
     RETURN_IF_ERROR(life.Check());
-    if (!TransferRetry::MayHelp(result.status())) return result.status();
+    if (!retry.MayHelp(result.status())) return result.status();
     retry.BackOff(result.status(), "asking what was counted");
   }
 }

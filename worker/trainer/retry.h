@@ -18,12 +18,19 @@ class TransferRetry {
  public:
   explicit TransferRetry(Clock* clock) : clock_(clock) {}
 
-  // The same transfer may succeed later, without registering again.
-  static bool MayHelp(const absl::Status& status) { return RemedyFor(status) == Remedy::kRepeat; }
+  // Returns true if the same transfer may succeed later without another registration. Call once per
+  // failure: InvalidArgument counts, because bits that flipped on the way look the same to a server
+  // as a wrong request does.
+  bool MayHelp(const absl::Status& status) {
+    if (absl::IsInvalidArgument(status)) return ++num_refusals_ <= kMaxRepeatedRefusals;
+    return RemedyFor(status) == Remedy::kRepeat;
+  }
 
   // Sleeps, longer each time. `what` names the transfer in the log.
   void BackOff(const absl::Status& status, absl::string_view what) {
-    if (pause_ == kFirstPause) LogWarn("{} failed ({}); trying again", what, status.message());
+    if (pause_ == kFirstPause || absl::IsInvalidArgument(status)) {
+      LogWarn("{} failed ({}); trying again", what, status.message());
+    }
     clock_->Sleep(pause_);
     pause_ = std::min(2 * pause_, kLongestPause);
   }
@@ -31,9 +38,11 @@ class TransferRetry {
  private:
   static constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
   static constexpr absl::Duration kLongestPause = absl::Seconds(1);
+  static constexpr int kMaxRepeatedRefusals = 3;
 
   Clock* const clock_;
   absl::Duration pause_ = kFirstPause;
+  int num_refusals_ = 0;  // InvalidArgument, of this transfer
 };
 
 }  // namespace lodestar

@@ -12,6 +12,7 @@
 #include "worker/trainer/contribution_push.h"
 #include "worker/trainer/exchange_state.h"
 #include "worker/trainer/pull_order.h"
+#include "worker/trainer/retry.h"
 #include "worker/trainer/testing/local_parameter_server.h"
 #include "worker/trainer/testing/scripted_transport.h"
 #include "worker/trainer/weights_pull.h"
@@ -203,16 +204,37 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
   EXPECT_EQ(transport_.pushes_[0][0].data, halved);
 }
 
-TEST_F(TransfersTest, RefusedPushIsNotSentAgain) {
+// Bits that flipped on the way look to a server as a wrong request does.
+TEST_F(TransfersTest, RepeatsRefusedPushThreeTimes) {
   WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(),
                    nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
-  transport_.script_ = {absl::InvalidArgumentError("NaN")};
-  ContributionPush push(registration_, {.round = Round(7)}, exchange_->contribution(), &pull,
-                        &transport_, &clock_);
-  ASSERT_OK(push.AllBlocksReady());
-  EXPECT_THAT(push.Finish(), StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_EQ(transport_.pushes_.size(), 1u);
+  const auto push = [&](int num_refusals) {
+    transport_.pushes_.clear();
+    // The transport has answered OK up to here; other failures between refusals do not count.
+    transport_.script_.assign(num_refusals, absl::InvalidArgumentError("encoding is 0"));
+    transport_.script_.insert(transport_.script_.begin() + 1, absl::DataLossError("checksum"));
+    ContributionPush push(registration_, {.round = Round(7)}, exchange_->contribution(), &pull,
+                          &transport_, &clock_);
+    EXPECT_OK(push.AllBlocksReady());
+    return push.Finish();
+  };
+  EXPECT_OK(push(3));
+  EXPECT_EQ(transport_.pushes_.size(), 5u);
+  EXPECT_THAT(push(4), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(transport_.pushes_.size(), 5u);
+}
+
+TEST(TransferRetryTest, RepeatsRefusedTransferThreeTimes) {
+  InstantClock clock;
+  TransferRetry retry(&clock);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(retry.MayHelp(absl::InvalidArgumentError("encoding is 0"))) << i;
+    EXPECT_TRUE(retry.MayHelp(absl::DataLossError("checksum"))) << i;
+  }
+  EXPECT_FALSE(retry.MayHelp(absl::InvalidArgumentError("encoding is 0")));
+  EXPECT_TRUE(retry.MayHelp(absl::DataLossError("checksum"))) << "of which there may be any number";
+  EXPECT_FALSE(retry.MayHelp(absl::AbortedError("register again")));
 }
 
 // With blocks of more than one bucket.
