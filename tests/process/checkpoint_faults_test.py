@@ -79,14 +79,14 @@ class LostServerTest(CheckpointTestCase):
     self.assertEqual([line["round"] for line in self.metrics()], list(range(1001)))
 
   def test_terminated_server_saves_its_last_round(self):
-    server = self.start_server()
+    server = self.start_server(checkpoint_interval=0)
     worker = self.start_worker("a")
     self.wait_for_round(5)
     # Not 0: the job is not done, and the same command goes on with it.
     self.assertEqual(server.kill(signal.SIGTERM), 128 + signal.SIGTERM, server.log())
     last = self.metrics()[-1]["round"]
     self.assertEqual(self.saved(), [os.path.basename(self.checkpoint(last + 1))])
-    restarted = self.start_server(port=self.port, name="restarted")
+    restarted = self.start_server(port=self.port, name="restarted", checkpoint_interval=0)
     self.wait_for_round(last + 5)
     self.assertEqual([line["round"] for line in self.metrics()][:last + 3], list(range(last + 3)))
     self.stop_job(restarted, worker)
@@ -169,7 +169,8 @@ class FullDiskTest(CheckpointTestCase):
   def test_full_disk_is_an_alarm_and_costs_no_checkpoint(self):
     self.mount_small_disk(DISK_BYTES)
     fill = self.fill_small_disk
-    server = self.start_server(metrics_out=self.path("checkpoints", "metrics.jsonl"))
+    server = self.start_server(metrics_out=self.path("checkpoints", "metrics.jsonl"),
+                               checkpoint_interval=0)
     # Metrics are on the full disk as well, and no reason to stop either.
     text, saved_round = self.train_through_a_full_disk(server, fill)
     self.assertIn("No space left on device", text)
@@ -181,7 +182,8 @@ class FullDiskTest(CheckpointTestCase):
 
   def test_file_size_limit_is_an_alarm_and_costs_no_checkpoint(self):
     # Without the handler that Python sets, the limit's signal would end the server.
-    server = self.start_server(popen={"restore_signals": False}, metrics_out="")
+    server = self.start_server(popen={"restore_signals": False}, metrics_out="",
+                               checkpoint_interval=0)
 
     def fill():
       resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))

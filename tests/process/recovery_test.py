@@ -175,7 +175,7 @@ class RecoveryTest(unittest.TestCase):
     self.assertEqual(self.expect_done(job, [0, 0, 0]), self.undisturbed_loss(num_shards=2))
 
   def test_servers_with_a_journal_are_killed_and_nobody_goes_back(self):
-    job = self.start(num_shards=2, journal=True, checkpoint_every=0)
+    job = self.start(num_shards=2, journal=True, checkpoint_every=0, checkpoint_interval=0)
     # Each pair: what is killed, and what then comes back at another address.
     for killed, moved in (([1], [1]), ([0], []), ([0, 1], [1])):
       job.wait_for_rounds()
@@ -222,7 +222,7 @@ class RecoveryTest(unittest.TestCase):
     self.assertEqual(logs.count("worker registered"), 1, logs)
 
   def test_terminated_coordinator_loses_no_round(self):
-    job = self.start(checkpoint_every=0)
+    job = self.start(checkpoint_every=0, checkpoint_interval=0)
     job.wait_for_rounds()
     self.assertEqual(job.kill(job.servers[0], signal.SIGTERM), 128 + signal.SIGTERM, job.logs())
     saved = [name for name in os.listdir(job.path("here/checkpoints")) if name.startswith("round-") and
