@@ -296,12 +296,19 @@ absl::StatusOr<v1::SetLearningRateReply> ClusterClient::SetLearningRate(double l
   return reply;
 }
 
-absl::Status ClusterClient::Evict(const std::string& worker_name, const std::string& reason) {
+absl::Status ClusterClient::Evict(const std::string& worker_name, const std::string& reason,
+                                  bool with_certificate) {
   v1::EvictRequest request;
   request.set_worker_name(worker_name);
   request.set_reason(reason);
+  request.set_with_certificate(with_certificate);
   v1::EvictReply reply;
-  return CallUnary(&ClusterClient::admin_, &v1::AdminService::Stub::Evict, request, reply);
+  RETURN_IF_ERROR(
+      CallUnary(&ClusterClient::admin_, &v1::AdminService::Stub::Evict, request, reply));
+  if (!with_certificate || !reply.certificate().empty()) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("this server is older than --certificate and has evicted the name '",
+                   worker_name, "' alone; upgrade it, or evict each name"));
 }
 
 absl::StatusOr<v1::DashboardReply> ClusterClient::GetDashboard() {

@@ -66,7 +66,10 @@ class ClusterClient {
   absl::Status Pause(const std::string& reason);
   absl::Status Resume();
   absl::StatusOr<v1::SetLearningRateReply> SetLearningRate(double learning_rate);
-  absl::Status Evict(const std::string& worker_name, const std::string& reason);
+  // `with_certificate`: with all names of its certificate. Errors also: Unimplemented: the server
+  // is older and has evicted the name alone.
+  absl::Status Evict(const std::string& worker_name, const std::string& reason,
+                     bool with_certificate);
   absl::StatusOr<v1::DashboardReply> GetDashboard();
   absl::Status Readmit(const std::string& worker_name);
   // Back to the newest checkpoint of at most `round` rounds. Blocks until no restart undoes that.

@@ -53,10 +53,11 @@ absl::StatusOr<std::string> SetLearningRate(ClusterClient& client, absl::string_
 
 absl::StatusOr<std::string> EvictWorkers(ClusterClient& client,
                                          const std::vector<std::string>& names,
-                                         const std::string& reason) {
+                                         const std::string& reason, bool with_certificate) {
   return ForEach(
-      names, [&](const std::string& name) { return client.Evict(name, reason); },
-      " is out, until psctl readmit");
+      names, [&](const std::string& name) { return client.Evict(name, reason, with_certificate); },
+      with_certificate ? " is out with all names of its certificate, until psctl readmit"
+                       : " is out, until psctl readmit");
 }
 
 absl::StatusOr<std::string> ReadmitWorkers(ClusterClient& client,

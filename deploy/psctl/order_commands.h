@@ -17,9 +17,10 @@ absl::StatusOr<std::string> ResumeJob(ClusterClient& client);
 absl::StatusOr<std::string> SetLearningRate(ClusterClient& client, absl::string_view rate);
 
 // Every name is tried. Errors: the first one's, with what has become of each in a line of its own.
+// `with_certificate`: each with all names of its certificate.
 absl::StatusOr<std::string> EvictWorkers(ClusterClient& client,
                                          const std::vector<std::string>& names,
-                                         const std::string& reason);
+                                         const std::string& reason, bool with_certificate);
 absl::StatusOr<std::string> ReadmitWorkers(ClusterClient& client,
                                            const std::vector<std::string>& names);
 

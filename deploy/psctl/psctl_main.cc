@@ -160,6 +160,8 @@ ABSL_FLAG(std::string, output, "table",
           "table, for people, or json, for programs: one object per line. Of plan one object.");
 ABSL_FLAG(std::string, http, "127.0.0.1:0",
           "HOST:PORT, on this machine, to serve at; port 0 is chosen by the system.");
+ABSL_FLAG(bool, certificate, false,
+          "Evicts every name of the worker's certificate, and not the one name alone.");
 ABSL_FLAG(bool, follow, false, "Goes on with what comes, until the job is over.");
 ABSL_FLAG(
     std::string, level, "debug",
@@ -624,7 +626,8 @@ int SetLearningRateCommand(ClusterClient* client, const CommandLine& line) {
 }
 
 int EvictCommand(ClusterClient* client, const CommandLine& line) {
-  return PrintAnswer(EvictWorkers(*client, WordsOf(line), ReasonOr("psctl evict")));
+  return PrintAnswer(EvictWorkers(*client, WordsOf(line), ReasonOr("psctl evict"),
+                                  absl::GetFlag(FLAGS_certificate)));
 }
 
 int ReadmitCommand(ClusterClient* client, const CommandLine& line) {
@@ -871,13 +874,15 @@ std::vector<Command> Commands() {
        .takes_paths = true,
        .run = WithClient(ClientCommand(&RevokeCommand))},
       {.name = "evict",
-       .form = "evict NAME... [--reason=TEXT]",
+       .form = "evict NAME... [--certificate] [--reason=TEXT]",
        .summary = "ends workers, and lets none in under their names",
        .details =
-           "Rounds go on without them. They are told why, and end; so, too, after a restart of\n"
-           "the servers, until psctl readmit. One that has a certificate may come back under\n"
-           "another name that its certificate is good for: psctl revoke ends that.\n",
-       .flags = ClientFlags({"reason"}),
+           "Rounds go on without them. They are told why, and end. A restart of the servers\n"
+           "changes nothing of it; psctl readmit does. A worker that has a certificate may come\n"
+           "back under another name that its certificate is good for. --certificate evicts all\n"
+           "names of its certificate; NAME may then be the certificate's own name, which\n"
+           "psctl readmit takes, too. psctl revoke ends the certificate itself.\n",
+       .flags = ClientFlags({"certificate", "reason"}),
        .takes_paths = true,
        .run = WithClient(ClientCommand(&EvictCommand))},
       {.name = "readmit",

@@ -11,6 +11,20 @@
 #include "server/membership/membership_table.h"
 
 namespace lodestar {
+namespace {
+
+absl::Duration RestWithCertificate(const ClusterState& state, const WorkerDesk& desk,
+                                   absl::Time now) {
+  // What a name has done itself is no reason to keep it out for others of its certificate.
+  if (desk.has_completed_round() || desk.was_waited_for()) return absl::ZeroDuration();
+  return state.certificate_rests.Left(desk.identity(), now);
+}
+
+std::string SecondsText(absl::Duration duration) {
+  return absl::FormatDuration(absl::Ceil(duration, absl::Seconds(1)));
+}
+
+}  // namespace
 
 absl::Status CheckEncodings(const JobSpec& job, const std::vector<Encoding::Kind>& known) {
   for (const auto& [encoding, flag] : {std::pair(job.push_encoding, "push_encoding"),
@@ -47,6 +61,63 @@ absl::Status CheckRoom(const ClusterState& state, absl::string_view name) {
   return absl::UnavailableError(absl::StrCat(
       "the job has ", others, " workers, and --robust_mean=", RobustMeanText(mean), " is for ",
       kMaxRobustContributions, ": this one is let in when another has left"));
+}
+
+absl::Status CheckMoreNames(const ClusterState& state, const RegisterCall& call) {
+  if (call.identity.empty()) return absl::OkStatus();
+  int64_t names = 0;
+  int64_t rounds = 0;
+  for (const auto& [id, desk] : state.desks) {
+    if (desk.identity() != call.identity) continue;
+    const WorkerRecord* record = state.membership.Find(id);
+    if (record == nullptr) continue;
+    rounds += static_cast<int64_t>(desk.memory().rounds_completed);
+    const bool is_caller = record->name == call.name;
+    if (is_caller && (record->is_alive() || desk.has_completed_round())) return absl::OkStatus();
+    if (!is_caller && record->is_alive()) ++names;
+  }
+  const int64_t needed = std::max(state.config.job.min_workers, state.config.job.keep_workers);
+  const int64_t allowed = std::max(kNamesPerCertificate, needed) + rounds;
+  if (names < allowed) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "certificate '", call.identity, "' has ", names, " workers here, and ", allowed,
+      " may be: ", rounds,
+      " rounds were completed by them, and each completed round lets one more in. "
+      "The call is retried automatically; give each machine a certificate of its own"));
+}
+
+absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time now) {
+  if (!state.CanGoOnWith(state.membership.Members().size(), now)) return absl::OkStatus();
+  const WorkerDesk& desk = state.desks.at(worker);
+  if (const absl::Duration rest = desk.rests_until() - now; rest > absl::ZeroDuration()) {
+    return absl::UnavailableError(absl::StrCat(
+        "this worker held up a round, and the others waited for it: they go on without it for as "
+        "long, and it may join in ",
+        SecondsText(rest), "; see to its path to the servers, and to what it computes with"));
+  }
+  if (const absl::Duration rest = RestWithCertificate(state, desk, now);
+      rest > absl::ZeroDuration()) {
+    return absl::UnavailableError(absl::StrCat("another worker of certificate '", desk.identity(),
+                                               "' held up a round, and new names of the "
+                                               "certificate rest for as long: this worker may join "
+                                               "in ",
+                                               SecondsText(rest),
+                                               "; give each machine a certificate of its own"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<WorkerId> RestingMembers(const ClusterState& state, absl::Time now) {
+  std::vector<WorkerId> resting;
+  const std::vector<const WorkerRecord*> members = state.membership.Members();
+  for (const WorkerRecord* member : members) {
+    const WorkerDesk& desk = state.desks.at(member->id);
+    if (!desk.grant().has_value() && RestWithCertificate(state, desk, now) > absl::ZeroDuration()) {
+      resting.push_back(member->id);
+    }
+  }
+  if (!state.CanGoOnWith(members.size() - resting.size(), now)) resting.clear();
+  return resting;
 }
 
 absl::Status CheckLayoutHash(const ClusterState& state, absl::string_view layout_hash) {

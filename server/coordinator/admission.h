@@ -21,6 +21,21 @@ absl::Status CheckOffered(const ClusterState& state, const RegisterCall& call);
 // Where a round takes so many contributions at most. Who has registered and not joined takes no
 // room. Error: Unavailable.
 absl::Status CheckRoom(const ClusterState& state, absl::string_view name);
+// Number of names of one certificate that may live at the same time before any of them has
+// completed a round. Each completed round adds one.
+inline constexpr int64_t kNamesPerCertificate = 16;
+// Checks that the certificate of this caller may have one more name in the job. A job that waits
+// for more workers allows as many names as it waits for. A name that has completed a round is
+// always let in. Error: Unavailable, naming the certificate, its names and how many are allowed.
+absl::Status CheckMoreNames(const ClusterState& state, const RegisterCall& call);
+// Checks that this worker, which is about to join, does not rest. It rests after others have waited
+// for it. A new name, which has not completed a round and which nobody has waited for, rests after
+// others have waited for another worker of its certificate. The others go on meanwhile; if they are
+// too few for that, no worker rests. Error: Unavailable, saying how long.
+absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time now);
+// Returns the members that rest with their certificate and have no round at hand, ascending: they
+// are to be ended, so that they do not hold the others up one after the other.
+std::vector<WorkerId> RestingMembers(const ClusterState& state, absl::Time now);
 // Error: FailedPrecondition.
 absl::Status CheckLayoutHash(const ClusterState& state, absl::string_view layout_hash);
 // Of who was dropped because it did not supply the weights that others waited for. Error:

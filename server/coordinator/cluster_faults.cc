@@ -11,8 +11,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/peer_text.h"
+#include "common/robust_mean.h"
 #include "common/status_macros.h"
+#include "server/coordinator/admission.h"
 #include "server/coordinator/cluster_words.h"
+#include "server/coordinator/round_holds.h"
 #include "server/coordinator/worker_desk.h"
 #include "server/membership/membership_table.h"
 
@@ -26,6 +29,12 @@ std::string OddLoss(double loss_sum, int64_t predictions, double lowest) {
   if (!std::isfinite(mean)) return "is not finite";
   if (mean >= lowest && mean <= kHighest) return "";
   return absl::StrCat("is ", mean, "; possible are ", lowest, " to ", kHighest);
+}
+
+absl::Status NoSuchWorker(absl::string_view name) {
+  return absl::NotFoundError(absl::StrCat("there is no worker '",
+                                          PeerText(name, MembershipTable::kMaxNameBytes),
+                                          "'; psctl workers has the names"));
 }
 
 FaultVerdict Drop(WorkerId worker, std::string reason) {
@@ -181,6 +190,58 @@ void ClusterFaults::ForgetPoisoned(WorkerId worker) {
   }
 }
 
+void ClusterFaults::LookForFewSenders(const OpenRound& round, int num_workers, absl::Time now) {
+  const RobustMean& mean = state_.config.job.robust_mean;
+  if (num_workers < mean.MinContributions()) {
+    outbox_.RaiseAlarm(
+        absl::StrCat("rounds had fewer than the ", mean.MinContributions(),
+                     " contributions that --robust_mean=", RobustMeanText(mean),
+                     " needs: of those, it leaves out less, and a wild one may lead the others"),
+        now);
+  } else if (const int certificates = NumCertificates(round.Arrived());
+             certificates < mean.MinContributions()) {
+    outbox_.RaiseAlarm(
+        absl::StrCat("rounds had contributions of fewer certificates than the ",
+                     mean.MinContributions(), " that --robust_mean=", RobustMeanText(mean),
+                     " needs: the names of one certificate may lead the others. Give each machine "
+                     "a certificate of its own (psctl token create)"),
+        now);
+  }
+}
+
+int ClusterFaults::NumCertificates(const std::vector<WorkerId>& workers) const {
+  std::set<std::string> certificates;
+  int without = 0;
+  for (const WorkerId worker : workers) {
+    const auto desk = state_.desks.find(worker);
+    if (desk != state_.desks.end() && !desk->second.identity().empty()) {
+      certificates.insert(desk->second.identity());
+    } else {
+      ++without;
+    }
+  }
+  return without + static_cast<int>(certificates.size());
+}
+
+void ClusterFaults::LetCertificatesRest(std::vector<EndedLife>& lives, absl::Time now) {
+  for (const EndedLife& life : lives) {
+    if (!life.was_member) continue;
+    const absl::Duration waited = WaitedFor(state_, life.id, now);
+    if (waited <= absl::ZeroDuration()) continue;
+    WorkerDesk& desk = state_.desks.at(life.id);
+    desk.NoteWaitedFor();
+    state_.certificate_rests.OnHeldUp(desk.identity(), waited, now);
+  }
+  for (const WorkerId resting : RestingMembers(state_, now)) {
+    absl::StatusOr<EndedLife> ended = state_.membership.Drop(
+        resting, state_.membership.Find(resting)->incarnation,
+        absl::StrCat("certificate '", state_.desks.at(resting).identity(),
+                     "' rests, because others waited for one of its workers"),
+        now);
+    if (ended.ok()) lives.push_back(*std::move(ended));
+  }
+}
+
 void ClusterFaults::Accuse(absl::string_view what, absl::string_view seen, absl::Time now) {
   if (outbox_.RaiseAlarm(what, now)) outbox_.Tell(absl::StrCat(what, ": ", seen));
 }
@@ -188,17 +249,40 @@ void ClusterFaults::Accuse(absl::string_view what, absl::string_view seen, absl:
 absl::StatusOr<FaultVerdict> ClusterFaults::Evict(absl::string_view name, absl::string_view reason,
                                                   absl::Time now) {
   RETURN_IF_ERROR(CheckKnowsOrders(state_, now));
-  const WorkerRecord* record = state_.membership.FindByName(name);
-  if (record == nullptr) {
-    return absl::NotFoundError(absl::StrCat("there is no worker '",
-                                            PeerText(name, MembershipTable::kMaxNameBytes),
-                                            "'; psctl workers has the names"));
+  if (state_.membership.FindByName(name) == nullptr) return NoSuchWorker(name);
+  return ShutOutByOperator(std::string(name), /*is_identity=*/false, reason, now);
+}
+
+absl::StatusOr<FaultVerdict> ClusterFaults::EvictCertificate(absl::string_view certificate,
+                                                             absl::string_view reason,
+                                                             absl::Time now) {
+  RETURN_IF_ERROR(CheckKnowsOrders(state_, now));
+  return ShutOutByOperator(std::string(certificate), /*is_identity=*/true, reason, now);
+}
+
+absl::StatusOr<std::string> ClusterFaults::CertificateOf(absl::string_view name) const {
+  if (const WorkerRecord* record = state_.membership.FindByName(name); record != nullptr) {
+    const auto desk = state_.desks.find(record->id);
+    if (desk != state_.desks.end() && !desk->second.identity().empty()) {
+      return desk->second.identity();
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker '", name, "' has come without a certificate; evict it without --certificate"));
   }
-  const std::string why = absl::StrCat("an operator has evicted it: ", reason);
-  state_.quarantine.Add({.name = std::string(name), .reason = why, .is_by_operator = true});
+  const auto has_it = [name](const auto& desk) { return desk.second.identity() == name; };
+  if (!name.empty() && std::any_of(state_.desks.begin(), state_.desks.end(), has_it)) {
+    return std::string(name);
+  }
+  return NoSuchWorker(name);
+}
+
+FaultVerdict ClusterFaults::ShutOutByOperator(std::string name, bool is_identity,
+                                              absl::string_view reason, absl::Time now) {
+  std::string why = absl::StrCat("an operator has evicted it: ", reason);
+  state_.quarantine.Add({std::move(name), why, is_identity, /*is_by_operator=*/true});
   saves_.OnOrdersChanged(now);
   outbox_.Remember();
-  return FaultVerdict{.kind = FaultVerdict::Kind::kShutOut, .reason = why};
+  return FaultVerdict{.kind = FaultVerdict::Kind::kShutOut, .reason = std::move(why)};
 }
 
 absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,7 +17,9 @@
 #include "common/model_spec.h"
 #include "server/coordinator/cluster_saves.h"
 #include "server/coordinator/cluster_state.h"
+#include "server/coordinator/open_round.h"
 #include "server/coordinator/outbox.h"
+#include "server/membership/membership_table.h"
 #include "server/sync/worker_fault.h"
 
 namespace lodestar {
@@ -51,14 +54,30 @@ class ClusterFaults {
   // The weights of a shard are not finite after this round.
   FaultVerdict OnShardDiverged(int shard, Round round, absl::string_view text, absl::Time now);
 
+  // Raises an alarm if a robust mean had contributions of too few workers, or certificates.
+  void LookForFewSenders(const OpenRound& round, int num_workers, absl::Time now);
+  // Has the certificates of `lives`, which have just ended, rest for as long as others have waited
+  // for their rounds; ends the members that rest with them, and adds those to `lives`.
+  void LetCertificatesRest(std::vector<EndedLife>& lives, absl::Time now);
+
   // See Coordinator.
   absl::StatusOr<FaultVerdict> Evict(absl::string_view name, absl::string_view reason,
                                      absl::Time now);
+  absl::StatusOr<FaultVerdict> EvictCertificate(absl::string_view certificate,
+                                                absl::string_view reason, absl::Time now);
+  // Returns the certificate of the worker `name`, or `name` if that is the certificate of a worker.
+  // Errors: NotFound (there is no such worker); FailedPrecondition (it has no certificate).
+  absl::StatusOr<std::string> CertificateOf(absl::string_view name) const;
   absl::Status Readmit(absl::string_view name, absl::Time now);
   absl::StatusOr<FaultVerdict> RollBack(Round round, absl::string_view why, absl::Time now);
   absl::Status CheckMayRollBack(Round round, absl::Time now) const;
 
  private:
+  // Returns how many certificates these workers have; each one without a certificate counts as one.
+  int NumCertificates(const std::vector<WorkerId>& workers) const;
+  // The entry stays over restarts of the servers.
+  FaultVerdict ShutOutByOperator(std::string name, bool is_identity, absl::string_view reason,
+                                 absl::Time now);
   // What a worker has sent is far longer than what others send, or opposes it: counts the round.
   FaultVerdict CountPoisoned(const WorkerFault& fault, absl::Time now);
   // Drops the worker and shuts out its name where there were too many such rounds.

@@ -19,6 +19,7 @@
 #include "common/ids.h"
 #include "common/layout.h"
 #include "server/coordinator/alarm_book.h"
+#include "server/coordinator/certificate_rests.h"
 #include "server/coordinator/checkpoint_course.h"
 #include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/checkpoint_task.h"
@@ -166,6 +167,7 @@ struct ClusterState {
   std::map<Round, OpenRound> open;  // one at most with rosters; else one per grant that is out
   // The ledger before the newest round with a roster was opened; nullopt: not known.
   std::optional<LedgerState> before_open_round;
+  CertificateRests certificate_rests;
   int64_t evaluation_attempt = 0;
   uint64_t finite_reports = 0;    // of all workers
   Quarantine quarantine;          // over all lives of the servers
@@ -209,6 +211,10 @@ struct ClusterState {
   // has left no checkpoint that names them.
   bool awaits_strangers(absl::Time now) const {
     return map != nullptr && membership.workers().empty() && now < started_at + config.lease;
+  }
+  // Returns true if so many members are enough for the next round.
+  bool CanGoOnWith(size_t num_members, absl::Time now) const {
+    return num_members > 0 && static_cast<int>(num_members) >= quota.Required(now).count;
   }
   // Whether a further round may follow.
   bool has_next_round() const {

@@ -222,6 +222,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   }
   if (call.layout.has_value()) RETURN_IF_ERROR(CheckOffered(state_, call));
   RETURN_IF_ERROR(CheckRoom(state_, call.name));
+  RETURN_IF_ERROR(CheckMoreNames(state_, call));
   if (call.holder_is_gone && PeerOfHolder(call).has_value()) {
     const WorkerRecord& holder = *state_.membership.FindByName(call.name);
     // Whoever lives is heard of again over another connection.
@@ -264,14 +265,7 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   std::vector<const WorkerRecord*> members = state_.membership.Members();
   if (state_.membership.Find(life.worker)->is_member()) return state_.membership.view();
   // Else the next standstill of a path that lets a trial through would follow at once on the last.
-  if (const absl::Duration rest = state_.desks[life.worker].rests_until() - now;
-      rest > absl::ZeroDuration() && !members.empty()) {
-    return absl::UnavailableError(absl::StrCat(
-        "this worker held up a round, and the others waited for it: they go on without it for as "
-        "long, and it may join in ",
-        absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))),
-        "; see to its path to the servers, and to what it computes with"));
-  }
+  RETURN_IF_ERROR(CheckRest(state_, life.worker, now));
   // Others may have joined since it has registered.
   if (const absl::Status room = CheckRoom(state_, state_.NameOf(life.worker)); !room.ok()) {
     state_.callers.Note(state_.NameOf(life.worker), state_.desks[life.worker].peer(), room, now);
@@ -460,7 +454,8 @@ absl::Status Coordinator::AdoptModel(const RegisterCall& call, absl::Time now) {
       "not ready: the servers start over with the model of this client; the same call again");
 }
 
-void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) {
+void Coordinator::EndLives(std::vector<EndedLife> lives, absl::Time now) {
+  faults_.LetCertificatesRest(lives, now);
   bool view_changed = false;
   bool supplier_lost = false;
   for (const EndedLife& life : lives) {
@@ -858,14 +853,7 @@ void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
                               " of ", round.plan().roster.size(), " workers; ", summary.samples,
                               " of ", round.plan().total_samples(), " samples counted"));
   }
-  if (const RobustMean& mean = state_.config.job.robust_mean;
-      !is_lost && !round.is_evaluation() && summary.workers < mean.MinContributions()) {
-    outbox_.RaiseAlarm(
-        absl::StrCat("rounds had fewer than the ", mean.MinContributions(),
-                     " contributions that --robust_mean=", RobustMeanText(mean),
-                     " needs: of those, it leaves out less, and a wild one may lead the others"),
-        now);
-  }
+  if (!is_lost && !round.is_evaluation()) faults_.LookForFewSenders(round, summary.workers, now);
   if (is_lost && !state_.policy->uses_rosters()) {
     state_.progress.OnRoundLost();
     return;
@@ -963,6 +951,15 @@ absl::Status Coordinator::Evict(absl::string_view name, absl::string_view reason
   ASSIGN_OR_RETURN(const FaultVerdict verdict, faults_.Evict(name, reason, now));
   Follow(verdict, now);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Coordinator::EvictWithCertificate(absl::string_view name,
+                                                              absl::string_view reason,
+                                                              absl::Time now) {
+  ASSIGN_OR_RETURN(std::string certificate, faults_.CertificateOf(name));
+  ASSIGN_OR_RETURN(const FaultVerdict verdict, faults_.EvictCertificate(certificate, reason, now));
+  Follow(verdict, now);
+  return certificate;
 }
 
 absl::Status Coordinator::Readmit(absl::string_view name, absl::Time now) {

@@ -125,6 +125,11 @@ class Coordinator {
   // Ends the life of the worker of this name, and lets none in under it until it is readmitted; so,
   // too, after a restart. Errors: NotFound.
   absl::Status Evict(absl::string_view name, absl::string_view reason, absl::Time now);
+  // Does so for every name of the certificate that the worker `name` has; `name` may also be the
+  // certificate's own. Returns the certificate. Errors: NotFound; FailedPrecondition (the worker
+  // has no certificate).
+  absl::StatusOr<std::string> EvictWithCertificate(absl::string_view name, absl::string_view reason,
+                                                   absl::Time now);
   // Lets workers in again that were evicted, or shut out by --poison_limit. Errors: NotFound if
   // none has that name.
   absl::Status Readmit(absl::string_view name, absl::Time now);
@@ -343,7 +348,8 @@ class Coordinator {
   absl::Status AdoptModel(const RegisterCall& call, absl::Time now);
   void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
   void DropAll(absl::string_view reason, absl::Time now);
-  void EndLives(const std::vector<EndedLife>& lives, absl::Time now);
+  // Ends also the members that rest with the certificate of one of `lives`.
+  void EndLives(std::vector<EndedLife> lives, absl::Time now);
   void AnnounceMembers();
   MembersCommand Members() const;
 

@@ -157,6 +157,21 @@ bool IsAnyoneWaiting(const ClusterState& state) {
   });
 }
 
+absl::Duration WaitedFor(const ClusterState& state, WorkerId worker, absl::Time now) {
+  const WorkerDesk& held = state.desks.at(worker);
+  if (!held.grant().has_value() || !state.open.contains(held.grant()->round)) {
+    return absl::ZeroDuration();
+  }
+  absl::Time since = absl::InfiniteFuture();
+  for (const WorkerRecord* member : state.membership.Members()) {
+    const WorkerDesk& desk = state.desks.at(member->id);
+    if (member->id == worker || !IsWaiting(state, desk, member->id)) continue;
+    since = std::min(since, desk.is_waiting() ? desk.idle_since() : desk.same_since());
+  }
+  since = std::max({since, held.given_at(), state.shards.back_at()});
+  return std::max(now - since, absl::ZeroDuration());
+}
+
 absl::Time HandInBy(const ClusterState& state, const WorkerDesk& desk) {
   return Deadline(state, desk, std::max(desk.given_at(), state.shards.back_at()));
 }

@@ -44,6 +44,10 @@ std::vector<Hold> RoundHolds(const ClusterState& state, absl::Time now);
 // pushes and is held, or waits behind others in the order of summation.
 bool IsAnyoneWaiting(const ClusterState& state);
 
+// Returns how long others have waited for the round that this worker holds: from when it had the
+// round and another member was done, until `now`. Zero if it holds no open round, or nobody waits.
+absl::Duration WaitedFor(const ClusterState& state, WorkerId worker, absl::Time now);
+
 // For how long the job, which is over, waits for this life with a round at hand.
 absl::Time HandInBy(const ClusterState& state, const WorkerDesk& desk);
 

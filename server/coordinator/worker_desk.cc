@@ -33,6 +33,7 @@ void WorkerDesk::BeginLife(const RegisterCall& call, absl::Time now) {
   memory_.rounds_completed = before.memory_.rounds_completed;
   memory_.residuals_lost = before.memory_.residuals_lost;
   memory_.poisoned_rounds = before.memory_.poisoned_rounds;
+  was_waited_for_ = before.was_waited_for_;
   if (call.instance_id == before.memory_.instance_id || before.memory_.kept_space) {
     memory_.rests_until = before.memory_.rests_until;
   }

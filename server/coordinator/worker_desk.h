@@ -81,6 +81,12 @@ class WorkerDesk {
   const std::string& peer() const { return peer_; }
   void OnHeardFrom(const std::string& peer) { peer_ = peer; }
   const std::string& identity() const { return memory_.identity; }
+  // Returns true if its name has completed a round, in whatever life.
+  bool has_completed_round() const { return memory_.rounds_completed > 0; }
+  // Others have waited for a life of this name that ended with its round at hand.
+  void NoteWaitedFor() { was_waited_for_ = true; }
+  // Returns true if that was so since this process began.
+  bool was_waited_for() const { return was_waited_for_; }
 
   void OnHeartbeat(const HeartbeatCall& call, absl::Time now);
   // It has joined; the slowest member has completed so many rounds.
@@ -197,6 +203,7 @@ class WorkerDesk {
 
   Memory memory_;
   std::string peer_;
+  bool was_waited_for_ = false;
   std::string activity_;
   std::set<int> contributed_to_;  // shards whose servers have all that is due for the grant held
   absl::Time given_at_ = absl::InfinitePast();

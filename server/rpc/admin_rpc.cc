@@ -232,12 +232,17 @@ grpc::ServerUnaryReactor* AdminRpc::SetLearningRate(grpc::CallbackServerContext*
 }
 
 grpc::ServerUnaryReactor* AdminRpc::Evict(grpc::CallbackServerContext* context,
-                                          const v1::EvictRequest* request, v1::EvictReply*) {
+                                          const v1::EvictRequest* request, v1::EvictReply* reply) {
   const std::string reason = ReasonIn(request->reason());
-  LogInfo("audit: {} orders worker {} out: {}", WhoCalls(*context),
-          PeerText(request->worker_name(), kMaxReasonBytes), reason);
-  return Order(context, [&](Coordinator& coordinator, absl::Time now) {
-    return coordinator.Evict(request->worker_name(), reason, now);
+  LogInfo("audit: {} orders worker {}{} out: {}", WhoCalls(*context),
+          PeerText(request->worker_name(), kMaxReasonBytes),
+          request->with_certificate() ? " and all of its certificate" : "", reason);
+  return Order(context, [&](Coordinator& coordinator, absl::Time now) -> absl::Status {
+    if (!request->with_certificate()) return coordinator.Evict(request->worker_name(), reason, now);
+    ASSIGN_OR_RETURN(const std::string certificate,
+                     coordinator.EvictWithCertificate(request->worker_name(), reason, now));
+    reply->set_certificate(certificate);
+    return absl::OkStatus();
   });
 }
 

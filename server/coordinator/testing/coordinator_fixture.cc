@@ -183,6 +183,7 @@ absl::StatusOr<Registration> CoordinatorHarness::Register(TestWorker& worker) {
   call.name = worker.name;
   call.instance_id = worker.instance_id;
   call.device = "cpu";
+  call.identity = worker.certificate;
   for (const Encoding encoding : kAllEncodings) call.encodings.push_back(encoding.kind());
   auto answer = coordinator_->Register(call, now_);
   if (answer.ok()) worker.life = answer->life;
@@ -194,8 +195,9 @@ absl::Status CoordinatorHarness::Join(const TestWorker& worker, const DatasetInf
       .status();
 }
 
-TestWorker CoordinatorHarness::Add(const std::string& name, const DatasetInfo& dataset) {
-  TestWorker worker{name, std::hash<std::string>()(name), {}};
+TestWorker CoordinatorHarness::Add(const std::string& name, const DatasetInfo& dataset,
+                                   const std::string& certificate) {
+  TestWorker worker{name, std::hash<std::string>()(name), {}, certificate};
   const auto registered = Register(worker);
   EXPECT_TRUE(registered.ok()) << registered.status();
   const absl::Status joined = Join(worker, dataset);

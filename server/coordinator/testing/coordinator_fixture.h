@@ -41,6 +41,7 @@ struct TestWorker {
   std::string name;
   uint64_t instance_id = 0;
   WorkerLife life;
+  std::string certificate = "";  // empty: it comes without one
 };
 
 // A sync job of 4 rounds of 6 samples for the mlp, unless the test changes it before Start().
@@ -68,7 +69,8 @@ class CoordinatorHarness {
   absl::StatusOr<Registration> Register(TestWorker& worker);
   absl::Status Join(const TestWorker& worker, const DatasetInfo& dataset = TestDataset());
   // Register and Join; the test fails if they do.
-  TestWorker Add(const std::string& name, const DatasetInfo& dataset = TestDataset());
+  TestWorker Add(const std::string& name, const DatasetInfo& dataset = TestDataset(),
+                 const std::string& certificate = "");
   // The grant, or none with `pending_reason`. The test fails on errors.
   GrantAnswer Ask(const TestWorker& worker, const std::optional<RoundReport>& report = {});
   void Heartbeat(const TestWorker& worker);
