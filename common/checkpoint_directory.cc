@@ -97,6 +97,26 @@ Round WrittenRound(FileSystem& file_system, const CheckpointEntry& entry) {
   return manifest.ok() ? manifest->round : entry.round;
 }
 
+std::vector<CheckpointEntry> TakeOutOvertaken(FileSystem& file_system,
+                                              std::vector<CheckpointEntry>& entries) {
+  std::vector<absl::StatusOr<Manifest>> manifests;
+  for (const CheckpointEntry& entry : entries) {
+    manifests.push_back(ReadManifest(file_system, entry.path));
+  }
+  std::vector<CheckpointEntry> left;
+  std::vector<CheckpointEntry> overtaken;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const bool is_overtaken =
+        manifests[i].ok() &&
+        std::any_of(manifests.begin(), manifests.end(), [&](const auto& other) {
+          return other.ok() && IsOvertaken(*manifests[i], *other);
+        });
+    (is_overtaken ? overtaken : left).push_back(std::move(entries[i]));
+  }
+  entries = std::move(left);
+  return overtaken;
+}
+
 void RemoveDirectory(FileSystem& file_system, const std::string& path) {
   if (absl::EndsWith(path, kTemporarySuffix)) {
     file_system.RemoveAll(path).IgnoreError();

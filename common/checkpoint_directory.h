@@ -54,6 +54,11 @@ absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(FileSystem& fi
 // The round that the manifest of a checkpoint says; that of its name if there is no telling.
 Round WrittenRound(FileSystem& file_system, const CheckpointEntry& entry);
 
+// Takes those out of `entries` that a former leader has written after a later one had taken its
+// place (IsOvertaken()), and returns them. Blocks for the disk.
+std::vector<CheckpointEntry> TakeOutOvertaken(FileSystem& file_system,
+                                              std::vector<CheckpointEntry>& entries);
+
 // Under a temporary name first, so that nobody who copies the directory meanwhile takes what is
 // left of it for a checkpoint. Never fails: what stays is found again by ListCheckpoints().
 void RemoveDirectory(FileSystem& file_system, const std::string& path);

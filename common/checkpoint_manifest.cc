@@ -290,6 +290,11 @@ absl::StatusOr<ShardManifest> ParseShardManifest(absl::string_view text) {
   return ShardFrom(json);
 }
 
+bool IsOvertaken(const Manifest& manifest, const Manifest& other) {
+  return manifest.lease_revision > 0 && other.lease_revision > manifest.lease_revision &&
+         other.round <= manifest.round;
+}
+
 std::string FormatManifest(const Manifest& manifest) {
   Json json = {{"format", kFormatName},
                {"format_version", kCheckpointFormatVersion},
@@ -298,6 +303,7 @@ std::string FormatManifest(const Manifest& manifest) {
                {"layout_hash", manifest.layout.hash()},
                {"settings", manifest.settings},
                {"coordinator", manifest.coordinator}};
+  if (manifest.lease_revision > 0) json["lease_revision"] = manifest.lease_revision;
   Json shards = Json::array();
   for (const ShardManifest& shard : manifest.shards) shards.push_back(ShardJson(shard));
   json["shards"] = std::move(shards);
@@ -344,6 +350,9 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json* shards, GetArray(json, "shards"));
   for (const Json& shard : *shards) {
     ASSIGN_OR_RETURN(manifest.shards.emplace_back(), ShardFrom(shard));
+  }
+  if (json.contains("lease_revision")) {
+    ASSIGN_OR_RETURN(manifest.lease_revision, GetInt64(json, "lease_revision"));
   }
   RETURN_IF_ERROR(CheckCover(manifest));
   return manifest;

@@ -79,7 +79,14 @@ struct Manifest {
   Json coordinator = Json::object();  // cursor, incarnations: the coordinator's own business
   Json settings = Json::object();     // of the job, for people and for --resume
   std::string model;                  // JSON text of the model spec; may be empty
+  // Revision of the folder's claim (FolderLock::revision()) by the server that has written it. 0 if
+  // the folder has never had a leader lease, or an earlier release has written it.
+  int64_t lease_revision = 0;
 };
+
+// Returns true if a leader has written `manifest` after another one had taken its place: `other`
+// has a higher revision, and no more rounds.
+bool IsOvertaken(const Manifest& manifest, const Manifest& other);
 
 // Both fit on the wire: equal dedup tables are written once. Errors of parsing: InvalidArgument
 // naming what is wrong where.

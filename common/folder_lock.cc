@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -26,6 +28,10 @@ std::string ToText(const FolderClaim& claim) {
   Json json = ToJson(claim);
   json["beat"] = claim.beat;
   json["released"] = claim.is_released;
+  if (claim.fence.revision > 0) {
+    json["lease_key"] = claim.fence.key;
+    json["lease_revision"] = claim.fence.revision;
+  }
   return FormatJson(json) + "\n";
 }
 
@@ -35,6 +41,10 @@ absl::StatusOr<FolderClaim> FromText(absl::string_view text) {
   FolderClaim claim = {std::move(holder)};
   ASSIGN_OR_RETURN(claim.beat, GetInt64(json, "beat"));
   ASSIGN_OR_RETURN(claim.is_released, GetBool(json, "released"));
+  if (json.contains("lease_revision")) {
+    ASSIGN_OR_RETURN(claim.fence.key, GetString(json, "lease_key"));
+    ASSIGN_OR_RETURN(claim.fence.revision, GetInt64(json, "lease_revision"));
+  }
   return claim;
 }
 
@@ -87,7 +97,11 @@ absl::Status HeldBy(const std::string& path, const std::optional<FolderClaim>& h
 
 }  // namespace
 
-FolderClaim NewFolderClaim() { return {NewProcessIdentity()}; }
+FolderClaim NewFolderClaim(LeaderFence fence) {
+  FolderClaim claim = {NewProcessIdentity()};
+  claim.fence = std::move(fence);
+  return claim;
+}
 
 absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id) {
   const std::string path = absl::StrCat(folder, "/", kFileName);
@@ -138,18 +152,33 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
   const int error = LockForThisServer(descriptor);
   const bool is_granted = error == 0;
   const std::optional<FolderClaim> holder = ReadWholeClaim(path, *lock->deps_.clock);
-  if (IsHeldElsewhere(error)) return HeldBy(path, holder);
-  if (holder.has_value() && !holder->is_released) {
+  // What is read before this has been written by a process that held the lease before this one.
+  RETURN_IF_ERROR(lock->deps_.confirm_leader());
+  const bool is_unreleased = holder.has_value() && !holder->is_released;
+  const bool seizes =
+      is_unreleased && !lock->lease_key_.empty() && holder->fence.key == lock->lease_key_;
+  if (IsHeldElsewhere(error) && !seizes) return HeldBy(path, holder);
+  if (is_unreleased) {
     // Granted on the machine that the holder was on: its process is gone.
     bool has_released = false;
-    if (!is_granted || holder->machine != lock->machine_) {
+    if (!seizes && (!is_granted || holder->machine != lock->machine_)) {
       ASSIGN_OR_RETURN(has_released, lock->AwaitEnd(*holder));
     }
     if (!has_released) lock->crashed_ = holder;
   }
   {
     absl::MutexLock claiming(&lock->claim_mutex_);
-    RETURN_IF_ERROR(lock->Write());
+    int64_t& revision = lock->claim_.fence.revision;
+    // Also where the store of leases has lost its memory and counts from 1 again.
+    if (holder.has_value() && holder->fence.revision > 0) {
+      revision = std::max(revision, holder->fence.revision + 1);
+    }
+    lock->revision_ = revision;
+    RETURN_IF_ERROR(seizes ? lock->Seize() : lock->Write());
+  }
+  if (seizes) {
+    LogWarn("{} is taken from {}, which held the leader lease before this server", path,
+            holder->Describe());
   }
   lock->is_held_ = true;
   return lock;
@@ -171,7 +200,30 @@ absl::Status FolderLock::Confirm() {
   }
   if (there.st_ino != held.st_ino) return ClaimAgain();
   const std::optional<FolderClaim> holder = ReadWholeClaim(path_, *deps_.clock);
-  if (holder.has_value() && holder->id != claim_id_) return HeldBy(path_, holder);
+  if (!holder.has_value() || holder->id == claim_id_) return absl::OkStatus();
+  return Outranks(*holder) ? Seize() : HeldBy(path_, holder);
+}
+
+bool FolderLock::Outranks(const FolderClaim& holder) const {
+  return !lease_key_.empty() && holder.fence.key == lease_key_ && holder.fence.revision < revision_;
+}
+
+absl::Status FolderLock::Seize() {
+  RETURN_IF_ERROR(deps_.confirm_leader());
+  const std::string fresh = absl::StrCat(path_, ".", claim_id_);
+  ASSIGN_OR_RETURN(const int descriptor, OpenLockFile(fresh));
+  const int former = std::exchange(descriptor_, descriptor);
+  const int error = LockForThisServer(descriptor);
+  absl::Status seized = error == 0 ? Write() : ErrnoStatus(error, "lock", fresh);
+  if (seized.ok() && rename(fresh.c_str(), path_.c_str()) != 0) {
+    seized = ErrnoStatus(errno, "rename", fresh);
+  }
+  if (!seized.ok()) {
+    unlink(fresh.c_str());
+    close(std::exchange(descriptor_, former));
+    return seized;
+  }
+  close(former);
   return absl::OkStatus();
 }
 
@@ -190,9 +242,11 @@ absl::Status FolderLock::ClaimAgain() {
   const std::optional<FolderClaim> holder = ReadWholeClaim(path_, *deps_.clock);
   // One that the kernel does not keep off, on another machine, has been here later than this one.
   const bool is_others = holder.has_value() && holder->id != claim_id_ && !holder->is_released;
-  if (IsHeldElsewhere(error) || is_others) {
+  // A later leader has been here and has ended.
+  const bool is_followed = holder.has_value() && holder->fence.revision > revision_;
+  if (IsHeldElsewhere(error) || is_others || is_followed) {
     close(descriptor);
-    return HeldBy(path_, holder);
+    return holder.has_value() && Outranks(*holder) ? Seize() : HeldBy(path_, holder);
   }
   close(std::exchange(descriptor_, descriptor));
   RETURN_IF_ERROR(Write());
@@ -212,6 +266,7 @@ FolderLock::FolderLock(std::string folder, int descriptor, FolderClaim claim, De
       path_(absl::StrCat(folder_, "/", kFileName)),
       claim_id_(claim.id),
       machine_(claim.machine),
+      lease_key_(claim.fence.key),
       deps_(std::move(deps)),
       descriptor_(descriptor),
       claim_(std::move(claim)) {}
@@ -269,7 +324,7 @@ void FolderLock::Beat() {
       if (deps_.clock->Await(mutex_, absl::Condition(&is_ending), kBeatInterval)) return;
     }
     const std::optional<FolderClaim> holder = ReadClaim(path_);
-    if (holder.has_value() && holder->id != claim_id_) {
+    if (holder.has_value() && holder->id != claim_id_ && !Outranks(*holder)) {
       return deps_.on_lost(absl::FailedPreconditionError(absl::StrCat(
           path_, " was taken over by ", holder->Describe(),
           " while this server gave no sign of life; it must not save there any more")));

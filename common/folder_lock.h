@@ -4,6 +4,11 @@
 //     every machine where the file system shares locks (NFS does, unless mounted with nolock);
 //   a beat, a number that the holder counts up: where the kernel grants the lock although a holder
 //     on another machine is written down, that one is alive if its beat moves.
+//
+// Servers that share a leader lease take the folder from each other: whoever has the lease seizes
+// the folder, though the holder before it keeps the kernel's lock because it is frozen. That one
+// may thaw in the middle of anything. What it writes then is told apart by its revision, which is
+// lower.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +27,21 @@
 
 namespace lodestar {
 
+// The leader lease that a process holds.
+struct LeaderFence {
+  std::string key;       // of the lease; empty: there is no leader lease
+  int64_t revision = 0;  // each process that takes the lease later has a higher one
+};
+
 // One server's claim on a folder, as it stands in the file.
 struct FolderClaim : ProcessIdentity {
   int64_t beat = 0;
   bool is_released = false;
+  LeaderFence fence = {};
 };
 
 // This process's own.
-FolderClaim NewFolderClaim();
+FolderClaim NewFolderClaim(LeaderFence fence = {});
 
 // Whether the folder that this machine has under that path is the one in which `claim_id` stands.
 // Errors: FailedPrecondition saying what is there instead.
@@ -53,6 +65,8 @@ class FolderLock {
     // Called once, from a thread of the lock, when another server has taken the folder over: this
     // one was frozen, or cut off from the disk, for longer than kPatience.
     std::function<void(const absl::Status&)> on_lost = [](const absl::Status&) {};
+    // Returns OK while this process holds the leader lease of its claim.
+    std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
   };
 
   static constexpr absl::Duration kBeatInterval = absl::Seconds(4);
@@ -60,7 +74,9 @@ class FolderLock {
   static constexpr absl::Duration kPatience = absl::Seconds(14);
 
   // The folder exists. Blocks up to kPatience where a holder on another machine is to be waited
-  // for. Errors: AlreadyExists naming the holder; Cancelled once interrupted; those of files.
+  // for. A holder with a claim under the same leader lease is not waited for: the folder is seized.
+  // Errors: AlreadyExists naming the holder; Cancelled once interrupted; those of confirm_leader
+  // and of files.
   static absl::StatusOr<std::unique_ptr<FolderLock>> Take(const std::string& folder,
                                                           FolderClaim claim, Deps deps);
   // Releases: the next server neither waits nor wonders.
@@ -82,6 +98,9 @@ class FolderLock {
 
   const std::string& folder() const { return folder_; }
   uint64_t claim_id() const { return claim_id_; }
+  // Revision of the claim: that of its leader lease, or more where the folder has had a claim with
+  // as much. Claims that follow have a higher one. 0 if the folder has never had a leader lease.
+  int64_t revision() const { return revision_; }
   // Who held the folder before and did not release it: it was killed, or its machine went down.
   const std::optional<FolderClaim>& crashed_holder() const { return crashed_; }
 
@@ -90,6 +109,11 @@ class FolderLock {
   // Whether the holder has released the folder; false: it has given no sign of life for kPatience.
   // Errors: AlreadyExists if it has given one, Cancelled.
   absl::StatusOr<bool> AwaitEnd(const FolderClaim& holder);
+  // Replaces the file with a claim of this process, whose kernel lock is on the new file: what the
+  // former holder still writes goes into the old one.
+  absl::Status Seize() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
+  // Returns true if `holder` has claimed the folder under the leader lease of this process, before.
+  bool Outranks(const FolderClaim& holder) const;
   // Takes the place of what was in the folder when it was removed.
   absl::Status ClaimAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
   absl::Status Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
@@ -99,7 +123,9 @@ class FolderLock {
   const std::string path_;
   const uint64_t claim_id_;
   const std::string machine_;
+  const std::string lease_key_;
   const Deps deps_;
+  int64_t revision_ = 0;  // final once Take() has returned
   absl::Mutex claim_mutex_;
   int descriptor_ ABSL_GUARDED_BY(claim_mutex_);
   FolderClaim claim_ ABSL_GUARDED_BY(claim_mutex_);

@@ -157,6 +157,101 @@ TEST_F(FolderLockTest, AHolderOnAnotherMachineThatReleasesMeanwhileHasNotCrashed
   EXPECT_FALSE((*lock)->crashed_holder().has_value());
 }
 
+FolderClaim LeadersClaim(const std::string& host, const std::string& machine, int64_t revision,
+                         const std::string& key = "run1") {
+  FolderClaim claim = NewFolderClaim({key, revision});
+  claim.host = host;
+  claim.machine = machine;
+  return claim;
+}
+
+TEST_F(FolderLockTest, LeaderSeizesFolderThatAFrozenLeaderKeepsLocked) {
+  const auto frozen = FolderLock::Take(folder_, LeadersClaim("frozen", "m1", 7), {});
+  ASSERT_OK(frozen);
+  SimulatedClock clock(SimulatedClock::OnSleep::kAdvance);
+  const absl::Time before = clock.Now();
+  const auto next = FolderLock::Take(folder_, LeadersClaim("next", "m1", 12), {.clock = &clock});
+  ASSERT_OK(next);
+  EXPECT_EQ(clock.Now(), before);
+  EXPECT_EQ((*next)->revision(), 12);
+  ASSERT_TRUE((*next)->crashed_holder().has_value());
+  EXPECT_EQ((*next)->crashed_holder()->host, "frozen");
+  // The former leader thaws.
+  const auto is_held_by_next =
+      StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("the server on host next"));
+  EXPECT_THAT((*frozen)->Confirm(), is_held_by_next);
+  EXPECT_THAT((*frozen)->CheckHeld(), is_held_by_next);
+  EXPECT_OK((*next)->Confirm());
+  EXPECT_OK((*next)->CheckHeld());
+  EXPECT_TRUE(IsFolderHeld(folder_)) << "the kernel's lock is on the new file";
+}
+
+TEST_F(FolderLockTest, FormerLeaderStaysOutAfterTheNextOneHasEnded) {
+  const auto frozen = FolderLock::Take(folder_, LeadersClaim("frozen", "m1", 7), {});
+  ASSERT_OK(frozen);
+  ASSERT_OK(FolderLock::Take(folder_, LeadersClaim("next", "m1", 12), {}));
+  EXPECT_THAT((*frozen)->Confirm(), StatusIs(absl::StatusCode::kAlreadyExists));
+  EXPECT_THAT(Contents(), HasSubstr("\"next\""));
+}
+
+TEST_F(FolderLockTest, LeaderDoesNotWaitForALeaderOnAnotherMachine) {
+  {
+    const std::string elsewhere = folder_ + "-elsewhere";
+    std::filesystem::create_directories(elsewhere);
+    const auto lock = FolderLock::Take(elsewhere, LeadersClaim("there", "m2", 7), {});
+    ASSERT_OK(lock);
+    std::filesystem::copy(elsewhere + "/LOCK", path_);
+  }
+  SimulatedClock clock(SimulatedClock::OnSleep::kAdvance);
+  const absl::Time before = clock.Now();
+  ASSERT_OK(FolderLock::Take(folder_, LeadersClaim("here", "m1", 8), {.clock = &clock}));
+  EXPECT_EQ(clock.Now(), before);
+}
+
+TEST_F(FolderLockTest, LeaderSeizesNothingFromOthersThanLeadersUnderItsKey) {
+  const auto no_leader = TakeHere();
+  ASSERT_OK(no_leader);
+  const auto is_refused = StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("host here"));
+  EXPECT_THAT(FolderLock::Take(folder_, LeadersClaim("there", "m1", 12), {}), is_refused);
+  std::filesystem::remove(path_);
+  const auto other_key = FolderLock::Take(folder_, LeadersClaim("here", "m1", 7, "run2"), {});
+  ASSERT_OK(other_key);
+  EXPECT_THAT(FolderLock::Take(folder_, LeadersClaim("there", "m1", 12), {}), is_refused);
+}
+
+TEST_F(FolderLockTest, ProcessThatHasLostTheLeaseSeizesNothing) {
+  const auto first = FolderLock::Take(folder_, LeadersClaim("first", "m1", 7), {});
+  ASSERT_OK(first);
+  EXPECT_THAT(FolderLock::Take(folder_, LeadersClaim("late", "m1", 6),
+                               {.confirm_leader = [] { return absl::AbortedError("lost"); }}),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("lost")));
+  EXPECT_OK((*first)->CheckHeld());
+}
+
+TEST_F(FolderLockTest, LeaderTakesTheFolderBackFromAFormerOneThatSeizedItLate) {
+  const auto leader = FolderLock::Take(folder_, LeadersClaim("leader", "m1", 12), {});
+  ASSERT_OK(leader);
+  // A former one was frozen between looking and renaming.
+  const std::string elsewhere = folder_ + "-elsewhere";
+  std::filesystem::create_directories(elsewhere);
+  const auto late = FolderLock::Take(elsewhere, LeadersClaim("late", "m1", 7), {});
+  ASSERT_OK(late);
+  std::filesystem::rename(elsewhere + "/LOCK", path_);
+  EXPECT_OK((*leader)->Confirm());
+  EXPECT_OK((*leader)->CheckHeld());
+  EXPECT_THAT((*late)->CheckHeld(), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+// As after the store of leases has lost its memory, or a start without a leader lease.
+TEST_F(FolderLockTest, ClaimHasAHigherRevisionThanAllBeforeIt) {
+  ASSERT_OK(FolderLock::Take(folder_, LeadersClaim("first", "m1", 900), {}));
+  const auto counts_anew = FolderLock::Take(folder_, LeadersClaim("second", "m1", 3), {});
+  ASSERT_OK(counts_anew);
+  EXPECT_EQ((*counts_anew)->revision(), 901);
+  ASSERT_OK((*counts_anew)->Confirm());
+  std::filesystem::remove_all(folder_ + "-none");
+}
+
 TEST_F(FolderLockTest, AnotherServerSeesWhetherItHasTheSameFolder) {
   EXPECT_THAT(CheckClaimIsIn(folder_, 7),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("there is no " + path_)));

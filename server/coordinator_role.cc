@@ -193,12 +193,13 @@ absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::stri
   FolderLock::Deps deps;
   deps.clock = deps_.clock;
   deps.is_interrupted = deps_.is_interrupted;
+  deps.confirm_leader = deps_.confirm_leader;
   deps.on_lost = [this](const absl::Status& status) {
     absl::MutexLock lock(&mutex_);
     lost_lock_ = status;
   };
   absl::StatusOr<std::unique_ptr<FolderLock>> lock =
-      FolderLock::Take(folder, NewFolderClaim(), std::move(deps));
+      FolderLock::Take(folder, NewFolderClaim(deps_.leader), std::move(deps));
   if (!lock.ok()) return explain(lock.status());
   if (const auto& crashed = (*lock)->crashed_holder(); crashed.has_value()) {
     LogWarn("{}: {} ended without releasing it, as after kill -9 or a power cut", folder,
@@ -257,6 +258,9 @@ CheckpointKeeper::Config CoordinatorRole::KeeperSettings() const {
     }
     return deps_.confirm_leader();
   };
+  for (const std::unique_ptr<FolderLock>& lock : locks_) {
+    keeper.lease_revision = std::max(keeper.lease_revision, lock->revision());
+  }
   keeper.job = config_.job;
   keeper.given = config_.given;
   keeper.open_settings = config_.open_settings;
@@ -417,6 +421,8 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
       CheckpointKeeper::Deps{
           .executor = &checkpoint_thread_, .file_system = deps_.checkpoint_disk, .reports = this});
   RETURN_IF_ERROR(checkpoints_->CheckSettings());
+  RETURN_IF_ERROR(checkpoints_->OutrankCheckpoints());
+  RETURN_IF_ERROR(deps_.confirm_leader());
   ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator, MakeCoordinator(*local));
   strand_.Start(
       std::move(coordinator), [this](Effect effect) { CarryOut(std::move(effect)); },

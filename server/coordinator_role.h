@@ -61,7 +61,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
     std::function<ConnectionCounts()> read_connections = [] { return ConnectionCounts{}; };
     // See ClusterRpc::Deps.
     std::function<bool(const std::string& peer)> is_open = [](const std::string&) { return true; };
-    // See Server::Deps.
+    // See Server::Deps, as the next.
+    LeaderFence leader = {};
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
     const ServerSecurity* security = nullptr;  // of this server
     std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();

@@ -166,7 +166,9 @@ absl::Status Server::ClaimLogFolder() {
   lock.clock = deps_.clock;
   lock.is_interrupted = deps_.is_interrupted;
   lock.on_lost = [this](const absl::Status& status) { Finish(status); };
-  ASSIGN_OR_RETURN(log_lock_, FolderLock::Take(folder, NewFolderClaim(), std::move(lock)));
+  lock.confirm_leader = deps_.confirm_leader;
+  ASSIGN_OR_RETURN(log_lock_,
+                   FolderLock::Take(folder, NewFolderClaim(deps_.leader), std::move(lock)));
   log_lock_->StartBeating();
   return absl::OkStatus();
 }
@@ -384,6 +386,7 @@ absl::Status Server::Build() {
       deps.checkpoint_disk = replication_->AddDisk();
     }
     deps.confirm_in_charge = [this] { return ConfirmInCharge(); };
+    deps.leader = deps_.leader;
     deps.confirm_leader = deps_.confirm_leader;
     deps.security = security_.get();
     deps.is_interrupted = deps_.is_interrupted;

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/file_system.h"
+#include "common/folder_lock.h"
 #include "common/log_tail.h"
 #include "server/checkpoint/patient_file_system.h"
 #include "server/server_config.h"
@@ -30,7 +31,6 @@ class CallRefusal;
 class ConnectionAcceptor;
 class CoordinatorRole;
 class FolderFence;
-class FolderLock;
 class ParameterRpc;
 class RefusalCounts;
 class Replication;
@@ -53,6 +53,8 @@ class Server {
     int num_threads = 0;  // for sums, updates and checksums; 0: one per core
     // Asked now and then while Create() takes long, which then is Cancelled.
     std::function<bool()> is_interrupted = [] { return false; };
+    // The leader lease of this process, if there is one.
+    LeaderFence leader = {};
     // Whether this process still is the one that may write. Asked after everything that is written
     // for good, before anybody is told of it. From any thread; must not block.
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };

@@ -76,6 +76,7 @@ absl::StatusOr<Lease> TakeLeaderLease(const ClusterConfig& cluster,
   ASSIGN_OR_RETURN(const LeaseAddress address, ParseLeaseAddress(cluster.leader_lease));
   LeaseCourse::Config course;
   course.name = absl::StrCat("the leader lease ", address.ToString());
+  course.key = address.key;
   course.claim = {NewProcessIdentity(),
                   absl::StrCat("shard ", cluster.shard, "/", cluster.num_shards)};
   LeaderLease::Deps deps;
@@ -119,7 +120,10 @@ int RunServer(ServerConfig config, const Lease& lease, const LogTail* log) {
   if (*upstream != nullptr) {
     deps.make_uplink = [&upstream](Site* site) { return (*upstream)->MakeUplink(site); };
   }
-  if (lease != nullptr) deps.confirm_leader = [&lease] { return lease->CheckHeld(); };
+  if (lease != nullptr) {
+    deps.leader = {lease->key(), lease->revision()};
+    deps.confirm_leader = [&lease] { return lease->CheckHeld(); };
+  }
   const ServiceManager manager = ServiceManager::FromEnvironment();
   deps.on_alive = [&manager](bool is_serving) {
     manager.TellReady(is_serving ? "serves its shard" : "waits for its shard");

@@ -27,12 +27,20 @@ absl::Status WriteManifest(FileSystem& file_system, const std::string& directory
 
 // From here on a crash leaves either the old checkpoint of this round or the new one.
 absl::Status MoveIntoPlace(FileSystem& file_system, const std::string& directory,
-                           const std::string& final_path) {
+                           const std::string& final_path, MayTouch may_touch) {
   const std::string replaced = absl::StrCat(final_path, kReplacedSuffix);
+  RETURN_IF_ERROR(may_touch(directory));
   if (file_system.Exists(final_path)) {
+    RETURN_IF_ERROR(may_touch(final_path));
+    RETURN_IF_ERROR(may_touch(replaced));
     RemoveDirectory(file_system, replaced);
     RETURN_IF_ERROR(file_system.Rename(final_path, replaced));
+    if (const absl::Status was_ours = may_touch(replaced); !was_ours.ok()) {
+      file_system.Rename(replaced, final_path).IgnoreError();
+      return was_ours;
+    }
   }
+  // Fails if another leader has published this round meanwhile: that folder is not empty.
   RETURN_IF_ERROR(file_system.Rename(directory, final_path));
   RETURN_IF_ERROR(file_system.SyncDirectory(DirectoryOf(final_path)));
   RemoveDirectory(file_system, replaced);
@@ -49,19 +57,17 @@ bool IsOneOf(FileSystem& file_system, const CheckpointEntry& entry,
 }  // namespace
 
 absl::StatusOr<std::string> PublishCheckpoint(FileSystem& file_system, const std::string& directory,
-                                              const Manifest& manifest,
-                                              absl::FunctionRef<absl::Status()> may_move) {
+                                              const Manifest& manifest, MayTouch may_touch) {
   RETURN_IF_ERROR(WriteManifest(file_system, directory, manifest));
   RETURN_IF_ERROR(VerifyCheckpoint(file_system, directory).status());
   const std::string root = DirectoryOf(directory);
   std::string final_path = absl::StrCat(root, "/", CheckpointName(manifest.round));
-  RETURN_IF_ERROR(may_move());
-  RETURN_IF_ERROR(MoveIntoPlace(file_system, directory, final_path));
+  RETURN_IF_ERROR(MoveIntoPlace(file_system, directory, final_path, may_touch));
   return final_path;
 }
 
 absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Round newest,
-                           absl::Span<const std::string> spared) {
+                           absl::Span<const std::string> spared, MayTouch may_touch) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, root));
   const auto num_before =
       std::count_if(entries.begin(), entries.end(),
@@ -71,6 +77,7 @@ absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Rou
     if (entry.suffix == kTemporarySuffix || entry.suffix == kAbandonedSuffix) continue;
     // What counts later is not the name, either.
     if (WrittenRound(file_system, entry) <= newest || IsOneOf(file_system, entry, spared)) continue;
+    RETURN_IF_ERROR(may_touch(entry.path));
     const std::string path(absl::StripSuffix(entry.path, entry.suffix));
     // What has replaced it comes first.
     if (!set_aside.insert(path).second) {
@@ -91,7 +98,7 @@ absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Rou
 }
 
 absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round newest, int keep,
-                       absl::Span<const std::string> spared) {
+                       absl::Span<const std::string> spared, MayTouch may_touch) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, root));
   int kept = 1;  // the newest
   for (const CheckpointEntry& entry : entries) {
@@ -100,7 +107,9 @@ absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round n
     if (IsOneOf(file_system, entry, spared)) continue;
     const bool is_left_over =
         is_replaced && file_system.Exists(absl::StrCat(root, "/", CheckpointName(entry.round)));
-    if (is_left_over || ++kept > keep) RemoveDirectory(file_system, entry.path);
+    if (!is_left_over && ++kept <= keep) continue;
+    RETURN_IF_ERROR(may_touch(entry.path));
+    RemoveDirectory(file_system, entry.path);
   }
   return absl::OkStatus();
 }
@@ -109,10 +118,13 @@ void DiscardCheckpoint(FileSystem& file_system, const std::string& directory) {
   RemoveDirectory(file_system, directory);
 }
 
-absl::Status RemoveUnfinished(FileSystem& file_system, const std::string& root) {
+absl::Status RemoveUnfinished(FileSystem& file_system, const std::string& root,
+                              MayTouch may_touch) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, root));
   for (const CheckpointEntry& entry : entries) {
-    if (entry.suffix == kTemporarySuffix) RemoveDirectory(file_system, entry.path);
+    if (entry.suffix == kTemporarySuffix && may_touch(entry.path).ok()) {
+      RemoveDirectory(file_system, entry.path);
+    }
   }
   return absl::OkStatus();
 }

@@ -16,36 +16,41 @@
 
 namespace lodestar {
 
+// Asked before an entry of the folder is moved or removed, with its path: whether this server may.
+using MayTouch = absl::FunctionRef<absl::Status(const std::string& path)>;
+
 // Writes the manifest into `directory`, whose name is temporary, syncs, reads everything back to
 // verify, renames it to its final name, syncs the directory above. A checkpoint of the same round
 // is replaced. Returns the final path. Errors: those of files; DataLoss if it does not verify.
-// After an error nothing older was removed. `may_move` is asked last, before anything is renamed:
-// its errors are returned.
+// After an error nothing older was removed. Errors of `may_touch` are returned. It is asked again
+// about a checkpoint of the same round after that has been moved aside: another leader may have
+// published it between the question and the move, and gets it back.
 absl::StatusOr<std::string> PublishCheckpoint(FileSystem& file_system, const std::string& directory,
-                                              const Manifest& manifest,
-                                              absl::FunctionRef<absl::Status()> may_move);
+                                              const Manifest& manifest, MayTouch may_touch);
 
 // In one folder; more are noticed.
 inline constexpr int kManySetAside = 8;
 
-// In the two that follow the checkpoints at `spared` stay as they are; empty paths are none.
+// In the two that follow the checkpoints at `spared` stay as they are; empty paths are none. They
+// end at the first error of `may_touch`, and return it.
 
 // Renames the checkpoints of rounds after `newest`, so that none is taken for the newest later:
 // they are of a future that was left behind. What was set aside before stays beside them; the log
 // says how many there are whenever one comes to more than kManySetAside. Errors: those of files.
 absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Round newest,
-                           absl::Span<const std::string> spared);
+                           absl::Span<const std::string> spared, MayTouch may_touch);
 
 // Removes the checkpoints before `newest` but for the last `keep` (at least 1, counting `newest`),
 // and those that were replaced.
 absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round newest, int keep,
-                       absl::Span<const std::string> spared);
+                       absl::Span<const std::string> spared, MayTouch may_touch);
 
 // Removes the directory of a checkpoint that will not be finished. Never fails: what cannot be
 // removed stays for RemoveUnfinished().
 void DiscardCheckpoint(FileSystem& file_system, const std::string& directory);
 
-// Removes every directory with a temporary name. Requires: no checkpoint is being written.
-absl::Status RemoveUnfinished(FileSystem& file_system, const std::string& root);
+// Removes every directory with a temporary name, as far as `may_touch` allows. Requires: no
+// checkpoint is being written.
+absl::Status RemoveUnfinished(FileSystem& file_system, const std::string& root, MayTouch may_touch);
 
 }  // namespace lodestar

@@ -64,6 +64,11 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
     });
   });
   std::vector<std::string> alarms;
+  for (const CheckpointEntry& entry : TakeOutOvertaken(file_system, entries)) {
+    alarms.push_back(absl::StrCat(
+        "CHECKPOINT ", entry.path,
+        " IS NOT USED: a server wrote it after another one had the leader lease; remove it"));
+  }
   const auto misnamed =
       std::stable_partition(entries.begin(), entries.end(), [&](const CheckpointEntry& entry) {
         return entry.round == WrittenRound(file_system, entry);

@@ -138,6 +138,8 @@ void Overwrite(const std::string& path, int64_t offset, char flip) {
   file.put(static_cast<char>(old ^ flip));
 }
 
+absl::Status MayTouchAll(const std::string&) { return absl::OkStatus(); }
+
 class CheckpointTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -177,11 +179,10 @@ class CheckpointTest : public testing::Test {
   std::string Save(int64_t round, int num_servers, int keep = 3) {
     const std::string directory = Begin(round);
     const Manifest manifest = WriteParts(directory, Round(round), num_servers);
-    auto path =
-        PublishCheckpoint(FileSystem::Real(), directory, manifest, [] { return absl::OkStatus(); });
+    auto path = PublishCheckpoint(FileSystem::Real(), directory, manifest, MayTouchAll);
     EXPECT_OK(path);
-    EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(round), {spared_}));
-    EXPECT_OK(RemoveOld(FileSystem::Real(), root_, Round(round), keep, {"", spared_}));
+    EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(round), {spared_}, MayTouchAll));
+    EXPECT_OK(RemoveOld(FileSystem::Real(), root_, Round(round), keep, {"", spared_}, MayTouchAll));
     return *path;
   }
 
@@ -375,7 +376,7 @@ TEST_F(CheckpointTest, WhatWillNotBeFinishedIsRemoved) {
   DiscardCheckpoint(FileSystem::Real(), other);
   EXPECT_FALSE(fs::exists(other));
   EXPECT_TRUE(fs::exists(stale));
-  EXPECT_OK(RemoveUnfinished(FileSystem::Real(), root_));
+  EXPECT_OK(RemoveUnfinished(FileSystem::Real(), root_, MayTouchAll));
   EXPECT_FALSE(fs::exists(stale));
   EXPECT_TRUE(fs::exists(whole));
 }
@@ -391,9 +392,8 @@ TEST_F(CheckpointTest, KeepsTheNewestAndOnlyDropsOldOnesAfterTheNewOneVerifies) 
   const std::string directory = Begin(50);
   const Manifest manifest = WriteParts(directory, Round(50), 1);
   Overwrite(directory + "/shard-00000-of-00001.safetensors", 5000, 0x01);
-  EXPECT_THAT(
-      PublishCheckpoint(FileSystem::Real(), directory, manifest, [] { return absl::OkStatus(); }),
-      StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(PublishCheckpoint(FileSystem::Real(), directory, manifest, MayTouchAll),
+              StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_TRUE(fs::exists(root_ + "/round-00000030"));
   ExpectNewest(40);
 }
@@ -437,7 +437,7 @@ TEST_F(CheckpointTest, TheLogSaysWhenManyAreSetAside) {
   const auto log_of = [this](int64_t round) {
     Save(round, 1);
     testing::internal::CaptureStderr();
-    EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(1), {}));
+    EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(1), {}, MayTouchAll));
     return testing::internal::GetCapturedStderr();
   };
   for (int64_t round = 11; round < 11 + kManySetAside; ++round) {
@@ -446,7 +446,7 @@ TEST_F(CheckpointTest, TheLogSaysWhenManyAreSetAside) {
   EXPECT_THAT(log_of(11), HasSubstr(root_ + " has 9 checkpoints that were set aside"));
   EXPECT_THAT(log_of(20), HasSubstr(root_ + " has 10 checkpoints that were set aside"));
   testing::internal::CaptureStderr();
-  EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(1), {}));
+  EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(1), {}, MayTouchAll));
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "none has come";
 }
 
@@ -454,7 +454,7 @@ TEST_F(CheckpointTest, WhatCameLastOfARoundIsSetAsideAndNotWhatItHasReplaced) {
   Save(10, 1);
   fs::copy(Save(20, 2), root_ + "/round-00000020.old");
   fs::rename(Save(30, 1), root_ + "/round-00000030.old");
-  EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(10), {}));
+  EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(10), {}, MayTouchAll));
   ExpectNewest(10);
   EXPECT_TRUE(fs::exists(root_ + "/round-00000020.abandoned"));
   EXPECT_TRUE(fs::exists(root_ + "/round-00000030.abandoned"));

@@ -90,7 +90,33 @@ std::vector<std::string> FoldersOf(const CheckpointKeeper::Config& config) {
 }  // namespace
 
 CheckpointKeeper::CheckpointKeeper(Config config, Deps deps)
-    : config_(std::move(config)), folders_(FoldersOf(config_)), deps_(std::move(deps)) {}
+    : config_(std::move(config)),
+      folders_(FoldersOf(config_)),
+      deps_(std::move(deps)),
+      lease_revision_(config_.lease_revision) {}
+
+absl::Status CheckpointKeeper::OutrankCheckpoints() {
+  for (const std::string& folder : folders_) {
+    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries,
+                     ListWholeCheckpoints(*deps_.file_system, folder));
+    for (const CheckpointEntry& entry : entries) {
+      const absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, entry.path);
+      if (!manifest.ok() || manifest->lease_revision == 0) continue;
+      lease_revision_ = std::max(lease_revision_, manifest->lease_revision + 1);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointKeeper::CheckMayTouch(const std::string& path) const {
+  const absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, path);
+  if (manifest.ok() && manifest->lease_revision > lease_revision_) {
+    return absl::AbortedError(absl::StrCat(path, " is of a later leader, with revision ",
+                                           manifest->lease_revision, "; this server has ",
+                                           lease_revision_));
+  }
+  return config_.confirm_folder(path);
+}
 
 uint64_t CheckpointKeeper::NewServerIncarnation() {
   std::random_device random;
@@ -118,6 +144,7 @@ void CheckpointKeeper::Carry(const CheckpointRecord& record) {
 }
 
 absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::Publish(const CheckpointRecord& record) {
+  const auto may_touch = [this](const std::string& path) { return CheckMayTouch(path); };
   Manifest manifest;
   manifest.round = record.round;
   manifest.layout = record.layout;
@@ -127,25 +154,26 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::Publish(const CheckpointRe
   ASSIGN_OR_RETURN(manifest.coordinator, ParseJson(CoordinatorStateToJson(record.state)));
   manifest.settings = SettingsOf(record.job);
   manifest.model = ModelSpecToJson(record.job.model);
+  manifest.lease_revision = lease_revision_;
   ASSIGN_OR_RETURN(std::string path,
-                   PublishCheckpoint(*deps_.file_system, record.directory, manifest,
-                                     [&] { return config_.confirm_folder(record.directory); }));
+                   PublishCheckpoint(*deps_.file_system, record.directory, manifest, may_touch));
   std::string alarm = TidyUp(path, record.round);
   return PublishedCheckpoint{std::move(path), record.round, TotalBytes(manifest), std::move(alarm)};
 }
 
 std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) const {
+  const auto may_touch = [this](const std::string& path) { return CheckMayTouch(path); };
   std::vector<std::string> alarms;
   for (const std::string& folder : folders_) {
     // What failed before, and what a shard wrote after that.
-    absl::Status tidied = RemoveUnfinished(*deps_.file_system, folder);
+    absl::Status tidied = RemoveUnfinished(*deps_.file_system, folder, may_touch);
     if (absl::StartsWith(published, folder + "/")) {
       tidied.Update(RemoveOld(*deps_.file_system, folder, round, config_.keep,
-                              {config_.resume_path, awaited_path_}));
+                              {config_.resume_path, awaited_path_}, may_touch));
     }
     if (!tidied.ok()) LogWarn("{} keeps what is not needed: {}", folder, tidied.message());
     const absl::Status aside =
-        SetAsideNewer(*deps_.file_system, folder, round, {config_.resume_path});
+        SetAsideNewer(*deps_.file_system, folder, round, {config_.resume_path}, may_touch);
     if (aside.ok()) continue;
     alarms.push_back(absl::StrCat(
         "checkpoints of rounds after ", round.value(), ", of an earlier run, stay in ", folder,
@@ -177,8 +205,7 @@ absl::Status CheckpointKeeper::CheckSettings() const {
   std::optional<std::pair<Round, absl::Status>>
       later;  // the newest that a later release has written
   for (const std::string& folder : folders_) {
-    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries,
-                     ListWholeCheckpoints(*deps_.file_system, folder));
+    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListToRestore(folder));
     for (const CheckpointEntry& entry : entries) {
       absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, entry.path);
       if (absl::IsUnimplemented(manifest.status()) &&
@@ -291,7 +318,9 @@ void CheckpointKeeper::Carry(const SetAsideTask& task) {
   is_path_left_behind_ |= RoundOfResumePath() >= task.first_bad;
   const Round last_good(task.first_bad.value() - 1);
   for (const std::string& folder : folders_) {
-    set_aside_.Update(SetAsideNewer(*deps_.file_system, folder, last_good, {config_.resume_path}));
+    set_aside_.Update(
+        SetAsideNewer(*deps_.file_system, folder, last_good, {config_.resume_path},
+                      [this](const std::string& path) { return CheckMayTouch(path); }));
   }
   if (set_aside_.ok()) return;
   set_aside_ = absl::Status(
@@ -326,7 +355,9 @@ std::vector<std::string> CheckpointKeeper::LeftBehind() const {
 
 absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
   for (const std::string& folder : folders_)
-    RETURN_IF_ERROR(RemoveUnfinished(*deps_.file_system, folder));
+    RETURN_IF_ERROR(RemoveUnfinished(*deps_.file_system, folder, [this](const std::string& path) {
+      return CheckMayTouch(path);
+    }));
   if (!StartsFromFolders()) return config_.resume_path.empty() ? Anew() : FromPath();
   if (config_.root.empty()) return FreshStart();
   RETURN_IF_ERROR(set_aside_);
@@ -407,7 +438,11 @@ absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest() co
   if (!found.ok()) {
     alarms.emplace_back(found.status().message());
   } else if (found->has_value()) {
-    if ((*found)->manifest.round >= spare->manifest.round) return found;
+    const Manifest& in_root = (*found)->manifest;
+    const bool counts_more =
+        IsOvertaken(spare->manifest, in_root) ||
+        (in_root.round >= spare->manifest.round && !IsOvertaken(in_root, spare->manifest));
+    if (counts_more) return found;
     alarms = (*found)->alarms;
   }
   alarms.push_back(absl::StrCat("the newest checkpoint is in --fallback_dir: ", spare->directory));
@@ -428,12 +463,19 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::NewestUpTo(Round round) {
   return found;
 }
 
+absl::StatusOr<std::vector<CheckpointEntry>> CheckpointKeeper::ListToRestore(
+    const std::string& folder) const {
+  ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries,
+                   ListWholeCheckpoints(*deps_.file_system, folder));
+  TakeOutOvertaken(*deps_.file_system, entries);
+  return entries;
+}
+
 absl::StatusOr<std::vector<CheckpointEntry>> CheckpointKeeper::ListToGoBackTo() const {
   std::vector<CheckpointEntry> all;
   if (!StartsFromFolders()) return all;
   for (const std::string& folder : folders_) {
-    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries,
-                     ListWholeCheckpoints(*deps_.file_system, folder));
+    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListToRestore(folder));
     for (const CheckpointEntry& entry : entries) {
       if (is_path_left_behind_ && deps_.file_system->AreSame(entry.path, config_.resume_path))
         continue;

@@ -46,9 +46,12 @@ class CheckpointKeeper {
     std::string init_from;    // trained weights for a fresh start
     // Lets a resumed job go on with a learning rate that is more than a tenth higher.
     bool accepts_higher_rate = false;
-    // Whether the folder that a checkpoint is in still is this server's, before it gets its name.
+    // Whether the folder that a checkpoint is in still is this server's: before it gets its name,
+    // and before any other is moved or removed.
     std::function<absl::Status(absl::string_view checkpoint)> confirm_folder =
         [](absl::string_view) { return absl::OkStatus(); };
+    // Revision of this server's claim on the folders: see FolderLock.
+    int64_t lease_revision = 0;
     // Who held `root` before this process and did not release it; empty: nobody.
     std::string crashed_holder;
     JobSpec job;
@@ -72,6 +75,12 @@ class CheckpointKeeper {
   // start, whether the weights of --init_from are there and fit. Blocks for the disk. Errors:
   // FailedPrecondition naming the contradictions; those of files and of TrainedWeights.
   absl::Status CheckSettings() const;
+
+  // Has the checkpoints of this server count more than all that are in the folders: the revision of
+  // its claim becomes higher than theirs. Call once, before anything is published, and only while
+  // this server holds the folders; ask for that again afterwards. Blocks for the disk. Errors:
+  // those of files.
+  absl::Status OutrankCheckpoints();
 
   // The last life of the servers that has left a checkpoint in the folders; 0: none has. Blocks for
   // the disk. Errors: those of files.
@@ -97,6 +106,9 @@ class CheckpointKeeper {
   // Removes what is not needed beside the checkpoint that was published. Returns an alarm if what
   // was left behind may be taken for the newest one later.
   std::string TidyUp(const std::string& published, Round round) const;
+  // Whether this server may move or remove what is at `path`. Errors: those of
+  // Config::confirm_folder; Aborted (a later leader has written it).
+  absl::Status CheckMayTouch(const std::string& path) const;
   // What goes on from this checkpoint: the job asked for, with what a client had proposed to the
   // one that was saved, or what that had chosen itself, where the operator gives nothing.
   absl::StatusOr<JobSpec> JobFrom(const Manifest& manifest, const std::string& path) const;
@@ -115,6 +127,8 @@ class CheckpointKeeper {
   std::vector<std::string> LeftBehind() const;
   absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest() const;
   absl::StatusOr<PublishedCheckpoint> FindUpTo(Round round) const;
+  // Those in one folder that the cluster may be restored from.
+  absl::StatusOr<std::vector<CheckpointEntry>> ListToRestore(const std::string& folder) const;
   // In all folders that the cluster would be restored from, by what their manifests say: newest
   // first.
   absl::StatusOr<std::vector<CheckpointEntry>> ListToGoBackTo() const;
@@ -124,6 +138,7 @@ class CheckpointKeeper {
   const Config config_;
   const std::vector<std::string> folders_;  // the root and the fallback, as far as there are any
   const Deps deps_;
+  int64_t lease_revision_;
   // The next five are of the executor. Once this process has published a checkpoint, a
   // restart of the cluster goes back to that, whatever the flags said about the start.
   bool has_published_ = false;

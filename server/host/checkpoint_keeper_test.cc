@@ -140,6 +140,82 @@ TEST_F(CheckpointKeeperTest, NothingIsMovedIntoAFolderThatIsAnothers) {
   EXPECT_FALSE(disk_->Exists(Path(4)));
 }
 
+// A leader that thaws has been overtaken by one with a higher revision.
+TEST_F(CheckpointKeeperTest, CheckpointOfAnOvertakenLeaderIsNotRestored) {
+  config_.lease_revision = 7;
+  StartProcess();
+  Save(10);
+  config_.lease_revision = 12;
+  StartProcess();
+  Save(20, {}, 2);
+  // What the former one had begun before arrives now.
+  config_.lease_revision = 7;
+  config_.keep = 9;
+  StartProcess();
+  Save(30, {}, 3);
+  EXPECT_TRUE(disk_->Exists(Path(20)));
+  config_.lease_revision = 13;
+  StartProcess();
+  const RestoreChoice choice = Choose();
+  EXPECT_EQ(std::get<CheckpointSource>(choice.source).directory, Path(20));
+  EXPECT_THAT(choice.alarm, HasSubstr(Path(30)));
+  ASSERT_OK_AND_ASSIGN(const PublishedCheckpoint newest, keeper_->NewestUpTo(Round(30)));
+  EXPECT_EQ(newest.path, Path(20));
+}
+
+TEST_F(CheckpointKeeperTest, CheckpointWithoutARevisionCountsBehindOneThatHasOne) {
+  config_.lease_revision = 7;
+  StartProcess();
+  Save(10);
+  config_.lease_revision = 0;  // as an earlier release writes
+  StartProcess();
+  TrySave(20);
+  EXPECT_EQ(std::get<CheckpointSource>(Choose().source).directory, Path(20));
+}
+
+TEST_F(CheckpointKeeperTest, OvertakenLeaderTouchesNothingOfALaterOne) {
+  config_.lease_revision = 12;
+  StartProcess();
+  Save(20, {}, 2);
+  Save(40, {}, 4);
+  config_.lease_revision = 7;
+  StartProcess();
+  TrySave(20, {}, 9);
+  EXPECT_THAT(published_.status(), StatusIs(absl::StatusCode::kAborted, HasSubstr(Path(20))));
+  TrySave(30, {}, 9);
+  ASSERT_OK(published_);
+  EXPECT_THAT(published_->alarm, HasSubstr(Path(40))) << "it would set that aside";
+  EXPECT_EQ(std::get<CheckpointSource>(Choose().source).directory, Path(40));
+}
+
+TEST_F(CheckpointKeeperTest, EachEntryIsMovedOrRemovedOnlyWhileTheFolderIsHeld) {
+  for (int64_t round : {10, 20, 30}) Save(round);
+  std::vector<std::string> asked;
+  config_.confirm_folder = [&asked](absl::string_view path) {
+    asked.emplace_back(path);
+    return asked.size() > 1 ? absl::AbortedError("another server holds it") : absl::OkStatus();
+  };
+  config_.keep = 1;
+  StartProcess();
+  TrySave(15);
+  ASSERT_OK(published_);
+  EXPECT_THAT(published_->alarm, HasSubstr("another server holds it"));
+  for (int64_t round : {10, 20, 30}) EXPECT_TRUE(disk_->Exists(Path(round))) << round;
+  EXPECT_THAT(asked, Contains(Path(10)));
+  EXPECT_THAT(asked, Contains(Path(30)));
+}
+
+TEST_F(CheckpointKeeperTest, CheckpointsCountMoreThanAllThatAreThere) {
+  config_.lease_revision = 900;
+  StartProcess();
+  Save(10);
+  config_.lease_revision = 3;  // the store of leases counts anew
+  StartProcess();
+  ASSERT_OK(keeper_->OutrankCheckpoints());
+  Save(20);
+  EXPECT_EQ(ReadManifest(*disk_, Path(20))->lease_revision, 901);
+}
+
 TEST_F(CheckpointKeeperTest, KnowsTheLastLifeOfTheServersThatHasSaved) {
   EXPECT_THAT(keeper_->LastServerIncarnation(), IsOkAndHolds(0));
   server_incarnation_ = 70;

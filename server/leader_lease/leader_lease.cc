@@ -26,6 +26,7 @@ absl::StatusOr<std::unique_ptr<LeaderLease>> LeaderLease::Take(LeaseCourse::Conf
 
 LeaderLease::LeaderLease(LeaseCourse::Config config, Deps deps)
     : name_(config.name),
+      key_(config.key),
       deps_(std::move(deps)),
       course_(std::move(config)),
       calls_(std::make_unique<ThreadPool>(1, "leader-lease")) {}
@@ -57,6 +58,11 @@ absl::Status LeaderLease::AwaitHeld() {
 absl::Status LeaderLease::CheckHeld() const {
   absl::MutexLock lock(&mutex_);
   return course_.CheckHeld(deps_.clock->Now());
+}
+
+int64_t LeaderLease::revision() const {
+  absl::MutexLock lock(&mutex_);
+  return course_.revision();
 }
 
 void LeaderLease::Watch() {

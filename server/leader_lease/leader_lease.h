@@ -51,6 +51,9 @@ class LeaderLease {
   // Whether this process still is the one. Compares the clock with what was granted: no I/O.
   // Thread-safe. Errors: Aborted, for good.
   absl::Status CheckHeld() const ABSL_LOCKS_EXCLUDED(mutex_);
+  const std::string& key() const { return key_; }
+  // LeaseKey::revision of the key that this process has made. Thread-safe.
+  int64_t revision() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   LeaderLease(LeaseCourse::Config config, Deps deps);
@@ -61,6 +64,7 @@ class LeaderLease {
   void Say(const std::string& notice, bool is_store_away, absl::Time now);
 
   const std::string name_;
+  const std::string key_;
   const Deps deps_;
   mutable absl::Mutex mutex_;
   LeaseCourse course_ ABSL_GUARDED_BY(mutex_);

@@ -134,6 +134,7 @@ void LeaseCourse::OnClaimed(const std::optional<LeaseKey>& key, absl::Time now) 
   const bool is_ours = key.has_value() && key->lease == lease_->id;
   if (is_ours && now < deadline()) {
     state_ = State::kHeld;
+    revision_ = key->revision;
     holder_.clear();
     return;
   }

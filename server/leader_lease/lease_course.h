@@ -33,6 +33,7 @@ class LeaseCourse {
  public:
   struct Config {
     std::string name;   // of the key and where it is, for people
+    std::string key = "";  // as the store has it
     LeaderClaim claim;  // this process's
     int num_endpoints = 1;
     // Another process takes over at most this, and what the store takes to notice, after the holder
@@ -54,6 +55,8 @@ class LeaseCourse {
   // there.
   void Release(absl::Time now);
 
+  // LeaseKey::revision of the key that this process has made; 0 before it holds the lease.
+  int64_t revision() const { return revision_; }
   bool IsHeld(absl::Time now) const { return state_ == State::kHeld && now < deadline(); }
   // OK if it is held. Errors: FailedPrecondition before it does, Aborted
   // once it has been lost.
@@ -107,7 +110,8 @@ class LeaseCourse {
   bool is_key_free_ = false;  // when last seen
   std::optional<Lease> lease_;
   std::optional<Lease> renewed_;  // the same, if the key is still there
-  int64_t abandoned_ = 0;         // a lease that is to be revoked; 0: none
+  int64_t revision_ = 0;
+  int64_t abandoned_ = 0;  // a lease that is to be revoked; 0: none
   int releases_left_ = 0;
   std::string holder_;  // for people; empty: nobody's, or not known
   absl::Status last_error_;

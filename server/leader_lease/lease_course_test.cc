@@ -24,6 +24,7 @@ using Kind = LeaseCall::Kind;
 constexpr absl::Duration kTtl = absl::Seconds(5);
 constexpr absl::Duration kHolds = absl::Milliseconds(4500);  // less the margin
 constexpr int64_t kOurs = 7;
+constexpr int64_t kOurRevision = 41;
 constexpr int64_t kTheirs = 8;
 
 LeaderClaim ClaimOf(const std::string& host, const std::string& role = "shard 0/1") {
@@ -62,7 +63,7 @@ class LeaseCourseTest : public testing::Test {
     EXPECT_EQ(Expect(Kind::kGrant).ttl, kTtl);
     Answer({.lease = kOurs, .ttl = ttl});
   }
-  LeaseKey OurKey() const { return {FormatLeaderClaim(ClaimOf("here")), kOurs}; }
+  LeaseKey OurKey() const { return {FormatLeaderClaim(ClaimOf("here")), kOurs, kOurRevision}; }
   // At now_, the time from which the lease counts.
   void Take(absl::Duration ttl = kTtl) {
     Grant(ttl);
@@ -79,6 +80,7 @@ class LeaseCourseTest : public testing::Test {
 TEST_F(LeaseCourseTest, TakesAFreeKeyAtOnceAndRenewsItEveryThirdOfItsTime) {
   EXPECT_THAT(Held(), StatusIs(absl::StatusCode::kFailedPrecondition));
   Take();
+  EXPECT_EQ(course_->revision(), kOurRevision);
   for (int i = 0; i < 10; ++i) {
     ExpectNothing();
     Advance(kTtl / 3);

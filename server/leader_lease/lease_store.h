@@ -15,6 +15,8 @@ namespace lodestar {
 struct LeaseKey {
   std::string value;
   int64_t lease = 0;  // with which it goes; 0: none, so it stays until somebody deletes it
+  // Number of the change of the store that made the key: a key that is made later has a higher one.
+  int64_t revision = 0;
 };
 
 struct LeaseCall {

@@ -40,7 +40,7 @@ absl::Duration TimeToLive(int64_t seconds) { return absl::Seconds(std::max<int64
 
 std::optional<LeaseKey> FirstKey(const wire::RangeResponse& range) {
   if (range.kvs().empty()) return std::nullopt;
-  return LeaseKey{range.kvs(0).value(), range.kvs(0).lease()};
+  return LeaseKey{range.kvs(0).value(), range.kvs(0).lease(), range.kvs(0).create_revision()};
 }
 
 grpc::Status Read(wire::KV::Stub& stub, grpc::ClientContext* context, const std::string& key,
@@ -69,7 +69,7 @@ grpc::Status Claim(wire::KV::Stub& stub, grpc::ClientContext* context, const std
   wire::TxnResponse reply;
   const grpc::Status status = stub.Txn(context, request, &reply);
   if (reply.succeeded()) {
-    answer.key = LeaseKey{call.value, call.lease};
+    answer.key = LeaseKey{call.value, call.lease, reply.header().revision()};
   } else if (!reply.responses().empty()) {
     answer.key = FirstKey(reply.responses(0).response_range());
   }

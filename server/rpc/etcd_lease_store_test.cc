@@ -65,6 +65,7 @@ class FakeEtcd final : public wire::KV::Service, public wire::Lease::Service {
     key.set_value(put.value());
     key.set_lease(put.lease());
     key.set_create_revision(++revision_);
+    reply->mutable_header()->set_revision(revision_);
     reply->set_succeeded(true);
     reply->add_responses()->mutable_response_put();
     return grpc::Status::OK;
@@ -149,10 +150,14 @@ TEST_F(EtcdLeaseStoreTest, OneOfTwoLeasesGetsTheKeyAndBothLearnWhose) {
     ASSERT_TRUE(claimed.key.has_value());
     EXPECT_EQ(claimed.key->lease, first);
     EXPECT_EQ(claimed.key->value, absl::StrCat("by ", first));
+    EXPECT_EQ(claimed.key->revision, 1);
   }
   const LeaseAnswer read = Call({.kind = LeaseCall::Kind::kRead});
   ASSERT_TRUE(read.key.has_value());
   EXPECT_EQ(read.key->lease, first);
+  EXPECT_EQ(read.key->revision, 1);
+  ASSERT_OK(Call({.kind = LeaseCall::Kind::kRevoke, .lease = first}).status);
+  EXPECT_EQ(Claim(second, "v").key->revision, 2) << "later keys have higher ones";
 }
 
 TEST_F(EtcdLeaseStoreTest, ARevokedLeaseTakesItsKeyWithItAndIsNotKeptAlive) {
