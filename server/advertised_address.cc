@@ -7,8 +7,8 @@
 namespace lodestar {
 
 std::string HostName() {
-  char name[HOST_NAME_MAX + 1] = {};
-  return gethostname(name, HOST_NAME_MAX) == 0 ? name : "localhost";
+  char name[HOST_NAME_MAX + 1] = {};  // of HOST_NAME_MAX letters, and the end
+  return gethostname(name, sizeof(name)) == 0 && name[0] != '\0' ? name : "localhost";
 }
 
 std::string AdvertisedAddress(const NetworkConfig& network, int real_port) {
