@@ -358,7 +358,8 @@ ABSL_FLAG(int64_t, global_tokens, 0,
           "with 524288, with which GPT-2 is trained. 0: the others count. Excludes both.");
 ABSL_FLAG(int64_t, eval_every, 0,
           "Rounds between evaluations on held-out samples; 0: at the end only.");
-ABSL_FLAG(int64_t, eval_samples, 0, "Held-out samples per evaluation; 0: all.");
+ABSL_FLAG(int64_t, eval_samples, 10000,
+          "Most held-out samples per evaluation, spread evenly over all there are; 0 takes all.");
 
 ABSL_FLAG(std::string, on_divergence, "stop",
           "When losses, gradients or weights are NaN or Inf: stop (the job fails; nothing of it is "

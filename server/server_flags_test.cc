@@ -667,5 +667,10 @@ TEST_F(ServerFlagsTest, ResumeIsAWordOrAPath) {
   EXPECT_EQ(config.durability.resume_path, "runs/round-00000010");
 }
 
+TEST_F(ServerFlagsTest, EvaluationsAreBoundedUnlessAllHeldOutSamplesAreWanted) {
+  EXPECT_EQ(Parse({}).config.job.eval_samples, 10'000);
+  EXPECT_EQ(Parse({"--eval_samples=0"}).config.job.eval_samples, 0);
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -273,6 +273,7 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   }
   absl::Status admitted = CheckLayoutHash(state_, layout_hash);
   admitted.Update(CheckBrings(state_, dataset));
+  const int64_t heldout_samples_before = state_.ledger.num_heldout_samples();
   if (admitted.ok()) {
     admitted = state_.ledger.AdmitWorker(life.worker, state_.NameOf(life.worker), dataset);
   }
@@ -293,6 +294,13 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
       state_.membership.view().value(), " data=", dataset.own_partition ? "own" : "shared",
       " fingerprint=", dataset.fingerprint, " train_samples=", dataset.num_train_samples,
       " heldout_samples=", dataset.num_heldout_samples));
+  const int64_t heldout_samples = state_.ledger.num_heldout_samples();
+  const int64_t evaluated = state_.ledger.evaluation_set_size();
+  if (heldout_samples != heldout_samples_before && evaluated < heldout_samples) {
+    outbox_.Tell(absl::StrCat("an evaluation takes ", evaluated, " of ", heldout_samples,
+                              " held-out samples, spread evenly over them; --eval_samples=0 of the "
+                              "server takes all"));
+  }
   AnnounceMembers();
   outbox_.Touch();
   Advance(now);

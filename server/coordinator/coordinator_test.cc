@@ -283,5 +283,28 @@ TEST(CoordinatorTest, FinalEvaluationIsRepeatedIfAWorkerIsLostDuringIt) {
   EXPECT_EQ(cluster.observer().rounds.back().heldout_loss, 3.0);
 }
 
+TEST(CoordinatorTest, EvaluationThatAWorkerHasLeftOutIsNotComplete) {
+  Coordinator::Config config = TestConfig(2);
+  config.job.eval_every = 1;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  for (const TestWorker& worker : {a, b}) cluster.Ask(worker);
+  for (const TestWorker& worker : {a, b}) {
+    cluster.Ask(worker, CoordinatorHarness::ReportOf(*cluster.Ask(worker).grant));
+  }
+  RoundReport told_to_stop = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
+  ASSERT_GT(told_to_stop.heldout_predictions, 0);
+  told_to_stop.heldout_loss_sum = 0.0;
+  told_to_stop.heldout_correct = 0;
+  told_to_stop.heldout_predictions = 0;
+  cluster.Ask(a, told_to_stop);
+  cluster.Ask(b, CoordinatorHarness::ReportOf(*cluster.Ask(b).grant));
+  const RoundSummary& evaluated = cluster.observer().rounds.back();
+  EXPECT_EQ(evaluated.heldout_loss, 3.0) << "of what is there";
+  EXPECT_FALSE(evaluated.heldout_complete);
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -22,8 +22,9 @@ void OpenRound::Report(WorkerId worker, const RoundReport& report, absl::Time no
   memory_.samples += report.num_samples;
   memory_.metrics.Add(report.metrics);
   if (share->second.num_heldout_samples == 0) return;  // nobody has asked for it
-  memory_.heldout.Add(
-      {report.heldout_loss_sum, report.heldout_correct, report.heldout_predictions});
+  // A worker that is told to stop reports none of its held-out samples.
+  memory_.heldout.Add({report.heldout_loss_sum, report.heldout_correct, report.heldout_predictions,
+                       /*complete=*/report.heldout_predictions > 0});
 }
 
 void OpenRound::Lose(WorkerId worker, absl::Time now) {

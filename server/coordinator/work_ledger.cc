@@ -203,6 +203,8 @@ int64_t WorkLedger::evaluation_set_size() const {
   return size;
 }
 
+int64_t WorkLedger::num_heldout_samples() const { return HeldoutSamplesOf(data_.Present()); }
+
 const DataSetState* WorkLedger::DataOf(WorkerId worker) const {
   auto entry = data_.workers().find(worker);
   return entry == data_.workers().end() ? nullptr : &data_.at(entry->second);
@@ -225,12 +227,17 @@ int64_t WorkLedger::RoundSamplesPerStep(int count) const {
   return job_.global_batch_size > 0 ? job_.global_batch_size : job_.batch_size * count;
 }
 
+int64_t WorkLedger::HeldoutSamplesOf(absl::Span<const size_t> data_sets) const {
+  int64_t total = 0;
+  for (const size_t set : data_sets) total += data_.at(set).info.num_heldout_samples;
+  return total;
+}
+
 // By size: the places of all sets are laid end to end, and each set gets as many of the job's
 // samples as fall among its places.
 std::vector<EvaluationCourse::Part> WorkLedger::EvaluationParts(
     absl::Span<const size_t> data_sets) const {
-  int64_t total = 0;
-  for (const size_t set : data_sets) total += data_.at(set).info.num_heldout_samples;
+  const int64_t total = HeldoutSamplesOf(data_sets);
   const int64_t wanted = job_.eval_samples == 0 ? total : std::min(job_.eval_samples, total);
   std::vector<EvaluationCourse::Part> parts;
   int64_t places = 0;

@@ -108,6 +108,9 @@ class WorkLedger {
   // Workers of data sets that nobody in the roster has: without them an evaluation is not over all.
   std::vector<WorkerId> LackingFor(absl::Span<const RosterMember> roster) const;
   int64_t evaluation_set_size() const;
+  // Held-out samples of all data sets that some worker has; an evaluation takes
+  // evaluation_set_size() of them.
+  int64_t num_heldout_samples() const;
   // Of a local step of a round, with what rollbacks have made of it.
   double LearningRate(Round round, int step) const {
     return LearningRate(round, step, StepsOfWindow(job_, round));
@@ -127,6 +130,7 @@ class WorkLedger {
   double LearningRate(Round round, int step, int steps) const;
   // Of all members of a roster of `count` in each local step.
   int64_t RoundSamplesPerStep(int count) const;
+  int64_t HeldoutSamplesOf(absl::Span<const size_t> data_sets) const;
   // The evaluation set, cut over the data sets.
   std::vector<EvaluationCourse::Part> EvaluationParts(absl::Span<const size_t> data_sets) const;
   std::vector<size_t> DataSetsOf(absl::Span<const RosterMember> roster) const;

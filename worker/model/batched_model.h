@@ -42,6 +42,7 @@ class BatchedModel : public Model {
   absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate,
                                         GradientSink* sink) override;
   absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) override;
+  int64_t samples_per_pass() const override { return max_batch_; }
 
   // Call once, before anything else. Errors: ResourceExhausted.
   absl::Status AllocateActivations();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -83,6 +84,8 @@ class Model {
   // Loss only; any number of samples (cut into pieces of max_batch inside). gate and sink may be
   // null above and here.
   virtual absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) = 0;
+  // Samples that pass through the network together: Evaluate() with as many is one pass.
+  virtual int64_t samples_per_pass() const { return std::numeric_limits<int64_t>::max(); }
 
   // The same model seen as one that continues text; null for architectures that do not.
   virtual NextTokenModel* next_token_model() { return nullptr; }

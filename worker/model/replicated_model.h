@@ -32,6 +32,9 @@ class ReplicatedModel final : public Model {
   absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate,
                                         GradientSink* sink) override;
   absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) override;
+  int64_t samples_per_pass() const override {
+    return static_cast<int64_t>(replicas_.size()) * first().samples_per_pass();
+  }
   NextTokenModel* next_token_model() override { return first().next_token_model(); }
 
  private:

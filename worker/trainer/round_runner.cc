@@ -110,13 +110,20 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const Grant& 
   const Dataset& dataset = *deps_.dataset;
   HostBatch batch;
   std::vector<int64_t> samples;
-  const int64_t end = grant.first_heldout_sample + grant.num_heldout_samples;
-  for (int64_t k = grant.first_heldout_sample; k < end; k += kSamplesPerRead) {
+  const int64_t begin = grant.first_heldout_sample;
+  const int64_t end = begin + grant.num_heldout_samples;
+  const int64_t per_pass = std::min(kSamplesPerRead, deps_.model->samples_per_pass());
+  for (int64_t k = begin; k < end;) {
     RETURN_IF_ERROR(life.Check());
+    if (deps_.stop_requested()) return CutEvaluation(grant, k - begin, report);
+    // Passes do not cross this border, so that their sizes, and with them the sums to the last bit,
+    // are those of whole reads.
+    const int64_t border = begin + ((k - begin) / kSamplesPerRead + 1) * kSamplesPerRead;
+    const int64_t pass_end = std::min({end, border, k + per_pass});
     samples.clear();
-    for (int64_t i = k; i < std::min(end, k + kSamplesPerRead); ++i) {
+    for (; k < pass_end; ++k) {
       samples.push_back(
-          HeldoutSampleAt(i, grant.evaluation_set_size, dataset.num_heldout_samples()));
+          HeldoutSampleAt(k, grant.evaluation_set_size, dataset.num_heldout_samples()));
     }
     RETURN_IF_ERROR(dataset.ReadHeldout(samples, &batch));
     deps_.on_step(
@@ -127,6 +134,19 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const Grant& 
     report->heldout_predictions += result.num_predictions;
   }
   report->evaluation += deps_.clock->Now() - start - (blocked() - blocked_before);
+  return absl::OkStatus();
+}
+
+absl::Status RoundRunner::CutEvaluation(const Grant& grant, int64_t num_done,
+                                        RoundReport* report) {
+  LogInfo("told to stop: ends the evaluation after {} of {} held-out samples", num_done,
+          grant.num_heldout_samples);
+  if (grant.kind == Grant::Kind::kEvaluate) {
+    return absl::CancelledError("told to stop during the evaluation");
+  }
+  report->heldout_loss_sum = 0.0;
+  report->heldout_correct = 0;
+  report->heldout_predictions = 0;
   return absl::OkStatus();
 }
 

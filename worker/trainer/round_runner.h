@@ -131,8 +131,10 @@ class RoundRunner {
   absl::StatusOr<std::optional<RoundReport>> SettleResidual(const LifeContext& life, Round round);
   // Adds loss and accuracy over the grant's held-out samples, with the model's present weights, to
   // *report, and the time that computing it took, without waiting for `pull`, which brings them;
-  // null: they are there. Does nothing if the grant has none. Errors: those of data, model and
-  // pull; Aborted if the life is over.
+  // null: they are there. Does nothing if the grant has none. Ends between passes of the model once
+  // the worker is told to stop: the report of a round that trains then has no held-out samples.
+  // Errors: those of data, model and pull; Aborted if the life is over; Cancelled if the worker is
+  // told to stop and the grant is for an evaluation alone.
   absl::Status EvaluateHeldout(const LifeContext& life, const Grant& grant, WeightsPull* pull,
                                RoundReport* report);
   // `push` has all of a contribution to the round that `report` tells of, and nobody may have
@@ -155,6 +157,8 @@ class RoundRunner {
   // What was made for the round is pushed once more. Errors: as RunRound().
   virtual absl::Status PushKept(const LifeContext& life, const MadeContribution& made) = 0;
   absl::StatusOr<RoundReport> RunAgain(const LifeContext& life);
+  // The worker was told to stop after so many held-out samples: see EvaluateHeldout().
+  absl::Status CutEvaluation(const Grant& grant, int64_t num_done, RoundReport* report);
 
   // Not acknowledged yet.
   struct Kept {

@@ -133,6 +133,28 @@ TEST_P(RoundRunnerTest, TheEndOfALifeEndsWhatItEvaluates) {
   EXPECT_EQ(training.server().version(), Version(1));
 }
 
+TEST_P(RoundRunnerTest, EvaluationEndsBetweenPassesWhenTheWorkerIsToldToStop) {
+  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
+  ASSERT_OK(training.RunRound(0));
+  int passes = 0;
+  bool is_evaluating = true;
+  training.on_activity_ = [&](absl::string_view activity) {
+    if (activity == "push") is_evaluating = false;
+  };
+  training.on_step_ = [&](const RoundStep& step) {
+    if (step.samples.count == 0 && is_evaluating && ++passes == 1) training.RequestStop();
+  };
+  const auto report = training.RunRound(1);
+  ASSERT_OK(report);
+  EXPECT_EQ(passes, 1);
+  EXPECT_EQ(report->heldout_predictions, 0) << "a part is no result";
+  EXPECT_EQ(report->heldout_loss_sum, 0.0);
+  EXPECT_GT(report->num_samples, 0) << "the step at hand is handed in";
+  EXPECT_THAT(training.RunRound(1, Grant::Kind::kEvaluate),
+              StatusIs(absl::StatusCode::kCancelled));
+}
+
 TEST_P(RoundRunnerTest, ARoundWhoseAcknowledgementWasLostIsPushedAgainNotComputedAgain) {
   const auto cpu = *MakeDevice("cpu", 1, nullptr);
   const TrainingOutcome expected = TrainThreeRounds(GetParam()(), cpu.get(), /*overlap=*/true);
