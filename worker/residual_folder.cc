@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<ResidualFolder>> ResidualFolder::Take(const std::
     if (errno != EINTR) return ErrnoStatus(errno, "lock", lock_path);
   }
   const absl::StatusOr<std::string> text =
-      ReadSecretFile(folder->instance_path_, kMaxInstanceBytes);
+      ReadKeptSecretFile(folder->instance_path_, kMaxInstanceBytes);
   if (!text.ok() && !absl::IsNotFound(text.status())) return text.status();
   // Whatever else is in it, no process shows.
   if (!text.ok() || !absl::SimpleAtoi(*text, &folder->former_instance_)) {

@@ -46,7 +46,8 @@ absl::Status Exchange(const std::string& prepared, const std::string& place) {
 CredentialFiles CredentialFilesIn(const std::string& folder) {
   return {.key = absl::StrCat(folder, "/key.pem"),
           .certificate = absl::StrCat(folder, "/certificate.pem"),
-          .authority = absl::StrCat(folder, "/authority.pem")};
+          .authority = absl::StrCat(folder, "/authority.pem"),
+          .is_kept = true};
 }
 
 // Replaces the folder as a whole, so that a reader finds the old or the new files; or only the
@@ -79,7 +80,8 @@ void ForgetCertificate(const CredentialFiles& files) { unlink(files.certificate.
 
 absl::StatusOr<Credentials> ReadCredentials(const CredentialFiles& files) {
   Credentials credentials;
-  ASSIGN_OR_RETURN(credentials.key, ReadSecretFile(files.key, kMaxFileBytes));
+  ASSIGN_OR_RETURN(credentials.key, files.is_kept ? ReadKeptSecretFile(files.key, kMaxFileBytes)
+                                                  : ReadSecretFile(files.key, kMaxFileBytes));
   ASSIGN_OR_RETURN(credentials.certificate, ReadWholeFile(files.certificate, kMaxFileBytes));
   ASSIGN_OR_RETURN(credentials.authority, ReadWholeFile(files.authority, kMaxFileBytes));
   return credentials;

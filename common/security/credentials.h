@@ -14,6 +14,7 @@ struct CredentialFiles {
   std::string key;
   std::string certificate;  // may go on with those between it and the authority
   std::string authority;    // one or several
+  bool is_kept = false;     // by this program, in a folder of its own
 
   friend bool operator==(const CredentialFiles&, const CredentialFiles&) = default;
 };

@@ -4,14 +4,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/file_io.h"
+#include "common/logging.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -33,9 +38,57 @@ absl::Status MakeFolder(const std::string& path) {
   return ErrnoStatus(errno, "create", path);
 }
 
-}  // namespace
+enum class Whose : uint8_t { kUsers, kThisPrograms };
 
-absl::StatusOr<std::string> ReadSecretFile(const std::string& path, int64_t max_bytes) {
+// How a program always runs as one user.
+constexpr absl::string_view kOneUser =
+    "run this program always as one user (runAsUser in the securityContext of a pod, User= of a "
+    "systemd unit)";
+
+bool IsInGroup(gid_t group) {
+  if (group == getegid()) return true;
+  const int count = getgroups(0, nullptr);
+  std::vector<gid_t> groups(std::max(count, 0));
+  if (getgroups(static_cast<int>(groups.size()), groups.data()) < 0) return false;
+  return std::find(groups.begin(), groups.end(), group) != groups.end();
+}
+
+// A Secret in a pod: root's, and readable for the group that the pod's volumes are given to. Root's
+// own group says nothing where this is root.
+bool IsOfRootForThisGroup(const struct stat& facts) {
+  const bool is_read_only = (facts.st_mode & (S_IWGRP | S_IXGRP | S_IRWXO)) == 0;
+  const bool is_own = geteuid() == 0 && facts.st_gid == 0;
+  return facts.st_uid == 0 && is_read_only && !is_own && IsInGroup(facts.st_gid);
+}
+
+// Errors: PermissionDenied if others than the owner may read or write the file.
+absl::Status CheckClosed(int descriptor, const std::string& path, const struct stat& facts,
+                         Whose whose) {
+  if ((facts.st_mode & kOthersMask) == 0 || IsOfRootForThisGroup(facts)) return absl::OkStatus();
+  const bool is_own = facts.st_uid == geteuid();
+  if (is_own && whose == Whose::kThisPrograms &&
+      fchmod(descriptor, facts.st_mode & kModeMask & ~kOthersMask) == 0) {
+    LogInfo("closed {}, which had mode {:04o}, to others than its owner", path,
+            facts.st_mode & kModeMask);
+    return absl::OkStatus();
+  }
+  std::string remedy = absl::StrCat("chmod 600 ", path);
+  if (!is_own) {
+    remedy = absl::StrFormat("it belongs to user %d, and this process is user %d: ", facts.st_uid,
+                             geteuid());
+    absl::StrAppend(&remedy, whose == Whose::kThisPrograms
+                                 ? kOneUser
+                                 : "make it this user's and chmod 600 it, or in a pod give the "
+                                   "volume of the Secret defaultMode: 0400 and the pod an fsGroup");
+  }
+  return absl::PermissionDeniedError(
+      absl::StrFormat("%s has mode %04o, wanted is 0600: it holds a secret, and others than its "
+                      "owner may read or write it; %s",
+                      path, facts.st_mode & kModeMask, remedy));
+}
+
+absl::StatusOr<std::string> ReadClosedFile(const std::string& path, int64_t max_bytes,
+                                           Whose whose) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return ErrnoStatus(errno, "open", path);
   const auto close_it = absl::MakeCleanup([descriptor] { close(descriptor); });
@@ -44,12 +97,7 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path, int64_t max_
   if (!S_ISREG(facts.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is no regular file"));
   }
-  if ((facts.st_mode & kOthersMask) != 0) {
-    return absl::PermissionDeniedError(absl::StrFormat(
-        "%s has mode %04o, wanted is 0600: it holds a secret, and others than its owner may read "
-        "or write it; chmod 600 %s",
-        path, facts.st_mode & kModeMask, path));
-  }
+  RETURN_IF_ERROR(CheckClosed(descriptor, path, facts, whose));
   if (facts.st_size > max_bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " has ", facts.st_size, " bytes; at most ", max_bytes, " are expected"));
@@ -65,6 +113,33 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path, int64_t max_
   }
   contents.resize(done);
   return contents;
+}
+
+// Others may have put something into a folder while it was open to them.
+absl::Status CheckNothingOfOthers(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    struct stat facts {};
+    const std::string path = entry.path();
+    if (lstat(path.c_str(), &facts) != 0) continue;
+    if (facts.st_uid == geteuid() || facts.st_uid == 0) continue;
+    return absl::PermissionDeniedError(
+        absl::StrFormat("%s belongs to user %d, and %s is for keys of user %d; look who has put it "
+                        "there, and remove it",
+                        path, facts.st_uid, folder, geteuid()));
+  }
+  if (error) return ErrnoStatus(error.value(), "list", folder);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadSecretFile(const std::string& path, int64_t max_bytes) {
+  return ReadClosedFile(path, max_bytes, Whose::kUsers);
+}
+
+absl::StatusOr<std::string> ReadKeptSecretFile(const std::string& path, int64_t max_bytes) {
+  return ReadClosedFile(path, max_bytes, Whose::kThisPrograms);
 }
 
 absl::Status WriteSecretFile(const std::string& path, absl::string_view contents) {
@@ -91,11 +166,20 @@ absl::Status MakeSecretFolder(const std::string& path) {
   struct stat facts {};
   if (stat(path.c_str(), &facts) != 0) return ErrnoStatus(errno, "look at", path);
   if (!S_ISDIR(facts.st_mode)) return ErrnoStatus(ENOTDIR, "use", path);
-  const bool is_own = facts.st_uid == geteuid() || facts.st_uid == 0;
-  if (is_own && (facts.st_mode & kOthersWriteMask) == 0) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat(
-      path, " is for keys, and ", is_own ? "others may write into it" : "belongs to another user",
-      "; use a folder of your own that only you may write into (chmod 700)"));
+  const bool is_open = (facts.st_mode & kOthersWriteMask) != 0;
+  const bool is_own = facts.st_uid == geteuid();
+  if (!is_open && (is_own || facts.st_uid == 0)) return absl::OkStatus();
+  if (is_own && chmod(path.c_str(), S_IRWXU) == 0) {
+    RETURN_IF_ERROR(CheckNothingOfOthers(path));
+    LogInfo("closed {}, which had mode {:04o}, to others than its owner", path,
+            facts.st_mode & kModeMask);
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      absl::StrFormat("%s is for keys, belongs to user %d and has mode %04o, and this process is "
+                      "user %d; %s, or use "
+                      "a folder that is not there yet",
+                      path, facts.st_uid, facts.st_mode & kModeMask, geteuid(), kOneUser));
 }
 
 }  // namespace lodestar

@@ -1,8 +1,15 @@
 #include "common/security/secret_file.h"
 
 #include <gmock/gmock.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
 
 #include "common/testing/status_matchers.h"
 
@@ -51,14 +58,103 @@ TEST(SecretFileTest, WhatIsNoSmallFileIsRefused) {
   EXPECT_THAT(ReadSecretFile("/dev/null", 100), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-TEST(SecretFileTest, FoldersAreMadeForTheOwnerAndOpenOnesRefused) {
+TEST(SecretFileTest, KeptFileThatBecameOpenIsClosed) {
+  const std::string path = PathOf("kept");
+  ASSERT_OK(WriteSecretFile(path, "x"));
+  ASSERT_EQ(chmod(path.c_str(), 0660), 0);  // as Kubernetes does for fsGroup
+  EXPECT_THAT(ReadKeptSecretFile(path, 100), IsOkAndHolds("x"));
+  EXPECT_EQ(ModeOf(path), 0600);
+}
+
+// The process becomes another user, and so do the files that are root's to the others.
+void BecomeUser(uid_t user, gid_t group) {
+  const gid_t groups[] = {group};
+  if (setgroups(1, groups) != 0 || setresgid(group, group, group) != 0 ||
+      setresuid(user, user, user) != 0) {
+    std::_Exit(2);
+  }
+}
+
+constexpr uid_t kUser = 54321;
+constexpr uid_t kOtherUser = 54322;
+constexpr gid_t kGroup = 54323;
+
+class SecretFileOfRootTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "becomes other users, which only root may";
+    char folder[] = "/tmp/secret_file_of_root_XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    ASSERT_EQ(chmod(folder, 0755), 0);
+    folder_ = folder;
+    path_ = folder_ + "/secret";
+    ASSERT_OK(WriteSecretFile(path_, "x"));
+  }
+  void TearDown() override {
+    if (!folder_.empty()) std::filesystem::remove_all(folder_);
+  }
+
+  // What `read` brings to a user in `kGroup`: 0 if it is OK, 1 if it is PermissionDenied and its
+  // text has `text`.
+  template <typename Read>
+  int Outcome(uid_t user, const Read& read, const std::string& text = "") {
+    const pid_t child = fork();
+    if (child == 0) {
+      BecomeUser(user, kGroup);
+      const absl::Status status = read();
+      if (status.ok()) std::_Exit(0);
+      const bool is_told = std::string(status.message()).find(text) != std::string::npos;
+      std::_Exit(absl::IsPermissionDenied(status) && is_told ? 1 : 3);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+  }
+
+  std::string folder_;
+  std::string path_;
+};
+
+TEST_F(SecretFileOfRootTest, SecretOfAPodIsTakenByThoseInItsGroup) {
+  const auto read = [this] { return ReadSecretFile(path_, 100).status(); };
+  ASSERT_EQ(chown(path_.c_str(), 0, kGroup), 0);
+  for (const mode_t mode : {0440, 0640}) {
+    ASSERT_EQ(chmod(path_.c_str(), mode), 0);
+    EXPECT_EQ(Outcome(kUser, read), 0) << mode;
+  }
+  for (const mode_t mode : {0660, 0644}) {
+    ASSERT_EQ(chmod(path_.c_str(), mode), 0);
+    EXPECT_EQ(Outcome(kUser, read, "defaultMode: 0400"), 1) << mode;
+  }
+  ASSERT_EQ(chown(path_.c_str(), kOtherUser, kGroup), 0);
+  ASSERT_EQ(chmod(path_.c_str(), 0640), 0);
+  EXPECT_EQ(Outcome(kUser, read, "belongs to user 54322"), 1) << "of another user than root";
+}
+
+TEST_F(SecretFileOfRootTest, FolderOfAnotherUserIsRefusedAndRunAsUserIsNamed) {
+  const auto make = [this] { return MakeSecretFolder(folder_); };
+  ASSERT_EQ(chown(folder_.c_str(), kUser, kGroup), 0);
+  ASSERT_EQ(chmod(folder_.c_str(), 02770), 0);
+  EXPECT_EQ(Outcome(kOtherUser, make, "runAsUser"), 1);
+  EXPECT_EQ(Outcome(kUser, make), 0);
+  EXPECT_EQ(ModeOf(folder_), 0700);
+}
+
+TEST_F(SecretFileOfRootTest, FolderThatOthersHavePutSomethingIntoIsRefused) {
+  ASSERT_EQ(chown(path_.c_str(), kOtherUser, kGroup), 0);
+  ASSERT_EQ(chmod(folder_.c_str(), 0770), 0);
+  EXPECT_THAT(MakeSecretFolder(folder_), StatusIs(absl::StatusCode::kPermissionDenied,
+                                                  HasSubstr(path_ + " belongs to user 54322")));
+}
+
+TEST(SecretFileTest, FoldersAreMadeForTheOwnerAndOwnOnesClosed) {
   const std::string folder = PathOf("folder") + "/a/b";
   ASSERT_OK(MakeSecretFolder(folder));
   ASSERT_OK(MakeSecretFolder(folder));
   EXPECT_EQ(ModeOf(folder), 0700);
   ASSERT_EQ(chmod(folder.c_str(), 0770), 0);
-  EXPECT_THAT(MakeSecretFolder(folder),
-              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("others may write")));
+  EXPECT_OK(MakeSecretFolder(folder));
+  EXPECT_EQ(ModeOf(folder), 0700);
   const std::string file = PathOf("file");
   ASSERT_OK(WriteSecretFile(file, "x"));
   EXPECT_FALSE(MakeSecretFolder(file).ok());

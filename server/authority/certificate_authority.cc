@@ -98,10 +98,11 @@ absl::Status CertificateAuthority::Load() {
   }
   RETURN_IF_ERROR(MakeSecretFolder(folder));
   ASSIGN_OR_RETURN(const FolderGuard guard, FolderGuard::Take(folder));
-  absl::StatusOr<std::string> key = ReadSecretFile(KeyPath(folder), kMaxKeyBytes);
+  absl::StatusOr<std::string> key = ReadKeptSecretFile(KeyPath(folder), kMaxKeyBytes);
   if (absl::IsNotFound(key.status())) {
     // Another authority would lock out all who have joined, and let in who was revoked.
-    const absl::StatusOr<std::string> ledger = ReadSecretFile(LedgerPath(folder), kMaxLedgerBytes);
+    const absl::StatusOr<std::string> ledger =
+        ReadKeptSecretFile(LedgerPath(folder), kMaxLedgerBytes);
     const absl::StatusOr<TokenLedger> known = TokenLedger::FromJson(ledger.value_or(""));
     if (ledger.ok() && !(known.ok() && known->tokens().empty() && known->identities().empty())) {
       return absl::DataLossError(absl::StrCat(
@@ -163,7 +164,7 @@ absl::Status CertificateAuthority::ReadLedger() {
     read_at_ = deps_.now();
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const std::string text, ReadSecretFile(path, kMaxLedgerBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadKeptSecretFile(path, kMaxLedgerBytes));
   absl::StatusOr<TokenLedger> ledger = TokenLedger::FromJson(text);
   if (!ledger.ok()) {
     return absl::DataLossError(absl::StrCat(path, ": ", ledger.status().message()));

@@ -92,6 +92,35 @@ class ClosingServer:
 
 class JoiningTest(JoiningTestCase):
 
+  def test_keys_on_a_volume_that_is_opened_to_a_group_are_closed_again(self):
+    def open_to_group():
+      """As Kubernetes does with volumes of pods that have an fsGroup, each time that a pod begins."""
+      for root in (self.path("state"), self.path("box")):
+        for folder, _, names in os.walk(root):
+          os.chmod(folder, 0o2770)
+          for name in names:
+            path = os.path.join(folder, name)
+            os.chmod(path, os.stat(path).st_mode | 0o660)
+
+    server = self.start_tls_server()
+    worker = self.start_joiner("box", "--name=box", join=self.new_token())
+    self.wait_for_round(2)
+    worker.kill()
+    server.kill()
+    open_to_group()
+    server = self.start_tls_server(port=self.port)
+    worker = self.start_joiner("box", "--name=box", f"--coordinator=127.0.0.1:{self.port}")
+    self.wait_for_round(2)
+    self.assertEqual(self.operate("token", "list").returncode, 0)
+    for root in (self.path("state"), self.path("box")):
+      for folder, _, names in os.walk(root):
+        for name in names:
+          if name.endswith("key.pem"):
+            path = os.path.join(folder, name)
+            self.assertEqual(os.stat(path).st_mode & 0o077, 0, path)
+    worker.kill()
+    server.kill()
+
   def test_one_line_is_all_that_a_machine_needs(self):
     server = self.start_tls_server(rounds=20, min_workers=2)
     join = self.new_token()

@@ -137,8 +137,7 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const Grant& 
   return absl::OkStatus();
 }
 
-absl::Status RoundRunner::CutEvaluation(const Grant& grant, int64_t num_done,
-                                        RoundReport* report) {
+absl::Status RoundRunner::CutEvaluation(const Grant& grant, int64_t num_done, RoundReport* report) {
   LogInfo("told to stop: ends the evaluation after {} of {} held-out samples", num_done,
           grant.num_heldout_samples);
   if (grant.kind == Grant::Kind::kEvaluate) {

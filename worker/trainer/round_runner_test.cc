@@ -151,8 +151,7 @@ TEST_P(RoundRunnerTest, EvaluationEndsBetweenPassesWhenTheWorkerIsToldToStop) {
   EXPECT_EQ(report->heldout_predictions, 0) << "a part is no result";
   EXPECT_EQ(report->heldout_loss_sum, 0.0);
   EXPECT_GT(report->num_samples, 0) << "the step at hand is handed in";
-  EXPECT_THAT(training.RunRound(1, Grant::Kind::kEvaluate),
-              StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(training.RunRound(1, Grant::Kind::kEvaluate), StatusIs(absl::StatusCode::kCancelled));
 }
 
 TEST_P(RoundRunnerTest, ARoundWhoseAcknowledgementWasLostIsPushedAgainNotComputedAgain) {
