@@ -13,6 +13,7 @@
 #include "common/encoding.h"
 #include "common/exchange_sizes.h"
 #include "common/job_settings.h"
+#include "common/outer_step.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -38,19 +39,6 @@ std::vector<int> StepsToTry(int most, int fragments, int overlap_steps) {
   if (steps.empty()) steps.push_back(fewest);
   return steps;
 }
-
-// The rate that is best with as many workers (Scaling Laws for DiLoCo, arXiv:2503.09799).
-double OuterRate(int num_workers) {
-  if (num_workers < 2) return 0.5;
-  return num_workers < 8 ? 0.6 : 0.8;
-}
-constexpr double kOuterMomentum = 0.9;
-
-// Where many local steps come late the momentum remembers too much: with 40 of them 0.9 costs 2.2 %
-// of the loss, 0.8 with this rate nothing (low_communication.md, "What auto chooses").
-constexpr int kManyLocalSteps = 30;  // more are many, of all fragments together
-constexpr double kOuterRateOfMany = 0.8;
-constexpr double kOuterMomentumOfMany = 0.8;
 
 // What comes a round late can make steps grow at higher ones (deploy/docs/slow_links.md).
 constexpr double kMostRateOfOverlappedRounds = 0.4;
@@ -170,8 +158,8 @@ JobSpec JobOf(const Kind& kind, const JobSpec& base, int num_workers, const Open
   // Top-k has its momentum in what it carries over (SparseLoCo, arXiv:2508.15706).
   chosen.outer_optimizer =
       kind.push.is_topk() ? OuterOptimizerKind::kSgd : OuterOptimizerKind::kNesterov;
-  chosen.outer_learning_rate = kind.push.is_topk() ? 1.0 : OuterRate(num_workers);
-  chosen.outer_momentum = kOuterMomentum;
+  chosen.outer_learning_rate = kind.push.is_topk() ? 1.0 : kDefaultOuterLearningRate;
+  chosen.outer_momentum = kDefaultOuterMomentum;
   if (kind.overlaps_rounds) {
     chosen.outer_learning_rate = std::min(chosen.outer_learning_rate, kMostRateOfOverlappedRounds);
   }
@@ -259,7 +247,11 @@ class Chooser {
       if (best.has_value()) choice.options.push_back(*std::move(best));
     }
     std::optional<size_t> chosen;
-    for (size_t i = 0; i < choice.options.size(); ++i) {
+    if (bounds_.prefers_sync) {
+      ASSIGN_OR_RETURN(chosen, SyncThatLinksAllow(choice.options));
+      choice.is_sync_that_links_allow = chosen.has_value();
+    }
+    for (size_t i = 0; i < choice.options.size() && !choice.is_sync_that_links_allow; ++i) {
       if (IsAsynchronous(choice.options[i].job)) continue;
       const bool is_better =
           !chosen.has_value() || preference.IsBetter(choice.options[i], choice.options[*chosen]);
@@ -273,11 +265,31 @@ class Chooser {
     }
     choice.chosen = static_cast<int>(*chosen);
     const ExchangeOption& best = choice.options[*chosen];
-    choice.is_met = best.protects_loss && best.reaches_utilisation;
+    choice.is_met =
+        best.protects_loss && (best.reaches_utilisation || choice.is_sync_that_links_allow);
     return choice;
   }
 
  private:
+  // Returns the first option of `sync` that costs least loss of those that the links slow down by
+  // no more than `utilisation` leaves, beside links without limits. Nullopt means that the links
+  // forbid them all.
+  absl::StatusOr<std::optional<size_t>> SyncThatLinksAllow(
+      const std::vector<ExchangeOption>& options) {
+    ExchangeFacts unlimited = facts_;
+    unlimited.path = NetworkPath();
+    std::optional<size_t> best;
+    for (size_t i = 0; i < options.size(); ++i) {
+      const ExchangeOption& option = options[i];
+      if (option.job.mode != Mode::kSync || !option.protects_loss) continue;
+      ASSIGN_OR_RETURN(const ExchangeSizes* const sizes, SizesOf(option.job));
+      const ExchangeForecast fastest = ForecastExchange(option.job, *sizes, unlimited);
+      if (fastest.round < bounds_.utilisation * option.forecast.round) continue;
+      if (!best.has_value() || *option.loss.percent < *options[*best].loss.percent) best = i;
+    }
+    return best;
+  }
+
   // Every way to exchange of this kind, with the settings that `bounds` has of it.
   absl::Status ForEach(const Kind& kind, absl::FunctionRef<absl::Status(const JobSpec&)> visit) {
     const auto visit_if_possible = [&](const JobSpec& job) {
@@ -299,10 +311,6 @@ class Chooser {
                            : std::vector{base_.local_steps};
       for (const int steps : local_steps) {
         cut.local_steps = steps;
-        if (open.mode && kind.has_overlap && !kind.push.is_topk() && steps > kManyLocalSteps) {
-          cut.outer_learning_rate = kOuterRateOfMany;
-          cut.outer_momentum = kOuterMomentumOfMany;
-        }
         const int window = steps / fragments;
         const bool is_open = open.overlap && kind.has_overlap;
         const int least = is_open ? 1 : job.overlap_steps;
@@ -316,7 +324,10 @@ class Chooser {
   }
 
   LossEstimate LossOf(const JobSpec& job) const {
-    return EstimateLoss(job, layout_.num_elements(), facts_.num_workers, bounds_.total_steps);
+    return EstimateLoss(job, {.num_parameters = layout_.num_elements(),
+                              .num_workers = facts_.num_workers,
+                              .total_steps = bounds_.total_steps,
+                              .begins_with_trained_weights = bounds_.begins_with_trained_weights});
   }
 
   // Of all that may be chosen, whatever time it takes. 0 if no loss is known.
@@ -464,6 +475,11 @@ std::string ReasonOf(const ExchangeChoice& choice, const JobSpec& base, const La
   const std::string what = absl::StrCat(
       "workers compute ", PercentText(best.forecast.utilisation()),
       " of the time; loss to sync in fp32: ", LossText(best.loss), " (", best.loss.reason, ")");
+  if (choice.is_sync_that_links_allow) {
+    return absl::StrCat(best.name, ": the links leave it more than ",
+                        PercentText(bounds.utilisation),
+                        " of the steps that it makes without their limits; ", what);
+  }
   if (choice.is_met) {
     return absl::StrCat(best.name, ": of all that reach ", PercentText(bounds.utilisation),
                         best.has_spare ? absl::StrFormat(", if exchanges take %.0f %% longer, too,",
@@ -511,6 +527,8 @@ std::vector<std::string> ExchangeFlags(const JobSpec& job) {
   for (const IdleSetting& setting : IdleSettings(job)) idle.push_back(setting.flag);
   JobSpec plain;
   plain.mode = job.mode;
+  plain.outer_learning_rate = kDefaultOuterLearningRate;
+  plain.outer_momentum = kDefaultOuterMomentum;
   const std::vector<JobSetting> defaults = JobSettings(plain);
   std::vector<std::string> flags;
   for (const JobSetting& setting : JobSettings(job)) {

@@ -29,7 +29,12 @@ struct ExchangeBounds {
   double loss_percent = 3.0;
   // DiLoCo trained with as many (arXiv:2311.08105).
   int max_local_steps = 500;
-  std::optional<int64_t> total_steps = std::nullopt;  // of the job; see EstimateLoss()
+  // Of the job; see TrainingFacts.
+  std::optional<int64_t> total_steps = std::nullopt;
+  bool begins_with_trained_weights = false;
+  // Prefers `sync` to all that costs loss unless the links forbid it: with the links it reaches
+  // less than `utilisation` of the steps that it makes with links without limits.
+  bool prefers_sync = false;
   // Published is up to 10, at a cost below 0.2 % (Streaming DiLoCo, arXiv:2501.18512).
   int max_overlap_steps = 10;
   // What of the base is replaced; the rest stays as the operator has given it.
@@ -58,11 +63,12 @@ struct ExchangeOption {
 };
 
 struct ExchangeChoice {
-  std::vector<ExchangeOption> options;  // one of each kind; at least one
-  int chosen = 0;                       // of options
-  double most_loss_percent = 0.0;       // that was allowed
-  bool is_met = false;                  // `chosen` is within all bounds
-  std::string reason;                   // why this one; else what is missing, and what would do
+  std::vector<ExchangeOption> options;    // one of each kind; at least one
+  int chosen = 0;                         // of options
+  double most_loss_percent = 0.0;         // that was allowed
+  bool is_met = false;                    // `chosen` is within all bounds
+  bool is_sync_that_links_allow = false;  // `chosen` is by ExchangeBounds::prefers_sync
+  std::string reason;                     // why this one; else what is missing, and what would do
 };
 
 // `base`: the job, whose model, optimizer and buckets count; what of it says how to exchange is

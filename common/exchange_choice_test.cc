@@ -11,6 +11,7 @@
 #include "common/exchange_sizes.h"
 #include "common/layout.h"
 #include "common/model_spec.h"
+#include "common/outer_step.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 
@@ -61,27 +62,34 @@ TEST(ExchangeChoiceTest, OverAFastNetworkItIsSynchronousAndExact) {
   EXPECT_THAT(ExchangeFlags(Chosen(choice).job), ElementsAre("--mode=sync"));
 }
 
-// As measured: results/low_communication.md, "What auto chooses".
-TEST(ExchangeChoiceTest, ManyLocalStepsThatComeLateHaveAMomentumThatForgetsSooner) {
-  bool has_long = false;
-  bool has_short = false;
+TEST(ExchangeChoiceTest, OuterStepsAreSafe) {
+  bool has_local_steps = false;
   for (const double megabits : {10.0, 100.0}) {
     ExchangeFacts facts = Links(2, megabits, absl::Milliseconds(50));
     facts.step = absl::Milliseconds(50);
-    const ExchangeChoice choice = Choose("gpt-nano", facts);
-    for (const ExchangeOption& option : choice.options) {
-      if (option.job.outer_optimizer != OuterOptimizerKind::kNesterov ||
-          !HasLocalSteps(option.job) || option.job.overlap_steps == 0) {
-        continue;
-      }
-      const bool is_long = option.job.local_steps > 30;
-      EXPECT_EQ(option.job.outer_momentum, is_long ? 0.8 : 0.9) << option.name;
-      EXPECT_EQ(option.job.outer_learning_rate, is_long ? 0.8 : 0.6) << option.name;
-      (is_long ? has_long : has_short) = true;
+    for (const ExchangeOption& option : Choose("gpt-nano", facts).options) {
+      has_local_steps |= HasLocalSteps(option.job);
+      EXPECT_FALSE(IsOuterStepLong(option.job)) << option.name;
     }
   }
-  EXPECT_TRUE(has_long);
-  EXPECT_TRUE(has_short);
+  EXPECT_TRUE(has_local_steps);
+}
+
+// Where the processors take the time, fewer exchanges would save some of it, at the cost of loss.
+TEST(ExchangeChoiceTest, SyncIsPreferredUnlessTheLinksForbidIt) {
+  const ExchangeBounds bounds = {.prefers_sync = true};
+  ExchangeFacts facts;
+  facts.num_workers = 2;
+  facts.step = absl::Milliseconds(14);
+  EXPECT_EQ(Chosen(Choose("gpt-nano", facts)).job.mode, Mode::kLocalSgd);
+  const ExchangeChoice on_one_machine = Choose("gpt-nano", facts, bounds);
+  EXPECT_EQ(Chosen(on_one_machine).name, "sync, fp32") << on_one_machine.reason;
+  EXPECT_TRUE(on_one_machine.is_met);
+  facts = Links(2, 10, absl::Milliseconds(50));
+  facts.step = absl::Milliseconds(14);
+  const ExchangeChoice over_a_slow_link = Choose("gpt-nano", facts, bounds);
+  EXPECT_FALSE(over_a_slow_link.is_sync_that_links_allow);
+  EXPECT_EQ(over_a_slow_link.reason, Choose("gpt-nano", facts).reason);
 }
 
 TEST(ExchangeChoiceTest, OverASlowOneItReachesWhatIsAskedWithinTheBounds) {
@@ -401,8 +409,8 @@ TEST(ExchangeFlagsTest, NameWhatDiffersFromTheDefaultsAndCounts) {
   EXPECT_THAT(
       ExchangeFlags(job),
       ElementsAre("--mode=local_sgd", "--local_steps=40", "--fragments=4", "--overlap_steps=3",
-                  "--outer_learning_rate=0.6", "--push_encoding=topk", "--pull_encoding=int4",
-                  "--topk=256", "--topk_bits=4", "--topk_divisor=senders"));
+                  "--outer_learning_rate=0.6", "--outer_momentum=0.9", "--push_encoding=topk",
+                  "--pull_encoding=int4", "--topk=256", "--topk_bits=4", "--topk_divisor=senders"));
   EXPECT_THAT(ExchangeFlags(job), Not(Contains(HasSubstr("quorum"))));
 }
 

@@ -8,10 +8,35 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/outer_step.h"
 
 namespace lodestar {
 namespace {
 
+// Jobs of some hundred to some thousand steps (local_steps.md): percent with 2 workers, 20 local
+// steps and 1000 steps, and what doublings of each add. Fewer local steps did not lose less.
+constexpr double kBaseSteps = 1000.0;
+constexpr double kBaseLocalSteps = 20.0;
+constexpr double kBaseWorkers = 2.0;
+constexpr double kShortest = 500.0;
+constexpr double kLongest = 8000.0;  // Longer jobs are taken to lose as much.
+constexpr double kShortJob = 0.6;
+// Beside that, if the rate decays and OuterStepRatio() is at most kSafeOuterStepRatio.
+constexpr double kShortDecay = 1.2;
+constexpr double kPerDoublingOfLocalSteps = 0.5;
+constexpr double kPerDoublingOfWorkers = 2.5;
+constexpr double kPerDoublingOfSteps = -0.5;
+// Beside that, the mean of weights, whose OuterStepRatio() is 1 and has no momentum.
+constexpr double kPlainAverage = 2.7;
+// Beside that, for each doubling of OuterStepRatio() above kSafeOuterStepRatio with up to 8 local
+// steps. More local steps after each outer step take of it. If the rate decays, it is gone in jobs
+// of kStepsThatDecay, and comes with each halving of them.
+constexpr double kPerDoublingOfRatio = 5.3;
+constexpr double kRatioLocalSteps = 8.0;
+constexpr double kStepsThatDecay = 2000.0;
+constexpr double kSharePerHalving = 0.5;
+// A schedule decays if its last rate is at most this part of its peak.
+constexpr double kDecayedRate = 0.2;
 // DiLoCo beside data parallel training, 30 local steps (arXiv:2503.09799, table 4): percent with 1,
 // 2, 4 and 8 workers of the smallest and the largest model. In between it falls with the logarithm
 // of the size: 1.5 % is read for 90 million parameters and 4 workers.
@@ -29,11 +54,7 @@ constexpr double kPercentPerDoubling = 0.45;
 // chooses").
 constexpr double kEnoughOuterSteps = 64.0;
 constexpr double kShortMomentum = 0.8;
-constexpr double kEnoughOuterStepsOfShortMomentum = 28.0;
 constexpr double kPercentPerHalving = 2.9;
-// Whole weights, or what changed, averaged with rate 1 (low_communication.md: 2.7 % after 15
-// steps, two workers).
-constexpr double kPlainAverage = 2.7;
 // int8 and int4 in sync; int4 0.4 and 0.3 % with 2 and 4 workers (encodings.md,
 // low_communication.md).
 constexpr double kSyncInt8 = 0.1;
@@ -101,8 +122,76 @@ LossEstimate OfGradients(const JobSpec& job) {
   return sum.Get("none: as one machine with the whole batch");
 }
 
-LossEstimate OfLocalSteps(const JobSpec& job, double parameters, int workers,
-                          std::optional<int64_t> total_steps) {
+bool Decays(const LearningRateSchedule& schedule) {
+  return schedule.kind != ScheduleKind::kConstant &&
+         schedule.minimum <= kDecayedRate * schedule.peak;
+}
+
+double Doublings(double value, double base) { return std::log2(std::max(value, 1e-9) / base); }
+
+// Returns what an outer step that is longer than kSafeOuterStepRatio overshoots.
+double PercentOfOuterStep(const JobSpec& job, const TrainingFacts& training) {
+  if (!IsOuterStepLong(job)) return 0.0;
+  const double relaxed = std::min(1.0, kRatioLocalSteps / job.local_steps);
+  double share = 1.0;
+  if (Decays(job.schedule)) {
+    const auto steps = static_cast<double>(training.total_steps.value_or(kStepsThatDecay));
+    share =
+        std::clamp(kSharePerHalving * Doublings(kStepsThatDecay, std::max(steps, 1.0)), 0.0, 1.0);
+  }
+  return share * kPerDoublingOfRatio * relaxed *
+         Doublings(OuterStepRatio(job), kSafeOuterStepRatio);
+}
+
+// Adds what workers lose by themselves, without late merges and with exact encodings.
+void AddWindows(const JobSpec& job, const TrainingFacts& training, Sum& sum) {
+  const int workers = training.num_workers;
+  const std::string who = absl::StrCat(workers, workers == 1 ? " worker" : " workers");
+  const auto parameters = static_cast<double>(training.num_parameters);
+  double published = PercentOfWorkers(workers, parameters);
+  if (job.local_steps > kKnownLocalSteps) {
+    published += kPercentPerDoubling * Doublings(job.local_steps, kKnownLocalSteps);
+  }
+  double percent = published;
+  std::string length = "many";
+  // Fine-tuning lost nothing (local_steps.md: -0.5 to -0.1 % in 500 steps).
+  const bool is_from_scratch = !training.begins_with_trained_weights;
+  if (is_from_scratch && training.total_steps.has_value()) {
+    const auto total = static_cast<double>(*training.total_steps);
+    const double steps = std::clamp(total, kShortest, kLongest);
+    const bool lags = Decays(job.schedule) && !IsOuterStepLong(job);
+    const double measured =
+        kShortJob + (lags ? kShortDecay : 0.0) +
+        kPerDoublingOfLocalSteps * std::max(Doublings(job.local_steps, kBaseLocalSteps), 0.0) +
+        kPerDoublingOfWorkers * Doublings(workers, kBaseWorkers) +
+        kPerDoublingOfSteps * Doublings(steps, kBaseSteps);
+    // What was published is of long jobs, what was measured of small models.
+    percent = std::max(published, measured);
+  }
+  if (training.total_steps.has_value()) length = absl::StrCat(*training.total_steps);
+  sum.Add(percent, absl::StrCat(who, " by themselves for ", job.local_steps, " steps of ", length));
+  const bool has_momentum = job.outer_optimizer == OuterOptimizerKind::kNesterov;
+  const bool is_average = !has_momentum && !job.push_encoding.is_topk() && workers > 1;
+  if (is_average && is_from_scratch) {
+    sum.Add(kPlainAverage, "averages without momentum");
+  }
+  if (const double overshoot = PercentOfOuterStep(job, training); overshoot > 0.0) {
+    sum.Add(overshoot,
+            absl::StrFormat("an outer step of %.3g times the change while the rate is %s",
+                            OuterStepRatio(job), Decays(job.schedule) ? "high" : "constant"));
+  }
+  if (has_momentum && job.outer_momentum > kShortMomentum && training.total_steps.has_value()) {
+    const double outer_steps = std::max(
+        1.0, static_cast<double>(*training.total_steps) / static_cast<double>(job.local_steps));
+    if (outer_steps < kEnoughOuterSteps) {
+      sum.Add(kPercentPerHalving * std::log2(kEnoughOuterSteps / outer_steps),
+              absl::StrFormat("only %.0f outer steps", outer_steps));
+    }
+  }
+}
+
+LossEstimate OfLocalSteps(const JobSpec& job, const TrainingFacts& training) {
+  const int workers = training.num_workers;
   if (job.overlap_steps > 0 && job.local_steps < kLeastStepsWithOverlap) {
     return {.percent = std::nullopt,
             .reason =
@@ -116,26 +205,7 @@ LossEstimate OfLocalSteps(const JobSpec& job, double parameters, int workers,
                                    "momentum, fewer than ", kLeastSteps, ": not measured")};
   }
   Sum sum;
-  if (has_momentum || job.push_encoding.is_topk()) {
-    sum.Add(PercentOfWorkers(workers, parameters),
-            absl::StrCat(workers, workers == 1 ? " worker" : " workers", " by themselves"));
-  } else {
-    sum.Add(kPlainAverage, "averages without momentum");
-  }
-  if (job.local_steps > kKnownLocalSteps) {
-    sum.Add(kPercentPerDoubling * std::log2(job.local_steps / kKnownLocalSteps),
-            absl::StrCat(job.local_steps, " local steps"));
-  }
-  if (total_steps.has_value()) {
-    const double outer_steps =
-        std::max(1.0, static_cast<double>(*total_steps) / static_cast<double>(job.local_steps));
-    const bool is_short = has_momentum && job.outer_momentum <= kShortMomentum;
-    const double enough = is_short ? kEnoughOuterStepsOfShortMomentum : kEnoughOuterSteps;
-    if (outer_steps < enough) {
-      sum.Add(kPercentPerHalving * std::log2(enough / outer_steps),
-              absl::StrFormat("only %.0f outer steps", outer_steps));
-    }
-  }
+  AddWindows(job, training, sum);
   if (job.push_encoding.is_topk()) sum.Add(PercentOfTopK(job), "top-k");
   if (job.overlap_rounds && workers > 1) {
     sum.Add(workers == 2 ? kOverlappedRoundsOfTwo : kOverlappedRoundsOfMore,
@@ -149,19 +219,18 @@ LossEstimate OfLocalSteps(const JobSpec& job, double parameters, int workers,
 
 }  // namespace
 
-LossEstimate EstimateLoss(const JobSpec& job, int64_t num_parameters, int num_workers,
-                          std::optional<int64_t> total_steps) {
+LossEstimate EstimateLoss(const JobSpec& job, const TrainingFacts& training) {
   switch (job.mode) {
     case Mode::kSync:
       return OfGradients(job);
     case Mode::kAsync:
-      if (num_workers == 1) return OfGradients(job);
+      if (training.num_workers == 1) return OfGradients(job);
       return {.percent = std::nullopt,
-              .reason = absl::StrCat("gradients are up to ", num_workers - 1,
+              .reason = absl::StrCat("gradients are up to ", training.num_workers - 1,
                                      " updates old: depends on the model")};
     case Mode::kLocalSgd:
     case Mode::kAsyncLocalSgd:
-      return OfLocalSteps(job, static_cast<double>(num_parameters), num_workers, total_steps);
+      return OfLocalSteps(job, training);
   }
   return {};
 }

@@ -10,18 +10,28 @@
 
 namespace lodestar {
 
+// What the loss depends on beside the settings of the job.
+struct TrainingFacts {
+  int64_t num_parameters = 0;
+  int num_workers = 1;
+  // Steps of the optimizer in the whole job. Nullopt means that the job is long.
+  std::optional<int64_t> total_steps = std::nullopt;
+  bool begins_with_trained_weights = false;  // fine-tuning
+};
+
 struct LossEstimate {
-  // Of the held-out loss after equal samples, beside sync in fp32; none: nobody has measured it.
+  // Of the held-out loss after equal samples, beside sync in fp32. Nullopt means that nothing like
+  // it was measured.
   std::optional<double> percent;
   std::string reason;  // what it is made of, in words
 };
 
-// Sources, each named where it counts: tests/bench/results/low_communication.md and encodings.md
-// (0.8 million parameters, 2 and 4 workers); Scaling Laws for DiLoCo, arXiv:2503.09799, table 4 (35
-// million to 2.4 billion parameters, 30 local steps); Streaming DiLoCo, arXiv:2501.18512. Beyond
-// what they cover it is extrapolated. `total_steps`: of the optimizer in the whole job, of which
-// few windows of local steps make few outer steps; none: there are many.
-LossEstimate EstimateLoss(const JobSpec& job, int64_t num_parameters, int num_workers,
-                          std::optional<int64_t> total_steps = std::nullopt);
+// Returns what `job` is likely to lose. The schedule, the outer step and the local steps of `job`
+// count. Sources, each named where it counts: tests/bench/results/local_steps.md (0.8 and 7.5
+// million parameters, 500 to 8000 steps), low_communication.md and encodings.md (0.8 million
+// parameters); Scaling Laws for DiLoCo, arXiv:2503.09799, table 4 (35 million to 2.4 billion
+// parameters, 30 local steps); Streaming DiLoCo, arXiv:2501.18512. What they do not cover is
+// extrapolated.
+LossEstimate EstimateLoss(const JobSpec& job, const TrainingFacts& training);
 
 }  // namespace lodestar

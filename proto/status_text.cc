@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "common/bytes_text.h"
 #include "common/job_loss.h"
+#include "common/outer_step.h"
 
 namespace lodestar {
 namespace {
@@ -55,7 +56,8 @@ std::string EncodingText(const v1::JobSpec& job) {
 }
 
 // " (20 steps between exchanges, 4 fragments, merged 2 steps later, outer nesterov 0.7 0.9)": rate
-// and momentum; empty without local steps.
+// and momentum, and by how much they multiply what workers change if that is more than short jobs
+// bear. Empty without local steps.
 std::string LocalStepsText(const v1::JobSpec& job) {
   if (job.mode() != v1::MODE_LOCAL_SGD && job.mode() != v1::MODE_ASYNC_LOCAL_SGD) return "";
   std::string text = absl::StrCat(
@@ -77,6 +79,11 @@ std::string LocalStepsText(const v1::JobSpec& job) {
     const bool has_momentum = job.outer_optimizer() == v1::OUTER_OPTIMIZER_KIND_NESTEROV ||
                               job.outer_optimizer() == v1::OUTER_OPTIMIZER_KIND_ADAM;
     if (has_momentum) absl::StrAppend(&text, " ", job.outer_momentum());
+    const double ratio = job.outer_learning_rate() / (1.0 - job.outer_momentum());
+    const bool is_nesterov = job.outer_optimizer() == v1::OUTER_OPTIMIZER_KIND_NESTEROV;
+    if (is_nesterov && ratio > kSafeOuterStepRatio) {
+      absl::StrAppendFormat(&text, " (%.3g-fold)", ratio);
+    }
   }
   if (job.outer_reduction() == v1::OUTER_REDUCTION_DIRECTION) {
     absl::StrAppend(&text, " of mean directions");

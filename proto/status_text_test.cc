@@ -74,10 +74,10 @@ TEST(StatusTextTest, TellsOfLocalStepsAndWhatOverlapsThem) {
   job.set_overlap_steps(2);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
               HasSubstr("(20 steps between exchanges, 4 fragments, merged 2 steps later, outer "
-                        "nesterov 0.7 0.9), model"));
+                        "nesterov 0.7 0.9 (7-fold)), model"));
   job.set_outer_reduction(v1::OUTER_REDUCTION_DIRECTION);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
-              HasSubstr("outer nesterov 0.7 0.9 of mean directions), model"));
+              HasSubstr("outer nesterov 0.7 0.9 (7-fold) of mean directions), model"));
   job.set_merge(v1::MERGE_KIND_MIX);
   job.set_merge_alpha(0.25);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
@@ -97,13 +97,12 @@ TEST(StatusTextTest, TellsOfLocalStepsThatNobodyWaitsFor) {
   job.set_outer_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
   job.set_outer_learning_rate(0.7);
   job.set_outer_momentum(0.9);
-  EXPECT_THAT(
-      StatusText(status, kUnlimitedColumns),
-      HasSubstr(
-          "async_local_sgd (20 steps between exchanges, outer nesterov 0.7 0.9, anchor worker), "));
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("async_local_sgd (20 steps between exchanges, outer nesterov 0.7 0.9 "
+                        "(7-fold), anchor worker), "));
   job.set_momentum_correction(v1::MOMENTUM_CORRECTION_HELOCO);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
-              HasSubstr("outer nesterov 0.7 0.9, corrected by heloco, anchor worker), "));
+              HasSubstr("outer nesterov 0.7 0.9 (7-fold), corrected by heloco, anchor worker), "));
   job.set_anchor(v1::ANCHOR_SERVER);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns), HasSubstr(", anchor server), "));
 }

@@ -245,7 +245,8 @@ TEST_F(ServerFlagsTest, ContributionsMayBeAnchoredAtTheServers) {
 }
 
 TEST_F(ServerFlagsTest, LateContributionsHaveALowerMomentum) {
-  EXPECT_EQ(Parse({"--mode=local_sgd"}).config.job.outer_momentum, 0.9);
+  EXPECT_EQ(Parse({"--mode=local_sgd"}).config.job.outer_momentum, 0.5);
+  EXPECT_EQ(Parse({"--mode=local_sgd", "--outer_optimizer=adam"}).config.job.outer_momentum, 0.9);
   EXPECT_EQ(Parse({"--mode=async_local_sgd"}).config.job.outer_momentum, 0.8);
   EXPECT_EQ(Parse({"--mode=async_local_sgd", "--outer_momentum=0.9"}).config.job.outer_momentum,
             0.9);
@@ -336,6 +337,21 @@ TEST_F(ServerFlagsTest, ARobustMeanOfTooFewIsDoubted) {
                   .doubts,
               IsEmpty());
   EXPECT_THAT(Parse({}).doubts, IsEmpty());
+}
+
+TEST_F(ServerFlagsTest, ALongOuterStepIsDoubted) {
+  EXPECT_THAT(Parse({"--mode=local_sgd"}).doubts, IsEmpty());
+  EXPECT_THAT(Parse({"--mode=local_sgd", "--outer_momentum=0.9"}).doubts,
+              ElementsAre(AllOf(HasSubstr("--outer_learning_rate=0.7"),
+                                HasSubstr("--outer_momentum=0.9"), HasSubstr("= 7"))));
+  EXPECT_THAT(Parse({"--mode=auto"}).doubts, IsEmpty()) << "the job chooses the outer step";
+  // Presets stay as published, and are doubted if their step is long.
+  for (const std::string preset : {"diloco", "scaling_laws", "streaming"}) {
+    EXPECT_THAT(Parse({"--mode=local_sgd", "--outer_preset=" + preset}).doubts,
+                ElementsAre(HasSubstr("--outer_momentum=0.9")))
+        << preset;
+  }
+  EXPECT_THAT(Parse({"--mode=local_sgd", "--outer_preset=sparse_loco"}).doubts, IsEmpty());
 }
 
 TEST_F(ServerFlagsTest, ContradictionsAreRefused) {

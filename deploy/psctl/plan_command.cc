@@ -23,6 +23,7 @@
 #include "common/layout.h"
 #include "common/loss_estimate.h"
 #include "common/model_spec.h"
+#include "common/outer_step.h"
 #include "common/robust_mean.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
@@ -129,7 +130,7 @@ absl::StatusOr<Layout> LayoutOfSize(double parameters) {
   return Layout::FromTensors(std::move(tensors));
 }
 
-// What of a job counts for the time of its rounds and for memory, from flags of ps_server.
+// Reads from flags of ps_server what counts for the time of rounds, for the loss and for memory.
 class JobFlags {
  public:
   explicit JobFlags(JobSpec base) : job_(std::move(base)) {}
@@ -154,6 +155,8 @@ class JobFlags {
     return job_;
   }
   const std::vector<std::string>& uncounted() const { return uncounted_; }
+  // Returns whether the job begins with trained weights.
+  bool fine_tunes() const { return fine_tunes_; }
 
  private:
   absl::Status Set(absl::string_view name, absl::string_view value) {
@@ -174,6 +177,13 @@ class JobFlags {
     if (name == "topk_bits") return Number(name, value, topk_bits_);
     if (name == "outer_learning_rate") return Real(name, value, job_.outer_learning_rate);
     if (name == "outer_momentum") return Real(name, value, job_.outer_momentum);
+    if (name == "lr_schedule") return Parsed(ParseScheduleKind(value), job_.schedule.kind);
+    if (name == "learning_rate") return Real(name, value, job_.schedule.peak);
+    if (name == "min_learning_rate") return Real(name, value, job_.schedule.minimum);
+    if (name == "init_from") {
+      fine_tunes_ = !value.empty();
+      return absl::OkStatus();
+    }
     if (name == "overlap_rounds") return Bool(name, value, job_.overlap_rounds);
     if (name == "error_feedback") return Bool(name, value, job_.error_feedback);
     if (name == "outer_preset") {
@@ -207,6 +217,7 @@ class JobFlags {
   JobSpec job_;
   int64_t topk_ = kDefaultTopK;
   int64_t topk_bits_ = kDefaultTopKBits;
+  bool fine_tunes_ = false;
   std::vector<std::string> uncounted_;
 };
 
@@ -312,8 +323,8 @@ std::string TableText(const Plan& plan, const PlanOptions& options, const Exchan
                                      option->loss.reason, columns));
   }
   if (!plan.uncounted.empty()) {
-    absl::StrAppend(&text, Paragraph("Without effect on the time of a round: ",
-                                     absl::StrJoin(plan.uncounted, ", "), columns));
+    absl::StrAppend(
+        &text, Paragraph("Without effect here: ", absl::StrJoin(plan.uncounted, ", "), columns));
   }
   absl::StrAppend(
       &text, "\n",
@@ -417,6 +428,8 @@ absl::StatusOr<PlanAnswer> MakePlan(const PlanOptions& options, int columns) {
   base.batch_size = kBatchSize;
   base.schedule.total_rounds = kRounds;
   base.min_workers = options.workers;
+  base.outer_learning_rate = kDefaultOuterLearningRate;
+  base.outer_momentum = kDefaultOuterMomentum;
   absl::StatusOr<Layout> layout;
   if (options.model.empty()) {
     base.model = {.name = "client", .architecture = ClientModelSpec()};
@@ -443,18 +456,23 @@ absl::StatusOr<PlanAnswer> MakePlan(const PlanOptions& options, int columns) {
     ASSIGN_OR_RETURN(const JobSpec job, flags.Get());
     base.optimizer = job.optimizer;
     base.bucket_bytes = job.bucket_bytes;
+    base.schedule = job.schedule;
     ASSIGN_OR_RETURN(const ExchangeSizes sizes, PlanExchangeSizes(job, *layout, options.servers));
     plan.given = ExchangeOption{
         .name = absl::StrJoin(ExchangeFlags(job), " "),
         .job = job,
         .forecast = ForecastExchange(job, sizes, facts),
-        .loss = EstimateLoss(job, layout->num_elements(), options.workers, TotalSteps(options))};
+        .loss = EstimateLoss(job, {.num_parameters = layout->num_elements(),
+                                   .num_workers = options.workers,
+                                   .total_steps = TotalSteps(options),
+                                   .begins_with_trained_weights = flags.fine_tunes()})};
     plan.uncounted = flags.uncounted();
   }
   const ExchangeBounds bounds = {.utilisation = options.utilisation,
                                  .loss_percent = options.loss_budget_percent,
                                  .max_local_steps = options.max_local_steps,
-                                 .total_steps = TotalSteps(options)};
+                                 .total_steps = TotalSteps(options),
+                                 .begins_with_trained_weights = flags.fine_tunes()};
   ASSIGN_OR_RETURN(plan.choice, ChooseExchange(base, *layout, options.servers, facts, bounds));
   const JobSpec& chosen = plan.choice.options[plan.choice.chosen].job;
   plan.flags = ServerFlags(options, chosen);

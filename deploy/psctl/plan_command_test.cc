@@ -98,13 +98,13 @@ TEST(PlanCommandTest, ForecastsAJobThatIsGiven) {
   PlanOptions options = SlowLink();
   options.job_flags = {"--mode=local_sgd",  "--local_steps=40",          "--fragments=4",
                        "--overlap_steps=5", "--push_encoding=int4",      "--pull_encoding=int4",
-                       "--optimizer=sgd",   "--outer_optimizer=average", "--learning_rate=1e-3"};
+                       "--optimizer=sgd",   "--outer_optimizer=average", "--weight_decay=0.1"};
   const Json plan = JsonOf(options);
   const Json& given = **GetObject(plan, "given");
   EXPECT_EQ(*GetInt64(given, "local_steps"), 40);
   EXPECT_THAT(FormatJson(given), HasSubstr("--fragments=4"));
-  EXPECT_THAT(TextOf(options), AllOf(HasSubstr("given"), HasSubstr("Without effect on the time of "
-                                                                   "a round: --learning_rate")));
+  EXPECT_THAT(TextOf(options),
+              AllOf(HasSubstr("given"), HasSubstr("Without effect here: --weight_decay")));
   options.job_flags = {"--mode=local_sgd", "--local_steps=40", "--push_encoding=topk",
                        "--topk=64",        "--topk_bits=2",    "--overlap_rounds"};
   EXPECT_THAT(TextOf(options), HasSubstr("--overlap_rounds=true"));
@@ -123,14 +123,23 @@ TEST(PlanCommandTest, ServersLinksAreTheWorkersUnlessGiven) {
   EXPECT_NEAR(seconds(JsonOf(options)) / seconds(as_workers), 0.25, 0.02);
 }
 
-TEST(PlanCommandTest, AShortJobHasFewOuterSteps) {
+TEST(PlanCommandTest, TheLossFollowsLengthScheduleAndOuterStep) {
   PlanOptions options = SlowLink();
-  EXPECT_THAT(FormatJson(JsonOf(options)), Not(HasSubstr("outer steps")));
-  options.total_steps = 500;
-  EXPECT_THAT(FormatJson(JsonOf(options)), HasSubstr("outer steps"));
+  options.model = "gpt-nano";
   options.job_flags = {"--mode=local_sgd", "--local_steps=50"};
-  const Json plan = JsonOf(options);
-  EXPECT_THAT(FormatJson(**GetObject(plan, "given")), HasSubstr("only 10 outer steps"));
+  const auto percent = [&options](std::vector<std::string> flags) {
+    PlanOptions with = options;
+    for (std::string& flag : flags) with.job_flags.push_back(std::move(flag));
+    return *GetDouble(**GetObject(JsonOf(with), "given"), "loss_percent");
+  };
+  const double of_many = percent({});
+  options.total_steps = 500;
+  const double of_few = percent({});
+  EXPECT_GT(of_few, of_many);
+  EXPECT_GT(of_few, percent({"--init_from=m.safetensors"}));
+  options.total_steps = 8000;
+  const std::string momentum = "--outer_momentum=0.9";
+  EXPECT_GT(percent({momentum}), percent({momentum, "--lr_schedule=cosine"}));
   options.total_steps = -1;
   EXPECT_THAT(MakePlan(options, kUnlimitedColumns).status().message(), HasSubstr("--steps=-1"));
 }

@@ -18,6 +18,16 @@ namespace {
 // Beside synchronous training at equal samples.
 constexpr double kMostLossPercent = 1.5;
 
+// Returns by how much the forecast of a choice misses kMostLossPercent, in words. Empty means that
+// the forecast keeps it.
+std::string MissText(const LossEstimate& loss) {
+  if (!loss.percent.has_value()) return "; no forecast of its loss is known; ";
+  if (*loss.percent <= kMostLossPercent) return "; ";
+  return absl::StrFormat(
+      "; by forecast it loses %.1f %% beside sync, %.1f points more than the %.1f %% wanted; ",
+      *loss.percent, *loss.percent - kMostLossPercent, kMostLossPercent);
+}
+
 std::string RateText(double bytes_per_second) {
   return bytes_per_second == NetworkPath::kNoLimit
              ? "as fast as memory"
@@ -111,8 +121,10 @@ absl::StatusOr<ExchangeTuning::Choice> ExchangeTuning::Choose(const JobSpec& ask
                                                               int num_shards) const {
   ASSIGN_OR_RETURN(const ExchangeFacts facts, Facts(asked, layout, num_shards));
   const double steps_per_round = open.are_lengths_in_steps() ? 1.0 : StepsPerRound(asked);
-  ExchangeBounds bounds = {
-      .loss_percent = kMostLossPercent, .open = open, .modes = ModesToChooseFrom()};
+  ExchangeBounds bounds = {.loss_percent = kMostLossPercent,
+                           .prefers_sync = true,
+                           .open = open,
+                           .modes = ModesToChooseFrom()};
   bounds.total_steps =
       static_cast<int64_t>(static_cast<double>(asked.schedule.total_rounds) * steps_per_round);
   bounds.possible = [&open](const JobSpec& job) { return ValidateJobSpec(InRounds(job, open)); };
@@ -123,7 +135,7 @@ absl::StatusOr<ExchangeTuning::Choice> ExchangeTuning::Choose(const JobSpec& ask
   choice.text = absl::StrCat(option.name, " (", absl::StrJoin(ExchangeFlags(option.job), " "),
                              "): ", FactsText(facts), "; workers compute for ",
                              absl::StrFormat("%.1f", 100.0 * option.forecast.utilisation()),
-                             " % of the time by forecast; ", all.reason);
+                             " % of the time by forecast", MissText(option.loss), all.reason);
   return choice;
 }
 

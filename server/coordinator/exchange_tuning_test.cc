@@ -91,10 +91,12 @@ TEST_F(ExchangeTuningTest, ChoosesWhatTheFormulaSays) {
   const Layout layout = *BuildLayout(asked.model);
   ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice,
                        tuning_.Choose(asked, OpenSettings::All(), layout, 1));
-  ASSERT_OK_AND_ASSIGN(
-      const ExchangeChoice all,
-      ChooseExchange(asked, layout, 1, *tuning_.Facts(asked, layout, 1),
-                     {.loss_percent = 1.5, .total_steps = 20'000, .modes = ModesToChooseFrom()}));
+  ASSERT_OK_AND_ASSIGN(const ExchangeChoice all,
+                       ChooseExchange(asked, layout, 1, *tuning_.Facts(asked, layout, 1),
+                                      {.loss_percent = 1.5,
+                                       .total_steps = 20'000,
+                                       .prefers_sync = true,
+                                       .modes = ModesToChooseFrom()}));
   const ExchangeOption& option = all.options[all.chosen];
   EXPECT_EQ(JobSettings(choice.job), JobSettings(InRounds(option.job, OpenSettings::All())));
   EXPECT_EQ(choice.job.mode, Mode::kLocalSgd);
@@ -140,6 +142,36 @@ TEST_F(ExchangeTuningTest, OverAFastNetworkTheJobIsSynchronous) {
                        tuning_.Choose(asked, OpenSettings::All(), *BuildLayout(asked.model), 1));
   EXPECT_EQ(choice.job.mode, Mode::kSync);
   EXPECT_EQ(choice.job.schedule.total_rounds, 20'000);
+}
+
+// A step is so short that exchanges cost the processors more than 5 % of the time.
+TEST_F(ExchangeTuningTest, OnOneMachineTheJobIsSynchronous) {
+  tuning_.Begin();
+  for (int worker = 1; worker <= 2; ++worker) {
+    Measure(WorkerId(worker), absl::Milliseconds(14), {.round_trip = absl::Microseconds(50)});
+  }
+  JobSpec asked = Asked();
+  asked.model = *ModelPreset("gpt-nano");
+  ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice,
+                       tuning_.Choose(asked, OpenSettings::All(), *BuildLayout(asked.model), 1));
+  EXPECT_EQ(choice.job.mode, Mode::kSync) << choice.text;
+}
+
+TEST_F(ExchangeTuningTest, SaysByHowMuchTheForecastMissesTheLossOfSync) {
+  tuning_.Begin();
+  for (int worker = 1; worker <= 2; ++worker) {
+    Measure(WorkerId(worker), absl::Milliseconds(14), {.round_trip = absl::Microseconds(50)});
+  }
+  JobSpec asked = Asked();
+  asked.model = *ModelPreset("gpt-nano");
+  asked.mode = Mode::kLocalSgd;
+  asked.outer_optimizer = OuterOptimizerKind::kAverage;
+  asked.local_steps = 20;
+  asked.schedule.total_rounds = 50;
+  ASSERT_OK_AND_ASSIGN(
+      const ExchangeTuning::Choice choice,
+      tuning_.Choose(asked, {.push_encoding = true}, *BuildLayout(asked.model), 1));
+  EXPECT_THAT(choice.text, HasSubstr("points more than the 1.5 % wanted"));
 }
 
 TEST_F(ExchangeTuningTest, WhateverAWorkerTellsTheJobMayRun) {

@@ -85,7 +85,9 @@ def low_communication_trials(steps, seed, workers):
     # Where contributions are deferred, the last round computes nothing.
     def local(name, *flags, fragments=1, deferred=0, steps_per_cycle=GPT_LOCAL_STEPS):
         rounds = steps * fragments // steps_per_cycle + deferred
-        return trial(name, "local_sgd", rounds, f"--local_steps={steps_per_cycle}", *flags)
+        has_momentum = not any(flag.startswith("--outer_optimizer") for flag in flags)
+        momentum = ["--outer_momentum=0.9"] if has_momentum else []
+        return trial(name, "local_sgd", rounds, f"--local_steps={steps_per_cycle}", *momentum, *flags)
 
     def overlapped(name, *flags):
         return local(name, "--fragments=4", "--overlap_steps=2", *flags, *INT4, fragments=4, deferred=1)
@@ -164,7 +166,8 @@ def unequal_trials(steps, seed):
     runs = [trial("sync", "sync", steps), trial("sync by speed", "sync", steps, "--balance=speed", speeds=SPREAD)]
     for local_steps in (10, GPT_LOCAL_STEPS):
         runs += [
-            trial(f"local_sgd H={local_steps}", "local_sgd", steps // local_steps, f"--local_steps={local_steps}"),
+            trial(f"local_sgd H={local_steps}", "local_sgd", steps // local_steps, f"--local_steps={local_steps}",
+                  "--outer_momentum=0.9"),
             asynchronous("equal speeds", local_steps, speeds=None),
             asynchronous("spread 6", local_steps),
             *[asynchronous(f"spread 6 at {rate}/{momentum}", local_steps, f"--outer_learning_rate={rate}",
@@ -187,7 +190,7 @@ SYNC = ["--mode=sync", "--rounds=1500", "--batch_size=16", "--warmup_rounds=20"]
 LOCAL = ["--mode=local_sgd", "--local_steps=10", "--rounds=150", "--batch_size=16",
          "--warmup_rounds=2"]
 AVERAGE = [*LOCAL, "--outer_optimizer=average"]
-NESTEROV = [*LOCAL, "--outer_optimizer=nesterov"]
+NESTEROV = [*LOCAL, "--outer_optimizer=nesterov", "--outer_momentum=0.9"]
 DIGITS = [
     ("mlp", "sync", "momentum", "0.2", "0.005", SYNC),
     ("mlp", "async", "momentum", "0.1", "0.005", ASYNC),
