@@ -63,7 +63,9 @@ absl::Status Explain(FileSystem& file_system, const std::string& source, absl::S
 // Whether the checkpoint at `path` is the one that `manifest` describes.
 absl::StatusOr<bool> IsCopy(FileSystem& file_system, const std::string& path,
                             const Manifest& manifest) {
-  ASSIGN_OR_RETURN(const Manifest there, VerifyCheckpoint(file_system, path));
+  ASSIGN_OR_RETURN(Manifest there, VerifyCheckpoint(file_system, path));
+  // A copy that was restored is marked.
+  there.journal.is_complete = manifest.journal.is_complete;
   return FormatManifest(there) == FormatManifest(manifest);
 }
 

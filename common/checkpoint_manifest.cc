@@ -265,6 +265,25 @@ absl::StatusOr<Layout> LayoutFrom(const Json& json) {
   return Layout::FromTensors(std::move(tensors));
 }
 
+Json JournalJson(const JournalManifest& journal) {
+  return {{"id", journal.journal_id},
+          {"record", journal.record},
+          {"shard_records", journal.shard_records},
+          {"complete", journal.is_complete}};
+}
+
+absl::StatusOr<JournalManifest> JournalFrom(const Json& json) {
+  JournalManifest journal;
+  ASSIGN_OR_RETURN(journal.journal_id, GetUint64(json, "id"));
+  ASSIGN_OR_RETURN(journal.record, GetUint64(json, "record"));
+  ASSIGN_OR_RETURN(const Json* shard_records, GetArray(json, "shard_records"));
+  for (const Json& record : *shard_records) {
+    ASSIGN_OR_RETURN(journal.shard_records.emplace_back(), AsUint64(record, "shard_records"));
+  }
+  ASSIGN_OR_RETURN(journal.is_complete, GetBool(json, "complete"));
+  return journal;
+}
+
 absl::Status CheckCover(const Manifest& manifest) {
   int64_t end = 0;
   for (size_t i = 0; i < manifest.shards.size(); ++i) {
@@ -308,6 +327,7 @@ std::string FormatManifest(const Manifest& manifest) {
   for (const ShardManifest& shard : manifest.shards) shards.push_back(ShardJson(shard));
   json["shards"] = std::move(shards);
   json["layout"] = LayoutJson(manifest.layout);
+  if (manifest.journal.journal_id != 0) json["journal"] = JournalJson(manifest.journal);
   // Over the compact text of all the rest, so that a damaged manifest is not believed.
   const std::string rest = FormatJson(json);
   json[kChecksumKey] = ChecksumText(Crc32c(rest.data(), rest.size()));
@@ -354,8 +374,28 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   if (json.contains("lease_revision")) {
     ASSIGN_OR_RETURN(manifest.lease_revision, GetInt64(json, "lease_revision"));
   }
+  // Earlier releases, and servers without a journal, write none.
+  if (json.contains("journal")) {
+    ASSIGN_OR_RETURN(const Json* journal, GetObject(json, "journal"));
+    ASSIGN_OR_RETURN(manifest.journal, JournalFrom(*journal));
+  }
   RETURN_IF_ERROR(CheckCover(manifest));
   return manifest;
+}
+
+absl::Status MarkComplete(FileSystem& file_system, const std::string& directory, bool is_complete) {
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(file_system, directory));
+  const JournalManifest& journal = manifest.journal;
+  if (journal.journal_id == 0 || journal.is_complete == is_complete) return absl::OkStatus();
+  manifest.journal.is_complete = is_complete;
+  const std::string path = absl::StrCat(directory, "/", kManifestName);
+  const std::string unfinished = absl::StrCat(path, ".tmp");
+  ASSIGN_OR_RETURN(SequentialFileWriter file,
+                   SequentialFileWriter::Create(file_system, unfinished));
+  RETURN_IF_ERROR(file.Append(FormatManifest(manifest)));
+  RETURN_IF_ERROR(file.Finish(/*sync=*/true));
+  RETURN_IF_ERROR(file_system.Rename(unfinished, path));
+  return file_system.SyncDirectory(directory);
 }
 
 absl::StatusOr<Manifest> ReadManifest(FileSystem& file_system, const std::string& directory) {

@@ -19,6 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "common/file_system.h"
 #include "common/ids.h"
+#include "common/journal_manifest.h"
 #include "common/json.h"
 #include "common/layout.h"
 
@@ -82,6 +83,7 @@ struct Manifest {
   // Revision of the folder's claim (FolderLock::revision()) by the server that has written it. 0 if
   // the folder has never had a leader lease, or an earlier release has written it.
   int64_t lease_revision = 0;
+  JournalManifest journal = {};
 };
 
 // Returns true if a leader has written `manifest` after another one had taken its place: `other`
@@ -101,6 +103,12 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
 // That of a checkpoint directory. Errors: those of files; DataLoss if it does not parse;
 // Unimplemented as above.
 absl::StatusOr<Manifest> ReadManifest(FileSystem& file_system, const std::string& directory);
+
+// Marks the checkpoint as one that has everything, or not any more: see JournalManifest. The
+// manifest is replaced at once or not at all, and on disk when this returns. Changes nothing if it
+// is marked so already, or was written by servers without a journal. Errors: those of
+// ReadManifest() and of files.
+absl::Status MarkComplete(FileSystem& file_system, const std::string& directory, bool is_complete);
 
 // Reads the file whole and compares. Blocks for the disk. Errors: DataLoss naming the file, what it
 // has and what the manifest says.

@@ -41,6 +41,12 @@ namespace {
 
 // How often leases and held calls are looked at.
 constexpr int kLifeKeyBytes = 32;
+
+uint64_t RandomJournalId() {
+  std::random_device random;
+  return (static_cast<uint64_t>(random()) << 32) | random() | 1;
+}
+
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 // Beyond its patience, for the answer of a last checkpoint to be written down.
 constexpr absl::Duration kJournalPatience = absl::Seconds(2);
@@ -210,8 +216,25 @@ absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::stri
   return absl::OkStatus();
 }
 
-Coordinator::Config CoordinatorRole::CoordinatorSettings() const {
+absl::StatusOr<JournalFacts> CoordinatorRole::ReadJournalFacts() const {
+  const DurabilityConfig& durability = config_.durability;
+  JournalFacts facts;
+  if (durability.has_journal) {
+    facts.folder = JournalFolder();
+    facts.end = found_record_;
+    facts.new_journal_id = RandomJournalId();
+  }
+  facts.is_excused = has_set_journal_aside_ || durability.resume != ResumePolicy::kLatest;
+  facts.is_promoted = deps_.is_promoted;
+  if (durability.accepted_loss >= 0) facts.accepted_loss = Round(durability.accepted_loss);
+  if (facts.is_excused || durability.checkpoint_dir.empty()) return facts;
+  ASSIGN_OR_RETURN(facts.newest, checkpoints_->Newest());
+  return facts;
+}
+
+absl::StatusOr<Coordinator::Config> CoordinatorRole::CoordinatorSettings() const {
   Coordinator::Config coordinator;
+  ASSIGN_OR_RETURN(coordinator.journal, ReadJournalFacts());
   coordinator.job = config_.job;
   coordinator.given = config_.given;
   coordinator.open_settings = config_.open_settings;
@@ -284,7 +307,11 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
   }
   if (memory.has_value()) {
     ASSIGN_OR_RETURN(const uint64_t last, checkpoints_->LastServerIncarnation());
-    if (last > memory->server_incarnation) {
+    ASSIGN_OR_RETURN(const std::optional<KnownCheckpoint> newest, checkpoints_->Newest());
+    // Of one that is not complete, the comparison of journals says what is wrong.
+    const bool is_compared =
+        newest.has_value() && newest->journal.journal_id != 0 && !newest->journal.is_complete;
+    if (last > memory->server_incarnation && !is_compared) {
       alarms_.push_back(absl::StrCat(
           "the journal ", JournalFolder(),
           " is older than the newest checkpoint, which servers without it have written: it is not "
@@ -299,14 +326,15 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
                                    JournalFolder(),
                                    ", of rounds that are in no checkpoint: they are lost"));
   }
-  if (!memory.has_value() || !is_wanted) return Coordinator::Create(CoordinatorSettings(), now);
+  ASSIGN_OR_RETURN(Coordinator::Config settings, CoordinatorSettings());
+  if (!memory.has_value() || !is_wanted) return Coordinator::Create(std::move(settings), now);
   const absl::Status same =
       CheckSameJob(*memory, JobOf(*memory, config_.job, config_.given, config_.open_settings),
                    config_.cluster.num_shards);
   if (!same.ok() && IsAllInCheckpoint(*memory)) {
     LogInfo("settings are not those of the journal ({}); a checkpoint has all of it: {}",
             same.message(), memory->checkpoints.last->path);
-    return Coordinator::Create(CoordinatorSettings(), now);
+    return Coordinator::Create(std::move(settings), now);
   }
   if (same.ok() && IsOfEarlierLayout(*memory, config_.job)) {
     if (IsAllInCheckpoint(*memory)) {
@@ -314,7 +342,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
           "the journal is of a release that named the model's tensors otherwise; a checkpoint "
           "has all of it: {}",
           memory->checkpoints.last->path);
-      return Coordinator::Create(CoordinatorSettings(), now);
+      return Coordinator::Create(std::move(settings), now);
     }
     LogInfo(
         "goes on from the journal of a release that named the model's tensors otherwise, in "
@@ -326,15 +354,15 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
         "cannot go on from the journal ", JournalFolder(), " with other settings: ", same.message(),
         ". It has rounds that are in no checkpoint: start with the settings that it has, and end "
         "with psctl stop or Ctrl-C, which saves all; then give others. To lose those rounds and go "
-        "back to the newest checkpoint, move ",
-        JournalFolder(), " away"));
+        "back to the newest checkpoint, start once with --resume=PATH of that checkpoint"));
   }
   absl::StatusOr<std::unique_ptr<Coordinator>> resumed =
-      Coordinator::Resume(CoordinatorSettings(), *std::move(memory), now);
+      Coordinator::Resume(std::move(settings), *std::move(memory), now);
   if (!absl::IsDataLoss(resumed.status())) return resumed;
   RETURN_IF_ERROR(SetAside(resumed.status()));
   RETURN_IF_ERROR(OpenJournal(now).status());
-  return Coordinator::Create(CoordinatorSettings(), now);
+  ASSIGN_OR_RETURN(settings, CoordinatorSettings());
+  return Coordinator::Create(std::move(settings), now);
 }
 
 absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(absl::Time now) {
@@ -344,13 +372,15 @@ absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(ab
   std::optional<CoordinatorMemory> memory;
   absl::Status status = contents.status();
   if (contents.ok() && !contents->newest.empty()) {
-    auto read = CoordinatorMemoryFromJson(contents->newest, now);
+    auto read = CoordinatorMemoryFromJson(contents->newest, now, &found_record_.journal_id);
     if (read.ok()) memory = *std::move(read);
     status = read.status();
+    found_record_.number = contents->end.last_sequence;
   }
   if (absl::IsDataLoss(status)) {
     RETURN_IF_ERROR(SetAside(status));
     contents = CoordinatorJournal::Contents();
+    found_record_ = {};
   } else {
     RETURN_IF_ERROR(status);
   }
@@ -376,13 +406,18 @@ absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(ab
     });
   };
   ASSIGN_OR_RETURN(journal_,
-                   CoordinatorJournal::Create({folder, std::move(contents->end)}, std::move(deps)));
+                   CoordinatorJournal::Create({.folder = folder,
+                                               .end = std::move(contents->end),
+                                               // It may have gone back, and be put back then.
+                                               .defers_writing = true},
+                                              std::move(deps)));
   return memory;
 }
 
 absl::Status CoordinatorRole::SetAside(const absl::Status& damage) {
   journal_thread_.reset();
   journal_.reset();
+  has_set_journal_aside_ = true;
   RETURN_IF_ERROR(SetJournalAside(*deps_.journal_disk, JournalFolder()));
   alarms_.push_back(absl::StrCat(damage.message(),
                                  ". Its files stay as *.damaged; the job starts from the newest "
@@ -392,14 +427,19 @@ absl::Status CoordinatorRole::SetAside(const absl::Status& damage) {
 
 CoordinatorRole::~CoordinatorRole() { Stop(); }
 
-void CoordinatorRole::CarryOut(Effect effect) {
+void CoordinatorRole::CarryOut(Effect effect, const CoordinatorRecord& follows) {
   std::visit(Overloaded{
-                 [this](const ShardCommand& command) {
+                 [&](const ShardCommand& command) {
                    LogRound(command);
-                   shards_->Send(command);
+                   shards_->Send(command, follows);
                  },
-                 [this](const RepeatedCommand& repeated) { shards_->Repeat(repeated); },
-                 [this](CheckpointTask& task) { checkpoints_->Do(std::move(task)); },
+                 [&](const RepeatedCommand& repeated) { shards_->Repeat(repeated, follows); },
+                 [&](CheckpointTask& task) {
+                   if (auto* record = std::get_if<CheckpointRecord>(&task)) {
+                     record->journal.record = follows.number;
+                   }
+                   checkpoints_->Do(std::move(task));
+                 },
                  [this](Announcement& announcement) {
                    LogRound(announcement);
                    history_.Note(announcement, deps_.clock->Now());
@@ -411,6 +451,7 @@ void CoordinatorRole::CarryOut(Effect effect) {
 
 absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading()> read_local) {
   read_local_ = std::move(read_local);
+  local_ = local;
   shards_ = std::make_unique<CommandedShards>(local);
   if (config_.is_site()) {
     site_ =
@@ -425,7 +466,10 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   RETURN_IF_ERROR(deps_.confirm_leader());
   ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator, MakeCoordinator(*local));
   strand_.Start(
-      std::move(coordinator), [this](Effect effect) { CarryOut(std::move(effect)); },
+      std::move(coordinator),
+      [this](Effect effect, const CoordinatorRecord& follows) {
+        CarryOut(std::move(effect), follows);
+      },
       journal_.get());
   ClusterRpc::Deps cluster;
   cluster.strand = &strand_;
@@ -714,9 +758,11 @@ void CoordinatorRole::OnFault(const WorkerFault& fault) {
 
 void CoordinatorRole::OnContributed(uint64_t server_incarnation, const WorkerLife& life,
                                     Round round) {
+  const uint64_t journal_end = local_->journal_place().end;
   strand_.ReportTo([&](Coordinator& coordinator, absl::Time) -> std::vector<uint64_t> {
     LogDebug("contribution received shard=0 worker={} incarnation={} round={}", life.worker,
              life.incarnation, round);
+    coordinator.NoteJournalEnd(0, journal_end);
     if (!coordinator.OnContributed(0, server_incarnation, life, round)) return {};
     return {ClusterRpc::KeyOf(life)};
   });
@@ -753,6 +799,12 @@ void CoordinatorRole::OnCheckpointPublished(const std::string& directory,
   }
   strand_.Report([&](Coordinator& coordinator, absl::Time now) {
     coordinator.OnCheckpointPublished(directory, published, now);
+  });
+}
+
+void CoordinatorRole::OnCheckpointMarked(bool is_complete, const absl::Status& status) {
+  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnCheckpointMarked(is_complete, status, now);
   });
 }
 

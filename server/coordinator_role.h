@@ -67,6 +67,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
     const ServerSecurity* security = nullptr;  // of this server
     std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
     const LogTail* log = nullptr;  // see Server::Deps
+    bool is_promoted = false;      // See JournalFacts.
   };
 
   // Sees whether memory and disk will do, locks the folders for checkpoints, and opens
@@ -134,6 +135,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override;
   void OnCheckpointPublished(const std::string& directory,
                              const absl::StatusOr<PublishedCheckpoint>& published) override;
+  void OnCheckpointMarked(bool is_complete, const absl::Status& status) override;
 
  private:
   CoordinatorRole(const ServerConfig& config, Deps deps);
@@ -152,11 +154,13 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   // with an alarm.
   absl::StatusOr<std::optional<CoordinatorMemory>> OpenJournal(absl::Time now);
   absl::Status SetAside(const absl::Status& damage);
-  Coordinator::Config CoordinatorSettings() const;
+  absl::StatusOr<Coordinator::Config> CoordinatorSettings() const;
   CheckpointKeeper::Config KeeperSettings() const;
   void MakeAuthorityRpc();
   void MakeCheckpointCommand();
-  void CarryOut(Effect effect);
+  void CarryOut(Effect effect, const CoordinatorRecord& follows);
+  // What the journal is compared with. Blocks for the disk. Errors: those of files.
+  absl::StatusOr<JournalFacts> ReadJournalFacts() const;
   v1::ClusterStatus ReadStatus();
   absl::Status Farewell();
 
@@ -171,10 +175,13 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   FolderLock* journal_lock_ = nullptr;              // one of them; null: there is no journal
   CoordinatorStrand strand_;                     // first, so that it outlives whoever reports to it
   std::unique_ptr<CoordinatorJournal> journal_;  // null: none
-  std::unique_ptr<ThreadPool> journal_thread_;   // ends before the journal, whose tasks it runs
+  CoordinatorRecord found_record_;               // The last one in it when this process began.
+  bool has_set_journal_aside_ = false;
+  std::unique_ptr<ThreadPool> journal_thread_;  // ends before the journal, whose tasks it runs
   StatusBoard board_;
   ChangeLogger notices_;
   std::function<ShardReading()> read_local_;
+  const ShardHost* local_ = nullptr;
   std::unique_ptr<ProgressRecorder> recorder_;
   HistoryRecorder history_;
   std::unique_ptr<HistoryKeeper> history_keeper_;  // null: no --checkpoint_dir

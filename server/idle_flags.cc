@@ -44,7 +44,7 @@ std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
   const DurabilityConfig& durability = config.durability;
   if (durability.checkpoint_dir.empty()) {
     for (const char* const flag : {"checkpoint_every", "checkpoint_interval", "checkpoint_keep",
-                                   "fallback_dir", "on_checkpoint"}) {
+                                   "fallback_dir", "on_checkpoint", "accept_loss"}) {
       idle.push_back({flag, "--checkpoint_dir"});
     }
     if (durability.resume != ResumePolicy::kPath) {

@@ -397,6 +397,7 @@ absl::Status Server::Build() {
     };
     deps.refusals = refusals_;
     deps.log = deps_.log;
+    deps.is_promoted = config_.durability.may_promote || !promoted_from_.empty();
     ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(config_, deps));
   } else {
     ASSIGN_OR_RETURN(AddressList coordinator,

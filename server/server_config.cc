@@ -1,5 +1,7 @@
 #include "server/server_config.h"
 
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 #include "common/address_list.h"
 #include "common/flag_range.h"
@@ -137,6 +139,8 @@ absl::Status CheckDurability(const DurabilityConfig& durability, const ModelSpec
   }
   RETURN_IF_ERROR(CheckRange("checkpoint_cost", durability.checkpoint_cost, kMinCost, 1.0));
   RETURN_IF_ERROR(CheckWholeRange("checkpoint_keep", durability.keep, 1, kMaxKeep));
+  RETURN_IF_ERROR(CheckWholeRange("accept_loss", durability.accepted_loss, -1,
+                                  std::numeric_limits<int64_t>::max()));
   if (durability.has_journal && durability.keep < 2) {
     return absl::InvalidArgumentError(
         "--checkpoint_keep=1 contradicts --durability=journal: a journal goes on from a checkpoint "

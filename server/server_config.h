@@ -82,6 +82,8 @@ struct DurabilityConfig {
   // Whoever starts this server says that no other goes on from a copy of the journal.
   bool may_promote = false;
   int64_t journal_limit_bytes = 0;  // see CoordinatorConfig
+  // See JournalFacts. -1 means that no loss is accepted.
+  int64_t accepted_loss = -1;
 };
 
 struct OutputConfig {

@@ -435,6 +435,13 @@ ABSL_FLAG(
     "or fills an empty one. Two servers that go on from copies of one journal train two "
     "models.");
 ABSL_FLAG(
+    int64_t, accept_loss, -1,
+    "A server that finds its journal older than other servers or checkpoints know it, or missing, "
+    "waits, and its alarm names a round. Give that round to lose what came after the newest "
+    "checkpoint and go back there. Any other number changes nothing. -1: lose nothing. Only for "
+    "the "
+    "coordinator.");
+ABSL_FLAG(
     std::string, journal_limit, "0",
     "--durability=journal: what a server may write into its journal after a checkpoint before "
     "the next one is taken out of turn, such as 20GB or 16GiB; until that is whole, its disk "
@@ -833,6 +840,7 @@ DurabilityConfig ReadDurability(const std::set<std::string>& given, DurabilityCo
   durability.keep = absl::GetFlag(FLAGS_checkpoint_keep);
   durability.init_from = absl::GetFlag(FLAGS_init_from);
   durability.accepts_higher_rate = absl::GetFlag(FLAGS_accept_higher_rate);
+  durability.accepted_loss = absl::GetFlag(FLAGS_accept_loss);
   const std::string resume = absl::GetFlag(FLAGS_resume);
   if (resume == "latest") {
     durability.resume = ResumePolicy::kLatest;
@@ -1061,7 +1069,7 @@ std::vector<FlagGroup> ServerFlagGroups() {
        {"checkpoint_dir", "checkpoint_interval", "checkpoint_cost", "checkpoint_every",
         "checkpoint_keep", "on_checkpoint", "fallback_dir", "stop_timeout", "resume",
         "accept_higher_rate", "durability", "journal_dir", "journal_limit", "journal_replica",
-        "replica", "promote"}},
+        "replica", "promote", "accept_loss"}},
       {"Output and end",
        {"metrics_out", "tensorboard_dir", "trace", "trace_rounds", "exit_when_done", "log_level",
         "log_format"}},

@@ -43,7 +43,10 @@ absl::StatusOr<std::string> RestoreCheckpoint(FileSystem& file_system, const std
   ASSIGN_OR_RETURN(const std::unique_ptr<FolderLock> lock,
                    FolderLock::Take(folder, NewFolderClaim(), {}));
   RETURN_IF_ERROR(CheckNothingElseCounts(file_system, folder, manifest.round));
-  return CopyCheckpoint(file_system, path, folder);
+  ASSIGN_OR_RETURN(std::string copy, CopyCheckpoint(file_system, path, folder));
+  // Servers need not look for the journal that has later rounds.
+  RETURN_IF_ERROR(MarkComplete(file_system, copy, /*is_complete=*/true));
+  return copy;
 }
 
 }  // namespace lodestar

@@ -9,6 +9,7 @@
 
 #include "common/ids.h"
 #include "common/job_spec.h"
+#include "common/journal_manifest.h"
 #include "common/layout.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/coordinator_state.h"
@@ -27,6 +28,8 @@ struct CheckpointRecord {
   JobSpec job = {};
   Layout layout = {};
   std::vector<std::string> manifest_parts;  // by shard, as the shards reported them
+  // Its `record` is known to whoever carries the task out: the one that the task follows from.
+  JournalManifest journal = {};
 };
 
 struct PublishedCheckpoint {
@@ -50,9 +53,19 @@ struct SetAsideTask {
   std::string why;  // "have weights that ...", for people
 };
 
+// Marks a checkpoint as one that has everything, or takes that back before anything is acknowledged
+// that it does not have: see JournalManifest. Answer: OnCheckpointMarked().
+struct MarkTask {
+  std::string path;
+  bool is_complete = false;
+};
+
 // Finds what to start from: the newest checkpoint that verifies, else the source of the flags.
 // Answer: OnRestoreChosen(), with an error if a SetAsideTask has failed.
-struct ChooseRestoreTask {};
+struct ChooseRestoreTask {
+  // The operator accepts that what came after it is lost: it is marked as complete.
+  bool accepts_loss = false;
+};
 
 struct RestoreChoice {
   WeightsSource source = InitialSource{};
@@ -67,8 +80,10 @@ struct RestoreChoice {
   std::string alarm = {};  // not empty: why not from where one would expect
   std::string note = {};   // what it starts from, and with which settings
   std::optional<ResumeSnapshot> resumed = std::nullopt;  // of a checkpoint
+  bool is_complete = false;                              // See JournalManifest.
 };
 
-using CheckpointTask = std::variant<CheckpointRecord, DiscardTask, SetAsideTask, ChooseRestoreTask>;
+using CheckpointTask =
+    std::variant<CheckpointRecord, DiscardTask, SetAsideTask, MarkTask, ChooseRestoreTask>;
 
 }  // namespace lodestar

@@ -222,8 +222,22 @@ absl::Status ClusterSaves::OnShardSaved(int shard, uint64_t server_incarnation,
   if (!record->ok()) return OnFailed(directory, record->status(), now);
   (*record)->job = state_.config.job;
   (*record)->layout = *state_.layout;
+  JournalManifest& journal = (*record)->journal;
+  journal.journal_id = state_.journal_id;
+  for (const ShardRegistry::Entry& entry : state_.shards.entries()) {
+    journal.shard_records.push_back(entry.journal_end);
+  }
+  journal.is_complete = has_everything_ = HasEverything((*record)->state);
   outbox_.Do(**std::move(record));
   return absl::OkStatus();
+}
+
+bool ClusterSaves::HasEverything(const CoordinatorState& saved) const {
+  const bool hands_out_work = !state_.is_stopping() && !state_.is_work_held() &&
+                              state_.phase != CoordinatorPhase::kSaving &&
+                              state_.phase != CoordinatorPhase::kDone;
+  return !hands_out_work && state_.open.empty() && saved.ledger == state_.ledger.state() &&
+         saved.orders == state_.orders();
 }
 
 absl::Status ClusterSaves::OnPublished(absl::string_view directory,
@@ -256,6 +270,7 @@ absl::Status ClusterSaves::OnPublished(absl::string_view directory,
       !text.empty()) {
     outbox_.Tell(text);
   }
+  state_.complete_checkpoint = has_everything_ ? published->path : "";
   state_.published = PublishedCommand{temporary, published->path, published->round};
   outbox_.Command(*state_.published);
   outbox_.Touch();
@@ -314,6 +329,11 @@ absl::Status ClusterSaves::EndLast(const absl::Status& error) {
     return absl::OkStatus();
   }
   if (HoldsLast()) {
+    const std::string& path = state_.checkpoints.last()->path;
+    if (state_.journal_id != 0 && !state_.is_comparing() && state_.complete_checkpoint != path) {
+      state_.complete_checkpoint = path;
+      outbox_.Do(MarkTask{path, /*is_complete=*/true});
+    }
     state_.last_save.End(*state_.checkpoints.last());
   } else {
     const std::string unsaved = UnsavedText(state_);

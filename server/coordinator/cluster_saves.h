@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/cluster_state.h"
+#include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/outbox.h"
 
 namespace lodestar {
@@ -87,6 +88,9 @@ class ClusterSaves {
   absl::Status OnFailed(absl::string_view directory, const absl::Status& error, absl::Time now);
   // Whether what is on disk already serves those who asked for a checkpoint.
   bool ServeRequestsWithLast();
+  // Whether a checkpoint of this state has all that will be acknowledged until work is handed out
+  // again.
+  bool HasEverything(const CoordinatorState& saved) const;
   bool HoldsLast() const {
     return state_.checkpoints.HoldsLast(state_.ledger.state(), state_.orders());
   }
@@ -97,6 +101,7 @@ class ClusterSaves {
   std::optional<int64_t> saved_before_round_;  // of SaveCompleteRounds(): the last open round
   std::string early_directory_;                // that it has begun last; empty: none
   std::set<int> long_journals_;                // shards whose excess has been seen to
+  bool has_everything_ = false;                // The checkpoint that is being published.
 };
 
 }  // namespace lodestar

@@ -33,10 +33,14 @@ ClusterState::ClusterState(CoordinatorConfig the_config, std::optional<Layout> t
       schedule(config.checkpoint_schedule),
       last_save(!config.fallback_dir.empty()),
       divergence(config.divergence) {
+  const JournalFacts& journal = config.journal;
+  journal_id = journal.end.journal_id != 0 ? journal.end.journal_id : journal.new_journal_id;
+  if (journal.folder.empty()) journal_id = 0;
   if (!config.upstream.empty()) site.emplace(config.upstream, now);
 }
 
 bool ClusterState::is_ready() const {
+  if (is_comparing()) return false;
   switch (phase) {
     case CoordinatorPhase::kRunning:
     case CoordinatorPhase::kEvaluating:

@@ -27,6 +27,7 @@
 #include "server/coordinator/divergence_record.h"
 #include "server/coordinator/exchange_tuning.h"
 #include "server/coordinator/job_progress.h"
+#include "server/coordinator/journal_comparison.h"
 #include "server/coordinator/last_save.h"
 #include "server/coordinator/member_quota.h"
 #include "server/coordinator/norm_book.h"
@@ -98,6 +99,20 @@ struct JobPause {
   absl::Time since;  // of this process
 };
 
+// Journals and checkpoints are compared once, when all shards have attached to this process. Before
+// that no worker is answered, no shard is commanded, and nothing is written into the journal.
+struct StartComparison {
+  bool is_over = false;
+  // The journal has gone back, and --accept_loss does not name this loss: it is never over.
+  std::optional<JournalLoss> loss;
+  absl::Status refusal;                    // --accept_loss names another one: this process ends.
+  bool is_resumed = false;                 // The coordinator's memory was in the journal.
+  std::string unfinished;                  // Directory of the checkpoint that was under way.
+  std::map<int, ShardKnowledge> shards;    // Those that have attached.
+  std::map<int, std::string> lost;         // Of these, what has become of their memory, for people.
+  uint64_t newest_server_incarnation = 0;  // That a shard, a checkpoint or the journal knows of.
+};
+
 struct ClusterState {
   ClusterState(CoordinatorConfig the_config, std::optional<Layout> the_layout, absl::Time now);
 
@@ -139,6 +154,13 @@ struct ClusterState {
   WeightsSource source;
   WeightsSupply supply;
 
+  StartComparison comparison;
+  uint64_t journal_id = 0;  // See CoordinatorRecord.
+  // Path of the newest checkpoint, if it is marked as complete: see JournalManifest. Work is handed
+  // out once that is taken back. Empty means that it is not marked.
+  std::string complete_checkpoint;
+  bool is_reopening = false;             // A MarkTask is under way for that.
+  std::optional<absl::Time> reopens_at;  // The next one, after one that has failed.
   ShardRegistry shards;
   NormBook norms;
   MembershipTable membership;
@@ -176,7 +198,11 @@ struct ClusterState {
   // Whether the servers have weights, and workers may call.
   bool is_ready() const;
   // Whether shards have an assignment, and with it something to lose.
-  bool has_memory() const { return phase == CoordinatorPhase::kLoading || is_ready(); }
+  bool has_memory() const {
+    return phase == CoordinatorPhase::kLoading || is_ready() ||
+           (is_comparing() && comparison.is_resumed);
+  }
+  bool is_comparing() const { return !comparison.is_over; }
   bool is_stopping() const { return stop_reason.has_value(); }
   // It was stopped, and workers cannot even join to learn that.
   bool is_over_for_callers() const {

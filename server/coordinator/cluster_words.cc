@@ -377,6 +377,12 @@ std::string WaitingForJournals(const ClusterState& state, Ages ages) {
 std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
   const bool has_ages = ages == Ages::kShown;
   const std::optional<absl::Time> age_at = has_ages ? std::optional(now) : std::nullopt;
+  if (state.comparison.loss.has_value() && !state.should_exit) {
+    const JournalLoss& loss = *state.comparison.loss;
+    return absl::StrCat(
+        "waits for the coordinator's journal, which has gone back or is missing: ", loss.what,
+        "; bring it back, or start this server with --accept_loss=", loss.round.value());
+  }
   const bool awaits_servers = state.phase == CoordinatorPhase::kAwaitingShards ||
                               (state.is_shard_away() && state.has_memory() && !state.should_exit);
   const std::string servers = awaits_servers ? WaitingForServers(state, now, ages) : "";
@@ -569,7 +575,16 @@ std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time
 }
 
 absl::Status CheckKnowsOrders(const ClusterState& state, absl::Time now) {
-  if (state.server_incarnation != 0 || !state.failure.ok()) return absl::OkStatus();
+  const bool is_known = state.server_incarnation != 0 && !state.is_comparing();
+  if (is_known || !state.failure.ok()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("not ready: ", WaitingFor(state, now), "; the same call again"));
+}
+
+absl::Status CheckCompared(const ClusterState& state, absl::Time now) {
+  const bool is_over =
+      state.phase == CoordinatorPhase::kDone || state.phase == CoordinatorPhase::kFailed;
+  if (!state.is_comparing() || is_over) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("not ready: ", WaitingFor(state, now), "; the same call again"));
 }
@@ -651,6 +666,11 @@ JobEnding CutOffEndingOf(const ClusterState& state) {
 }
 
 absl::string_view StateName(const ClusterState& state) {
+  const bool is_over =
+      state.phase == CoordinatorPhase::kDone || state.phase == CoordinatorPhase::kFailed;
+  if (state.is_comparing() && !is_over) {
+    return state.comparison.loss.has_value() ? "journal_lost" : "waiting_for_servers";
+  }
   const bool needs_servers = state.phase == CoordinatorPhase::kRunning ||
                              state.phase == CoordinatorPhase::kEvaluating ||
                              state.phase == CoordinatorPhase::kSaving;

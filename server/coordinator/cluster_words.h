@@ -52,6 +52,8 @@ absl::Duration WaitPatience(const ClusterState& state);
 absl::Status CheckKnowsOrders(const ClusterState& state, absl::Time now);
 // Not OK unless state.is_ready(): what is waited for, or why it is in vain.
 absl::Status CheckReady(const ClusterState& state, absl::Time now);
+// Whether workers may be answered at all. Errors: Unavailable before journals have been compared.
+absl::Status CheckCompared(const ClusterState& state, absl::Time now);
 
 // "training", "waiting_for_workers", ...
 absl::string_view StateName(const ClusterState& state);

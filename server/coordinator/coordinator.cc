@@ -7,15 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/bucket_plan.h"
 #include "common/exchange_choice.h"
 #include "common/exchange_settings.h"
-#include "common/fragment_plan.h"
 #include "common/job_loss.h"
 #include "common/job_settings.h"
 #include "common/peer_text.h"
 #include "common/remedy.h"
-#include "common/shard_plan.h"
 #include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "server/coordinator/admission.h"
@@ -43,7 +40,6 @@ constexpr absl::Duration kFarewellTime = absl::Minutes(1);
 constexpr absl::Duration kExitTime = absl::Seconds(15);
 // An alarm may overtake the sign of life that its server has given before.
 constexpr absl::Duration kLongestOvertaking = absl::Seconds(3);
-
 // Of alarms.
 std::string JournalSubject(int shard) { return absl::StrCat("journal of shard ", shard); }
 std::string ServerSubject(int shard) { return absl::StrCat("server of shard ", shard); }
@@ -56,13 +52,6 @@ void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
   summary->heldout_accuracy = static_cast<double>(heldout.correct) / predictions;
 }
 
-absl::Status CheckFragments(const Layout& layout, const CoordinatorConfig& config) {
-  ASSIGN_OR_RETURN(const std::vector<ElementRange> shards, PlanShards(layout, config.num_shards));
-  ASSIGN_OR_RETURN(const std::vector<Bucket> buckets,
-                   PlanBuckets(layout, shards, config.job.bucket_bytes));
-  return FragmentPlan(buckets, config.job.fragments).CheckComplete();
-}
-
 // Of a server that had nothing yet.
 constexpr absl::string_view kCutOffEarly = "was cut off before it was told what to load";
 
@@ -71,62 +60,9 @@ constexpr absl::Duration kLateHeartbeat = absl::Milliseconds(500);
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Config config, absl::Time now) {
-  RETURN_IF_ERROR(ValidateJobSpec(config.job));
-  if (config.num_shards < 1 || config.num_shards > kMaxServers) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--shard=0/", config.num_shards, ": the number of shards must be 1 to ", kMaxServers));
-  }
-  if (config.lease < absl::Milliseconds(100)) {
-    return absl::InvalidArgumentError(absl::StrCat("--lease=", absl::FormatDuration(config.lease),
-                                                   " is too short; at least 100ms"));
-  }
-  std::optional<Layout> layout;
-  if (!std::holds_alternative<ClientModelSpec>(config.job.model.architecture)) {
-    ASSIGN_OR_RETURN(layout, BuildLayout(config.job.model));
-    RETURN_IF_ERROR(CheckFragments(*layout, config));
-  }
-  return std::unique_ptr<Coordinator>(new Coordinator(std::move(config), std::move(layout), now));
-}
-
 Coordinator::Coordinator(Config config, std::optional<Layout> layout, absl::Time now)
     : state_(std::move(config), std::move(layout), now),
       registrations_(state_.config.registrations) {}
-
-absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Resume(Config config,
-                                                                 CoordinatorMemory memory,
-                                                                 absl::Time now) {
-  const JobSpec job = JobOf(memory, config.job, config.given, config.open_settings);
-  RETURN_IF_ERROR(CheckSameJob(memory, job, config.num_shards));
-  ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator, Create(std::move(config), now));
-  RETURN_IF_ERROR(coordinator->GoOnFrom(std::move(memory), now));
-  return coordinator;
-}
-
-absl::Status Coordinator::GoOnFrom(CoordinatorMemory memory, absl::Time now) {
-  const std::string unfinished = memory.checkpoints.active_directory;
-  RETURN_IF_ERROR(Recall(std::move(memory), now, state_));
-  // What has not come to its end never will.
-  if (!unfinished.empty()) {
-    outbox_.Do(DiscardTask{unfinished});
-    state_.checkpoints.Request(now);
-  }
-  // From where else the job may be, it leads there again.
-  const bool is_evaluating = !state_.open.empty() && state_.open.begin()->second.is_evaluation();
-  state_.phase = is_evaluating ? CoordinatorPhase::kEvaluating : CoordinatorPhase::kRunning;
-  const Round next_round =
-      state_.policy->uses_rosters() ? state_.committed_round() : state_.ledger.next_round();
-  outbox_.Tell(absl::StrCat("restarted, continues from its journal at round ", next_round.value()));
-  outbox_.Announce(RestoredPoint{
-      next_round,
-      state_.ledger.trained_samples(),
-      state_.ledger.state().final_evaluation_round == state_.ledger.next_round().value(),
-      state_.policy->uses_rosters(),
-      /*is_from_journal=*/true,
-      {state_.unrecorded.begin(), state_.unrecorded.end()}});
-  outbox_.Touch();
-  return absl::OkStatus();
-}
 
 void Coordinator::TellWait(absl::Time now) {
   if (!state_.waits.IsDue(now)) return;
@@ -208,6 +144,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   }
   // The servers go: nobody would tell this worker of the end.
   if (state_.should_exit) return JobIsOver();
+  RETURN_IF_ERROR(CheckCompared(now));
   if (state_.phase == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(AdoptLayout(call, now));
   RETURN_IF_ERROR(CheckReady(state_, now));
   if (state_.is_shard_away()) {
@@ -260,6 +197,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
 
 absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_view layout_hash,
                                          const DatasetInfo& dataset, absl::Time now) {
+  RETURN_IF_ERROR(CheckCompared(now));
   RETURN_IF_ERROR(state_.membership.Renew(life.worker, life.incarnation, now));
   RETURN_IF_ERROR(CheckReady(state_, now));
   std::vector<const WorkerRecord*> members = state_.membership.Members();
@@ -308,6 +246,7 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
 }
 
 absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call, absl::Time now) {
+  RETURN_IF_ERROR(CheckCompared(now));
   // First: a life that is over may tell of servers that this job does not have.
   RETURN_IF_ERROR(state_.membership.Renew(call.life.worker, call.life.incarnation, now));
   if (call.standstill.has_value() && call.standstill->shard >= state_.config.num_shards) {
@@ -341,6 +280,7 @@ absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call
 
 absl::Status Coordinator::Leave(const WorkerLife& life, absl::string_view reason,
                                 const std::optional<RoundReport>& report, absl::Time now) {
+  RETURN_IF_ERROR(CheckCompared(now));
   // The answer to the first time was lost.
   if (state_.membership.HasLeft(life.worker, life.incarnation)) return absl::OkStatus();
   RETURN_IF_ERROR(state_.membership.Check(life.worker, life.incarnation));
@@ -379,6 +319,14 @@ int Coordinator::EvictWorkers(absl::FunctionRef<bool(absl::string_view name)> wh
 
 void Coordinator::Tick(absl::Time now) {
   LookForSilence(now);
+  const bool is_over =
+      state_.phase == CoordinatorPhase::kDone || state_.phase == CoordinatorPhase::kFailed;
+  // Workers cannot renew their leases, nor hand anything in.
+  if (state_.is_comparing() && !is_over) return TellWait(now);
+  if (state_.reopens_at.has_value() && now >= *state_.reopens_at) {
+    state_.reopens_at.reset();
+    Advance(now);
+  }
   EndLives(state_.membership.Expire(now), now);
   DropStalled(now);
   DropHolding(now);
@@ -456,8 +404,7 @@ absl::Status Coordinator::AdoptModel(const RegisterCall& call, absl::Time now) {
   if (is_other_layout) state_.layout = call.layout;
   TakeSettings(call, *std::move(settled), now);
   if (!is_another) return absl::OkStatus();
-  Enter(CoordinatorPhase::kRestoring);
-  outbox_.Do(ChooseRestoreTask{});
+  BeginRestoring({});
   return absl::UnavailableError(
       "not ready: the servers start over with the model of this client; the same call again");
 }
@@ -511,6 +458,7 @@ MembersCommand Coordinator::Members() const {
 absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
                                                       const std::optional<RoundReport>& report,
                                                       absl::Time now) {
+  RETURN_IF_ERROR(CheckCompared(now));
   RETURN_IF_ERROR(state_.membership.Renew(life.worker, life.incarnation, now));
   if (!state_.membership.Find(life.worker)->is_member()) {
     return absl::FailedPreconditionError(
@@ -531,6 +479,7 @@ bool Coordinator::AwaitsContribution(const WorkerLife& life, Round round) const 
 }
 
 absl::Status Coordinator::BeginLeave(const WorkerLife& life, absl::Time now) {
+  RETURN_IF_ERROR(CheckCompared(now));
   RETURN_IF_ERROR(state_.membership.Renew(life.worker, life.incarnation, now));
   state_.desks[life.worker].BeginLeave();
   outbox_.Remember();
@@ -538,6 +487,7 @@ absl::Status Coordinator::BeginLeave(const WorkerLife& life, absl::Time now) {
 }
 
 absl::StatusOr<GrantAnswer> Coordinator::PollGrant(const WorkerLife& life, absl::Time now) const {
+  RETURN_IF_ERROR(CheckCompared(now));
   RETURN_IF_ERROR(state_.membership.Check(life.worker, life.incarnation));
   return AnswerFor(life.worker, now);
 }
@@ -721,6 +671,9 @@ void Coordinator::Advance(absl::Time now) {
 }
 
 bool Coordinator::AdvanceOnce(absl::Time now) {
+  const bool is_over =
+      state_.phase == CoordinatorPhase::kDone || state_.phase == CoordinatorPhase::kFailed;
+  if (state_.is_comparing() && !is_over) return false;
   switch (state_.phase) {
     case CoordinatorPhase::kLoading:
       return AdvanceLoading(now);
@@ -785,8 +738,7 @@ bool Coordinator::ChooseExchangeSettings(absl::Time now) {
   state_.config.job = choice->job;
   state_.tuning.End(choice->text);
   outbox_.Tell(absl::StrCat("exchange chosen: ", choice->text));
-  Enter(CoordinatorPhase::kRestoring);
-  outbox_.Do(ChooseRestoreTask{});
+  BeginRestoring({});
   return true;
 }
 
@@ -816,7 +768,9 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
     return false;
   }
   const std::vector<RosterMember> roster = state_.Waiting();
-  if (roster.empty() || !state_.ledger.LackingFor(roster).empty()) return false;
+  if (roster.empty() || !state_.ledger.LackingFor(roster).empty() || AwaitsReopening()) {
+    return false;
+  }
   Give(state_.ledger.OpenFinalEvaluation(state_.membership.view(), roster,
                                          state_.ledger.next_round() + state_.evaluation_attempt,
                                          state_.committed_round()),
@@ -905,7 +859,7 @@ bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
     roster.push_back({member.worker, state_.membership.Find(member.worker)->incarnation,
                       state_.desks.at(member.worker).SamplesInHand()});
   }
-  if (roster.empty()) return false;
+  if (roster.empty() || AwaitsReopening()) return false;
   const WorkLedger::Work work = OpenNextRound(state_, view, roster, computes);
   if (state_.policy->uses_rosters()) outbox_.Command(OpenRoundCommand{PlanForShards(work)});
   state_.quota.OnWork();
@@ -946,8 +900,7 @@ void Coordinator::Follow(const FaultVerdict& verdict, absl::Time now) {
           verdict.reason, now);
       return;
     case FaultVerdict::Kind::kGoBack:
-      Enter(CoordinatorPhase::kRestoring);
-      outbox_.Do(ChooseRestoreTask{});
+      BeginRestoring({});
       return;
     case FaultVerdict::Kind::kEnd:
       Enter(CoordinatorPhase::kDone);
@@ -1014,52 +967,57 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
   }
   const bool goes_on = GoesOn(shard, instance_id, memory_of);
   const bool has_lost_records =
-      goes_on && tells_journal && state_.shards.HasLostRecords(shard, journal.end);
+      goes_on && tells_journal && state_.shards.HasLostRecords(shard, journal);
   if (goes_on && !has_lost_records) {
     const bool is_another_process = journal.first_segment > entry.first_segment;
     // This connection may come before the end of the old one is noticed.
     if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
     outbox_.Tell(absl::StrCat("shard connected again shard=", shard, " address=", address));
     state_.shards.Reconnect(shard, address, now);
-    state_.shards.SetFirstSegment(shard, journal.first_segment);
+    state_.shards.SetProcess(shard, journal);
+    state_.comparison.shards[shard] = {shard, memory_of, journal};
     // A server that was started again on what it had may have another port.
     if (state_.map != nullptr && state_.map->servers[shard].address != address) {
       RETURN_IF_ERROR(PlanMap(state_.map->version + 1, state_));
       outbox_.Remember();
     }
-    RepeatCommands(shard);
+    if (!state_.is_comparing()) RepeatCommands(shard);
     OnShardBack(shard, now);
     // It may have nothing to load before it serves.
     if (is_another_process) ForgetStop(shard, now);
     return absl::OkStatus();
   }
+  std::string lost;
   if (state_.shards.IsHeldBy(shard, instance_id)) {
     // Its process has what it has loaded, whatever it said before, on a connection of then.
     if (state_.shards.entries()[shard].state == ShardRegistry::State::kServing &&
-        memory_of < state_.server_incarnation) {
+        memory_of < state_.server_incarnation && !state_.is_comparing()) {
       return absl::AbortedError("this call is older than what its server has loaded since");
     }
-    StartOver(shard,
-              has_lost_records
-                  ? absl::StrCat("has a journal that ends with record ", journal.end,
-                                 ", and record ", entry.journal_end, " was on disk")
-                  : std::string(state_.has_memory() ? "has missed what it was told to load"
-                                                    : kCutOffEarly),
-              now);
+    lost = has_lost_records      ? LostRecordsText(shard, journal)
+           : state_.has_memory() ? "has missed what it was told to load"
+                                 : std::string(kCutOffEarly);
   } else if (state_.shards.entries()[shard].is_away()) {
-    StartOver(shard,
-              !state_.is_ready()      ? "was started anew"
-              : entry.journal_end > 0 ? "was started anew, without the journal that it had"
-                                      : "was started anew and has lost its memory",
-              now);
+    const bool had_weights =
+        state_.is_ready() || (state_.is_comparing() && state_.comparison.is_resumed);
+    lost = !had_weights            ? "was started anew"
+           : entry.journal_end > 0 ? "was started anew, without the journal that it had"
+                                   : "was started anew and has lost its memory";
+  }
+  if (!lost.empty()) {
+    state_.is_comparing() && state_.comparison.is_resumed
+        ? LoseBeforeComparison(shard, std::move(lost), now)
+        : StartOver(shard, lost, now);
   }
   RETURN_IF_ERROR(state_.shards.Attach(shard, instance_id, address, now));
-  state_.shards.SetFirstSegment(shard, journal.first_segment);
+  state_.shards.SetProcess(shard, journal);
+  state_.comparison.shards[shard] = {shard, memory_of, journal};
   state_.alarms.End(ServerSubject(shard), now, now);
   outbox_.Tell(absl::StrCat("shard attached shard=", shard, " address=", address));
-  if (state_.phase == CoordinatorPhase::kAwaitingShards && state_.shards.all_attached()) {
-    Enter(CoordinatorPhase::kRestoring);
-    outbox_.Do(ChooseRestoreTask{});
+  if (state_.is_comparing()) {
+    CompareOnceAllAttached(now);
+  } else if (state_.phase == CoordinatorPhase::kAwaitingShards && state_.shards.all_attached()) {
+    BeginRestoring({});
   }
   return absl::OkStatus();
 }
@@ -1126,6 +1084,7 @@ void Coordinator::OnShardBack(int shard, absl::Time now) {
   outbox_.Touch();
   state_.alarms.End(ServerSubject(shard), now, now);
   outbox_.Tell(absl::StrCat("shard back shard=", shard));
+  if (state_.is_comparing()) return CompareOnceAllAttached(now);
   saves_.OnShardBack(now);
   Advance(now);
 }
@@ -1152,16 +1111,22 @@ void Coordinator::LookForSilence(absl::Time now) {
   }
 }
 
-absl::string_view Coordinator::WayBack() const {
+std::string Coordinator::WayBack() const {
   if (!state_.has_memory()) return "the cluster waits for it";
   if (!state_.is_ready()) return "all load again";
-  if (state_.checkpoints.last().has_value()) return "all go back to the newest checkpoint";
+  if (const auto& last = state_.checkpoints.last(); last.has_value()) {
+    return absl::StrCat("all go back to the newest checkpoint, of round ", last->round.value());
+  }
   return "all go back to the first weights, because there is no checkpoint";
 }
 
 void Coordinator::StartOver(int shard, absl::string_view what, absl::Time now) {
   state_.shards.Lose(shard, now);
   outbox_.Tell(absl::StrCat("shard lost shard=", shard));
+  GoBackWithout(shard, what, now);
+}
+
+void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time now) {
   // A job that is over and has nothing to go back to stays over.
   const bool stays_done = state_.phase == CoordinatorPhase::kDone && !state_.saves();
   if (stays_done || state_.phase == CoordinatorPhase::kFailed ||
@@ -1243,7 +1208,11 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   const CoordinatorState on_disk = saved;
   state_.divergence.Reconcile(saved.ledger, is_new_process);
   state_.server_incarnation = std::max({choice.server_incarnation, saved.server_incarnation + 1,
-                                        state_.server_incarnation + 1, last_life.value() + 1});
+                                        state_.server_incarnation + 1, last_life.value() + 1,
+                                        state_.comparison.newest_server_incarnation + 1});
+  const auto* checkpoint = std::get_if<CheckpointSource>(&choice.source);
+  state_.complete_checkpoint =
+      choice.is_complete && checkpoint != nullptr ? checkpoint->directory : "";
   // Lives that a lost coordinator began after its last checkpoint are not known here; time-based
   // server incarnations lie above them.
   ASSIGN_OR_RETURN(MembershipTable membership,
@@ -1389,14 +1358,22 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
   state_.drop_missing_at = std::min(state_.drop_missing_at, now + state_.config.stop_timeout);
   outbox_.Tell(absl::StrCat("stop requested: ", reason));
   outbox_.Touch();
+  // What is in the journal is saved once it is known that it is whole.
+  const bool waits_for_comparison =
+      state_.is_comparing() && state_.comparison.is_resumed && !state_.comparison.loss.has_value();
+  if (waits_for_comparison) return;
   if (!state_.is_ready()) {
-    FailUnlessOk(saves_.EndLast(absl::FailedPreconditionError(WaitingFor(state_, now))), now);
-    state_.quota.OnReady(now);
-    Enter(CoordinatorPhase::kDone);
+    EndWithoutSaving(now);
   } else if (state_.phase == CoordinatorPhase::kDone) {
     state_.last_save.Begin(/*gives_up=*/true, now);
   }
   Advance(now);
+}
+
+void Coordinator::EndWithoutSaving(absl::Time now) {
+  FailUnlessOk(saves_.EndLast(absl::FailedPreconditionError(WaitingFor(state_, now))), now);
+  state_.quota.OnReady(now);
+  Enter(CoordinatorPhase::kDone);
 }
 
 void Coordinator::BeginLastSave(absl::string_view reason, absl::Duration patience, absl::Time now) {

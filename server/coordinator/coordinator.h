@@ -95,6 +95,18 @@ class Coordinator {
   // Changes whenever Memory() may have: what calls have answered and led to until then must not be
   // known outside before that memory is kept, if it is to be resumed from.
   uint64_t memory_version() const { return outbox_.memory_version(); }
+  // Of the journal that memories are kept in. 0 means that there is none.
+  uint64_t journal_id() const { return state_.journal_id; }
+  // The last record that was there when this process began.
+  CoordinatorRecord found_record() const { return state_.config.journal.end; }
+  // Whether nothing may be kept yet, because the journal may be older than what others know of it.
+  bool may_not_keep() const {
+    return state_.is_comparing() && !state_.config.journal.folder.empty();
+  }
+  // What the journal lacks, and is not accepted to be lost.
+  const std::optional<JournalLoss>& journal_loss() const { return state_.comparison.loss; }
+  // Whether calls of workers may be answered. Errors: Unavailable, as may_not_keep().
+  absl::Status CheckCompared(absl::Time now) const { return lodestar::CheckCompared(state_, now); }
 
   // Workers. Errors of each: see proto/cluster_service.proto. Aborted: register again.
   absl::StatusOr<Registration> Register(const RegisterCall& call, absl::Time now);
@@ -156,6 +168,11 @@ class Coordinator {
   // Whether not all servers have told yet that they have all that this life contributes to `round`,
   // which it has been granted.
   bool AwaitsContribution(const WorkerLife& life, Round round) const;
+  // Records of a shard's journal up to this one are on disk. It is kept with the next report that
+  // is counted: where workers ask ahead, that of the contribution that the server has told of.
+  void NoteJournalEnd(int shard, uint64_t end) {
+    if (state_.shards.Has(shard)) state_.shards.NoteJournalEnd(shard, end);
+  }
   // From now on RequestGrant() answers at once: with the grant that the worker has, or kDone.
   // Errors: those of RequestGrant().
   absl::Status BeginLeave(const WorkerLife& life, absl::Time now);
@@ -216,6 +233,8 @@ class Coordinator {
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now);
   void OnCheckpointPublished(absl::string_view directory,
                              const absl::StatusOr<PublishedCheckpoint>& published, absl::Time now);
+  // The answer to a MarkTask.
+  void OnCheckpointMarked(bool is_complete, const absl::Status& status, absl::Time now);
 
   // What was announced of this round is where it is to stay. That it was not, a process after this
   // one has to look at, and no more: memory_version() stays.
@@ -319,6 +338,7 @@ class Coordinator {
   // How it ended, failed or over. Not set before the workers have left and the servers were told to
   // exit.
   std::optional<absl::Status> outcome() const {
+    if (!state_.comparison.refusal.ok()) return state_.comparison.refusal;
     return state_.should_exit ? std::optional(state_.failure) : std::nullopt;
   }
   // Whether a server may not have heard of the outcome, and would look for this one for ever if it
@@ -382,6 +402,8 @@ class Coordinator {
   void DropLingering(absl::Time now);
   // When a life that is still there after the end of the job is let go.
   absl::Time LeavesBy(const WorkerDesk& desk) const;
+  // Whether the newest checkpoint must be reopened before work is handed out; sees to it.
+  bool AwaitsReopening();
   bool GrantNext(WorkLedger::Computes computes, absl::Time now);
   void Give(const WorkLedger::Work& work, absl::Time now);
   // The job ends with this error after a last checkpoint.
@@ -395,11 +417,23 @@ class Coordinator {
   absl::Status GoOnFrom(CoordinatorMemory memory, absl::Time now);
   absl::Status Restore(const RestoreChoice& choice, absl::Time now);
   absl::Status Assign(absl::Time now);
+  // Compares journals, if that is still to be done and all shards have attached.
+  void CompareOnceAllAttached(absl::Time now);
+  // What a shard has lost is not lost for the others yet: it is said once journals are compared.
+  void LoseBeforeComparison(int shard, std::string what, absl::Time now);
+  void EndComparison(absl::Time now);
+  // The operator accepts that this is lost.
+  void AcceptLoss(const JournalLoss& loss, absl::Time now);
+  void BeginRestoring(ChooseRestoreTask task);
   // The server has not, or not any more, what the others of this life of the servers have: all
   // start over. `what`: has become of it, for people.
   void StartOver(int shard, absl::string_view what, absl::Time now);
+  // The rest of it, once the server counts as lost.
+  void GoBackWithout(int shard, absl::string_view what, absl::Time now);
+  // What has become of a server that lacks records of its journal, for people.
+  std::string LostRecordsText(int shard, const JournalPlace& journal) const;
   // What that means, for people.
-  absl::string_view WayBack() const;
+  std::string WayBack() const;
   void ForgetStop(int shard, absl::Time now);
   void OnShardAway(int shard, absl::Time now);
   void OnShardBack(int shard, absl::Time now);
@@ -409,6 +443,7 @@ class Coordinator {
   absl::Duration ShardPatience() const;
 
   // The end of the job.
+  void EndWithoutSaving(absl::Time now);
   bool AdvanceLastSave(absl::Time now);
   void DropMissing(absl::Time now);
   // The servers cannot go on.

@@ -11,6 +11,7 @@
 #include "common/job_spec.h"
 #include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/divergence_policy.h"
+#include "server/coordinator/journal_comparison.h"
 #include "server/membership/registration_limit.h"
 
 namespace lodestar {
@@ -42,6 +43,7 @@ struct CoordinatorConfig {
   // Of a server, since the newest checkpoint, before the next one comes out of turn. 0: by the size
   // of its weights.
   int64_t journal_limit_bytes = 0;
+  JournalFacts journal = {};
   absl::Duration round_timeout = absl::Hours(1);  // the longest that a round waits for a member
   // For the rounds at hand of a job that is stopped, and the last checkpoint of one that fails.
   absl::Duration stop_timeout = absl::Minutes(1);

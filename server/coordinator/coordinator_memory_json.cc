@@ -53,6 +53,7 @@ void Describe(Archive& archive, ShardRegistry::Holder& holder) {
   archive("address", holder.address);
   archive.Optional("journal_end", holder.journal_end);
   archive.Optional("first_segment", holder.first_segment);
+  archive.Optional("process_id", holder.process_id);
 }
 
 template <typename Archive>
@@ -584,16 +585,18 @@ class Reader {
 
 }  // namespace
 
-std::string CoordinatorMemoryToJson(const std::optional<CoordinatorMemory>& memory,
-                                    absl::Time now) {
+std::string CoordinatorMemoryToJson(const std::optional<CoordinatorMemory>& memory, absl::Time now,
+                                    uint64_t journal_id) {
   std::optional<CoordinatorMemory> copy = memory;
-  const Json json = {{"version", kVersion}, {"memory", Writer(now).Write(copy)}};
+  Json json = {{"version", kVersion}, {"memory", Writer(now).Write(copy)}};
+  if (journal_id != 0) json["journal_id"] = journal_id;
   // What peers have sent need not be UTF-8.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorMemoryFromJson(absl::string_view text,
-                                                                           absl::Time now) {
+                                                                           absl::Time now,
+                                                                           uint64_t* journal_id) {
   const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::DataLossError("the coordinator's memory is not JSON");
   int64_t version = 0;
@@ -606,6 +609,9 @@ absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorMemoryFromJson(absl:
                                                  "; start the release that has written it"));
   }
   reader("memory", memory);
+  uint64_t id = 0;
+  reader.Optional("journal_id", id);
+  if (journal_id != nullptr) *journal_id = id;
   if (!reader.status().ok()) {
     return absl::DataLossError(
         absl::StrCat("the coordinator's memory: ", reader.status().message()));

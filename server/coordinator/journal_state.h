@@ -13,11 +13,25 @@ struct JournalState {
   uint64_t end = 0;          // the last record that is on disk; 0: there is none
 };
 
-// What tells the processes apart that go on with one journal, one after the other. Zeros: there is
-// no journal.
+// Names a record of the coordinator's journal.
+struct CoordinatorRecord {
+  uint64_t journal_id = 0;  // Random, one per journal. 0 means that there is no journal.
+  uint64_t number = 0;      // 0 means that the journal has no record.
+  friend bool operator==(const CoordinatorRecord&, const CoordinatorRecord&) = default;
+};
+
+// What a server tells of its journal when it attaches. Zeros mean that it has none.
 struct JournalPlace {
-  uint64_t first_segment = 0;  // that this process writes: higher than all of those before it
-  uint64_t end = 0;            // the last record that is on disk
+  // Number of the first segment that this process writes. It is higher than those of all processes
+  // before it that went on with the same journal.
+  uint64_t first_segment = 0;
+  uint64_t end = 0;         // Last record that is on disk.
+  uint64_t process_id = 0;  // Random, of this process. 0 means that it does not tell.
+  // Newest record of the coordinator that a command followed from which this server has obeyed.
+  CoordinatorRecord follows = {};
+  // Highest round that was opened here, or contributed to, in this life of the servers. -1 means
+  // none.
+  int64_t highest_round = -1;
 };
 
 }  // namespace lodestar

@@ -32,6 +32,7 @@ ShardRegistry::ShardRegistry(const std::vector<Holder>& holders, absl::Time now)
         {State::kServing, holder.instance_id, holder.address, now, false, now, /*away_since=*/now});
     entries_.back().journal_end = holder.journal_end;
     entries_.back().first_segment = holder.first_segment;
+    entries_.back().process_id = holder.process_id;
   }
   back_at_ = now;
 }
@@ -39,7 +40,8 @@ ShardRegistry::ShardRegistry(const std::vector<Holder>& holders, absl::Time now)
 std::vector<ShardRegistry::Holder> ShardRegistry::Holders() const {
   std::vector<Holder> holders;
   for (const Entry& entry : entries_) {
-    holders.push_back({entry.instance_id, entry.address, entry.journal_end, entry.first_segment});
+    holders.push_back({entry.instance_id, entry.address, entry.journal_end, entry.first_segment,
+                       entry.process_id});
   }
   return holders;
 }
@@ -50,9 +52,10 @@ void ShardRegistry::SetJournal(int shard, JournalState journal) {
   entry.journal = std::move(journal);
 }
 
-bool ShardRegistry::HasLostRecords(int shard, uint64_t journal_end) const {
+bool ShardRegistry::HasLostRecords(int shard, const JournalPlace& journal) const {
   const Entry& entry = entries_[shard];
-  return !entry.is_connected && journal_end < entry.journal_end;
+  const bool is_same = journal.process_id != 0 && journal.process_id == entry.process_id;
+  return !entry.is_connected && !is_same && journal.end < entry.journal_end;
 }
 
 absl::Status ShardRegistry::CheckFits(int shard, int num_shards) const {

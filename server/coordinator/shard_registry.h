@@ -8,6 +8,7 @@
 // away: it goes on where it was.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -39,6 +40,7 @@ class ShardRegistry {
     JournalState journal = {};                     // by the last of them
     uint64_t journal_end = 0;                      // the highest of all of them
     uint64_t first_segment = 0;                    // see JournalPlace
+    uint64_t process_id = 0;                       // likewise
     bool is_away() const { return away_since.has_value(); }
     bool is_there() const { return state != State::kMissing && !is_away(); }
   };
@@ -49,6 +51,7 @@ class ShardRegistry {
     std::string address;
     uint64_t journal_end = 0;    // see Entry
     uint64_t first_segment = 0;  // see JournalPlace
+    uint64_t process_id = 0;     // likewise
     friend bool operator==(const Holder&, const Holder&) = default;
   };
 
@@ -81,10 +84,16 @@ class ShardRegistry {
   // if it has given no sign of life since `still_since`, either.
   absl::Time RunsSince(int shard, absl::Time still_since) const;
   void SetJournal(int shard, JournalState journal);
-  void SetFirstSegment(int shard, uint64_t number) { entries_[shard].first_segment = number; }
-  // Whether a server that comes back with a journal that ends with that record has lost a part of
-  // it. Not of one that is connected: what it says may be older than what it said last.
-  bool HasLostRecords(int shard, uint64_t journal_end) const;
+  void NoteJournalEnd(int shard, uint64_t end) {
+    entries_[shard].journal_end = std::max(entries_[shard].journal_end, end);
+  }
+  void SetProcess(int shard, const JournalPlace& journal) {
+    entries_[shard].first_segment = journal.first_segment;
+    entries_[shard].process_id = journal.process_id;
+  }
+  // Whether a server that comes back with this journal has lost a part of it. Not of one that is
+  // connected, nor of the same process: what it says may be older than what it said last.
+  bool HasLostRecords(int shard, const JournalPlace& journal) const;
   void MarkLoading(absl::Time now);
   void MarkServing(int shard, absl::Time now);
 

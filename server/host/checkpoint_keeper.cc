@@ -155,6 +155,7 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::Publish(const CheckpointRe
   manifest.settings = SettingsOf(record.job);
   manifest.model = ModelSpecToJson(record.job.model);
   manifest.lease_revision = lease_revision_;
+  manifest.journal = record.journal;
   ASSIGN_OR_RETURN(std::string path,
                    PublishCheckpoint(*deps_.file_system, record.directory, manifest, may_touch));
   std::string alarm = TidyUp(path, record.round);
@@ -330,8 +331,23 @@ void CheckpointKeeper::Carry(const SetAsideTask& task) {
   LogWarn("{}", set_aside_.message());
 }
 
-void CheckpointKeeper::Carry(const ChooseRestoreTask&) {
+void CheckpointKeeper::Carry(const MarkTask& task) {
+  // Another server that has the folder by now says itself what is complete.
+  absl::Status marked = CheckMayTouch(task.path);
+  if (marked.ok()) marked = MarkComplete(*deps_.file_system, task.path, task.is_complete);
+  // What somebody has removed says nothing any more.
+  if (absl::IsNotFound(marked)) marked = absl::OkStatus();
+  deps_.reports->OnCheckpointMarked(task.is_complete, marked);
+}
+
+void CheckpointKeeper::Carry(const ChooseRestoreTask& task) {
   absl::StatusOr<RestoreChoice> choice = Choose();
+  const auto* source = choice.ok() ? std::get_if<CheckpointSource>(&choice->source) : nullptr;
+  if (task.accepts_loss && source != nullptr) {
+    const absl::Status marked =
+        MarkComplete(*deps_.file_system, source->directory, /*is_complete=*/true);
+    marked.ok() ? void(choice->is_complete = true) : void(choice = marked);
+  }
   has_chosen_ = true;
   awaited_path_.clear();
   if (choice.ok()) choice->server_incarnation = deps_.new_server_incarnation();
@@ -519,6 +535,19 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::FindUpTo(Round round) cons
                    "; nothing was changed. No older one is whole: bring one back from a copy"));
 }
 
+absl::StatusOr<std::optional<KnownCheckpoint>> CheckpointKeeper::Newest() const {
+  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListToGoBackTo());
+  for (const CheckpointEntry& entry : entries) {
+    absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, entry.path);
+    if (!manifest.ok()) continue;
+    const auto state = CoordinatorStateFromJson(FormatJson(manifest->coordinator));
+    if (!state.ok()) continue;
+    return KnownCheckpoint{entry.path, manifest->round, state->server_incarnation,
+                           std::move(manifest->journal)};
+  }
+  return std::nullopt;
+}
+
 absl::StatusOr<uint64_t> CheckpointKeeper::LastServerIncarnation() const {
   uint64_t last = 0;
   for (const std::string& folder : folders_) {
@@ -557,6 +586,7 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
   ASSIGN_OR_RETURN(choice.state, CoordinatorStateFromJson(FormatJson(manifest.coordinator)));
   NameLearningRateScale(choice.state->ledger, job, changes);
   choice.alarm = absl::StrJoin(found.alarms, "; ");
+  choice.is_complete = manifest.journal.is_complete;
   const int64_t total_rounds = job.schedule.total_rounds + choice.state->ledger.lost_rounds;
   const bool has_rounds_left = manifest.round.value() < total_rounds;
   choice.note = absl::StrCat(

@@ -22,6 +22,7 @@
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/resume_settings.h"
 #include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/journal_comparison.h"
 
 namespace lodestar {
 
@@ -32,6 +33,7 @@ class CheckpointReports {
   virtual void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) = 0;
   virtual void OnCheckpointPublished(const std::string& directory,
                                      const absl::StatusOr<PublishedCheckpoint>& published) = 0;
+  virtual void OnCheckpointMarked(bool is_complete, const absl::Status& status) = 0;
 };
 
 // Works on an executor, one task after the other.
@@ -86,6 +88,10 @@ class CheckpointKeeper {
   // the disk. Errors: those of files.
   absl::StatusOr<uint64_t> LastServerIncarnation() const;
 
+  // The checkpoint that the cluster would be restored from, as far as manifests tell. Blocks for
+  // the disk. Errors: those of files.
+  absl::StatusOr<std::optional<KnownCheckpoint>> Newest() const;
+
   // The checkpoint of most rounds up to `round`, which a rollback would go to: verified, and kept
   // beyond Config::keep until the cluster is restored or this is asked again. Blocks for what is
   // queued and for the disk. Errors: NotFound, naming the oldest; DataLoss if it does not verify,
@@ -101,6 +107,7 @@ class CheckpointKeeper {
   void Carry(const CheckpointRecord& record);
   void Carry(const DiscardTask& task);
   void Carry(const SetAsideTask& task);
+  void Carry(const MarkTask& task);
   void Carry(const ChooseRestoreTask& task);
   absl::StatusOr<PublishedCheckpoint> Publish(const CheckpointRecord& record);
   // Removes what is not needed beside the checkpoint that was published. Returns an alarm if what

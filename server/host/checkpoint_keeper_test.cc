@@ -56,6 +56,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
                              const absl::StatusOr<PublishedCheckpoint>& published) override {
     published_ = published;
   }
+  void OnCheckpointMarked(bool, const absl::Status& status) override { marked_ = status; }
 
   // With the config as it is now.
   void StartProcess() {
@@ -92,6 +93,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     record.state.server_incarnation = server_incarnation_;
     record.job = config_.job;
     record.layout = layout_;
+    record.journal = journal_;
     const absl::StatusOr<std::string> part = WriteShard(record.directory, round, weight);
     if (!part.ok()) {
       published_ = part.status();
@@ -105,8 +107,8 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     ASSERT_OK(published_);
     EXPECT_THAT(published_->alarm, IsEmpty());
   }
-  RestoreChoice Choose() {
-    keeper_->Do(ChooseRestoreTask{});
+  RestoreChoice Choose(bool accepts_loss = false) {
+    keeper_->Do(ChooseRestoreTask{.accepts_loss = accepts_loss});
     EXPECT_OK(choice_) << choice_.status();
     return choice_.value_or(RestoreChoice());
   }
@@ -123,6 +125,8 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
   Layout layout_;
   absl::StatusOr<RestoreChoice> choice_;
   absl::StatusOr<PublishedCheckpoint> published_;
+  absl::Status marked_ = absl::UnknownError("not asked");
+  JournalManifest journal_;          // of what is saved
   uint64_t server_incarnation_ = 7;  // of what is saved
   std::unique_ptr<CheckpointKeeper> keeper_;
 };
@@ -214,6 +218,54 @@ TEST_F(CheckpointKeeperTest, CheckpointsCountMoreThanAllThatAreThere) {
   ASSERT_OK(keeper_->OutrankCheckpoints());
   Save(20);
   EXPECT_EQ(ReadManifest(*disk_, Path(20))->lease_revision, 901);
+}
+
+TEST_F(CheckpointKeeperTest, NewestTellsWhichRecordTheCheckpointFollows) {
+  EXPECT_FALSE(keeper_->Newest()->has_value());
+  journal_ = {.journal_id = 11, .record = 80, .shard_records = {5, 6}, .is_complete = false};
+  Save(2);
+  journal_.record = 90;
+  Save(4);
+  auto newest = keeper_->Newest();
+  ASSERT_OK(newest);
+  ASSERT_TRUE(newest->has_value());
+  EXPECT_EQ((*newest)->path, Path(4));
+  EXPECT_EQ((*newest)->round, Round(4));
+  EXPECT_EQ((*newest)->server_incarnation, 7);
+  EXPECT_EQ((*newest)->journal.journal_id, 11);
+  EXPECT_EQ((*newest)->journal.record, 90);
+  EXPECT_THAT((*newest)->journal.shard_records, ElementsAre(5, 6));
+  // The operator says from where to start.
+  config_.resume = false;
+  StartProcess();
+  EXPECT_FALSE(keeper_->Newest()->has_value());
+}
+
+TEST_F(CheckpointKeeperTest, MarksCheckpointAsCompleteAndTakesThatBack) {
+  journal_ = {.journal_id = 11, .record = 80, .shard_records = {}, .is_complete = true};
+  Save(2);
+  EXPECT_TRUE(Choose().is_complete);
+  keeper_->Do(MarkTask{Path(2), /*is_complete=*/false});
+  EXPECT_OK(marked_);
+  std::mt19937_64 chance(1);
+  disk_->Crash(chance);
+  EXPECT_FALSE((*keeper_->Newest())->journal.is_complete);
+  EXPECT_FALSE(Choose().is_complete);
+  EXPECT_TRUE(Choose(/*accepts_loss=*/true).is_complete);
+  EXPECT_TRUE((*keeper_->Newest())->journal.is_complete);
+  // What an operator has removed says nothing.
+  keeper_->Do(MarkTask{Path(3), /*is_complete=*/false});
+  EXPECT_OK(marked_);
+}
+
+TEST_F(CheckpointKeeperTest, DoesNotMarkCheckpointInFolderOfAnotherServer) {
+  journal_ = {.journal_id = 11, .record = 80, .shard_records = {}, .is_complete = true};
+  Save(2);
+  config_.confirm_folder = [](absl::string_view) { return absl::AlreadyExistsError("held"); };
+  StartProcess();
+  keeper_->Do(MarkTask{Path(2), /*is_complete=*/false});
+  EXPECT_THAT(marked_, StatusIs(absl::StatusCode::kAlreadyExists));
+  EXPECT_TRUE((*keeper_->Newest())->journal.is_complete);
 }
 
 TEST_F(CheckpointKeeperTest, KnowsTheLastLifeOfTheServersThatHasSaved) {

@@ -25,15 +25,16 @@ absl::StatusOr<std::unique_ptr<CoordinatorJournal>> CoordinatorJournal::Create(
       new CoordinatorJournal(folder, std::move(writer), segment_bytes));
 }
 
-void CoordinatorJournal::Keep(std::string memory, JournalWriter::Durable durable) {
+uint64_t CoordinatorJournal::Keep(std::string memory, JournalWriter::Durable durable) {
   const auto bytes = static_cast<int64_t>(memory.size());
   if (segment_bytes_ + bytes <= max_segment_bytes_) {
     segment_bytes_ += bytes;
-    writer_->Append({.text = std::move(memory)}, std::move(durable));
-    return;
+    return writer_->Append({.text = std::move(memory)}, std::move(durable));
   }
   segment_bytes_ = bytes;
-  writer_->RemoveBefore(writer_->BeginSegment({.text = std::move(memory)}, std::move(durable)));
+  const uint64_t number = writer_->BeginSegment({.text = std::move(memory)}, std::move(durable));
+  writer_->RemoveBefore(number);
+  return number;
 }
 
 }  // namespace lodestar

@@ -32,9 +32,9 @@ class CoordinatorJournal {
       JournalWriter::Config config, JournalWriter::Deps deps,
       int64_t segment_bytes = kSegmentBytes);
 
-  // Calls `durable` once the disk has it; those of all records in their order. Not thread-safe with
-  // itself.
-  void Keep(std::string memory, JournalWriter::Durable durable);
+  // Calls `durable` once the disk has it; those of all records in their order. Returns the record's
+  // number. Not thread-safe with itself.
+  uint64_t Keep(std::string memory, JournalWriter::Durable durable);
   // Every second or so.
   void Tick() { writer_->Tick(); }
   // OK, or why nothing is durable at present.

@@ -1,5 +1,6 @@
 #include "server/host/shard_host.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 #include <variant>
@@ -146,6 +147,7 @@ ShardHost::ShardHost(int shard, const Deps& deps)
       instance_id_(deps.instance_id),
       current_(absl::UnavailableError(
           absl::StrCat("shard ", shard, " has no assignment from the coordinator yet"))),
+      follows_(deps.log == nullptr ? CoordinatorRecord() : deps.log->follows()),
       writer_(deps.writer),
       commands_(deps.commands) {
   if (writer_ == nullptr) {
@@ -181,8 +183,18 @@ bool ShardHost::is_serving() const {
 }
 
 JournalPlace ShardHost::journal_place() const {
-  if (deps_.log == nullptr) return {};
-  return {.first_segment = deps_.log->first_segment(), .end = deps_.log->durable()};
+  JournalPlace place;
+  place.process_id = deps_.instance_id;
+  {
+    absl::MutexLock lock(&mutex_);
+    place.follows = follows_;
+    place.highest_round = highest_opened_;
+  }
+  if (deps_.log == nullptr) return place;
+  place.first_segment = deps_.log->first_segment();
+  place.end = deps_.log->durable();
+  place.highest_round = std::max(place.highest_round, deps_.log->highest_round());
+  return place;
 }
 
 ShardStats ShardHost::stats() const {
@@ -272,7 +284,18 @@ void ShardHost::Shutdown(const absl::Status& status) {
   if (old.ok()) (*old)->Shutdown(status);
 }
 
-void ShardHost::Obey(const ShardCommand& command) {
+void ShardHost::Follow(const ShardCommand& command, const CoordinatorRecord& follows) {
+  absl::MutexLock lock(&mutex_);
+  if (follows.journal_id != 0) follows_ = follows;
+  if (std::holds_alternative<AssignCommand>(command)) highest_opened_ = -1;
+  if (const auto* open = std::get_if<OpenRoundCommand>(&command)) {
+    highest_opened_ = std::max(highest_opened_, open->plan.round.value());
+  }
+}
+
+void ShardHost::Obey(const ShardCommand& command, const CoordinatorRecord& follows) {
+  Follow(command, follows);
+  if (deps_.log != nullptr) deps_.log->Follow(follows);
   if (const auto* assign = std::get_if<AssignCommand>(&command)) return Assign(*assign);
   if (const auto* save = std::get_if<SaveCommand>(&command)) return Save(*save);
   commands_->Schedule([this, command] {
@@ -283,9 +306,13 @@ void ShardHost::Obey(const ShardCommand& command) {
         Overloaded{
             [&](const OpenRoundCommand& open) { shard.OpenRound(open.plan); },
             [&](const CloseRoundCommand& close) { shard.CloseRound(close.round, close.reported); },
-            [&](const MembersCommand& members) { shard.SetMembers(members.view, members.members); },
+            [&](const MembersCommand& members) {
+              shard.SetMembers(members.view, members.members);
+              if (deps_.log != nullptr) deps_.log->OnFollowed();
+            },
             [&](const DropCommand& drop) {
               shard.Drop(drop.worker, drop.incarnation, drop.reason);
+              if (deps_.log != nullptr) deps_.log->OnFollowed();
             },
             [&](const PublishedCommand& published) { OnPublished(published); },
             [&](const NormTotalCommand& norm) {

@@ -123,8 +123,10 @@ class ShardHost {
   void GoOn();
 
   // After an AssignCommand, until it has loaded, shard() is Unavailable. StopCommand is the
-  // business of who owns the process.
-  void Obey(const ShardCommand& command);
+  // business of who owns the process. `follows`: the record of the coordinator's journal that the
+  // command follows from.
+  void Obey(const ShardCommand& command, const CoordinatorRecord& follows = {})
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // See ParameterShard; after the commands that were given before.
   void ReplaceWeights(Round round, absl::Span<const float> weights,
@@ -140,7 +142,7 @@ class ShardHost {
   bool is_serving() const;
   // Zeros while there is no shard.
   ShardStats stats() const;
-  JournalPlace journal_place() const;
+  JournalPlace journal_place() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the path of a file of the run that was at `path` when the process before this one wrote
   // its journal: the folder of the run may have been moved since. Call after Recover().
   std::string PathToday(const std::string& path) const;
@@ -154,6 +156,8 @@ class ShardHost {
  private:
   class AssignedObserver;
 
+  void Follow(const ShardCommand& command, const CoordinatorRecord& follows)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void Assign(const AssignCommand& command);
   void Save(const SaveCommand& command);
   void OnPublished(const PublishedCommand& published);
@@ -178,6 +182,9 @@ class ShardHost {
   uint64_t server_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::StatusOr<std::shared_ptr<ParameterShard>> current_ ABSL_GUARDED_BY(mutex_);
   bool is_shut_down_ ABSL_GUARDED_BY(mutex_) = false;
+  // See JournalPlace.
+  CoordinatorRecord follows_ ABSL_GUARDED_BY(mutex_);
+  int64_t highest_opened_ ABSL_GUARDED_BY(mutex_) = -1;
   std::shared_ptr<AssignedObserver> recovered_observer_;  // null: nothing was taken over
   // Of commands only.
   AssignCommand assignment_;

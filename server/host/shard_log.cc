@@ -1,6 +1,8 @@
 #include "server/host/shard_log.h"
 
+#include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -16,6 +18,11 @@ constexpr int64_t kFormat = 1;
 constexpr absl::string_view kBegin = "begin";        // of a segment
 constexpr absl::string_view kCaptured = "captured";  // all that goes with a checkpoint is above
 constexpr absl::string_view kBase = "base";          // a checkpoint is published
+constexpr absl::string_view kFollowed =
+    "followed";  // A command was obeyed that writes nothing else.
+constexpr char kFollowsJournal[] = "follows_journal";
+constexpr char kFollowsRecord[] = "follows_record";
+constexpr char kHighestRound[] = "highest_round";
 
 // Of a record that is sound, and that this version cannot make anything of.
 absl::Status Unknown(uint64_t sequence, const absl::Status& status) {
@@ -30,8 +37,25 @@ absl::Status Unknown(uint64_t sequence, const absl::Status& status) {
 absl::StatusOr<std::optional<ShardRecord>> ParseRecord(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text));
   ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
-  if (kind == kBegin || kind == kCaptured || kind == kBase) return std::nullopt;
+  if (kind == kBegin || kind == kCaptured || kind == kBase || kind == kFollowed) {
+    return std::nullopt;
+  }
   return ShardRecordFromJson(json);
+}
+
+// The round that a record shows was opened by the coordinator, or granted; -1 means none.
+int64_t RoundOf(const ShardRecord& record) {
+  if (const auto* plan = std::get_if<RoundPlan>(&record)) return plan->round.value();
+  const auto* step = std::get_if<StepRecord>(&record);
+  if (step == nullptr || step->key.kind == ContributionKind::kInitialWeights) return -1;
+  switch (step->step.kind) {
+    case BucketStep::Kind::kAccumulate:
+    case BucketStep::Kind::kApplyAlone:
+    case BucketStep::Kind::kSkip:
+      return step->key.round.value();
+    default:
+      return -1;
+  }
 }
 
 absl::string_view TextOf(absl::Span<const std::byte> payload) {
@@ -83,6 +107,7 @@ absl::Status ShardLog::NoteBeginning(const JournalRecord& record) {
   num_bytes_ += static_cast<int64_t>(record.text.size() + record.payload.size());
   ASSIGN_OR_RETURN(const Json json, ParseJson(record.text));
   ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
+  RETURN_IF_ERROR(NoteFollowed(json));
   if (kind == kBase) {
     ASSIGN_OR_RETURN(base_, GetString(json, "directory"));
     RETURN_IF_ERROR(NoteBase(json));
@@ -93,7 +118,13 @@ absl::Status ShardLog::NoteBeginning(const JournalRecord& record) {
     }
     return absl::OkStatus();
   }
-  if (kind != kBegin) return absl::OkStatus();
+  if (kind == kCaptured || kind == kFollowed) return absl::OkStatus();
+  if (kind != kBegin) {
+    // Replay() refuses what another version has written.
+    const absl::StatusOr<ShardRecord> done = ShardRecordFromJson(json);
+    if (done.ok()) NoteRound(RoundOf(*done));
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const int64_t format, GetInt64(json, "format"));
   if (format != kFormat) {
     return absl::InvalidArgumentError(absl::StrCat("has format ", format, ", known is ", kFormat));
@@ -104,6 +135,11 @@ absl::Status ShardLog::NoteBeginning(const JournalRecord& record) {
   ASSIGN_OR_RETURN(needed_from_, GetUint64(json, "needed_from"));
   assignment_ = std::string(TextOf(record.payload));
   ASSIGN_OR_RETURN(const std::string save, GetString(json, "save_directory"));
+  if (save.empty()) ForgetRounds();
+  if (json.contains(kHighestRound)) {
+    ASSIGN_OR_RETURN(const int64_t highest, GetInt64(json, kHighestRound));
+    NoteRound(highest);
+  }
   if (save.empty()) {
     began_at_ = record.sequence;
     needed_from_ = record.sequence;
@@ -166,7 +202,9 @@ uint64_t ShardLog::BeginSegment(const Mark* save, std::function<void()> durable)
       {"base", base_},
       {"needed_from", save == nullptr ? 0 : needed_from_},
       {"save_directory", save == nullptr ? "" : save->directory},
-      {"save_round", save == nullptr || !save->round.has_value() ? -1 : save->round->value()}};
+      {"save_round", save == nullptr || !save->round.has_value() ? -1 : save->round->value()},
+      {kHighestRound, highest_round()}};
+  StampFollowed(json);
   DescribeBase(json);
   std::string text = FormatJson(json);
   num_bytes_ += static_cast<int64_t>(text.size() + payload->size());
@@ -185,6 +223,7 @@ void ShardLog::Begin(uint64_t instance_id, const AssignCommand& assignment,
   run_folder_ = assignment.folder.path;
   base_checksum_ = ChecksumOf(*deps_.file_system, assignment.source);
   marks_.clear();
+  ForgetRounds();
   checkpoint_bytes_ = num_bytes_.load();
   needed_from_ = BeginSegment(nullptr, std::move(durable));
   if (std::exchange(is_refused_, false)) {
@@ -192,6 +231,58 @@ void ShardLog::Begin(uint64_t instance_id, const AssignCommand& assignment,
   } else {
     writer_->RemoveBefore(needed_from_);
   }
+}
+
+void ShardLog::Follow(const CoordinatorRecord& record) {
+  absl::MutexLock lock(&knowledge_mutex_);
+  const bool is_later = record.journal_id != follows_.journal_id || record.number > follows_.number;
+  if (record.journal_id != 0 && is_later) follows_ = record;
+}
+
+CoordinatorRecord ShardLog::follows() const {
+  absl::MutexLock lock(&knowledge_mutex_);
+  return follows_;
+}
+
+int64_t ShardLog::highest_round() const {
+  absl::MutexLock lock(&knowledge_mutex_);
+  return highest_round_;
+}
+
+void ShardLog::OnFollowed() {
+  {
+    absl::MutexLock lock(&knowledge_mutex_);
+    if (written_down_ == follows_) return;
+  }
+  AppendOwn({{"kind", kFollowed}}, [] {});
+}
+
+void ShardLog::StampFollowed(Json& json) {
+  absl::MutexLock lock(&knowledge_mutex_);
+  written_down_ = follows_;
+  if (follows_.journal_id == 0) return;
+  json[kFollowsJournal] = follows_.journal_id;
+  json[kFollowsRecord] = follows_.number;
+}
+
+absl::Status ShardLog::NoteFollowed(const Json& json) {
+  // Earlier releases write none.
+  if (!json.contains(kFollowsJournal)) return absl::OkStatus();
+  CoordinatorRecord record;
+  ASSIGN_OR_RETURN(record.journal_id, GetUint64(json, kFollowsJournal));
+  ASSIGN_OR_RETURN(record.number, GetUint64(json, kFollowsRecord));
+  Follow(record);
+  return absl::OkStatus();
+}
+
+void ShardLog::ForgetRounds() {
+  absl::MutexLock lock(&knowledge_mutex_);
+  highest_round_ = -1;
+}
+
+void ShardLog::NoteRound(int64_t round) {
+  absl::MutexLock lock(&knowledge_mutex_);
+  highest_round_ = std::max(highest_round_, round);
 }
 
 void ShardLog::OnSave(const SaveCommand& save) {
@@ -205,7 +296,8 @@ void ShardLog::OnCaptured(std::function<void()> durable) {
   AppendOwn({{"kind", kCaptured}}, std::move(durable));
 }
 
-void ShardLog::AppendOwn(const Json& json, std::function<void()> durable) {
+void ShardLog::AppendOwn(Json json, std::function<void()> durable) {
+  StampFollowed(json);
   std::string text = FormatJson(json);
   num_bytes_ += static_cast<int64_t>(text.size());
   writer_->Append({.text = std::move(text)}, std::move(durable));
@@ -234,7 +326,10 @@ void ShardLog::OnPublished(const PublishedCommand& published) {
 
 void ShardLog::Append(ShardRecord record, absl::Span<const std::byte> payload,
                       std::shared_ptr<const void> payload_owner, std::function<void()> durable) {
-  std::string text = FormatJson(ShardRecordToJson(record));
+  NoteRound(RoundOf(record));
+  Json json = ShardRecordToJson(record);
+  if (std::holds_alternative<RoundPlan>(record)) StampFollowed(json);
+  std::string text = FormatJson(json);
   num_bytes_ += static_cast<int64_t>(text.size() + payload.size());
   writer_->Append({.text = std::move(text), .payload = payload, .owner = std::move(payload_owner)},
                   std::move(durable));

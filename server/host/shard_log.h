@@ -15,16 +15,19 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/clock.h"
 #include "common/executor.h"
 #include "common/file_system.h"
 #include "common/ids.h"
 #include "common/json.h"
+#include "server/coordinator/journal_state.h"
 #include "server/coordinator/shard_command.h"
 #include "server/host/journal_base.h"
 #include "server/journal/journal_writer.h"
@@ -32,8 +35,8 @@
 
 namespace lodestar {
 
-// Append(), Tick(), trouble(), durable() and bytes_since_checkpoint() are thread-safe, the others
-// are for one thread at a time.
+// Append(), Tick(), trouble(), durable(), follows(), highest_round() and bytes_since_checkpoint()
+// are thread-safe, the others are for one thread at a time.
 class ShardLog final : public ShardJournal {
  public:
   // Not owned, where it is a pointer; outlives the log.
@@ -70,6 +73,17 @@ class ShardLog final : public ShardJournal {
   absl::StatusOr<int64_t> Replay(TakeRecord take) const;
   // It cannot be gone on from: the next Begin() leaves its files beside, as *.damaged.
   void Refuse() { is_refused_ = true; }
+
+  // A command that follows from this record of the coordinator is about to be obeyed: plans, and
+  // the log's own records, tell of the highest one from here on. Thread-safe.
+  void Follow(const CoordinatorRecord& record) ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
+  // A command was obeyed that writes nothing down. Writes down what it follows from, if nothing
+  // else has.
+  void OnFollowed() ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
+  // The highest record that was followed, and the highest round that a record of this life of the
+  // servers is of; -1 means that there is none.
+  CoordinatorRecord follows() const ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
+  int64_t highest_round() const ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
 
   // A new life of the servers: forgets all that is there, as soon as this is on disk.
   void Begin(uint64_t instance_id, const AssignCommand& assignment, std::function<void()> durable);
@@ -113,7 +127,13 @@ class ShardLog final : public ShardJournal {
   // With the mark of a save, if that is what begins it.
   uint64_t BeginSegment(const Mark* save, std::function<void()> durable);
   // A record of the log's own.
-  void AppendOwn(const Json& json, std::function<void()> durable);
+  void AppendOwn(Json json, std::function<void()> durable);
+  // Adds which record of the coordinator is followed.
+  void StampFollowed(Json& json) ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
+  // The other way round. Errors: InvalidArgument.
+  absl::Status NoteFollowed(const Json& json) ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
+  void NoteRound(int64_t round) ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
+  void ForgetRounds() ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
 
   const std::string folder_;
   const Deps deps_;
@@ -132,6 +152,10 @@ class ShardLog final : public ShardJournal {
   std::atomic<int64_t> num_bytes_ = 0;         // of records, since some time
   std::atomic<int64_t> checkpoint_bytes_ = 0;  // of them, when the newest checkpoint was taken
   uint64_t first_segment_ = 0;
+  mutable absl::Mutex knowledge_mutex_;  // a leaf
+  CoordinatorRecord follows_ ABSL_GUARDED_BY(knowledge_mutex_);
+  CoordinatorRecord written_down_ ABSL_GUARDED_BY(knowledge_mutex_);
+  int64_t highest_round_ ABSL_GUARDED_BY(knowledge_mutex_) = -1;
   std::unique_ptr<JournalWriter> writer_;
 };
 

@@ -191,6 +191,54 @@ TEST_F(ShardLogTest, TheNextProcessGoesOnWhereTheLastOneEnded) {
   EXPECT_TRUE(Train(2));
 }
 
+TEST_F(ShardLogTest, KnowsWhichRecordOfTheCoordinatorItFollowsAndItsHighestRound) {
+  EXPECT_THAT(Start(), IsOkAndHolds(false));
+  process_->host->Obey(Assignment(kLife), {11, 3});
+  process_->journal.RunAll();
+  EXPECT_EQ(process_->host->journal_place().follows, (CoordinatorRecord{11, 3}));
+  EXPECT_EQ(process_->host->journal_place().highest_round, -1);
+  const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(9), 1}};
+  process_->host->Obey(OpenRoundCommand{{Round(4), ViewId(1), roster, 0.1}}, {11, 8});
+  process_->journal.RunAll();
+  std::mt19937_64 chance(1);
+  disk_.Crash(chance);
+  EXPECT_THAT(Start(), IsOkAndHolds(true));
+  EXPECT_EQ(process_->host->journal_place().follows, (CoordinatorRecord{11, 8}));
+  EXPECT_EQ(process_->host->journal_place().highest_round, 4);
+  // A command that writes nothing else down.
+  process_->host->Obey(DropCommand{WorkerId(2), Incarnation(8), "gone"}, {11, 9});
+  process_->journal.RunAll();
+  disk_.Crash(chance);
+  EXPECT_THAT(Start(), IsOkAndHolds(true));
+  EXPECT_EQ(process_->host->journal_place().follows, (CoordinatorRecord{11, 9}));
+  // Another journal, and another life, count from where they begin.
+  process_->host->Obey(Assignment(kLife), {12, 2});
+  process_->journal.RunAll();
+  disk_.Crash(chance);
+  EXPECT_THAT(Start(), IsOkAndHolds(true));
+  EXPECT_EQ(process_->host->journal_place().follows, (CoordinatorRecord{12, 2}));
+  EXPECT_EQ(process_->host->journal_place().highest_round, -1);
+}
+
+TEST_F(ShardLogTest, KeepsItsHighestRoundWhereCheckpointsLetGoOfIt) {
+  EXPECT_THAT(Start(), IsOkAndHolds(false));
+  Assign();
+  EXPECT_TRUE(Train(0));
+  Save(1);
+  process_->host->Obey(PublishedCommand{kSave, "/checkpoints/round-00000001", Round(1)});
+  process_->journal.RunAll();
+  EXPECT_EQ(process_->log->highest_round(), 0);
+  process_->log.reset();
+  ShardLog::Deps deps;
+  deps.file_system = &disk_;
+  deps.executor = &process_->journal;
+  deps.format_assignment = [](const AssignCommand&) { return std::string(); };
+  deps.parse_assignment = [](absl::string_view) { return Assignment(kLife); };
+  const auto log = ShardLog::Open(kFolder, std::move(deps));
+  ASSERT_OK(log.status());
+  EXPECT_EQ((*log)->highest_round(), 0);
+}
+
 TEST_F(ShardLogTest, NobodyIsToldThatAShardHasLoadedBeforeItsBeginningIsOnDisk) {
   EXPECT_THAT(Start(), IsOkAndHolds(false));
   process_->host->Obey(Assignment(kLife));

@@ -100,6 +100,7 @@ std::string WhyNotReady(const v1::ClusterStatus& status) {
   for (const char* state : {"failed", "diverged", "stopping", "done"}) {
     if (status.state() == state) return absl::StrCat("the job is ", state);
   }
+  if (status.state() == "journal_lost") return status.open_round().waiting_for();
   for (const v1::ShardStatus& shard : status.shards()) {
     if (shard.state() != "serving") {
       return absl::StrCat("shard ", shard.shard(), " is ", shard.state());

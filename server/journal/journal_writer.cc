@@ -31,6 +31,7 @@ JournalWriter::JournalWriter(Config config, Deps deps)
 
 absl::StatusOr<std::unique_ptr<JournalWriter>> JournalWriter::Create(Config config, Deps deps) {
   std::vector<UnprovenRecord> unproven = std::move(config.end.unproven);
+  const bool defers_writing = config.defers_writing;
   config.end.unproven.clear();
   std::unique_ptr<JournalWriter> writer(new JournalWriter(std::move(config), std::move(deps)));
   std::vector<Item> items;
@@ -44,7 +45,11 @@ absl::StatusOr<std::unique_ptr<JournalWriter>> JournalWriter::Create(Config conf
                                 .owner = payload},
                      .durable = nullptr});
   }
-  RETURN_IF_ERROR(writer->Rewrite(items));
+  if (defers_writing) {
+    writer->unproven_ = std::move(items);
+  } else {
+    RETURN_IF_ERROR(writer->Rewrite(items));
+  }
   return writer;
 }
 
@@ -53,15 +58,30 @@ absl::Status JournalWriter::Rewrite(const std::vector<Item>& items) {
   // Under its name it takes the place of what it copies: not before it is whole.
   const JournalSegment segment = {segments_.empty() ? 1 : segments_.back().number + 1,
                                   items.front().sequence};
+  const uint64_t durable_before = durable_;
+  durable_ -= items.size();
+  const absl::Status written = WriteUnderOtherName(segment, items);
+  durable_ = durable_before;
+  if (written.ok()) segments_.push_back(segment);
+  return written;
+}
+
+absl::Status JournalWriter::WriteUnderOtherName(const JournalSegment& segment,
+                                                const std::vector<Item>& items) {
   const std::string path = JournalSegmentPath(config_.folder, segment.number);
   const std::string unfinished = absl::StrCat(path, ".unfinished");
   ASSIGN_OR_RETURN(file_, deps_.file_system->Create(unfinished, FileSystem::IfExists::kTruncate));
-  durable_ -= items.size();
   RETURN_IF_ERROR(Write(items));
   RETURN_IF_ERROR(deps_.file_system->Rename(unfinished, path));
-  RETURN_IF_ERROR(deps_.file_system->SyncDirectory(config_.folder));
-  durable_ += items.size();
-  segments_.push_back(segment);
+  return deps_.file_system->SyncDirectory(config_.folder);
+}
+
+absl::Status JournalWriter::RewriteUnproven() {
+  if (unproven_.empty()) return absl::OkStatus();
+  // The file takes the place of one that another process may have written by now.
+  RETURN_IF_ERROR(deps_.confirm());
+  RETURN_IF_ERROR(Rewrite(unproven_));
+  unproven_.clear();
   return absl::OkStatus();
 }
 
@@ -132,7 +152,8 @@ void JournalWriter::Work() {
     retired = retired_;
   }
   made_.clear();
-  absl::Status written = Write(items);
+  absl::Status written = items.empty() ? absl::OkStatus() : RewriteUnproven();
+  if (written.ok()) written = Write(items);
   if (written.ok()) written = deps_.confirm();
   if (!written.ok()) RemoveMade();
   if (written.ok() && !items.empty()) WriteWatermark(items.back().sequence);

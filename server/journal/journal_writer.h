@@ -37,6 +37,9 @@ class JournalWriter {
     std::string folder;  // there, and nobody else's
     // Of the records that are there; the writer goes on behind them.
     JournalEnd end;
+    // Create() writes nothing: what is not proven is written again before the first record, until
+    // when nothing that was read may be relied on.
+    bool defers_writing = false;
   };
   // Not owned; outlive the writer.
   struct Deps {
@@ -110,6 +113,8 @@ class JournalWriter {
   void RemoveMade();
   // In a new segment, once and first.
   absl::Status Rewrite(const std::vector<Item>& items);
+  absl::Status RewriteUnproven();
+  absl::Status WriteUnderOtherName(const JournalSegment& segment, const std::vector<Item>& items);
   absl::Status OpenSegment(uint64_t first_sequence);
   void CallBack(absl::Span<Item> items, bool has_trouble_changed, const absl::Status& trouble)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -132,7 +137,8 @@ class JournalWriter {
   absl::Time unwritten_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 
   // Of Work() only.
-  std::vector<Item> refused_;  // by the disk, and not durable
+  std::vector<Item> unproven_;  // That are still to be written again.
+  std::vector<Item> refused_;   // by the disk, and not durable
   std::unique_ptr<WritableFile> file_;
   std::string path_;
   std::vector<JournalSegment> segments_;

@@ -184,6 +184,12 @@ bool MembershipTable::HasLeft(WorkerId id, Incarnation incarnation) const {
          worker->state == WorkerState::kLeft;
 }
 
+void MembershipTable::RenewAll(absl::Time now) {
+  for (auto& [id, worker] : workers_) {
+    if (worker.is_alive()) worker.renewed_at = now;
+  }
+}
+
 absl::StatusOr<EndedLife> MembershipTable::Leave(WorkerId id, Incarnation incarnation,
                                                  absl::string_view reason, absl::Time now) {
   if (absl::Status status = Check(id, incarnation); !status.ok()) return status;

@@ -134,6 +134,8 @@ class MembershipTable {
   absl::Status Join(WorkerId id, Incarnation incarnation, absl::Time now);
   // Errors: Aborted if this life is over: register again.
   absl::Status Renew(WorkerId id, Incarnation incarnation, absl::Time now);
+  // Gives whole leases to all that live: they could not renew them.
+  void RenewAll(absl::Time now);
   // By the worker's own wish. Errors: Aborted.
   absl::StatusOr<EndedLife> Leave(WorkerId id, Incarnation incarnation, absl::string_view reason,
                                   absl::Time now);

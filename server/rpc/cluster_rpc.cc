@@ -250,7 +250,9 @@ absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& conte
   trace.facts().life = life;
   ASSIGN_OR_RETURN(const std::optional<Identity> caller, CallerOf(*context.auth_context()));
   ASSIGN_OR_RETURN(const LifeClaim claim, LifeClaim::Of(context));
-  return deps_.strand->Run([&](Coordinator& coordinator, absl::Time) -> absl::Status {
+  return deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
+    // An older journal may not know of this life, nor of the key of its secret.
+    RETURN_IF_ERROR(coordinator.CheckCompared(now));
     // Of nobody the coordinator says itself that there is none.
     const std::string name = coordinator.WorkerName(life.worker);
     trace.facts().name = name;
@@ -500,8 +502,7 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
         if (!goes_on) RETURN_IF_ERROR(CheckNotDraining());
         RETURN_IF_ERROR(coordinator.OnShardAttached(
             request.shard(), request.num_shards(), request.instance_id(),
-            request.server_incarnation(), request.address(), now,
-            JournalPlace{.first_segment = request.first_segment(), .end = request.journal_end()}));
+            request.server_incarnation(), request.address(), now, JournalOf(request)));
         old = deps_.shards->Attach(request.shard(), request.instance_id(), stream);
         stream->SendNumber();  // else the server would learn of it with the first command only
         return absl::OkStatus();
@@ -521,6 +522,7 @@ void ClusterRpc::OnStreamDone(int shard, uint64_t instance_id, const ShardStream
 void ClusterRpc::TakeContributed(const v1::ShardReport& report) {
   deps_.strand->ReportTo([&](Coordinator& coordinator, absl::Time) {
     std::vector<uint64_t> answerable;
+    coordinator.NoteJournalEnd(report.shard(), report.contributed().journal_end());
     for (const auto& contribution : report.contributed().contributions()) {
       const WorkerLife life = LifeFromProto(contribution);
       LogDebug("contribution received shard={} worker={} incarnation={} round={}", report.shard(),

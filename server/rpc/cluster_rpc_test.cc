@@ -60,7 +60,8 @@ v1::AttachShardRequest Shard1() {
 TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
   TellingClock clock;
   CoordinatorStrand strand(&clock, /*tick=*/absl::Hours(1));
-  strand.Start(*Coordinator::Create(TwoServers(), clock.Now()), [](Effect) {});
+  strand.Start(*Coordinator::Create(TwoServers(), clock.Now()),
+               [](Effect, const CoordinatorRecord&) {});
   CommandedShards shards(nullptr);
   ClusterRpc rpc({&strand, &shards, nullptr});
   const v1::AttachShardRequest request = Shard1();
@@ -86,7 +87,8 @@ class ServedCluster {
   explicit ServedCluster(const CoordinatorConfig& config,
                          const TransportSecurity& own = TransportSecurity(),
                          const TransportSecurity& client = TransportSecurity()) {
-    strand.Start(*Coordinator::Create(config, clock.Now()), [](Effect) {});
+    strand.Start(*Coordinator::Create(config, clock.Now()),
+                 [](Effect, const CoordinatorRecord&) {});
     int port = 0;
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0",
@@ -429,7 +431,8 @@ TEST(ClusterRpcTest, NobodyLeavesInTheNameOfAnother) {
 TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoseWeightsItsLastCheckpointNeeds) {
   TellingClock clock;
   CoordinatorStrand strand(&clock, /*tick=*/absl::Hours(1));
-  strand.Start(*Coordinator::Create(TwoServers(), clock.Now()), [](Effect) {});
+  strand.Start(*Coordinator::Create(TwoServers(), clock.Now()),
+               [](Effect, const CoordinatorRecord&) {});
   CommandedShards shards(nullptr);
   ClusterRpc rpc({&strand, &shards, nullptr});
   v1::AttachShardRequest request = Shard1();

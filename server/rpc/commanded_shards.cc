@@ -41,18 +41,18 @@ void CommandedShards::EndAll(const absl::Status& status) {
   for (auto& [shard, remote] : remotes) remote.stream->End(status);
 }
 
-void CommandedShards::Send(const ShardCommand& command) {
-  local_->Obey(command);
-  const v1::ShardCommand wire = ToProto(command);
+void CommandedShards::Send(const ShardCommand& command, const CoordinatorRecord& follows) {
+  local_->Obey(command, follows);
+  const v1::ShardCommand wire = ToProto(command, follows);
   absl::MutexLock lock(&mutex_);
   for (auto& [shard, remote] : remotes_) remote.stream->Send(wire);
 }
 
-void CommandedShards::Repeat(const RepeatedCommand& repeated) {
-  if (repeated.shard == 0) return local_->Obey(repeated.command);
+void CommandedShards::Repeat(const RepeatedCommand& repeated, const CoordinatorRecord& follows) {
+  if (repeated.shard == 0) return local_->Obey(repeated.command, follows);
   absl::MutexLock lock(&mutex_);
   const auto remote = remotes_.find(repeated.shard);
-  if (remote != remotes_.end()) remote->second.stream->Send(ToProto(repeated.command));
+  if (remote != remotes_.end()) remote->second.stream->Send(ToProto(repeated.command, follows));
 }
 
 }  // namespace lodestar

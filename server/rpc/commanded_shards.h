@@ -32,9 +32,12 @@ class CommandedShards {
 
   // To all. StopCommand is for the other servers: this process is the business of who owns the
   // coordinator.
-  void Send(const ShardCommand& command) ABSL_LOCKS_EXCLUDED(mutex_);
+  // `follows`: see ShardHost::Obey().
+  void Send(const ShardCommand& command, const CoordinatorRecord& follows)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // To one of them, if it is attached; that of this process is.
-  void Repeat(const RepeatedCommand& repeated) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Repeat(const RepeatedCommand& repeated, const CoordinatorRecord& follows)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Remote {

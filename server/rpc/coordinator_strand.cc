@@ -57,6 +57,7 @@ void CoordinatorStrand::Start(std::unique_ptr<Coordinator> coordinator, CarryOut
     coordinator_ = std::move(coordinator);
     carry_out_ = std::move(carry_out);
     journal_ = journal;
+    if (journal != nullptr) kept_record_ = coordinator_->found_record();
     asked_at_version_ = coordinator_->state_version();
   }
   if (tick_ != absl::InfiniteDuration()) timer_ = std::thread([this] { RunTimer(); });
@@ -179,7 +180,7 @@ std::vector<CoordinatorStrand::Answer> CoordinatorStrand::Release() {
   std::erase_if(batch.effects, [this](Effect& effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto* announcement = std::get_if<Announcement>(&effect);
     if (announcement == nullptr || !std::holds_alternative<Alarm>(*announcement)) return false;
-    carry_out_(std::move(effect));
+    carry_out_(std::move(effect), kept_record_);
     return true;
   });
   if (has_left_journal_) {
@@ -190,6 +191,7 @@ std::vector<CoordinatorStrand::Answer> CoordinatorStrand::Release() {
     }
     return std::move(batch.answers);
   }
+  if (coordinator_->may_not_keep()) return CarryOutAll(std::move(batch));
   const bool is_new = coordinator_->memory_version() != kept_version_;
   if (!is_new && !keeping_.has_value()) return CarryOutAll(std::move(batch));
   Batch& later = is_new ? next_ : *keeping_;
@@ -200,15 +202,17 @@ std::vector<CoordinatorStrand::Answer> CoordinatorStrand::Release() {
 }
 
 std::vector<CoordinatorStrand::Answer> CoordinatorStrand::CarryOutAll(Batch batch) {
-  for (Effect& effect : batch.effects) carry_out_(std::move(effect));
+  for (Effect& effect : batch.effects) carry_out_(std::move(effect), kept_record_);
   return std::move(batch.answers);
 }
 
 void CoordinatorStrand::Keep() {
   keeping_ = std::exchange(next_, {});
   kept_version_ = coordinator_->memory_version();
-  journal_->Keep(CoordinatorMemoryToJson(coordinator_->Memory(), time_.now()),
-                 [this] { OnKept(); });
+  keeping_record_.journal_id = coordinator_->journal_id();
+  keeping_record_.number = journal_->Keep(
+      CoordinatorMemoryToJson(coordinator_->Memory(), time_.now(), keeping_record_.journal_id),
+      [this] { OnKept(); });
 }
 
 void CoordinatorStrand::OnKept() {
@@ -216,6 +220,7 @@ void CoordinatorStrand::OnKept() {
   {
     absl::MutexLock lock(&mutex_);
     if (!keeping_.has_value()) return;  // stopped
+    kept_record_ = keeping_record_;
     answers = CarryOutAll(*std::exchange(keeping_, std::nullopt));
     if (coordinator_->memory_version() != kept_version_) Keep();
   }

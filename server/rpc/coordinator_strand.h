@@ -39,8 +39,9 @@ class CoordinatorStrand {
   // Returns null to go on waiting.
   using Attempt = std::function<Delivery(Coordinator&, absl::Time now, Occasion)>;
 
-  // Called with the lock, so that effects keep their order: must only queue.
-  using CarryOut = std::function<void(Effect)>;
+  // Called with the lock, so that effects keep their order: must only queue. `follows`: the record
+  // of the journal that the effect follows from.
+  using CarryOut = std::function<void(Effect, const CoordinatorRecord& follows)>;
 
   // Leases and patience are looked at every `tick`; infinite: whenever the owner calls Tick(). Both
   // at least every RunningTime::kLongestPause.
@@ -186,8 +187,10 @@ class CoordinatorStrand {
   CoordinatorJournal* journal_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool has_left_journal_ ABSL_GUARDED_BY(mutex_) = false;  // nothing is kept, and nothing leaves
   absl::Time journal_ticked_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  uint64_t kept_version_ ABSL_GUARDED_BY(mutex_) = 0;     // of the memory that was written last
-  std::optional<Batch> keeping_ ABSL_GUARDED_BY(mutex_);  // leaves once that is on disk
+  uint64_t kept_version_ ABSL_GUARDED_BY(mutex_) = 0;         // of the memory that was written last
+  CoordinatorRecord keeping_record_ ABSL_GUARDED_BY(mutex_);  // that has it
+  CoordinatorRecord kept_record_ ABSL_GUARDED_BY(mutex_);     // the last one that is on disk
+  std::optional<Batch> keeping_ ABSL_GUARDED_BY(mutex_);      // leaves once that is on disk
   Batch next_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread timer_;

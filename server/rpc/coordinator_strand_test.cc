@@ -44,9 +44,10 @@ class CoordinatorStrandTest : public testing::Test {
     config.job.global_batch_size = 6;
     config.lease = absl::Seconds(2);
     config.num_shards = 2;
-    strand_.Start(*Coordinator::Create(config, clock_.Now()), [this](Effect effect) {
-      if (const auto* told = std::get_if<Announcement>(&effect)) Note(*told);
-    });
+    strand_.Start(*Coordinator::Create(config, clock_.Now()),
+                  [this](Effect effect, const CoordinatorRecord&) {
+                    if (const auto* told = std::get_if<Announcement>(&effect)) Note(*told);
+                  });
     strand_.Run([&](Coordinator& coordinator, absl::Time now) {
       EXPECT_OK(coordinator.OnShardAttached(0, 2, 70, 0, "host:0", now));
       EXPECT_OK(coordinator.OnShardAttached(1, 2, 71, 0, "host:1", now));
@@ -198,7 +199,7 @@ class KeepingStrandTest : public testing::Test {
     config_.checkpoint_dir = "/run";
     strand_.Start(
         *Coordinator::Create(config_, clock_.Now()),
-        [this](Effect effect) {
+        [this](Effect effect, const CoordinatorRecord&) {
           if (std::holds_alternative<ShardCommand>(effect)) left_.push_back("command");
           const auto* task = std::get_if<CheckpointTask>(&effect);
           if (task != nullptr && std::holds_alternative<SetAsideTask>(*task)) {

@@ -208,9 +208,7 @@ absl::Status ShardAgent::RunOneAttachment() {
   request.set_address(address_);
   request.set_instance_id(host_->instance_id());
   request.set_server_incarnation(host_->server_incarnation());
-  const JournalPlace journal = host_->journal_place();
-  request.set_journal_end(journal.end);
-  request.set_first_segment(journal.first_segment);
+  SetJournal(host_->journal_place(), &request);
   grpc::ClientContext context;
   const auto stub = BeginCall(&context);
   if (stub == nullptr) return absl::CancelledError("this server stops");
@@ -285,7 +283,7 @@ absl::Status ShardAgent::Obey(const v1::ShardCommand& wire) {
     deps_.on_stop(stop->failure.empty() ? absl::OkStatus()
                                         : absl::FailedPreconditionError(stop->failure));
   }
-  host_->Obey(command);
+  host_->Obey(command, FromProto(wire.follows()));
   return absl::OkStatus();
 }
 
@@ -408,6 +406,7 @@ void ShardAgent::SendContributed() {
     }
     contributed_.clear();
   }
+  report.mutable_contributed()->set_journal_end(host_->journal_place().end);
   SendNow(report, DeadlineOf(kReportDeadline)).IgnoreError();
 }
 

@@ -84,6 +84,11 @@ absl::StatusOr<AssignCommand> AssignFromProto(const v1::ShardCommand::Assign& as
   return result;
 }
 
+void SetRecord(const CoordinatorRecord& record, v1::CoordinatorRecord* wire) {
+  wire->set_journal_id(record.journal_id);
+  wire->set_number(record.number);
+}
+
 template <typename Members>
 void SetMembers(const std::vector<RosterMember>& members, Members* wire) {
   for (const RosterMember& member : members) *wire->Add() = ToProto(member);
@@ -98,8 +103,9 @@ std::vector<RosterMember> MembersFromProto(const Members& wire) {
 
 }  // namespace
 
-v1::ShardCommand ToProto(const ShardCommand& command) {
+v1::ShardCommand ToProto(const ShardCommand& command, const CoordinatorRecord& follows) {
   v1::ShardCommand wire;
+  if (follows.journal_id != 0) SetRecord(follows, wire.mutable_follows());
   std::visit(
       Overloaded{
           [&](const AssignCommand& assign) { SetAssign(assign, wire.mutable_assign()); },
@@ -174,6 +180,26 @@ absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command) {
       break;
   }
   return absl::InvalidArgumentError("a command that this release does not know");
+}
+
+CoordinatorRecord FromProto(const v1::CoordinatorRecord& record) {
+  return {record.journal_id(), record.number()};
+}
+
+void SetJournal(const JournalPlace& journal, v1::AttachShardRequest* request) {
+  request->set_journal_end(journal.end);
+  request->set_first_segment(journal.first_segment);
+  request->set_process_id(journal.process_id);
+  if (journal.follows.journal_id != 0) SetRecord(journal.follows, request->mutable_follows());
+  if (journal.highest_round >= 0) request->set_highest_round(journal.highest_round);
+}
+
+JournalPlace JournalOf(const v1::AttachShardRequest& request) {
+  return {.first_segment = request.first_segment(),
+          .end = request.journal_end(),
+          .process_id = request.process_id(),
+          .follows = FromProto(request.follows()),
+          .highest_round = request.has_highest_round() ? request.highest_round() : -1};
 }
 
 std::string FormatAssignment(const AssignCommand& assignment) {

@@ -15,8 +15,11 @@
 
 namespace lodestar {
 
-v1::ShardCommand ToProto(const ShardCommand& command);
+v1::ShardCommand ToProto(const ShardCommand& command, const CoordinatorRecord& follows = {});
 absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command);
+CoordinatorRecord FromProto(const v1::CoordinatorRecord& record);
+void SetJournal(const JournalPlace& journal, v1::AttachShardRequest* request);
+JournalPlace JournalOf(const v1::AttachShardRequest& request);
 // An assignment as bytes, as journals keep it. Errors: InvalidArgument.
 std::string FormatAssignment(const AssignCommand& assignment);
 absl::StatusOr<AssignCommand> ParseAssignment(absl::string_view bytes);

@@ -164,7 +164,8 @@ class AdminExportTest : public WeightsExportTest {
     config.job = job_;
     config.job.global_batch_size = 6;
     config.job.bucket_bytes = kBucketBytes;
-    strand_.Start(*Coordinator::Create(config, clock_.Now()), [](const Effect&) {});
+    strand_.Start(*Coordinator::Create(config, clock_.Now()),
+                  [](const Effect&, const CoordinatorRecord&) {});
     Begin(/*instance_id=*/70, /*server_incarnation=*/9);
     AdminRpc::Deps deps;
     deps.strand = &strand_;

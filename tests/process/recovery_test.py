@@ -6,6 +6,7 @@ Usage: recovery_test.py PS_SERVER GPU_WORKER
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -104,7 +105,8 @@ class Job:
       return subprocess.Popen(command, stdout=log, stderr=log, **popen)
 
   def wait_for_checkpoint(self, number):
-    name = f"here/checkpoints/round-{number * CHECKPOINT_EVERY:08d}/MANIFEST.json"
+    every = self.flags["checkpoint_every"]
+    name = f"here/checkpoints/round-{number * every:08d}/MANIFEST.json"
     wait_until(lambda: os.path.exists(self.path(name)), name)
 
   def kill(self, process, number=signal.SIGKILL):
@@ -190,6 +192,70 @@ class RecoveryTest(unittest.TestCase):
     self.assertEqual(logs.count("goes on from its journal"), 4, logs)
     self.assertNotIn("go back to", logs)
     self.assertEqual(logs.count("worker registered"), 1, logs)
+
+  def kill_in_order(self, job):
+    self.assertEqual(job.kill(job.servers[0], signal.SIGTERM), 128 + signal.SIGTERM, job.logs())
+
+  def waits_for_newer_journal(self, job, num_rounds):
+    """The round that the alarm names. `num_rounds`: lines of metrics that were there before."""
+    log = job.path("server0.log")
+
+    def rounds():
+      with open(log, encoding="utf-8") as file:
+        return re.findall(r"start it with --accept_loss=(\d+)", file.read())
+    wait_until(rounds, "the alarm of a journal that has gone back")
+    self.assertEqual(len(job.metrics()), num_rounds, job.logs())
+    self.assertIsNone(job.worker.poll(), job.logs())
+    return int(rounds()[-1])
+
+  def test_coordinator_whose_journal_has_gone_back_waits(self):
+    job = self.start(num_shards=2, journal=True, checkpoint_every=50)
+    journal = job.path("here/journal/coordinator")
+    job.wait_for_rounds()
+    self.assertEqual(job.kill(job.servers[0]), -signal.SIGKILL)
+    shutil.copytree(journal, job.path("older"))
+    job.start_server(0)
+    job.wait_for_rounds()
+    self.assertEqual(job.kill(job.servers[0]), -signal.SIGKILL)
+    newer = job.path("newer")
+    os.rename(journal, newer)
+    for older in (lambda: shutil.copytree(job.path("older"), journal), lambda: None):
+      older()
+      num_rounds = len(job.metrics())
+      job.start_server(0)
+      lost = self.waits_for_newer_journal(job, num_rounds)
+      self.assertGreaterEqual(lost, num_rounds)
+      self.kill_in_order(job)
+      job.start_server(0, f"--accept_loss={lost + 1}")
+      self.assertEqual(job.servers[0].wait(PATIENCE_SECONDS), 1, job.logs())
+      shutil.rmtree(journal)
+    # The journal is back, and nothing is lost.
+    os.rename(newer, journal)
+    job.start_server(0, f"--accept_loss={lost}")
+    self.assertEqual(self.expect_done(job, [0, 0, 0]), self.undisturbed_loss(num_shards=2))
+    logs = job.logs(lines=10000)
+    self.assertEqual(logs.count("worker registered"), 1, logs)
+
+  def test_lone_server_whose_journals_have_gone_back_behind_a_checkpoint_waits(self):
+    job = self.start(journal=True, checkpoint_every=50)
+    job.wait_for_rounds()
+    self.assertEqual(job.kill(job.servers[0]), -signal.SIGKILL)
+    shutil.copytree(job.path("here/journal"), job.path("older"))
+    job.start_server(0)
+    job.wait_for_checkpoint(3)
+    self.assertEqual(job.kill(job.servers[0]), -signal.SIGKILL)
+    shutil.rmtree(job.path("here/journal"))
+    os.rename(job.path("older"), job.path("here/journal"))
+    job.start_server(0)
+    lost = self.waits_for_newer_journal(job, len(job.metrics()))
+    self.kill_in_order(job)
+    job.start_server(0, f"--accept_loss={lost}")
+    job.wait_for_rounds()
+    # A forgotten flag has no effect.
+    self.kill_in_order(job)
+    job.start_server(0, f"--accept_loss={lost}")
+    self.expect_done(job, [0, 0])
+    self.assertIn("has no effect: nothing is lost", job.logs(lines=10000))
 
   def assert_journals_are_closed(self, job, *disks):
     """To other users: they hold keys."""

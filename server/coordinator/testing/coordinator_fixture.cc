@@ -81,7 +81,11 @@ void CoordinatorHarness::Record() {
       [this](const CheckpointRecord& record) { store_.published.push_back(record); },
       [this](const DiscardTask& discard) { store_.discarded.push_back(discard.directory); },
       [this](const SetAsideTask& aside) { store_.set_aside.push_back(aside.first_bad); },
-      [this](const ChooseRestoreTask&) { ++store_.restores; },
+      [this](const MarkTask& mark) { store_.marked.push_back(mark); },
+      [this](const ChooseRestoreTask& choose) {
+        ++store_.restores;
+        store_.accepts_loss = choose.accepts_loss;
+      },
   };
   const auto announcement = Overloaded{
       [this](const RestoredPoint& point) { observer_.restored.push_back(point); },

@@ -27,7 +27,9 @@ struct RecordedTasks {
   std::vector<CheckpointRecord> published;
   std::vector<std::string> discarded;
   std::vector<Round> set_aside;
+  std::vector<MarkTask> marked;
   int restores = 0;
+  bool accepts_loss = false;  // The last of them does.
 };
 
 struct RecordedAnnouncements {
@@ -83,6 +85,8 @@ class CoordinatorHarness {
   std::vector<Grant> RunToEnd(const std::vector<TestWorker>& workers);
 
   Coordinator& coordinator() { return *coordinator_; }
+  // What the next process is told at its start.
+  Coordinator::Config& config() { return config_; }
   absl::Time now() const { return now_; }
 
   int silent_shard = -1;

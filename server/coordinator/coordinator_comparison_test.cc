@@ -1,0 +1,238 @@
+// Journals are compared before a worker is answered: server/coordinator/journal_comparison.h.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/testing/status_matchers.h"
+#include "server/coordinator/testing/coordinator_fixture.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr uint64_t kJournal = 11;
+constexpr uint64_t kNewJournal = 99;
+
+// Two servers whose coordinator has a journal, and a worker with a grant.
+class CoordinatorComparisonTest : public testing::Test {
+ protected:
+  CoordinatorComparisonTest() : cluster_(Config()) {
+    cluster_.Start();
+    worker_ = cluster_.Add("a");
+    EXPECT_TRUE(cluster_.Ask(worker_).grant.has_value());
+  }
+
+  static Coordinator::Config Config() {
+    Coordinator::Config config = TestConfig();
+    config.checkpoint_dir = "/run";
+    config.journal.folder = "/journal/coordinator";
+    config.journal.new_journal_id = kNewJournal;
+    return config;
+  }
+
+  // The process ends, and the next one finds a journal that ends with this record.
+  void RestartWith(uint64_t record) {
+    cluster_.config().journal.end = {kJournal, record};
+    cluster_.Restart();
+  }
+
+  absl::Status Attach(int shard, const JournalPlace& journal, uint64_t memory_of = 1000) {
+    return cluster_.coordinator().OnShardAttached(
+        shard, 2, 70 + shard, memory_of, absl::StrCat("host:", shard), cluster_.now(), journal);
+  }
+
+  // Of a server that has obeyed this record.
+  static JournalPlace Follows(uint64_t record, int64_t highest_round) {
+    return {.first_segment = 1,
+            .end = 0,
+            .follows = {kJournal, record},
+            .highest_round = highest_round};
+  }
+
+  void ExpectNoWorkerIsAnswered() {
+    Coordinator& coordinator = cluster_.coordinator();
+    const absl::StatusCode unavailable = absl::StatusCode::kUnavailable;
+    EXPECT_THAT(coordinator.Heartbeat({worker_.life, 0, 0, "compute"}, cluster_.now()).status(),
+                StatusIs(unavailable));
+    EXPECT_THAT(coordinator.RequestGrant(worker_.life, {}, cluster_.now()).status(),
+                StatusIs(unavailable));
+    EXPECT_THAT(coordinator.Leave(worker_.life, "", {}, cluster_.now()), StatusIs(unavailable));
+    TestWorker again = worker_;
+    EXPECT_THAT(cluster_.Register(again).status(), StatusIs(unavailable));
+    EXPECT_TRUE(coordinator.may_not_keep());
+  }
+
+  CoordinatorHarness cluster_;
+  TestWorker worker_;
+};
+
+TEST_F(CoordinatorComparisonTest, AnswersNoWorkerBeforeAllServersHaveAttached) {
+  RestartWith(50);
+  ExpectNoWorkerIsAnswered();
+  ASSERT_OK(Attach(0, Follows(50, 0)));
+  ExpectNoWorkerIsAnswered();
+  // Longer than a lease, which nobody could renew.
+  cluster_.Pass(absl::Minutes(1));
+  cluster_.sent().commands.clear();
+  ASSERT_OK(Attach(1, Follows(49, 0)));
+  EXPECT_FALSE(cluster_.coordinator().may_not_keep());
+  cluster_.Pass(absl::Seconds(1));
+  cluster_.Heartbeat(worker_);
+  EXPECT_THAT(cluster_.sent().commands, Contains(HasSubstr("again to 0: open 0")));
+  EXPECT_EQ(cluster_.store().restores, 1);
+}
+
+TEST_F(CoordinatorComparisonTest, WaitsWhereShardFollowsRecordThatTheJournalLacks) {
+  RestartWith(50);
+  cluster_.sent().commands.clear();
+  ASSERT_OK(Attach(0, Follows(50, 0)));
+  ASSERT_OK(Attach(1, Follows(51, 17)));
+  ExpectNoWorkerIsAnswered();
+  EXPECT_THAT(cluster_.observer().alarms, Contains(HasSubstr("--accept_loss=17")));
+  const ClusterSnapshot snapshot = cluster_.coordinator().Snapshot(cluster_.now());
+  EXPECT_EQ(snapshot.state, "journal_lost");
+  EXPECT_THAT(snapshot.waiting_for, HasSubstr("shard 1"));
+  // Whatever comes.
+  cluster_.Pass(absl::Minutes(1));
+  cluster_.coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  ASSERT_OK(Attach(1, Follows(51, 17)));
+  EXPECT_THAT(cluster_.coordinator().Pause("no", cluster_.now()), Not(IsOk()));
+  EXPECT_THAT(cluster_.coordinator().RequestCheckpoint(cluster_.now()).status(), Not(IsOk()));
+  ExpectNoWorkerIsAnswered();
+  EXPECT_THAT(cluster_.sent().commands, IsEmpty());
+  EXPECT_EQ(cluster_.store().restores, 1);
+  EXPECT_THAT(cluster_.store().discarded, IsEmpty());
+}
+
+TEST_F(CoordinatorComparisonTest, StopBeforeComparisonSavesNothing) {
+  RestartWith(50);
+  ASSERT_OK(Attach(0, Follows(50, 0)));
+  ASSERT_OK(Attach(1, Follows(51, 17)));
+  cluster_.sent().commands.clear();
+  cluster_.coordinator().BeginLastSave("SIGTERM", absl::Seconds(10), cluster_.now());
+  ASSERT_TRUE(cluster_.coordinator().LastSaveOutcome().has_value());
+  EXPECT_THAT(cluster_.coordinator().LastSaveOutcome()->status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  cluster_.coordinator().RequestStop("psctl stop", cluster_.now());
+  EXPECT_TRUE(cluster_.coordinator().may_not_keep());
+  EXPECT_THAT(cluster_.sent().commands, Each(Not(HasSubstr("save"))));
+}
+
+TEST_F(CoordinatorComparisonTest, AcceptedLossGoesBackWithAnotherJournalAndLaterLife) {
+  cluster_.config().journal.accepted_loss = Round(17);
+  RestartWith(50);
+  EXPECT_EQ(cluster_.coordinator().journal_id(), kJournal);
+  ASSERT_OK(Attach(0, Follows(50, 0)));
+  ASSERT_OK(Attach(1, Follows(51, 17), /*memory_of=*/5000));
+  EXPECT_EQ(cluster_.store().restores, 2);
+  EXPECT_TRUE(cluster_.store().accepts_loss);
+  EXPECT_EQ(cluster_.coordinator().journal_id(), kNewJournal);
+  EXPECT_THAT(cluster_.observer().alarms, Contains(HasSubstr("--accept_loss=17 was given")));
+  cluster_.coordinator().OnRestoreChosen(
+      RestoreChoice{.source = InitialSource{}, .server_incarnation = 2000}, cluster_.now());
+  EXPECT_GT(cluster_.coordinator().server_incarnation(), 5000);
+  cluster_.LoadAll();
+  EXPECT_EQ(cluster_.coordinator().phase(), CoordinatorPhase::kRunning);
+}
+
+TEST_F(CoordinatorComparisonTest, AcceptedLossOfAnotherRoundIsRefused) {
+  cluster_.config().journal.accepted_loss = Round(16);
+  RestartWith(50);
+  ASSERT_OK(Attach(0, Follows(50, 0)));
+  ASSERT_OK(Attach(1, Follows(51, 17)));
+  ASSERT_TRUE(cluster_.coordinator().outcome().has_value());
+  EXPECT_THAT(*cluster_.coordinator().outcome(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("17")));
+  EXPECT_EQ(cluster_.store().restores, 1);
+}
+
+TEST_F(CoordinatorComparisonTest, ForgottenAcceptedLossHasNoEffect) {
+  cluster_.config().journal.accepted_loss = Round(17);
+  RestartWith(50);
+  ASSERT_OK(Attach(0, Follows(50, 0)));
+  ASSERT_OK(Attach(1, Follows(50, 0)));
+  EXPECT_EQ(cluster_.coordinator().phase(), CoordinatorPhase::kRunning);
+  EXPECT_EQ(cluster_.store().restores, 1);
+  EXPECT_EQ(cluster_.coordinator().journal_id(), kJournal);
+}
+
+TEST_F(CoordinatorComparisonTest, PromotedReplicaGoesBackWithoutFlag) {
+  cluster_.config().journal.is_promoted = true;
+  RestartWith(50);
+  ASSERT_OK(Attach(0, Follows(50, 0)));
+  ASSERT_OK(Attach(1, Follows(51, 17)));
+  EXPECT_EQ(cluster_.store().restores, 2);
+}
+
+TEST_F(CoordinatorComparisonTest, ShardWithOlderMemoryTakesAllBackOnceAllAreCompared) {
+  RestartWith(50);
+  ASSERT_OK(Attach(1, Follows(20, -1), /*memory_of=*/900));
+  EXPECT_EQ(cluster_.store().restores, 1);
+  ASSERT_OK(Attach(0, Follows(50, 0)));
+  EXPECT_EQ(cluster_.store().restores, 2);
+  EXPECT_THAT(cluster_.observer().alarms, Contains(HasSubstr("shard 1")));
+}
+
+// The record comes with the contribution, not with the next sign of life.
+TEST_F(CoordinatorComparisonTest, ShardThatLacksRecordOfCountedContributionTakesAllBack) {
+  const Grant grant = *cluster_.Ask(worker_).grant;
+  cluster_.coordinator().NoteJournalEnd(1, 77);
+  cluster_.Ask(worker_, CoordinatorHarness::ReportOf(grant));
+  RestartWith(50);
+  ASSERT_OK(Attach(0, Follows(50, 0)));
+  JournalPlace behind = Follows(50, 0);
+  behind.end = 76;
+  ASSERT_OK(Attach(1, behind));
+  EXPECT_EQ(cluster_.store().restores, 2);
+  EXPECT_THAT(cluster_.observer().alarms, Contains(HasSubstr("record 77 was on disk")));
+}
+
+// A coordinator without its journal, and without a checkpoint.
+TEST_F(CoordinatorComparisonTest, NewCoordinatorWaitsWhereShardKnowsRoundsOfAnotherJournal) {
+  CoordinatorHarness other(Config());
+  ASSERT_OK(other.coordinator().OnShardAttached(0, 2, 70, 0, "host:0", other.now(), {}));
+  ASSERT_OK(
+      other.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", other.now(), Follows(51, 17)));
+  EXPECT_EQ(other.store().restores, 0);
+  EXPECT_EQ(other.coordinator().Snapshot(other.now()).state, "journal_lost");
+}
+
+TEST_F(CoordinatorComparisonTest, MarksLastCheckpointAsCompleteAndReopensItBeforeWork) {
+  Coordinator& coordinator = cluster_.coordinator();
+  const Grant first = *cluster_.Ask(worker_).grant;
+  coordinator.BeginLastSave("server 1 stops", absl::Seconds(60), cluster_.now());
+  EXPECT_FALSE(cluster_.Ask(worker_, CoordinatorHarness::ReportOf(first)).grant.has_value());
+  cluster_.FinishSave();
+  const CheckpointRecord record = cluster_.store().published.back();
+  EXPECT_TRUE(record.journal.is_complete);
+  EXPECT_EQ(record.journal.journal_id, kNewJournal);
+  EXPECT_EQ(record.journal.shard_records.size(), 2);
+  // The job goes on from a complete checkpoint.
+  cluster_.config().journal.newest =
+      KnownCheckpoint{record.final_directory, record.round, 1000, record.journal};
+  cluster_.config().journal.end = {kNewJournal, 70};
+  cluster_.Restart();
+  cluster_.AttachAgain();
+  EXPECT_FALSE(cluster_.Ask(worker_).grant.has_value());
+  ASSERT_EQ(cluster_.store().marked.size(), 1);
+  EXPECT_EQ(cluster_.store().marked[0].path, record.final_directory);
+  EXPECT_FALSE(cluster_.store().marked[0].is_complete);
+  // The disk refuses once.
+  cluster_.coordinator().OnCheckpointMarked(false, absl::ResourceExhaustedError("disk full"),
+                                            cluster_.now());
+  EXPECT_FALSE(cluster_.Ask(worker_).grant.has_value());
+  cluster_.Pass(absl::Seconds(2), {worker_});
+  EXPECT_EQ(cluster_.store().marked.size(), 2);
+  cluster_.coordinator().OnCheckpointMarked(false, absl::OkStatus(), cluster_.now());
+  EXPECT_TRUE(cluster_.Ask(worker_).grant.has_value());
+}
+
+}  // namespace
+}  // namespace lodestar

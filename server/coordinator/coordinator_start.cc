@@ -1,0 +1,202 @@
+// How a coordinator begins: anew, or with the memory that is in its journal, once that has been
+// compared with what shards and checkpoints know.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/bucket_plan.h"
+#include "common/fragment_plan.h"
+#include "common/shard_plan.h"
+#include "common/status_macros.h"
+#include "server/coordinator/cluster_words.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/journal_comparison.h"
+
+namespace lodestar {
+namespace {
+
+// Until the disk is asked again to take back that a checkpoint has everything.
+constexpr absl::Duration kReopenPause = absl::Seconds(1);
+
+absl::Status CheckFragments(const Layout& layout, const CoordinatorConfig& config) {
+  ASSIGN_OR_RETURN(const std::vector<ElementRange> shards, PlanShards(layout, config.num_shards));
+  ASSIGN_OR_RETURN(const std::vector<Bucket> buckets,
+                   PlanBuckets(layout, shards, config.job.bucket_bytes));
+  return FragmentPlan(buckets, config.job.fragments).CheckComplete();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Config config, absl::Time now) {
+  RETURN_IF_ERROR(ValidateJobSpec(config.job));
+  if (config.num_shards < 1 || config.num_shards > kMaxServers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--shard=0/", config.num_shards, ": the number of shards must be 1 to ", kMaxServers));
+  }
+  if (config.lease < absl::Milliseconds(100)) {
+    return absl::InvalidArgumentError(absl::StrCat("--lease=", absl::FormatDuration(config.lease),
+                                                   " is too short; at least 100ms"));
+  }
+  std::optional<Layout> layout;
+  if (!std::holds_alternative<ClientModelSpec>(config.job.model.architecture)) {
+    ASSIGN_OR_RETURN(layout, BuildLayout(config.job.model));
+    RETURN_IF_ERROR(CheckFragments(*layout, config));
+  }
+  return std::unique_ptr<Coordinator>(new Coordinator(std::move(config), std::move(layout), now));
+}
+
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Resume(Config config,
+                                                                 CoordinatorMemory memory,
+                                                                 absl::Time now) {
+  const JobSpec job = JobOf(memory, config.job, config.given, config.open_settings);
+  RETURN_IF_ERROR(CheckSameJob(memory, job, config.num_shards));
+  ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator, Create(std::move(config), now));
+  RETURN_IF_ERROR(coordinator->GoOnFrom(std::move(memory), now));
+  return coordinator;
+}
+
+absl::Status Coordinator::GoOnFrom(CoordinatorMemory memory, absl::Time now) {
+  state_.comparison.is_resumed = true;
+  state_.comparison.unfinished = memory.checkpoints.active_directory;
+  RETURN_IF_ERROR(Recall(std::move(memory), now, state_));
+  // From where else the job may be, it leads there again.
+  const bool is_evaluating = !state_.open.empty() && state_.open.begin()->second.is_evaluation();
+  state_.phase = is_evaluating ? CoordinatorPhase::kEvaluating : CoordinatorPhase::kRunning;
+  outbox_.Touch();
+  return absl::OkStatus();
+}
+
+void Coordinator::CompareOnceAllAttached(absl::Time now) {
+  const bool is_known_loss = state_.comparison.loss.has_value();
+  if (!state_.is_comparing() || is_known_loss || state_.phase == CoordinatorPhase::kDone) return;
+  if (!state_.shards.all_attached() || state_.is_shard_away()) return;
+  const JournalFacts& facts = state_.config.journal;
+  std::optional<ResumedMemory> resumed;
+  if (state_.comparison.is_resumed) {
+    resumed = ResumedMemory{state_.server_incarnation, state_.ledger.next_round()};
+  }
+  std::vector<ShardKnowledge> shards;
+  uint64_t& newest = state_.comparison.newest_server_incarnation;
+  newest = state_.server_incarnation;
+  if (facts.newest.has_value()) newest = std::max(newest, facts.newest->server_incarnation);
+  for (const auto& [shard, knowledge] : state_.comparison.shards) {
+    shards.push_back(knowledge);
+    newest = std::max(newest, knowledge.memory_of);
+  }
+  const std::optional<JournalLoss> loss = FindJournalLoss(facts, resumed, shards);
+  if (!loss.has_value()) return EndComparison(now);
+  const absl::StatusOr<bool> is_accepted = IsLossAccepted(facts, *loss);
+  if (is_accepted.ok() && *is_accepted) return AcceptLoss(*loss, now);
+  state_.comparison.loss = loss;
+  state_.comparison.refusal = is_accepted.status();
+  outbox_.RaiseAlarm(JournalLossText(facts, *loss), now);
+  outbox_.Touch();
+  if (!state_.is_stopping()) return;
+  EndWithoutSaving(now);
+  Advance(now);
+}
+
+void Coordinator::AcceptLoss(const JournalLoss& loss, absl::Time now) {
+  state_.comparison.is_over = true;
+  // What the old one goes on with from here on would have the numbers of records that are lost.
+  if (state_.journal_id != 0) state_.journal_id = state_.config.journal.new_journal_id;
+  const std::string why = state_.config.journal.is_promoted
+                              ? std::string("a replica took the server's place without them")
+                              : absl::StrCat("--accept_loss=", loss.round.value(), " was given");
+  state_.setback = Setback{loss.round.value(), why};
+  outbox_.RaiseAlarm(
+      absl::StrCat("all go back to the newest checkpoint, as ", why, ": ", loss.what), now);
+  // What this process knows is older than the checkpoint.
+  state_.server_incarnation = 0;
+  state_.open.clear();
+  BeginRestoring({.accepts_loss = true});
+}
+
+void Coordinator::BeginRestoring(ChooseRestoreTask task) {
+  Enter(CoordinatorPhase::kRestoring);
+  outbox_.Do(std::move(task));
+}
+
+void Coordinator::EndComparison(absl::Time now) {
+  StartComparison& comparison = state_.comparison;
+  comparison.is_over = true;
+  if (const auto& accepted = state_.config.journal.accepted_loss; accepted.has_value()) {
+    outbox_.Tell(absl::StrCat("--accept_loss=", accepted->value(),
+                              " has no effect: nothing is lost; leave it out"));
+  }
+  if (!comparison.is_resumed) return BeginRestoring({});
+  // What has not come to its end never will.
+  if (!comparison.unfinished.empty()) {
+    outbox_.Do(DiscardTask{comparison.unfinished});
+    state_.checkpoints.Request(now);
+  }
+  if (const auto& newest = state_.config.journal.newest;
+      newest.has_value() && newest->journal.is_complete) {
+    state_.complete_checkpoint = newest->path;
+  }
+  state_.membership.RenewAll(now);
+  const Round next_round =
+      state_.policy->uses_rosters() ? state_.committed_round() : state_.ledger.next_round();
+  outbox_.Tell(absl::StrCat("restarted, continues from its journal at round ", next_round.value()));
+  outbox_.Announce(RestoredPoint{
+      next_round,
+      state_.ledger.trained_samples(),
+      state_.ledger.state().final_evaluation_round == state_.ledger.next_round().value(),
+      state_.policy->uses_rosters(),
+      /*is_from_journal=*/true,
+      {state_.unrecorded.begin(), state_.unrecorded.end()}});
+  outbox_.Touch();
+  if (!comparison.lost.empty()) {
+    for (const auto& [shard, what] : comparison.lost) GoBackWithout(shard, what, now);
+    if (state_.phase == CoordinatorPhase::kAwaitingShards) BeginRestoring({});
+    return;
+  }
+  for (int shard = 0; shard < state_.config.num_shards; ++shard) RepeatCommands(shard);
+  saves_.OnShardBack(now);
+  Advance(now);
+}
+
+void Coordinator::LoseBeforeComparison(int shard, std::string what, absl::Time now) {
+  state_.shards.Lose(shard, now);
+  outbox_.Tell(absl::StrCat("shard lost shard=", shard));
+  state_.comparison.lost[shard] = std::move(what);
+}
+
+std::string Coordinator::LostRecordsText(int shard, const JournalPlace& journal) const {
+  const std::string round =
+      journal.highest_round < 0 ? "" : absl::StrCat(" (of round ", journal.highest_round, ")");
+  return absl::StrCat("has a journal that ends with record ", journal.end, round, ", and record ",
+                      state_.shards.entries()[shard].journal_end,
+                      " was on disk; the job was at round ", state_.ledger.next_round().value());
+}
+
+bool Coordinator::AwaitsReopening() {
+  if (state_.complete_checkpoint.empty() || state_.journal_id == 0) return false;
+  if (!state_.is_reopening && !state_.reopens_at.has_value()) {
+    state_.is_reopening = true;
+    outbox_.Do(MarkTask{state_.complete_checkpoint, /*is_complete=*/false});
+  }
+  return true;
+}
+
+void Coordinator::OnCheckpointMarked(bool is_complete, const absl::Status& status, absl::Time now) {
+  if (is_complete) return;  // If that has failed, a journal that is missing later is an alarm.
+  state_.is_reopening = false;
+  if (status.ok()) {
+    state_.complete_checkpoint.clear();
+    return Advance(now);
+  }
+  outbox_.RaiseAlarm(
+      absl::StrCat("no work is handed out: the newest checkpoint says that it has everything, and "
+                   "that cannot be taken back: ",
+                   status.message()),
+      now);
+  state_.reopens_at = now + kReopenPause;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,71 @@
+// Whether the coordinator's journal is older than what shards and checkpoints know of it, as after
+// its disk was restored from a snapshot, or is not there although rounds were acknowledged by it.
+// Pure. Compared once per process, when all shards have attached, before a worker is answered.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
+#include "common/journal_manifest.h"
+#include "server/coordinator/journal_state.h"
+
+namespace lodestar {
+
+// The newest checkpoint in the folders that the cluster would be restored from.
+struct KnownCheckpoint {
+  std::string path;
+  Round round;
+  uint64_t server_incarnation = 0;
+  JournalManifest journal;
+};
+
+// What the coordinator's process has found when it began.
+struct JournalFacts {
+  std::string folder;  // Of the coordinator's journal. Empty means that none is kept.
+  // The last record there. `number` without `journal_id` means that an earlier release wrote it.
+  CoordinatorRecord end;
+  uint64_t new_journal_id = 0;  // Random: of the journal that this process begins, if it does.
+  std::optional<KnownCheckpoint> newest;
+  // The operator says from where to start, or a damaged journal was set aside with an alarm.
+  bool is_excused = false;
+  std::optional<Round> accepted_loss;  // --accept_loss
+  // A replica takes the server's place, and may lack records: what is lost is accepted.
+  bool is_promoted = false;
+};
+
+// What a coordinator goes on with that has found its memory in the journal.
+struct ResumedMemory {
+  uint64_t server_incarnation = 0;
+  Round next_round;  // Rounds before it were opened, or granted.
+};
+
+// One shard, as its server has attached.
+struct ShardKnowledge {
+  int shard = 0;
+  uint64_t memory_of = 0;  // Server incarnation. 0 means that the server has no memory.
+  JournalPlace journal;
+};
+
+struct JournalLoss {
+  Round round;       // The highest that a shard or a checkpoint knows of. --accept_loss names it.
+  std::string what;  // Which journal ends where, and what is later, for people.
+};
+
+// `resumed` is not set if the journal has no memory. Not set: nothing is lost.
+std::optional<JournalLoss> FindJournalLoss(const JournalFacts& facts,
+                                           const std::optional<ResumedMemory>& resumed,
+                                           absl::Span<const ShardKnowledge> shards);
+
+// The alarm: what is lost, and what the operator can do.
+std::string JournalLossText(const JournalFacts& facts, const JournalLoss& loss);
+
+// Whether the operator accepts this loss. Errors: FailedPrecondition if --accept_loss names another
+// round.
+absl::StatusOr<bool> IsLossAccepted(const JournalFacts& facts, const JournalLoss& loss);
+
+}  // namespace lodestar
