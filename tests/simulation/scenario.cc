@@ -300,6 +300,7 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   if (HasLocalSteps(job) && !DefersContributions(job) && bounds_samples && chance.Below(3) > 0) {
     ChooseSites(chance, scenario);
   }
+  scenario.goes_back = scenario.journals && !scenario.has_replica && chance.OneIn(2);
   const absl::Status valid = ValidateJobSpec(job);
   LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;
   scenario.text = absl::StrCat(
@@ -314,6 +315,7 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
                          config.fallback_dir.empty() ? "" : ", else into another folder",
                          scenario.journals ? ", and a journal" : "",
                          scenario.has_replica ? " with a replica" : "",
+                         scenario.goes_back ? " that goes back" : "",
                          scenario.replica_has_checkpoints ? ", also of the checkpoints" : ""),
       ", a fault every ",
       absl::FormatDuration(absl::Trunc(scenario.fault_pause, absl::Milliseconds(1))));

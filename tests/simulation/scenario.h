@@ -20,6 +20,7 @@ struct ClusterScenario {
   bool journals = false;     // servers write down what they acknowledge
   bool has_replica = false;  // of the journals
   bool replica_has_checkpoints = false;
+  bool goes_back = false;           // Disks with journals are put back to an older state.
   int num_workers = 1;              // that know the job's encodings; sites are none of them
   bool has_old_worker = false;      // and one that does not,
   bool speaks_old_wire = false;     // or does not speak the servers' wire version

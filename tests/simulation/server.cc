@@ -73,6 +73,8 @@ void ForgetCallsThatAreOver(Calls& calls) {
 
 }  // namespace
 
+std::string SimulatedServer::coordinator_folder() { return kJournalFolder; }
+
 SimulatedServer* ClusterContext::ServerAt(int shard, const std::string& address) const {
   for (SimulatedServer* const server : replaced) {
     if (server->process().is_alive() && server->address() == address) return server;
@@ -181,8 +183,10 @@ absl::Status SimulatedServer::ReadJournal() {
   }
   RETURN_IF_ERROR(contents.status());
   memory_.reset();
+  found_record_ = {0, contents->end.last_sequence};
   if (!contents->newest.empty()) {
-    auto memory = CoordinatorMemoryFromJson(contents->newest, process_.world().Now());
+    auto memory = CoordinatorMemoryFromJson(contents->newest, process_.world().Now(),
+                                            &found_record_.journal_id);
     if (!memory.ok()) {
       cluster_->audit->Fail("the journal is damaged: ", memory.status().message());
       return memory.status();
@@ -293,6 +297,8 @@ absl::StatusOr<bool> SimulatedServer::Recover() {
   ASSIGN_OR_RETURN(const bool has_recovered, host.Recover());
   if (!has_recovered) return false;
   life_->instance_id = host.instance_id();
+  // It must not go on with it.
+  if (cluster_->gone_back.contains(shard_)) return true;
   life_->audit = cluster_->audit->OnRecovered(
       host.server_incarnation(), shard_, absl::StrCat(process_.name(), " life ", process_.life()),
       **host.shard());
@@ -399,27 +405,36 @@ absl::Status SimulatedServer::StartCoordinator() {
   };
   life_->keeper = std::make_unique<CheckpointKeeper>(keeper, deps);
   if (cluster_->journals) RETURN_IF_ERROR(ReadJournal());
-  auto coordinator = memory_.has_value()
-                         ? Coordinator::Resume(cluster_->coordinator, *memory_, world.Now())
-                         : Coordinator::Create(cluster_->coordinator, world.Now());
+  Coordinator::Config config = cluster_->coordinator;
+  if (cluster_->journals) {
+    config.journal.folder = kJournalFolder;
+    config.journal.end = found_record_;
+    config.journal.new_journal_id = world.chance()() | 1;
+    ASSIGN_OR_RETURN(config.journal.newest, life_->keeper->Newest());
+  }
+  auto coordinator = memory_.has_value() ? Coordinator::Resume(config, *memory_, world.Now())
+                                         : Coordinator::Create(config, world.Now());
   LODESTAR_CHECK(coordinator.ok()) << coordinator.status();
   life_->coordinator = coordinator->get();
   if (cluster_->journals) {
-    ASSIGN_OR_RETURN(life_->journal,
-                     CoordinatorJournal::Create({kJournalFolder, std::move(journal_end_)},
-                                                {.file_system = life_->journal_disk,
-                                                 .clock = &process_.world(),
-                                                 .executor = &life_->journal_writer,
-                                                 .confirm = [this] { return CheckHeld(); }},
-                                                kJournalSegmentBytes));
+    ASSIGN_OR_RETURN(
+        life_->journal,
+        CoordinatorJournal::Create(
+            {.folder = kJournalFolder, .end = std::move(journal_end_), .defers_writing = true},
+            {.file_system = life_->journal_disk,
+             .clock = &process_.world(),
+             .executor = &life_->journal_writer,
+             .confirm = [this] { return CheckHeld(); }},
+            kJournalSegmentBytes));
     cluster_->audit->ExpectLateAnswers();
-    memory_.has_value() ? cluster_->audit->OnResumed(*memory_) : cluster_->audit->OnBegunAnew();
+    if (!cluster_->has_coordinator_gone_back)
+      memory_.has_value() ? cluster_->audit->OnResumed(*memory_) : cluster_->audit->OnBegunAnew();
   }
   life_->strand = std::make_unique<CoordinatorStrand>(&world, absl::InfiniteDuration());
   life_->strand->Start(
       *std::move(coordinator),
-      [this](Effect effect) {
-        if (!cluster_->is_draining) CarryOut(std::move(effect));
+      [this](Effect effect, const CoordinatorRecord& follows) {
+        if (!cluster_->is_draining) CarryOut(std::move(effect), follows);
       },
       life_->journal.get());
   life_->strand->Run([&](Coordinator& own, absl::Time now) {
@@ -431,16 +446,28 @@ absl::Status SimulatedServer::StartCoordinator() {
   return absl::OkStatus();
 }
 
-void SimulatedServer::CarryOut(Effect effect) {
+void SimulatedServer::CarryOut(Effect effect, const CoordinatorRecord& follows) {
   if (auto* command = std::get_if<ShardCommand>(&effect)) {
+    if (std::holds_alternative<AssignCommand>(*command)) {
+      cluster_->gone_back.clear();
+      cluster_->has_coordinator_gone_back = false;
+    } else if (!std::holds_alternative<StopCommand>(*command) &&
+               !std::holds_alternative<DropCommand>(*command) &&
+               (cluster_->has_coordinator_gone_back || !cluster_->gone_back.empty())) {
+      cluster_->audit->Fail(process_.name(),
+                            " goes on with a journal that has gone back to an older state");
+    }
     cluster_->audit->OnCommand(*command);
-    Obey(*command);
-    for (auto& [shard, remote] : life_->remotes) Send(remote, *command);
+    Obey(*command, follows);
+    for (auto& [shard, remote] : life_->remotes) Send(remote, *command, follows);
   } else if (auto* repeated = std::get_if<RepeatedCommand>(&effect)) {
     const auto remote = life_->remotes.find(repeated->shard);
-    if (repeated->shard == shard_) Obey(repeated->command);
-    if (remote != life_->remotes.end()) Send(remote->second, repeated->command);
+    if (repeated->shard == shard_) Obey(repeated->command, follows);
+    if (remote != life_->remotes.end()) Send(remote->second, repeated->command, follows);
   } else if (auto* task = std::get_if<CheckpointTask>(&effect)) {
+    if (auto* record = std::get_if<CheckpointRecord>(task)) {
+      record->journal.record = follows.number;
+    }
     cluster_->audit->OnTask(*task);
     life_->keeper->Do(std::move(*task));
   } else {
@@ -578,10 +605,11 @@ void SimulatedServer::OnAttach(SimulatedServer* server, uint64_t instance_id, ui
                    });
 }
 
-void SimulatedServer::Send(Remote& remote, const std::optional<ShardCommand>& command) {
+void SimulatedServer::Send(Remote& remote, const std::optional<ShardCommand>& command,
+                           const CoordinatorRecord& follows) {
   SimulatedServer* const server = remote.server;
   std::optional<v1::ShardCommand> wire;
-  if (command.has_value()) wire = ToProto(*command);
+  if (command.has_value()) wire = ToProto(*command, follows);
   remote.stream->Send(Stream::kServer,
                       [server, wire, number = ++remote.last_number, raw = remote.stream.get()] {
                         if (server->life_->attachment.get() != raw) return;
@@ -592,12 +620,12 @@ void SimulatedServer::Send(Remote& remote, const std::optional<ShardCommand>& co
                         if (!wire.has_value()) return;
                         const absl::StatusOr<ShardCommand> command = FromProto(*wire);
                         LODESTAR_CHECK(command.ok()) << command.status();
-                        server->Obey(*command);
+                        server->Obey(*command, FromProto(wire->follows()));
                       });
 }
 
-void SimulatedServer::Obey(const ShardCommand& command) {
-  life_->host->Obey(command);
+void SimulatedServer::Obey(const ShardCommand& command, const CoordinatorRecord& follows) {
+  life_->host->Obey(command, follows);
   const auto* stop = std::get_if<StopCommand>(&command);
   if (stop == nullptr || shard_ == 0) return;
   const absl::Status status =
@@ -823,7 +851,9 @@ void SimulatedServer::OnLoaded(uint64_t server_incarnation, const absl::Status& 
   const auto shard = life_->host->shard();
   const bool is_known = audit() != nullptr;  // it has recovered
   if (!is_known) life_->audit = nullptr;
-  if (!is_known && status.ok() && shard.ok()) {
+  // What it goes on with is older, and must not count.
+  const bool has_gone_back = cluster_->gone_back.contains(shard_);
+  if (!is_known && !has_gone_back && status.ok() && shard.ok()) {
     life_->audit = cluster_->audit->OnLoaded(
         server_incarnation, shard_, absl::StrCat(process_.name(), " life ", process_.life()),
         **shard);
@@ -862,9 +892,10 @@ void SimulatedServer::OnContributed(uint64_t server_incarnation, const WorkerLif
                                     Round round) {
   if (cluster_->is_draining || (shard_ == 0 && exit_.has_value())) return;
   SimulatedServer* const coordinator = cluster_->servers[0];
-  const auto tell = [=, shard = shard_] {
+  const auto tell = [=, shard = shard_, end = life_->host->journal_place().end] {
     coordinator->life_->strand->ReportTo(
         [&](Coordinator& own, absl::Time) -> std::vector<uint64_t> {
+          own.NoteJournalEnd(shard, end);
           if (!own.OnContributed(shard, server_incarnation, life, round)) return {};
           return {life.incarnation.value()};
         });
@@ -903,6 +934,13 @@ void SimulatedServer::OnCheckpointPublished(const std::string& directory,
                         published.ok() ? "published" : published.status().ToString());
   life_->strand->Report([&](Coordinator& coordinator, absl::Time now) {
     coordinator.OnCheckpointPublished(directory, published, now);
+  });
+}
+
+void SimulatedServer::OnCheckpointMarked(bool is_complete, const absl::Status& status) {
+  if (cluster_->is_draining) return;
+  life_->strand->Report([&](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnCheckpointMarked(is_complete, status, now);
   });
 }
 

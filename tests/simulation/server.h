@@ -74,6 +74,10 @@ struct ClusterContext {
   std::set<std::string> open_connections;
   UplinkOfServer* uplink = nullptr;  // null: this is no site
   bool is_draining = false;          // what a process that has ended left undone
+  // Shards whose journals were put back to an older state, until all begin anew. The coordinator's
+  // went with that of shard 0, or alone.
+  std::set<int> gone_back;
+  bool has_coordinator_gone_back = false;
 
   // Who listens at an address of a shard; if nobody does, who holds the shard.
   SimulatedServer* ServerAt(int shard, const std::string& address) const;
@@ -141,6 +145,9 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   // It does again. A process whose folders were taken over meanwhile notices that a while later,
   // and ends.
   void ResumeDisk();
+  // Folders with what this server, and the coordinator if it is that, has written down.
+  std::string log_folder() const { return absl::StrCat("/journal/shard-", shard_); }
+  static std::string coordinator_folder();
   bool has_hanging_disk() const { return life_ != nullptr && life_->has_hanging_disk; }
   // It waits for the disk, whatever the coordinator says.
   bool awaits_disk() const {
@@ -226,7 +233,6 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   // Where another server has taken the folders over, it has to know what this one acknowledges.
   void CheckIsKnown(const WorkerLife& life, Round reported) const;
   absl::Status TryFolders();
-  std::string log_folder() const { return absl::StrCat("/journal/shard-", shard_); }
   // Sees to it that the replica has all, or takes all from there.
   absl::Status Replicate();
   absl::Status OpenLog();
@@ -236,7 +242,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void FailToStart(const absl::Status& why);
   absl::Status ReadJournal();
   absl::Status StartCoordinator();
-  void CarryOut(Effect effect);
+  void CarryOut(Effect effect, const CoordinatorRecord& follows);
   void Tick();
   void TickShard();
   // Of the shard that is loaded; null: none is.
@@ -255,8 +261,9 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void EndAttachment(const absl::Status& status);
   void OnAttachmentEnded(const absl::Status& status);
   // Without a command: its number alone.
-  void Send(Remote& remote, const std::optional<ShardCommand>& command);
-  void Obey(const ShardCommand& command);
+  void Send(Remote& remote, const std::optional<ShardCommand>& command,
+            const CoordinatorRecord& follows = {});
+  void Obey(const ShardCommand& command, const CoordinatorRecord& follows);
   void SendStats();
   ShardStats ReadStats() const;
   void OnStats(int shard, uint64_t instance_id, uint64_t first_segment, const ShardStats& stats);
@@ -286,6 +293,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override;
   void OnCheckpointPublished(const std::string& directory,
                              const absl::StatusOr<PublishedCheckpoint>& published) override;
+  void OnCheckpointMarked(bool is_complete, const absl::Status& status) override;
 
   ClusterContext* const cluster_;
   const int shard_;
@@ -297,6 +305,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   // What the journal had when this process, or its coordinator, began.
   JournalEnd journal_end_;
   std::optional<CoordinatorMemory> memory_;
+  CoordinatorRecord found_record_;
   std::optional<absl::Status> exit_;
   std::optional<int64_t> completed_rounds_;
 };

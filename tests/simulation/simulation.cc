@@ -1,7 +1,9 @@
 #include "tests/simulation/simulation.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -10,11 +12,16 @@
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint_directory.h"
 #include "common/folder_lock.h"
+#include "common/json.h"
 #include "common/remedy.h"
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_reader.h"
+#include "server/coordinator/coordinator_memory_json.h"
+#include "server/host/coordinator_journal.h"
+#include "server/journal/journal_reader.h"
 #include "tests/simulation/cluster.h"
 #include "tests/simulation/cluster_watch.h"
+#include "tests/simulation/folder_copy.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/scenario.h"
 
@@ -92,6 +99,20 @@ class Run {
   void Strike(Level& level, Fault fault);
   void PlanReplicaFault(int storm);
   void Strike(ReplicaFault fault);
+  // Of the root: disks with journals.
+  void PlanGoingBack(int storm);
+  void CopyOrGoBack();
+  void GoBack(int shard, const FolderCopy& older);
+  // Folders that lie on the disk of a server; with the coordinator's, if it is that.
+  std::vector<std::string> JournalsOf(int shard);
+  // The last record of the coordinator's journal; and what others know: the highest that a journal
+  // of another shard has, and that the coordinator's has of a shard.
+  uint64_t LastRecord(const std::string& folder);
+  uint64_t HighestFollowed(int except_shard);
+  uint64_t KnownEndOf(int shard);
+  // What an operator does about a coordinator that waits for its journal.
+  void LookForLostJournal();
+  void PutJournalBack();
   void BeginCalm();
   // Whatever is broken.
   void Mend();
@@ -155,6 +176,9 @@ class Run {
   std::set<std::pair<SimulatedServer*, int64_t>> starting_;  // that have exited, in which life
   Peace peace_;
   absl::Time hung_at_ = absl::InfinitePast();  // when the last worker did
+  std::map<int, FolderCopy> older_;            // Journals, by shard.
+  std::optional<FolderCopy> newer_;            // Of shard 0, if its journals have gone back.
+  absl::Time mends_journal_at_ = absl::InfiniteFuture();
   int num_storms_ = 0;
   absl::Time mended_at_;
   int64_t num_faults_ = 0;
@@ -241,6 +265,7 @@ void Run::BeginStorm() {
     PlanFault(*level, num_storms_);
   }
   if (root().replica != nullptr) PlanReplicaFault(num_storms_);
+  if (scenario_.goes_back) PlanGoingBack(num_storms_);
   world_.After(UpTo(kLongestStorm), [this] { EndStorm(); });
 }
 
@@ -422,6 +447,130 @@ void Run::Strike(ReplicaFault fault) {
   }
 }
 
+void Run::PlanGoingBack(int storm) {
+  world_.After(UpTo(4 * scenario_.fault_pause), [this, storm] {
+    if (!is_stormy_ || storm != num_storms_) return;
+    ++num_faults_;
+    CopyOrGoBack();
+    PlanGoingBack(storm);
+  });
+}
+
+std::vector<std::string> Run::JournalsOf(int shard) {
+  std::vector<std::string> folders = {root().servers[shard]->log_folder()};
+  if (shard == 0) folders.push_back(SimulatedServer::coordinator_folder());
+  return folders;
+}
+
+uint64_t Run::LastRecord(const std::string& folder) {
+  const auto end =
+      ReadJournal(root().disk, folder, [](const JournalRecord&) { return absl::OkStatus(); });
+  return end.ok() ? end->last_sequence : 0;
+}
+
+uint64_t Run::HighestFollowed(int except_shard) {
+  uint64_t highest = 0;
+  for (int shard = 0; shard < static_cast<int>(root().servers.size()); ++shard) {
+    if (shard == except_shard) continue;
+    const auto take = [&](const JournalRecord& record) {
+      const auto json = ParseJson(record.text);
+      const absl::StatusOr<uint64_t> followed =
+          json.ok() ? GetUint64(*json, "follows_record") : json.status();
+      if (followed.ok()) highest = std::max(highest, *followed);
+      return absl::OkStatus();
+    };
+    ReadJournal(root().disk, root().servers[shard]->log_folder(), take).status().IgnoreError();
+  }
+  return highest;
+}
+
+uint64_t Run::KnownEndOf(int shard) {
+  const auto contents =
+      CoordinatorJournal::Read(root().disk, SimulatedServer::coordinator_folder());
+  if (!contents.ok() || contents->newest.empty()) return 0;
+  const auto memory = CoordinatorMemoryFromJson(contents->newest, world_.Now());
+  if (!memory.ok() || !memory->has_value()) return 0;
+  return (*memory)->shards[shard].journal_end;
+}
+
+void Run::CopyOrGoBack() {
+  SimulatedCluster& cluster = root();
+  const int shard = static_cast<int>(chance_.Below(cluster.servers.size()));
+  const bool has_gone_back = newer_.has_value() || !cluster.context.gone_back.empty();
+  if (has_gone_back || !cluster.replaced.empty()) return;
+  if (!cluster.servers[shard]->process().is_alive()) return;
+  cluster.disk_faults.SetOpen(true);
+  if (const auto older = older_.find(shard); older != older_.end() && chance_.OneIn(2)) {
+    GoBack(shard, older->second);
+    older_.erase(shard);
+  } else {
+    older_[shard] = FolderCopy(cluster.disk, JournalsOf(shard));
+  }
+  cluster.disk_faults.SetOpen(false);
+}
+
+void Run::GoBack(int shard, const FolderCopy& older) {
+  SimulatedCluster& cluster = root();
+  SimulatedServer& server = *cluster.servers[shard];
+  server.Crash(/*with_machine=*/false);
+  cluster.disk_faults.SetOpen(true);
+  const FolderCopy newer(cluster.disk, JournalsOf(shard));
+  const uint64_t known_end = KnownEndOf(shard);
+  older.PutBack(cluster.disk);
+  const bool is_noticed = shard == 0 ? HighestFollowed(/*except_shard=*/0) >
+                                           LastRecord(SimulatedServer::coordinator_folder())
+                                     : known_end > LastRecord(server.log_folder());
+  if (!is_noticed) {
+    // Nobody could know.
+    newer.PutBack(cluster.disk);
+  } else {
+    world_.Tell("the disk of ", server.process().name(), " goes back to an older state");
+    cluster.context.gone_back.insert(shard);
+    cluster.context.coordinator.journal.accepted_loss.reset();
+    if (shard == 0) {
+      cluster.context.has_coordinator_gone_back = true;
+      newer_ = newer;
+      mends_journal_at_ = absl::InfiniteFuture();
+    }
+  }
+  StartAgain(cluster, server, UpTo(absl::Seconds(10)));
+}
+
+void Run::LookForLostJournal() {
+  if (!newer_.has_value()) return;
+  // All have begun anew.
+  if (!root().context.has_coordinator_gone_back) return newer_.reset();
+  Coordinator* const coordinator = root().coordinator();
+  SimulatedServer& server = *root().servers[0];
+  if (coordinator == nullptr || server.process().is_frozen()) return;
+  const std::optional<JournalLoss>& loss = coordinator->journal_loss();
+  if (!loss.has_value()) return;
+  if (mends_journal_at_ == absl::InfiniteFuture()) {
+    mends_journal_at_ = world_.Now() + UpTo(absl::Seconds(5));
+  }
+  if (world_.Now() < mends_journal_at_) return;
+  mends_journal_at_ = absl::InfiniteFuture();
+  if (chance_.OneIn(2)) return PutJournalBack();
+  world_.Tell("an operator accepts the loss up to round ", loss->round.value());
+  root().context.coordinator.journal.accepted_loss = loss->round;
+  server.Crash(/*with_machine=*/false);
+  StartAgain(root(), server, UpTo(absl::Seconds(2)));
+}
+
+void Run::PutJournalBack() {
+  SimulatedCluster& cluster = root();
+  SimulatedServer& server = *cluster.servers[0];
+  world_.Tell("the journal of ", server.process().name(), " is brought back");
+  if (server.process().is_alive()) server.Crash(/*with_machine=*/false);
+  cluster.disk_faults.SetOpen(true);
+  newer_->PutBack(cluster.disk);
+  cluster.disk_faults.SetOpen(false);
+  newer_.reset();
+  cluster.context.gone_back.erase(0);
+  cluster.context.has_coordinator_gone_back = false;
+  StartAgain(cluster, server, UpTo(absl::Seconds(2)));
+}
+
 void Run::FaultOnPath(SimulatedCluster& cluster) {
   const std::vector<std::unique_ptr<SimulatedServer>>& servers = cluster.servers;
   const absl::Duration lease = cluster.config().lease;
@@ -482,11 +631,13 @@ void Run::DamagePushes(SimulatedCluster& cluster) {
 }
 
 void Run::KillServer(SimulatedCluster& cluster, SimulatedServer& server, bool with_machine) {
-  server.Crash(with_machine);
+  // What tells that a disk has gone back is not always synced.
+  server.Crash(with_machine && cluster.context.gone_back.empty());
   StartAgain(cluster, server, UpTo(absl::Seconds(10)));
 }
 
 void Run::HangDisk(SimulatedCluster& cluster) {
+  if (!cluster.context.gone_back.empty()) return;
   const int shard = static_cast<int>(chance_.Below(cluster.servers.size()));
   SimulatedServer& server = *cluster.servers[shard];
   if (!cluster.scenario.journals || !server.process().is_alive() || server.has_hanging_disk()) {
@@ -526,6 +677,8 @@ void Run::StopServers(SimulatedCluster& cluster) {
 void Run::StopJob(Level& level) {
   SimulatedCluster& cluster = level.cluster;
   if (is_calm_ || level.watch.IsJobStopped() || cluster.coordinator() == nullptr) return;
+  // It would end without what the journal has.
+  if (cluster.coordinator()->journal_loss().has_value()) return;
   world_.Tell("an operator stops the job",
               cluster.is_site() ? absl::StrCat(" of ", cluster.servers[0]->process().name()) : "");
   level.watch.OnJobStopped();
@@ -708,6 +861,7 @@ void Run::Supervise() {
       audit.next_round() + audit.rounds_since_restore() >= Round(options_.num_rounds * 3 / 4)) {
     BeginCalm();
   }
+  LookForLostJournal();
   LookWhetherSettled();
   for (auto& level : levels_) {
     level->watch.Look(peace_);
@@ -803,6 +957,9 @@ void Run::Mend(Level& level) {
   level.pauses_until = absl::InfinitePast();
   if (cluster.replica != nullptr) cluster.replica->Mend();
   cluster.disk_faults.Mend();
+  if (&cluster == &root() && newer_.has_value() && cluster.context.has_coordinator_gone_back) {
+    PutJournalBack();
+  }
   for (auto& server : cluster.servers) {
     if (server->process().is_frozen()) server->process().Thaw();
     if (!server->process().is_alive()) StartAgain(cluster, *server, UpTo(absl::Seconds(1)));
