@@ -146,7 +146,7 @@ absl::Status SimulatedUplink::Evaluate(const Grant& grant, RoundReport* report) 
 
 // As LocalSgdRounds::RunLocalSteps().
 absl::Status SimulatedUplink::Train(const Grant& grant, RoundReport* report) {
-  steps_->Begin(registration_.server_incarnation);
+  steps_->Begin(registration_.server_incarnation, grant.round);
   for (int step = 0; step < grant.local_steps; ++step) {
     if (worker_.lifecycle().is_life_over()) {
       return absl::AbortedError("this life ended while it computed");
