@@ -141,9 +141,9 @@ TEST_F(OutputFileTest, LinesGoBehindWhatIsThere) {
   EXPECT_EQ(ContentsOf("f"), "one\ntw\nthree\nfour\n");
 }
 
-// Whether lines are refused while the disk is full, for which a limit on the size of files stands,
-// and written again afterwards. For a process of its own.
-bool FillTheDisk(const std::string& path) {
+// Returns whether lines are refused beyond the limit of file sizes, and written again once the
+// limit is gone. Call it in a process of its own.
+bool WriteBeyondTheLimit(const std::string& path) {
   std::signal(SIGXFSZ, SIG_IGN);
   const auto limit_size = [](rlim_t bytes) {
     const rlimit limit{bytes, RLIM_INFINITY};
@@ -151,13 +151,13 @@ bool FillTheDisk(const std::string& path) {
   };
   absl::StatusOr<LineFile> file = LineFile::Open(path);
   return file.ok() && file->Append("0123456789").ok() && limit_size(14) &&
-         absl::IsResourceExhausted(file->Append("0123456789")) &&
-         absl::IsResourceExhausted(file->Append("0123456789")) && limit_size(RLIM_INFINITY) &&
+         absl::IsFailedPrecondition(file->Append("0123456789")) &&
+         absl::IsFailedPrecondition(file->Append("0123456789")) && limit_size(RLIM_INFINITY) &&
          file->Append("end").ok();
 }
 
 TEST_F(OutputFileTest, ALineThatDoesNotFitLeavesNothing) {
-  EXPECT_EXIT(std::exit(FillTheDisk(PathOf("f")) ? 0 : 1), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(std::exit(WriteBeyondTheLimit(PathOf("f")) ? 0 : 1), testing::ExitedWithCode(0), "");
   EXPECT_EQ(ContentsOf("f"), "0123456789\nend\n");
 }
 
