@@ -182,7 +182,7 @@ class SecondSignalTest(ClusterTestCase):
     server.send(signal.SIGSTOP)  # nobody takes the worker's farewell
     worker.send(signal.SIGINT)
     worker.wait_for_log("once more to stop at once")
-    worker.send(signal.SIGINT)
+    self.send_again(worker, signal.SIGINT)
     self.assertEqual(worker.wait(AT_ONCE_SECONDS), 128 + signal.SIGINT, worker.log())
 
   def test_second_interrupt_ends_a_server_whose_worker_is_stuck(self):
