@@ -210,7 +210,7 @@ class DamagedCheckpointTest(CheckpointTestCase):
     self.assertEqual(self.saved(), [os.path.basename(self.checkpoint(r)) for r in (10, 20, 30)])
 
   def train(self, **flags):
-    server = self.start_server(**flags)
+    server = self.start_server(checkpoint_interval=0, **flags)
     worker = self.start_worker("a")
     self.assert_ends(worker)
     self.assert_ends(server)
