@@ -619,7 +619,7 @@ void Audit::OnCommand(const ShardCommand& command) {
     while (plans.size() > kRoundsKept) plans.erase(plans.begin());
     work_.OnOpened(open->plan);
   } else if (const auto* save = std::get_if<SaveCommand>(&command)) {
-    work_.OnSaveBegun(save->directory);
+    work_.OnSaveBegun(save->directory, save->round);
   } else if (std::holds_alternative<StopCommand>(command)) {
     must_resume_ = false;
   } else if (const auto* drop = std::get_if<DropCommand>(&command)) {

@@ -64,6 +64,7 @@ void WorkAudit::OnResumed(const CoordinatorMemory& memory) {
   restored_.next_round = Round(ledger.next_round);
   beginnings_ = {{ledger.next_sample, ledger.trained_samples}};
   since_ = {};
+  before_opening_.clear();
   begun_.clear();
   shares_.clear();
   for (const auto& [number, round] : memory.open) {
@@ -92,6 +93,7 @@ void WorkAudit::OnAssigned(const WeightsSource& source) {
     beginnings_ = kept == kept_.end() ? std::vector<Progress>() : kept->second;
   }
   since_ = {};
+  before_opening_.clear();
   told_ = {};
   shares_.clear();
   abandoned_.clear();
@@ -106,6 +108,8 @@ void WorkAudit::OnAssigned(const WeightsSource& source) {
 }
 
 void WorkAudit::OnOpened(const RoundPlan& plan) {
+  before_opening_[plan.round] = since_;
+  KeepNewest(before_opening_, kRoundsKept);
   std::map<WorkerId, Share>& shares = shares_[plan.round];
   for (const RosterMember& member : plan.roster) {
     shares[member.worker] = {member.incarnation, since_.handed_out, member.num_samples};
@@ -122,7 +126,10 @@ void WorkAudit::OnOpened(const RoundPlan& plan) {
   }
 }
 
-void WorkAudit::OnSaveBegun(const std::string& directory) { begun_[directory] = since_; }
+void WorkAudit::OnSaveBegun(const std::string& directory, std::optional<Round> round) {
+  const auto before = round.has_value() ? before_opening_.find(*round) : before_opening_.end();
+  begun_[directory] = before == before_opening_.end() ? since_ : before->second;
+}
 
 void WorkAudit::OnRecord(const CheckpointRecord& record) {
   const auto begun = begun_.find(record.directory);

@@ -61,7 +61,8 @@ class WorkAudit {
   // With what it was restored from.
   void OnAssigned(const WeightsSource& source);
   void OnOpened(const RoundPlan& plan);
-  void OnSaveBegun(const std::string& directory);
+  // `round`: at whose beginning the checkpoint is taken, which may be open; nullopt means now.
+  void OnSaveBegun(const std::string& directory, std::optional<Round> round);
   void OnRecord(const CheckpointRecord& record);
 
   // As the worker gets it, perhaps not for the first time.
@@ -118,6 +119,7 @@ class WorkAudit {
   RestoredPoint restored_;
   std::vector<Progress> beginnings_ = {{}};  // where it may have begun
   Progress since_;
+  std::map<Round, Progress> before_opening_;  // since_, before the rounds were opened
   // Those that somebody was told of, of the job.
   Progress told_;
   std::map<int64_t, int64_t> handed_out_;  // sizes_vary_: since the servers began; to ends
