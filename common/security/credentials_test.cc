@@ -69,9 +69,7 @@ TEST(CredentialsTest, WhatDoesNotFitIsNamed) {
   EXPECT_THAT(CheckCredentials(files).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("certificate.pem: ")));
   ASSERT_EQ(chmod(files.key.c_str(), 0644), 0);
-  CredentialFiles given = files;
-  given.is_kept = false;
-  EXPECT_THAT(CheckCredentials(given).status(), StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(CheckCredentials(files).status(), StatusIs(absl::StatusCode::kPermissionDenied));
   EXPECT_THAT(CheckCredentials(CredentialFilesIn(folder + "/missing")).status(),
               StatusIs(absl::StatusCode::kNotFound));
 }

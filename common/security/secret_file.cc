@@ -66,7 +66,9 @@ absl::Status CheckClosed(int descriptor, const std::string& path, const struct s
                          Whose whose) {
   if ((facts.st_mode & kOthersMask) == 0 || IsOfRootForThisGroup(facts)) return absl::OkStatus();
   const bool is_own = facts.st_uid == geteuid();
-  if (is_own && whose == Whose::kThisPrograms &&
+  // What every user of the machine could read may be known to them.
+  const bool is_open_to_all = (facts.st_mode & S_IRWXO) != 0;
+  if (is_own && !is_open_to_all && whose == Whose::kThisPrograms &&
       fchmod(descriptor, facts.st_mode & kModeMask & ~kOthersMask) == 0) {
     LogInfo("closed {}, which had mode {:04o}, to others than its owner", path,
             facts.st_mode & kModeMask);
@@ -169,6 +171,12 @@ absl::Status MakeSecretFolder(const std::string& path) {
   const bool is_open = (facts.st_mode & kOthersWriteMask) != 0;
   const bool is_own = facts.st_uid == geteuid();
   if (!is_open && (is_own || facts.st_uid == 0)) return absl::OkStatus();
+  if (is_own && (facts.st_mode & S_IWOTH) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrFormat("%s is for keys and has mode %04o: every user may write into it; look what "
+                        "is in it, and chmod 700 it",
+                        path, facts.st_mode & kModeMask));
+  }
   if (is_own && chmod(path.c_str(), S_IRWXU) == 0) {
     RETURN_IF_ERROR(CheckNothingOfOthers(path));
     LogInfo("closed {}, which had mode {:04o}, to others than its owner", path,

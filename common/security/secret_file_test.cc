@@ -64,6 +64,8 @@ TEST(SecretFileTest, KeptFileThatBecameOpenIsClosed) {
   ASSERT_EQ(chmod(path.c_str(), 0660), 0);  // as Kubernetes does for fsGroup
   EXPECT_THAT(ReadKeptSecretFile(path, 100), IsOkAndHolds("x"));
   EXPECT_EQ(ModeOf(path), 0600);
+  ASSERT_EQ(chmod(path.c_str(), 0644), 0);  // Every user may have read it.
+  EXPECT_THAT(ReadKeptSecretFile(path, 100), StatusIs(absl::StatusCode::kPermissionDenied));
 }
 
 // The process becomes another user, and so do the files that are root's to the others.
@@ -159,6 +161,8 @@ TEST(SecretFileTest, FoldersAreMadeForTheOwnerAndOwnOnesClosed) {
   ASSERT_EQ(chmod(folder.c_str(), 0770), 0);
   EXPECT_OK(MakeSecretFolder(folder));
   EXPECT_EQ(ModeOf(folder), 0700);
+  ASSERT_EQ(chmod(folder.c_str(), 0777), 0);
+  EXPECT_THAT(MakeSecretFolder(folder), StatusIs(absl::StatusCode::kPermissionDenied));
   const std::string file = PathOf("file");
   ASSERT_OK(WriteSecretFile(file, "x"));
   EXPECT_FALSE(MakeSecretFolder(file).ok());

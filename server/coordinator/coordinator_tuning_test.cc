@@ -110,6 +110,7 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
   EXPECT_EQ(resumed->phase(), CoordinatorPhase::kRunning);
   EXPECT_THAT(resumed->Snapshot(cluster.now()).exchange_choice,
               StartsWith("as the journal and the flags have it: --mode=local_sgd"));
+  EXPECT_EQ(resumed->Memory()->settings, memory->settings);
   // What the operator gives counts: another number of steps is another job.
   Coordinator::Config other = AutoConfig();
   other.open_settings.local_steps = false;
