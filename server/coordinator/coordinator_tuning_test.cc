@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/exchange_settings.h"
 #include "common/testing/status_matchers.h"
 #include "server/coordinator/coordinator.h"
@@ -110,6 +111,12 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
   EXPECT_EQ(resumed->phase(), CoordinatorPhase::kRunning);
   EXPECT_THAT(resumed->Snapshot(cluster.now()).exchange_choice,
               StartsWith("as the journal and the flags have it: --mode=local_sgd"));
+  for (int shard = 0; shard < AutoConfig().num_shards; ++shard) {
+    ASSERT_OK(resumed->OnShardAttached(shard, AutoConfig().num_shards, 70 + shard,
+                                       memory->server_incarnation, absl::StrCat("host:", shard),
+                                       cluster.now()));
+  }
+  ASSERT_TRUE(resumed->Memory().has_value());
   EXPECT_EQ(resumed->Memory()->settings, memory->settings);
   // What the operator gives counts: another number of steps is another job.
   Coordinator::Config other = AutoConfig();
