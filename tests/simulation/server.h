@@ -243,6 +243,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   absl::Status ReadJournal();
   absl::Status StartCoordinator();
   void CarryOut(Effect effect, const CoordinatorRecord& follows);
+  // Whether no coordinator gives this command while the journal of a server is older than it was.
+  bool GoesOnWithOlderJournal(const ShardCommand& command) const;
   void Tick();
   void TickShard();
   // Of the shard that is loaded; null: none is.

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint_directory.h"
+#include "common/checkpoint_manifest.h"
 #include "common/folder_lock.h"
 #include "common/json.h"
 #include "common/remedy.h"
@@ -109,6 +110,7 @@ class Run {
   // of another shard has, and that the coordinator's has of a shard.
   uint64_t LastRecord(const std::string& folder);
   uint64_t HighestFollowed(int except_shard);
+  uint64_t RecordOfNewestCheckpoint();
   uint64_t KnownEndOf(int shard);
   // What an operator does about a coordinator that waits for its journal.
   void LookForLostJournal();
@@ -448,7 +450,7 @@ void Run::Strike(ReplicaFault fault) {
 }
 
 void Run::PlanGoingBack(int storm) {
-  world_.After(UpTo(4 * scenario_.fault_pause), [this, storm] {
+  world_.After(UpTo(2 * scenario_.fault_pause), [this, storm] {
     if (!is_stormy_ || storm != num_storms_) return;
     ++num_faults_;
     CopyOrGoBack();
@@ -484,6 +486,23 @@ uint64_t Run::HighestFollowed(int except_shard) {
   return highest;
 }
 
+uint64_t Run::RecordOfNewestCheckpoint() {
+  const CoordinatorConfig& config = root().config();
+  Round newest(-1);
+  uint64_t record = 0;
+  for (const std::string& folder : {config.checkpoint_dir, config.fallback_dir}) {
+    const auto entries = ListWholeCheckpoints(root().disk, folder);
+    if (folder.empty() || !entries.ok()) continue;
+    for (const CheckpointEntry& entry : *entries) {
+      const absl::StatusOr<Manifest> manifest = ReadManifest(root().disk, entry.path);
+      if (!manifest.ok() || manifest->round <= newest) continue;
+      newest = manifest->round;
+      record = manifest->journal.record;
+    }
+  }
+  return record;
+}
+
 uint64_t Run::KnownEndOf(int shard) {
   const auto contents =
       CoordinatorJournal::Read(root().disk, SimulatedServer::coordinator_folder());
@@ -517,9 +536,11 @@ void Run::GoBack(int shard, const FolderCopy& older) {
   const FolderCopy newer(cluster.disk, JournalsOf(shard));
   const uint64_t known_end = KnownEndOf(shard);
   older.PutBack(cluster.disk);
-  const bool is_noticed = shard == 0 ? HighestFollowed(/*except_shard=*/0) >
-                                           LastRecord(SimulatedServer::coordinator_folder())
-                                     : known_end > LastRecord(server.log_folder());
+  const uint64_t known_of_coordinator =
+      std::max(HighestFollowed(/*except_shard=*/0), RecordOfNewestCheckpoint());
+  const bool is_noticed =
+      shard == 0 ? known_of_coordinator > LastRecord(SimulatedServer::coordinator_folder())
+                 : known_end > LastRecord(server.log_folder());
   if (!is_noticed) {
     // Nobody could know.
     newer.PutBack(cluster.disk);
@@ -720,6 +741,8 @@ void Run::StopInOrder() {
 void Run::DamageCheckpoint(SimulatedCluster& cluster) {
   SimulatedFileSystem& disk = cluster.disk;
   const Coordinator* const coordinator = cluster.coordinator();
+  // It may be the only one that tells that a journal has gone back.
+  if (!cluster.context.gone_back.empty()) return;
   // What was verified and is being loaded is trusted.
   if (coordinator == nullptr || coordinator->phase() != CoordinatorPhase::kRunning) return;
   // What is cut off because nothing fits is there again after a power cut.
