@@ -47,9 +47,8 @@ absl::StatusCode CodeOf(int error_number) {
     case EMFILE:
     case ENFILE:
     case ENOMEM:
-      return absl::StatusCode::kResourceExhausted;
     case EFBIG:
-      return absl::StatusCode::kFailedPrecondition;
+      return absl::StatusCode::kResourceExhausted;
     case EEXIST:
       return absl::StatusCode::kAlreadyExists;
     case EISDIR:

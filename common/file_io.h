@@ -1,8 +1,7 @@
 // Files of the machine: whole small files, blocks of large ones, mapped files. What an operator
 // names as an output is written through common/output_file.h, checkpoints through
-// common/file_system.h. Errors name the path and the system's text; a full disk is
-// ResourceExhausted, a file beyond FileSizeLimit() FailedPrecondition, a missing file NotFound, a
-// forbidden one PermissionDenied.
+// common/file_system.h. Errors name the path and the system's text; a full disk and a file beyond
+// FileSizeLimit() are ResourceExhausted, a missing file NotFound, a forbidden one PermissionDenied.
 #pragma once
 
 #include <cstdint>

@@ -56,7 +56,7 @@ TEST_F(FileIoTest, ErrorOfAFileThatIsTooLargeNamesTheLimit) {
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_EQ(limit, 4096);
   EXPECT_THAT(written,
-              StatusIs(absl::StatusCode::kFailedPrecondition,
+              StatusIs(absl::StatusCode::kResourceExhausted,
                        AllOf(HasSubstr("/disk/file: File too large"), HasSubstr("4096 bytes"))));
   EXPECT_OK(fits);
   EXPECT_THAT(too_large, StatusIs(absl::StatusCode::kFailedPrecondition,

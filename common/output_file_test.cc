@@ -151,8 +151,8 @@ bool WriteBeyondTheLimit(const std::string& path) {
   };
   absl::StatusOr<LineFile> file = LineFile::Open(path);
   return file.ok() && file->Append("0123456789").ok() && limit_size(14) &&
-         absl::IsFailedPrecondition(file->Append("0123456789")) &&
-         absl::IsFailedPrecondition(file->Append("0123456789")) && limit_size(RLIM_INFINITY) &&
+         absl::IsResourceExhausted(file->Append("0123456789")) &&
+         absl::IsResourceExhausted(file->Append("0123456789")) && limit_size(RLIM_INFINITY) &&
          file->Append("end").ok();
 }
 

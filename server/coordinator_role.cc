@@ -308,7 +308,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
   if (memory.has_value()) {
     ASSIGN_OR_RETURN(const uint64_t last, checkpoints_->LastServerIncarnation());
     ASSIGN_OR_RETURN(const std::optional<KnownCheckpoint> newest, checkpoints_->Newest());
-    // Of one that is not complete, the comparison of journals says what is wrong.
+    // If the checkpoint is not complete, the comparison of journals says what is wrong.
     const bool is_compared =
         newest.has_value() && newest->journal.journal_id != 0 && !newest->journal.is_complete;
     if (last > memory->server_incarnation && !is_compared) {

@@ -546,7 +546,7 @@ TEST_F(CheckpointTest, FileBeyondTheLimitOfFileSizesIsAnErrorThatNamesTheLimit) 
     result = WriteShardFiles(FileSystem::Real(), {directory, 0, 1, ""}, layout_,
                              StateOf(plan, 0, Round(20)));
   }
-  EXPECT_THAT(result, StatusIs(absl::StatusCode::kFailedPrecondition,
+  EXPECT_THAT(result, StatusIs(absl::StatusCode::kResourceExhausted,
                                AllOf(HasSubstr("10000 bytes"), HasSubstr("ulimit -f"))));
   EXPECT_TRUE(fs::is_empty(directory));
 }

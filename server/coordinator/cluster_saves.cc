@@ -25,7 +25,7 @@ constexpr absl::Duration kHandInTime = absl::Seconds(2);
 constexpr int64_t kJournalLimitFactor = 32;
 constexpr int64_t kLeastJournalLimit = 1'000'000'000;
 
-// Of a round, up to which a journal is suggested.
+// A journal is suggested if it takes at most this share of a round.
 constexpr double kSmallShare = 0.01;
 
 // Returns how long a journal would keep a round waiting, at most: it writes and syncs the

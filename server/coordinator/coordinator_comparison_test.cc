@@ -48,7 +48,7 @@ class CoordinatorComparisonTest : public testing::Test {
         shard, 2, 70 + shard, memory_of, absl::StrCat("host:", shard), cluster_.now(), journal);
   }
 
-  // Of a server that has obeyed this record.
+  // Returns the place of a server that has obeyed this record.
   static JournalPlace Follows(uint64_t record, int64_t highest_round) {
     return {.first_segment = 1,
             .end = 0,

@@ -55,7 +55,7 @@ TEST(JournalComparisonTest, ShardThatCountedGrantOfLaterRoundShowsLoss) {
   const JournalFacts facts = Facts({kOurs, 100});
   EXPECT_FALSE(FindJournalLoss(facts, kMemory, {{Shard({kOurs, 50}, 300)}}).has_value());
   EXPECT_TRUE(FindJournalLoss(facts, kMemory, {{Shard({kOurs, 50}, 301)}}).has_value());
-  // Of another life of the servers, rounds are others.
+  // Rounds of another server incarnation are not compared.
   EXPECT_FALSE(FindJournalLoss(facts, kMemory, {{Shard({kOurs, 50}, 301, 4)}}).has_value());
 }
 

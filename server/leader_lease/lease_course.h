@@ -32,9 +32,9 @@ namespace lodestar {
 class LeaseCourse {
  public:
   struct Config {
-    std::string name;   // of the key and where it is, for people
+    std::string name;      // of the key and where it is, for people
     std::string key = "";  // as the store has it
-    LeaderClaim claim;  // this process's
+    LeaderClaim claim;     // this process's
     int num_endpoints = 1;
     // Another process takes over at most this, and what the store takes to notice, after the holder
     // is gone. Longer: fewer calls, and more patience with a store that is away for a moment.

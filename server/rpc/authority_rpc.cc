@@ -104,9 +104,9 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
       for (int i = 0; i < std::min(request.roles_size(), kMaxRoles); ++i) {
         enrolment.roles.push_back(PeerText(request.roles(i), kMaxNameBytes));
       }
-      ASSIGN_OR_RETURN(CertificateAuthority::Issued issued,
-                       deps_.authority->Enroll(enrolment, request.certificate_request(),
-                                               BeginningFor(request)));
+      ASSIGN_OR_RETURN(
+          CertificateAuthority::Issued issued,
+          deps_.authority->Enroll(enrolment, request.certificate_request(), BeginningFor(request)));
       identity = issued.identity;
       token_id = enrolment.token_id;
       if (!issued.replaced_ids.empty()) {
@@ -158,9 +158,9 @@ grpc::ServerUnaryReactor* AuthorityRpc::Renew(grpc::CallbackServerContext* conte
   return Answer(context, [this, request, reply](const auto& caller) -> absl::Status {
     if (!caller.has_value()) return absl::UnauthenticatedError("the connection is plain text");
     RETURN_IF_ERROR(CheckRequestSize(request->certificate_request()));
-    ASSIGN_OR_RETURN(CertificateAuthority::Issued issued,
-                     deps_.authority->Renew(*caller, request->certificate_request(),
-                                            BeginningFor(*request)));
+    ASSIGN_OR_RETURN(
+        CertificateAuthority::Issued issued,
+        deps_.authority->Renew(*caller, request->certificate_request(), BeginningFor(*request)));
     reply->set_certificate(std::move(issued.certificate));
     reply->set_authority(deps_.authority->certificate());
     return absl::OkStatus();

@@ -40,7 +40,7 @@ FolderCopy::FolderCopy(SimulatedFileSystem& disk, std::vector<std::string> folde
 }
 
 void FolderCopy::PutBack(SimulatedFileSystem& disk) const {
-  // Whoever brings it makes room for it.
+  // The disk that comes back has room for the folder.
   disk.SetCapacity(std::numeric_limits<int64_t>::max());
   for (const std::string& folder : folders_) {
     const auto names = disk.List(folder);

@@ -100,7 +100,7 @@ class Run {
   void Strike(Level& level, Fault fault);
   void PlanReplicaFault(int storm);
   void Strike(ReplicaFault fault);
-  // Of the root: disks with journals.
+  // The disks of the root's servers that have journals go back.
   void PlanGoingBack(int storm);
   void CopyOrGoBack();
   void GoBack(int shard, const FolderCopy& older);
@@ -542,7 +542,7 @@ void Run::GoBack(int shard, const FolderCopy& older) {
       shard == 0 ? known_of_coordinator > LastRecord(SimulatedServer::coordinator_folder())
                  : known_end > LastRecord(server.log_folder());
   if (!is_noticed) {
-    // Nobody could know.
+    // No record elsewhere tells of the loss, so that it cannot be noticed.
     newer.PutBack(cluster.disk);
   } else {
     world_.Tell("the disk of ", server.process().name(), " goes back to an older state");
