@@ -14,7 +14,7 @@ from cluster_processes import BINARIES, ClusterTestCase, alarms_in
 
 FAILED = 1
 BAD_FLAGS = 2
-HELD_ELSEWHERE = 129
+TRY_AGAIN = 129
 
 
 class StartChecksTest(ClusterTestCase):
@@ -68,7 +68,7 @@ class StartChecksTest(ClusterTestCase):
 
     server = self.start_server(checkpoint_dir=self.checkpoints, metrics_out=None)
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (limit, hard_limit))
-    self.assertEqual(self.psctl("checkpoint").returncode, FAILED)
+    self.assertEqual(self.psctl("checkpoint").returncode, TRY_AGAIN)
     self.assertIn(f"may have {limit} bytes", alarms_in(self.status()))
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (hard_limit, hard_limit))
     self.assertEqual(self.psctl("checkpoint").returncode, 0)
@@ -86,7 +86,7 @@ class StartChecksTest(ClusterTestCase):
   def test_second_server_on_a_folder_is_refused_until_the_first_is_gone(self):
     first = self.start_server(checkpoint_dir=self.checkpoints)
     self.assert_refused("--checkpoint_dir=" + self.checkpoints, f"process {first.pid}",
-                        "stop that one", expected_code=HELD_ELSEWHERE,
+                        "stop that one", expected_code=TRY_AGAIN,
                         checkpoint_dir=self.checkpoints)
     first.kill(signal.SIGKILL)
     restarted_at = time.monotonic()
