@@ -60,7 +60,7 @@ class MixedFleetTest(cluster_processes.ClusterTestCase):
   def run_fleet(self, makers, **flags):
     """The weights that it ends with, and the losses of its rounds. makers: of the optimizer of
     each worker; None: a gpu_worker."""
-    for name, text in (("model.textproto", GPT), ("text", TEXT), ("heldout", TEXT)):
+    for name, text in (("model.textproto", GPT), ("text", TEXT), ("heldout", TEXT[::-1])):
       with open(self.path(name), "w", encoding="ascii") as file:
         file.write(text)
     if os.path.exists(self.path("metrics.jsonl")):
