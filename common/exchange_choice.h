@@ -29,7 +29,7 @@ struct ExchangeBounds {
   double loss_percent = 3.0;
   // DiLoCo trained with as many (arXiv:2311.08105).
   int max_local_steps = 500;
-  // Of the job; see TrainingFacts.
+  // The length of the job in steps, as in TrainingFacts.
   std::optional<int64_t> total_steps = std::nullopt;
   bool begins_with_trained_weights = false;
   // Prefers `sync` to all that costs loss unless the links forbid it: with the links it reaches

@@ -20,8 +20,8 @@ struct TrainingFacts {
 };
 
 struct LossEstimate {
-  // Of the held-out loss after equal samples, beside sync in fp32. Nullopt means that nothing like
-  // it was measured.
+  // The excess of the held-out loss over sync in fp32 after equal samples. Nullopt means that
+  // nothing like it was measured.
   std::optional<double> percent;
   std::string reason;  // what it is made of, in words
 };

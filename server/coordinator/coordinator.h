@@ -95,7 +95,7 @@ class Coordinator {
   // Changes whenever Memory() may have: what calls have answered and led to until then must not be
   // known outside before that memory is kept, if it is to be resumed from.
   uint64_t memory_version() const { return outbox_.memory_version(); }
-  // Of the journal that memories are kept in. 0 means that there is none.
+  // Returns the ID of the journal that memories are kept in. 0 means that there is no journal.
   uint64_t journal_id() const { return state_.journal_id; }
   // The last record that was there when this process began.
   CoordinatorRecord found_record() const { return state_.config.journal.end; }

@@ -10,7 +10,7 @@
 
 namespace lodestar {
 
-// Of what is held out without a split by names: the last tenth of every file, or whole files.
+// Without a split by names one part in so many is held out: of every file, or whole files.
 inline constexpr int64_t kHeldoutDivisor = 10;
 
 enum class FilePart : uint8_t {

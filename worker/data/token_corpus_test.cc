@@ -31,7 +31,7 @@ class TokenCorpusTest : public testing::Test {
   void WriteAs(const std::string& name, const std::string& content) {
     folder_.Write(absl::StrCat("data/", name), content);
   }
-  // Of a folder of text.
+  // Opens the folder "data" as text.
   absl::StatusOr<TokenCorpus> OpenText() {
     return OpenTokenCorpus({.path = folder_.Path("data")}, {.names = NameRule::kAllOrNone});
   }
