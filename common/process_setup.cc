@@ -41,20 +41,23 @@ void ExitWithoutMemory() {
 
 // Libraries abort, or read address 0, where malloc() has nothing for them. Asks the system for as
 // much as malloc() did. Calls only what signal handlers may call.
-void OnCrash(int /*signal*/) {
+void OnCrash(int signal, siginfo_t* info, void* /*context*/) {
   constexpr size_t kProbeBytes = kTopPadBytes + (1 << 20);
   const void* const probe = mmap(nullptr, kProbeBytes, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
   if (probe == MAP_FAILED && errno == ENOMEM) ExitWithoutMemory();
-  // The handler is gone with its first call: the same comes again, and ends the process.
+  // The handler is gone with its first call. A faulting instruction is executed again; a signal that
+  // a process sent (abort(), or a service manager's watchdog) is sent again.
+  const bool was_sent = info->si_code <= 0;
+  if (was_sent) raise(signal);
 }
 
 void SayWhenMemoryRunsOut() {
   std::set_new_handler(ExitWithoutMemory);
 #ifndef LODESTAR_SANITIZER  // which explain crashes themselves
   struct sigaction action = {};
-  action.sa_handler = OnCrash;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  action.sa_sigaction = OnCrash;
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_SIGINFO);
   for (const int signal : {SIGSEGV, SIGABRT}) sigaction(signal, &action, nullptr);
 #endif
 }

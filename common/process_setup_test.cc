@@ -131,11 +131,26 @@ TEST(ProcessSetupDeathTest, SignalsOfFaultsEndTheProcessWhereThereIsMemory) {
     EXPECT_EXIT(
         {
           SetUpProgram();
-          raise(signal);  // as the instruction that is executed again, or as abort() does
-          raise(signal);
+          kill(getpid(), signal);  // as the watchdog of systemd does
         },
         ::testing::KilledBySignal(signal), "^$");
   }
+}
+
+TEST(ProcessSetupDeathTest, FaultsAndAbortsEndTheProcessWhereThereIsMemory) {
+  EXPECT_EXIT(
+      {
+        SetUpProgram();
+        volatile int* volatile nowhere = nullptr;
+        *nowhere = 1;
+      },
+      ::testing::KilledBySignal(SIGSEGV), "^$");
+  EXPECT_EXIT(
+      {
+        SetUpProgram();
+        std::abort();
+      },
+      ::testing::KilledBySignal(SIGABRT), "^$");
 }
 #endif
 
