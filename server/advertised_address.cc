@@ -11,6 +11,10 @@ std::string HostName() {
   return gethostname(name, sizeof(name)) == 0 && name[0] != '\0' ? name : "localhost";
 }
 
+bool IsAddressGuessed(const NetworkConfig& network) {
+  return network.advertise.empty() && network.listen.IsWildcard();
+}
+
 std::string AdvertisedAddress(const NetworkConfig& network, int real_port) {
   ListenAddress address = network.listen;
   address.port = real_port;
@@ -21,7 +25,7 @@ std::string AdvertisedAddress(const NetworkConfig& network, int real_port) {
       address = *advertise;
       if (address.port == 0) address.port = real_port;
     }
-  } else if (address.IsWildcard()) {
+  } else if (IsAddressGuessed(network)) {
     address.host = HostName();
   }
   return address.ToString();

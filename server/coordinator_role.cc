@@ -477,6 +477,7 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   cluster.board = &board_;
   cluster.refusals = deps_.refusals;
   cluster.is_open = deps_.is_open;
+  cluster.is_address_guessed = IsAddressGuessed(config_.network);
   cluster_rpc_ = std::make_unique<ClusterRpc>(cluster);
   StatusRpc::CallerCheck check;
   if (CertificateAuthority* const authority = deps_.security->authority(); authority != nullptr) {
@@ -641,6 +642,7 @@ v1::ClusterStatus CoordinatorRole::ReadStatus() {
       [](Coordinator& coordinator, absl::Time now) { return coordinator.Snapshot(now); });
   const JobSpec job = snapshot.job;
   v1::ClusterStatus status = ToProto(board_.Report(std::move(snapshot)), job);
+  status.set_keeps_dialled_address(IsAddressGuessed(config_.network));
   SetPort(deps_.read_connections(), &status);
   const int64_t num_elements = static_cast<int64_t>(reading.stats.weight_bytes / sizeof(float));
   const int64_t shard_bytes =

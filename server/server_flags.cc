@@ -66,7 +66,7 @@ ABSL_FLAG(absl::Duration, certificate_ttl, absl::Hours(24),
 ABSL_FLAG(std::string, advertise, "",
           "HOST:PORT under which workers and the coordinator reach this server; port 0 stands for "
           "the real port. Empty: the address of --listen, or this machine's host name if that is a "
-          "wildcard.");
+          "wildcard; workers then keep the address at which they have reached the coordinator.");
 ABSL_FLAG(std::string, http, "",
           "HOST:PORT of the dashboard, and for monitoring: /, /metrics (Prometheus), /healthz, "
           "/readyz, /statusz. On this machine only (127.0.0.1) it is plain HTTP. Where other "

@@ -1,8 +1,10 @@
 #include "deploy/psctl/identity_commands.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/address_list.h"
@@ -42,6 +44,11 @@ absl::StatusOr<std::string> CreateToken(ClusterClient& client, const TokenOption
   join.authority_sha256 = reply.authority_sha256();
   join.token_id = reply.token_id();
   join.secret = reply.secret();
+  if (options.address.empty() && absl::StartsWith(reply.address(), "localhost:")) {
+    std::fprintf(stderr,
+                 "psctl: the server's machine has no name but localhost, which is every machine's: "
+                 "for others, give --address=HOST:PORT, or start the server with --advertise\n");
+  }
   // As others will: an address that is none is seen here, and not there.
   RETURN_IF_ERROR(ParseJoinString("the server's answer", join.ToString()).status());
   if (options.as_json) {

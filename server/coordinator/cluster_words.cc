@@ -17,6 +17,8 @@ namespace {
 
 constexpr absl::string_view kTraining = "training";
 constexpr absl::string_view kPaused = "paused";
+// What a worker tells in its heartbeats as long as it does not reach every server.
+constexpr absl::string_view kNoPath = "no path";
 
 // Of the workers whose life has ended: for this long, and the latest of them.
 constexpr absl::Duration kEndedShownFor = absl::Hours(1);
@@ -94,7 +96,33 @@ std::string Standstills(const ClusterState& state, std::optional<absl::Time> age
       if (!what.empty()) absl::StrAppend(&text, "; worker ", state.NameOf(worker), ": ", what);
     }
   }
+  if (!text.empty()) {
+    absl::StrAppend(&text,
+                    "; if a worker does not reach an address, start the server that has it "
+                    "with --advertise=HOST:PORT");
+  }
   return text;
+}
+
+// Names the workers that have registered, and do not reach every server, and where the servers are.
+// Empty if there are none.
+std::string WithoutPath(const ClusterState& state, absl::Time now) {
+  std::vector<std::string> names;
+  for (const auto& [id, record] : state.membership.workers()) {
+    if (record.state != WorkerState::kRegistered) continue;
+    const auto desk = state.desks.find(id);
+    if (desk == state.desks.end()) continue;
+    if (desk->second.Snapshot(record, /*newest=*/-1, now).activity == kNoPath) {
+      names.push_back(record.name);
+    }
+  }
+  if (names.empty()) return "";
+  const std::string addresses =
+      absl::StrJoin(state.shards.entries(), ", ",
+                    [](std::string* out, const auto& entry) { out->append(entry.address); });
+  return absl::StrCat("; ", absl::StrJoin(names, ", "), " cannot reach every server of ", addresses,
+                      ": start the server that ", names.size() == 1 ? "it does" : "they do",
+                      " not reach with --advertise=HOST:PORT");
 }
 
 // "; worker a keeps space that others wait for: of bucket 3, ..." for all that do.
@@ -460,7 +488,9 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
   if (std::string upstream = WaitingForUpstream(state, view, age_at); !upstream.empty()) {
     return upstream;
   }
-  if (std::string held = Held(state.policy->OnOpening(view.Facts())); !held.empty()) return held;
+  if (std::string held = Held(state.policy->OnOpening(view.Facts())); !held.empty()) {
+    return held + WithoutPath(state, now);
+  }
   for (const MemberProgress& member : view.members) {
     if (!member.waiting) continue;
     std::string held = Held(state.policy->OnGrant(member, view.Facts()));

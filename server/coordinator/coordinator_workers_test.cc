@@ -21,6 +21,22 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
+
+TEST(CoordinatorWorkersTest, NamesTheWorkersThatDoNotReachAServerAndTheAddresses) {
+  CoordinatorHarness cluster(TestConfig(1));
+  cluster.Start();
+  TestWorker worker{"afar", 7, {}};
+  ASSERT_TRUE(cluster.Register(worker).ok());
+  const auto waiting_for = [&](const std::string& activity) {
+    const HeartbeatCall call{.life = worker.life, .activity = activity};
+    EXPECT_TRUE(cluster.coordinator().Heartbeat(call, cluster.now()).ok());
+    return cluster.coordinator().Snapshot(cluster.now()).waiting_for;
+  };
+  EXPECT_THAT(waiting_for("start"), Not(HasSubstr("afar")));
+  EXPECT_THAT(waiting_for("no path"),
+              AllOf(HasSubstr("afar"), HasSubstr("host:0, host:1"), HasSubstr("--advertise")));
+}
 
 TEST(CoordinatorWorkersTest, WaitsForMinWorkersAndSaysSo) {
   CoordinatorHarness cluster(TestConfig(2));
@@ -400,9 +416,11 @@ TEST_F(StalledWorkerTest, APathOnWhichNothingMovesIsWaitedForALeaseAndTheUsualTi
   FinishRound();
   Pass(12, {{}, {"wait"}, {"push", /*still_shard=*/1}});
   EXPECT_EQ(Alive(), "abc");
-  EXPECT_EQ(
+  EXPECT_THAT(
       WaitingFor(),
-      "round 1 waits for b, c, open for 12s; worker c: no bytes to shard 1 at host:1 for 11s");
+      AllOf(StartsWith("round 1 waits for b, c, open for 12s; worker c: no bytes to shard 1 at "
+                       "host:1 for 11s; "),
+            HasSubstr("--advertise")));
   Pass(1, {{}, {"wait"}, {"push", /*still_shard=*/1}});
   EXPECT_EQ(Alive(), "ab") << "that a's push is not acknowledged is not its fault";
   EXPECT_THAT(cluster_.observer().alarms.back(),

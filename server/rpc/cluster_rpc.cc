@@ -89,11 +89,12 @@ class PlacedCall final : public grpc::ServerUnaryReactor {
 
 CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, LifeClaim claim, CallTrace trace,
                                            grpc::ServerUnaryReactor* reactor,
-                                           grpc::ByteBuffer* reply,
+                                           grpc::ByteBuffer* reply, bool keeps_dialled_address,
                                            std::function<bool(const std::string& peer)> is_open,
                                            std::function<void(const absl::Status&)> on_refusal) {
   return [call = std::move(call), claim = std::move(claim), trace = std::move(trace), reactor,
-          reply, is_open = std::move(is_open), on_refusal = std::move(on_refusal)](
+          reply, keeps_dialled_address, is_open = std::move(is_open),
+          on_refusal = std::move(on_refusal)](
              Coordinator& coordinator, absl::Time now,
              CoordinatorStrand::Occasion occasion) mutable -> CoordinatorStrand::Delivery {
     const std::optional<std::string> holder = coordinator.PeerOfHolder(call);
@@ -106,7 +107,9 @@ CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, LifeClaim claim, C
       if (const std::string& key = coordinator.life_key(); !key.empty()) {
         answer->life_secret = claim.SecretOf(key, answer->life);
       }
-      Serialize(ToProto(*answer), reply);
+      v1::RegisterReply proto = ToProto(*answer);
+      proto.set_keeps_dialled_address(keeps_dialled_address);
+      Serialize(proto, reply);
       trace.facts().life = answer->life;
     } else {
       on_refusal(answer.status());
@@ -375,11 +378,12 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
   if (request->has_layout()) facts.mutable_layout();
   // The place of a large one is free once it is answered, and its layout is gone.
   auto* const reactor = new PlacedCall(std::move(held));
-  deps_.strand->Await(
-      0, kRegisterHold,
-      RegisterAttempt(
-          *std::move(call), *std::move(claim), std::move(trace), reactor, reply, deps_.is_open,
-          [this, facts, large](const absl::Status& refusal) { CountRefusal(facts, refusal); }));
+  deps_.strand->Await(0, kRegisterHold,
+                      RegisterAttempt(*std::move(call), *std::move(claim), std::move(trace),
+                                      reactor, reply, deps_.is_address_guessed, deps_.is_open,
+                                      [this, facts, large](const absl::Status& refusal) {
+                                        CountRefusal(facts, refusal);
+                                      }));
   return reactor;
 }
 
@@ -419,6 +423,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Heartbeat(grpc::CallbackServerContext* con
   const absl::StatusOr<HeartbeatAnswer> answer = deps_.strand->Run(
       [&](Coordinator& coordinator, absl::Time now) { return coordinator.Heartbeat(*call, now); });
   if (answer.ok()) *reply = ToProto(*answer);
+  reply->set_keeps_dialled_address(deps_.is_address_guessed);
   return Answer(context, trace, answer.status());
 }
 

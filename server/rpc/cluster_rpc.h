@@ -39,6 +39,8 @@ class ClusterRpc final : public v1::ClusterService::WithRawCallbackMethod_Regist
     // Whether the connection from this grpc::ServerContext::peer() is open. Thread-safe.
     std::function<bool(const std::string& peer)> is_open = [](const std::string&) { return true; };
     Clock* clock = &Clock::Real();  // of the log
+    // The address of shard 0 is this machine's host name: workers keep the one that they dialled.
+    bool is_address_guessed = false;
   };
 
   explicit ClusterRpc(const Deps& deps);

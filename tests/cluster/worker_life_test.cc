@@ -322,6 +322,38 @@ TEST_F(WorkerLifeTest, TheLinkNamesWhatIsWaitedForAndWhoFailed) {
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr(cluster->address())));
 }
 
+TEST_F(WorkerLifeTest, KeepsTheDialledAddressIfTheServersIsOnlyItsHostName) {
+  ServerConfig config = Config();
+  config.network.listen.host = "0.0.0.0";
+  config.security.flags.insecure = true;
+  for (const bool is_advertised : {false, true}) {
+    if (is_advertised) config.network.advertise = "elsewhere:7";
+    ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+    const int port = cluster->server(0).port();
+    const std::string dialled = absl::StrCat("127.0.0.1:", port);
+    const std::unique_ptr<CoordinatorLink> link = MakeClusterSession(
+        {.coordinator = AddressList::Of(dialled), .name = "w", .device = "", .instance_id = 1});
+    ASSERT_OK_AND_ASSIGN(const Registration registration,
+                         link->Register(/*offered=*/std::nullopt, /*age=*/std::nullopt));
+    EXPECT_EQ(registration.servers().front().address, is_advertised ? "elsewhere:7" : dialled);
+    absl::Notification is_told;
+    std::vector<std::string> addresses;
+    HeartbeatCall call;
+    call.map_version = registration.map->version + 1;  // not the server's
+    link->StartHeartbeats(absl::Milliseconds(10), {.activity = [call] { return call; },
+                                                   .on_moved =
+                                                       [&](const ServerAddresses& servers) {
+                                                         if (is_told.HasBeenNotified()) return;
+                                                         addresses = servers.addresses;
+                                                         is_told.Notify();
+                                                       },
+                                                   .on_lost = [](const absl::Status&) {}});
+    is_told.WaitForNotification();
+    link->StopHeartbeats();
+    EXPECT_THAT(addresses, ElementsAre(is_advertised ? "elsewhere:7" : dialled));
+  }
+}
+
 TEST_F(WorkerLifeTest, HeartbeatsFindTheCoordinatorWhereItIsNow) {
   ServerConfig config = Config();
   config.job.min_workers = 2;

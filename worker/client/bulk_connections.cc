@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/host_port.h"
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
@@ -210,6 +212,27 @@ void BulkConnections::MeasureSent() {
 std::string BulkConnections::server(int stream) const {
   absl::MutexLock lock(&mutex_);
   return servers_[stream / config_.channels_per_server];
+}
+
+std::string BulkConnections::Explain(absl::string_view deed, int stream,
+                                     absl::string_view text) const {
+  const std::string address = server(stream);
+  std::string explained = absl::StrCat(deed, " ", address, ": ", text);
+  // gRPC's words for a name without an address, and for one of another machine that is this one.
+  const bool is_unknown = absl::StrContains(text, "DNS resolution failed");
+  const absl::StatusOr<HostPort> place = ParseHostPort("", address, /*lowest_port=*/1);
+  const bool is_this_machine =
+      absl::StrContains(text, "failed to connect") &&
+      (absl::StrContains(text, "ipv4:127.") || absl::StrContains(text, "ipv6:%5B::1%5D")) &&
+      place.ok() && !place->IsLoopback();
+  if (is_unknown || is_this_machine) {
+    absl::StrAppend(
+        &explained, "; the server of shard ", stream / config_.channels_per_server,
+        " says that it is at ", address, ", which this machine ",
+        is_unknown ? "does not find" : "takes for itself",
+        ": start that server with --advertise=HOST:PORT, an address that workers reach");
+  }
+  return explained;
 }
 
 absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket) const {

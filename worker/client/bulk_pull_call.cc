@@ -220,8 +220,7 @@ void BulkPullCall::OnReadDone(bool ok) {
 }
 
 absl::Status BulkPullCall::Explain(const absl::Status& status) const {
-  return absl::Status(status.code(), absl::StrCat("pull from ", connections_->server(stream_), ": ",
-                                                  status.message()));
+  return absl::Status(status.code(), connections_->Explain("pull from", stream_, status.message()));
 }
 
 void BulkPullCall::OnDone(const grpc::Status& status) {

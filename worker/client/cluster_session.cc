@@ -100,6 +100,13 @@ class ClusterSession final : public CoordinatorLink {
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(absl::string_view name, Method method, const Request& request,
                     absl::Duration timeout, Reply* reply, std::optional<Round> round = {});
+  // Puts the address of the coordinator that has answered into the address of shard 0, if the
+  // coordinator has only guessed that one. `Reply`: RegisterReply or HeartbeatReply.
+  template <typename Reply>
+  void KeepDialledAddress(Reply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!reply.keeps_dialled_address() || reply.servers().empty()) return;
+    reply.mutable_servers(0)->set_address(coordinator_);
+  }
   v1::GrantRequest GrantRequestOf(const std::optional<RoundReport>& report) const;
   // Waits a little for what AskAhead() of this round brings.
   absl::StatusOr<Grant> AwaitAhead(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -302,6 +309,10 @@ absl::StatusOr<Registration> ClusterSession::TryRegister(
       TimeoutOf(addresses_.size() > 1 ? config_.search_timeout : config_.call_timeout);
   RETURN_IF_ERROR(
       Call("Register", &v1::ClusterService::Stub::Register, ToProto(call), timeout, &reply));
+  {
+    absl::MutexLock lock(&mutex_);
+    KeepDialledAddress(reply);
+  }
   ASSIGN_OR_RETURN(Registration registration, Understood("Register", FromProto(reply)));
   life_ = registration.life;
   life_secret_ = registration.life_secret;
@@ -477,6 +488,7 @@ absl::StatusOr<HeartbeatAnswer> ClusterSession::SendHeartbeat(HeartbeatCall call
     return absl::DeadlineExceededError(outcome.message());
   }
   RETURN_IF_ERROR(outcome);
+  KeepDialledAddress(reply);
   return FromProto(reply);
 }
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import lodestar
 from lodestar import _library, _programs
@@ -143,7 +143,32 @@ def check_cluster(flags: List[str]) -> Iterator[Finding]:
     waiting_for = status.get("open_round", {}).get("waiting_for", "")
     if waiting_for:
         yield Finding("note", waiting_for)
+    yield from check_servers(status)
     yield from _check_bandwidth(flags)
+
+
+def check_servers(status: Dict[str, Any]) -> Iterator[Finding]:
+    """Whether this machine reaches the servers where they say that they are.
+
+    Args:
+      status: what `psctl status --json` prints.
+    """
+    for server in status["shards"]:
+        shard, address = server.get("shard", 0), server.get("address", "")
+        if not address:
+            continue
+        (host, port), = _places(address)
+        finding = _check_place(host, port)
+        if finding.verdict == "ok":
+            yield Finding("ok", f"the server of shard {shard} is reached at {address}")
+        elif shard == 0 and status.get("keeps_dialled_address"):
+            yield Finding("note", f"the server of shard 0 says that it is at {address}, which this "
+                          f"machine does not reach ({finding.text}); workers use the address at which "
+                          "they have reached it; ps_server --advertise=HOST:PORT names it for all")
+        else:
+            yield Finding("bad", f"the server of shard {shard} says that it is at {address}, which "
+                          f"this machine does not reach ({finding.text}); start that server with "
+                          "--advertise=HOST:PORT, an address that workers reach")
 
 
 def _check_bandwidth(flags: List[str]) -> Iterator[Finding]:
