@@ -437,6 +437,9 @@ absl::Status Server::Build() {
   bulk.export_key = host_->instance_id();
   bulk.streams.per_worker = config_.limits.streams_per_worker;
   bulk.message_timeout = config_.limits.message_timeout;
+  bulk.connection_bytes = [this](const std::string& peer) {
+    return acceptor_ == nullptr ? std::nullopt : acceptor_->BytesReceived(peer);
+  };
   bulk.refusals = refusals_;
   parameter_rpc_ =
       std::make_unique<ParameterRpc>([this] { return host_->shard(); }, executor_.get(), bulk);

@@ -537,6 +537,12 @@ std::string HoldText(const ClusterState& state, const Hold& hold, absl::Time now
                         " that it keeps (", PushText(*hold.push),
                         "): all that it pushes has to be there within --round_timeout=", timeout);
   }
+  if (hold.push.has_value() && hold.is_abandoned) {
+    return absl::StrCat(PushText(*hold.push), ", and nothing more of it has come for ", age,
+                        " while the server was reading: a push that is begun has to go on within "
+                        "--lease=",
+                        absl::FormatDuration(state.config.lease));
+  }
   if (hold.push.has_value()) {
     return absl::StrCat(PushText(*hold.push), " in ", age,
                         hold.push->others_wait ? ", and others wait for its space" : "",

@@ -814,6 +814,35 @@ TEST_F(PushSpaceTest, WhoseTricklesOthersAreHeldByGoesAndTheyDoNot) {
   EXPECT_EQ(Alive(), "ab");
 }
 
+// Its heartbeats go on. A trickle has its minutes, but what has stopped has not.
+TEST_F(PushSpaceTest, DropsPushThatIsAbandonedForALease) {
+  const auto pass = [this](absl::Duration duration) {
+    for (; duration > absl::ZeroDuration(); duration -= absl::Seconds(2)) {
+      space_.unfinished[0].silence += absl::Seconds(2);
+      Pass(absl::Seconds(2));
+    }
+  };
+  pass(absl::Seconds(8));
+  space_.unfinished[0].silence = absl::ZeroDuration();
+  pass(absl::Seconds(8));
+  EXPECT_EQ(Alive(), "abc") << "something has come meanwhile";
+  pass(absl::Seconds(4));
+  EXPECT_EQ(Alive(), "ab");
+  EXPECT_THAT(cluster_.observer().alarms.back(),
+              AllOf(HasSubstr("worker 'c'"), HasSubstr("of bucket 3, 65536 of 1048576 bytes"),
+                    HasSubstr("--lease=10s")));
+}
+
+TEST_F(PushSpaceTest, AWorkerThatKnowsThatItsTransferStandsStillIsNotTakenForOneThatAbandonedIt) {
+  space_.unfinished[0].silence = absl::Seconds(20);
+  HeartbeatCall call = {Find('c').life, 5, 0, "push", {}};
+  call.standstill = Standstill{.shard = 0, .age = absl::Seconds(9)};
+  ASSERT_OK(cluster_.coordinator().Heartbeat(call, cluster_.now()).status());
+  cluster_.coordinator().OnPushSpace(0, space_, cluster_.now());
+  cluster_.Pass(absl::Seconds(1));
+  EXPECT_EQ(Alive(), "abc");
+}
+
 TEST_F(PushSpaceTest, NobodyIsBlamedForBeingHeldHoweverLong) {
   // Whole after 58 minutes: slow, and it gets on.
   Send(kBucketBytes * 15 / 16 / (58 * 60), absl::Minutes(58));

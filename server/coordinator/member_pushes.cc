@@ -22,6 +22,10 @@ void MemberPushes::OnSpace(int number, const PushSpace& space, const Pusher& mem
   shard.told_at = now;
   shard.is_held = is_held;
   shard.unfinished.reset();
+  shard.silent_since = absl::InfiniteFuture();
+  if (has_space && unfinished->silence > absl::ZeroDuration()) {
+    shard.silent_since = now - unfinished->silence;
+  }
   if (has_space) shard.unfinished = Place{unfinished->round, unfinished->bucket};
   shard.others_wait = has_space && space.held.size() > (is_held ? 1u : 0u);
   if (shard.former.has_value() && shard.former != shard.unfinished) {
@@ -57,6 +61,7 @@ std::vector<MemberPushes::Unfinished> MemberPushes::unfinished() const {
                           .since = course.since,
                           .others_wait = shard.others_wait,
                           .space_kept_since = shard.space_kept_since,
+                          .silent_since = shard.silent_since,
                           .told_at = shard.told_at});
   }
   return unfinished;

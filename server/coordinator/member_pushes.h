@@ -30,6 +30,9 @@ class MemberPushes {
     // Since when others have waited for space of this server that the member has had for its work.
     // Infinite future: nobody has.
     absl::Time space_kept_since = absl::InfiniteFuture();
+    // Since when nothing has come of any of the member's pushes to this server, which was reading.
+    // Infinite future means that one of them moves.
+    absl::Time silent_since = absl::InfiniteFuture();
     absl::Time told_at;  // when the server has said all this
   };
 
@@ -62,6 +65,7 @@ class MemberPushes {
     std::optional<Place> unfinished = {};
     bool others_wait = false;
     absl::Time space_kept_since = absl::InfiniteFuture();
+    absl::Time silent_since = absl::InfiniteFuture();
     std::map<Place, Course> courses = {};
     // Of the work before, and not whole as of the last sign of life before the new work was given:
     // it may have been whole by then.

@@ -43,6 +43,19 @@ TEST_F(MemberPushesTest, APushThatIsBegunAnewCountsFromItsFirstCall) {
   EXPECT_EQ(Only().received_bytes, 80);
 }
 
+TEST_F(MemberPushesTest, KnowsSinceWhenNothingHasCome) {
+  UnfinishedPush push = PushOf(3, 1, 60);
+  Hear(push);
+  EXPECT_EQ(Only().silent_since, absl::InfiniteFuture());
+  push.silence = absl::Seconds(4);
+  now_ += absl::Seconds(5);
+  Hear(push);
+  EXPECT_EQ(Only().silent_since, start_ + absl::Seconds(1));
+  push.silence = absl::ZeroDuration();
+  Hear(push);
+  EXPECT_EQ(Only().silent_since, absl::InfiniteFuture());
+}
+
 TEST_F(MemberPushesTest, AnotherBucketShardOrRoundIsAnotherPush) {
   Hear(PushOf(3, 1, 60));
   now_ += absl::Seconds(9);

@@ -35,6 +35,16 @@ std::optional<Hold> PushHold(const ClusterState& state, const WorkerDesk& desk, 
               .push = push,
               .since = since,
               .until = since + patience.ForPush(push.received_bytes, push.total_bytes)});
+    // A worker that says that its transfers stand still is about to take another connection.
+    if (push.silent_since < absl::InfiniteFuture() && !desk.still().has_value()) {
+      const absl::Time silent_since =
+          std::max({push.silent_since, back_at, state.shards.RunsSince(push.shard, push.since)});
+      consider({.worker = worker,
+                .push = push,
+                .is_abandoned = true,
+                .since = silent_since,
+                .until = silent_since + patience.ForSilence()});
+    }
     if (!push.others_wait) continue;
     const absl::Time kept_since = std::max(push.space_kept_since, back_at);
     consider({.worker = worker,

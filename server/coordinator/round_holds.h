@@ -21,6 +21,7 @@ struct Hold {
   std::optional<MemberPushes::Unfinished> push = {};
   // Of `push`: it is the space kept for all that the member pushes that has its time, and not this.
   bool keeps_space = false;
+  bool is_abandoned = false;  // likewise: nothing has come of `push` for a lease
   absl::Time since;
   // When it is dropped, whatever its heartbeats say: see RoundPatience. Never if nobody waits for
   // it, as nobody does for a lone worker: it would serve no one.

@@ -62,6 +62,8 @@ class RoundPatience {
   // `timeout`. A trickle is none, however long it goes on. What has come counts message by message,
   // each of which may take a minute: that much time a push has beside its pace.
   absl::Duration ForPush(int64_t received_bytes, int64_t total_bytes) const;
+  // From when a server reads a push and nothing comes of it until the push is abandoned.
+  absl::Duration ForSilence() const { return lease_; }
   // From when others began to wait for space that a member has until it must have pushed all.
   absl::Duration ForSpace() const { return timeout_; }
   // From when a member could ask for work until it must have.

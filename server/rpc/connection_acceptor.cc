@@ -25,6 +25,7 @@
 #include "server/rpc/client_hello.h"
 #include "server/rpc/congestion_control.h"
 #include "server/rpc/guarded_reads.h"
+#include "server/rpc/received_bytes.h"
 #include "server/rpc/send_buffer.h"
 
 namespace lodestar {
@@ -190,6 +191,17 @@ bool ConnectionAcceptor::IsOpen(absl::string_view peer) {
   const std::optional<int> fd = table_.Find(*address);
   if (!fd.has_value() || !IsEstablished(*fd)) return false;
   return table_.Find(*address) == fd;  // gRPC may have closed it meanwhile
+}
+
+std::optional<uint64_t> ConnectionAcceptor::BytesReceived(absl::string_view peer) {
+  const std::optional<HostPort> address = HostPortOfGrpc(peer);
+  if (!address.has_value()) return std::nullopt;
+  absl::MutexLock lock(&mutex_);
+  const std::optional<int> fd = table_.Find(*address);
+  if (!fd.has_value()) return std::nullopt;
+  const std::optional<uint64_t> bytes = ReceivedBytesOf(*fd);
+  // gRPC may have closed it meanwhile.
+  return table_.Find(*address) == fd ? bytes : std::nullopt;
 }
 
 void ConnectionAcceptor::Stop() {

@@ -11,12 +11,15 @@
 #include "proto/bulk_options.h"
 #include "proto/convert.h"
 #include "proto/status_mapping.h"
+#include "server/shard/staging_pool.h"
 
 namespace lodestar {
 namespace {
 
 // Buckets of so many bytes and more go past the caches: they would have left them before they are
 // added to others. A core's own keep less.
+// What a connection carries in a second beside a push that has stopped: heartbeats and pings.
+constexpr double kOtherBytesPerSecond = 1024;
 constexpr size_t kLongBucketBytes = 1 << 20;
 // Of legal chunks: the most payload, and more than any header.
 constexpr size_t kLargestChunkMessage = kMaxChunkBytes + (4 << 10);
@@ -185,6 +188,8 @@ void PushStream::OnSpace(absl::StatusOr<StagedBucket> staged) {
     absl::MutexLock lock(&mutex_);
     held_until_ = guard_.clock->Now();
     held_ += held_until_ - begun_at_;
+    silence_ = staged->silence();
+    silent_for_ = absl::ZeroDuration();
   }
   incoming_.emplace();
   incoming_->staged = *std::move(staged);
@@ -286,6 +291,7 @@ void PushStream::HandOver() {
   {
     absl::MutexLock lock(&mutex_);
     ++num_uncounted_;
+    silence_.reset();
   }
   StagedBucket staged = std::move(incoming_->staged);
   incoming_.reset();
@@ -325,6 +331,29 @@ void PushStream::OnClientDone() {
   client_done_ = true;
   received_at_ = guard_.clock->Now();
   if (num_uncounted_ == 0) FinishLocked(absl::OkStatus());
+}
+
+// A message may take long on its way: as long as its bytes come, the push is not abandoned.
+void PushStream::OnLook(absl::Duration awaited) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (silence_ == nullptr) return;
+  }
+  const std::optional<uint64_t> bytes =
+      guard_.connection_bytes == nullptr ? std::nullopt : guard_.connection_bytes();
+  absl::MutexLock lock(&mutex_);
+  if (silence_ == nullptr) return;
+  silent_for_ += awaited;
+  const double others = kOtherBytesPerSecond * (1 + absl::ToDoubleSeconds(silent_for_));
+  const uint64_t received = bytes.value_or(0);
+  // Without a count nothing can be concluded.
+  const bool has_come =
+      !bytes.has_value() || static_cast<double>(received - silent_from_bytes_) > others;
+  if (awaited == absl::ZeroDuration() || has_come) {
+    silent_for_ = absl::ZeroDuration();
+    silent_from_bytes_ = received;
+  }
+  silence_->Set(silent_for_);
 }
 
 void PushStream::OnCancel() { Fail(absl::CancelledError("the client is gone")); }

@@ -45,7 +45,8 @@ ParameterRpc::ParameterRpc(ShardProvider shards, Executor* executor, const Confi
       watch_(std::make_shared<StreamWatch>(config.message_timeout)),
       refusals_(config.refusals),
       export_key_(config.export_key),
-      refusal_pause_(config.refusal_pause) {}
+      refusal_pause_(config.refusal_pause),
+      connection_bytes_(config.connection_bytes) {}
 
 ParameterRpc::~ParameterRpc() = default;
 
@@ -59,14 +60,20 @@ BulkTraffic ParameterRpc::traffic() const {
 }
 
 StreamGuard ParameterRpc::GuardOf(const grpc::CallbackServerContext& context) const {
-  return {quota_,
-          watch_,
-          refusals_,
-          export_key_,
-          LifeClaim::Of(context),
-          strangers_,
-          PeerOrigin(context.peer()),
-          refusal_pause_};
+  StreamGuard guard = {quota_,
+                       watch_,
+                       refusals_,
+                       export_key_,
+                       LifeClaim::Of(context),
+                       strangers_,
+                       PeerOrigin(context.peer()),
+                       refusal_pause_};
+  if (connection_bytes_ != nullptr) {
+    guard.connection_bytes = [bytes = connection_bytes_, peer = context.peer()] {
+      return bytes(peer);
+    };
+  }
+  return guard;
 }
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* ParameterRpc::Push(grpc::CallbackServerContext* context,

@@ -49,6 +49,9 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
     absl::Duration message_timeout = absl::Minutes(1);  // see ServerLimits
     absl::Duration refusal_pause = kRefusalPause;
     std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
+    // Returns how many bytes have come from `peer`, as grpc::ServerContext::peer() names it. Null
+    // means that it cannot be told. Thread-safe.
+    std::function<std::optional<uint64_t>(const std::string& peer)> connection_bytes = nullptr;
   };
   // `executor` outlives the gRPC server.
   ParameterRpc(ShardProvider shards, Executor* executor, const Config& config);
@@ -88,6 +91,7 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   const std::shared_ptr<RefusalCounts> refusals_;
   const uint64_t export_key_;
   const absl::Duration refusal_pause_;
+  const std::function<std::optional<uint64_t>(const std::string&)> connection_bytes_;
 };
 
 }  // namespace lodestar

@@ -352,6 +352,7 @@ v1::ShardReport::Stats ToProto(const ShardStats& stats, uint64_t bytes_received,
     wire.set_bucket(push.bucket);
     wire.set_received_bytes(push.received_bytes);
     wire.set_total_bytes(push.total_bytes);
+    wire.set_silence_ms(absl::ToInt64Milliseconds(push.silence));
   }
   for (const Pusher& pusher : stats.push_space.held) {
     *result.add_held_pushers() = ToProto(pusher);
@@ -382,7 +383,8 @@ ShardStats FromProto(const v1::ShardReport::Stats& stats) {
                                             .round = Round(push.round()),
                                             .bucket = push.bucket(),
                                             .received_bytes = push.received_bytes(),
-                                            .total_bytes = push.total_bytes()});
+                                            .total_bytes = push.total_bytes(),
+                                            .silence = absl::Milliseconds(push.silence_ms())});
   }
   for (const v1::ShardReport::Stats::Pusher& pusher : stats.held_pushers()) {
     result.push_space.held.push_back(FromProto(pusher));

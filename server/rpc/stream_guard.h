@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -32,6 +34,9 @@ struct StreamGuard {
   std::string origin;  // of the caller, see PeerOrigin()
   absl::Duration refusal_pause = kRefusalPause;
   Clock* clock = &Clock::Real();
+  // Returns how many bytes have come on the caller's connection, whatever they were for. Null, or
+  // no number, means that it cannot be told. Thread-safe.
+  std::function<std::optional<uint64_t>()> connection_bytes = nullptr;
 
   // Errors: ResourceExhausted; counted.
   absl::StatusOr<OriginPlaces::Place> TakeStrangersPlace() const {

@@ -15,7 +15,11 @@ void StreamWatch::Add(std::weak_ptr<WatchedStream> stream) {
 int StreamWatch::EndStalled(absl::Time now) {
   std::vector<std::shared_ptr<WatchedStream>> stalled;
   // Those that end meanwhile are destroyed without the lock.
-  std::vector<std::shared_ptr<WatchedStream>> seen;
+  struct Seen {
+    std::shared_ptr<WatchedStream> stream;
+    absl::Duration awaited;
+  };
+  std::vector<Seen> seen;
   {
     absl::MutexLock lock(&mutex_);
     const absl::Duration gap = std::clamp(now - looked_at_, absl::ZeroDuration(), kLongestGap);
@@ -25,6 +29,7 @@ int StreamWatch::EndStalled(absl::Time now) {
       if (stream == nullptr) return true;
       const uint64_t state = stream->state_.load(std::memory_order_relaxed);
       const bool is_peers_turn = (state & 1) != 0;
+      const bool is_same_step = state == entry.state && is_peers_turn;
       entry.waited += gap;
       if (entry.waited == -absl::InfiniteDuration() || state != entry.state) {
         entry.state = state;
@@ -33,10 +38,12 @@ int StreamWatch::EndStalled(absl::Time now) {
         stalled.push_back(std::move(stream));
         return true;
       }
-      seen.push_back(std::move(stream));
+      seen.push_back(
+          {std::move(stream), is_same_step ? std::min(gap, kLookInterval) : absl::ZeroDuration()});
       return false;
     });
   }
+  for (const Seen& one : seen) one.stream->OnLook(one.awaited);
   for (const std::shared_ptr<WatchedStream>& stream : stalled) {
     stream->EndStalled(absl::UnavailableError(
         absl::StrCat("nothing has moved on this stream for ", absl::FormatDuration(patience_),

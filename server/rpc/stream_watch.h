@@ -22,6 +22,10 @@ class WatchedStream {
   virtual ~WatchedStream() = default;
   // Called from any thread, without a lock.
   virtual void EndStalled(const absl::Status& status) = 0;
+  // Called at each look of the watch, from its thread, without a lock. `awaited` is the time since
+  // the last look if the peer has owed the same step for all of it, and 0 otherwise. It is at most
+  // the usual time between two looks, because a server that did not run has not read.
+  virtual void OnLook(absl::Duration /*awaited*/) {}
 
  protected:
   // From now on the next step is the peer's.
@@ -51,6 +55,8 @@ class StreamWatch {
  private:
   // Between two looks: a server that did not run meanwhile has kept its peers from their steps.
   static constexpr absl::Duration kLongestGap = absl::Seconds(5);
+
+  static constexpr absl::Duration kLookInterval = absl::Seconds(1);
 
   struct Entry {
     std::weak_ptr<WatchedStream> stream;

@@ -14,10 +14,14 @@ using ::testing::HasSubstr;
 class FakeStream final : public WatchedStream {
  public:
   void EndStalled(const absl::Status& status) override { end = status; }
+  void OnLook(absl::Duration awaited) override {
+    silence = awaited == absl::ZeroDuration() ? awaited : silence + awaited;
+  }
   using WatchedStream::AwaitPeer;
   using WatchedStream::StopAwaitingPeer;
 
   absl::Status end;
+  absl::Duration silence;  // of the step at hand
 };
 
 class StreamWatchTest : public ::testing::Test {
@@ -63,6 +67,23 @@ TEST_F(StreamWatchTest, WhoMovesOrWaitsForTheServerGoesOn) {
   }
   EXPECT_OK(moving->end);
   EXPECT_OK(held->end);
+}
+
+TEST_F(StreamWatchTest, TellsStreamsHowLongTheirPeersOweTheSameStep) {
+  const auto stream = Watched();
+  stream->AwaitPeer();
+  Pass(4);
+  EXPECT_EQ(stream->silence, absl::Seconds(3)) << "since the first look";
+  stream->AwaitPeer();
+  Pass(1);
+  EXPECT_EQ(stream->silence, absl::ZeroDuration()) << "another step";
+  Pass(2);
+  clock_.AdvanceTime(absl::Seconds(4));  // the server did not run
+  watch_.EndStalled(clock_.Now());
+  EXPECT_EQ(stream->silence, absl::Seconds(3));
+  stream->StopAwaitingPeer();
+  Pass(2);
+  EXPECT_EQ(stream->silence, absl::ZeroDuration()) << "it is the server's turn";
 }
 
 TEST_F(StreamWatchTest, ForgetsWhatIsGone) {

@@ -864,13 +864,15 @@ void BucketAggregator::AddPushes(std::vector<UnfinishedPush>& unfinished,
     std::shared_ptr<StagingSlot> slot = lent.slot.lock();
     if (slot == nullptr) continue;
     const int64_t received_bytes = slot->received_bytes();
+    const absl::Duration silence = slot->silence()->duration();
     slots.push_back(std::move(slot));
     if (received_bytes >= lent.total_bytes) continue;
     unfinished.push_back({.pusher = {lent.worker, lent.incarnation},
                           .round = lent.round,
                           .bucket = bucket_.index,
                           .received_bytes = received_bytes,
-                          .total_bytes = lent.total_bytes});
+                          .total_bytes = lent.total_bytes,
+                          .silence = silence});
   }
   pushes_.ForEach([&](CallId, const std::shared_ptr<PushCall>& push) {
     const Pusher pusher = {push->key.worker, push->key.incarnation};

@@ -24,6 +24,10 @@ void StagedBucket::OnArrived(int64_t num_bytes, absl::Span<const std::byte> last
 
 bool StagedBucket::is_revoked() const { return slot_ != nullptr && slot_->is_revoked(); }
 
+std::shared_ptr<PushSilence> StagedBucket::silence() const {
+  return slot_ == nullptr ? nullptr : slot_->silence();
+}
+
 absl::Span<float> StagedBucket::data() {
   return {reinterpret_cast<float*>(bytes().data()), bytes().size() / sizeof(float)};
 }

@@ -20,6 +20,7 @@
 namespace lodestar {
 
 class BucketAggregator;
+class PushSilence;
 class StagingSlot;
 
 // One bucket of one contribution while it arrives: space to receive into. Destroyed without
@@ -48,6 +49,8 @@ class StagedBucket {
   // Its place in the space of the shard is given to others: its worker's life is over, or the
   // worker has begun it anew. It counts nothing.
   bool is_revoked() const;
+  // For the reader of the push to keep up to date. Null if is_discard().
+  std::shared_ptr<PushSilence> silence() const;
   uint32_t bucket() const { return bucket_; }
   const ContributionKey& key() const { return key_; }
 

@@ -16,12 +16,27 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "server/shard/page.h"
 #include "server/sync/push_space.h"
 
 namespace lodestar {
 
 class StagingPool;
+
+// How long the client of a push has sent nothing while the server was reading. Thread-safe.
+class PushSilence {
+ public:
+  void Set(absl::Duration duration) {
+    nanoseconds_.store(absl::ToInt64Nanoseconds(duration), std::memory_order_relaxed);
+  }
+  absl::Duration duration() const {
+    return absl::Nanoseconds(nanoseconds_.load(std::memory_order_relaxed));
+  }
+
+ private:
+  std::atomic<int64_t> nanoseconds_ = 0;
+};
 
 // Owns the space of one contribution to one bucket; its destruction may run a waiting request's
 // callback, so never destroy it under a lock.
@@ -43,6 +58,7 @@ class StagingSlot {
     received_bytes_.store(num_bytes, std::memory_order_relaxed);
   }
   int64_t received_bytes() const { return received_bytes_.load(std::memory_order_relaxed); }
+  const std::shared_ptr<PushSilence>& silence() const { return silence_; }
   // Gives the place back; may run a waiting request's callback. Once is enough.
   void Revoke();
   bool is_revoked() const { return is_revoked_.load(std::memory_order_relaxed); }
@@ -56,6 +72,7 @@ class StagingSlot {
   const Pusher pusher_;
   std::shared_ptr<Page> page_;
   std::atomic<int64_t> received_bytes_ = 0;
+  const std::shared_ptr<PushSilence> silence_ = std::make_shared<PushSilence>();
   std::atomic<bool> is_revoked_ = false;
   bool has_place_ = true;  // guarded by the pool's lock
 };

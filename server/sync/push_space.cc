@@ -21,7 +21,10 @@ PushSpace PushSpaceOf(absl::Span<const UnfinishedPush> unfinished,
   std::map<Pusher, UnfinishedPush> least;
   for (const UnfinishedPush& push : unfinished) {
     const auto [row, is_first] = least.emplace(push.pusher, push);
-    if (!is_first && IsLessDone(push, row->second)) row->second = push;
+    if (is_first) continue;
+    const absl::Duration silence = std::min(row->second.silence, push.silence);
+    if (IsLessDone(push, row->second)) row->second = push;
+    row->second.silence = silence;
   }
   PushSpace space;
   for (const auto& [pusher, push] : least) space.unfinished.push_back(push);

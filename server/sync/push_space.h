@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
 
@@ -24,6 +25,9 @@ struct UnfinishedPush {
   uint32_t bucket = 0;
   int64_t received_bytes = 0;
   int64_t total_bytes = 0;
+  // How long the client has sent nothing while the server was reading, of all of the pusher's
+  // pushes that are not whole. 0 means that one of them moves.
+  absl::Duration silence = absl::ZeroDuration();
   friend bool operator==(const UnfinishedPush&, const UnfinishedPush&) = default;
 };
 

@@ -16,6 +16,17 @@ UnfinishedPush PushOf(const Pusher& pusher, uint32_t bucket, int64_t received, i
   return {pusher, Round(3), bucket, received, total};
 }
 
+TEST(PushSpaceTest, APusherIsSilentForAsLongAsAllOfItsPushesAre) {
+  UnfinishedPush least = PushOf(kA, 0, 1, 100);
+  least.silence = absl::Seconds(9);
+  UnfinishedPush other = PushOf(kA, 1, 50, 100);
+  other.silence = absl::Seconds(4);
+  UnfinishedPush wanted = least;
+  wanted.silence = absl::Seconds(4);
+  EXPECT_THAT(PushSpaceOf({least, other}, {}).unfinished, ElementsAre(wanted));
+  EXPECT_THAT(PushSpaceOf({other, least}, {}).unfinished, ElementsAre(wanted));
+}
+
 TEST(PushSpaceTest, NamesOfEachPusherWhatLeastHasComeOf) {
   const UnfinishedPush half = PushOf(kA, 0, 50, 100);
   const UnfinishedPush tenth = PushOf(kA, 1, 100, 1000);

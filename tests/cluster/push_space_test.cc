@@ -166,5 +166,54 @@ TEST(PushSpaceTest, WhoTakesSpaceAndTricklesIsDroppedAndNotThoseWhoWaitForIt) {
                                                HasSubstr("--round_timeout=8s"))));
 }
 
+// Of one channel, as clients in other languages have it: heartbeats come on the connection of the
+// push that has stopped.
+TEST(PushSpaceTest, DropsPushThatIsAbandoned) {
+  ServerConfig config = SmallJobConfig();
+  config.job.min_workers = 2;
+  config.job.keep_workers = 1;
+  config.cluster.lease = absl::Seconds(2);
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  const v1::Layout layout = FlatLayout({kBucketElements});
+  const std::vector<float> ones(kBucketElements, 1.0f);
+  WireClient honest(cluster->address(), "honest", 1);
+  ASSERT_OK(honest.Register(layout));
+  ASSERT_OK(honest.SupplyAndJoin(std::vector<float>(ones.size())));
+  const Heartbeats honest_heartbeats(honest);
+  WireClient hung(cluster->address(), "hung", 2);
+  ASSERT_OK(hung.Register(layout));
+  ASSERT_OK(hung.Join());
+  const Heartbeats hung_heartbeats(hung);
+  ASSERT_OK(hung.AskForGrant(std::nullopt, absl::Milliseconds(1)));
+  ASSERT_OK_AND_ASSIGN(const v1::Grant work, honest.NextGrant(std::nullopt));
+  ASSERT_OK_AND_ASSIGN(const v1::Grant hung_work, hung.NextGrant(std::nullopt));
+  ASSERT_EQ(hung_work.round(), work.round());
+
+  const auto stub = v1::ParameterService::NewStub(
+      grpc::CreateChannel(cluster->address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.AddMetadata("lodestar-life", hung.registration().life_secret());
+  v1::PushReply reply;
+  const auto writer = stub->Push(&context, &reply);
+  v1::PushChunk chunk;
+  chunk.set_worker_id(hung.registration().worker_id());
+  chunk.set_incarnation(hung.registration().incarnation());
+  chunk.set_round(work.round());
+  chunk.set_encoding(v1::ENCODING_FP32);
+  chunk.set_kind(v1::CONTRIBUTION_KIND_GRADIENT);
+  chunk.set_data(ones.data(), 64 * sizeof(float));
+  chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
+  ASSERT_TRUE(writer->Write(chunk));
+
+  ASSERT_OK(honest.Push(v1::CONTRIBUTION_KIND_GRADIENT, work.round(), 0, ones).status());
+  ASSERT_OK_AND_ASSIGN(const v1::Grant next, honest.NextGrant(ReportOf(work)));
+  EXPECT_EQ(next.round(), work.round() + 1);
+  EXPECT_THAT(hung.Heartbeat(),
+              StatusIs(absl::StatusCode::kAborted,
+                       AllOf(HasSubstr("256 of 524288 bytes"), HasSubstr("--lease=2s"))));
+  context.TryCancel();
+  writer->Finish();
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -1,0 +1,13 @@
+// How many bytes the kernel has received on a connection (TCP_INFO in tcp(7)).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace lodestar {
+
+// Returns the bytes since the connection began, or none where `socket` is no TCP connection or the
+// kernel does not count them.
+std::optional<uint64_t> ReceivedBytesOf(int socket);
+
+}  // namespace lodestar
