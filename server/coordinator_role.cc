@@ -586,6 +586,11 @@ void CoordinatorRole::RaiseAlarm(const std::string& text, AlarmKind kind) {
       [&](Coordinator& coordinator, absl::Time now) { coordinator.RaiseAlarm(text, now, kind); });
 }
 
+void CoordinatorRole::OnProcessEnded(const WorkerLife& life) {
+  strand_.Report(
+      [&](Coordinator& coordinator, absl::Time now) { coordinator.OnProcessEnded(life, now); });
+}
+
 void CoordinatorRole::OnStats(const ShardStats& stats) {
   JournalState journal = JournalOf(stats);
   // Nothing is acknowledged either while the coordinator's own cannot be written.

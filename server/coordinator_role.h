@@ -91,6 +91,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   // The local shard is there under `address`: the cluster may begin.
   absl::Status AttachLocalShard(const ShardHost& local, const std::string& address);
   void RaiseAlarm(const std::string& text, AlarmKind kind);
+  // The process of this life, on this machine, has ended.
+  void OnProcessEnded(const WorkerLife& life);
   // Of the local shard, every second or so.
   void OnStats(const ShardStats& stats);
   // See CoordinatorStrand.

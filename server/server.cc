@@ -564,6 +564,9 @@ void Server::Watch() {
       if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), kWatchInterval)) return;
     }
     since_tick += kWatchInterval;
+    for (const WorkerLife& life : parameter_rpc_->TakeEndedProcesses()) {
+      if (role_ != nullptr) role_->OnProcessEnded(life);
+    }
     const bool is_replica_back = is_replica_back_.exchange(false);
     if (since_tick >= kShardTick || is_replica_back) {
       since_tick = absl::ZeroDuration();

@@ -785,7 +785,8 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
       now, snapshot);
   snapshot.view = state.membership.view();
   snapshot.workers = ShownWorkers(state, now, &snapshot.num_workers_not_shown);
-  if (!state.open.empty()) {
+  // Until the journals have been compared, what this process knows of a round may be out of date.
+  if (!state.open.empty() && !state.is_comparing()) {
     const OpenRound& round = state.open.begin()->second;
     snapshot.open_round = OpenRoundSnapshot{round.round(), now - round.opened_at(), {}, {}};
     for (WorkerId worker : round.Arrived()) {

@@ -298,6 +298,15 @@ void Coordinator::DropWorker(WorkerId worker, absl::string_view reason, absl::Ti
   if (ended.ok()) EndLives({*std::move(ended)}, now);
 }
 
+void Coordinator::OnProcessEnded(const WorkerLife& life, absl::Time now) {
+  if (state_.is_comparing()) return;
+  const WorkerRecord* const record = state_.membership.Find(life.worker);
+  if (record == nullptr || record->incarnation != life.incarnation || !record->is_alive()) return;
+  const std::vector<const WorkerRecord*> members = state_.membership.Members();
+  if (members.size() == 1 && members.front() == record) return;
+  DropWorker(life.worker, "its process has ended", now);
+}
+
 std::string Coordinator::WorkerName(WorkerId worker) const {
   const WorkerRecord* const record = state_.membership.Find(worker);
   return record == nullptr ? "" : record->name;

@@ -180,6 +180,10 @@ class Coordinator {
   absl::StatusOr<GrantAnswer> PollGrant(const WorkerLife& life, absl::Time now) const;
   absl::Status Leave(const WorkerLife& life, absl::string_view reason,
                      const std::optional<RoundReport>& report, absl::Time now);
+  // The process of this life has ended for good: the life ends now and not with its lease. The
+  // lease of the last member stays, because nobody waits for that member. Before the journals have
+  // been compared, the lease decides, too: nothing that happens then is kept.
+  void OnProcessEnded(const WorkerLife& life, absl::Time now);
   // Time passes: leases end.
   void Tick(absl::Time now);
   // This process did not run for `gap`, which is no part of `now` nor of the time before: what

@@ -78,6 +78,7 @@ TEST_F(CoordinatorComparisonTest, AnswersNoWorkerBeforeAllServersHaveAttached) {
   ExpectNoWorkerIsAnswered();
   ASSERT_OK(Attach(0, Follows(50, 0)));
   ExpectNoWorkerIsAnswered();
+  EXPECT_FALSE(cluster_.coordinator().Snapshot(cluster_.now()).open_round.has_value());
   // Longer than a lease, which nobody could renew.
   cluster_.Pass(absl::Minutes(1));
   cluster_.sent().commands.clear();
@@ -87,6 +88,22 @@ TEST_F(CoordinatorComparisonTest, AnswersNoWorkerBeforeAllServersHaveAttached) {
   cluster_.Heartbeat(worker_);
   EXPECT_THAT(cluster_.sent().commands, Contains(HasSubstr("again to 0: open 0")));
   EXPECT_EQ(cluster_.store().restores, 1);
+}
+
+TEST_F(CoordinatorComparisonTest, LifeWhoseProcessEndsMeanwhileEndsWithItsLease) {
+  const TestWorker other = cluster_.Add("b");
+  RestartWith(50);
+  ASSERT_OK(Attach(0, Follows(50, 0)));
+  cluster_.sent().commands.clear();
+  cluster_.coordinator().OnProcessEnded(worker_.life, cluster_.now());
+  cluster_.Pass(absl::Milliseconds(100));
+  EXPECT_THAT(cluster_.sent().commands, IsEmpty()) << "nothing is kept that shards could follow";
+  ASSERT_OK(Attach(1, Follows(49, 0)));
+  cluster_.Pass(absl::Milliseconds(100));
+  EXPECT_THAT(cluster_.sent().commands, Each(Not(HasSubstr("drop"))));
+  cluster_.coordinator().OnProcessEnded(worker_.life, cluster_.now());
+  cluster_.Pass(absl::Milliseconds(100));
+  EXPECT_THAT(cluster_.sent().commands, Contains(HasSubstr("drop")));
 }
 
 TEST_F(CoordinatorComparisonTest, WaitsWhereShardFollowsRecordThatTheJournalLacks) {

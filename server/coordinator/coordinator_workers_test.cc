@@ -769,6 +769,23 @@ TEST_F(HeldRoundTest, TimeWithoutAServerIsNobodysFault) {
   EXPECT_EQ(Alive(), "ac");
 }
 
+TEST_F(HeldRoundTest, EndsLifeWithItsProcessAndNoOther) {
+  const WorkerLife former = Find('b').life;
+  cluster_.coordinator().OnProcessEnded(
+      {former.worker, Incarnation(former.incarnation.value() - 1)}, cluster_.now());
+  cluster_.coordinator().OnProcessEnded({WorkerId(77), former.incarnation}, cluster_.now());
+  EXPECT_EQ(Alive(), "abc") << "of an older life, and of a worker that is not known";
+  cluster_.coordinator().OnProcessEnded(former, cluster_.now());
+  EXPECT_EQ(Alive(), "ac");
+  EXPECT_THAT(cluster_.coordinator().Heartbeat({former, 0, 0, "compute"}, cluster_.now()),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("process")));
+  Report("ac");
+  RunRound("ac");
+  cluster_.coordinator().OnProcessEnded(Find('a').life, cluster_.now());
+  cluster_.coordinator().OnProcessEnded(Find('c').life, cluster_.now());
+  EXPECT_EQ(Alive(), "c") << "nobody waits for the last member, whose lease stays";
+}
+
 // a, b and c push their parts of a round; c has the space, and the server holds what a and b push.
 class PushSpaceTest : public HeldRoundTest {
  protected:

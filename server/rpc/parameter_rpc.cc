@@ -91,7 +91,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterRpc::Pull(grpc::CallbackSer
 grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* ParameterRpc::ShareMemory(
     grpc::CallbackServerContext* context) {
   return SharedMemoryStream::Start(
-      regions_, watch_, [shards = shards_, guard = GuardOf(*context)](const WorkerLife& life) {
+      regions_, watch_, processes_,
+      [shards = shards_, guard = GuardOf(*context)](const WorkerLife& life) {
         const absl::StatusOr<std::shared_ptr<ParameterShard>> shard = shards();
         return shard.ok() ? guard.CheckLife(**shard, life) : shard.status();
       });

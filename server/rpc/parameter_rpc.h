@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/executor.h"
@@ -21,6 +22,7 @@
 #include "server/rpc/late_refusal.h"
 #include "server/rpc/shared_memory_stream.h"
 #include "server/rpc/stream_guard.h"
+#include "server/rpc/worker_processes.h"
 #include "server/shard/parameter_shard.h"
 
 namespace lodestar {
@@ -63,6 +65,9 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   int num_shared_regions() const { return regions_->size(); }
   // To be called every second or so: ends streams whose client is at its turn and does nothing.
   void EndStalled(absl::Time now);
+  // Returns the lives of workers that share memory with this server and whose process has ended
+  // since the last call. Thread-safe.
+  std::vector<WorkerLife> TakeEndedProcesses() { return processes_->TakeEnded(); }
   // Ends the calls that would go on for as long as their clients live. Before the gRPC server is
   // shut down.
   void EndSharing() { regions_->Close(); }
@@ -84,6 +89,7 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   Executor* const executor_;
   const std::shared_ptr<TrafficCounters> traffic_;
   const std::shared_ptr<SharedMemoryRegions> regions_;
+  const std::shared_ptr<WorkerProcesses> processes_ = std::make_shared<WorkerProcesses>();
   const std::shared_ptr<BulkCalls> calls_;
   const std::shared_ptr<StreamQuota> quota_;
   const std::shared_ptr<OriginPlaces> strangers_;

@@ -125,9 +125,9 @@ void SharedMemoryRegions::Close() {
 
 grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* SharedMemoryStream::Start(
     std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<StreamWatch> watch,
-    LifeCheck check_life) {
+    std::shared_ptr<WorkerProcesses> processes, LifeCheck check_life) {
   std::shared_ptr<SharedMemoryStream> stream(
-      new SharedMemoryStream(std::move(regions), std::move(check_life)));
+      new SharedMemoryStream(std::move(regions), std::move(processes), std::move(check_life)));
   stream->self_ = stream;
   stream->is_opening_ = stream->regions_->TryBeginOpening();
   if (!stream->is_opening_) {
@@ -142,12 +142,17 @@ grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* SharedM
 }
 
 SharedMemoryStream::SharedMemoryStream(std::shared_ptr<SharedMemoryRegions> regions,
+                                       std::shared_ptr<WorkerProcesses> processes,
                                        LifeCheck check_life)
-    : regions_(std::move(regions)), check_life_(std::move(check_life)), name_(RandomName()) {}
+    : regions_(std::move(regions)),
+      processes_(std::move(processes)),
+      check_life_(std::move(check_life)),
+      name_(RandomName()) {}
 
 absl::Status SharedMemoryStream::Open() {
   worker_ = WorkerId(request_.worker_id());
-  RETURN_IF_ERROR(check_life_({worker_, Incarnation(request_.incarnation())}));
+  const WorkerLife life = {worker_, Incarnation(request_.incarnation())};
+  RETURN_IF_ERROR(check_life_(life));
   if (request_.block_bytes() < kMinBlockBytes || request_.block_bytes() > kMaxChunkBytes ||
       request_.block_bytes() % sizeof(float) != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -156,10 +161,13 @@ absl::Status SharedMemoryStream::Open() {
   }
   block_bytes_ = static_cast<int64_t>(request_.block_bytes());
   RETURN_IF_ERROR(regions_->CheckRoom(worker_, request_.bytes()));
+  // The region proves that this is the worker's process, so the descriptor has to be there before.
+  FileDescriptor process = WorkerProcesses::Find(request_.process_id());
   ASSIGN_OR_RETURN(SharedRegion region,
                    SharedRegion::Open({request_.process_id(), request_.file_descriptor(),
                                        request_.nonce(), request_.bytes()}));
   region_.emplace(std::move(region));
+  processes_->Watch(life, std::move(process));
   RETURN_IF_ERROR(TakeGrants());
   RETURN_IF_ERROR(regions_->Add(name_, shared_from_this()));
   {

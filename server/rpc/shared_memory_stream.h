@@ -22,6 +22,7 @@
 #include "proto/parameter_service.grpc.pb.h"
 #include "server/limits/refusal_counts.h"
 #include "server/rpc/stream_watch.h"
+#include "server/rpc/worker_processes.h"
 
 namespace lodestar {
 
@@ -84,7 +85,7 @@ class SharedMemoryStream final
 
   static grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* Start(
       std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<StreamWatch> watch,
-      LifeCheck check_life);
+      std::shared_ptr<WorkerProcesses> processes, LifeCheck check_life);
 
   WorkerId worker() const { return worker_; }
   const SharedRegion& region() const { return *region_; }
@@ -105,7 +106,8 @@ class SharedMemoryStream final
   void EndStalled(const absl::Status& status) override { Close(status); }
 
  private:
-  SharedMemoryStream(std::shared_ptr<SharedMemoryRegions> regions, LifeCheck check_life);
+  SharedMemoryStream(std::shared_ptr<SharedMemoryRegions> regions,
+                     std::shared_ptr<WorkerProcesses> processes, LifeCheck check_life);
 
   // The first request.
   absl::Status Open() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -114,6 +116,7 @@ class SharedMemoryStream final
   void ContinueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<SharedMemoryRegions> regions_;
+  const std::shared_ptr<WorkerProcesses> processes_;
   const LifeCheck check_life_;
   const uint64_t name_;
   std::shared_ptr<SharedMemoryStream> self_;  // until OnDone()

@@ -81,7 +81,7 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
     self.assertTrue(self.browser.find_element(By.CSS_SELECTOR, "input[value=tokens]").is_selected())
 
     workers[1].kill()
-    self.wait_for_text("workers", "expired")
+    self.wait_for_text("workers", "dropped")
     self.wait_for_text("events", "b")
     server.kill()
     self.wait_for_text("connection", "No connection")

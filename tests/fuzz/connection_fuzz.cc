@@ -229,9 +229,9 @@ const SharedRegion& Region() {
 // [request, with its length | ...]. A first one without nonce gets the handle of a region.
 void ReadSharedMemory(absl::string_view bytes) {
   auto regions = std::make_shared<SharedMemoryRegions>(/*is_enabled=*/true);
-  auto* const reactor =
-      SharedMemoryStream::Start(regions, std::make_shared<StreamWatch>(absl::InfiniteDuration()),
-                                [](const WorkerLife&) { return absl::OkStatus(); });
+  auto* const reactor = SharedMemoryStream::Start(
+      regions, std::make_shared<StreamWatch>(absl::InfiniteDuration()),
+      std::make_shared<WorkerProcesses>(), [](const WorkerLife&) { return absl::OkStatus(); });
   Call call(reactor);
   bool is_first = true;
   while (!bytes.empty() && !call.is_over()) {

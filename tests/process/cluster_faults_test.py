@@ -24,7 +24,8 @@ FOUND_WITHIN_SECONDS = 5
 class LostWorkerTest(ClusterTestCase):
 
   def test_killed_worker_costs_at_most_its_lease(self):
-    server = self.start_server(rounds=1500, lease=f"{LEASE_SECONDS}s")
+    # A server that shares no memory does not know the worker's process.
+    server = self.start_server(rounds=1500, lease=f"{LEASE_SECONDS}s", shared_memory="false")
     survivor, victim = self.start_worker("survivor"), self.start_worker("victim")
     wait_until(lambda: any(line["workers"] == 2 for line in self.metrics()), self.logs)
     victim.kill()
@@ -42,6 +43,19 @@ class LostWorkerTest(ClusterTestCase):
     self.assert_ends(survivor)
     self.assert_ends(server)
     self.assertEqual(self.metrics()[-1]["round"], 1500)
+
+  def test_killed_worker_that_shares_memory_costs_no_lease(self):
+    self.start_server(rounds=1_000_000, lease="1m")
+    self.start_worker("survivor")
+    victim = self.start_worker("victim")
+    wait_until(lambda: any(line["workers"] == 2 for line in self.metrics()), self.logs)
+    victim.kill()
+    killed_at = time.monotonic()
+    rounds = len(self.metrics())
+    wait_until(lambda: any(line["workers"] == 1 for line in self.metrics()[rounds:]), self.logs)
+    print(f"kill -9 of a worker that shares memory: the next round was committed after "
+          f"{time.monotonic() - killed_at:.2f} s, the lease is 60 s")
+    self.assertIn("process", worker_in(self.status(), "victim")["reason"])
 
   def test_silent_worker_is_named_and_rejoins_after_its_lease(self):
     server = self.start_server(lease="3s")

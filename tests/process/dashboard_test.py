@@ -80,7 +80,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     self.assertEqual(json.loads(self.psctl("history", "--json").stdout)["tokens_per_sample"], 16)
 
     workers[1].kill()
-    wait_until(lambda: any("name=b " in event["text"] and "expired" in event["text"]
+    wait_until(lambda: any("name=b " in event["text"] and "its process has ended" in event["text"]
                            for event in self.history()["events"]), self.logs)
     self.assertIn('lodestar_workers{state="member"} 1\n', self.get("metrics")[1])
     self.stop_job(server, workers[0])

@@ -518,6 +518,12 @@ ClusterSnapshot SimulatedServer::Snapshot() {
       [](Coordinator& coordinator, absl::Time now) { return coordinator.Snapshot(now); });
 }
 
+void SimulatedServer::OnProcessEnded(const WorkerLife& life) {
+  if (life_ == nullptr || life_->strand == nullptr || life_->coordinator == nullptr) return;
+  life_->strand->Report(
+      [&](Coordinator& coordinator, absl::Time now) { coordinator.OnProcessEnded(life, now); });
+}
+
 void SimulatedServer::TickShard() {
   if (life_->replication != nullptr) life_->replication->Look().IgnoreError();
   life_->host->Tick();

@@ -81,8 +81,23 @@ void SimulatedWorker::Crash(bool with_machine) {
   process_.world().Tell(process_.name(), with_machine ? " loses power" : " ends");
   process_.End();
   cluster_->network->OnEnded(process_, with_machine);
-  if (!with_machine) cluster_->open_connections.erase(connection());
+  if (!with_machine) {
+    cluster_->open_connections.erase(connection());
+    TellCoordinatorOfMyEnd();
+  }
   life_.reset();
+}
+
+void SimulatedWorker::TellCoordinatorOfMyEnd() {
+  World& world = process_.world();
+  if (!life_->registration.has_value() || !world.chance().OneIn(2)) return;
+  SimulatedServer* const server = cluster_->servers[0];
+  const WorkerLife life = life_->registration->life;
+  world.After(absl::Milliseconds(world.chance().Below(200)),
+              [server, life, server_life = server->process().life()] {
+                server->process().Take(server_life,
+                                       [server, life] { server->OnProcessEnded(life); });
+              });
 }
 
 std::string SimulatedWorker::connection() const {

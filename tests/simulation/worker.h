@@ -70,6 +70,9 @@ class SimulatedWorker {
   // Of a host, once its process has begun.
   void Start();
   void Crash(bool with_machine);
+  // As a pidfd does where worker and coordinator are on one machine, which half of them are. Not
+  // for workers without a registration.
+  void TellCoordinatorOfMyEnd();
   void RequestStop(const StopRequest& request = {});
   // For so long it goes on with nothing that it begins, and its heartbeats say that it computes or
   // pushes. It stands still before it has pushed, or before it has reported.
