@@ -27,9 +27,12 @@ absl::Status CreateForGood(FileSystem& file_system, const std::string& folder) {
   RETURN_IF_ERROR(file_system.CreateDirectories(folder));
   for (auto above = upwards.begin() + 1; above < upwards.end(); ++above) {
     const absl::Status synced = file_system.SyncDirectory(*above);
-    // What was there may be of a start that was cut short before it had synced this; but then it
-    // need not be a directory that this process can read, nor one of a file system that syncs.
-    if (above <= there) RETURN_IF_ERROR(synced);
+    // What was there may be of a start that was cut short before it had synced this. This process
+    // need not be able to read it, and its file system need not sync directories.
+    const bool cannot_sync = absl::IsPermissionDenied(synced) ||
+                             absl::IsInvalidArgument(synced) || absl::IsUnimplemented(synced) ||
+                             absl::IsFailedPrecondition(synced);
+    if (above <= there || !cannot_sync) RETURN_IF_ERROR(synced);
   }
   return absl::OkStatus();
 }

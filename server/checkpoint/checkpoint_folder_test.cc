@@ -67,6 +67,24 @@ TEST_F(CheckpointFolderTest, AFullDiskIsRefusedWithWhatIsNeeded) {
                        AllOf(HasSubstr("/ck"), HasSubstr("takes 4096 bytes; make room"))));
 }
 
+// Otherwise a power cut could take the folder away with all that was put into it later.
+TEST_F(CheckpointFolderTest, FolderAboveThatWasThereHasToBeSyncedIfItCanBe) {
+  SimulatedFileSystem disk;
+  ASSERT_OK(disk.CreateDirectories("/mounted"));
+  absl::Status answer;
+  disk.SetFaultHook([&](FileOperation operation, const std::string& path) {
+    return operation == FileOperation::kSyncDirectory && path == "/" ? answer : absl::OkStatus();
+  });
+  for (const absl::StatusCode code :
+       {absl::StatusCode::kPermissionDenied, absl::StatusCode::kInvalidArgument}) {
+    answer = absl::Status(code, "cannot be synced");
+    EXPECT_OK(TryCheckpointFolder(disk, "/mounted/ck", 0, 1));
+  }
+  answer = absl::UnknownError("Input/output error");
+  EXPECT_THAT(TryCheckpointFolder(disk, "/mounted/ck", 0, 1),
+              StatusIs(absl::StatusCode::kUnknown));
+}
+
 TEST_F(CheckpointFolderTest, TooLittleRoomIsRefusedWithTheNumbers) {
   EXPECT_THAT(TryCheckpointFolder(FileSystem::Real(), folder_, kHuge, 1),
               StatusIs(absl::StatusCode::kResourceExhausted,

@@ -346,7 +346,14 @@ void CheckpointKeeper::Carry(const ChooseRestoreTask& task) {
   if (task.accepts_loss && source != nullptr) {
     const absl::Status marked =
         MarkComplete(*deps_.file_system, source->directory, /*is_complete=*/true);
-    marked.ok() ? void(choice->is_complete = true) : void(choice = marked);
+    if (marked.ok()) {
+      choice->is_complete = true;
+    } else {
+      choice = absl::Status(
+          marked.code(),
+          absl::StrCat(source->directory, " cannot be marked as the checkpoint to go back to: ",
+                       marked.message(), "; start again once its disk takes that"));
+    }
   }
   has_chosen_ = true;
   awaited_path_.clear();

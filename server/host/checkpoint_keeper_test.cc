@@ -251,6 +251,13 @@ TEST_F(CheckpointKeeperTest, MarksCheckpointAsCompleteAndTakesThatBack) {
   disk_->Crash(chance);
   EXPECT_FALSE((*keeper_->Newest())->journal.is_complete);
   EXPECT_FALSE(Choose().is_complete);
+  disk_->SetFaultHook([](FileOperation operation, const std::string&) {
+    return operation == FileOperation::kCreate ? absl::UnknownError("Input/output error")
+                                               : absl::OkStatus();
+  });
+  keeper_->Do(ChooseRestoreTask{.accepts_loss = true});
+  EXPECT_THAT(choice_.status(), StatusIs(absl::StatusCode::kUnknown, HasSubstr(Path(2))));
+  disk_->SetFaultHook(nullptr);
   EXPECT_TRUE(Choose(/*accepts_loss=*/true).is_complete);
   EXPECT_TRUE((*keeper_->Newest())->journal.is_complete);
   // What an operator has removed says nothing.
