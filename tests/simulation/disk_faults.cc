@@ -24,8 +24,9 @@ DiskFaults::DiskFaults(World* world, Chance* chance, SimulatedFileSystem* disk,
   });
 }
 
-bool DiskFaults::IsUnreadable(const absl::Status& status) {
-  return absl::StrContains(status.message(), kUnreadable);
+bool DiskFaults::MayEndJob(const absl::Status& status) {
+  return absl::StrContains(status.message(), kUnreadable) ||
+         absl::StrContains(status.message(), "cannot be marked as the checkpoint to go back to");
 }
 
 void DiskFaults::Fill(absl::Duration time) {

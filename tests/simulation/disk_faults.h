@@ -33,9 +33,9 @@ class DiskFaults {
   void SetOpen(bool is_open) { is_open_ = is_open; }
   void Mend();
 
-  // Whether the error is that nothing can be read. Servers that cannot read what they begin with
-  // end the job, and say so.
-  static bool IsUnreadable(const absl::Status& status);
+  // Whether the error is that nothing can be read, or that the checkpoint of an accepted loss cannot
+  // be marked. Servers that cannot do so when they begin end the job, and say so.
+  static bool MayEndJob(const absl::Status& status);
 
  private:
   absl::Status OnOperation(FileOperation operation, const std::string& path);

@@ -446,12 +446,13 @@ absl::Status SimulatedServer::StartCoordinator() {
   return absl::OkStatus();
 }
 
-// An older coordinator ends lives at the most, of a job that is stopped. One whose shard is older
+// An older coordinator ends lives at the most, of a job that is stopped or has failed. One whose shard is older
 // does not open or save a round before all have begun anew.
 bool SimulatedServer::GoesOnWithOlderJournal(const ShardCommand& command) const {
   if (cluster_->has_coordinator_gone_back) {
     return !std::holds_alternative<StopCommand>(command) &&
-           !std::holds_alternative<DropCommand>(command);
+           !std::holds_alternative<DropCommand>(command) &&
+           !std::holds_alternative<MembersCommand>(command);
   }
   return !cluster_->gone_back.empty() && (std::holds_alternative<OpenRoundCommand>(command) ||
                                           std::holds_alternative<SaveCommand>(command));
@@ -459,14 +460,17 @@ bool SimulatedServer::GoesOnWithOlderJournal(const ShardCommand& command) const 
 
 void SimulatedServer::CarryOut(Effect effect, const CoordinatorRecord& follows) {
   if (auto* command = std::get_if<ShardCommand>(&effect)) {
-    if (std::holds_alternative<AssignCommand>(*command)) {
-      cluster_->gone_back.clear();
+    if (const auto* assign = std::get_if<AssignCommand>(command)) {
+      cluster_->begun_anew_as = assign->server_incarnation;
       cluster_->has_coordinator_gone_back = false;
     } else if (GoesOnWithOlderJournal(*command)) {
       cluster_->audit->Fail(process_.name(),
                             " goes on with a journal that has gone back to an older state");
     }
-    cluster_->audit->OnCommand(*command);
+    // The lives that an older coordinator ends go on if the newer journal is brought back.
+    const bool is_of_older =
+        cluster_->has_coordinator_gone_back && std::holds_alternative<DropCommand>(*command);
+    if (!is_of_older) cluster_->audit->OnCommand(*command);
     Obey(*command, follows);
     for (auto& [shard, remote] : life_->remotes) Send(remote, *command, follows);
   } else if (auto* repeated = std::get_if<RepeatedCommand>(&effect)) {
@@ -866,6 +870,9 @@ void SimulatedServer::OnLoaded(uint64_t server_incarnation, const absl::Status& 
   const auto shard = life_->host->shard();
   const bool is_known = audit() != nullptr;  // it has recovered
   if (!is_known) life_->audit = nullptr;
+  if (status.ok() && server_incarnation == cluster_->begun_anew_as) {
+    cluster_->gone_back.erase(shard_);
+  }
   // What it goes on with is older, and must not count.
   const bool has_gone_back = cluster_->gone_back.contains(shard_);
   if (!is_known && !has_gone_back && status.ok() && shard.ok()) {

@@ -74,10 +74,12 @@ struct ClusterContext {
   std::set<std::string> open_connections;
   UplinkOfServer* uplink = nullptr;  // null: this is no site
   bool is_draining = false;          // what a process that has ended left undone
-  // Shards whose journals were put back to an older state, until all begin anew. The coordinator's
-  // went with that of shard 0, or alone.
+  // Shards whose journals were put back to an older state, each until it has loaded what all begin
+  // anew with. The coordinator's went with that of shard 0, or alone.
   std::set<int> gone_back;
   bool has_coordinator_gone_back = false;
+  // The servers' life with which all begin anew after a journal has gone back; 0: none yet.
+  uint64_t begun_anew_as = 0;
 
   // Who listens at an address of a shard; if nobody does, who holds the shard.
   SimulatedServer* ServerAt(int shard, const std::string& address) const;

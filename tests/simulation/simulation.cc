@@ -547,6 +547,7 @@ void Run::GoBack(int shard, const FolderCopy& older) {
   } else {
     world_.Tell("the disk of ", server.process().name(), " goes back to an older state");
     cluster.context.gone_back.insert(shard);
+    cluster.context.begun_anew_as = 0;
     cluster.context.coordinator.journal.accepted_loss.reset();
     if (shard == 0) {
       cluster.context.has_coordinator_gone_back = true;
@@ -900,7 +901,7 @@ void Run::Supervise() {
 
 void Run::OnServerExit(SimulatedCluster& cluster, SimulatedServer& server) {
   const absl::Status& status = server.exit_status();
-  if (!status.ok() && !absl::IsCancelled(status) && !DiskFaults::IsUnreadable(status)) {
+  if (!status.ok() && !absl::IsCancelled(status) && !DiskFaults::MayEndJob(status)) {
     cluster.audit.Fail(server.process().name(), " exits: ", status.ToString());
   }
   // The others hear of the end of a job before its coordinator has ended.
@@ -917,7 +918,7 @@ void Run::OnWorkerExit(Level& level, SimulatedWorker& worker) {
   const bool can_take_part = cluster.CanTakePart(worker);
   // Or told to stop, and the servers were not there to take its round.
   const bool has_served =
-      status.ok() || absl::IsDeadlineExceeded(status) || DiskFaults::IsUnreadable(status);
+      status.ok() || absl::IsDeadlineExceeded(status) || DiskFaults::MayEndJob(status);
   const bool is_refused = !status.ok() && RemedyFor(status) == Remedy::kGiveUp;
   const bool is_content = can_take_part ? has_served : is_refused;
   if (!is_content) {

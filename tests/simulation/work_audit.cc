@@ -71,8 +71,10 @@ void WorkAudit::OnResumed(const CoordinatorMemory& memory) {
     for (const RosterMember& member : round.plan.roster) {
       const bool has_reported =
           round.shares.at(member.worker).state == OpenRound::ShareState::kReported;
-      // It comes again.
-      if (!has_reported) reports_[number].erase(member.incarnation);
+      // What the journal lacks comes again, or the process before was still writing it.
+      auto& from = has_reported ? unrecorded_[number] : reports_[number];
+      auto& to = has_reported ? reports_[number] : unrecorded_[number];
+      to.insert(from.extract(member.incarnation));
       if (round.is_evaluation || !uses_rosters_) continue;
       Share& share = shares_[number][member.worker];
       share = {member.incarnation, 0, member.num_samples};
@@ -101,6 +103,7 @@ void WorkAudit::OnAssigned(const WeightsSource& source) {
   order_rounds_.clear();
   last_grants_.clear();
   reports_.clear();
+  unrecorded_.clear();
   handed_out_.clear();
   Narrow([&](const Progress& one) { return one.reported == restored_.trained_samples; },
          absl::StrCat("goes on from round ", restored_.next_round.value(), " as if ",

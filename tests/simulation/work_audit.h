@@ -128,6 +128,8 @@ class WorkAudit {
   std::map<Round, SiteOrder> orders_;  // of a site: what rounds were opened for
   std::map<Incarnation, Grant> last_grants_;
   std::map<Round, std::map<Incarnation, RoundReport>> reports_;  // since the servers began
+  // Those that the journal did not have when a coordinator went on from it.
+  std::map<Round, std::map<Incarnation, RoundReport>> unrecorded_;
 };
 
 }  // namespace lodestar::simulation
