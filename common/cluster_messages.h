@@ -48,6 +48,20 @@ struct OfferedLayout {
   bool adopts_order = false;
 };
 
+// The last report of a process that the coordinator has answered.
+struct AcknowledgedReport {
+  uint64_t server_incarnation = 0;  // of the servers at that time
+  Incarnation life;                 // of the worker
+  Round round;
+  friend bool operator==(const AcknowledgedReport&, const AcknowledgedReport&) = default;
+};
+
+// What a process has done when it registers.
+struct ProcessHistory {
+  std::optional<absl::Duration> age = {};  // not set: it has contributed before
+  std::optional<AcknowledgedReport> acknowledged = {};
+};
+
 struct RegisterCall {
   std::string name;
   uint64_t instance_id = 0;
@@ -59,8 +73,7 @@ struct RegisterCall {
   std::vector<Encoding::Kind> encodings = {Encoding::Kind::kFp32};
   std::string identity = {};       // name in the caller's certificate; empty: it has none
   ProposedSettings proposed = {};  // model `client` only
-  // Of the process; not set: it has contributed before.
-  std::optional<absl::Duration> age = {};
+  ProcessHistory process = {};
   // The connection of the process that holds the name is closed: see Coordinator::PeerOfHolder().
   bool holder_is_gone = false;
 };
@@ -76,6 +89,8 @@ struct Registration {
   bool needs_initial_weights = false;
   std::string life_secret;  // shown with every call in the worker's name; empty: none is asked for
   uint64_t rounds_completed = 0;  // under this worker's name, over all its lives
+  Round
+      next_round;  // that has not been opened; 0: none was, or the server is of an earlier release
 
   const Layout& layout() const { return map->layout; }
   const std::vector<ServerAddress>& servers() const { return map->servers; }
@@ -116,6 +131,7 @@ struct HeartbeatCall {
   // Of the map whose addresses the worker has. Not set: it has no use for others.
   std::optional<uint64_t> map_version = {};
   PathFacts path = {};
+  std::optional<Round> acknowledged = {};  // the last one whose report was, in this life
 };
 
 // Where the servers are, by shard.

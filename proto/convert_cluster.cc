@@ -186,7 +186,15 @@ v1::RegisterRequest ToProto(const RegisterCall& call) {
   if (call.layout.has_value()) *request.mutable_layout() = ToProto(*call.layout);
   request.set_adopts_order(call.adopts_order);
   if (!call.proposed.is_empty()) *request.mutable_proposed() = ToProto(call.proposed);
-  if (call.age.has_value()) request.set_age_ms(absl::ToInt64Milliseconds(*call.age));
+  if (const auto& age = call.process.age; age.has_value()) {
+    request.set_age_ms(absl::ToInt64Milliseconds(*age));
+  }
+  if (const auto& acknowledged = call.process.acknowledged; acknowledged.has_value()) {
+    v1::AcknowledgedReport* const report = request.mutable_acknowledged();
+    report->set_server_incarnation(acknowledged->server_incarnation);
+    report->set_incarnation(acknowledged->life.value());
+    report->set_round(acknowledged->round.value());
+  }
   return request;
 }
 
@@ -216,7 +224,14 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
   ASSIGN_OR_RETURN(call.proposed, FromProto(request.proposed()));
   // For people: what makes no sense is not shown.
   if (request.has_age_ms() && request.age_ms() >= 0 && request.age_ms() <= kMaxAgeMs) {
-    call.age = absl::Milliseconds(request.age_ms());
+    call.process.age = absl::Milliseconds(request.age_ms());
+  }
+  if (request.has_acknowledged()) {
+    const v1::AcknowledgedReport& report = request.acknowledged();
+    RETURN_IF_ERROR(CheckCount("acknowledged.round", report.round()));
+    call.process.acknowledged = {.server_incarnation = report.server_incarnation(),
+                                 .life = Incarnation(report.incarnation()),
+                                 .round = Round(report.round())};
   }
   return call;
 }
@@ -231,6 +246,7 @@ v1::RegisterReply ToProto(const Registration& registration) {
   reply.set_needs_initial_weights(registration.needs_initial_weights);
   reply.set_life_secret(registration.life_secret);
   reply.set_rounds_completed(registration.rounds_completed);
+  reply.set_next_round(registration.next_round.value());
   if (registration.map == nullptr) return reply;
   reply.set_map_version(registration.map->version);
   *reply.mutable_layout() = ToProto(registration.layout());
@@ -260,6 +276,8 @@ absl::StatusOr<Registration> FromProto(const v1::RegisterReply& reply) {
   RETURN_IF_ERROR(CheckLifeSecret(reply.life_secret()));
   registration.life_secret = reply.life_secret();
   registration.rounds_completed = reply.rounds_completed();
+  RETURN_IF_ERROR(CheckCount("next_round", reply.next_round()));
+  registration.next_round = Round(reply.next_round());
   auto map = std::make_shared<ClusterMap>();
   map->version = reply.map_version();
   ASSIGN_OR_RETURN(map->layout, FromProto(reply.layout()));
@@ -312,6 +330,7 @@ v1::HeartbeatRequest ToProto(const HeartbeatCall& call) {
     request.mutable_path()->set_down_bytes_per_second(call.path.down_bytes_per_second);
     request.mutable_path()->set_round_trip_seconds(absl::ToDoubleSeconds(call.path.round_trip));
   }
+  if (call.acknowledged.has_value()) request.set_acknowledged_round(call.acknowledged->value());
   return request;
 }
 
@@ -336,6 +355,10 @@ absl::StatusOr<HeartbeatCall> FromProto(const v1::HeartbeatRequest& request) {
   call.path = {.up_bytes_per_second = path.up_bytes_per_second(),
                .down_bytes_per_second = path.down_bytes_per_second(),
                .round_trip = absl::Seconds(path.round_trip_seconds())};
+  if (request.has_acknowledged_round()) {
+    RETURN_IF_ERROR(CheckCount("acknowledged_round", request.acknowledged_round()));
+    call.acknowledged = Round(request.acknowledged_round());
+  }
   return call;
 }
 

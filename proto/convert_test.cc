@@ -339,6 +339,7 @@ Registration SomeRegistration() {
   registration.map = std::move(map);
   registration.life_secret = "0af3";
   registration.rounds_completed = 12;
+  registration.next_round = Round(13);
   return registration;
 }
 
@@ -391,7 +392,7 @@ void ExpectRefused(const Message& message, const std::string& text) {
 
 TEST(ConvertClusterTest, RegistrationSurvives) {
   const v1::RegisterReply wire = ToProto(SomeRegistration());
-  EXPECT_THAT(UnsetFields(wire), IsEmpty());
+  EXPECT_THAT(UnsetFields(wire), ElementsAre("keeps_dialled_address")) << "only servers know it";
   ASSERT_OK_AND_ASSIGN(const Registration back, FromProto(wire));
   EXPECT_EQ(back.life, SomeRegistration().life);
   EXPECT_EQ(back.servers()[1].address, "b:2");
@@ -479,7 +480,8 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
                    .learning_rate = 0.6,
                    .clip_norm = 0.0,  // says something else than nothing
                    .batch_size = 8};
-  call.age = absl::Milliseconds(1500);
+  call.process.age = absl::Milliseconds(1500);
+  call.process.acknowledged = {.server_incarnation = 5, .life = Incarnation(6), .round = Round(7)};
   v1::RegisterRequest wire = ToProto(call);
   EXPECT_THAT(UnsetFields(wire), IsEmpty());
   EXPECT_THAT(UnsetFields(wire.proposed()), IsEmpty());
@@ -491,10 +493,14 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
   EXPECT_EQ(back.layout->hash(), call.layout->hash());
   EXPECT_TRUE(back.adopts_order);
   EXPECT_EQ(back.proposed, call.proposed);
-  EXPECT_EQ(back.age, call.age);
+  EXPECT_EQ(back.process.age, call.process.age);
+  EXPECT_EQ(back.process.acknowledged, call.process.acknowledged);
+  v1::RegisterRequest odd = wire;
+  odd.mutable_acknowledged()->set_round(-1);
+  ExpectRefused(odd, "acknowledged.round");
   for (const int64_t senseless : {int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
     wire.set_age_ms(senseless);
-    EXPECT_EQ(FromProto(wire)->age, std::nullopt);
+    EXPECT_EQ(FromProto(wire)->process.age, std::nullopt);
   }
   EXPECT_THAT(back.encodings,
               ElementsAre(Encoding::Kind::kFp32, Encoding::Kind::kInt8, Encoding::Kind::kTopK2));
@@ -542,7 +548,8 @@ TEST(ConvertClusterTest, HeartbeatSurvivesWithoutNegativeNumbers) {
                               .activity = "push",
                               .standstill = Standstill{1, absl::Milliseconds(1500)},
                               .map_version = 7,
-                              .path = {1e6, 2e6, absl::Milliseconds(50)}};
+                              .path = {1e6, 2e6, absl::Milliseconds(50)},
+                              .acknowledged = Round(8)};
   const v1::HeartbeatRequest good = ToProto(call);
   EXPECT_THAT(UnsetFields(good), IsEmpty());
   ASSERT_OK_AND_ASSIGN(const HeartbeatCall back, FromProto(good));
@@ -558,6 +565,7 @@ TEST(ConvertClusterTest, HeartbeatSurvivesWithoutNegativeNumbers) {
   ExpectRefused(odd, "path.round_trip_seconds=nan");
   EXPECT_FALSE(FromProto(v1::HeartbeatRequest())->standstill.has_value());
   EXPECT_FALSE(FromProto(v1::HeartbeatRequest())->map_version.has_value());
+  EXPECT_FALSE(FromProto(v1::HeartbeatRequest())->acknowledged.has_value());
   const HeartbeatAnswer answer = {ViewId(1), "shard 1", ServerAddresses{8, {"a:1", "b:2"}}};
   v1::HeartbeatReply reply = ToProto(answer);
   ASSERT_OK_AND_ASSIGN(const HeartbeatAnswer received, FromProto(reply));

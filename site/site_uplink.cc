@@ -114,7 +114,7 @@ absl::Status UpstreamEntry::Register(const std::function<bool()>& is_interrupted
   ChangeLogger log;
   while (true) {
     absl::StatusOr<Registration> registration =
-        link->Register(/*offered=*/std::nullopt, /*age=*/std::nullopt);
+        link->Register(/*offered=*/std::nullopt, /*process=*/{});
     if (registration.ok()) {
       registration_ = *std::move(registration);
       return absl::OkStatus();

@@ -24,8 +24,9 @@ namespace {
 std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registration,
                                                     const Worker::Config& settings,
                                                     HostMemoryRegistry* registry,
-                                                    TraceRecorder* trace) {
+                                                    TraceRecorder* trace, bool outlives_process) {
   BulkGrpcTransportConfig config;
+  config.outlives_process = outlives_process;
   config.trace = trace;
   config.security = settings.security;
   config.shared_memory = settings.shared_memory;
@@ -224,9 +225,14 @@ Lifecycle::Task Worker::NextTask() {
 
 void Worker::Do(const Lifecycle::Connect&) {
   Disconnect();
-  const std::optional<absl::Duration> age =
-      has_contributed_ ? std::nullopt : std::optional(clock_->Now() - started_at_);
-  absl::StatusOr<Registration> registration = link_->Register(workload_->offered_layout(), age);
+  ProcessHistory process;
+  {
+    absl::MutexLock lock(&mutex_);
+    process.acknowledged = acknowledged_;
+  }
+  if (!has_contributed_) process.age = clock_->Now() - started_at_;
+  absl::StatusOr<Registration> registration = link_->Register(workload_->offered_layout(), process);
+  if (absl::IsAborted(registration.status())) DropWhatServersLack(registration.status());
   absl::StatusOr<LifeId> life = LifeId();
   if (registration.ok()) {
     const JobSpec& job = registration->job;
@@ -247,6 +253,17 @@ void Worker::Do(const Lifecycle::Connect&) {
   TellTlsDoubts(life.status());
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnRegistered(clock_->Now(), life));
+}
+
+void Worker::DropWhatServersLack(const absl::Status& reason) {
+  LogWarn("{}: drops its residual and what it has kept of its last round", reason.message());
+  {
+    absl::MutexLock lock(&mutex_);
+    acknowledged_.reset();
+  }
+  if (runner_ == nullptr) return;
+  runner_->ForgetResidual();
+  runner_.reset();
 }
 
 void Worker::TellTlsDoubts(const absl::Status& registered) {
@@ -287,6 +304,13 @@ void Worker::Do(const Lifecycle::AskForGrant& ask) {
   const absl::Time asked = clock_->Now();
   const absl::StatusOr<Grant> grant = link_->NextGrant(ask.report, ask.leaving);
   if (grant.ok()) TellProgress(*grant);
+  // What came of asking ahead may be a wait without an acknowledgement.
+  if (grant.ok() && grant->kind != Grant::Kind::kWait && ask.report.has_value()) {
+    absl::MutexLock lock(&mutex_);
+    acknowledged_ = {.server_incarnation = registration_->server_incarnation,
+                     .life = registration_->life.incarnation,
+                     .round = ask.report->round};
+  }
   if (grant.ok() && grant->kind == Grant::Kind::kDone && !grant->has_failed) {
     TakeLastWeights(*grant);
     // Told to stop, it may come again.
@@ -356,7 +380,7 @@ void Worker::Disconnect() {
 void Worker::StartHeartbeats() {
   link_->StartHeartbeats(
       registration_->heartbeat_interval,
-      {.activity = [this] { return CurrentActivity(); },
+      {.activity = [this, life = registration_->life] { return CurrentActivity(life); },
        .on_waiting =
            [this](const std::string& reason) {
              absl::MutexLock lock(&mutex_);
@@ -375,11 +399,14 @@ void Worker::StartHeartbeats() {
            }});
 }
 
-HeartbeatCall Worker::CurrentActivity() {
+HeartbeatCall Worker::CurrentActivity(const WorkerLife& life) {
   absl::MutexLock lock(&mutex_);
   HeartbeatCall result;
   result.activity = lifecycle_.activity();
   result.map_version = map_version_;
+  if (acknowledged_.has_value() && acknowledged_->life == life.incarnation) {
+    result.acknowledged = acknowledged_->round;
+  }
   if (transport_ != nullptr) {
     result.bytes_pushed = transport_->bytes_pushed();
     result.bytes_pulled = transport_->bytes_pulled();
@@ -435,7 +462,10 @@ absl::Status Worker::Prepare(const Registration& registration) {
   for (const ServerAddress& server : registration.servers()) {
     RETURN_IF_ERROR(CheckServer(server.address));
   }
-  auto transport = MakeTransport(registration, config_, registry_.get(), trace_.get());
+  const bool outlives_process =
+      residuals_ != nullptr && KeepsResidual(config_.keep_residuals, registration.job);
+  auto transport =
+      MakeTransport(registration, config_, registry_.get(), trace_.get(), outlives_process);
   absl::MutexLock lock(&mutex_);
   map_version_ = registration.map->version;
   transport_ = std::move(transport);
@@ -579,7 +609,8 @@ std::shared_ptr<ParameterTransport> Worker::TransportOf(const WorkerLife& life,
   registration.life_secret = secret;
   Config settings = config_;
   settings.shared_memory = false;  // for a few words
-  auto transport = MakeTransport(registration, settings, /*registry=*/nullptr, /*trace=*/nullptr);
+  auto transport = MakeTransport(registration, settings, /*registry=*/nullptr, /*trace=*/nullptr,
+                                 /*outlives_process=*/false);
   absl::MutexLock lock(&mutex_);
   former_transport_ = transport;
   if (lifecycle_.is_life_over()) transport->Cancel();

@@ -117,6 +117,8 @@ class Worker {
   void Do(const Lifecycle::SayGoodbye& goodbye) ABSL_LOCKS_EXCLUDED(mutex_);
   void Do(const Lifecycle::Finish& finish);
 
+  // The servers have gone back behind a round that was acknowledged to this worker.
+  void DropWhatServersLack(const absl::Status& reason);
   // Once, and again when there are others: a connection that TLS refuses is closed without a word.
   void TellTlsDoubts(const absl::Status& registered);
   // Ends heartbeats and transfers of the last connection.
@@ -150,7 +152,7 @@ class Worker {
   void NoteProgress() ABSL_LOCKS_EXCLUDED(mutex_);
   // A step of the model begins.
   void NoteStep(const RoundStep& step) ABSL_LOCKS_EXCLUDED(mutex_);
-  HeartbeatCall CurrentActivity() ABSL_LOCKS_EXCLUDED(mutex_);
+  HeartbeatCall CurrentActivity(const WorkerLife& life) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnServersMoved(const ServerAddresses& servers) ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsStopping() ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsLifeOver() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -193,6 +195,7 @@ class Worker {
   std::shared_ptr<CancellableTransport> transport_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<CancellableTransport> former_transport_ ABSL_GUARDED_BY(mutex_);
   uint64_t map_version_ ABSL_GUARDED_BY(mutex_) = 0;  // whose addresses transport_ has
+  std::optional<AcknowledgedReport> acknowledged_ ABSL_GUARDED_BY(mutex_);
   ChangeLogger wait_logger_ ABSL_GUARDED_BY(mutex_);
 };
 

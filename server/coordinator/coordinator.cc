@@ -15,6 +15,7 @@
 #include "common/remedy.h"
 #include "common/status_hints.h"
 #include "common/status_macros.h"
+#include "server/coordinator/acknowledged_report.h"
 #include "server/coordinator/admission.h"
 #include "server/coordinator/client_layout.h"
 #include "server/coordinator/cluster_words.h"
@@ -152,6 +153,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
         absl::StrCat("not ready: ", WaitingFor(state_, now), "; the same call again"));
   }
   RETURN_IF_ERROR(faults_.CheckSound(call));
+  if (LacksAcknowledged(state_, call)) return RefuseAcknowledged(call, now);
   if (state_.supply.is_awaited() && !state_.supply.supplier().has_value() &&
       state_.phase == CoordinatorPhase::kRunning && !state_.is_stopping()) {
     RETURN_IF_ERROR(CheckMayClaimSupply(state_, call, now));
@@ -190,6 +192,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   answer.job = state_.config.job;
   answer.map = state_.map;
   answer.rounds_completed = desk.memory().rounds_completed;
+  answer.next_round = state_.ledger.next_round();
   answer.needs_initial_weights = state_.supply.Claim(answer.life, now);
   if (answer.needs_initial_weights) state_.proposer.reset();
   return answer;
@@ -255,6 +258,9 @@ absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call
                                                    state_.config.num_shards, " shards"));
   }
   WorkerDesk& desk = state_.desks[call.life.worker];
+  if (call.acknowledged.has_value() && desk.memory().last_reported < call.acknowledged->value()) {
+    return LacksReportStatus(state_, *call.acknowledged);
+  }
   if (!desk.Follows(call, state_.map->version)) {
     DropWorker(call.life.worker, "a server has another address, which this life cannot be told of",
                now);

@@ -361,6 +361,9 @@ class Coordinator {
   // Lives of workers.
   absl::Duration HeartbeatInterval() const { return state_.config.lease / 3; }
   absl::StatusOr<Registration> Admit(const RegisterCall& call, absl::Time now);
+  // Raises an alarm, and ends the life that the caller's process has here. One worker's word moves
+  // nothing else. Returns LacksReportStatus().
+  absl::Status RefuseAcknowledged(const RegisterCall& call, absl::Time now);
   absl::Status AdoptLayout(const RegisterCall& call, absl::Time now);
   // The job with what this client proposes, if it could be one of the layout. Errors:
   // InvalidArgument.

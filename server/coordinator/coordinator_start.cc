@@ -13,6 +13,7 @@
 #include "common/fragment_plan.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
+#include "server/coordinator/acknowledged_report.h"
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/journal_comparison.h"
@@ -115,6 +116,16 @@ void Coordinator::AcceptLoss(const JournalLoss& loss, absl::Time now) {
   state_.server_incarnation = 0;
   state_.open.clear();
   BeginRestoring({.accepts_loss = true});
+}
+
+absl::Status Coordinator::RefuseAcknowledged(const RegisterCall& call, absl::Time now) {
+  const AcknowledgedReport& report = *call.process.acknowledged;
+  const WorkerRecord* const record = state_.membership.FindByName(call.name);
+  if (record != nullptr && record->is_alive()) {
+    DropWorker(record->id, "it knows of a round that these servers lack", now);
+  }
+  outbox_.RaiseAlarm(LacksReportAlarm(state_, call.name, report.round), now);
+  return LacksReportStatus(state_, report.round);
 }
 
 void Coordinator::BeginRestoring(ChooseRestoreTask task) {

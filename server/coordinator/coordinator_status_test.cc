@@ -81,7 +81,7 @@ TEST(CoordinatorStatusTest, AWorkerTellsHowLongItTookUntilItsFirstContribution) 
   RegisterCall call;
   call.name = "a";
   call.instance_id = 5;
-  call.age = absl::Seconds(3);
+  call.process.age = absl::Seconds(3);
   const auto life = cluster.coordinator().Register(call, cluster.now());
   ASSERT_TRUE(life.ok()) << life.status();
   const TestWorker a = {"a", 5, life->life};
@@ -102,7 +102,7 @@ TEST(CoordinatorStatusTest, AWorkerTellsHowLongItTookUntilItsFirstContribution) 
 
   // Another life of the same process changes nothing, and one of another process begins anew.
   ASSERT_TRUE(cluster.coordinator().Leave(a.life, "gone", {}, cluster.now()).ok());
-  call.age = std::nullopt;
+  call.process.age = std::nullopt;
   ASSERT_TRUE(cluster.coordinator().Register(call, cluster.now()).ok());
   expect_start();
   ASSERT_TRUE(cluster.coordinator()

@@ -38,6 +38,80 @@ TEST(CoordinatorWorkersTest, NamesTheWorkersThatDoNotReachAServerAndTheAddresses
               AllOf(HasSubstr("afar"), HasSubstr("host:0, host:1"), HasSubstr("--advertise")));
 }
 
+// One worker whose report of round 0 was counted, and that connects again.
+class AcknowledgedReportTest : public testing::Test {
+ protected:
+  AcknowledgedReportTest() : cluster_(TestConfig()) {
+    cluster_.Start();
+    worker_ = cluster_.Add("a");
+    const std::optional<Grant> grant = cluster_.Ask(worker_).grant;
+    EXPECT_TRUE(grant.has_value());
+    EXPECT_TRUE(cluster_.Ask(worker_, CoordinatorHarness::ReportOf(*grant)).grant.has_value());
+    worker_.acknowledged = {.server_incarnation = cluster_.coordinator().server_incarnation(),
+                            .life = worker_.life.incarnation,
+                            .round = Round(0)};
+  }
+
+  CoordinatorHarness cluster_;
+  TestWorker worker_;
+};
+
+TEST_F(AcknowledgedReportTest, WhatIsKnownOrOfAnEarlierLifeOfTheServersIsTaken) {
+  const WorkerLife life = worker_.life;
+  EXPECT_OK(cluster_.Register(worker_));
+  EXPECT_EQ(worker_.life, life) << "the life goes on";
+  worker_.acknowledged->server_incarnation -= 1;
+  worker_.acknowledged->round = Round(1000);
+  EXPECT_OK(cluster_.Register(worker_))
+      << "these servers have gone back with an alarm of their own";
+  EXPECT_EQ(worker_.life, life);
+  EXPECT_THAT(cluster_.observer().alarms, Not(Contains(HasSubstr("acknowledged"))));
+}
+
+TEST_F(AcknowledgedReportTest, WhatIsNotKnownBeginsAnotherLifeWithAnAlarm) {
+  const AcknowledgedReport known = *worker_.acknowledged;
+  AcknowledgedReport later_round = known;
+  later_round.round = Round(1);
+  AcknowledgedReport later_life = known;
+  later_life.life = Incarnation(known.life.value() + 100);
+  AcknowledgedReport later_servers = known;
+  later_servers.server_incarnation += 1;
+  for (AcknowledgedReport lacking : {later_round, later_life, later_servers}) {
+    const WorkerLife former = worker_.life;
+    const int64_t next_round = cluster_.coordinator().Snapshot(cluster_.now()).round;
+    if (lacking.life == known.life) lacking.life = former.incarnation;
+    worker_.acknowledged = lacking;
+    EXPECT_THAT(cluster_.Register(worker_), StatusIs(absl::StatusCode::kAborted));
+    EXPECT_THAT(
+        cluster_.observer().alarms.back(),
+        AllOf(HasSubstr("'a'"), HasSubstr(absl::StrCat("round ", lacking.round.value(), " was"))));
+    EXPECT_EQ(cluster_.coordinator().Snapshot(cluster_.now()).round, next_round)
+        << "one worker's word does not move the cluster";
+    worker_.acknowledged.reset();
+    ASSERT_OK(cluster_.Register(worker_));
+    EXPECT_NE(worker_.life, former);
+    ASSERT_OK(cluster_.Join(worker_));
+    EXPECT_TRUE(cluster_.Ask(worker_).grant.has_value());
+  }
+}
+
+TEST_F(AcknowledgedReportTest, HeartbeatThatTellsOfWhatIsNotKnownHasItsWorkerRegisterAgain) {
+  HeartbeatCall call = {worker_.life, 0, 0, "pull"};
+  call.acknowledged = Round(0);
+  EXPECT_OK(cluster_.coordinator().Heartbeat(call, cluster_.now()));
+  call.acknowledged = Round(1);
+  EXPECT_THAT(cluster_.coordinator().Heartbeat(call, cluster_.now()),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("round 1")));
+}
+
+TEST_F(AcknowledgedReportTest, StrangerCannotEndTheLifeOfAName) {
+  TestWorker stranger = {"a", worker_.instance_id + 1, {}, {}, {}};
+  stranger.acknowledged = worker_.acknowledged;
+  ++stranger.acknowledged->server_incarnation;
+  EXPECT_THAT(cluster_.Register(stranger), StatusIs(absl::StatusCode::kAlreadyExists));
+  EXPECT_OK(cluster_.coordinator().Heartbeat({worker_.life, 0, 0, "compute"}, cluster_.now()));
+}
+
 TEST(CoordinatorWorkersTest, WaitsForMinWorkersAndSaysSo) {
   CoordinatorHarness cluster(TestConfig(2));
   cluster.Start();

@@ -52,9 +52,9 @@ void WorkerDesk::BeginLife(const RegisterCall& call, absl::Time now) {
     computed_seconds_ = before.computed_seconds_;
   }
   // By this server's clock: what its registration took to travel is left out.
-  if (call.age.has_value() && !memory_.process_began_at.has_value() &&
+  if (call.process.age.has_value() && !memory_.process_began_at.has_value() &&
       !memory_.start_to_contribution.has_value()) {
-    memory_.process_began_at = now - *call.age;
+    memory_.process_began_at = now - *call.process.age;
     memory_.process_registered_at = now;
   }
   memory_.instance_id = call.instance_id;

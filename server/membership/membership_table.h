@@ -110,6 +110,8 @@ class MembershipTable {
   // not waited for.
   void RememberEnds(const MembershipTable& former);
   MembershipState Export() const;
+  // The highest that was given to a worker.
+  Incarnation last_incarnation() const { return last_incarnation_; }
 
   // All of it, lives and all.
   struct Memory {

@@ -162,7 +162,8 @@ absl::Status SharedMemoryStream::Open() {
   block_bytes_ = static_cast<int64_t>(request_.block_bytes());
   RETURN_IF_ERROR(regions_->CheckRoom(worker_, request_.bytes()));
   // The region proves that this is the worker's process, so the descriptor has to be there before.
-  FileDescriptor process = WorkerProcesses::Find(request_.process_id());
+  FileDescriptor process;
+  if (!request_.outlives_process()) process = WorkerProcesses::Find(request_.process_id());
   ASSIGN_OR_RETURN(SharedRegion region,
                    SharedRegion::Open({request_.process_id(), request_.file_descriptor(),
                                        request_.nonce(), request_.bytes()}));

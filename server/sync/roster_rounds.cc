@@ -78,10 +78,11 @@ Decision RosterBuckets::OnNewPush(const PushFacts& push, const BucketFacts& buck
         absl::StrCat("round ", push.round.value(), " waits for the end of round ", open));
   }
   if (push.round > bucket.round) {
-    return Decision::Reject(absl::StatusCode::kFailedPrecondition,
-                            absl::StrCat("worker ", push.worker.value(), " sent round ",
-                                         push.round.value(), ", expected is round ", open,
-                                         "; pull what round ", open, " begins with first"));
+    // The servers have gone back to an older state, or the worker errs.
+    return Decision::Reject(
+        absl::StatusCode::kAborted,
+        absl::StrCat("worker ", push.worker.value(), " sent round ", push.round.value(),
+                     ", expected is round ", open, "; register again"));
   }
   if (bucket.plan == nullptr) return Decision::Hold(CollectingText(bucket));
   if (!Contains(bucket.live, push.worker)) {

@@ -150,7 +150,7 @@ TEST_F(RosterRoundsTest, LateIsDroppedAheadIsRefusedUnopenedIsHeld) {
   EXPECT_EQ(late.action, Action::kDrop);
   EXPECT_FALSE(late.duplicate);
   const Decision ahead = everyone_.OnPush(PushOf(1, 7), Facts());
-  EXPECT_EQ(ahead.code, absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ahead.code, absl::StatusCode::kAborted);
   EXPECT_THAT(ahead.reason, HasSubstr("expected is round 5"));
   BucketFacts unopened = Facts();
   unopened.plan = nullptr;
@@ -168,14 +168,14 @@ TEST_F(RosterRoundsTest, TheRoundAfterThoseOpenedMayComeEarlyAndWaits) {
   BucketFacts behind = Facts();
   behind.newest_opened = Round(9);
   EXPECT_EQ(everyone_.OnPush(PushOf(1, 10), behind).action, Action::kHold);
-  EXPECT_EQ(everyone_.OnPush(PushOf(1, 11), behind).code, absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(everyone_.OnPush(PushOf(1, 11), behind).code, absl::StatusCode::kAborted);
 }
 
 // The rounds of the other parts may be over while this server hears of none.
 TEST_F(RosterRoundsTest, WithFragmentsAsManyRoundsMayComeEarlyAndWait) {
   const RosterBuckets of_three(/*quorum=*/0, /*fragments=*/3);
   EXPECT_EQ(of_three.OnPush(PushOf(1, 8), Facts()).action, Action::kHold);
-  EXPECT_EQ(of_three.OnPush(PushOf(1, 9), Facts()).code, absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(of_three.OnPush(PushOf(1, 9), Facts()).code, absl::StatusCode::kAborted);
 }
 
 TEST_F(RosterRoundsTest, NothingCountsWhileTheUpdateOfTheRoundBeforeIsUnderWay) {

@@ -302,7 +302,7 @@ TEST_F(WorkerLifeTest, TheLinkNamesWhatIsWaitedForAndWhoFailed) {
                           .device = "",
                           .instance_id = 1});
   EXPECT_OK(link->Leave("has not begun", std::nullopt));
-  EXPECT_OK(link->Register(/*offered=*/std::nullopt, /*age=*/std::nullopt));
+  EXPECT_OK(link->Register(/*offered=*/std::nullopt, /*process=*/{}));
   absl::Notification told;
   std::string reason;
   link->StartHeartbeats(absl::Milliseconds(10),
@@ -334,7 +334,7 @@ TEST_F(WorkerLifeTest, KeepsTheDialledAddressIfTheServersIsOnlyItsHostName) {
     const std::unique_ptr<CoordinatorLink> link = MakeClusterSession(
         {.coordinator = AddressList::Of(dialled), .name = "w", .device = "", .instance_id = 1});
     ASSERT_OK_AND_ASSIGN(const Registration registration,
-                         link->Register(/*offered=*/std::nullopt, /*age=*/std::nullopt));
+                         link->Register(/*offered=*/std::nullopt, /*process=*/{}));
     EXPECT_EQ(registration.servers().front().address, is_advertised ? "elsewhere:7" : dialled);
     absl::Notification is_told;
     std::vector<std::string> addresses;
@@ -363,7 +363,7 @@ TEST_F(WorkerLifeTest, HeartbeatsFindTheCoordinatorWhereItIsNow) {
   const std::unique_ptr<CoordinatorLink> link = MakeClusterSession(
       {.coordinator = AddressList(addresses), .name = "faithful", .device = "", .instance_id = 1});
   ASSERT_OK_AND_ASSIGN(const Registration registration,
-                       link->Register(/*offered=*/std::nullopt, /*age=*/std::nullopt));
+                       link->Register(/*offered=*/std::nullopt, /*process=*/{}));
   before.Close();
   absl::Notification is_answered;
   link->StartHeartbeats(absl::Milliseconds(100), {.activity = [] { return HeartbeatCall{}; },
@@ -377,10 +377,10 @@ TEST_F(WorkerLifeTest, HeartbeatsFindTheCoordinatorWhereItIsNow) {
   is_answered.WaitForNotification();
   link->StopHeartbeats();
   ASSERT_OK_AND_ASSIGN(const Registration again,
-                       link->Register(/*offered=*/std::nullopt, /*age=*/std::nullopt));
+                       link->Register(/*offered=*/std::nullopt, /*process=*/{}));
   EXPECT_EQ(again.life, registration.life);
   cluster->Stop(0, Server::StopKind::kImmediate);
-  EXPECT_THAT(link->Register(/*offered=*/std::nullopt, /*age=*/std::nullopt),
+  EXPECT_THAT(link->Register(/*offered=*/std::nullopt, /*process=*/{}),
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr(before.address()), HasSubstr(cluster->address()))));
 }
@@ -410,7 +410,7 @@ TEST_F(WorkerLifeTest, AFarewellWhoseAnswerIsLostIsSaidAgain) {
                           .name = "leaver",
                           .device = "",
                           .instance_id = 1});
-  EXPECT_OK(link->Register(/*offered=*/std::nullopt, /*age=*/std::nullopt));
+  EXPECT_OK(link->Register(/*offered=*/std::nullopt, /*process=*/{}));
   EXPECT_OK(link->Leave("told to stop", std::nullopt));
 }
 

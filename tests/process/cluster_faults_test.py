@@ -58,7 +58,7 @@ class LostWorkerTest(ClusterTestCase):
     self.assertIn("process", worker_in(self.status(), "victim")["reason"])
 
   def test_silent_worker_is_named_and_rejoins_after_its_lease(self):
-    server = self.start_server(lease="3s")
+    server = self.start_server(lease="3s", shared_memory="false")
     survivor = self.start_worker("survivor")
     survivor.wait_for_log("registered with")  # sums are in this order: it waits behind nobody
     victim = self.start_worker("victim")
@@ -80,7 +80,7 @@ class LostWorkerTest(ClusterTestCase):
     self.stop_job(server, survivor, successor)
 
   def test_worker_killed_while_it_waits_for_work_is_not_kept_alive_by_its_call(self):
-    server = self.start_server(lease="1s", global_batch_size=1, batch_size=0)
+    server = self.start_server(lease="1s", global_batch_size=1, batch_size=0, shared_memory="false")
     busy = self.start_worker("busy")
     self.wait_for_round(5)
     idle = self.start_worker("idle")

@@ -257,6 +257,22 @@ class RecoveryTest(unittest.TestCase):
     self.expect_done(job, [0, 0])
     self.assertIn("has no effect: nothing is lost", job.logs(lines=10000))
 
+  def test_worker_tells_what_all_disks_have_lost(self):
+    job = self.start(journal=True, checkpoint_every=1000)
+    job.wait_for_rounds()
+    self.assertEqual(job.kill(job.servers[0]), -signal.SIGKILL)
+    shutil.copytree(job.path("here"), job.path("older"))
+    job.start_server(0)
+    job.wait_for_rounds()
+    self.assertEqual(job.kill(job.servers[0]), -signal.SIGKILL)
+    shutil.rmtree(job.path("here"))
+    os.rename(job.path("older"), job.path("here"))
+    job.start_server(0)
+    self.assertEqual(job.finish(), [0, 0], job.logs())
+    logs = job.logs(lines=10000)
+    self.assertRegex(logs, r"alarm: worker '\w+' says that its round \d+ was acknowledged")
+    self.assertIn("drops its residual", logs)
+
   def assert_journals_are_closed(self, job, *disks):
     """To other users: they hold keys."""
     for disk in disks:

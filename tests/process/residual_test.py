@@ -98,8 +98,8 @@ class ResidualTest(ClusterTestCase):
 
   def test_after_its_lease_the_servers_tell_what_was_counted(self):
     def await_expiry():
-      self.wait_for_status(lambda status: worker_in(status, "b").get("state") == "dropped",
-                           "the end of its life")
+      self.wait_for_status(lambda status: worker_in(status, "b").get("state") == "expired",
+                           "the end of its lease")
 
     self.train("killed", ["--state_dir=STATE"], kills=2, pause=await_expiry, mode="local_sgd",
                local_steps=3, lease="1s")

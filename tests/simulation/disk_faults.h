@@ -33,8 +33,8 @@ class DiskFaults {
   void SetOpen(bool is_open) { is_open_ = is_open; }
   void Mend();
 
-  // Whether the error is that nothing can be read, or that the checkpoint of an accepted loss cannot
-  // be marked. Servers that cannot do so when they begin end the job, and say so.
+  // Whether the error is that nothing can be read, or that the checkpoint of an accepted loss
+  // cannot be marked. Servers that cannot do so when they begin end the job, and say so.
   static bool MayEndJob(const absl::Status& status);
 
  private:

@@ -446,8 +446,8 @@ absl::Status SimulatedServer::StartCoordinator() {
   return absl::OkStatus();
 }
 
-// An older coordinator ends lives at the most, of a job that is stopped or has failed. One whose shard is older
-// does not open or save a round before all have begun anew.
+// An older coordinator ends lives at the most, of a job that is stopped or has failed. One whose
+// shard is older does not open or save a round before all have begun anew.
 bool SimulatedServer::GoesOnWithOlderJournal(const ShardCommand& command) const {
   if (cluster_->has_coordinator_gone_back) {
     return !std::holds_alternative<StopCommand>(command) &&

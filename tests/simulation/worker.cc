@@ -245,6 +245,7 @@ void SimulatedWorker::Do(const Lifecycle::Connect&) {
   call.instance_id = life_->instance_id;
   call.device = "simulated";
   call.encodings = config_.encodings;
+  call.process.acknowledged = life_->acknowledged;
   v1::RegisterRequest wire = ToProto(call);
   wire.set_wire_version(config_.wire_version);
   CallCoordinator<Registration>(
@@ -257,6 +258,10 @@ void SimulatedWorker::Do(const Lifecycle::Connect&) {
         server.Register(*call, reply);
       },
       [this](const absl::StatusOr<Registration>& answer) {
+        if (absl::IsAborted(answer.status())) {
+          // What has gone back without anything that tells is not drawn.
+          cluster_->audit->Fail(process_.name(), " is refused: ", answer.status().message());
+        }
         if (!answer.ok()) return Perform(life_->lifecycle.OnRegistered(now(), answer.status()));
         const absl::StatusOr<Registration> received = AsReceived(*answer);
         if (!received.ok()) return Perform(life_->lifecycle.OnRegistered(now(), received.status()));
@@ -360,9 +365,7 @@ void SimulatedWorker::AwaitAhead(const Lifecycle::AskForGrant& ask, absl::Time d
                          ahead->report.round == ask.report->round;
   if (!is_for_it || ahead->is_over || now() >= deadline || life_->calls_are_cancelled) {
     EndAhead();
-    if (is_for_it && ahead->grant.has_value()) {
-      return Perform(life_->lifecycle.OnGrant(now(), *ahead->grant));
-    }
+    if (is_for_it && ahead->grant.has_value()) return TakeGrant(ask, *ahead->grant);
     return Ask(ask);
   }
   process_.After(kLookAhead, [this, ask, deadline] { AwaitAhead(ask, deadline); });
@@ -378,10 +381,21 @@ void SimulatedWorker::Ask(const Lifecycle::AskForGrant& ask) {
           SimulatedServer& server, const SimulatedServer::Reply<GrantAnswer>& reply) {
         server.NextGrant(life, report, asks, reply);
       },
-      [this](const absl::StatusOr<GrantAnswer>& answer) {
+      [this, ask](const absl::StatusOr<GrantAnswer>& answer) {
         if (!answer.ok()) return Perform(life_->lifecycle.OnGrant(now(), answer.status()));
-        Perform(life_->lifecycle.OnGrant(now(), AsReceived(answer->OrWait())));
+        TakeGrant(ask, AsReceived(answer->OrWait()));
       });
+}
+
+void SimulatedWorker::TakeGrant(const Lifecycle::AskForGrant& ask,
+                                const absl::StatusOr<Grant>& grant) {
+  if (grant.ok() && grant->kind != Grant::Kind::kWait && ask.report.has_value()) {
+    const Registration& registration = *life_->registration;
+    life_->acknowledged = {.server_incarnation = registration.server_incarnation,
+                           .life = registration.life.incarnation,
+                           .round = ask.report->round};
+  }
+  Perform(life_->lifecycle.OnGrant(now(), grant));
 }
 
 void SimulatedWorker::Do(const Lifecycle::SayGoodbye& goodbye) {
@@ -420,6 +434,10 @@ void SimulatedWorker::SendHeartbeat(int series) {
   if (!config_.tells_little) {
     call.activity = life_->lifecycle.activity();
     call.map_version = life_->map_version;
+    const auto& acknowledged = life_->acknowledged;
+    if (acknowledged.has_value() && acknowledged->life == call.life.incarnation) {
+      call.acknowledged = acknowledged->round;
+    }
   }
   if (const auto first = life_->paths.still.First(); first.has_value() && !config_.tells_little) {
     call.standstill = Standstill{first->first, now() - first->second};

@@ -120,6 +120,7 @@ class SimulatedWorker {
     absl::Time wake_at = absl::InfiniteFuture();
 
     std::optional<Registration> registration;
+    std::optional<AcknowledgedReport> acknowledged;
     int heartbeats = 0;  // counts the series of them
     std::optional<HeartbeatPace> pace;
     std::shared_ptr<UnaryCall> heartbeat;
@@ -167,6 +168,7 @@ class SimulatedWorker {
   void Do(const Lifecycle::Join&);
   void Do(const Lifecycle::AskForGrant& ask);
   void Do(const Lifecycle::CarryOut& order);
+  void TakeGrant(const Lifecycle::AskForGrant& ask, const absl::StatusOr<Grant>& grant);
   void Do(const Lifecycle::SayGoodbye& goodbye);
   void Do(const Lifecycle::Finish& finish);
 

@@ -162,6 +162,7 @@ std::unique_ptr<SharedMemoryLink> BulkConnections::MakeLink(
                .life_secret = config_.life_secret,
                .block_bytes = config_.shared_block_bytes,
                .blocks = SharedBlocksFor(bytes, config_.shared_block_bytes),
+               .outlives_process = config_.outlives_process,
                .on_settled = ForShard(config_.on_shared_memory, shard),
                .registry = config_.registry,
                .on_registered = ForShard(config_.on_registered, shard)};

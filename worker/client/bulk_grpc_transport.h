@@ -43,6 +43,8 @@ struct BulkGrpcTransportConfig {
   absl::Duration patience = absl::InfiniteDuration();
   // Whether payloads go through shared memory to and from servers of this machine.
   bool shared_memory = true;
+  // Another process may go on with this life, as where its instance_id is on disk.
+  bool outlives_process = false;
   // Called when it is known whether memory is shared with server `shard`: OK, or why it is not. On
   // any thread; may be null.
   std::function<void(int shard, const absl::Status& status)> on_shared_memory;

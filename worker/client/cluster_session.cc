@@ -55,7 +55,7 @@ class ClusterSession final : public CoordinatorLink {
   ~ClusterSession() override { StopHeartbeats(); }
 
   absl::StatusOr<Registration> Register(const std::optional<OfferedLayout>& offered,
-                                        std::optional<absl::Duration> age) override;
+                                        const ProcessHistory& process) override;
   absl::Status Join(const std::string& layout_hash, const DatasetInfo& dataset) override;
   void AskAhead(const RoundReport& report) override;
   absl::StatusOr<Grant> NextGrant(const std::optional<RoundReport>& report, bool leaving) override;
@@ -94,7 +94,7 @@ class ClusterSession final : public CoordinatorLink {
   void ReplaceSilentChannel() ABSL_LOCKS_EXCLUDED(mutex_);
   // One attempt with coordinator_.
   absl::StatusOr<Registration> TryRegister(const std::optional<OfferedLayout>& offered,
-                                           std::optional<absl::Duration> age);
+                                           const ProcessHistory& process);
   // `method` is a blocking member of the stub, and `name` what it is called. The call can be ended
   // by Cancel(). `round`: that it is about.
   template <typename Method, typename Request, typename Reply>
@@ -280,18 +280,18 @@ absl::Status ClusterSession::Seek(const std::function<absl::Status()>& attempt) 
 }
 
 absl::StatusOr<Registration> ClusterSession::Register(const std::optional<OfferedLayout>& offered,
-                                                      std::optional<absl::Duration> age) {
+                                                      const ProcessHistory& process) {
   SetAhead(nullptr);
   absl::StatusOr<Registration> registration = absl::UnknownError("");
   RETURN_IF_ERROR(Seek([&] {
-    registration = TryRegister(offered, age);
+    registration = TryRegister(offered, process);
     return registration.status();
   }));
   return registration;
 }
 
 absl::StatusOr<Registration> ClusterSession::TryRegister(
-    const std::optional<OfferedLayout>& offered, std::optional<absl::Duration> age) {
+    const std::optional<OfferedLayout>& offered, const ProcessHistory& process) {
   RegisterCall call;
   call.name = config_.name;
   call.instance_id = config_.instance_id;
@@ -301,7 +301,7 @@ absl::StatusOr<Registration> ClusterSession::TryRegister(
     call.adopts_order = offered->adopts_order;
   }
   call.proposed = config_.proposed;
-  call.age = age;
+  call.process = process;
   call.encodings.clear();
   for (const Encoding encoding : kAllEncodings) call.encodings.push_back(encoding.kind());
   v1::RegisterReply reply;

@@ -36,10 +36,9 @@ class CoordinatorLink {
   virtual ~CoordinatorLink() = default;
 
   // One attempt to begin a life. `offered`: the tensors of a program of its own; none: the worker
-  // takes the job's model. `age`: see RegisterCall. Errors: as in proto/cluster_service.proto;
-  // Unavailable if nobody answers.
+  // takes the job's model. Errors: as in proto/cluster_service.proto; Unavailable if nobody answers.
   virtual absl::StatusOr<Registration> Register(const std::optional<OfferedLayout>& offered,
-                                                std::optional<absl::Duration> age) = 0;
+                                                const ProcessHistory& process) = 0;
   // Makes the worker a member. Errors: FailedPrecondition if layout or data differ from the job's.
   virtual absl::Status Join(const std::string& layout_hash, const DatasetInfo& dataset) = 0;
   // The contribution that `report` is of is on its way: asks for the next grant beside it, which

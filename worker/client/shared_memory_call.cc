@@ -47,6 +47,7 @@ void SharedMemoryCall::Begin() {
   pending_.set_nonce(handle.nonce);
   pending_.set_bytes(handle.bytes);
   pending_.set_block_bytes(block_bytes());
+  pending_.set_outlives_process(settings_.outlives_process);
   const int blocks = settings_.blocks;
   for (int i = 0; i < blocks; ++i) pending_.add_writable(OffsetOf(blocks + i));
   has_pending_ = true;

@@ -42,6 +42,8 @@ Lifecycle::Effects Lifecycle::OnRegistered(absl::Time now, const absl::StatusOr<
     for (Effect& effect : Conclude(absl::OkStatus())) effects.push_back(std::move(effect));
     return effects;
   }
+  // The servers have gone back to an older state, and may give a life's number again.
+  if (absl::IsAborted(life.status())) life_.reset();
   if (!life.ok()) return EndLife(now, life.status());
   held_until_.reset();
   if (std::exchange(life_, *life) != *life) {

@@ -198,6 +198,16 @@ absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker
         ": they have begun anew from a checkpoint, which need not have the rounds that "
         "it is of, or with another job"));
   }
+  // Servers whose disks have gone back go on with the same incarnation.
+  const bool is_later =
+      registration.next_round > Round(0) && record.header.round >= registration.next_round;
+  if (is_later || record.life.incarnation > registration.life.incarnation) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "it is of round ", record.header.round.value(), " in life ",
+        record.life.incarnation.value(), ", and the servers are at round ",
+        registration.next_round.value(), " and have begun life ",
+        registration.life.incarnation.value(), " for this worker: they have gone back"));
+  }
   const bool is_cut_alike =
       std::equal(record.buckets.begin(), record.buckets.end(), registration.buckets().begin(),
                  registration.buckets().end(), [](const Bucket& a, const Bucket& b) {

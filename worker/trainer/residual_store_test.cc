@@ -114,6 +114,13 @@ TEST(ResidualRecordTest, WhatIsOfAnotherJobSaysWhatDiffers) {
   EXPECT_THAT(reason("w", registration),
               is("of incarnation 9223372036854775808 of the servers, they are now "
                  "9223372036854775809"));
+  registration = SomeRegistration();
+  registration.next_round = Round(12);
+  EXPECT_THAT(reason("w", registration), is("it is of round 12"));
+  registration.next_round = Round(13);
+  EXPECT_OK(reason("w", registration));
+  registration.life.incarnation = Incarnation(SomeRecord().life.incarnation.value() - 1);
+  EXPECT_THAT(reason("w", registration), is("they have gone back"));
   auto map = std::make_shared<ClusterMap>(*registration.map);
   map->buckets.pop_back();
   registration = SomeRegistration();

@@ -188,6 +188,7 @@ absl::StatusOr<Registration> CoordinatorHarness::Register(TestWorker& worker) {
   call.instance_id = worker.instance_id;
   call.device = "cpu";
   call.identity = worker.certificate;
+  call.process.acknowledged = worker.acknowledged;
   for (const Encoding encoding : kAllEncodings) call.encodings.push_back(encoding.kind());
   auto answer = coordinator_->Register(call, now_);
   if (answer.ok()) worker.life = answer->life;

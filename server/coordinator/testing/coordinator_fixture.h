@@ -44,6 +44,7 @@ struct TestWorker {
   uint64_t instance_id = 0;
   WorkerLife life;
   std::string certificate = "";  // empty: it comes without one
+  std::optional<AcknowledgedReport> acknowledged = {};
 };
 
 // A sync job of 4 rounds of 6 samples for the mlp, unless the test changes it before Start().

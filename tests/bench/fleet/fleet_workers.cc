@@ -80,8 +80,7 @@ class LightWorker {
         seed_(index) {}
 
   absl::Status Join() {
-    ASSIGN_OR_RETURN(registration_,
-                     link_->Register(/*offered=*/std::nullopt, /*age=*/std::nullopt));
+    ASSIGN_OR_RETURN(registration_, link_->Register(/*offered=*/std::nullopt, /*process=*/{}));
     link_->StartHeartbeats(registration_.heartbeat_interval,
                            {.activity = [] { return HeartbeatCall{}; },
                             .on_lost =
