@@ -50,6 +50,8 @@ uint64_t RandomJournalId() {
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 // Beyond its patience, for the answer of a last checkpoint to be written down.
 constexpr absl::Duration kJournalPatience = absl::Seconds(2);
+// For servers of this process to attach that have loaded what they have.
+constexpr absl::Duration kAttachPatience = absl::Minutes(1);
 
 CoordinatorRole::Deps WithDisks(CoordinatorRole::Deps deps) {
   if (deps.journal_disk == nullptr) deps.journal_disk = deps.disk;
@@ -328,9 +330,8 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
   }
   ASSIGN_OR_RETURN(Coordinator::Config settings, CoordinatorSettings());
   if (!memory.has_value() || !is_wanted) return Coordinator::Create(std::move(settings), now);
-  const absl::Status same =
-      CheckSameJob(*memory, JobOf(*memory, config_.job, config_.given, config_.open_settings),
-                   config_.cluster.num_shards);
+  const JobSpec job = JobOf(*memory, config_.job, config_.given, config_.open_settings);
+  const absl::Status same = CheckSameJob(*memory, job, config_.cluster.num_shards);
   if (!same.ok() && IsAllInCheckpoint(*memory)) {
     LogInfo("settings are not those of the journal ({}); a checkpoint has all of it: {}",
             same.message(), memory->checkpoints.last->path);
@@ -350,6 +351,8 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
         "their names of today");
   }
   if (!same.ok()) {
+    is_of_former_division_ =
+        CheckSameJob(*memory, job, static_cast<int>(memory->shards.size())).ok();
     return absl::FailedPreconditionError(absl::StrCat(
         "cannot go on from the journal ", JournalFolder(), " with other settings: ", same.message(),
         ". It has rounds that are in no checkpoint: start with the settings that it has, and end "
@@ -698,6 +701,37 @@ absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
         unsaved, ": the journal was not written within ", absl::FormatDuration(patience)));
   }
   return outcome->published;
+}
+
+absl::Status CoordinatorRole::AwaitAllServing(const std::function<bool()>& is_interrupted) {
+  const absl::Time until = deps_.clock->Now() + kAttachPatience;
+  while (true) {
+    // A job that is over has been saved.
+    if (const std::optional<absl::Status> ended = outcome(); ended.has_value()) return *ended;
+    const absl::Status serving = strand_.Run([](Coordinator& coordinator, absl::Time now) {
+      if (const auto& loss = coordinator.journal_loss(); loss.has_value()) {
+        return absl::FailedPreconditionError(absl::StrCat("a journal has gone back: ", loss->what));
+      }
+      return coordinator.CheckAllServing(now);
+    });
+    if (!absl::IsUnavailable(serving)) return serving;
+    if (is_interrupted()) return absl::CancelledError("told to stop");
+    if (deps_.clock->Now() >= until) return absl::DeadlineExceededError(serving.message());
+    deps_.clock->Sleep(kTick);
+  }
+}
+
+absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveWithoutWorkers(
+    const std::function<bool()>& is_interrupted) {
+  // However long the disk takes.
+  constexpr absl::Duration kPatience = absl::Hours(24);
+  BeginDrain();
+  RETURN_IF_ERROR(AwaitAllServing(is_interrupted));
+  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+    return coordinator.EvictWorkers([](absl::string_view) { return true; },
+                                    "the number of servers changes", now);
+  });
+  return SaveBeforeStop(kPatience, is_interrupted);
 }
 
 absl::Status CoordinatorRole::FinishCheckpointCommand(absl::Duration patience,

@@ -97,6 +97,9 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void OnStats(const ShardStats& stats);
   // See CoordinatorStrand.
   void TryJournalAgain() { strand_.TryJournalAgain(); }
+  // After Start() has failed: whether the journal is of another number of servers, and else of this
+  // job, and has rounds that are in no checkpoint.
+  bool is_of_former_division() const { return is_of_former_division_; }
   // For the uplink; after Start(). Null: this is no site.
   Site* site() { return site_.get(); }
 
@@ -115,6 +118,9 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   // TakeLastCheckpoint(); Cancelled once `is_interrupted`, with what is in no checkpoint.
   absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(absl::Duration patience,
                                                      const std::function<bool()>& is_interrupted);
+  // See Server::SaveWithoutWorkers().
+  absl::StatusOr<PublishedCheckpoint> SaveWithoutWorkers(
+      const std::function<bool()>& is_interrupted);
   // Blocks until --on_checkpoint is done with all checkpoints; see CheckpointCommand::Finish().
   absl::Status FinishCheckpointCommand(absl::Duration patience,
                                        const std::function<bool()>& is_interrupted);
@@ -156,6 +162,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   // with an alarm.
   absl::StatusOr<std::optional<CoordinatorMemory>> OpenJournal(absl::Time now);
   absl::Status SetAside(const absl::Status& damage);
+  // Blocks until all servers serve what their journals have. Errors: see SaveWithoutWorkers().
+  absl::Status AwaitAllServing(const std::function<bool()>& is_interrupted);
   absl::StatusOr<Coordinator::Config> CoordinatorSettings() const;
   CheckpointKeeper::Config KeeperSettings() const;
   void MakeAuthorityRpc();
@@ -179,6 +187,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   std::unique_ptr<CoordinatorJournal> journal_;  // null: none
   CoordinatorRecord found_record_;               // The last one in it when this process began.
   bool has_set_journal_aside_ = false;
+  bool is_of_former_division_ = false;
   std::unique_ptr<ThreadPool> journal_thread_;  // ends before the journal, whose tasks it runs
   StatusBoard board_;
   ChangeLogger notices_;

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/address_list.h"
+#include "common/check.h"
 #include "common/executor.h"
 #include "common/folder_lock.h"
 #include "common/host_memory.h"
@@ -24,6 +25,7 @@
 #include "server/advertised_address.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/coordinator_role.h"
+#include "server/former_division.h"
 #include "server/host/folder_fence.h"
 #include "server/host/shard_host.h"
 #include "server/host/shard_log.h"
@@ -142,10 +144,24 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerConfig& confi
                                                        const Deps& deps) {
   RETURN_IF_ERROR(ValidateServerConfig(config));
   std::unique_ptr<Server> server(new Server(config, deps));
-  RETURN_IF_ERROR(server->Build());
-  RETURN_IF_ERROR(server->Serve());
-  RETURN_IF_ERROR(server->BeginService());
+  const absl::Status started = server->Start();
+  const bool is_of_former_division =
+      server->role_ != nullptr && server->role_->is_of_former_division();
+  if (is_of_former_division) {
+    server.reset();  // The former servers need its locks.
+    RETURN_IF_ERROR(SaveFormerDivision(config, deps, started));
+    server.reset(new Server(config, deps));
+    RETURN_IF_ERROR(server->Start());
+    return server;
+  }
+  RETURN_IF_ERROR(started);
   return server;
+}
+
+absl::Status Server::Start() {
+  RETURN_IF_ERROR(Build());
+  RETURN_IF_ERROR(Serve());
+  return BeginService();
 }
 
 Server::Server(const ServerConfig& config, const Deps& deps)
@@ -155,6 +171,21 @@ Server::~Server() { Stop(StopKind::kImmediate); }
 
 std::string Server::LogFolder() const {
   return absl::StrCat(config_.durability.journal_dir, "/shard-", config_.cluster.shard);
+}
+
+absl::Status Server::AwaitNewDivision() {
+  if (config_.is_coordinator()) return absl::OkStatus();
+  const absl::StatusOr<bool> is_other = IsBesideOtherDivision(disk_, config_);
+  if (is_other.ok() && !*is_other) return absl::OkStatus();
+  is_journal_of_former_division_ = is_other.ok();
+  LogInfo("leaves the journal of shard {} alone until the coordinator serves: {}",
+          config_.cluster.shard,
+          is_other.ok() ? absl::StrCat("the coordinator's, beside it, is not of ",
+                                       config_.cluster.num_shards, " servers")
+                        : is_other.status().message());
+  ASSIGN_OR_RETURN(const AddressList coordinator,
+                   AddressList::Parse("coordinator", config_.cluster.coordinator));
+  return ShardAgent::AwaitCoordinator(coordinator, security_->transport(), deps_.is_interrupted);
 }
 
 absl::Status Server::ClaimLogFolder() {
@@ -324,7 +355,7 @@ absl::Status Server::OpenLog() {
     return ShardLog::Open(folder, std::move(deps));
   };
   absl::StatusOr<std::unique_ptr<ShardLog>> log = open();
-  if (absl::IsDataLoss(log.status())) {
+  if (absl::IsDataLoss(log.status()) && deps_.check_recovered == nullptr) {
     LogError("{}; all servers go back to the newest checkpoint, and its files stay as *.damaged",
              log.status().message());
     RETURN_IF_ERROR(SetJournalAside(*log_disk_, folder));
@@ -351,8 +382,22 @@ ShardReports& Server::reports() {
 }
 
 absl::Status Server::Recover() {
-  ASSIGN_OR_RETURN(has_recovered_, host_->Recover());
-  return absl::OkStatus();
+  if (log_ != nullptr && log_->beginning().has_value()) {
+    const size_t num_servers = log_->beginning()->assignment.map->servers.size();
+    is_journal_of_former_division_ |= num_servers != config_.cluster.num_shards;
+    if (is_journal_of_former_division_) {
+      LogInfo("shard={} does not go on from its journal, which is of a former number of servers",
+              config_.cluster.shard);
+    }
+  }
+  if (!is_journal_of_former_division_) {
+    ASSIGN_OR_RETURN(has_recovered_, host_->Recover());
+  }
+  if (deps_.check_recovered == nullptr) return absl::OkStatus();
+  if (has_recovered_) return deps_.check_recovered(*host_);
+  return absl::FailedPreconditionError(absl::StrCat("the journal of shard ", config_.cluster.shard,
+                                                    " in ", LogFolder(),
+                                                    " has nothing to go on from"));
 }
 
 absl::Status Server::Build() {
@@ -373,6 +418,7 @@ absl::Status Server::Build() {
         status.code(),
         absl::StrCat("--journal_dir=", config_.durability.journal_dir, ": ", status.message()));
   };
+  RETURN_IF_ERROR(AwaitNewDivision());
   if (const absl::Status claimed = ClaimLogFolder(); !claimed.ok()) return explain(claimed);
   RETURN_IF_ERROR(PrepareReplication());
   std::vector<CallRefusal::Services> refused = {
@@ -667,6 +713,16 @@ void Server::SaveAndGoOn() {
   if (role_ != nullptr) return role_->SaveAndGoOn();
   LogInfo("shard={} is saved when the coordinator, {}, asks for it; send the signal there",
           config_.cluster.shard, agent_->coordinator());
+}
+
+absl::StatusOr<PublishedCheckpoint> Server::SaveWithoutWorkers() {
+  LODESTAR_CHECK(role_ != nullptr);
+  ASSIGN_OR_RETURN(const PublishedCheckpoint saved,
+                   role_->SaveWithoutWorkers(deps_.is_interrupted));
+  const absl::Status command =
+      role_->FinishCheckpointCommand(config_.cluster.stop_timeout, deps_.is_interrupted);
+  if (!command.ok()) LogError("{}", command.message());
+  return saved;
 }
 
 void Server::SaveBeforeStop() {

@@ -19,6 +19,7 @@
 #include "common/folder_lock.h"
 #include "common/log_tail.h"
 #include "server/checkpoint/patient_file_system.h"
+#include "server/coordinator/checkpoint_task.h"
 #include "server/server_config.h"
 
 namespace grpc {
@@ -65,12 +66,17 @@ class Server {
     std::function<void(bool is_serving)> on_alive = [](bool) {};
     // The last lines that this process has logged, for psctl logs; null: nobody keeps them.
     const LogTail* log = nullptr;
+    // If it is set, the server only goes on from its journal: Create() fails before it changes
+    // anything if it cannot, or if this refuses what the journal has. Called once.
+    std::function<absl::Status(const ShardHost& recovered)> check_recovered = nullptr;
   };
   enum class StopKind { kNone, kGraceful, kImmediate };
 
-  // Listens and serves from here on. Errors: InvalidArgument (config), Unavailable (the port is
-  // taken or the address is not ours), AlreadyExists (another server has the checkpoint folder),
-  // ResourceExhausted (too little disk), those of files.
+  // Listens and serves from here on. The server of shard 0 first brings into a checkpoint what the
+  // journals of another number of servers have: see SaveFormerDivision(). Errors: InvalidArgument
+  // (config), Unavailable (the port is taken or the address is not ours), AlreadyExists (another
+  // server has the checkpoint folder), ResourceExhausted (too little disk), FailedPrecondition (the
+  // journal is of another job), those of files.
   static absl::StatusOr<std::unique_ptr<Server>> Create(const ServerConfig& config,
                                                         const Deps& deps);
   ~Server();  // stops at once if Stop() was not called
@@ -94,6 +100,13 @@ class Server {
   // Once Wait() has returned OK: how the job came to its end, for people.
   std::string ending();
 
+  // Of shard 0, before Stop(kImmediate) and in place of Wait(): blocks until all servers serve what
+  // their journals have, and then until all of it is in a checkpoint. Workers are not waited for:
+  // what they have not handed in of an open round is lost. Errors: FailedPrecondition (the
+  // coordinator's journal has gone back); DeadlineExceeded (a server does not attach); Cancelled
+  // once interrupted; those of the last checkpoint.
+  absl::StatusOr<PublishedCheckpoint> SaveWithoutWorkers();
+
   // kGraceful: turns away new workers, sees to it that everything that was done is saved, then
   // answers held calls with Unavailable and closes the port. kImmediate: without saving. Blocks.
   // Not from a gRPC thread. Repeats are harmless.
@@ -104,8 +117,12 @@ class Server {
 
  private:
   Server(const ServerConfig& config, const Deps& deps);
+  absl::Status Start();
   absl::Status Build();
   std::string LogFolder() const;
+  // Of a server above shard 0, if the journals beside its own are of another number of servers:
+  // blocks until the coordinator serves, which may have to read this one first. Errors: Cancelled.
+  absl::Status AwaitNewDivision();
   // Sees whether it may be written, and claims it.
   absl::Status ClaimLogFolder();
   // What of the disk a replica has a copy of, if there is one.
@@ -183,6 +200,7 @@ class Server {
   std::unique_ptr<FolderFence> fence_;            // of what commands may name; null: of shard 0
   std::unique_ptr<ShardLog> log_;                 // null: nothing is written down
   std::unique_ptr<ThreadPool> log_executor_;      // its tasks use the log
+  bool is_journal_of_former_division_ = false;
   bool has_recovered_ = false;
   // Its last tasks, which the destructor waits for, still report to those above.
   std::unique_ptr<ThreadPool> executor_;

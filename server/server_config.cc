@@ -1,5 +1,6 @@
 #include "server/server_config.h"
 
+#include <filesystem>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -260,6 +261,18 @@ absl::Status CheckAllButSecurity(const ServerConfig& config) {
 }
 
 }  // namespace
+
+std::string NormalPath(const std::string& path) {
+  const std::string normal = std::filesystem::path(path).lexically_normal().string();
+  return normal.size() > 1 && normal.back() == '/' ? normal.substr(0, normal.size() - 1) : normal;
+}
+
+void MakeAbsolute(DurabilityConfig& durability) {
+  for (std::string* const path : {&durability.checkpoint_dir, &durability.fallback_dir,
+                                  &durability.init_from, &durability.resume_path}) {
+    if (!path->empty()) *path = NormalPath(std::filesystem::absolute(*path).string());
+  }
+}
 
 absl::Status ValidateServerConfig(const ServerConfig& config) {
   RETURN_IF_ERROR(CheckAllButSecurity(config));

@@ -1,7 +1,6 @@
 #include "server/server_flags.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 #include <set>
 
@@ -416,7 +415,9 @@ ABSL_FLAG(std::string, durability, "checkpoint",
           "every server.");
 ABSL_FLAG(lodestar::LocalPath, journal_dir, "",
           "--durability=journal: folder for the journal, in which each server has one of its own; "
-          "best on a fast disk. Empty: `journal` in --checkpoint_dir.");
+          "best on a fast disk. Killed servers can be started again as another number of servers "
+          "if that of shard 0 has the journals of all of them there. Empty: `journal` in "
+          "--checkpoint_dir.");
 ABSL_FLAG(std::string, journal_replica, "",
           "--durability=journal: HOST:PORT of a ps_server --replica, best on another machine. "
           "Everything is on its disk, too, before it is acknowledged; while it is away, training "
@@ -800,12 +801,6 @@ absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given, const OpenSe
   return job;
 }
 
-// One spelling per folder, so that two flags can be compared.
-std::string FolderOf(const std::string& flag) {
-  const std::string path = std::filesystem::path(flag).lexically_normal().string();
-  return path.size() > 1 && path.back() == '/' ? path.substr(0, path.size() - 1) : path;
-}
-
 // What counts on every server.
 absl::StatusOr<DurabilityConfig> ReadJournal() {
   const std::string kind = absl::GetFlag(FLAGS_durability);
@@ -818,8 +813,8 @@ absl::StatusOr<DurabilityConfig> ReadJournal() {
   durability.journal_replica = absl::GetFlag(FLAGS_journal_replica);
   durability.may_promote = absl::GetFlag(FLAGS_promote);
   if (!durability.has_journal && !absl::GetFlag(FLAGS_replica)) return durability;
-  durability.journal_dir = FolderOf(absl::GetFlag(FLAGS_journal_dir));
-  const std::string checkpoint_dir = FolderOf(absl::GetFlag(FLAGS_checkpoint_dir));
+  durability.journal_dir = NormalPath(absl::GetFlag(FLAGS_journal_dir));
+  const std::string checkpoint_dir = NormalPath(absl::GetFlag(FLAGS_checkpoint_dir));
   if (durability.journal_dir.empty() && !checkpoint_dir.empty()) {
     durability.journal_dir = absl::StrCat(checkpoint_dir, "/", kJournalFolder);
   }
@@ -829,8 +824,8 @@ absl::StatusOr<DurabilityConfig> ReadJournal() {
 }
 
 DurabilityConfig ReadDurability(const std::set<std::string>& given, DurabilityConfig durability) {
-  durability.checkpoint_dir = FolderOf(absl::GetFlag(FLAGS_checkpoint_dir));
-  durability.fallback_dir = FolderOf(absl::GetFlag(FLAGS_fallback_dir));
+  durability.checkpoint_dir = NormalPath(absl::GetFlag(FLAGS_checkpoint_dir));
+  durability.fallback_dir = NormalPath(absl::GetFlag(FLAGS_fallback_dir));
   durability.checkpoint_every = absl::GetFlag(FLAGS_checkpoint_every);
   if (durability.checkpoint_every == 0 || given.count("checkpoint_interval") > 0) {
     durability.checkpoint_interval = absl::GetFlag(FLAGS_checkpoint_interval);
@@ -851,14 +846,6 @@ DurabilityConfig ReadDurability(const std::set<std::string>& given, DurabilityCo
     durability.resume_path = resume;
   }
   return durability;
-}
-
-// Other servers, elsewhere at work, are told of these.
-void MakeAbsolute(DurabilityConfig& durability) {
-  for (std::string* const path : {&durability.checkpoint_dir, &durability.fallback_dir,
-                                  &durability.init_from, &durability.resume_path}) {
-    if (!path->empty()) *path = FolderOf(std::filesystem::absolute(*path).string());
-  }
 }
 
 // What the operator of a server above shard 0 has named, if only to give all servers the same.
@@ -916,7 +903,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
     security.join.clear();
   }
   if (config.is_replica && config.cluster.leader_lease.empty()) {
-    config.durability.checkpoint_dir = FolderOf(absl::GetFlag(FLAGS_checkpoint_dir));
+    config.durability.checkpoint_dir = NormalPath(absl::GetFlag(FLAGS_checkpoint_dir));
     return config;
   }
   if (config.is_coordinator()) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/status_macros.h"
 
 namespace lodestar {
 namespace {
@@ -634,6 +635,14 @@ absl::Status CheckReady(const ClusterState& state, absl::Time now) {
     return absl::FailedPreconditionError(
         absl::StrCat("the job has failed: ", state.failure.message()));
   }
+  return absl::UnavailableError(
+      absl::StrCat("not ready: ", WaitingFor(state, now), "; the same call again"));
+}
+
+absl::Status CheckAllServing(const ClusterState& state, absl::Time now) {
+  RETURN_IF_ERROR(CheckCompared(state, now));
+  RETURN_IF_ERROR(CheckReady(state, now));
+  if (state.shards.all_serving() && !state.is_shard_away()) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("not ready: ", WaitingFor(state, now), "; the same call again"));
 }

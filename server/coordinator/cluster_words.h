@@ -52,6 +52,9 @@ absl::Duration WaitPatience(const ClusterState& state);
 absl::Status CheckKnowsOrders(const ClusterState& state, absl::Time now);
 // Not OK unless state.is_ready(): what is waited for, or why it is in vain.
 absl::Status CheckReady(const ClusterState& state, absl::Time now);
+// Whether all servers are there and serve the weights. Errors: those of CheckReady(), and
+// Unavailable with what is waited for.
+absl::Status CheckAllServing(const ClusterState& state, absl::Time now);
 // Whether workers may be answered at all. Errors: Unavailable before journals have been compared.
 absl::Status CheckCompared(const ClusterState& state, absl::Time now);
 

@@ -108,6 +108,12 @@ class Coordinator {
   // Whether calls of workers may be answered. Errors: Unavailable, as may_not_keep().
   absl::Status CheckCompared(absl::Time now) const { return lodestar::CheckCompared(state_, now); }
 
+  // Whether all servers are there and serve the weights. Errors: Unavailable, saying what is waited
+  // for; FailedPrecondition if the job has failed.
+  absl::Status CheckAllServing(absl::Time now) const {
+    return lodestar::CheckAllServing(state_, now);
+  }
+
   // Workers. Errors of each: see proto/cluster_service.proto. Aborted: register again.
   absl::StatusOr<Registration> Register(const RegisterCall& call, absl::Time now);
   // Whether a process that registers so goes on with a life that it has.

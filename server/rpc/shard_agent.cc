@@ -30,13 +30,35 @@ constexpr double kSlowestBytesPerSecond = 1e5;
 constexpr size_t kMaxManifestPartBytes = kMaxMessageBytes - (1 << 20);
 constexpr absl::Duration kStopTick = absl::Milliseconds(50);
 
+std::shared_ptr<grpc::Channel> NewChannel(const std::string& coordinator,
+                                          const TransportSecurity& security) {
+  return grpc::CreateCustomChannel(coordinator, security.channel_credentials(),
+                                   ControlChannelArguments());
+}
+
 std::unique_ptr<v1::ClusterService::Stub> NewStub(const std::string& coordinator,
                                                   const TransportSecurity& security) {
-  return v1::ClusterService::NewStub(grpc::CreateCustomChannel(
-      coordinator, security.channel_credentials(), ControlChannelArguments()));
+  return v1::ClusterService::NewStub(NewChannel(coordinator, security));
 }
 
 }  // namespace
+
+absl::Status ShardAgent::AwaitCoordinator(const AddressList& coordinator,
+                                          const TransportSecurity& security,
+                                          const std::function<bool()>& is_interrupted) {
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  for (const std::string& address : coordinator.all()) {
+    channels.push_back(NewChannel(address, security));
+  }
+  while (true) {
+    for (const auto& channel : channels) {
+      // A port that only listens answers nothing, and the channel is not connected then.
+      const auto until = std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kStopTick);
+      if (channel->WaitForConnected(until)) return absl::OkStatus();
+    }
+    if (is_interrupted()) return absl::CancelledError("told to stop");
+  }
+}
 
 ShardAgent::ShardAgent(Config config, Deps deps)
     : config_(std::move(config)),

@@ -48,6 +48,11 @@ class ShardAgent : public ShardReports {
     std::function<void(const absl::Status&)> on_stop;
   };
 
+  // Blocks until a server serves at one of the addresses. Errors: Cancelled once interrupted.
+  static absl::Status AwaitCoordinator(const AddressList& coordinator,
+                                       const TransportSecurity& security,
+                                       const std::function<bool()>& is_interrupted);
+
   ShardAgent(Config config, Deps deps);
   ~ShardAgent() override;
 

@@ -1,0 +1,205 @@
+#include "server/former_division.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/folder_lock.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+#include "server/checkpoint/patient_file_system.h"
+#include "server/coordinator/coordinator_memory.h"
+#include "server/coordinator/coordinator_memory_json.h"
+#include "server/host/coordinator_journal.h"
+#include "server/host/shard_host.h"
+#include "server/journal/journal_segments.h"
+#include "server/replica/replication_mark.h"
+
+namespace lodestar {
+namespace {
+
+std::string ServersText(int number) {
+  return absl::StrCat(number, number == 1 ? " server" : " servers");
+}
+
+std::string JournalFolder(const DurabilityConfig& durability, int shard) {
+  return absl::StrCat(durability.journal_dir, "/shard-", shard);
+}
+
+// The memory that the coordinator's journal has; nothing if there is no journal, or no memory.
+absl::StatusOr<std::optional<CoordinatorMemory>> ReadMemory(FileSystem& disk,
+                                                            const DurabilityConfig& durability) {
+  ASSIGN_OR_RETURN(
+      const CoordinatorJournal::Contents contents,
+      CoordinatorJournal::Read(disk, absl::StrCat(durability.journal_dir, "/coordinator")));
+  if (contents.newest.empty()) return std::nullopt;
+  return CoordinatorMemoryFromJson(contents.newest, absl::Now());
+}
+
+absl::Status CheckJournalsAreFree(FileSystem& disk, const DurabilityConfig& durability,
+                                  int num_shards) {
+  for (int shard = 0; shard < num_shards; ++shard) {
+    const std::string folder = JournalFolder(durability, shard);
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, ListJournalSegments(disk, folder));
+    if (segments.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the journal of shard ", shard, " of ", num_shards, " is not in ", folder,
+                       ", as if its server was on another machine"));
+    }
+    if (IsFolderHeld(folder)) {
+      return absl::AlreadyExistsError(absl::StrCat("a living server holds the journal of shard ",
+                                                   shard, " of ", num_shards, ", ", folder,
+                                                   ": end it first"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Whether the journal that a shard has gone on from is the one that the coordinator knows, and has
+// all that the coordinator knows to be on disk. Else all would go back to a checkpoint.
+absl::Status CheckIsOf(const CoordinatorMemory& memory, int shard, const ShardHost& recovered) {
+  const ShardRegistry::Holder& holder = memory.shards[shard];
+  const uint64_t end = recovered.journal_place().end;
+  if (recovered.instance_id() == holder.instance_id &&
+      recovered.server_incarnation() == memory.server_incarnation && end >= holder.journal_end) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the journal of shard ", shard, " is not that of the last run: it ends with record ", end,
+      ", and that had record ", holder.journal_end, " on disk"));
+}
+
+// Returns what the server of one former shard is told. It is reached on loopback only, at a port
+// that no worker and no operator knows.
+ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
+  ServerConfig former = config;
+  former.network.listen = {"127.0.0.1", 0};
+  former.network.advertise.clear();
+  former.network.port_file.clear();
+  former.network.http.reset();
+  former.network.http_names.clear();
+  // Loopback would have plain text: with TLS, other users of this machine are kept out.
+  former.security.tls = config.uses_tls();
+  former.security.flags.insecure &= !former.security.tls;
+  former.cluster.shard = shard;
+  former.cluster.num_shards = num_shards;
+  former.output.trace_path.clear();
+  former.exit_when_done = false;
+  DurabilityConfig& durability = former.durability;
+  // A loss is accepted with the servers that it is of, where its alarm stays in the status.
+  durability.accepted_loss = -1;
+  MakeAbsolute(durability);
+  if (shard == 0) return former;
+  former.cluster.leader_lease.clear();
+  durability.named_paths = {durability.checkpoint_dir, durability.fallback_dir,
+                            durability.init_from};
+  std::erase(durability.named_paths, "");
+  return former;
+}
+
+// The servers of the former division, in this process, and what they are to go on from.
+class FormerServers {
+ public:
+  FormerServers(const ServerConfig& config, const Server::Deps& deps, CoordinatorMemory memory)
+      : config_(config), deps_(deps), memory_(std::move(memory)) {}
+
+  // Ends the coordinator last, which the others would look for.
+  ~FormerServers() {
+    while (!servers_.empty()) servers_.pop_back();
+  }
+
+  absl::StatusOr<PublishedCheckpoint> Save(FileSystem& disk) {
+    for (int shard = 0; shard < num_shards(); ++shard) RETURN_IF_ERROR(Start(disk, shard));
+    return servers_[0]->SaveWithoutWorkers();
+  }
+
+ private:
+  int num_shards() const { return static_cast<int>(memory_.shards.size()); }
+
+  absl::Status Start(FileSystem& disk, int shard) {
+    ServerConfig config = ConfigOf(config_, shard, num_shards());
+    Server::Deps deps;
+    deps.clock = deps_.clock;
+    deps.num_threads = deps_.num_threads;
+    deps.is_interrupted = deps_.is_interrupted;
+    deps.confirm_leader = deps_.confirm_leader;
+    deps.check_recovered = [this, shard](const ShardHost& recovered) {
+      return CheckIsOf(memory_, shard, recovered);
+    };
+    if (shard == 0) {
+      deps.leader = deps_.leader;
+      // The process is alive, and serves nothing yet.
+      deps.on_alive = [on_alive = deps_.on_alive](bool) { on_alive(false); };
+    } else {
+      config.cluster.coordinator = servers_[0]->address();
+      ASSIGN_OR_RETURN(const std::optional<ReplicationMark> mark,
+                       ReadReplicationMark(disk, JournalFolder(config.durability, shard)));
+      // A journal without a copy gets none now.
+      if (!mark.has_value()) config.durability.journal_replica.clear();
+    }
+    ASSIGN_OR_RETURN(servers_.emplace_back(), Server::Create(config, deps));
+    return absl::OkStatus();
+  }
+
+  const ServerConfig& config_;
+  const Server::Deps& deps_;
+  const CoordinatorMemory memory_;
+  std::vector<std::unique_ptr<Server>> servers_;  // by shard
+};
+
+absl::StatusOr<PublishedCheckpoint> Save(const ServerConfig& config, const Server::Deps& deps) {
+  if (config.durability.may_promote) {
+    return absl::FailedPreconditionError("--promote goes with the former number of servers");
+  }
+  PatientFileSystem disk(&FileSystem::Real(), deps.clock);
+  ASSIGN_OR_RETURN(std::optional<CoordinatorMemory> memory, ReadMemory(disk, config.durability));
+  if (!memory.has_value()) {
+    return absl::FailedPreconditionError("the journal has changed meanwhile; start again");
+  }
+  const auto num_shards = static_cast<int>(memory->shards.size());
+  const Round next_round(memory->ledger.state.next_round);
+  RETURN_IF_ERROR(CheckJournalsAreFree(disk, config.durability, num_shards));
+  LogInfo(
+      "the journals in {} are of {}, and now there are to be {}: saves all that the journals have "
+      "before it goes on",
+      config.durability.journal_dir, ServersText(num_shards),
+      ServersText(config.cluster.num_shards));
+  FormerServers servers(config, deps, *std::move(memory));
+  ASSIGN_OR_RETURN(PublishedCheckpoint saved, servers.Save(disk));
+  if (saved.round < next_round) {
+    return absl::DataLossError(absl::StrCat("the former servers went back to round ",
+                                            saved.round.value(), " of ", next_round.value(),
+                                            ", as the log above says"));
+  }
+  LogInfo(
+      "goes on with {} instead of {}, from round {}: nothing is lost, all that the journals had is "
+      "in {}",
+      ServersText(config.cluster.num_shards), ServersText(num_shards), saved.round, saved.path);
+  return saved;
+}
+
+}  // namespace
+
+absl::StatusOr<bool> IsBesideOtherDivision(FileSystem& disk, const ServerConfig& config) {
+  if (!config.durability.has_journal) return false;
+  ASSIGN_OR_RETURN(const std::optional<CoordinatorMemory> memory,
+                   ReadMemory(disk, config.durability));
+  return memory.has_value() && static_cast<int>(memory->shards.size()) != config.cluster.num_shards;
+}
+
+absl::Status SaveFormerDivision(const ServerConfig& config, const Server::Deps& deps,
+                                const absl::Status& refusal) {
+  const absl::Status saved = Save(config, deps).status();
+  if (saved.ok() || absl::IsCancelled(saved)) return saved;
+  return absl::Status(saved.code(),
+                      absl::StrCat(refusal.message(),
+                                   ". This server cannot save them by itself: ", saved.message()));
+}
+
+}  // namespace lodestar

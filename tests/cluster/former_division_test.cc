@@ -1,0 +1,273 @@
+// Servers that are killed with a journal, and started again as another number of servers.
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint_manifest.h"
+#include "common/file_system.h"
+#include "common/status_macros.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/checkpoint/checkpoint_reader.h"
+#include "server/host/journal_base.h"
+#include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/wire_client.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr size_t kElements = 4500;
+constexpr int kRounds = 3;
+// The shortest that a call may be held for; 0 leaves it to the server.
+constexpr absl::Duration kNoHold = absl::Milliseconds(1);
+
+v1::Layout TestLayout() { return FlatLayout({3000, 1500}); }
+
+// Those of another worker are others, and of each element, too.
+std::vector<float> Gradient(float scale) {
+  std::vector<float> gradient(kElements);
+  for (size_t i = 0; i < kElements; ++i) gradient[i] = scale / static_cast<float>(i + 3);
+  return gradient;
+}
+
+// Two workers of a job. One that has lost its servers goes on with others as the same worker.
+struct Workers {
+  explicit Workers(const std::string& address) : first(address, "a", 1), second(address, "b", 2) {}
+
+  absl::Status Enter() {
+    for (WireClient* worker : {&first, &second}) {
+      RETURN_IF_ERROR(worker->Register(TestLayout()));
+      RETURN_IF_ERROR(worker->SupplyAndJoin(Gradient(1.0f)));
+    }
+    return absl::OkStatus();
+  }
+
+  // The last of `rounds` rounds stays open: the second worker does not contribute to it.
+  absl::Status Train(int rounds) {
+    std::optional<v1::RoundReport> first_report;
+    std::optional<v1::RoundReport> second_report;
+    for (int round = 1; round <= rounds; ++round) {
+      // A round opens once both have asked.
+      RETURN_IF_ERROR(first.AskForGrant(first_report, kNoHold).status());
+      ASSIGN_OR_RETURN(const v1::Grant other, second.NextGrant(second_report));
+      ASSIGN_OR_RETURN(const v1::Grant grant, first.NextGrant(first_report));
+      RETURN_IF_ERROR(Push(first, grant, 0.3f));
+      first_report = ReportOf(grant);
+      if (round == rounds) break;
+      RETURN_IF_ERROR(Push(second, other, 0.7f));
+      second_report = ReportOf(other);
+    }
+    return first.AskForGrant(first_report, kNoHold).status();
+  }
+
+  static absl::Status Push(WireClient& worker, const v1::Grant& grant, float scale) {
+    return worker
+        .Push(v1::CONTRIBUTION_KIND_GRADIENT, grant.round(), grant.min_round(), Gradient(scale))
+        .status();
+  }
+
+  WireClient first;
+  WireClient second;
+};
+
+class FormerDivisionTest : public testing::Test {
+ protected:
+  FormerDivisionTest() {
+    const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
+    folder_ = absl::StrCat(testing::TempDir(), "/former_division/", test);
+    std::filesystem::remove_all(folder_);
+    config_ = SmallJobConfig();
+    config_.job.bucket_bytes = 8192;
+    config_.job.optimizer.kind = OptimizerKind::kMomentum;
+    config_.job.min_workers = 2;
+    // Workers that send no heartbeats stay for as long as the test takes.
+    config_.cluster.lease = absl::Minutes(10);
+    config_.durability.has_journal = true;
+    config_.durability.checkpoint_dir = folder_ + "/run";
+    config_.durability.journal_dir = folder_ + "/run/journal";
+  }
+
+  std::string JournalOf(int shard) const {
+    return absl::StrCat(config_.durability.journal_dir, "/shard-", shard);
+  }
+
+  // Leaves rounds that are in no checkpoint, of servers that have ended without saving.
+  absl::Status TrainAndKill(int num_shards) {
+    ASSIGN_OR_RETURN(const auto cluster, InProcessCluster::Start(config_, num_shards));
+    Workers workers(cluster->address());
+    RETURN_IF_ERROR(workers.Enter());
+    RETURN_IF_ERROR(workers.Train(kRounds));
+    Kill(*cluster, num_shards);
+    return absl::OkStatus();
+  }
+
+  static void Kill(InProcessCluster& cluster, int num_shards) {
+    for (int shard = num_shards - 1; shard >= 0; --shard) {
+      cluster.Stop(shard, Server::StopKind::kImmediate);
+    }
+  }
+
+  absl::StatusOr<FoundCheckpoint> Newest() const {
+    ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> found,
+                     FindNewestCheckpoint(FileSystem::Real(), config_.durability.checkpoint_dir));
+    if (!found.has_value()) return absl::NotFoundError("there is no checkpoint");
+    return *std::move(found);
+  }
+
+  // The checkpoint that the servers would have written that were killed, had they been started
+  // again and ended in order, after their workers. The run is as before then.
+  absl::StatusOr<FoundCheckpoint> SaveAsOperatorWould(int num_shards) {
+    const std::string& run = config_.durability.checkpoint_dir;
+    std::filesystem::copy(run, folder_ + "/copy", std::filesystem::copy_options::recursive);
+    {
+      ASSIGN_OR_RETURN(const auto cluster, InProcessCluster::Start(config_, num_shards));
+      Workers workers(cluster->address());
+      for (WireClient* worker : {&workers.first, &workers.second}) {
+        RETURN_IF_ERROR(worker->Register(TestLayout()));
+        RETURN_IF_ERROR(worker->Leave());
+      }
+      cluster->server(0).Stop(Server::StopKind::kGraceful);
+      RETURN_IF_ERROR(cluster->server(0).loss());
+    }
+    absl::StatusOr<FoundCheckpoint> found = Newest();
+    std::filesystem::remove_all(run);
+    std::filesystem::rename(folder_ + "/copy", run);
+    return found;
+  }
+
+  std::string folder_;
+  ServerConfig config_;
+};
+
+struct Change {
+  int from;
+  int to;
+};
+
+class DivisionChangeTest : public FormerDivisionTest, public testing::WithParamInterface<Change> {};
+
+TEST_P(DivisionChangeTest, SavesTheSameBitsAsFormerServersThatAreStopped) {
+  const auto [from, to] = GetParam();
+  ASSERT_OK(TrainAndKill(from));
+  ASSERT_OK_AND_ASSIGN(const FoundCheckpoint expected, SaveAsOperatorWould(from));
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, to));
+  ASSERT_OK_AND_ASSIGN(const FoundCheckpoint saved, Newest());
+  EXPECT_EQ(saved.manifest.shards.size(), from);
+  EXPECT_EQ(saved.manifest.round, Round(kRounds));
+  EXPECT_TRUE(saved.manifest.journal.is_complete);
+  EXPECT_EQ(ContentChecksum(saved.manifest), ContentChecksum(expected.manifest));
+  // The new servers have all of it.
+  Workers workers(cluster->address());
+  ASSERT_OK(workers.Enter());
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, workers.first.Pull(kRounds));
+  ASSERT_OK_AND_ASSIGN(const auto reader,
+                       CheckpointReader::Open(FileSystem::Real(), saved.directory));
+  ASSERT_OK_AND_ASSIGN(const BucketState state, reader->ReadBucket({0, kElements}, {"momentum"}));
+  EXPECT_TRUE(absl::c_equal(state.weights->span(), weights));
+  EXPECT_NE(weights, Gradient(1.0f));
+}
+
+INSTANTIATE_TEST_SUITE_P(Numbers, DivisionChangeTest,
+                         testing::Values(Change{2, 1}, Change{1, 2}, Change{2, 3}),
+                         [](const auto& info) {
+                           return absl::StrCat(info.param.from, "To", info.param.to);
+                         });
+
+TEST_F(FormerDivisionTest, LosesNothingWithFormerJournalsInTheFolders) {
+  int rounds = 0;
+  for (const int num_shards : {3, 2, 3, 1, 3}) {
+    ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, num_shards));
+    Workers workers(cluster->address());
+    ASSERT_OK(workers.Enter());
+    ASSERT_OK_AND_ASSIGN(const v1::ClusterStatus status, FetchStatus(cluster->address()));
+    EXPECT_EQ(status.round(), rounds);
+    EXPECT_THAT(status.alarms(), IsEmpty());
+    ASSERT_OK(workers.Train(kRounds));
+    rounds += kRounds;
+    Kill(*cluster, num_shards);
+  }
+}
+
+TEST_F(FormerDivisionTest, RefusesIfTheJournalOfAShardIsElsewhere) {
+  ASSERT_OK(TrainAndKill(2));
+  std::filesystem::rename(JournalOf(1), folder_ + "/elsewhere");
+  EXPECT_THAT(InProcessCluster::Start(config_, 1).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("0/2"), HasSubstr("shard 1"), HasSubstr("--resume="))));
+  EXPECT_FALSE(std::filesystem::exists(JournalOf(1)));
+  std::filesystem::rename(folder_ + "/elsewhere", JournalOf(1));
+  ASSERT_OK(InProcessCluster::Start(config_, 1).status());
+  ASSERT_OK_AND_ASSIGN(const FoundCheckpoint saved, Newest());
+  EXPECT_EQ(saved.manifest.round, Round(kRounds));
+}
+
+TEST_F(FormerDivisionTest, RefusesIfTheJournalOfAShardIsAnOlderOne) {
+  config_.job.min_workers = 1;
+  const auto train_and_kill = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const auto cluster, InProcessCluster::Start(config_, 2));
+    WireClient worker(cluster->address(), "a", 1);
+    RETURN_IF_ERROR(worker.Register(TestLayout()));
+    RETURN_IF_ERROR(worker.SupplyAndJoin(Gradient(1.0f)));
+    std::optional<v1::RoundReport> report;
+    for (int round = 0; round < kRounds; ++round) {
+      ASSIGN_OR_RETURN(const v1::Grant grant, worker.NextGrant(report));
+      RETURN_IF_ERROR(Workers::Push(worker, grant, 1.0f));
+      report = ReportOf(grant);
+    }
+    Kill(*cluster, 2);
+    return absl::OkStatus();
+  };
+  ASSERT_OK(train_and_kill());
+  const auto recursive = std::filesystem::copy_options::recursive;
+  std::filesystem::copy(JournalOf(1), folder_ + "/older", recursive);
+  ASSERT_OK(train_and_kill());
+  std::filesystem::rename(JournalOf(1), folder_ + "/newer");
+  std::filesystem::rename(folder_ + "/older", JournalOf(1));
+  EXPECT_THAT(InProcessCluster::Start(config_, 3).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("shard 1")));
+  std::filesystem::remove_all(JournalOf(1));
+  std::filesystem::rename(folder_ + "/newer", JournalOf(1));
+  ASSERT_OK(InProcessCluster::Start(config_, 3).status());
+}
+
+TEST_F(FormerDivisionTest, RefusesIfTheJournalOfAShardIsOfYetAnotherNumber) {
+  ASSERT_OK(TrainAndKill(3));
+  const auto recursive = std::filesystem::copy_options::recursive;
+  std::filesystem::copy(JournalOf(1), folder_ + "/of_three", recursive);
+  ASSERT_OK(TrainAndKill(2));
+  std::filesystem::rename(JournalOf(1), folder_ + "/of_two");
+  std::filesystem::rename(folder_ + "/of_three", JournalOf(1));
+  EXPECT_THAT(InProcessCluster::Start(config_, 1).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("shard 1")));
+  std::filesystem::remove_all(JournalOf(1));
+  std::filesystem::rename(folder_ + "/of_two", JournalOf(1));
+  ASSERT_OK(InProcessCluster::Start(config_, 1).status());
+  ASSERT_OK_AND_ASSIGN(const FoundCheckpoint saved, Newest());
+  EXPECT_EQ(saved.manifest.round, Round(2 * kRounds));
+}
+
+TEST_F(FormerDivisionTest, RefusesIfALivingServerHoldsTheJournalOfAShard) {
+  {
+    ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, 2));
+    Workers workers(cluster->address());
+    ASSERT_OK(workers.Enter());
+    ASSERT_OK(workers.Train(kRounds));
+    cluster->Stop(0, Server::StopKind::kImmediate);
+    EXPECT_THAT(InProcessCluster::Start(config_, 1).status(),
+                StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("shard 1")));
+  }
+  ASSERT_OK(InProcessCluster::Start(config_, 1).status());
+}
+
+}  // namespace
+}  // namespace lodestar
