@@ -4,6 +4,7 @@ plain PyTorch has for the same batches.
 Usage: fsdp_test.py PS_SERVER GPU_WORKER PSCTL LIBRARY
 """
 import os
+import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -44,10 +45,22 @@ class FsdpTest(replay.ReplayTestCase):
     """What each rank has saved; they have the same weights."""
     for rank in ranks:
       self.assert_ends(rank)
+      self.assert_session_left_no_threads(rank)
+      self.assert_no_threads_at_end(rank)
     saved = [torch.load(self.path(f"rank{rank}.pt")) for rank in range(2)]
     for name, weights in saved[0]["weights"].items():
       self.assertTrue(torch.equal(weights, saved[1]["weights"][name]), name)
     return saved
+
+  def assert_session_left_no_threads(self, rank):
+    """Of gloo, which may abort the program when the interpreter ends; see rank.py."""
+    before, after = map(int, re.search(r"gloo threads: (\d+) before, (\d+) after",
+                                       rank.log()).groups())
+    self.assertGreater(before, 0)
+    self.assertEqual(after, before)
+
+  def assert_no_threads_at_end(self, rank):
+    self.assertIn("gloo threads at the end: 0\n", rank.log())
 
   def run_with_another(self, model_name, optimizer_name, *options, **flags):
     """What the worker of two ranks, whose weights are the job's, and a plain one return."""
@@ -123,6 +136,7 @@ class FsdpTest(replay.ReplayTestCase):
     ranks = self.start_ranks("mlp", "momentum", *options)
     for rank in ranks:
       self.assert_ends(rank, FAILED)
+      self.assert_no_threads_at_end(rank)
     self.assert_has_left(server)
     return [rank.log() for rank in ranks]
 
@@ -140,6 +154,7 @@ class FsdpTest(replay.ReplayTestCase):
       ranks[1].wait_for_log("sleeps")
       ranks[killed].kill()
       self.assert_ends(ranks[1 - killed], FAILED)
+      self.assert_no_threads_at_end(ranks[1 - killed])
       self.assert_has_left(server)
 
   def test_a_rank_that_is_killed_ends_the_wait_for_others(self):
@@ -148,6 +163,7 @@ class FsdpTest(replay.ReplayTestCase):
     self.wait_for_status(lambda status: members_of(status) == ["a"], "the ranks")
     ranks[1].kill()
     self.assert_ends(ranks[0], FAILED)
+    self.assert_no_threads_at_end(ranks[0])
     self.assertIn("a rank of this worker does not answer", ranks[0].log())
     self.assert_has_left(server)
 

@@ -2,14 +2,19 @@
 
 Usage: rank.py ADDRESS NAME MODEL OPTIMIZER RENDEZVOUS RANK OUT [OPTION ...]
 OUT: a file for the samples of its batches, and for all weights at the end.
+
+It prints how many threads of gloo there are before the session, after it, and at the end.
 """
+import contextlib
+import gc
 import os
 import sys
 import time
+import traceback
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard
 
@@ -17,6 +22,7 @@ import lodestar
 import small_models
 
 NUM_RANKS = 2
+PATIENCE_SECONDS = 60
 
 
 def shard(model, options):
@@ -38,6 +44,40 @@ def evaluate(model, batch):
   return loss, (logits.argmax(1) == labels).sum(), len(labels)
 
 
+def num_gloo_threads(wanted=None):
+  """Of all groups: those that let go of the tensors of an operation. The system may have one for a
+  moment after it was joined: until there are as many as wanted, or in vain."""
+  deadline = time.monotonic() + PATIENCE_SECONDS
+  while True:
+    names = []
+    for thread in os.listdir("/proc/self/task"):
+      with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        with open(f"/proc/self/task/{thread}/comm", encoding="ascii") as file:
+          names.append(file.read().strip())
+    count = names.count("pt_gloo_runloop")
+    if wanted in (None, count) or time.monotonic() > deadline:
+      return count
+    os.sched_yield()
+
+
+@contextlib.contextmanager
+def comparing_gloo_threads():
+  """Not if there was an error, whose frames have groups."""
+  before = num_gloo_threads()
+  yield
+  print(f"gloo threads: {before} before, {num_gloo_threads(before)} after", flush=True)
+
+
+def destroy_groups():
+  """So that their threads are joined: one that lets go of a tensor while the interpreter ends
+  aborts the program, before Python 3.14. PyTorch 2.15 keeps meshes, and they their groups."""
+  dist.destroy_process_group()
+  gc.collect()
+  for mesh in [mesh for mesh in gc.get_objects() if type(mesh) is DeviceMesh]:
+    getattr(mesh, "_pg_registry", {}).clear()
+  print("gloo threads at the end:", num_gloo_threads(0), flush=True)
+
+
 def train(address, name, model_name, optimizer_name, rank, options):
   model = small_models.MODELS[model_name]()
   if rank > 0 and "--other-model" in options:
@@ -53,7 +93,7 @@ def train(address, name, model_name, optimizer_name, rank, options):
   group = None if "--alone" in options else dist.group.WORLD
   scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, enabled="--inf" in options)
   batches = []
-  with lodestar.join(address, name=name, group=group) as ps:
+  with comparing_gloo_threads(), lodestar.join(address, name=name, group=group) as ps:
     ps.attach(model, optimizer)
     for indices, _, _ in ps.loader(small_models.TRAIN, heldout=small_models.HELDOUT,
                                    evaluate=lambda batch: evaluate(model, batch), **loader_options):
@@ -85,11 +125,18 @@ def main():
   torch.set_num_threads(1)
   dist.init_process_group("gloo", init_method="file://" + rendezvous, rank=int(rank),
                           world_size=NUM_RANKS)
-  outcome = train(address, name, model_name, optimizer_name, int(rank), options)
-  torch.save(outcome, out + ".new")
-  os.rename(out + ".new", out)
-  dist.destroy_process_group()
+  code = 0
+  try:
+    outcome = train(address, name, model_name, optimizer_name, int(rank), options)
+    torch.save(outcome, out + ".new")
+    os.rename(out + ".new", out)
+  except Exception:
+    traceback.print_exc()
+    code = 1
+  destroy_groups()
+  return code
+
 
 
 if __name__ == "__main__":
-  main()
+  sys.exit(main())

@@ -12,6 +12,10 @@ from lodestar._library import LodestarError
 
 _WAIT, _VALUE, _ERROR = range(3)
 
+# Threads of a group that is destroyed (pytorch/pytorch#154976). Before, one that waits for the GIL,
+# to let go of a tensor, would be waited for in vain.
+_JOINS_WITHOUT_GIL = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8)
+
 
 class Ranks:
     """Those of a process group. Rank 0 leads: it alone is connected to the servers.
@@ -19,6 +23,9 @@ class Ranks:
     All ranks call the same methods in the same order. They talk on the CPU, with gloo, over a group
     of their own: what FSDP does on its group is not disturbed, and whoever ends() closes it, so
     that no other rank waits in vain. Rank numbers are those within the group.
+
+    At the end of the job it is closed, and its threads are joined: one of gloo that lets go of a
+    tensor while the interpreter ends aborts the program, before Python 3.14.
 
     Attributes:
       count: of the processes.
@@ -38,6 +45,7 @@ class Ranks:
         # The public ways to a store make another server of one.
         self._store = dist.distributed_c10d._get_default_store()
         self._key = f"lodestar/{self._group.group_name}/end"
+        self._has_ended = False
         self._was_first = False  # to end
 
     def lead(self, call: Callable[[], Any], is_ready: Callable[[], bool] = lambda: True) -> Any:
@@ -152,13 +160,23 @@ class Ranks:
     def end(self, why: str) -> None:
         """This rank does not come any more. The others, when they wait for it the next time, end
         with LodestarError ABORTED."""
-        if self._group is None:
+        if self._has_ended:
             return
-        group, self._group = self._group, None
+        self._has_ended = True
         with contextlib.suppress(RuntimeError, ValueError, AssertionError):
             self._was_first = not self._store.check([self._key])
             if self._was_first:
                 self._store.set(self._key, f"rank {self.rank} of this worker has ended: {why}")
+        self._close()
+
+    def close_at_end(self) -> None:
+        """All know that the job is over."""
+        if _JOINS_WITHOUT_GIL:
+            self._close()
+
+    def _close(self) -> None:
+        group, self._group = self._group, None
         # The program may have destroyed all groups before.
         with contextlib.suppress(RuntimeError, ValueError, AssertionError):
-            dist.destroy_process_group(group)
+            if group is not None:
+                dist.destroy_process_group(group)

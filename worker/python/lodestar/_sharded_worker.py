@@ -159,7 +159,10 @@ class ShardedWorker:
             self._distribute()
         if given.settings is not None:
             self._take_settings(given.settings)
-        return None if given.step is None else self._part_of(given.step)
+        if given.step is None:
+            self.ranks.close_at_end()
+            return None
+        return self._part_of(given.step)
 
     def _ask(self) -> _Given:
         """Of rank 0."""
