@@ -1169,6 +1169,8 @@ void Coordinator::OnSquareSums(int shard, uint64_t server_incarnation, Round rou
   if (server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) return;
   outbox_.Remember();
   if (!state_.norms.Add(round, shard, std::move(segment_sums))) return;
+  // Once the journals have been compared, all totals are told again.
+  if (state_.is_comparing()) return;
   outbox_.Command(NormTotalCommand{round, state_.norms.TotalOf(round)});
 }
 

@@ -106,6 +106,32 @@ TEST_F(CoordinatorComparisonTest, LifeWhoseProcessEndsMeanwhileEndsWithItsLease)
   EXPECT_THAT(cluster_.sent().commands, Contains(HasSubstr("drop")));
 }
 
+TEST_F(CoordinatorComparisonTest, TellsTheNormOfARoundOnlyOnceJournalsAreCompared) {
+  for (const bool is_lost : {false, true}) {
+    SCOPED_TRACE(is_lost);
+    RestartWith(50);
+    const uint64_t servers = cluster_.coordinator().server_incarnation();
+    const auto tell_sums = [&](int shard) {
+      cluster_.coordinator().OnSquareSums(shard, servers, Round(0), {1.0}, cluster_.now());
+    };
+    ASSERT_OK(Attach(0, Follows(50, 0), servers));
+    tell_sums(0);
+    cluster_.sent().commands.clear();
+    tell_sums(1);
+    if (is_lost) {
+      ASSERT_OK(Attach(1, Follows(51, 17), servers));
+      tell_sums(1);
+    }
+    cluster_.Pass(absl::Milliseconds(100));
+    EXPECT_THAT(cluster_.sent().commands, IsEmpty());
+    if (is_lost) return;
+    ASSERT_OK(Attach(1, Follows(50, 0), servers));
+    tell_sums(1);
+    cluster_.Pass(absl::Milliseconds(100));
+    EXPECT_THAT(cluster_.sent().commands, Contains(HasSubstr("norm 0 2")));
+  }
+}
+
 TEST_F(CoordinatorComparisonTest, WaitsWhereShardFollowsRecordThatTheJournalLacks) {
   RestartWith(50);
   cluster_.sent().commands.clear();

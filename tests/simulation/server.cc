@@ -454,8 +454,12 @@ bool SimulatedServer::GoesOnWithOlderJournal(const ShardCommand& command) const 
            !std::holds_alternative<DropCommand>(command) &&
            !std::holds_alternative<MembersCommand>(command);
   }
-  return !cluster_->gone_back.empty() && (std::holds_alternative<OpenRoundCommand>(command) ||
-                                          std::holds_alternative<SaveCommand>(command));
+  // A server that has ended tells nothing before it is back.
+  const bool is_there =
+      std::any_of(cluster_->gone_back.begin(), cluster_->gone_back.end(),
+                  [this](int shard) { return cluster_->servers[shard]->process().is_alive(); });
+  return is_there && (std::holds_alternative<OpenRoundCommand>(command) ||
+                      std::holds_alternative<SaveCommand>(command));
 }
 
 void SimulatedServer::CarryOut(Effect effect, const CoordinatorRecord& follows) {

@@ -110,7 +110,9 @@ class Run {
   // of another shard has, and that the coordinator's has of a shard.
   uint64_t LastRecord(const std::string& folder);
   uint64_t HighestFollowed(int except_shard);
-  uint64_t RecordOfNewestCheckpoint();
+  uint64_t CoordinatorJournalId();
+  // 0: it is of another journal, or complete.
+  uint64_t RecordOfNewestCheckpoint(uint64_t journal_id);
   uint64_t KnownEndOf(int shard);
   // What an operator does about a coordinator that waits for its journal.
   void LookForLostJournal();
@@ -486,7 +488,7 @@ uint64_t Run::HighestFollowed(int except_shard) {
   return highest;
 }
 
-uint64_t Run::RecordOfNewestCheckpoint() {
+uint64_t Run::RecordOfNewestCheckpoint(uint64_t journal_id) {
   const CoordinatorConfig& config = root().config();
   Round newest(-1);
   uint64_t record = 0;
@@ -497,10 +499,21 @@ uint64_t Run::RecordOfNewestCheckpoint() {
       const absl::StatusOr<Manifest> manifest = ReadManifest(root().disk, entry.path);
       if (!manifest.ok() || manifest->round <= newest) continue;
       newest = manifest->round;
-      record = manifest->journal.record;
+      const JournalManifest& journal = manifest->journal;
+      record = journal.journal_id == journal_id && !journal.is_complete ? journal.record : 0;
     }
   }
   return record;
+}
+
+uint64_t Run::CoordinatorJournalId() {
+  const auto contents =
+      CoordinatorJournal::Read(root().disk, SimulatedServer::coordinator_folder());
+  uint64_t journal_id = 0;
+  if (contents.ok() && !contents->newest.empty()) {
+    CoordinatorMemoryFromJson(contents->newest, world_.Now(), &journal_id).status().IgnoreError();
+  }
+  return journal_id;
 }
 
 uint64_t Run::KnownEndOf(int shard) {
@@ -536,8 +549,8 @@ void Run::GoBack(int shard, const FolderCopy& older) {
   const FolderCopy newer(cluster.disk, JournalsOf(shard));
   const uint64_t known_end = KnownEndOf(shard);
   older.PutBack(cluster.disk);
-  const uint64_t known_of_coordinator =
-      std::max(HighestFollowed(/*except_shard=*/0), RecordOfNewestCheckpoint());
+  const uint64_t known_of_coordinator = std::max(HighestFollowed(/*except_shard=*/0),
+                                                 RecordOfNewestCheckpoint(CoordinatorJournalId()));
   const bool is_noticed =
       shard == 0 ? known_of_coordinator > LastRecord(SimulatedServer::coordinator_folder())
                  : known_end > LastRecord(server.log_folder());
