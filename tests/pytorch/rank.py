@@ -137,6 +137,5 @@ def main():
   return code
 
 
-
 if __name__ == "__main__":
   sys.exit(main())
