@@ -328,9 +328,10 @@ absl::Status ClusterSaves::EndLast(const absl::Status& error) {
   if (state_.last_save.outcome().has_value() && state_.last_save.outcome()->ok()) {
     return absl::OkStatus();
   }
-  if (HoldsLast()) {
+  // Before the journals have been compared, there may be later rounds than this process knows.
+  if (HoldsLast() && !state_.is_comparing()) {
     const std::string& path = state_.checkpoints.last()->path;
-    if (state_.journal_id != 0 && !state_.is_comparing() && state_.complete_checkpoint != path) {
+    if (state_.journal_id != 0 && state_.complete_checkpoint != path) {
       state_.complete_checkpoint = path;
       outbox_.Do(MarkTask{path, /*is_complete=*/true});
     }

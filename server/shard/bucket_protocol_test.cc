@@ -340,7 +340,7 @@ TEST_F(BucketProtocolTest, TheNextRoundIsHeldUntilItIsOpenAndThoseBeyondAreRefus
   EXPECT_THAT(Words(), ElementsAre("slot for 1 in turn"));
   bucket_->OnPush(2, Key(1, 1));
   bucket_->OnPush(3, Key(1, 2));
-  EXPECT_THAT(Words(), ElementsAre("refuse 3: FAILED_PRECONDITION"));
+  EXPECT_THAT(Words(), ElementsAre("refuse 3: ABORTED"));
 }
 
 TEST_F(BucketProtocolTest, AClippedUpdateWaitsForTheNormOfItsRound) {

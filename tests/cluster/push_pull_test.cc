@@ -677,7 +677,7 @@ TEST_F(PushPullTest, StaleLivesAndFutureRoundsAreRefusedByTheirCodes) {
   server_->OpenRound(Round(0), 1, kLearningRate);
   v1::PushChunk ahead = WholeBucket();
   ahead.set_round(5);
-  EXPECT_THAT(PushChunks({ahead}), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(PushChunks({ahead}), StatusIs(absl::StatusCode::kAborted));
   const RosterMember reborn{WorkerId(1), Incarnation(2), 1};
   server_->shard().SetMembers(ViewId(2), {&reborn, 1});
   EXPECT_THAT(PushChunks({WholeBucket()}), StatusIs(absl::StatusCode::kAborted));
