@@ -21,6 +21,10 @@ bool LacksAcknowledged(const ClusterState& state, const RegisterCall& call) {
 }
 
 std::string LacksReportAlarm(const ClusterState& state, absl::string_view name, Round round) {
+  constexpr int kMostNamed = 3;
+  if (state.num_lacking_reports > kMostNamed) {
+    return "more workers say that rounds were acknowledged which these servers do not know of";
+  }
   return absl::StrCat(
       "worker '", name, "' says that its round ", round.value(),
       " was acknowledged, and these servers do not know of that: they are at round ",

@@ -17,7 +17,8 @@ namespace lodestar {
 // refused for that.
 bool LacksAcknowledged(const ClusterState& state, const RegisterCall& call);
 
-// Returns the alarm about the report of `round` of the worker `name`.
+// Returns the alarm about the report of `round` of the worker `name`: after a few others, so many
+// that liars cannot drive all other alarms out, one that is the same for all.
 std::string LacksReportAlarm(const ClusterState& state, absl::string_view name, Round round);
 
 // Returns Aborted, with the round that the servers are at, and that of the report.

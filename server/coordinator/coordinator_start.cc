@@ -124,6 +124,7 @@ absl::Status Coordinator::RefuseAcknowledged(const RegisterCall& call, absl::Tim
   if (record != nullptr && record->is_alive()) {
     DropWorker(record->id, "it knows of a round that these servers lack", now);
   }
+  ++state_.num_lacking_reports;
   outbox_.RaiseAlarm(LacksReportAlarm(state_, call.name, report.round), now);
   return LacksReportStatus(state_, report.round);
 }

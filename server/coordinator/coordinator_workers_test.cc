@@ -95,6 +95,18 @@ TEST_F(AcknowledgedReportTest, WhatIsNotKnownBeginsAnotherLifeWithAnAlarm) {
   }
 }
 
+TEST_F(AcknowledgedReportTest, LiarsCannotDriveOtherAlarmsOut) {
+  cluster_.coordinator().RaiseAlarm("the disk is full", cluster_.now(), AlarmKind::kAlarm);
+  for (int i = 0; i < 2 * AlarmBook::kMaxAlarms; ++i) {
+    TestWorker liar = {absl::StrCat("liar-", i), 100u + i, {}, {}, worker_.acknowledged};
+    liar.acknowledged->round = Round(1000 + i);
+    EXPECT_THAT(cluster_.Register(liar), StatusIs(absl::StatusCode::kAborted));
+  }
+  const std::vector<AlarmSnapshot> alarms = cluster_.coordinator().Snapshot(cluster_.now()).alarms;
+  EXPECT_LT(alarms.size(), 8u);
+  EXPECT_THAT(alarms, Contains(::testing::Field(&AlarmSnapshot::text, "the disk is full")));
+}
+
 TEST_F(AcknowledgedReportTest, HeartbeatThatTellsOfWhatIsNotKnownHasItsWorkerRegisterAgain) {
   HeartbeatCall call = {worker_.life, 0, 0, "pull"};
   call.acknowledged = Round(0);
