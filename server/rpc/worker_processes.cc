@@ -1,13 +1,27 @@
 #include "server/rpc/worker_processes.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
 namespace lodestar {
+namespace {
+
+size_t MostProcesses() {
+  constexpr rlim_t kFilesOfOne = 16;
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  return std::min<rlim_t>(limit.rlim_cur / kFilesOfOne, WorkerProcesses::kMaxProcesses);
+}
+
+}  // namespace
+
+WorkerProcesses::WorkerProcesses() : most_(MostProcesses()) {}
 
 FileDescriptor WorkerProcesses::Find(int64_t process_id) {
   if (process_id <= 0 || process_id > std::numeric_limits<pid_t>::max()) return FileDescriptor();
@@ -20,7 +34,7 @@ void WorkerProcesses::Watch(const WorkerLife& life, FileDescriptor process) {
   absl::MutexLock lock(&mutex_);
   const auto found = processes_.find(life.worker);
   if (found == processes_.end()) {
-    if (processes_.size() == kMaxProcesses) return;
+    if (processes_.size() >= most_) return;
     processes_.emplace(life.worker, Process{life.incarnation, std::move(process)});
   } else if (found->second.incarnation <= life.incarnation) {
     found->second = {life.incarnation, std::move(process)};

@@ -18,8 +18,11 @@ namespace lodestar {
 
 class WorkerProcesses {
  public:
-  // The most that are watched; for others the lease decides.
+  // At most so many are watched, and no more than a sixteenth of the files that this process may
+  // open; for others the lease decides.
   static constexpr size_t kMaxProcesses = 4096;
+
+  WorkerProcesses();
 
   // Returns a pidfd of the process, or no descriptor where the system has none to give. Call it
   // before the process proves that it is the worker, so that no other process can have its number.
@@ -37,6 +40,7 @@ class WorkerProcesses {
     FileDescriptor process;
   };
 
+  const size_t most_;
   absl::Mutex mutex_;
   std::map<WorkerId, Process> processes_ ABSL_GUARDED_BY(mutex_);
 };

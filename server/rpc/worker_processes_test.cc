@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,6 +79,24 @@ TEST_F(WorkerProcessesTest, WatchesTheNewestLifeOfAWorker) {
   EXPECT_THAT(processes_.TakeEnded(), IsEmpty());
   now.Kill();
   EXPECT_THAT(processes_.TakeEnded(), ElementsAre(LifeOf(1, 9)));
+}
+
+TEST(WorkerProcessesLimitTest, LeavesFilesToConnections) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 32;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  WorkerProcesses processes;
+  setrlimit(RLIMIT_NOFILE, &before);
+  Child child;
+  for (uint32_t worker = 1; worker <= 3; ++worker) {
+    FileDescriptor process = WorkerProcesses::Find(child.id());
+    if (!process.is_open()) GTEST_SKIP() << "this kernel has no pidfd";
+    processes.Watch(LifeOf(worker, 7), std::move(process));
+  }
+  child.Kill();
+  EXPECT_THAT(processes.TakeEnded(), ElementsAre(LifeOf(1, 7), LifeOf(2, 7)));
 }
 
 TEST_F(WorkerProcessesTest, FindsNothingForNumbersThatAreNoProcess) {
