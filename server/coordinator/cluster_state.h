@@ -106,6 +106,7 @@ struct StartComparison {
   // The journal has gone back, and --accept_loss does not name this loss: it is never over.
   std::optional<JournalLoss> loss;
   absl::Status refusal;                    // --accept_loss names another one: this process ends.
+  bool is_accepted = false;                // The loss: all are to go back to a checkpoint.
   bool is_resumed = false;                 // The coordinator's memory was in the journal.
   std::string unfinished;                  // Directory of the checkpoint that was under way.
   std::map<int, ShardKnowledge> shards;    // Those that have attached.

@@ -433,7 +433,7 @@ void Coordinator::EndLives(std::vector<EndedLife> lives, absl::Time now) {
     state_.tuning.OnEnded(life.id);
     state_.ledger.ReleaseWorker(life.id);
     for (auto& [number, round] : state_.open) round.Lose(life.id, now);
-    outbox_.Command(DropCommand{life.id, life.incarnation, life.reason});
+    Command(DropCommand{life.id, life.incarnation, life.reason});
     outbox_.Tell(absl::StrCat("worker ended name=", life.name, " worker=", life.id.value(),
                               " incarnation=", life.incarnation.value(), " reason=", life.reason));
     view_changed |= life.was_member;
@@ -458,8 +458,7 @@ void Coordinator::DropAll(absl::string_view reason, absl::Time now) {
 
 void Coordinator::AnnounceMembers() {
   // A shard that knows of members takes no first weights any more.
-  if (state_.supply.is_awaited()) return;
-  outbox_.Command(Members());
+  if (!state_.supply.is_awaited()) Command(Members());
 }
 
 MembersCommand Coordinator::Members() const {
@@ -1169,9 +1168,7 @@ void Coordinator::OnSquareSums(int shard, uint64_t server_incarnation, Round rou
   if (server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) return;
   outbox_.Remember();
   if (!state_.norms.Add(round, shard, std::move(segment_sums))) return;
-  // Once the journals have been compared, all totals are told again.
-  if (state_.is_comparing()) return;
-  outbox_.Command(NormTotalCommand{round, state_.norms.TotalOf(round)});
+  Command(NormTotalCommand{round, state_.norms.TotalOf(round)});
 }
 
 bool Coordinator::OnContributed(int shard, uint64_t server_incarnation, const WorkerLife& life,
@@ -1186,6 +1183,8 @@ void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, a
   if (state_.phase != CoordinatorPhase::kRestoring) return;
   const absl::Status restored = choice.ok() ? Restore(*choice, now) : choice.status();
   if (restored.ok()) return;
+  // What the shards have stays as it is: the newer journal may be brought back.
+  if (state_.comparison.is_accepted) state_.comparison.is_over = false;
   Fail(restored, now);
   outbox_.RaiseAlarm(state_.failure.message(), now);
   Advance(now);

@@ -383,6 +383,9 @@ class Coordinator {
   void DropAll(absl::string_view reason, absl::Time now);
   // Ends also the members that rest with the certificate of one of `lives`.
   void EndLives(std::vector<EndedLife> lives, absl::Time now);
+  // Sends to all shards. Does nothing before the journals have been compared: until then shards may
+  // know more than this process. RepeatCommands() makes up for that.
+  void Command(ShardCommand command);
   void AnnounceMembers();
   MembersCommand Members() const;
 

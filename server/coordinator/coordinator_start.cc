@@ -74,7 +74,10 @@ absl::Status Coordinator::GoOnFrom(CoordinatorMemory memory, absl::Time now) {
 
 void Coordinator::CompareOnceAllAttached(absl::Time now) {
   const bool is_known_loss = state_.comparison.loss.has_value();
-  if (!state_.is_comparing() || is_known_loss || state_.phase == CoordinatorPhase::kDone) return;
+  if (!state_.is_comparing() || is_known_loss || state_.phase == CoordinatorPhase::kDone ||
+      state_.phase == CoordinatorPhase::kFailed) {
+    return;
+  }
   if (!state_.shards.all_attached() || state_.is_shard_away()) return;
   const JournalFacts& facts = state_.config.journal;
   std::optional<ResumedMemory> resumed;
@@ -104,6 +107,7 @@ void Coordinator::CompareOnceAllAttached(absl::Time now) {
 
 void Coordinator::AcceptLoss(const JournalLoss& loss, absl::Time now) {
   state_.comparison.is_over = true;
+  state_.comparison.is_accepted = true;
   // What the old one goes on with from here on would have the numbers of records that are lost.
   if (state_.journal_id != 0) state_.journal_id = state_.config.journal.new_journal_id;
   const std::string why = state_.config.journal.is_promoted
@@ -116,6 +120,10 @@ void Coordinator::AcceptLoss(const JournalLoss& loss, absl::Time now) {
   state_.server_incarnation = 0;
   state_.open.clear();
   BeginRestoring({.accepts_loss = true});
+}
+
+void Coordinator::Command(ShardCommand command) {
+  if (!state_.is_comparing()) outbox_.Command(std::move(command));
 }
 
 absl::Status Coordinator::RefuseAcknowledged(const RegisterCall& call, absl::Time now) {

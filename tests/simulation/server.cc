@@ -446,13 +446,11 @@ absl::Status SimulatedServer::StartCoordinator() {
   return absl::OkStatus();
 }
 
-// An older coordinator ends lives at the most, of a job that is stopped or has failed. One whose
+// An older coordinator tells shards at the most that the job is over. One whose
 // shard is older does not open or save a round before all have begun anew.
 bool SimulatedServer::GoesOnWithOlderJournal(const ShardCommand& command) const {
   if (cluster_->has_coordinator_gone_back) {
-    return !std::holds_alternative<StopCommand>(command) &&
-           !std::holds_alternative<DropCommand>(command) &&
-           !std::holds_alternative<MembersCommand>(command);
+    return !std::holds_alternative<StopCommand>(command);
   }
   // A server that has ended tells nothing before it is back.
   const bool is_there =
@@ -471,10 +469,7 @@ void SimulatedServer::CarryOut(Effect effect, const CoordinatorRecord& follows) 
       cluster_->audit->Fail(process_.name(),
                             " goes on with a journal that has gone back to an older state");
     }
-    // The lives that an older coordinator ends go on if the newer journal is brought back.
-    const bool is_of_older =
-        cluster_->has_coordinator_gone_back && std::holds_alternative<DropCommand>(*command);
-    if (!is_of_older) cluster_->audit->OnCommand(*command);
+    cluster_->audit->OnCommand(*command);
     Obey(*command, follows);
     for (auto& [shard, remote] : life_->remotes) Send(remote, *command, follows);
   } else if (auto* repeated = std::get_if<RepeatedCommand>(&effect)) {
