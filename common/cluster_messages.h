@@ -89,8 +89,9 @@ struct Registration {
   bool needs_initial_weights = false;
   std::string life_secret;  // shown with every call in the worker's name; empty: none is asked for
   uint64_t rounds_completed = 0;  // under this worker's name, over all its lives
-  Round
-      next_round;  // that has not been opened; 0: none was, or the server is of an earlier release
+  // The first round that has not been opened. 0 means that none was, or that the server is of an
+  // earlier release.
+  Round next_round;
 
   const Layout& layout() const { return map->layout; }
   const std::vector<ServerAddress>& servers() const { return map->servers; }
@@ -131,7 +132,8 @@ struct HeartbeatCall {
   // Of the map whose addresses the worker has. Not set: it has no use for others.
   std::optional<uint64_t> map_version = {};
   PathFacts path = {};
-  std::optional<Round> acknowledged = {};  // the last one whose report was, in this life
+  // The last round of this life whose report the coordinator has answered.
+  std::optional<Round> acknowledged = {};
 };
 
 // Where the servers are, by shard.

@@ -46,8 +46,8 @@ void OnCrash(int signal, siginfo_t* info, void* /*context*/) {
   const void* const probe = mmap(nullptr, kProbeBytes, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
   if (probe == MAP_FAILED && errno == ENOMEM) ExitWithoutMemory();
-  // The handler is gone with its first call. A faulting instruction is executed again; a signal that
-  // a process sent (abort(), or a service manager's watchdog) is sent again.
+  // The handler is gone with its first call. A faulting instruction is executed again; a signal
+  // that a process sent (abort(), or a service manager's watchdog) is sent again.
   const bool was_sent = info->si_code <= 0;
   if (was_sent) raise(signal);
 }

@@ -100,11 +100,11 @@ class Server {
   // Once Wait() has returned OK: how the job came to its end, for people.
   std::string ending();
 
-  // Of shard 0, before Stop(kImmediate) and in place of Wait(): blocks until all servers serve what
-  // their journals have, and then until all of it is in a checkpoint. Workers are not waited for:
-  // what they have not handed in of an open round is lost. Errors: FailedPrecondition (the
-  // coordinator's journal has gone back); DeadlineExceeded (a server does not attach); Cancelled
-  // once interrupted; those of the last checkpoint.
+  // Blocks until all servers serve what their journals have, and then until all of it is in a
+  // checkpoint. The server of shard 0 has it called before Stop(kImmediate), in place of Wait().
+  // Workers are not waited for: what they have not handed in of an open round is lost. Errors:
+  // FailedPrecondition (the coordinator's journal has gone back); DeadlineExceeded (a server does
+  // not attach); Cancelled once interrupted; those of the last checkpoint.
   absl::StatusOr<PublishedCheckpoint> SaveWithoutWorkers();
 
   // kGraceful: turns away new workers, sees to it that everything that was done is saved, then
@@ -120,8 +120,9 @@ class Server {
   absl::Status Start();
   absl::Status Build();
   std::string LogFolder() const;
-  // Of a server above shard 0, if the journals beside its own are of another number of servers:
-  // blocks until the coordinator serves, which may have to read this one first. Errors: Cancelled.
+  // Blocks until the coordinator serves, if this server is above shard 0 and the journals beside
+  // its own are of another number of servers: the coordinator may have to read this one first.
+  // Errors: Cancelled.
   absl::Status AwaitNewDivision();
   // Sees whether it may be written, and claims it.
   absl::Status ClaimLogFolder();

@@ -29,9 +29,8 @@ absl::Status CreateForGood(FileSystem& file_system, const std::string& folder) {
     const absl::Status synced = file_system.SyncDirectory(*above);
     // What was there may be of a start that was cut short before it had synced this. This process
     // need not be able to read it, and its file system need not sync directories.
-    const bool cannot_sync = absl::IsPermissionDenied(synced) ||
-                             absl::IsInvalidArgument(synced) || absl::IsUnimplemented(synced) ||
-                             absl::IsFailedPrecondition(synced);
+    const bool cannot_sync = absl::IsPermissionDenied(synced) || absl::IsInvalidArgument(synced) ||
+                             absl::IsUnimplemented(synced) || absl::IsFailedPrecondition(synced);
     if (above <= there || !cannot_sync) RETURN_IF_ERROR(synced);
   }
   return absl::OkStatus();

@@ -81,8 +81,7 @@ TEST_F(CheckpointFolderTest, FolderAboveThatWasThereHasToBeSyncedIfItCanBe) {
     EXPECT_OK(TryCheckpointFolder(disk, "/mounted/ck", 0, 1));
   }
   answer = absl::UnknownError("Input/output error");
-  EXPECT_THAT(TryCheckpointFolder(disk, "/mounted/ck", 0, 1),
-              StatusIs(absl::StatusCode::kUnknown));
+  EXPECT_THAT(TryCheckpointFolder(disk, "/mounted/ck", 0, 1), StatusIs(absl::StatusCode::kUnknown));
 }
 
 TEST_F(CheckpointFolderTest, TooLittleRoomIsRefusedWithTheNumbers) {

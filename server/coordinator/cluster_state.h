@@ -143,7 +143,7 @@ struct ClusterState {
   // Who then holds up the last save, or a stop.
   absl::Time drop_missing_at = absl::InfiniteFuture();
   std::vector<std::string> not_waited_for;  // dropped then: "b (round 7)"
-  // How many workers of this process have told of a report that it lacks.
+  // How many workers have told this process of an acknowledged report that it lacks.
   int num_lacking_reports = 0;
   // For how long the last save waits for servers that are away: some process waits to exit.
   absl::Time away_until = absl::InfinitePast();

@@ -15,7 +15,6 @@
 #include "common/remedy.h"
 #include "common/status_hints.h"
 #include "common/status_macros.h"
-#include "server/coordinator/acknowledged_report.h"
 #include "server/coordinator/admission.h"
 #include "server/coordinator/client_layout.h"
 #include "server/coordinator/cluster_words.h"

@@ -13,7 +13,7 @@
 #include "common/fragment_plan.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
-#include "server/coordinator/acknowledged_report.h"
+#include "server/coordinator/admission.h"
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/journal_comparison.h"

@@ -109,7 +109,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   bool client_done_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time received_at_ ABSL_GUARDED_BY(mutex_);  // all of it; if client_done_
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  // Of the bucket under way; null while there is none.
+  // Tells how long nothing has come of the bucket under way; null while there is none.
   std::shared_ptr<PushSilence> silence_ ABSL_GUARDED_BY(mutex_);
   absl::Duration silent_for_ ABSL_GUARDED_BY(mutex_);
   uint64_t silent_from_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of the connection

@@ -1,4 +1,5 @@
-// How many bytes the kernel has received on a connection (TCP_INFO in tcp(7)).
+// How many bytes the kernel has received on a connection (TCP_INFO in tcp(7)). A file of its own,
+// because <linux/tcp.h>, which has the count, and <netinet/tcp.h> define the same names.
 #pragma once
 
 #include <cstdint>

@@ -166,8 +166,8 @@ TEST(PushSpaceTest, WhoTakesSpaceAndTricklesIsDroppedAndNotThoseWhoWaitForIt) {
                                                HasSubstr("--round_timeout=8s"))));
 }
 
-// Of one channel, as clients in other languages have it: heartbeats come on the connection of the
-// push that has stopped.
+// The client has one channel, as clients in other languages do: its heartbeats come on the
+// connection of the push that has stopped.
 TEST(PushSpaceTest, DropsPushThatIsAbandoned) {
   ServerConfig config = SmallJobConfig();
   config.job.min_workers = 2;

@@ -236,17 +236,21 @@ class RecoveryTest(unittest.TestCase):
     logs = job.logs(lines=10000)
     self.assertEqual(logs.count("worker registered"), 1, logs)
 
-  def test_lone_server_whose_journals_have_gone_back_behind_a_checkpoint_waits(self):
-    job = self.start(journal=True, checkpoint_every=50)
+  def go_back(self, job, folder, train):
+    """Starts the lone server on what the folder had before train() went on from there."""
     job.wait_for_rounds()
     self.assertEqual(job.kill(job.servers[0]), -signal.SIGKILL)
-    shutil.copytree(job.path("here/journal"), job.path("older"))
+    shutil.copytree(job.path(folder), job.path("older"))
     job.start_server(0)
-    job.wait_for_checkpoint(3)
+    train()
     self.assertEqual(job.kill(job.servers[0]), -signal.SIGKILL)
-    shutil.rmtree(job.path("here/journal"))
-    os.rename(job.path("older"), job.path("here/journal"))
+    shutil.rmtree(job.path(folder))
+    os.rename(job.path("older"), job.path(folder))
     job.start_server(0)
+
+  def test_lone_server_whose_journals_have_gone_back_behind_a_checkpoint_waits(self):
+    job = self.start(journal=True, checkpoint_every=50)
+    self.go_back(job, "here/journal", lambda: job.wait_for_checkpoint(3))
     lost = self.waits_for_newer_journal(job, len(job.metrics()))
     self.kill_in_order(job)
     job.start_server(0, f"--accept_loss={lost}")
@@ -259,15 +263,7 @@ class RecoveryTest(unittest.TestCase):
 
   def test_worker_tells_what_all_disks_have_lost(self):
     job = self.start(journal=True, checkpoint_every=1000)
-    job.wait_for_rounds()
-    self.assertEqual(job.kill(job.servers[0]), -signal.SIGKILL)
-    shutil.copytree(job.path("here"), job.path("older"))
-    job.start_server(0)
-    job.wait_for_rounds()
-    self.assertEqual(job.kill(job.servers[0]), -signal.SIGKILL)
-    shutil.rmtree(job.path("here"))
-    os.rename(job.path("older"), job.path("here"))
-    job.start_server(0)
+    self.go_back(job, "here", job.wait_for_rounds)
     self.assertEqual(job.finish(), [0, 0], job.logs())
     logs = job.logs(lines=10000)
     self.assertRegex(logs, r"alarm: worker '\w+' says that its round \d+ was acknowledged")

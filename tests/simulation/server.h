@@ -96,7 +96,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void Start();
   // `with_machine`: what the machine has not synced is lost, and nobody is told.
   void Crash(bool with_machine);
-  // Of shard 0: the process of this life, on its machine, has ended.
+  // Tells the server of shard 0 that the process of this life, on its machine, has ended.
   void OnProcessEnded(const WorkerLife& life);
   // Told to stop in order, as by SIGTERM: serves until all that was done is saved, for stop_timeout
   // at most.

@@ -36,7 +36,8 @@ class CoordinatorLink {
   virtual ~CoordinatorLink() = default;
 
   // One attempt to begin a life. `offered`: the tensors of a program of its own; none: the worker
-  // takes the job's model. Errors: as in proto/cluster_service.proto; Unavailable if nobody answers.
+  // takes the job's model. Errors: as in proto/cluster_service.proto; Unavailable if nobody
+  // answers.
   virtual absl::StatusOr<Registration> Register(const std::optional<OfferedLayout>& offered,
                                                 const ProcessHistory& process) = 0;
   // Makes the worker a member. Errors: FailedPrecondition if layout or data differ from the job's.

@@ -35,7 +35,7 @@ class SharedMemoryCall final
     WorkerLife life;
     std::string life_secret;  // see Registration
     size_t block_bytes = 0;
-    int blocks = 0;  // for each direction
+    int blocks = 0;                 // for each direction
     bool outlives_process = false;  // another process may go on with the life
     // Called once, on a gRPC thread: OK when the server has the region, or why it does not. May be
     // null.
