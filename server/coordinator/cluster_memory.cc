@@ -124,6 +124,10 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
   return absl::OkStatus();
 }
 
+uint64_t NextMapVersion(uint64_t version, absl::Time now) {
+  return std::max<uint64_t>(version + 1, std::max<int64_t>(absl::ToUnixMillis(now), 0));
+}
+
 absl::Status PlanMap(uint64_t version, ClusterState& state) {
   ASSIGN_OR_RETURN(const std::vector<ElementRange> ranges,
                    PlanShards(*state.layout, state.config.num_shards));

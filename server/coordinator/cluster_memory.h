@@ -18,6 +18,10 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state);
 // together; those of PlanMap().
 absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& state);
 
+// Returns the version of a map with other addresses. A heartbeat tells of it before the journal has
+// it, so that the version contains the time: a process that is started again without that record
+// must not give the same version to a map with yet another address.
+uint64_t NextMapVersion(uint64_t version, absl::Time now);
 // Which server has which part of the layout. Errors: InvalidArgument if that cannot be cut so.
 absl::Status PlanMap(uint64_t version, ClusterState& state);
 

@@ -991,7 +991,7 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
     state_.comparison.shards[shard] = {shard, memory_of, journal};
     // A server that was started again on what it had may have another port.
     if (state_.map != nullptr && state_.map->servers[shard].address != address) {
-      RETURN_IF_ERROR(PlanMap(state_.map->version + 1, state_));
+      RETURN_IF_ERROR(PlanMap(NextMapVersion(state_.map->version, now), state_));
       outbox_.Remember();
     }
     if (!state_.is_comparing()) RepeatCommands(shard);

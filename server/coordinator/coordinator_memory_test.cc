@@ -16,6 +16,8 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/cluster_memory.h"
+#include "server/coordinator/cluster_memory.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_memory_json.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
@@ -438,6 +440,23 @@ TEST(CoordinatorMemoryTest, AServerThatHasLostAPartOfItsJournalTakesAllBack) {
                          "record 60 was on disk")));
 }
 
+TEST(CoordinatorMemoryTest, ProcessThatComesBeforeTheFormerIsMissedTakesAllBackIfItLacksRecords) {
+  CoordinatorHarness cluster(PairConfig());
+  Script script(&cluster);
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(script.Step());
+  const auto attach = [&](uint64_t process_id, uint64_t journal_end) {
+    return cluster.coordinator().OnShardAttached(
+        1, 2, 71, 1000, "host:1", cluster.now(),
+        JournalPlace{.first_segment = 1, .end = journal_end, .process_id = process_id});
+  };
+  ASSERT_OK(attach(5, 0));
+  cluster.coordinator().OnJournalState(1, {.end = 60}, cluster.now());
+  ASSERT_OK(attach(5, 40)) << "what the same process says may be older";
+  EXPECT_EQ(cluster.store().restores, 1);
+  ASSERT_OK(attach(6, 59));
+  EXPECT_EQ(cluster.store().restores, 2);
+}
+
 TEST(CoordinatorMemoryTest, AServerThatComesWithoutItsJournalIsSaidTo) {
   CoordinatorHarness cluster(PairConfig());
   Script script(&cluster);
@@ -496,6 +515,14 @@ TEST(CoordinatorMemoryTest, AServerMayComeBackAtAnotherAddress) {
   ASSERT_OK(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "other:9", cluster.now()));
   EXPECT_EQ(cluster.coordinator().map()->servers[1].address, "other:9");
   EXPECT_EQ(cluster.coordinator().Memory()->shards[1].address, "other:9");
+}
+
+TEST(CoordinatorMemoryTest, MapsOfProcessesThatHaveReadTheSameMemoryHaveDifferentVersions) {
+  const absl::Time now = absl::FromUnixMillis(1'000'000);
+  const uint64_t first = NextMapVersion(7, now);
+  EXPECT_GT(first, 7);
+  EXPECT_NE(NextMapVersion(7, now + absl::Milliseconds(1)), first);
+  EXPECT_GT(NextMapVersion(first, now - absl::Hours(1)), first) << "the clock was put back";
 }
 
 TEST(CoordinatorMemoryTest, WorkersFollowAServerToItsAddressWithTheirNextHeartbeat) {

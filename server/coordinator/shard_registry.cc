@@ -54,8 +54,11 @@ void ShardRegistry::SetJournal(int shard, JournalState journal) {
 
 bool ShardRegistry::HasLostRecords(int shard, const JournalPlace& journal) const {
   const Entry& entry = entries_[shard];
-  const bool is_same = journal.process_id != 0 && journal.process_id == entry.process_id;
-  return !entry.is_connected && !is_same && journal.end < entry.journal_end;
+  const bool tells_process = journal.process_id != 0 && entry.process_id != 0;
+  // The end of the former connection may not have been noticed yet.
+  const bool may_be_same =
+      tells_process ? journal.process_id == entry.process_id : entry.is_connected;
+  return !may_be_same && journal.end < entry.journal_end;
 }
 
 absl::Status ShardRegistry::CheckFits(int shard, int num_shards) const {

@@ -91,8 +91,9 @@ class ShardRegistry {
     entries_[shard].first_segment = journal.first_segment;
     entries_[shard].process_id = journal.process_id;
   }
-  // Whether a server that comes back with this journal has lost a part of it. Not of one that is
-  // connected, nor of the same process: what it says may be older than what it said last.
+  // Whether a server that comes back with this journal has lost a part of it. The same process has
+  // not: what it says may be older than what it said last. If a server does not tell its process,
+  // a connection that is open counts as that of the same process.
   bool HasLostRecords(int shard, const JournalPlace& journal) const;
   void MarkLoading(absl::Time now);
   void MarkServing(int shard, absl::Time now);

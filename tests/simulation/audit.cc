@@ -681,10 +681,10 @@ void Audit::OnResumed(const CoordinatorMemory& memory) {
     }
   }
   members_.clear();
+  ended_in_memory_.clear();
   for (const auto& [id, worker] : workers) {
     if (!worker->is_alive()) {
-      // Its process may have ended before it could tell.
-      ended_.insert(worker->incarnation);
+      ended_in_memory_.insert(worker->incarnation);
       continue;
     }
     if (ended_.contains(worker->incarnation)) {
@@ -817,7 +817,11 @@ void Audit::OnStopped(absl::string_view who, const absl::StatusOr<PublishedCheck
 void Audit::OnAnnouncement(const Announcement& announcement) {
   std::visit(Overloaded{
                  [this](const RestoredPoint& point) {
-                   if (point.is_from_journal) return goes_on_from_.reset();
+                   if (point.is_from_journal) {
+                     // The process that ended them may not have lived to tell.
+                     ended_.insert(ended_in_memory_.begin(), ended_in_memory_.end());
+                     return goes_on_from_.reset();
+                   }
                    ++num_restores_;
                    if (rounds_since_restore_ > 0) ++times_gone_back_;
                    next_round_ = point.next_round;

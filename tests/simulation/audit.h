@@ -326,7 +326,10 @@ class Audit {
   std::vector<std::unique_ptr<ShardAudit>> shards_;
   std::map<std::string, WorkerId> names_;
   std::map<WorkerId, Progress> members_;
-  std::set<Incarnation> ended_;                // lives
+  std::set<Incarnation> ended_;  // lives
+  // Lives whose end a restarted coordinator has read. A power failure may still take that record,
+  // until the coordinator goes on.
+  std::set<Incarnation> ended_in_memory_;
   std::map<WorkerId, Incarnation> begun_;      // lives, the last of each worker
   std::map<Incarnation, Round> acknowledged_;  // reports, the last of each life
   // Somebody has work that nobody has taken back: whoever comes has to go on from there.

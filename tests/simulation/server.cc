@@ -446,10 +446,11 @@ absl::Status SimulatedServer::StartCoordinator() {
   return absl::OkStatus();
 }
 
-// An older coordinator tells shards at the most that the job is over. One whose
-// shard is older does not open or save a round before all have begun anew.
+// An older coordinator tells shards at the most that the job is over. If the loss is accepted or a
+// shard is older, the coordinator does not open or save a round before all have begun anew.
 bool SimulatedServer::GoesOnWithOlderJournal(const ShardCommand& command) const {
-  if (cluster_->has_coordinator_gone_back) {
+  if (cluster_->has_coordinator_gone_back &&
+      !cluster_->coordinator.journal.accepted_loss.has_value()) {
     return !std::holds_alternative<StopCommand>(command);
   }
   // A server that has ended tells nothing before it is back.

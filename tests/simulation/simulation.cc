@@ -994,7 +994,9 @@ void Run::Mend(Level& level) {
   level.pauses_until = absl::InfinitePast();
   if (cluster.replica != nullptr) cluster.replica->Mend();
   cluster.disk_faults.Mend();
-  if (&cluster == &root() && newer_.has_value() && cluster.context.has_coordinator_gone_back) {
+  // An operator who has accepted the loss does not bring the journal back.
+  if (&cluster == &root() && newer_.has_value() && cluster.context.has_coordinator_gone_back &&
+      !cluster.context.coordinator.journal.accepted_loss.has_value()) {
     PutJournalBack();
   }
   for (auto& server : cluster.servers) {
