@@ -248,10 +248,7 @@ absl::Status Server::PrepareReplication() {
     return ConnectReplica(config_.durability.journal_replica, security_->transport());
   };
   deps.random_id = RandomId;
-  deps.confirm = [this] {
-    RETURN_IF_ERROR(log_lock_->CheckHeld());
-    return deps_.confirm_leader();
-  };
+  deps.confirm = [this] { return ConfirmFolder(); };
   deps.now = [since = claim.since] { return since; };
   deps.on_change = [this](const absl::Status& state) { OnReplicaChange(state); };
   replication_ = std::make_unique<Replication>(std::move(config), std::move(deps));
@@ -330,6 +327,11 @@ std::string Server::ReplicaText() const {
   absl::string_view why = state.message();
   absl::ConsumePrefix(&why, absl::StrCat("replica ", replica, ": "));
   return absl::StrCat(replica, ": ", why);
+}
+
+absl::Status Server::ConfirmFolder() const {
+  if (log_lock_ != nullptr) RETURN_IF_ERROR(log_lock_->CheckHeld());
+  return deps_.confirm_leader();
 }
 
 absl::Status Server::ConfirmInCharge() const {
@@ -454,7 +456,8 @@ absl::Status Server::Build() {
                            .shard = config_.cluster.shard,
                            .num_shards = config_.cluster.num_shards},
         ShardAgent::Deps{[this] { return ReadShard(); },
-                         [this](const absl::Status& status) { Finish(status); }});
+                         [this](const absl::Status& status) { Finish(status); },
+                         [this] { return ConfirmFolder(); }});
     refused.push_back({CoordinatorServices(), [this] {
                          return NotTheCoordinator(config_.cluster.shard, agent_->coordinator());
                        }});

@@ -137,6 +137,8 @@ class Server {
   absl::Status NoReplica() const;
   // What an operator is told who wants tokens or identities of a server without them.
   absl::Status NoAuthority() const;
+  // Whether this process still holds the folder of its journal, if it keeps one.
+  absl::Status ConfirmFolder() const;
   // Whether what was written is this server's to acknowledge.
   absl::Status ConfirmInCharge() const;
   // The journal of this server's shard, as the process before it has left it.

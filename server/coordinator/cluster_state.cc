@@ -53,6 +53,15 @@ bool ClusterState::is_ready() const {
   }
 }
 
+bool ClusterState::AwaitsJournals(WorkerId worker, Round round, bool is_patience_over) const {
+  if (!is_ready() || DefersContributions(config.job) || !shards.all_keep_journals()) return false;
+  for (int shard = 0; shard < config.num_shards; ++shard) {
+    const bool is_waited_for = !is_patience_over || shards.entries()[shard].is_away();
+    if (is_waited_for && desks.at(worker).AwaitsJournal(round, shard)) return true;
+  }
+  return false;
+}
+
 StandingOrders ClusterState::orders() const {
   StandingOrders orders = {.quarantine = quarantine.memory()};
   if (pause.has_value()) orders.pause = pause->reason;

@@ -220,6 +220,8 @@ struct ClusterState {
   bool is_work_held() const { return !hold_reason.empty(); }
   // A stop ends it.
   bool is_paused() const { return pause.has_value() && !is_stopping(); }
+  // See Coordinator::AwaitsJournals().
+  bool AwaitsJournals(WorkerId worker, Round round, bool is_patience_over) const;
   StandingOrders orders() const;
   void TakeOrders(StandingOrders orders, absl::Time now);
   // No round is opened, closed or saved: a server cannot be told.

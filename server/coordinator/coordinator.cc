@@ -954,15 +954,6 @@ bool Coordinator::GoesOn(int shard, uint64_t instance_id, uint64_t memory_of) co
          state_.has_memory();
 }
 
-absl::Status Coordinator::CheckNotFollowed(int shard, uint64_t first_segment) const {
-  // Servers of an earlier release do not tell of theirs.
-  if (first_segment == 0 || !state_.shards.Has(shard) ||
-      first_segment >= state_.shards.entries()[shard].first_segment) {
-    return absl::OkStatus();
-  }
-  return absl::AbortedError("another process goes on with the journal of this server");
-}
-
 absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t instance_id,
                                           uint64_t memory_of, absl::string_view address,
                                           absl::Time now, JournalPlace journal) {
@@ -975,12 +966,15 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
   const ShardRegistry::Entry& entry = state_.shards.entries()[shard];
   // Servers of an earlier release do not tell of theirs.
   const bool tells_journal = journal.first_segment != 0;
-  if (state_.shards.IsHeldBy(shard, instance_id)) {
-    RETURN_IF_ERROR(CheckNotFollowed(shard, journal.first_segment));
+  const bool lacks_records = tells_journal && state_.shards.HasLostRecords(shard, journal);
+  // A journal that has gone back may begin with a lower segment. Its process holds the folder, so
+  // that nothing that is away goes on with that journal.
+  const bool may_be_followed = !lacks_records || !entry.is_away();
+  if (may_be_followed && state_.shards.IsHeldBy(shard, instance_id)) {
+    RETURN_IF_ERROR(state_.shards.CheckNotFollowed(shard, journal.first_segment));
   }
   const bool goes_on = GoesOn(shard, instance_id, memory_of);
-  const bool has_lost_records =
-      goes_on && tells_journal && state_.shards.HasLostRecords(shard, journal);
+  const bool has_lost_records = goes_on && lacks_records;
   if (goes_on && !has_lost_records) {
     const bool is_another_process = journal.first_segment > entry.first_segment;
     // This connection may come before the end of the old one is noticed.
@@ -989,6 +983,7 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
     state_.shards.Reconnect(shard, address, now);
     state_.shards.SetProcess(shard, journal);
     state_.comparison.shards[shard] = {shard, memory_of, journal};
+    for (auto& [worker, desk] : state_.desks) desk.OnServerAttached(shard);
     // A server that was started again on what it had may have another port.
     if (state_.map != nullptr && state_.map->servers[shard].address != address) {
       RETURN_IF_ERROR(PlanMap(NextMapVersion(state_.map->version, now), state_));
@@ -1175,7 +1170,8 @@ bool Coordinator::OnContributed(int shard, uint64_t server_incarnation, const Wo
   if (server_incarnation != state_.server_incarnation || !CheckLife(life).ok()) return false;
   WorkerDesk& desk = state_.desks.at(life.worker);
   if (!desk.AwaitsContribution(round, state_.config.num_shards)) return false;
-  return desk.CountContributed(shard) == state_.config.num_shards;
+  desk.CountContributed(shard);
+  return !desk.AwaitsJournals(round, state_.config.num_shards);
 }
 
 void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now) {

@@ -179,6 +179,13 @@ class Coordinator {
   void NoteJournalEnd(int shard, uint64_t end) {
     if (state_.shards.Has(shard)) state_.shards.NoteJournalEnd(shard, end);
   }
+  // Whether this life's report of a round has to wait until all servers have told where their
+  // journals end with what the report is of. If the report counted before, a journal that lost that
+  // end later would not be noticed. Once patience is over, only servers that are away are waited
+  // for. Deferred contributions are not waited for, because servers tell nothing of them.
+  bool AwaitsJournals(const WorkerLife& life, Round round, bool is_patience_over) const {
+    return CheckLife(life).ok() && state_.AwaitsJournals(life.worker, round, is_patience_over);
+  }
   // From now on RequestGrant() answers at once: with the grant that the worker has, or kDone.
   // Errors: those of RequestGrant().
   absl::Status BeginLeave(const WorkerLife& life, absl::Time now);
@@ -210,7 +217,9 @@ class Coordinator {
   bool GoesOn(int shard, uint64_t instance_id, uint64_t memory_of) const;
   // Of what comes from the server of a shard: Aborted if another process has gone on with its
   // journal since. `first_segment`: see JournalPlace.
-  absl::Status CheckNotFollowed(int shard, uint64_t first_segment) const;
+  absl::Status CheckNotFollowed(int shard, uint64_t first_segment) const {
+    return state_.shards.CheckNotFollowed(shard, first_segment);
+  }
   void OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now);
   // A sign of life. A server that gives none for a lease is away until the next one.
   void OnShardHeard(int shard, uint64_t instance_id, absl::Time now);
@@ -233,8 +242,8 @@ class Coordinator {
                       absl::Time now);
   void OnSquareSums(int shard, uint64_t server_incarnation, Round round,
                     std::vector<double> segment_sums, absl::Time now);
-  // All of a contribution is acknowledged there. True if this was the last server, and the worker's
-  // report of the round counts.
+  // All of a contribution is acknowledged there. Returns true if this was the last server that a
+  // report of the round waits for.
   bool OnContributed(int shard, uint64_t server_incarnation, const WorkerLife& life, Round round);
   // What shards find by themselves.
   void OnWorkerFault(const WorkerFault& fault, absl::Time now);

@@ -1,6 +1,7 @@
 // Reports of contributions that are still on their way: when all servers have them.
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
@@ -75,6 +76,56 @@ TEST_F(ReportAheadTest, WhatIsReportedOrOverIsNotAwaited) {
   EXPECT_FALSE(Awaits(Round(1))) << "its lease is over: it is to be told";
   EXPECT_FALSE(coordinator().OnContributed(0, kServers, worker_.life, Round(1)));
   EXPECT_FALSE(coordinator().OnContributed(1, kServers, worker_.life, Round(1)));
+}
+
+// Both servers keep journals, and the worker holds the grant of round 0.
+class ReportOfJournaledContributionTest : public ReportAheadTest {
+ protected:
+  ReportOfJournaledContributionTest() {
+    for (const int shard : {0, 1}) Attach(shard);
+    const Grant grant = *coordinator().PollGrant(worker_.life, cluster_.now())->grant;
+    cluster_.Ask(worker_, CoordinatorHarness::ReportOf(grant));
+  }
+
+  void Attach(int shard) {
+    EXPECT_TRUE(coordinator()
+                    .OnShardAttached(shard, 2, 70 + shard, kServers, absl::StrCat("host:", shard),
+                                     cluster_.now(), {.first_segment = 1, .end = 5})
+                    .ok());
+  }
+  bool AwaitsJournals(bool is_patience_over = false) {
+    return coordinator().AwaitsJournals(worker_.life, Round(1), is_patience_over);
+  }
+};
+
+TEST_F(ReportOfJournaledContributionTest, WaitsUntilAllServersHaveToldOfTheirJournals) {
+  EXPECT_TRUE(AwaitsJournals());
+  EXPECT_FALSE(coordinator().OnContributed(1, kServers, worker_.life, Round(1)));
+  EXPECT_TRUE(AwaitsJournals());
+  EXPECT_TRUE(coordinator().OnContributed(0, kServers, worker_.life, Round(1)));
+  EXPECT_FALSE(AwaitsJournals());
+}
+
+TEST_F(ReportOfJournaledContributionTest, WaitsForNoServerThatHasAttachedSinceTheGrant) {
+  Attach(1);
+  EXPECT_TRUE(AwaitsJournals());
+  EXPECT_TRUE(coordinator().OnContributed(0, kServers, worker_.life, Round(1)));
+  EXPECT_FALSE(AwaitsJournals());
+}
+
+TEST_F(ReportOfJournaledContributionTest, WaitsBeyondPatienceOnlyForServersThatAreAway) {
+  coordinator().OnContributed(0, kServers, worker_.life, Round(1));
+  EXPECT_FALSE(AwaitsJournals(/*is_patience_over=*/true));
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  EXPECT_TRUE(AwaitsJournals(/*is_patience_over=*/true));
+}
+
+TEST_F(ReportOfJournaledContributionTest, DoesNotWaitForAnotherRound) {
+  EXPECT_FALSE(coordinator().AwaitsJournals(worker_.life, Round(0), /*is_patience_over=*/false));
+}
+
+TEST_F(ReportAheadTest, ReportDoesNotWaitWhereNoJournalsAreKept) {
+  EXPECT_FALSE(coordinator().AwaitsJournals(worker_.life, Round(0), /*is_patience_over=*/false));
 }
 
 }  // namespace

@@ -17,7 +17,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/cluster_memory.h"
-#include "server/coordinator/cluster_memory.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_memory_json.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
@@ -454,6 +453,25 @@ TEST(CoordinatorMemoryTest, ProcessThatComesBeforeTheFormerIsMissedTakesAllBackI
   ASSERT_OK(attach(5, 40)) << "what the same process says may be older";
   EXPECT_EQ(cluster.store().restores, 1);
   ASSERT_OK(attach(6, 59));
+  EXPECT_EQ(cluster.store().restores, 2);
+}
+
+TEST(CoordinatorMemoryTest, JournalThatHasGoneBackTakesAllBackAlsoIfItLacksSegments) {
+  CoordinatorHarness cluster(PairConfig());
+  Script script(&cluster);
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(script.Step());
+  const auto attach = [&](uint64_t process_id, const JournalPlace& place) {
+    JournalPlace journal = place;
+    journal.process_id = process_id;
+    return cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now(), journal);
+  };
+  ASSERT_OK(attach(5, {.first_segment = 4, .end = 0}));
+  cluster.coordinator().OnJournalState(1, {.end = 60}, cluster.now());
+  EXPECT_EQ(attach(6, {.first_segment = 2, .end = 40}).code(), absl::StatusCode::kAborted)
+      << "the process that goes on with the journal is there";
+  EXPECT_EQ(cluster.store().restores, 1);
+  cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());
+  ASSERT_OK(attach(6, {.first_segment = 2, .end = 40}));
   EXPECT_EQ(cluster.store().restores, 2);
 }
 

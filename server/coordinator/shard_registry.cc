@@ -61,6 +61,14 @@ bool ShardRegistry::HasLostRecords(int shard, const JournalPlace& journal) const
   return !may_be_same && journal.end < entry.journal_end;
 }
 
+absl::Status ShardRegistry::CheckNotFollowed(int shard, uint64_t first_segment) const {
+  // Servers of an earlier release do not tell of theirs.
+  if (first_segment == 0 || !Has(shard) || first_segment >= entries_[shard].first_segment) {
+    return absl::OkStatus();
+  }
+  return absl::AbortedError("another process goes on with the journal of this server");
+}
+
 absl::Status ShardRegistry::CheckFits(int shard, int num_shards) const {
   if (num_shards == static_cast<int>(entries_.size()) && Has(shard)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(

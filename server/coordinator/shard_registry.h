@@ -87,6 +87,11 @@ class ShardRegistry {
   void NoteJournalEnd(int shard, uint64_t end) {
     entries_[shard].journal_end = std::max(entries_[shard].journal_end, end);
   }
+  // Whether all servers keep journals and tell where these end.
+  bool all_keep_journals() const {
+    return std::all_of(entries_.begin(), entries_.end(),
+                       [](const Entry& entry) { return entry.first_segment != 0; });
+  }
   void SetProcess(int shard, const JournalPlace& journal) {
     entries_[shard].first_segment = journal.first_segment;
     entries_[shard].process_id = journal.process_id;
@@ -95,6 +100,8 @@ class ShardRegistry {
   // not: what it says may be older than what it said last. If a server does not tell its process,
   // a connection that is open counts as that of the same process.
   bool HasLostRecords(int shard, const JournalPlace& journal) const;
+  // See Coordinator::CheckNotFollowed().
+  absl::Status CheckNotFollowed(int shard, uint64_t first_segment) const;
   void MarkLoading(absl::Time now);
   void MarkServing(int shard, absl::Time now);
 

@@ -127,6 +127,7 @@ void WorkerDesk::Give(const Grant& grant, absl::Time now) {
   memory_.is_waiting = false;
   memory_.grant = grant;
   contributed_to_.clear();
+  attached_since_grant_.clear();
   pushes_.OnGrant();
   given_at_ = now;
   memory_.last_granted = grant.round.value();
@@ -135,6 +136,19 @@ void WorkerDesk::Give(const Grant& grant, absl::Time now) {
 bool WorkerDesk::AwaitsContribution(Round round, int num_shards) const {
   return memory_.grant.has_value() && memory_.grant->round == round &&
          static_cast<int>(contributed_to_.size()) < num_shards;
+}
+
+bool WorkerDesk::AwaitsJournal(Round round, int shard) const {
+  return memory_.grant.has_value() && memory_.grant->round == round &&
+         memory_.grant->kind == Grant::Kind::kTrain && !contributed_to_.contains(shard) &&
+         !attached_since_grant_.contains(shard);
+}
+
+bool WorkerDesk::AwaitsJournals(Round round, int num_shards) const {
+  for (int shard = 0; shard < num_shards; ++shard) {
+    if (AwaitsJournal(round, shard)) return true;
+  }
+  return false;
 }
 
 absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const RoundReport& report,

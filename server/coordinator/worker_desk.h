@@ -100,6 +100,12 @@ class WorkerDesk {
   // Whether the grant held is of this round, and fewer than `num_shards` servers have all of the
   // contribution to it.
   bool AwaitsContribution(Round round, int num_shards) const;
+  // The server of a shard has attached and has told where its journal ends.
+  void OnServerAttached(int shard) { attached_since_grant_.insert(shard); }
+  // Returns true if the grant held is for training in this round, and the server of `shard` has
+  // neither told that it has all of the contribution, nor attached since the grant was given.
+  bool AwaitsJournal(Round round, int shard) const;
+  bool AwaitsJournals(Round round, int num_shards) const;
   // What a report is: of the grant held, of one reported before, or of none (InvalidArgument).
   enum class Match : uint8_t { kCurrent, kRepeat };
   absl::StatusOr<Match> Classify(const RoundReport& report, const JobSpec& job) const;
@@ -206,6 +212,7 @@ class WorkerDesk {
   bool was_waited_for_ = false;
   std::string activity_;
   std::set<int> contributed_to_;  // shards whose servers have all that is due for the grant held
+  std::set<int> attached_since_grant_;  // shards
   absl::Time given_at_ = absl::InfinitePast();
   absl::Time idle_since_ = absl::InfinitePast();
   MemberPace pace_;               // of this process, over all its lives

@@ -154,6 +154,15 @@ CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundRepo
       *reply = ToProto(answer.OrWait());
       return finish(absl::OkStatus());
     }
+    if (!has_asked && report.has_value()) {
+      const bool is_patience_over = occasion == Occasion::kPatienceOver;
+      if (coordinator.AwaitsJournals(life, report->round, is_patience_over)) {
+        if (!is_patience_over) return nullptr;
+        return finish(absl::UnavailableError(absl::StrCat(
+            "a server that is away has not told that its journal has the contribution to round ",
+            report->round.value(), "; the same call again")));
+      }
+    }
     const absl::StatusOr<GrantAnswer> answer = std::exchange(has_asked, true)
                                                    ? coordinator.PollGrant(life, now)
                                                    : coordinator.RequestGrant(life, report, now);

@@ -223,6 +223,9 @@ void ShardAgent::RunAttachments() {
 }
 
 absl::Status ShardAgent::RunOneAttachment() {
+  if (const absl::Status held = deps_.confirm_folder(); !held.ok()) {
+    return absl::UnavailableError(held.message());
+  }
   v1::AttachShardRequest request;
   request.set_wire_version(kWireVersion);
   request.set_shard(config_.shard);
@@ -429,7 +432,7 @@ void ShardAgent::SendContributed() {
     contributed_.clear();
   }
   report.mutable_contributed()->set_journal_end(host_->journal_place().end);
-  SendNow(report, DeadlineOf(kReportDeadline)).IgnoreError();
+  SendUntilAnswered(report);
 }
 
 void ShardAgent::OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) {

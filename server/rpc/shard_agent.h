@@ -46,6 +46,9 @@ class ShardAgent : public ShardReports {
     std::function<ShardReading()> read_stats;
     // The coordinator has told the servers to exit (OK), or refuses this one for good.
     std::function<void(const absl::Status&)> on_stop;
+    // Whether this process still holds the folder of its journal. The agent asks before each
+    // attachment, and tries again later if the answer is not OK.
+    std::function<absl::Status()> confirm_folder = [] { return absl::OkStatus(); };
   };
 
   // Blocks until a server serves at one of the addresses. Errors: Cancelled once interrupted.
@@ -150,7 +153,7 @@ class ShardAgent : public ShardReports {
   uint64_t contributed_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
 
   ThreadPool reports_;
-  ThreadPool contributed_sender_;  // what it tells hurries, and nothing depends on it
+  ThreadPool contributed_sender_;  // what it tells hurries: reports of workers wait for it
   std::thread attachments_;
   size_t num_looked_at_ = 0;  // by that thread, in a row, and in vain
   std::thread stats_;

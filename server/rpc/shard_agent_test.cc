@@ -323,8 +323,7 @@ TEST(ShardAgentTest, AConnectionThatSwallowsEverythingIsGivenUpAfterAFewSignsOfL
   ASSERT_TRUE(coordinator.attached_again.WaitForNotificationWithTimeout(absl::Seconds(10)));
   agent.Stop();
   EXPECT_NE(coordinator.second_peer, coordinator.first_peer);
-  // Each takes three intervals: one before it, and two in which it is not answered.
-  EXPECT_LE(coordinator.num_signs_of_life, 3);
+  EXPECT_LT(coordinator.num_signs_of_life, 8) << "fewer than max_unanswered";
 }
 
 class LastSaveCallsTest : public testing::Test {

@@ -560,6 +560,9 @@ void SimulatedServer::InspectShard(bool all) {
 }
 
 void SimulatedServer::Attach() {
+  if (const absl::Status held = CheckHeld(); !held.ok()) {
+    return OnAttachmentEnded(absl::UnavailableError(held.message()));
+  }
   SimulatedServer* const coordinator = cluster_->servers[0];
   std::shared_ptr<Stream> stream = cluster_->network->Open(
       process_, coordinator->process(), Lane::kControl,
@@ -913,25 +916,38 @@ void SimulatedServer::OnFault(const WorkerFault& fault) {
 void SimulatedServer::OnContributed(uint64_t server_incarnation, const WorkerLife& life,
                                     Round round) {
   if (cluster_->is_draining || (shard_ == 0 && exit_.has_value())) return;
+  const Contributed contributed = {server_incarnation, life, round,
+                                   life_->host->journal_place().end};
+  shard_ == 0 ? TakeContributed(shard_, contributed) : SendContributed(contributed, kFirstPause);
+}
+
+void SimulatedServer::TakeContributed(int shard, const Contributed& contributed) {
+  life_->strand->ReportTo([&](Coordinator& own, absl::Time) -> std::vector<uint64_t> {
+    own.NoteJournalEnd(shard, contributed.journal_end);
+    const bool is_last = own.OnContributed(shard, contributed.server_incarnation, contributed.life,
+                                           contributed.round);
+    if (!is_last) return {};
+    return {contributed.life.incarnation.value()};
+  });
+}
+
+void SimulatedServer::SendContributed(const Contributed& contributed, absl::Duration pause) {
   SimulatedServer* const coordinator = cluster_->servers[0];
-  const auto tell = [=, shard = shard_, end = life_->host->journal_place().end] {
-    coordinator->life_->strand->ReportTo(
-        [&](Coordinator& own, absl::Time) -> std::vector<uint64_t> {
-          own.NoteJournalEnd(shard, end);
-          if (!own.OnContributed(shard, server_incarnation, life, round)) return {};
-          return {life.incarnation.value()};
-        });
+  const auto on_answer = [this, contributed, pause](const absl::Status& status) {
+    if (status.ok() || RemedyFor(status) == Remedy::kGiveUp) return;
+    process_.After(pause, [this, contributed, pause] {
+      SendContributed(contributed, std::min(pause * 2, kLongestPause));
+    });
   };
-  if (shard_ == 0) return tell();
-  // Nobody asks what has become of it.
   cluster_->network->Call(
       process_, coordinator->process(), Lane::kControl, kReportDeadline,
-      [coordinator, tell, shard = shard_, instance_id = life_->instance_id,
+      [coordinator, contributed, on_answer, shard = shard_, instance_id = life_->instance_id,
        first_segment = life_->host->journal_place().first_segment](const Responder& responder) {
-        if (coordinator->CheckAttached(shard, instance_id, first_segment).ok()) tell();
-        responder.Reply([] {});
+        const absl::Status attached = coordinator->CheckAttached(shard, instance_id, first_segment);
+        if (attached.ok()) coordinator->TakeContributed(shard, contributed);
+        responder.Reply([on_answer, attached] { on_answer(attached); });
       },
-      [](const absl::Status&) {});
+      on_answer);
 }
 
 void SimulatedServer::OnNotice(absl::string_view text) {
@@ -1038,6 +1054,13 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
         if (asks == Asks::kLeaving && !has_asked) {
           const absl::Status begun = coordinator.BeginLeave(life, now);
           if (!begun.ok()) return finish(begun);
+        }
+        if (!has_asked && report.has_value()) {
+          const bool is_patience_over = occasion == Occasion::kPatienceOver;
+          if (coordinator.AwaitsJournals(life, report->round, is_patience_over)) {
+            if (!is_patience_over) return nullptr;
+            return finish(absl::UnavailableError("a server that is away has not told of it"));
+          }
         }
         const bool is_first = !std::exchange(has_asked, true);
         const bool counts = is_first && IsBeforeTheEnd(report, coordinator, now);

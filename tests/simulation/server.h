@@ -180,6 +180,13 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
     uint64_t last_number = 0;  // of what was sent on it
   };
   using Report = std::function<void(Coordinator&, absl::Time now)>;
+  // What a server tells of a contribution that it has acknowledged.
+  struct Contributed {
+    uint64_t server_incarnation = 0;
+    WorkerLife life;
+    Round round;
+    uint64_t journal_end = 0;
+  };
   // What is gone when the process ends.
   struct Life {
     Life(SimulatedServer* server, Process* process);
@@ -275,6 +282,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void OnStats(int shard, uint64_t instance_id, uint64_t first_segment, const ShardStats& stats);
   // To the coordinator: at once if it is here, else until it is answered.
   void SendReport(Report report);
+  void SendContributed(const Contributed& contributed, absl::Duration pause);  // until answered
+  void TakeContributed(int shard, const Contributed& contributed);             // shard 0
   void SendFirstReport();
   absl::Status CheckAttached(int shard, uint64_t instance_id, uint64_t first_segment) const;
   // `answer` is called once, perhaps later.
