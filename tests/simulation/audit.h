@@ -224,6 +224,11 @@ class Audit {
                   const GrantAnswer& answer);
   // A report is taken, perhaps not for the first time.
   void OnReported(const WorkerLife& life, const RoundReport& report);
+  // A server that another has taken the folders over from has taken a report. The report counts if
+  // its record reached the journal before the other server read it.
+  void OnReportedToReplaced(const WorkerLife& life, const RoundReport& report) {
+    work_.OnReportedToReplaced(life, report);
+  }
   // A coordinator goes on from its journal: with all that anybody was told.
   void OnResumed(const CoordinatorMemory& memory);
   // Another one has a journal, with nothing in it to go on from.

@@ -1067,11 +1067,16 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
         const absl::StatusOr<GrantAnswer> answer = is_first
                                                        ? coordinator.RequestGrant(life, report, now)
                                                        : coordinator.PollGrant(life, now);
-        if (answer.ok() && counts && !is_replaced()) audit->OnReported(life, *report);
+        if (answer.ok() && counts) TellAudit(life, *report);
         const bool is_pending = answer.ok() && !answer->grant.has_value();
         if (is_pending && occasion != Occasion::kPatienceOver) return nullptr;
         return finish(answer);
       });
+}
+
+void SimulatedServer::TellAudit(const WorkerLife& life, const RoundReport& report) {
+  is_replaced() ? cluster_->audit->OnReportedToReplaced(life, report)
+                : cluster_->audit->OnReported(life, report);
 }
 
 void SimulatedServer::CheckIsKnown(const WorkerLife& life, Round reported) const {
@@ -1093,7 +1098,7 @@ void SimulatedServer::Leave(const WorkerLife& life, const std::string& reason,
       [&](Coordinator& coordinator, absl::Time now) {
         const bool counts = IsBeforeTheEnd(report, coordinator, now);
         absl::Status left = coordinator.Leave(life, reason, report, now);
-        if (left.ok() && counts && !is_replaced()) cluster_->audit->OnReported(life, *report);
+        if (left.ok() && counts) TellAudit(life, *report);
         return left;
       },
       [reply](const absl::Status& left) { reply(left.ok() ? absl::StatusOr<bool>(true) : left); });

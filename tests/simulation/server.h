@@ -243,6 +243,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   absl::Status CheckHeld() const;
   // Where another server has taken the folders over, it has to know what this one acknowledges.
   void CheckIsKnown(const WorkerLife& life, Round reported) const;
+  // The coordinator has taken a report.
+  void TellAudit(const WorkerLife& life, const RoundReport& report);
   absl::Status TryFolders();
   // Sees to it that the replica has all, or takes all from there.
   absl::Status Replicate();

@@ -69,6 +69,9 @@ class WorkAudit {
   void OnGranted(const WorkerLife& life, const Grant& grant);
   // Taken, perhaps not for the first time.
   void OnReported(const WorkerLife& life, const RoundReport& report);
+  void OnReportedToReplaced(const WorkerLife& life, const RoundReport& report) {
+    unrecorded_[report.round].try_emplace(life.incarnation, report);
+  }
   void OnSummary(const RoundSummary& summary);
 
   // Of a site: in the place of the order before.
