@@ -737,7 +737,8 @@ void Audit::OnGranted(const WorkerLife& life, const Grant& grant) {
   if (uses_rosters_ || job_.max_rounds_ahead < 0) return;
   const auto member = members_.find(worker);
   if (member == members_.end()) {
-    if (may_answer_late_ && dropped_.contains(life.incarnation)) return;
+    // An answer leaves after what followed it in the same step, or while it was written down.
+    if (dropped_.contains(life.incarnation)) return;
     return Fail("worker ", worker.value(), " is granted a round and is no member");
   }
   if (members_.size() == 1) return;

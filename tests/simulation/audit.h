@@ -233,8 +233,6 @@ class Audit {
   void OnResumed(const CoordinatorMemory& memory);
   // Another one has a journal, with nothing in it to go on from.
   void OnBegunAnew();
-  // With a journal, an answer leaves after what followed it while it was written down.
-  void ExpectLateAnswers() { may_answer_late_ = true; }
   // What people are told, now and then; `is_stuck`: no round was committed for a while.
   void OnSnapshot(const ClusterSnapshot& snapshot, bool is_stuck);
   void OnAnnouncement(const Announcement& announcement);
@@ -320,7 +318,6 @@ class Audit {
 
   const JobSpec job_;
   const bool uses_rosters_;
-  bool may_answer_late_ = false;
   std::set<Incarnation> dropped_;
   const Story story_;
   std::string violation_;

@@ -426,7 +426,6 @@ absl::Status SimulatedServer::StartCoordinator() {
              .executor = &life_->journal_writer,
              .confirm = [this] { return CheckHeld(); }},
             kJournalSegmentBytes));
-    cluster_->audit->ExpectLateAnswers();
     if (!cluster_->has_coordinator_gone_back)
       memory_.has_value() ? cluster_->audit->OnResumed(*memory_) : cluster_->audit->OnBegunAnew();
   }
@@ -453,12 +452,13 @@ bool SimulatedServer::GoesOnWithOlderJournal(const ShardCommand& command) const 
       !cluster_->coordinator.journal.accepted_loss.has_value()) {
     return !std::holds_alternative<StopCommand>(command);
   }
-  // A server that has ended tells nothing before it is back.
-  const bool is_there =
-      std::any_of(cluster_->gone_back.begin(), cluster_->gone_back.end(),
-                  [this](int shard) { return cluster_->servers[shard]->process().is_alive(); });
-  return is_there && (std::holds_alternative<OpenRoundCommand>(command) ||
-                      std::holds_alternative<SaveCommand>(command));
+  // Once all begin anew, only what was decided before is still told.
+  const CoordinatorPhase phase = life_->coordinator->phase();
+  const bool goes_on = phase == CoordinatorPhase::kRunning ||
+                       phase == CoordinatorPhase::kEvaluating || phase == CoordinatorPhase::kSaving;
+  return goes_on && !cluster_->attached_gone_back.empty() &&
+         (std::holds_alternative<OpenRoundCommand>(command) ||
+          std::holds_alternative<SaveCommand>(command));
 }
 
 void SimulatedServer::CarryOut(Effect effect, const CoordinatorRecord& follows) {
@@ -611,6 +611,7 @@ void SimulatedServer::OnAttach(SimulatedServer* server, uint64_t instance_id, ui
                                                     journal));
         old = std::exchange(life_->remotes[shard], Remote{server, instance_id, stream}).stream;
         Send(life_->remotes[shard], std::nullopt);
+        if (cluster_->gone_back.contains(shard)) cluster_->attached_gone_back.insert(shard);
         return absl::OkStatus();
       });
   if (old != nullptr) old->Close(Stream::kServer, absl::AbortedError("replaced by a newer one"));
@@ -875,6 +876,7 @@ void SimulatedServer::OnLoaded(uint64_t server_incarnation, const absl::Status& 
   if (!is_known) life_->audit = nullptr;
   if (status.ok() && server_incarnation == cluster_->begun_anew_as) {
     cluster_->gone_back.erase(shard_);
+    cluster_->attached_gone_back.erase(shard_);
   }
   // What it goes on with is older, and must not count.
   const bool has_gone_back = cluster_->gone_back.contains(shard_);

@@ -77,6 +77,8 @@ struct ClusterContext {
   // Shards whose journals were put back to an older state, each until it has loaded what all begin
   // anew with. The coordinator's went with that of shard 0, or alone.
   std::set<int> gone_back;
+  // Those of them whose servers have attached since, so that the coordinator can know.
+  std::set<int> attached_gone_back;
   bool has_coordinator_gone_back = false;
   // The servers' life with which all begin anew after a journal has gone back; 0: none yet.
   uint64_t begun_anew_as = 0;
