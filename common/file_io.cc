@@ -93,14 +93,24 @@ absl::Status ReadBlocks(const std::string& path,
                         absl::FunctionRef<absl::Status(absl::string_view block)> take) {
   const ScopedDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return ErrnoStatus(errno, "open", path);
+  return ReadBlocks(file.get(), path, take);
+}
+
+absl::Status ReadBlocks(int descriptor, absl::string_view name,
+                        absl::FunctionRef<absl::Status(absl::string_view block)> take) {
   char buffer[1 << 16];
   while (true) {
-    const ssize_t count = read(file.get(), buffer, sizeof(buffer));
+    const ssize_t count = read(descriptor, buffer, sizeof(buffer));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return ErrnoStatus(errno, "read", path);
+    if (count < 0) return ErrnoStatus(errno, "read", name);
     if (count == 0) return absl::OkStatus();
     RETURN_IF_ERROR(take(absl::string_view(buffer, count)));
   }
+}
+
+absl::Status NameIsLost(absl::string_view path) {
+  return absl::NotFoundError(
+      absl::StrCat(path, " was removed or replaced while this server was writing it"));
 }
 
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) {

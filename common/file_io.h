@@ -27,8 +27,13 @@ std::optional<int64_t> FileSizeLimit();
 // of shard 0". Errors: FailedPrecondition with both numbers.
 absl::Status CheckFileSize(absl::string_view file, int64_t num_bytes);
 
+// The NotFound of a file that is open, and that its path does not lead to any more.
+absl::Status NameIsLost(absl::string_view path);
+
 // Hands over the file from front to back, in blocks that `take` must not keep. Errors also: the
-// first of `take`, which ends it.
+// first of `take`, which ends it. `name`: of an open file, for errors.
+absl::Status ReadBlocks(int descriptor, absl::string_view name,
+                        absl::FunctionRef<absl::Status(absl::string_view block)> take);
 absl::Status ReadBlocks(const std::string& path,
                         absl::FunctionRef<absl::Status(absl::string_view block)> take);
 

@@ -45,6 +45,31 @@ class RealWritableFile final : public WritableFile {
   int descriptor_;
 };
 
+class RealHeldFile final : public HeldFile {
+ public:
+  RealHeldFile(std::string path, int descriptor)
+      : path_(std::move(path)), descriptor_(descriptor) {}
+  ~RealHeldFile() override { close(descriptor_); }
+
+  absl::Status CheckName() override {
+    struct stat held, named;
+    if (fstat(descriptor_, &held) != 0) return ErrnoStatus(errno, "examine", path_);
+    if (stat(path_.c_str(), &named) != 0) {
+      return errno == ENOENT ? NameIsLost(path_) : ErrnoStatus(errno, "examine", path_);
+    }
+    const bool is_same = held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+    return is_same ? absl::OkStatus() : NameIsLost(path_);
+  }
+  absl::Status Read(absl::FunctionRef<absl::Status(absl::string_view block)> take) override {
+    if (lseek(descriptor_, 0, SEEK_SET) != 0) return ErrnoStatus(errno, "read", path_);
+    return ReadBlocks(descriptor_, path_, take);
+  }
+
+ private:
+  const std::string path_;
+  const int descriptor_;
+};
+
 int FlagOf(FileSystem::IfExists if_exists) {
   switch (if_exists) {
     case FileSystem::IfExists::kTruncate:
@@ -91,6 +116,12 @@ class RealFileSystem final : public FileSystem {
                     absl::FunctionRef<absl::Status(absl::string_view block)> take) override {
     CloseToOthers(path);
     return ReadBlocks(path, take);
+  }
+
+  absl::StatusOr<std::unique_ptr<HeldFile>> Hold(const std::string& path) override {
+    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) return ErrnoStatus(errno, "open", path);
+    return std::make_unique<RealHeldFile>(path, descriptor);
   }
 
   absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) override {

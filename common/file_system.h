@@ -37,6 +37,17 @@ struct FileBytes {
   std::shared_ptr<const void> memory;  // what `bytes` lie in
 };
 
+// A file that stays readable when its name is removed or given to another file. Not thread-safe.
+class HeldFile {
+ public:
+  virtual ~HeldFile() = default;
+  // Whether the path that the file was held by still leads to this file. Errors: NotFound naming
+  // the path if it does not; those of the disk.
+  virtual absl::Status CheckName() = 0;
+  // Hands over the file as it is now, as FileSystem::Read() does.
+  virtual absl::Status Read(absl::FunctionRef<absl::Status(absl::string_view block)> take) = 0;
+};
+
 // Thread-safe unless an implementation says otherwise. Names that were created, renamed or removed
 // survive a crash of the machine only once their directory was synced, bytes once their file was.
 class FileSystem {
@@ -56,6 +67,8 @@ class FileSystem {
   // the memory of one block. Errors also: the first of `take`, which ends it.
   virtual absl::Status Read(const std::string& path,
                             absl::FunctionRef<absl::Status(absl::string_view block)> take) = 0;
+  // Takes one descriptor until the result is gone.
+  virtual absl::StatusOr<std::unique_ptr<HeldFile>> Hold(const std::string& path) = 0;
   // Errors also: InvalidArgument if there are more than `max_bytes`.
   virtual absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) = 0;
 

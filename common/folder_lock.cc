@@ -204,6 +204,29 @@ absl::Status FolderLock::Confirm() {
   return Outranks(*holder) ? Seize() : HeldBy(path_, holder);
 }
 
+absl::Status FolderLock::Reclaim() {
+  std::error_code error;
+  std::filesystem::path above = folder_;
+  while (above.has_relative_path() && !std::filesystem::exists(above, error)) {
+    above = above.parent_path();
+  }
+  if (above != folder_) {
+    absl::MutexLock lock(&claim_mutex_);
+    struct stat held, there;
+    if (fstat(descriptor_, &held) != 0) return ErrnoStatus(errno, "examine", path_);
+    const std::string nearest = above.empty() ? "." : above.string();
+    if (stat(nearest.c_str(), &there) != 0) return ErrnoStatus(errno, "examine", nearest);
+    if (there.st_dev != held.st_dev) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(folder_, " is gone, and ", nearest,
+                       " is on another file system: was it unmounted? Mount what was there"));
+    }
+    std::filesystem::create_directories(folder_, error);
+    if (error) return ErrnoStatus(error.value(), "create directory", folder_);
+  }
+  return Confirm();
+}
+
 bool FolderLock::Outranks(const FolderClaim& holder) const {
   return !lease_key_.empty() && holder.fence.key == lease_key_ && holder.fence.revision < revision_;
 }

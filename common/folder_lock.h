@@ -91,6 +91,10 @@ class FolderLock {
   // file system is there, as after umount; those of files.
   absl::Status Confirm() ABSL_LOCKS_EXCLUDED(claim_mutex_);
 
+  // Confirm(), after the folder itself was made again if it was removed: not if what is there in
+  // its place is on another file system. Errors: those of Confirm().
+  absl::Status Reclaim() ABSL_LOCKS_EXCLUDED(claim_mutex_);
+
   // After something was written into the folder: whether it still was this server's, so that the
   // next holder finds it. Claims nothing again. Blocks for the disk; thread-safe. Errors:
   // AlreadyExists naming another holder; FailedPrecondition if the file is gone.

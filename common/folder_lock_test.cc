@@ -276,6 +276,27 @@ TEST_F(FolderLockTest, AFolderThatWasRemovedIsClaimedAgain) {
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("the server on host here")));
 }
 
+TEST_F(FolderLockTest, AFolderThatWasRemovedIsMadeAgainByReclaim) {
+  const std::string below = folder_ + "/a/b";
+  std::filesystem::create_directories(below);
+  const auto lock = FolderLock::Take(below, ClaimOf("here", "m1"), {});
+  ASSERT_OK(lock);
+  std::filesystem::remove_all(folder_ + "/a");
+  EXPECT_OK((*lock)->Reclaim());
+  EXPECT_OK((*lock)->CheckHeld());
+  EXPECT_OK((*lock)->Reclaim());
+}
+
+TEST_F(FolderLockTest, AFolderThatAnotherServerHasClaimedMeanwhileIsNotReclaimed) {
+  const auto lock = TakeHere();
+  ASSERT_OK(lock);
+  std::filesystem::remove_all(folder_);
+  std::filesystem::create_directories(folder_);
+  const auto later = FolderLock::Take(folder_, ClaimOf("there", "m1"), {});
+  ASSERT_OK(later);
+  EXPECT_THAT((*lock)->Reclaim(), StatusIs(absl::StatusCode::kAlreadyExists));
+}
+
 TEST_F(FolderLockTest, AFolderThatAnotherServerHasClaimedMeanwhileIsLost) {
   const auto lock = TakeHere();
   ASSERT_OK(lock);

@@ -397,6 +397,7 @@ absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(ab
     RETURN_IF_ERROR(journal_lock_->CheckHeld());
     return deps_.confirm_in_charge();
   };
+  deps.reclaim = [this] { return journal_lock_->Reclaim(); };
   deps.on_trouble = [this, folder](const absl::Status& trouble) {
     if (trouble.ok()) return LogInfo("{} is written again", folder);
     strand_.Report([&](Coordinator& coordinator, absl::Time when) {

@@ -352,6 +352,7 @@ absl::Status Server::OpenLog() {
     deps.format_assignment = FormatAssignment;
     deps.parse_assignment = ParseAssignment;
     deps.confirm = [this] { return ConfirmInCharge(); };
+    deps.reclaim = [this] { return log_lock_->Reclaim(); };
     deps.on_trouble = [this](const absl::Status& status) { OnLogTrouble(status); };
     deps.run_folder = config_.durability.checkpoint_dir;
     return ShardLog::Open(folder, std::move(deps));

@@ -179,6 +179,26 @@ class SimulatedFileSystem::OpenFile final : public WritableFile {
   const int64_t num_crashes_;
 };
 
+class SimulatedFileSystem::Held final : public HeldFile {
+ public:
+  Held(SimulatedFileSystem* disk, std::string path, std::shared_ptr<Node> node)
+      : disk_(disk), path_(std::move(path)), node_(std::move(node)) {}
+
+  absl::Status CheckName() override {
+    return disk_->Find(path_) == node_ ? absl::OkStatus() : NameIsLost(path_);
+  }
+  absl::Status Read(absl::FunctionRef<absl::Status(absl::string_view block)> take) override {
+    RETURN_IF_ERROR(disk_->Ask(FileOperation::kRead, path_));
+    const std::shared_ptr<const std::string> contents = node_->contents;
+    return contents->empty() ? absl::OkStatus() : take(*contents);
+  }
+
+ private:
+  SimulatedFileSystem* const disk_;
+  const std::string path_;
+  const std::shared_ptr<Node> node_;
+};
+
 SimulatedFileSystem::SimulatedFileSystem() : root_(std::make_shared<Node>(/*is_directory=*/true)) {}
 
 SimulatedFileSystem::~SimulatedFileSystem() = default;
@@ -264,6 +284,13 @@ absl::Status SimulatedFileSystem::Read(
     const std::string& path, absl::FunctionRef<absl::Status(absl::string_view block)> take) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const std::string> contents, ContentsOf(path, "read"));
   return contents->empty() ? absl::OkStatus() : take(*contents);
+}
+
+absl::StatusOr<std::unique_ptr<HeldFile>> SimulatedFileSystem::Hold(const std::string& path) {
+  RETURN_IF_ERROR(Ask(FileOperation::kRead, path));
+  std::shared_ptr<Node> node = Find(path);
+  if (node == nullptr) return ErrnoStatus(ENOENT, "open", path);
+  return std::make_unique<Held>(this, path, std::move(node));
 }
 
 absl::StatusOr<std::string> SimulatedFileSystem::ReadWholeFile(const std::string& path,

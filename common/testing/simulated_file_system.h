@@ -57,6 +57,7 @@ class SimulatedFileSystem final : public FileSystem {
   absl::StatusOr<FileBytes> Map(const std::string& path) override;
   absl::Status Read(const std::string& path,
                     absl::FunctionRef<absl::Status(absl::string_view block)> take) override;
+  absl::StatusOr<std::unique_ptr<HeldFile>> Hold(const std::string& path) override;
   absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) override;
   absl::Status CreateDirectories(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override;
@@ -72,6 +73,7 @@ class SimulatedFileSystem final : public FileSystem {
  private:
   struct Node;
   class OpenFile;
+  class Held;
 
   // The directory that a path lies in (null if there is none) and the name in it.
   struct Place {

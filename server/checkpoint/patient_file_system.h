@@ -40,6 +40,9 @@ class PatientFileSystem : public FileSystem {
                                                        IfExists if_exists) override {
     return disk_->Create(path, if_exists);
   }
+  absl::StatusOr<std::unique_ptr<HeldFile>> Hold(const std::string& path) override {
+    return disk_->Hold(path);
+  }
   absl::Status CreateDirectories(const std::string& path) override {
     return disk_->CreateDirectories(path);
   }

@@ -98,6 +98,7 @@ absl::Status ShardLog::ReadBeginning() {
                                                                  .clock = deps_.clock,
                                                                  .executor = deps_.executor,
                                                                  .confirm = deps_.confirm,
+                                                                 .reclaim = deps_.reclaim,
                                                                  .on_trouble = deps_.on_trouble}));
   return absl::OkStatus();
 }

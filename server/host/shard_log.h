@@ -48,6 +48,7 @@ class ShardLog final : public ShardJournal {
     std::function<absl::StatusOr<AssignCommand>(absl::string_view)> parse_assignment;
     // See JournalWriter.
     std::function<absl::Status()> confirm = [] { return absl::OkStatus(); };
+    std::function<absl::Status()> reclaim = [] { return absl::OkStatus(); };
     std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {};
     std::string run_folder = {};  // --checkpoint_dir; empty: the one that the coordinator names
   };

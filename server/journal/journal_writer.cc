@@ -12,6 +12,8 @@ namespace {
 
 // Payloads up to this size are copied, so that a record is one call of the disk.
 constexpr size_t kCopiedBytes = 64 << 10;
+// Of a segment that is not whole yet.
+constexpr absl::string_view kUnfinished = ".unfinished";
 
 }  // namespace
 
@@ -34,6 +36,9 @@ absl::StatusOr<std::unique_ptr<JournalWriter>> JournalWriter::Create(Config conf
   const bool defers_writing = config.defers_writing;
   config.end.unproven.clear();
   std::unique_ptr<JournalWriter> writer(new JournalWriter(std::move(config), std::move(deps)));
+  for (const JournalSegment& segment : writer->segments_) {
+    if (writer->held_.size() < kMaxHeld) RETURN_IF_ERROR(writer->HoldSegment(segment.number));
+  }
   std::vector<Item> items;
   for (UnprovenRecord& record : unproven) {
     const auto payload = std::make_shared<const std::string>(std::move(record.payload));
@@ -62,14 +67,15 @@ absl::Status JournalWriter::Rewrite(const std::vector<Item>& items) {
   durable_ -= items.size();
   const absl::Status written = WriteUnderOtherName(segment, items);
   durable_ = durable_before;
-  if (written.ok()) segments_.push_back(segment);
-  return written;
+  RETURN_IF_ERROR(written);
+  segments_.push_back(segment);
+  return HoldSegment(segment.number);
 }
 
 absl::Status JournalWriter::WriteUnderOtherName(const JournalSegment& segment,
                                                 const std::vector<Item>& items) {
   const std::string path = JournalSegmentPath(config_.folder, segment.number);
-  const std::string unfinished = absl::StrCat(path, ".unfinished");
+  const std::string unfinished = absl::StrCat(path, kUnfinished);
   ASSIGN_OR_RETURN(file_, deps_.file_system->Create(unfinished, FileSystem::IfExists::kTruncate));
   RETURN_IF_ERROR(Write(items));
   RETURN_IF_ERROR(deps_.file_system->Rename(unfinished, path));
@@ -116,7 +122,7 @@ void JournalWriter::SetAsideBefore(uint64_t sequence) {
 
 void JournalWriter::Tick() {
   absl::MutexLock lock(&mutex_);
-  if (!trouble_.ok()) Kick();
+  if (!trouble_.ok() || has_written_) Kick();
 }
 
 void JournalWriter::EndCallbacks() {
@@ -144,17 +150,24 @@ void JournalWriter::Work() {
   std::vector<Item> items = std::move(refused_);
   refused_.clear();
   Retired retired;
+  absl::Status written;
+  bool looks = false;
   {
     absl::MutexLock lock(&mutex_);
     is_scheduled_ = false;
     std::move(queue_.begin(), queue_.end(), std::back_inserter(items));
     queue_.clear();
     retired = retired_;
+    written = trouble_;
+    has_written_ |= !items.empty();
+    looks = has_written_;
   }
   made_.clear();
-  absl::Status written = items.empty() ? absl::OkStatus() : RewriteUnproven();
+  if (!written.ok()) written = looks ? PutBack() : absl::OkStatus();
+  if (written.ok() && !items.empty()) written = RewriteUnproven();
   if (written.ok()) written = Write(items);
   if (written.ok()) written = deps_.confirm();
+  if (written.ok() && looks) written = CheckNames();
   if (!written.ok()) RemoveMade();
   if (written.ok() && !items.empty()) WriteWatermark(items.back().sequence);
   absl::Status before;
@@ -229,6 +242,54 @@ absl::Status JournalWriter::OpenSegment(uint64_t first_sequence) {
   ASSIGN_OR_RETURN(file_, deps_.file_system->Create(JournalSegmentPath(config_.folder, number),
                                                     FileSystem::IfExists::kFail));
   made_.push_back(number);
+  // The newest is always held.
+  if (held_.size() >= kMaxHeld) held_.erase(std::prev(held_.end()));
+  RETURN_IF_ERROR(HoldSegment(number));
+  return deps_.file_system->SyncDirectory(config_.folder);
+}
+
+absl::Status JournalWriter::HoldSegment(uint64_t number) {
+  ASSIGN_OR_RETURN(held_[number],
+                   deps_.file_system->Hold(JournalSegmentPath(config_.folder, number)));
+  return absl::OkStatus();
+}
+
+absl::Status JournalWriter::CheckNames() {
+  for (const auto& [number, held] : held_) {
+    const absl::Status named = held->CheckName();
+    if (!absl::IsNotFound(named)) {
+      RETURN_IF_ERROR(named);
+      continue;
+    }
+    return absl::NotFoundError(
+        absl::StrCat(named.message(),
+                     ". This server has it open and writes it again within seconds; find the "
+                     "program that removes files there"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JournalWriter::PutBack() {
+  if (!absl::IsNotFound(CheckNames())) return absl::OkStatus();
+  RETURN_IF_ERROR(deps_.reclaim());
+  RETURN_IF_ERROR(deps_.confirm());
+  for (auto& [number, held] : held_) {
+    if (held->CheckName().ok()) continue;
+    RETURN_IF_ERROR(PutBack(number, *held));
+    RETURN_IF_ERROR(HoldSegment(number));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JournalWriter::PutBack(uint64_t number, HeldFile& held) {
+  const std::string path = JournalSegmentPath(config_.folder, number);
+  const std::string unfinished = absl::StrCat(path, kUnfinished);
+  ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+                   deps_.file_system->Create(unfinished, FileSystem::IfExists::kTruncate));
+  RETURN_IF_ERROR(held.Read([&](absl::string_view block) { return file->Append(block); }));
+  RETURN_IF_ERROR(file->Sync());
+  RETURN_IF_ERROR(file->Close());
+  RETURN_IF_ERROR(deps_.file_system->Rename(unfinished, path));
   return deps_.file_system->SyncDirectory(config_.folder);
 }
 
@@ -236,6 +297,7 @@ void JournalWriter::RemoveMade() {
   // One that was there already may be that of another writer, which has taken the folder over.
   while (!made_.empty() && segments_.back().number == made_.back() &&
          RemoveSegment(*deps_.file_system, config_.folder, made_.back()).ok()) {
+    held_.erase(made_.back());
     segments_.pop_back();
     made_.pop_back();
   }
@@ -270,6 +332,7 @@ void JournalWriter::Retire(const Retired& retired) {
       return;
     }
     if (!status.ok()) return;
+    held_.erase(number);
     segments_.erase(segments_.begin());
   }
 }

@@ -5,12 +5,17 @@
 // After an error of the disk nothing is durable any more until a new segment, begun at every
 // Tick(), has taken all that is not durable yet: a file whose sync has failed once cannot be
 // trusted, since the system may have dropped what it had of it.
+//
+// Segments stay open for reading. If one is removed or replaced by another program, nothing is
+// durable any more, as after an error, until the next Tick() has written it again from what is
+// open.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,6 +56,9 @@ class JournalWriter {
     // Asked before each segment and after each write: whether the folder is still this writer's. An
     // error is one of the disk.
     std::function<absl::Status()> confirm = [] { return absl::OkStatus(); };
+    // Called before segments that were removed are written again. Makes the folder this writer's
+    // again if it was removed with them. An error is one of the disk.
+    std::function<absl::Status()> reclaim = [] { return absl::OkStatus(); };
     // The disk does not take the journal (once, with its error), and takes it again (OK).
     std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {};
   };
@@ -62,6 +70,9 @@ class JournalWriter {
   using Durable = absl::AnyInvocable<void() &&>;
 
   static constexpr absl::Duration kLongestWrite = absl::Seconds(3);
+  // Segments beyond these are not written again if they are removed. As many are left only where
+  // no checkpoint has succeeded for long.
+  static constexpr size_t kMaxHeld = 64;
 
   // Writes again what is not proven to be on disk, since whoever has read it builds on it. Blocks
   // for the disk. Errors: those of the disk; the journal is as it was.
@@ -76,7 +87,8 @@ class JournalWriter {
   void RemoveBefore(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
   // The same, but they stay beside, for people; those set aside before go.
   void SetAsideBefore(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Every second or so: tries again what the disk has refused.
+  // Every second or so: tries again what the disk has refused, and looks whether the segments are
+  // still there once this process has written into one.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
   // Calls nobody back any more, and waits for the call that runs; not from within one. What the
   // executor still has to do may hang on the disk for long.
@@ -116,6 +128,13 @@ class JournalWriter {
   absl::Status RewriteUnproven();
   absl::Status WriteUnderOtherName(const JournalSegment& segment, const std::vector<Item>& items);
   absl::Status OpenSegment(uint64_t first_sequence);
+  // Keeps a segment open for reading. Errors: those of the disk.
+  absl::Status HoldSegment(uint64_t number);
+  // Whether all segments that are held are in the folder. Errors: NotFound naming one that is not.
+  absl::Status CheckNames();
+  // Writes those again that are not. Errors: those of the disk.
+  absl::Status PutBack();
+  absl::Status PutBack(uint64_t number, HeldFile& held);
   void CallBack(absl::Span<Item> items, bool has_trouble_changed, const absl::Status& trouble)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void WriteWatermark(uint64_t durable);
@@ -132,6 +151,8 @@ class JournalWriter {
   bool is_scheduled_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_calling_back_ ABSL_GUARDED_BY(mutex_) = false;
   bool calls_nobody_ ABSL_GUARDED_BY(mutex_) = false;
+  // This process has records to write. Before that, people may still bring a journal back.
+  bool has_written_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status trouble_ ABSL_GUARDED_BY(mutex_);
   // Since when something is to be written and was not; the future: there is nothing.
   absl::Time unwritten_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
@@ -142,7 +163,8 @@ class JournalWriter {
   std::unique_ptr<WritableFile> file_;
   std::string path_;
   std::vector<JournalSegment> segments_;
-  std::vector<uint64_t> made_;  // numbers of segments, by the last Write()
+  std::map<uint64_t, std::unique_ptr<HeldFile>> held_;  // By the numbers of segments.
+  std::vector<uint64_t> made_;                          // numbers of segments, by the last Write()
   bool has_set_aside_ = false;
   std::atomic<uint64_t> durable_;  // others only read it
 };

@@ -148,6 +148,9 @@ class Replication::Disk final : public FileSystem {
                     absl::FunctionRef<absl::Status(absl::string_view block)> take) override {
     return here().Read(path, take);
   }
+  absl::StatusOr<std::unique_ptr<HeldFile>> Hold(const std::string& path) override {
+    return here().Hold(path);
+  }
   absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) override {
     return here().ReadWholeFile(path, max_bytes);
   }

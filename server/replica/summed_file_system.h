@@ -50,6 +50,9 @@ class SummedFileSystem final : public FileSystem {
                     absl::FunctionRef<absl::Status(absl::string_view block)> take) override {
     return disk_->Read(path, take);
   }
+  absl::StatusOr<std::unique_ptr<HeldFile>> Hold(const std::string& path) override {
+    return disk_->Hold(path);
+  }
   absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) override {
     return disk_->ReadWholeFile(path, max_bytes);
   }
