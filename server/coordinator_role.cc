@@ -48,6 +48,8 @@ uint64_t RandomJournalId() {
 }
 
 constexpr absl::Duration kTick = absl::Milliseconds(50);
+// Between two looks at the newest checkpoint, which another program may have removed.
+constexpr absl::Duration kCheckpointLook = absl::Seconds(10);
 // Beyond its patience, for the answer of a last checkpoint to be written down.
 constexpr absl::Duration kJournalPatience = absl::Seconds(2);
 // For servers of this process to attach that have loaded what they have.
@@ -306,6 +308,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
   if (memory.has_value() && memory->checkpoints.last.has_value()) {
     std::string& path = memory->checkpoints.last->path;
     path = local.PathToday(path);
+    checkpoints_->Watch(path);
   }
   if (memory.has_value()) {
     ASSIGN_OR_RETURN(const uint64_t last, checkpoints_->LastServerIncarnation());
@@ -607,6 +610,13 @@ void CoordinatorRole::OnStats(const ShardStats& stats) {
   });
 }
 
+void CoordinatorRole::LookAtCheckpoint() {
+  const absl::Time now = deps_.clock->Now();
+  if (now < looks_at_) return;
+  looks_at_ = now + kCheckpointLook;
+  checkpoints_->Look();
+}
+
 std::optional<absl::Status> CoordinatorRole::outcome() {
   {
     absl::MutexLock lock(&mutex_);
@@ -842,6 +852,20 @@ void CoordinatorRole::OnCheckpointPublished(const std::string& directory,
   strand_.Report([&](Coordinator& coordinator, absl::Time now) {
     coordinator.OnCheckpointPublished(directory, published, now);
   });
+}
+
+void CoordinatorRole::OnCheckpointGone(const std::string& path) {
+  const bool is_running = strand_.Run([&](Coordinator& coordinator, absl::Time now) {
+    if (coordinator.phase() != CoordinatorPhase::kRunning) return false;
+    coordinator.RaiseAlarm(
+        absl::StrCat("the newest checkpoint, ", path,
+                     ", was removed or moved while the job runs, and a restart would need it. "
+                     "Another one is written at once; find the program that removes files there"),
+        now);
+    return true;
+  });
+  constexpr absl::Duration kPatience = absl::Minutes(10);
+  if (is_running) TakeCheckpoint(strand_, kPatience, [](const auto&) {});
 }
 
 void CoordinatorRole::OnCheckpointMarked(bool is_complete, const absl::Status& status) {

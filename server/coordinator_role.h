@@ -95,6 +95,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void OnProcessEnded(const WorkerLife& life);
   // Of the local shard, every second or so.
   void OnStats(const ShardStats& stats);
+  // Every second or so, from one thread: looks now and then whether the newest checkpoint is there.
+  void LookAtCheckpoint();
   // See CoordinatorStrand.
   void TryJournalAgain() { strand_.TryJournalAgain(); }
   // After Start() has failed: whether the journal is of another number of servers, and else of this
@@ -144,6 +146,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void OnCheckpointPublished(const std::string& directory,
                              const absl::StatusOr<PublishedCheckpoint>& published) override;
   void OnCheckpointMarked(bool is_complete, const absl::Status& status) override;
+  void OnCheckpointGone(const std::string& path) override;
 
  private:
   CoordinatorRole(const ServerConfig& config, Deps deps);
@@ -201,6 +204,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   std::unique_ptr<CheckpointCommand> checkpoint_command_;  // null without --on_checkpoint
   std::unique_ptr<ThreadPool> command_thread_;  // ends before the command, whose tasks it runs
   std::unique_ptr<CheckpointKeeper> checkpoints_;
+  absl::Time looks_at_ = absl::InfinitePast();      // Next time, of LookAtCheckpoint().
   ThreadPool checkpoint_thread_{1, "checkpoints"};  // ends before the keeper, whose tasks it runs
   std::unique_ptr<ClusterRpc> cluster_rpc_;
   std::unique_ptr<StatusRpc> status_rpc_;

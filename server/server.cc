@@ -622,7 +622,10 @@ void Server::Watch() {
       since_tick = absl::ZeroDuration();
       host_->Tick();
       security_->Keep();
-      if (role_ != nullptr) role_->OnStats(ReadShard().stats);
+      if (role_ != nullptr) {
+        role_->OnStats(ReadShard().stats);
+        role_->LookAtCheckpoint();
+      }
       WatchConnections();
       parameter_rpc_->EndStalled(deps_.clock->Now());
       const uint64_t floods = NumFloodsEnded();

@@ -130,10 +130,29 @@ void CheckpointKeeper::Do(CheckpointTask task) {
   });
 }
 
+void CheckpointKeeper::Watch(std::string path) {
+  deps_.executor->Schedule([this, path = std::move(path)] { watched_path_ = path; });
+}
+
+void CheckpointKeeper::Look() {
+  if (is_looking_.exchange(true)) return;
+  deps_.executor->Schedule([this] {
+    const bool is_there = watched_path_.empty() || deps_.file_system->Exists(absl::StrCat(
+                                                       watched_path_, "/", kManifestName));
+    is_looking_ = false;
+    if (is_there) return;
+    // If the folder is another server's by now, that server may have removed the checkpoint.
+    const absl::Status may_touch = CheckMayTouch(watched_path_);
+    if (!may_touch.ok() && !absl::IsNotFound(may_touch)) return;
+    deps_.reports->OnCheckpointGone(watched_path_);
+  });
+}
+
 void CheckpointKeeper::Carry(const CheckpointRecord& record) {
   const absl::StatusOr<PublishedCheckpoint> published = Publish(record);
   has_published_ |= published.ok();
   if (published.ok()) {
+    watched_path_ = published->path;
     if (deps_.file_system->AreSame(published->path, config_.resume_path)) {
       is_path_left_behind_ = false;  // replaced
     } else {
@@ -314,6 +333,7 @@ absl::StatusOr<std::vector<SettingChange>> CheckpointKeeper::Compare(const Manif
 
 void CheckpointKeeper::Carry(const SetAsideTask& task) {
   set_aside_ = absl::OkStatus();
+  watched_path_.clear();  // A rollback chooses another one next.
   // What is there is of other runs.
   if (!StartsFromFolders()) return;
   is_path_left_behind_ |= RoundOfResumePath() >= task.first_bad;
@@ -357,6 +377,7 @@ void CheckpointKeeper::Carry(const ChooseRestoreTask& task) {
   }
   has_chosen_ = true;
   awaited_path_.clear();
+  watched_path_ = source == nullptr ? "" : source->directory;
   if (choice.ok()) choice->server_incarnation = deps_.new_server_incarnation();
   deps_.reports->OnRestoreChosen(choice);
 }

@@ -1,6 +1,7 @@
 // The checkpoints on disk: publishes and removes them, and chooses what the cluster starts from.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -34,6 +35,9 @@ class CheckpointReports {
   virtual void OnCheckpointPublished(const std::string& directory,
                                      const absl::StatusOr<PublishedCheckpoint>& published) = 0;
   virtual void OnCheckpointMarked(bool is_complete, const absl::Status& status) = 0;
+  // The checkpoint that a restart would begin from is not at `path` any more, although this process
+  // has not removed it.
+  virtual void OnCheckpointGone(const std::string& path) = 0;
 };
 
 // Works on an executor, one task after the other.
@@ -98,6 +102,12 @@ class CheckpointKeeper {
   // naming the newest before it that does; those of files.
   absl::StatusOr<PublishedCheckpoint> NewestUpTo(Round round);
 
+  // A journal that this process goes on with begins from the checkpoint at `path`. Only queues.
+  void Watch(std::string path);
+  // Every ten seconds or so: looks whether the checkpoint that was published, chosen or watched
+  // last is still there. Only queues, and nothing while the last look waits for the disk.
+  void Look();
+
   // Only queues.
   void Do(CheckpointTask task);
 
@@ -146,13 +156,15 @@ class CheckpointKeeper {
   const std::vector<std::string> folders_;  // the root and the fallback, as far as there are any
   const Deps deps_;
   int64_t lease_revision_;
-  // The next five are of the executor. Once this process has published a checkpoint, a
+  // The next six are of the executor. Once this process has published a checkpoint, a
   // restart of the cluster goes back to that, whatever the flags said about the start.
   bool has_published_ = false;
   bool has_chosen_ = false;
   bool is_path_left_behind_ = false;  // Config::resume_path, which is never set aside
   absl::Status set_aside_;            // of the last SetAsideTask
   std::string awaited_path_;          // by who has asked NewestUpTo(); empty: nobody
+  std::string watched_path_;          // See Look(). Empty means that there is none.
+  std::atomic<bool> is_looking_ = false;
 };
 
 }  // namespace lodestar

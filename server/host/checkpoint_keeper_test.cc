@@ -58,6 +58,8 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
   }
   void OnCheckpointMarked(bool, const absl::Status& status) override { marked_ = status; }
 
+  void OnCheckpointGone(const std::string& path) override { gone_.push_back(path); }
+
   // With the config as it is now.
   void StartProcess() {
     keeper_ = std::make_unique<CheckpointKeeper>(
@@ -126,6 +128,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
   absl::StatusOr<RestoreChoice> choice_;
   absl::StatusOr<PublishedCheckpoint> published_;
   absl::Status marked_ = absl::UnknownError("not asked");
+  std::vector<std::string> gone_;
   JournalManifest journal_;          // of what is saved
   uint64_t server_incarnation_ = 7;  // of what is saved
   std::unique_ptr<CheckpointKeeper> keeper_;
@@ -142,6 +145,43 @@ TEST_F(CheckpointKeeperTest, NothingIsMovedIntoAFolderThatIsAnothers) {
   EXPECT_THAT(published_,
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("held by another server")));
   EXPECT_FALSE(disk_->Exists(Path(4)));
+}
+
+TEST_F(CheckpointKeeperTest, NewestCheckpointThatIsRemovedByOthersIsReported) {
+  keeper_->Look();
+  Save(2);
+  Save(4);
+  ASSERT_OK(disk_->RemoveAll(Path(2)));
+  keeper_->Look();
+  EXPECT_THAT(gone_, IsEmpty());
+  ASSERT_OK(disk_->RemoveAll(Path(4)));
+  keeper_->Look();
+  EXPECT_THAT(gone_, ElementsAre(Path(4)));
+  Save(5);
+  keeper_->Look();
+  EXPECT_THAT(gone_, ElementsAre(Path(4)));
+  // The next process begins from it.
+  StartProcess();
+  Choose();
+  ASSERT_OK(disk_->RemoveAll(Path(5)));
+  keeper_->Look();
+  EXPECT_THAT(gone_, ElementsAre(Path(4), Path(5)));
+}
+
+TEST_F(CheckpointKeeperTest, CheckpointThatAJournalBeginsFromIsReportedIfItIsRemoved) {
+  keeper_->Watch(Path(2));
+  keeper_->Look();
+  EXPECT_THAT(gone_, ElementsAre(Path(2)));
+}
+
+TEST_F(CheckpointKeeperTest, CheckpointThatIsRemovedInAFolderOfAnotherServerIsNotReported) {
+  Save(2);
+  ASSERT_OK(disk_->RemoveAll(Path(2)));
+  config_.confirm_folder = [](absl::string_view) { return absl::AlreadyExistsError("held"); };
+  StartProcess();
+  keeper_->Watch(Path(2));
+  keeper_->Look();
+  EXPECT_THAT(gone_, IsEmpty());
 }
 
 // A leader that thaws has been overtaken by one with a higher revision.

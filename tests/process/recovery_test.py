@@ -193,6 +193,25 @@ class RecoveryTest(unittest.TestCase):
     self.assertNotIn("go back to", logs)
     self.assertEqual(logs.count("worker registered"), 1, logs)
 
+  def test_journal_that_is_removed_under_a_server_is_written_again(self):
+    job = self.start(journal=True, checkpoint_every=0, checkpoint_interval=0)
+    journal = job.path("here/journal")
+    job.wait_for_rounds()
+    for folder, _, names in os.walk(journal):
+      for name in names:
+        if name.endswith(".journal"):
+          os.remove(os.path.join(folder, name))
+    job.wait_for_rounds()
+    shutil.rmtree(journal)
+    job.wait_for_rounds()
+    self.assertEqual(job.kill(job.servers[0]), -signal.SIGKILL)
+    job.start_server(0)
+    self.assertEqual(self.expect_done(job, [0, 0]), self.undisturbed_loss())
+    logs = job.logs(lines=1000)
+    self.assertIn("was removed or replaced", logs)
+    self.assertEqual(logs.count("goes on from its journal"), 1, logs)
+    self.assertEqual(logs.count("worker registered"), 1, logs)
+
   def kill_in_order(self, job):
     self.assertEqual(job.kill(job.servers[0], signal.SIGTERM), 128 + signal.SIGTERM, job.logs())
 

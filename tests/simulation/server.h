@@ -313,6 +313,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void OnCheckpointPublished(const std::string& directory,
                              const absl::StatusOr<PublishedCheckpoint>& published) override;
   void OnCheckpointMarked(bool is_complete, const absl::Status& status) override;
+  void OnCheckpointGone(const std::string& /*path*/) override {}
 
   ClusterContext* const cluster_;
   const int shard_;
