@@ -28,7 +28,6 @@
 #include "server/checkpoint/shard_files.h"
 #include "server/coordinator/coordinator_memory_json.h"
 #include "server/http/status_pages.h"
-#include "server/journal/journal_segments.h"
 #include "server/limits/memory_bound.h"
 #include "server/page_names.h"
 #include "server/page_orders.h"
@@ -226,9 +225,10 @@ absl::StatusOr<JournalFacts> CoordinatorRole::ReadJournalFacts() const {
   if (durability.has_journal) {
     facts.folder = JournalFolder();
     facts.end = found_record_;
+    facts.damage = journal_damage_;
     facts.new_journal_id = RandomJournalId();
   }
-  facts.is_excused = has_set_journal_aside_ || durability.resume != ResumePolicy::kLatest;
+  facts.is_excused = durability.resume != ResumePolicy::kLatest;
   facts.is_promoted = deps_.is_promoted;
   if (durability.accepted_loss >= 0) facts.accepted_loss = Round(durability.accepted_loss);
   if (facts.is_excused || durability.checkpoint_dir.empty()) return facts;
@@ -365,8 +365,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
   absl::StatusOr<std::unique_ptr<Coordinator>> resumed =
       Coordinator::Resume(std::move(settings), *std::move(memory), now);
   if (!absl::IsDataLoss(resumed.status())) return resumed;
-  RETURN_IF_ERROR(SetAside(resumed.status()));
-  RETURN_IF_ERROR(OpenJournal(now).status());
+  RETURN_IF_ERROR(BeginJournal({}, resumed.status()));
   ASSIGN_OR_RETURN(settings, CoordinatorSettings());
   return Coordinator::Create(std::move(settings), now);
 }
@@ -384,13 +383,23 @@ absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(ab
     found_record_.number = contents->end.last_sequence;
   }
   if (absl::IsDataLoss(status)) {
-    RETURN_IF_ERROR(SetAside(status));
-    contents = CoordinatorJournal::Contents();
-    found_record_ = {};
-  } else {
-    RETURN_IF_ERROR(status);
+    RETURN_IF_ERROR(BeginJournal({}, status));
+    return std::nullopt;
   }
+  RETURN_IF_ERROR(status);
   if (!contents->end.torn.empty()) LogInfo("{}", contents->end.torn);
+  RETURN_IF_ERROR(BeginJournal(std::move(contents->end), absl::OkStatus()));
+  return memory;
+}
+
+absl::Status CoordinatorRole::BeginJournal(JournalEnd end, const absl::Status& damage) {
+  if (!damage.ok()) {
+    journal_damage_ = std::string(damage.message());
+    found_record_ = {};
+  }
+  const std::string folder = JournalFolder();
+  journal_thread_.reset();
+  journal_.reset();
   journal_thread_ = std::make_unique<ThreadPool>(1, "journal");
   JournalWriter::Deps deps;
   deps.clock = deps_.clock;
@@ -414,21 +423,11 @@ absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(ab
   };
   ASSIGN_OR_RETURN(journal_,
                    CoordinatorJournal::Create({.folder = folder,
-                                               .end = std::move(contents->end),
+                                               .end = std::move(end),
                                                // It may have gone back, and be put back then.
-                                               .defers_writing = true},
+                                               .defers_writing = true,
+                                               .replaces_damaged = !damage.ok()},
                                               std::move(deps)));
-  return memory;
-}
-
-absl::Status CoordinatorRole::SetAside(const absl::Status& damage) {
-  journal_thread_.reset();
-  journal_.reset();
-  has_set_journal_aside_ = true;
-  RETURN_IF_ERROR(SetJournalAside(*deps_.journal_disk, JournalFolder()));
-  alarms_.push_back(absl::StrCat(damage.message(),
-                                 ". Its files stay as *.damaged; the job starts from the newest "
-                                 "checkpoint, without the rounds since then"));
   return absl::OkStatus();
 }
 
@@ -721,7 +720,7 @@ absl::Status CoordinatorRole::AwaitAllServing(const std::function<bool()>& is_in
     if (const std::optional<absl::Status> ended = outcome(); ended.has_value()) return *ended;
     const absl::Status serving = strand_.Run([](Coordinator& coordinator, absl::Time now) {
       if (const auto& loss = coordinator.journal_loss(); loss.has_value()) {
-        return absl::FailedPreconditionError(absl::StrCat("a journal has gone back: ", loss->what));
+        return absl::FailedPreconditionError(loss->what);
       }
       return coordinator.CheckAllServing(now);
     });

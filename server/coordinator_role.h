@@ -164,7 +164,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   // What the journal has; from here on it is written. A journal that is damaged is moved aside,
   // with an alarm.
   absl::StatusOr<std::optional<CoordinatorMemory>> OpenJournal(absl::Time now);
-  absl::Status SetAside(const absl::Status& damage);
+  // Makes the journal's writer. `damage`: of what is in the folder, which is not gone on from then.
+  absl::Status BeginJournal(JournalEnd end, const absl::Status& damage);
   // Blocks until all servers serve what their journals have. Errors: see SaveWithoutWorkers().
   absl::Status AwaitAllServing(const std::function<bool()>& is_interrupted);
   absl::StatusOr<Coordinator::Config> CoordinatorSettings() const;
@@ -189,7 +190,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   CoordinatorStrand strand_;                     // first, so that it outlives whoever reports to it
   std::unique_ptr<CoordinatorJournal> journal_;  // null: none
   CoordinatorRecord found_record_;               // The last one in it when this process began.
-  bool has_set_journal_aside_ = false;
+  std::string journal_damage_;                   // See JournalFacts.
   bool is_of_former_division_ = false;
   std::unique_ptr<ThreadPool> journal_thread_;  // ends before the journal, whose tasks it runs
   StatusBoard board_;

@@ -344,7 +344,7 @@ absl::Status Server::OpenLog() {
   if (!config_.durability.has_journal) return absl::OkStatus();
   const std::string folder = LogFolder();
   log_executor_ = std::make_unique<ThreadPool>(1, "shard-journal");
-  const auto open = [&] {
+  const auto make_deps = [&] {
     ShardLog::Deps deps;
     deps.file_system = log_disk_;
     deps.clock = deps_.clock;
@@ -355,14 +355,15 @@ absl::Status Server::OpenLog() {
     deps.reclaim = [this] { return log_lock_->Reclaim(); };
     deps.on_trouble = [this](const absl::Status& status) { OnLogTrouble(status); };
     deps.run_folder = config_.durability.checkpoint_dir;
-    return ShardLog::Open(folder, std::move(deps));
+    return deps;
   };
-  absl::StatusOr<std::unique_ptr<ShardLog>> log = open();
+  absl::StatusOr<std::unique_ptr<ShardLog>> log = ShardLog::Open(folder, make_deps());
   if (absl::IsDataLoss(log.status()) && deps_.check_recovered == nullptr) {
-    LogError("{}; all servers go back to the newest checkpoint, and its files stay as *.damaged",
-             log.status().message());
-    RETURN_IF_ERROR(SetJournalAside(*log_disk_, folder));
-    log = open();
+    LogError(
+        "{}. This server does not go on from it: unless the coordinator waits for an operator, all "
+        "servers go back to the newest checkpoint, and its files stay as *.damaged",
+        log.status().message());
+    log = ShardLog::OpenBesideDamaged(folder, make_deps());
   }
   ASSIGN_OR_RETURN(log_, std::move(log));
   return absl::OkStatus();

@@ -408,9 +408,12 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
   const std::optional<absl::Time> age_at = has_ages ? std::optional(now) : std::nullopt;
   if (state.comparison.loss.has_value() && !state.should_exit) {
     const JournalLoss& loss = *state.comparison.loss;
-    return absl::StrCat(
-        "waits for the coordinator's journal, which has gone back or is missing: ", loss.what,
-        "; bring it back, or start this server with --accept_loss=", loss.round.value());
+    const bool is_damaged = !state.config.journal.damage.empty();
+    return absl::StrCat("waits for the coordinator's journal, which ",
+                        is_damaged ? "is damaged: " : "has gone back or is missing: ", loss.what,
+                        is_damaged ? "; bring a sound copy of it back,"
+                                   : "; bring it back, or start this server with --accept_loss=",
+                        loss.round.value());
   }
   const bool awaits_servers = state.phase == CoordinatorPhase::kAwaitingShards ||
                               (state.is_shard_away() && state.has_memory() && !state.should_exit);

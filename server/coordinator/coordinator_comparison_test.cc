@@ -247,6 +247,40 @@ TEST_F(CoordinatorComparisonTest, NewCoordinatorWaitsWhereShardKnowsRoundsOfAnot
   EXPECT_EQ(other.coordinator().Snapshot(other.now()).state, "journal_lost");
 }
 
+TEST_F(CoordinatorComparisonTest, DamagedJournalWaitsUntilItsLossIsAccepted) {
+  for (const bool is_accepted : {false, true}) {
+    SCOPED_TRACE(is_accepted);
+    Coordinator::Config config = Config();
+    config.journal.damage = "00000001.journal at byte 7 is damaged";
+    if (is_accepted) config.journal.accepted_loss = Round(17);
+    CoordinatorHarness other(config);
+    ASSERT_OK(other.coordinator().OnShardAttached(0, 2, 70, 1000, "host:0", other.now(),
+                                                  Follows(51, 17)));
+    ASSERT_OK(other.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", other.now(),
+                                                  Follows(50, 16)));
+    EXPECT_EQ(other.store().restores, is_accepted ? 1 : 0);
+    EXPECT_EQ(other.coordinator().may_not_keep(), !is_accepted);
+    EXPECT_EQ(other.coordinator().Snapshot(other.now()).state == "journal_lost", !is_accepted);
+    EXPECT_THAT(other.observer().alarms, Contains(HasSubstr("00000001.journal")));
+  }
+}
+
+TEST_F(CoordinatorComparisonTest, DamagedJournalOfWhichACheckpointHasAllIsNamedAndLeftBehind) {
+  Coordinator::Config config = Config();
+  config.journal.damage = "00000001.journal at byte 7 is damaged";
+  config.journal.newest = KnownCheckpoint{"/run/round-00000018", Round(18), 1000, {}};
+  config.journal.newest->journal.journal_id = kJournal;
+  config.journal.newest->journal.is_complete = true;
+  CoordinatorHarness other(config);
+  for (const int shard : {0, 1}) {
+    ASSERT_OK(other.coordinator().OnShardAttached(shard, 2, 70 + shard, 1000, "host:0", other.now(),
+                                                  Follows(50, 17)));
+  }
+  EXPECT_EQ(other.store().restores, 1);
+  EXPECT_FALSE(other.coordinator().may_not_keep());
+  EXPECT_THAT(other.observer().alarms, Contains(HasSubstr("00000001.journal")));
+}
+
 TEST_F(CoordinatorComparisonTest, MarksLastCheckpointAsCompleteAndReopensItBeforeWork) {
   Coordinator& coordinator = cluster_.coordinator();
   const Grant first = *cluster_.Ask(worker_).grant;

@@ -145,6 +145,10 @@ void Coordinator::BeginRestoring(ChooseRestoreTask task) {
 void Coordinator::EndComparison(absl::Time now) {
   StartComparison& comparison = state_.comparison;
   comparison.is_over = true;
+  if (const std::string& damage = state_.config.journal.damage; !damage.empty()) {
+    outbox_.RaiseAlarm(
+        absl::StrCat(damage, ". It is not gone on from, and its files stay as *.damaged"), now);
+  }
   if (const auto& accepted = state_.config.journal.accepted_loss; accepted.has_value()) {
     outbox_.Tell(absl::StrCat("--accept_loss=", accepted->value(),
                               " has no effect: nothing is lost; leave it out"));

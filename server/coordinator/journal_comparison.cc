@@ -11,6 +11,7 @@ namespace {
 // "the coordinator's journal run/journal/coordinator ends with record 812, before round 302".
 std::string EndText(const JournalFacts& facts, const std::optional<ResumedMemory>& resumed) {
   if (facts.folder.empty()) return "this server keeps no journal (--durability=checkpoint)";
+  if (!facts.damage.empty()) return facts.damage;
   const std::string journal = absl::StrCat("the coordinator's journal ", facts.folder);
   if (facts.end.number == 0) return absl::StrCat(journal, " is empty");
   return absl::StrCat(
@@ -51,7 +52,7 @@ std::string LaterIn(const ShardKnowledge& shard, const JournalFacts& facts,
                                             : HasRoundsOf(facts.newest, shard.journal);
   return is_known ? ""
                   : absl::StrCat("shard ", shard.shard, " follows record ", follows.number,
-                                 " of another journal", round);
+                                 facts.damage.empty() ? " of another journal" : "", round);
 }
 
 // The same of the newest checkpoint.
@@ -68,7 +69,8 @@ std::string LaterIn(const KnownCheckpoint& checkpoint, const JournalFacts& facts
       resumed.has_value() && resumed->server_incarnation > checkpoint.server_incarnation;
   if (is_before || journal.is_complete) return "";
   return absl::StrCat("checkpoint ", checkpoint.path, " says that rounds from ",
-                      checkpoint.round.value(), " on are in another journal");
+                      checkpoint.round.value(), " on are in ",
+                      facts.damage.empty() ? "another" : "the", " journal");
 }
 
 }  // namespace
@@ -92,6 +94,10 @@ std::optional<JournalLoss> FindJournalLoss(const JournalFacts& facts,
       later.push_back(std::move(text));
     }
   }
+  const bool is_all_in_checkpoint = facts.newest.has_value() && facts.newest->journal.is_complete;
+  if (later.empty() && !facts.damage.empty() && !is_all_in_checkpoint) {
+    later.emplace_back("no checkpoint says that it has all of it");
+  }
   if (later.empty()) return std::nullopt;
   return JournalLoss{
       Round(round), absl::StrCat(EndText(facts, resumed), ", and ", absl::StrJoin(later, " and "))};
@@ -104,10 +110,14 @@ std::string JournalLossText(const JournalFacts& facts, const JournalLoss& loss) 
   const absl::string_view remedy =
       facts.folder.empty()
           ? "Start this server with --durability=journal, and the --journal_dir that it had"
-          : "Bring the newer journal back (mount its disk, or restore its folder as a whole), and "
+      : facts.damage.empty()
+          ? "Bring the newer journal back (mount its disk, or restore its folder as a whole), and "
+            "start this server again"
+          : "End this server, replace the journal's folder with a sound copy of it as a whole, and "
             "start this server again";
-  return absl::StrCat("THE COORDINATOR'S JOURNAL HAS GONE BACK, or is missing: ", loss.what,
-                      ". The cluster waits, and nothing on disk is changed. ", remedy,
+  return absl::StrCat("THE COORDINATOR'S JOURNAL ",
+                      facts.damage.empty() ? "HAS GONE BACK, or is missing" : "IS DAMAGED", ": ",
+                      loss.what, ". The cluster waits, and nothing on disk is changed. ", remedy,
                       ". To lose the rounds since then and go back to ", target,
                       ", start it with --accept_loss=", loss.round.value());
 }
@@ -116,12 +126,11 @@ absl::StatusOr<bool> IsLossAccepted(const JournalFacts& facts, const JournalLoss
   if (facts.is_promoted) return true;
   if (!facts.accepted_loss.has_value()) return false;
   if (*facts.accepted_loss == loss.round) return true;
-  return absl::FailedPreconditionError(
-      absl::StrCat("--accept_loss=", facts.accepted_loss->value(),
-                   " is not the round of this loss, which is ", loss.round.value(), ": ", loss.what,
-                   ". Nothing was changed. Bring the newer journal back, or "
-                   "give --accept_loss=",
-                   loss.round.value()));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "--accept_loss=", facts.accepted_loss->value(), " is not the round of this loss, which is ",
+      loss.round.value(), ": ", loss.what, ". Nothing was changed. Bring the ",
+      facts.damage.empty() ? "newer journal" : "sound journal",
+      " back, or give --accept_loss=", loss.round.value()));
 }
 
 }  // namespace lodestar

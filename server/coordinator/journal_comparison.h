@@ -1,5 +1,6 @@
 // Whether the coordinator's journal is older than what shards and checkpoints know of it, as after
-// its disk was restored from a snapshot, or is not there although rounds were acknowledged by it.
+// its disk was restored from a snapshot, or is damaged or not there although rounds were
+// acknowledged by it.
 // Pure. Compared once per process, when all shards have attached, before a worker is answered.
 #pragma once
 
@@ -29,9 +30,12 @@ struct JournalFacts {
   std::string folder;  // Of the coordinator's journal. Empty means that none is kept.
   // The last record there. `number` without `journal_id` means that an earlier release wrote it.
   CoordinatorRecord end;
+  // Why what is there cannot be read, for people. Empty means that the journal is not damaged. Of a
+  // damaged one nothing is known: `end` has zeros.
+  std::string damage;
   uint64_t new_journal_id = 0;  // Random: of the journal that this process begins, if it does.
   std::optional<KnownCheckpoint> newest;
-  // The operator says from where to start, or a damaged journal was set aside with an alarm.
+  // The operator says from where to start.
   bool is_excused = false;
   std::optional<Round> accepted_loss;  // --accept_loss
   // A replica takes the server's place, and may lack records: what is lost is accepted.

@@ -1,9 +1,15 @@
 #include "server/coordinator/journal_comparison.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <optional>
 
 namespace lodestar {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr uint64_t kOurs = 11;
 constexpr uint64_t kOther = 12;
@@ -79,6 +85,29 @@ TEST(JournalComparisonTest, MissingJournalIsLossUnlessCheckpointIsComplete) {
   EXPECT_FALSE(FindJournalLoss(facts, std::nullopt, {}).has_value());
 }
 
+TEST(JournalComparisonTest, DamagedJournalIsLossUnlessCheckpointIsComplete) {
+  JournalFacts facts = Facts({});
+  facts.damage = "00000001.journal at byte 7 is damaged";
+  facts.newest = Checkpoint(Round(2000), kOther, 101);
+  auto loss = FindJournalLoss(facts, std::nullopt, {{Shard({kOther, 120}, 2040)}});
+  ASSERT_TRUE(loss.has_value());
+  EXPECT_EQ(loss->round, Round(2040));
+  EXPECT_THAT(JournalLossText(facts, *loss), AllOf(HasSubstr(facts.damage), HasSubstr("shard 1"),
+                                                   HasSubstr("--accept_loss=2040")));
+  facts.newest->journal.is_complete = true;
+  EXPECT_FALSE(FindJournalLoss(facts, std::nullopt, {}).has_value());
+  // What an earlier release has saved, or nothing, does not say what the journal had.
+  for (const auto& newest : {std::optional(Checkpoint(Round(2000), /*journal_id=*/0, 0)),
+                             std::optional<KnownCheckpoint>()}) {
+    facts.newest = newest;
+    loss = FindJournalLoss(facts, std::nullopt, {});
+    ASSERT_TRUE(loss.has_value());
+    EXPECT_EQ(loss->round, newest.has_value() ? Round(2000) : Round(0));
+  }
+  facts.is_excused = true;
+  EXPECT_FALSE(FindJournalLoss(facts, std::nullopt, {}).has_value());
+}
+
 TEST(JournalComparisonTest, MissingJournalIsLossWhereShardKnowsRoundsBeyondCheckpoint) {
   JournalFacts facts = Facts({});
   EXPECT_TRUE(FindJournalLoss(facts, std::nullopt, {{Shard({kOther, 7}, 0)}}).has_value());
@@ -100,7 +129,7 @@ TEST(JournalComparisonTest, ShardOfLaterLifeWithAnotherJournalShowsLoss) {
   EXPECT_TRUE(FindJournalLoss(facts, kMemory, {{Shard({kOther, 7}, 70, 6)}}).has_value());
 }
 
-TEST(JournalComparisonTest, ExcusesOperatorsChoiceDamageAndEarlierReleases) {
+TEST(JournalComparisonTest, ExcusesOperatorsChoiceAndEarlierReleases) {
   JournalFacts facts = Facts({kOurs, 100});
   facts.is_excused = true;
   EXPECT_FALSE(FindJournalLoss(facts, kMemory, {{Shard({kOurs, 101}, 2001)}}).has_value());

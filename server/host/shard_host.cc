@@ -229,9 +229,9 @@ absl::StatusOr<bool> ShardHost::Recover() {
   norms_.reset();
   deps_.log->Refuse();
   deps_.reports->OnNotice(
-      absl::StrCat("cannot go on from the journal, so that all servers go back to the newest "
-                   "checkpoint, and its files stay as *.damaged: ",
-                   recovered.message()));
+      absl::StrCat("does not go on from its journal: ", recovered.message(),
+                   ". Unless the coordinator waits for an operator, all servers go back to the "
+                   "newest checkpoint, and its files stay as *.damaged"));
   return false;
 }
 

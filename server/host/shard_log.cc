@@ -70,6 +70,29 @@ absl::StatusOr<std::unique_ptr<ShardLog>> ShardLog::Open(const std::string& fold
   return log;
 }
 
+absl::StatusOr<std::unique_ptr<ShardLog>> ShardLog::OpenBesideDamaged(const std::string& folder,
+                                                                      Deps deps) {
+  std::unique_ptr<ShardLog> log(new ShardLog(folder, std::move(deps)));
+  RETURN_IF_ERROR(log->MakeWriter({}, /*replaces_damaged=*/true));
+  return log;
+}
+
+absl::Status ShardLog::MakeWriter(JournalEnd end, bool replaces_damaged) {
+  first_segment_ = end.segments.empty() ? 1 : end.segments.back().number + 1;
+  JournalWriter::Config config;
+  config.folder = folder_;
+  config.end = std::move(end);
+  config.replaces_damaged = replaces_damaged;
+  ASSIGN_OR_RETURN(writer_,
+                   JournalWriter::Create(std::move(config), {.file_system = deps_.file_system,
+                                                             .clock = deps_.clock,
+                                                             .executor = deps_.executor,
+                                                             .confirm = deps_.confirm,
+                                                             .reclaim = deps_.reclaim,
+                                                             .on_trouble = deps_.on_trouble}));
+  return absl::OkStatus();
+}
+
 absl::Status ShardLog::ReadBeginning() {
   uint64_t first = 0;
   ASSIGN_OR_RETURN(JournalEnd end,
@@ -92,15 +115,7 @@ absl::Status ShardLog::ReadBeginning() {
     beginning_ = {instance_id_, *std::move(assignment), base};
   }
   torn_ = end.torn;
-  first_segment_ = end.segments.empty() ? 1 : end.segments.back().number + 1;
-  ASSIGN_OR_RETURN(
-      writer_, JournalWriter::Create({folder_, std::move(end)}, {.file_system = deps_.file_system,
-                                                                 .clock = deps_.clock,
-                                                                 .executor = deps_.executor,
-                                                                 .confirm = deps_.confirm,
-                                                                 .reclaim = deps_.reclaim,
-                                                                 .on_trouble = deps_.on_trouble}));
-  return absl::OkStatus();
+  return MakeWriter(std::move(end), /*replaces_damaged=*/false);
 }
 
 absl::Status ShardLog::NoteBeginning(const JournalRecord& record) {

@@ -63,6 +63,10 @@ class ShardLog final : public ShardJournal {
   // The folder is there, on disk, and nobody else's. Errors: DataLoss if records are missing;
   // Unimplemented if another version has written them; those of the disk.
   static absl::StatusOr<std::unique_ptr<ShardLog>> Open(const std::string& folder, Deps deps);
+  // Open() has found damage. Nothing is gone on from, and the first Begin() leaves the files
+  // beside, as *.damaged. Errors: those of the disk.
+  static absl::StatusOr<std::unique_ptr<ShardLog>> OpenBesideDamaged(const std::string& folder,
+                                                                     Deps deps);
 
   const std::optional<Beginning>& beginning() const { return beginning_; }
   // Not empty: what was torn at the end, and left out; for people.
@@ -121,6 +125,7 @@ class ShardLog final : public ShardJournal {
 
   ShardLog(std::string folder, Deps deps) : folder_(std::move(folder)), deps_(std::move(deps)) {}
   absl::Status ReadBeginning();
+  absl::Status MakeWriter(JournalEnd end, bool replaces_damaged);
   absl::Status NoteBeginning(const JournalRecord& record);
   absl::Status NoteBase(const Json& json);
   // The members of a record that NoteBase() reads.

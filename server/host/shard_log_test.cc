@@ -87,6 +87,11 @@ class ShardLogTest : public testing::Test {
   // `run_folder`: --checkpoint_dir of the process.
   absl::StatusOr<bool> Start(uint64_t instance_id = 5,
                              const std::string& run_folder = "/checkpoints") {
+    return StartOn(&ShardLog::Open, instance_id, run_folder);
+  }
+
+  absl::StatusOr<bool> StartOn(decltype(&ShardLog::Open) open, uint64_t instance_id,
+                               const std::string& run_folder) {
     process_ = std::make_unique<Process>();
     ShardLog::Deps deps;
     deps.file_system = &disk_;
@@ -100,7 +105,7 @@ class ShardLogTest : public testing::Test {
     };
     deps.on_trouble = [](const absl::Status&) {};
     deps.run_folder = run_folder;
-    absl::StatusOr<std::unique_ptr<ShardLog>> log = ShardLog::Open(kFolder, std::move(deps));
+    absl::StatusOr<std::unique_ptr<ShardLog>> log = open(kFolder, std::move(deps));
     if (!log.ok()) return log.status();
     process_->log = *std::move(log);
     process_->host =
@@ -382,6 +387,29 @@ TEST_F(ShardLogTest, NoDamageIsTakenForLessThanThereWas) {
   EXPECT_GT(num_refused, num_tried / 2);
 }
 
+TEST_F(ShardLogTest, DamagedFilesStayAsTheyAreUntilANewLifeBeginsAndBesideItThen) {
+  EXPECT_THAT(Start(), IsOkAndHolds(false));
+  Assign();
+  EXPECT_TRUE(Train(0));
+  const std::string first = absl::StrCat(kFolder, "/00000001.journal");
+  const std::string whole = *disk_.ReadWholeFile(first, 1 << 20);
+  WriteFile(disk_, first, absl::StrCat("x", whole.substr(1)));
+  EXPECT_THAT(Start(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(first)));
+  EXPECT_THAT(StartOn(&ShardLog::OpenBesideDamaged, 6, "/checkpoints"), IsOkAndHolds(false));
+  process_->host->Tick();
+  process_->journal.RunAll();
+  EXPECT_FALSE(disk_.Exists(first + ".damaged"));
+  // A sound copy that is brought back is gone on from.
+  WriteFile(disk_, first, whole);
+  EXPECT_THAT(Start(), IsOkAndHolds(true));
+  WriteFile(disk_, first, absl::StrCat("x", whole.substr(1)));
+  EXPECT_THAT(StartOn(&ShardLog::OpenBesideDamaged, 6, "/checkpoints"), IsOkAndHolds(false));
+  Assign();
+  EXPECT_TRUE(disk_.Exists(first + ".damaged"));
+  EXPECT_TRUE(Train(0));
+  EXPECT_THAT(Start(), IsOkAndHolds(true));
+}
+
 // Both that it cannot load, and that it cannot do all again.
 TEST_F(ShardLogTest, TooLittleMemoryIsNoReasonToGiveUpTheJournal) {
   EXPECT_THAT(Start(), IsOkAndHolds(false));
@@ -441,7 +469,7 @@ TEST_F(ShardLogAfterCheckpointTest, WithoutItsCheckpointItBeginsAnewAndTheJourna
   ASSERT_OK(disk_.CreateDirectories("/checkpoints/round-00000004"));
   EXPECT_THAT(Start(), IsOkAndHolds(false));
   EXPECT_THAT(process_->reports.notices,
-              ElementsAre(HasSubstr("cannot go on from the journal, so that all servers go back")));
+              ElementsAre(HasSubstr("/checkpoints/round-00000003")));
   EXPECT_TRUE(disk_.Exists("/journal/00000003.journal")) << "until there is something instead";
   Assign();
   EXPECT_FALSE(disk_.Exists("/journal/00000003.journal"));

@@ -339,6 +339,27 @@ TEST_F(JournalTest, OneThatIsSetAsideIsEmpty) {
   }
 }
 
+TEST_F(JournalTest, ADamagedJournalStaysAsItIsUntilTheFirstRecordThatReplacesIt) {
+  Open();
+  Append();
+  executor_.RunAll();
+  const std::vector<std::string> before = *disk_.List(kFolder);
+  durable_.clear();
+  const auto writer = JournalWriter::Create(
+      {.folder = kFolder, .end = {}, .defers_writing = true, .replaces_damaged = true},
+      {.file_system = &disk_, .executor = &executor_});
+  ASSERT_OK(writer.status());
+  (*writer)->Tick();
+  executor_.RunAll();
+  EXPECT_THAT(disk_.List(kFolder), IsOkAndHolds(UnorderedElementsAreArray(before)));
+  (*writer)->Append({.text = "record 1", .payload = {}}, [this] { durable_.push_back(1); });
+  executor_.RunAll();
+  EXPECT_THAT(durable_, ElementsAre(1));
+  EXPECT_THAT(disk_.List(kFolder),
+              IsOkAndHolds(UnorderedElementsAre("00000001.journal", "00000001.journal.damaged",
+                                                "watermark")));
+}
+
 TEST_F(JournalTest, SegmentsOfNoUseStayBesideUntilOthersDo) {
   const std::vector<std::vector<std::string>> left_by = {
       {"00000001.journal.damaged", "00000002.journal", "watermark"},

@@ -21,6 +21,7 @@ JournalWriter::JournalWriter(Config config, Deps deps)
     : config_(std::move(config)),
       deps_(std::move(deps)),
       next_sequence_(config_.end.last_sequence + 1),
+      must_set_aside_(config_.replaces_damaged),
       segments_(config_.end.segments),
       durable_(config_.end.last_sequence) {
   // A segment without a whole record holds none before those that follow.
@@ -82,7 +83,13 @@ absl::Status JournalWriter::WriteUnderOtherName(const JournalSegment& segment,
   return deps_.file_system->SyncDirectory(config_.folder);
 }
 
-absl::Status JournalWriter::RewriteUnproven() {
+absl::Status JournalWriter::PrepareFolder() {
+  if (must_set_aside_) {
+    RETURN_IF_ERROR(deps_.confirm());
+    RETURN_IF_ERROR(SetJournalAside(*deps_.file_system, config_.folder));
+    must_set_aside_ = false;
+    has_set_aside_ = true;
+  }
   if (unproven_.empty()) return absl::OkStatus();
   // The file takes the place of one that another process may have written by now.
   RETURN_IF_ERROR(deps_.confirm());
@@ -164,7 +171,7 @@ void JournalWriter::Work() {
   }
   made_.clear();
   if (!written.ok()) written = looks ? PutBack() : absl::OkStatus();
-  if (written.ok() && !items.empty()) written = RewriteUnproven();
+  if (written.ok() && !items.empty()) written = PrepareFolder();
   if (written.ok()) written = Write(items);
   if (written.ok()) written = deps_.confirm();
   if (written.ok() && looks) written = CheckNames();

@@ -45,6 +45,9 @@ class JournalWriter {
     // Create() writes nothing: what is not proven is written again before the first record, until
     // when nothing that was read may be relied on.
     bool defers_writing = false;
+    // The folder has a damaged journal, of which `end` tells nothing: its files are set aside
+    // before the first record is written, and stay as they are until then.
+    bool replaces_damaged = false;
   };
   // Not owned; outlive the writer.
   struct Deps {
@@ -125,7 +128,8 @@ class JournalWriter {
   void RemoveMade();
   // In a new segment, once and first.
   absl::Status Rewrite(const std::vector<Item>& items);
-  absl::Status RewriteUnproven();
+  // Before the first record of this process is written.
+  absl::Status PrepareFolder();
   absl::Status WriteUnderOtherName(const JournalSegment& segment, const std::vector<Item>& items);
   absl::Status OpenSegment(uint64_t first_sequence);
   // Keeps a segment open for reading. Errors: those of the disk.
@@ -158,6 +162,7 @@ class JournalWriter {
   absl::Time unwritten_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 
   // Of Work() only.
+  bool must_set_aside_;         // See Config::replaces_damaged.
   std::vector<Item> unproven_;  // That are still to be written again.
   std::vector<Item> refused_;   // by the disk, and not durable
   std::unique_ptr<WritableFile> file_;

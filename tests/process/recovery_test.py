@@ -255,6 +255,39 @@ class RecoveryTest(unittest.TestCase):
     logs = job.logs(lines=10000)
     self.assertEqual(logs.count("worker registered"), 1, logs)
 
+  def test_damaged_journal_of_the_coordinator_waits_and_stays_as_it_is(self):
+    job = self.start(num_shards=2, journal=True, checkpoint_every=50)
+    job.wait_for_rounds()
+    for shard in (0, 1):
+      self.assertEqual(job.kill(job.servers[shard]), -signal.SIGKILL)
+    journal = job.path("here/journal/coordinator")
+    shutil.copytree(journal, job.path("sound"))
+    newest = max(name for name in os.listdir(journal) if name.endswith(".journal"))
+    with open(os.path.join(journal, newest), "r+b") as file:
+      file.seek(os.path.getsize(file.name) // 2)
+      byte = file.read(1)[0]
+      file.seek(-1, os.SEEK_CUR)
+      file.write(bytes([byte ^ 16]))
+
+    def journals():
+      return {path: os.path.getsize(path) for folder, _, names in os.walk(job.path("here/journal"))
+              for path in [os.path.join(folder, name) for name in names] if ".journal" in path}
+    before = journals()
+    num_rounds = len(job.metrics())
+    for shard in (0, 1):
+      job.start_server(shard)
+    lost = self.waits_for_newer_journal(job, num_rounds)
+    after = journals()
+    self.assertEqual({path: after.get(path) for path in before}, before, job.logs())
+    for shard in (0, 1):
+      self.assertEqual(job.kill(job.servers[shard]), -signal.SIGKILL)
+    # The sound copy is back, and nothing is lost.
+    shutil.rmtree(journal)
+    os.rename(job.path("sound"), journal)
+    for shard in (0, 1):
+      job.start_server(shard, *([f"--accept_loss={lost}"] if shard == 0 else []))
+    self.assertEqual(self.expect_done(job, [0, 0, 0]), self.undisturbed_loss(num_shards=2))
+
   def go_back(self, job, folder, train):
     """Starts the lone server on what the folder had before train() went on from there."""
     job.wait_for_rounds()
