@@ -55,7 +55,8 @@ absl::Status LifeClaim::Check(absl::string_view key, const WorkerLife& life) con
   if (AreEqualSecrets(secret_, SecretOf(key, life))) return absl::OkStatus();
   return absl::UnauthenticatedError(
       absl::StrCat("incarnation ", life.incarnation.value(), " of worker ", life.worker.value(),
-                   " is not this caller's: its secret is another one"));
+                   " has another secret on this server: the server belongs to another job than the "
+                   "caller, or to another start of it"));
 }
 
 }  // namespace lodestar

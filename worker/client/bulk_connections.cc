@@ -215,8 +215,9 @@ std::string BulkConnections::server(int stream) const {
   return servers_[stream / config_.channels_per_server];
 }
 
-std::string BulkConnections::Explain(absl::string_view deed, int stream,
-                                     absl::string_view text) const {
+absl::Status BulkConnections::Explain(absl::string_view deed, int stream,
+                                      const absl::Status& error) const {
+  const absl::string_view text = error.message();
   const std::string address = server(stream);
   std::string explained = absl::StrCat(deed, " ", address, ": ", text);
   // gRPC's words for a name without an address, and for one of another machine that is this one.
@@ -233,7 +234,8 @@ std::string BulkConnections::Explain(absl::string_view deed, int stream,
         is_unknown ? "does not find" : "takes for itself",
         ": start that server with --advertise=HOST:PORT, an address that workers reach");
   }
-  return explained;
+  return absl::Status(absl::IsUnauthenticated(error) ? absl::StatusCode::kAborted : error.code(),
+                      explained);
 }
 
 absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket) const {

@@ -50,9 +50,10 @@ class BulkConnections {
   std::map<int, const Bucket*> TrialBuckets() const;
   // Address of the server, for error texts.
   std::string server(int stream) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns `text` of an error of `deed` ("pull from"), with the server's address, and with what to
-  // do if this machine cannot find it.
-  std::string Explain(absl::string_view deed, int stream, absl::string_view text) const
+  // Returns the error of `deed` ("pull from") with the server's address, and with what to do if
+  // this machine cannot find it. A server that does not know the secret of this life is Aborted:
+  // whether the coordinator knows it is seen by registering again.
+  absl::Status Explain(absl::string_view deed, int stream, const absl::Status& error) const
       ABSL_LOCKS_EXCLUDED(mutex_);
   // See ParameterTransport.
   void MoveTo(const std::vector<std::string>& addresses) ABSL_LOCKS_EXCLUDED(mutex_);

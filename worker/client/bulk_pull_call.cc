@@ -219,10 +219,6 @@ void BulkPullCall::OnReadDone(bool ok) {
   StartRead(&message_);
 }
 
-absl::Status BulkPullCall::Explain(const absl::Status& status) const {
-  return absl::Status(status.code(), connections_->Explain("pull from", stream_, status.message()));
-}
-
 void BulkPullCall::OnDone(const grpc::Status& status) {
   absl::Status result = status_;
   if (result.ok() && !status.ok()) {
@@ -236,7 +232,7 @@ void BulkPullCall::OnDone(const grpc::Status& status) {
   }
   connections_->EndCall(number_, result);
   if (!result.ok()) {
-    result = Explain(result);
+    result = connections_->Explain("pull from", stream_, result);
     if (shared_ != nullptr) connections_->Abandon(stream_, shared_);
   }
   const auto done = std::move(callbacks_.done);

@@ -72,7 +72,6 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   // the bucket counts as arrived or not: nobody looks at a part of one. Errors: as ReadData();
   // those of the device.
   absl::StatusOr<uint32_t> CopyToDevice(PullChunkReader& reader, absl::Span<std::byte> place);
-  absl::Status Explain(const absl::Status& status) const;
 
   std::shared_ptr<BulkPullCall> self_;  // until OnDone()
   BulkConnections* const connections_;

@@ -296,7 +296,7 @@ void BulkPushCall::OnReadDone(bool ok) {
 
 absl::StatusOr<v1::PushReply> BulkPushCall::Result(const grpc::Status& status) {
   const auto explain = [this](absl::StatusCode code, absl::string_view text) {
-    return absl::Status(code, connections_->Explain("push to", stream_, text));
+    return connections_->Explain("push to", stream_, absl::Status(code, text));
   };
   if (!status.ok()) {
     const absl::Status error = ended_.ok() ? ErrorOfStream(status) : ended_;

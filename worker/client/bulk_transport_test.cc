@@ -541,6 +541,17 @@ TEST_F(BulkTransportTest, ACallThatTheServerHoldsIsWaitedFor) {
   EXPECT_OK(transport_->StartPull({Round(0), {{0, PartOf(weights, 0)}}}, nullptr)->Wait());
 }
 
+TEST_F(BulkTransportTest, AServerThatDoesNotKnowTheSecretIsNamedAndAsksToRegisterAgain) {
+  for (const uint32_t bucket : {2, 3}) {
+    services_[0].buckets[bucket] = std::string(PartOf(values_, bucket).size() * sizeof(float), 'x');
+  }
+  services_[1].end_pull_with = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "another secret");
+  EXPECT_THAT(transport_->StartTrial()->Wait(),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr(config_.servers[1])));
+  services_[1].refuse_with = services_[1].end_pull_with;
+  EXPECT_THAT(PushAll(), StatusIs(absl::StatusCode::kAborted, HasSubstr(config_.servers[1])));
+}
+
 TEST_F(BulkTransportTest, ATrialMovesBulkOnEveryPathAndNamesTheOneThatDoesNotWork) {
   // The largest on each channel: none is of 64 KiB.
   for (const uint32_t bucket : {2, 3, 6, 7}) {

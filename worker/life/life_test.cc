@@ -21,6 +21,7 @@
 namespace lodestar {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const LifeId kFirstLife = {.server_incarnation = 9, .incarnation = Incarnation(1)};
@@ -283,6 +284,17 @@ TEST_F(LifecycleTest, AServerThatCannotBeReachedForBulkKeepsTheWorkerOutOfTheRos
   EXPECT_EQ(lifecycle_->activity(), "no path");
   EXPECT_EQ(Wake(), "try paths");
   EXPECT_EQ(lifecycle_->activity(), "no path");
+  EXPECT_EQ(Try(absl::OkStatus()), "join");
+}
+
+TEST_F(LifecycleTest, ServerOfAnotherJobKeepsTheWorkerOutUntilItsAddressIsRight) {
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  EXPECT_EQ(Register(), "prepare");
+  EXPECT_EQ(Take(lifecycle_->OnPrepared(now_, absl::OkStatus())), "try paths");
+  EXPECT_EQ(Try(absl::AbortedError("pull from b:2: another secret")), "");
+  EXPECT_THAT(told_, AllOf(HasSubstr("b:2"), HasSubstr("--advertise")));
+  EXPECT_EQ(lifecycle_->activity(), "no path");
+  EXPECT_EQ(Wake(), "try paths");
   EXPECT_EQ(Try(absl::OkStatus()), "join");
 }
 

@@ -74,11 +74,21 @@ Lifecycle::Effects Lifecycle::OnPathsTried(absl::Time now, const absl::Status& s
   if (is_stopping_) return EndLife(now, ToldToStop());
   if (!lost_.ok()) return EndLife(now, lost_);
   if (status.ok()) return Go(State::kJoining, now, Join{});
-  if (RemedyFor(status) != Remedy::kRepeat) return EndLife(now, status);
+  // The coordinator has just confirmed this life. If it ends the life meanwhile, lost_ says so.
+  const bool is_of_another_job = absl::IsAborted(status);
+  if (!is_of_another_job && RemedyFor(status) != Remedy::kRepeat) return EndLife(now, status);
   Effects effects;
   if (path_failures_++ % 16 == 0) {
-    effects.push_back(Tell{LogLevel::kWarn, absl::StrCat("cannot take part yet: ", status.message(),
-                                                         "; trying again")});
+    effects.push_back(Tell{
+        LogLevel::kWarn,
+        absl::StrCat(
+            "cannot take part yet: ", status.message(),
+            is_of_another_job
+                ? ". The coordinator has this worker, so the server at that address belongs to "
+                  "another job, or to another start of this one: start the server of this job with "
+                  "--advertise=HOST:PORT, an address that leads workers to it"
+                : "",
+            "; trying again")});
   }
   state_ = State::kBackingOff;
   since_ = now;
