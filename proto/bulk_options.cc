@@ -25,6 +25,9 @@ constexpr int kMinPingIntervalMs = 5'000;
 constexpr int kMaxPingStrikes = 2;
 constexpr int kReconnectInitialMs = 100;
 constexpr int kReconnectMaxMs = 1'000;
+// gRPC asks no sooner than that again where a name leads. By itself it takes 30 s, for which a
+// server that came back under another IP address of its name is not found.
+constexpr int kNameLookupPauseMs = 1'000;
 // gRPC takes this one as the time that an attempt may last: a busy server answers late.
 constexpr int kConnectTimeoutMs = 5'000;
 // Most that is read from a connection at once, and the memory it keeps for the next read; but for
@@ -88,6 +91,7 @@ void SetCommon(grpc::ChannelArguments& arguments) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectInitialMs);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kNameLookupPauseMs);
   // Else a new channel inherits the connection of another to the same address, or its pauses.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
 }

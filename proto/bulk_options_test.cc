@@ -28,6 +28,22 @@ TEST(BulkOptionsTest, ErrorsOfGrpcItselfAreForDevelopers) {
   EXPECT_NE(WrittenByAFailure().find("debug test: grpc "), std::string::npos);
 }
 
+TEST(BulkOptionsTest, AllChannelsAskWithinASecondAgainWhereANameLeads) {
+  for (const grpc::ChannelArguments& arguments :
+       {DataChannelArguments(), ControlChannelArguments()}) {
+    const grpc_channel_args channel = arguments.c_channel_args();
+    int milliseconds = -1;
+    for (size_t i = 0; i < channel.num_args; ++i) {
+      const grpc_arg& arg = channel.args[i];
+      if (std::string(arg.key) == GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS) {
+        milliseconds = arg.value.integer;
+      }
+    }
+    EXPECT_GT(milliseconds, 0);
+    EXPECT_LE(milliseconds, 1000);
+  }
+}
+
 // Any peer could fill the log with texts that are not UTF-8.
 TEST(BulkOptionsTest, ErrorsOfProtobufAreForDevelopers) {
   DataChannelArguments();
