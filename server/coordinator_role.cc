@@ -250,6 +250,7 @@ absl::StatusOr<Coordinator::Config> CoordinatorRole::CoordinatorSettings() const
   coordinator.registrations.in_all = config_.limits.registrations_per_minute_in_all();
   coordinator.life_key = RandomHex(kLifeKeyBytes);
   coordinator.lease = config_.cluster.lease;
+  coordinator.ends_unconnected = config_.cluster.ends_unconnected;
   coordinator.checkpoint_dir = config_.durability.checkpoint_dir;
   if (!locks_.empty()) coordinator.folder_claim_id = locks_.front()->claim_id();
   coordinator.fallback_dir = config_.durability.fallback_dir;
@@ -483,6 +484,12 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   cluster.board = &board_;
   cluster.refusals = deps_.refusals;
   cluster.is_open = deps_.is_open;
+  if (config_.cluster.ends_unconnected) {
+    held_connections_ = std::make_unique<HeldConnections>(HeldConnections::Deps{
+        deps_.state_of, [this](const WorkerLife& life, const std::string& peer,
+                               ConnectionState end) { OnConnectionEnded(life, peer, end); }});
+  }
+  cluster.held_connections = held_connections_.get();
   cluster.is_address_guessed = IsAddressGuessed(config_.network);
   cluster_rpc_ = std::make_unique<ClusterRpc>(cluster);
   StatusRpc::CallerCheck check;
@@ -595,6 +602,16 @@ void CoordinatorRole::RaiseAlarm(const std::string& text, AlarmKind kind) {
 void CoordinatorRole::OnProcessEnded(const WorkerLife& life) {
   strand_.Report(
       [&](Coordinator& coordinator, absl::Time now) { coordinator.OnProcessEnded(life, now); });
+}
+
+void CoordinatorRole::OnConnectionEnded(const WorkerLife& life, const std::string& peer,
+                                        ConnectionState end) {
+  const bool by_peer = end == ConnectionState::kClosed;
+  LogDebug("connection ended worker={} incarnation={} peer={} by_peer={}", life.worker,
+           life.incarnation, peer, by_peer);
+  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnConnectionEnded(life, peer, by_peer, now);
+  });
 }
 
 void CoordinatorRole::OnStats(const ShardStats& stats) {
@@ -767,6 +784,7 @@ void CoordinatorRole::Stop() {
   FinishCheckpointCommand(absl::ZeroDuration(), [] { return true; }).IgnoreError();
   if (cluster_rpc_ == nullptr) return;  // Start() has failed: nobody knows of this server
   strand_.Stop();
+  if (held_connections_ != nullptr) held_connections_->EndAll();
   admin_rpc_->EndExports();
   const absl::Status farewell = Farewell();
   if (shards_ != nullptr) shards_->EndAll(farewell);
@@ -816,6 +834,12 @@ void CoordinatorRole::OnContributed(uint64_t server_incarnation, const WorkerLif
     coordinator.NoteJournalEnd(0, journal_end);
     if (!coordinator.OnContributed(0, server_incarnation, life, round)) return {};
     return {ClusterRpc::KeyOf(life)};
+  });
+}
+
+void CoordinatorRole::OnConnections(const WorkerLife& life, bool are_closed) {
+  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnConnections(0, life, are_closed, now);
   });
 }
 

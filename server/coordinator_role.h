@@ -33,6 +33,7 @@
 #include "server/rpc/commanded_shards.h"
 #include "server/rpc/connection_table.h"
 #include "server/rpc/coordinator_strand.h"
+#include "server/rpc/held_connections.h"
 #include "server/rpc/status_rpc.h"
 #include "server/server_config.h"
 #include "server/server_security.h"
@@ -61,6 +62,10 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
     std::function<ConnectionCounts()> read_connections = [] { return ConnectionCounts{}; };
     // See ClusterRpc::Deps.
     std::function<bool(const std::string& peer)> is_open = [](const std::string&) { return true; };
+    // See HeldConnections::Deps.
+    std::function<ConnectionState(const std::string& peer)> state_of = [](const std::string&) {
+      return ConnectionState::kUnknown;
+    };
     // See Server::Deps, as the next.
     LeaderFence leader = {};
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
@@ -138,6 +143,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) override;
   void OnFault(const WorkerFault& fault) override;
   void OnContributed(uint64_t server_incarnation, const WorkerLife& life, Round round) override;
+  void OnConnections(const WorkerLife& life, bool are_closed) override;
   void OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) override;
   void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;
@@ -149,6 +155,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void OnCheckpointGone(const std::string& path) override;
 
  private:
+  // The connection of a life that stays connected has ended.
+  void OnConnectionEnded(const WorkerLife& life, const std::string& peer, ConnectionState end);
   CoordinatorRole(const ServerConfig& config, Deps deps);
   // Before a client brings the layout of its model, neither is known.
   absl::Status CheckResources();
@@ -207,6 +215,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   std::unique_ptr<CheckpointKeeper> checkpoints_;
   absl::Time looks_at_ = absl::InfinitePast();      // Next time, of LookAtCheckpoint().
   ThreadPool checkpoint_thread_{1, "checkpoints"};  // ends before the keeper, whose tasks it runs
+  std::unique_ptr<HeldConnections> held_connections_;  // null: nothing follows from connections
   std::unique_ptr<ClusterRpc> cluster_rpc_;
   std::unique_ptr<StatusRpc> status_rpc_;
   std::unique_ptr<AdminRpc> admin_rpc_;

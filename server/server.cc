@@ -445,6 +445,7 @@ absl::Status Server::Build() {
     deps.is_open = [this](const std::string& peer) {
       return acceptor_ == nullptr || acceptor_->IsOpen(peer);
     };
+    deps.state_of = [this](const std::string& peer) { return StateOf(peer); };
     deps.refusals = refusals_;
     deps.log = deps_.log;
     deps.is_promoted = config_.durability.may_promote || !promoted_from_.empty();
@@ -481,6 +482,9 @@ absl::Status Server::Build() {
     host.fence = fence_.get();
   }
   host.reports = &reports();
+  host.are_connections_closed = [this](const WorkerLife& life) {
+    return parameter_rpc_ != nullptr && parameter_rpc_->AreConnectionsClosed(life);
+  };
   host_ = std::make_unique<ShardHost>(config_.cluster.shard, host);
   RETURN_IF_ERROR(Recover());
   ParameterRpc::Config bulk;
@@ -491,6 +495,7 @@ absl::Status Server::Build() {
   bulk.connection_bytes = [this](const std::string& peer) {
     return acceptor_ == nullptr ? std::nullopt : acceptor_->BytesReceived(peer);
   };
+  bulk.state_of = [this](absl::string_view peer) { return StateOf(peer); };
   bulk.refusals = refusals_;
   parameter_rpc_ =
       std::make_unique<ParameterRpc>([this] { return host_->shard(); }, executor_.get(), bulk);
@@ -664,6 +669,10 @@ void Server::WatchConnections() {
                    " of them of this machine only, and ", config_.limits.connections_per_address(),
                    " from one address of another machine (--max_connections_per_address)"),
       AlarmKind::kReminder);
+}
+
+ConnectionState Server::StateOf(absl::string_view peer) const {
+  return acceptor_ == nullptr ? ConnectionState::kUnknown : acceptor_->StateOf(peer);
 }
 
 ConnectionCounts Server::ReadConnections() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -45,6 +46,7 @@ class ThreadPool;
 class TraceRecorder;
 class Uplink;
 struct ConnectionCounts;
+enum class ConnectionState : uint8_t;
 struct ShardReading;
 
 class Server {
@@ -161,6 +163,8 @@ class Server {
   // Raises an alarm if connections were refused because there are too many.
   void WatchConnections();
   ConnectionCounts ReadConnections() const;
+  // What has become of the connection from this grpc::ServerContext::peer().
+  ConnectionState StateOf(absl::string_view peer) const;
   ShardReading ReadShard() const;
   void Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsToStopAtOnce() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -318,6 +318,13 @@ ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
           "A worker not heard of for that long loses its membership and rounds go on without it; a "
           "duration such as 10s or 1m, 100ms to 24h. Workers send heartbeats every third of it.");
 ABSL_FLAG(
+    std::string, end_lost_workers, "lease",
+    "When a worker counts as lost whose process has ended on another machine. lease: after "
+    "--lease. connection: sooner, if it has closed all of its connections, opens none within 1s or "
+    "four round trips (with --local_steps 5 % of a usual round), and the open round waits for no "
+    "other worker. Choose lease where a worker's connections go through a proxy of its own, or a "
+    "firewall, that may close them all for longer than that.");
+ABSL_FLAG(
     absl::Duration, round_timeout, absl::Hours(1),
     "The longest that others wait for a member that sends heartbeats but does not report its round "
     "or ask for one, as of a process that has hung; 100ms to 24h. It is dropped sooner where its "
@@ -543,6 +550,12 @@ absl::StatusOr<ClusterConfig> ReadCluster() {
   }
   cluster.coordinator = absl::GetFlag(FLAGS_coordinator);
   cluster.lease = absl::GetFlag(FLAGS_lease);
+  const std::string end_lost_workers = absl::GetFlag(FLAGS_end_lost_workers);
+  if (end_lost_workers != "lease" && end_lost_workers != "connection") {
+    return absl::InvalidArgumentError(absl::StrCat("--end_lost_workers=", end_lost_workers,
+                                                   " is unknown; allowed: lease, connection"));
+  }
+  cluster.ends_unconnected = end_lost_workers == "connection";
   cluster.round_timeout = absl::GetFlag(FLAGS_round_timeout);
   cluster.stop_timeout = absl::GetFlag(FLAGS_stop_timeout);
   ASSIGN_OR_RETURN(cluster.memory_limit,
@@ -1041,6 +1054,7 @@ std::vector<FlagGroup> ServerFlagGroups() {
         "anchor",
         "outer_preset",
         "lease",
+        "end_lost_workers",
         "round_timeout"}},
       {"Wire",
        {"push_encoding", "topk", "topk_bits", "topk_divisor", "pull_encoding", "error_feedback",

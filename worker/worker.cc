@@ -378,9 +378,13 @@ void Worker::Disconnect() {
 }
 
 void Worker::StartHeartbeats() {
+  // The next process of this name goes on with a life that keeps its residual.
+  const bool goes_on =
+      !config_.residual_folder.empty() && KeepsResidual(config_.keep_residuals, registration_->job);
   link_->StartHeartbeats(
       registration_->heartbeat_interval,
-      {.activity = [this, life = registration_->life] { return CurrentActivity(life); },
+      {.stays_connected = config_.stays_connected && !goes_on,
+       .activity = [this, life = registration_->life] { return CurrentActivity(life); },
        .on_waiting =
            [this](const std::string& reason) {
              absl::MutexLock lock(&mutex_);

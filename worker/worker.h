@@ -36,6 +36,7 @@ namespace lodestar {
 class Worker {
  public:
   struct Config {
+    bool stays_connected = true;  // see CoordinatorLink::HeartbeatCalls
     AddressList coordinator = AddressList::Of("127.0.0.1:50051");
     TransportSecurity security = {};
     // Allows plain text to other machines.

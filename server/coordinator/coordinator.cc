@@ -100,20 +100,6 @@ bool Coordinator::GoesOn(const RegisterCall& call) const {
   return record != nullptr && record->is_alive() && record->instance_id == call.instance_id;
 }
 
-std::optional<std::string> Coordinator::PeerOfHolder(const RegisterCall& call) const {
-  const WorkerRecord* record = state_.membership.FindByName(call.name);
-  if (record == nullptr || !record->is_alive() || record->instance_id == call.instance_id) {
-    return std::nullopt;
-  }
-  const std::string& peer = state_.desks.at(record->id).peer();
-  if (peer.empty()) return std::nullopt;
-  return peer;
-}
-
-void Coordinator::NoteConnection(const WorkerLife& life, const std::string& peer) {
-  if (CheckLife(life).ok()) state_.desks[life.worker].OnHeardFrom(peer);
-}
-
 std::vector<uint64_t> Coordinator::shard_instances() const {
   std::vector<uint64_t> instances;
   for (const ShardRegistry::Entry& entry : state_.shards.entries()) {
@@ -182,6 +168,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
                               " incarnation=", admission.incarnation.value(), " peer=", call.peer));
   }
   desk.OnRegistered(call.peer, state_.map->version);
+  closed_connections_.OnHeard({admission.id, admission.incarnation}, call.peer);
   outbox_.Remember();
   Registration answer;
   answer.life = {admission.id, admission.incarnation};
@@ -303,15 +290,6 @@ void Coordinator::DropWorker(WorkerId worker, absl::string_view reason, absl::Ti
   if (ended.ok()) EndLives({*std::move(ended)}, now);
 }
 
-void Coordinator::OnProcessEnded(const WorkerLife& life, absl::Time now) {
-  if (state_.is_comparing()) return;
-  const WorkerRecord* const record = state_.membership.Find(life.worker);
-  if (record == nullptr || record->incarnation != life.incarnation || !record->is_alive()) return;
-  const std::vector<const WorkerRecord*> members = state_.membership.Members();
-  if (members.size() == 1 && members.front() == record) return;
-  DropWorker(life.worker, "its process has ended", now);
-}
-
 std::string Coordinator::WorkerName(WorkerId worker) const {
   const WorkerRecord* const record = state_.membership.Find(worker);
   return record == nullptr ? "" : record->name;
@@ -347,11 +325,13 @@ void Coordinator::Tick(absl::Time now) {
   DropLingering(now);
   TellWait(now);
   if (saves_.IsHeldUp(now)) DropMissing(now);
+  EndUnconnected(now);
 }
 
 void Coordinator::OnGap(absl::Duration gap, absl::Time now) {
   // Workers tell by their own clocks for how long nothing has moved.
   state_.shards.NoteBack(now);
+  closed_connections_.OnGap(now);
   outbox_.Tell(absl::StrCat("this process was stopped, or starved, for ",
                             absl::FormatDuration(absl::Trunc(gap, absl::Milliseconds(1))),
                             ": no lease and no patience counts that time"));

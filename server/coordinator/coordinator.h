@@ -33,6 +33,7 @@
 #include "common/proposed_settings.h"
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/closed_connections.h"
 #include "server/coordinator/cluster_faults.h"
 #include "server/coordinator/cluster_memory.h"
 #include "server/coordinator/cluster_orders.h"
@@ -197,6 +198,10 @@ class Coordinator {
   // lease of the last member stays, because nobody waits for that member. Before the journals have
   // been compared, the lease decides, too: nothing that happens then is kept.
   void OnProcessEnded(const WorkerLife& life, absl::Time now);
+  // The connection from `peer`, over which this life held StayConnected, has ended. `by_peer` says
+  // that the other end has closed it. See ClosedConnections for what follows.
+  void OnConnectionEnded(const WorkerLife& life, const std::string& peer, bool by_peer,
+                         absl::Time now);
   // Time passes: leases end.
   void Tick(absl::Time now);
   // This process did not run for `gap`, which is no part of `now` nor of the time before: what
@@ -245,6 +250,9 @@ class Coordinator {
   // All of a contribution is acknowledged there. Returns true if this was the last server that a
   // report of the round waits for.
   bool OnContributed(int shard, uint64_t server_incarnation, const WorkerLife& life, Round round);
+  // The answer to an AskConnectionsCommand. `are_closed` says that the other end has closed all
+  // connections of this life to the server.
+  void OnConnections(int shard, const WorkerLife& life, bool are_closed, absl::Time now);
   // What shards find by themselves.
   void OnWorkerFault(const WorkerFault& fault, absl::Time now);
   void OnShardDiverged(int shard, uint64_t server_incarnation, Round round, absl::string_view text,
@@ -390,6 +398,12 @@ class Coordinator {
   absl::Status AdoptModel(const RegisterCall& call, absl::Time now);
   void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
   void DropAll(absl::string_view reason, absl::Time now);
+  // Nobody waits for the last member.
+  bool IsLastMember(WorkerId worker) const;
+  // How long a worker has to open another connection.
+  absl::Duration PatienceWithoutConnection(WorkerId worker) const;
+  // Ends the life that others wait for alone, if its connections were closed for good.
+  void EndUnconnected(absl::Time now);
   // Ends also the members that rest with the certificate of one of `lives`.
   void EndLives(std::vector<EndedLife> lives, absl::Time now);
   // Sends to all shards. Does nothing before the journals have been compared: until then shards may
@@ -478,6 +492,8 @@ class Coordinator {
   void Exit(absl::string_view why, absl::Time now);
 
   ClusterState state_;
+  ClosedConnections closed_connections_{
+      {.num_shards = state_.config.num_shards, .lease = state_.config.lease}};
   RegistrationLimit registrations_;
   Outbox outbox_{&state_.alarms};
   ClusterSaves saves_{&state_, &outbox_};

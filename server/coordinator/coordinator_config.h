@@ -34,6 +34,9 @@ struct CoordinatorConfig {
   // journal keeps the one that it finds there. Empty: lives have no secrets.
   std::string life_key;
   absl::Duration lease = absl::Seconds(10);
+  // Whether the life of a worker whose connections were closed may end before its lease: see
+  // ClosedConnections.
+  bool ends_unconnected = false;
   RegistrationLimit::Config registrations = {};
   std::string checkpoint_dir;    // empty: nothing is saved
   uint64_t folder_claim_id = 0;  // see SharedFolder

@@ -167,6 +167,14 @@ bool IsAnyoneWaiting(const ClusterState& state) {
   });
 }
 
+std::optional<WorkerId> OnlyHolder(const ClusterState& state, absl::Time now) {
+  const std::vector<Hold> holds = RoundHolds(state, now);
+  if (holds.size() != 1 || holds.front().owes_weights || !IsAnyoneWaiting(state)) {
+    return std::nullopt;
+  }
+  return holds.front().worker;
+}
+
 absl::Duration WaitedFor(const ClusterState& state, WorkerId worker, absl::Time now) {
   const WorkerDesk& held = state.desks.at(worker);
   if (!held.grant().has_value() || !state.open.contains(held.grant()->round)) {

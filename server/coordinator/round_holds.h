@@ -45,6 +45,9 @@ std::vector<Hold> RoundHolds(const ClusterState& state, absl::Time now);
 // pushes and is held, or waits behind others in the order of summation.
 bool IsAnyoneWaiting(const ClusterState& state);
 
+// Returns the member that is the only one to hold up the others, if there is one.
+std::optional<WorkerId> OnlyHolder(const ClusterState& state, absl::Time now);
+
 // Returns how long others have waited for the round that this worker holds: from when it had the
 // round and another member was done, until `now`. Zero if it holds no open round, or nobody waits.
 absl::Duration WaitedFor(const ClusterState& state, WorkerId worker, absl::Time now);

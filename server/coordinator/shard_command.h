@@ -94,6 +94,12 @@ struct NormTotalCommand {
   double total_square_sum = 0.0;
 };
 
+// Whether the other end has closed all connections of this life to the server. Answer:
+// OnConnections().
+struct AskConnectionsCommand {
+  WorkerLife life;
+};
+
 // The servers exit.
 struct StopCommand {
   std::string failure;  // why the job has failed; empty: it has not
@@ -101,7 +107,7 @@ struct StopCommand {
 
 using ShardCommand =
     std::variant<AssignCommand, OpenRoundCommand, CloseRoundCommand, MembersCommand, DropCommand,
-                 SaveCommand, PublishedCommand, NormTotalCommand, StopCommand>;
+                 SaveCommand, PublishedCommand, NormTotalCommand, AskConnectionsCommand, StopCommand>;
 
 // For one shard: again what its server may have missed while it was not connected.
 struct RepeatedCommand {

@@ -80,6 +80,8 @@ class WorkerDesk {
   // Of the connection that it was last heard of; empty: not since this process began.
   const std::string& peer() const { return peer_; }
   void OnHeardFrom(const std::string& peer) { peer_ = peer; }
+  // By its last heartbeat; zeros if there was none in this life.
+  const PathFacts& path() const { return path_; }
   const std::string& identity() const { return memory_.identity; }
   // Returns true if its name has completed a round, in whatever life.
   bool has_completed_round() const { return memory_.rounds_completed > 0; }

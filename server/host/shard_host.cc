@@ -298,6 +298,11 @@ void ShardHost::Obey(const ShardCommand& command, const CoordinatorRecord& follo
   if (deps_.log != nullptr) deps_.log->Follow(follows);
   if (const auto* assign = std::get_if<AssignCommand>(&command)) return Assign(*assign);
   if (const auto* save = std::get_if<SaveCommand>(&command)) return Save(*save);
+  if (const auto* ask = std::get_if<AskConnectionsCommand>(&command)) {
+    return commands_->Schedule([this, life = ask->life] {
+      deps_.reports->OnConnections(life, deps_.are_connections_closed(life));
+    });
+  }
   commands_->Schedule([this, command] {
     const auto current = shard();
     if (!current.ok()) return;

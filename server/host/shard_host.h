@@ -52,6 +52,8 @@ class ShardReports {
   virtual void OnFault(const WorkerFault& /*fault*/) {}
   virtual void OnContributed(uint64_t /*server_incarnation*/, const WorkerLife& /*life*/,
                              Round /*round*/) {}
+  // The answer to an AskConnectionsCommand.
+  virtual void OnConnections(const WorkerLife& /*life*/, bool /*are_closed*/) {}
   virtual void OnOutOfMemory(uint64_t /*server_incarnation*/, absl::string_view /*text*/) {}
   virtual void OnDropped(absl::string_view /*text*/) {}
   virtual void OnNotice(absl::string_view /*text*/) {}
@@ -108,6 +110,10 @@ class ShardHost {
     int64_t staging_bytes = kStagingBytes;  // see ParameterShard::Config
     // What the shards may take. Zeros: not known, and not compared.
     std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
+    // Whether the other end has closed all connections of this life to this server.
+    std::function<bool(const WorkerLife&)> are_connections_closed = [](const WorkerLife&) {
+      return false;
+    };
   };
 
   ShardHost(int shard, const Deps& deps);

@@ -75,8 +75,12 @@ class RecordedReports final : public ShardReports {
   }
 
   void OnAlarm(absl::string_view text) override { alarms.emplace_back(text); }
+  void OnConnections(const WorkerLife& life, bool are_closed) override {
+    if (are_closed) closed.push_back(life.worker.value());
+  }
 
   std::vector<std::string> alarms;
+  std::vector<uint32_t> closed;
   std::vector<uint64_t> loaded;
   std::vector<uint64_t> sums_of;
   std::vector<std::string> saved;
@@ -123,6 +127,18 @@ TEST(ShardHostTest, AShardWhoseAssignmentIsReplacedWhileItLoadsIsNeverServed) {
   commands.RunNext();
   EXPECT_OK(host.shard());
   EXPECT_THAT(reports.loaded, ElementsAre(3));
+}
+
+TEST(ShardHostTest, AnswersWhetherConnectionsAreClosedAlsoBeforeItHasLoaded) {
+  InlineExecutor executor;
+  RecordedReports reports;
+  ShardHost::Deps deps = {.executor = &executor, .commands = &executor, .reports = &reports};
+  deps.are_connections_closed = [](const WorkerLife& life) { return life.worker == WorkerId(2); };
+  ShardHost host(0, deps);
+  for (uint32_t worker : {1, 2}) {
+    host.Obey(AskConnectionsCommand{{WorkerId(worker), Incarnation(7)}});
+  }
+  EXPECT_THAT(reports.closed, ElementsAre(2));
 }
 
 TEST(ShardHostTest, AlarmIsRaisedWhenCheckpointsNeedLargerFilesThanAreAllowed) {

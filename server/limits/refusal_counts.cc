@@ -10,6 +10,8 @@ absl::string_view LimitReachedName(LimitReached limit) {
       return "registrations too large, or too many large ones at a time";
     case LimitReached::kHeldRegistrations:
       return "too many registrations that wait";
+    case LimitReached::kHeldConnections:
+      return "too many connections that are held";
     case LimitReached::kNames:
       return "names too long";
     case LimitReached::kLayouts:

@@ -15,6 +15,7 @@ enum class LimitReached : uint8_t {
   kRegistrations,       // per minute
   kLargeRegistrations,  // with a layout: at a time, or too large to be looked at
   kHeldRegistrations,   // that wait for servers
+  kHeldConnections,     // calls of StayConnected
   kNames,               // too long
   kLayouts,             // too many tensors, elements or buckets, or names that are none
   kStreams,             // of a worker, or of strangers
@@ -30,7 +31,7 @@ enum class LimitReached : uint8_t {
   kDeniedCalls,         // of those whose role or certificate does not allow it
   kForeignOrders,       // at the pages, that pages of somebody else have sent
 };
-inline constexpr size_t kNumLimitsReached = 17;
+inline constexpr size_t kNumLimitsReached = 18;
 
 // "too many registrations".
 absl::string_view LimitReachedName(LimitReached limit);

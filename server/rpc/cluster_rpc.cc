@@ -34,6 +34,7 @@ constexpr absl::Duration kRegisterHold = absl::Seconds(3);
 constexpr absl::Duration kMaxHold = absl::Minutes(1);
 // That wait for servers to load, or for their clients to read the answer.
 constexpr OriginPlaces::Config kMaxHeldRegistrations = {.in_all = 1024, .of_origin = 256};
+constexpr OriginPlaces::Config kMaxHeldConnections = {.in_all = 16'384, .of_origin = 4096};
 constexpr absl::Duration kPlacePause = absl::Seconds(1);
 constexpr absl::Duration kMaxStopPatience = absl::Hours(24);
 constexpr size_t kMaxReasonBytes = 1024;
@@ -236,6 +237,12 @@ absl::StatusOr<ShardNews> NewsOf(const v1::ShardReport& report) {
             shard, absl::StrCat("shard ", shard, ": ", PeerText(alarm.text(), kMaxReportBytes)),
             now);
       };
+    case v1::ShardReport::kConnections:
+      return [shard, life = LifeFromProto(report.connections()),
+              are_closed = report.connections().are_closed()](Coordinator& coordinator,
+                                                              absl::Time now) {
+        coordinator.OnConnections(shard, life, are_closed, now);
+      };
     case v1::ShardReport::kContributed:
     case v1::ShardReport::kStopping:
     case v1::ShardReport::REPORT_NOT_SET:
@@ -251,6 +258,7 @@ ClusterRpc::ClusterRpc(const Deps& deps)
       // Of one origin all but one.
       large_registrations_({kMaxLargeRegistrations, kMaxLargeRegistrations - 1}),
       held_registrations_(kMaxHeldRegistrations),
+      held_connections_(kMaxHeldConnections),
       calls_(deps.clock) {}
 
 absl::Status ClusterRpc::CheckNotDraining() const {
@@ -434,6 +442,33 @@ grpc::ServerUnaryReactor* ClusterRpc::Heartbeat(grpc::CallbackServerContext* con
   if (answer.ok()) *reply = ToProto(*answer);
   reply->set_keeps_dialled_address(deps_.is_address_guessed);
   return Answer(context, trace, answer.status());
+}
+
+grpc::ServerUnaryReactor* ClusterRpc::StayConnected(grpc::CallbackServerContext* context,
+                                                    const v1::StayConnectedRequest* request,
+                                                    v1::StayConnectedReply*) {
+  CallTrace trace(&calls_, context, "StayConnected");
+  if (deps_.held_connections == nullptr) return Answer(context, trace, absl::OkStatus());
+  const WorkerLife life = LifeFromProto(*request);
+  absl::Status speaks = CheckSpeaksFor(*context, life, trace);
+  if (speaks.ok()) {
+    speaks = deps_.strand->Run(
+        [&](Coordinator& coordinator, absl::Time) { return coordinator.CheckLife(life); });
+  }
+  if (!speaks.ok()) return Answer(context, trace, speaks);
+  OriginPlaces::Place place = held_connections_.Take(PeerOrigin(context->peer()));
+  if (place == nullptr) {
+    deps_.refusals->Count(LimitReached::kHeldConnections);
+    return Answer(context, trace,
+                  WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+                                     "connections of workers of one address that are held: ",
+                                     kMaxHeldConnections.of_origin,
+                                     ", the most; in all there may "
+                                     "be ",
+                                     kMaxHeldConnections.in_all)),
+                                 kPlacePause));
+  }
+  return deps_.held_connections->Hold(life, context->peer(), std::move(place));
 }
 
 grpc::ServerUnaryReactor* ClusterRpc::NextGrant(grpc::CallbackServerContext* context,

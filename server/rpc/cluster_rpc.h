@@ -15,19 +15,22 @@
 #include "server/rpc/call_trace.h"
 #include "server/rpc/commanded_shards.h"
 #include "server/rpc/coordinator_strand.h"
+#include "server/rpc/held_connections.h"
 #include "server/rpc/late_refusal.h"
 #include "server/status/status_board.h"
 
 namespace lodestar {
 
-class ClusterRpc final : public v1::ClusterService::WithRawCallbackMethod_Register<
-                             v1::ClusterService::WithCallbackMethod_Join<
-                                 v1::ClusterService::WithCallbackMethod_Heartbeat<
-                                     v1::ClusterService::WithCallbackMethod_NextGrant<
-                                         v1::ClusterService::WithCallbackMethod_Leave<
-                                             v1::ClusterService::WithCallbackMethod_AttachShard<
-                                                 v1::ClusterService::WithCallbackMethod_ReportShard<
-                                                     v1::ClusterService::Service>>>>>>> {
+class ClusterRpc final
+    : public v1::ClusterService::WithRawCallbackMethod_Register<
+          v1::ClusterService::WithCallbackMethod_Join<
+              v1::ClusterService::WithCallbackMethod_Heartbeat<
+                  v1::ClusterService::WithCallbackMethod_StayConnected<
+                      v1::ClusterService::WithCallbackMethod_NextGrant<
+                          v1::ClusterService::WithCallbackMethod_Leave<
+                              v1::ClusterService::WithCallbackMethod_AttachShard<
+                                  v1::ClusterService::WithCallbackMethod_ReportShard<
+                                      v1::ClusterService::Service>>>>>>>> {
  public:
   // Not owned; outlive the gRPC server.
   struct Deps {
@@ -38,6 +41,8 @@ class ClusterRpc final : public v1::ClusterService::WithRawCallbackMethod_Regist
     absl::Duration refusal_pause = kRefusalPause;
     // Whether the connection from this grpc::ServerContext::peer() is open. Thread-safe.
     std::function<bool(const std::string& peer)> is_open = [](const std::string&) { return true; };
+    // Calls of StayConnected; null means that none is held. Outlives the gRPC server.
+    HeldConnections* held_connections = nullptr;
     Clock* clock = &Clock::Real();  // of the log
     // The address of shard 0 is this machine's host name: workers keep the one that they dialled.
     bool is_address_guessed = false;
@@ -58,6 +63,9 @@ class ClusterRpc final : public v1::ClusterService::WithRawCallbackMethod_Regist
   grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
                                       const v1::HeartbeatRequest* request,
                                       v1::HeartbeatReply* reply) override;
+  grpc::ServerUnaryReactor* StayConnected(grpc::CallbackServerContext* context,
+                                          const v1::StayConnectedRequest* request,
+                                          v1::StayConnectedReply* reply) override;
   // That NextGrant() waits under in the strand.
   static uint64_t KeyOf(const WorkerLife& life) { return life.incarnation.value(); }
   grpc::ServerUnaryReactor* NextGrant(grpc::CallbackServerContext* context,
@@ -96,6 +104,7 @@ class ClusterRpc final : public v1::ClusterService::WithRawCallbackMethod_Regist
   std::atomic<bool> is_draining_ = false;
   OriginPlaces large_registrations_;
   OriginPlaces held_registrations_;
+  OriginPlaces held_connections_;
   CallLog calls_;  // of workers
 };
 

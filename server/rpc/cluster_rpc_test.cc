@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "common/security/testing/test_authority.h"
 #include "common/testing/status_matchers.h"
 #include "common/version.h"
@@ -21,6 +23,7 @@
 #include "proto/transport_security.h"
 #include "server/rpc/commanded_shards.h"
 #include "server/rpc/guarded_reads.h"
+#include "server/rpc/held_connections.h"
 #include "server/rpc/shard_convert.h"
 
 namespace lodestar {
@@ -43,6 +46,12 @@ CoordinatorConfig TwoServers() {
   config.job.model = *ModelPreset("mlp");
   config.job.global_batch_size = 6;
   config.num_shards = 2;
+  return config;
+}
+
+CoordinatorConfig OneServer() {
+  CoordinatorConfig config = TwoServers();
+  config.num_shards = 1;
   return config;
 }
 
@@ -86,7 +95,9 @@ class ServedCluster {
   // Plain text on both sides, unless it is said otherwise.
   explicit ServedCluster(const CoordinatorConfig& config,
                          const TransportSecurity& own = TransportSecurity(),
-                         const TransportSecurity& client = TransportSecurity()) {
+                         const TransportSecurity& client = TransportSecurity(),
+                         HeldConnections* held = nullptr)
+      : held_connections(held) {
     strand.Start(*Coordinator::Create(config, clock.Now()),
                  [](Effect, const CoordinatorRecord&) {});
     int port = 0;
@@ -107,6 +118,17 @@ class ServedCluster {
   grpc::Status Register(const RegisterCall& call, v1::RegisterReply* reply) {
     grpc::ClientContext context;
     return stub->Register(&context, ToProto(call), reply);
+  }
+  // Begins StayConnected, and calls `done` with how it has ended.
+  void StayConnected(grpc::ClientContext* context, const v1::RegisterReply& registered,
+                     std::function<void(grpc::Status)> done) {
+    auto request = std::make_shared<v1::StayConnectedRequest>();
+    request->set_worker_id(registered.worker_id());
+    request->set_incarnation(registered.incarnation());
+    auto reply = std::make_shared<v1::StayConnectedReply>();
+    stub->async()->StayConnected(
+        context, request.get(), reply.get(),
+        [request, reply, done = std::move(done)](grpc::Status status) { done(status); });
   }
   grpc::Status Join(const v1::RegisterReply& registered) {
     v1::JoinRequest request;
@@ -144,11 +166,13 @@ class ServedCluster {
   CommandedShards shards{nullptr};
   StatusBoard board;
   std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
+  HeldConnections* const held_connections;
   ClusterRpc rpc{{.strand = &strand,
                   .shards = &shards,
                   .board = &board,
                   .refusals = refusals,
-                  .refusal_pause = absl::ZeroDuration()}};
+                  .refusal_pause = absl::ZeroDuration(),
+                  .held_connections = held_connections}};
   std::unique_ptr<v1::ClusterService::Stub> stub;
 
  private:
@@ -247,6 +271,127 @@ TEST(ClusterRpcTest, WhoComesUnderAnothersNameOrWithoutACertificateIsCounted) {
   EXPECT_GT(ReadFailedHandshakes().count, before.count);
   EXPECT_EQ(ReadFailedHandshakes().last_reason, "certificate has expired");
 #endif
+}
+
+// How one call has ended.
+struct HeldCall {
+  std::function<void(grpc::Status)> taker() {
+    return [this](const grpc::Status& status) {
+      end = status;
+      ended.Notify();
+    };
+  }
+  grpc::StatusCode Await() {
+    ended.WaitForNotification();
+    return end.error_code();
+  }
+
+  grpc::ClientContext context;
+  grpc::Status end;
+  absl::Notification ended;
+};
+
+class StayConnectedTest : public ::testing::Test {
+ protected:
+  // What the coordinator is told of connections that have ended.
+  struct Told {
+    WorkerLife life;
+    ConnectionState end = ConnectionState::kUnknown;
+  };
+
+  StayConnectedTest() {
+    cluster_.Serve();
+    RegisterCall call;
+    call.name = "a";
+    call.instance_id = 1;
+    EXPECT_TRUE(cluster_.Register(call, &registered_).ok());
+  }
+  ~StayConnectedTest() override { held_.EndAll(); }
+  size_t num_told() {
+    absl::MutexLock lock(&mutex_);
+    return told_.size();
+  }
+
+  absl::Mutex mutex_;
+  ConnectionState state_ ABSL_GUARDED_BY(mutex_) = ConnectionState::kOpen;
+  std::vector<Told> told_ ABSL_GUARDED_BY(mutex_);
+  HeldConnections held_{{[this](const std::string&) {
+                           absl::MutexLock lock(&mutex_);
+                           return state_;
+                         },
+                         [this](const WorkerLife& life, const std::string&, ConnectionState end) {
+                           absl::MutexLock lock(&mutex_);
+                           told_.push_back({life, end});
+                         }}};
+  ServedCluster cluster_{OneServer(), TransportSecurity(), TransportSecurity(), &held_};
+  v1::RegisterReply registered_;
+};
+
+TEST_F(StayConnectedTest, RefusesLifeThatIsNotKnown) {
+  HeldCall unknown;
+  v1::RegisterReply other = registered_;
+  other.set_incarnation(registered_.incarnation() + 1);
+  cluster_.StayConnected(&unknown.context, other, unknown.taker());
+  EXPECT_EQ(unknown.Await(), grpc::StatusCode::ABORTED);
+}
+
+TEST_F(StayConnectedTest, ReplacesTheCallOfTheWorkerThatWasHeldBefore) {
+  HeldCall first;
+  HeldCall second;
+  cluster_.StayConnected(&first.context, registered_, first.taker());
+  cluster_.StayConnected(&second.context, registered_, second.taker());
+  // Which of the two comes first is not said.
+  while (!first.ended.HasBeenNotified() && !second.ended.HasBeenNotified()) {
+    std::this_thread::yield();
+  }
+  HeldCall& replaced = first.ended.HasBeenNotified() ? first : second;
+  HeldCall& stays = &replaced == &first ? second : first;
+  EXPECT_EQ(replaced.Await(), grpc::StatusCode::CANCELLED);
+  EXPECT_FALSE(stays.ended.HasBeenNotified());
+  held_.EndAll();
+  EXPECT_EQ(stays.Await(), grpc::StatusCode::OK);
+  EXPECT_EQ(num_told(), 0) << "this end has ended both";
+  HeldCall late;
+  cluster_.StayConnected(&late.context, registered_, late.taker());
+  EXPECT_EQ(late.Await(), grpc::StatusCode::OK);
+}
+
+TEST_F(StayConnectedTest, TellsHowTheConnectionHasEndedUnlessItStays) {
+  for (const ConnectionState state :
+       {ConnectionState::kOpen, ConnectionState::kClosed, ConnectionState::kUnknown}) {
+    {
+      absl::MutexLock lock(&mutex_);
+      state_ = state;
+      told_.clear();
+    }
+    HeldCall call;
+    cluster_.StayConnected(&call.context, registered_, call.taker());
+    while (held_.num_held() == 0) std::this_thread::yield();
+    call.context.TryCancel();
+    EXPECT_EQ(call.Await(), grpc::StatusCode::CANCELLED);
+    while (held_.num_held() > 0) std::this_thread::yield();
+    const bool is_told = state != ConnectionState::kOpen;
+    while (is_told && num_told() == 0) std::this_thread::yield();
+    absl::MutexLock lock(&mutex_);
+    ASSERT_EQ(told_.size(), is_told ? 1 : 0);
+    for (const Told& told : told_) {
+      EXPECT_EQ(told.end, state);
+      EXPECT_EQ(told.life.worker.value(), registered_.worker_id());
+    }
+  }
+}
+
+TEST(ClusterRpcTest, StayConnectedIsAnsweredAtOnceWhereNothingFollowsFromConnections) {
+  ServedCluster cluster(OneServer());
+  cluster.Serve();
+  RegisterCall call;
+  call.name = "a";
+  call.instance_id = 1;
+  v1::RegisterReply registered;
+  ASSERT_TRUE(cluster.Register(call, &registered).ok());
+  HeldCall held;
+  cluster.StayConnected(&held.context, registered, held.taker());
+  EXPECT_EQ(held.Await(), grpc::StatusCode::OK);
 }
 
 // There may be no command for long, as while a client has still to supply the weights. A server

@@ -53,6 +53,10 @@ std::optional<ConnectionTable::FileIdentity> IdentityOf(int fd) {
   return ConnectionTable::FileIdentity{status.st_dev, status.st_ino};
 }
 
+bool WasClosedByPeer(const ConnectionTable::FileIdentity& file) {
+  return WasEndedByPeer(file.inode);
+}
+
 // Both sides: gRPC keeps the file of a connection that its peer has closed while a call is held.
 bool IsEstablished(int fd) {
   tcp_info info{};
@@ -145,7 +149,7 @@ absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(C
 ConnectionAcceptor::ConnectionAcceptor(Config config, ListeningSockets sockets)
     : config_(std::move(config)),
       port_(sockets.port),
-      table_(config_.limits, IdentityOf),
+      table_(config_.limits, IdentityOf, WasClosedByPeer),
       sockets_(std::move(sockets)) {
   counts_.max_connections = config_.limits.max_connections;
 }
@@ -191,6 +195,13 @@ bool ConnectionAcceptor::IsOpen(absl::string_view peer) {
   const std::optional<int> fd = table_.Find(*address);
   if (!fd.has_value() || !IsEstablished(*fd)) return false;
   return table_.Find(*address) == fd;  // gRPC may have closed it meanwhile
+}
+
+ConnectionState ConnectionAcceptor::StateOf(absl::string_view peer) {
+  const std::optional<HostPort> address = HostPortOfGrpc(peer);
+  if (!address.has_value()) return ConnectionState::kUnknown;
+  absl::MutexLock lock(&mutex_);
+  return table_.StateOf(*address);
 }
 
 std::optional<uint64_t> ConnectionAcceptor::BytesReceived(absl::string_view peer) {

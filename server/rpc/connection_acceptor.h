@@ -70,6 +70,8 @@ class ConnectionAcceptor {
   // Whether gRPC's connection from `peer`, as grpc::ServerContext::peer() names it, is open; also
   // where that is no address of TCP. Thread-safe.
   bool IsOpen(absl::string_view peer) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns what has become of gRPC's newest connection from `peer`. Thread-safe.
+  ConnectionState StateOf(absl::string_view peer) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns how many bytes have come on that connection, or none where IsOpen() could not be told
   // or is false. Thread-safe.
   std::optional<uint64_t> BytesReceived(absl::string_view peer) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -519,6 +519,18 @@ TEST_F(ConnectionAcceptorTest, GoesOnWhenThereAreFilesAgain) {
 }
 
 #ifndef LODESTAR_SANITIZER  // see guarded_reads.h
+TEST_F(ConnectionAcceptorTest, TellsThatTheOtherEndHasClosedAConnection) {
+  ASSERT_NO_FATAL_FAILURE(ListenAndServe());
+  auto client = std::make_unique<GrpcClient>(port());
+  EXPECT_THAT(client->Call(), IsAnsweredByGrpc());
+  const std::string peer = service_.last_peer();
+  EXPECT_EQ(acceptor_->StateOf(peer), ConnectionState::kOpen);
+  EXPECT_EQ(acceptor_->StateOf("ipv4:127.0.0.1:1"), ConnectionState::kUnknown);
+  client.reset();
+  while (acceptor_->StateOf(peer) == ConnectionState::kOpen) std::this_thread::yield();
+  EXPECT_EQ(acceptor_->StateOf(peer), ConnectionState::kClosed);
+}
+
 TEST_F(ConnectionAcceptorTest, FloodsOfHttp2AreEndedBeforeGrpcReadsThem) {
   ListenAndServe();
   const uint64_t ended = NumFloodsEnded();

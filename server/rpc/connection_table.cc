@@ -13,6 +13,8 @@ namespace {
 // A sweep asks the system for every connection; connections that come while a limit is reached may
 // be many.
 constexpr absl::Duration kSweepPause = absl::Milliseconds(10);
+// So many connections are remembered that the other end has closed.
+constexpr size_t kMaxClosed = 4096;
 // Files that a server needs beside connections: journals, checkpoints, memory shared with workers.
 constexpr int64_t kFilesForOthers = 512;
 
@@ -59,8 +61,9 @@ ConnectionLimits LimitToFiles(ConnectionLimits limits, int64_t max_files) {
   return limits;
 }
 
-ConnectionTable::ConnectionTable(const ConnectionLimits& limits, Identify identify)
-    : limits_(limits), identify_(std::move(identify)) {}
+ConnectionTable::ConnectionTable(const ConnectionLimits& limits, Identify identify,
+                                 WasClosed was_closed)
+    : limits_(limits), identify_(std::move(identify)), was_closed_(std::move(was_closed)) {}
 
 std::optional<int> ConnectionTable::OnAccepted(int fd, HostPort peer, absl::Time now) {
   // The one that had this number before has ended.
@@ -132,6 +135,7 @@ std::optional<RefusalReason> ConnectionTable::LetIn(int fd, absl::Time now) {
   if (!TakeNew(it->second.peer.host, now)) return RefusalReason::kTooFast;
   const std::optional<FileIdentity> identity = identify_(fd);
   if (identity.has_value()) {
+    std::erase(closed_, it->second.peer);
     ++num_of_address_[it->second.peer.host];
     let_in_[fd] = {std::move(it->second.peer), *identity};
   }
@@ -144,6 +148,22 @@ std::optional<int> ConnectionTable::Find(const HostPort& peer) const {
     if (connection.peer == peer && identify_(fd) == connection.identity) return fd;
   }
   return std::nullopt;
+}
+
+ConnectionState ConnectionTable::StateOf(const HostPort& peer) const {
+  const std::optional<int> open = Find(peer);
+  if (open.has_value()) {
+    const bool was_closed = was_closed_(let_in_.at(*open).identity);
+    return was_closed ? ConnectionState::kClosed : ConnectionState::kOpen;
+  }
+  // One that was not swept out yet, or one before.
+  const bool was_closed =
+      std::any_of(let_in_.begin(), let_in_.end(),
+                  [&](const auto& it) {
+                    return it.second.peer == peer && was_closed_(it.second.identity);
+                  }) ||
+      std::find(closed_.begin(), closed_.end(), peer) != closed_.end();
+  return was_closed ? ConnectionState::kClosed : ConnectionState::kUnknown;
 }
 
 std::optional<RefusalReason> ConnectionTable::Judge(const std::string& address) const {
@@ -203,6 +223,10 @@ void ConnectionTable::Sweep(absl::Time now) {
 ConnectionTable::LetInMap::iterator ConnectionTable::Erase(LetInMap::iterator connection) {
   const auto of_address = num_of_address_.find(connection->second.peer.host);
   if (--of_address->second == 0) num_of_address_.erase(of_address);
+  if (was_closed_(connection->second.identity)) {
+    closed_.push_back(std::move(connection->second.peer));
+    if (closed_.size() > kMaxClosed) closed_.pop_front();
+  }
   return let_in_.erase(connection);
 }
 

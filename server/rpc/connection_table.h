@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -68,6 +69,13 @@ struct ConnectionLimits {
 // connections beside the files that it needs.
 ConnectionLimits LimitToFiles(ConnectionLimits limits, int64_t max_files);
 
+// What has become of a connection that was let in.
+enum class ConnectionState : uint8_t {
+  kUnknown,  // It was never let in, or this process has ended it, or a timeout, or long ago.
+  kOpen,
+  kClosed,  // The other end has closed or reset it.
+};
+
 class ConnectionTable {
  public:
   // Two files that are open one after the other under one number differ in it.
@@ -78,8 +86,10 @@ class ConnectionTable {
   };
   // Not set: there is none.
   using Identify = std::function<std::optional<FileIdentity>(int fd)>;
+  // Whether the other end has closed or reset the connection whose file is, or was, this.
+  using WasClosed = std::function<bool(const FileIdentity&)>;
 
-  ConnectionTable(const ConnectionLimits& limits, Identify identify);
+  ConnectionTable(const ConnectionLimits& limits, Identify identify, WasClosed was_closed);
 
   // A connection has come, and waits. Returns the one that has to go for it, which is closed and
   // forgotten. Held ones go last, before them those of this machine; of the others the address goes
@@ -98,6 +108,9 @@ class ConnectionTable {
   std::optional<RefusalReason> LetIn(int fd, absl::Time now);
   // The connection of `peer` that was let in and lives.
   std::optional<int> Find(const HostPort& peer) const;
+  // Returns what has become of the newest connection of `peer`. kOpen also stands for one whose
+  // other end is gone, if gRPC has not read so yet.
+  ConnectionState StateOf(const HostPort& peer) const;
 
   // Those that have waited for too long.
   std::vector<int> Overdue(absl::Time now) const;
@@ -147,9 +160,11 @@ class ConnectionTable {
 
   const ConnectionLimits limits_;
   const Identify identify_;
+  const WasClosed was_closed_;
   // By file descriptor.
   WaitingMap waiting_;
   LetInMap let_in_;
+  std::deque<HostPort> closed_;  // peers of connections that the other end has closed: the last
   std::map<std::string, int> num_of_address_;  // that were let in
   std::map<std::string, Pace> paces_;          // of addresses that have not got all of it back yet
   absl::Time last_sweep_ = absl::InfinitePast();

@@ -12,12 +12,16 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
 class ConnectionTableTest : public ::testing::Test {
  protected:
   ConnectionTable NewTable(int max_connections, int max_waiting, int max_per_address = 0) {
-    return ConnectionTable({max_connections, max_per_address, max_waiting, kPatience},
-                           [this](int fd) -> std::optional<ConnectionTable::FileIdentity> {
-                             const auto file = files_.find(fd);
-                             if (file == files_.end()) return std::nullopt;
-                             return ConnectionTable::FileIdentity{1, file->second};
-                           });
+    return ConnectionTable(
+        {max_connections, max_per_address, max_waiting, kPatience},
+        [this](int fd) -> std::optional<ConnectionTable::FileIdentity> {
+          const auto file = files_.find(fd);
+          if (file == files_.end()) return std::nullopt;
+          return ConnectionTable::FileIdentity{1, file->second};
+        },
+        [this](const ConnectionTable::FileIdentity& file) {
+          return closed_inodes_.contains(file.inode);
+        });
   }
   std::optional<int> Accept(ConnectionTable& table, int fd, const std::string& address) {
     files_[fd] = next_inode_++;
@@ -33,7 +37,8 @@ class ConnectionTableTest : public ::testing::Test {
   }
 
   SimulatedClock clock_;
-  std::map<int, uint64_t> files_;  // inodes, by file descriptor
+  std::map<int, uint64_t> files_;     // inodes, by file descriptor
+  std::set<uint64_t> closed_inodes_;  // their other end has ended the connection
   uint64_t next_inode_ = 100;
 };
 
@@ -127,9 +132,12 @@ TEST_F(ConnectionTableTest, SomePlacesAreForThisMachineOnly) {
   limits.max_connections = 3;
   limits.max_per_address = 3;
   limits.kept_for_this_machine = 1;
-  ConnectionTable table(limits, [this](int fd) {
-    return std::optional(ConnectionTable::FileIdentity{1, files_[fd]});
-  });
+  ConnectionTable table(
+      limits,
+      [this](int fd) {
+        return std::optional(ConnectionTable::FileIdentity{1, files_[fd]});
+      },
+      [](const ConnectionTable::FileIdentity&) { return false; });
   EXPECT_EQ(LetIn(table, 5, "10.0.0.1"), std::nullopt);
   EXPECT_EQ(LetIn(table, 6, "10.0.0.1"), std::nullopt);
   EXPECT_EQ(LetIn(table, 7, "10.0.0.2"), RefusalReason::kTooMany);
@@ -237,6 +245,26 @@ TEST(RefusalTest, EachHasAName) {
   for (size_t i = 0; i < kNumRefusals; ++i) {
     EXPECT_NE(RefusalName(static_cast<RefusalReason>(i)), "") << i;
   }
+}
+
+TEST_F(ConnectionTableTest, TellsWhetherTheOtherEndHasClosedTheNewestConnectionOfAPeer) {
+  ConnectionTable table = NewTable(10, 10);
+  const HostPort peer = {"10.0.0.1", 1005};
+  EXPECT_EQ(table.StateOf(peer), ConnectionState::kUnknown);
+  LetIn(table, 5, "10.0.0.1");
+  EXPECT_EQ(table.StateOf(peer), ConnectionState::kOpen);
+  closed_inodes_.insert(files_[5]);
+  EXPECT_EQ(table.StateOf(peer), ConnectionState::kClosed) << "gRPC has the file still";
+  files_.erase(5);
+  EXPECT_EQ(table.StateOf(peer), ConnectionState::kClosed);
+  table.Sweep(clock_.Now());
+  EXPECT_EQ(table.StateOf(peer), ConnectionState::kClosed);
+  LetIn(table, 5, "10.0.0.1");
+  EXPECT_EQ(table.StateOf(peer), ConnectionState::kOpen) << "the port is in use again";
+  files_.erase(5);
+  EXPECT_EQ(table.StateOf(peer), ConnectionState::kUnknown) << "this end has closed it";
+  table.Sweep(clock_.Now());
+  EXPECT_EQ(table.StateOf(peer), ConnectionState::kUnknown);
 }
 
 }  // namespace

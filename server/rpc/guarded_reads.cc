@@ -1,6 +1,8 @@
 #include "server/rpc/guarded_reads.h"
 
 #include <dlfcn.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
@@ -10,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <deque>
 #include <memory>
 #include <utility>
 
@@ -94,6 +97,47 @@ class GuardedSockets {
   std::atomic<bool> is_empty_ = true;  // none was ever added
 };
 
+// Which end has ended a connection, by the inode of its socket. Bounded: the oldest are forgotten.
+class EndedConnections {
+ public:
+  static EndedConnections& Instance() {
+    static auto* const ended = new EndedConnections();
+    return *ended;
+  }
+
+  // This process is about to shut `fd` down. What is known of it already stays.
+  void OnShutdown(int fd) ABSL_LOCKS_EXCLUDED(mutex_) {
+    struct stat status = {};
+    tcp_info info = {};
+    socklen_t size = sizeof(info);
+    if (fstat(fd, &status) != 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+      return;
+    }
+    // It was reset, unless what was sent again, or probes, were in vain.
+    const bool was_reset =
+        info.tcpi_state == TCP_CLOSE && info.tcpi_retransmits == 0 && info.tcpi_probes == 0;
+    absl::MutexLock lock(&mutex_);
+    const bool by_peer = info.tcpi_state == TCP_CLOSE_WAIT || was_reset;
+    if (!by_peer_.emplace(status.st_ino, by_peer).second) return;
+    order_.push_back(status.st_ino);
+    if (order_.size() <= kMaxConnections) return;
+    by_peer_.erase(order_.front());
+    order_.pop_front();
+  }
+  bool WasByPeer(uint64_t inode) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    const auto found = by_peer_.find(inode);
+    return found != by_peer_.end() && found->second;
+  }
+
+ private:
+  static constexpr size_t kMaxConnections = 1 << 14;
+
+  absl::Mutex mutex_;
+  absl::flat_hash_map<uint64_t, bool> by_peer_ ABSL_GUARDED_BY(mutex_);
+  std::deque<uint64_t> order_ ABSL_GUARDED_BY(mutex_);
+};
+
 void FreeGuard(void*, void* guard, CRYPTO_EX_DATA*, int, long, void*) {
   delete static_cast<Http2Guard*>(guard);
 }
@@ -155,6 +199,8 @@ Function* OfTheSystem(const char* name) {
 
 void GuardSocket(int fd) { GuardedSockets::Instance().Add(fd); }
 
+bool WasEndedByPeer(uint64_t inode) { return EndedConnections::Instance().WasByPeer(inode); }
+
 uint64_t NumFloodsEnded() { return num_floods_ended; }
 
 FailedHandshakes ReadFailedHandshakes() { return HandshakeCounter::Instance().Read(); }
@@ -180,6 +226,13 @@ __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message, 
   if (num_bytes == 0 || (error != EAGAIN && error != EINTR)) sockets.Forget(fd);
   errno = error;
   return num_bytes;
+}
+
+// gRPC shuts each connection down once it knows that it is over, before it tells the calls on it.
+__attribute__((visibility("default"))) int shutdown(int fd, int how) {
+  static auto* const real = lodestar::OfTheSystem<int(int, int)>("shutdown");
+  lodestar::EndedConnections::Instance().OnShutdown(fd);
+  return real(fd, how);
 }
 
 __attribute__((visibility("default"))) int SSL_read(SSL* ssl, void* bytes, int most) {

@@ -38,6 +38,7 @@ ParameterRpc::ParameterRpc(ShardProvider shards, Executor* executor, const Confi
       executor_(executor),
       traffic_(std::make_shared<TrafficCounters>()),
       regions_(std::make_shared<SharedMemoryRegions>(config.share_memory, config.refusals)),
+      connections_(std::make_shared<WorkerConnections>(config.state_of)),
       calls_(std::make_shared<BulkCalls>()),
       quota_(std::make_shared<StreamQuota>(config.streams)),
       strangers_(std::make_shared<OriginPlaces>(OriginPlaces::Config{
@@ -68,6 +69,9 @@ StreamGuard ParameterRpc::GuardOf(const grpc::CallbackServerContext& context) co
                        strangers_,
                        PeerOrigin(context.peer()),
                        refusal_pause_};
+  guard.on_life = [connections = connections_, peer = context.peer()](const WorkerLife& life) {
+    connections->Note(life, peer);
+  };
   if (connection_bytes_ != nullptr) {
     guard.connection_bytes = [bytes = connection_bytes_, peer = context.peer()] {
       return bytes(peer);

@@ -22,6 +22,7 @@
 #include "server/rpc/late_refusal.h"
 #include "server/rpc/shared_memory_stream.h"
 #include "server/rpc/stream_guard.h"
+#include "server/rpc/worker_connections.h"
 #include "server/rpc/worker_processes.h"
 #include "server/shard/parameter_shard.h"
 
@@ -54,6 +55,10 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
     // Returns how many bytes have come from `peer`, as grpc::ServerContext::peer() names it. Null
     // means that it cannot be told. Thread-safe.
     std::function<std::optional<uint64_t>(const std::string& peer)> connection_bytes = nullptr;
+    // Returns what has become of the connection from `peer`. Thread-safe.
+    WorkerConnections::StateOf state_of = [](absl::string_view) {
+      return ConnectionState::kUnknown;
+    };
   };
   // `executor` outlives the gRPC server.
   ParameterRpc(ShardProvider shards, Executor* executor, const Config& config);
@@ -68,6 +73,8 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   // Returns the lives of workers that share memory with this server and whose process has ended
   // since the last call. Thread-safe.
   std::vector<WorkerLife> TakeEndedProcesses() { return processes_->TakeEnded(); }
+  // See WorkerConnections::AreClosed(). Thread-safe.
+  bool AreConnectionsClosed(const WorkerLife& life) const { return connections_->AreClosed(life); }
   // Ends the calls that would go on for as long as their clients live. Before the gRPC server is
   // shut down.
   void EndSharing() { regions_->Close(); }
@@ -90,6 +97,7 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   const std::shared_ptr<TrafficCounters> traffic_;
   const std::shared_ptr<SharedMemoryRegions> regions_;
   const std::shared_ptr<WorkerProcesses> processes_ = std::make_shared<WorkerProcesses>();
+  const std::shared_ptr<WorkerConnections> connections_;
   const std::shared_ptr<BulkCalls> calls_;
   const std::shared_ptr<StreamQuota> quota_;
   const std::shared_ptr<OriginPlaces> strangers_;

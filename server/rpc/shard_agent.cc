@@ -435,6 +435,13 @@ void ShardAgent::SendContributed() {
   SendUntilAnswered(report);
 }
 
+void ShardAgent::OnConnections(const WorkerLife& life, bool are_closed) {
+  v1::ShardReport report = NewReport();
+  SetLife(life, report.mutable_connections());
+  report.mutable_connections()->set_are_closed(are_closed);
+  SendLater(std::move(report));
+}
+
 void ShardAgent::OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) {
   LogError("shard={} {}", config_.shard, text);
   v1::ShardReport report = NewReport();

@@ -88,6 +88,7 @@ class ShardAgent : public ShardReports {
   void OnFault(const WorkerFault& fault) override;
   void OnContributed(uint64_t server_incarnation, const WorkerLife& life, Round round) override
       ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnConnections(const WorkerLife& life, bool are_closed) override;
   void OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) override;
   void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;

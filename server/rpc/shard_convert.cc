@@ -137,6 +137,9 @@ v1::ShardCommand ToProto(const ShardCommand& command, const CoordinatorRecord& f
             wire.mutable_norm_total()->set_round(norm.round.value());
             wire.mutable_norm_total()->set_total_square_sum(norm.total_square_sum);
           },
+          [&](const AskConnectionsCommand& ask) {
+            SetLife(ask.life, wire.mutable_ask_connections());
+          },
           [&](const StopCommand& stop) { wire.mutable_stop()->set_failure(stop.failure); },
       },
       command);
@@ -174,6 +177,8 @@ absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command) {
     case v1::ShardCommand::kNormTotal:
       return NormTotalCommand{Round(command.norm_total().round()),
                               command.norm_total().total_square_sum()};
+    case v1::ShardCommand::kAskConnections:
+      return AskConnectionsCommand{LifeFromProto(command.ask_connections())};
     case v1::ShardCommand::kStop:
       return StopCommand{PeerText(command.stop().failure(), kMaxReasonBytes)};
     case v1::ShardCommand::COMMAND_NOT_SET:

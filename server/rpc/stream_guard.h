@@ -37,6 +37,8 @@ struct StreamGuard {
   // Returns how many bytes have come on the caller's connection, whatever they were for. Null, or
   // no number, means that it cannot be told. Thread-safe.
   std::function<std::optional<uint64_t>()> connection_bytes = nullptr;
+  // Told of each life that the caller may speak for. Thread-safe.
+  std::function<void(const WorkerLife&)> on_life = [](const WorkerLife&) {};
 
   // Errors: ResourceExhausted; counted.
   absl::StatusOr<OriginPlaces::Place> TakeStrangersPlace() const {
@@ -52,7 +54,10 @@ struct StreamGuard {
   absl::Status CheckLife(const ParameterShard& shard, const WorkerLife& life) const {
     if (!claim.ok()) return claim.status();
     absl::Status claimed = claim->Check(shard.life_key(), life);
-    if (claimed.ok()) return claimed;
+    if (claimed.ok()) {
+      on_life(life);
+      return claimed;
+    }
     return shard.RefusalFor(life.worker, life.incarnation, std::move(claimed));
   }
 };

@@ -26,6 +26,7 @@
 #include "proto/status_mapping.h"
 #include "worker/client/call_tracer.h"
 #include "worker/client/grant_ahead.h"
+#include "worker/client/held_connection.h"
 #include "worker/life/heartbeat_pace.h"
 
 namespace lodestar {
@@ -126,6 +127,16 @@ class ClusterSession final : public CoordinatorLink {
   absl::StatusOr<T> Understood(absl::string_view call, absl::StatusOr<T> answer)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void RunHeartbeats(absl::Duration interval, const HeartbeatCalls& calls);
+  // Holds the connection of now.
+  std::unique_ptr<HeldConnection> Hold() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits until `until`, or until the connection that is held ends. Returns false once there are to
+  // be no more heartbeats.
+  bool AwaitHeartbeat(absl::Time until) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns how the connection that was held has ended, once.
+  std::optional<absl::Status> TakeHeldEnd() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return std::exchange(held_end_, std::nullopt);
+  }
   // Errors: DeadlineExceeded if nobody has answered.
   absl::StatusOr<HeartbeatAnswer> SendHeartbeat(HeartbeatCall call, absl::Duration patience);
   // Fills in who is calling. After Register().
@@ -159,6 +170,8 @@ class ClusterSession final : public CoordinatorLink {
   bool is_suspect_ ABSL_GUARDED_BY(mutex_) = false;  // the connection may be what spoils calls
   bool is_silent_ ABSL_GUARDED_BY(mutex_) = false;   // the call in progress has no connection left
   bool stop_heartbeats_ ABSL_GUARDED_BY(mutex_) = false;
+  // How the connection that was held has ended; none if it has not.
+  std::optional<absl::Status> held_end_ ABSL_GUARDED_BY(mutex_);
   RoundTripTime path_ ABSL_GUARDED_BY(mutex_);  // of calls that are answered at once
 };
 
@@ -430,7 +443,12 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
   Clock& clock = Clock::Real();
   ChangeLogger unreachable;
   HeartbeatPace pace(interval, clock.Now());
+  RedialPace redial;
+  bool may_hold = calls.stays_connected;
+  bool is_cut_off = false;  // The connection that was held has ended, and there is no other yet.
+  std::unique_ptr<HeldConnection> held;
   while (true) {
+    if (is_cut_off) Connect();
     pace.OnSent(clock.Now());
     absl::StatusOr<HeartbeatAnswer> answer = absl::UnknownError("");
     const auto send = [&] {
@@ -447,6 +465,14 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
       unreachable.Forget("heartbeat");
       if (answer->servers.has_value()) calls.on_moved(*answer->servers);
       calls.on_waiting(answer->waiting_for);
+      is_cut_off = false;
+      // Heartbeats may go over another connection by now.
+      if (may_hold && (held == nullptr || held->stub() != stub())) {
+        held.reset();
+        TakeHeldEnd();
+        held = Hold();
+        redial.OnHeld(clock.Now());
+      }
     } else if (!absl::IsCancelled(status)) {
       calls.on_unanswered(status);
       unreachable.Log(LogLevel::kWarn, "heartbeat",
@@ -454,9 +480,36 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
       const bool is_silent = absl::IsDeadlineExceeded(status) && pace.OnSilence(clock.Now());
       if (is_silent || RemedyFor(status) == Remedy::kReconnect) ReplaceSilentChannel();
     }
-    absl::MutexLock lock(&mutex_);
-    if (clock.Await(mutex_, absl::Condition(&stop_heartbeats_), pace.next() - clock.Now())) return;
+    absl::Time next = pace.next();
+    if (is_cut_off) next = std::min(next, clock.Now() + redial.OnFailed(clock.Now()));
+    if (!AwaitHeartbeat(next)) return;
+    const std::optional<absl::Status> end = TakeHeldEnd();
+    if (!end.has_value()) continue;
+    held.reset();
+    // OK, and that the call is not known, say that the server concludes nothing from connections.
+    is_cut_off = absl::IsUnavailable(*end);
+    may_hold = is_cut_off || absl::IsResourceExhausted(*end);
+    next = is_cut_off ? clock.Now() + redial.OnFailed(clock.Now()) : pace.next();
+    if (!absl::IsAborted(*end) && !AwaitHeartbeat(next)) return;
   }
+}
+
+std::unique_ptr<HeldConnection> ClusterSession::Hold() {
+  return std::make_unique<HeldConnection>(stub(), *life_, life_secret_,
+                                          [this](const absl::Status& end) {
+                                            absl::MutexLock lock(&mutex_);
+                                            held_end_ = end;
+                                          });
+}
+
+bool ClusterSession::AwaitHeartbeat(absl::Time until) {
+  Clock& clock = Clock::Real();
+  absl::MutexLock lock(&mutex_);
+  const auto is_due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stop_heartbeats_ || held_end_.has_value();
+  };
+  clock.Await(mutex_, absl::Condition(&is_due), until - clock.Now());
+  return !stop_heartbeats_;
 }
 
 absl::StatusOr<HeartbeatAnswer> ClusterSession::SendHeartbeat(HeartbeatCall call,

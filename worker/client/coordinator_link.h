@@ -21,6 +21,9 @@ class CoordinatorLink {
  public:
   // All called on the heartbeat thread.
   struct HeartbeatCalls {
+    // Whether StayConnected is called, too, so that the servers may end this life before its lease
+    // if the process ends.
+    bool stays_connected = true;
     // What the worker tells with each heartbeat; its life is filled in.
     std::function<HeartbeatCall()> activity;
     // After each heartbeat: why the cluster does not go on; empty if it does.

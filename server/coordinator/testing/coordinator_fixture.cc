@@ -72,6 +72,9 @@ void CoordinatorHarness::Record() {
         sent_.commands.push_back(
             absl::StrCat("norm ", norm.round.value(), " ", norm.total_square_sum));
       },
+      [this](const AskConnectionsCommand& ask) {
+        sent_.commands.push_back(absl::StrCat("ask connections ", ask.life.worker.value()));
+      },
       [this](const StopCommand& stop) {
         sent_.commands.push_back(stop.failure.empty() ? "stop"
                                                       : absl::StrCat("stop: ", stop.failure));

@@ -1,0 +1,71 @@
+#include "server/rpc/held_connections.h"
+
+#include <utility>
+#include <vector>
+
+namespace lodestar {
+
+class HeldConnections::Call final : public grpc::ServerUnaryReactor {
+ public:
+  Call(HeldConnections* owner, const WorkerLife& life, std::string peer, OriginPlaces::Place place)
+      : owner_(owner), life_(life), peer_(std::move(peer)), place_(std::move(place)) {}
+
+  const WorkerLife& life() const { return life_; }
+  const std::string& peer() const { return peer_; }
+
+  void OnCancel() override { owner_->OnCancelled(*this); }
+  void OnDone() override { delete this; }
+
+ private:
+  HeldConnections* const owner_;
+  const WorkerLife life_;
+  const std::string peer_;
+  const OriginPlaces::Place place_;
+};
+
+grpc::ServerUnaryReactor* HeldConnections::Hold(const WorkerLife& life, std::string peer,
+                                                OriginPlaces::Place place) {
+  auto* const call = new Call(this, life, std::move(peer), std::move(place));
+  Call* former = nullptr;
+  bool is_over = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    is_over = is_over_;
+    if (!is_over) former = std::exchange(held_[life.worker], call);
+  }
+  if (former != nullptr) {
+    former->Finish({grpc::StatusCode::CANCELLED, "a newer StayConnected has taken its place"});
+  }
+  if (is_over) call->Finish(grpc::Status::OK);
+  return call;
+}
+
+void HeldConnections::EndAll() {
+  std::map<WorkerId, Call*> ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    is_over_ = true;
+    ended.swap(held_);
+  }
+  for (const auto& [worker, call] : ended) call->Finish(grpc::Status::OK);
+}
+
+bool HeldConnections::Release(Call& call) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = held_.find(call.life().worker);
+  if (found == held_.end() || found->second != &call) return false;
+  held_.erase(found);
+  return true;
+}
+
+void HeldConnections::OnCancelled(Call& call) {
+  if (!Release(call)) return;
+  const WorkerLife life = call.life();
+  const std::string peer = call.peer();
+  // Before Finish(): gRPC may then close the file that tells.
+  const ConnectionState state = deps_.state_of(peer);
+  call.Finish(grpc::Status::CANCELLED);
+  if (state != ConnectionState::kOpen) deps_.on_ended(life, peer, state);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,52 @@
+// Over which connections the workers have pushed to and pulled from this server, and whether the
+// other end has closed all of those of a worker. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "common/cluster_messages.h"
+#include "common/ids.h"
+#include "server/rpc/connection_table.h"
+
+namespace lodestar {
+
+class WorkerConnections {
+ public:
+  // What has become of the connection from this grpc::ServerContext::peer().
+  using StateOf = std::function<ConnectionState(absl::string_view peer)>;
+
+  // A worker has one or two connections, and others while these are replaced.
+  static constexpr size_t kMaxConnections = 8;
+  static constexpr size_t kMaxWorkers = 1 << 14;
+
+  explicit WorkerConnections(StateOf state_of) : state_of_(std::move(state_of)) {}
+
+  // A bulk call of this life has begun over the connection from `peer`. Older lives of the worker
+  // are forgotten, and so are its connections that are not open any more, which this one replaces.
+  void Note(const WorkerLife& life, const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns true if the other end has closed all connections of this life, or there were
+  // none. Returns false if there are too many workers or connections to remember all.
+  bool AreClosed(const WorkerLife& life) const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Worker {
+    Incarnation incarnation;
+    std::vector<std::string> peers;
+    bool has_more = false;
+  };
+
+  const StateOf state_of_;
+  mutable absl::Mutex mutex_;
+  absl::flat_hash_map<WorkerId, Worker> workers_ ABSL_GUARDED_BY(mutex_);
+  bool has_more_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace lodestar
