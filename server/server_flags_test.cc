@@ -598,6 +598,13 @@ TEST_F(ServerFlagsTest, CheckpointsComeByTimeUnlessRoundsAreGiven) {
               HasSubstr("another disk"));
 }
 
+TEST_F(ServerFlagsTest, EndLostWorkersTakesLeaseOrConnection) {
+  EXPECT_FALSE(Parse({}).config.cluster.ends_unconnected);
+  EXPECT_FALSE(Parse({"--end_lost_workers=lease"}).config.cluster.ends_unconnected);
+  EXPECT_TRUE(Parse({"--end_lost_workers=connection"}).config.cluster.ends_unconnected);
+  EXPECT_THAT(ErrorOf({"--end_lost_workers=never"}), HasSubstr("--end_lost_workers=never"));
+}
+
 TEST_F(ServerFlagsTest, AJournalIsBesideTheCheckpointsUnlessItHasAFolder) {
   const auto durability_of = [this](std::vector<std::string> arguments) {
     return Parse(arguments).config.durability;

@@ -621,7 +621,7 @@ def large_registrations(peer):
 @attack("http2")
 def false_members(peer):
   """joins, heartbeats, reports and departures in the name of others"""
-  names = ["Join", "Heartbeat", "NextGrant", "Leave"]
+  names = ["Join", "Heartbeat", "StayConnected", "NextGrant", "Leave"]
 
   def step(connection):
     peer.done += 1

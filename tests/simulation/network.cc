@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 
 namespace lodestar::simulation {
@@ -10,11 +11,21 @@ namespace {
 // How exactly deadlines are kept.
 constexpr absl::Duration kDeadlineTick = absl::Milliseconds(50);
 
+constexpr char kClosedByPeer[] = "closed by peer";
+
 absl::Status Gone(const Process& process) {
   return absl::UnavailableError(absl::StrCat("the connection to ", process.name(), " is closed"));
 }
 
+absl::Status Closed(const Process& process) {
+  absl::Status closed = Gone(process);
+  closed.SetPayload(kClosedByPeer, absl::Cord());
+  return closed;
+}
+
 }  // namespace
+
+bool IsClosedByPeer(const absl::Status& end) { return end.GetPayload(kClosedByPeer).has_value(); }
 
 struct Responder::Shared {
   ~Shared() {
@@ -237,7 +248,7 @@ void Network::BreakStreams(const Process& a, const Process* b, Lane lane,
 
 void Network::OnEnded(const Process& process, bool with_machine) {
   if (with_machine) dark_[&process];
-  BreakStreams(process, nullptr, Lane::kControl, Gone(process));
+  BreakStreams(process, nullptr, Lane::kControl, with_machine ? Gone(process) : Closed(process));
 }
 
 void Network::OnBegun(const Process& process) { dark_.erase(&process); }
@@ -247,6 +258,15 @@ void Network::Cut(const Process& a, const Process& b, Lane lane, absl::Duration 
   ++path.epoch;
   path.cut_until = world_->Now() + duration;
   BreakStreams(a, &b, lane, absl::UnavailableError("the connection was reset"));
+}
+
+void Network::RestartProxy(const Process& a, const Process& b, absl::Duration duration) {
+  for (const Lane lane : {Lane::kControl, Lane::kBulk}) {
+    Path& path = PathOf(a, b, lane);
+    ++path.epoch;
+    path.cut_until = std::max(path.cut_until, world_->Now() + duration);
+    BreakStreams(a, &b, lane, Closed(b));
+  }
 }
 
 void Network::Silence(const Process& a, const Process& b, Lane lane, bool both_ways,

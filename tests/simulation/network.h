@@ -27,6 +27,9 @@ namespace lodestar::simulation {
 
 class Network;
 
+// Whether the other end, or a proxy, has closed the connection in order; else it broke.
+bool IsClosedByPeer(const absl::Status& end);
+
 // Two processes have two connections, which fail apart: for calls and commands, and for weights.
 enum class Lane : uint8_t { kControl, kBulk };
 
@@ -113,6 +116,8 @@ class Network {
   void OnBegun(const Process& process);
 
   void Cut(const Process& a, const Process& b, Lane lane, absl::Duration duration);
+  // A proxy between them ends, and closes all connections. Another one is there after `duration`.
+  void RestartProxy(const Process& a, const Process& b, absl::Duration duration);
   // Both ways, or only what `a` sends.
   void Silence(const Process& a, const Process& b, Lane lane, bool both_ways,
                absl::Duration duration);

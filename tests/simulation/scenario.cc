@@ -301,6 +301,8 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
     ChooseSites(chance, scenario);
   }
   scenario.goes_back = scenario.journals && !scenario.has_replica && chance.OneIn(2);
+  // By a chance of its own, so that other seeds are what they were.
+  config.ends_unconnected = Chance(Chance::Mix(seed + 3)).OneIn(4);
   const absl::Status valid = ValidateJobSpec(job);
   LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;
   scenario.text = absl::StrCat(
@@ -318,7 +320,8 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
                          scenario.goes_back ? " that goes back" : "",
                          scenario.replica_has_checkpoints ? ", also of the checkpoints" : ""),
       ", a fault every ",
-      absl::FormatDuration(absl::Trunc(scenario.fault_pause, absl::Milliseconds(1))));
+      absl::FormatDuration(absl::Trunc(scenario.fault_pause, absl::Milliseconds(1))),
+      config.ends_unconnected ? ", connections that were closed count" : "");
   for (const ClusterScenario& site : scenario.sites) scenario.text += SiteText(site);
   return scenario;
 }

@@ -26,6 +26,8 @@ namespace {
 // As in server/coordinator_role.cc, server.cc, rpc/cluster_rpc.cc and rpc/shard_agent.cc; leases
 // are seconds here, too.
 constexpr absl::Duration kStrandTick = absl::Milliseconds(100);
+// From a disturbance of its path until a worker can be sure to open another connection.
+constexpr absl::Duration kTimeToDial = absl::Seconds(2);
 constexpr absl::Duration kShardTick = absl::Seconds(1);
 constexpr absl::Duration kStatsInterval = absl::Seconds(1);
 constexpr absl::Duration kRegisterHold = absl::Seconds(3);
@@ -227,6 +229,9 @@ void SimulatedServer::Start() {
   deps.folders = {.checkpoint_dir = cluster_->coordinator.checkpoint_dir,
                   .fallback_dir = cluster_->coordinator.fallback_dir,
                   .journal_dir = log_folder()};
+  deps.are_connections_closed = [this](const WorkerLife& life) {
+    return cluster_->connections[life.incarnation].are_bulk_closed;
+  };
   life_->host = std::make_unique<ShardHost>(shard_, deps);
   absl::StatusOr<bool> has_recovered = false;
   if (opened.ok()) has_recovered = Recover();
@@ -470,6 +475,7 @@ void SimulatedServer::CarryOut(Effect effect, const CoordinatorRecord& follows) 
       cluster_->audit->Fail(process_.name(),
                             " goes on with a journal that has gone back to an older state");
     }
+    if (const auto* drop = std::get_if<DropCommand>(command)) CheckMayEnd(*drop);
     cluster_->audit->OnCommand(*command);
     Obey(*command, follows);
     for (auto& [shard, remote] : life_->remotes) Send(remote, *command, follows);
@@ -952,6 +958,26 @@ void SimulatedServer::SendContributed(const Contributed& contributed, absl::Dura
       on_answer);
 }
 
+void SimulatedServer::OnConnections(const WorkerLife& life, bool are_closed) {
+  process_.world().Tell(process_.name(), ": all connections of ", life.worker.value(),
+                        are_closed ? " are closed" : " are not closed");
+  SendReport([life, are_closed, shard = shard_](Coordinator& own, absl::Time now) {
+    own.OnConnections(shard, life, are_closed, now);
+  });
+}
+
+void SimulatedServer::CheckMayEnd(const DropCommand& drop) const {
+  if (!absl::StrContains(drop.reason, "its connections were closed")) return;
+  const ClusterContext::Connections& connections = cluster_->connections[drop.incarnation];
+  if (connections.has_process_ended) return;
+  const auto disturbed = cluster_->disturbed_until.find(connections.process);
+  const bool could_dial = disturbed == cluster_->disturbed_until.end() ||
+                          disturbed->second + kTimeToDial < connections.closed_alone_at;
+  if (connections.closed_alone_at > absl::InfinitePast() && !could_dial) return;
+  cluster_->audit->Fail("the life ", drop.incarnation.value(), " of worker ", drop.worker.value(),
+                        ", whose process lives, is ended: ", drop.reason);
+}
+
 void SimulatedServer::OnNotice(absl::string_view text) {
   process_.world().Tell(process_.name(), ": ", text);
   // Checkpoints are damaged, journals are not.
@@ -994,7 +1020,8 @@ void SimulatedServer::Register(const RegisterCall& call, Reply<Registration> rep
           Coordinator& coordinator, absl::Time now,
           CoordinatorStrand::Occasion occasion) mutable -> CoordinatorStrand::Delivery {
         const std::optional<std::string> holder = coordinator.PeerOfHolder(call);
-        call.holder_is_gone = holder.has_value() && !cluster->open_connections.contains(*holder);
+        call.holder_is_gone = holder.has_value() && !cluster->open_connections.contains(
+                                                        holder->substr(0, holder->find('#')));
         absl::StatusOr<Registration> answer = coordinator.Register(call, now);
         if (absl::IsUnavailable(answer.status()) &&
             occasion == CoordinatorStrand::Occasion::kChange) {
@@ -1020,9 +1047,27 @@ void SimulatedServer::Join(const WorkerLife& life, const std::string& layout_has
       reply);
 }
 
-void SimulatedServer::Heartbeat(const HeartbeatCall& call, const Reply<HeartbeatAnswer>& reply) {
-  reply(life_->strand->Run(
-      [&](Coordinator& coordinator, absl::Time now) { return coordinator.Heartbeat(call, now); }));
+void SimulatedServer::Heartbeat(const HeartbeatCall& call, const std::string& peer,
+                                const Reply<HeartbeatAnswer>& reply) {
+  reply(life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
+    coordinator.NoteConnection(call.life, peer);
+    return coordinator.Heartbeat(call, now);
+  }));
+}
+
+void SimulatedServer::StayConnected(const WorkerLife& life, const std::string& peer,
+                                    const std::shared_ptr<Stream>& stream) {
+  const absl::Status known = life_->strand->Run(
+      [&](Coordinator& coordinator, absl::Time) { return coordinator.CheckLife(life); });
+  if (!known.ok()) return stream->Close(Stream::kServer, known);
+  stream->OnBroken(Stream::kServer, [this, life, peer](const absl::Status& end) {
+    if (absl::IsCancelled(end)) return;  // the call alone, and not its connection
+    process_.world().Tell(process_.name(), ": the connection ", peer, " has ended",
+                          IsClosedByPeer(end) ? ", closed by its other end" : "");
+    life_->strand->Report([&](Coordinator& coordinator, absl::Time now) {
+      coordinator.OnConnectionEnded(life, peer, IsClosedByPeer(end), now);
+    });
+  });
 }
 
 void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<RoundReport>& report,

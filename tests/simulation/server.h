@@ -72,6 +72,18 @@ struct ClusterContext {
   // Of workers to the coordinator, by RegisterCall::peer. Those of machines that lose power stay
   // half open.
   std::set<std::string> open_connections;
+  // Of lives of workers, what is between them and the servers, where connections that were closed
+  // count.
+  struct Connections {
+    const Process* process = nullptr;
+    bool has_process_ended = false;
+    bool are_bulk_closed = false;  // by the end of the process, or a proxy
+    // A proxy has closed those of this life and of no other that the coordinator knows of, at last.
+    absl::Time closed_alone_at = absl::InfinitePast();
+  };
+  std::map<Incarnation, Connections> connections;
+  // Until then a process cannot be sure to open another connection in time.
+  std::map<const Process*, absl::Time> disturbed_until;
   UplinkOfServer* uplink = nullptr;  // null: this is no site
   bool is_draining = false;          // what a process that has ended left undone
   // Shards whose journals were put back to an older state, each until it has loaded what all begin
@@ -123,7 +135,11 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void Register(const RegisterCall& call, Reply<Registration> reply);
   void Join(const WorkerLife& life, const std::string& layout_hash, const DatasetInfo& data,
             const Reply<ViewId>& reply);
-  void Heartbeat(const HeartbeatCall& call, const Reply<HeartbeatAnswer>& reply);
+  void Heartbeat(const HeartbeatCall& call, const std::string& peer,
+                 const Reply<HeartbeatAnswer>& reply);
+  // Held until the stream ends.
+  void StayConnected(const WorkerLife& life, const std::string& peer,
+                     const std::shared_ptr<Stream>& stream);
   // With a grant, or the reason why there is none yet. `asks`: see GrantRequest.
   enum class Asks : uint8_t { kOnceDelivered, kAhead, kLeaving };
   void NextGrant(const WorkerLife& life, const std::optional<RoundReport>& report, Asks asks,
@@ -285,6 +301,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   ShardStats ReadStats() const;
   void OnStats(int shard, uint64_t instance_id, uint64_t first_segment, const ShardStats& stats);
   // To the coordinator: at once if it is here, else until it is answered.
+  // A life that is ended because its connections were closed has no process, or could not dial.
+  void CheckMayEnd(const DropCommand& drop) const;
   void SendReport(Report report);
   void SendContributed(const Contributed& contributed, absl::Duration pause);  // until answered
   void TakeContributed(int shard, const Contributed& contributed);             // shard 0
@@ -308,6 +326,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) override;
   void OnFault(const WorkerFault& fault) override;
   void OnContributed(uint64_t server_incarnation, const WorkerLife& life, Round round) override;
+  void OnConnections(const WorkerLife& life, bool are_closed) override;
   void OnNotice(absl::string_view text) override;
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override;
   void OnCheckpointPublished(const std::string& directory,

@@ -100,6 +100,15 @@ class Run {
   void Strike(Level& level, Fault fault);
   void PlanReplicaFault(int storm);
   void Strike(ReplicaFault fault);
+  // Where connections that were closed count.
+  void PlanProxyRestart(int storm);
+  // Of all workers of the root, for a while, or of one for a moment.
+  void RestartProxy();
+  // Until then and a little longer it may not get another connection in time.
+  void Disturb(SimulatedCluster& cluster, const Process& process, absl::Duration duration) {
+    absl::Time& until = cluster.context.disturbed_until[&process];
+    until = std::max(until, world_.Now() + duration);
+  }
   // The disks of the root's servers that have journals go back.
   void PlanGoingBack(int storm);
   void CopyOrGoBack();
@@ -170,6 +179,7 @@ class Run {
   const Scenario scenario_;
   World world_;
   Chance chance_;  // of the faults
+  Chance proxy_chance_;
   Network network_;
   std::vector<std::unique_ptr<Level>> levels_;  // the root, and its sites
 
@@ -193,6 +203,7 @@ Run::Run(const SimulationOptions& options)
       scenario_(MakeScenario(options.seed, options.num_rounds)),
       world_(options.seed, options.story),
       chance_(Chance::Mix(options.seed + 1)),
+      proxy_chance_(Chance::Mix(options.seed + 4)),
       network_(&world_, scenario_.longest_delay) {
   SimulatedCluster::Deps deps = {.world = &world_, .network = &network_, .chance = &chance_};
   levels_.push_back(
@@ -270,6 +281,7 @@ void Run::BeginStorm() {
   }
   if (root().replica != nullptr) PlanReplicaFault(num_storms_);
   if (scenario_.goes_back) PlanGoingBack(num_storms_);
+  if (scenario_.coordinator.ends_unconnected) PlanProxyRestart(num_storms_);
   world_.After(UpTo(kLongestStorm), [this] { EndStorm(); });
 }
 
@@ -310,6 +322,7 @@ void Run::Strike(Level& level, Fault fault) {
       const absl::Duration time = UpTo(3 * lease);
       world_.Tell(worker.process().name(), " freezes for ", absl::FormatDuration(time));
       worker.process().Freeze();
+      Disturb(cluster, worker.process(), time);
       world_.After(time, [&worker] {
         if (worker.process().is_frozen()) worker.process().Thaw();
       });
@@ -339,6 +352,7 @@ void Run::Strike(Level& level, Fault fault) {
       const absl::Duration time = UpTo(chance_.OneIn(4) ? absl::Seconds(40) : 2 * lease);
       world_.Tell(server.process().name(), " freezes for ", absl::FormatDuration(time));
       server.process().Freeze();
+      for (const auto& worker : cluster.workers) Disturb(cluster, worker->process(), time);
       world_.After(time, [&server] {
         if (server.process().is_frozen()) server.process().Thaw();
       });
@@ -448,6 +462,41 @@ void Run::Strike(ReplicaFault fault) {
     }
     case ReplicaFault::kLast:
       return;
+  }
+}
+
+void Run::PlanProxyRestart(int storm) {
+  const absl::Duration pause = proxy_chance_.Between(absl::Milliseconds(1), absl::Seconds(20));
+  world_.After(pause, [this, storm] {
+    if (!is_stormy_ || storm != num_storms_) return;
+    ++num_faults_;
+    RestartProxy();
+    PlanProxyRestart(storm);
+  });
+}
+
+void Run::RestartProxy() {
+  SimulatedCluster& cluster = root();
+  if (cluster.num_workers == 0) return;
+  std::vector<SimulatedWorker*> behind;
+  absl::Duration gone;
+  if (proxy_chance_.OneIn(3)) {
+    for (int i = 0; i < cluster.num_workers; ++i) behind.push_back(cluster.workers[i].get());
+    gone = proxy_chance_.Between(absl::Milliseconds(1), absl::Seconds(5));
+  } else {
+    behind.push_back(cluster.workers[proxy_chance_.Below(cluster.num_workers)].get());
+  }
+  const auto num_held = std::count_if(behind.begin(), behind.end(),
+                                      [](SimulatedWorker* worker) { return worker->is_held(); });
+  world_.Tell("a proxy of ", behind.size(), " workers restarts, and is gone for ",
+              absl::FormatDuration(gone));
+  for (SimulatedWorker* const worker : behind) {
+    if (!worker->process().is_alive()) continue;
+    worker->OnProxyRestart(/*is_alone=*/num_held < 2);
+    if (num_held < 2) Disturb(cluster, worker->process(), gone);
+    for (const auto& server : cluster.servers) {
+      network_.RestartProxy(worker->process(), server->process(), gone);
+    }
   }
 }
 
@@ -622,6 +671,7 @@ void Run::FaultOnPath(SimulatedCluster& cluster) {
   if (other == &server.process()) return;
   const bool between_servers = other == &servers[0]->process();
   const absl::Duration time = UpTo(chance_.OneIn(4) ? absl::Seconds(40) : 2 * lease);
+  Disturb(cluster, *other, time);
   if (between_servers && chance_.OneIn(4)) {
     Process* sender = other;
     Process* receiver = &server.process();

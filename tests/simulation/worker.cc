@@ -81,10 +81,8 @@ void SimulatedWorker::Crash(bool with_machine) {
   process_.world().Tell(process_.name(), with_machine ? " loses power" : " ends");
   process_.End();
   cluster_->network->OnEnded(process_, with_machine);
-  if (!with_machine) {
-    cluster_->open_connections.erase(connection());
-    TellCoordinatorOfMyEnd();
-  }
+  EndConnections(/*are_closed=*/!with_machine);
+  if (!with_machine) TellCoordinatorOfMyEnd();
   life_.reset();
 }
 
@@ -98,6 +96,26 @@ void SimulatedWorker::TellCoordinatorOfMyEnd() {
                 server->process().Take(server_life,
                                        [server, life] { server->OnProcessEnded(life); });
               });
+}
+
+void SimulatedWorker::EndConnections(bool are_closed) {
+  if (are_closed) cluster_->open_connections.erase(connection());
+  ClusterContext::Connections* const mine = connections();
+  if (mine == nullptr) return;
+  mine->has_process_ended = true;
+  mine->are_bulk_closed = are_closed;
+}
+
+ClusterContext::Connections* SimulatedWorker::connections() {
+  if (life_ == nullptr || !life_->registration.has_value()) return nullptr;
+  return &cluster_->connections[life_->registration->life.incarnation];
+}
+
+void SimulatedWorker::OnProxyRestart(bool is_alone) {
+  ClusterContext::Connections* const mine = connections();
+  if (mine == nullptr) return;
+  mine->are_bulk_closed = true;
+  if (is_alone) mine->closed_alone_at = now();
 }
 
 std::string SimulatedWorker::connection() const {
@@ -153,7 +171,7 @@ void SimulatedWorker::Exit(const absl::Status& status) {
   process_.world().Tell(process_.name(), " exits: ", status.ToString());
   process_.End();
   cluster_->network->OnEnded(process_, /*with_machine=*/false);
-  cluster_->open_connections.erase(connection());
+  EndConnections(/*are_closed=*/true);
   // What runs now may still look at it.
   process_.world().After(absl::ZeroDuration(), [life = std::shared_ptr<Life>(std::move(life_))] {});
 }
@@ -250,8 +268,8 @@ void SimulatedWorker::Do(const Lifecycle::Connect&) {
   wire.set_wire_version(config_.wire_version);
   CallCoordinator<Registration>(
       kCallTimeout,
-      [wire, peer = connection()](SimulatedServer& server,
-                                  const SimulatedServer::Reply<Registration>& reply) {
+      [wire, peer = peer()](SimulatedServer& server,
+                            const SimulatedServer::Reply<Registration>& reply) {
         absl::StatusOr<RegisterCall> call = FromProto(wire);
         if (!call.ok()) return reply(call.status());
         call->peer = peer;
@@ -266,6 +284,7 @@ void SimulatedWorker::Do(const Lifecycle::Connect&) {
         const absl::StatusOr<Registration> received = AsReceived(*answer);
         if (!received.ok()) return Perform(life_->lifecycle.OnRegistered(now(), received.status()));
         life_->registration = *received;
+        connections()->process = &process_;
         life_->paths = PathsOfLife();
         for (const ServerAddress& server : received->servers()) {
           life_->paths.addresses.push_back(server.address);
@@ -300,6 +319,7 @@ void SimulatedWorker::Do(const Lifecycle::Prepare&) {
 }
 
 void SimulatedWorker::Do(const Lifecycle::TryPaths&) {
+  connections()->are_bulk_closed = false;
   life_->transfer =
       std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat_interval,
                                  &life_->paths, [this](const absl::Status& status) {
@@ -425,6 +445,32 @@ void SimulatedWorker::StartHeartbeats() {
 void SimulatedWorker::StopHeartbeats() {
   ++life_->heartbeats;
   if (life_->heartbeat != nullptr) std::exchange(life_->heartbeat, nullptr)->Cancel();
+  if (life_->held_call == nullptr) return;
+  std::exchange(life_->held_call, nullptr)
+      ->Close(Stream::kClient, absl::CancelledError("not any more"));
+}
+
+void SimulatedWorker::StayConnected() {
+  SimulatedServer* const coordinator = cluster_->servers[0];
+  life_->held_call =
+      cluster_->network->Open(process_, coordinator->process(), Lane::kControl,
+                              [coordinator, life = life_->registration->life,
+                               peer = peer()](const std::shared_ptr<Stream>& stream) {
+                                coordinator->StayConnected(life, peer, stream);
+                              });
+  life_->redial.OnHeld(now());
+  life_->held_call->OnBroken(
+      Stream::kClient, [this, held = life_->held_call.get()](const absl::Status& end) {
+        if (life_->held_call.get() != held) return;
+        life_->held_call = nullptr;
+        if (absl::IsAborted(end)) return;  // the next heartbeat tells
+        ++life_->connection;
+        life_->is_cut_off = true;
+        StopHeartbeats();
+        process_.After(life_->redial.OnFailed(now()), [this, series = life_->heartbeats] {
+          if (series == life_->heartbeats) SendHeartbeat(series);
+        });
+      });
 }
 
 void SimulatedWorker::SendHeartbeat(int series) {
@@ -445,9 +491,9 @@ void SimulatedWorker::SendHeartbeat(int series) {
   SimulatedServer* const coordinator = cluster_->servers[0];
   life_->heartbeat = cluster_->network->Call(
       process_, coordinator->process(), Lane::kControl, life_->pace->patience(),
-      [this, series, coordinator, call](const Responder& responder) {
+      [this, series, coordinator, call, peer = peer()](const Responder& responder) {
         coordinator->Heartbeat(
-            *AsReceived(call),
+            *AsReceived(call), peer,
             [this, series, responder](const absl::StatusOr<HeartbeatAnswer>& answer) {
               responder.Reply([this, series, answer] { OnHeartbeat(series, answer); });
             });
@@ -464,6 +510,11 @@ void SimulatedWorker::OnHeartbeat(int series, const absl::StatusOr<HeartbeatAnsw
   }
   if (status.ok()) {
     life_->pace->OnAnswered(now());
+    life_->is_cut_off = false;
+    if (life_->held_call == nullptr && cluster_->coordinator.ends_unconnected &&
+        own_process_ != nullptr) {
+      StayConnected();
+    }
     const absl::StatusOr<HeartbeatAnswer> received = AsReceived(*answer);
     if (received->servers.has_value()) {
       life_->map_version = received->servers->map_version;
@@ -477,7 +528,9 @@ void SimulatedWorker::OnHeartbeat(int series, const absl::StatusOr<HeartbeatAnsw
     std::exchange(life_->call_failed,
                   nullptr)(absl::UnavailableError("has not answered on this connection any more"));
   }
-  process_.After(life_->pace->next() - now(), [this, series] {
+  absl::Duration pause = life_->pace->next() - now();
+  if (life_->is_cut_off) pause = std::min(pause, life_->redial.OnFailed(now()));
+  process_.After(pause, [this, series] {
     if (series == life_->heartbeats) SendHeartbeat(series);
   });
 }
@@ -532,6 +585,7 @@ void SimulatedWorker::PullMissing() {
     orders[bucket.shard].buckets.push_back(bucket.index);
     orders[bucket.shard].held.push_back(life_->held[bucket.index]);
   }
+  connections()->are_bulk_closed = false;
   life_->transfer =
       std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat_interval,
                                  &life_->paths, [this](const absl::Status& status) {
@@ -731,6 +785,7 @@ void SimulatedWorker::TakeInHand(Made& made, ContributionKey& key) {
 
 void SimulatedWorker::PushMade() {
   auto result = std::make_shared<PushResult>();
+  connections()->are_bulk_closed = false;
   life_->transfer =
       std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat_interval,
                                  &life_->paths, [this, result](const absl::Status& status) {

@@ -14,11 +14,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "common/version.h"
 #include "tests/simulation/server.h"
 #include "tests/simulation/transfer.h"
 #include "worker/life/heartbeat_pace.h"
 #include "worker/life/lifecycle.h"
+#include "worker/life/redial_pace.h"
 
 namespace lodestar::simulation {
 
@@ -81,6 +83,10 @@ class SimulatedWorker {
   bool is_hanging() const;
   // Pushes are damaged on their way for a while.
   void DamagePushes(absl::Duration duration);
+  // The coordinator holds a call of its life, and hears how its connection ends.
+  bool is_held() const { return life_ != nullptr && life_->held_call != nullptr; }
+  // A proxy is about to close all of its connections.
+  void OnProxyRestart(bool is_alone);
   bool has_exited() const { return exit_.has_value(); }
   const absl::Status& exit_status() const { return *exit_; }
   // Of a host, since its process has begun for the first time.
@@ -124,6 +130,10 @@ class SimulatedWorker {
     int heartbeats = 0;  // counts the series of them
     std::optional<HeartbeatPace> pace;
     std::shared_ptr<UnaryCall> heartbeat;
+    std::shared_ptr<Stream> held_call;  // of StayConnected
+    int connection = 0;                 // that calls go over; counts those before it
+    bool is_cut_off = false;            // that one was closed, and no call was answered since
+    RedialPace redial;
 
     std::optional<Grant> grant;  // that is carried out
     std::vector<std::optional<Version>> pulled;
@@ -152,8 +162,13 @@ class SimulatedWorker {
     std::vector<std::vector<float>> residual;
   };
 
-  // As RegisterCall::peer.
   std::string connection() const;
+  // As RegisterCall::peer.
+  std::string peer() const { return absl::StrCat(connection(), "#", life_->connection); }
+  // The process has ended. `are_closed`: its system has closed its connections.
+  void EndConnections(bool are_closed);
+  // What the cluster knows of the connections of this life; null before it is registered.
+  ClusterContext::Connections* connections();
   void Perform(const Lifecycle::Effects& effects);
   void Perform(const Lifecycle::Task& task);
   void Perform(const Lifecycle::CancelCalls&);
@@ -182,6 +197,7 @@ class SimulatedWorker {
   void StartHeartbeats();
   void StopHeartbeats();
   void SendHeartbeat(int series);
+  void StayConnected();
   void OnHeartbeat(int series, const absl::StatusOr<HeartbeatAnswer>& answer);
 
   absl::Time now() { return process_.world().Now(); }

@@ -28,6 +28,7 @@
 #include "worker/client/grant_ahead.h"
 #include "worker/client/held_connection.h"
 #include "worker/life/heartbeat_pace.h"
+#include "worker/life/redial_pace.h"
 
 namespace lodestar {
 namespace {

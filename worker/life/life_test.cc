@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "worker/life/heartbeat_pace.h"
 #include "worker/life/lifecycle.h"
+#include "worker/life/redial_pace.h"
 
 namespace lodestar {
 namespace {
@@ -743,6 +744,23 @@ TEST(HeartbeatPaceTest, OverASlowPathAnswersAreWaitedForLongerButNotForMoreThanA
   }
   EXPECT_GE(pace.patience(), absl::Seconds(1.5));
   EXPECT_LT(pace.patience(), absl::Seconds(1.6));
+}
+
+TEST(RedialPaceTest, DialsAtOnceIfTheConnectionHasLastedAndElseAfterPausesThatGrow) {
+  RedialPace pace;
+  absl::Time now = absl::UnixEpoch();
+  pace.OnHeld(now);
+  now += RedialPace::kLasting;
+  EXPECT_EQ(pace.OnFailed(now), absl::ZeroDuration());
+  EXPECT_EQ(pace.OnFailed(now), RedialPace::kFirstPause);
+  EXPECT_EQ(pace.OnFailed(now), 2 * RedialPace::kFirstPause);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(pace.OnFailed(now), RedialPace::kLongestPause);
+  pace.OnHeld(now);
+  now += RedialPace::kLasting - absl::Milliseconds(1);
+  EXPECT_EQ(pace.OnFailed(now), RedialPace::kLongestPause) << "it has not lasted";
+  pace.OnHeld(now);
+  now += RedialPace::kLasting;
+  EXPECT_EQ(pace.OnFailed(now), absl::ZeroDuration());
 }
 
 TEST(HeartbeatPaceTest, ASilentConnectionIsReplacedButABusyServerIsGivenASecond) {
