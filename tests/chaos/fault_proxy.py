@@ -8,6 +8,7 @@ import asyncio
 import socket
 import struct
 import threading
+import time
 
 PIECE_BYTES = 64 << 10
 # Frames of at least this size carry tensors, which have checksums of their own. What is smaller
@@ -96,6 +97,7 @@ class Connection:
     self.up = Direction(route, is_up=True)
     self.down = Direction(route, is_up=False)
     self._route = route
+    self.moved_at = time.monotonic()  # when it last carried something
     self._near = near  # (reader, writer) of who has dialled
     self._far = far
 
@@ -106,6 +108,7 @@ class Connection:
   async def _carry(self, reader, writer, direction):
     try:
       while piece := await reader.read(PIECE_BYTES):
+        self.moved_at = time.monotonic()
         if self._route.delay_seconds > 0:
           await asyncio.sleep(self._route.delay_seconds)
         piece, is_cut = direction.treat(piece)
@@ -119,6 +122,11 @@ class Connection:
     except OSError:
       if not direction.is_swallowing:
         self.abort()
+
+  def close(self):
+    """Both ends see an orderly end."""
+    for _, writer in (self._near, self._far):
+      writer.close()
 
   def abort(self):
     """Both ends see a reset."""
@@ -213,6 +221,24 @@ class FaultProxy:
         connection.abort()
 
     return self._on_one(name, place, act)
+
+  def end_connections(self, name, idle_seconds=0.0, is_orderly=False):
+    """Resets, or closes, those that have carried nothing for so long; new ones may come at once.
+
+    Returns how many there were.
+    """
+
+    async def run():
+      ended = [connection for connection in self.routes[name].connections
+               if time.monotonic() - connection.moved_at >= idle_seconds]
+      for connection in ended:
+        if is_orderly:
+          connection.close()
+        else:
+          connection.abort()
+      return len(ended)
+
+    return self._run(run())
 
   def half_open(self, name, place, up, down):
     """From now on one connection swallows what goes these ways, for good, and stays open."""

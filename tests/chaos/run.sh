@@ -1,6 +1,7 @@
 #!/bin/bash
 # Real servers and workers under random faults: tests/chaos/run.sh SEED [flags of chaos.py]
 # Or what is done once, step by step: tests/chaos/run.sh checks [PartitionCheck|ReadOnlyDiskCheck|ClockCheck]
+# Or connections of living workers are cut: tests/chaos/run.sh cuts [flags of connection_cuts.py]
 # The programs are built first, unless --binaries=FOLDER has them. BAZEL may name another bazel command.
 set -euo pipefail
 
@@ -18,6 +19,8 @@ trap 'rm -rf "$binaries"' EXIT
 link_programs "$binaries"
 if [[ "${1:-}" == checks ]]; then
   python3 -B tests/chaos/checks.py "$binaries"/{ps_server,gpu_worker,psctl} "${@:2}"
+elif [[ "${1:-}" == cuts ]]; then
+  python3 -B tests/chaos/connection_cuts.py "$binaries"/{ps_server,gpu_worker,psctl} "${@:2}"
 else
   python3 -B tests/chaos/chaos.py --binaries="$binaries" "$@"
 fi
