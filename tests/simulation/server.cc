@@ -180,6 +180,11 @@ absl::Status SimulatedServer::Replicate() {
 absl::Status SimulatedServer::ReadJournal() {
   absl::StatusOr<CoordinatorJournal::Contents> contents =
       CoordinatorJournal::Read(*life_->journal_disk, kJournalFolder);
+  journal_damage_.clear();
+  if (absl::IsDataLoss(contents.status()) && cluster_->has_coordinator_gone_back) {
+    journal_damage_ = std::string(contents.status().message());
+    contents = CoordinatorJournal::Contents();
+  }
   if (absl::IsDataLoss(contents.status())) {
     cluster_->audit->Fail("the journal is damaged: ", contents.status().message());
   }
@@ -414,6 +419,7 @@ absl::Status SimulatedServer::StartCoordinator() {
   if (cluster_->journals) {
     config.journal.folder = kJournalFolder;
     config.journal.end = found_record_;
+    config.journal.damage = journal_damage_;
     config.journal.new_journal_id = world.chance()() | 1;
     ASSIGN_OR_RETURN(config.journal.newest, life_->keeper->Newest());
   }
@@ -422,15 +428,16 @@ absl::Status SimulatedServer::StartCoordinator() {
   LODESTAR_CHECK(coordinator.ok()) << coordinator.status();
   life_->coordinator = coordinator->get();
   if (cluster_->journals) {
-    ASSIGN_OR_RETURN(
-        life_->journal,
-        CoordinatorJournal::Create(
-            {.folder = kJournalFolder, .end = std::move(journal_end_), .defers_writing = true},
-            {.file_system = life_->journal_disk,
-             .clock = &process_.world(),
-             .executor = &life_->journal_writer,
-             .confirm = [this] { return CheckHeld(); }},
-            kJournalSegmentBytes));
+    ASSIGN_OR_RETURN(life_->journal,
+                     CoordinatorJournal::Create({.folder = kJournalFolder,
+                                                 .end = std::move(journal_end_),
+                                                 .defers_writing = true,
+                                                 .replaces_damaged = !journal_damage_.empty()},
+                                                {.file_system = life_->journal_disk,
+                                                 .clock = &process_.world(),
+                                                 .executor = &life_->journal_writer,
+                                                 .confirm = [this] { return CheckHeld(); }},
+                                                kJournalSegmentBytes));
     if (!cluster_->has_coordinator_gone_back)
       memory_.has_value() ? cluster_->audit->OnResumed(*memory_) : cluster_->audit->OnBegunAnew();
   }

@@ -345,6 +345,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   JournalEnd journal_end_;
   std::optional<CoordinatorMemory> memory_;
   CoordinatorRecord found_record_;
+  std::string journal_damage_;  // See JournalFacts.
   std::optional<absl::Status> exit_;
   std::optional<int64_t> completed_rounds_;
 };

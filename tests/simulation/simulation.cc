@@ -20,6 +20,7 @@
 #include "server/coordinator/coordinator_memory_json.h"
 #include "server/host/coordinator_journal.h"
 #include "server/journal/journal_reader.h"
+#include "server/journal/journal_segments.h"
 #include "tests/simulation/cluster.h"
 #include "tests/simulation/cluster_watch.h"
 #include "tests/simulation/folder_copy.h"
@@ -113,6 +114,8 @@ class Run {
   void PlanGoingBack(int storm);
   void CopyOrGoBack();
   void GoBack(int shard, const FolderCopy& older);
+  // Damages a file of the coordinator's journal. Returns whether its reader notices that.
+  bool DamageCoordinatorJournal();
   // Folders that lie on the disk of a server; with the coordinator's, if it is that.
   std::vector<std::string> JournalsOf(int shard);
   // The last record of the coordinator's journal; and what others know: the highest that a journal
@@ -590,6 +593,19 @@ void Run::CopyOrGoBack() {
   cluster.disk_faults.SetOpen(false);
 }
 
+bool Run::DamageCoordinatorJournal() {
+  SimulatedFileSystem& disk = root().disk;
+  const std::string folder = SimulatedServer::coordinator_folder();
+  const absl::StatusOr<std::vector<uint64_t>> segments = ListJournalSegments(disk, folder);
+  LODESTAR_CHECK(segments.ok()) << segments.status();
+  if (segments->empty()) return false;
+  const std::string file = JournalSegmentPath(folder, (*segments)[chance_.Below(segments->size())]);
+  if (disk.ReadWholeFile(file, int64_t{1} << 30)->empty()) return false;
+  // A disk that is full refuses.
+  if (!Damage(disk, folder, file).ok()) return false;
+  return absl::IsDataLoss(CoordinatorJournal::Read(disk, folder).status());
+}
+
 void Run::GoBack(int shard, const FolderCopy& older) {
   SimulatedCluster& cluster = root();
   SimulatedServer& server = *cluster.servers[shard];
@@ -597,17 +613,20 @@ void Run::GoBack(int shard, const FolderCopy& older) {
   cluster.disk_faults.SetOpen(true);
   const FolderCopy newer(cluster.disk, JournalsOf(shard));
   const uint64_t known_end = KnownEndOf(shard);
-  older.PutBack(cluster.disk);
+  const bool is_damaged = shard == 0 && chance_.OneIn(2) && DamageCoordinatorJournal();
+  if (!is_damaged) older.PutBack(cluster.disk);
   const uint64_t known_of_coordinator = std::max(HighestFollowed(/*except_shard=*/0),
                                                  RecordOfNewestCheckpoint(CoordinatorJournalId()));
   const bool is_noticed =
-      shard == 0 ? known_of_coordinator > LastRecord(SimulatedServer::coordinator_folder())
+      shard == 0 ? known_of_coordinator >
+                       (is_damaged ? 0 : LastRecord(SimulatedServer::coordinator_folder()))
                  : known_end > LastRecord(server.log_folder());
   if (!is_noticed) {
     // No record elsewhere tells of the loss, so that it cannot be noticed.
     newer.PutBack(cluster.disk);
   } else {
-    world_.Tell("the disk of ", server.process().name(), " goes back to an older state");
+    world_.Tell(is_damaged ? "the journal of " : "the disk of ", server.process().name(),
+                is_damaged ? " is damaged" : " goes back to an older state");
     cluster.context.gone_back.insert(shard);
     cluster.context.begun_anew_as = 0;
     cluster.context.coordinator.journal.accepted_loss.reset();
