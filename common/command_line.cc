@@ -1,6 +1,8 @@
 #include "common/command_line.h"
 
 #include <limits>
+#include <map>
+#include <utility>
 
 #include "absl/flags/commandlineflag.h"
 #include "absl/flags/reflection.h"
@@ -10,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "common/flag_file.h"
+#include "common/flag_range.h"
 #include "common/join_secret.h"
 #include "common/local_path.h"
 #include "common/peer_text.h"
@@ -39,6 +42,11 @@ std::string WhatItTakes(const absl::CommandLineFlag& flag) {
   if (flag.IsOfType<double>()) return "a number";
   if (flag.IsOfType<absl::Duration>()) return "a duration such as 10s or 1m30s";
   return "a value of its kind";
+}
+
+// Of a text that is refused; empty if it has none. It looks like an ordinary blank.
+absl::string_view NoBreakSpaceHint(absl::string_view text) {
+  return absl::StrContains(text, "\xc2\xa0") ? "; it has a no-break space (U+00A0)" : "";
 }
 
 std::vector<std::string> FlagNames() {
@@ -71,6 +79,8 @@ class Parser {
   CommandLine result;
 
  private:
+  std::map<std::string, std::string> on_command_line_;  // Values by flag, without flag files.
+
   // `depth`: flag files around this one. Returns whether `next` (may be null) was taken as the
   // value.
   absl::StatusOr<bool> ParseFlag(absl::string_view argument, const std::string* next, int depth) {
@@ -102,7 +112,19 @@ class Parser {
     }
     const absl::string_view value = has_value ? parts.second : absl::string_view(*next);
     RETURN_IF_ERROR(is_flag_file ? ParseFlagFiles(value, depth) : Set(*flag, value));
+    if (!is_flag_file && depth == 0) NoteRepetition(*flag, value);
     return !has_value;
+  }
+
+  void NoteRepetition(const absl::CommandLineFlag& flag, absl::string_view value) {
+    const auto [first, is_new] =
+        on_command_line_.emplace(std::string(flag.Name()), std::string(value));
+    if (is_new) return;
+    const std::string before = std::exchange(first->second, std::string(value));
+    if (before == value || flag.Name() == "join") return;
+    result.repetitions.push_back(absl::StrCat("--", flag.Name(), " is given twice, as ", before,
+                                              " and as ", value, ": the last one, ", value,
+                                              ", counts"));
   }
 
   absl::StatusOr<bool> ParseNegated(absl::string_view name, bool has_value) {
@@ -116,7 +138,7 @@ class Parser {
     }
     const std::string meant = ClosestWord(name, FlagNames());
     return absl::InvalidArgumentError(absl::StrCat(
-        "--", name, " is not a flag of this program; ",
+        "--", name, " is not a flag of this program", NoBreakSpaceHint(name), "; ",
         meant.empty() ? "--help lists them" : absl::StrCat("did you mean --", meant, "?")));
   }
 
@@ -129,8 +151,11 @@ class Parser {
     }
     if (!flag.ParseFrom(value, &error)) {
       return absl::InvalidArgumentError(absl::StrCat("--", flag.Name(), "=", value, " is not ",
-                                                     WhatItTakes(flag),
+                                                     WhatItTakes(flag), NoBreakSpaceHint(value),
                                                      " (this flag: ", flag.Help(), ")"));
+    }
+    if (const auto number = flag.TryGet<double>(); number.has_value()) {
+      RETURN_IF_ERROR(CheckNotTooSmall(absl::StrCat("--", flag.Name()), value, *number));
     }
     result.given.insert(std::string(flag.Name()));
     return absl::OkStatus();

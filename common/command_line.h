@@ -17,7 +17,9 @@ enum class CommandLineRequest { kRun, kHelp, kVersion };
 
 struct CommandLine {
   CommandLineRequest request = CommandLineRequest::kRun;
-  std::set<std::string> given;           // names of the flags that were set
+  std::set<std::string> given;  // names of the flags that were set
+  // Sentences about flags that stand on the command line with two values; for people.
+  std::vector<std::string> repetitions;
   std::vector<std::string> positionals;  // without the program's name
   std::vector<std::string> passed_on;    // what stands behind "--", as it is
 };
@@ -29,9 +31,9 @@ struct FlagGroup {
 
 // Sets flags from `arguments` (without the program's name): --name=value, --name value, --name and
 // --noname of booleans, --flagfile=PATH[,PATH...] (see common/flag_file.h), -h, --help, --version;
-// "--" ends the flags. A later flag overrides an earlier one. Errors: InvalidArgument naming the
-// flag, the value and what was wanted (of a flag file also its path and line), or a flag of a
-// similar name.
+// "--" ends the flags. A later flag overrides an earlier one; CommandLine::repetitions tells of it.
+// Errors: InvalidArgument naming the flag, the value and what was wanted (of a flag file also its
+// path and line), or a flag of a similar name.
 absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> arguments);
 
 // For programs that know no words besides their flags. Errors: InvalidArgument naming the first

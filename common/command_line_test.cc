@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 
 ABSL_FLAG(int, test_count, 3, "How many; default 3.");
+ABSL_FLAG(double, test_rate, 1.0, "A rate.");
 ABSL_FLAG(bool, test_switch, false, "Switches.");
 ABSL_FLAG(std::string, test_text, "", "Any text.");
 ABSL_FLAG(lodestar::LocalPath, test_path, "", "Any path.");
@@ -21,6 +22,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 class CommandLineTest : public testing::Test {
@@ -80,6 +82,37 @@ TEST_F(CommandLineTest, NamesWhatIsWrong) {
   EXPECT_THAT(ErrorOf({"--flagfile"}), HasSubstr("needs a value"));
 }
 
+TEST_F(CommandLineTest, NamesANoBreakSpaceByItsNumber) {
+  EXPECT_THAT(ErrorOf({"--test_count\xc2\xa0"
+                       "5"}),
+              HasSubstr("U+00A0"));
+  EXPECT_THAT(ErrorOf({"--test_count=\xc2\xa0"
+                       "5"}),
+              HasSubstr("U+00A0"));
+  EXPECT_THAT(ErrorOf({"--test_count=x"}), Not(HasSubstr("U+00A0")));
+}
+
+TEST_F(CommandLineTest, NumbersThatWouldBeReadAsZeroAreRefused) {
+  for (const std::string tiny : {"1e-400", "-1e-400", "0.2e-310"}) {
+    EXPECT_THAT(ErrorOf({"--test_rate=" + tiny}), HasSubstr("--test_rate=" + tiny));
+  }
+  for (const std::string fine : {"0", "0e-400", "-0.0", "1e-300", "5"}) {
+    EXPECT_EQ(ErrorOf({"--test_rate=" + fine}), "");
+  }
+}
+
+TEST_F(CommandLineTest, FlagThatIsGivenTwiceIsNamedWithBothValues) {
+  const CommandLine line =
+      *ParseCommandLine({"--test_count=7", "--test_text=a", "--test_count=8", "--test_text=a"});
+  ASSERT_EQ(line.repetitions.size(), 1);
+  EXPECT_THAT(line.repetitions[0],
+              AllOf(HasSubstr("--test_count"), HasSubstr("7"), HasSubstr("8")));
+  EXPECT_EQ(absl::GetFlag(FLAGS_test_count), 8);
+  // A flag file has defaults for the command line.
+  const std::string file = WriteFile("defaults.txt", "--test_count=6\n");
+  EXPECT_TRUE(ParseCommandLine({"--flagfile=" + file, "--test_count=7"})->repetitions.empty());
+}
+
 TEST_F(CommandLineTest, HomeThatTheShellDidNotPutInIsRefused) {
   EXPECT_THAT(ErrorOf({"--test_path=~/runs"}),
               AllOf(HasSubstr("--test_path"), HasSubstr("$HOME/runs")));
@@ -116,9 +149,9 @@ TEST_F(CommandLineTest, WordsAreRefusedWhereOnlyFlagsCount) {
   EXPECT_TRUE(CheckOnlyFlags(*ParseCommandLine({"--test_count=7"})).ok());
   EXPECT_THAT(CheckOnlyFlags(*ParseCommandLine({"rounds=7"})).message(), HasSubstr("\"rounds=7\""));
   EXPECT_THAT(CheckOnlyFlags(*ParseCommandLine({"--", "rest"})).message(), HasSubstr("\"rest\""));
-  EXPECT_THAT(CheckOnlyFlags(*ParseCommandLine({"lodestar://h:1/L1secret"})).message(),
-              AllOf(HasSubstr("lodestar://h:1/..."), HasSubstr("--join"),
-                    ::testing::Not(HasSubstr("secret"))));
+  EXPECT_THAT(
+      CheckOnlyFlags(*ParseCommandLine({"lodestar://h:1/L1secret"})).message(),
+      AllOf(HasSubstr("lodestar://h:1/..."), HasSubstr("--join"), Not(HasSubstr("secret"))));
 }
 
 TEST_F(CommandLineTest, HelpShowsGroupsDefaultsAndText) {

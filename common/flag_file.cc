@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kMaxBytes = 1 << 20;  // somebody named the wrong file
 constexpr absl::string_view kUtf8Mark = "\xef\xbb\xbf";
+constexpr absl::string_view kNoBreakSpace = "\xc2\xa0";
 
 // `text` up to the comment, without blanks at its ends.
 absl::string_view WithoutComment(absl::string_view text) {
@@ -67,7 +68,20 @@ absl::StatusOr<std::vector<FlagFileLine>> ReadFlagFile(const std::string& path) 
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
+    if (const size_t zero = line.find('\0'); zero != absl::string_view::npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " line ", number, ": byte ", zero + 1,
+                       " is zero, so that this is no text; save the file as UTF-8 text"));
+    }
     line = absl::StripAsciiWhitespace(line);
+    // Word processors put it where a blank is meant, and it looks like one.
+    if (!line.empty() && line[0] != '#' &&
+        line.substr(0, line.find('=')).find(kNoBreakSpace) != absl::string_view::npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " line ", number,
+                       ": there is a no-break space (U+00A0) before the flag's value; write an "
+                       "ordinary blank, or none"));
+    }
     if (line.empty() || line[0] == '#') continue;
     absl::StatusOr<std::string> argument =
         absl::InvalidArgumentError(absl::StrCat("\"", line.substr(0, 80),

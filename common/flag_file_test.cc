@@ -59,6 +59,14 @@ TEST(FlagFileTest, RefusesWhatIsNoFlagFile) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("flags.txt line 2: \"rounds=5\" is not a flag"))));
   EXPECT_THAT(Read("--"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("line 1")));
+  EXPECT_THAT(Read(std::string("--rounds=5\n--x=\0007\n", 18)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("line 2: byte 5")));
+  EXPECT_THAT(Read("--rounds\xc2\xa0"
+                   "5\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("line 1"), HasSubstr("U+00A0"))));
+  EXPECT_THAT(Read("\xc2\xa0--rounds=5\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("U+00A0")));
   EXPECT_THAT(Read("\xff\xfe-\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("UTF-16")));
   EXPECT_THAT(ReadFlagFile(testing::TempDir()),

@@ -1,5 +1,7 @@
 #include "common/flag_range.h"
 
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -31,6 +33,16 @@ absl::Status CheckWholeRange(absl::string_view flag, int64_t value, int64_t lowe
 absl::Status CheckDurationRange(absl::string_view flag, absl::Duration value, absl::Duration lowest,
                                 absl::Duration highest) {
   return CheckBounds(flag, value, lowest, highest);
+}
+
+absl::Status CheckNotTooSmall(absl::string_view name, absl::string_view text, double value) {
+  constexpr double kSmallest = std::numeric_limits<double>::min();
+  const absl::string_view mantissa = text.substr(0, text.find_first_of("eEpP"));
+  const bool is_zero = mantissa.find_first_of("123456789") == absl::string_view::npos;
+  if (is_zero || std::isnan(value) || std::abs(value) >= kSmallest) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, "=", text, " is closer to 0 than ", kSmallest,
+                   ", the smallest number there is; give 0, or more"));
 }
 
 absl::Status CheckRange(absl::string_view flag, double value, double lowest, double highest) {

@@ -14,6 +14,9 @@ absl::Status CheckWholeRange(absl::string_view flag, int64_t value, int64_t lowe
                              int64_t highest);
 // Refuses NaN, too.
 absl::Status CheckRange(absl::string_view flag, double value, double lowest, double highest);
+// `text` is what `value` was read from. Refuses a number that is not 0 and that a double cannot
+// hold: it would be read as 0 without a word. `name`: of the setting, as people write it.
+absl::Status CheckNotTooSmall(absl::string_view name, absl::string_view text, double value);
 absl::Status CheckDurationRange(absl::string_view flag, absl::Duration value, absl::Duration lowest,
                                 absl::Duration highest);
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
 #include "proto/model.pb.h"
@@ -46,7 +47,9 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, absl::string_v
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&error);
   v1::ModelSpec proto;
-  if (!parser.ParseFromString(text, &proto)) {
+  absl::string_view without_mark = text;
+  absl::ConsumePrefix(&without_mark, "\xef\xbb\xbf");  // The byte order mark of UTF-8.
+  if (!parser.ParseFromString(std::string(without_mark), &proto)) {
     return absl::InvalidArgumentError(
         absl::StrCat(error.text(), "; the format is ModelSpec in proto/model.proto"));
   }

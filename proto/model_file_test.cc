@@ -30,6 +30,10 @@ TEST(ModelFileTest, ReadsAModel) {
   EXPECT_THAT(LoadModelSpec(path), IsOkAndHolds(ModelSpec{"small", GptSpec{2, 2, 8, 16, 256}}));
 }
 
+TEST(ModelFileTest, SkipsAByteOrderMark) {
+  EXPECT_OK(ParseModelSpec("\xef\xbb\xbfname: \"tiny\" mlp { widths: 64 widths: 10 }", "model"));
+}
+
 TEST(ModelFileTest, ReadsWhatACheckpointSaysOfItsModel) {
   for (const std::string& name : ModelPresetNames()) {
     ModelSpec spec = *ModelPreset(name);

@@ -198,8 +198,10 @@ absl::Status SaveFormerDivision(const ServerConfig& config, const Server::Deps& 
   const absl::Status saved = Save(config, deps).status();
   if (saved.ok() || absl::IsCancelled(saved)) return saved;
   return absl::Status(saved.code(),
-                      absl::StrCat(refusal.message(),
-                                   ". This server cannot save them by itself: ", saved.message()));
+                      absl::StrCat(saved.message(),
+                                   ". So this server cannot save by itself what the journals of "
+                                   "the former servers have: ",
+                                   refusal.message()));
 }
 
 }  // namespace lodestar

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/flag_range.h"
 #include "common/logging.h"
 #include "common/peer_text.h"
 #include "common/status_macros.h"
@@ -35,7 +36,10 @@ std::string ReasonIn(const HttpQuery& form) {
 absl::StatusOr<double> RateIn(const HttpQuery& form) {
   const std::string text = FieldOf(form, "rate");
   double rate = 0.0;
-  if (absl::SimpleAtod(text, &rate)) return rate;
+  if (absl::SimpleAtod(text, &rate)) {
+    RETURN_IF_ERROR(CheckNotTooSmall("the learning rate", text, rate));
+    return rate;
+  }
   return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no learning rate"));
 }
 

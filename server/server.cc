@@ -178,7 +178,7 @@ absl::Status Server::AwaitNewDivision() {
   const absl::StatusOr<bool> is_other = IsBesideOtherDivision(disk_, config_);
   if (is_other.ok() && !*is_other) return absl::OkStatus();
   is_journal_of_former_division_ = is_other.ok();
-  LogInfo("leaves the journal of shard {} alone until the coordinator serves: {}",
+  LogInfo("does not touch the journal of shard {} yet, and waits for the coordinator: {}",
           config_.cluster.shard,
           is_other.ok() ? absl::StrCat("the coordinator's, beside it, is not of ",
                                        config_.cluster.num_shards, " servers")
@@ -662,11 +662,13 @@ void Server::WatchConnections() {
                                counts.refused_for(RefusalReason::kTooManyOfAddress) +
                                counts.refused_for(RefusalReason::kNoFile);
   if (std::exchange(num_refused_, num_refused) == num_refused) return;
+  const int64_t num_of_others = std::max<int64_t>(
+      counts.max_connections - config_.limits.connections_kept_for_this_machine(), 0);
   role_->RaiseAlarm(
-      absl::StrCat("connections are refused: there may be ", counts.max_connections,
-                   " at a time (--max_connections, ulimit -n), ",
-                   config_.limits.connections_kept_for_this_machine(),
-                   " of them of this machine only, and ", config_.limits.connections_per_address(),
+      absl::StrCat("connections are refused, because as many are open as may be: ",
+                   counts.max_connections, " in all (--max_connections, ulimit -n), ",
+                   num_of_others, " of them from other machines, and ",
+                   std::min<int64_t>(config_.limits.connections_per_address(), num_of_others),
                    " from one address of another machine (--max_connections_per_address)"),
       AlarmKind::kReminder);
 }

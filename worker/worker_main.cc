@@ -108,11 +108,12 @@ int Print(const std::string& text) {
   return kExitPermanent;
 }
 
-int RunWorker(const std::set<std::string>& given) {
-  absl::StatusOr<WorkerFlags> flags = ReadWorkerFlags(given);
+int RunWorker(const CommandLine& line) {
+  absl::StatusOr<WorkerFlags> flags = ReadWorkerFlags(line.given);
   if (!flags.ok()) return BadUsage(flags.status());
   flags->worker.started_at = Clock::Real().Now() - ProcessAge();
   InitLogging(flags->worker.name, flags->log_level, flags->log_format);
+  for (const std::string& repetition : line.repetitions) LogWarn("{}", repetition);
   const ServiceManager manager = ServiceManager::FromEnvironment();
   StopSignalHandler signals;
   signals.Start(flags->worker.life.leave_timeout, &manager);
@@ -170,7 +171,7 @@ int Main(const std::vector<std::string>& arguments) {
       break;
   }
   if (const absl::Status words = CheckOnlyFlags(*command_line); !words.ok()) return BadUsage(words);
-  return RunWorker(command_line->given);
+  return RunWorker(*command_line);
 }
 
 }  // namespace

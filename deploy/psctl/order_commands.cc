@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/flag_range.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -45,6 +46,7 @@ absl::StatusOr<std::string> SetLearningRate(ClusterClient& client, absl::string_
   if (!absl::SimpleAtod(rate, &learning_rate)) {
     return absl::InvalidArgumentError(absl::StrCat("'", rate, "' is no number"));
   }
+  RETURN_IF_ERROR(CheckNotTooSmall("the learning rate", rate, learning_rate));
   ASSIGN_OR_RETURN(const v1::SetLearningRateReply reply, client.SetLearningRate(learning_rate));
   return absl::StrFormat(
       "the next round has learning rate %g instead of %g; the schedule goes on times %g\n",

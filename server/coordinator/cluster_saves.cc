@@ -288,7 +288,7 @@ absl::Status ClusterSaves::OnFailed(absl::string_view directory, const absl::Sta
   }
   // The same words for every round and try, so that a full disk is one alarm and not one per try.
   const size_t folder_end = directory.rfind('/');
-  const std::string any = absl::StrCat(directory.substr(0, folder_end), "/round-*");
+  const std::string any = absl::StrCat(directory.substr(0, folder_end), "/round-N");
   outbox_.RaiseAlarm(absl::StrReplaceAll(error.message(), {{directory, any}}), now);
   outbox_.Touch();
   if (is_early) return absl::OkStatus();  // the tries of the last save follow

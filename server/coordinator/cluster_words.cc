@@ -362,7 +362,7 @@ std::vector<RequestSnapshot> RequestsOf(const ClusterState& state, absl::Time no
 // Behind a number of rounds; empty if there are none.
 std::string WastedText(const ClusterState& state) {
   const int64_t lost = state.ledger.lost_rounds();
-  return lost == 0 ? "" : absl::StrCat(", ", lost, " of them lost with all their workers");
+  return lost == 0 ? "" : absl::StrCat(", ", lost, " of them without a contribution");
 }
 
 // "7 of 20 rounds"

@@ -800,8 +800,8 @@ void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
   if (is_lost) {
     state_.ledger.LoseRound(summary.round);
     outbox_.Tell(absl::StrCat("round ", summary.round.value(),
-                              " was lost with all its workers; the job "
-                              "has another one in its place: round ",
+                              " ended without a contribution, as all its workers had left or "
+                              "were dropped; another takes its place: round ",
                               state_.ledger.total_rounds() - 1));
   } else if (summary.committed_short) {
     outbox_.Tell(absl::StrCat("round ", summary.round.value(), " went on with ", summary.workers,

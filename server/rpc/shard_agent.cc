@@ -206,17 +206,24 @@ void ShardAgent::RunAttachments() {
                                                     coordinator, ": ", ended.message())));
     }
     if (!PauseBefore(absl::ZeroDuration())) return;
-    log.Log(LogLevel::kWarn, "coordinator",
-            absl::StrCat("shard=", config_.shard, " coordinator=", coordinator,
-                         " state=disconnected reason=\"", ended.message(), "\"; trying again"));
-    if (AddressList::IsElsewhere(ended) && !was_attached && LookElsewhere()) continue;
+    const auto tell = [&](absl::string_view what_follows) {
+      log.Log(LogLevel::kWarn, "coordinator",
+              absl::StrCat("shard=", config_.shard, " coordinator=", coordinator,
+                           " state=disconnected reason=\"", ended.message(), "\"", what_follows));
+    };
+    if (AddressList::IsElsewhere(ended) && !was_attached && LookElsewhere()) {
+      tell("; trying again");
+      continue;
+    }
     // Of several, some may be processes that only stand by for the coordinator.
     const bool is_unknown =
         config_.coordinator.size() == 1 && unknown_calls.IsFinal(ended, was_attached);
     if (RemedyFor(ended) == Remedy::kGiveUp || is_unknown) {
+      tell("");
       deps_.on_stop(ended);
       return;
     }
+    tell("; trying again");
     if (!PauseBefore(pause)) return;
     pause = std::min(pause * 2, kLongestPause);
   }

@@ -233,7 +233,7 @@ class ClusterTestCase(unittest.TestCase):
     self.assertEqual(stopped.returncode, 0, stopped.stderr)
     self.assertRegex(stopped.stdout,
                      rf"^job \S+ at 127.0.0.1:{self.port}: (stopped after \d+ of|complete after all) "
-                     r"\d+ rounds(, \d+ of them lost with all their workers)?; ")
+                     r"\d+ rounds(, \d+ of them without a contribution)?; ")
     for process in (server, *workers):
       self.assert_ends(process)
 
