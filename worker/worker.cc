@@ -502,8 +502,9 @@ void Worker::TakeResidualFolder() {
   absl::StatusOr<std::unique_ptr<ResidualFolder>> folder =
       ResidualFolder::Take(config_.residual_folder, config_.name, clock_);
   if (!folder.ok()) {
-    return LogWarn("nothing is kept for the next process of this name: {}",
-                   folder.status().message());
+    return LogWarn(
+        "residuals and the inner optimizer are not kept for the next process of this name: {}",
+        folder.status().message());
   }
   residuals_ = *std::move(folder);
   // Once it is connected the servers know it by its own.

@@ -306,9 +306,9 @@ absl::Status ClusterClient::Evict(const std::string& worker_name, const std::str
   RETURN_IF_ERROR(
       CallUnary(&ClusterClient::admin_, &v1::AdminService::Stub::Evict, request, reply));
   if (!with_certificate || !reply.certificate().empty()) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("this server is older than --certificate and has evicted the name '",
-                   worker_name, "' alone; upgrade it, or evict each name"));
+  return absl::UnimplementedError(absl::StrCat(
+      "the release of this server does not know --certificate: it has evicted the name '",
+      worker_name, "' alone; upgrade the server, or evict each name"));
 }
 
 absl::StatusOr<v1::DashboardReply> ClusterClient::GetDashboard() {

@@ -65,9 +65,9 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
   });
   std::vector<std::string> alarms;
   for (const CheckpointEntry& entry : TakeOutOvertaken(file_system, entries)) {
-    alarms.push_back(absl::StrCat(
-        "CHECKPOINT ", entry.path,
-        " IS NOT USED: a server wrote it after another one had the leader lease; remove it"));
+    alarms.push_back(absl::StrCat("CHECKPOINT ", entry.path,
+                                  " IS NOT USED: a former leader wrote it after another server had "
+                                  "taken the leader lease; remove it"));
   }
   const auto misnamed =
       std::stable_partition(entries.begin(), entries.end(), [&](const CheckpointEntry& entry) {

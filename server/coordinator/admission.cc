@@ -81,8 +81,8 @@ absl::Status CheckMoreNames(const ClusterState& state, const RegisterCall& call)
   if (names < allowed) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
       "certificate '", call.identity, "' has ", names, " workers here, and ", allowed,
-      " may be: ", rounds,
-      " rounds were completed by them, and each completed round lets one more in. "
+      " may be: they have completed ", rounds,
+      " rounds, and each completed round admits one more worker. "
       "The call is retried automatically; give each machine a certificate of its own"));
 }
 

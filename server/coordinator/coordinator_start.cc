@@ -130,7 +130,7 @@ absl::Status Coordinator::RefuseAcknowledged(const RegisterCall& call, absl::Tim
   const AcknowledgedReport& report = *call.process.acknowledged;
   const WorkerRecord* const record = state_.membership.FindByName(call.name);
   if (record != nullptr && record->is_alive()) {
-    DropWorker(record->id, "it knows of a round that these servers lack", now);
+    DropWorker(record->id, "it has contributed to a round that these servers do not have", now);
   }
   ++state_.num_lacking_reports;
   outbox_.RaiseAlarm(LacksReportAlarm(state_, call.name, report.round), now);

@@ -54,7 +54,9 @@ absl::Status CheckBytes(const DetectedFile& file, int64_t token_bytes,
   if (!is_too_narrow && !is_too_wide) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       file.path, " has no header, and its bytes ",
-      is_too_narrow ? "look like uint32 tokens" : "are no uint32 tokens: some are 2^21 or more",
+      is_too_narrow
+          ? "look like uint32 tokens"
+          : "are no uint32 tokens: some would be 2^21 or more, which no vocabulary reaches",
       ", but ", authority, " says ", WidthText(token_bytes), "; give data of one kind"));
 }
 
@@ -67,7 +69,9 @@ absl::Status CheckFlag(const DetectedFile& file, int64_t token_bytes) {
   }
   if (token_bytes == 4 && file.facts.is_never_uint32) {
     return absl::InvalidArgumentError(absl::StrCat(
-        file.path, ": as uint32, as --token_bytes=4 says, some tokens are 2^21 or more; ",
+        file.path,
+        ": --token_bytes=4 does not fit: some tokens would be 2^21 or more, which no vocabulary "
+        "reaches; ",
         "give --token_bytes=2 if they are uint16, else data of the model's tokenizer"));
   }
   return absl::OkStatus();
