@@ -238,7 +238,9 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
   bool is_only_last_left = false;
   enum class Stage { kRunning, kEndingFirst, kEndingLast } stage = Stage::kRunning;
   constexpr int kTellSeconds = 10;
+  constexpr absl::Duration kTimeToHear = absl::Seconds(1);
   timespec told_at{};
+  timespec begun_at{};
   timespec deadline{};
   bool is_killing = false;
   SignalFilter filter;
@@ -265,9 +267,14 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
       told_at = now;
       deadline = now;
       deadline.tv_sec += grace_seconds;
-      // A kill may follow within seconds: those that end last save what is complete at once, and
-      // again what the others hand in.
+      begun_at = now;
       TellToEnd(/*ends_last=*/false);
+    }
+    // A kill may follow within seconds: those that end last save what is complete soon, and again
+    // what the others hand in. Others on further hosts hear of it later than a server here.
+    const bool have_heard =
+        absl::DurationFromTimespec(now) - absl::DurationFromTimespec(begun_at) >= kTimeToHear;
+    if (stage == Stage::kEndingFirst && (have_heard || !AreRunning(/*ends_last=*/false))) {
       TellToEnd(/*ends_last=*/true);
     }
     if (stage == Stage::kRunning && !is_only_last_left && !AreRunning(/*ends_last=*/false) &&

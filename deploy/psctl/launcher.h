@@ -46,14 +46,14 @@ class Launcher {
   bool IsToEnd();
 
   // Blocks until all processes have ended. The first that fails for good, or a stop signal to this
-  // process, ends the others with SIGTERM, all at once. Those that do not end last get SIGKILL
-  // after `grace_seconds`; those that do have a limit of their own. A second wish to stop, see
-  // SignalFilter, ends all with SIGKILL. SIGUSR1 and SIGUSR2 are passed on to those that end last,
-  // which are the ones that save. Returns the exit code of the first failure that trying again does
-  // not cure (1 to 127); else 128 + signal if this process was told to end while others than those
-  // that end last were running; else the code of the first failure, 0 if there was none.
-  // `on_only_last_left` is called once nobody else runs and nobody was told to end. Requires
-  // BlockSignals().
+  // process, ends the others with SIGTERM: those that end last a second later, or once all others
+  // have ended. Those that do not end last get SIGKILL after `grace_seconds`; those that do have a
+  // limit of their own. A second wish to stop, see SignalFilter, ends all with SIGKILL. SIGUSR1 and
+  // SIGUSR2 are passed on to those that end last, which are the ones that save. Returns the exit
+  // code of the first failure that trying again does not cure (1 to 127); else 128 + signal if this
+  // process was told to end while others than those that end last were running; else the code of
+  // the first failure, 0 if there was none. `on_only_last_left` is called once nobody else runs and
+  // nobody was told to end. Requires BlockSignals().
   int Wait(int grace_seconds, const std::function<void()>& on_only_last_left);
 
  private:

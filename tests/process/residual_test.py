@@ -43,7 +43,7 @@ class ResidualTest(ClusterTestCase):
     chance = random.Random(run)
     self.later_logs = []  # of b, once it has been killed
     for kill in range(1, kills + 1):
-      self.wait_for_status(lambda status: int(status["round"]) >= kill * ROUNDS // (kills + 1),
+      self.wait_for_status(lambda status: int(status["round"]) >= kill * ROUNDS // (2 * kills),
                            f"round of kill {kill}")
       time.sleep(chance.uniform(0.0, 0.03))
       second.send(signal.SIGKILL)  # and may still be there when the next one begins
