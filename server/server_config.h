@@ -44,7 +44,7 @@ struct ClusterConfig {
   int num_shards = 1;
   std::string coordinator;  // HOST:PORT[,HOST:PORT...]; of shards above 0 only
   absl::Duration lease = absl::Seconds(10);
-  bool ends_unconnected = false;  // see CoordinatorConfig
+  bool ends_unconnected = false;                  // see CoordinatorConfig
   absl::Duration round_timeout = absl::Hours(1);  // the longest that a round waits for a member
   // For the last checkpoint, once this server is told to stop; for rounds at hand, once the job is.
   absl::Duration stop_timeout = absl::Minutes(1);

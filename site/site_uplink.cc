@@ -89,7 +89,8 @@ absl::StatusOr<std::unique_ptr<UpstreamEntry>> UpstreamEntry::Await(
   auto entry = std::unique_ptr<UpstreamEntry>(new UpstreamEntry());
   Worker::Config& worker = entry->worker_;
   ASSIGN_OR_RETURN(worker.coordinator, AddressList::Parse("upstream", config.entrance.coordinator));
-  // A site that is cut off goes on with its own workers, and costs more than a worker to begin anew.
+  // A site that is cut off goes on with its own workers, and costs more than a worker to begin
+  // anew.
   worker.stays_connected = false;
   worker.insecure = config.entrance.security.insecure;
   worker.name = config.entrance.name.empty() ? DefaultWorkerName() : config.entrance.name;

@@ -105,9 +105,9 @@ struct StopCommand {
   std::string failure;  // why the job has failed; empty: it has not
 };
 
-using ShardCommand =
-    std::variant<AssignCommand, OpenRoundCommand, CloseRoundCommand, MembersCommand, DropCommand,
-                 SaveCommand, PublishedCommand, NormTotalCommand, AskConnectionsCommand, StopCommand>;
+using ShardCommand = std::variant<AssignCommand, OpenRoundCommand, CloseRoundCommand,
+                                  MembersCommand, DropCommand, SaveCommand, PublishedCommand,
+                                  NormTotalCommand, AskConnectionsCommand, StopCommand>;
 
 // For one shard: again what its server may have missed while it was not connected.
 struct RepeatedCommand {

@@ -468,8 +468,7 @@ TEST_F(ShardLogAfterCheckpointTest, AnEmptyCheckpointFolderIsNoReasonToGiveUpThe
 TEST_F(ShardLogAfterCheckpointTest, WithoutItsCheckpointItBeginsAnewAndTheJournalStaysBeside) {
   ASSERT_OK(disk_.CreateDirectories("/checkpoints/round-00000004"));
   EXPECT_THAT(Start(), IsOkAndHolds(false));
-  EXPECT_THAT(process_->reports.notices,
-              ElementsAre(HasSubstr("/checkpoints/round-00000003")));
+  EXPECT_THAT(process_->reports.notices, ElementsAre(HasSubstr("/checkpoints/round-00000003")));
   EXPECT_TRUE(disk_.Exists("/journal/00000003.journal")) << "until there is something instead";
   Assign();
   EXPECT_FALSE(disk_.Exists("/journal/00000003.journal"));

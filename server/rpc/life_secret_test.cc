@@ -27,8 +27,7 @@ std::string SecretOf(const std::string& holder, const WorkerLife& life = kLife,
 }
 
 auto IsAnothers() {
-  return StatusIs(absl::StatusCode::kUnauthenticated,
-                  HasSubstr("incarnation 17 of worker 3"));
+  return StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("incarnation 17 of worker 3"));
 }
 
 TEST(LifeSecretTest, WhoeverWasToldTheSecretMayCall) {

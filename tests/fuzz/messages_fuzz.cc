@@ -291,8 +291,8 @@ Seeds ShardCommandSeeds() {
            DropCommand{WorkerId(1), Incarnation(2), "lease expired"},
            SaveCommand{Round(3), "/checkpoints/round-00000003"},
            PublishedCommand{"/checkpoints/.tmp", "/checkpoints/round-00000003", Round(3)},
-           NormTotalCommand{Round(3), 2.5},
-           AskConnectionsCommand{{WorkerId(1), Incarnation(2)}}, StopCommand{"diverged"}}) {
+           NormTotalCommand{Round(3), 2.5}, AskConnectionsCommand{{WorkerId(1), Incarnation(2)}},
+           StopCommand{"diverged"}}) {
     seeds.push_back(BytesOf(command));
   }
   return seeds;

@@ -68,12 +68,12 @@ class Lifecycle {
   };
 
   // Tasks. The event that tells the outcome is named beside each. No other task is given before.
-  struct Connect {};   // ends what is left of the last connection, then registers: OnRegistered()
-  struct Prepare {};   // model and data of the job; heartbeats begin: OnPrepared()
+  struct Connect {};  // ends what is left of the last connection, then registers: OnRegistered()
+  struct Prepare {};  // model and data of the job; heartbeats begin: OnPrepared()
   // Whether every server can be reached for bulk: OnPathsTried(). Aborted means that a server does
   // not know this life, which is tried again: its address leads to another job.
   struct TryPaths {};
-  struct Join {};      // OnJoined()
+  struct Join {};  // OnJoined()
   struct AskForGrant {
     std::optional<RoundReport> report;
     bool leaving = false;  // no new work is wanted
