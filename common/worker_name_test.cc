@@ -19,6 +19,26 @@ TEST(WorkerNameTest, LettersDigitsAndThreeSignsAreNames) {
   EXPECT_OK(CheckWorkerName("--name", std::string(kMaxWorkerNameBytes, 'a')));
 }
 
+// Names like "-x" and "--help" are flags to psctl; "." and ".." leave the folder of residuals.
+TEST(WorkerNameTest, BeginsWithALetterOrDigit) {
+  for (const char* name : {"-x", "--help", ".", "..", "_a", ".hidden"}) {
+    EXPECT_THAT(CheckWorkerName("--name", name),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("begins with")))
+        << name;
+    EXPECT_OK(CheckRecordedName("record", name, kMaxWorkerNameBytes)) << name;
+  }
+  EXPECT_OK(CheckWorkerName("--name", "7-x"));
+  EXPECT_THAT(CheckRecordedName("record", "a/b", kMaxWorkerNameBytes),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(WorkerNameTest, NearestNameIsLegalOrEmpty) {
+  EXPECT_EQ(NearestName("gpu-box", 20), "gpu-box");
+  EXPECT_EQ(NearestName("_my host!", 20), "my-host-");
+  EXPECT_EQ(NearestName("gpu-box", 3), "gpu");
+  EXPECT_EQ(NearestName("-.-", 20), "");
+}
+
 TEST(WorkerNameTest, OthersAreRefusedWithoutBeingRepeated) {
   EXPECT_THAT(
       CheckWorkerName("--name", "a\nb"),

@@ -15,7 +15,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -23,6 +22,7 @@
 #include "common/security/openssl_handles.h"
 #include "common/status_macros.h"
 #include "common/version.h"
+#include "common/worker_name.h"
 #include "proto/status_mapping.h"
 
 namespace lodestar {
@@ -265,12 +265,10 @@ absl::Status CheckPeer(SSL* ssl, const std::string& authority_sha256, absl::Time
 std::string HostName() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0) return "machine";
-  std::string legal;
-  for (const char* c = name.data(); *c != '\0' && legal.size() < kMaxHostNameBytes; ++c) {
-    // The first part of it: behind a point there are processes.
-    if (*c == '.') break;
-    legal.push_back(absl::ascii_isalnum(*c) || *c == '-' || *c == '_' ? *c : '-');
-  }
+  // The first label alone: what follows a '.' in a worker's name is one of the identity's
+  // processes.
+  const absl::string_view host = name.data();
+  const std::string legal = NearestName(host.substr(0, host.find('.')), kMaxHostNameBytes);
   return legal.empty() ? "machine" : legal;
 }
 

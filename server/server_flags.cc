@@ -144,8 +144,8 @@ ABSL_FLAG(std::string, upstream_join, "",
           "With --upstream: the join string of the cluster there, for a worker, as `psctl token "
           "create` prints it, or the path of a file with it.");
 ABSL_FLAG(std::string, site_name, "",
-          "With --upstream: the name of this site there: letters, digits, '.', '_', '-', at most "
-          "64. Empty: host name and process id.");
+          "With --upstream: the name of this site there: letters, digits, '.', '_', '-', first a "
+          "letter or digit, at most 64. Empty: host name and process id.");
 
 ABSL_FLAG(
     lodestar::LocalPath, model, "gpt-nano",

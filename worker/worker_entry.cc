@@ -15,6 +15,7 @@
 #include "common/address_list.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
+#include "common/worker_name.h"
 #include "proto/tls_doubts.h"
 
 namespace lodestar {
@@ -60,9 +61,9 @@ absl::Status TakeOver(const ClusterEntry& entry, const WorkerEntrance& entrance,
 std::string DefaultWorkerName() {
   char host[HOST_NAME_MAX + 1] = {};
   if (gethostname(host, sizeof(host)) != 0) host[0] = '\0';
-  const std::string first_label = std::string(host).substr(0, std::string(host).find('.'));
-  return absl::StrCat(first_label.empty() ? "worker" : first_label.substr(0, kMaxHostBytes), "-",
-                      ProcessSuffix());
+  const absl::string_view text = host;
+  const std::string label = NearestName(text.substr(0, text.find('.')), kMaxHostBytes);
+  return absl::StrCat(label.empty() ? "worker" : label, "-", ProcessSuffix());
 }
 
 uint64_t RandomInstanceId() {

@@ -84,9 +84,10 @@ ABSL_FLAG(std::string, recompute, "none",
           "the inputs of the layers: a third more arithmetic). The gradients are the same; on CUDA "
           "cards they may differ by roundings.");
 ABSL_FLAG(std::string, name, "",
-          "Name of this worker, unique within the job: letters, digits, '.', '_', '-', at most 64. "
-          "Empty: host name and process id. With --join it is this machine's name in the cluster; "
-          "empty: one that the cluster gives it, and the process id.");
+          "Name of this worker, unique within the job: letters, digits, '.', '_', '-', first a "
+          "letter or digit, at most 64. Empty: host name and process id. With --join it is this "
+          "machine's name in the cluster; empty: one that the cluster gives it, and the process "
+          "id.");
 ABSL_FLAG(std::string, keep_residuals, "local_steps",
           "With --state_dir and --name: in which jobs with error feedback (--push_encoding of the "
           "server) what encoding has lost is kept there, so that a worker that is killed and "

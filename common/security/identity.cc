@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
+#include "common/worker_name.h"
 
 namespace lodestar {
 namespace {
@@ -18,12 +19,6 @@ constexpr int kMaxUriBytes = 512;
 constexpr char kOwnServer[] = "server-";
 constexpr char kOwnReplica[] = "replica-";
 constexpr Role kRoles[] = {Role::kServer, Role::kWorker, Role::kOperator, Role::kViewer};
-
-bool IsOfNameCharacters(absl::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) {
-    return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
-  });
-}
 
 bool IsPrefixAndNumber(absl::string_view text, absl::string_view prefix) {
   return absl::ConsumePrefix(&text, prefix) && !text.empty() &&
@@ -55,15 +50,7 @@ absl::StatusOr<Role> ParseRole(absl::string_view what, absl::string_view text) {
 }
 
 absl::Status CheckIdentityName(absl::string_view name) {
-  const bool lacks_alphanumeric = std::none_of(name.begin(), name.end(), absl::ascii_isalnum);
-  if (!lacks_alphanumeric && name.size() <= kMaxIdentityNameBytes && IsOfNameCharacters(name)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("a name of ", name.size(), " bytes",
-                   IsOfNameCharacters(name) ? "" : " with a character that is not allowed",
-                   "; allowed are 1 to ", kMaxIdentityNameBytes,
-                   " letters, digits, '.', '_', '-': one of the first two at least"));
+  return CheckName("identity", name, kMaxIdentityNameBytes);
 }
 
 std::string OwnServerName(int shard) { return absl::StrCat(kOwnServer, shard); }
@@ -94,7 +81,7 @@ absl::StatusOr<Identity> IdentityFromUri(absl::string_view uri) {
   const absl::StatusOr<Role> role = ParseRole("role", parts[1]);
   if (!role.ok() || !CheckIdentityName(parts[2]).ok()) return refusal;
   const absl::string_view id = parts.back();
-  if (id.empty() || !IsOfNameCharacters(id)) return refusal;
+  if (!CheckRecordedName("id", id, kMaxUriBytes).ok()) return refusal;
   return Identity{*role, std::string(parts[2]), std::string(id)};
 }
 

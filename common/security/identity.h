@@ -28,8 +28,7 @@ struct Identity {
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 
-// Letters, digits, '.', '_', '-'; one of the first two at least, and not longer than allowed: also
-// a folder has it. Errors: InvalidArgument.
+// Errors: InvalidArgument if the name is longer or breaks the rule of common/worker_name.h.
 absl::Status CheckIdentityName(absl::string_view name);
 
 // Names of those who have the authority's folder, and so no need of a token.

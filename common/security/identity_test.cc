@@ -44,7 +44,7 @@ TEST(IdentityTest, NamesAreBoundedAndPlain) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("49 bytes")));
   EXPECT_THAT(CheckIdentityName("a/b"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not allowed")));
-  for (const char* name : {"", ".", "..", "-_."})
+  for (const char* name : {"", ".", "..", "-_.", "-x", "--help", "_a"})
     EXPECT_FALSE(CheckIdentityName(name).ok()) << name;
 }
 

@@ -1049,10 +1049,6 @@ absl::Status CheckUsage(const Command& command, const CommandLine& line) {
   for (const std::string& path : absl::MakeConstSpan(line.positionals).subspan(1)) {
     RETURN_IF_ERROR(CheckLocalPath(path));
   }
-  if (!line.passed_on.empty() && !command.passes_on) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", line.passed_on[0], "' behind -- has no meaning for ", command.name));
-  }
   for (const std::string& flag : line.given) {
     if (std::find(command.flags.begin(), command.flags.end(), flag) != command.flags.end())
       continue;
@@ -1073,8 +1069,18 @@ std::string WherePassedOn(const std::vector<Command>& commands,
   return "";
 }
 
+// Makes the words behind "--" words of the command, unless it hands them to other programs.
+void TakeWordsBehindFlags(const std::vector<Command>& commands, CommandLine& line) {
+  const std::vector<std::string>& first =
+      line.positionals.empty() ? line.passed_on : line.positionals;
+  const Command* const command = first.empty() ? nullptr : Find(commands, first.front());
+  if (command != nullptr && command->passes_on) return;
+  line.positionals.insert(line.positionals.end(), line.passed_on.begin(), line.passed_on.end());
+  line.passed_on.clear();
+}
+
 int Main(const std::vector<std::string>& arguments) {
-  const absl::StatusOr<CommandLine> line = ParseCommandLine(arguments);
+  absl::StatusOr<CommandLine> line = ParseCommandLine(arguments);
   if (!line.ok()) {
     return BadUsage(absl::StrCat(line.status().message(), WherePassedOn(Commands(), arguments)));
   }
@@ -1085,6 +1091,7 @@ int Main(const std::vector<std::string>& arguments) {
     return Print(VersionText("psctl"));
   }
   const std::vector<Command> commands = Commands();
+  TakeWordsBehindFlags(commands, *line);
   std::vector<std::string> words = line->positionals;
   if (line->request == CommandLineRequest::kHelp) return Explain(commands, words);
   if (words.empty()) {

@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "common/security/certificates.h"
 #include "common/status_macros.h"
+#include "common/worker_name.h"
 
 namespace lodestar {
 namespace {
@@ -31,11 +32,11 @@ int64_t UnixMs(absl::Time time) { return absl::ToUnixMillis(time); }
 
 // Errors: InvalidArgument. Names that a token may be for, or a machine wants.
 absl::Status CheckMayBeTaken(absl::string_view name) {
-  RETURN_IF_ERROR(CheckIdentityName(name));
+  RETURN_IF_ERROR(CheckName("--name", name, kMaxIdentityNameBytes));
   if (!IsOwnIdentityName(name)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the name '", name,
-      "' is kept for those who have the authority's own folder; choose another --name"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--name: the name '", name,
+                   "' is kept for those who have the authority's own folder; choose another"));
 }
 
 // Errors: InvalidArgument for one that was not given yet, as `last` is the newest.
@@ -59,10 +60,7 @@ absl::Status TokenLedger::Create(const TokenTerms& terms, const std::string& id,
     return absl::InvalidArgumentError(absl::StrCat("a token's uses (--uses) are ", terms.max_uses,
                                                    "; allowed is 0 (any number) or more"));
   }
-  if (!terms.name.empty()) {
-    const absl::Status name = CheckMayBeTaken(terms.name);
-    if (!name.ok()) return absl::Status(name.code(), absl::StrCat("--name: ", name.message()));
-  }
+  if (!terms.name.empty()) RETURN_IF_ERROR(CheckMayBeTaken(terms.name));
   Forget(now);
   if (tokens_.size() >= kMaxTokens) {
     return absl::ResourceExhaustedError(
@@ -433,7 +431,7 @@ absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
     ASSIGN_OR_RETURN(const std::string role, GetString(entry, "role"));
     ASSIGN_OR_RETURN(record.identity.role, ParseRole("role", role));
     ASSIGN_OR_RETURN(record.identity.name, GetString(entry, "name"));
-    RETURN_IF_ERROR(CheckIdentityName(record.identity.name));
+    RETURN_IF_ERROR(CheckRecordedName("identity", record.identity.name, kMaxIdentityNameBytes));
     ASSIGN_OR_RETURN(record.token_id, GetString(entry, "token_id"));
     ASSIGN_OR_RETURN(const int64_t enrolled_ms, GetInt64(entry, "enrolled_unix_ms"));
     record.enrolled = absl::FromUnixMillis(enrolled_ms);

@@ -58,7 +58,7 @@ TEST_F(TokenLedgerTest, WhatATokenMayNotBeNamesTheFlag) {
   };
   refused({.ttl = absl::Milliseconds(1)}, "a token's time (--ttl) is 1ms; allowed is 1s to ");
   refused({.ttl = kDay, .max_uses = -1}, "a token's uses (--uses) are -1");
-  refused({.ttl = kDay, .name = "a b"}, "--name: a name of 3 bytes with a character");
+  refused({.ttl = kDay, .name = "a b"}, "--name: name of 3 bytes");
   refused({.ttl = kDay, .name = "server-0"}, "--name: the name 'server-0' is kept for");
 }
 

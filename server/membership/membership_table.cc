@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_hints.h"
+#include "common/status_macros.h"
 
 namespace lodestar {
 absl::string_view WorkerStateName(WorkerState state) {
@@ -32,8 +33,7 @@ absl::StatusOr<MembershipTable> MembershipTable::Restore(const Config& config,
                                                    " workers; allowed are ", kMaxWorkers));
   }
   for (const MembershipState::Name& entry : state.names) {
-    if (absl::Status status = CheckWorkerName("membership state", entry.name); !status.ok())
-      return status;
+    RETURN_IF_ERROR(CheckRecordedName("membership state", entry.name, kMaxWorkerNameBytes));
     if (entry.id <= table.last_id_ || !table.ids_.emplace(entry.name, entry.id).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("membership state: worker '", entry.name, "' has id ", entry.id.value(),

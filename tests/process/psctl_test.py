@@ -101,6 +101,12 @@ class LaunchTest(ClusterTestCase):
     self.assertIn("neither tokenizer.json nor", self.run_psctl(
         "generate", "--model=" + online, "--tokenizer=" + self.path("runs"), code=1).stderr)
 
+  def test_words_behind_two_dashes_are_no_flags(self):
+    self.assertIn("-y", self.run_psctl("evict", "--server=127.0.0.1:1", "--", "-x", "-y",
+                                       code=2).stderr)
+    missing = self.run_psctl("verify", "--", "-missing", code=1)
+    self.assertIn("-missing", missing.stdout + missing.stderr)
+
   def launch_on_hosts(self, *flags, server_flags=()):
     """Over what does as ssh does, on this machine; keys are in the folder of the test."""
     self.write("ssh", """#!/bin/sh
