@@ -377,8 +377,8 @@ absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(ab
       CoordinatorJournal::Read(*deps_.journal_disk, folder);
   std::optional<CoordinatorMemory> memory;
   absl::Status status = contents.status();
-  if (contents.ok() && !contents->newest.empty()) {
-    auto read = CoordinatorMemoryFromJson(contents->newest, now, &found_record_.journal_id);
+  if (contents.ok() && !contents->records.empty()) {
+    auto read = CoordinatorMemoryFromRecords(contents->records, now, &found_record_.journal_id);
     if (read.ok()) memory = *std::move(read);
     status = read.status();
     found_record_.number = contents->end.last_sequence;

@@ -167,7 +167,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
                           int64_t checkpoint_bytes, int num_checkpoints);
   std::string JournalFolder() const;
   // One that goes on from the journal, or a new one. Errors: FailedPrecondition if the journal is
-  // of a job with other settings; those of files, of CoordinatorMemoryFromJson() and Create().
+  // of a job with other settings; those of files, of CoordinatorMemoryFromRecords() and Create().
   absl::StatusOr<std::unique_ptr<Coordinator>> MakeCoordinator(const ShardHost& local);
   // What the journal has; from here on it is written. A journal that is damaged is moved aside,
   // with an alarm.

@@ -38,8 +38,8 @@ absl::StatusOr<std::optional<CoordinatorMemory>> ReadMemory(FileSystem& disk,
   ASSIGN_OR_RETURN(
       const CoordinatorJournal::Contents contents,
       CoordinatorJournal::Read(disk, absl::StrCat(durability.journal_dir, "/coordinator")));
-  if (contents.newest.empty()) return std::nullopt;
-  return CoordinatorMemoryFromJson(contents.newest, absl::Now());
+  if (contents.records.empty()) return std::nullopt;
+  return CoordinatorMemoryFromRecords(contents.records, absl::Now());
 }
 
 absl::Status CheckJournalsAreFree(FileSystem& disk, const DurabilityConfig& durability,

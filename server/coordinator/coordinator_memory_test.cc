@@ -167,6 +167,8 @@ class History {
     // Whoever trusts the version does not miss a change.
     if (cluster.coordinator().memory_version() == version) {
       EXPECT_EQ(Kept(cluster.coordinator(), then), before);
+    } else {
+      Record();
     }
   }
 
@@ -189,6 +191,24 @@ class History {
   };
 
   int64_t Below(int64_t limit) { return static_cast<int64_t>(chance_() % limit); }
+
+  // As a journal does. Whoever reads it has the memory to the bit.
+  void Record() {
+    const absl::Time now = cluster.now();
+    const MemoryRecords::Record record =
+        records_.Next(cluster.coordinator().Memory(), now, /*journal_id=*/7,
+                      /*must_be_whole=*/record_chance_() % 50 == 0);
+    if (record.is_whole && record_chance_() % 2 == 0) journal_.clear();
+    journal_.push_back(record.text);
+    // The process that reads it has another clock.
+    const absl::Time later = now + absl::Hours(record_chance_() % 100);
+    uint64_t journal_id = 0;
+    const auto memory = CoordinatorMemoryFromRecords(journal_, later, &journal_id);
+    ASSERT_OK(memory);
+    EXPECT_EQ(journal_id, 7);
+    ASSERT_EQ(CoordinatorMemoryToJson(*memory, later), Kept(cluster.coordinator(), now))
+        << record.text;
+  }
 
   void Ask(Worker& worker) {
     const auto answer =
@@ -266,6 +286,9 @@ class History {
   std::mt19937_64 chance_;
   std::vector<Worker> workers_;
   size_t saves_ = 0;
+  std::mt19937_64 record_chance_{1};
+  MemoryRecords records_;
+  std::vector<std::string> journal_;
 };
 
 // What is left of a memory without what an outage may change.
@@ -641,7 +664,7 @@ TEST(CoordinatorMemoryJsonTest, SaysWhatIsWrongAndWhere) {
   const absl::Time now = cluster.now();
   const std::string kept = Kept(cluster.coordinator(), now);
   const auto read = [now](const std::string& text) {
-    return CoordinatorMemoryFromJson(text, now).status();
+    return CoordinatorMemoryFromRecords({text}, now).status();
   };
   const auto changed = [&](const std::string& from, const std::string& to) {
     std::string text = kept;
@@ -651,14 +674,85 @@ TEST(CoordinatorMemoryJsonTest, SaysWhatIsWrongAndWhere) {
   EXPECT_OK(read(kept));
   EXPECT_OK(read(changed("\"next_ticket\"", "\"of_later\":{},\"next_ticket\"")));
   EXPECT_THAT(read("{"), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("not JSON")));
-  EXPECT_THAT(read(changed("\"version\":1", "\"version\":2")),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("is of version 2")));
+  EXPECT_THAT(read(changed("\"version\":1", "\"version\":3")),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("is of version 3")));
   EXPECT_THAT(read(changed("\"next_round\":1", "\"next_round\":-1e3")),
               StatusIs(absl::StatusCode::kDataLoss,
                        HasSubstr("memory.ledger.state.next_round is not an integer from")));
   EXPECT_THAT(read(changed("\"last_incarnation\"", "\"last\"")),
               StatusIs(absl::StatusCode::kDataLoss,
                        HasSubstr("memory.membership.last_incarnation is not there")));
+}
+
+TEST(CoordinatorMemoryJsonTest, RefusesChangesThatDoNotFit) {
+  const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
+  CoordinatorMemory memory;
+  memory.membership.ended = {WorkerId(1), WorkerId(2)};
+  memory.desks[WorkerId(1)].device = "cpu";
+  const std::string whole = CoordinatorMemoryToJson(memory, now);
+  const auto read = [&](const std::string& changes) {
+    const std::string record =
+        absl::StrCat(R"({"version":2,"since_whole":0,"changes":)", changes, "}");
+    return CoordinatorMemoryFromRecords({whole, record}, now);
+  };
+  const auto changed = read(R"({"desks":{"changed":[[1,{"device":"cuda"}]]},
+                                "membership":{"ended":{"from":1,"keep":1,"new":[3],"end":0}}})");
+  ASSERT_OK(changed);
+  EXPECT_EQ((*changed)->desks.at(WorkerId(1)).device, "cuda");
+  EXPECT_THAT((*changed)->membership.ended, ElementsAre(WorkerId(2), WorkerId(3)));
+  const struct {
+    const char* changes;
+    const char* field;
+  } kRefused[] = {
+      {"[]", "changes"},
+      {R"({"desks":[]})", "changes.desks"},
+      {R"({"desks":{"changed":[[2,{}]]}})", "changes.desks"},
+      {R"({"desks":{"changed":[[1]]}})", "changes.desks"},
+      {R"({"desks":{"gone":[-1]}})", "changes.desks.gone"},
+      {R"({"desks":{"changed":[[1,{"device":7}]]}})", "changes.desks.device"},
+      {R"({"membership":{"ended":{"from":3}}})", "changes.membership.ended"},
+      {R"({"membership":{"ended":{"from":1,"keep":2}}})", "changes.membership.ended"},
+      {R"({"membership":{"ended":{"end":18446744073709551615}}})", "changes.membership.ended"},
+      {R"({"stop_reason":{"a":1}})", "changes.stop_reason"},
+  };
+  for (const auto& [changes, field] : kRefused) {
+    EXPECT_THAT(read(changes), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(field))) << changes;
+  }
+  const std::string alone = R"({"version":2,"since_whole":0,"changes":{}})";
+  EXPECT_THAT(CoordinatorMemoryFromRecords({alone}, now), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(
+      CoordinatorMemoryFromRecords({CoordinatorMemoryToJson(std::nullopt, now), alone}, now),
+      StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(CoordinatorMemoryFromRecords({}, now), StatusIs(absl::StatusCode::kDataLoss));
+}
+
+// The lives of workers that are over stay in whole records alone.
+TEST(CoordinatorMemoryJsonTest, AChangeIsAsLongAsWhatHasChanged) {
+  const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
+  CoordinatorMemory memory;
+  for (int id = 1; id <= 5000; ++id) {
+    WorkerRecord worker;
+    worker.id = WorkerId(id);
+    worker.name = absl::StrCat("worker-", id);
+    memory.membership.workers.push_back(worker);
+    memory.membership.ended.push_back(WorkerId(id));
+    memory.desks[WorkerId(id)].device = "cpu";
+  }
+  MemoryRecords records;
+  const MemoryRecords::Record whole = records.Next(memory, now, 1, /*must_be_whole=*/true);
+  EXPECT_GT(whole.text.size(), 1'000'000);
+  memory.finite_reports = 9;
+  memory.desks[WorkerId(77)].progress = 1;
+  memory.membership.workers.erase(memory.membership.workers.begin());
+  memory.membership.ended.erase(memory.membership.ended.begin());
+  memory.membership.ended.push_back(WorkerId(5001));
+  const absl::Time later = now + absl::Seconds(1);
+  const MemoryRecords::Record change = records.Next(memory, later, 1, /*must_be_whole=*/false);
+  EXPECT_FALSE(change.is_whole);
+  EXPECT_LT(change.text.size(), 400) << change.text;
+  const auto read = CoordinatorMemoryFromRecords({whole.text, change.text}, later);
+  ASSERT_OK(read);
+  EXPECT_EQ(CoordinatorMemoryToJson(*read, later), CoordinatorMemoryToJson(memory, later));
 }
 
 TEST(CoordinatorMemoryJsonTest, WhatALayoutMarksIsKept) {
@@ -673,7 +767,7 @@ TEST(CoordinatorMemoryJsonTest, WhatALayoutMarksIsKept) {
   CoordinatorMemory memory;
   memory.layout = *Layout::FromTensors({weight, mean});
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
-  const auto back = CoordinatorMemoryFromJson(CoordinatorMemoryToJson(memory, now), now);
+  const auto back = CoordinatorMemoryFromRecords({CoordinatorMemoryToJson(memory, now)}, now);
   ASSERT_OK(back);
   ASSERT_TRUE(back->has_value());
   EXPECT_EQ((*back)->layout->hash(), memory.layout->hash());
@@ -682,8 +776,8 @@ TEST(CoordinatorMemoryJsonTest, WhatALayoutMarksIsKept) {
 }
 
 TEST(CoordinatorMemoryJsonTest, NoneIsNone) {
-  const auto none = CoordinatorMemoryFromJson(
-      CoordinatorMemoryToJson(std::nullopt, absl::UnixEpoch()), absl::UnixEpoch());
+  const auto none = CoordinatorMemoryFromRecords(
+      {CoordinatorMemoryToJson(std::nullopt, absl::UnixEpoch())}, absl::UnixEpoch());
   ASSERT_OK(none);
   EXPECT_FALSE(none->has_value());
 }

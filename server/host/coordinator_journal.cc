@@ -1,7 +1,9 @@
 #include "server/host/coordinator_journal.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "common/check.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -10,7 +12,7 @@ absl::StatusOr<CoordinatorJournal::Contents> CoordinatorJournal::Read(FileSystem
                                                                       const std::string& folder) {
   Contents contents;
   ASSIGN_OR_RETURN(contents.end, ReadJournal(file_system, folder, [&](const JournalRecord& record) {
-                     contents.newest = std::string(record.text);
+                     contents.records.emplace_back(record.text);
                      return absl::OkStatus();
                    }));
   return contents;
@@ -25,14 +27,20 @@ absl::StatusOr<std::unique_ptr<CoordinatorJournal>> CoordinatorJournal::Create(
       new CoordinatorJournal(folder, std::move(writer), segment_bytes));
 }
 
-uint64_t CoordinatorJournal::Keep(std::string memory, JournalWriter::Durable durable) {
-  const auto bytes = static_cast<int64_t>(memory.size());
-  if (segment_bytes_ + bytes <= max_segment_bytes_) {
-    segment_bytes_ += bytes;
-    return writer_->Append({.text = std::move(memory)}, std::move(durable));
-  }
-  segment_bytes_ = bytes;
-  const uint64_t number = writer_->BeginSegment({.text = std::move(memory)}, std::move(durable));
+bool CoordinatorJournal::wants_whole() const {
+  return segment_bytes_ == 0 ||
+         segment_bytes_ > std::max(max_segment_bytes_, kWholesPerSegment * whole_bytes_);
+}
+
+uint64_t CoordinatorJournal::Keep(std::string record, bool is_whole,
+                                  JournalWriter::Durable durable) {
+  LODESTAR_CHECK(is_whole || !wants_whole());
+  const bool begins_segment = wants_whole() && segment_bytes_ != 0;
+  const auto bytes = static_cast<int64_t>(record.size());
+  if (is_whole) whole_bytes_ = bytes;
+  segment_bytes_ = bytes + (begins_segment ? 0 : segment_bytes_);
+  if (!begins_segment) return writer_->Append({.text = std::move(record)}, std::move(durable));
+  const uint64_t number = writer_->BeginSegment({.text = std::move(record)}, std::move(durable));
   writer_->RemoveBefore(number);
   return number;
 }

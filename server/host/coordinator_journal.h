@@ -1,10 +1,12 @@
-// The journal of the coordinator: each record is its whole memory, so that only the newest counts.
+// The journal of the coordinator's memory. A record is whole, or has the changes since the record
+// before it: records before the last whole one are of no use.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,12 +19,14 @@ namespace lodestar {
 // Thread-safe.
 class CoordinatorJournal {
  public:
-  // Segments are left behind, and removed, once they are as large.
+  // Segments are left behind, and removed, once they are larger: than this, and than so many times
+  // their first record, so that whole records are a small part of what is written.
   static constexpr int64_t kSegmentBytes = 4 << 20;
+  static constexpr int64_t kWholesPerSegment = 4;
 
   struct Contents {
     JournalEnd end;
-    std::string newest;  // record; empty: there is none
+    std::vector<std::string> records;  // The last ones, in order; empty if there is none.
   };
   // Of a folder that may not be there. Errors: those of ReadJournal().
   static absl::StatusOr<Contents> Read(FileSystem& file_system, const std::string& folder);
@@ -32,9 +36,11 @@ class CoordinatorJournal {
       JournalWriter::Config config, JournalWriter::Deps deps,
       int64_t segment_bytes = kSegmentBytes);
 
-  // Calls `durable` once the disk has it; those of all records in their order. Returns the record's
-  // number. Not thread-safe with itself.
-  uint64_t Keep(std::string memory, JournalWriter::Durable durable);
+  // Whether the next record must be whole: it is the first one, or begins a segment.
+  bool wants_whole() const;
+  // Requires `is_whole` if wants_whole(). Calls `durable` once the disk has it; those of all
+  // records in their order. Returns the record's number. Not thread-safe with itself.
+  uint64_t Keep(std::string record, bool is_whole, JournalWriter::Durable durable);
   // Every second or so.
   void Tick() { writer_->Tick(); }
   // OK, or why nothing is durable at present.
@@ -49,7 +55,8 @@ class CoordinatorJournal {
   const std::string folder_;
   const int64_t max_segment_bytes_;
   const std::unique_ptr<JournalWriter> writer_;
-  int64_t segment_bytes_ = 0;  // about
+  int64_t segment_bytes_ = 0;  // About. 0 means that nothing was kept.
+  int64_t whole_bytes_ = 0;    // Of the last whole record.
 };
 
 }  // namespace lodestar

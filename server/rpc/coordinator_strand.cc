@@ -210,9 +210,11 @@ void CoordinatorStrand::Keep() {
   keeping_ = std::exchange(next_, {});
   kept_version_ = coordinator_->memory_version();
   keeping_record_.journal_id = coordinator_->journal_id();
-  keeping_record_.number = journal_->Keep(
-      CoordinatorMemoryToJson(coordinator_->Memory(), time_.now(), keeping_record_.journal_id),
-      [this] { OnKept(); });
+  MemoryRecords::Record record =
+      records_.Next(coordinator_->Memory(), time_.now(), keeping_record_.journal_id,
+                    /*must_be_whole=*/journal_->wants_whole());
+  keeping_record_.number =
+      journal_->Keep(std::move(record.text), record.is_whole, [this] { OnKept(); });
 }
 
 void CoordinatorStrand::OnKept() {

@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_memory_json.h"
 #include "server/host/coordinator_journal.h"
 #include "server/rpc/running_time.h"
 
@@ -187,6 +188,7 @@ class CoordinatorStrand {
   CoordinatorJournal* journal_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool has_left_journal_ ABSL_GUARDED_BY(mutex_) = false;  // nothing is kept, and nothing leaves
   absl::Time journal_ticked_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  MemoryRecords records_ ABSL_GUARDED_BY(mutex_);
   uint64_t kept_version_ ABSL_GUARDED_BY(mutex_) = 0;         // of the memory that was written last
   CoordinatorRecord keeping_record_ ABSL_GUARDED_BY(mutex_);  // that has it
   CoordinatorRecord kept_record_ ABSL_GUARDED_BY(mutex_);     // the last one that is on disk

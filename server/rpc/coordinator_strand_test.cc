@@ -269,7 +269,7 @@ class KeepingStrandTest : public testing::Test {
     std::vector<std::string> names;
     const auto contents = CoordinatorJournal::Read(disk_, "/journal");
     EXPECT_OK(contents);
-    const auto memory = CoordinatorMemoryFromJson(contents->newest, clock_.Now());
+    const auto memory = CoordinatorMemoryFromRecords(contents->records, clock_.Now());
     EXPECT_OK(memory);
     if (!memory.ok() || !memory->has_value()) return {"no memory"};
     for (const WorkerRecord& worker : (*memory)->membership.workers) names.push_back(worker.name);

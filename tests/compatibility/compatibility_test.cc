@@ -108,7 +108,7 @@ TEST_P(CompatibilityTest, TheCoordinatorGoesOnFromItsJournal) {
   const auto contents = CoordinatorJournal::Read(disk_, absl::StrCat(kJournal, "/coordinator"));
   ASSERT_OK(contents.status());
   const absl::Time now = absl::UnixEpoch();
-  auto memory = CoordinatorMemoryFromJson(contents->newest, now);
+  auto memory = CoordinatorMemoryFromRecords(contents->records, now);
   ASSERT_OK(memory.status());
   ASSERT_TRUE(memory->has_value());
   EXPECT_EQ((*memory)->server_incarnation, assignment().server_incarnation);

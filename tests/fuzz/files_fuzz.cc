@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/checkpoint_manifest.h"
 #include "common/crc32c.h"
 #include "common/hugging_face.h"
@@ -190,10 +191,15 @@ void ReadFolder(absl::string_view bytes) {
   LODESTAR_CHECK(end->last_sequence >= DurableByWatermark(watermark));
 }
 
+// Records, one on each line.
 void ReadCoordinatorMemory(absl::string_view bytes) {
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   CheckText(
-      bytes, [now](const std::string& text) { return CoordinatorMemoryFromJson(text, now); },
+      bytes,
+      [now](const std::string& text) {
+        const std::vector<std::string> records = absl::StrSplit(text, '\n');
+        return CoordinatorMemoryFromRecords(records, now);
+      },
       [now](const std::optional<CoordinatorMemory>& memory) {
         return CoordinatorMemoryToJson(memory, now);
       });
@@ -314,7 +320,19 @@ Seeds CoordinatorMemorySeeds() {
     return absl::OkStatus();
   });
   LODESTAR_CHECK(status.ok() && !last.empty()) << "write the corpus in the checkout";
-  return {last};
+  const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
+  std::optional<CoordinatorMemory> memory = *CoordinatorMemoryFromRecords({last}, now);
+  LODESTAR_CHECK(memory.has_value());
+  MemoryRecords records;
+  const std::string whole = records.Next(memory, now, /*journal_id=*/7, true).text;
+  memory->desks[WorkerId(900)].device = "cpu";
+  memory->membership.ended.push_back(WorkerId(900));
+  memory->membership.workers.pop_back();
+  memory->stop_reason = "an operator";
+  ++memory->ledger.state.next_round;
+  const absl::Time later = now + absl::Seconds(3);
+  const std::string change = records.Next(memory, later, /*journal_id=*/7, false).text;
+  return {last, absl::StrCat(whole, "\n", change)};
 }
 
 Seeds CoordinatorStateSeeds() {

@@ -191,9 +191,9 @@ absl::Status SimulatedServer::ReadJournal() {
   RETURN_IF_ERROR(contents.status());
   memory_.reset();
   found_record_ = {0, contents->end.last_sequence};
-  if (!contents->newest.empty()) {
-    auto memory = CoordinatorMemoryFromJson(contents->newest, process_.world().Now(),
-                                            &found_record_.journal_id);
+  if (!contents->records.empty()) {
+    auto memory = CoordinatorMemoryFromRecords(contents->records, process_.world().Now(),
+                                               &found_record_.journal_id);
     if (!memory.ok()) {
       cluster_->audit->Fail("the journal is damaged: ", memory.status().message());
       return memory.status();

@@ -562,8 +562,10 @@ uint64_t Run::CoordinatorJournalId() {
   const auto contents =
       CoordinatorJournal::Read(root().disk, SimulatedServer::coordinator_folder());
   uint64_t journal_id = 0;
-  if (contents.ok() && !contents->newest.empty()) {
-    CoordinatorMemoryFromJson(contents->newest, world_.Now(), &journal_id).status().IgnoreError();
+  if (contents.ok() && !contents->records.empty()) {
+    CoordinatorMemoryFromRecords(contents->records, world_.Now(), &journal_id)
+        .status()
+        .IgnoreError();
   }
   return journal_id;
 }
@@ -571,8 +573,8 @@ uint64_t Run::CoordinatorJournalId() {
 uint64_t Run::KnownEndOf(int shard) {
   const auto contents =
       CoordinatorJournal::Read(root().disk, SimulatedServer::coordinator_folder());
-  if (!contents.ok() || contents->newest.empty()) return 0;
-  const auto memory = CoordinatorMemoryFromJson(contents->newest, world_.Now());
+  if (!contents.ok() || contents->records.empty()) return 0;
+  const auto memory = CoordinatorMemoryFromRecords(contents->records, world_.Now());
   if (!memory.ok() || !memory->has_value()) return 0;
   return (*memory)->shards[shard].journal_end;
 }

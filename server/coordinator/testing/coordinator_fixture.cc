@@ -163,7 +163,7 @@ void CoordinatorHarness::Restart() {
   Record();
   const std::string kept = CoordinatorMemoryToJson(coordinator_->Memory(), now_);
   now_ -= absl::Hours(1);
-  auto memory = CoordinatorMemoryFromJson(kept, now_);
+  auto memory = CoordinatorMemoryFromRecords({kept}, now_);
   ASSERT_TRUE(memory.ok()) << memory.status();
   ASSERT_TRUE(memory->has_value()) << "no memory";
   EXPECT_EQ(CoordinatorMemoryToJson(*memory, now_), kept);
