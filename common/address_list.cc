@@ -63,11 +63,13 @@ absl::Status AddressSearch::Outcome() const {
   const absl::Status& last = answers_.back();
   if (addresses_.size() == 1 || !AddressList::IsElsewhere(last)) return last;
   // Which is the coordinator, and only away, nobody can say.
-  return absl::UnavailableError(
+  absl::Status outcome = absl::UnavailableError(
       absl::StrCat("none of ", addresses_.ToString(), " answers as the coordinator: ",
                    absl::StrJoin(answers_, "; ", [](std::string* out, const absl::Status& answer) {
                      absl::StrAppend(out, answer.message());
                    })));
+  const bool is_answered = std::any_of(answers_.begin(), answers_.end(), IsAnswered);
+  return is_answered ? WithAnswered(std::move(outcome)) : outcome;
 }
 
 }  // namespace lodestar

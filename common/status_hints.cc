@@ -11,6 +11,7 @@ constexpr char kRetryAfterMs[] = "lodestar/retry_after_ms";
 constexpr char kTimesRenewed[] = "lodestar/times_renewed";
 constexpr char kCoordinator[] = "lodestar/coordinator";
 constexpr char kJobOver[] = "lodestar/job_over";
+constexpr char kAnswered[] = "lodestar/answered";
 
 std::optional<int64_t> NumberOf(const absl::Status& status, absl::string_view hint) {
   const auto payload = status.GetPayload(hint);
@@ -61,5 +62,14 @@ absl::Status WithJobOver(absl::Status status) {
 }
 
 bool IsJobOver(const absl::Status& status) { return status.GetPayload(kJobOver).has_value(); }
+
+absl::Status WithAnswered(absl::Status status) {
+  status.SetPayload(kAnswered, absl::Cord("yes"));
+  return status;
+}
+
+bool IsAnswered(const absl::Status& status) {
+  return status.ok() || status.GetPayload(kAnswered).has_value();
+}
 
 }  // namespace lodestar

@@ -1,5 +1,5 @@
 // Facts for programs that a refusal carries beside its text, as payloads of absl::Status. They
-// cross the wire: proto/status_mapping.h.
+// cross the wire, but for WithAnswered(): proto/status_mapping.h.
 #pragma once
 
 #include <cstdint>
@@ -28,5 +28,10 @@ std::optional<std::string> CoordinatorOf(const absl::Status& status);
 // There is nothing left to do: whoever is told so ends, and has not failed.
 absl::Status WithJobOver(absl::Status status);
 bool IsJobOver(const absl::Status& status);
+
+// A server has given this answer. Without it a status Unavailable may be of the way there. The
+// caller adds it; it does not cross the wire.
+absl::Status WithAnswered(absl::Status status);
+bool IsAnswered(const absl::Status& status);
 
 }  // namespace lodestar

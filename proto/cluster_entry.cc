@@ -403,6 +403,13 @@ absl::StatusOr<ClusterEntry> EnterAt(const SecurityFlags& flags, absl::string_vi
       name.empty() ? "" : " --name=", name, "` prints on the coordinator's machine"));
 }
 
+// For people: the addresses that EnterCluster() asks.
+std::string ServersToAsk(const SecurityFlags& flags, const std::string& servers) {
+  if (flags.has_own() || flags.join.empty()) return servers;
+  const absl::StatusOr<JoinString> join = ReadJoinString(JoinOrigin(flags), flags.join);
+  return join.ok() ? join->servers : servers;
+}
+
 absl::StatusOr<ClusterEntry> EnterWithKept(const SecurityFlags& flags, absl::Span<const Role> roles,
                                            const std::string& name, const std::string& servers,
                                            absl::Duration timeout) {
@@ -453,15 +460,23 @@ void ThrowAwayCertificate(const CredentialFiles& files, absl::string_view why) {
 
 absl::StatusOr<ClusterEntry> AwaitEntry(const SecurityFlags& flags, absl::Span<const Role> roles,
                                         const std::string& name, const std::string& servers,
-                                        const std::function<bool()>& is_interrupted) {
-  ChangeLogger logger;
+                                        const std::function<bool()>& is_interrupted,
+                                        ConnectPatience::Config connect) {
+  if (connect.servers.empty()) connect.servers = ServersToAsk(flags, servers);
+  ConnectPatience patience(std::move(connect));
+  std::string told;
   while (!is_interrupted()) {
+    const absl::Time began = absl::Now();
     absl::StatusOr<ClusterEntry> entry =
         EnterCluster(flags, roles, name, servers, kEnrolmentTimeout);
     if (!absl::IsUnavailable(entry.status()) && !absl::IsDeadlineExceeded(entry.status())) {
       return entry;
     }
-    logger.Log(LogLevel::kWarn, "enrol", absl::StrCat(entry.status().message(), "; trying again"));
+    patience.OnUnanswered(began);
+    const absl::Time now = absl::Now();
+    const std::string reason(entry.status().message());
+    if (patience.IsOver(now)) return patience.Outcome(reason);
+    if (std::exchange(told, reason) != reason) LogWarn("{}; {}", reason, patience.WhatIsLeft(now));
     absl::SleepFor(kEnrolmentPause);
   }
   return absl::CancelledError("told to stop");

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/connect_patience.h"
 #include "common/security/security_flags.h"
 #include "proto/transport_security.h"
 
@@ -59,12 +60,14 @@ std::string LeftoversText(const SecurityFlags& flags, Role role, const std::stri
 // one finds none, and says so.
 void ThrowAwayCertificate(const CredentialFiles& files, absl::string_view why);
 
-// As EnterCluster(), but waits for as long as no server is there that it can join, and says so in
-// the log: programs start in any order. Errors also: Cancelled once `is_interrupted`, which is
-// asked now and then.
+// As EnterCluster(), but waits while no server is there that it can join, for as long as `connect`
+// says, and tells so in the log: programs start in any order. `connect.servers` may be empty: then
+// the addresses are those that are asked. Errors also: Cancelled once `is_interrupted`, which is
+// asked now and then; Unavailable once the time is over.
 absl::StatusOr<ClusterEntry> AwaitEntry(const SecurityFlags& flags, absl::Span<const Role> roles,
                                         const std::string& name, const std::string& servers,
-                                        const std::function<bool()>& is_interrupted);
+                                        const std::function<bool()>& is_interrupted,
+                                        ConnectPatience::Config connect = {});
 
 // Plain text stays on this machine. `what` names the address for people. Errors: InvalidArgument.
 absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses,

@@ -64,8 +64,9 @@ class Worker {
     absl::Duration progress_interval = absl::Seconds(2);
     // By the worker's clock, which its status and log count from. Not set: Create().
     std::optional<absl::Time> started_at = {};
-    // How long a worker that was told to stop waits for servers before it leaves without them, and
-    // for how long it pauses before it tries again.
+    // How long a worker that was told to stop waits for servers before it leaves without them, for
+    // how long it pauses before it tries again, and when it gives up on servers that do not answer.
+    // Create() fills in the addresses that are tried.
     Lifecycle::Config life;
   };
 
@@ -76,9 +77,10 @@ class Worker {
   ~Worker();
 
   // Blocks until the job is done or RequestStop() took effect (both OK).
-  // Errors: DeadlineExceeded: told to stop, and the round at hand, or steps that the next one was
-  // to take, were not handed over, within leave_timeout or because the life ended first; else what
-  // reconnecting will not mend, with the code of the refusal.
+  // Errors: Unavailable: no server has answered for the time of config.life.connect, or the last
+  // weights did not come; DeadlineExceeded: told to stop, and the round at hand, or steps that the
+  // next one was to take, were not handed over, within leave_timeout or because the life ended
+  // first; else what reconnecting will not mend, with the code of the refusal.
   absl::Status Run();
 
   // Finishes the step at hand, and those of its round that fit into `request.grace`, hands over
@@ -94,8 +96,12 @@ class Worker {
   ServiceReports::State service_state() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  static Config WithServersNamed(Config config) {
+    config.life.connect.servers = config.coordinator.ToString();
+    return config;
+  }
   Worker(Config config, Clock* clock)
-      : config_(std::move(config)), clock_(clock), lifecycle_(config_.life) {}
+      : config_(WithServersNamed(std::move(config))), clock_(clock), lifecycle_(config_.life) {}
 
   // Does what `effects` say, in order; a task is left to the thread of Run().
   void Perform(const Lifecycle::Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<WorkerCredentials>> WorkerCredentials::Await(
     Worker::Config* config) {
   ASSIGN_OR_RETURN(const ClusterEntry entry,
                    AwaitEntry(entrance.security, {Role::kWorker}, entrance.name,
-                              entrance.coordinator, is_interrupted));
+                              entrance.coordinator, is_interrupted, config->life.connect));
   RETURN_IF_ERROR(TakeOver(entry, entrance, *config));
   return std::unique_ptr<WorkerCredentials>(new WorkerCredentials(entry));
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/command_line.h"
+#include "common/connect_patience.h"
 #include "common/flag_range.h"
 #include "common/local_path.h"
 #include "common/output_file.h"
@@ -108,6 +109,13 @@ ABSL_FLAG(
     "handing them in, fit into this time, by what steps took before; else it hands in those that "
     "it has made. Where a job has --fragments or --overlap_rounds, give it more than the local "
     "steps of a round take the slowest worker.");
+ABSL_FLAG(
+    absl::Duration, connect_timeout, lodestar::ConnectPatience::kDefault,
+    "How long no server may answer, from the start or from the last answer, before this worker "
+    "gives up with exit code 129 and so frees its card: the job may be over, or --coordinator "
+    "wrong. A server that answers that it is still starting has answered. A duration such as 90s "
+    "or 1h, from 1s to a year; 0 means for ever. Give it more where the server may be away for "
+    "longer, as on a spot machine that waits for another one.");
 ABSL_FLAG(
     std::string, notice, "",
     "Where this machine is told that it will be taken away, looked at every two seconds; the "
@@ -269,6 +277,18 @@ absl::Status ReadEntrance(const std::set<std::string>& given, WorkerEntrance& en
   return CheckMayEnter(entrance);
 }
 
+std::string Usage() {
+  return absl::StrCat(
+      "gpu_worker ", kVersion, ": computes gradients for a ps_server.\n\n",
+      "  gpu_worker --coordinator=HOST:PORT[,HOST:PORT...] --data=PATH\n\n",
+      "Everything about the job (model, mode, batch size, learning rate) comes from the\n",
+      "server. SIGTERM, Ctrl-C or a notice of the cloud (--notice) hands over what is\n",
+      "computed and leaves.\n",
+      "Exit code: 0 done or told to stop; 1 to 127 will not succeed by retrying (2: a\n",
+      "bad flag); 128 and above may (129: no server answered for --connect_timeout, or\n",
+      "the name is held; 200: told to stop, and the servers did not take the last\n", "round).\n");
+}
+
 }  // namespace
 
 absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) {
@@ -297,6 +317,9 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
   config.life.leave_timeout = absl::GetFlag(FLAGS_leave_timeout);
   RETURN_IF_ERROR(CheckDurationRange("leave_timeout", config.life.leave_timeout, kShortestLeave,
                                      kLongestLeave));
+  ASSIGN_OR_RETURN(
+      config.life.connect.timeout,
+      ConnectPatience::TimeoutOf("--connect_timeout", absl::GetFlag(FLAGS_connect_timeout)));
   flags.stall_timeout = absl::GetFlag(FLAGS_stall_timeout);
   RETURN_IF_ERROR(
       CheckDurationRange("stall_timeout", flags.stall_timeout, kShortestLeave, kLongestLeave));
@@ -308,20 +331,11 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
 }
 
 std::string WorkerHelp() {
-  const std::string usage = absl::StrCat(
-      "gpu_worker ", kVersion, ": computes gradients for a ps_server.\n\n",
-      "  gpu_worker --coordinator=HOST:PORT[,HOST:PORT...] --data=PATH\n\n",
-      "Everything about the job (model, mode, batch size, learning rate) comes from the\n",
-      "server. SIGTERM, Ctrl-C or a notice of the cloud (--notice) hands over what is\n",
-      "computed and leaves.\n",
-      "Exit code: 0 done or told to stop; 1 to 127 will not succeed by retrying (2: a\n",
-      "bad flag); 128 and above may (200: told to stop, and the servers did not take\n",
-      "the last round).\n");
   return FormatHelp(
-      usage,
+      Usage(),
       {{"Cluster",
-        {"coordinator", "name", "leave_timeout", "notice", "notice_grace", "stall_timeout",
-         "shared_memory", "keep_residuals"}},
+        {"coordinator", "name", "connect_timeout", "leave_timeout", "notice", "notice_grace",
+         "stall_timeout", "shared_memory", "keep_residuals"}},
        {"Security", SecurityFlagNames()},
        {"Data", {"data", "heldout_data", "data_format", "token_bytes", "data_partition"}},
        {"Compute",

@@ -53,6 +53,13 @@ TEST_F(WorkerFlagsTest, LeavingTakesAServerThatIsWellSomeTime) {
               AllOf(HasSubstr("--leave_timeout=0"), HasSubstr("1s")));
 }
 
+TEST_F(WorkerFlagsTest, ConnectTimeoutOfZeroMeansForEver) {
+  EXPECT_EQ(Read({})->worker.life.connect.timeout, ConnectPatience::kDefault);
+  EXPECT_EQ(Read({"--connect_timeout=90s"})->worker.life.connect.timeout, absl::Seconds(90));
+  EXPECT_EQ(Read({"--connect_timeout=0"})->worker.life.connect.timeout, absl::InfiniteDuration());
+  EXPECT_THAT(ErrorOf({"--connect_timeout=1ms"}), HasSubstr("--connect_timeout=1ms"));
+}
+
 TEST_F(WorkerFlagsTest, NoticesComeWithTheTimeThatTheirCloudGives) {
   EXPECT_FALSE(Read({})->notice.has_value());
   EXPECT_EQ(Read({"--notice=gcp"})->notice_watch.grace, absl::Seconds(30));

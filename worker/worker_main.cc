@@ -89,11 +89,13 @@ class StopSignalHandler {
   std::optional<SignalWaiter> waiter_;  // last: its thread uses the others
 };
 
-// Another process may hold the name only for as long as its lease; everything else is for good.
+// Another process may hold the name only for as long as its lease, and a server that is away may
+// come back; everything else is for good.
 int ExitCode(const absl::Status& status) {
   if (status.ok()) return 0;
   if (absl::IsDeadlineExceeded(status)) return kExitNotHandedIn;
-  return absl::IsAlreadyExists(status) ? kExitRetry : kExitPermanent;
+  const bool may_pass = absl::IsAlreadyExists(status) || absl::IsUnavailable(status);
+  return may_pass ? kExitRetry : kExitPermanent;
 }
 
 int BadUsage(const absl::Status& error) {
@@ -124,7 +126,7 @@ int RunWorker(const CommandLine& line) {
   if (!credentials.ok()) {
     LogError("{}", credentials.status().message());
     FlushLog();
-    _exit(kExitPermanent);
+    _exit(ExitCode(credentials.status()));
   }
   InitLogging(flags->worker.name, flags->log_level, flags->log_format);
   // Also where the driver of a card hangs.

@@ -48,6 +48,15 @@ class StartChecksTest(ClusterTestCase):
     self.assert_refused("--fallback_dir=" + self.path("corpus.txt"),
                         checkpoint_dir=self.checkpoints, fallback_dir=self.path("corpus.txt"))
 
+  def test_worker_that_reaches_no_server_gives_up_and_names_the_address(self):
+    port = cluster_processes.ReservedPort()
+    self.addCleanup(port.close)
+    self.port = port.number
+    worker = self.start_worker("late", "--connect_timeout=1s")
+    self.assert_ends(worker, TRY_AGAIN)
+    self.assertIn(f"127.0.0.1:{port.number} again for up to 1s", worker.log())
+    self.assertIn("--connect_timeout", worker.log())
+
   def test_job_that_needs_more_memory_than_there_is_is_refused(self):
     self.assert_refused("this server needs", "weights", "--memory_limit has", "--shard=I/K",
                         model="gpt-mini", memory_limit=50_000_000)

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "common/address_list.h"
 #include "common/clock.h"
+#include "common/connect_patience.h"
 #include "common/local_path.h"
 #include "common/logging.h"
 #include "common/same_tensors.h"
@@ -74,6 +75,8 @@ WorkerSession::WorkerSession() {
   config_.instance_id = RandomInstanceId();
   config_.request_process = static_cast<uint32_t>(RandomInstanceId());
   config_.name = DefaultWorkerName();
+  config_.life.connect.timeout = ConnectPatience::kDefault;
+  config_.life.connect.setting = "connect_timeout";
   entrance_.coordinator = config_.coordinator.ToString();
 }
 
@@ -129,6 +132,13 @@ absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view val
         config_.life.leave_timeout < absl::Seconds(1)) {
       return BadSetting(setting, value, "a duration such as 30s or 5m, from 1s on");
     }
+  } else if (setting == "connect_timeout") {
+    absl::Duration given;
+    if (!absl::ParseDuration(value, &given)) {
+      return BadSetting(setting, value, "0, which means for ever, or a duration such as 90s or 1h");
+    }
+    ASSIGN_OR_RETURN(config_.life.connect.timeout,
+                     ConnectPatience::TimeoutOf("setting connect_timeout", given));
   } else if (setting == "threads") {
     int threads = 0;
     if (!absl::SimpleAtoi(value, &threads) || threads < 0 || threads > kMaxThreads) {
@@ -138,10 +148,11 @@ absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view val
   } else if (setting == "device") {
     config_.device_name = text;
   } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no setting '", setting,
-                     "'; there are: coordinator, name, join, state_dir, keep_residuals, tls_cert, "
-                     "tls_key, tls_ca, insecure, shared_memory, leave_timeout, threads, device"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "there is no setting '", setting,
+        "'; there are: coordinator, name, join, state_dir, keep_residuals, tls_cert, "
+        "tls_key, tls_ca, insecure, shared_memory, leave_timeout, connect_timeout, threads, "
+        "device"));
   }
   return absl::OkStatus();
 }

@@ -258,8 +258,11 @@ absl::Status ClusterSession::Outcome(const grpc::Status& status, absl::Duration 
   const absl::Status native = FromGrpcStatus(status);
   if (RemedyFor(native) == Remedy::kReconnect) is_suspect_ = true;
   if (!absl::IsUnavailable(native) && !absl::IsUnimplemented(native)) return native;
-  return absl::Status(native.code(),
-                      absl::StrCat("coordinator ", coordinator_, ": ", native.message()));
+  absl::Status named(native.code(),
+                     absl::StrCat("coordinator ", coordinator_, ": ", native.message()));
+  // Over a connection that has failed nobody has answered.
+  const bool is_connected = channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
+  return is_connected ? WithAnswered(std::move(named)) : named;
 }
 
 template <typename T>

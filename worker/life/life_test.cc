@@ -154,6 +154,69 @@ TEST_F(LifecycleTest, WorksFromGrantToGrantUntilTheJobIsDone) {
   EXPECT_EQ(Left(kAway), "finish OK");
 }
 
+class ConnectTimeoutTest : public LifecycleTest {
+ protected:
+  ConnectTimeoutTest() {
+    lifecycle_.emplace(Lifecycle::Config{
+        .connect = {.timeout = absl::Minutes(5), .servers = "server-of-the-job:1"}});
+  }
+  // Registers in vain until `passed` later; returns the last effects.
+  std::string RegisterInVain(const absl::Status& answer, absl::Duration passed) {
+    const absl::Time end = now_ + passed;
+    std::string effects = Register(answer);
+    while (effects.empty() && now_ < end) {
+      EXPECT_EQ(Wake(), "connect");
+      effects = Register(answer);
+    }
+    return effects;
+  }
+};
+
+TEST_F(ConnectTimeoutTest, EndsWithUnavailableIfNoServerIsEverReached) {
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  EXPECT_EQ(Register(kAway), "");
+  EXPECT_THAT(told_, AllOf(HasSubstr("server-of-the-job:1"), HasSubstr(" 5m ")));
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_EQ(RegisterInVain(kAway, absl::Minutes(4)), "");
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_THAT(RegisterInVain(kAway, absl::Minutes(1)),
+              AllOf(HasSubstr("finish UNAVAILABLE"), HasSubstr("server-of-the-job:1")));
+}
+
+TEST_F(ConnectTimeoutTest, CountsFromTheLastAnswer) {
+  StartRound(0);
+  now_ += absl::Hours(9);
+  EXPECT_EQ(Work(kAway), "");
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_EQ(RegisterInVain(kAway, absl::Minutes(4)), "");
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_EQ(Begin(kOtherServers), "ask");
+  now_ += absl::Hours(9);
+  EXPECT_EQ(Get(kAway), "");
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_EQ(RegisterInVain(kAway, absl::Minutes(4)), "");
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_THAT(RegisterInVain(kAway, absl::Minutes(1)), HasSubstr("finish UNAVAILABLE"));
+}
+
+TEST_F(ConnectTimeoutTest, WaitsForAServerThatAnswersThatItIsNotReady) {
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  EXPECT_EQ(RegisterInVain(WithAnswered(absl::UnavailableError("loads shard 0")), absl::Hours(1)),
+            "");
+}
+
+TEST_F(ConnectTimeoutTest, EndsWithSuccessIfTheJobIsKnownToBeOver) {
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  EXPECT_EQ(Register(WithJobOver(absl::FailedPreconditionError("the job is over"))), "finish OK");
+}
+
+TEST_F(ConnectTimeoutTest, SaysWhatItHasNotHandedIn) {
+  StartRound(3);
+  EXPECT_EQ(Work(kAway), "");
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_THAT(RegisterInVain(kAway, absl::Minutes(6)), HasSubstr("round 3 is not handed in"));
+}
+
 TEST_F(LifecycleTest, SaysWhatKeepsItFromComputing) {
   EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
   EXPECT_EQ(lifecycle_->Standing(), "connects");

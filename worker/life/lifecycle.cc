@@ -16,6 +16,11 @@ constexpr int kMaxRenewals = 3;
 // Before a machine goes: what a worker has not handed in by then, its log still says.
 constexpr absl::Duration kLastWords = absl::Seconds(1);
 
+// Returns true if a server has given this answer to a registration.
+bool IsOfServer(const absl::Status& status) {
+  return IsAnswered(status) || !(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status));
+}
+
 absl::Status ToldToStop() { return absl::CancelledError("told to stop"); }
 
 }  // namespace
@@ -41,6 +46,12 @@ Lifecycle::Effects Lifecycle::OnRegistered(absl::Time now, const absl::StatusOr<
         Tell{LogLevel::kInfo, absl::StrCat("done: ", std::string(life.status().message()))}};
     for (Effect& effect : Conclude(absl::OkStatus())) effects.push_back(std::move(effect));
     return effects;
+  }
+  if (IsOfServer(life.status())) {
+    patience_.OnAnswered();
+  } else if (!is_stopping_) {
+    patience_.OnUnanswered(since_);
+    if (patience_.IsOver(now)) return GiveUpOnServers(life.status());
   }
   // The servers have gone back to an older state, and may give a life's number again.
   if (absl::IsAborted(life.status())) life_.reset();
@@ -342,8 +353,15 @@ Lifecycle::Effects Lifecycle::BackOff(absl::Time now, const absl::Status& reason
   // starting in any order.
   const bool is_due = failed_lives_ == 1 || failed_lives_ % 16 == 0;
   if (!is_due || held_until_.has_value()) return {};
-  return {
-      Tell{LogLevel::kWarn, absl::StrCat("not connected (", reason.message(), "); trying again")}};
+  return {Tell{LogLevel::kWarn,
+               absl::StrCat("not connected (", reason.message(), "); ",
+                            IsOfServer(reason) ? "trying again" : patience_.WhatIsLeft(now))}};
+}
+
+Lifecycle::Effects Lifecycle::GiveUpOnServers(const absl::Status& reason) {
+  const std::string lost = WhatIsLost();
+  return Conclude(patience_.Outcome(lost.empty() ? std::string(reason.message())
+                                                 : absl::StrCat(reason.message(), "; ", lost)));
 }
 
 Lifecycle::Effects Lifecycle::OnStopRequested(absl::Time now, const StopRequest& request) {

@@ -23,6 +23,9 @@
 // (local_sgd with fragments or overlap), the steps of the last round are contributed to the one
 // after it: it asks for that, too. What is not handed in is told by the status that the worker ends
 // with.
+//
+// If no server answers for the time of `connect`, the worker ends with Unavailable: its job may be
+// over, or its address wrong.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +39,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/cluster_messages.h"
+#include "common/connect_patience.h"
 #include "common/logging.h"
 #include "common/remedy.h"
 
@@ -65,6 +69,7 @@ class Lifecycle {
     absl::Duration first_backoff = absl::Milliseconds(100);
     absl::Duration longest_backoff = absl::Seconds(1);
     absl::Duration leave_timeout = absl::Seconds(30);
+    ConnectPatience::Config connect = {};
   };
 
   // Tasks. The event that tells the outcome is named beside each. No other task is given before.
@@ -106,7 +111,7 @@ class Lifecycle {
   using Effect = std::variant<Task, CancelCalls, CancelTransfers, Tell, TellWait>;
   using Effects = std::vector<Effect>;
 
-  explicit Lifecycle(const Config& config) : config_(config) {}
+  explicit Lifecycle(const Config& config) : config_(config), patience_(config.connect) {}
 
   // Called once, first.
   Effects Start(absl::Time now);
@@ -175,6 +180,8 @@ class Lifecycle {
   Effects EndLife(absl::Time now, const absl::Status& status);
   Effects Leave(absl::Time now, std::string reason);
   Effects BackOff(absl::Time now, const absl::Status& reason);
+  // No server has answered for the time of config_.connect.
+  Effects GiveUpOnServers(const absl::Status& reason);
   // Whether another life may go better; counts the signs of life of who holds this worker's name.
   bool MayTryAgain(absl::Time now, const absl::Status& status, Effects& effects);
   Effects Conclude(const absl::Status& status);
@@ -234,6 +241,7 @@ class Lifecycle {
   absl::Duration longest_rest_;
   int times_found_renewed_ = 0;
   UnknownCalls unknown_calls_;
+  ConnectPatience patience_;
 };
 
 }  // namespace lodestar

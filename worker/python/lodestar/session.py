@@ -36,7 +36,8 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
          state_dir: Optional[str] = None, keep_residuals: Optional[str] = None,
          tls_cert: Optional[str] = None, tls_key: Optional[str] = None,
          tls_ca: Optional[str] = None, insecure: bool = False, shared_memory: bool = True,
-         threads: int = 1, leave_timeout: str = "30s", group: Any = None) -> "Session":
+         threads: int = 1, leave_timeout: str = "30s", connect_timeout: str = "1h",
+         group: Any = None) -> "Session":
     """Says which cluster this program will be a worker of; connects with Session.loader().
 
     Args:
@@ -54,6 +55,8 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
       shared_memory: whether weights and gradients go through it, where the server is here.
       threads: that encode what is sent; 0: one per core.
       leave_timeout: how long whoever leaves tries to tell servers that do not answer, such as "5s".
+      connect_timeout: how long no server may answer before the session gives up with UNAVAILABLE,
+        such as "90s"; "0" means for ever.
       group: of torch.distributed, whose processes are one worker together, with a model that went
         through fully_shard(); all of them call this, and everything else of the session, alike.
 
@@ -68,7 +71,8 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
                       join=address if is_join_string else None, name=name, state_dir=state_dir,
                       keep_residuals=keep_residuals, tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca,
                       insecure=True if insecure else None, shared_memory=shared_memory,
-                      threads=threads, leave_timeout=leave_timeout)
+                      threads=threads, leave_timeout=leave_timeout,
+                      connect_timeout=connect_timeout)
 
     if group is None:
         session = Session(make_worker())

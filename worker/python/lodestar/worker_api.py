@@ -92,8 +92,8 @@ class Worker:
     """One worker of a job. Of one thread, but for block_ready(), state and stop().
 
     Settings are called as the flags of gpu_worker: coordinator, name, join, state_dir,
-    keep_residuals, tls_cert, tls_key, tls_ca, insecure, shared_memory, leave_timeout, threads; and
-    device, a name for people.
+    keep_residuals, tls_cert, tls_key, tls_ca, insecure, shared_memory, leave_timeout,
+    connect_timeout, threads; and device, a name for people.
     None: not set. Every method raises LodestarError with what was refused and why.
     """
 
