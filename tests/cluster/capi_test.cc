@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -744,6 +746,78 @@ TEST(CApiTest, WhatFailsIsSaid) {
   Program far("203.0.113.1:50051", "far");
   EXPECT_NE(far.Start(), 0);
   EXPECT_THAT(lodestar_last_error(), HasSubstr("plain text"));
+}
+
+TEST(CApiTest, EveryFunctionRefusesANullWorker) {
+  const int64_t shape[] = {1};
+  lodestar_step step = {};
+  step.size = sizeof(step);
+  EXPECT_EQ(lodestar_set(nullptr, "name", "a"), 3);
+  EXPECT_EQ(lodestar_propose(nullptr, "momentum", "0.9"), 3);
+  EXPECT_EQ(lodestar_add_tensor(nullptr, "a", shape, 1, 0, 0), 3);
+  EXPECT_EQ(lodestar_add_embedding(nullptr, "a", shape, 1, 0, 0), 3);
+  EXPECT_EQ(lodestar_add_averaged(nullptr, "a", shape, 1, 0), 3);
+  EXPECT_EQ(lodestar_set_data(nullptr, "", 1, 0, 1, 0), 3);
+  EXPECT_EQ(lodestar_allocate(nullptr), 3);
+  EXPECT_EQ(lodestar_parameters(nullptr), nullptr);
+  EXPECT_EQ(lodestar_gradients(nullptr), nullptr);
+  EXPECT_EQ(lodestar_num_elements(nullptr), 0);
+  EXPECT_EQ(lodestar_offset(nullptr, "a"), -1);
+  EXPECT_EQ(lodestar_num_blocks(nullptr), 0);
+  EXPECT_EQ(lodestar_block(nullptr, "a"), -1);
+  EXPECT_EQ(lodestar_start(nullptr), 3);
+  EXPECT_EQ(lodestar_job(nullptr, "mode"), nullptr);
+  EXPECT_EQ(lodestar_wait(nullptr, 0, 0), 1);
+  EXPECT_EQ(lodestar_next(nullptr, &step), 3);
+  EXPECT_EQ(lodestar_expect(nullptr, 1, &step), 3);
+  EXPECT_EQ(lodestar_weights_version(nullptr), -1);
+  EXPECT_EQ(lodestar_block_ready(nullptr, 0), 3);
+  EXPECT_EQ(lodestar_log(nullptr, "a", 1.0), 3);
+  EXPECT_EQ(lodestar_step_done(nullptr, 0.0, 0, 0), 3);
+  EXPECT_EQ(lodestar_step_skipped(nullptr), 3);
+  EXPECT_EQ(lodestar_step_failed(nullptr, "why"), 3);
+  EXPECT_STREQ(lodestar_state(nullptr), "");
+  EXPECT_EQ(lodestar_stop(nullptr), 3);
+  EXPECT_EQ(lodestar_leave(nullptr), 3);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("lodestar_new()"));
+  lodestar_free(nullptr);
+}
+
+// What a process that was forked from `started` is told; 0: all as it should be.
+int CodeOfForkedChild(lodestar_worker* started) {
+  lodestar_step step = {};
+  step.size = sizeof(step);
+  if (lodestar_next(started, &step) != 9 || lodestar_leave(started) != 9) return 1;
+  if (lodestar_parameters(started) == nullptr) return 2;
+  lodestar_free(started);
+  const OwnedWorker own(lodestar_new());
+  const int64_t shape[] = {1};
+  if (lodestar_add_tensor(own.get(), "a", shape, 1, 0, 0) != 0) return 3;
+  if (lodestar_set_data(own.get(), "", 1, 0, 1, 0) != 0) return 4;
+  return lodestar_start(own.get()) == 9 ? 0 : 5;
+}
+
+TEST(CApiTest, ARefusedForkedChildLeavesItsParentTraining) {
+  const ServerConfig config = RegressionJob();
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program program(cluster->address(), "parent");
+  ASSERT_EQ(program.Start(), 0) << lodestar_last_error();
+  ASSERT_NE(lodestar_job(program.handle(), "mode"), nullptr);
+  const pid_t child = fork();
+  if (child == 0) _exit(CodeOfForkedChild(program.handle()));
+  ASSERT_GT(child, 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(program.Train(), 0) << lodestar_last_error();
+}
+
+TEST(CApiTest, ConnectTimeoutIsASetting) {
+  const OwnedWorker worker(lodestar_new());
+  EXPECT_EQ(lodestar_set(worker.get(), "connect_timeout", "0"), 0) << lodestar_last_error();
+  EXPECT_EQ(lodestar_set(worker.get(), "connect_timeout", "soon"), 3);
+  EXPECT_EQ(lodestar_set(worker.get(), "connect_timeout", "1ms"), 3);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("connect_timeout=1ms"));
 }
 
 TEST(CApiTest, WhatCannotBeExpectedIsNothing) {

@@ -53,6 +53,30 @@ const char* Lend(std::string text) {
   return lent.c_str();
 }
 
+// Errors: InvalidArgument.
+absl::Status CheckNotNull(const lodestar_worker* worker) {
+  if (worker != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError("worker is null: make one with lodestar_new()");
+}
+
+// Errors: InvalidArgument: there is no worker; FailedPrecondition: it was started in the process
+// that this one was forked from.
+absl::Status CheckWorker(const lodestar_worker* worker) {
+  RETURN_IF_ERROR(CheckNotNull(worker));
+  return worker->session.CheckProcess();
+}
+
+// Whether the worker has memory that can be looked at, also in a process that was forked.
+bool IsThere(const lodestar_worker* worker) { return Report(CheckNotNull(worker)) == 0; }
+bool IsUsable(const lodestar_worker* worker) { return Report(CheckWorker(worker)) == 0; }
+
+// Calls a method of the worker's session, and reports what it returns.
+template <typename Method, typename... Arguments>
+int Call(lodestar_worker* worker, Method method, Arguments&&... arguments) {
+  if (const absl::Status usable = CheckWorker(worker); !usable.ok()) return Report(usable);
+  return Report((worker->session.*method)(std::forward<Arguments>(arguments)...));
+}
+
 absl::Status CheckArgument(const void* argument, const char* name) {
   if (argument != nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(name, " is null"));
@@ -64,8 +88,9 @@ struct Marks {
   bool embedding = false;
 };
 
-absl::Status AddTensor(WorkerSession& session, const char* name, const int64_t* shape,
+absl::Status AddTensor(lodestar_worker* worker, const char* name, const int64_t* shape,
                        int num_dimensions, int block, Marks marks) {
+  RETURN_IF_ERROR(CheckWorker(worker));
   if (name == nullptr || num_dimensions < 0 || (shape == nullptr && num_dimensions > 0)) {
     return absl::InvalidArgumentError("a tensor without a name or without its shape");
   }
@@ -76,11 +101,12 @@ absl::Status AddTensor(WorkerSession& session, const char* name, const int64_t* 
   tensor.decay = marks.decays;
   tensor.averaged = marks.averaged;
   tensor.embedding = marks.embedding;
-  return session.AddTensor(std::move(tensor));
+  return worker->session.AddTensor(std::move(tensor));
 }
 
 // Null: there is none of that name, or no layout yet.
 const TensorSpec* FindTensor(lodestar_worker* worker, const char* name) {
+  if (!IsThere(worker)) return nullptr;
   const std::optional<Layout>& layout = worker->session.layout();
   if (!layout.has_value() || name == nullptr) return nullptr;
   return FindTensorOfProgram(*layout, name);
@@ -108,6 +134,7 @@ absl::Status CheckStep(const lodestar_step* step) {
 }
 
 absl::Status Expect(lodestar_worker* worker, int ahead, lodestar_step* step) {
+  RETURN_IF_ERROR(CheckWorker(worker));
   RETURN_IF_ERROR(CheckStep(step));
   if (ahead < 1) {
     return absl::InvalidArgumentError(absl::StrCat("the step that comes ", ahead,
@@ -145,6 +172,7 @@ absl::Status TellStep(const std::optional<HandedStep>& handed, lodestar_worker* 
 }
 
 absl::Status Next(lodestar_worker* worker, lodestar_step* step) {
+  RETURN_IF_ERROR(CheckWorker(worker));
   RETURN_IF_ERROR(CheckStep(step));
   const absl::StatusOr<std::optional<HandedStep>> handed = worker->session.Next();
   if (!handed.ok()) return handed.status();
@@ -154,8 +182,12 @@ absl::Status Next(lodestar_worker* worker, lodestar_step* step) {
 }  // namespace
 }  // namespace lodestar
 
+using lodestar::Call;
+using lodestar::IsThere;
+using lodestar::IsUsable;
 using lodestar::Lend;
 using lodestar::Report;
+using lodestar::WorkerSession;
 
 int lodestar_api_major(void) { return LODESTAR_API_MAJOR; }
 
@@ -181,62 +213,73 @@ lodestar_worker* lodestar_new(void) {
   return new lodestar_worker();
 }
 
-void lodestar_free(lodestar_worker* worker) { delete worker; }
+void lodestar_free(lodestar_worker* worker) {
+  if (worker == nullptr) return;
+  // What the threads of another process have left cannot be taken apart here.
+  if (worker->session.CheckProcess().ok()) delete worker;
+}
 
 int lodestar_set(lodestar_worker* worker, const char* setting, const char* value) {
   if (setting == nullptr || value == nullptr) {
     return Report(absl::InvalidArgumentError("a setting without a name or a value"));
   }
-  return Report(worker->session.Set(setting, value));
+  return Call(worker, &WorkerSession::Set, setting, value);
 }
 
 int lodestar_propose(lodestar_worker* worker, const char* setting, const char* value) {
   if (setting == nullptr || value == nullptr) {
     return Report(absl::InvalidArgumentError("a proposal without a name or a value"));
   }
-  return Report(worker->session.Propose(setting, value));
+  return Call(worker, &WorkerSession::Propose, setting, value);
 }
 
 int lodestar_add_tensor(lodestar_worker* worker, const char* name, const int64_t* shape,
                         int num_dimensions, int block, int decays) {
-  return Report(lodestar::AddTensor(worker->session, name, shape, num_dimensions, block,
-                                    {.decays = decays != 0}));
+  return Report(
+      lodestar::AddTensor(worker, name, shape, num_dimensions, block, {.decays = decays != 0}));
 }
 
 int lodestar_add_embedding(lodestar_worker* worker, const char* name, const int64_t* shape,
                            int num_dimensions, int block, int decays) {
-  return Report(lodestar::AddTensor(worker->session, name, shape, num_dimensions, block,
+  return Report(lodestar::AddTensor(worker, name, shape, num_dimensions, block,
                                     {.decays = decays != 0, .embedding = true}));
 }
 
 int lodestar_add_averaged(lodestar_worker* worker, const char* name, const int64_t* shape,
                           int num_dimensions, int block) {
   return Report(
-      lodestar::AddTensor(worker->session, name, shape, num_dimensions, block, {.averaged = true}));
+      lodestar::AddTensor(worker, name, shape, num_dimensions, block, {.averaged = true}));
 }
 
 int lodestar_set_data(lodestar_worker* worker, const char* fingerprint, int64_t num_train_samples,
                       int64_t num_heldout_samples, int64_t predictions_per_sample, int is_own) {
-  return Report(worker->session.SetData({.fingerprint = fingerprint == nullptr ? "" : fingerprint,
-                                         .num_train_samples = num_train_samples,
-                                         .num_heldout_samples = num_heldout_samples,
-                                         .tokens_per_sample = predictions_per_sample,
-                                         .own_partition = is_own != 0}));
+  return Call(worker, &WorkerSession::SetData,
+              lodestar::DatasetInfo{.fingerprint = fingerprint == nullptr ? "" : fingerprint,
+                                    .num_train_samples = num_train_samples,
+                                    .num_heldout_samples = num_heldout_samples,
+                                    .tokens_per_sample = predictions_per_sample,
+                                    .own_partition = is_own != 0});
 }
 
-int lodestar_allocate(lodestar_worker* worker) { return Report(worker->session.Allocate()); }
+int lodestar_allocate(lodestar_worker* worker) {
+  if (!IsUsable(worker)) return lodestar::LastCode();
+  return Report(worker->session.Allocate());
+}
 
 float* lodestar_parameters(lodestar_worker* worker) {
+  if (!IsThere(worker)) return nullptr;
   auto& vector = worker->session.vectors()->parameters;
   return vector.empty() ? nullptr : vector.data();
 }
 
 float* lodestar_gradients(lodestar_worker* worker) {
+  if (!IsThere(worker)) return nullptr;
   auto& vector = worker->session.vectors()->gradients;
   return vector.empty() ? nullptr : vector.data();
 }
 
 int64_t lodestar_num_elements(lodestar_worker* worker) {
+  if (!IsThere(worker)) return 0;
   return static_cast<int64_t>(worker->session.vectors()->parameters.size());
 }
 
@@ -246,6 +289,7 @@ int64_t lodestar_offset(lodestar_worker* worker, const char* name) {
 }
 
 int64_t lodestar_num_blocks(lodestar_worker* worker) {
+  if (!IsThere(worker)) return 0;
   const auto& layout = worker->session.layout();
   return layout.has_value() ? layout->num_blocks() : 0;
 }
@@ -255,9 +299,10 @@ int lodestar_block(lodestar_worker* worker, const char* name) {
   return tensor == nullptr ? -1 : tensor->block;
 }
 
-int lodestar_start(lodestar_worker* worker) { return Report(worker->session.Start()); }
+int lodestar_start(lodestar_worker* worker) { return Call(worker, &WorkerSession::Start); }
 
 const char* lodestar_job(lodestar_worker* worker, const char* setting) {
+  if (!IsUsable(worker)) return nullptr;
   absl::StatusOr<std::string> value = worker->session.JobSetting(setting == nullptr ? "" : setting);
   if (value.ok()) return Lend(*std::move(value));
   Report(value.status());
@@ -265,6 +310,7 @@ const char* lodestar_job(lodestar_worker* worker, const char* setting) {
 }
 
 int lodestar_wait(lodestar_worker* worker, int for_job, int milliseconds) {
+  if (!IsUsable(worker)) return 1;  // the call that is waited for would fail at once
   const absl::Duration timeout = absl::Milliseconds(milliseconds);
   return (for_job != 0 ? worker->session.AwaitJob(timeout) : worker->session.AwaitNews(timeout))
              ? 1
@@ -276,6 +322,7 @@ int lodestar_next(lodestar_worker* worker, lodestar_step* step) {
 }
 
 int64_t lodestar_weights_version(lodestar_worker* worker) {
+  if (!IsThere(worker)) return -1;
   return worker->session.weights_version();
 }
 
@@ -284,28 +331,35 @@ int lodestar_expect(lodestar_worker* worker, int ahead, lodestar_step* step) {
 }
 
 int lodestar_block_ready(lodestar_worker* worker, int block) {
-  return Report(worker->session.BlockReady(block));
+  return Call(worker, &WorkerSession::BlockReady, block);
 }
 
 int lodestar_step_done(lodestar_worker* worker, double loss_sum, int64_t num_correct,
                        int64_t num_predictions) {
-  return Report(worker->session.FinishStep(lodestar::BatchResult{
-      .loss_sum = loss_sum, .num_correct = num_correct, .num_predictions = num_predictions}));
+  return Call(
+      worker, &WorkerSession::FinishStep,
+      lodestar::BatchResult{
+          .loss_sum = loss_sum, .num_correct = num_correct, .num_predictions = num_predictions});
 }
 
 int lodestar_log(lodestar_worker* worker, const char* name, double value) {
-  return Report(worker->session.Log(name == nullptr ? "" : name, value));
+  return Call(worker, &WorkerSession::Log, name == nullptr ? "" : name, value);
 }
 
-int lodestar_step_skipped(lodestar_worker* worker) { return Report(worker->session.SkipStep()); }
+int lodestar_step_skipped(lodestar_worker* worker) {
+  return Call(worker, &WorkerSession::SkipStep);
+}
 
 int lodestar_step_failed(lodestar_worker* worker, const char* why) {
-  return Report(worker->session.FinishStep(
-      absl::FailedPreconditionError(why == nullptr || *why == '\0' ? "the step has failed" : why)));
+  return Call(
+      worker, &WorkerSession::FinishStep,
+      absl::FailedPreconditionError(why == nullptr || *why == '\0' ? "the step has failed" : why));
 }
 
-const char* lodestar_state(lodestar_worker* worker) { return Lend(worker->session.State()); }
+const char* lodestar_state(lodestar_worker* worker) {
+  return Lend(IsUsable(worker) ? worker->session.State() : "");
+}
 
-int lodestar_stop(lodestar_worker* worker) { return Report(worker->session.Stop()); }
+int lodestar_stop(lodestar_worker* worker) { return Call(worker, &WorkerSession::Stop); }
 
-int lodestar_leave(lodestar_worker* worker) { return Report(worker->session.Leave()); }
+int lodestar_leave(lodestar_worker* worker) { return Call(worker, &WorkerSession::Leave); }

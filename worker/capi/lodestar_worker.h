@@ -27,7 +27,11 @@
    evaluation asks for at most 256 samples at a time.
 
    Functions that return int return 0, or a code of an error (those of gRPC) and leave its text for
-   lodestar_last_error() of the same thread. A worker is used by one thread at a time, but for
+   lodestar_last_error() of the same thread. All functions of a worker check it: null is
+   INVALID_ARGUMENT, and functions without a code then return what they do before
+   lodestar_allocate(), lodestar_wait() 1 and lodestar_state() "". In a process that was forked
+   after lodestar_start() its vectors may be read, all else is FAILED_PRECONDITION, and so is the
+   start of another worker. A worker is used by one thread at a time, but for
    lodestar_block_ready(), lodestar_state() and lodestar_stop(), which any thread may call. */
 #ifndef WORKER_CAPI_LODESTAR_WORKER_H_
 #define WORKER_CAPI_LODESTAR_WORKER_H_
@@ -62,7 +66,8 @@ typedef struct lodestar_worker lodestar_worker;
 
 /* Never null. */
 LODESTAR_API lodestar_worker* lodestar_new(void);
-/* Leaves the job if that was not done, and frees everything, the vectors, too. Null: nothing. */
+/* Leaves the job if that was not done, and frees everything, the vectors, too. Null: nothing. In a
+   process that was forked after lodestar_start(): nothing. */
 LODESTAR_API void lodestar_free(lodestar_worker* worker);
 
 /* Before lodestar_start(). Settings are called as the flags of gpu_worker, and mean the same:

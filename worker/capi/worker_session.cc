@@ -1,5 +1,7 @@
 #include "worker/capi/worker_session.h"
 
+#include <unistd.h>
+
 #include <new>
 #include <utility>
 #include <variant>
@@ -31,6 +33,25 @@ absl::Status BadSetting(absl::string_view setting, absl::string_view value,
 absl::StatusOr<bool> ParseSwitch(absl::string_view setting, absl::string_view value) {
   if (value == "0" || value == "1") return value == "1";
   return BadSetting(setting, value, "0 or 1");
+}
+
+absl::Status ForkedFrom(pid_t parent) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "process ", getpid(), " was forked from process ", parent,
+      ", which has started a worker, and its threads and connections are not here: fork before the "
+      "first worker starts, or start the child anew, with exec or the method spawn of Python's "
+      "multiprocessing"));
+}
+
+// Errors: FailedPrecondition if the process that this one was forked from has used gRPC, whose
+// state in a forked process is broken.
+absl::Status ClaimGrpc() {
+  static std::atomic<pid_t> user = 0;  // the first process that has used it
+  pid_t process = 0;
+  if (user.compare_exchange_strong(process, getpid()) || process == getpid()) {
+    return absl::OkStatus();
+  }
+  return ForkedFrom(process);
 }
 
 // So that it reads back as the same number.
@@ -82,6 +103,11 @@ WorkerSession::WorkerSession() {
 
 WorkerSession::~WorkerSession() {
   if (thread_.joinable()) Leave().IgnoreError();
+}
+
+absl::Status WorkerSession::CheckProcess() const {
+  const pid_t process = process_;
+  return process == 0 || process == getpid() ? absl::OkStatus() : ForkedFrom(process);
 }
 
 absl::Status WorkerSession::CheckNotStarted() const {
@@ -282,8 +308,10 @@ absl::Status WorkerSession::Start() {
   ASSIGN_OR_RETURN(entrance_.security, CompleteSecurityFlags(std::move(entrance_.security)));
   config_.insecure = entrance_.security.insecure;
   RETURN_IF_ERROR(CheckMayEnter(entrance_));
+  RETURN_IF_ERROR(ClaimGrpc());
   own_layout_ = std::move(own_layout);
   if (layout_.has_value()) RETURN_IF_ERROR(HandOverVectors());
+  process_ = getpid();
   has_started_ = true;
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();

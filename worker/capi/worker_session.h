@@ -2,6 +2,8 @@
 // vectors and steps that it shares with its program.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -30,6 +32,10 @@ class WorkerSession {
   WorkerSession();
   // Leaves, if that was not done.
   ~WorkerSession();
+
+  // Errors: FailedPrecondition if the worker was started in the process that this one was forked
+  // from: its threads are not here.
+  absl::Status CheckProcess() const;
 
   absl::Status Set(absl::string_view setting, absl::string_view value);
   absl::Status Propose(absl::string_view setting, absl::string_view value);
@@ -96,6 +102,7 @@ class WorkerSession {
   std::thread thread_;
   absl::Mutex joining_;
   std::atomic<bool> has_started_ = false;
+  std::atomic<pid_t> process_ = 0;  // that it was started in; 0 before
   std::atomic<int64_t> weights_version_ = -1;
 
   absl::Mutex mutex_;

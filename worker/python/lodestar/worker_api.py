@@ -35,21 +35,6 @@ _open_workers: "weakref.WeakSet[Worker]" = weakref.WeakSet()
 os.register_at_fork(after_in_child=_open_workers.clear)
 
 
-# The process that has made a worker first: its threads are in no child of it.
-_process_of_workers: Optional[int] = None
-
-
-def _check_not_forked() -> None:
-    global _process_of_workers
-    if _process_of_workers is None:
-        _process_of_workers = os.getpid()
-    if _process_of_workers != os.getpid():
-        raise LodestarError(
-            "FAILED_PRECONDITION",
-            "this process was forked from one that has been a worker, and cannot be one: start it "
-            "with the method spawn of multiprocessing, or fork before")
-
-
 @atexit.register
 def _close_all() -> None:
     for worker in list(_open_workers):
@@ -100,7 +85,6 @@ class Worker:
     num_ranks = 1  # processes that it is
 
     def __init__(self, **settings: object) -> None:
-        _check_not_forked()
         self._library = _library.library()
         self._handle: int = self._library.new()
         self._process = os.getpid()
