@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/bytes_text.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
+#include "common/work_progress.h"
 #include "worker/client/shared_memory_plan.h"
 #include "worker/model/model_memory.h"
 #include "worker/trainer/round_runner_factory.h"
@@ -12,9 +14,9 @@
 namespace lodestar {
 
 absl::StatusOr<std::unique_ptr<BuiltInWorkload>> BuiltInWorkload::Create(
-    const BuiltInWorkloadConfig& config) {
+    const BuiltInWorkloadConfig& config, Clock* clock) {
   ASSIGN_OR_RETURN(DataSource data, OpenData(config.data));
-  return std::unique_ptr<BuiltInWorkload>(new BuiltInWorkload(config, std::move(data)));
+  return std::unique_ptr<BuiltInWorkload>(new BuiltInWorkload(config, std::move(data), clock));
 }
 
 BuiltInWorkload::Made BuiltInWorkload::MadeFor(const Registration& registration) {
@@ -35,7 +37,15 @@ absl::Status BuiltInWorkload::Prepare(const Registration& registration, const De
   dataset_.reset();
   model_.reset();
   RETURN_IF_ERROR(MakeModelOf(registration, std::move(layout), devices));
-  ASSIGN_OR_RETURN(dataset_, MakeDataset(data_, job.model, job.seed, stop_requested));
+  WorkProgress progress(NumBytesOf(data_), clock_->Now());
+  const auto on_piece = [&](int64_t num_bytes) {
+    if (const absl::Time now = clock_->Now(); progress.OnPiece(num_bytes, now)) {
+      LogInfo("data: {} of {} are read: {}", BytesText(progress.done()),
+              BytesText(progress.total()), progress.ShareText(now));
+    }
+    return stop_requested(num_bytes);
+  };
+  ASSIGN_OR_RETURN(dataset_, MakeDataset(data_, job.model, job.seed, on_piece));
   LogInfo("data: {}", dataset_->Describe());
   made_ = MadeFor(registration);
   return absl::OkStatus();
@@ -98,7 +108,8 @@ absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& 
   BuiltInWorkloadConfig whole = workload;
   whole.shared_memory = config.shared_memory;
   if (!config.residual_folder.empty()) whole.keep_residuals = config.keep_residuals;
-  ASSIGN_OR_RETURN(std::unique_ptr<BuiltInWorkload> built_in, BuiltInWorkload::Create(whole));
+  ASSIGN_OR_RETURN(std::unique_ptr<BuiltInWorkload> built_in,
+                   BuiltInWorkload::Create(whole, clock));
   return Worker::Create(config, std::move(built_in), clock);
 }
 

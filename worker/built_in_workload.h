@@ -36,8 +36,9 @@ struct BuiltInWorkloadConfig {
 class BuiltInWorkload final : public Workload {
  public:
   // Errors: those of OpenData().
+  // `clock` outlives this.
   static absl::StatusOr<std::unique_ptr<BuiltInWorkload>> Create(
-      const BuiltInWorkloadConfig& config);
+      const BuiltInWorkloadConfig& config, Clock* clock);
 
   bool Serves(const Registration& registration) const override;
   absl::Status Prepare(const Registration& registration, const DeviceSet& devices,
@@ -56,8 +57,8 @@ class BuiltInWorkload final : public Workload {
     friend bool operator==(const Made&, const Made&) = default;
   };
 
-  BuiltInWorkload(const BuiltInWorkloadConfig& config, DataSource data)
-      : config_(config), data_(std::move(data)) {}
+  BuiltInWorkload(const BuiltInWorkloadConfig& config, DataSource data, Clock* clock)
+      : config_(config), data_(std::move(data)), clock_(clock) {}
   static Made MadeFor(const Registration& registration);
   absl::Status MakeModelOf(const Registration& registration, Layout layout,
                            const DeviceSet& devices);
@@ -68,6 +69,7 @@ class BuiltInWorkload final : public Workload {
 
   const BuiltInWorkloadConfig config_;
   const DataSource data_;
+  Clock* const clock_;
   std::optional<Made> made_;  // none: nothing, or not all of it
   std::unique_ptr<Model> model_;
   std::unique_ptr<Dataset> dataset_;

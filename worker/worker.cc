@@ -480,8 +480,8 @@ absl::Status Worker::Prepare(const Registration& registration) {
 absl::Status Worker::PrepareWorkload(const Registration& registration) {
   if (workload_->Serves(registration)) return absl::OkStatus();
   runner_.reset();
-  const auto stop_requested = [this] {
-    NoteProgress();  // it asks each time that it has read a piece
+  const auto stop_requested = [this](int64_t /*num_bytes*/) {
+    NoteProgress();  // it asks before each piece that it reads
     return IsStopping();
   };
   RETURN_IF_ERROR(workload_->Prepare(registration, devices_, stop_requested));

@@ -198,10 +198,10 @@ absl::Status ScanDataFile(
     absl::FunctionRef<absl::Status(int64_t offset, absl::Span<const uint8_t> piece)> visit) {
   std::vector<uint8_t> buffer(std::min(kScanBytes, std::max<int64_t>(0, file.num_bytes() - begin)));
   for (int64_t at = begin; at < file.num_bytes(); at += kScanBytes) {
-    if (stop_requested()) {
+    const int64_t count = std::min(kScanBytes, file.num_bytes() - at);
+    if (stop_requested(count)) {
       return absl::CancelledError(absl::StrCat("told to stop while reading ", file.path()));
     }
-    const int64_t count = std::min(kScanBytes, file.num_bytes() - at);
     const absl::Span<uint8_t> piece = absl::MakeSpan(buffer).subspan(0, count);
     RETURN_IF_ERROR(file.Read(at, piece));
     RETURN_IF_ERROR(visit(at, piece));

@@ -77,9 +77,9 @@ class DataFile {
   bool is_inflated_ = false;
 };
 
-// Asked between pieces of long work; from any thread.
-using StopRequested = absl::FunctionRef<bool()>;
-inline bool NeverStopped() { return false; }
+// Asked before each piece of long work, of so many bytes; from any thread.
+using StopRequested = absl::FunctionRef<bool(int64_t num_bytes)>;
+inline bool NeverStopped(int64_t /*num_bytes*/) { return false; }
 
 // Reads the file from `begin` to its end, in pieces of 2^18 bytes (the last one may be shorter),
 // and calls `visit` with each. Errors: those of Read(); the first one of `visit`; Cancelled as soon

@@ -66,6 +66,13 @@ absl::StatusOr<std::shared_ptr<const ImageCorpus>> OpenImages(const DataConfig& 
   return std::make_shared<const ImageCorpus>(std::move(corpus));
 }
 
+int64_t NumBytesOfCorpus(const TokenCorpus& corpus) {
+  int64_t num_bytes = 0;
+  for (const TokenFile& file : corpus.files)
+    num_bytes += file.file->num_bytes() - file.header_bytes;
+  return num_bytes;
+}
+
 // One overload per architecture: what data it takes.
 class DatasetMaker {
  public:
@@ -122,6 +129,18 @@ class DatasetMaker {
 };
 
 }  // namespace
+
+int64_t NumBytesOf(const DataSource& source) {
+  if (const auto* text = std::get_if<TokenCorpus>(&source.content)) return NumBytesOfCorpus(*text);
+  if (const auto* tokens = std::get_if<TokensSource>(&source.content)) {
+    return NumBytesOfCorpus(tokens->corpus);
+  }
+  int64_t num_bytes = 0;
+  for (const auto& file : std::get<std::shared_ptr<const ImageCorpus>>(source.content)->files) {
+    num_bytes += file->num_bytes();
+  }
+  return num_bytes;
+}
 
 absl::StatusOr<DataSource> OpenData(const DataConfig& config) {
   if (config.path.empty()) {

@@ -25,6 +25,9 @@ struct DataSource {
   std::variant<TokenCorpus, TokensSource, std::shared_ptr<const ImageCorpus>> content;
 };
 
+// Of all files, as MakeDataset() reads them.
+int64_t NumBytesOf(const DataSource& source);
+
 // Finds the data, opens every file and checks what needs no model: rights, format, headers, sizes.
 // Errors: InvalidArgument, NotFound or PermissionDenied, naming file, offset, what was expected and
 // the flag that decides.

@@ -7,6 +7,7 @@
 #include "common/logging.h"
 #include "common/remedy.h"
 #include "common/status_macros.h"
+#include "common/work_progress.h"
 #include "worker/trainer/exact_contribution.h"
 #include "worker/trainer/grant_samples.h"
 
@@ -112,6 +113,11 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const Grant& 
   std::vector<int64_t> samples;
   const int64_t begin = grant.first_heldout_sample;
   const int64_t end = begin + grant.num_heldout_samples;
+  WorkProgress progress(grant.num_heldout_samples, start);
+  if (grant.kind == Grant::Kind::kEvaluate) {
+    LogInfo("evaluates the weights of round {} on {} held-out samples", grant.round,
+            grant.num_heldout_samples);
+  }
   const int64_t per_pass = std::min(kSamplesPerRead, deps_.model->samples_per_pass());
   for (int64_t k = begin; k < end;) {
     RETURN_IF_ERROR(life.Check());
@@ -126,6 +132,11 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const Grant& 
           HeldoutSampleAt(k, grant.evaluation_set_size, dataset.num_heldout_samples()));
     }
     RETURN_IF_ERROR(dataset.ReadHeldout(samples, &batch));
+    if (const absl::Time now = deps_.clock->Now();
+        progress.OnPiece(static_cast<int64_t>(samples.size()), now)) {
+      LogInfo("evaluation of round {}: {} of {} held-out samples: {}", grant.round, progress.done(),
+              progress.total(), progress.ShareText(now));
+    }
     deps_.on_step(
         {.round = grant.round, .server_incarnation = life.registration->server_incarnation});
     ASSIGN_OR_RETURN(const BatchResult result, deps_.model->Evaluate(batch, pull));
