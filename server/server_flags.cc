@@ -921,7 +921,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
   }
   if (config.is_coordinator()) {
     config.durability = ReadDurability(given, std::move(config.durability));
-    if (config.cluster.num_shards > 1) MakeAbsolute(config.durability);
+    MakeAbsolute(config.durability);
     ASSIGN_OR_RETURN(config.divergence, ReadDivergence());
     config.open_settings = ReadOpenSettings(given);
     ASSIGN_OR_RETURN(config.job, ReadJob(given, config.open_settings));

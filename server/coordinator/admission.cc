@@ -154,6 +154,20 @@ bool LacksAcknowledged(const ClusterState& state, const RegisterCall& call) {
          state.desks.at(record->id).memory().last_reported < report.round.value();
 }
 
+bool KnowsFormerStart(const ClusterState& state, const RegisterCall& call) {
+  return !state.empty_folder.empty() && call.process.acknowledged.has_value() &&
+         call.process.acknowledged->server_incarnation < state.server_incarnation;
+}
+
+std::string EmptyFolderAlarm(const ClusterState& state, const RegisterCall& call) {
+  return absl::StrCat(
+      "the job began at round 0, as --checkpoint_dir=", state.empty_folder,
+      " has no checkpoint, but worker '", call.name, "' has contributed to round ",
+      call.process.acknowledged->round.value(),
+      " of an earlier start of the servers at this address. If that job is to go on, stop this "
+      "server and start it with the folder of that job");
+}
+
 std::string LacksReportAlarm(const ClusterState& state, absl::string_view name, Round round) {
   constexpr int kMostNamed = 3;
   if (state.num_lacking_reports > kMostNamed) {

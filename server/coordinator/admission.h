@@ -49,6 +49,11 @@ absl::Status CheckMayClaimSupply(const ClusterState& state, const RegisterCall& 
 // life of the servers. So all disks have gone back to an older state, or the worker errs. False if
 // another process holds the name, which is refused for that.
 bool LacksAcknowledged(const ClusterState& state, const RegisterCall& call);
+// Returns true if the worker has contributed to a job whose servers these are not, and these have
+// found their checkpoint folder empty: it may be the wrong one.
+bool KnowsFormerStart(const ClusterState& state, const RegisterCall& call);
+std::string EmptyFolderAlarm(const ClusterState& state, const RegisterCall& call);
+
 // Returns the alarm about the report of `round` of the worker `name`: after a few others, so many
 // that liars cannot drive all other alarms out, one that is the same for all.
 std::string LacksReportAlarm(const ClusterState& state, absl::string_view name, Round round);

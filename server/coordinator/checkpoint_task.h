@@ -79,6 +79,9 @@ struct RestoreChoice {
   uint64_t server_incarnation = 0;
   std::string alarm = {};  // not empty: why not from where one would expect
   std::string note = {};   // what it starts from, and with which settings
+  // The checkpoint folder in which a new process has found nothing to go on from; empty: it has
+  // gone on from something, or was told to begin anew.
+  std::string empty_folder = {};
   std::optional<ResumeSnapshot> resumed = std::nullopt;  // of a checkpoint
   bool is_complete = false;                              // See JournalManifest.
 };

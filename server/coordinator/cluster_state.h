@@ -145,6 +145,8 @@ struct ClusterState {
   std::vector<std::string> not_waited_for;  // dropped then: "b (round 7)"
   // How many workers have told this process of an acknowledged report that it lacks.
   int num_lacking_reports = 0;
+  // See RestoreChoice; empty, too, once the alarm of it was raised.
+  std::string empty_folder;
   // For how long the last save waits for servers that are away: some process waits to exit.
   absl::Time away_until = absl::InfinitePast();
   bool should_exit = false;

@@ -139,6 +139,10 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   }
   RETURN_IF_ERROR(faults_.CheckSound(call));
   if (LacksAcknowledged(state_, call)) return RefuseAcknowledged(call, now);
+  if (KnowsFormerStart(state_, call)) {
+    outbox_.RaiseAlarm(EmptyFolderAlarm(state_, call), now);
+    state_.empty_folder.clear();
+  }
   if (state_.supply.is_awaited() && !state_.supply.supplier().has_value() &&
       state_.phase == CoordinatorPhase::kRunning && !state_.is_stopping()) {
     RETURN_IF_ERROR(CheckMayClaimSupply(state_, call, now));
@@ -1227,6 +1231,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
       state_.divergence.learning_rate_scale() == on_disk.ledger.learning_rate_scale;
   if (state_.orders() != on_disk.orders || !is_rate_on_disk) saves_.OnOrdersChanged(now);
   state_.resumed = choice.resumed;
+  state_.empty_folder = choice.empty_folder;
   if (!choice.note.empty()) outbox_.Tell(choice.note);
   if (state_.is_paused()) outbox_.Tell(PauseText(state_));
   if (state_.setback.has_value() && state_.setback->order.has_value()) {

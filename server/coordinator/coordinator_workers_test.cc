@@ -124,6 +124,24 @@ TEST_F(AcknowledgedReportTest, StrangerCannotEndTheLifeOfAName) {
   EXPECT_OK(cluster_.coordinator().Heartbeat({worker_.life, 0, 0, "compute"}, cluster_.now()));
 }
 
+TEST(CoordinatorWorkersTest, AnEmptyFolderBesideAWorkerThatRemembersAJobIsAnAlarm) {
+  const AcknowledgedReport known = {
+      .server_incarnation = 900, .life = Incarnation(3), .round = Round(57)};
+  for (const std::string folder : {"/runs/1", ""}) {
+    CoordinatorHarness cluster(TestConfig());
+    cluster.Start(
+        {.source = InitialSource{}, .server_incarnation = 1000, .empty_folder = folder});
+    TestWorker first = {"a", 1, {}, "", known};
+    TestWorker second = {"b", 2, {}, "", known};
+    ASSERT_OK(cluster.Register(first));
+    ASSERT_OK(cluster.Register(second));
+    const std::vector<std::string>& alarms = cluster.observer().alarms;
+    ASSERT_EQ(alarms.size(), folder.empty() ? 0 : 1) << "one worker's word is enough";
+    if (folder.empty()) continue;
+    EXPECT_THAT(alarms.front(), AllOf(HasSubstr(folder), HasSubstr("round 57")));
+  }
+}
+
 TEST(CoordinatorWorkersTest, WaitsForMinWorkersAndSaysSo) {
   CoordinatorHarness cluster(TestConfig(2));
   cluster.Start();

@@ -71,6 +71,20 @@ void NameLearningRateScale(const LedgerState& ledger, const JobSpec& job,
   changes.push_back({kFlag, value, value, effect});
 }
 
+// "the learning rate of round 3 is 0.004, ...", if rollbacks or an operator have changed it; else
+// empty.
+std::string ScaledRateText(const LedgerState& ledger, const JobSpec& job, Round round) {
+  if (ledger.learning_rate_scale == 1.0 || ReducesOnly(job)) return "";
+  const int64_t place = std::max<int64_t>(round.value() - ledger.lost_rounds, 0);
+  const double scheduled = job.schedule.At(static_cast<double>(place));
+  return absl::StrCat("the learning rate of round ", round.value(), " is ",
+                      scheduled * ledger.learning_rate_scale,
+                      ": that of --learning_rate=", job.schedule.peak, " and its schedule, ",
+                      scheduled, ", times ", ledger.learning_rate_scale, ", which ",
+                      ledger.rollbacks == 0 ? "psctl set-learning-rate" : "a rollback or psctl",
+                      " has left; give another rate with psctl set-learning-rate");
+}
+
 uint64_t TotalBytes(const Manifest& manifest) {
   uint64_t bytes = 0;
   for (const ShardManifest& shard : manifest.shards) {
@@ -430,6 +444,8 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
   } else if (!config_.crashed_holder.empty() && !has_chosen_) {
     choice.alarm = absl::StrCat("begins anew at round 0: ", config_.crashed_holder,
                                 " ended before its first checkpoint in ", config_.root);
+  } else if (config_.init_from.empty() && !has_chosen_) {
+    choice.empty_folder = config_.root;
   }
   return choice;
 }
@@ -622,6 +638,8 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
       " round=", RoundOfText(manifest.round.value(), total_rounds, " of "), AgeText(age),
       changes.empty() ? "; its settings are those asked for" : "; settings that differ:",
       SettingsTable(changes));
+  const std::string rate = ScaledRateText(choice.state->ledger, job, manifest.round);
+  if (has_rounds_left && !rate.empty()) absl::StrAppend(&choice.note, "\n  ", rate);
   choice.resumed.emplace(ResumeSnapshot{path, manifest.round, {}});
   for (SettingChange& change : changes) {
     choice.resumed->changes.push_back({std::move(change.flag), std::move(change.saved),
@@ -640,8 +658,9 @@ RestoreChoice CheckpointKeeper::FreshStart() const {
     choice.source = InitialSource{};
   }
   choice.note = absl::StrCat(
-      "begins at round 0 of ", config_.job.schedule.total_rounds,
-      config_.init_from.empty() ? "" : absl::StrCat(" with the weights of ", config_.init_from));
+      "begins at round ", RoundOfText(0, config_.job.schedule.total_rounds, " of "),
+      config_.init_from.empty() ? "" : absl::StrCat(" with the weights of ", config_.init_from),
+      config_.root.empty() ? "" : absl::StrCat("; checkpoints go to ", config_.root));
   return choice;
 }
 
