@@ -31,6 +31,9 @@ constexpr size_t kMaxShutOutShown = 100;
 constexpr absl::Duration kWaitPatience = absl::Seconds(2);
 constexpr absl::Duration kRoundPatience = absl::Minutes(1);
 
+// A worker reads its data before it joins, which takes seconds.
+constexpr absl::Duration kTimeToJoin = absl::Seconds(10);
+
 std::string AgeText(absl::Duration age) {
   const absl::Duration shown = absl::Trunc(age, absl::Milliseconds(100));
   return shown == absl::ZeroDuration() ? "0s" : absl::FormatDuration(shown);
@@ -124,6 +127,26 @@ std::string WithoutPath(const ClusterState& state, absl::Time now) {
   return absl::StrCat("; ", absl::StrJoin(names, ", "), " cannot reach every server of ", addresses,
                       ": start the server that ", names.size() == 1 ? "it does" : "they do",
                       " not reach with --advertise=HOST:PORT");
+}
+
+// "; worker 'a' has registered 40s ago and has not joined: ..." of those that a job without enough
+// members waits for. Empty if there are none, and for the moment that joining takes.
+std::string NotJoined(const ClusterState& state, absl::Time now) {
+  std::string text;
+  for (const auto& [id, record] : state.membership.workers()) {
+    if (record.state != WorkerState::kRegistered) continue;
+    const auto desk = state.desks.find(id);
+    if (desk == state.desks.end()) continue;
+    const auto registered_at = desk->second.memory().process_registered_at;
+    if (!registered_at.has_value() || now - *registered_at < kTimeToJoin) continue;
+    absl::StrAppend(&text, text.empty() ? "; " : ", ", "worker '", record.name,
+                    "' has registered ",
+                    absl::FormatDuration(absl::Trunc(now - *registered_at, absl::Seconds(1))),
+                    " ago and has not joined");
+  }
+  if (text.empty()) return text;
+  return absl::StrCat(text, ": its log says what it does; if the log has answers that do not come, "
+                            "run `lodestar doctor` there, which tries large messages");
 }
 
 // "; worker a keeps space that others wait for: of bucket 3, ..." for all that do.
@@ -493,7 +516,7 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
     return upstream;
   }
   if (std::string held = Held(state.policy->OnOpening(view.Facts())); !held.empty()) {
-    return held + WithoutPath(state, now);
+    return absl::StrCat(held, WithoutPath(state, now), has_ages ? NotJoined(state, now) : "");
   }
   for (const MemberProgress& member : view.members) {
     if (!member.waiting) continue;

@@ -154,6 +154,19 @@ TEST(CoordinatorWorkersTest, WaitsForMinWorkersAndSaysSo) {
   EXPECT_TRUE(cluster.Ask(a).grant.has_value()) << "asking earlier counted";
 }
 
+TEST(CoordinatorWorkersTest, NamesAWorkerThatHasRegisteredAndDoesNotJoin) {
+  CoordinatorHarness cluster(TestConfig(2));
+  cluster.Start();
+  TestWorker slow = {"slow", 2, {}, "", {}, absl::Seconds(1)};
+  ASSERT_OK(cluster.Register(slow));
+  const auto waiting = [&] { return cluster.coordinator().Snapshot(cluster.now()).waiting_for; };
+  EXPECT_THAT(waiting(), Not(HasSubstr("'slow'"))) << "joining takes a moment";
+  for (int i = 0; i < 12; ++i) cluster.Pass(absl::Seconds(1), {slow});
+  EXPECT_THAT(waiting(), AllOf(HasSubstr("worker 'slow'"), HasSubstr("12s")));
+  ASSERT_OK(cluster.Join(slow));
+  EXPECT_THAT(waiting(), Not(HasSubstr("12s")));
+}
+
 TEST(CoordinatorWorkersTest, ARobustMeanLetsInAsManyWorkersAsItCombines) {
   Coordinator::Config config = TestConfig();
   config.job.robust_mean = *ParseRobustMean("trimmed:1");

@@ -192,6 +192,7 @@ absl::StatusOr<Registration> CoordinatorHarness::Register(TestWorker& worker) {
   call.device = "cpu";
   call.identity = worker.certificate;
   call.process.acknowledged = worker.acknowledged;
+  call.process.age = worker.process_age;
   for (const Encoding encoding : kAllEncodings) call.encodings.push_back(encoding.kind());
   auto answer = coordinator_->Register(call, now_);
   if (answer.ok()) worker.life = answer->life;

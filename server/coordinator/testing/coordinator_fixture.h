@@ -45,6 +45,7 @@ struct TestWorker {
   WorkerLife life;
   std::string certificate = "";  // empty: it comes without one
   std::optional<AcknowledgedReport> acknowledged = {};
+  std::optional<absl::Duration> process_age = {};
 };
 
 // A sync job of 4 rounds of 6 samples for the mlp, unless the test changes it before Start().

@@ -2,14 +2,19 @@
 a cluster. Exit code 0: nothing that keeps a worker out."""
 from __future__ import annotations
 
+import argparse
+import fcntl
 import importlib.util
 import json
 import os
 import platform
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
+import threading
 import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -18,9 +23,18 @@ from lodestar import _library, _programs
 from lodestar._join_strings import is_join_setting
 
 _CONNECT_SECONDS = 5.0
+# Of a message of some packets, with two more attempts of TCP.
+_ARRIVAL_SECONDS = 4.0
+# What every path carries, of the data in a packet.
+_SMALL_SEGMENT_BYTES = 536
+# Bytes of messages: one fits every path, one the packets of Ethernet, one the largest in use; and
+# what the interface is to be set to if a message of that size does not arrive.
+_MESSAGE_BYTES = {200: 0, 1400: 1280, 9000: 1500}
 _ANSWER_SECONDS = 30.0
 _EXPORT_SECONDS = 120.0
 _DEFAULT_ADDRESS = "127.0.0.1:50051"
+# As kEndlessRounds of the servers: such a job has no end of its own.
+_ENDLESS_ROUNDS = 1_000_000_000
 
 
 class Finding(NamedTuple):
@@ -76,6 +90,9 @@ def check_reach(addresses: str) -> Iterator[Finding]:
     for finding in findings:
         # One that answers is enough.
         yield Finding("note", finding.text) if finding.verdict == "bad" and is_any_well else finding
+    for (host, port), finding in zip(places, findings):
+        if finding.verdict == "ok":
+            yield from check_message_sizes(host, port)
 
 
 def _check_place(host: str, port: int) -> Finding:
@@ -97,6 +114,91 @@ def _check_place(host: str, port: int) -> Finding:
                        "address that this machine reaches")
 
 
+def check_message_sizes(host: str, port: int) -> Iterator[Finding]:
+    """That messages of all sizes arrive there. A path with a smaller MTU that says nothing of it
+    carries registrations and heartbeats, and swallows weights and gradients."""
+    lost = next((size for size in _MESSAGE_BYTES if not _arrives(host, port, size)), None)
+    if lost is None:
+        yield Finding("ok", f"{host}:{port} gets messages of up to {max(_MESSAGE_BYTES)} bytes")
+        return
+    mtu = _MESSAGE_BYTES[lost]
+    if mtu == 0:
+        yield Finding("bad", f"{host}:{port} takes connections, and messages of {lost} bytes do not "
+                      "arrive: the link fails, or a firewall between drops what follows a connection")
+        return
+    yield Finding("bad", f"{host}:{port} gets small messages, and those of {lost} bytes do not arrive: "
+                  + _mtu_remedy(host, mtu))
+
+
+def _mtu_remedy(host: str, mtu: int) -> str:
+    return ("the path has a smaller MTU (largest packet) than the interface, and nothing tells its "
+            f"ends; run `ip link set dev {_interface_to(host)} mtu {mtu}` here and on the server's "
+            "machine, or `sysctl -w net.ipv4.tcp_mtu_probing=1` on both")
+
+
+def _arrives(host: str, port: int, size: int) -> bool:
+    """Whether the system there acknowledges so many bytes, or the server answers them."""
+    try:
+        with socket.create_connection((host, port), _CONNECT_SECONDS) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sendall(b"GET /".ljust(size, b"x"))
+            deadline = time.monotonic() + _ARRIVAL_SECONDS
+            while time.monotonic() < deadline:
+                # SIOCOUTQ: bytes that are not acknowledged.
+                unsent = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, struct.pack("i", 0))
+                if struct.unpack("i", unsent)[0] == 0:
+                    return True
+                time.sleep(0.01)
+            return False
+    except ConnectionError:
+        return True  # the server has closed a connection that is none of its protocol
+
+
+def _answers_in_small_packets(address: str) -> bool:
+    """Whether psctl gets an answer if the server there is told to send small packets. In plain text
+    alone: a certificate is for the server's own address."""
+    host, port = next(_places(address))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_relay, args=(listener, host, port), daemon=True).start()
+        relay = f"127.0.0.1:{listener.getsockname()[1]}"
+        return _run_psctl(["status", "--json", "--server=" + relay], _ANSWER_SECONDS)[0] is not None
+
+
+def _relay(listener: socket.socket, host: str, port: int) -> None:
+    """Passes connections on until `listener` is closed, with small packets from there."""
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # one side is gone
+
+    try:
+        while True:
+            near, _ = listener.accept()
+            far = socket.socket(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0])
+            far.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SMALL_SEGMENT_BYTES)
+            far.settimeout(_CONNECT_SECONDS)
+            far.connect((host, port))
+            far.settimeout(None)
+            for pair in ((near, far), (far, near)):
+                threading.Thread(target=copy, args=pair, daemon=True).start()
+    except OSError:
+        pass
+
+
+def _interface_to(host: str) -> str:
+    """The name of the interface on the way there, or INTERFACE if it cannot be told."""
+    try:
+        shown = subprocess.run(["ip", "-o", "route", "get", socket.gethostbyname(host)],
+                               capture_output=True, text=True, check=False).stdout.split()
+        return shown[shown.index("dev") + 1]
+    except (OSError, ValueError, IndexError):
+        return "INTERFACE"
+
+
 def _run_psctl(arguments: List[str], seconds: float) -> Tuple[Optional[str], str]:
     """What it has printed, or None and why not."""
     program = _programs.find("psctl")
@@ -112,8 +214,13 @@ def _run_psctl(arguments: List[str], seconds: float) -> Tuple[Optional[str], str
     return None, (run.stderr or run.stdout).strip()
 
 
-def check_cluster(flags: List[str]) -> Iterator[Finding]:
-    """That the cluster lets this machine in, and how fast weights come."""
+def check_cluster(flags: List[str], address: Optional[str] = None) -> Iterator[Finding]:
+    """That the cluster lets this machine in, and how fast weights come.
+
+    Args:
+      flags: of psctl.
+      address: of the server, if it is known without psctl.
+    """
     if _programs.find("psctl") is None:
         yield Finding("note", "this is no installed wheel: psctl status looks at the cluster")
         return
@@ -122,6 +229,11 @@ def check_cluster(flags: List[str]) -> Iterator[Finding]:
         yield Finding("note", "the servers are there, and tell only operators and viewers how the job "
                       "is (psctl token create --role=viewer); a worker's token or certificate is for "
                       "workers alone")
+        return
+    if answer is None and address is not None and _answers_in_small_packets(address):
+        host, _ = next(_places(address))
+        yield Finding("bad", f"the answers of {address} come in small packets, and in large ones they "
+                      f"do not: {_mtu_remedy(host, 1280)}")
         return
     if answer is None:
         yield Finding("bad", f"psctl status: {why_not}")
@@ -135,8 +247,10 @@ def check_cluster(flags: List[str]) -> Iterator[Finding]:
         yield Finding("note", f"the servers are lodestar {version}, and this is "
                       f"{lodestar.__version__}: use one release on all machines")
     job = status["job"]
-    yield Finding("ok", f"job {job['model']['name']}: {status['state']}, round {status['round']} of "
-                  f"{status['total_rounds']}, workers: {len(status['workers'])}")
+    total = int(status["total_rounds"])
+    of_total = f" of {total}" if total < _ENDLESS_ROUNDS else ""
+    yield Finding("ok", f"job {job['model']['name']}: {status['state']}, round "
+                  f"{status['round']}{of_total}, workers: {len(status['workers'])}")
     if "client" not in job["model"]:
         yield Finding("note", "the servers have a model of their own: lodestar.join() takes part "
                       "with a model of the same names and shapes, gpu_worker as it is")
@@ -161,6 +275,9 @@ def check_servers(status: Dict[str, Any]) -> Iterator[Finding]:
         finding = _check_place(host, port)
         if finding.verdict == "ok":
             yield Finding("ok", f"the server of shard {shard} is reached at {address}")
+            # What is well of the address that was given was told before.
+            yield from (finding for finding in check_message_sizes(host, port)
+                        if finding.verdict != "ok")
         elif shard == 0 and status.get("keeps_dialled_address"):
             yield Finding("note", f"the server of shard 0 says that it is at {address}, which this "
                           f"machine does not reach ({finding.text}); workers use the address at which "
@@ -191,24 +308,49 @@ def _check_bandwidth(flags: List[str]) -> Iterator[Finding]:
     yield Finding("ok", text)
 
 
+def parse_arguments(arguments: List[str]) -> Tuple[Optional[str], List[str]]:
+    """The place to check, wherever it stands among the flags, and the flags of psctl.
+
+    Raises:
+      SystemExit: 2 for what is neither, and for two places.
+    """
+    parser = argparse.ArgumentParser(prog="lodestar doctor", allow_abbrev=False, description=__doc__)
+    parser.add_argument("where", nargs="?", metavar="HOST:PORT | lodestar://... | FILE",
+                        help="the server of shard 0, or what psctl token create has printed; without "
+                        "it $LODESTAR, else $LODESTAR_JOIN, else " + _DEFAULT_ADDRESS)
+    for name in ("--server", "--join"):
+        parser.add_argument(name, dest="places", action="append", default=[],
+                            help="the same as the word without a flag")
+    parser.add_argument("--insecure", action="store_true",
+                        help="allows plain text to another machine")
+    for name in ("--state_dir", "--tls_cert", "--tls_key", "--tls_ca"):
+        parser.add_argument(name, metavar="PATH", help="as of psctl")
+    told = parser.parse_args(
+        ["--insecure" if argument == "--insecure=true" else argument for argument in arguments])
+    places = told.places + ([] if told.where is None else [told.where])
+    if len(places) > 1:
+        parser.error(f"{places[0]} and {places[1]} are two places; give one")
+    flags = ["--insecure"] if told.insecure else []
+    for name in ("state_dir", "tls_cert", "tls_key", "tls_ca"):
+        if getattr(told, name) is not None:
+            flags.append(f"--{name}={getattr(told, name)}")
+    return places[0] if places else None, flags
+
+
 def main() -> int:
     """Prints what there is to say. Returns the exit code of the program."""
-    arguments = sys.argv[1:]
-    if arguments and arguments[0] in ("-h", "--help"):
-        print(__doc__)
-        return 0
-    where = arguments.pop(0) if arguments and not arguments[0].startswith("-") else None
+    where, flags = parse_arguments(sys.argv[1:])
     where = where or os.environ.get("LODESTAR") or None
     checks = [check_package()]
-    flags = arguments  # of psctl
+    address = None
     if where is not None and is_join_setting(where):
         # psctl takes it from there; arguments of processes are shown to all users of the machine.
         os.environ["LODESTAR_JOIN"] = where
     elif where is not None or not os.environ.get("LODESTAR_JOIN"):
         address = where or _DEFAULT_ADDRESS
-        flags = [f"--server={address}", *arguments]
+        flags = [f"--server={address}", *flags]
         checks.append(check_reach(address))
-    checks.append(check_cluster(flags))
+    checks.append(check_cluster(flags, address))
     is_well = True
     for check in checks:
         findings = list(check)
