@@ -90,8 +90,12 @@ class Parser {
         absl::StrSplit(argument, absl::MaxSplits('=', 1));
     const absl::string_view name = parts.first;
     const bool has_value = name.size() != argument.size();
-    if (!has_value && (name == "help" || name == "helpfull" || name == "h")) {
+    if (!has_value && (name == "help" || name == "h")) {
       result.request = CommandLineRequest::kHelp;
+      return false;
+    }
+    if (!has_value && name == "helpfull") {
+      result.request = CommandLineRequest::kHelpFull;
       return false;
     }
     if (!has_value && name == "version") {
@@ -139,7 +143,7 @@ class Parser {
     const std::string meant = ClosestWord(name, FlagNames());
     return absl::InvalidArgumentError(absl::StrCat(
         "--", name, " is not a flag of this program", NoBreakSpaceHint(name), "; ",
-        meant.empty() ? "--help lists them" : absl::StrCat("did you mean --", meant, "?")));
+        meant.empty() ? "--helpfull lists them" : absl::StrCat("did you mean --", meant, "?")));
   }
 
   absl::Status Set(absl::CommandLineFlag& flag, absl::string_view value) {
@@ -192,6 +196,11 @@ class Parser {
   }
 };
 
+absl::string_view FirstSentence(absl::string_view text) {
+  const size_t end = text.find(". ");
+  return end == text.npos ? text : text.substr(0, end + 1);
+}
+
 // Appends `text` in lines of at most kHelpColumns.
 void AppendWrapped(absl::string_view text, std::string* out) {
   size_t column = 0;
@@ -205,6 +214,13 @@ void AppendWrapped(absl::string_view text, std::string* out) {
     column += lead.size() + word.size();
   }
   out->push_back('\n');
+}
+
+// Appends the flag with its default, and `text` about it.
+void AppendFlag(const absl::CommandLineFlag& flag, absl::string_view text, std::string* out) {
+  const std::string value = flag.DefaultValue();
+  absl::StrAppend(out, "  --", flag.Name(), value.empty() ? "" : "=", value, "\n");
+  AppendWrapped(text, out);
 }
 
 }  // namespace
@@ -239,16 +255,25 @@ absl::Status CheckOnlyFlags(const CommandLine& line) {
   return absl::OkStatus();
 }
 
+std::string FormatShortHelp(absl::string_view usage, absl::Span<const absl::string_view> flags) {
+  std::string help = absl::StrCat(usage, "\nFlags that most need:\n");
+  for (const absl::string_view name : flags) {
+    if (const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name); flag != nullptr) {
+      AppendFlag(*flag, FirstSentence(flag->Help()), &help);
+    }
+  }
+  absl::StrAppend(&help, "\n--helpfull prints all flags, each with all that there is to say.\n");
+  return help;
+}
+
 std::string FormatHelp(absl::string_view usage, absl::Span<const FlagGroup> groups) {
   std::string help(usage);
   for (const FlagGroup& group : groups) {
     absl::StrAppend(&help, "\n", group.title, ":\n");
     for (const std::string& name : group.flags) {
-      const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
-      if (flag == nullptr) continue;
-      const std::string value = flag->DefaultValue();
-      absl::StrAppend(&help, "  --", name, value.empty() ? "" : "=", value, "\n");
-      AppendWrapped(flag->Help(), &help);
+      if (const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name); flag != nullptr) {
+        AppendFlag(*flag, flag->Help(), &help);
+      }
     }
   }
   absl::StrAppend(&help, "\nGeneral:\n  --flagfile=PATH\n");
@@ -256,8 +281,8 @@ std::string FormatHelp(absl::string_view usage, absl::Span<const FlagGroup> grou
       "Reads more flags from a file, one --name=value per line; # begins a comment, and a value "
       "that has one stands in double quotes.",
       &help);
-  absl::StrAppend(&help, "  -h, --help, --version\n");
-  AppendWrapped("Print this text, or the version, and exit.", &help);
+  absl::StrAppend(&help, "  -h, --help, --helpfull, --version\n");
+  AppendWrapped("Print a short help, this text, or the version, and exit.", &help);
   return help;
 }
 

@@ -13,7 +13,7 @@
 
 namespace lodestar {
 
-enum class CommandLineRequest { kRun, kHelp, kVersion };
+enum class CommandLineRequest { kRun, kHelp, kHelpFull, kVersion };
 
 struct CommandLine {
   CommandLineRequest request = CommandLineRequest::kRun;
@@ -30,7 +30,8 @@ struct FlagGroup {
 };
 
 // Sets flags from `arguments` (without the program's name): --name=value, --name value, --name and
-// --noname of booleans, --flagfile=PATH[,PATH...] (see common/flag_file.h), -h, --help, --version;
+// --noname of booleans, --flagfile=PATH[,PATH...] (see common/flag_file.h), -h, --help, --helpfull,
+// --version;
 // "--" ends the flags. A later flag overrides an earlier one; CommandLine::repetitions tells of it.
 // Errors: InvalidArgument naming the flag, the value and what was wanted (of a flag file also its
 // path and line), or a flag of a similar name.
@@ -46,5 +47,9 @@ absl::Status StrayJoinString(absl::string_view word);
 // `usage`, then every flag of `groups` with its default and help text, wrapped for a
 // terminal of 80 columns.
 std::string FormatHelp(absl::string_view usage, absl::Span<const FlagGroup> groups);
+
+// `usage`, then `flags`, those that most need, each with its default and the first sentence of its
+// help text, and where the others are.
+std::string FormatShortHelp(absl::string_view usage, absl::Span<const absl::string_view> flags);
 
 }  // namespace lodestar

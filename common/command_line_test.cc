@@ -13,7 +13,7 @@
 ABSL_FLAG(int, test_count, 3, "How many; default 3.");
 ABSL_FLAG(double, test_rate, 1.0, "A rate.");
 ABSL_FLAG(bool, test_switch, false, "Switches.");
-ABSL_FLAG(std::string, test_text, "", "Any text.");
+ABSL_FLAG(std::string, test_text, "", "Any text. Second sentence.");
 ABSL_FLAG(lodestar::LocalPath, test_path, "", "Any path.");
 
 namespace lodestar {
@@ -129,7 +129,7 @@ TEST_F(CommandLineTest, PathsOfOtherMachinesAreRefused) {
 TEST_F(CommandLineTest, GuessesTheFlagThatWasMeant) {
   EXPECT_THAT(ErrorOf({"--tset_count=1"}), HasSubstr("did you mean --test_count?"));
   EXPECT_THAT(ErrorOf({"--test-switch"}), HasSubstr("did you mean --test_switch?"));
-  EXPECT_THAT(ErrorOf({"--elephants"}), HasSubstr("--help lists them"));
+  EXPECT_THAT(ErrorOf({"--elephants"}), HasSubstr("--helpfull lists them"));
 }
 
 TEST_F(CommandLineTest, ErrorsOfFlagFilesNameFileAndLine) {
@@ -158,9 +158,17 @@ TEST_F(CommandLineTest, HelpShowsGroupsDefaultsAndText) {
   for (const char* form : {"--help", "-help", "-h"}) {
     EXPECT_EQ(ParseCommandLine({form})->request, CommandLineRequest::kHelp) << form;
   }
+  EXPECT_EQ(ParseCommandLine({"--helpfull"})->request, CommandLineRequest::kHelpFull);
   EXPECT_EQ(ParseCommandLine({"--version"})->request, CommandLineRequest::kVersion);
   const std::string help = FormatHelp("usage\n", {{"Numbers", {"test_count"}}});
   EXPECT_THAT(help, HasSubstr("Numbers:\n  --test_count=3\n      How many; default 3.\n"));
+}
+
+TEST_F(CommandLineTest, ShortHelpShowsFirstSentencesAndWhereTheOthersAre) {
+  const std::string help = FormatShortHelp("usage\n", {"test_text"});
+  EXPECT_THAT(help, AllOf(HasSubstr("usage\n"), HasSubstr("  --test_text"), HasSubstr("--helpfull"),
+                          Not(HasSubstr("--test_count"))));
+  EXPECT_THAT(help, Not(HasSubstr("Second sentence")));
 }
 
 }  // namespace

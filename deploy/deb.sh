@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes a Debian package (12 and later, amd64): programs, manual pages, units of systemd, documents.
+# Makes a Debian package (12 and later, amd64): programs, manual pages, completions, units of systemd, documents.
 #   deploy/deb.sh [--out=FILE.deb]   (default: lodestar_VERSION_amd64.deb here)
 #   deploy/deb.sh --from=DIR         of what deploy/package.sh --folder=DIR has made, instead of making it
 set -euo pipefail
@@ -41,6 +41,16 @@ for program in ps_server gpu_worker psctl; do
   ln -s "../lib/lodestar/bin/$program" "$root/usr/bin/$program"
   deploy/man_pages.py "$root/usr/lib/lodestar/bin/$program" "$root/usr/share/man/man1"
 done
+completions="$root/usr/share/bash-completion/completions"
+install -D -m 644 "$from/deploy/completions/lodestar.bash" "$completions/ps_server"
+ln -s ps_server "$completions/gpu_worker"
+ln -s ps_server "$completions/psctl"
+install -d "$root/usr/share/zsh/vendor-completions"
+cat >"$root/usr/share/zsh/vendor-completions/_lodestar" <<'ZSH'
+#compdef ps_server gpu_worker psctl
+autoload -U +X bashcompinit && bashcompinit
+source /usr/share/bash-completion/completions/ps_server
+ZSH
 # Their libraries are found from where the programs are.
 cp -a "$from/lib" "$root/usr/lib/lodestar/"
 for unit in "$from"/deploy/systemd/*.service; do

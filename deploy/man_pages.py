@@ -1,5 +1,5 @@
 #!/usr/bin/python3 -B
-"""Writes a manual page from what a program says with --help.
+"""Writes a manual page from what a program says with --helpfull.
 
   man_pages.py PROGRAM FOLDER      PROGRAM.1.gz in FOLDER; of psctl also psctl-COMMAND.1.gz for each command
 """
@@ -60,7 +60,7 @@ def main():
   program, folder = sys.argv[1:]
   name = os.path.basename(program)
   version = help_of(program, "--version").split()[1]
-  text = help_of(program, "--help")
+  text = help_of(program, "--helpfull")
   write_page(folder, name, text, version)
   if name != "psctl":
     return

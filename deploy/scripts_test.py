@@ -1,4 +1,4 @@
-"""Tests of bill_of_materials.py, build_wheel.py, loss_curve.py and yardsticks.py."""
+"""Tests of bill_of_materials.py, build_wheel.py, loss_curve.py, yardsticks.py and the completions of shells."""
 
 import base64
 import contextlib
@@ -7,6 +7,7 @@ import io
 import math
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -49,6 +50,48 @@ class BillOfMaterials(unittest.TestCase):
 
     def test_takes_its_time_from_who_builds(self):
         self.assertEqual(bill_of_materials.created({"SOURCE_DATE_EPOCH": "0"}), "1970-01-01T00:00:00Z")
+
+
+PROGRAM = """#!/bin/bash
+case "$*" in
+  --helpfull) printf '%s\\n' '  --mode=sync' '      How workers move.' '  --model=gpt' '  --exit_when_done=false' ;;
+  help) printf '%s\\n' '  psctl status [--watch]' '      the job' '  psctl stop' ;;
+  'help status') printf '%s\\n' '  --watch=false' '  --server=127.0.0.1:50051' ;;
+esac
+"""
+
+
+class Completions(unittest.TestCase):
+    def complete(self, *words):
+        """What is offered for the last of `words`."""
+        with tempfile.TemporaryDirectory() as folder:
+            for program in ("ps_server", "psctl"):
+                path = os.path.join(folder, program)
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(PROGRAM)
+                os.chmod(path, 0o755)
+            script = (
+                f'source "{FOLDER}/completions/lodestar.bash"; '
+                'COMP_WORDS=("$0" "$@"); COMP_CWORD=$#; _lodestar; '
+                'printf "%s\\n" "${COMPREPLY[@]}"'
+            )
+            run = subprocess.run(
+                ["bash", "-c", script, *words],
+                capture_output=True,
+                text=True,
+                check=True,
+                env={**os.environ, "PATH": folder + ":" + os.environ["PATH"]},
+            )
+            return sorted(run.stdout.split())
+
+    def test_offers_the_flags_of_the_program(self):
+        self.assertEqual(self.complete("ps_server", "--mod"), ["--mode=", "--model="])
+        self.assertEqual(self.complete("ps_server", "--e"), ["--exit_when_done"])
+
+    def test_offers_the_commands_of_psctl_and_their_flags(self):
+        self.assertEqual(self.complete("psctl", "st"), ["status", "stop"])
+        self.assertEqual(self.complete("psctl", "status", "--w"), ["--watch"])
+        self.assertEqual(self.complete("psctl", "launch", "--", "--mod"), ["--mode=", "--model="])
 
 
 class Wheel(unittest.TestCase):

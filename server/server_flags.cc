@@ -1012,6 +1012,18 @@ bool Counts(const std::string& flag, const ServerConfig& config) {
   return config.is_coordinator() || CountsOnEveryServer(flag);
 }
 
+constexpr absl::string_view kUsage =
+    "ps_server: holds the weights that GPU workers train together.\n"
+    "\n"
+    "  ps_server --model=gpt-nano --rounds=2000 --checkpoint_dir=checkpoints\n"
+    "  gpu_worker --coordinator=127.0.0.1:50051 --data=corpus.txt\n"
+    "\n"
+    "The server of shard 0 decides all settings; workers and other servers receive\n"
+    "them: with a warning, other servers ignore what it decides, so that all can be\n"
+    "given the same. A flag that can have no effect beside the others is refused.\n"
+    "Exit code: 0 done; 1 to 127 will not succeed by retrying (2: a bad flag; 3: the\n"
+    "last checkpoint is not in --checkpoint_dir, see the log); 128 and above may.\n";
+
 }  // namespace
 
 std::vector<FlagGroup> ServerFlagGroups() {
@@ -1110,19 +1122,15 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   return result;
 }
 
-std::string ServerHelp() {
-  return FormatHelp(
-      "ps_server: holds the weights that GPU workers train together.\n"
-      "\n"
-      "  ps_server --model=gpt-nano --rounds=2000 --checkpoint_dir=checkpoints\n"
-      "  gpu_worker --coordinator=127.0.0.1:50051 --data=corpus.txt\n"
-      "\n"
-      "The server of shard 0 decides all settings; workers and other servers receive\n"
-      "them: with a warning, other servers ignore what it decides, so that all can be\n"
-      "given the same. A flag that can have no effect beside the others is refused.\n"
-      "Exit code: 0 done; 1 to 127 will not succeed by retrying (2: a bad flag; 3: the\n"
-      "last checkpoint is not in --checkpoint_dir, see the log); 128 and above may.\n",
-      ServerFlagGroups());
+std::string ServerHelp() { return FormatHelp(kUsage, ServerFlagGroups()); }
+
+std::string ServerShortHelp() {
+  return FormatShortHelp(
+      kUsage,
+      {"model",         "rounds",        "batch_size",     "optimizer",   "learning_rate",
+       "lr_schedule",   "mode",          "local_steps",    "min_workers", "balance",
+       "push_encoding", "pull_encoding", "checkpoint_dir", "resume",      "durability",
+       "listen",        "shard",         "http",           "tls",         "exit_when_done"});
 }
 
 }  // namespace lodestar

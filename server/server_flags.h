@@ -25,9 +25,11 @@ struct ServerCommandLine {
 // Errors: InvalidArgument (or NotFound for a file) naming the flag, its value and what is allowed.
 absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::string> arguments);
 
+// What --helpfull and --help print.
 std::string ServerHelp();
+std::string ServerShortHelp();
 
-// Titles and names as --help shows them.
+// Titles and names as --helpfull shows them.
 std::vector<FlagGroup> ServerFlagGroups();
 
 }  // namespace lodestar

@@ -65,6 +65,18 @@ TEST_F(ServerFlagsTest, EveryFlagIsInHelpOnce) {
 TEST_F(ServerFlagsTest, HelpFitsATerminal) {
   for (absl::string_view line : absl::StrSplit(ServerHelp(), '\n'))
     EXPECT_LE(line.size(), 80) << line;
+  const std::vector<std::string> brief = absl::StrSplit(ServerShortHelp(), '\n');
+  EXPECT_LE(brief.size(), 100u);
+  for (const std::string& line : brief) EXPECT_LE(line.size(), 80) << line;
+}
+
+TEST_F(ServerFlagsTest, ShortHelpHasTwentyFlags) {
+  const std::string help = ServerShortHelp();
+  int num_flags = 0;
+  for (absl::string_view line : absl::StrSplit(help, '\n')) {
+    num_flags += absl::StartsWith(line, "  --") ? 1 : 0;
+  }
+  EXPECT_EQ(num_flags, 20);
 }
 
 TEST_F(ServerFlagsTest, FlagFileAndCommandLineGiveOneConfig) {

@@ -262,7 +262,8 @@ int Main(const std::vector<std::string>& arguments) {
     std::fprintf(stderr, "ps_server: %s\n", WithoutJoinSecrets(line.status().message()).c_str());
     return kExitBadFlags;
   }
-  if (line->request == CommandLineRequest::kHelp) return Print(ServerHelp());
+  if (line->request == CommandLineRequest::kHelp) return Print(ServerShortHelp());
+  if (line->request == CommandLineRequest::kHelpFull) return Print(ServerHelp());
   if (line->request == CommandLineRequest::kVersion) return Print(VersionText("ps_server"));
   InitLogging("ps_server", line->config.output.log_level, line->config.output.log_format);
   // Never deleted: threads that outlive main() may still log.

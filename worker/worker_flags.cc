@@ -213,7 +213,10 @@ absl::Status ReadTuning(Worker::Config& config) {
 
 absl::Status ReadData(DataConfig& config) {
   config.path = absl::GetFlag(FLAGS_data);
-  if (config.path.empty()) return BadFlag("data", "", "the path of a file or folder");
+  if (config.path.empty()) {
+    return absl::InvalidArgumentError(
+        "--data is missing: give the path of a file or folder with the training data");
+  }
   config.heldout_path = absl::GetFlag(FLAGS_heldout_data);
   config.format = absl::GetFlag(FLAGS_data_format);
   RETURN_IF_ERROR(
@@ -342,6 +345,14 @@ std::string WorkerHelp() {
         {"device", "dtype", "threads", "max_micro_batch", "recompute", "fusion", "tuning_file"}},
        {"Measuring", {"overlap", "trace", "trace_rounds"}},
        {"Log", {"log_level", "log_format"}}});
+}
+
+std::string WorkerShortHelp() {
+  return FormatShortHelp(
+      Usage(),
+      {"coordinator", "join", "data", "data_format", "heldout_data", "data_partition", "device",
+       "dtype", "threads", "max_micro_batch", "name", "state_dir", "connect_timeout",
+       "leave_timeout", "notice", "shared_memory", "insecure", "log_level"});
 }
 
 }  // namespace lodestar

@@ -31,7 +31,8 @@ struct WorkerFlags {
 // effect and what it would count with.
 absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given);
 
-// What --help shows.
+// What --helpfull and --help print.
 std::string WorkerHelp();
+std::string WorkerShortHelp();
 
 }  // namespace lodestar

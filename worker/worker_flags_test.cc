@@ -43,8 +43,9 @@ TEST_F(WorkerFlagsTest, EveryFlagIsInHelp) {
 }
 
 TEST_F(WorkerFlagsTest, HelpFitsATerminal) {
-  for (absl::string_view line : absl::StrSplit(WorkerHelp(), '\n'))
-    EXPECT_LE(line.size(), 80) << line;
+  for (const std::string& help : {WorkerHelp(), WorkerShortHelp()}) {
+    for (absl::string_view line : absl::StrSplit(help, '\n')) EXPECT_LE(line.size(), 80) << line;
+  }
 }
 
 TEST_F(WorkerFlagsTest, LeavingTakesAServerThatIsWellSomeTime) {

@@ -162,10 +162,16 @@ int RunWorker(const CommandLine& line) {
 }
 
 int Main(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) {
+    std::fputs(WorkerShortHelp().c_str(), stderr);
+    return kExitBadFlags;
+  }
   const absl::StatusOr<CommandLine> command_line = ParseCommandLine(arguments);
   if (!command_line.ok()) return BadUsage(command_line.status());
   switch (command_line->request) {
     case CommandLineRequest::kHelp:
+      return Print(WorkerShortHelp());
+    case CommandLineRequest::kHelpFull:
       return Print(WorkerHelp());
     case CommandLineRequest::kVersion:
       return Print(VersionText("gpu_worker"));

@@ -474,7 +474,8 @@ int LaunchCommand(const CommandLine& line) {
   }
   const absl::Status restarts = CheckWholeRange("restart", options.restarts, 0, 1000);
   if (!restarts.ok()) return BadUsage(std::string(restarts.message()));
-  if (options.data.empty()) return BadUsage("--data='': the path of the training data is needed");
+  if (options.data.empty())
+    return BadUsage("--data is missing: give the path of the training data");
   absl::StatusOr<std::vector<std::string>> worker_flags =
       ParseWorkerFlags(absl::GetFlag(FLAGS_worker_flags));
   if (!worker_flags.ok()) return BadUsage(std::string(worker_flags.status().message()));
@@ -562,7 +563,7 @@ int PrintHistory(const RunHistory& history) {
 int RestoreCommand(const CommandLine& line) {
   if (line.positionals.size() != 2) return BadUsage("restore takes the path of one checkpoint");
   const std::string to = absl::GetFlag(FLAGS_to);
-  if (to.empty()) return BadUsage("--to='': --checkpoint_dir of the servers is needed");
+  if (to.empty()) return BadUsage("--to is missing: give --checkpoint_dir of the servers");
   const absl::StatusOr<std::string> restored =
       RestoreCheckpoint(FileSystem::Real(), line.positionals[1], to);
   if (!restored.ok()) return Fail(restored.status());
@@ -1093,7 +1094,7 @@ int Main(const std::vector<std::string>& arguments) {
   const std::vector<Command> commands = Commands();
   TakeWordsBehindFlags(commands, *line);
   std::vector<std::string> words = line->positionals;
-  if (line->request == CommandLineRequest::kHelp) return Explain(commands, words);
+  if (line->request != CommandLineRequest::kRun) return Explain(commands, words);
   if (words.empty()) {
     std::fputs(GeneralHelp(commands).c_str(), stderr);
     return kExitBadFlags;

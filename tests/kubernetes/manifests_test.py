@@ -41,7 +41,7 @@ class ManifestsTest(unittest.TestCase):
       for pod in pods_of(manifests):
         for container in pod["spec"]["containers"]:
           program, *flags = container["args"]
-          known = subprocess.run([PROGRAMS[program], "--help"], capture_output=True, text=True, check=True).stdout
+          known = subprocess.run([PROGRAMS[program], "--helpfull"], capture_output=True, text=True, check=True).stdout
           for flag in flags:
             name = re.match(r"--\w+", flag).group(0)
             self.assertRegex(known, rf"(?m)^  {name}(=|$)", f"{folder}: {program}")

@@ -93,9 +93,13 @@ class Etcd:
 class ServerProcessTest(unittest.TestCase):
 
   def test_help_and_version(self):
-    shown = run("--help")
+    shown = run("--helpfull")
     self.assertEqual(shown.returncode, 0)
     self.assertIn("--max_rounds_ahead", shown.stdout)
+    brief = run("--help")
+    self.assertEqual(brief.returncode, 0)
+    self.assertIn("--helpfull", brief.stdout)
+    self.assertLess(len(brief.stdout.splitlines()), 100)
     self.assertRegex(run("--version").stdout,
                      r"^ps_server \d+\.\d+\.\d+\n"
                      r"commit: ([0-9a-f]{40}( and uncommitted changes)?|unknown, .*)\n"

@@ -293,7 +293,7 @@ def seconds_to_loss(options, programs, case):
 
 
 def known_variants(programs):
-    text = subprocess.run([programs.ps_server, "--help"], capture_output=True, text=True, check=False).stdout
+    text = subprocess.run([programs.ps_server, "--helpfull"], capture_output=True, text=True, check=False).stdout
     for name, flags in VARIANTS:
         if all(flag.split("=")[0] in text for flag in flags):
             yield name
