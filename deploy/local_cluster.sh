@@ -41,15 +41,28 @@ read_options() {
   done
 }
 
+# new_folder BASE: makes BASE, or BASE-2, BASE-3 and so on if that is there, and prints its path.
+new_folder() {
+  local folder="$1" number=1
+  until mkdir "$folder" 2>/dev/null; do
+    [[ -e "$folder" ]] || return 1
+    number=$((number + 1))
+    folder="$1-$number"
+  done
+  realpath "$folder"
+}
+
 # enter_out_folder "NAME ...": makes `out` a folder and goes there, so that commands can be shown with short paths: the
-# one named, which must be new or empty, or a new one called after the script. The variables named may hold paths.
+# one named, which must be new or empty, or a new one here that is called after the script. The variables named may hold
+# paths.
 enter_out_folder() {
   local name
   for name in $1; do
     [[ ! -e "${!name}" ]] || printf -v "$name" %s "$(realpath "${!name}")"
   done
   if [[ -z "$out" ]]; then
-    out="$(mktemp -d "${TMPDIR:-/tmp}/lodestar-$(basename "$0" .sh).XXXXXX")"
+    out="$(new_folder "$PWD/lodestar-$(basename "$0" .sh)")" ||
+      fail "no folder for the results can be made in $PWD; name one with --out=DIR"
   else
     mkdir -p "$out"
     [[ -z "$(ls -A "$out")" ]] || fail "--out=$out is not empty"
@@ -110,9 +123,9 @@ find_programs() {
   fi
   if [[ -z "$folder" ]]; then
     run "$root/deploy/install_deps.sh"
-    say "Building (minutes the first time)"
+    say "Building (some ten minutes on two cores the first time; [DONE / STEPS] every ten seconds)"
     # --batch: no build server stays behind.
-    run env --chdir="$root" bazel --batch build --noshow_progress --ui_event_filters=-info \
+    run env --chdir="$root" bazel --batch build --curses=no --color=no --show_progress_rate_limit=10 --ui_event_filters=-info \
       //server:ps_server //worker:gpu_worker //deploy/psctl:psctl ||
       fail "the build failed; the errors are above"
     folder="$root/bazel-bin"

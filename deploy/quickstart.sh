@@ -8,8 +8,8 @@
 #                 this machine has)
 #   --mode=MODE   how strictly the workers move together (default: sync)
 #   --rounds=N    length of the training (default: what takes about 2 minutes on 2 cores)
-#   --out=DIR     folder for logs, checkpoints, model and loss curve; must be new or empty (default: a new folder under
-#                 ${TMPDIR:-/tmp})
+#   --out=DIR     folder for logs, checkpoints, model and loss curve; must be new or empty (default: a new folder here,
+#                 lodestar-quickstart, or lodestar-quickstart-2 and so on)
 #   --keep        leave the server running for psctl until Ctrl-C
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=local_cluster.sh
@@ -75,6 +75,12 @@ echo "  loss curve   loss.svg"
 say "300 bytes by the model:"
 run "$psctl" generate --model=model.safetensors --prompt='The ' --bytes=300 --temperature=0.5 --seed=1
 echo
+
+say "Next"
+echo "  the losses again       $psctl history $out/checkpoints"
+echo "  a text of your own     $root/deploy/quickstart.sh --data=PATH"
+echo "  a job that goes on     $psctl launch --data=PATH -- --model=gpt-nano --rounds=20000 --checkpoint_dir=run1"
+echo "  several machines       $root/README.md, \"Several machines\""
 
 if [[ -n "$keep" ]]; then
   say "The server stays at $address until Ctrl-C, for example: psctl --server=$address status"
