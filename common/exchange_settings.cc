@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/encoding.h"
+#include "common/endless_rounds.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -82,7 +83,6 @@ const std::map<std::string, Setter>& Setters() {
 
 // Enough for a step to be measured beside what a round takes, and few for those that are slow.
 constexpr int kTrialSteps = 5;
-constexpr int64_t kMostTrialRounds = 1'000'000'000;
 
 // Of the encoding of contributions, once that is known.
 constexpr char kTopK[] = "topk";
@@ -176,7 +176,7 @@ JobSpec TrialOf(JobSpec asked) {
   asked.outer_reduction = exchange.outer_reduction;
   asked.quorum = exchange.quorum;
   asked.eval_every = 0;
-  asked.schedule.total_rounds = kMostTrialRounds;
+  asked.schedule.total_rounds = kEndlessRounds;
   return asked;
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/endless_rounds.h"
 
 namespace lodestar {
 namespace {
@@ -27,6 +28,7 @@ std::string LossText(double nats, LossUnit unit) {
 }
 
 std::string RoundOfText(int64_t round, int64_t total_rounds, absl::string_view of) {
+  if (total_rounds >= kEndlessRounds) return absl::StrCat(round);
   if (round <= total_rounds) return absl::StrCat(round, of, total_rounds);
   return absl::StrCat(round, " (--rounds=", total_rounds, ")");
 }

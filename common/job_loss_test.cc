@@ -27,6 +27,9 @@ TEST(JobLossTest, ShowsWhatTheNewestRoundHas) {
             "round 20/60  loss 2.0000 nats  held-out 3.0000 nats  accuracy 18.67 %");
   EXPECT_EQ(JobLossText(loss, 15, LossUnit::kNats),
             "round 20 (--rounds=15)  loss 2.0000 nats  held-out 3.0000 nats  accuracy 18.67 %");
+  EXPECT_EQ(JobLossText(loss, 1'000'000'000, LossUnit::kNats),
+            "round 20  loss 2.0000 nats  held-out 3.0000 nats  accuracy 18.67 %")
+      << "a job without an end of its own";
   // An evaluation of some rounds ago is not news.
   loss.train_round = Round(22);
   EXPECT_EQ(JobLossText(loss, 60, LossUnit::kNats), "round 22/60  loss 2.0000 nats");

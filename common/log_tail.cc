@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/log_fields.h"
+#include "common/one_line.h"
 #include "common/peer_text.h"
 
 namespace lodestar {
@@ -52,7 +53,8 @@ bool FitsQuery(const LogLineRecord& line, const LogQuery& query) {
 }
 
 void LogTail::Add(LogLevel level, absl::string_view text, absl::Time now) {
-  LogLineRecord line = {.time = now, .level = level, .text = PeerText(text, kMaxLineBytes)};
+  LogLineRecord line = {
+      .time = now, .level = level, .text = PeerText(OneLine(text), kMaxLineBytes)};
   absl::MutexLock lock(&mutex_);
   line.number = ++last_number_;
   num_bytes_ += line.text.size();

@@ -96,14 +96,16 @@ absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed, const Ho
   const std::string has = absl::StrCat(host.limited_by, " has ", BytesText(host.available_bytes),
                                        " available of ", BytesText(host.total_bytes));
   if (needed.steady() > host.available_bytes) {
-    const int64_t times =
-        needed.steady() / std::max<int64_t>(1, host.available_bytes) + 1;  // as many servers
+    const int64_t num_servers =
+        needed.steady() / std::max<int64_t>(1, host.available_bytes) + 1;  // servers for this one
     // Not a matter of time, as a full disk may be: the job is too large for this server.
     return absl::FailedPreconditionError(absl::StrCat(
-        "this server needs ", needed.Describe(), "; ", has, "; spread the job over at least ",
-        times,
-        " times as many servers (--shard=I/K), take an "
-        "optimizer with less state, or say with --memory_limit that it may take more"));
+        "this server needs ", needed.Describe(), "; ", has,
+        "; free memory here, take an optimizer with less state, divide what this server holds "
+        "among at least ",
+        num_servers,
+        " servers with as much memory (--shard=I/K), or say with --memory_limit that it may take "
+        "more"));
   }
   if (needed.peak() <= host.available_bytes) return "";
   return absl::StrCat("memory may run out while a checkpoint is written: this server needs ",

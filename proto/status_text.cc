@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/bytes_text.h"
+#include "common/endless_rounds.h"
 #include "common/job_loss.h"
 #include "common/outer_step.h"
 
@@ -395,7 +396,8 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
 }
 
 std::string ExportText(const v1::ExportSource& source, absl::string_view server) {
-  const bool is_within = source.round() <= source.total_rounds();
+  const bool is_within =
+      source.round() <= source.total_rounds() && source.total_rounds() < kEndlessRounds;
   return absl::StrFormat("the weights of job %s at %s after %d%s rounds%s", source.model(), server,
                          source.round(),
                          is_within ? absl::StrCat(" of ", source.total_rounds()) : "",

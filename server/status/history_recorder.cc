@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "common/history_thinning.h"
+#include "common/one_line.h"
 #include "common/overloaded.h"
 
 namespace lodestar {
@@ -88,6 +89,7 @@ void HistoryRecorder::GoBackTo(Round next_round) {
 }
 
 void HistoryRecorder::NoteEvent(HistoryEvent event) {
+  event.text = OneLine(event.text);
   // To the microsecond, as in the file: whoever has seen some asks for those of a later time.
   event.time = absl::FromUnixMicros(absl::ToUnixMicros(event.time));
   if (!events_.empty()) {

@@ -91,6 +91,11 @@ TEST_F(HistoryRecorderTest, RoundsThatEndInAnotherOrderDoNotLeadBack) {
   EXPECT_EQ(content.trained.back().last_round, Round(4));
 }
 
+TEST_F(HistoryRecorderTest, AnEventOfSeveralLinesBecomesOne) {
+  history_.Note(Event{"settings that differ:\n  setting  asked\n  rounds   20"}, kNow);
+  EXPECT_EQ(history_.Read().events.front().text, "settings that differ: setting asked; rounds 20");
+}
+
 TEST_F(HistoryRecorderTest, TheOldestEventsGo) {
   for (size_t i = 0; i < HistoryRecorder::kMaxEvents + 2; ++i) {
     history_.Note(Event{absl::StrCat("event ", i)}, kNow);

@@ -1,0 +1,14 @@
+// OneLine: a text of several lines, such as a table, for where only one line is shown.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace lodestar {
+
+// Joins the lines of `text` with "; ", or with a blank behind a colon, and makes one blank of
+// several. Empty lines are left out. A text of one line stays as it is.
+std::string OneLine(absl::string_view text);
+
+}  // namespace lodestar
