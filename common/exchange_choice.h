@@ -18,6 +18,10 @@
 
 namespace lodestar {
 
+// Most that a way to exchange may lose beside synchronous training at equal samples, in percent, by
+// default: of `psctl plan` and of servers that choose alike.
+inline constexpr double kMostLossPercent = 1.5;
+
 struct ExchangeBounds {
   double utilisation = 0.95;  // wanted; see ExchangeForecast
   // By what share exchanges may take longer than forecast: what still reaches `utilisation` then
@@ -26,7 +30,7 @@ struct ExchangeBounds {
   // (tests/bench/results/scaling.md).
   double spare = 0.25;
   // Most that EstimateLoss() may say beyond the least that can be with what is not open.
-  double loss_percent = 3.0;
+  double loss_percent = kMostLossPercent;
   // DiLoCo trained with as many (arXiv:2311.08105).
   int max_local_steps = 500;
   // The length of the job in steps, as in TrainingFacts.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/exchange_choice.h"
 
 namespace lodestar {
 
@@ -27,7 +28,7 @@ struct PlanOptions {
   double packet_loss_percent = 0.0;
   int64_t packet_bytes = 1500;
   double utilisation = 0.95;
-  double loss_budget_percent = 3.0;
+  double loss_budget_percent = kMostLossPercent;
   int max_local_steps = 500;
   int64_t total_steps = 0;  // of the job; 0: many
   double worker_threads = 1.0;

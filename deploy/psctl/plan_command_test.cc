@@ -84,7 +84,7 @@ TEST(PlanCommandTest, JsonHasTheSameNumbers) {
   EXPECT_GE(*GetDouble(chosen, "utilisation"), 0.949);
   EXPECT_NEAR(*GetDouble(chosen, "round_seconds") - *GetDouble(chosen, "exposed_seconds"),
               *GetDouble(chosen, "utilisation") * *GetDouble(chosen, "round_seconds"), 1e-6);
-  EXPECT_LE(*GetDouble(chosen, "loss_percent"), 3.0);
+  EXPECT_LE(*GetDouble(chosen, "loss_percent"), kMostLossPercent);
   EXPECT_GT(*GetInt64(chosen, "bytes_up"), 0);
   EXPECT_TRUE(*GetBool(chosen, "within_bounds"));
   EXPECT_THAT(FormatJson(plan), Not(HasSubstr("\"given\"")));

@@ -146,7 +146,7 @@ ABSL_FLAG(double, step_ms, 0,
 ABSL_FLAG(double, packet_loss, 0, "Percent of the packets that are lost, in each direction.");
 ABSL_FLAG(int64_t, packet_bytes, 1500, "MTU of the path.");
 ABSL_FLAG(double, utilisation, 0.95, "Wanted share of the time in which workers compute.");
-ABSL_FLAG(double, loss_budget, 3,
+ABSL_FLAG(double, loss_budget, lodestar::kMostLossPercent,
           "Percent that the held-out loss may be above that of sync in fp32, by estimate.");
 ABSL_FLAG(int, max_local_steps, 500, "Most local steps between two exchanges.");
 ABSL_FLAG(int64_t, steps, 0,

@@ -15,9 +15,6 @@
 namespace lodestar {
 namespace {
 
-// Beside synchronous training at equal samples.
-constexpr double kMostLossPercent = 1.5;
-
 // Returns by how much the forecast of a choice misses kMostLossPercent, in words. Empty means that
 // the forecast keeps it.
 std::string MissText(const LossEstimate& loss) {
