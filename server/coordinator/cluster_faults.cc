@@ -10,6 +10,8 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/job_spec.h"
 #include "common/peer_text.h"
 #include "common/robust_mean.h"
 #include "common/status_macros.h"
@@ -188,6 +190,29 @@ void ClusterFaults::ForgetPoisoned(WorkerId worker) {
   for (auto& [id, desk] : state_.desks) {
     if (IsSameSender(desk, id, worker)) desk.ForgetPoisoned();
   }
+}
+
+void ClusterFaults::LookForStraggler() {
+  JobSpec balanced = state_.config.job;
+  balanced.balance = Balance::kSpeed;
+  const bool waits_for_all = state_.policy->uses_rosters() && balanced.quorum == 0;
+  if (!waits_for_all || state_.config.job.balance == Balance::kSpeed || state_.site.has_value()) {
+    return;
+  }
+  std::vector<StragglerWatch::Member> members;
+  for (const WorkerRecord* member : state_.membership.Members()) {
+    members.push_back({member->name, state_.desks.at(member->id).compute_speed()});
+  }
+  const StragglerWatch::Straggler straggler = stragglers_.OnRound(members);
+  if (straggler.name.empty()) return;
+  outbox_.Tell(absl::StrCat(
+      "rounds wait for worker '", straggler.name, "': it computes ",
+      absl::StrFormat("%.3g samples/s, and the others %.3g; ", straggler.speed,
+                      straggler.usual_speed),
+      ValidateJobSpec(balanced).ok()
+          ? "start the servers with --balance=speed, which gives each worker as many samples as it "
+            "computes meanwhile"
+          : "deploy/docs/unequal_workers.md says what helps"));
 }
 
 void ClusterFaults::LookForFewSenders(const OpenRound& round, int num_workers, absl::Time now) {

@@ -19,6 +19,7 @@
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/outbox.h"
+#include "server/coordinator/straggler_watch.h"
 #include "server/membership/membership_table.h"
 #include "server/sync/worker_fault.h"
 
@@ -56,6 +57,9 @@ class ClusterFaults {
 
   // Raises an alarm if a robust mean had contributions of too few workers, or certificates.
   void LookForFewSenders(const OpenRound& round, int num_workers, absl::Time now);
+  // A round is over: tells once of a worker that computes so slowly that rounds wait for it, and of
+  // the flag that would help.
+  void LookForStraggler();
   // Has the certificates of `lives`, which have just ended, rest for as long as others have waited
   // for their rounds; ends the members that rest with them, and adds those to `lives`.
   void LetCertificatesRest(std::vector<EndedLife>& lives, absl::Time now);
@@ -98,6 +102,7 @@ class ClusterFaults {
   ClusterState& state_;
   Outbox& outbox_;
   ClusterSaves& saves_;
+  StragglerWatch stragglers_;
 };
 
 }  // namespace lodestar

@@ -829,6 +829,7 @@ void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
   summary.tokens_per_sample = state_.ledger.tokens_per_sample();
   summary.epoch = state_.ledger.epoch();
   state_.progress.OnRound(summary);
+  if (!is_lost && !round.is_evaluation()) faults_.LookForStraggler();
   summary.trained_time = state_.progress.trained_time();
   outbox_.Announce(summary);
   state_.unrecorded.push_back(summary);
