@@ -19,6 +19,9 @@ namespace {
 // For workers to push again what a server that was away has not taken.
 constexpr absl::Duration kHandInTime = absl::Seconds(2);
 
+// Of the alarm that a checkpoint could not be written; over with the next that is.
+constexpr absl::string_view kCheckpointSubject = "checkpoint";
+
 // Unless --journal_limit says otherwise. A checkpoint is three times the weights with AdamW, so
 // that those out of turn add a tenth to what the disk has to take, and a restart reads what was
 // written in seconds to a minute.
@@ -257,6 +260,7 @@ absl::Status ClusterSaves::OnPublished(absl::string_view directory,
   }
   const absl::Duration write_time = state_.checkpoints.Snapshot(now)->write_time;
   state_.schedule.OnWritten(write_time);
+  outbox_.SetAlarm(kCheckpointSubject, absl::OkStatus(), now);
   if (!published->alarm.empty()) outbox_.RaiseAlarm(published->alarm, now);
   outbox_.Tell(absl::StrCat(
       "checkpoint published path=", published->path, " round=", published->round.value(),
@@ -289,8 +293,9 @@ absl::Status ClusterSaves::OnFailed(absl::string_view directory, const absl::Sta
   // The same words for every round and try, so that a full disk is one alarm and not one per try.
   const size_t folder_end = directory.rfind('/');
   const std::string any = absl::StrCat(directory.substr(0, folder_end), "/round-N");
-  outbox_.RaiseAlarm(absl::StrReplaceAll(error.message(), {{directory, any}}), now);
-  outbox_.Touch();
+  outbox_.SetAlarm(
+      kCheckpointSubject,
+      absl::Status(error.code(), absl::StrReplaceAll(error.message(), {{directory, any}})), now);
   if (is_early) return absl::OkStatus();  // the tries of the last save follow
   state_.last_save.OnFailed(error, now);
   if (!state_.last_save.outcome().has_value()) return absl::OkStatus();

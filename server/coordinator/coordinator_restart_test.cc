@@ -320,8 +320,12 @@ TEST(CoordinatorRestartTest, FailedCheckpointIsAnAlarmAndTrainingGoesOn) {
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).alarms.at(0).text,
             "checkpoint ckpt/round-N: shard 1: disk full")
       << "one alarm, whatever the round";
+  EXPECT_FALSE(cluster.coordinator().Snapshot(cluster.now()).alarms.at(0).over_age.has_value());
   grant = RunUntil(cluster, a, 4);
   EXPECT_EQ(cluster.sent().save_directories.size(), 2);
+  cluster.FinishSave();
+  EXPECT_TRUE(cluster.coordinator().Snapshot(cluster.now()).alarms.at(0).over_age.has_value())
+      << "the disk has room again";
 }
 
 TEST(CoordinatorRestartTest, RequestedCheckpointIsTakenBetweenRounds) {
