@@ -38,9 +38,12 @@ sigset_t WaitedSignals() {
   return signals;
 }
 
-// In the child: never returns.
-[[noreturn]] void Execute(const std::vector<std::string>& arguments, int input, int output) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+// In the child of `launcher`: never returns.
+[[noreturn]] void Execute(const std::vector<std::string>& arguments, pid_t launcher, int input,
+                          int output) {
+  // A server saves then, as it does when the launcher tells it to end.
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != launcher) _exit(128 + SIGTERM);  // it was gone before
   // A terminal's Ctrl-C goes to the launcher alone, which passes it on.
   setpgid(0, 0);
   sigset_t none;
@@ -113,9 +116,10 @@ absl::Status Launcher::Run(Process& process) {
       (process.spec.input.has_value() && pipe2(input, O_CLOEXEC) != 0)) {
     return absl::ResourceExhaustedError(absl::StrCat("pipe: ", std::strerror(errno)));
   }
+  const pid_t launcher = getpid();
   const pid_t pid = fork();
   if (pid < 0) return absl::ResourceExhaustedError(absl::StrCat("fork: ", std::strerror(errno)));
-  if (pid == 0) Execute(process.spec.arguments, input[0], output[1]);
+  if (pid == 0) Execute(process.spec.arguments, launcher, input[0], output[1]);
   close(output[1]);
   if (process.spec.input.has_value()) {
     close(input[0]);

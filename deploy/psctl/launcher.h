@@ -1,5 +1,6 @@
 // Starts a whole cluster: servers and workers as child processes, or what runs them elsewhere,
-// their output prefixed by role, ended together. No child outlives the launcher, however it ends.
+// their output prefixed by role, ended together. If the launcher is killed, the system tells its
+// children to end with SIGTERM, and servers save.
 #pragma once
 
 #include <sys/types.h>

@@ -55,6 +55,19 @@ class LaunchTest(ClusterTestCase):
     with open(model, "rb") as file:
       self.assertGreater(len(file.read()), 1000)
 
+  def test_servers_of_a_launcher_that_is_killed_save_and_end(self):
+    launch = self.launch(server_flags=["--rounds=1000000", "--checkpoint_interval=0",
+                                       "--checkpoint_dir=" + self.path("runs")])
+    self.addCleanup(self.psctl, "stop")
+    self.wait_for_round(3)
+    launch.kill(signal.SIGKILL)
+
+    def is_saved():
+      return any(re.fullmatch(r"round-\d+", name) for name in os.listdir(self.path("runs")))
+
+    wait_until(is_saved, lambda: "the last checkpoint:\n" + launch.log())
+    wait_until(lambda: self.psctl("status").returncode == 129, lambda: "the end of the server")
+
   def test_all_that_are_launched_log_alike_and_begin_together(self):
     launch = self.start([part for part in self.launch_command("--exit_when_done", "--workers=3",
                                                               server_flags=["--log_format=json", "--log_level=debug"])
