@@ -111,6 +111,78 @@ class PythonPackageTest(ClusterTestCase):
     return self.start([sys.executable, "-c", PROGRAM, f"127.0.0.1:{self.port}", name, str(pause),
                        *options], "program_" + name, env=package_environment())
 
+  def run_python(self, code, *arguments):
+    return subprocess.run([sys.executable, "-B", "-c", code, *arguments], capture_output=True,
+                          text=True, env=package_environment(), check=False,
+                          timeout=cluster_processes.PATIENCE_SECONDS)
+
+  def test_errors_name_arguments_and_not_flags_of_gpu_worker(self):
+    shown = self.run_python(
+        "from lodestar._library import in_words_of_python as words\n"
+        "print(words('--coordinator=h:1 has no --join; --insecure; `psctl x --name=y`'))")
+    self.assertEqual(shown.stdout, "address=h:1 has no address=; insecure=True; `psctl x --name=y`\n")
+
+  def test_a_session_gives_up_on_servers_that_never_answer(self):
+    port = cluster_processes.ReservedPort()
+    self.addCleanup(port.close)
+    shown = self.run_python(
+        "import sys, lodestar\n"
+        "worker = lodestar.Worker(coordinator=sys.argv[1], connect_timeout='1s')\n"
+        "worker.add_tensor('a', [1])\n"
+        "worker.set_data(8)\n"
+        "worker.start()\n"
+        "try:\n  worker.job('mode')\n"
+        "except lodestar.LodestarError as error:\n  print(error.code, error)\n",
+        f"127.0.0.1:{port.number}")
+    self.assertRegex(shown.stdout, rf"^UNAVAILABLE .*127.0.0.1:{port.number}.*connect_timeout")
+
+  def test_a_forked_child_is_refused_and_its_parent_goes_on(self):
+    self.start_client_server(rounds=3)
+    shown = self.run_python(
+        "import os, sys, lodestar\n"
+        "def make():\n"
+        "  worker = lodestar.Worker(coordinator=sys.argv[1])\n"
+        "  worker.add_tensor('a', [1])\n"
+        "  worker.set_data(8)\n"
+        "  worker.allocate()\n"
+        "  worker.start()\n"
+        "  return worker\n"
+        "worker = make()\n"
+        "worker.job('mode')\n"
+        "if os.fork() == 0:\n"
+        "  try:\n    make()\n"
+        "  except lodestar.LodestarError as error:\n    print('child', error.code, flush=True)\n"
+        "  os._exit(0)\n"
+        "os.wait()\n"
+        "for step in worker.steps():\n  worker.step_done(1.0, 0, len(step.samples))\n"
+        "print('parent is done')\n", f"127.0.0.1:{self.port}")
+    self.assertEqual(shown.stdout, "child FAILED_PRECONDITION\nparent is done\n", shown.stderr)
+
+  def test_the_doctor_takes_the_address_wherever_it_stands(self):
+    port = cluster_processes.ReservedPort()
+    self.addCleanup(port.close)
+    address = f"127.0.0.1:{port.number}"
+
+    def doctor(*arguments):
+      return self.run_python("import sys, lodestar.doctor\nsys.exit(lodestar.doctor.main())",
+                             *arguments)
+
+    for arguments in ([address, "--insecure"], ["--insecure", address], ["--server=" + address],
+                      ["--insecure=true", "--server", address]):
+      self.assertIn(f"bad  {address}: Connection refused", doctor(*arguments).stdout, arguments)
+    for arguments in ([address, "127.0.0.1:1"], ["--insecur", address]):
+      refused = doctor(*arguments)
+      self.assertEqual(refused.returncode, 2, refused.stdout)
+
+  def test_the_doctor_names_a_path_that_swallows_large_messages(self):
+    for lost, mended in ((200, "link"), (1400, "mtu 1280"), (9000, "mtu 1500"), (9001, "ok")):
+      shown = self.run_python(
+          "import sys\nfrom lodestar import doctor\n"
+          "doctor._arrives = lambda host, port, size: size < int(sys.argv[1])\n"
+          "for finding in doctor.check_message_sizes('127.0.0.1', 1):\n"
+          "  print(finding.verdict, finding.text)\n", str(lost))
+      self.assertIn(mended, shown.stdout, shown.stderr)
+
   def test_two_programs_train_exactly(self):
     for mode in ({"mode": "sync"}, {"mode": "sync", "shared_memory": "false"}):
       server = self.start_client_server(rounds=30, min_workers=2, **mode)

@@ -5,6 +5,7 @@
     model, opt = ps.attach(model, opt)
     for x, y in ps.loader(dataset, batch_size=32):
         loss = loss_fn(model(x), y); loss.backward()
+        ps.log(loss)                             # for psctl status and the curves
         opt.step(); opt.zero_grad()
 
 The server is `ps_server --model=client`; mode, schedule, encodings and number of rounds are its

@@ -174,8 +174,8 @@ class ReducedSteps(_GradientSteps):
         if isinstance(self._optimizer, torch.optim.LBFGS):
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                "LBFGS computes several gradients in a step, and --optimizer=reduce brings one: use "
-                "--mode=local_sgd, or another optimizer")
+                "LBFGS computes several gradients in a step, and ps_server --optimizer=reduce brings "
+                "one: use ps_server --mode=local_sgd, or another optimizer")
 
     def take(self, step: Optional[Step]) -> None:
         """Of the first round; from then on each worker has weights, which all change alike."""
@@ -194,7 +194,7 @@ class ReducedSteps(_GradientSteps):
             raise LodestarError(
                 "FAILED_PRECONDITION",
                 f"the job is in round {step.round}, and its weights are with its workers alone "
-                "(--optimizer=reduce): begin it anew, or let all workers load the same weights and "
+                "(ps_server --optimizer=reduce): begin it anew, or let all workers load the same weights and "
                 "attach(..., keep_weights=True)")
         self._tensors.take_weights()
         self._tensors.take_buffers()
@@ -204,7 +204,7 @@ class ReducedSteps(_GradientSteps):
         return LodestarError(
             "FAILED_PRECONDITION",
             f"the weights here have had {self._version} updates, and the servers have {seen}; only "
-            "other workers have the gradients in between (--optimizer=reduce): begin again from "
+            "other workers have the gradients in between (ps_server --optimizer=reduce): begin again from "
             "weights that all workers load")
 
     def finish(self, make_step: MakeStep) -> None:

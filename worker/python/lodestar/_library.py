@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from typing import Optional
 
 _API_MAJOR = 1
@@ -14,6 +15,28 @@ _CODES = ("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED",
           "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
           "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS",
           "UNAUTHENTICATED")
+
+
+# Flags of gpu_worker that are arguments here, and how those are written.
+_ARGUMENTS = {
+    "coordinator": "address=", "join": "address=", "insecure": "insecure=True",
+    **{name: name + "=" for name in ("name", "state_dir", "keep_residuals", "tls_cert", "tls_key",
+                                     "tls_ca", "shared_memory", "leave_timeout", "connect_timeout",
+                                     "threads")}}
+_FLAG = re.compile(r"--(" + "|".join(_ARGUMENTS) + r")\b(=?)")
+
+
+def in_words_of_python(text: str) -> str:
+    """A message of the library with the arguments of join() in place of flags of gpu_worker. What
+    stands in backquotes is a command of a shell, and stays."""
+
+    def argument_for(flag: "re.Match[str]") -> str:
+        argument = _ARGUMENTS[flag[1]]
+        return argument.partition("=")[0] + "=" if flag[2] else argument
+
+    parts = text.split("`")
+    parts[::2] = [_FLAG.sub(argument_for, part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 class LodestarError(RuntimeError):
@@ -125,7 +148,7 @@ class Library:
         if code != 0:
             name = _CODES[code] if code < len(_CODES) else str(code)
             text = self.last_error()  # type: ignore[attr-defined]
-            raise LodestarError(name, text.decode("utf-8", "replace"))
+            raise LodestarError(name, in_words_of_python(text.decode("utf-8", "replace")))
 
 
 _loaded: Optional[Library] = None

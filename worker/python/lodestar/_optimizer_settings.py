@@ -20,7 +20,8 @@ def settings_of(optimizer: Any) -> Settings:
             raise LodestarError(
                 "INVALID_ARGUMENT",
                 f"groups of parameters differ in {key} ({', '.join(values)}), and the servers have "
-                "one for all; --mode=local_sgd and --optimizer=reduce keep the program's optimizer")
+                "one for all; ps_server --mode=local_sgd and --optimizer=reduce keep the program's "
+                "optimizer")
         return next(iter(values.values()))
 
     of_all("lr")
@@ -47,7 +48,7 @@ def settings_of(optimizer: Any) -> Settings:
         "INVALID_ARGUMENT",
         "the servers make the steps of sync and async jobs, and have no "
         f"{' with '.join([kind, *others[:1]])}: use AdamW, Adam without weight decay, or SGD (momentum, nesterov) without weight decay and "
-        "dampening; or let the program make its steps: --mode=local_sgd, or --optimizer=reduce")
+        "dampening; or let the program make its steps: ps_server --mode=local_sgd, or --optimizer=reduce")
 
 
 def differing(wanted: Settings, of_job: Dict[str, str]) -> List[str]:

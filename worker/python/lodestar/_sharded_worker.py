@@ -138,7 +138,7 @@ class ShardedWorker:
         if size == 0:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                "the job has --global_batch_size, and a worker's part of it changes as others come "
+                "ps_server has --global_batch_size, and a worker's part of it changes as others come "
                 f"and go; {count} ranks that are one worker take the same number of samples each: "
                 "start ps_server with --batch_size")
         if size % count != 0:

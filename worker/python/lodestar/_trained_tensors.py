@@ -164,7 +164,7 @@ class TrainedTensors:
                         "FAILED_PRECONDITION",
                         f"the optimizer trains a parameter {list(parameter.shape)} that it did not "
                         "train, or that was frozen, with attach(): a job has the same ones to its "
-                        "end; begin another one with --init_from")
+                        "end; begin another one with ps_server --init_from")
 
     @torch.no_grad()
     def place(self, worker: Worker, *, in_vector: bool) -> None:

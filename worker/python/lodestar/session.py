@@ -391,7 +391,8 @@ class Session:
 
     def _steps(self) -> Iterator[Step]:
         if self._is_over:
-            warnings.warn("the job is done: one loop over the loader is the whole job, of --rounds")
+            warnings.warn("the job is done: one loop over the loader is the whole job, of "
+                          "ps_server --rounds")
             return
         if self._step is not None and not self.is_step_made:
             # The loop before was left in the middle of it.
