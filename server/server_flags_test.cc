@@ -1,6 +1,7 @@
 #include "server/server_flags.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <set>
 
@@ -699,7 +700,14 @@ TEST_F(ServerFlagsTest, ResumeIsAWordOrAPath) {
   EXPECT_EQ(policy_of("--resume=never"), ResumePolicy::kNever);
   const ServerConfig config = Parse({"--resume=runs/round-00000010"}).config;
   EXPECT_EQ(config.durability.resume, ResumePolicy::kPath);
-  EXPECT_EQ(config.durability.resume_path, "runs/round-00000010");
+  EXPECT_EQ(config.durability.resume_path, std::filesystem::absolute("runs/round-00000010"));
+}
+
+TEST_F(ServerFlagsTest, FoldersOfCheckpointsAreAbsolute) {
+  const DurabilityConfig durability =
+      Parse({"--checkpoint_dir=runs/../runs/1/", "--fallback_dir=spare"}).config.durability;
+  EXPECT_EQ(durability.checkpoint_dir, std::filesystem::absolute("runs/1"));
+  EXPECT_EQ(durability.fallback_dir, std::filesystem::absolute("spare"));
 }
 
 TEST_F(ServerFlagsTest, EvaluationsAreBoundedUnlessAllHeldOutSamplesAreWanted) {
