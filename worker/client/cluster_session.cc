@@ -251,17 +251,20 @@ absl::Status ClusterSession::Call(absl::string_view name, Method method, const R
 }
 
 absl::Status ClusterSession::Outcome(const grpc::Status& status, absl::Duration timeout) {
+  // Over a connection that has failed nobody has answered.
+  const bool is_connected = channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::UnavailableError(absl::StrCat(
-        "coordinator ", coordinator_, " did not answer within ", absl::FormatDuration(timeout)));
+        "coordinator ", coordinator_, " did not answer within ", absl::FormatDuration(timeout),
+        is_connected ? ", though the connection stands: its process hangs, or the path swallows "
+                       "large packets; `lodestar doctor` here tells which"
+                     : ""));
   }
   const absl::Status native = FromGrpcStatus(status);
   if (RemedyFor(native) == Remedy::kReconnect) is_suspect_ = true;
   if (!absl::IsUnavailable(native) && !absl::IsUnimplemented(native)) return native;
   absl::Status named(native.code(),
                      absl::StrCat("coordinator ", coordinator_, ": ", native.message()));
-  // Over a connection that has failed nobody has answered.
-  const bool is_connected = channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
   return is_connected ? WithAnswered(std::move(named)) : named;
 }
 
