@@ -5,24 +5,18 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "common/file_io.h"
+#include "common/control_groups.h"
 
 namespace lodestar {
 namespace {
 
-constexpr int64_t kMaxFileBytes = 1 << 20;
 constexpr int64_t kPageBytes = 4096;  // the unit of /proc/self/statm on x86-64
 constexpr int64_t kKibibyte = 1024;
-
-std::string Contents(const std::string& path) {
-  return ReadWholeFile(path, kMaxFileBytes).value_or("");
-}
 
 std::optional<int64_t> ParseCount(absl::string_view text) {
   int64_t count = 0;
@@ -64,10 +58,10 @@ struct GroupFiles {
 void NarrowByGroup(const std::string& folder, const std::string& name, const GroupFiles& files,
                    HostMemory* memory) {
   // Without a limit the file says "max", or a number larger than any machine's memory.
-  const auto limit = ParseCount(Contents(absl::StrCat(folder, "/", files.limit)));
-  const auto usage = ParseCount(Contents(absl::StrCat(folder, "/", files.usage)));
+  const auto limit = ParseCount(KernelText(absl::StrCat(folder, "/", files.limit)));
+  const auto usage = ParseCount(KernelText(absl::StrCat(folder, "/", files.usage)));
   if (!limit.has_value() || !usage.has_value()) return;
-  const std::string stat = Contents(absl::StrCat(folder, "/memory.stat"));
+  const std::string stat = KernelText(absl::StrCat(folder, "/memory.stat"));
   int64_t reclaimable = 0;
   for (const char* line : files.reclaimable) {
     reclaimable += CountBehind(stat, absl::StrCat(line, " ")).value_or(0);
@@ -78,43 +72,22 @@ void NarrowByGroup(const std::string& folder, const std::string& name, const Gro
          memory);
 }
 
-// A group's limits hold for all groups below it. In a container the path may be that of the host
-// while the mounted tree begins at the container's own group: the root of the tree is always looked
-// at, and what is not there is passed over.
-void NarrowByGroups(const std::string& mount, absl::string_view path, const GroupFiles& files,
-                    HostMemory* memory) {
-  std::string group;
-  NarrowByGroup(mount, "/", files, memory);
-  for (absl::string_view part : absl::StrSplit(path, '/', absl::SkipEmpty())) {
-    if (part == "..") return;  // outside of what this process may see
-    absl::StrAppend(&group, "/", part);
-    NarrowByGroup(absl::StrCat(mount, group), group, files, memory);
-  }
-}
-
-// Lines of /proc/self/cgroup: "0::/path" is version 2, "4:memory,blkio:/path" version 1.
 void NarrowByControlGroups(const std::string& root, HostMemory* memory) {
   const GroupFiles second = {"memory.max", "memory.current", {"inactive_file", "active_file"}};
   const GroupFiles first = {"memory.limit_in_bytes",
                             "memory.usage_in_bytes",
                             {"total_inactive_file", "total_active_file"}};
-  const std::string lines = Contents(absl::StrCat(root, "/proc/self/cgroup"));
-  for (absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
-    const std::vector<absl::string_view> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
-    if (fields.size() != 3) continue;
-    const std::vector<absl::string_view> controllers = absl::StrSplit(fields[1], ',');
-    if (fields[1].empty()) {
-      NarrowByGroups(absl::StrCat(root, "/sys/fs/cgroup"), fields[2], second, memory);
-    } else if (std::find(controllers.begin(), controllers.end(), "memory") != controllers.end()) {
-      NarrowByGroups(absl::StrCat(root, "/sys/fs/cgroup/memory"), fields[2], first, memory);
-    }
-  }
+  ForEachControlGroup(
+      root, "memory",
+      [&](GroupVersion version, const std::string& folder, const std::string& name) {
+        NarrowByGroup(folder, name, version == GroupVersion::kSecond ? second : first, memory);
+      });
 }
 
 void NarrowByOwnLimits(const std::string& root, HostMemory* memory) {
-  const std::string limits = Contents(absl::StrCat(root, "/proc/self/limits"));
+  const std::string limits = KernelText(absl::StrCat(root, "/proc/self/limits"));
   // Pages: size, resident, shared, text, 0, data and stack.
-  const std::string counts = Contents(absl::StrCat(root, "/proc/self/statm"));
+  const std::string counts = KernelText(absl::StrCat(root, "/proc/self/statm"));
   const std::vector<absl::string_view> statm =
       absl::StrSplit(counts, absl::ByAnyChar(" \n"), absl::SkipEmpty());
   if (statm.size() < 6) return;
@@ -134,7 +107,7 @@ void NarrowByOwnLimits(const std::string& root, HostMemory* memory) {
 
 HostMemory ReadHostMemory(const std::string& root) {
   HostMemory memory;
-  const std::string meminfo = Contents(absl::StrCat(root, "/proc/meminfo"));
+  const std::string meminfo = KernelText(absl::StrCat(root, "/proc/meminfo"));
   if (const auto total = CountBehind(meminfo, "MemTotal:"); total.has_value()) {
     const int64_t available = CountBehind(meminfo, "MemAvailable:").value_or(*total);
     Narrow({.total_bytes = *total * kKibibyte,

@@ -1,7 +1,5 @@
 #include "kernels/device_factory.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -11,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/usable_cores.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cuda_plugin.h"
 #include "kernels/oracle/oracle_device.h"
@@ -20,16 +19,10 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 
-int UsableCores() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
-  return std::max(1, CPU_COUNT(&cores));
-}
-
 absl::StatusOr<std::unique_ptr<Device>> MakeCpu(const DeviceOptions& options) {
   if (options.threads < 0 || options.threads > kMaxThreads) {
     return absl::InvalidArgumentError(absl::StrCat("the cpu device was asked for ", options.threads,
-                                                   " threads; give 0 (one per core) to ",
+                                                   " threads; give 0 (one per usable core) to ",
                                                    kMaxThreads));
   }
   if (options.compute != DType::kF32) {

@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <thread>
 
 #include "common/logging.h"
+#include "common/usable_cores.h"
 
 namespace lodestar {
 namespace {
@@ -126,8 +126,7 @@ void ApplyServerOptions(grpc::ServerBuilder& builder, const ServerOptions& optio
   quota.Resize(static_cast<size_t>(options.message_bytes));
   // Of services that block one for each call, as gRPC's reflection does. gRPC ends the process
   // where it gets no thread.
-  quota.SetMaxThreads(
-      std::max(kMinThreads, 4 * static_cast<int>(std::thread::hardware_concurrency())));
+  quota.SetMaxThreads(std::max(kMinThreads, 4 * UsableCores()));
   builder.SetResourceQuota(quota);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.calls_per_connection);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);

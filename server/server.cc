@@ -20,6 +20,7 @@
 #include "common/output_file.h"
 #include "common/status_macros.h"
 #include "common/trace_recorder.h"
+#include "common/usable_cores.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
 #include "server/advertised_address.h"
@@ -66,7 +67,7 @@ uint64_t RandomId() {
 
 int NumThreads(int asked) {
   if (asked > 0) return asked;
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16);
+  return std::clamp(UsableCores(), 1, 16);
 }
 
 HostMemory AvailableMemory(int64_t limit) {

@@ -53,7 +53,8 @@ class Server {
  public:
   struct Deps {
     Clock* clock = &Clock::Real();
-    int num_threads = 0;  // for sums, updates and checksums; 0: one per core
+    int num_threads =
+        0;  // for sums, updates and checksums; 0 means one per usable core, at most 16
     // Asked now and then while Create() takes long, which then is Cancelled.
     std::function<bool()> is_interrupted = [] { return false; };
     // The leader lease of this process, if there is one.

@@ -71,7 +71,9 @@ ABSL_FLAG(lodestar::LocalPath, tuning_file, "",
           "to the bit, and the first one, too, if one card alone measured. What is there of "
           "another version is replaced, and the log says so; other cards keep theirs. The workers "
           "of a machine may share one. Empty: none, and cuBLASLt's first advice.");
-ABSL_FLAG(int, threads, 0, "Threads of a CPU device; 1 to 1024, or 0: one per core.");
+ABSL_FLAG(int, threads, 0,
+          "Threads of a CPU device; 1 to 1024. 0 means one per core that the process may use; its "
+          "affinity and CPU quota (cgroups) count.");
 ABSL_FLAG(
     int64_t, max_micro_batch, 0,
     "Samples per forward and backward, at most 1048576. A larger share of the batch is cut into "

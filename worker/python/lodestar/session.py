@@ -53,7 +53,7 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
       tls_cert, tls_key, tls_ca: files with a certificate of an authority of your own.
       insecure: allows plain text to other machines.
       shared_memory: whether weights and gradients go through it, where the server is here.
-      threads: that encode what is sent; 0: one per core.
+      threads: that encode what is sent; 0 means one per core that the process may use.
       leave_timeout: how long whoever leaves tries to tell servers that do not answer, such as "5s".
       connect_timeout: how long no server may answer before the session gives up with UNAVAILABLE,
         such as "90s"; "0" means for ever.
