@@ -34,11 +34,14 @@ absl::StatusOr<std::vector<OwnedCertificate>> CertificatesIn(absl::string_view w
 }
 
 absl::Status ShowOwn(SSL_CTX* context, const CredentialFiles& files, const Credentials& own) {
-  ASSIGN_OR_RETURN(const OwnedKey key, KeyFromPem(own.key));
+  const absl::StatusOr<OwnedKey> key = KeyFromPem(own.key);
+  if (!key.ok()) {
+    return absl::Status(key.status().code(), absl::StrCat(files.key, ": ", key.status().message()));
+  }
   ASSIGN_OR_RETURN(const std::vector<OwnedCertificate> chain,
                    CertificatesIn(files.certificate, own.certificate));
   if (SSL_CTX_use_certificate(context, chain.front().get()) != 1 ||
-      SSL_CTX_use_PrivateKey(context, key.get()) != 1) {
+      SSL_CTX_use_PrivateKey(context, key->get()) != 1) {
     return Refused(files.certificate);
   }
   for (size_t i = 1; i < chain.size(); ++i) {

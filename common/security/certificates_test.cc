@@ -2,13 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/pem.h>
 
+#include "common/security/openssl_handles.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
 const Validity kYear{kNow - absl::Minutes(5), kNow + absl::Hours(24 * 365)};
@@ -119,6 +122,25 @@ TEST(CertificatesTest, HashesAndSecrets) {
   EXPECT_EQ(fingerprint->size(), 64u);
   EXPECT_NE(*fingerprint, *FingerprintOf(NewAuthority().certificate));
   EXPECT_FALSE(FingerprintOf("none").ok());
+}
+
+// "pass" encrypts it; in PKCS #8, as openssl genpkey -aes256 writes it.
+std::string EncryptedKey() {
+  const OwnedKey key(EVP_EC_gen("P-256"));
+  const OwnedBio bio(BIO_new(BIO_s_mem()));
+  EXPECT_EQ(PEM_write_bio_PKCS8PrivateKey(bio.get(), key.get(), EVP_aes_256_cbc(), "pass", 4,
+                                          nullptr, nullptr),
+            1);
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(bio.get(), &data);
+  return std::string(data, size);
+}
+
+TEST(CertificatesTest, SaysThatAKeyIsEncrypted) {
+  EXPECT_THAT(MakeCertificateRequest(EncryptedKey()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("openssl pkey")));
+  EXPECT_THAT(MakeCertificateRequest("no key"),
+              StatusIs(absl::StatusCode::kInvalidArgument, Not(HasSubstr("openssl pkey"))));
 }
 
 }  // namespace

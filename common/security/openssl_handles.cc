@@ -21,10 +21,20 @@ std::string OpensslError() {
 
 absl::StatusOr<OwnedKey> KeyFromPem(const std::string& pem) {
   const OwnedBio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-  // A key with a passphrase is refused: nobody is there to type it.
-  OwnedKey key(PEM_read_bio_PrivateKey(
-      bio.get(), nullptr, [](char*, int, int, void*) { return -1; }, nullptr));
+  // Asked for the passphrase of a key that is encrypted: nobody is there to type it.
+  bool is_encrypted = false;
+  const auto ask = [](char*, int, int, void* asked) {
+    *static_cast<bool*>(asked) = true;
+    return -1;
+  };
+  OwnedKey key(PEM_read_bio_PrivateKey(bio.get(), nullptr, ask, &is_encrypted));
   if (key != nullptr) return key;
+  if (is_encrypted) {
+    ERR_clear_error();
+    return absl::InvalidArgumentError(
+        "the private key is encrypted, and programs cannot ask for its passphrase; decrypt it: "
+        "openssl pkey -in KEY -out NEW, chmod 600 NEW, and name that file");
+  }
   return absl::InvalidArgumentError(absl::StrCat("no private key in PEM: ", OpensslError()));
 }
 
