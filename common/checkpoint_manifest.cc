@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/crc32c.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -24,7 +25,7 @@ absl::StatusOr<uint32_t> GetChecksum(const Json& object) {
   uint32_t crc32c = 0;
   if (text.size() != 8 || !absl::SimpleHexAtoi(text, &crc32c)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(kChecksumKey, " \"", text, "\" is not 8 hexadecimal digits"));
+        absl::StrCat(kChecksumKey, " \"", PeerText(text), "\" is not 8 hexadecimal digits"));
   }
   return crc32c;
 }
@@ -41,7 +42,7 @@ absl::StatusOr<CheckpointFile> FileFrom(const Json& json) {
   ASSIGN_OR_RETURN(file.crc32c, GetChecksum(json));
   if (file.name.empty() || file.name[0] == '.' || file.name.find('/') != std::string::npos) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", file.name, "\" is not the name of a file of the checkpoint"));
+        absl::StrCat("\"", PeerText(file.name), "\" is not the name of a file of the checkpoint"));
   }
   return file;
 }
@@ -184,7 +185,7 @@ absl::StatusOr<BucketManifest> BucketFrom(const Json& row, int64_t begin,
   ASSIGN_OR_RETURN(const int64_t table, AsInt64(row[3], "table of a bucket"));
   if (bucket.range.begin != begin || bucket.range.end <= begin || version < 0 || table < 0 ||
       table >= static_cast<int64_t>(tables.size())) {
-    return absl::InvalidArgumentError(absl::StrCat("bucket ", FormatJson(row),
+    return absl::InvalidArgumentError(absl::StrCat("bucket ", PeerText(FormatJson(row)),
                                                    ": expected one that ", "begins at ", begin,
                                                    " and a table below ", tables.size()));
   }
@@ -249,7 +250,7 @@ absl::StatusOr<Layout> LayoutFrom(const Json& json) {
     ASSIGN_OR_RETURN(const Json* shape, GetArray(entry, "shape"));
     for (const Json& dimension : *shape) {
       ASSIGN_OR_RETURN(tensor.shape.emplace_back(),
-                       AsInt64(dimension, absl::StrCat("shape of ", tensor.name)));
+                       AsInt64(dimension, absl::StrCat("shape of ", PeerText(tensor.name))));
     }
     ASSIGN_OR_RETURN(const int64_t block, GetInt64(entry, "block"));
     tensor.block = static_cast<int>(block);
@@ -339,8 +340,8 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   ASSIGN_OR_RETURN(const std::string format, GetString(json, "format"));
   ASSIGN_OR_RETURN(const int64_t version, GetInt64(json, "format_version"));
   if (format != kFormatName || version < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("format \"", format, "\" version ", version,
-                                                   "; this program reads \"", kFormatName,
+    return absl::InvalidArgumentError(absl::StrCat("format \"", PeerText(format), "\" version ",
+                                                   version, "; this program reads \"", kFormatName,
                                                    "\" version ", kCheckpointFormatVersion));
   }
   ASSIGN_OR_RETURN(const uint32_t expected, GetChecksum(json));
@@ -419,6 +420,7 @@ absl::Status VerifyCheckpointFile(FileSystem& file_system, const std::string& di
     num_bytes += static_cast<int64_t>(block.size());
     return absl::OkStatus();
   });
+  if (absl::IsCancelled(read)) return read;
   if (!read.ok()) return absl::DataLossError(read.message());
   if (num_bytes != file.num_bytes) {
     return absl::DataLossError(absl::StrCat(path, " has ", num_bytes, " bytes, ", kManifestName,

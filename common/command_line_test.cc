@@ -139,7 +139,7 @@ TEST_F(CommandLineTest, ErrorsOfFlagFilesNameFileAndLine) {
   EXPECT_THAT(ErrorOf({"--flagfile", outer}),
               AllOf(HasSubstr("outer.txt line 1: "), HasSubstr("wrong.txt line 2: ")));
   EXPECT_THAT(ErrorOf({"--flagfile=/no/such/file"}), HasSubstr("cannot open /no/such/file"));
-  EXPECT_THAT(ErrorOf({"--flagfile=" + testing::TempDir()}), HasSubstr("Is a directory"));
+  EXPECT_THAT(ErrorOf({"--flagfile=" + testing::TempDir()}), HasSubstr("a folder"));
   const std::string cycle = testing::TempDir() + "/cycle.txt";
   WriteFile("cycle.txt", "--flagfile=" + cycle + "\n");
   EXPECT_THAT(ErrorOf({"--flagfile=" + cycle}), HasSubstr("is it a cycle?"));

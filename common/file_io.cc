@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/logging.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -59,6 +62,43 @@ absl::StatusCode CodeOf(int error_number) {
   }
 }
 
+struct KnownFileSystem {
+  int64_t type = 0;
+  absl::string_view name;
+};
+
+// linux/magic.h and fs/smb/client; those that have, or had, no call to sync a folder.
+constexpr KnownFileSystem kSmb[] = {{0xff534d42, "cifs"}, {0xfe534d42, "smb3"}, {0x517b, "smbfs"}};
+constexpr KnownFileSystem kOthers[] = {{0x786f4256, "vboxsf"},
+                                       {0x65735546, "fuse"},
+                                       {0x01021997, "9p"},
+                                       {0x2011bab0, "exfat"},
+                                       {0x4d44, "vfat"}};
+
+const KnownFileSystem* FindFileSystem(absl::Span<const KnownFileSystem> systems, int64_t type) {
+  // f_type is signed on some machines.
+  const auto found = std::find_if(systems.begin(), systems.end(), [type](const auto& system) {
+    return static_cast<uint32_t>(system.type) == static_cast<uint32_t>(type);
+  });
+  return found == systems.end() ? nullptr : &*found;
+}
+
+bool IsSmb(int64_t type) { return FindFileSystem(kSmb, type) != nullptr; }
+
+std::string FileSystemName(int64_t type) {
+  for (const absl::Span<const KnownFileSystem> systems :
+       {absl::MakeConstSpan(kSmb), absl::MakeConstSpan(kOthers)}) {
+    const KnownFileSystem* const found = FindFileSystem(systems, type);
+    if (found != nullptr) return std::string(found->name);
+  }
+  return absl::StrFormat("of type %#x", static_cast<uint32_t>(type));
+}
+
+absl::Status NotRegular(const std::string& path, mode_t mode) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, " is ", FileKindName(mode), ", not a regular file; name a file"));
+}
+
 constexpr absl::string_view kRaiseFileSizeLimit =
     "raise that limit (ulimit -f, or LimitFSIZE= of a systemd unit) and start the program again";
 
@@ -89,10 +129,35 @@ absl::Status CheckFileSize(absl::string_view file, int64_t num_bytes) {
       *limit, " bytes; ", kRaiseFileSizeLimit));
 }
 
+const char* FileKindName(unsigned mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+absl::StatusOr<OpenedFile> OpenRegularFile(const std::string& path) {
+  OpenedFile file;
+  // Looked at before it is opened, and again then: another file may have taken its name.
+  if (stat(path.c_str(), &file.facts) != 0) return ErrnoStatus(errno, "open", path);
+  if (!S_ISREG(file.facts.st_mode)) return NotRegular(path, file.facts.st_mode);
+  file.descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (file.descriptor < 0) return ErrnoStatus(errno, "open", path);
+  absl::Status status;
+  if (fstat(file.descriptor, &file.facts) != 0) {
+    status = ErrnoStatus(errno, "examine", path);
+  } else if (!S_ISREG(file.facts.st_mode)) {
+    status = NotRegular(path, file.facts.st_mode);
+  }
+  if (status.ok()) return file;
+  close(file.descriptor);
+  return status;
+}
+
 absl::Status ReadBlocks(const std::string& path,
                         absl::FunctionRef<absl::Status(absl::string_view block)> take) {
-  const ScopedDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return ErrnoStatus(errno, "open", path);
+  ASSIGN_OR_RETURN(const OpenedFile opened, OpenRegularFile(path));
+  const ScopedDescriptor file(opened.descriptor);
   return ReadBlocks(file.get(), path, take);
 }
 
@@ -136,6 +201,18 @@ absl::Status WriteAll(int descriptor, absl::string_view bytes, absl::string_view
   return absl::OkStatus();
 }
 
+absl::Status FolderSyncStatus(int error_number, int64_t file_system, absl::string_view path) {
+  // What vfs_fsync() of Linux answers for a file system that has no such call.
+  const bool is_unable = error_number == EINVAL || error_number == EOPNOTSUPP;
+  if (!is_unable) return ErrnoStatus(error_number, "sync directory", path);
+  if (IsSmb(file_system)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cannot sync directory ", path, ": ", std::strerror(error_number), "; its file system, ",
+      FileSystemName(file_system),
+      ", cannot sync folders, so that new files may be missing after a crash; use a folder on "
+      "another one, such as ext4, xfs or NFS"));
+}
+
 std::string DirectoryOf(const std::string& path) {
   const size_t slash = path.find_last_of('/');
   if (slash == std::string::npos) return ".";
@@ -145,22 +222,25 @@ std::string DirectoryOf(const std::string& path) {
 absl::Status FsyncDirectory(const std::string& path) {
   const ScopedDescriptor directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() < 0) return ErrnoStatus(errno, "open directory", path);
-  if (fsync(directory.get()) != 0) return ErrnoStatus(errno, "sync directory", path);
+  if (fsync(directory.get()) == 0) return absl::OkStatus();
+  const int error_number = errno;
+  struct statfs facts = {};
+  if (fstatfs(directory.get(), &facts) != 0) facts.f_type = 0;
+  RETURN_IF_ERROR(FolderSyncStatus(error_number, facts.f_type, path));
+  LogWarn(
+      "{}: its file system, {}, cannot sync folders: new files survive a crash of this machine, "
+      "but perhaps not one of the file server",
+      path, FileSystemName(facts.f_type));
   return absl::OkStatus();
 }
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
-  const ScopedDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return ErrnoStatus(errno, "open", path);
-  struct stat info;
-  if (fstat(file.get(), &info) != 0) return ErrnoStatus(errno, "examine", path);
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
-  }
+  ASSIGN_OR_RETURN(const OpenedFile opened, OpenRegularFile(path));
+  const ScopedDescriptor file(opened.descriptor);
   MappedFile mapped;
   mapped.path_ = path;
-  if (info.st_size == 0) return mapped;
-  const size_t size = static_cast<size_t>(info.st_size);
+  if (opened.facts.st_size == 0) return mapped;
+  const size_t size = static_cast<size_t>(opened.facts.st_size);
   void* const data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (data == MAP_FAILED) return ErrnoStatus(errno, "map", path);
   mapped.data_ = static_cast<const uint8_t*>(data);

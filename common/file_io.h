@@ -4,6 +4,8 @@
 // FileSizeLimit() are ResourceExhausted, a missing file NotFound, a forbidden one PermissionDenied.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,8 +32,22 @@ absl::Status CheckFileSize(absl::string_view file, int64_t num_bytes);
 // The NotFound of a file that is open, and that its path does not lead to any more.
 absl::Status NameIsLost(absl::string_view path);
 
-// Hands over the file from front to back, in blocks that `take` must not keep. Errors also: the
-// first of `take`, which ends it. `name`: of an open file, for errors.
+// "a folder", "a FIFO", "a socket" or "a device" for what is no regular file. `mode` is st_mode.
+const char* FileKindName(unsigned mode);
+
+// A file that is open for reading. The caller closes `descriptor`.
+struct OpenedFile {
+  int descriptor = -1;
+  struct stat facts;
+};
+
+// Opens a file that a user has named, or that lies in a folder of a user, without waiting for
+// anything: opening a FIFO would wait for its writer, and opening a device may do something. Errors
+// also: InvalidArgument naming what the path leads to, unless that is a regular file.
+absl::StatusOr<OpenedFile> OpenRegularFile(const std::string& path);
+
+// Hands over the file from front to back, in blocks that `take` must not keep. Errors also: those
+// of OpenRegularFile(); the first of `take`, which ends it. `name`: of an open file, for errors.
 absl::Status ReadBlocks(int descriptor, absl::string_view name,
                         absl::FunctionRef<absl::Status(absl::string_view block)> take);
 absl::Status ReadBlocks(const std::string& path,
@@ -48,15 +64,22 @@ absl::Status WriteAll(int descriptor, absl::string_view bytes, absl::string_view
 // The folder that `path` lies in.
 std::string DirectoryOf(const std::string& path);
 
-// Makes names created in, or renamed into, the directory survive a crash.
+// Makes names created in, or renamed into, the directory survive a crash. Where the file system
+// cannot do that, FolderSyncStatus() decides; if it is OK, the log has a warning.
 absl::Status FsyncDirectory(const std::string& path);
+
+// What a folder that could not be synced means. `file_system` is f_type of statfs(2). OK if names
+// survive a crash of this machine all the same: file servers of SMB have made them before the call
+// returns. Errors: FailedPrecondition naming the file system that cannot sync folders; those of
+// ErrnoStatus().
+absl::Status FolderSyncStatus(int error_number, int64_t file_system, absl::string_view path);
 
 // A file in memory, read-only, loaded by the system page by page. Movable.
 // Cutting a mapped file short makes access to the lost part fatal (SIGBUS): map only finished
 // files.
 class MappedFile {
  public:
-  // Errors also: InvalidArgument for what is not a regular file. An empty file is fine.
+  // Errors also: those of OpenRegularFile(). An empty file is fine.
   static absl::StatusOr<MappedFile> Open(const std::string& path);
 
   MappedFile() = default;

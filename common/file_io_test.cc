@@ -2,11 +2,17 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "common/testing/status_matchers.h"
 
@@ -86,6 +92,47 @@ TEST_F(FileIoTest, MapsFilesAndSurvivesMoves) {
   EXPECT_TRUE(moved.bytes().empty());
   EXPECT_THAT(MappedFile::Open(directory_),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not a regular file")));
+}
+
+// Each of these would wait for ever, or for a peer, if it were opened as a file.
+TEST_F(FileIoTest, RefusesWhatIsNoRegularFileWithoutWaiting) {
+  ASSERT_EQ(mkfifo(PathOf("fifo").c_str(), 0600), 0);
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un place = {.sun_family = AF_UNIX, .sun_path = {}};
+  // The folder of a test may have a longer path than a socket may.
+  std::string short_folder = "/tmp/file_io_test.XXXXXX";
+  ASSERT_NE(mkdtemp(short_folder.data()), nullptr);
+  const std::string socket_path = short_folder + "/socket";
+  socket_path.copy(place.sun_path, socket_path.size());
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&place), sizeof(place)), 0);
+  close(listener);
+  const std::pair<std::string, const char*> kinds[] = {{PathOf("fifo"), "a FIFO"},
+                                                       {socket_path, "a socket"},
+                                                       {directory_, "a folder"},
+                                                       {"/dev/zero", "a device"}};
+  for (const auto& [path, kind] : kinds) {
+    for (const absl::Status& status :
+         {ReadWholeFile(path, 10).status(), MappedFile::Open(path).status(),
+          OpenRegularFile(path).status()}) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                                   AllOf(HasSubstr(path), HasSubstr(kind))));
+    }
+  }
+  std::filesystem::remove_all(short_folder);
+}
+
+TEST(FolderSyncStatusTest, GoesOnWhereTheFileServerHasMadeTheName) {
+  constexpr int64_t kCifs = 0xff534d42;
+  constexpr int64_t kFat = 0x4d44;
+  EXPECT_OK(FolderSyncStatus(EINVAL, kCifs, "/mnt/share"));
+  EXPECT_OK(FolderSyncStatus(EINVAL, static_cast<int32_t>(kCifs), "/mnt/share"))
+      << "f_type is signed on some machines";
+  EXPECT_THAT(FolderSyncStatus(EIO, kCifs, "/mnt/share"), StatusIs(absl::StatusCode::kInternal));
+  EXPECT_THAT(FolderSyncStatus(EINVAL, kFat, "/mnt/stick"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("/mnt/stick"), HasSubstr("vfat"))));
+  EXPECT_THAT(FolderSyncStatus(EOPNOTSUPP, 0x1234, "/mnt"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("0x1234")));
 }
 
 }  // namespace

@@ -98,8 +98,10 @@ class RealFileSystem final : public FileSystem {
                                                        IfExists if_exists) override {
     constexpr mode_t kMode = 0644;
     CloseToOthers(path);
-    const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | FlagOf(if_exists),
-                                IsOfJournal(path) ? kOwnerOnly : kMode);
+    // Opening a FIFO would wait for its reader.
+    const int descriptor =
+        open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | FlagOf(if_exists),
+             IsOfJournal(path) ? kOwnerOnly : kMode);
     if (descriptor < 0) return ErrnoStatus(errno, "create", path);
     return std::make_unique<RealWritableFile>(path, descriptor);
   }
@@ -119,9 +121,8 @@ class RealFileSystem final : public FileSystem {
   }
 
   absl::StatusOr<std::unique_ptr<HeldFile>> Hold(const std::string& path) override {
-    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) return ErrnoStatus(errno, "open", path);
-    return std::make_unique<RealHeldFile>(path, descriptor);
+    ASSIGN_OR_RETURN(const OpenedFile file, OpenRegularFile(path));
+    return std::make_unique<RealHeldFile>(path, file.descriptor);
   }
 
   absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) override {

@@ -60,8 +60,8 @@ class FileSystem {
   // for links that lead nowhere, too.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
                                                                IfExists if_exists) = 0;
-  // Takes memory only as far as it is read. Errors also: InvalidArgument for what is not a regular
-  // file. An empty file is fine.
+  // Takes memory only as far as it is read. An empty file is fine. Errors of this and of the calls
+  // that follow also: InvalidArgument for what is not a regular file.
   virtual absl::StatusOr<FileBytes> Map(const std::string& path) = 0;
   // Hands over the file from front to back, in blocks that `take` must not keep, so that it takes
   // the memory of one block. Errors also: the first of `take`, which ends it.

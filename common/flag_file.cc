@@ -6,6 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/file_io.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -30,11 +31,12 @@ absl::string_view WithoutComment(absl::string_view text) {
 absl::StatusOr<std::string> Unquoted(absl::string_view text) {
   const size_t end = text.find('"', 1);
   if (end == absl::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("the quote of ", text, " is not closed"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the quote of ", PeerText(text), " is not closed"));
   }
   if (!WithoutComment(text.substr(end + 1)).empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(text, " goes on behind its quotes; put the whole value between them"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        PeerText(text), " goes on behind its quotes; put the whole value between them"));
   }
   return std::string(text.substr(1, end - 1));
 }
@@ -84,7 +86,7 @@ absl::StatusOr<std::vector<FlagFileLine>> ReadFlagFile(const std::string& path) 
     }
     if (line.empty() || line[0] == '#') continue;
     absl::StatusOr<std::string> argument =
-        absl::InvalidArgumentError(absl::StrCat("\"", line.substr(0, 80),
+        absl::InvalidArgumentError(absl::StrCat("\"", PeerText(line),
                                                 "\" is not a flag; write --name=value, or # for a "
                                                 "comment"));
     if (line[0] == '-' && WithoutComment(line) != "--") argument = ArgumentOf(line);

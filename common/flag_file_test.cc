@@ -70,7 +70,7 @@ TEST(FlagFileTest, RefusesWhatIsNoFlagFile) {
   EXPECT_THAT(Read("\xff\xfe-\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("UTF-16")));
   EXPECT_THAT(ReadFlagFile(testing::TempDir()),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("Is a directory")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a folder")));
   EXPECT_THAT(Read(std::string((1 << 20) + 1, '#')),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("has more than")));
 }

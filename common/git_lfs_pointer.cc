@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "common/peer_text.h"
 
 namespace lodestar {
 
@@ -17,7 +18,7 @@ absl::Status CheckNotGitLfsPointer(const std::string& path, absl::Span<const uin
   std::string size = "the file";
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     if (absl::StartsWith(line, "size "))
-      size = absl::StrCat("a file of ", line.substr(5), " bytes");
+      size = absl::StrCat("a file of ", PeerText(line.substr(5)), " bytes");
   }
   return absl::FailedPreconditionError(
       absl::StrCat(path, " is a pointer of Git LFS to ", size,

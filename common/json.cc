@@ -2,12 +2,12 @@
 
 #include <limits>
 #include <set>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -27,69 +27,96 @@ absl::StatusOr<const Json*> Find(const Json& object, absl::string_view key) {
   return &*entry;
 }
 
-std::string Quote(absl::string_view key) { return absl::StrCat("key '", key, "'"); }
+std::string Quote(absl::string_view key) { return absl::StrCat("key '", PeerText(key), "'"); }
 
-// Looks at the brackets before the parser does, which would build what is inside them first.
-absl::Status CheckDepth(absl::string_view text, int max_depth) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') {
-        ++i;
-      } else if (c == '"') {
-        in_string = false;
-      }
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > max_depth) {
-        return absl::InvalidArgumentError(absl::StrCat("JSON is nested deeper than the ", max_depth,
-                                                       " levels allowed at byte ", i));
-      }
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return absl::OkStatus();
+absl::Status Malformed(const Json::exception& error, absl::string_view where) {
+  // The parser quotes what it has read, which need not be text and may be as long as a file.
+  return absl::InvalidArgumentError(
+      absl::StrCat("JSON is malformed", where, ": ", PeerText(error.what())));
 }
 
-// Follows the parser and remembers the first key that an object has twice.
-class UniqueKeys {
+// Builds the value while the parser reads. An object of Json looks at all its keys before it takes
+// another one; this keeps a set of them and appends, so that the time grows with the text alone.
+class Builder final : public nlohmann::json_sax<Json> {
  public:
-  void Watch(Json::parse_event_t event, const Json& parsed) {
-    if (event == Json::parse_event_t::object_start) {
-      open_objects_.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      open_objects_.pop_back();
-    } else if (event == Json::parse_event_t::key) {
-      const std::string& key = parsed.get_ref<const std::string&>();
-      if (!open_objects_.back().insert(key).second && status_.ok()) {
-        status_ = absl::InvalidArgumentError(
-            absl::StrCat("JSON has ", Quote(key), " twice in one object"));
-      }
-    }
-  }
+  explicit Builder(int max_depth) : max_depth_(max_depth) {}
+
+  Json& value() { return value_; }
   const absl::Status& status() const { return status_; }
 
+  bool null() override { return Add(nullptr) != nullptr; }
+  bool boolean(bool value) override { return Add(value) != nullptr; }
+  bool number_integer(int64_t value) override { return Add(value) != nullptr; }
+  bool number_unsigned(uint64_t value) override { return Add(value) != nullptr; }
+  bool number_float(double value, const std::string& /*text*/) override {
+    return Add(value) != nullptr;
+  }
+  bool string(std::string& value) override { return Add(std::move(value)) != nullptr; }
+  bool binary(Json::binary_t& /*value*/) override { return false; }  // text has none
+  bool start_object(size_t /*num_elements*/) override { return Open(Json::object()); }
+  bool end_object() override { return Close(); }
+  bool start_array(size_t /*num_elements*/) override { return Open(Json::array()); }
+  bool end_array() override { return Close(); }
+  bool key(std::string& key) override {
+    if (open_.back().keys.insert(key).second) {
+      key_ = std::move(key);
+      return true;
+    }
+    return Fail(absl::StrCat("JSON has ", Quote(key), " twice in one object"));
+  }
+  bool parse_error(size_t position, const std::string& /*last_token*/,
+                   const Json::exception& error) override {
+    status_ = Malformed(error, absl::StrCat(" at byte ", position));
+    return false;
+  }
+
  private:
-  std::vector<std::set<std::string>> open_objects_;
+  struct OpenContainer {
+    Json* container = nullptr;
+    std::set<std::string> keys;  // of an object
+  };
+
+  bool Fail(const std::string& text) {
+    status_ = absl::InvalidArgumentError(text);
+    return false;
+  }
+
+  // Returns where `value` is. What is in an open container does not move: only the innermost grows.
+  Json* Add(Json value) {
+    if (open_.empty()) {
+      value_ = std::move(value);
+      return &value_;
+    }
+    Json& container = *open_.back().container;
+    if (container.is_array()) {
+      auto& elements = container.get_ref<Json::array_t&>();
+      elements.push_back(std::move(value));
+      return &elements.back();
+    }
+    std::vector<Json::object_t::value_type>& entries = container.get_ref<Json::object_t&>();
+    entries.emplace_back(std::move(key_), std::move(value));
+    return &entries.back().second;
+  }
+
+  bool Open(Json container) {
+    if (static_cast<int>(open_.size()) == max_depth_) {
+      return Fail(absl::StrCat("JSON is nested deeper than the ", max_depth_, " levels allowed"));
+    }
+    open_.push_back({.container = Add(std::move(container)), .keys = {}});
+    return true;
+  }
+
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const int max_depth_;
+  Json value_;
+  std::vector<OpenContainer> open_;
+  std::string key_;  // of the value that comes next
   absl::Status status_;
 };
-
-// The parser's message quotes what it has read, which need not be text; errors must be, to travel.
-std::string TextOf(const Json::exception& error) {
-  std::string text;
-  for (const char c : absl::string_view(error.what())) {
-    if (absl::ascii_isprint(static_cast<unsigned char>(c))) {
-      text.push_back(c);
-    } else {
-      absl::StrAppend(&text, absl::CHexEscape(absl::string_view(&c, 1)));
-    }
-  }
-  return text;
-}
 
 }  // namespace
 
@@ -98,22 +125,14 @@ absl::StatusOr<Json> ParseJson(absl::string_view text, const JsonLimits& limits)
     return absl::InvalidArgumentError(
         absl::StrCat("JSON of ", text.size(), " bytes, allowed are ", limits.max_bytes));
   }
-  RETURN_IF_ERROR(CheckDepth(text, limits.max_depth));
-  UniqueKeys keys;
+  Builder builder(limits.max_depth);
   try {
-    Json json = Json::parse(text.begin(), text.end(),
-                            [&](int, Json::parse_event_t event, const Json& parsed) {
-                              keys.Watch(event, parsed);
-                              return true;
-                            });
-    RETURN_IF_ERROR(keys.status());
-    return json;
-  } catch (const Json::parse_error& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("JSON is malformed at byte ", error.byte, ": ", TextOf(error)));
+    Json::sax_parse(text.begin(), text.end(), &builder);
   } catch (const Json::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("JSON is malformed: ", TextOf(error)));
+    return Malformed(error, "");
   }
+  RETURN_IF_ERROR(builder.status());
+  return std::move(builder.value());
 }
 
 std::string FormatJson(const Json& json, int indent) {

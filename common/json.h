@@ -21,8 +21,9 @@ struct JsonLimits {
   int max_depth = 64;
 };
 
-// Errors: InvalidArgument with the byte offset for bad syntax or bad UTF-8, with the name for a key
-// that an object has twice, with the numbers for a limit.
+// Takes time in proportion to the text, but for sorting the keys of an object. Errors:
+// InvalidArgument with the byte offset for bad syntax or bad UTF-8, with the name for a key that an
+// object has twice, with the numbers for a limit.
 absl::StatusOr<Json> ParseJson(absl::string_view text, const JsonLimits& limits = {});
 
 // `indent` spaces per level; below 0: one line. Bytes that are not UTF-8 become U+FFFD.

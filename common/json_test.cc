@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {
@@ -58,11 +59,33 @@ TEST(JsonTest, RefusesRepeatedKeys) {
   EXPECT_OK(ParseJson(R"({"k":{"k":1},"l":[{"k":1},{"k":2}]})"));
 }
 
+// With a time that grows with the square of the keys this would take an hour.
+TEST(JsonTest, ReadsObjectsOfManyKeys) {
+  constexpr int kKeys = 500'000;
+  std::string text = "{";
+  for (int i = 0; i < kKeys; ++i) absl::StrAppend(&text, i == 0 ? "" : ",", "\"", i, "\":", i);
+  text += "}";
+  ASSERT_OK_AND_ASSIGN(const Json json, ParseJson(text));
+  EXPECT_EQ(json.size(), kKeys);
+  EXPECT_EQ(FormatJson(json), text);
+}
+
+TEST(JsonTest, ErrorsShowLittleOfALongKeyAndNoControls) {
+  const std::string key = std::string("\\u001b[2J") + std::string(1'000'000, 'x');
+  const auto twice = ParseJson(absl::StrCat("{\"", key, "\":1,\"", key, "\":2}"));
+  const auto cut = ParseJson(absl::StrCat("{\"", key, "\"1}"));
+  for (const absl::Status& status : {twice.status(), cut.status()}) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_LT(status.message().size(), 1000);
+    EXPECT_EQ(status.message().find('\x1b'), absl::string_view::npos);
+  }
+}
+
 TEST(JsonTest, KeepsItsLimits) {
   const std::string deep = std::string(5, '[') + std::string(5, ']');
   EXPECT_OK(ParseJson(deep, {.max_depth = 5}));
-  EXPECT_THAT(ParseJson(deep, {.max_depth = 4}), StatusIs(absl::StatusCode::kInvalidArgument,
-                                                          HasSubstr("4 levels allowed at byte 4")));
+  EXPECT_THAT(ParseJson(deep, {.max_depth = 4}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4 levels allowed")));
   EXPECT_OK(ParseJson(R"({"k[[[[[\"[[[[[":"[[[[[\\"})", {.max_depth = 1}));
   EXPECT_THAT(ParseJson(std::string(2'000'000, '[')), StatusIs(absl::StatusCode::kInvalidArgument));
   const std::string very_deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');

@@ -18,6 +18,7 @@
 #include "common/json.h"
 #include "common/line_output.h"
 #include "common/log_fields.h"
+#include "common/peer_text.h"
 
 namespace lodestar {
 namespace {
@@ -172,12 +173,13 @@ void InitLogging(absl::string_view process_name, LogLevel level, LogFormat forma
 
 bool IsLogged(LogLevel level) { return Logger()->should_log(ToSpdlog(level)); }
 
-// Messages quote flags and files, in which join strings may stand by mistake.
+// Messages quote flags and files, in which join strings may stand by mistake, and names of files,
+// in which anything may stand.
 void LogLine(LogLevel level, absl::string_view line) {
   if (!IsLogged(level)) return;
   LockedFilter& repeats = Repeats();
   absl::MutexLock lock(&repeats.mutex);
-  Write(repeats.filter.Admit(level, WithoutJoinSecrets(line), Clock::Real().Now()));
+  Write(repeats.filter.Admit(level, PeerLines(WithoutJoinSecrets(line)), Clock::Real().Now()));
 }
 
 void FlushLog() {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/json.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -124,14 +125,15 @@ absl::StatusOr<ModelSpec> ModelSpecFromJson(absl::string_view text) {
   constexpr int64_t kMaxBytes = 1 << 20;
   ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
   ModelSpec spec;
-  ASSIGN_OR_RETURN(spec.name, GetString(json, "name"));
+  ASSIGN_OR_RETURN(const std::string name, GetString(json, "name"));
+  spec.name = PeerText(name);
   int count = 0;
   RETURN_IF_ERROR(ReadIfPresent<MlpSpec>(json, "mlp", spec, count));
   RETURN_IF_ERROR(ReadIfPresent<CnnSpec>(json, "cnn", spec, count));
   RETURN_IF_ERROR(ReadIfPresent<GptSpec>(json, "gpt", spec, count));
   RETURN_IF_ERROR(ReadIfPresent<ClientModelSpec>(json, "client", spec, count));
   if (count != 1) {
-    return absl::InvalidArgumentError(absl::StrCat("model '", spec.name, "' has ", count,
+    return absl::InvalidArgumentError(absl::StrCat("model '", PeerText(spec.name), "' has ", count,
                                                    " of mlp, cnn, gpt, client; expected one"));
   }
   RETURN_IF_ERROR(ValidateModelSpec(spec));

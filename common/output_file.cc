@@ -21,13 +21,6 @@ namespace {
 constexpr int kMaxLinks = 40;  // what the kernel follows
 constexpr mode_t kPermissions = 07777;
 
-const char* KindName(mode_t mode) {
-  if (S_ISDIR(mode)) return "a folder";
-  if (S_ISFIFO(mode)) return "a FIFO";
-  if (S_ISSOCK(mode)) return "a socket";
-  return "a device";
-}
-
 // Where the link `path` leads.
 absl::StatusOr<std::string> TargetOf(const std::string& path) {
   char target[PATH_MAX];
@@ -60,7 +53,7 @@ absl::StatusOr<std::string> ResolveOutput(const std::string& path) {
     if (!S_ISLNK(info.st_mode)) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, target == path ? " is " : absl::StrCat(" leads to ", target, ", "),
-                       KindName(info.st_mode), "; name a regular file, or one that is new"));
+                       FileKindName(info.st_mode), "; name a regular file, or one that is new"));
     }
     ASSIGN_OR_RETURN(target, TargetOf(target));
   }

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 namespace lodestar {
 namespace {
@@ -74,6 +77,14 @@ std::string PeerText(absl::string_view text, size_t max_bytes) {
     taken += bytes;
   }
   return out;
+}
+
+std::string PeerLines(absl::string_view text, size_t max_line_bytes) {
+  std::vector<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    lines.push_back(PeerText(line, max_line_bytes));
+  }
+  return absl::StrJoin(lines, "\n");
 }
 
 bool IsUtf8(absl::string_view text) {

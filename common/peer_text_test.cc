@@ -45,6 +45,11 @@ TEST(PeerTextTest, WhatHasPassedPassesUnchanged) {
   EXPECT_EQ(PeerText(once, 4 * kMany), once);
 }
 
+TEST(PeerLinesTest, EscapesEachLineAndKeepsTheirEnds) {
+  EXPECT_EQ(PeerLines("one\x1b[2J\ntwo"), "one\\x1b[2J\ntwo");
+  EXPECT_EQ(PeerLines("abcdef\nab", 3), "abc...\nab");
+}
+
 TEST(IsUtf8Test, TellsWhatMessagesMayCarry) {
   EXPECT_TRUE(IsUtf8(""));
   EXPECT_TRUE(IsUtf8("/tmp/r\u00e9sum\u00e9\n"));

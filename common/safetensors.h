@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/file_system.h"
 
@@ -86,6 +88,18 @@ struct SafetensorsTensor {
   int64_t num_bytes = 0;
 };
 
+// What the header of a file says.
+struct SafetensorsContents {
+  std::vector<SafetensorsTensor> tensors;  // in order of their data
+  SafetensorsMetadata metadata;
+  int64_t file_bytes = 0;  // of the whole file
+};
+
+// Reads the header of a file that is still on its way; `start` are the bytes that have come.
+// Returns nullopt if the header goes on behind `start`. Errors: InvalidArgument naming tensor,
+// offset and what was expected for anything that breaks the format.
+absl::StatusOr<std::optional<SafetensorsContents>> ReadSafetensorsHeader(absl::string_view start);
+
 // A mapped file, all of whose header has been checked. Thread-safe.
 class SafetensorsReader {
  public:
@@ -114,7 +128,6 @@ class SafetensorsReader {
  private:
   explicit SafetensorsReader(FileBytes file) : file_(std::move(file)) {}
   absl::Status ParseHeader();
-  absl::Status CheckTiling(int64_t data_begin) const;
   void CopyUnaligned();
 
   const FileBytes file_;

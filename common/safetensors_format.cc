@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "common/peer_text.h"
 
 namespace lodestar::safetensors_format {
 namespace {
@@ -30,9 +31,9 @@ absl::StatusOr<TensorSize> SizeOf(const std::string& dtype, const std::vector<in
     if (candidate.name == dtype) known = &candidate;
   }
   if (known == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("dtype '", dtype, "' is unknown"));
+    return absl::InvalidArgumentError(absl::StrCat("dtype '", PeerText(dtype), "' is unknown"));
   }
-  const std::string shape_text = absl::StrCat("[", absl::StrJoin(shape, ","), "]");
+  const std::string shape_text = absl::StrCat("[", PeerText(absl::StrJoin(shape, ",")), "]");
   int64_t num_elements = 1;
   for (int64_t dimension : shape) {
     if (dimension < 0) {

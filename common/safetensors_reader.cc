@@ -2,11 +2,14 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/crc32c.h"
+#include "common/file_kind.h"
 #include "common/git_lfs_pointer.h"
 #include "common/json.h"
+#include "common/peer_text.h"
 #include "common/safetensors.h"
 #include "common/safetensors_format.h"
 #include "common/status_macros.h"
@@ -37,8 +40,9 @@ absl::StatusOr<SafetensorsTensor> ParseTensor(const std::string& name, const Jso
   ASSIGN_OR_RETURN(const Json* const offset_array, GetArray(entry, "data_offsets"));
   ASSIGN_OR_RETURN(const std::vector<int64_t> offsets, AsInt64s(*offset_array, "a data offset"));
   if (offsets.size() != 2 || offsets[0] < 0 || offsets[1] < offsets[0]) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "data_offsets are [", absl::StrJoin(offsets, ","), "], expected 0 <= begin <= end"));
+    return absl::InvalidArgumentError(absl::StrCat("data_offsets are [",
+                                                   PeerText(absl::StrJoin(offsets, ",")),
+                                                   "], expected 0 <= begin <= end"));
   }
   ASSIGN_OR_RETURN(const safetensors_format::TensorSize size,
                    safetensors_format::SizeOf(tensor.dtype, tensor.shape));
@@ -46,9 +50,9 @@ absl::StatusOr<SafetensorsTensor> ParseTensor(const std::string& name, const Jso
   tensor.offset = offsets[0];
   tensor.num_bytes = offsets[1] - offsets[0];
   if (tensor.num_bytes != size.num_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data_offsets hold ", tensor.num_bytes, " bytes, ", tensor.dtype,
-                     " of shape [", absl::StrJoin(tensor.shape, ","), "] needs ", size.num_bytes));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data_offsets hold ", tensor.num_bytes, " bytes, ", tensor.dtype, " of shape [",
+        PeerText(absl::StrJoin(tensor.shape, ",")), "] needs ", size.num_bytes));
   }
   return tensor;
 }
@@ -58,44 +62,24 @@ absl::StatusOr<SafetensorsMetadata> ParseMetadata(const Json& entry) {
   SafetensorsMetadata metadata;
   for (const auto& [key, value] : entry.items()) {
     if (!value.is_string()) {
-      return absl::InvalidArgumentError(absl::StrCat("'", key, "' is not a string"));
+      return absl::InvalidArgumentError(absl::StrCat("'", PeerText(key), "' is not a string"));
     }
     metadata[key] = value.get<std::string>();
   }
   return metadata;
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
-    FileSystem& file_system, const std::string& path) {
-  ASSIGN_OR_RETURN(FileBytes file, file_system.Map(path));
-  RETURN_IF_ERROR(CheckNotGitLfsPointer(path, file.bytes));
-  std::unique_ptr<SafetensorsReader> reader(new SafetensorsReader(std::move(file)));
-  if (absl::Status status = reader->ParseHeader(); !status.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " is not a whole safetensors file: ", status.message()));
+// Requires: at least kLengthBytes.
+uint64_t HeaderBytes(absl::string_view file) {
+  uint64_t header_bytes = 0;
+  for (int i = 0; i < kLengthBytes; ++i) {
+    header_bytes |= uint64_t{static_cast<uint8_t>(file[i])} << (8 * i);
   }
-  reader->CopyUnaligned();
-  return reader;
+  return header_bytes;
 }
 
-absl::Status SafetensorsReader::ParseHeader() {
-  const absl::Span<const uint8_t> bytes = file_.bytes;
-  if (file_bytes() < kLengthBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("it has ", bytes.size(), " bytes, expected at least ", kLengthBytes));
-  }
-  uint64_t header_bytes = 0;
-  for (int i = 0; i < kLengthBytes; ++i) header_bytes |= uint64_t{bytes[i]} << (8 * i);
-  const uint64_t limit = std::min<uint64_t>(kMaxHeaderBytes, file_bytes() - kLengthBytes);
-  if (header_bytes > limit) {
-    return absl::InvalidArgumentError(absl::StrCat("its header length at offset 0 is ",
-                                                   header_bytes, ", expected at most ", limit,
-                                                   " in a file of ", bytes.size(), " bytes"));
-  }
-  const absl::string_view text(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes,
-                               header_bytes);
+// `text` is the JSON of a header.
+absl::StatusOr<SafetensorsContents> ParseHeaderText(absl::string_view text) {
   if (text.empty() || text[0] != '{') {
     return absl::InvalidArgumentError(
         absl::StrCat("its header at offset ", kLengthBytes, " does not start with '{'"));
@@ -105,6 +89,7 @@ absl::Status SafetensorsReader::ParseHeader() {
     return absl::InvalidArgumentError(
         absl::StrCat("its header at offset ", kLengthBytes, ": ", json.status().message()));
   }
+  SafetensorsContents contents;
   for (const auto& [name, entry] : json->items()) {
     if (name == kMetadataKey) {
       auto metadata = ParseMetadata(entry);
@@ -112,51 +97,130 @@ absl::Status SafetensorsReader::ParseHeader() {
         return absl::InvalidArgumentError(
             absl::StrCat(kMetadataKey, ": ", metadata.status().message()));
       }
-      metadata_ = *std::move(metadata);
+      contents.metadata = *std::move(metadata);
       continue;
     }
     auto tensor = ParseTensor(name, entry);
     if (!tensor.ok()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("tensor '", name, "': ", tensor.status().message()));
+          absl::StrCat("tensor '", PeerText(name), "': ", tensor.status().message()));
     }
-    tensors_.push_back(*std::move(tensor));
+    contents.tensors.push_back(*std::move(tensor));
   }
-  const int64_t data_begin = kLengthBytes + static_cast<int64_t>(header_bytes);
-  std::sort(tensors_.begin(), tensors_.end(),
+  const int64_t data_begin = kLengthBytes + static_cast<int64_t>(text.size());
+  contents.file_bytes = data_begin;
+  for (SafetensorsTensor& tensor : contents.tensors) {
+    int64_t end = 0;
+    if (__builtin_add_overflow(tensor.offset, data_begin, &tensor.offset) ||
+        __builtin_add_overflow(tensor.offset, tensor.num_bytes, &end)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor '", PeerText(tensor.name), "' ends behind what 63 bits count"));
+    }
+    contents.file_bytes = std::max(contents.file_bytes, end);
+  }
+  std::sort(contents.tensors.begin(), contents.tensors.end(),
             [](const SafetensorsTensor& a, const SafetensorsTensor& b) {
               return std::pair(a.offset, a.num_bytes) < std::pair(b.offset, b.num_bytes);
             });
-  RETURN_IF_ERROR(CheckTiling(data_begin));
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    tensors_[i].offset += data_begin;
-    index_[tensors_[i].name] = i;
-  }
-  return absl::OkStatus();
+  return contents;
 }
 
-absl::Status SafetensorsReader::CheckTiling(int64_t data_begin) const {
+// Whether the tensors fill the `data_bytes` that a file has from `data_begin` on.
+absl::Status CheckTiling(const std::vector<SafetensorsTensor>& tensors, int64_t data_begin,
+                         int64_t data_bytes) {
   int64_t expected = 0;
-  const int64_t data_bytes = file_bytes() - data_begin;
-  for (const SafetensorsTensor& tensor : tensors_) {
-    if (tensor.offset != expected) {
+  for (const SafetensorsTensor& tensor : tensors) {
+    const int64_t offset = tensor.offset - data_begin;
+    if (offset != expected) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "tensor '", tensor.name, "' begins at data offset ", tensor.offset, ", expected ",
-          expected, ": there is ", tensor.offset < expected ? "an overlap" : "a hole"));
+          "tensor '", PeerText(tensor.name), "' begins at data offset ", offset, ", expected ",
+          expected, ": there is ", offset < expected ? "an overlap" : "a hole"));
     }
-    if (tensor.num_bytes > data_bytes - tensor.offset) {
+    if (tensor.num_bytes > data_bytes - offset) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "tensor '", tensor.name, "' ends at data offset ",
-          static_cast<uint64_t>(tensor.offset) + tensor.num_bytes, ", but the file holds only ",
-          data_bytes, " bytes of data: it is cut short"));
+          "tensor '", PeerText(tensor.name), "' ends at data offset ", offset + tensor.num_bytes,
+          ", but the file holds only ", data_bytes, " bytes of data: it is cut short"));
     }
-    expected = tensor.offset + tensor.num_bytes;
+    expected = offset + tensor.num_bytes;
   }
   if (expected != data_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("its tensors end at data offset ", expected,
                                                    ", but the file holds ", data_bytes,
                                                    " bytes of data"));
   }
+  return absl::OkStatus();
+}
+
+// What a file is that is no safetensors file, and what to do, if its first bytes tell.
+std::optional<std::string> WhatElse(absl::Span<const uint8_t> file) {
+  constexpr size_t kStartBytes = 512;
+  const absl::Span<const uint8_t> start = file.subspan(0, kStartBytes);
+  const absl::string_view text(reinterpret_cast<const char*>(start.data()), start.size());
+  // torch.save() writes a ZIP archive, and wrote pickled objects before.
+  if (absl::StartsWith(text, "PK\x03\x04") || absl::StartsWith(text, "\x80\x02")) {
+    return "it looks like a file of torch.save(), as pytorch_model.bin; convert it: in Python, "
+           "safetensors.torch.save_file(state_dict, 'model.safetensors'), or give a folder of "
+           "save_pretrained(safe_serialization=True)";
+  }
+  const std::string kind = KindInWords(start);
+  if (!KindByMagic(start).empty() || kind == "an HTML page") {
+    return absl::StrCat("it is ", kind, "; download or make it again");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<SafetensorsContents>> ReadSafetensorsHeader(absl::string_view start) {
+  if (start.size() < kLengthBytes) return std::nullopt;
+  const uint64_t header_bytes = HeaderBytes(start);
+  if (header_bytes > kMaxHeaderBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "its header length at offset 0 is ", header_bytes, ", expected at most ", kMaxHeaderBytes));
+  }
+  if (start.size() - kLengthBytes < header_bytes) return std::nullopt;
+  ASSIGN_OR_RETURN(SafetensorsContents contents,
+                   ParseHeaderText(start.substr(kLengthBytes, header_bytes)));
+  const int64_t data_begin = kLengthBytes + static_cast<int64_t>(header_bytes);
+  RETURN_IF_ERROR(CheckTiling(contents.tensors, data_begin, contents.file_bytes - data_begin));
+  return contents;
+}
+
+absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
+    FileSystem& file_system, const std::string& path) {
+  ASSIGN_OR_RETURN(FileBytes file, file_system.Map(path));
+  RETURN_IF_ERROR(CheckNotGitLfsPointer(path, file.bytes));
+  std::unique_ptr<SafetensorsReader> reader(new SafetensorsReader(std::move(file)));
+  if (absl::Status status = reader->ParseHeader(); !status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is not a whole safetensors file: ",
+                     WhatElse(reader->file_.bytes).value_or(std::string(status.message()))));
+  }
+  reader->CopyUnaligned();
+  return reader;
+}
+
+absl::Status SafetensorsReader::ParseHeader() {
+  const absl::string_view bytes(reinterpret_cast<const char*>(file_.bytes.data()),
+                                file_.bytes.size());
+  if (file_bytes() < kLengthBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it has ", bytes.size(), " bytes, expected at least ", kLengthBytes));
+  }
+  const uint64_t header_bytes = HeaderBytes(bytes);
+  const uint64_t limit = std::min<uint64_t>(kMaxHeaderBytes, file_bytes() - kLengthBytes);
+  if (header_bytes > limit) {
+    return absl::InvalidArgumentError(absl::StrCat("its header length at offset 0 is ",
+                                                   header_bytes, ", expected at most ", limit,
+                                                   " in a file of ", bytes.size(), " bytes"));
+  }
+  ASSIGN_OR_RETURN(SafetensorsContents contents,
+                   ParseHeaderText(bytes.substr(kLengthBytes, header_bytes)));
+  const int64_t data_begin = kLengthBytes + static_cast<int64_t>(header_bytes);
+  RETURN_IF_ERROR(CheckTiling(contents.tensors, data_begin, file_bytes() - data_begin));
+  tensors_ = std::move(contents.tensors);
+  metadata_ = std::move(contents.metadata);
+  for (size_t i = 0; i < tensors_.size(); ++i) index_[tensors_[i].name] = i;
   return absl::OkStatus();
 }
 

@@ -52,6 +52,31 @@ TEST_F(SafetensorsTest, RefusesPointerOfGitLfs) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("git lfs pull")));
 }
 
+TEST_F(SafetensorsTest, SaysWhatAFileIsThatIsNone) {
+  const std::string rest(600, 'x');
+  EXPECT_THAT(OpenErrorOfFile("PK\x03\x04" + rest), HasSubstr("torch.save"));
+  EXPECT_THAT(OpenErrorOfFile("\x80\x02" + rest), HasSubstr("torch.save"));
+  EXPECT_THAT(OpenErrorOfFile("<!doctype html>" + rest), HasSubstr("an HTML page"));
+  EXPECT_THAT(OpenErrorOfFile("\x1f\x8b" + rest), HasSubstr("gzip data"));
+}
+
+TEST_F(SafetensorsTest, HeaderIsReadFromTheFirstBytesOfAFile) {
+  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header,
+                       FormatSafetensorsHeader("f", {{"a", {2, 3}}, {"b", {4}}}, {{"k", "v"}}));
+  for (size_t size = 0; size < header.bytes.size(); ++size) {
+    ASSERT_OK_AND_ASSIGN(const auto early, ReadSafetensorsHeader(header.bytes.substr(0, size)));
+    ASSERT_FALSE(early.has_value()) << size;
+  }
+  ASSERT_OK_AND_ASSIGN(const auto contents, ReadSafetensorsHeader(header.bytes + "data"));
+  ASSERT_TRUE(contents.has_value());
+  EXPECT_EQ(contents->file_bytes, header.bytes.size() + header.data_bytes);
+  EXPECT_EQ(contents->metadata.at("k"), "v");
+  ASSERT_EQ(contents->tensors.size(), 2);
+  EXPECT_EQ(contents->tensors[1].offset, header.bytes.size() + 24);
+  EXPECT_THAT(ReadSafetensorsHeader(std::string(8, '\xff')),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
 TEST_F(SafetensorsTest, ReadsBackWhatWasWrittenInPieces) {
   const std::vector<float> a = Ascending(6, 1);
   const std::vector<float> b = Ascending(700'000, 100);

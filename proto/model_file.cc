@@ -3,14 +3,11 @@
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/file_io.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
 #include "proto/model.pb.h"
@@ -19,7 +16,7 @@ namespace lodestar {
 namespace {
 
 // A model spec is a few lines; more is the wrong file.
-constexpr std::streamsize kMaxFileBytes = 1 << 20;
+constexpr int64_t kMaxFileBytes = 1 << 20;
 
 // Keeps the first mistake: the later ones mostly follow from it.
 class FirstError : public google::protobuf::io::ErrorCollector {
@@ -29,7 +26,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   void AddError(int line, int column, const std::string& message) override {
     if (!text_.empty()) return;
     // The parser counts from zero.
-    text_ = absl::StrCat(source_, ":", line + 1, ":", column + 1, ": ", message);
+    text_ = absl::StrCat(source_, ":", line + 1, ":", column + 1, ": ", PeerText(message));
     // What it got is then nothing.
     if (absl::EndsWith(message, "got: ")) text_ += "the end of the file; a '}' is missing";
   }
@@ -61,25 +58,12 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, absl::string_v
 }
 
 absl::StatusOr<ModelSpec> LoadModelSpec(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    const absl::StatusCode code =
-        errno == EACCES ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kNotFound;
-    return absl::Status(
-        code, absl::StrCat("model file ", path, " cannot be opened: ", std::strerror(errno)));
+  const absl::StatusOr<std::string> text = ReadWholeFile(path, kMaxFileBytes);
+  if (!text.ok()) {
+    return absl::Status(text.status().code(),
+                        absl::StrCat("model file: ", text.status().message()));
   }
-  std::string text(kMaxFileBytes + 1, '\0');
-  file.read(text.data(), text.size());
-  if (file.bad()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model file ", path, " cannot be read: ", std::strerror(errno)));
-  }
-  if (file.gcount() > kMaxFileBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("model file ", path, " is longer than ",
-                                                   kMaxFileBytes, " bytes: not a model spec"));
-  }
-  text.resize(file.gcount());
-  return ParseModelSpec(text, path);
+  return ParseModelSpec(*text, path);
 }
 
 }  // namespace lodestar

@@ -70,10 +70,10 @@ TEST(ModelFileTest, NamesAFileThatIsMissing) {
 
 TEST(ModelFileTest, RefusesAFileThatCannotBeASpec) {
   EXPECT_THAT(LoadModelSpec(::testing::TempDir()),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("Is a directory")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(::testing::TempDir())));
   const std::string path = WriteFile("huge.textproto", std::string(2 << 20, '#'));
   EXPECT_THAT(LoadModelSpec(path),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("longer than")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("huge.textproto")));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "common/log_tail.h"
 #include "common/logging.h"
 #include "common/output_file.h"
+#include "common/peer_text.h"
 #include "common/process_setup.h"
 #include "common/service_manager.h"
 #include "common/status_hints.h"
@@ -259,7 +260,8 @@ std::string NewLogId() {
 int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<ServerCommandLine> line = ParseServerCommandLine(arguments);
   if (!line.ok()) {
-    std::fprintf(stderr, "ps_server: %s\n", WithoutJoinSecrets(line.status().message()).c_str());
+    std::fprintf(stderr, "ps_server: %s\n",
+                 PeerLines(WithoutJoinSecrets(line.status().message())).c_str());
     return kExitBadFlags;
   }
   if (line->request == CommandLineRequest::kHelp) return Print(ServerShortHelp());

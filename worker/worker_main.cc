@@ -17,6 +17,7 @@
 #include "common/join_secret.h"
 #include "common/logging.h"
 #include "common/output_file.h"
+#include "common/peer_text.h"
 #include "common/process_setup.h"
 #include "common/service_manager.h"
 #include "common/status_macros.h"
@@ -99,7 +100,7 @@ int ExitCode(const absl::Status& status) {
 }
 
 int BadUsage(const absl::Status& error) {
-  std::fprintf(stderr, "gpu_worker: %s\n", WithoutJoinSecrets(error.message()).c_str());
+  std::fprintf(stderr, "gpu_worker: %s\n", PeerLines(WithoutJoinSecrets(error.message())).c_str());
   return kExitBadFlags;
 }
 

@@ -91,14 +91,9 @@ absl::Status CheckClosed(int descriptor, const std::string& path, const struct s
 
 absl::StatusOr<std::string> ReadClosedFile(const std::string& path, int64_t max_bytes,
                                            Whose whose) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) return ErrnoStatus(errno, "open", path);
-  const auto close_it = absl::MakeCleanup([descriptor] { close(descriptor); });
-  struct stat facts {};
-  if (fstat(descriptor, &facts) != 0) return ErrnoStatus(errno, "look at", path);
-  if (!S_ISREG(facts.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is no regular file"));
-  }
+  ASSIGN_OR_RETURN(const OpenedFile file, OpenRegularFile(path));
+  const auto [descriptor, facts] = file;
+  const auto close_it = absl::MakeCleanup([&file] { close(file.descriptor); });
   RETURN_IF_ERROR(CheckClosed(descriptor, path, facts, whose));
   if (facts.st_size > max_bytes) {
     return absl::InvalidArgumentError(

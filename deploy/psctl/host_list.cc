@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -20,8 +21,8 @@ absl::Status SetWorkers(absl::string_view value, WorkerHost& host) {
   if (absl::SimpleAtoi(value, &host.workers) && host.workers >= 1 && host.workers <= kMaxWorkers) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("workers=", value, ": a number from 1 to ", kMaxWorkers, " is wanted"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "workers=", PeerText(value), ": a number from 1 to ", kMaxWorkers, " is wanted"));
 }
 
 absl::Status SetCards(absl::string_view value, WorkerHost& host) {
@@ -29,8 +30,9 @@ absl::Status SetCards(absl::string_view value, WorkerHost& host) {
     int card = 0;
     const bool is_card = absl::SimpleAtoi(text, &card) && card >= 0 && card <= kMaxCard;
     if (!is_card || std::find(host.cards.begin(), host.cards.end(), card) != host.cards.end()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "cards=", value, ": different numbers from 0 to ", kMaxCard, " are wanted, with commas"));
+      return absl::InvalidArgumentError(absl::StrCat("cards=", PeerText(value),
+                                                     ": different numbers from 0 to ", kMaxCard,
+                                                     " are wanted, with commas"));
     }
     host.cards.push_back(card);
   }
@@ -45,7 +47,7 @@ absl::StatusOr<WorkerHost> ParseHost(absl::string_view line) {
   WorkerHost host = {.address = std::string(words[0])};
   // What ssh would take for an option of its own.
   if (absl::StartsWith(host.address, "-") || absl::StrContains(host.address, '=')) {
-    return absl::InvalidArgumentError(absl::StrCat("'", host.address, "' is no host"));
+    return absl::InvalidArgumentError(absl::StrCat("'", PeerText(host.address), "' is no host"));
   }
   for (size_t i = 1; i < words.size(); ++i) {
     const std::pair<absl::string_view, absl::string_view> parts =
@@ -55,8 +57,9 @@ absl::StatusOr<WorkerHost> ParseHost(absl::string_view line) {
     } else if (parts.first == "cards" && words.size() == 2) {
       RETURN_IF_ERROR(SetCards(parts.second, host));
     } else {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "'", words[i], "': behind the host there may be workers=N or cards=A,B,... alone"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", PeerText(words[i]),
+                       "': behind the host there may be workers=N or cards=A,B,... alone"));
     }
   }
   return host;

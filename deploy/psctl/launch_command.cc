@@ -5,13 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <functional>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -23,8 +19,10 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/file_io.h"
 #include "common/flag_file.h"
 #include "common/join_secret.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 #include "deploy/psctl/exit_code.h"
 #include "kernels/cuda_plugin.h"
@@ -43,7 +41,8 @@ void Say(const std::string& text) {
 }
 
 int Refuse(const absl::Status& status) {
-  std::fprintf(stderr, "psctl launch: %s\n", WithoutJoinSecrets(status.message()).c_str());
+  std::fprintf(stderr, "psctl launch: %s\n",
+               PeerLines(WithoutJoinSecrets(status.message())).c_str());
   return kExitBadFlags;
 }
 
@@ -228,13 +227,12 @@ constexpr absl::string_view kOnHost =
     "wait $worker; code=$?; kill $watch 2>/dev/null; exit $code";
 
 absl::StatusOr<std::vector<WorkerHost>> ReadHosts(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    return absl::NotFoundError(absl::StrCat("--hosts=", path, ": ", std::strerror(errno)));
-  }
-  std::stringstream text;
-  text << file.rdbuf();
-  absl::StatusOr<std::vector<WorkerHost>> hosts = ParseHostList(text.str());
+  constexpr int64_t kMaxBytes = 1 << 20;  // more is the wrong file
+  const auto read = [&path]() -> absl::StatusOr<std::vector<WorkerHost>> {
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxBytes));
+    return ParseHostList(text);
+  };
+  absl::StatusOr<std::vector<WorkerHost>> hosts = read();
   if (hosts.ok()) return hosts;
   return absl::Status(hosts.status().code(),
                       absl::StrCat("--hosts=", path, ": ", hosts.status().message()));

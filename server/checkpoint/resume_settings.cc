@@ -16,6 +16,7 @@
 #include "common/learning_rate_schedule.h"
 #include "common/model_spec.h"
 #include "common/model_spec_json.h"
+#include "common/peer_text.h"
 
 namespace lodestar {
 namespace {
@@ -27,7 +28,7 @@ constexpr double kMostRise = 1.1;
 
 // A scalar of JSON as one would give it to a flag.
 std::string TextOf(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : FormatJson(value);
+  return PeerText(value.is_string() ? value.get<std::string>() : FormatJson(value));
 }
 
 std::optional<std::string> SavedValue(const Manifest& manifest, const std::string& flag) {

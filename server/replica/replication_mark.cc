@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/json.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -25,7 +26,8 @@ std::string Hex(uint64_t term) { return absl::StrCat(absl::Hex(term)); }
 absl::StatusOr<uint64_t> ParseTerm(absl::string_view text) {
   uint64_t term = 0;
   if (absl::SimpleHexAtoi(text, &term)) return term;
-  return absl::InvalidArgumentError(absl::StrCat("term '", text, "' is no hexadecimal number"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("term '", PeerText(text), "' is no hexadecimal number"));
 }
 
 std::string ToText(const ReplicationMark& mark) {
@@ -51,7 +53,7 @@ absl::StatusOr<ReplicationMark> FromText(absl::string_view text) {
   ReplicationMark mark;
   ASSIGN_OR_RETURN(const std::string side, GetString(json, "side"));
   if (side != kServerText && side != kReplicaText) {
-    return absl::InvalidArgumentError(absl::StrCat("side=", side, " is unknown"));
+    return absl::InvalidArgumentError(absl::StrCat("side=", PeerText(side), " is unknown"));
   }
   mark.side = side == kServerText ? ReplicationSide::kServer : ReplicationSide::kReplica;
   ASSIGN_OR_RETURN(const std::string term, GetString(json, "term"));

@@ -48,6 +48,7 @@ absl::StatusOr<ImageFile> OpenBatch(const std::string& folder, const std::string
 }  // namespace
 
 absl::StatusOr<ImageCorpus> OpenCifar10(const std::string& folder) {
+  RETURN_IF_ERROR(CheckNotCifar100(folder));
   ImageCorpus corpus;
   corpus.format = "cifar10";
   corpus.shape = kShape;
@@ -58,6 +59,16 @@ absl::StatusOr<ImageCorpus> OpenCifar10(const std::string& folder) {
   ASSIGN_OR_RETURN(ImageFile heldout, OpenBatch(folder, kHeldoutName, &corpus));
   corpus.heldout.push_back(std::move(heldout));
   return corpus;
+}
+
+absl::Status CheckNotCifar100(const std::string& folder) {
+  const auto has = [&folder](absl::string_view name) {
+    return IsFile(absl::StrCat(folder, "/", name));
+  };
+  if (!has("fine_label_names.txt") && !has("coarse_label_names.txt")) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      folder, " holds CIFAR-100, whose images have two labels each and which is not read here; ",
+      "give CIFAR-10 (", Cifar10FileNames(), ") or a folder of IDX files"));
 }
 
 bool LooksLikeCifar10Folder(const std::string& folder) {

@@ -14,6 +14,9 @@ namespace lodestar {
 absl::StatusOr<ImageCorpus> OpenCifar10(const std::string& folder);
 
 // True if the folder has any of the files.
+// Errors: InvalidArgument naming what is read here, if the folder holds CIFAR-100.
+absl::Status CheckNotCifar100(const std::string& folder);
+
 bool LooksLikeCifar10Folder(const std::string& folder);
 
 // What OpenCifar10Dataset() looks for, for messages.

@@ -1,6 +1,5 @@
 #include "worker/data/data_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -9,11 +8,15 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <optional>
+#include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/file_io.h"
+#include "common/file_kind.h"
 #include "common/git_lfs_pointer.h"
 #include "common/status_macros.h"
 
@@ -25,8 +28,6 @@ constexpr int64_t kScanBytes = int64_t{1} << 18;
 // Largest window; 16 asks zlib for gzip with its header and checksum.
 constexpr int kGzipWindowBits = 15 + 16;
 constexpr size_t kInflateStepBytes = size_t{1} << 20;
-
-int OpenForReading(const std::string& path) { return open(path.c_str(), O_RDONLY | O_CLOEXEC); }
 
 std::string TimeText(int64_t seconds, int64_t nanoseconds) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%E3S %z",
@@ -91,22 +92,27 @@ class GzipReader {
   bool is_open_ = false;
 };
 
+// Whether a file begins as gzip data do.
+absl::Status CheckGzip(const DataFile& file) {
+  constexpr int64_t kStartBytes = 512;
+  std::vector<uint8_t> start(std::min(kStartBytes, file.num_bytes()));
+  RETURN_IF_ERROR(file.Read(0, absl::MakeSpan(start)));
+  if (start.size() >= 2 && start[0] == 0x1f && start[1] == 0x8b) return absl::OkStatus();
+  const std::string kind = KindInWords(start);
+  return absl::InvalidArgumentError(absl::StrCat(
+      file.path(), ": its name says gzip data, and it is ", kind, "; ",
+      absl::StartsWith(kind, "IDX") ? "take .gz away from its name" : "download or make it again"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const DataFile>> DataFile::Open(const std::string& path,
                                                                Descriptor descriptor) {
-  // O_NONBLOCK: opening a FIFO would wait for its writer.
-  const int opened = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (opened < 0) return ErrnoStatus(errno, "open", path);
+  ASSIGN_OR_RETURN(const OpenedFile opened, OpenRegularFile(path));
   std::shared_ptr<DataFile> file(new DataFile());
   file->path_ = path;
-  file->descriptor_ = opened;
-  struct stat info;
-  if (fstat(opened, &info) != 0) return ErrnoStatus(errno, "examine", path);
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
-  }
-  file->identity_ = IdentityOf(info);
+  file->descriptor_ = opened.descriptor;
+  file->identity_ = IdentityOf(opened.facts);
   file->num_bytes_ = file->identity_.num_bytes;
   std::vector<uint8_t> start(file->num_bytes_ <= kMaxGitLfsPointerBytes ? file->num_bytes_ : 0);
   RETURN_IF_ERROR(file->Read(0, absl::MakeSpan(start)));
@@ -116,23 +122,39 @@ absl::StatusOr<std::shared_ptr<const DataFile>> DataFile::Open(const std::string
 }
 
 absl::StatusOr<std::shared_ptr<const DataFile>> DataFile::Inflate(const std::string& path,
-                                                                  int64_t max_inflated_bytes) {
+                                                                  int64_t header_bytes,
+                                                                  Announcement announce) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const DataFile> compressed, Open(path));
+  RETURN_IF_ERROR(CheckGzip(*compressed));
   std::shared_ptr<DataFile> file(new DataFile());
   file->path_ = path;
   file->identity_ = compressed->identity_;
   file->is_inflated_ = true;
+  std::vector<uint8_t>& inflated = file->inflated_;
+  const auto num_inflated = [&inflated] { return static_cast<int64_t>(inflated.size()); };
   GzipReader reader(*compressed);
+  std::optional<int64_t> announced_bytes;
   bool is_done = false;
   while (!is_done) {
-    RETURN_IF_ERROR(reader.Step(&file->inflated_, &is_done));
-    if (static_cast<int64_t>(file->inflated_.size()) > max_inflated_bytes) {
+    RETURN_IF_ERROR(reader.Step(&inflated, &is_done));
+    if (!announced_bytes.has_value() && (num_inflated() >= header_bytes || is_done)) {
+      const int64_t num_start = std::min(header_bytes, num_inflated());
+      ASSIGN_OR_RETURN(announced_bytes,
+                       announce(absl::MakeConstSpan(inflated).subspan(0, num_start)));
+      if (*announced_bytes > kMaxInflatedBytes) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(path, ": its header announces ", *announced_bytes, " bytes, and at most ",
+                         kMaxInflatedBytes, " are inflated into memory; unpack it"));
+      }
+    }
+    if (announced_bytes.has_value() && num_inflated() > *announced_bytes) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, ": inflates to more than ", max_inflated_bytes, " bytes; unpack it"));
+          absl::StrCat(path, ": inflates to more than the ", *announced_bytes,
+                       " bytes that its header announces; download or make it again"));
     }
   }
-  file->inflated_.shrink_to_fit();
-  file->num_bytes_ = static_cast<int64_t>(file->inflated_.size());
+  inflated.shrink_to_fit();
+  file->num_bytes_ = num_inflated();
   return file;
 }
 
@@ -151,10 +173,9 @@ absl::Status DataFile::Read(int64_t offset, absl::Span<uint8_t> out) const {
     return absl::OkStatus();
   }
   if (descriptor_ >= 0) return ReadFrom(descriptor_, offset, out);
-  const int opened = OpenForReading(path_);
-  if (opened < 0) return ErrnoStatus(errno, "open", path_);
-  const absl::Status status = ReadFrom(opened, offset, out);
-  close(opened);
+  ASSIGN_OR_RETURN(const OpenedFile opened, OpenRegularFile(path_));
+  const absl::Status status = ReadFrom(opened.descriptor, offset, out);
+  close(opened.descriptor);
   return status;
 }
 

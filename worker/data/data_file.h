@@ -33,10 +33,16 @@ class DataFile {
   // pointer of Git LFS), naming the file.
   static absl::StatusOr<std::shared_ptr<const DataFile>> Open(
       const std::string& path, Descriptor descriptor = Descriptor::kKept);
-  // Reads gzip. Errors: those of Open() and Read(); InvalidArgument for damage, with the offset in
-  // the compressed file, and for more than `max_inflated_bytes`.
-  static absl::StatusOr<std::shared_ptr<const DataFile>> Inflate(
-      const std::string& path, int64_t max_inflated_bytes = kMaxInflatedBytes);
+  // Returns the size that a file must have, which its first bytes announce; `start` is shorter than
+  // they are if the file is.
+  using Announcement = absl::FunctionRef<absl::StatusOr<int64_t>(absl::Span<const uint8_t> start)>;
+  // Reads gzip: the first `header_bytes`, and then as much as `announce` says. Errors: those of
+  // Open(), Read() and `announce`; InvalidArgument for what is no gzip data, naming what it is, for
+  // damage, with the offset in the compressed file, and for more than is announced or than
+  // kMaxInflatedBytes.
+  static absl::StatusOr<std::shared_ptr<const DataFile>> Inflate(const std::string& path,
+                                                                 int64_t header_bytes,
+                                                                 Announcement announce);
 
   DataFile(const DataFile&) = delete;
   DataFile& operator=(const DataFile&) = delete;

@@ -197,10 +197,16 @@ TEST(DataFileTest, AScanEndsWithinAPieceOfAStop) {
   EXPECT_EQ(num_pieces, 1);
 }
 
+absl::StatusOr<std::shared_ptr<const DataFile>> InflateAll(const std::string& path) {
+  return DataFile::Inflate(path, /*header_bytes=*/0, [](absl::Span<const uint8_t>) {
+    return absl::StatusOr<int64_t>(DataFile::kMaxInflatedBytes);
+  });
+}
+
 TEST(DataFileTest, InflatesWhatGzipWrote) {
   TestFolder folder;
   for (const std::string& content : {std::string(), std::string("x"), LongContent()}) {
-    auto file = DataFile::Inflate(folder.WriteGzip("f.gz", content));
+    auto file = InflateAll(folder.WriteGzip("f.gz", content));
     ASSERT_TRUE(file.ok()) << file.status();
     EXPECT_EQ(Content(**file), content);
   }
@@ -210,7 +216,7 @@ TEST(DataFileTest, InflatesSeveralMembers) {
   TestFolder folder;
   const std::string one = ReadWhole(folder.WriteGzip("1.gz", "one "));
   const std::string two = ReadWhole(folder.WriteGzip("2.gz", "two"));
-  auto file = DataFile::Inflate(folder.Write("both.gz", one + two));
+  auto file = InflateAll(folder.Write("both.gz", one + two));
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(Content(**file), "one two");
 }
@@ -222,24 +228,44 @@ TEST(DataFileTest, DamageIsAnErrorWithFileAndOffset) {
   flipped[good.size() / 2] ^= 0x55;
   std::string wrong_sum = good;
   wrong_sum[good.size() - 6] ^= 1;
-  const std::string bad_contents[] = {flipped,
-                                      wrong_sum,
-                                      good.substr(0, good.size() / 2),
-                                      good.substr(0, good.size() - 1),
-                                      "not gzip",
-                                      good + "trailing garbage"};
+  const std::string bad_contents[] = {flipped, wrong_sum, good.substr(0, good.size() / 2),
+                                      good.substr(0, good.size() - 1), good + "trailing garbage"};
   for (const std::string& bad : bad_contents) {
-    const absl::Status status = DataFile::Inflate(folder.Write("bad.gz", bad)).status();
+    const absl::Status status = InflateAll(folder.Write("bad.gz", bad)).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("bad.gz"), HasSubstr("offset")));
   }
 }
 
-TEST(DataFileTest, BoundsTheInflatedSize) {
+TEST(DataFileTest, InflatesNoMoreThanTheHeaderAnnounces) {
   TestFolder folder;
-  const std::string path = folder.WriteGzip("bomb.gz", std::string(10 << 20, '\0'));
-  EXPECT_EQ(DataFile::Inflate(path, 1 << 20).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(DataFile::Inflate(path, 10 << 20).ok());
+  const std::string content = "header" + std::string(10 << 20, '\0');
+  const std::string path = folder.WriteGzip("bomb.gz", content);
+  const auto size = static_cast<int64_t>(content.size());
+  std::string header;
+  const auto inflate = [&](int64_t announced) {
+    return DataFile::Inflate(path, 6,
+                             [&](absl::Span<const uint8_t> start) -> absl::StatusOr<int64_t> {
+                               header.assign(start.begin(), start.end());
+                               return announced;
+                             });
+  };
+  EXPECT_OK(inflate(size));
+  EXPECT_EQ(header, "header");
+  EXPECT_THAT(inflate(1 << 20), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(path)));
+  EXPECT_THAT(inflate(DataFile::kMaxInflatedBytes + 1),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(path)));
+}
+
+TEST(DataFileTest, NamesWhatAFileIsThatIsNoGzipData) {
+  TestFolder folder;
+  EXPECT_THAT(
+      InflateAll(folder.Write("page.gz", "<!DOCTYPE html><html>404")),
+      StatusIs(absl::StatusCode::kInvalidArgument, AllOf(HasSubstr("page.gz"), HasSubstr("HTML"))));
+  EXPECT_THAT(InflateAll(folder.Write("images.gz", BigEndianBytes({0x803, 0, 1, 1}))),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("IDX images")));
+  EXPECT_THAT(InflateAll(folder.Write("empty.gz", "")),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("empty")));
 }
 
 TEST(DataFileTest, RefusesPointerOfGitLfs) {

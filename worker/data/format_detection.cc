@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -10,11 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "common/file_kind.h"
 #include "common/status_macros.h"
 #include "worker/data/cifar10_reader.h"
 #include "worker/data/corpus_files.h"
+#include "worker/data/corpus_split.h"
 #include "worker/data/data_file.h"
-#include "worker/data/file_kind.h"
 #include "worker/data/idx_reader.h"
 #include "worker/data/token_file_detection.h"
 
@@ -123,6 +126,7 @@ absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path) {
   if (IsFolder(path)) {
     if (LooksLikeIdxFolder(path)) return DataFormat::kIdx;
     if (LooksLikeCifar10Folder(path)) return DataFormat::kCifar10;
+    RETURN_IF_ERROR(CheckNotCifar100(path));
   }
   ASSIGN_OR_RETURN(const CorpusListing listing, ListCorpusFiles(path));
   const std::vector<CorpusFile>& files = listing.files;
@@ -134,13 +138,20 @@ absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path) {
     if (!census.strange.empty()) return NoText(census);
     return DataFormat::kText;
   }
-  std::vector<std::string> others = census.text;
+  std::vector<std::string> others;
+  std::copy_if(census.text.begin(), census.text.end(), std::back_inserter(others),
+               std::not_fn(IsDocumentation));
   others.insert(others.end(), census.strange.begin(), census.strange.end());
   if (others.empty()) return DataFormat::kTokens;
   const bool is_apart_by_name = std::none_of(files.begin(), files.end(), [&](const auto& file) {
     return file.num_bytes > 0 && HasTokenFileName(file.path) &&
            std::find(census.tokens.begin(), census.tokens.end(), file.path) == census.tokens.end();
   });
+  // nanoGPT keeps what its tokens were made of, and with, beside them.
+  const bool is_of_nano_gpt = std::any_of(files.begin(), files.end(), [](const CorpusFile& file) {
+    return file.path.substr(file.path.rfind('/') + 1) == "meta.pkl";
+  });
+  if (is_apart_by_name && is_of_nano_gpt) return DataFormat::kTokens;
   return absl::InvalidArgumentError(absl::StrCat(
       path, " holds files of tokens (", Named(census.tokens), ") and others (", Named(others),
       "): take one kind away",

@@ -58,11 +58,38 @@ TEST(FormatDetectionTest, LooksAtMoreThanTheStart) {
 TEST(FormatDetectionTest, TextAndTokensTogetherAreRefused) {
   TestFolder folder;
   folder.Write("d/input.txt", "text");
-  folder.Write("d/meta.pkl", std::string("\x80\x04\0\0\0", 5));
+  folder.Write("d/other.pkl", std::string("\x80\x04\0\0\0", 5));
   folder.Write("d/train.bin", TokenBytes({464, 13, 198}));
   folder.Write("d/val.bin", TokenBytes({464, 13, 198}));
   ExpectRefused(folder.Path("d"),
-                {"train.bin", "val.bin", "input.txt", "meta.pkl", "--data_format=tokens"});
+                {"train.bin", "val.bin", "input.txt", "other.pkl", "--data_format=tokens"});
+}
+
+TEST(FormatDetectionTest, FolderOfNanoGptIsTokens) {
+  TestFolder folder;
+  folder.Write("d/meta.pkl", std::string("\x80\x04\0\0\0", 5));
+  folder.Write("d/train.bin", TokenBytes({464, 13, 198}));
+  folder.Write("d/val.bin", TokenBytes({464, 13, 198}));
+  ExpectFormat(folder.Path("d"), DataFormat::kTokens);
+  folder.Write("d/input.txt", "text");
+  folder.Write("d/prepare.py", "import numpy");
+  folder.Write("d/readme.md", "text");
+  ExpectFormat(folder.Path("d"), DataFormat::kTokens);
+}
+
+TEST(FormatDetectionTest, DocumentationBesideTokensIsNoData) {
+  TestFolder folder;
+  folder.Write("d/train.bin", TokenBytes({464, 13, 198}));
+  folder.Write("d/README.md", "text");
+  ExpectFormat(folder.Path("d"), DataFormat::kTokens);
+}
+
+TEST(FormatDetectionTest, NamesCifar100) {
+  TestFolder folder;
+  folder.Write("d/train.bin", std::string(3074, 'x'));
+  folder.Write("d/test.bin", std::string(3074, 'x'));
+  folder.Write("d/fine_label_names.txt", "apple\n");
+  ExpectRefused(folder.Path("d"), {"CIFAR-100", "data_batch_1.bin"});
 }
 
 // Under the flag, notes.bin would be read as tokens.

@@ -1,5 +1,6 @@
 #include "worker/data/idx_reader.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/types/span.h"
 #include "common/status_macros.h"
 #include "worker/data/corpus_files.h"
 
@@ -27,88 +29,113 @@ constexpr std::array<const char*, 4> kFileNames = {
     "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte"};
 
-// The words of the header behind the magic number.
-absl::StatusOr<std::vector<int64_t>> ReadHeader(const DataFile& file, uint32_t magic,
+// The words of a header behind the magic number. `start`: the first bytes of the file.
+absl::StatusOr<std::vector<int64_t>> ParseWords(const std::string& path,
+                                                absl::Span<const uint8_t> start, uint32_t magic,
                                                 int64_t header_bytes) {
-  if (file.num_bytes() < header_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(file.path(), ": ends at offset ",
-                                                   file.num_bytes(), " inside its header of ",
-                                                   header_bytes, " bytes"));
+  if (static_cast<int64_t>(start.size()) < header_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": ends at offset ", start.size(), " inside its header of ", header_bytes, " bytes"));
   }
-  std::vector<uint8_t> header(header_bytes);
-  RETURN_IF_ERROR(file.Read(0, absl::MakeSpan(header)));
   std::vector<int64_t> words;
-  for (size_t at = 0; at < header.size(); at += 4) {
-    const uint8_t* b = header.data() + at;
+  for (int64_t at = 0; at < header_bytes; at += 4) {
+    const uint8_t* b = start.data() + at;
     words.push_back(int64_t{b[0]} << 24 | int64_t{b[1]} << 16 | int64_t{b[2]} << 8 | int64_t{b[3]});
   }
   if (words[0] != magic) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: magic number 0x%08x at offset 0, expected 0x%08x (IDX, unsigned bytes)", file.path(),
+        "%s: magic number 0x%08x at offset 0, expected 0x%08x (IDX, unsigned bytes)", path,
         words[0], magic));
   }
   words.erase(words.begin());
   return words;
 }
 
-absl::Status CheckSize(const DataFile& file, int64_t wanted_bytes, int64_t count) {
-  const int64_t num_bytes = file.num_bytes();
-  if (num_bytes == wanted_bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      file.path(), ": the header at offset 4 tells ", count, " entries, that is ", wanted_bytes,
-      " bytes, but the file ", num_bytes < wanted_bytes ? "ends at offset " : "has ", num_bytes));
+// What the header of one file says.
+struct IdxHeader {
+  int64_t header_bytes = 0;
+  int64_t num_entries = 0;
+  ImageShape shape = {1, 1, 1};  // of an entry
+
+  int64_t FileBytes() const { return header_bytes + num_entries * shape.num_pixels(); }
+};
+
+using ParseHeader = absl::StatusOr<IdxHeader> (*)(const std::string& path,
+                                                  absl::Span<const uint8_t> start);
+
+absl::StatusOr<IdxHeader> ParseImagesHeader(const std::string& path,
+                                            absl::Span<const uint8_t> start) {
+  ASSIGN_OR_RETURN(const std::vector<int64_t> words,
+                   ParseWords(path, start, kImagesMagic, kImagesHeaderBytes));
+  const IdxHeader header = {kImagesHeaderBytes, words[0], {1, words[1], words[2]}};
+  const auto is_side = [](int64_t side) { return side >= 1 && side <= kMaxImageSide; };
+  if (is_side(header.shape.height) && is_side(header.shape.width)) return header;
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": images of ", header.shape.height, "x", header.shape.width,
+                   " pixels at offset 8, expected sides of 1 to ", kMaxImageSide));
 }
 
-absl::StatusOr<std::shared_ptr<const DataFile>> OpenPart(const std::string& folder,
-                                                         const std::string& name,
-                                                         ImageCorpus* corpus) {
+absl::StatusOr<IdxHeader> ParseLabelsHeader(const std::string& path,
+                                            absl::Span<const uint8_t> start) {
+  ASSIGN_OR_RETURN(const std::vector<int64_t> words,
+                   ParseWords(path, start, kLabelsMagic, kLabelsHeaderBytes));
+  return IdxHeader{kLabelsHeaderBytes, words[0]};
+}
+
+struct IdxFile {
+  std::shared_ptr<const DataFile> file;
+  IdxHeader header;
+};
+
+absl::StatusOr<IdxFile> OpenPart(const std::string& folder, const std::string& name,
+                                 ParseHeader parse, ImageCorpus* corpus) {
   const std::string plain = absl::StrCat(folder, "/", name);
   const std::string compressed = absl::StrCat(plain, ".gz");
-  absl::StatusOr<std::shared_ptr<const DataFile>> file = absl::NotFoundError(
-      absl::StrCat(plain, ": no such file, nor ", compressed, "; IDX data is ", IdxFileNames()));
+  IdxFile part;
   if (IsFile(plain)) {
-    file = DataFile::Open(plain);
+    ASSIGN_OR_RETURN(part.file, DataFile::Open(plain));
+    std::vector<uint8_t> start(std::min(kImagesHeaderBytes, part.file->num_bytes()));
+    RETURN_IF_ERROR(part.file->Read(0, absl::MakeSpan(start)));
+    ASSIGN_OR_RETURN(part.header, parse(plain, start));
   } else if (IsFile(compressed)) {
-    file = DataFile::Inflate(compressed);
+    const auto announce = [&](absl::Span<const uint8_t> start) -> absl::StatusOr<int64_t> {
+      ASSIGN_OR_RETURN(part.header, parse(compressed, start));
+      return part.header.FileBytes();
+    };
+    ASSIGN_OR_RETURN(part.file, DataFile::Inflate(compressed, kImagesHeaderBytes, announce));
+  } else {
+    return absl::NotFoundError(
+        absl::StrCat(plain, ": no such file, nor ", compressed, "; IDX data is ", IdxFileNames()));
   }
-  if (file.ok()) corpus->files.push_back(*file);
-  return file;
+  const int64_t num_bytes = part.file->num_bytes();
+  if (num_bytes != part.header.FileBytes()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(part.file->path(), ": the header at offset 4 tells ", part.header.num_entries,
+                     " entries, that is ", part.header.FileBytes(), " bytes, but the file ",
+                     num_bytes < part.header.FileBytes() ? "ends at offset " : "has ", num_bytes));
+  }
+  corpus->files.push_back(part.file);
+  return part;
 }
 
 // Reads the pair of files `images_name`, `labels_name`; sets *shape.
 absl::StatusOr<ImageFile> OpenPair(const std::string& folder, const char* images_name,
                                    const char* labels_name, ImageCorpus* corpus,
                                    ImageShape* shape) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<const DataFile> images,
-                   OpenPart(folder, images_name, corpus));
-  ASSIGN_OR_RETURN(const std::shared_ptr<const DataFile> labels,
-                   OpenPart(folder, labels_name, corpus));
-  ASSIGN_OR_RETURN(const std::vector<int64_t> images_header,
-                   ReadHeader(*images, kImagesMagic, kImagesHeaderBytes));
-  ASSIGN_OR_RETURN(const std::vector<int64_t> labels_header,
-                   ReadHeader(*labels, kLabelsMagic, kLabelsHeaderBytes));
-  const int64_t num_images = images_header[0];
-  const int64_t num_labels = labels_header[0];
-  *shape = {1, images_header[1], images_header[2]};
-  if (shape->height < 1 || shape->height > kMaxImageSide || shape->width < 1 ||
-      shape->width > kMaxImageSide) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(images->path(), ": images of ", shape->height, "x", shape->width,
-                     " pixels at offset 8, expected sides of 1 to ", kMaxImageSide));
+  ASSIGN_OR_RETURN(const IdxFile images, OpenPart(folder, images_name, &ParseImagesHeader, corpus));
+  ASSIGN_OR_RETURN(const IdxFile labels, OpenPart(folder, labels_name, &ParseLabelsHeader, corpus));
+  const int64_t num_labels = labels.header.num_entries;
+  if (images.header.num_entries != num_labels) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        labels.file->path(), ": ", num_labels, " labels at offset 4, but ", images.file->path(),
+        " has ", images.header.num_entries, " images; take both from the same data set"));
   }
-  RETURN_IF_ERROR(
-      CheckSize(*images, kImagesHeaderBytes + num_images * shape->num_pixels(), num_images));
-  RETURN_IF_ERROR(CheckSize(*labels, kLabelsHeaderBytes + num_labels, num_labels));
-  if (num_images != num_labels) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(labels->path(), ": ", num_labels, " labels at offset 4, but ", images->path(),
-                     " has ", num_images, " images; take both from the same data set"));
-  }
+  *shape = images.header.shape;
   ImageFile file;
-  file.images = images;
+  file.images = images.file;
   file.image_offset = kImagesHeaderBytes;
   file.image_stride = shape->num_pixels();
-  file.label_places = {.file = labels, .offset = kLabelsHeaderBytes};
+  file.label_places = {.file = labels.file, .offset = kLabelsHeaderBytes};
   ASSIGN_OR_RETURN(file.labels, ReadLabels(file.label_places, num_labels));
   return file;
 }

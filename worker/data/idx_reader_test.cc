@@ -108,6 +108,20 @@ TEST(IdxReaderTest, CompressedFilesAreTheSameData) {
   EXPECT_NE((*a)->fingerprint(), (*c)->fingerprint());
 }
 
+// Megabytes of zeros behind a header of two images, and behind one that is no header.
+TEST(IdxReaderTest, InflatesNoMoreThanTheHeaderTells) {
+  for (const uint32_t magic : {0x803u, 0u}) {
+    TestFolder folder;
+    WriteGood(folder);
+    std::filesystem::remove(folder.Path(kTrainImages));
+    folder.WriteGzip(absl::StrCat(kTrainImages, ".gz"),
+                     BigEndianBytes({magic, 2, 2, 3}) + std::string(8 << 20, '\0'));
+    const absl::Status status = OpenDataset(folder.root(), Input()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat(kTrainImages, ".gz")));
+  }
+}
+
 TEST(IdxReaderTest, DamagedGzipNamesTheFile) {
   TestFolder folder;
   WriteGood(folder);

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -169,10 +170,10 @@ absl::StatusOr<TokenFileFacts> ParseNumpyHeader(const std::string& path,
   const bool is_list = absl::StartsWith(shape, "(") && absl::EndsWith(shape, ",)") &&
                        absl::SimpleAtoi(shape.substr(1, shape.size() - 3), &num_tokens);
   if (facts.token_bytes == 0 || !is_list) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " is a NumPy array of dtype ", dtype.substr(0, dtype.find(',')),
-                     " and shape ", shape, "; tokens are one list of '<u2', '<u4' or '<i4'; ",
-                     ConvertWith(absl::StrCat("numpy.load('", path, "').ravel()"))));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " is a NumPy array of dtype ", PeerText(dtype.substr(0, dtype.find(','))),
+        " and shape ", PeerText(shape), "; tokens are one list of '<u2', '<u4' or '<i4'; ",
+        ConvertWith(absl::StrCat("numpy.load('", path, "').ravel()"))));
   }
   const int64_t wanted_bytes = facts.header_bytes + num_tokens * facts.token_bytes;
   if (num_tokens < 0 || wanted_bytes != num_bytes) {

@@ -45,19 +45,25 @@ std::string HeaderText(const DetectedFile& file) {
       file.facts.vocabulary == 0 ? "" : absl::StrCat(" (vocabulary ", file.facts.vocabulary, ")"));
 }
 
-// An error if a file without a header cannot have the width that `authority` gives it, such as
-// "the header of NeMo in a.bin".
-absl::Status CheckBytes(const DetectedFile& file, int64_t token_bytes,
-                        absl::string_view authority) {
+// An error if `file`, which has no header, cannot have the width that the header of `headed` says.
+// Training data come before held-out data: the later of the two files is the one to look at.
+absl::Status CheckBytes(const DetectedFile& file, const DetectedFile& headed) {
+  const int64_t token_bytes = headed.facts.token_bytes;
   const bool is_too_narrow = token_bytes == 2 && file.facts.looks_like_uint32;
   const bool is_too_wide = token_bytes == 4 && file.facts.is_never_uint32;
   if (!is_too_narrow && !is_too_wide) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
+  const std::string bytes_text = absl::StrCat(
       file.path, " has no header, and its bytes ",
       is_too_narrow
           ? "look like uint32 tokens"
-          : "are no uint32 tokens: some would be 2^21 or more, which no vocabulary reaches",
-      ", but ", authority, " says ", WidthText(token_bytes), "; give data of one kind"));
+          : "are no uint32 tokens: some would be 2^21 or more, which no vocabulary reaches");
+  const std::string width = WidthText(token_bytes);
+  return absl::InvalidArgumentError(
+      absl::StrCat(&headed > &file ? absl::StrCat(headed.path, ": ", HeaderText(headed), " says ",
+                                                  width, ", but ", bytes_text)
+                                   : absl::StrCat(bytes_text, ", but ", HeaderText(headed), " in ",
+                                                  headed.path, " says ", width),
+                   "; give data of one kind"));
 }
 
 // Files without a header must not contradict --token_bytes where every reading is wrong.
@@ -99,8 +105,7 @@ absl::Status SettleWidth(const std::vector<DetectedFile>& files, const DataConfi
     if (config.token_bytes != 0) {
       RETURN_IF_ERROR(CheckFlag(file, config.token_bytes));
     } else if (headed != nullptr) {
-      RETURN_IF_ERROR(CheckBytes(file, source->token_bytes,
-                                 absl::StrCat(HeaderText(*headed), " in ", headed->path)));
+      RETURN_IF_ERROR(CheckBytes(file, *headed));
     } else if (file.facts.looks_like_uint32) {
       if (source->uint32_path.empty()) source->uint32_path = file.path;
       source->is_surely_uint32 |= file.facts.is_never_uint16;

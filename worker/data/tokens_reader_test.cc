@@ -279,6 +279,21 @@ TEST(TokensReaderTest, FileWithoutHeaderIsJudgedByItsOwnBytes) {
       StatusIs(absl::StatusCode::kInvalidArgument, AllOf(HasSubstr("1.bin"), HasSubstr("2.bin"))));
 }
 
+TEST(TokensReaderTest, HeaderOfHeldOutDataThatDoesNotFitIsNotBlamedOnTheTrainingData) {
+  TestFolder folder;
+  const std::string train = folder.Write("train.bin", TokenBytes(Tokens(200)));
+  const std::string heldout =
+      folder.Write("other.bin", Header(20240801, 7, 30) + WideTokenBytes(WideTokens(30)));
+  DataConfig config = {.path = train};
+  config.heldout_path = heldout;
+  const absl::Status status = OpenTokens(config).status();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(train)));
+  EXPECT_THAT(std::string(status.message()), testing::StartsWith(heldout));
+  // The other way round the file without a header is the one to look at.
+  std::swap(config.path, config.heldout_path);
+  EXPECT_THAT(std::string(OpenTokens(config).status().message()), testing::StartsWith(train));
+}
+
 TEST(TokensReaderTest, SaysIfTheModelHasAnotherVocabularyThanTheHeader) {
   TestFolder folder;
   const std::string path =

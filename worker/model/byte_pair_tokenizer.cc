@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/byte_letters.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 #include "worker/model/word_splitter.h"
 
@@ -38,13 +39,14 @@ absl::Status BytePairTokenizer::AddTokens(const Config& config) {
   const auto add = [this](const std::string& text, int32_t token) {
     if (token < 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("token \"", text, "\" has number ", token, "; the least is 0"));
+          absl::StrCat("token \"", PeerText(text), "\" has number ", token, "; the least is 0"));
     }
     const std::string bytes = BytesOfLetters(text).value_or(text);
     const auto [entry, is_new] = bytes_.emplace(token, bytes);
     if (!is_new && entry->second != bytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("token ", token, " is both \"", entry->second, "\" and \"", bytes, "\""));
+      return absl::InvalidArgumentError(absl::StrCat("token ", token, " is both \"",
+                                                     PeerText(entry->second), "\" and \"",
+                                                     PeerText(bytes), "\""));
     }
     if (text == kEndOfText) end_of_text_ = token;
     vocabulary_ = std::max(vocabulary_, int64_t{token} + 1);
@@ -81,9 +83,9 @@ absl::Status BytePairTokenizer::AddMerges(const Config& config) {
     for (const absl::string_view letters :
          {absl::string_view(left), absl::string_view(right), absl::string_view(joined)}) {
       if (tokens.contains(letters)) continue;
-      return absl::InvalidArgumentError(absl::StrCat("merge ", rank + 1, " is of \"", left,
-                                                     "\" and \"", right, "\", and \"", letters,
-                                                     "\" is no token"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("merge ", rank + 1, " is of \"", PeerText(left), "\" and \"",
+                       PeerText(right), "\", and \"", PeerText(letters), "\" is no token"));
     }
     merges_.insert_or_assign({tokens[left], tokens[right]}, Merge{rank++, tokens[joined]});
   }

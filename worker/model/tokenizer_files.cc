@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -14,71 +13,64 @@
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "common/git_lfs_pointer.h"
+#include "common/json.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
 namespace {
-
-// Sorts the keys of an object: one that keeps their order, as that of common/json.h does, takes
-// seconds for those of a vocabulary.
-using SortedJson = nlohmann::json;
 
 constexpr int64_t kMaxFileBytes = 64 << 20;
 constexpr char kTokenizerFile[] = "tokenizer.json";
 constexpr char kVocabularyFile[] = "vocab.json";
 constexpr char kMergesFile[] = "merges.txt";
 
-absl::StatusOr<SortedJson> ParseSorted(absl::string_view text) {
-  SortedJson json =
-      SortedJson::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+absl::StatusOr<Json> ParseObject(absl::string_view text) {
+  ASSIGN_OR_RETURN(Json json, ParseJson(text, {.max_bytes = kMaxFileBytes}));
   if (!json.is_object()) return absl::InvalidArgumentError("is no JSON object");
   return json;
 }
 
-std::string TextOf(const SortedJson& json) {
-  return json.dump(-1, ' ', /*ensure_ascii=*/false, SortedJson::error_handler_t::replace);
-}
-
 // The value of `key`, or null.
-const SortedJson& Get(const SortedJson& object, const std::string& key) {
-  static const SortedJson none;
+const Json& Get(const Json& object, const std::string& key) {
+  static const Json none;
   const auto entry = object.is_object() ? object.find(key) : object.end();
   return entry == object.end() ? none : *entry;
 }
 
-absl::Status Unknown(absl::string_view field, const SortedJson& seen, absl::string_view known) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", field, "\" is ", TextOf(seen), "; known here is ", known));
+absl::Status Unknown(absl::string_view field, const Json& seen, absl::string_view known) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", PeerText(field), "\" is ", PeerText(FormatJson(seen)), "; known here is ", known));
 }
 
 // Of what may be absent: whether it is one of `values`.
-absl::Status CheckOneOf(absl::string_view where, const SortedJson& object, const std::string& key,
-                        const std::vector<SortedJson>& values) {
-  const SortedJson& seen = Get(object, key);
+absl::Status CheckOneOf(absl::string_view where, const Json& object, const std::string& key,
+                        const std::vector<Json>& values) {
+  const Json& seen = Get(object, key);
   if (seen.is_null()) return absl::OkStatus();
   std::vector<std::string> known = {"null"};
-  for (const SortedJson& value : values) {
+  for (const Json& value : values) {
     if (seen == value) return absl::OkStatus();
-    known.push_back(TextOf(value));
+    known.push_back(FormatJson(value));
   }
   return Unknown(absl::StrCat(where, key), seen, absl::StrJoin(known, " or "));
 }
 
-absl::StatusOr<bool> GetFlag(const SortedJson& object, const std::string& key, bool otherwise) {
-  const SortedJson& seen = Get(object, key);
+absl::StatusOr<bool> GetFlag(const Json& object, const std::string& key, bool otherwise) {
+  const Json& seen = Get(object, key);
   if (seen.is_null()) return otherwise;
   if (!seen.is_boolean()) return Unknown(key, seen, "true or false");
   return seen.get<bool>();
 }
 
-absl::StatusOr<int32_t> TokenOf(absl::string_view text, const SortedJson& json) {
+absl::StatusOr<int32_t> TokenOf(absl::string_view text, const Json& json) {
   if (json.is_number_integer() && json >= 0 && json <= std::numeric_limits<int32_t>::max()) {
     return json.get<int32_t>();
   }
   return Unknown(text, json, "the number of a token");
 }
 
-absl::Status ReadVocabulary(const SortedJson& vocabulary, BytePairTokenizer::Config& config) {
+absl::Status ReadVocabulary(const Json& vocabulary, BytePairTokenizer::Config& config) {
   if (!vocabulary.is_object()) return Unknown("vocab", vocabulary, "an object of tokens");
   for (const auto& [text, number] : vocabulary.items()) {
     ASSIGN_OR_RETURN(const int32_t token, TokenOf(text, number));
@@ -90,7 +82,7 @@ absl::Status ReadVocabulary(const SortedJson& vocabulary, BytePairTokenizer::Con
 absl::Status AddMerge(const std::vector<std::string>& parts, BytePairTokenizer::Config& config) {
   if (parts.size() != 2 || parts[0].empty() || parts[1].empty()) {
     return absl::InvalidArgumentError(absl::StrCat("merge ", config.merges.size() + 1, " is \"",
-                                                   absl::StrJoin(parts, " "),
+                                                   PeerText(absl::StrJoin(parts, " ")),
                                                    "\"; wanted are two tokens"));
   }
   config.merges.emplace_back(parts[0], parts[1]);
@@ -98,14 +90,14 @@ absl::Status AddMerge(const std::vector<std::string>& parts, BytePairTokenizer::
 }
 
 // Each is "a b" or ["a", "b"].
-absl::Status ReadMerges(const SortedJson& merges, BytePairTokenizer::Config& config) {
+absl::Status ReadMerges(const Json& merges, BytePairTokenizer::Config& config) {
   if (!merges.is_array()) return Unknown("merges", merges, "an array");
-  for (const SortedJson& merge : merges) {
+  for (const Json& merge : merges) {
     std::vector<std::string> parts;
     if (merge.is_string()) {
       parts = absl::StrSplit(merge.get_ref<const std::string&>(), ' ');
     } else if (merge.is_array()) {
-      for (const SortedJson& part : merge) {
+      for (const Json& part : merge) {
         if (part.is_string()) parts.push_back(part.get<std::string>());
       }
     }
@@ -114,7 +106,7 @@ absl::Status ReadMerges(const SortedJson& merges, BytePairTokenizer::Config& con
   return absl::OkStatus();
 }
 
-absl::Status ReadModel(const SortedJson& model, BytePairTokenizer::Config& config) {
+absl::Status ReadModel(const Json& model, BytePairTokenizer::Config& config) {
   if (Get(model, "type") != "BPE") return Unknown("model.type", Get(model, "type"), "\"BPE\"");
   RETURN_IF_ERROR(CheckOneOf("model.", model, "dropout", {0.0}));
   RETURN_IF_ERROR(CheckOneOf("model.", model, "continuing_subword_prefix", {""}));
@@ -125,13 +117,13 @@ absl::Status ReadModel(const SortedJson& model, BytePairTokenizer::Config& confi
   return ReadMerges(Get(model, "merges"), config);
 }
 
-absl::Status ReadAddedToken(const SortedJson& added, BytePairTokenizer::Config& config) {
-  const SortedJson& content = Get(added, "content");
+absl::Status ReadAddedToken(const Json& added, BytePairTokenizer::Config& config) {
+  const Json& content = Get(added, "content");
   if (!content.is_string()) return Unknown("added_tokens", added, "a token with its \"content\"");
   BytePairTokenizer::AddedToken token;
   token.text = content.get<std::string>();
   ASSIGN_OR_RETURN(token.token, TokenOf(token.text, Get(added, "id")));
-  const std::string where = absl::StrCat("added_tokens: ", token.text, ": ");
+  const std::string where = absl::StrCat("added_tokens: ", PeerText(token.text), ": ");
   for (const char* key : {"single_word", "lstrip", "rstrip"}) {
     RETURN_IF_ERROR(CheckOneOf(where, added, key, {false}));
   }
@@ -142,17 +134,17 @@ absl::Status ReadAddedToken(const SortedJson& added, BytePairTokenizer::Config& 
 }
 
 // Whether it adds no tokens: byte level, or a template of nothing but the text.
-absl::Status CheckPostProcessor(const SortedJson& seen) {
+absl::Status CheckPostProcessor(const Json& seen) {
   if (seen.is_null() || Get(seen, "type") == "ByteLevel") return absl::OkStatus();
-  const SortedJson& single = Get(seen, "single");
+  const Json& single = Get(seen, "single");
   const bool is_text_alone = Get(seen, "type") == "TemplateProcessing" && single.is_array() &&
                              single.size() == 1 && single[0].contains("Sequence");
   if (is_text_alone) return absl::OkStatus();
   return Unknown("post_processor", seen, "one that adds no tokens");
 }
 
-absl::Status CheckByteLevel(const SortedJson& file, const std::string& part) {
-  const SortedJson& seen = Get(file, part);
+absl::Status CheckByteLevel(const Json& file, const std::string& part) {
+  const Json& seen = Get(file, part);
   if (Get(seen, "type") == "ByteLevel") return absl::OkStatus();
   return Unknown(part, seen, "one of type \"ByteLevel\"");
 }
@@ -190,26 +182,26 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Open(FileSystem& file_system, const s
 }  // namespace
 
 absl::StatusOr<BytePairTokenizer::Config> ParseTokenizerJson(absl::string_view text) {
-  ASSIGN_OR_RETURN(const SortedJson file, ParseSorted(text));
+  ASSIGN_OR_RETURN(const Json file, ParseObject(text));
   RETURN_IF_ERROR(CheckOneOf("", file, "normalizer", {}));
   RETURN_IF_ERROR(CheckByteLevel(file, "pre_tokenizer"));
   RETURN_IF_ERROR(CheckPostProcessor(Get(file, "post_processor")));
   RETURN_IF_ERROR(CheckByteLevel(file, "decoder"));
   BytePairTokenizer::Config config;
-  const SortedJson& splitter = Get(file, "pre_tokenizer");
+  const Json& splitter = Get(file, "pre_tokenizer");
   ASSIGN_OR_RETURN(config.adds_space, GetFlag(splitter, "add_prefix_space", true));
   ASSIGN_OR_RETURN(config.splits_words, GetFlag(splitter, "use_regex", true));
   RETURN_IF_ERROR(ReadModel(Get(file, "model"), config));
-  const SortedJson& added = Get(file, "added_tokens");
+  const Json& added = Get(file, "added_tokens");
   if (!added.is_null() && !added.is_array()) return Unknown("added_tokens", added, "an array");
-  for (const SortedJson& token : added) RETURN_IF_ERROR(ReadAddedToken(token, config));
+  for (const Json& token : added) RETURN_IF_ERROR(ReadAddedToken(token, config));
   return config;
 }
 
 absl::StatusOr<BytePairTokenizer::Config> ParseVocabulary(absl::string_view vocabulary,
                                                           absl::string_view merges) {
   BytePairTokenizer::Config config;
-  ASSIGN_OR_RETURN(const SortedJson tokens, ParseSorted(vocabulary));
+  ASSIGN_OR_RETURN(const Json tokens, ParseObject(vocabulary));
   RETURN_IF_ERROR(ReadVocabulary(tokens, config));
   for (absl::string_view line : absl::StrSplit(merges, '\n')) {
     absl::ConsumeSuffix(&line, "\r");

@@ -88,6 +88,24 @@ TEST(TokenizerFilesTest, OtherTokenizersAreRefusedByField) {
   }
 }
 
+TEST(TokenizerFilesTest, MessagesShowLittleOfAFileAndNoControls) {
+  const std::string text = "\x1b[2J" + std::string(1 << 20, 'x');
+  for (const char* pointer : {"/normalizer", "/model/type", "/decoder", "/added_tokens/0"}) {
+    nlohmann::json json = TokenizerJson();
+    json[nlohmann::json::json_pointer(pointer)] = text;
+    const absl::Status status = ParseTokenizerJson(json.dump()).status();
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument)) << pointer;
+    EXPECT_LT(status.message().size(), 1000) << pointer;
+    EXPECT_EQ(status.message().find('\x1b'), absl::string_view::npos) << pointer;
+  }
+}
+
+TEST(TokenizerFilesTest, NestingThatIsTooDeepIsRefused) {
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  EXPECT_THAT(ParseTokenizerJson(absl::StrCat("{\"normalizer\":", deep, "}")),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
 TEST(TokenizerFilesTest, FoldersHaveEitherKindOfFiles) {
   const std::string folder = testing::TempDir() + "/tokenizer";
   std::filesystem::remove_all(folder);

@@ -1,10 +1,13 @@
-#include "worker/data/file_kind.h"
+#include "common/file_kind.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace lodestar {
 namespace {
@@ -66,6 +69,18 @@ absl::string_view KindByMagic(absl::Span<const uint8_t> start) {
            std::memcmp(start.data() + magic.offset, magic.bytes.data(), magic.bytes.size()) == 0;
   });
   return match == std::end(kMagics) ? "" : match->kind;
+}
+
+std::string KindInWords(absl::Span<const uint8_t> start) {
+  if (start.empty()) return "empty";
+  if (const absl::string_view kind = KindByMagic(start); !kind.empty()) return std::string(kind);
+  absl::string_view text(reinterpret_cast<const char*>(start.data()), start.size());
+  absl::ConsumePrefix(&text, "\xef\xbb\xbf");
+  text = absl::StripLeadingAsciiWhitespace(text);
+  for (const absl::string_view begin : {"<!doctype html", "<html"}) {
+    if (absl::StartsWithIgnoreCase(text, begin)) return "an HTML page";
+  }
+  return WhyNoText(start, 0).empty() ? "text" : "of no kind that is known here";
 }
 
 std::string WhyNoText(absl::Span<const uint8_t> part, int64_t offset) {

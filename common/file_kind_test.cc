@@ -1,4 +1,4 @@
-#include "worker/data/file_kind.h"
+#include "common/file_kind.h"
 
 #include <cstdint>
 #include <string>
@@ -29,6 +29,14 @@ TEST(FileKindTest, KnowsFilesByTheirStart) {
   EXPECT_EQ(KindByMagic(Bytes("\xff\xfeH")), "UTF-16 text");
   EXPECT_EQ(KindByMagic(Bytes(std::string("\xff\xfe\0\0", 4))), "UTF-32 text");
   EXPECT_EQ(KindByMagic(Bytes(std::string("\0\0\x08\x03", 4))), "IDX images");
+}
+
+TEST(FileKindTest, SaysInWordsWhatAFileIs) {
+  EXPECT_EQ(KindInWords(Bytes("")), "empty");
+  EXPECT_EQ(KindInWords(Bytes("%PDF-1.7")), "a PDF document");
+  EXPECT_EQ(KindInWords(Bytes("\n<!DOCTYPE HTML>\n<title>404")), "an HTML page");
+  EXPECT_EQ(KindInWords(Bytes("once upon a time")), "text");
+  EXPECT_EQ(KindInWords(Bytes(std::string(64, '\0'))), "of no kind that is known here");
 }
 
 TEST(FileKindTest, TextIsNoneOfThem) {
