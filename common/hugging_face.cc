@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/byte_letters.h"
 #include "common/json.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -22,12 +23,19 @@ constexpr double kNormEpsilon = 1e-5;
 constexpr int kMlpExpansion = 4;
 
 absl::Status Unlike(absl::string_view field, const Json& seen, absl::string_view wanted) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", field, "\" is ", FormatJson(seen), "; our models have ", wanted));
+  return absl::InvalidArgumentError(absl::StrCat("\"", field, "\" is ", PeerText(FormatJson(seen)),
+                                                 "; our models have ", wanted));
 }
 
-// What a config does not say is as in GPT2Config().
-absl::StatusOr<int> GetDimension(const Json& config, absl::string_view field, int otherwise) {
+// What a config does not say is as in GPT2Config(), which knows each field under a second name.
+absl::StatusOr<int> GetDimension(const Json& config, absl::string_view field,
+                                 absl::string_view second_name, int otherwise) {
+  const bool has_field = config.contains(std::string(field));
+  const auto second = config.find(std::string(second_name));
+  if (has_field && second != config.end() && *second != *config.find(std::string(field))) {
+    return Unlike(second_name, *second, absl::StrCat("one number under it and \"", field, "\""));
+  }
+  if (!has_field) field = second_name;
   if (!config.contains(std::string(field))) return otherwise;
   ASSIGN_OR_RETURN(const int64_t value, GetInt64(config, field));
   constexpr int64_t kMost = 1 << 30;
@@ -143,12 +151,14 @@ Json TokenizerConfig(const GptSpec& gpt) {
 absl::StatusOr<ModelSpec> ModelSpecFromHuggingFace(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json config, ParseJson(text, {.max_bytes = kMaxHuggingFaceJsonBytes}));
   GptSpec gpt;
-  ASSIGN_OR_RETURN(gpt.width, GetDimension(config, "n_embd", 768));
+  ASSIGN_OR_RETURN(gpt.width, GetDimension(config, "n_embd", "hidden_size", 768));
   RETURN_IF_ERROR(CheckArchitecture(config, gpt.width));
-  ASSIGN_OR_RETURN(gpt.num_layers, GetDimension(config, "n_layer", 12));
-  ASSIGN_OR_RETURN(gpt.num_heads, GetDimension(config, "n_head", 12));
-  ASSIGN_OR_RETURN(gpt.context, GetDimension(config, "n_positions", 1024));
-  ASSIGN_OR_RETURN(gpt.vocabulary, GetDimension(config, "vocab_size", kGpt2Vocabulary));
+  ASSIGN_OR_RETURN(gpt.num_layers, GetDimension(config, "n_layer", "num_hidden_layers", 12));
+  ASSIGN_OR_RETURN(gpt.num_heads, GetDimension(config, "n_head", "num_attention_heads", 12));
+  ASSIGN_OR_RETURN(gpt.context,
+                   GetDimension(config, "n_positions", "max_position_embeddings", 1024));
+  ASSIGN_OR_RETURN(gpt.vocabulary,
+                   GetDimension(config, "vocab_size", "vocab_size", kGpt2Vocabulary));
   ModelSpec spec{kModelType, gpt};
   RETURN_IF_ERROR(ValidateModelSpec(spec));
   return spec;
@@ -167,9 +177,9 @@ absl::StatusOr<std::vector<std::string>> FilesOfHuggingFaceIndex(absl::string_vi
   std::set<std::string> names;
   for (const auto& [tensor, file] : weight_map->items()) {
     if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
-      return absl::InvalidArgumentError(absl::StrCat("\"weight_map\" has ", FormatJson(file),
-                                                     " for tensor ", tensor,
-                                                     "; wanted is the name of a file beside it"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"weight_map\" has ", PeerText(FormatJson(file)), " for tensor ",
+                       PeerText(tensor), "; wanted is the name of a file beside it"));
     }
     names.insert(file.get<std::string>());
   }

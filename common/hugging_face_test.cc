@@ -56,6 +56,19 @@ TEST(HuggingFaceTest, WhatIsNotSaidIsAsInGpt2) {
   EXPECT_EQ(spec.architecture, ModelPreset("gpt2-124m")->architecture);
 }
 
+TEST(HuggingFaceTest, KnowsTheSecondNamesOfDimensions) {
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec,
+                       ModelSpecFromHuggingFace(
+                           R"({"model_type":"gpt2","hidden_size":32,"num_attention_heads":4,
+                               "num_hidden_layers":2,"max_position_embeddings":8,"n_head":4,
+                               "vocab_size":256})"));
+  EXPECT_EQ(spec.architecture, kSmall.architecture);
+  EXPECT_THAT(
+      ModelSpecFromHuggingFace(R"({"model_type":"gpt2","n_head":12,"num_attention_heads":6})"),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("n_head"), HasSubstr("num_attention_heads"))));
+}
+
 TEST(HuggingFaceTest, ModelsThatComputeOtherwiseAreRefusedByField) {
   const auto error_of = [](const std::string& field) {
     const absl::Status status =

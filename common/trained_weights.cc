@@ -14,6 +14,7 @@
 #include "common/hugging_face.h"
 #include "common/job_spec.h"
 #include "common/model_spec_json.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 #include "common/tensor_slices.h"
 
@@ -21,11 +22,22 @@ namespace lodestar {
 namespace {
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+  return absl::StrCat("[", PeerText(absl::StrJoin(shape, ", ")), "]");
 }
+
+// The weights of a folder as PyTorch pickles them.
+constexpr const char* kPickledWeights[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
 
 // A folder without a manifest: most likely the one that has the checkpoints in it.
 absl::Status NoCheckpoint(FileSystem& file_system, const std::string& path) {
+  for (const char* const name : kPickledWeights) {
+    if (!file_system.Exists(absl::StrCat(path, "/", name))) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " has its weights in ", name, ", which are objects of Python, and no ",
+        kHuggingFaceWeights,
+        "; convert them: in Python, transformers.AutoModelForCausalLM.from_pretrained('", path,
+        "').save_pretrained('FOLDER', safe_serialization=True), and give that folder"));
+  }
   std::vector<std::string> checkpoints;
   for (const std::string& name : file_system.List(path).value_or(std::vector<std::string>())) {
     std::string candidate = (std::filesystem::path(path) / name).string();
@@ -43,6 +55,14 @@ absl::Status NoCheckpoint(FileSystem& file_system, const std::string& path) {
 }
 
 bool HasFloats(absl::string_view dtype) { return dtype == "F32"; }
+
+// How to get weights that are read here; empty if there is no telling.
+absl::string_view AdviceFor(absl::string_view dtype) {
+  const bool is_convertible = dtype == "BF16" || dtype == "F16" || dtype == "F64";
+  return is_convertible ? "; convert the weights to float32: in Python, "
+                          "model.float().save_pretrained('FOLDER'), and give that folder"
+                        : "";
+}
 
 constexpr absl::string_view kTokenTable = "wte.weight";
 constexpr absl::string_view kHead = "lm_head.weight";
@@ -86,8 +106,8 @@ absl::Status TrainedWeights::OpenFile(FileSystem& file_system, const std::string
   for (const SafetensorsTensor& tensor : file.tensors()) {
     const auto [added, is_new] = tensors_.try_emplace(tensor.name);
     if (!is_new) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, " has tensor ", tensor.name, ", as another file of ", path_, " does"));
+      return absl::InvalidArgumentError(absl::StrCat(path, " has tensor ", PeerText(tensor.name),
+                                                     ", as another file of ", path_, " does"));
     }
     added->second.dtype = tensor.dtype;
     added->second.shape = tensor.shape;
@@ -157,8 +177,9 @@ absl::Status TrainedWeights::AddPart(const Layout& layout, ElementRange range,
   for (const TensorSlice& slice : SlicesOf(layout, range, /*state_name=*/"")) {
     ASSIGN_OR_RETURN(const absl::Span<const float> values, file.Floats(slice.name));
     if (static_cast<int64_t>(values.size()) != slice.range.size()) {
-      return absl::DataLossError(absl::StrCat(file.path(), ": ", slice.name, " has ", values.size(),
-                                              " elements, the layout says ", slice.range.size()));
+      return absl::DataLossError(absl::StrCat(file.path(), ": ", PeerText(slice.name), " has ",
+                                              values.size(), " elements, the layout says ",
+                                              slice.range.size()));
     }
     const TensorSpec& tensor = *layout.Find(slice.tensor);
     if (slice.range.size() == tensor.num_elements()) {
@@ -195,9 +216,9 @@ absl::Status TrainedWeights::CheckTensors(const Layout& layout) const {
     std::vector<int64_t> shape = wanted.shape;
     if (match.is_transposed) std::reverse(shape.begin(), shape.end());
     if (!HasFloats(tensor.dtype) || tensor.shape != shape) {
-      return absl::InvalidArgumentError(absl::StrCat(path_, ": tensor ", match.name, " is ",
-                                                     tensor.dtype, " ", ShapeText(tensor.shape),
-                                                     ", the model needs F32 ", ShapeText(shape)));
+      return absl::InvalidArgumentError(absl::StrCat(
+          path_, ": tensor ", match.name, " is ", tensor.dtype, " ", ShapeText(tensor.shape),
+          ", the model needs F32 ", ShapeText(shape), AdviceFor(tensor.dtype)));
     }
     used.insert(match.name);
   }
@@ -214,7 +235,7 @@ absl::Status TrainedWeights::CheckUnused(const Layout& layout, const std::string
   if (is_gpt && IsMask(name)) return absl::OkStatus();
   if (!is_gpt || name != kHead) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path_, " has tensor ", name, ", which the model does not know"));
+        absl::StrCat(path_, " has tensor ", PeerText(name), ", which the model does not know"));
   }
   const Tensor& tied = *Find(*table).tensor;
   const bool is_equal = tensor.shape == tied.shape && tensor.values.size() == tied.values.size() &&
@@ -229,8 +250,10 @@ absl::Status TrainedWeights::CheckUnused(const Layout& layout, const std::string
 TrainedWeights::Match TrainedWeights::Find(const TensorSpec& wanted) const {
   const EarlierTensor earlier = EarlierGptTensor(wanted.name);
   Match match;
+  // Of two tensors that share their memory, safetensors.torch.save_model() writes one: the head.
+  const std::string tied(wanted.name == kTokenTable ? kHead : "");
   for (const std::string& name :
-       {wanted.name, absl::StrCat(kHuggingFacePrefix, wanted.name), earlier.name}) {
+       {wanted.name, absl::StrCat(kHuggingFacePrefix, wanted.name), earlier.name, tied}) {
     const auto seen = tensors_.find(name);
     if (seen == tensors_.end()) continue;
     return {name, &seen->second, name == earlier.name && earlier.is_transposed};

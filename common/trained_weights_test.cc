@@ -266,6 +266,44 @@ TEST_F(HuggingFaceWeightsTest, AHeadMustBeTheTokenTable) {
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("lm_head.weight"), HasSubstr("tied")));
 }
 
+// As safetensors.torch.save_model() writes tensors that share their memory.
+TEST_F(HuggingFaceWeightsTest, HeadAloneIsTheTokenTable) {
+  ASSERT_EQ(entries_.front().name, "wte.weight");
+  for (SafetensorsEntry& entry : entries_) entry.name = "transformer." + entry.name;
+  entries_.front().name = "lm_head.weight";
+  Write("model.safetensors", /*first=*/1.0f);
+  ASSERT_OK(Check());
+  ASSERT_OK_AND_ASSIGN(const auto weights, TrainedWeights::Open(FileSystem::Real(), folder_));
+  std::vector<float> values(3);
+  ASSERT_OK(weights->Read(layout_, {0, 3}, absl::MakeSpan(values)));
+  EXPECT_EQ(values, (std::vector<float>{1, 2, 3}));
+}
+
+TEST_F(HuggingFaceWeightsTest, OtherKindsOfFloatsAreNamedWithAWayOut) {
+  SafetensorsEntry& first = entries_.front();
+  first.dtype = "BF16";
+  const std::vector<int64_t> shape = first.shape;
+  const auto writer =
+      SafetensorsWriter::Create(FileSystem::Real(), folder_ + "/model.safetensors", {first}, {});
+  ASSERT_OK(writer);
+  ASSERT_OK((*writer)->Append(std::vector<uint8_t>(2 * shape[0] * shape[1])));
+  ASSERT_OK((*writer)->Finish(/*sync=*/false).status());
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("wte.weight"), HasSubstr("BF16"), HasSubstr("float32")));
+}
+
+TEST_F(HuggingFaceWeightsTest, PickledWeightsAreNamed) {
+  std::ofstream(folder_ + "/pytorch_model.bin") << "PK\x03\x04";
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("pytorch_model.bin"), HasSubstr("save_pretrained")));
+}
+
+TEST_F(HuggingFaceWeightsTest, NamesInMessagesHaveNoControls) {
+  Add("evil\x1b[2J" + std::string(1 << 20, 'x'), {1});
+  Write();
+  const std::string text = Refusal();
+  EXPECT_THAT(text, HasSubstr("evil\\x1b"));
+  EXPECT_LT(text.size(), 1000);
+}
+
 TEST_F(HuggingFaceWeightsTest, WhatIsMissingOrOfAnotherShapeIsNamed) {
   entries_.back().shape = {5};
   Write();
