@@ -52,7 +52,7 @@ bool AreCompared(const DatasetInfo& a, const DatasetInfo& b) {
 absl::Status DataSets::Admit(WorkerId worker, absl::string_view name, const DatasetInfo& data) {
   RETURN_IF_ERROR(CheckSound(data));
   Release(worker);
-  RETURN_IF_ERROR(CheckShared(data));
+  RETURN_IF_ERROR(CheckShared(name, data));
   DataSetState admitted = {data, 0, std::string(name)};
   if (data.own_partition && data.fingerprint.empty()) {
     admitted.info.fingerprint = absl::StrCat("worker ", worker.value());
@@ -76,17 +76,21 @@ absl::Status DataSets::Admit(WorkerId worker, absl::string_view name, const Data
   return absl::OkStatus();
 }
 
-absl::Status DataSets::CheckShared(const DatasetInfo& data) const {
+absl::Status DataSets::CheckShared(absl::string_view name, const DatasetInfo& data) const {
   for (Index set = 0; set < memory_.sets.size(); ++set) {
     const DataSetState& job = memory_.sets[set];
     if (!Counts(set) || !AreCompared(job.info, data) || HaveSameData(job.info, data)) continue;
-    const std::string holder =
-        job.claimant.empty() ? "" : absl::StrCat("worker '", job.claimant, "'");
+    // Of a worker that has changed its own data no other one is to be asked.
+    const bool is_other = !job.claimant.empty() && job.claimant != name;
+    const std::string holder = absl::StrCat("worker '", job.claimant, "'");
     return absl::FailedPreconditionError(absl::StrCat(
         "data set differs from the job's, ",
-        holder.empty() ? "as its checkpoint has it" : absl::StrCat("which ", holder, " brought"),
-        ": this worker has ", Describe(data), "; the job has ", Describe(job.info),
-        "; give the same data under --data", holder.empty() ? "" : absl::StrCat(" as ", holder),
+        is_other               ? absl::StrCat("which ", holder, " brought")
+        : job.claimant.empty() ? "as its checkpoint has it"
+                               : "which this worker brought before: its data have changed since",
+        ": this worker has ", Describe(data), "; the job has ", Describe(job.info), "; give ",
+        is_other ? absl::StrCat("the same data under --data as ", holder)
+                 : "the data that the job began with under --data",
         ", or --data_partition=own"));
   }
   return absl::OkStatus();

@@ -70,7 +70,8 @@ class DataSets {
 
  private:
   bool Counts(Index set) const;
-  absl::Status CheckShared(const DatasetInfo& data) const;
+  // `name`: of the worker that has the data.
+  absl::Status CheckShared(absl::string_view name, const DatasetInfo& data) const;
 
   Memory memory_;
 };

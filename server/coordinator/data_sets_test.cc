@@ -15,6 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 DatasetInfo Shared(const std::string& fingerprint, int64_t samples = 100) {
   return {.fingerprint = fingerprint, .num_train_samples = samples, .num_heldout_samples = 9};
@@ -55,6 +56,16 @@ TEST(DataSetsTest, ARefusalNamesWhoBroughtTheJobsData) {
   EXPECT_THAT(
       restored.Admit(kEve, "eve", Shared("b")),
       StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("as its checkpoint has it")));
+}
+
+TEST(DataSetsTest, WorkerThatComesBackWithOtherDataIsNotReferredToItself) {
+  DataSets data;
+  ASSERT_OK(data.Admit(kAnn, "ann", Shared("a")));
+  data.Take(data.SetOf(kAnn), 5);
+  data.Release(kAnn);
+  EXPECT_THAT(data.Admit(kAnn, "ann", Shared("b")),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(Not(HasSubstr("'ann'")), HasSubstr("--data"))));
 }
 
 TEST(DataSetsTest, EqualSizesDoNotMakeEqualData) {
