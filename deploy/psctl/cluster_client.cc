@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -76,6 +77,7 @@ absl::Status ClusterClient::FindServer() {
     Connect(servers_.current());
     grpc::ClientContext context;
     SetDeadline(kSearchTimeout, &context);
+    const std::stop_callback cancel(stop_, [&context] { context.TryCancel(); });
     v1::ClusterStatus reply;
     const absl::Time asked_at = absl::Now();
     answer = Explain(status_->GetStatus(&context, v1::GetStatusRequest(), &reply), asked_at);
@@ -196,6 +198,7 @@ absl::Status ClusterClient::WatchStatus(absl::Duration interval,
 grpc::Status ClusterClient::CallAndWatch(Begin begin, const Meanwhile& meanwhile) {
   grpc::ClientContext context;
   SetDeadline(kBulkTimeout, &context);
+  const std::stop_callback cancel(stop_, [&context] { context.TryCancel(); });
   absl::Notification is_over;
   grpc::Status outcome;
   begin(&context, [&](grpc::Status status) {
@@ -207,6 +210,7 @@ grpc::Status ClusterClient::CallAndWatch(Begin begin, const Meanwhile& meanwhile
   while (!is_over.WaitForNotificationWithTimeout(kLookInterval)) {
     grpc::ClientContext look;
     SetDeadline(kLookTimeout, &look);
+    const std::stop_callback cancel_look(stop_, [&look] { look.TryCancel(); });
     v1::ClusterStatus cluster;
     const grpc::Status seen = status_->GetStatus(&look, v1::GetStatusRequest(), &cluster);
     if (!seen.ok() && absl::Now() - answered_at >= kSilenceMeanwhile &&
@@ -238,21 +242,29 @@ absl::StatusOr<v1::CheckpointReply> ClusterClient::Checkpoint(const Meanwhile& m
 }
 
 absl::StatusOr<v1::ExportSource> ClusterClient::Export(
-    absl::FunctionRef<bool(absl::string_view)> take) {
+    absl::FunctionRef<bool(absl::string_view)> take, const Meanwhile& meanwhile) {
   v1::ExportSource source;
-  RETURN_IF_ERROR(Call([&] {
-    grpc::ClientContext context;
-    SetDeadline(kBulkTimeout, &context);
-    const auto reader = admin_->Export(&context, v1::ExportRequest());
+  const auto read = [&](grpc::ClientContext* context) {
+    const auto reader = admin_->Export(context, v1::ExportRequest());
     v1::ExportChunk chunk;
     while (reader->Read(&chunk)) {
       if (chunk.has_source()) source = chunk.source();
       if (take(chunk.data())) continue;
-      context.TryCancel();
+      context->TryCancel();
       reader->Finish();
       return grpc::Status::OK;
     }
     return reader->Finish();
+  };
+  RETURN_IF_ERROR(Call([&] {
+    std::thread reading;
+    const grpc::Status status = CallAndWatch(
+        [&](grpc::ClientContext* context, std::function<void(grpc::Status)> done) {
+          reading = std::thread([&read, context, done = std::move(done)] { done(read(context)); });
+        },
+        meanwhile);
+    reading.join();
+    return status;
   }));
   EscapeTexts(&source);
   return source;

@@ -42,8 +42,8 @@ class ClusterClient {
   // it; empty: none has.
   const std::string& refusal() const { return *refusal_; }
 
-  // From now on GetStatus(), GetHistory() and WatchStatus(), also of those that are made Anew(),
-  // end with Cancelled once that is told to stop.
+  // From now on GetStatus(), GetHistory(), WatchStatus(), Checkpoint(), Export() and Stop(), also
+  // of those that are made Anew(), end with Cancelled once that is told to stop.
   void StopWith(std::stop_token stop) { stop_ = std::move(stop); }
 
   absl::StatusOr<v1::ClusterStatus> GetStatus();
@@ -59,9 +59,10 @@ class ClusterClient {
   using Meanwhile = std::function<void(const v1::ClusterStatus&)>;
   // Blocks until the checkpoint is there, or has failed.
   absl::StatusOr<v1::CheckpointReply> Checkpoint(const Meanwhile& meanwhile);
-  // Calls `take` for each part of a safetensors file with the weights, in order, until it returns
-  // false or the file is whole. Returns what was exported.
-  absl::StatusOr<v1::ExportSource> Export(absl::FunctionRef<bool(absl::string_view)> take);
+  // Calls `take` for each part of a safetensors file with the weights, in order and on another
+  // thread, until it returns false or the file is whole. Returns what was exported.
+  absl::StatusOr<v1::ExportSource> Export(absl::FunctionRef<bool(absl::string_view)> take,
+                                          const Meanwhile& meanwhile);
   // See AdminService.
   absl::Status Pause(const std::string& reason);
   absl::Status Resume();

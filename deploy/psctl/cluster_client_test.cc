@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -94,6 +95,41 @@ TEST(ClusterClientTest, WhoIsConnectedAndSaysNothingMayStillDoWhatItWasAskedFor)
   EXPECT_THAT(client.Pause(""), StatusIs(absl::StatusCode::kDeadlineExceeded,
                                          AllOf(HasSubstr("is connected, but has not answered"),
                                                HasSubstr("it may still do"))));
+  service.is_over.Notify();
+}
+
+// Sends one part of an export, and then nothing.
+class SilentExport final : public v1::AdminService::Service {
+ public:
+  absl::Notification is_over;
+
+ private:
+  grpc::Status Export(grpc::ServerContext*, const v1::ExportRequest*,
+                      grpc::ServerWriter<v1::ExportChunk>* writer) override {
+    v1::ExportChunk chunk;
+    chunk.set_data("part");
+    writer->Write(chunk);
+    is_over.WaitForNotification();
+    return grpc::Status::OK;
+  }
+};
+
+TEST(ClusterClientTest, ExportThatHangsEndsOnceToldToStop) {
+  SilentExport service;
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ClusterClient client(AddressList::Of(absl::StrCat("127.0.0.1:", port)), TransportSecurity());
+  std::stop_source stop;
+  client.StopWith(stop.get_token());
+  const auto take = [&stop](absl::string_view) {
+    stop.request_stop();
+    return true;
+  };
+  EXPECT_THAT(client.Export(take, [](const v1::ClusterStatus&) {}),
+              StatusIs(absl::StatusCode::kCancelled));
   service.is_over.Notify();
 }
 

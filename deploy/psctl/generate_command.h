@@ -21,7 +21,8 @@ struct GenerateOptions {
   uint64_t seed = 1;
 };
 
-// Writes the prompt and what follows to stdout. Errors: those of LoadModel(); FailedPrecondition
+// Writes the prompt and what follows to stdout. Errors: NotFound naming --model if nothing is
+// there; those of LoadModel(), which come before any output; FailedPrecondition
 // for a model that is no gpt, or one of other tokens than bytes without a tokenizer; those of
 // OpenTokenizer().
 absl::Status RunGenerate(const GenerateOptions& options);

@@ -12,14 +12,18 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint_manifest.h"
+#include "common/file_io.h"
 #include "common/file_system.h"
 #include "common/hugging_face.h"
 #include "common/model_spec_json.h"
+#include "common/peer_text.h"
 #include "common/safetensors.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
 namespace {
+
+constexpr size_t kMaxNameBytes = 256;  // of a model, in messages
 
 bool IsModelOfOurs(const std::string& path) {
   const absl::StatusOr<std::unique_ptr<SafetensorsReader>> file =
@@ -77,6 +81,34 @@ absl::Status WriteModel(const TrainedWeights& weights, Sink sink) {
   return absl::OkStatus();
 }
 
+// Whether the header of a model's file announces the sizes that the model has. Which model it is
+// may be unknown: a client's, or one of a later release.
+absl::Status CheckSizes(const SafetensorsContents& contents) {
+  const auto model = contents.metadata.find(kModelMetadataKey);
+  if (model == contents.metadata.end()) return absl::OkStatus();
+  const absl::StatusOr<ModelSpec> spec = ModelSpecFromJson(model->second);
+  if (!spec.ok() || std::holds_alternative<ClientModelSpec>(spec->architecture)) {
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(*spec));
+  int64_t num_elements = 0;
+  for (const SafetensorsTensor& tensor : contents.tensors) num_elements += tensor.num_elements;
+  if (num_elements == layout.num_elements()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("its header announces ", num_elements, " weights, and its model '",
+                   PeerText(spec->name, kMaxNameBytes), "' has ", layout.num_elements()));
+}
+
+// Whether the disk of `path` has room for so many bytes.
+absl::Status CheckRoom(const std::string& path, int64_t num_bytes) {
+  RETURN_IF_ERROR(CheckFileSize(absl::StrCat("the weights in ", path), num_bytes));
+  const std::optional<int64_t> free_bytes = FileSystem::Real().FreeBytes(DirectoryOf(path));
+  if (!free_bytes.has_value() || num_bytes <= *free_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat(path, " needs ", num_bytes, " bytes, and its disk has ", *free_bytes,
+                   " free; make room, or name a file on another disk"));
+}
+
 // Whether the file `path` of a model has its tensors under names that the model has no more.
 absl::StatusOr<bool> HasEarlierNames(const std::string& path, const ModelSpec& spec) {
   if (!std::holds_alternative<GptSpec>(spec.architecture)) return false;
@@ -110,8 +142,9 @@ absl::Status CheckModelOutput(const ModelTarget& target, Replace replace) {
   return NotOurs(absl::StrCat("--out=", target.path), "file");
 }
 
-absl::StatusOr<std::unique_ptr<ModelWriter>> ModelWriter::Create(const ModelTarget& target) {
-  std::unique_ptr<ModelWriter> writer(new ModelWriter(target));
+absl::StatusOr<std::unique_ptr<ModelWriter>> ModelWriter::Create(const ModelTarget& target,
+                                                                 std::stop_token stop) {
+  std::unique_ptr<ModelWriter> writer(new ModelWriter(target, std::move(stop)));
   if (target.format == ModelFormat::kHuggingFace) {
     writer->has_made_folder_ = !FileSystem::Real().Exists(target.path);
     RETURN_IF_ERROR(FileSystem::Real().CreateDirectories(target.path));
@@ -127,12 +160,41 @@ ModelWriter::~ModelWriter() {
   if (has_made_folder_) rmdir(target_.path.c_str());
 }
 
+absl::Status ModelWriter::CheckNotStopped() const {
+  if (!stop_.stop_requested()) return absl::OkStatus();
+  return absl::CancelledError(
+      absl::StrCat("told to stop; ", target_.path, " is as it was: nothing is written"));
+}
+
+absl::Status ModelWriter::ReadAnnouncement(absl::string_view bytes) {
+  absl::StrAppend(&header_, bytes);
+  const auto contents = ReadSafetensorsHeader(header_);
+  if (!contents.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("what is exported is no safetensors file: ", contents.status().message()));
+  }
+  if (!contents->has_value()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckSizes(**contents));
+  RETURN_IF_ERROR(CheckRoom(target_.WeightsPath(), (*contents)->file_bytes));
+  announced_bytes_ = (*contents)->file_bytes;
+  header_ = std::string();
+  return absl::OkStatus();
+}
+
 absl::Status ModelWriter::Append(absl::string_view bytes) {
+  RETURN_IF_ERROR(CheckNotStopped());
   num_bytes_ += static_cast<int64_t>(bytes.size());
+  if (announced_bytes_ == 0) RETURN_IF_ERROR(ReadAnnouncement(bytes));
+  if (announced_bytes_ != 0 && num_bytes_ > announced_bytes_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("at least ", num_bytes_, " bytes are exported, and their header announces ",
+                     announced_bytes_));
+  }
   return file_->Append(bytes);
 }
 
 absl::Status ModelWriter::Commit() {
+  RETURN_IF_ERROR(CheckNotStopped());
   ASSIGN_OR_RETURN(const std::string written, file_->Finish());
   ASSIGN_OR_RETURN(std::unique_ptr<TrainedWeights> weights,
                    TrainedWeights::Open(FileSystem::Real(), written));
@@ -146,6 +208,7 @@ absl::Status ModelWriter::Commit() {
   if (spec.ok()) {  // else it is of a later release
     ASSIGN_OR_RETURN(is_earlier, HasEarlierNames(written, *spec));
   }
+  RETURN_IF_ERROR(CheckNotStopped());
   RETURN_IF_ERROR(file_->Commit());
   if (is_earlier) {
     ASSIGN_OR_RETURN(ReplacementFile renamed, ReplacementFile::Create(target_.WeightsPath()));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
@@ -39,13 +40,19 @@ struct ModelTarget {
 absl::Status CheckModelOutput(const ModelTarget& target, Replace replace);
 
 // Takes the bytes of a model's safetensors file, and writes all that belongs to the target. Nothing
-// that is there is replaced before Commit(). Without Commit() nothing is left. Not thread-safe.
+// that is there is replaced before Commit(). Without Commit() nothing is left. No more is written
+// than the header announces. Not thread-safe.
 class ModelWriter {
  public:
-  // Makes the folder. Errors: those of files.
-  static absl::StatusOr<std::unique_ptr<ModelWriter>> Create(const ModelTarget& target);
+  // Makes the folder. Append() and Commit() return Cancelled once `stop` was requested. Errors:
+  // those of files.
+  static absl::StatusOr<std::unique_ptr<ModelWriter>> Create(const ModelTarget& target,
+                                                             std::stop_token stop = {});
   ~ModelWriter();
 
+  // Errors: InvalidArgument for a header that is none, that announces other sizes than its model
+  // has, or that is followed by more bytes than it announces; ResourceExhausted if the disk has
+  // less room than that; those of files.
   absl::Status Append(absl::string_view bytes);
   // What a server sends that goes on from a journal of an earlier release gets the names and shapes
   // of today. Errors: those of files; InvalidArgument for a model that the format cannot hold, or
@@ -53,13 +60,21 @@ class ModelWriter {
   absl::Status Commit();
 
   int64_t num_bytes() const { return num_bytes_; }
+  // Size of the whole file. 0 means that its header has not come yet.
+  int64_t announced_bytes() const { return announced_bytes_; }
 
  private:
-  explicit ModelWriter(ModelTarget target) : target_(std::move(target)) {}
+  ModelWriter(ModelTarget target, std::stop_token stop)
+      : target_(std::move(target)), stop_(std::move(stop)) {}
+  absl::Status CheckNotStopped() const;
+  absl::Status ReadAnnouncement(absl::string_view bytes);
 
   const ModelTarget target_;
+  const std::stop_token stop_;
   bool has_made_folder_ = false;
   std::optional<ReplacementFile> file_;  // always there once Create() has returned
+  std::string header_;                   // what has come of it
+  int64_t announced_bytes_ = 0;
   int64_t num_bytes_ = 0;
 };
 

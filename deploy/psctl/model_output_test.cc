@@ -142,6 +142,54 @@ TEST_F(HuggingFaceOutputTest, WhatAServerSendsInAnEarlierLayoutGetsTheNamesOfTod
   EXPECT_EQ(values[16], first + 1);
 }
 
+TEST_F(HuggingFaceOutputTest, WritesNoMoreThanTheHeaderAnnounces) {
+  const std::string path = WriteModel(spec_, *BuildLayout(spec_));
+  ASSERT_OK_AND_ASSIGN(const std::string bytes,
+                       FileSystem::Real().ReadWholeFile(path, int64_t{1} << 20));
+  {
+    ASSERT_OK_AND_ASSIGN(const auto writer, ModelWriter::Create(target()));
+    // The header comes in pieces, too.
+    for (const char& byte : bytes) ASSERT_OK(writer->Append(absl::string_view(&byte, 1)));
+    EXPECT_EQ(writer->announced_bytes(), bytes.size());
+    EXPECT_THAT(writer->Append("x"), StatusIs(absl::StatusCode::kInvalidArgument,
+                                              HasSubstr(absl::StrCat(bytes.size()))));
+  }
+  EXPECT_FALSE(std::filesystem::exists(target().path)) << "nothing is left";
+}
+
+TEST_F(HuggingFaceOutputTest, RefusesAHeaderOfOtherSizesThanItsModelHas) {
+  const SafetensorsMetadata metadata = {{kModelMetadataKey, ModelSpecToJson(spec_)}};
+  ASSERT_OK_AND_ASSIGN(
+      const SafetensorsHeader header,
+      FormatSafetensorsHeader("the export", {{"wte.weight", {int64_t{1} << 40}}}, metadata));
+  ASSERT_OK_AND_ASSIGN(const auto writer, ModelWriter::Create(target()));
+  EXPECT_THAT(writer->Append(header.bytes),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(spec_.name)));
+}
+
+TEST_F(HuggingFaceOutputTest, RefusesMoreThanTheDiskHasRoomFor) {
+  // Of a model that only its client knows.
+  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header,
+                       FormatSafetensorsHeader("the export", {{"w", {int64_t{1} << 56}}}, {}));
+  ASSERT_OK_AND_ASSIGN(const auto writer, ModelWriter::Create(target()));
+  EXPECT_THAT(writer->Append(header.bytes),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr(target().WeightsPath())));
+}
+
+TEST_F(HuggingFaceOutputTest, LeavesNothingOnceToldToStop) {
+  const std::string path = WriteModel(spec_, *BuildLayout(spec_));
+  std::stop_source stop;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto weights, TrainedWeights::Open(FileSystem::Real(), path));
+    ASSERT_OK_AND_ASSIGN(const auto writer, ModelWriter::Create(target(), stop.get_token()));
+    ASSERT_OK(AppendModel(*weights, *writer));
+    stop.request_stop();
+    EXPECT_THAT(writer->Append("x"), StatusIs(absl::StatusCode::kCancelled));
+    EXPECT_THAT(writer->Commit(), StatusIs(absl::StatusCode::kCancelled));
+  }
+  EXPECT_FALSE(std::filesystem::exists(target().path));
+}
+
 TEST_F(HuggingFaceOutputTest, OtherModelsLeaveNothing) {
   const ModelSpec mlp = *ModelPreset("mlp");
   EXPECT_THAT(Export(WriteModel(mlp, *BuildLayout(mlp))),

@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +31,7 @@
 #include "common/log_level.h"
 #include "common/log_tail.h"
 #include "common/output_file.h"
+#include "common/peer_text.h"
 #include "common/process_setup.h"
 #include "common/security/security_flags.h"
 #include "common/status_macros.h"
@@ -41,6 +44,7 @@
 #include "deploy/psctl/cluster_health.h"
 #include "deploy/psctl/cluster_watch.h"
 #include "deploy/psctl/exit_code.h"
+#include "deploy/psctl/export_progress.h"
 #include "deploy/psctl/generate_command.h"
 #include "deploy/psctl/history_command.h"
 #include "deploy/psctl/identity_commands.h"
@@ -53,6 +57,8 @@
 #include "deploy/psctl/request_watch.h"
 #include "deploy/psctl/restore_command.h"
 #include "deploy/psctl/serve_command.h"
+#include "deploy/psctl/stop_signal_run.h"
+#include "deploy/psctl/stoppable_file_system.h"
 #include "deploy/psctl/verify_command.h"
 #include "proto/cluster_entry.h"
 #include "proto/message_json.h"
@@ -94,7 +100,9 @@ ABSL_FLAG(
     "launch --hosts: HOST alone, of this machine; empty: its name.");
 ABSL_FLAG(int, servers, 1, "Number of servers; of launch 1 to 64, of plan 1 to 256.");
 ABSL_FLAG(int, workers, 2, "Number of workers; of launch 1 to 64, of plan 1 to 4096.");
-ABSL_FLAG(int, threads, 1, "Threads of a CPU device; 1 to 1024, or 0: one per core.");
+ABSL_FLAG(int, threads, 1,
+          "Threads of a CPU device; 1 to 1024. 0 means one per core that the process may use; its "
+          "affinity and CPU quota (cgroups) count.");
 ABSL_FLAG(std::string, device, "auto",
           "auto, cuda, cuda:N or cpu; of launch also cuda:all or cuda:N,M.");
 ABSL_FLAG(std::string, worker_flags, "",
@@ -191,7 +199,7 @@ bool WantsJson() { return absl::GetFlag(FLAGS_json) || absl::GetFlag(FLAGS_outpu
 
 // Leaves out the secrets of join strings.
 void SayError(absl::string_view text) {
-  std::fprintf(stderr, "psctl: %s\n", WithoutJoinSecrets(text).c_str());
+  std::fprintf(stderr, "psctl: %s\n", PeerLines(WithoutJoinSecrets(text)).c_str());
 }
 
 int Fail(const absl::Status& error) {
@@ -352,18 +360,20 @@ ClusterClient::Meanwhile SayWaits(const std::string& what) {
   };
 }
 
-int CheckpointCommand(ClusterClient* client) {
+int CheckpointCommand(ClusterClient* client, std::stop_token stop) {
+  client->StopWith(stop);
   const absl::StatusOr<v1::CheckpointReply> reply = client->Checkpoint(SayWaits("checkpoint"));
   if (!reply.ok()) return FailCall(reply.status());
   const std::string to = absl::GetFlag(FLAGS_to);
   if (to.empty()) return Print(absl::StrCat(reply->path(), "\n"));
-  FileSystem& disk = FileSystem::Real();
+  StoppableFileSystem disk(&FileSystem::Real(), std::move(stop));
   if (!disk.Exists(reply->path())) {
     return Fail(absl::NotFoundError(
         absl::StrCat("saved in ", reply->path(),
                      ", and not copied: --to needs the folder of the "
                      "servers' checkpoints on this machine, under the same absolute path")));
   }
+  std::fprintf(stderr, "psctl: copies %s to %s\n", reply->path().c_str(), to.c_str());
   const absl::StatusOr<std::string> copy = CopyCheckpoint(disk, reply->path(), to);
   if (copy.ok()) return Print(absl::StrCat(*copy, "\n"));
   return FailCall(
@@ -391,14 +401,32 @@ int SayExported(const ModelTarget& target, const ModelWriter& writer, absl::stri
       absl::StrCat(target.path, " (", BytesText(writer.num_bytes()), "): ", of_what, "\n"));
 }
 
-int ExportFromServer(ClusterClient* client, const ModelTarget& target) {
-  const absl::StatusOr<std::unique_ptr<ModelWriter>> writer = ModelWriter::Create(target);
+int ExportFromServer(ClusterClient* client, const ModelTarget& target, std::stop_token stop) {
+  const absl::StatusOr<std::unique_ptr<ModelWriter>> writer = ModelWriter::Create(target, stop);
   if (!writer.ok()) return Fail(writer.status());
+  client->StopWith(stop);
   absl::Status written;
-  const absl::StatusOr<v1::ExportSource> called = client->Export([&](absl::string_view part) {
-    written = (*writer)->Append(part);
-    return written.ok();
-  });
+  // Read while another thread writes the file.
+  std::atomic<int64_t> num_bytes = 0;
+  std::atomic<int64_t> announced_bytes = 0;
+  ExportProgress progress(absl::Now());
+  const absl::StatusOr<v1::ExportSource> called = client->Export(
+      [&](absl::string_view part) {
+        written = (*writer)->Append(part);
+        num_bytes = (*writer)->num_bytes();
+        announced_bytes = (*writer)->announced_bytes();
+        return written.ok();
+      },
+      [&](const v1::ClusterStatus& status) {
+        const std::string text = progress.Look(num_bytes, announced_bytes, client->server(),
+                                               status.open_round().waiting_for(), absl::Now());
+        if (!text.empty()) SayError(text);
+      });
+  if (written.ok() && !called.ok() && stop.stop_requested()) written = (*writer)->Commit();
+  if (absl::IsInvalidArgument(written)) {
+    written = absl::InvalidArgumentError(absl::StrCat("ps_server at ", client->server(), ": ",
+                                                      written.message(), "; is --server right?"));
+  }
   if (!written.ok()) return Fail(written);
   if (!called.ok()) return FailCall(called.status());
   written = (*writer)->Commit();
@@ -406,11 +434,12 @@ int ExportFromServer(ClusterClient* client, const ModelTarget& target) {
   return SayExported(target, **writer, ExportText(*called, client->server()));
 }
 
-int ExportFromDisk(const std::string& path, const ModelTarget& target) {
+int ExportFromDisk(const std::string& path, const ModelTarget& target, std::stop_token stop) {
+  StoppableFileSystem disk(&FileSystem::Real(), stop);
   const auto write = [&]() -> absl::StatusOr<std::unique_ptr<ModelWriter>> {
     ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> weights,
-                     TrainedWeights::Open(FileSystem::Real(), path));
-    ASSIGN_OR_RETURN(std::unique_ptr<ModelWriter> writer, ModelWriter::Create(target));
+                     TrainedWeights::Open(disk, path));
+    ASSIGN_OR_RETURN(std::unique_ptr<ModelWriter> writer, ModelWriter::Create(target, stop));
     RETURN_IF_ERROR(AppendModel(*weights, *writer));
     RETURN_IF_ERROR(writer->Commit());
     return writer;
@@ -564,12 +593,17 @@ int RestoreCommand(const CommandLine& line) {
   if (line.positionals.size() != 2) return BadUsage("restore takes the path of one checkpoint");
   const std::string to = absl::GetFlag(FLAGS_to);
   if (to.empty()) return BadUsage("--to is missing: give --checkpoint_dir of the servers");
-  const absl::StatusOr<std::string> restored =
-      RestoreCheckpoint(FileSystem::Real(), line.positionals[1], to);
-  if (!restored.ok()) return Fail(restored.status());
-  return Print(absl::StrCat(*restored, ": servers that are started with --checkpoint_dir=", to,
-                            " go on from it; those with --journal_replica once the folders of the "
-                            "replica are empty, too\n"));
+  return RunUntilStopSignal([&](std::stop_token stop) {
+    StoppableFileSystem disk(&FileSystem::Real(), std::move(stop));
+    std::fprintf(stderr, "psctl: verifies %s, and copies it to %s\n", line.positionals[1].c_str(),
+                 to.c_str());
+    const absl::StatusOr<std::string> restored = RestoreCheckpoint(disk, line.positionals[1], to);
+    if (!restored.ok()) return Fail(restored.status());
+    return Print(
+        absl::StrCat(*restored, ": servers that are started with --checkpoint_dir=", to,
+                     " go on from it; those with --journal_replica once the folders of the "
+                     "replica are empty, too\n"));
+  });
 }
 
 int PrintAnswer(const absl::StatusOr<std::string>& text) {
@@ -674,10 +708,12 @@ int ExportCommand(const CommandLine& line) {
   const Replace replace = absl::GetFlag(FLAGS_force) ? Replace::kAny : Replace::kModels;
   if (const absl::Status out = CheckModelOutput(*target, replace); !out.ok()) return Fail(out);
   const std::string from = absl::GetFlag(FLAGS_from);
-  if (!from.empty()) return ExportFromDisk(from, *target);
-  return WithClient([&target](ClusterClient* client, const CommandLine&) {
-    return ExportFromServer(client, *target);
-  })(line);
+  return RunUntilStopSignal([&](std::stop_token stop) {
+    if (!from.empty()) return ExportFromDisk(from, *target, stop);
+    return WithClient([&](ClusterClient* client, const CommandLine&) {
+      return ExportFromServer(client, *target, stop);
+    })(line);
+  });
 }
 
 int HistoryCommand(const CommandLine& line) {
@@ -785,7 +821,14 @@ std::vector<Command> Commands() {
        .details = "--to copies the checkpoint on this machine, which must have the folder of the\n"
                   "servers' checkpoints under the same path, and verifies the copy.\n",
        .flags = ClientFlags({"to"}),
-       .run = WithClient(&CheckpointCommand)},
+       .run =
+           [](const CommandLine& line) {
+             return RunUntilStopSignal([&line](std::stop_token stop) {
+               return WithClient([&stop](ClusterClient* client, const CommandLine&) {
+                 return CheckpointCommand(client, stop);
+               })(line);
+             });
+           }},
       {.name = "export",
        .form = "export [--format=huggingface] [--from=CHECKPOINT] [PATH]",
        .summary = "the weights as one safetensors file, or a folder for Hugging Face",

@@ -2,13 +2,16 @@
 
 #include <filesystem>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint_directory.h"
 #include "common/folder_lock.h"
+#include "common/forwarding_file_system.h"
 #include "common/testing/checkpoint_files.h"
 #include "common/testing/status_matchers.h"
+#include "deploy/psctl/stoppable_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -56,6 +59,30 @@ TEST_F(RestoreCommandTest, RefusesWhereSomethingElseWouldCount) {
   std::filesystem::create_directories(folder_ + "/journal/shard-0");
   EXPECT_THAT(Restore(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("journal")));
   EXPECT_FALSE(disk_.Exists(folder_ + "/round-00000007"));
+}
+
+// Asks for a stop when the first file is created.
+class StopAtFirstFile final : public ForwardingFileSystem {
+ public:
+  StopAtFirstFile(FileSystem* disk, std::stop_source* stop)
+      : ForwardingFileSystem(disk), stop_(stop) {}
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
+                                                       IfExists if_exists) override {
+    stop_->request_stop();
+    return disk().Create(path, if_exists);
+  }
+
+ private:
+  std::stop_source* const stop_;
+};
+
+TEST_F(RestoreCommandTest, LeavesNoPartOfACopyOnceToldToStop) {
+  std::stop_source stop;
+  StopAtFirstFile below(&disk_, &stop);
+  StoppableFileSystem disk(&below, stop.get_token());
+  EXPECT_THAT(RestoreCheckpoint(disk, backup_, folder_), StatusIs(absl::StatusCode::kCancelled));
+  ASSERT_OK_AND_ASSIGN(const auto left, ListCheckpoints(disk_, folder_));
+  EXPECT_TRUE(left.empty());
 }
 
 TEST_F(RestoreCommandTest, RefusesWhileAServerHoldsTheFolder) {

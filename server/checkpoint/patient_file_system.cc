@@ -50,16 +50,16 @@ absl::StatusOr<Result> PatientFileSystem::Answer(absl::FunctionRef<absl::StatusO
 }
 
 absl::StatusOr<FileBytes> PatientFileSystem::Map(const std::string& path) {
-  return Answer<FileBytes>([&] { return disk_->Map(path); });
+  return Answer<FileBytes>([&] { return disk().Map(path); });
 }
 
 absl::StatusOr<std::string> PatientFileSystem::ReadWholeFile(const std::string& path,
                                                              int64_t max_bytes) {
-  return Answer<std::string>([&] { return disk_->ReadWholeFile(path, max_bytes); });
+  return Answer<std::string>([&] { return disk().ReadWholeFile(path, max_bytes); });
 }
 
 absl::StatusOr<std::vector<std::string>> PatientFileSystem::List(const std::string& directory) {
-  return Answer<std::vector<std::string>>([&] { return disk_->List(directory); });
+  return Answer<std::vector<std::string>>([&] { return disk().List(directory); });
 }
 
 absl::Status PatientFileSystem::Read(
@@ -68,7 +68,7 @@ absl::Status PatientFileSystem::Read(
   absl::Status refused;  // by `take`, which is no error of the disk
   const absl::Status status = ReadAgain([&] {
     size_t position = 0;
-    const absl::Status read = disk_->Read(path, [&](absl::string_view block) {
+    const absl::Status read = disk().Read(path, [&](absl::string_view block) {
       const size_t begin = std::exchange(position, position + block.size());
       if (position <= num_taken) return absl::OkStatus();
       block.remove_prefix(std::max(num_taken, begin) - begin);

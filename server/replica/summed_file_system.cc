@@ -69,7 +69,7 @@ absl::StatusOr<FileSum> SummedFileSystem::Sum(const std::string& path) {
     if (entry != entries_.end() && entry->second.sum.has_value()) return *entry->second.sum;
   }
   FileSum sum;
-  RETURN_IF_ERROR(disk_->Read(path, [&sum](absl::string_view block) {
+  RETURN_IF_ERROR(disk().Read(path, [&sum](absl::string_view block) {
     sum.num_bytes += static_cast<int64_t>(block.size());
     sum.crc32c = Crc32c(block.data(), block.size(), sum.crc32c);
     return absl::OkStatus();
@@ -96,7 +96,7 @@ std::vector<std::string> SummedFileSystem::Gone(const std::string& folder) {
       if (entry->second.sum.has_value()) gone.push_back(entry->first);
     }
   }
-  std::erase_if(gone, [this](const std::string& path) { return disk_->Exists(path); });
+  std::erase_if(gone, [this](const std::string& path) { return disk().Exists(path); });
   return gone;
 }
 
@@ -116,14 +116,14 @@ absl::StatusOr<std::unique_ptr<WritableFile>> SummedFileSystem::Create(const std
     }
     entry = {.writer = writer, .sum = std::nullopt};
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, disk_->Create(path, if_exists));
+  ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, disk().Create(path, if_exists));
   return std::make_unique<File>(this, path, writer, before, std::move(file));
 }
 
 // A file takes the place of another, which a crash may bring back: it is read again. Of a directory
 // all that is in it has another name.
 absl::Status SummedFileSystem::Rename(const std::string& from, const std::string& to) {
-  const absl::Status renamed = disk_->Rename(from, to);
+  const absl::Status renamed = disk().Rename(from, to);
   absl::MutexLock lock(&mutex_);
   std::map<std::string, Entry> moved;
   const std::string below = absl::StrCat(from, "/");
@@ -138,7 +138,7 @@ absl::Status SummedFileSystem::Rename(const std::string& from, const std::string
 }
 
 absl::Status SummedFileSystem::RemoveAll(const std::string& path) {
-  const absl::Status removed = disk_->RemoveAll(path);
+  const absl::Status removed = disk().RemoveAll(path);
   absl::MutexLock lock(&mutex_);
   Forget(path);
   return removed;

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "common/file_system.h"
+#include "common/forwarding_file_system.h"
 
 namespace lodestar {
 
@@ -25,10 +25,10 @@ struct FileSum {
 };
 
 // Thread-safe if the disk below is. Whoever writes a file that is summed up writes it through this.
-class SummedFileSystem final : public FileSystem {
+class SummedFileSystem final : public ForwardingFileSystem {
  public:
   // Not owned.
-  explicit SummedFileSystem(FileSystem* disk) : disk_(disk) {}
+  explicit SummedFileSystem(FileSystem* disk) : ForwardingFileSystem(disk) {}
 
   // Of a whole file. Reads it, unless all of it was written through this and synced since, or it
   // was there before and has been read. Errors: those of the disk.
@@ -45,38 +45,6 @@ class SummedFileSystem final : public FileSystem {
   absl::Status Rename(const std::string& from, const std::string& to) override;
   absl::Status RemoveAll(const std::string& path) override;
 
-  absl::StatusOr<FileBytes> Map(const std::string& path) override { return disk_->Map(path); }
-  absl::Status Read(const std::string& path,
-                    absl::FunctionRef<absl::Status(absl::string_view block)> take) override {
-    return disk_->Read(path, take);
-  }
-  absl::StatusOr<std::unique_ptr<HeldFile>> Hold(const std::string& path) override {
-    return disk_->Hold(path);
-  }
-  absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) override {
-    return disk_->ReadWholeFile(path, max_bytes);
-  }
-  absl::Status CreateDirectories(const std::string& path) override {
-    return disk_->CreateDirectories(path);
-  }
-  absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override {
-    return disk_->List(directory);
-  }
-  absl::Status SyncDirectory(const std::string& path) override {
-    return disk_->SyncDirectory(path);
-  }
-  bool Exists(const std::string& path) override { return disk_->Exists(path); }
-  bool IsDirectory(const std::string& path) override { return disk_->IsDirectory(path); }
-  bool AreSame(const std::string& path, const std::string& other) override {
-    return disk_->AreSame(path, other);
-  }
-  std::optional<int64_t> FreeBytes(const std::string& path) override {
-    return disk_->FreeBytes(path);
-  }
-  std::optional<absl::Duration> AgeOf(const std::string& path) override {
-    return disk_->AgeOf(path);
-  }
-
  private:
   class File;
 
@@ -90,7 +58,6 @@ class SummedFileSystem final : public FileSystem {
   // Of a file, or of all that is in a directory.
   void Forget(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  FileSystem* const disk_;
   absl::Mutex mutex_;
   uint64_t last_writer_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);  // by path

@@ -1,7 +1,9 @@
 #include "worker/model/model_loader.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "common/file_system.h"
 #include "common/status_macros.h"
 #include "worker/model/device_memory.h"
@@ -15,6 +17,17 @@ int64_t LargestTensor(const Layout& layout) {
     largest = std::max(largest, tensor.num_elements());
   }
   return largest;
+}
+
+absl::Status CheckFinite(const std::string& path, const std::string& tensor,
+                         absl::Span<const float> values) {
+  const auto wrong =
+      std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
+  if (wrong == values.end()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, ": tensor ", tensor, " has ", *wrong, " as element ", wrong - values.begin(), " of ",
+      values.size(),
+      ", wanted are finite numbers: its training has diverged; give an earlier checkpoint"));
 }
 
 }  // namespace
@@ -31,6 +44,7 @@ absl::Status LoadParameters(const TrainedWeights& weights, Model* model, Device*
     const int64_t count = tensor.num_elements();
     RETURN_IF_ERROR(weights.Read(model->layout(), {tensor.offset, tensor.offset + count},
                                  absl::MakeSpan(values).first(count)));
+    RETURN_IF_ERROR(CheckFinite(weights.path(), tensor.name, absl::MakeSpan(values).first(count)));
     device->Copy(staged.data, values.data(), count * sizeof(float), StreamKind::kCompute);
     device->Cast(parameters.Slice(tensor.offset, count), staged.Slice(0, count), 1.0,
                  StreamKind::kCompute);

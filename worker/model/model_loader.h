@@ -15,12 +15,13 @@ namespace lodestar {
 
 // The files themselves say which model it is. `device` must outlive the model. Errors: those of
 // TrainedWeights::Open() and MakeModel(); InvalidArgument naming file and tensor if they do not say
-// or the tensors are not those of the model.
+// or the tensors are not those of the model; those of LoadParameters().
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, int64_t max_batch,
                                                  Device* device);
 
 // Copies all tensors of the model's layout into model->parameters(). Errors: those of
-// TrainedWeights::CheckTensors().
+// TrainedWeights::CheckTensors(); FailedPrecondition naming the tensor for values that are not
+// finite.
 absl::Status LoadParameters(const TrainedWeights& weights, Model* model, Device* device);
 
 }  // namespace lodestar

@@ -1,5 +1,6 @@
 #include "worker/model/model_loader.h"
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -61,6 +62,17 @@ TEST_P(ModelLoaderTest, NamesFileAndMissingMetadata) {
   const absl::Status status = LoadStatus();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(path_), HasSubstr("lodestar.model")));
+}
+
+TEST_P(ModelLoaderTest, NamesATensorThatIsNotFinite) {
+  const TensorSpec& tensor = layout_.tensors()[2];
+  for (const double wrong : {std::nan(""), static_cast<double>(HUGE_VAL)}) {
+    values_[tensor.offset + 3] = wrong;
+    Write(layout_, metadata_);
+    const absl::Status status = LoadStatus();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(path_), HasSubstr(tensor.name)));
+  }
 }
 
 TEST_P(ModelLoaderTest, NamesAMissingTensor) {

@@ -26,6 +26,17 @@ std::vector<int32_t> LargestFirst(absl::Span<const float> logits, size_t count) 
   return order;
 }
 
+// Every comparison with NaN is false: what is drawn then means nothing.
+absl::Status CheckFinite(absl::Span<const float> logits, int64_t num_generated) {
+  const auto wrong =
+      std::find_if(logits.begin(), logits.end(), [](float logit) { return !std::isfinite(logit); });
+  if (wrong == logits.end()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "logits: after ", num_generated, " generated tokens that of token ", wrong - logits.begin(),
+      " of ", logits.size(), " is ", *wrong,
+      ", wanted is a finite number: its training has diverged; give an earlier checkpoint"));
+}
+
 }  // namespace
 
 int32_t DrawToken(absl::Span<const float> logits, double temperature, int top_k, double uniform) {
@@ -76,6 +87,7 @@ absl::Status TextGenerator::Generate(
   int64_t bytes_left = num_bytes;
   for (int64_t i = 0; bytes_left > 0; ++i) {
     RETURN_IF_ERROR(model_->NextTokenLogits(tokens, &logits));
+    RETURN_IF_ERROR(CheckFinite(logits, i));
     const double uniform = UniformFrom(Philox(config_.seed, kDrawStream, i)[0]);
     tokens.push_back(DrawToken(logits, config_.temperature, config_.top_k, uniform));
     if (tokens.back() == tokenizer_->end_of_text()) break;

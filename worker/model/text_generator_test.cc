@@ -144,6 +144,29 @@ TEST(TextGeneratorTest, WritesWholeTokensUntilTheTextEnds) {
   EXPECT_THAT(generate("", 1), ElementsAre(HasSubstr("give a text")));
 }
 
+class DivergedModel final : public CountingModel {
+ public:
+  absl::Status NextTokenLogits(absl::Span<const int32_t> /*tokens*/,
+                               std::vector<float>* logits) override {
+    logits->assign(vocabulary(), std::nanf(""));
+    return absl::OkStatus();
+  }
+};
+
+TEST(TextGeneratorTest, NamesLogitsThatAreNotFinite) {
+  DivergedModel model;
+  const auto generator = TextGenerator::Create(&model, &kBytes, {});
+  ASSERT_TRUE(generator.ok()) << generator.status();
+  std::string text;
+  const absl::Status status = generator->Generate("a", 4, [&](absl::string_view bytes) {
+    absl::StrAppend(&text, bytes);
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("logits"));
+  EXPECT_EQ(text, "");
+}
+
 TEST(TextGeneratorTest, RefusesWhatItCannotDo) {
   const auto code = [](int64_t vocabulary, const TextGenerator::Config& config) {
     CountingModel model(vocabulary);
