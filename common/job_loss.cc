@@ -20,6 +20,10 @@ LossUnit LossUnitOf(const ModelSpec& model) {
   return gpt != nullptr && gpt->vocabulary == kNumBytes ? LossUnit::kBitsPerByte : LossUnit::kNats;
 }
 
+const char* LossUnitName(LossUnit unit) {
+  return unit == LossUnit::kBitsPerByte ? "bits/byte" : "nats";
+}
+
 double BitsFromNats(double nats) { return nats / std::numbers::ln2; }
 
 std::string LossText(double nats, LossUnit unit) {

@@ -28,6 +28,9 @@ struct JobLoss {
 enum class LossUnit : uint8_t { kNats, kBitsPerByte };
 LossUnit LossUnitOf(const ModelSpec& model);
 
+// "nats" or "bits/byte".
+const char* LossUnitName(LossUnit unit);
+
 double BitsFromNats(double nats);
 
 // "1.3075 nats", or "1.886 bits/byte (1.3075 nats)".

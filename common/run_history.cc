@@ -33,12 +33,17 @@ constexpr absl::string_view kTables[] = {
     "events (time_us INTEGER, is_alarm INTEGER, text TEXT)",
     "scale (rounds_per_point INTEGER)",
     "sample_size (tokens INTEGER)",
+    "learning_rates (rate REAL)",  // one for each row of `trained`, in its order
+    "loss_unit (is_bits_per_byte INTEGER)",
+    "settings (flag TEXT, value TEXT)",
 };
 
 // What is read of a file that need not be ours: far more than we write, and little to hold.
-constexpr int kMaxRows = 10'000;                 // of a table
-constexpr int kMaxValueBytes = 256 * 1024;       // of a field
-constexpr size_t kMaxTextBytes = 4096;           // of an event; the rest of it is left out
+constexpr int kMaxRows = 10'000;            // of a table
+constexpr int kMaxValueBytes = 256 * 1024;  // of a field
+constexpr size_t kMaxTextBytes = 4096;      // of an event; the rest of it is left out
+constexpr size_t kMaxSettings = 500;
+constexpr size_t kMaxSettingBytes = 512;         // of a flag or its value, as of an event
 constexpr int kStepsPerLook = 10'000;            // of SQLite's machine
 constexpr int kMaxLooks = 2000;                  // about a second
 constexpr int64_t kMaxCount = int64_t{1} << 48;  // of rounds or samples: sums of all rows hold
@@ -194,6 +199,11 @@ absl::StatusOr<bool> IsFilled(Database& database) {
   return true;
 }
 
+// `text` outlives the statement.
+void BindText(sqlite3_stmt* row, int column, const std::string& text) {
+  sqlite3_bind_text(row, column, text.data(), static_cast<int>(text.size()), SQLITE_STATIC);
+}
+
 absl::Status ReplaceRows(Database& database, const RunHistory& history) {
   RETURN_IF_ERROR(database.Execute(
       absl::StrCat("PRAGMA application_id = ", kApplication, "; PRAGMA user_version = ", kForm)));
@@ -223,13 +233,26 @@ absl::Status ReplaceRows(Database& database, const RunHistory& history) {
                                     sqlite3_bind_double(row, 3, point.seconds);
                                     sqlite3_bind_double(row, 4, point.loss);
                                   }));
+  RETURN_IF_ERROR(database.Insert("INSERT INTO learning_rates VALUES (?)", history.trained.size(),
+                                  [&history](sqlite3_stmt* row, size_t i) {
+                                    sqlite3_bind_double(row, 1, history.trained[i].learning_rate);
+                                  }));
+  if (history.loss_unit.has_value()) {
+    RETURN_IF_ERROR(
+        database.Execute(absl::StrCat("INSERT INTO loss_unit VALUES (",
+                                      *history.loss_unit == LossUnit::kBitsPerByte ? 1 : 0, ")")));
+  }
+  RETURN_IF_ERROR(database.Insert("INSERT INTO settings VALUES (?, ?)", history.settings.size(),
+                                  [&history](sqlite3_stmt* row, size_t i) {
+                                    BindText(row, 1, history.settings[i].flag);
+                                    BindText(row, 2, history.settings[i].value);
+                                  }));
   return database.Insert("INSERT INTO events VALUES (?, ?, ?)", history.events.size(),
                          [&history](sqlite3_stmt* row, size_t i) {
                            const HistoryEvent& event = history.events[i];
                            sqlite3_bind_int64(row, 1, absl::ToUnixMicros(event.time));
                            sqlite3_bind_int(row, 2, event.is_alarm ? 1 : 0);
-                           sqlite3_bind_text(row, 3, event.text.data(),
-                                             static_cast<int>(event.text.size()), SQLITE_STATIC);
+                           BindText(row, 3, event.text);
                          });
 }
 
@@ -256,10 +279,15 @@ absl::StatusOr<RunHistory> ReadTables(Database& database) {
   ASSIGN_OR_RETURN(const bool is_filled, IsFilled(database));
   if (!is_filled) return history;
   ASSIGN_OR_RETURN(history.rounds_per_point, database.Number("SELECT rounds_per_point FROM scale"));
-  // Files of earlier servers have no such table.
-  ASSIGN_OR_RETURN(const int64_t has_sample_size,
-                   database.Number("SELECT 1 FROM sqlite_master WHERE name = 'sample_size'"));
-  if (has_sample_size != 0) {
+  // Files of earlier servers lack some tables.
+  const auto has_table = [&database](absl::string_view name) -> absl::StatusOr<bool> {
+    ASSIGN_OR_RETURN(
+        const int64_t has,
+        database.Number(absl::StrCat("SELECT 1 FROM sqlite_master WHERE name = '", name, "'")));
+    return has != 0;
+  };
+  ASSIGN_OR_RETURN(const bool has_sample_size, has_table("sample_size"));
+  if (has_sample_size) {
     ASSIGN_OR_RETURN(history.tokens_per_sample, database.Number("SELECT tokens FROM sample_size"));
   }
   RETURN_IF_ERROR(
@@ -269,6 +297,35 @@ absl::StatusOr<RunHistory> ReadTables(Database& database) {
                                    sqlite3_column_int64(row, 2), sqlite3_column_double(row, 3),
                                    sqlite3_column_double(row, 4), sqlite3_column_int64(row, 5)});
       }));
+  ASSIGN_OR_RETURN(const bool has_learning_rates, has_table("learning_rates"));
+  if (has_learning_rates) {
+    size_t num_rates = 0;
+    RETURN_IF_ERROR(database.ForEachRow(
+        "SELECT * FROM learning_rates ORDER BY rowid", [&history, &num_rates](sqlite3_stmt* row) {
+          if (num_rates < history.trained.size()) {
+            history.trained[num_rates].learning_rate = sqlite3_column_double(row, 0);
+          }
+          ++num_rates;
+        }));
+    if (num_rates != history.trained.size()) return Foreign(database.path());
+  }
+  ASSIGN_OR_RETURN(const bool has_loss_unit, has_table("loss_unit"));
+  if (has_loss_unit) {
+    RETURN_IF_ERROR(database.ForEachRow("SELECT * FROM loss_unit", [&history](sqlite3_stmt* row) {
+      history.loss_unit =
+          sqlite3_column_int(row, 0) != 0 ? LossUnit::kBitsPerByte : LossUnit::kNats;
+    }));
+  }
+  ASSIGN_OR_RETURN(const bool has_settings, has_table("settings"));
+  if (has_settings) {
+    RETURN_IF_ERROR(
+        database.ForEachRow("SELECT * FROM settings ORDER BY rowid", [&history](sqlite3_stmt* row) {
+          if (history.settings.size() > kMaxSettings) return;
+          history.settings.push_back({PeerText(TextOf(row, 0), kMaxSettingBytes),
+                                      PeerText(TextOf(row, 1), kMaxSettingBytes)});
+        }));
+    if (history.settings.size() > kMaxSettings) return Foreign(database.path());
+  }
   RETURN_IF_ERROR(
       database.ForEachRow("SELECT * FROM heldout ORDER BY rowid", [&history](sqlite3_stmt* row) {
         history.heldout.push_back({Round(sqlite3_column_int64(row, 0)),
@@ -308,11 +365,13 @@ std::string HistoryJson(const RunHistory& history) {
     }
   };
   Curve trained;
+  Json learning_rates = Json::array();
   for (const HistoryPoint& point : history.trained) {
     trained.rounds.push_back(point.last_round.value());
     trained.samples.push_back(point.samples);
     trained.seconds.push_back(point.seconds);
     trained.losses.push_back(point.num_losses > 0 ? Json(point.train_loss) : Json());
+    learning_rates.push_back(point.learning_rate > 0.0 ? Json(point.learning_rate) : Json());
   }
   Curve heldout;
   for (const HeldoutPoint& point : history.heldout) {
@@ -323,11 +382,19 @@ std::string HistoryJson(const RunHistory& history) {
   }
   Json events = Json::array();
   for (const HistoryEvent& event : history.events) events.push_back(EventToJson(event));
-  return FormatJson({{"rounds_per_point", history.rounds_per_point},
-                     {"tokens_per_sample", history.tokens_per_sample},
-                     {"trained", std::move(trained).Get()},
-                     {"heldout", std::move(heldout).Get()},
-                     {"events", std::move(events)}});
+  Json settings = Json::object();
+  for (const JobSetting& setting : history.settings) settings[setting.flag] = setting.value;
+  Json trained_columns = std::move(trained).Get();
+  trained_columns["learning_rate"] = std::move(learning_rates);
+  return FormatJson(
+      {{"rounds_per_point", history.rounds_per_point},
+       {"tokens_per_sample", history.tokens_per_sample},
+       {"loss_unit",
+        history.loss_unit.has_value() ? Json(LossUnitName(*history.loss_unit)) : Json()},
+       {"settings", std::move(settings)},
+       {"trained", std::move(trained_columns)},
+       {"heldout", std::move(heldout).Get()},
+       {"events", std::move(events)}});
 }
 
 std::string EventJson(const HistoryEvent& event) { return FormatJson(EventToJson(event)); }

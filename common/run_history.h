@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/job_loss.h"
+#include "common/job_settings.h"
 
 namespace lodestar {
 
@@ -25,6 +28,7 @@ struct HistoryPoint {
   double seconds = 0.0;     // of training, after them
   double train_loss = 0.0;  // nats per prediction: the mean of those rounds that have one
   int64_t num_losses = 0;
+  double learning_rate = 0.0;  // of the last of those rounds; 0 means that it is not known
   friend bool operator==(const HistoryPoint&, const HistoryPoint&) = default;
 };
 
@@ -49,12 +53,17 @@ struct RunHistory {
   std::vector<HistoryEvent> events;  // the newest last
   int64_t rounds_per_point = 1;      // of those that are added
   int64_t tokens_per_sample = 0;     // 1: samples are not made of tokens; 0: that is not known
+  std::optional<LossUnit> loss_unit = {};  // that people read losses in; absent: that is not known
+  // Those that have an effect, and first the model. Empty means that they are not known.
+  std::vector<JobSetting> settings = {};
   friend bool operator==(const RunHistory&, const RunHistory&) = default;
 };
 
-// One line: {"rounds_per_point", "tokens_per_sample", "trained": {"round", "samples", "seconds",
-// "loss"}, "heldout": the same, "events": [{"time" (seconds since 1970), "alarm", "text"}]}. A
-// curve is one array per column; a loss that is not known is null.
+// One line: {"rounds_per_point", "tokens_per_sample", "loss_unit" ("bits/byte" or "nats"; null if
+// it is not known), "settings": {flag: value}, "trained": {"round", "samples", "seconds", "loss",
+// "learning_rate"}, "heldout": {"round", "samples", "seconds", "loss"}, "events": [{"time" (seconds
+// since 1970), "alarm", "text"}]}. A curve is one array per column, with losses in nats; a loss or
+// learning rate that is not known is null.
 std::string HistoryJson(const RunHistory& history);
 // One of its events, in one line.
 std::string EventJson(const HistoryEvent& event);

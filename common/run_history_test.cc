@@ -21,7 +21,10 @@ RunHistory Some() {
   RunHistory history;
   history.rounds_per_point = 2;
   history.tokens_per_sample = 64;
-  history.trained = {{Round(0), Round(1), 20, 1.5, 2.25, 2}, {Round(2), Round(3), 40, 3.0, 0.0, 0}};
+  history.loss_unit = LossUnit::kBitsPerByte;
+  history.settings = {{"model", "tiny"}, {"batch_size", "2"}};
+  history.trained = {{Round(0), Round(1), 20, 1.5, 2.25, 2, 0.125},
+                     {Round(2), Round(3), 40, 3.0, 0.0, 0, 0.0}};
   history.heldout = {{Round(2), 20, 1.5, 2.5}};
   history.events = {{absl::FromUnixMicros(1'234'567), true, "a \"word\"; DROP TABLE events"}};
   return history;
@@ -108,6 +111,29 @@ TEST_F(RunHistoryTest, AFileFromBeforeTokensWereNotedIsRead) {
   EXPECT_THAT(ReadHistory(path_), IsOkAndHolds(Some()));
 }
 
+TEST_F(RunHistoryTest, ReadsFileWithoutSettingsUnitAndLearningRates) {
+  ASSERT_OK(WriteHistory(path_, Some()));
+  Change("DROP TABLE learning_rates; DROP TABLE loss_unit; DROP TABLE settings");
+  RunHistory expected = Some();
+  expected.loss_unit.reset();
+  expected.settings.clear();
+  expected.trained.front().learning_rate = 0.0;
+  EXPECT_THAT(ReadHistory(path_), IsOkAndHolds(expected));
+  ASSERT_OK(WriteHistory(path_, Some()));
+  EXPECT_THAT(ReadHistory(path_), IsOkAndHolds(Some()));
+}
+
+TEST_F(RunHistoryTest, RefusesSettingsAndLearningRatesThatNoRunHas) {
+  for (const char* change :
+       {"DELETE FROM learning_rates WHERE rowid = 1", "INSERT INTO learning_rates VALUES (1.0)",
+        "INSERT INTO settings WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT "
+        "600) SELECT x, x FROM c"}) {
+    ASSERT_OK(WriteHistory(path_, Some()));
+    Change(change);
+    EXPECT_THAT(ReadHistory(path_), StatusIs(absl::StatusCode::kDataLoss)) << change;
+  }
+}
+
 TEST_F(RunHistoryTest, TheBytesOfAFileAreReadAsTheFileIs) {
   ASSERT_OK(WriteHistory(path_, Some()));
   EXPECT_THAT(ParseHistory(Image(), path_), IsOkAndHolds(Some()));
@@ -172,8 +198,9 @@ TEST_F(RunHistoryTest, APipeIsNoHistory) {
 TEST_F(RunHistoryTest, JsonHasColumnsAndNullForWhatIsNotKnown) {
   EXPECT_EQ(
       HistoryJson(Some()),
-      R"({"rounds_per_point":2,"tokens_per_sample":64,"trained":{"round":[1,3],"samples":[20,40],)"
-      R"("seconds":[1.5,3.0],"loss":[2.25,null]},"heldout":{"round":[2],"samples":[20],)"
+      R"({"rounds_per_point":2,"tokens_per_sample":64,"loss_unit":"bits/byte",)"
+      R"("settings":{"model":"tiny","batch_size":"2"},"trained":{"round":[1,3],"samples":[20,40],)"
+      R"("seconds":[1.5,3.0],"loss":[2.25,null],"learning_rate":[0.125,null]},"heldout":{"round":[2],"samples":[20],)"
       R"("seconds":[1.5],"loss":[2.5]},"events":[{"time":1.234567,"alarm":true,)"
       R"("text":"a \"word\"; DROP TABLE events"}]})");
 }

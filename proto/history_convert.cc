@@ -27,6 +27,15 @@ v1::HistoryReply HistoryToProto(const RunHistory& history, const v1::HistoryRequ
   if (!request.without_curves()) {
     reply.set_rounds_per_entry(history.rounds_per_point);
     reply.set_tokens_per_sample(history.tokens_per_sample);
+    if (history.loss_unit.has_value()) {
+      reply.set_loss_unit(*history.loss_unit == LossUnit::kBitsPerByte ? v1::LOSS_UNIT_BITS_PER_BYTE
+                                                                       : v1::LOSS_UNIT_NATS);
+    }
+    for (const JobSetting& setting : history.settings) {
+      v1::RunSetting* const line = reply.add_settings();
+      line->set_flag(setting.flag);
+      line->set_value(setting.value);
+    }
     v1::HistoryCurve* const trained = reply.mutable_trained();
     for (const HistoryPoint& point : history.trained) {
       trained->add_first_round(point.first_round.value());
@@ -35,6 +44,7 @@ v1::HistoryReply HistoryToProto(const RunHistory& history, const v1::HistoryRequ
       trained->add_seconds(point.seconds);
       trained->add_loss(point.train_loss);
       trained->add_num_losses(point.num_losses);
+      trained->add_learning_rate(point.learning_rate);
     }
     v1::HistoryCurve* const heldout = reply.mutable_heldout();
     for (const HeldoutPoint& point : history.heldout) {
@@ -59,19 +69,30 @@ absl::StatusOr<RunHistory> HistoryFromProto(const v1::HistoryReply& reply) {
   RunHistory history;
   history.rounds_per_point = reply.rounds_per_entry();
   history.tokens_per_sample = reply.tokens_per_sample();
+  if (reply.loss_unit() == v1::LOSS_UNIT_BITS_PER_BYTE) history.loss_unit = LossUnit::kBitsPerByte;
+  if (reply.loss_unit() == v1::LOSS_UNIT_NATS) history.loss_unit = LossUnit::kNats;
+  for (const v1::RunSetting& setting : reply.settings()) {
+    history.settings.push_back({setting.flag(), setting.value()});
+  }
   const v1::HistoryCurve& trained = reply.trained();
   RETURN_IF_ERROR(CheckColumns("trained", trained));
   RETURN_IF_ERROR(
       CheckColumn("trained", "first_round", trained.first_round_size(), trained.round_size()));
   RETURN_IF_ERROR(
       CheckColumn("trained", "num_losses", trained.num_losses_size(), trained.round_size()));
+  const bool has_rates = trained.learning_rate_size() > 0;
+  if (has_rates) {
+    RETURN_IF_ERROR(CheckColumn("trained", "learning_rate", trained.learning_rate_size(),
+                                trained.round_size()));
+  }
   for (int i = 0; i < trained.round_size(); ++i) {
     history.trained.push_back({.first_round = Round(trained.first_round(i)),
                                .last_round = Round(trained.round(i)),
                                .samples = trained.samples(i),
                                .seconds = trained.seconds(i),
                                .train_loss = trained.loss(i),
-                               .num_losses = trained.num_losses(i)});
+                               .num_losses = trained.num_losses(i),
+                               .learning_rate = has_rates ? trained.learning_rate(i) : 0.0});
   }
   const v1::HistoryCurve& heldout = reply.heldout();
   RETURN_IF_ERROR(CheckColumns("heldout", heldout));

@@ -16,17 +16,27 @@ RunHistory SomeHistory() {
                        .samples = 24,
                        .seconds = 1.5,
                        .train_loss = 4.5,
-                       .num_losses = 2},
+                       .num_losses = 2,
+                       .learning_rate = 0.125},
                       {.first_round = Round(2), .last_round = Round(2), .samples = 36}},
           .heldout = {{Round(2), 24, 1.5, 4.25}},
           .events = {{absl::FromUnixMicros(1000), false, "a worker joined"},
                      {absl::FromUnixMicros(1001), true, "it is gone"}},
           .rounds_per_point = 2,
-          .tokens_per_sample = 64};
+          .tokens_per_sample = 64,
+          .loss_unit = LossUnit::kBitsPerByte,
+          .settings = {{"model", "tiny"}, {"batch_size", "2"}}};
 }
 
 TEST(HistoryConvertTest, ComesBackAsItWas) {
   EXPECT_THAT(HistoryFromProto(HistoryToProto(SomeHistory(), {})), IsOkAndHolds(SomeHistory()));
+}
+
+TEST(HistoryConvertTest, ReadsReplyOfServerWithoutLearningRates) {
+  v1::HistoryReply reply = HistoryToProto(SomeHistory(), {});
+  reply.mutable_trained()->clear_learning_rate();
+  ASSERT_OK_AND_ASSIGN(const RunHistory history, HistoryFromProto(reply));
+  EXPECT_EQ(history.trained[0].learning_rate, 0.0);
 }
 
 TEST(HistoryConvertTest, HasWhatIsAskedFor) {
@@ -37,6 +47,7 @@ TEST(HistoryConvertTest, HasWhatIsAskedFor) {
                        HistoryFromProto(HistoryToProto(SomeHistory(), request)));
   EXPECT_THAT(history.trained, IsEmpty());
   EXPECT_THAT(history.heldout, IsEmpty());
+  EXPECT_THAT(history.settings, IsEmpty());
   ASSERT_EQ(history.events.size(), 1);
   EXPECT_EQ(history.events[0].text, "it is gone");
 }
@@ -51,6 +62,10 @@ TEST(HistoryConvertTest, ColumnsOfOtherLengthsAreRefused) {
   reply.mutable_trained()->clear_first_round();
   EXPECT_THAT(HistoryFromProto(reply),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("trained.first_round")));
+  reply = HistoryToProto(SomeHistory(), {});
+  reply.mutable_trained()->add_learning_rate(1.0);
+  EXPECT_THAT(HistoryFromProto(reply),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("trained.learning_rate")));
   reply = HistoryToProto(SomeHistory(), {});
   reply.mutable_heldout()->add_round(3);
   EXPECT_THAT(HistoryFromProto(reply),

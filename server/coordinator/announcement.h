@@ -9,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/job_spec.h"
 #include "common/program_metrics.h"
 
 namespace lodestar {
@@ -53,6 +54,12 @@ struct RestoredPoint {
   std::vector<RoundSummary> last_rounds = {};
 };
 
+// The settings that the next rounds are trained with. It precedes them after each start, and each
+// time that the settings have changed.
+struct DecidedJob {
+  JobSpec job;
+};
+
 // One line for the log, when something changed: membership, state.
 struct Event {
   std::string text;
@@ -63,6 +70,6 @@ struct Alarm {
   std::string text;
 };
 
-using Announcement = std::variant<RestoredPoint, RoundSummary, Event, Alarm>;
+using Announcement = std::variant<RestoredPoint, DecidedJob, RoundSummary, Event, Alarm>;
 
 }  // namespace lodestar

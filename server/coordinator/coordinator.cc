@@ -1267,6 +1267,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
 
 absl::Status Coordinator::Assign(absl::Time now) {
   RETURN_IF_ERROR(PlanMap(/*version=*/0, state_));
+  outbox_.Announce(DecidedJob{state_.config.job});
   state_.shards.MarkLoading(now);
   Enter(CoordinatorPhase::kLoading);
   AssignCommand command = {.server_incarnation = state_.server_incarnation,

@@ -82,6 +82,8 @@ TEST_F(CoordinatorSettingsTest, ThoseOfTheFirstClientAreTheJobs) {
   ASSERT_EQ(cluster_->sent().assignments.size(), 1);
   EXPECT_EQ(cluster_->sent().assignments[0].job.optimizer, first.job.optimizer);
   EXPECT_EQ(cluster_->sent().assignments[0].job.schedule.peak, 0.25);
+  ASSERT_EQ(cluster_->observer().jobs.size(), 1);
+  EXPECT_EQ(cluster_->observer().jobs[0].optimizer, first.job.optimizer);
   EXPECT_EQ(coordinator().Snapshot(cluster_->now()).job.optimizer, first.job.optimizer);
   EXPECT_THAT(cluster_->observer().events,
               Contains(AllOf(HasSubstr("proposed by name=first peer=ipv4:10.0.0.1:5: taken "),

@@ -174,6 +174,7 @@ void Coordinator::EndComparison(absl::Time now) {
       state_.policy->uses_rosters(),
       /*is_from_journal=*/true,
       {state_.unrecorded.begin(), state_.unrecorded.end()}});
+  outbox_.Announce(DecidedJob{state_.config.job});
   outbox_.Touch();
   if (!comparison.lost.empty()) {
     for (const auto& [shard, what] : comparison.lost) GoBackWithout(shard, what, now);

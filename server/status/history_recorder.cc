@@ -1,10 +1,12 @@
 #include "server/status/history_recorder.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <variant>
 
 #include "common/history_thinning.h"
+#include "common/job_settings.h"
 #include "common/one_line.h"
 #include "common/overloaded.h"
 
@@ -19,6 +21,8 @@ void HistoryRecorder::GoOnFrom(const RunHistory& history) {
   heldout_ = std::move(kept.heldout);
   rounds_per_point_ = kept.rounds_per_point;
   tokens_per_sample_ = kept.tokens_per_sample;
+  loss_unit_ = kept.loss_unit;
+  settings_ = std::move(kept.settings);
   events_.assign(kept.events.begin(), kept.events.end());
   while (events_.size() > kMaxEvents) events_.pop_front();
 }
@@ -29,6 +33,8 @@ void HistoryRecorder::Note(const Announcement& announcement, absl::Time now) {
   std::visit(Overloaded{
                  [this](const RestoredPoint& point)
                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { NoteRestored(point); },
+                 [this](const DecidedJob& decided)
+                     ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { NoteJob(decided.job); },
                  [this](const RoundSummary& summary)
                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { NoteRound(summary); },
                  [&](const Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -39,6 +45,18 @@ void HistoryRecorder::Note(const Announcement& announcement, absl::Time now) {
                  },
              },
              announcement);
+}
+
+void HistoryRecorder::NoteJob(const JobSpec& job) {
+  loss_unit_ = LossUnitOf(job.model);
+  settings_ = {{"model", job.model.name}};
+  const std::vector<IdleSetting> idle = IdleSettings(job);
+  for (JobSetting& setting : JobSettings(job)) {
+    const bool is_idle = std::any_of(idle.begin(), idle.end(), [&setting](const IdleSetting& it) {
+      return it.flag == setting.flag;
+    });
+    if (!is_idle) settings_.push_back(std::move(setting));
+  }
 }
 
 void HistoryRecorder::NoteRestored(const RestoredPoint& point) {
@@ -68,7 +86,8 @@ void HistoryRecorder::NoteRound(const RoundSummary& summary) {
                               .samples = summary.total_samples,
                               .seconds = seconds,
                               .train_loss = summary.train_loss.value_or(0.0),
-                              .num_losses = summary.train_loss.has_value() ? 1 : 0};
+                              .num_losses = summary.train_loss.has_value() ? 1 : 0,
+                              .learning_rate = summary.learning_rate};
   const bool fills_last =
       !trained_.empty() &&
       trained_.back().last_round - trained_.back().first_round + 1 < rounds_per_point_;
@@ -105,7 +124,9 @@ RunHistory HistoryRecorder::Read() const {
           .heldout = heldout_,
           .events = {events_.begin(), events_.end()},
           .rounds_per_point = rounds_per_point_,
-          .tokens_per_sample = tokens_per_sample_};
+          .tokens_per_sample = tokens_per_sample_,
+          .loss_unit = loss_unit_,
+          .settings = settings_};
 }
 
 uint64_t HistoryRecorder::version() const {

@@ -4,12 +4,16 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/job_loss.h"
+#include "common/job_settings.h"
+#include "common/job_spec.h"
 #include "common/run_history.h"
 #include "server/coordinator/announcement.h"
 
@@ -31,6 +35,7 @@ class HistoryRecorder {
   uint64_t version() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  void NoteJob(const JobSpec& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteRound(const RoundSummary& summary) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteRestored(const RestoredPoint& point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GoBackTo(Round next_round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -41,6 +46,8 @@ class HistoryRecorder {
   std::vector<HistoryPoint> trained_ ABSL_GUARDED_BY(mutex_);
   int64_t rounds_per_point_ ABSL_GUARDED_BY(mutex_) = 1;
   int64_t tokens_per_sample_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<LossUnit> loss_unit_ ABSL_GUARDED_BY(mutex_);
+  std::vector<JobSetting> settings_ ABSL_GUARDED_BY(mutex_);
   std::vector<HeldoutPoint> heldout_ ABSL_GUARDED_BY(mutex_);
   std::deque<HistoryEvent> events_ ABSL_GUARDED_BY(mutex_);
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -10,7 +11,9 @@
 namespace lodestar {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::Not;
 
 const absl::Time kNow = absl::FromUnixSeconds(1000);
 
@@ -21,6 +24,7 @@ RoundSummary Trained(int64_t round) {
   summary.samples = 10;
   summary.total_samples = 10 * (round + 1);
   summary.trained_time = absl::Seconds(round + 1);
+  summary.learning_rate = 1.0 / static_cast<double>(round + 1);
   return summary;
 }
 
@@ -41,9 +45,26 @@ TEST_F(HistoryRecorderTest, HasEachRoundWithItsLosses) {
   const RunHistory content = history_.Read();
   EXPECT_EQ(content.rounds_per_point, 1);
   ASSERT_EQ(content.trained.size(), 2u);
-  EXPECT_EQ(content.trained[1], (HistoryPoint{Round(1), Round(1), 20, 2.0, 2.0, 1}));
+  EXPECT_EQ(content.trained[1], (HistoryPoint{Round(1), Round(1), 20, 2.0, 2.0, 1, 0.5}));
   // Of the weights that the round has started from.
   EXPECT_THAT(content.heldout, ElementsAre(HeldoutPoint{Round(1), 10, 2.0, 5.0}));
+}
+
+TEST_F(HistoryRecorderTest, HasSettingsThatHaveAnEffectAndUnitOfLosses) {
+  JobSpec job;
+  job.model = {.name = "bytes", .architecture = GptSpec{.vocabulary = 256}};
+  job.optimizer.kind = OptimizerKind::kAdamW;
+  const uint64_t before = history_.version();
+  history_.Note(DecidedJob{job}, kNow);
+  EXPECT_NE(history_.version(), before);
+  const RunHistory content = history_.Read();
+  EXPECT_EQ(content.loss_unit, LossUnit::kBitsPerByte);
+  ASSERT_FALSE(content.settings.empty());
+  EXPECT_EQ(content.settings.front(), (JobSetting{"model", "bytes"}));
+  std::vector<std::string> flags;
+  for (const JobSetting& setting : content.settings) flags.push_back(setting.flag);
+  EXPECT_THAT(flags, Contains("beta1"));
+  EXPECT_THAT(flags, Not(Contains("momentum"))) << "of another optimizer";
 }
 
 TEST_F(HistoryRecorderTest, NeighboursOfALongRunBecomeOnePoint) {
@@ -129,6 +150,7 @@ TEST_F(HistoryRecorderTest, TheVersionChangesWithWhatThereIsToRead) {
 TEST_F(HistoryRecorderTest, RoundsThatTheProcessBeforeMayHaveNotedAreThereOnce) {
   Train(0, 6);
   HistoryRecorder other;
+  history_.Note(DecidedJob{}, kNow);
   other.GoOnFrom(history_.Read());
   RestoredPoint point{.next_round = Round(8), .is_from_journal = true};
   for (const int64_t round : {4, 5, 6, 7}) point.last_rounds.push_back(Trained(round));

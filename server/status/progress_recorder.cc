@@ -82,6 +82,7 @@ void ProgressRecorder::Note(Announcement announcement) {
                      if (metrics_.has_value()) CutMetrics(point);
                      RestartTensorBoard(point);
                    },
+                   [](const DecidedJob&) {},
                    [this](const RoundSummary& summary) { Record(summary); },
                    [](const Event& event) { LogInfo("{}", event.text); },
                    [](const Alarm& alarm) { LogError("alarm: {}", alarm.text); },

@@ -29,7 +29,10 @@ std::vector<std::string> RunHistorySeeds() {
   std::string folder = absl::StrCat(std::filesystem::temp_directory_path().string(), "/XXXXXX");
   LODESTAR_CHECK(mkdtemp(folder.data()) != nullptr) << folder;
   RunHistory history;
-  history.trained = {{Round(0), Round(1), 20, 1.5, 2.25, 2}, {Round(2), Round(3), 40, 3.0, 0.0, 0}};
+  history.loss_unit = LossUnit::kNats;
+  history.settings = {{"model", "tiny"}, {"batch_size", "2"}};
+  history.trained = {{Round(0), Round(1), 20, 1.5, 2.25, 2, 0.125},
+                     {Round(2), Round(3), 40, 3.0, 0.0, 0}};
   history.heldout = {{Round(2), 20, 1.5, 2.5}};
   history.events = {{absl::FromUnixMicros(1'234'567), true, "disk full"}};
   const std::string path = absl::StrCat(folder, "/", kHistoryFileName);

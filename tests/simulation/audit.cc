@@ -838,6 +838,7 @@ void Audit::OnAnnouncement(const Announcement& announcement) {
                           ", and whoever stopped has said from round ", promised->value());
                    }
                  },
+                 [](const DecidedJob&) {},
                  [this](const RoundSummary& summary) {
                    work_.OnSummary(summary);
                    if (!summary.trained) return;

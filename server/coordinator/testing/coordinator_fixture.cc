@@ -92,6 +92,7 @@ void CoordinatorHarness::Record() {
   };
   const auto announcement = Overloaded{
       [this](const RestoredPoint& point) { observer_.restored.push_back(point); },
+      [this](const DecidedJob& decided) { observer_.jobs.push_back(decided.job); },
       [this](const RoundSummary& summary) { observer_.rounds.push_back(summary); },
       [this](const Event& event) { observer_.events.push_back(event.text); },
       [this](const Alarm& alarm) { observer_.alarms.push_back(alarm.text); },

@@ -34,6 +34,7 @@ struct RecordedTasks {
 
 struct RecordedAnnouncements {
   std::vector<RestoredPoint> restored;
+  std::vector<JobSpec> jobs;
   std::vector<RoundSummary> rounds;
   std::vector<std::string> events;
   std::vector<std::string> alarms;
