@@ -9,11 +9,10 @@ namespace lodestar {
 namespace {
 
 constexpr char kLookMethod[] = "/lodestar.v1.StatusService/GetStatus";
-constexpr char kOrderMethod[] = "/lodestar.v1.AdminService/Pause";
 
 }  // namespace
 
-absl::StatusOr<std::string> PageAccess::Judge(const HttpCredentials& shown, HttpDeed deed) const {
+absl::StatusOr<HttpCaller> PageAccess::Judge(const HttpCredentials& shown, HttpDeed deed) const {
   std::optional<Identity> caller = shown.certificate;
   if (!shown.token.empty()) {
     ASSIGN_OR_RETURN(caller, IdentityByToken(shown));
@@ -28,8 +27,8 @@ absl::StatusOr<std::string> PageAccess::Judge(const HttpCredentials& shown, Http
   }
   const bool is_token = !shown.token.empty();
   const absl::Status allowed =
-      deps_.check(*caller, deed == HttpDeed::kOrder ? kOrderMethod : kLookMethod);
-  if (allowed.ok()) return TextOf(*caller);
+      deps_.check(*caller, deed == HttpDeed::kOrder ? PageAccess::kOrderMethod : kLookMethod);
+  if (allowed.ok()) return HttpCaller{TextOf(*caller), deps_.may_order(*caller)};
   if (!absl::IsPermissionDenied(allowed)) return allowed;
   return absl::PermissionDeniedError(
       absl::StrCat(TextOf(*caller),

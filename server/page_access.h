@@ -16,9 +16,14 @@ namespace lodestar {
 
 class PageAccess {
  public:
+  // The call that whoever may give orders may make.
+  static constexpr char kOrderMethod[] = "/lodestar.v1.AdminService/Pause";
+
   struct Deps {
     // As an AccessCheck of the calls.
     std::function<absl::Status(const Identity& caller, absl::string_view method)> check;
+    // Returns true if the role of `caller` may give orders. Unlike `check`, it leaves no trace.
+    std::function<bool(const Identity& caller)> may_order;
     // See CertificateAuthority. Null: there are no tokens.
     std::function<absl::StatusOr<Identity>(absl::string_view token_id, absl::string_view secret)>
         identity_by_token;
@@ -30,7 +35,7 @@ class PageAccess {
 
   // A token counts before a certificate, which browsers show unasked. It is a join string, or what
   // is behind its hash: ID.SECRET. See HttpAccess.
-  absl::StatusOr<std::string> Judge(const HttpCredentials& shown, HttpDeed deed) const;
+  absl::StatusOr<HttpCaller> Judge(const HttpCredentials& shown, HttpDeed deed) const;
 
  private:
   absl::StatusOr<Identity> IdentityByToken(const HttpCredentials& shown) const;

@@ -30,6 +30,7 @@ class PageAccessTest : public ::testing::Test {
       }
       return absl::PermissionDeniedError("no");
     };
+    deps_.may_order = [](const Identity& caller) { return caller.role == Role::kOperator; };
     deps_.identity_by_token = [](absl::string_view id,
                                  absl::string_view secret) -> absl::StatusOr<Identity> {
       if (id == "ab" && secret == "cd") return kViewer;
@@ -42,7 +43,12 @@ class PageAccessTest : public ::testing::Test {
 
   absl::StatusOr<std::string> Judge(const HttpCredentials& shown,
                                     HttpDeed deed = HttpDeed::kLook) const {
-    return PageAccess(deps_).Judge(shown, deed);
+    absl::StatusOr<HttpCaller> caller = PageAccess(deps_).Judge(shown, deed);
+    if (!caller.ok()) return caller.status();
+    return caller->text;
+  }
+  bool MayOrder(const HttpCredentials& shown) const {
+    return PageAccess(deps_).Judge(shown, HttpDeed::kLook).value_or(HttpCaller()).may_order;
   }
 
   PageAccess::Deps deps_;
@@ -58,6 +64,12 @@ TEST_F(PageAccessTest, WhoHasACertificateMayWhatItsRoleMay) {
               StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("may not look")));
   EXPECT_THAT(Judge({.certificate = Identity{Role::kOperator, "gone", "4"}}).status(),
               StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("was revoked")));
+}
+
+TEST_F(PageAccessTest, SaysWhetherOneThatLooksMayOrder) {
+  EXPECT_TRUE(MayOrder({.certificate = kOperator}));
+  EXPECT_FALSE(MayOrder({.certificate = kViewer}));
+  EXPECT_FALSE(MayOrder({.certificate = kOperator, .token = "ab.cd"}));
 }
 
 TEST_F(PageAccessTest, ATokenOrAJoinStringStandsForACertificate) {

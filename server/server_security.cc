@@ -209,6 +209,9 @@ HttpAccess ServerSecurity::MakePageAccess(std::shared_ptr<RefusalCounts> refusal
   if (transport_.is_plain()) return nullptr;
   PageAccess::Deps deps;
   deps.check = MakeAccessCheck(refusals);
+  deps.may_order = [](const Identity& caller) {
+    return CheckAccess(caller, PageAccess::kOrderMethod).ok();
+  };
   if (authority_ != nullptr) {
     deps.identity_by_token = [authority = authority_.get()](absl::string_view id,
                                                             absl::string_view secret) {

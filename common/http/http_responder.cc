@@ -16,6 +16,7 @@
 #include "common/host_port.h"
 #include "common/http/request_head.h"
 #include "common/http/text_answer.h"
+#include "common/json.h"
 #include "common/peer_text.h"
 #include "common/security/certificates.h"
 
@@ -28,6 +29,9 @@ constexpr char kContentPolicy[] =
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 constexpr size_t kMaxShownBytes = 128;  // of a header, in texts
+
+constexpr char kNeedsKey[] =
+    "orders need the key of an operator: open the address that psctl dashboard prints";
 
 const httplib::Headers& CommonHeaders() {
   static const httplib::Headers headers = {{"Cache-Control", "no-store"},
@@ -172,7 +176,10 @@ class OneRequest : private httplib::Server {
         return false;
       }
     }
-    if (config_.access == nullptr) return true;
+    if (config_.access == nullptr) {
+      caller_.may_order = true;
+      return true;
+    }
     const std::string authorization = request.get_header_value("Authorization");
     shown_.token = TokenIn(authorization);
     const auto open = config_.routes.open_pages.find(request.path);
@@ -181,7 +188,7 @@ class OneRequest : private httplib::Server {
       Write(open->second(), response);
       return false;
     }
-    absl::StatusOr<std::string> caller =
+    absl::StatusOr<HttpCaller> caller =
         config_.access(shown_, request.method == "POST" ? HttpDeed::kOrder : HttpDeed::kLook);
     if (caller.ok()) {
       caller_ = *std::move(caller);
@@ -211,6 +218,9 @@ class OneRequest : private httplib::Server {
       begins_events_ = request.method == "GET";  // and not HEAD
       return;
     }
+    if (!routes.orders_path.empty() && request.path == routes.orders_path) {
+      return Write(OrdersAnswer(request), response);
+    }
     const auto page = routes.pages.find(request.path);
     if (page == routes.pages.end()) {
       std::vector<std::string> paths;
@@ -221,6 +231,31 @@ class OneRequest : private httplib::Server {
                    response);
     }
     Write(page->second(QueryOf(request)), response);
+  }
+
+  bool HasOrderKey(const httplib::Request& request) const {
+    const std::string& key = config_.routes.order_key;
+    return key.empty() ||
+           AreEqualSecrets(request.get_header_value(HttpResponder::kOrderHeader), key);
+  }
+
+  // What the caller may order, for a page that shows no button in vain.
+  HttpAnswer OrdersAnswer(const httplib::Request& request) const {
+    std::string why_none;
+    if (config_.routes.orders.empty()) {
+      why_none = "this page only shows the run";
+    } else if (!caller_.may_order) {
+      why_none = absl::StrCat(caller_.text, " may look, and the role operator may give orders");
+    } else if (!HasOrderKey(request)) {
+      why_none = kNeedsKey;
+    }
+    Json names = Json::array();
+    for (const auto& [path, order] : config_.routes.orders) {
+      if (why_none.empty()) names.push_back(path.substr(config_.routes.orders_path.size() + 1));
+    }
+    return {.type = "application/json",
+            .body = absl::StrCat(FormatJson({{"orders", std::move(names)}, {"why_none", why_none}}),
+                                 "\n")};
   }
 
   void TakeOrder(const httplib::Request& request, httplib::Response& response) {
@@ -237,19 +272,15 @@ class OneRequest : private httplib::Server {
           {.status = 403, .body = absl::StrCat("an order needs the header ", kHeader, "\n")},
           response);
     }
-    if (!routes.order_key.empty() &&
-        !AreEqualSecrets(request.get_header_value(kHeader), routes.order_key)) {
-      return Write({.status = 401,
-                    .body = "orders need the key of an operator: open the address that psctl "
-                            "dashboard prints\n"},
-                   response);
+    if (!HasOrderKey(request)) {
+      return Write({.status = 401, .body = absl::StrCat(kNeedsKey, "\n")}, response);
     }
-    Write(order->second(QueryOf(request), caller_), response);
+    Write(order->second(QueryOf(request), caller_.text), response);
   }
 
   const HttpResponder::Config& config_;
   HttpCredentials shown_;
-  std::string caller_;
+  HttpCaller caller_;
   bool begins_events_ = false;
 };
 

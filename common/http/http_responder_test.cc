@@ -60,10 +60,9 @@ class HttpResponderTest : public ::testing::Test {
   }
   // Only "viewer" and "operator" are tokens.
   void AskForTokens() {
-    config_.access = [](const HttpCredentials& shown,
-                        HttpDeed deed) -> absl::StatusOr<std::string> {
+    config_.access = [](const HttpCredentials& shown, HttpDeed deed) -> absl::StatusOr<HttpCaller> {
       if (shown.token == "operator" || (shown.token == "viewer" && deed == HttpDeed::kLook)) {
-        return shown.token;
+        return HttpCaller{shown.token, shown.token == "operator"};
       }
       if (shown.token == "viewer") return absl::PermissionDeniedError("may not order");
       return absl::UnauthenticatedError("who is it?");
@@ -129,6 +128,34 @@ TEST_F(HttpResponderTest, AnOrderComesFromAPageOfThisServerWithTheKey) {
   config_.routes.order_key = "";
   EXPECT_EQ(Order(absl::StrCat(header, "-\r\n")), 409);
   EXPECT_EQ(Order("Host: localhost\r\n"), 403);
+}
+
+TEST_F(HttpResponderTest, TellsWhichOrdersTheCallerMayGive) {
+  config_.routes.orders.clear();
+  EXPECT_EQ(StatusOf(Answer("GET /api/orders")), 404);
+  config_.routes.orders_path = "/api/orders";
+  const auto answer = [this](const std::string& fields) {
+    const std::string whole =
+        Answer("GET /api/orders", absl::StrCat("Host: localhost\r\n", fields));
+    return whole.substr(whole.find("\r\n\r\n") + 4);
+  };
+  const auto is_none = StartsWith(R"({"orders":[],"why_none":")");
+  EXPECT_THAT(answer(""), is_none) << "there are none";
+  for (const char* path : {"/api/orders/pause", "/api/orders/stop"}) {
+    config_.routes.orders[path] = [](const HttpQuery&, const std::string&) { return HttpAnswer(); };
+  }
+  const std::string all = "{\"orders\":[\"pause\",\"stop\"],\"why_none\":\"\"}\n";
+  EXPECT_EQ(answer(""), all);
+  config_.routes.order_key = "secret";
+  EXPECT_THAT(answer(""), is_none);
+  const std::string header = absl::StrCat(HttpResponder::kOrderHeader, ": ");
+  EXPECT_THAT(answer(header + "secres\r\n"), is_none);
+  EXPECT_EQ(answer(header + "secret\r\n"), all);
+  config_.routes.order_key = "";
+  AskForTokens();
+  EXPECT_EQ(StatusOf(Answer("GET /api/orders")), 401);
+  EXPECT_THAT(answer("Authorization: Bearer viewer\r\n"), is_none);
+  EXPECT_EQ(answer("Authorization: Bearer operator\r\n"), all);
 }
 
 TEST_F(HttpResponderTest, AnOrderComesFromNoForeignPageWhateverHeadersItHas) {

@@ -42,10 +42,16 @@ struct HttpCredentials {
 
 enum class HttpDeed : uint8_t { kLook, kOrder };
 
-// Who that is, for people and the log ("operator alice"). Errors: Unauthenticated if nothing was
-// shown that counts here, PermissionDenied if whoever it is may not do that.
+// The peer that was let in.
+struct HttpCaller {
+  std::string text = {};  // for people and the log: "operator alice"
+  bool may_order = false;
+};
+
+// Returns the caller. Errors: Unauthenticated if nothing was shown that counts here,
+// PermissionDenied if the caller may not do that.
 using HttpAccess =
-    std::function<absl::StatusOr<std::string>(const HttpCredentials& credentials, HttpDeed deed)>;
+    std::function<absl::StatusOr<HttpCaller>(const HttpCredentials& credentials, HttpDeed deed)>;
 
 struct HttpRoutes {
   std::map<std::string, std::function<HttpAnswer(const HttpQuery&)>> pages;  // by path: "/healthz"
@@ -60,6 +66,10 @@ struct HttpRoutes {
   std::map<std::string, std::function<HttpAnswer(const HttpQuery&, const std::string& caller)>>
       orders;
   std::string order_key;  // what the header says; empty: whatever it says
+  // Path under which a page asks which orders it may give: "/api/orders", which begins the paths of
+  // `orders`. The answer is one line, {"orders": [names without that path], "why_none": why there
+  // are none, one sentence}. Empty means that there is no such path.
+  std::string orders_path;
 };
 
 }  // namespace lodestar

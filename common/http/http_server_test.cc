@@ -174,9 +174,8 @@ TEST_F(HttpServerTest, ReadersAreBoundedAndAStopEndsThem) {
 
 TEST_F(HttpServerTest, EventsEndOnceTheReaderMayNotLook) {
   std::atomic<bool> is_revoked = false;
-  config_.pages.access = [&](const HttpCredentials& shown,
-                             HttpDeed) -> absl::StatusOr<std::string> {
-    if (shown.token == "alice" && !is_revoked) return shown.token;
+  config_.pages.access = [&](const HttpCredentials& shown, HttpDeed) -> absl::StatusOr<HttpCaller> {
+    if (shown.token == "alice" && !is_revoked) return HttpCaller{shown.token};
     return absl::UnauthenticatedError("who is it?");
   };
   config_.clock = &Clock::Real();
@@ -321,9 +320,9 @@ class HttpServerTlsTest : public HttpServerTest {
     config_.tls = authority_.FilesFor({Role::kServer, "s", "1"});
     config_.on_failed_handshake = [this] { ++failed_handshakes_; };
     config_.pages.access = [this](const HttpCredentials& shown,
-                                  HttpDeed) -> absl::StatusOr<std::string> {
+                                  HttpDeed) -> absl::StatusOr<HttpCaller> {
       seen_ = shown;
-      if (shown.certificate.has_value()) return TextOf(*shown.certificate);
+      if (shown.certificate.has_value()) return HttpCaller{TextOf(*shown.certificate)};
       return absl::UnauthenticatedError("who is it?");
     };
   }

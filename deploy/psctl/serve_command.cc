@@ -179,6 +179,7 @@ absl::StatusOr<HttpRoutes> KeptRunPages(const std::string& folder) {
     if (reading->status.ok()) return HttpAnswer{.type = kJson, .body = reading->history + "\n"};
     return HttpAnswer{.status = 500, .body = absl::StrCat(reading->status.message(), "\n")};
   };
+  routes.orders_path = "/api/orders";  // and there are none
   routes.events_path = "/api/events";
   routes.begin_events = [run] {
     return HttpEventSource(

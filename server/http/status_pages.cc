@@ -114,11 +114,12 @@ HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
                        const std::string& order_key, Clock* clock) {
   HttpRoutes routes;
   routes.order_key = order_key;
+  routes.orders_path = "/api/orders";
   for (const auto& [name, order] : orders) {
-    routes.orders[absl::StrCat("/api/orders/", name)] = [order = order](const HttpQuery& form,
-                                                                        const std::string& caller) {
-      return OrderAnswer(order(form, caller));
-    };
+    routes.orders[absl::StrCat(routes.orders_path, "/", name)] =
+        [order = order](const HttpQuery& form, const std::string& caller) {
+          return OrderAnswer(order(form, caller));
+        };
   }
   routes.pages["/"] = [](const HttpQuery&) {
     return HttpAnswer{.type = "text/html; charset=utf-8", .body = std::string(kDashboardPage)};

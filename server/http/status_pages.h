@@ -7,6 +7,7 @@
 //   /api/history      curves and events of the run: see HistoryJson()
 //   /api/events       server-sent events: `status`, a ClusterStatus, once a second, and `history`
 //                     when it has changed
+//   /api/orders       which orders the caller may give: see HttpRoutes
 //   /api/orders/NAME  by POST, with what the order takes as a form: see JobOrders
 #pragma once
 

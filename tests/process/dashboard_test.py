@@ -77,7 +77,15 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     self.assertGreaterEqual(len(history["heldout"]["loss"]), 2)
     self.assertEqual(history["trained"]["round"], list(range(len(history["trained"]["round"]))))
     self.assertEqual(history["tokens_per_sample"], 16)  # the context of the model
-    self.assertEqual(json.loads(self.psctl("history", "--json").stdout)["tokens_per_sample"], 16)
+    self.assertEqual(len(history["trained"]["learning_rate"]), len(history["trained"]["loss"]))
+    self.assertGreater(history["trained"]["learning_rate"][-1], 0)
+    self.assertEqual(history["loss_unit"], "bits/byte")  # its tokens are bytes
+    self.assertLessEqual({"model": "tiny", "mode": "sync", "rounds": "5000", "eval_every": "2"}.items(), history["settings"].items())
+    self.assertNotIn("local_steps", history["settings"], "it has no effect in this mode")
+    shown = json.loads(self.psctl("history", "--json").stdout)
+    for name in ("tokens_per_sample", "loss_unit", "settings"):
+      self.assertEqual(shown[name], history[name], name)
+    self.assertEqual(shown["trained"]["learning_rate"][:6], history["trained"]["learning_rate"][:6])
 
     workers[1].kill()
     wait_until(lambda: any("name=b " in event["text"] and "its process has ended" in event["text"]
@@ -95,6 +103,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
         self.assertEqual(code, 200, text)
         self.assertEqual(json.loads(text)["trained"]["round"], list(range(6)))
         self.assertEqual(json.loads(text)["tokens_per_sample"], 16)
+        self.assertEqual(json.loads(text)["settings"]["rounds"], "6")
         self.assertEqual(self.get("api/runs/history?name=../runs/first")[0], 404)
       self.assert_ends(self.start_worker("a"))
       self.assert_ends(server)
@@ -127,7 +136,9 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     after = self.history()
     self.assertEqual(after["trained"]["round"], list(range(len(after["trained"]["round"]))))
     num_before = len(before["trained"]["loss"])
-    self.assertEqual(after["trained"]["loss"][:num_before], before["trained"]["loss"])
+    for column in ("loss", "learning_rate"):
+      self.assertEqual(after["trained"][column][:num_before], before["trained"][column])
+    self.assertEqual(after["settings"], before["settings"])
     self.stop_job(server, worker)
     shown = self.kept_history(kept)
     self.assertIn("TRAIN LOSS", shown)
@@ -150,10 +161,17 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     except urllib.error.HTTPError as error:
       return error.code, error.read().decode()
 
+  def orders_in(self, text):
+    """Of an answer of /api/orders: the names, and why there are none."""
+    answer = json.loads(text)
+    return answer["orders"], answer["why_none"]
+
   def test_orders_are_taken_from_the_page(self):
     server = self.start_with_pages(min_workers=2, keep_workers=1, checkpoint_dir=self.path("kept"))
     workers = [self.start_worker(name) for name in ("a", "b")]
     self.wait_for_round(2, workers=2)
+    self.assertEqual(self.orders_in(self.get("api/orders")[1]),
+                     (["checkpoint", "evict", "pause", "readmit", "resume", "set-learning-rate", "stop"], ""))
     self.assertEqual(self.give_order("pause", headers={})[0], 403)
     for foreign in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
       self.assertEqual(self.give_order("pause", headers={"X-Lodestar-Order": "-", **foreign})[0], 403)
@@ -190,6 +208,9 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     self.assertEqual(shown.returncode, 0, shown.stderr)
     url, _, key = shown.stdout.strip().partition("#")
     self.assertEqual(url, self.url)
+    names, why_none = self.orders_in(self.get("api/orders")[1])
+    self.assertEqual(names, [])
+    self.assertIn("psctl dashboard", why_none)
     self.assertEqual(self.give_order("pause", headers={"X-Lodestar-Order": key})[0], 200)
     self.assertNotIn(key, server.log())
     server.kill()
@@ -229,14 +250,20 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     worker = self.psctl_of_operator("token", "create", "--role=worker").strip()
     self.assertEqual(self.ask("GET", "/healthz"), (200, "ok\n"))
     self.assertEqual(self.ask("GET", "/readyz")[0], 200)
-    for path in ("/", "/statusz", "/metrics", "/api/history", "/api/events", "/nothing"):
+    for path in ("/", "/statusz", "/metrics", "/api/history", "/api/orders", "/api/events", "/nothing"):
       self.assertEqual(self.ask("GET", path)[0], 401, path)
     self.assertEqual(self.ask("POST", "/api/orders/pause")[0], 401)
     self.assertEqual(self.ask("GET", "/metrics", token=worker)[0], 403)
     self.assertEqual(self.ask("GET", "/metrics", token=viewer[:-1] + ("0" if viewer[-1] != "0" else "1"))[0], 401)
     self.assertEqual(self.ask("GET", "/metrics", token=viewer, host="evil.example")[0], 403)
     self.assertIn("lodestar_round 0", self.ask("GET", "/metrics", token=viewer)[1])
+    names, why_none = self.orders_in(self.ask("GET", "/api/orders", token=viewer)[1])
+    self.assertEqual(names, [])
+    self.assertIn("operator", why_none)
+    self.assertNotIn("AdminService", server.log(), "a question is no refusal")
+    self.assertIn("pause", self.orders_in(self.ask("GET", "/api/orders", token=operator)[1])[0])
     self.assertEqual(self.ask("POST", "/api/orders/pause", token=viewer)[0], 403)
+    self.assertIn("AdminService", server.log())
     self.assertEqual(self.ask("POST", "/api/orders/pause", token=operator, reason="lunch")[0], 200)
     self.assertIn("audit: operator otto, through the page, orders a pause: lunch", server.log())
     self.assertEqual(self.ask("POST", "/api/orders/resume", certificate=self.path("state", "operator"))[0], 200)
