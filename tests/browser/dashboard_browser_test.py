@@ -219,7 +219,8 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
         self.press(name)
       self.assertIsNone(self.browser.execute_script("return ofRounds.range"))
       # The orders themselves, but those that end something.
-      for name, answer in (("Checkpoint", "checkpoint"), ("Set learning rate", "The next round has"), ("Pause", "No round is opened any more")):
+      for name, answer in (("Checkpoint", "checkpoint"), ("Set learning rate", "The next round has"),
+                           ("Pause", "No round is opened any more")):
         self.press(name)
         self.press_in_dialog("ask-yes")
         self.wait_for_text("answer", answer)
@@ -375,8 +376,8 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
         "return (document.querySelector(`#${arguments[0]} polyline`)?.getAttribute('points') || '').split(' ')", chart)
 
   def ticks(self, axis, chart="loss"):
-    return self.browser.execute_script("return [...document.querySelectorAll(`#${arguments[0]} .tick-${arguments[1]}`)].map((tick) => tick.textContent)",
-                                       chart, axis)
+    return self.browser.execute_script(
+        "return [...document.querySelectorAll(`#${arguments[0]} .tick-${arguments[1]}`)].map((tick) => tick.textContent)", chart, axis)
 
   def tip(self):
     return self.browser.execute_script("return document.querySelector('.tip:not([hidden])')?.innerText || ''")
@@ -419,7 +420,8 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
     self.click("#log-loss")
     self.assertEqual(self.points("loss"), before)
     self.browser.find_element(By.ID, "smoothing").send_keys("medium")
-    lines = self.browser.execute_script("return [...document.querySelectorAll('#loss polyline')].map((line) => line.getAttribute('class'))")
+    lines = self.browser.execute_script(
+        "return [...document.querySelectorAll('#loss polyline')].map((line) => line.getAttribute('class'))")
     self.assertEqual(sorted(lines), ["heldout", "train", "train raw"])
     self.assertEqual(self.lines(), {"train", "held out"})
 

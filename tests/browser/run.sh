@@ -1,8 +1,8 @@
 #!/bin/bash
 # Opens the dashboard of a real job in a headless Chromium. Programs must have been built.
 #   tests/browser/run.sh [FOLDER]
-# FOLDER: screenshots of three widths and both colour schemes go there. Exit code 77: there is no Chromium, or no Selenium (Debian: chromium
-# chromium-driver python3-selenium).
+# FOLDER: screenshots of three widths and both colour schemes go there. Exit code 77: there is no Chromium, or
+# no Selenium (Debian: chromium chromium-driver python3-selenium).
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../../deploy/script_help.sh
 source "$(dirname "$(readlink -f "$0")")/../../deploy/script_help.sh"
