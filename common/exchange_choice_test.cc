@@ -93,8 +93,8 @@ TEST(ExchangeChoiceTest, SyncIsPreferredUnlessTheLinksForbidIt) {
 }
 
 TEST(ExchangeChoiceTest, OverASlowOneItReachesWhatIsAskedWithinTheBounds) {
-  const ExchangeBounds bounds;
-  const ExchangeChoice choice = Choose("gpt2-124m", Links(4, 100, absl::Milliseconds(50)));
+  const ExchangeBounds bounds = {.loss_percent = 3.0};
+  const ExchangeChoice choice = Choose("gpt2-124m", Links(4, 100, absl::Milliseconds(50)), bounds);
   EXPECT_TRUE(choice.is_met) << choice.reason;
   const ExchangeOption& chosen = Chosen(choice);
   EXPECT_EQ(chosen.job.mode, Mode::kLocalSgd);
@@ -175,7 +175,8 @@ TEST(ExchangeChoiceTest, ATightLossLeavesSync) {
 }
 
 TEST(ExchangeChoiceTest, ItSaysWhatIsMissingAndWhatWouldDo) {
-  const ExchangeChoice slow = Choose("gpt2-1.5b", Links(4, 1, absl::Milliseconds(100)));
+  const ExchangeBounds bounds = {.loss_percent = 3.0};
+  const ExchangeChoice slow = Choose("gpt2-1.5b", Links(4, 1, absl::Milliseconds(100)), bounds);
   EXPECT_FALSE(slow.is_met);
   EXPECT_THAT(slow.reason,
               AllOf(HasSubstr("nothing reaches 95.0 %"), HasSubstr("the nearest is "),
@@ -183,7 +184,7 @@ TEST(ExchangeChoiceTest, ItSaysWhatIsMissingAndWhatWouldDo) {
                     HasSubstr("servers' links, which 4 workers share, are the narrowest")));
   EXPECT_FALSE(ExchangeFlags(Chosen(slow).job).empty());
 
-  const ExchangeChoice many = Choose("gpt2-124m", Links(64, 1000, absl::Milliseconds(50)));
+  const ExchangeChoice many = Choose("gpt2-124m", Links(64, 1000, absl::Milliseconds(50)), bounds);
   EXPECT_FALSE(many.is_met);
   EXPECT_THAT(many.reason, AllOf(HasSubstr("nothing reaches 95.0 %"), HasSubstr("a loss of +")));
 }
@@ -191,7 +192,8 @@ TEST(ExchangeChoiceTest, ItSaysWhatIsMissingAndWhatWouldDo) {
 TEST(ExchangeChoiceTest, LinksThatAreSaidToBeEnoughAreEnough) {
   ExchangeFacts facts = Links(2, 1, absl::Milliseconds(50));
   facts.step = absl::Milliseconds(50);
-  const ExchangeChoice slow = Choose("gpt2-124m", facts);
+  const ExchangeBounds bounds = {.loss_percent = 3.0};
+  const ExchangeChoice slow = Choose("gpt2-124m", facts, bounds);
   ASSERT_FALSE(slow.is_met);
   const size_t at = slow.reason.find("links ");
   ASSERT_NE(at, std::string::npos) << slow.reason;
@@ -200,7 +202,7 @@ TEST(ExchangeChoiceTest, LinksThatAreSaidToBeEnoughAreEnough) {
   const auto with = [&](double factor) {
     ExchangeFacts faster = Links(2, factor, absl::Milliseconds(50));
     faster.step = facts.step;
-    return Choose("gpt2-124m", faster).is_met;
+    return Choose("gpt2-124m", faster, bounds).is_met;
   };
   EXPECT_TRUE(with(times * 1.01));
   EXPECT_FALSE(with(times * 0.9));
