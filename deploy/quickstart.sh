@@ -77,9 +77,12 @@ run "$psctl" generate --model=model.safetensors --prompt='The ' --bytes=300 --te
 echo
 
 say "Next"
-echo "  the losses again       $psctl history $out/checkpoints"
+# As short as the path of what was built here can be.
+shown_psctl="$root/bazel-bin/deploy/psctl/psctl"
+[[ "$shown_psctl" -ef "$psctl" ]] || shown_psctl="$psctl"
+echo "  the losses again       $shown_psctl history $out/checkpoints"
 echo "  a text of your own     $root/deploy/quickstart.sh --data=PATH"
-echo "  a job that goes on     $psctl launch --data=PATH -- --model=gpt-nano --rounds=20000 --checkpoint_dir=run1"
+echo "  a job that goes on     $shown_psctl launch --data=PATH -- --model=gpt-nano --rounds=20000 --checkpoint_dir=run1"
 echo "  several machines       $root/README.md, \"Several machines\""
 
 if [[ -n "$keep" ]]; then
