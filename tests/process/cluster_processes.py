@@ -174,10 +174,10 @@ class ClusterTestCase(unittest.TestCase):
     server = self.start(self.server_command(**flags), "failing_server")
     return server.wait(), server.log()
 
-  def start_worker(self, name, data="corpus.txt"):
+  def start_worker(self, name, data="corpus.txt", *flags):
     return self.start([BINARIES["gpu_worker"], f"--coordinator=127.0.0.1:{self.port}",
                        f"--name={name}", f"--data={self.path(data)}", "--device=cpu",
-                       "--threads=1"], "worker_" + name)
+                       "--threads=1", *flags], "worker_" + name)
 
   def psctl(self, command, *flags):
     return subprocess.run([BINARIES["psctl"], command, f"--server=127.0.0.1:{self.port}", *flags],

@@ -52,7 +52,7 @@ class StartChecksTest(ClusterTestCase):
     port = cluster_processes.ReservedPort()
     self.addCleanup(port.close)
     self.port = port.number
-    worker = self.start_worker("late", "--connect_timeout=1s")
+    worker = self.start_worker("late", "corpus.txt", "--connect_timeout=1s")
     self.assert_ends(worker, TRY_AGAIN)
     self.assertIn(f"127.0.0.1:{port.number} again for up to 1s", worker.log())
     self.assertIn("--connect_timeout", worker.log())
