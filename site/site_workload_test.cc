@@ -78,9 +78,7 @@ class SiteWorkloadTest : public testing::Test {
                                               .request_stop = [this] { ++num_stops_; }});
   }
 
-  absl::Status Prepare() {
-    return workload_->Prepare(registration_, /*devices=*/{}, [] { return false; });
-  }
+  absl::Status Prepare() { return workload_->Prepare(registration_, /*devices=*/{}, NeverStopped); }
 
   // 4 steps of 6 samples.
   void Begin(float weight = 0.0f) {

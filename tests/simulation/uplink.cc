@@ -80,8 +80,9 @@ absl::Status SimulatedUplink::PrepareWorkload(const Registration& registration) 
   workload_->OnRegistered(registration);
   if (!workload_->Serves(registration)) {
     steps_.reset();
-    RETURN_IF_ERROR(workload_->Prepare(registration, /*devices=*/{},
-                                       [this] { return worker_.lifecycle().is_stopping(); }));
+    RETURN_IF_ERROR(workload_->Prepare(registration, /*devices=*/{}, [this](int64_t) {
+      return worker_.lifecycle().is_stopping();
+    }));
   }
   if (steps_ == nullptr) {
     deps_ = {.model = workload_->model(),
