@@ -26,7 +26,7 @@ bool ConnectPatience::IsOver(absl::Time now) const {
 
 std::string ConnectPatience::WhatIsLeft(absl::Time now) const {
   if (config_.timeout == absl::InfiniteDuration()) {
-    return absl::StrCat("tries ", config_.servers, " again without end (", config_.setting, "=0)");
+    return absl::StrCat("tries ", config_.servers, " again without end");
   }
   const absl::Duration left = config_.timeout - (now - since_.value_or(now));
   return absl::StrCat(
