@@ -188,7 +188,7 @@ TEST(DataFileTest, AScanEndsWithinAPieceOfAStop) {
   const auto file = *DataFile::Open(folder.Write("f", LongContent()));
   int num_pieces = 0;
   EXPECT_THAT(ScanDataFile(
-                  *file, 0, [&] { return num_pieces == 1; },
+                  *file, 0, [&](int64_t) { return num_pieces == 1; },
                   [&](int64_t, absl::Span<const uint8_t>) {
                     ++num_pieces;
                     return absl::OkStatus();
