@@ -139,14 +139,14 @@ std::string NotJoined(const ClusterState& state, absl::Time now) {
     if (desk == state.desks.end()) continue;
     const auto registered_at = desk->second.memory().process_registered_at;
     if (!registered_at.has_value() || now - *registered_at < kTimeToJoin) continue;
-    absl::StrAppend(&text, text.empty() ? "; " : ", ", "worker '", record.name,
-                    "' has registered ",
+    absl::StrAppend(&text, text.empty() ? "; " : ", ", "worker '", record.name, "' has registered ",
                     absl::FormatDuration(absl::Trunc(now - *registered_at, absl::Seconds(1))),
                     " ago and has not joined");
   }
   if (text.empty()) return text;
-  return absl::StrCat(text, ": its log says what it does; if the log has answers that do not come, "
-                            "run `lodestar doctor` there, which tries large messages");
+  return absl::StrCat(text,
+                      ": its log says what it does; if the log has answers that do not come, "
+                      "run `lodestar doctor` there, which tries large messages");
 }
 
 // "; worker a keeps space that others wait for: of bucket 3, ..." for all that do.

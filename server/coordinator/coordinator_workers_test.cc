@@ -129,8 +129,7 @@ TEST(CoordinatorWorkersTest, AnEmptyFolderBesideAWorkerThatRemembersAJobIsAnAlar
       .server_incarnation = 900, .life = Incarnation(3), .round = Round(57)};
   for (const std::string folder : {"/runs/1", ""}) {
     CoordinatorHarness cluster(TestConfig());
-    cluster.Start(
-        {.source = InitialSource{}, .server_incarnation = 1000, .empty_folder = folder});
+    cluster.Start({.source = InitialSource{}, .server_incarnation = 1000, .empty_folder = folder});
     TestWorker first = {"a", 1, {}, "", known};
     TestWorker second = {"b", 2, {}, "", known};
     ASSERT_OK(cluster.Register(first));
