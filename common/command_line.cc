@@ -1,5 +1,6 @@
 #include "common/command_line.h"
 
+#include <cmath>
 #include <limits>
 #include <map>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "absl/flags/commandlineflag.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -27,18 +29,21 @@ constexpr size_t kHelpIndent = 6;
 // Flag files may include flag files; more than this is a cycle.
 constexpr int kMaxFlagFileDepth = 8;
 
-// "a whole number from 0 to 9", what a flag of Int takes.
+// What a flag of Int takes. The range of the type is named if `value` is a number beyond it; the
+// flag's own range is in its help.
 template <typename Int>
-std::string WholeNumber() {
+std::string WholeNumber(absl::string_view value) {
+  double number = 0.0;
+  if (!absl::SimpleAtod(value, &number) || number != std::floor(number)) return "a whole number";
   return absl::StrCat("a whole number from ", std::numeric_limits<Int>::min(), " to ",
                       std::numeric_limits<Int>::max());
 }
 
-std::string WhatItTakes(const absl::CommandLineFlag& flag) {
+std::string WhatItTakes(const absl::CommandLineFlag& flag, absl::string_view value) {
   if (flag.IsOfType<bool>()) return "true or false";
-  if (flag.IsOfType<int32_t>()) return WholeNumber<int32_t>();
-  if (flag.IsOfType<int64_t>()) return WholeNumber<int64_t>();
-  if (flag.IsOfType<uint64_t>()) return WholeNumber<uint64_t>();
+  if (flag.IsOfType<int32_t>()) return WholeNumber<int32_t>(value);
+  if (flag.IsOfType<int64_t>()) return WholeNumber<int64_t>(value);
+  if (flag.IsOfType<uint64_t>()) return WholeNumber<uint64_t>(value);
   if (flag.IsOfType<double>()) return "a number";
   if (flag.IsOfType<absl::Duration>()) return "a duration such as 10s or 1m30s";
   return "a value of its kind";
@@ -154,9 +159,9 @@ class Parser {
       }
     }
     if (!flag.ParseFrom(value, &error)) {
-      return absl::InvalidArgumentError(absl::StrCat("--", flag.Name(), "=", value, " is not ",
-                                                     WhatItTakes(flag), NoBreakSpaceHint(value),
-                                                     " (this flag: ", flag.Help(), ")"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", flag.Name(), "=", value, " is not ", WhatItTakes(flag, value),
+                       NoBreakSpaceHint(value), " (this flag: ", flag.Help(), ")"));
     }
     if (const auto number = flag.TryGet<double>(); number.has_value()) {
       RETURN_IF_ERROR(CheckNotTooSmall(absl::StrCat("--", flag.Name()), value, *number));

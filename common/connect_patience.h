@@ -33,7 +33,7 @@ class ConnectPatience {
 
   // An attempt that began at `began` was not answered.
   void OnUnanswered(absl::Time began);
-  // A server has answered: the time begins anew with the next attempt that is not answered.
+  // A server has answered. The time begins again with the next attempt that is not answered.
   void OnAnswered() { since_.reset(); }
 
   // Returns true if the time is over.

@@ -30,7 +30,7 @@ absl::StatusOr<const Json*> Find(const Json& object, absl::string_view key) {
 std::string Quote(absl::string_view key) { return absl::StrCat("key '", PeerText(key), "'"); }
 
 absl::Status Malformed(const Json::exception& error, absl::string_view where) {
-  // The parser quotes what it has read, which need not be text and may be as long as a file.
+  // The parser quotes its input, which may have any bytes and any length.
   return absl::InvalidArgumentError(
       absl::StrCat("JSON is malformed", where, ": ", PeerText(error.what())));
 }

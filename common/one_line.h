@@ -7,8 +7,8 @@
 
 namespace lodestar {
 
-// Joins the lines of `text` with "; ", or with a blank behind a colon, and makes one blank of
-// several. Empty lines are left out. A text of one line stays as it is.
+// Joins the lines of `text` with "; ", or after a colon with a space. Several spaces become one,
+// and empty lines are dropped. A text of one line stays as it is.
 std::string OneLine(absl::string_view text);
 
 }  // namespace lodestar

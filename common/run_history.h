@@ -54,7 +54,7 @@ struct RunHistory {
   int64_t rounds_per_point = 1;      // of those that are added
   int64_t tokens_per_sample = 0;     // 1: samples are not made of tokens; 0: that is not known
   std::optional<LossUnit> loss_unit = {};  // that people read losses in; absent: that is not known
-  // Those that have an effect, and first the model. Empty means that they are not known.
+  // Settings that have an effect; the model comes first. Empty means that they are not known.
   std::vector<JobSetting> settings = {};
   friend bool operator==(const RunHistory&, const RunHistory&) = default;
 };

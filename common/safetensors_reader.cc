@@ -113,8 +113,8 @@ absl::StatusOr<SafetensorsContents> ParseHeaderText(absl::string_view text) {
     int64_t end = 0;
     if (__builtin_add_overflow(tensor.offset, data_begin, &tensor.offset) ||
         __builtin_add_overflow(tensor.offset, tensor.num_bytes, &end)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor '", PeerText(tensor.name), "' ends behind what 63 bits count"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor '", PeerText(tensor.name), "' ends beyond 2^63 bytes: the file is damaged"));
     }
     contents.file_bytes = std::max(contents.file_bytes, end);
   }

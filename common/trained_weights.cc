@@ -33,9 +33,8 @@ absl::Status NoCheckpoint(FileSystem& file_system, const std::string& path) {
   for (const char* const name : kPickledWeights) {
     if (!file_system.Exists(absl::StrCat(path, "/", name))) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        path, " has its weights in ", name, ", which are objects of Python, and no ",
-        kHuggingFaceWeights,
-        "; convert them: in Python, transformers.AutoModelForCausalLM.from_pretrained('", path,
+        path, " has only ", name, ", a pickle of Python, and no ", kHuggingFaceWeights,
+        "; convert it: in Python, transformers.AutoModelForCausalLM.from_pretrained('", path,
         "').save_pretrained('FOLDER', safe_serialization=True), and give that folder"));
   }
   std::vector<std::string> checkpoints;

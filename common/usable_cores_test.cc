@@ -53,7 +53,8 @@ TEST_F(UsableCoresTest, TightestGroupOnTheWayToTheRootDecides) {
   Write("sys/fs/cgroup/jobs/cpu.max", "200000 100000");
   Write("sys/fs/cgroup/jobs/7/cpu.max", "400000 100000");
   EXPECT_EQ(Cores(), 2);
-  // In a container the tree begins at its own group, whose name is that of the host.
+  // In a container the tree starts at the container's group, but /proc/self/cgroup has the host's
+  // path.
   Write("sys/fs/cgroup/cpu.max", "100000 100000");
   EXPECT_EQ(Cores(), 1);
 }

@@ -77,7 +77,7 @@ run "$psctl" generate --model=model.safetensors --prompt='The ' --bytes=300 --te
 echo
 
 say "Next"
-# As short as the path of what was built here can be.
+# If psctl was built in bazel-bin, that shorter path is shown.
 shown_psctl="$root/bazel-bin/deploy/psctl/psctl"
 [[ "$shown_psctl" -ef "$psctl" ]] || shown_psctl="$psctl"
 echo "  the losses again       $shown_psctl history $out/checkpoints"

@@ -60,10 +60,10 @@ std::string LeftoversText(const SecurityFlags& flags, Role role, const std::stri
 // one finds none, and says so.
 void ThrowAwayCertificate(const CredentialFiles& files, absl::string_view why);
 
-// As EnterCluster(), but waits while no server is there that it can join, for as long as `connect`
-// says, and tells so in the log: programs start in any order. `connect.servers` may be empty: then
-// the addresses are those that are asked. Errors also: Cancelled once `is_interrupted`, which is
-// asked now and then; Unavailable once the time is over.
+// Does what EnterCluster() does. If no server answers, it waits for as long as `connect` says and
+// logs that: programs start in any order. If `connect.servers` is empty, messages name the
+// addresses that are asked. Errors also: Cancelled once `is_interrupted` returns true; Unavailable
+// once the time is over.
 absl::StatusOr<ClusterEntry> AwaitEntry(const SecurityFlags& flags, absl::Span<const Role> roles,
                                         const std::string& name, const std::string& servers,
                                         const std::function<bool()>& is_interrupted,

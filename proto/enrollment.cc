@@ -265,8 +265,7 @@ absl::Status CheckPeer(SSL* ssl, const std::string& authority_sha256, absl::Time
 std::string HostName() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0) return "machine";
-  // The first label alone: what follows a '.' in a worker's name is one of the identity's
-  // processes.
+  // The name is cut at its first '.', because in worker names a process follows a '.'.
   const absl::string_view host = name.data();
   const std::string legal = NearestName(host.substr(0, host.find('.')), kMaxHostNameBytes);
   return legal.empty() ? "machine" : legal;

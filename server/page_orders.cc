@@ -40,7 +40,10 @@ absl::StatusOr<double> RateIn(const HttpQuery& form) {
     RETURN_IF_ERROR(CheckNotTooSmall("the learning rate", text, rate));
     return rate;
   }
-  return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no learning rate"));
+  if (text.empty())
+    return absl::InvalidArgumentError("the learning rate is missing: give a number");
+  return absl::InvalidArgumentError(
+      absl::StrCat("the learning rate '", text, "' is not a number; give one such as 3e-4"));
 }
 
 using Order = std::function<absl::StatusOr<std::string>(Coordinator&, absl::Time)>;

@@ -1019,10 +1019,11 @@ constexpr absl::string_view kUsage =
     "  gpu_worker --coordinator=127.0.0.1:50051 --data=corpus.txt\n"
     "\n"
     "The server of shard 0 decides all settings; workers and other servers receive\n"
-    "them: with a warning, other servers ignore what it decides, so that all can be\n"
-    "given the same. A flag that can have no effect beside the others is refused.\n"
-    "Exit code: 0 done; 1 to 127 will not succeed by retrying (2: a bad flag; 3: the\n"
-    "last checkpoint is not in --checkpoint_dir, see the log); 128 and above may.\n";
+    "them. If other servers are given settings of the job, they ignore them with a\n"
+    "warning, so that all can be given the same. A flag without effect is refused.\n"
+    "Exit code: 0: done; 1 to 127: trying again will not help (2: a bad flag; 3: the\n"
+    "last checkpoint is not in --checkpoint_dir, see the log); 128 and above: trying\n"
+    "again may help.\n";
 
 }  // namespace
 

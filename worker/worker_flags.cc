@@ -113,9 +113,9 @@ ABSL_FLAG(
     "steps of a round take the slowest worker.");
 ABSL_FLAG(
     absl::Duration, connect_timeout, lodestar::ConnectPatience::kDefault,
-    "How long no server may answer, from the start or from the last answer, before this worker "
-    "gives up with exit code 129 and so frees its card: the job may be over, or --coordinator "
-    "wrong. A server that answers that it is still starting has answered. A duration such as 90s "
+    "If no server answers for this long, from the start or from the last answer, the worker gives "
+    "up with exit code 129 and frees its card: the job may be over, or --coordinator wrong. A "
+    "server that answers that it is still starting has answered. A duration such as 90s "
     "or 1h, from 1s to a year; 0 means for ever. Give it more where the server may be away for "
     "longer, as on a spot machine that waits for another one.");
 ABSL_FLAG(
@@ -289,9 +289,10 @@ std::string Usage() {
       "Everything about the job (model, mode, batch size, learning rate) comes from the\n",
       "server. SIGTERM, Ctrl-C or a notice of the cloud (--notice) hands over what is\n",
       "computed and leaves.\n",
-      "Exit code: 0 done or told to stop; 1 to 127 will not succeed by retrying (2: a\n",
-      "bad flag); 128 and above may (129: no server answered for --connect_timeout, or\n",
-      "the name is held; 200: told to stop, and the servers did not take the last\n", "round).\n");
+      "Exit code: 0: done or told to stop; 1 to 127: trying again will not help (2: a\n",
+      "bad flag); 128 and above: trying again may help (129: no server answered for\n",
+      "--connect_timeout, or the name is held; 200: told to stop, and the servers did\n",
+      "not take the last round).\n");
 }
 
 }  // namespace

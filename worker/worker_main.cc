@@ -164,7 +164,8 @@ int RunWorker(const CommandLine& line) {
 
 int Main(const std::vector<std::string>& arguments) {
   if (arguments.empty()) {
-    std::fputs(WorkerShortHelp().c_str(), stderr);
+    std::fputs(absl::StrCat(WorkerShortHelp(), "\ngpu_worker: --data is missing\n").c_str(),
+               stderr);
     return kExitBadFlags;
   }
   const absl::StatusOr<CommandLine> command_line = ParseCommandLine(arguments);

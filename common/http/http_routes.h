@@ -66,9 +66,9 @@ struct HttpRoutes {
   std::map<std::string, std::function<HttpAnswer(const HttpQuery&, const std::string& caller)>>
       orders;
   std::string order_key;  // what the header says; empty: whatever it says
-  // Path under which a page asks which orders it may give: "/api/orders", which begins the paths of
-  // `orders`. The answer is one line, {"orders": [names without that path], "why_none": why there
-  // are none, one sentence}. Empty means that there is no such path.
+  // Path that answers which orders the caller may give, such as "/api/orders". Every path in
+  // `orders` begins with it. The answer is one line: {"orders": [names without that path],
+  // "why_none": sentence that says why there are none}. Empty means that there is no such path.
   std::string orders_path;
 };
 

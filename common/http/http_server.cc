@@ -61,7 +61,7 @@ std::string EventsText(const HttpEventSource& source) {
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Config config) {
   std::unique_ptr<TlsContextSource> tls;
   if (config.tls.has_value()) {
-    ASSIGN_OR_RETURN(tls, TlsContextSource::Open(*config.tls));
+    ASSIGN_OR_RETURN(tls, TlsContextSource::Open(*config.tls, config.read_tls_files));
   }
   absl::StatusOr<ListeningSockets> sockets =
       Listen(config.address, "--http", kUnacknowledgedTimeout);

@@ -59,8 +59,9 @@ class HttpServer {
   struct Config {
     ListenAddress address;
     HttpResponder::Config pages;
-    std::optional<CredentialFiles> tls;  // none: plain text
-    std::string shown_host;              // in url(), where the address is a wildcard
+    std::optional<CredentialFiles> tls;                               // none: plain text
+    TlsContextSource::ReadFiles read_tls_files = TlsContext::Create;  // may block for the disk
+    std::string shown_host;  // in url(), where the address is a wildcard
     // Called for each peer whose handshake of TLS fails, from the server's thread.
     std::function<void()> on_failed_handshake = [] {};
     Clock* clock = &Clock::Real();

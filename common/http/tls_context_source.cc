@@ -8,10 +8,11 @@
 
 namespace lodestar {
 
-absl::StatusOr<std::unique_ptr<TlsContextSource>> TlsContextSource::Open(CredentialFiles files) {
-  std::unique_ptr<TlsContextSource> source(new TlsContextSource(std::move(files)));
+absl::StatusOr<std::unique_ptr<TlsContextSource>> TlsContextSource::Open(CredentialFiles files,
+                                                                         ReadFiles read) {
+  std::unique_ptr<TlsContextSource> source(new TlsContextSource(std::move(files), std::move(read)));
   const std::string version = source->Version();
-  ASSIGN_OR_RETURN(std::shared_ptr<const TlsContext> first, TlsContext::Create(source->files_));
+  ASSIGN_OR_RETURN(std::shared_ptr<const TlsContext> first, source->read_(source->files_));
   absl::MutexLock lock(&source->mutex_);
   source->version_ = version;
   source->current_ = std::move(first);
@@ -30,7 +31,7 @@ void TlsContextSource::Refresh() {
     absl::MutexLock lock(&mutex_);
     if (version == version_) return;
   }
-  absl::StatusOr<std::shared_ptr<const TlsContext>> next = TlsContext::Create(files_);
+  absl::StatusOr<std::shared_ptr<const TlsContext>> next = read_(files_);
   absl::MutexLock lock(&mutex_);
   if (next.ok()) {
     version_ = version;

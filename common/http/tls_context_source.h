@@ -1,6 +1,7 @@
 // The TlsContext of files that are renewed while the server runs. Thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,8 +16,12 @@ namespace lodestar {
 
 class TlsContextSource {
  public:
-  // Errors: those of TlsContext::Create().
-  static absl::StatusOr<std::unique_ptr<TlsContextSource>> Open(CredentialFiles files);
+  using ReadFiles =
+      std::function<absl::StatusOr<std::shared_ptr<const TlsContext>>(const CredentialFiles&)>;
+
+  // Errors: those of `read`.
+  static absl::StatusOr<std::unique_ptr<TlsContextSource>> Open(
+      CredentialFiles files, ReadFiles read = TlsContext::Create);
 
   std::shared_ptr<const TlsContext> Current() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Reads the files if they have changed since they were taken. What cannot be used is logged once,
@@ -24,11 +29,13 @@ class TlsContextSource {
   void Refresh() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  explicit TlsContextSource(CredentialFiles files) : files_(std::move(files)) {}
+  TlsContextSource(CredentialFiles files, ReadFiles read)
+      : files_(std::move(files)), read_(std::move(read)) {}
   // Of the files: changes with what is in them.
   std::string Version() const;
 
   const CredentialFiles files_;
+  const ReadFiles read_;
   mutable absl::Mutex mutex_;
   std::string version_ ABSL_GUARDED_BY(mutex_);  // of current_
   std::string refused_ ABSL_GUARDED_BY(mutex_);  // that was logged last

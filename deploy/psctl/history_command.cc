@@ -14,12 +14,17 @@ namespace {
 
 constexpr TextTable::Align kRight = TextTable::Align::kRight;
 
+// `nats` in the unit in which the job's losses are shown elsewhere.
+std::string LossIn(LossUnit unit, double nats) {
+  return absl::StrFormat("%.4f", unit == LossUnit::kBitsPerByte ? BitsFromNats(nats) : nats);
+}
+
 // The last evaluation of at most so many updates that is not in the line before; empty: none.
-std::string HeldoutText(const RunHistory& history, int64_t after, int64_t until) {
+std::string HeldoutText(const RunHistory& history, LossUnit unit, int64_t after, int64_t until) {
   std::string text;
   for (const HeldoutPoint& point : history.heldout) {
     if (point.round.value() > after && point.round.value() <= until) {
-      text = absl::StrFormat("%.4f", point.loss);
+      text = LossIn(unit, point.loss);
     }
   }
   return text;
@@ -34,10 +39,11 @@ absl::StatusOr<RunHistory> ReadKeptHistory(const std::string& path) {
 }
 
 std::string HistoryText(const RunHistory& history, int max_rows, int columns) {
+  const LossUnit unit = history.loss_unit.value_or(LossUnit::kNats);
   TextTable table({{"ROUNDS", kRight, 0},
                    {"SAMPLES", kRight, 2},
                    {"TRAINED FOR", kRight, 3},
-                   {"TRAIN LOSS", kRight, 0},
+                   {absl::StrCat("TRAIN LOSS, ", LossUnitName(unit)), kRight, 0},
                    {"HELD-OUT LOSS", kRight, 1}});
   const int64_t num_points = static_cast<int64_t>(history.trained.size());
   const int64_t num_rows = std::min<int64_t>(num_points, max_rows);
@@ -47,8 +53,8 @@ std::string HistoryText(const RunHistory& history, int max_rows, int columns) {
     const int64_t updates = point.last_round.value() + 1;
     table.AddRow({absl::StrCat(updates), absl::StrCat(point.samples),
                   absl::FormatDuration(absl::Seconds(static_cast<int64_t>(point.seconds))),
-                  point.num_losses > 0 ? absl::StrFormat("%.4f", point.train_loss) : "",
-                  HeldoutText(history, shown_until, updates)});
+                  point.num_losses > 0 ? LossIn(unit, point.train_loss) : "",
+                  HeldoutText(history, unit, shown_until, updates)});
     shown_until = updates;
   }
   std::string text = num_points == 0 ? "no round is over\n" : table.Format(columns);

@@ -43,6 +43,10 @@ TEST(HistoryCommandTest, AnEvaluationIsInOneLine) {
   history.heldout = {{Round(2), 20, 60.0, 3.5}};
   const std::string text = HistoryText(history, /*max_rows=*/20, kUnlimitedColumns);
   EXPECT_THAT(std::vector<std::string>(absl::StrSplit(text, "3.5000")), SizeIs(2)) << text;
+  history.loss_unit = LossUnit::kBitsPerByte;
+  const std::string in_bits = HistoryText(history, /*max_rows=*/20, kUnlimitedColumns);
+  EXPECT_THAT(in_bits, HasSubstr("bits/byte"));
+  EXPECT_THAT(in_bits, HasSubstr("5.0494"));
 }
 
 TEST(HistoryCommandTest, TheLastEventsFollow) {

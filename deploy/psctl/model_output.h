@@ -50,9 +50,9 @@ class ModelWriter {
                                                              std::stop_token stop = {});
   ~ModelWriter();
 
-  // Errors: InvalidArgument for a header that is none, that announces other sizes than its model
-  // has, or that is followed by more bytes than it announces; ResourceExhausted if the disk has
-  // less room than that; those of files.
+  // Errors: InvalidArgument if the header is invalid, if its sizes differ from the model's, or if
+  // more bytes follow than it announces; ResourceExhausted if the disk has less room than it
+  // announces; those of files.
   absl::Status Append(absl::string_view bytes);
   // What a server sends that goes on from a journal of an earlier release gets the names and shapes
   // of today. Errors: those of files; InvalidArgument for a model that the format cannot hold, or

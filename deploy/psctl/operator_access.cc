@@ -27,24 +27,27 @@ std::optional<std::string> FirstWithTls(const std::string& servers) {
   return std::nullopt;
 }
 
-// Whether a join string of the environment, which a shell may have for its workers, is of the
-// cluster whose coordinator keeps a certificate here for its user: that one is for psctl.
-absl::StatusOr<bool> IsOfOwnCluster(const SecurityFlags& flags) {
-  if (!flags.is_join_from_environment || flags.state_dir.empty()) return false;
+// Returns the join string of the environment, which a shell may have for its workers, if it is of
+// the cluster whose coordinator keeps a certificate here for its user: psctl takes that one.
+absl::StatusOr<std::optional<JoinString>> JoinOfOwnCluster(const SecurityFlags& flags) {
+  if (!flags.is_join_from_environment || flags.state_dir.empty()) return std::nullopt;
   const absl::StatusOr<Credentials> own =
       ReadCredentials(CredentialFilesIn(absl::StrCat(flags.state_dir, "/operator")));
-  if (!own.ok()) return false;
-  ASSIGN_OR_RETURN(const JoinString join, ReadJoinString("$LODESTAR_JOIN", flags.join));
+  if (!own.ok()) return std::nullopt;
+  ASSIGN_OR_RETURN(JoinString join, ReadJoinString("$LODESTAR_JOIN", flags.join));
   const absl::StatusOr<std::string> authority = FingerprintOf(own->authority);
-  return authority.ok() && *authority == join.authority_sha256;
+  if (!authority.ok() || *authority != join.authority_sha256) return std::nullopt;
+  return join;
 }
 
 }  // namespace
 
-absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& server, bool is_given) {
+absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& given_server, bool is_given) {
   ASSIGN_OR_RETURN(SecurityFlags flags, ReadSecurityFlags());
-  ASSIGN_OR_RETURN(const bool is_of_own_cluster, IsOfOwnCluster(flags));
-  if (is_of_own_cluster) flags.join.clear();
+  ASSIGN_OR_RETURN(const std::optional<JoinString> join_of_own, JoinOfOwnCluster(flags));
+  if (join_of_own.has_value()) flags.join.clear();
+  const std::string server =
+      join_of_own.has_value() && !is_given ? join_of_own->servers : given_server;
   absl::StatusOr<ClusterEntry> entry = EnterCluster(flags, {Role::kOperator, Role::kViewer},
                                                     /*name=*/"", server, kEnrolmentTimeout);
   // Where a certificate is kept, nobody goes on in plain text whom no server has told to.

@@ -592,7 +592,8 @@ int PrintHistory(const RunHistory& history) {
 int RestoreCommand(const CommandLine& line) {
   if (line.positionals.size() != 2) return BadUsage("restore takes the path of one checkpoint");
   const std::string to = absl::GetFlag(FLAGS_to);
-  if (to.empty()) return BadUsage("--to is missing: give --checkpoint_dir of the servers");
+  if (to.empty())
+    return BadUsage("--to is missing: give the folder that the servers have as --checkpoint_dir");
   return RunUntilStopSignal([&](std::stop_token stop) {
     StoppableFileSystem disk(&FileSystem::Real(), std::move(stop));
     std::fprintf(stderr, "psctl: verifies %s, and copies it to %s\n", line.positionals[1].c_str(),

@@ -16,7 +16,7 @@ void WaitForStop(std::stop_token stop) {
   stopped.wait(lock, stop, [] { return false; });
 }
 
-// Each process of a death test begins without other threads.
+// Death tests start a fresh process, because other threads do not survive a fork.
 class StopSignalRunTest : public testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }

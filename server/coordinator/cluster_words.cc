@@ -129,8 +129,8 @@ std::string WithoutPath(const ClusterState& state, absl::Time now) {
                       " not reach with --advertise=HOST:PORT");
 }
 
-// "; worker 'a' has registered 40s ago and has not joined: ..." of those that a job without enough
-// members waits for. Empty if there are none, and for the moment that joining takes.
+// If the job lacks members, returns which registered workers have not joined, and for how long:
+// "; worker 'a' has registered 40s ago and has not joined: ...". Empty while workers are joining.
 std::string NotJoined(const ClusterState& state, absl::Time now) {
   std::string text;
   for (const auto& [id, record] : state.membership.workers()) {

@@ -80,7 +80,7 @@ absl::Status DataSets::CheckShared(absl::string_view name, const DatasetInfo& da
   for (Index set = 0; set < memory_.sets.size(); ++set) {
     const DataSetState& job = memory_.sets[set];
     if (!Counts(set) || !AreCompared(job.info, data) || HaveSameData(job.info, data)) continue;
-    // Of a worker that has changed its own data no other one is to be asked.
+    // If the worker that brought the job's data changed it, there is no other worker to ask.
     const bool is_other = !job.claimant.empty() && job.claimant != name;
     const std::string holder = absl::StrCat("worker '", job.claimant, "'");
     return absl::FailedPreconditionError(absl::StrCat(

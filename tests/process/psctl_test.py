@@ -115,8 +115,7 @@ class LaunchTest(ClusterTestCase):
         "generate", "--model=" + online, "--tokenizer=" + self.path("runs"), code=1).stderr)
 
   def test_words_behind_two_dashes_are_no_flags(self):
-    self.assertIn("-y", self.run_psctl("evict", "--server=127.0.0.1:1", "--", "-x", "-y",
-                                       code=2).stderr)
+    self.assertIn("'-y'", self.run_psctl("rollback", "--", "-y", code=2).stderr)
     missing = self.run_psctl("verify", "--", "-missing", code=1)
     self.assertIn("-missing", missing.stdout + missing.stderr)
 

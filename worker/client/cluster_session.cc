@@ -251,7 +251,7 @@ absl::Status ClusterSession::Call(absl::string_view name, Method method, const R
 }
 
 absl::Status ClusterSession::Outcome(const grpc::Status& status, absl::Duration timeout) {
-  // Over a connection that has failed nobody has answered.
+  // If the connection has failed, no server has answered.
   const bool is_connected = channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::UnavailableError(absl::StrCat(

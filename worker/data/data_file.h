@@ -33,8 +33,8 @@ class DataFile {
   // pointer of Git LFS), naming the file.
   static absl::StatusOr<std::shared_ptr<const DataFile>> Open(
       const std::string& path, Descriptor descriptor = Descriptor::kKept);
-  // Returns the size that a file must have, which its first bytes announce; `start` is shorter than
-  // they are if the file is.
+  // Returns the size of the file that its first bytes announce. If the file is shorter than
+  // `header_bytes`, so is `start`.
   using Announcement = absl::FunctionRef<absl::StatusOr<int64_t>(absl::Span<const uint8_t> start)>;
   // Reads gzip: the first `header_bytes`, and then as much as `announce` says. Errors: those of
   // Open(), Read() and `announce`; InvalidArgument for what is no gzip data, naming what it is, for

@@ -29,7 +29,7 @@ constexpr std::array<const char*, 4> kFileNames = {
     "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte"};
 
-// The words of a header behind the magic number. `start`: the first bytes of the file.
+// Returns the words of the header after its magic number. `start` has the first bytes of the file.
 absl::StatusOr<std::vector<int64_t>> ParseWords(const std::string& path,
                                                 absl::Span<const uint8_t> start, uint32_t magic,
                                                 int64_t header_bytes) {

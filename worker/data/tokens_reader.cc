@@ -63,7 +63,7 @@ absl::Status CheckBytes(const DetectedFile& file, const DetectedFile& headed) {
                                                   width, ", but ", bytes_text)
                                    : absl::StrCat(bytes_text, ", but ", HeaderText(headed), " in ",
                                                   headed.path, " says ", width),
-                   "; give data of one kind"));
+                   "; all files must have tokens of one width"));
 }
 
 // Files without a header must not contradict --token_bytes where every reading is wrong.
@@ -98,7 +98,7 @@ absl::Status SettleWidth(const std::vector<DetectedFile>& files, const DataConfi
         config.token_bytes != 0
             ? absl::StrCat("--token_bytes=", config.token_bytes, " is given; take the flag away")
             : absl::StrCat(HeaderText(*headed), " in ", headed->path, " says ",
-                           WidthText(source->token_bytes), "; give data of one kind")));
+                           WidthText(source->token_bytes), "; all files must have tokens of one width")));
   }
   for (const DetectedFile& file : files) {
     if (file.facts.token_bytes != 0) continue;

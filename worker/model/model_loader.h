@@ -13,9 +13,9 @@
 
 namespace lodestar {
 
-// The files themselves say which model it is. `device` must outlive the model. Errors: those of
-// TrainedWeights::Open() and MakeModel(); InvalidArgument naming file and tensor if they do not say
-// or the tensors are not those of the model; those of LoadParameters().
+// The files themselves say which model it is. `device` must outlive the model. Errors:
+// InvalidArgument naming file and tensor if the files name no model, or if their tensors do not fit
+// it; those of TrainedWeights::Open(), MakeModel() and LoadParameters().
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, int64_t max_batch,
                                                  Device* device);
 

@@ -36,8 +36,8 @@ class TextGenerator {
   // Calls emit() with the bytes of each new token until there are num_bytes, of which the last
   // token may make more, or the text ends. What is more than the model's context back is forgotten.
   // Errors: InvalidArgument for an empty prompt where the tokenizer knows no beginning;
-  // FailedPrecondition naming the first logit that is not finite; those of the model and of emit(),
-  // which end it.
+  // FailedPrecondition naming the first logit that is not finite. If the model or emit() fails,
+  // generation ends with that error.
   absl::Status Generate(absl::string_view prompt, int64_t num_bytes,
                         absl::FunctionRef<absl::Status(absl::string_view)> emit) const;
 

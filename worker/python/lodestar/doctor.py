@@ -275,7 +275,7 @@ def check_servers(status: Dict[str, Any]) -> Iterator[Finding]:
         finding = _check_place(host, port)
         if finding.verdict == "ok":
             yield Finding("ok", f"the server of shard {shard} is reached at {address}")
-            # What is well of the address that was given was told before.
+            # The given address was checked before: here only problems are reported.
             yield from (finding for finding in check_message_sizes(host, port)
                         if finding.verdict != "ok")
         elif shard == 0 and status.get("keeps_dialled_address"):
@@ -320,7 +320,7 @@ def parse_arguments(arguments: List[str]) -> Tuple[Optional[str], List[str]]:
                         "it $LODESTAR, else $LODESTAR_JOIN, else " + _DEFAULT_ADDRESS)
     for name in ("--server", "--join"):
         parser.add_argument(name, dest="places", action="append", default=[],
-                            help="the same as the word without a flag")
+                            help="the address or join string, as PLACE without a flag")
     parser.add_argument("--insecure", action="store_true",
                         help="allows plain text to another machine")
     for name in ("--state_dir", "--tls_cert", "--tls_key", "--tls_ca"):
