@@ -89,6 +89,7 @@ class Parser {
   // `depth`: flag files around this one. Returns whether `next` (may be null) was taken as the
   // value.
   absl::StatusOr<bool> ParseFlag(absl::string_view argument, const std::string* next, int depth) {
+    const absl::string_view as_given = argument.substr(0, argument.find('='));
     absl::ConsumePrefix(&argument, "-");
     absl::ConsumePrefix(&argument, "-");
     const std::pair<absl::string_view, absl::string_view> parts =
@@ -109,7 +110,7 @@ class Parser {
     }
     absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
     const bool is_flag_file = name == "flagfile";
-    if (flag == nullptr && !is_flag_file) return ParseNegated(name, has_value);
+    if (flag == nullptr && !is_flag_file) return ParseNegated(as_given, name, has_value);
     if (flag != nullptr && !has_value && flag->IsOfType<bool>()) {
       RETURN_IF_ERROR(Set(*flag, "true"));
       return false;
@@ -136,7 +137,8 @@ class Parser {
                                               ", counts"));
   }
 
-  absl::StatusOr<bool> ParseNegated(absl::string_view name, bool has_value) {
+  absl::StatusOr<bool> ParseNegated(absl::string_view as_given, absl::string_view name,
+                                    bool has_value) {
     absl::string_view positive = name;
     if (!has_value && absl::ConsumePrefix(&positive, "no")) {
       absl::CommandLineFlag* flag = absl::FindCommandLineFlag(positive);
@@ -147,8 +149,9 @@ class Parser {
     }
     const std::string meant = ClosestWord(name, FlagNames());
     return absl::InvalidArgumentError(absl::StrCat(
-        "--", name, " is not a flag of this program", NoBreakSpaceHint(name), "; ",
-        meant.empty() ? "--helpfull lists them" : absl::StrCat("did you mean --", meant, "?")));
+        as_given, " is not a flag of this program", NoBreakSpaceHint(name), "; ",
+        meant.empty() ? "--helpfull lists them" : absl::StrCat("did you mean --", meant, "?"),
+        absl::StartsWith(as_given, "--") ? "" : "; words that begin with '-' go after --"));
   }
 
   absl::Status Set(absl::CommandLineFlag& flag, absl::string_view value) {

@@ -42,7 +42,7 @@ absl::Status CheckNotTooSmall(absl::string_view name, absl::string_view text, do
   if (is_zero || std::isnan(value) || std::abs(value) >= kSmallest) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(name, "=", text, " is closer to 0 than ", kSmallest,
-                   ", the smallest number there is; give 0, or more"));
+                   ", the smallest number there is; give a larger one"));
 }
 
 absl::Status CheckRange(absl::string_view flag, double value, double lowest, double highest) {

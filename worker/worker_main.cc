@@ -127,7 +127,8 @@ int RunWorker(const CommandLine& line) {
   if (!credentials.ok()) {
     LogError("{}", credentials.status().message());
     FlushLog();
-    _exit(ExitCode(credentials.status()));
+    // A name that is taken stays so until its certificate ends.
+    _exit(absl::IsUnavailable(credentials.status()) ? kExitRetry : kExitPermanent);
   }
   InitLogging(flags->worker.name, flags->log_level, flags->log_format);
   // Also where the driver of a card hangs.

@@ -363,6 +363,10 @@ ClusterClient::Meanwhile SayWaits(const std::string& what) {
 int CheckpointCommand(ClusterClient* client, std::stop_token stop) {
   client->StopWith(stop);
   const absl::StatusOr<v1::CheckpointReply> reply = client->Checkpoint(SayWaits("checkpoint"));
+  if (!reply.ok() && stop.stop_requested()) {
+    return Fail(absl::CancelledError(
+        "told to stop: the server makes the checkpoint all the same, and nothing is copied"));
+  }
   if (!reply.ok()) return FailCall(reply.status());
   const std::string to = absl::GetFlag(FLAGS_to);
   if (to.empty()) return Print(absl::StrCat(reply->path(), "\n"));

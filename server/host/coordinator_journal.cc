@@ -39,9 +39,12 @@ uint64_t CoordinatorJournal::Keep(std::string record, bool is_whole,
   const auto bytes = static_cast<int64_t>(record.size());
   if (is_whole) whole_bytes_ = bytes;
   segment_bytes_ = bytes + (begins_segment ? 0 : segment_bytes_);
-  if (!begins_segment) return writer_->Append({.text = std::move(record)}, std::move(durable));
-  const uint64_t number = writer_->BeginSegment({.text = std::move(record)}, std::move(durable));
-  writer_->RemoveBefore(number);
+  JournalWriter::Record entry = {.text = std::move(record)};
+  const uint64_t number = begins_segment
+                              ? writer_->BeginSegment(std::move(entry), std::move(durable))
+                              : writer_->Append(std::move(entry), std::move(durable));
+  // Also the segments of earlier processes.
+  if (is_whole) writer_->RemoveBefore(number);
   return number;
 }
 
