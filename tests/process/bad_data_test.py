@@ -100,8 +100,8 @@ class BadDataTest(ClusterTestCase):
         ("program", {"a.txt": "text", "b": b"\x7fELF\2\1\1" + bytes(100)},
          ["b (an ELF program)", "take it away"]),
         ("random", {"a": bytes(i * i * 7 % 256 for i in range(3000))}, ["control codes", "a ("]),
-        ("mixed", {"readme.txt": "text", "train.bin": bytes(100)},
-         ["readme.txt", "train.bin", "--data_format=tokens"]),
+        ("mixed", {"other.txt": "text", "train.bin": bytes(100)},
+         ["other.txt", "train.bin", "--data_format=tokens"]),
     ], connects=False)
     self.stop_job(self.server)
 
