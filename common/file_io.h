@@ -64,16 +64,6 @@ absl::Status WriteAll(int descriptor, absl::string_view bytes, absl::string_view
 // The folder that `path` lies in.
 std::string DirectoryOf(const std::string& path);
 
-// Makes names created in, or renamed into, the directory survive a crash. Where the file system
-// cannot do that, FolderSyncStatus() decides; if it is OK, the log has a warning.
-absl::Status FsyncDirectory(const std::string& path);
-
-// What a folder that could not be synced means. `file_system` is f_type of statfs(2). OK if names
-// survive a crash of this machine all the same: file servers of SMB have made them before the call
-// returns. Errors: FailedPrecondition naming the file system that cannot sync folders; those of
-// ErrnoStatus().
-absl::Status FolderSyncStatus(int error_number, int64_t file_system, absl::string_view path);
-
 // A file in memory, read-only, loaded by the system page by page. Movable.
 // Cutting a mapped file short makes access to the lost part fatal (SIGBUS): map only finished
 // files.

@@ -38,7 +38,7 @@ class FileIoTest : public ::testing::Test {
 TEST_F(FileIoTest, ErrorsNamePathAndReason) {
   const std::string path = PathOf("missing");
   for (const absl::Status& status :
-       {ReadWholeFile(path, 10).status(), MappedFile::Open(path).status(), FsyncDirectory(path)}) {
+       {ReadWholeFile(path, 10).status(), MappedFile::Open(path).status()}) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound,
                                  AllOf(HasSubstr(path), HasSubstr("No such file"))));
   }
@@ -119,20 +119,6 @@ TEST_F(FileIoTest, RefusesWhatIsNoRegularFileWithoutWaiting) {
     }
   }
   std::filesystem::remove_all(short_folder);
-}
-
-TEST(FolderSyncStatusTest, GoesOnWhereTheFileServerHasMadeTheName) {
-  constexpr int64_t kCifs = 0xff534d42;
-  constexpr int64_t kFat = 0x4d44;
-  EXPECT_OK(FolderSyncStatus(EINVAL, kCifs, "/mnt/share"));
-  EXPECT_OK(FolderSyncStatus(EINVAL, static_cast<int32_t>(kCifs), "/mnt/share"))
-      << "f_type is signed on some machines";
-  EXPECT_THAT(FolderSyncStatus(EIO, kCifs, "/mnt/share"), StatusIs(absl::StatusCode::kInternal));
-  EXPECT_THAT(FolderSyncStatus(EINVAL, kFat, "/mnt/stick"),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("/mnt/stick"), HasSubstr("vfat"))));
-  EXPECT_THAT(FolderSyncStatus(EOPNOTSUPP, 0x1234, "/mnt"),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("0x1234")));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
 #include "common/file_io.h"
+#include "common/folder_sync.h"
 #include "common/journal_name.h"
 #include "common/status_macros.h"
 

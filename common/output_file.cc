@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/file_io.h"
 #include "common/file_system.h"
+#include "common/folder_sync.h"
 #include "common/status_macros.h"
 
 namespace lodestar {

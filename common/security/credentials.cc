@@ -11,6 +11,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/file_io.h"
+#include "common/folder_sync.h"
 #include "common/output_file.h"
 #include "common/security/secret_file.h"
 #include "common/status_macros.h"

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/file_io.h"
+#include "common/folder_sync.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
 
