@@ -204,7 +204,9 @@ class OneRequest : private httplib::Server {
 
   std::string NamesText() const {
     if (!config_.allows_addresses && config_.names.empty()) {
-      return "this page is for browsers on this machine: ask for localhost, also through ssh -L\n";
+      return absl::StrCat(
+          "this page is for browsers on this machine: ask for localhost, also through ssh -L",
+          config_.names_flag.empty() ? "" : "; for other names: ", config_.names_flag, "\n");
     }
     return absl::StrCat("this is not the name of a page here; there are localhost, ",
                         absl::StrJoin(config_.names, ", "),

@@ -179,7 +179,11 @@ bool ClusterSaves::OnJournalSize(int shard, int64_t bytes, absl::Time now) {
     long_journals_.erase(shard);
     return false;
   }
-  if (!long_journals_.insert(shard).second) return false;
+  const auto [asked, is_first] = long_journals_.emplace(shard, bytes);
+  // A journal that is shorter was cut since then, and has grown beyond the limit all the same.
+  const bool has_outgrown = bytes < asked->second || bytes > asked->second + limit;
+  if (!is_first && !has_outgrown) return false;
+  asked->second = bytes;
   outbox_.Tell(absl::StrCat("shard ", shard, " has written ", BytesText(bytes),
                             " into its journal since the newest checkpoint, more than "
                             "--journal_limit=",

@@ -8,8 +8,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -100,8 +100,9 @@ class ClusterSaves {
   Outbox& outbox_;
   std::optional<int64_t> saved_before_round_;  // of SaveCompleteRounds(): the last open round
   std::string early_directory_;                // that it has begun last; empty: none
-  std::set<int> long_journals_;                // shards whose excess has been seen to
-  bool has_everything_ = false;                // The checkpoint that is being published.
+  // Bytes of the journals that are too long, by shard, when a checkpoint was asked for.
+  std::map<int, int64_t> long_journals_;
+  bool has_everything_ = false;  // The checkpoint that is being published.
 };
 
 }  // namespace lodestar

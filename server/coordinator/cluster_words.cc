@@ -103,7 +103,8 @@ std::string Standstills(const ClusterState& state, std::optional<absl::Time> age
   if (!text.empty()) {
     absl::StrAppend(&text,
                     "; if a worker does not reach an address, start the server that has it "
-                    "with --advertise=HOST:PORT");
+                    "with --advertise=HOST:PORT; if small messages arrive there and large ones "
+                    "do not, run lodestar doctor on the worker's machine: it looks at the MTU");
   }
   return text;
 }

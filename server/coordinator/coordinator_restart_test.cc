@@ -209,6 +209,26 @@ TEST(CoordinatorRestartTest, AJournalThatIsTooLongBringsACheckpointOutOfTurnOnce
   EXPECT_EQ(cluster.sent().save_directories.size(), 2);
 }
 
+TEST(CoordinatorRestartTest, AJournalThatIsNeverShortAgainBringsMoreCheckpoints) {
+  Coordinator::Config config = SavingConfig(/*every=*/0);
+  config.journal_limit_bytes = 1000;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  Coordinator& coordinator = cluster.coordinator();
+  const auto report = [&](int64_t bytes, int64_t until_round) {
+    coordinator.OnJournalState(1, {.bytes = bytes}, cluster.now());
+    RunUntil(cluster, a, until_round);
+    return cluster.sent().save_directories.size();
+  };
+  EXPECT_EQ(report(1500, 1), 1);
+  cluster.FinishSave();
+  EXPECT_EQ(report(1400, 2), 2) << "cut, and too long again";
+  cluster.FinishSave();
+  EXPECT_EQ(report(2300, 3), 2) << "may not be cut yet";
+  EXPECT_EQ(report(2500, 4), 3) << "has grown by more than the limit";
+}
+
 TEST(CoordinatorRestartTest, ResumedJobGivesTheGrantsOfAnUninterruptedOne) {
   Coordinator::Config pair = SavingConfig();
   pair.job.min_workers = 2;
