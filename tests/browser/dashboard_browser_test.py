@@ -247,7 +247,7 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
 
   def press_in_dialog(self, name):
     self.browser.find_element(By.ID, name).click()
-    self.assertFalse(self.is_asked())
+    wait_until(lambda: not self.is_asked(), lambda: self.text_of("ask-answer") + self.logs())
 
   def test_only_those_who_may_order_see_buttons(self):
     """A page with TLS on this machine: it needs the key of an operator."""
