@@ -49,7 +49,8 @@ std::string WhatItTakes(const absl::CommandLineFlag& flag, absl::string_view val
   return "a value of its kind";
 }
 
-// Of a text that is refused; empty if it has none. It looks like an ordinary blank.
+// Returns the hint that a refused text has a no-break space, which looks like an ordinary blank.
+// Empty if the text has none.
 absl::string_view NoBreakSpaceHint(absl::string_view text) {
   return absl::StrContains(text, "\xc2\xa0") ? "; it has a no-break space (U+00A0)" : "";
 }

@@ -249,7 +249,7 @@ absl::Status TrainedWeights::CheckUnused(const Layout& layout, const std::string
 TrainedWeights::Match TrainedWeights::Find(const TensorSpec& wanted) const {
   const EarlierTensor earlier = EarlierGptTensor(wanted.name);
   Match match;
-  // Of two tensors that share their memory, safetensors.torch.save_model() writes one: the head.
+  // If two tensors share their memory, safetensors.torch.save_model() writes one: the head.
   const std::string tied(wanted.name == kTokenTable ? kHead : "");
   for (const std::string& name :
        {wanted.name, absl::StrCat(kHuggingFacePrefix, wanted.name), earlier.name, tied}) {

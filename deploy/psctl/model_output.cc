@@ -50,7 +50,7 @@ absl::Status CheckFolder(const ModelTarget& target, Replace replace) {
   return may_write ? CheckOutput("out", target.WeightsPath()) : NotOurs(target.path, "folder");
 }
 
-// That of today. Of a model that only its client knows, a checkpoint has it.
+// Returns the layout of today. If only its client knows the model, the checkpoint has the layout.
 absl::StatusOr<Layout> LayoutOf(const TrainedWeights& weights, const ModelSpec& spec) {
   if (!std::holds_alternative<ClientModelSpec>(spec.architecture)) return BuildLayout(spec);
   ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(FileSystem::Real(), weights.path()));

@@ -168,7 +168,7 @@ TEST_F(HuggingFaceOutputTest, RefusesAHeaderOfOtherSizesThanItsModelHas) {
 }
 
 TEST_F(HuggingFaceOutputTest, RefusesMoreThanTheDiskHasRoomFor) {
-  // Of a model that only its client knows.
+  // The model is one that only its client knows.
   ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header,
                        FormatSafetensorsHeader("the export", {{"w", {int64_t{1} << 56}}}, {}));
   ASSERT_OK_AND_ASSIGN(const auto writer, ModelWriter::Create(target()));

@@ -19,7 +19,8 @@ namespace {
 // For workers to push again what a server that was away has not taken.
 constexpr absl::Duration kHandInTime = absl::Seconds(2);
 
-// Of the alarm that a checkpoint could not be written; over with the next that is.
+// Subject of the alarm that a checkpoint could not be written. The next one that is written ends
+// it.
 constexpr absl::string_view kCheckpointSubject = "checkpoint";
 
 // Unless --journal_limit says otherwise. A checkpoint is three times the weights with AdamW, so

@@ -398,7 +398,7 @@ class Coordinator {
   absl::Status AdoptModel(const RegisterCall& call, absl::Time now);
   void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
   void DropAll(absl::string_view reason, absl::Time now);
-  // Nobody waits for the last member.
+  // Returns true if no other member lives. No worker waits for the last member.
   bool IsLastMember(WorkerId worker) const;
   // How long a worker has to open another connection.
   absl::Duration PatienceWithoutConnection(WorkerId worker) const;

@@ -654,7 +654,7 @@ constexpr char kEnd[] = "end";  // and ends, behind the new ones, with as many o
 //   all else: the value
 class ChangeWriter {
  public:
-  explicit ChangeWriter(absl::Time now) : values_(now), now_(now) {}
+  explicit ChangeWriter(absl::Time now) : values_(now) {}
 
   // Returns null if both are the same. (No value above is null.)
   template <typename Value>
@@ -772,7 +772,6 @@ class ChangeWriter {
   }
 
   Writer values_;
-  absl::Time now_;
 };
 
 // Changes values as the JSON of ChangeWriter says.
@@ -806,7 +805,7 @@ class ChangeReader {
     std::vector<Key> gone;
     RETURN_IF_ERROR(ReadPart(change, kGone, gone));
     for (const Key& key : gone) values.erase(key);
-    // Whoever writes them gives each key once.
+    // ChangeWriter gives each key once.
     std::map<Key, Value> added;
     RETURN_IF_ERROR(ReadPart(change, kNew, added));
     for (auto& [key, value] : added) values.insert_or_assign(key, std::move(value));

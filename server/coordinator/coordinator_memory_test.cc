@@ -192,7 +192,7 @@ class History {
 
   int64_t Below(int64_t limit) { return static_cast<int64_t>(chance_() % limit); }
 
-  // As a journal does. Whoever reads it has the memory to the bit.
+  // Writes a record as the journal does, and checks that the records read give the same memory.
   void Record() {
     const absl::Time now = cluster.now();
     const MemoryRecords::Record record =

@@ -19,9 +19,9 @@ namespace lodestar {
 // Thread-safe.
 class CoordinatorJournal {
  public:
-  // A new segment is begun once one is larger than this, and than so many times its first record, so
-  // that whole records are a small part of what is written. Segments before the last whole record
-  // are removed.
+  // A new segment is begun once one is larger than this, and than so many times its first record,
+  // so that whole records are a small part of what is written. Segments before the last whole
+  // record are removed.
   static constexpr int64_t kSegmentBytes = 4 << 20;
   static constexpr int64_t kWholesPerSegment = 4;
 

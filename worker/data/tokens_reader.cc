@@ -98,7 +98,8 @@ absl::Status SettleWidth(const std::vector<DetectedFile>& files, const DataConfi
         config.token_bytes != 0
             ? absl::StrCat("--token_bytes=", config.token_bytes, " is given; take the flag away")
             : absl::StrCat(HeaderText(*headed), " in ", headed->path, " says ",
-                           WidthText(source->token_bytes), "; all files must have tokens of one width")));
+                           WidthText(source->token_bytes),
+                           "; all files must have tokens of one width")));
   }
   for (const DetectedFile& file : files) {
     if (file.facts.token_bytes != 0) continue;
