@@ -27,8 +27,8 @@ struct LossEstimate {
 };
 
 // Returns what `job` is likely to lose. The schedule, the outer step and the local steps of `job`
-// count. Sources, each named where it counts: tests/bench/results/local_steps.md (0.8 and 7.5
-// million parameters, 500 to 8000 steps), low_communication.md and encodings.md (0.8 million
+// count. Sources, each named where it counts: tests/bench/results/local_steps.md (0.8
+// million parameters, 500 to 4000 steps), low_communication.md and encodings.md (0.8 million
 // parameters); Scaling Laws for DiLoCo, arXiv:2503.09799, table 4 (35 million to 2.4 billion
 // parameters, 30 local steps); Streaming DiLoCo, arXiv:2501.18512. What they do not cover is
 // extrapolated.

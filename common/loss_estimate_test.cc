@@ -60,13 +60,30 @@ TEST(LossEstimateTest, WorkersCostWhatThePublishedTableSays) {
   EXPECT_NEAR(Percent(DiLoCo(30), k90Million, 8), 3.1, 0.2);
 }
 
-TEST(LossEstimateTest, ShortJobsCostMore) {
-  const auto percent = [](int64_t steps) { return *Estimate(DiLoCo(20), kNano, 2, steps).percent; };
-  EXPECT_GT(percent(500), percent(2000));
-  EXPECT_GE(percent(2000), percent(8000));
-  EXPECT_EQ(percent(100'000), percent(8000));
-  EXPECT_LE(*Estimate(DiLoCo(20), kNano, 2).percent, percent(8000)) << "many steps";
+TEST(LossEstimateTest, ShortJobsOfLargeModelsAreBetweenWhatWasMeasuredAndPublished) {
+  const auto percent = [](int64_t parameters, int64_t steps) {
+    return *Estimate(DiLoCo(20), parameters, 4, steps).percent;
+  };
+  EXPECT_EQ(percent(kNano, 500), percent(kNano, 100'000));
+  EXPECT_EQ(percent(k35Million, 500), percent(kNano, 500));
+  EXPECT_GT(percent(k35Million, 1000), percent(k35Million, 4000));
+  EXPECT_EQ(percent(k35Million, 8000), Percent(DiLoCo(20), k35Million, 4));
   EXPECT_EQ(Estimate(JobSpec(), kNano, 2, 500).percent, 0.0);
+}
+
+TEST(LossEstimateTest, OuterStepsThatLagOrAreShortCost) {
+  const auto percent = [](double rate, double momentum) {
+    JobSpec job = DiLoCo(20);
+    job.outer_learning_rate = rate;
+    job.outer_momentum = momentum;
+    return *Estimate(job, kNano, 4, 1000).percent;
+  };
+  EXPECT_GT(percent(0.15, 0.9), percent(0.75, 0.5)) << "of one ratio";
+  EXPECT_GT(percent(0.5, 0.5), percent(0.7, 0.5));
+  EXPECT_GT(percent(0.4, 0.5), percent(0.5, 0.5)) << "a ratio below 1";
+  JobSpec average = DiLoCo(20);
+  average.outer_optimizer = OuterOptimizerKind::kAverage;
+  EXPECT_NEAR(*Estimate(average, kNano, 4, 1000).percent, percent(1.0, 0.0), 1e-9);
 }
 
 TEST(LossEstimateTest, FineTuningCostsLessThanTrainingFromScratch) {
@@ -80,7 +97,7 @@ TEST(LossEstimateTest, FineTuningCostsLessThanTrainingFromScratch) {
   }
 }
 
-// Rows of tests/bench/results/local_steps.md that the fit has not seen.
+// Rows of seed 3 in tests/bench/results/local_steps.csv, on which the estimate was not fitted.
 TEST(LossEstimateTest, WhatWasMeasuredIsAtMostAPointAboveTheForecast) {
   struct Row {
     int workers;
@@ -94,11 +111,11 @@ TEST(LossEstimateTest, WhatWasMeasuredIsAtMostAPointAboveTheForecast) {
   constexpr auto kConstant = ScheduleKind::kConstant;
   constexpr auto kCosine = ScheduleKind::kCosine;
   const Row rows[] = {
-      {4, 1000, kConstant, 0.7, 0.5, 20, 3.1}, {2, 1000, kConstant, 0.6, 0.9, 8, 2.6},
-      {2, 1000, kConstant, 0.7, 0.5, 20, 0.2}, {2, 1000, kConstant, 0, 0, 20, 3.1},
-      {2, 1000, kCosine, 0.7, 0.5, 20, 1.3},   {2, 1000, kCosine, 0, 0, 20, 4.9},
-      {4, 500, kCosine, 0.6, 0.9, 8, 5.5},     {4, 500, kCosine, 0.7, 0.5, 20, 4.9},
-      {4, 500, kCosine, 0, 0, 20, 5.8}};
+      {2, 1000, kConstant, 0.6, 0.9, 8, 19.9}, {2, 1000, kConstant, 0.7, 0.5, 20, -0.1},
+      {2, 1000, kConstant, 0, 0, 20, 1.1},     {2, 1000, kCosine, 0.6, 0.9, 8, 18.1},
+      {2, 1000, kCosine, 0.7, 0.5, 20, 3.2},   {2, 1000, kCosine, 0, 0, 20, 4.8},
+      {2, 500, kConstant, 0.6, 0.9, 8, 13.9},  {2, 500, kConstant, 0.7, 0.5, 20, 0.0},
+      {2, 500, kConstant, 0, 0, 20, -0.1}};
   for (const Row& row : rows) {
     JobSpec job;
     job.mode = Mode::kLocalSgd;

@@ -131,7 +131,7 @@ TEST(PlanCommandTest, ServersLinksAreTheWorkersUnlessGiven) {
 TEST(PlanCommandTest, TheLossFollowsLengthScheduleAndOuterStep) {
   PlanOptions options = SlowLink();
   options.model = "gpt-nano";
-  options.job_flags = {"--mode=local_sgd", "--local_steps=50"};
+  options.job_flags = {"--mode=local_sgd", "--local_steps=8"};
   const auto percent = [&options](std::vector<std::string> flags) {
     PlanOptions with = options;
     for (std::string& flag : flags) with.job_flags.push_back(std::move(flag));
