@@ -43,18 +43,28 @@ absl::StatusOr<SequentialFileWriter> CreateBeside(const std::string& target) {
 
 absl::StatusOr<std::string> ResolveOutput(const std::string& path) {
   if (path.empty()) return absl::InvalidArgumentError("the path of the file is empty");
+  if (path == "-") {
+    return absl::InvalidArgumentError("a file is written, not standard output; name one, or ./-");
+  }
+  struct stat followed;
+  const bool exists = stat(path.c_str(), &followed) == 0;
+  const auto refuse = [&path](absl::string_view leads_to, mode_t mode) {
+    return absl::InvalidArgumentError(absl::StrCat(path, leads_to, FileKindName(mode),
+                                                   "; name a regular file, or one that is new"));
+  };
   std::string target = path;
   for (int links = 0; links <= kMaxLinks; ++links) {
     struct stat info;
     if (lstat(target.c_str(), &info) != 0) {
+      // Links of /proc lead to pipes and sockets, which have no path: /dev/stdout is one.
+      if (errno == ENOENT && exists) return refuse(" is ", followed.st_mode);
       if (errno == ENOENT) return target;
       return ErrnoStatus(errno, "examine", target);
     }
     if (S_ISREG(info.st_mode)) return target;
     if (!S_ISLNK(info.st_mode)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, target == path ? " is " : absl::StrCat(" leads to ", target, ", "),
-                       FileKindName(info.st_mode), "; name a regular file, or one that is new"));
+      return refuse(target == path ? " is " : absl::StrCat(" leads to ", target, ", "),
+                    info.st_mode);
     }
     ASSIGN_OR_RETURN(target, TargetOf(target));
   }

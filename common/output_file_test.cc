@@ -11,6 +11,7 @@
 #include <iterator>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/file_io.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -98,10 +99,14 @@ TEST_F(OutputFileTest, OnlyRegularFilesAreWritten) {
   ASSERT_EQ(mkfifo(PathOf("fifo").c_str(), 0600), 0);
   fs::create_symlink("/dev/null", PathOf("null"));
   fs::create_directories(PathOf("folder"));
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
   const struct {
     std::string path;
     std::string text;
   } cases[] = {{PathOf("fifo"), "a FIFO"},
+               {absl::StrCat("/proc/self/fd/", pipe_ends[1]), "a FIFO"},
+               {"-", "not standard output"},
                {"/dev/null", "a device"},
                {PathOf("null"), "leads to /dev/null, a device"},
                {PathOf("folder"), "a folder"},
@@ -116,6 +121,8 @@ TEST_F(OutputFileTest, OnlyRegularFilesAreWritten) {
   EXPECT_TRUE(fs::is_fifo(PathOf("fifo")));
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
   EXPECT_EQ(NumEntries(), 3);
+  close(pipe_ends[0]);
+  close(pipe_ends[1]);
 }
 
 TEST_F(OutputFileTest, ChecksWhatAFlagNamesWithoutTouchingIt) {
