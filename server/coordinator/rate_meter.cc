@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace lodestar {
 namespace {
 
 // Pauses of more than so many times the usual length count as a slowdown.
 constexpr double kUsualPauses = 2.0;
+// Of more than so many times that, and of RateMeter::kMemory, as a standstill.
+constexpr double kUsualPausesOfAStandstill = 10.0;
 
 // Share of what was counted before that still counts after so many seconds.
 double KeptAfter(double seconds) {
@@ -23,7 +26,7 @@ void RateMeter::Add(double amount, absl::Time now) {
     last_ = now;
     return;
   }
-  const double elapsed = SecondsSinceLast(now);
+  const double elapsed = std::min(SecondsSinceLast(now), LongestPause());
   const double kept = KeptAfter(elapsed);
   amount_ = amount_ * kept + amount;
   seconds_ = seconds_ * kept + elapsed;
@@ -34,10 +37,16 @@ void RateMeter::Add(double amount, absl::Time now) {
 double RateMeter::PerSecond(absl::Time now) const {
   if (seconds_ <= 0.0) return 0.0;
   const double elapsed = SecondsSinceLast(now);
+  if (elapsed > LongestPause()) return 0.0;
   // A pause of about the usual length is no slowdown yet; a longer one is time without an amount.
   if (elapsed * count_ <= kUsualPauses * seconds_) return amount_ / seconds_;
   const double kept = KeptAfter(elapsed);
   return amount_ * kept / (seconds_ * kept + elapsed);
+}
+
+double RateMeter::LongestPause() const {
+  if (count_ <= 0.0) return std::numeric_limits<double>::infinity();
+  return std::max(absl::ToDoubleSeconds(kMemory), kUsualPausesOfAStandstill * seconds_ / count_);
 }
 
 double RateMeter::SecondsSinceLast(absl::Time now) const {

@@ -10,11 +10,13 @@ class RateMeter {
   static constexpr absl::Duration kMemory = absl::Seconds(15);  // fades to 1/e
 
   void Add(double amount, absl::Time now);
-  // 0 before the second Add().
+  // 0 before the second Add(), and while nothing comes for LongestPause().
   double PerSecond(absl::Time now) const;
 
  private:
   double SecondsSinceLast(absl::Time now) const;
+  // Seconds without an amount that still belong to the flow: longer ones are a standstill.
+  double LongestPause() const;
 
   bool has_started_ = false;
   absl::Time last_;

@@ -35,7 +35,26 @@ TEST(RateMeterTest, ASilentFlowIsNotTakenForAFastOne) {
   for (int i = 0; i < 6000; ++i) meter.Add(10.0, now += absl::Milliseconds(10));
   EXPECT_NEAR(meter.PerSecond(now + absl::Milliseconds(15)), 1000.0, 1.0);
   EXPECT_LT(meter.PerSecond(now + absl::Seconds(10)), 500.0);
-  EXPECT_LT(meter.PerSecond(now + absl::Seconds(30)), 70.0);
+  EXPECT_LT(meter.PerSecond(now + absl::Seconds(14)), 400.0);
+  EXPECT_EQ(meter.PerSecond(now + absl::Seconds(30)), 0.0);
+}
+
+TEST(RateMeterTest, AStandstillIsForgotten) {
+  RateMeter meter;
+  absl::Time now = kStart;
+  for (int i = 0; i < 100; ++i) meter.Add(5.0, now += absl::Seconds(1));
+  now += absl::Hours(1);
+  EXPECT_EQ(meter.PerSecond(now), 0.0);
+  meter.Add(5.0, now);
+  for (int i = 0; i < 60; ++i) meter.Add(5.0, now += absl::Seconds(1));
+  EXPECT_NEAR(meter.PerSecond(now), 5.0, 0.2);
+}
+
+TEST(RateMeterTest, LongRoundsAreNoStandstill) {
+  RateMeter meter;
+  absl::Time now = kStart;
+  for (int i = 0; i < 5; ++i) meter.Add(6.0, now += absl::Minutes(10));
+  EXPECT_NEAR(meter.PerSecond(now + absl::Minutes(15)), 0.01, 1e-9);
 }
 
 }  // namespace
