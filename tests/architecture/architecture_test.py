@@ -97,6 +97,18 @@ class RulesCanFail(unittest.TestCase):
         files["kernels/cuda/b.cu.cc"] = kernel.replace("Add", "Subtract")
         self.assertEqual(violations_of_files(files), [])
 
+    def test_types_have_names_of_their_own(self):
+        def source(before, after, head="struct Count"):
+            return f"namespace lodestar {{\n{before}{head} {{\n  int a;\n}};\n{after}}}  // namespace lodestar\n"
+
+        files = {"server/a.h": source("", ""), "worker/b.h": source("", "", head="class Count final : public A")}
+        self.assertNotEqual(violations_of_files(files), [])
+        for unlike in (source("namespace {\n", "}  // namespace\n"), source("namespace b {\n", "}  // namespace b\n"),
+                       source("", "", head="struct Count::State"), source("", "", head="struct Counts"),
+                       "namespace lodestar {\nstruct Count;\n}  // namespace lodestar\n"):
+            files["worker/b.h"] = unlike
+            self.assertEqual(violations_of_files(files), [], unlike)
+
     def test_planted_faults_apply(self):
         fault = "--- a/server/a.cc\n+++ b/server/a.cc\n@@ -1,2 +1,2 @@\n int a;\n-int b;\n+int c;\n"
         path = "tests/simulation/faults/a.patch"

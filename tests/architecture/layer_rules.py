@@ -16,6 +16,11 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 MODE_VALUE = re.compile(r"\bMode::k[A-Z]")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
+NAMESPACE_OR_TYPE = re.compile(
+    r"^(?:inline )?namespace ?(?P<opened>[\w:]*) ?\{$|^(?P<closed>\})  // namespace|"
+    r"^(?:class|struct|union|enum(?: class)?) (?:\w+\([^)]*\) )?(?P<name>\w+)(?: final)?\s*(?::(?!:)[^;{]*)?\{",
+    re.MULTILINE)
+
 # layer -> first folders of our own that it may include
 ALLOWED_LAYERS = {
     "common": {"common"},
@@ -145,6 +150,29 @@ def check_kernel_names(texts):
             path_of_name[name] = path
 
 
+def types_of_namespaces(text):
+    """Names of types that are defined in namespaces with a name, as "namespace::Type". Relies on clang-format."""
+    namespaces = []
+    for match in NAMESPACE_OR_TYPE.finditer(text):
+        opened, closed, name = match.group("opened"), match.group("closed"), match.group("name")
+        if opened is not None:
+            namespaces.append(opened)
+        elif closed is not None:
+            namespaces.pop()
+        elif "" not in namespaces:
+            yield "::".join([*namespaces, name])
+
+
+def check_type_names(texts):
+    """Of a whole tree: a program with two types of one name does not do what either of them says."""
+    path_of_name = {}
+    for path, text in texts:
+        for name in types_of_namespaces(text):
+            other = path_of_name.setdefault(name, path)
+            if other != path:
+                yield f"{path}: type {name} has the name of one in {other}"
+
+
 def check_modes(path, text):
     if not MODE_PLACES.search(path) and MODE_VALUE.search(COMMENT.sub("", text)):
         yield f"{path}: a mode is told apart outside of a factory"
@@ -178,5 +206,6 @@ def check_tree(root):
         for check in (check_includes, check_shape, check_cuda, check_kernel_shapes, check_modes):
             violations.extend(check(path, text))
     violations.extend(check_kernel_names(texts))
+    violations.extend(check_type_names(texts))
     violations.extend(check_planted_faults(root))
     return violations

@@ -197,9 +197,9 @@ void BulkConnections::MeasureSent() {
   {
     absl::MutexLock lock(&mutex_);
     for (Connection& connection : connections_) {
-      const std::optional<ConnectionCounts> counts = connection.socket->Counts();
+      const std::optional<SocketCounts> counts = connection.socket->Counts();
       if (!counts.has_value()) continue;
-      const ConnectionCounts last = std::exchange(connection.measured, *counts);
+      const SocketCounts last = std::exchange(connection.measured, *counts);
       round_trip = std::min(round_trip, counts->round_trip);
       // gRPC has connected this channel again.
       if (counts->bytes_sent < last.bytes_sent || counts->sending < last.sending) continue;

@@ -103,7 +103,7 @@ class BulkConnections {
   struct Connection {
     std::shared_ptr<grpc::Channel> channel;
     std::shared_ptr<ConnectionSocket> socket;
-    ConnectionCounts measured = {};  // when it was looked at last
+    SocketCounts measured = {};  // when it was looked at last
   };
   Connection Open(int stream) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Later calls of the stream go over another connection. What is returned ends the old one.

@@ -62,7 +62,7 @@ void ConnectionSocket::Abort() {
   connect(descriptor_, &nobody, sizeof(nobody));
 }
 
-std::optional<ConnectionCounts> ConnectionSocket::Counts() {
+std::optional<SocketCounts> ConnectionSocket::Counts() {
   absl::MutexLock lock(&mutex_);
   tcp_info info = {};
   socklen_t size = sizeof(info);
@@ -74,9 +74,9 @@ std::optional<ConnectionCounts> ConnectionSocket::Counts() {
   if (size < needed || info.tcpi_min_rtt == 0 || info.tcpi_min_rtt == UINT32_MAX) {
     return std::nullopt;
   }
-  return ConnectionCounts{.bytes_sent = info.tcpi_bytes_acked,
-                          .sending = absl::Microseconds(info.tcpi_busy_time),
-                          .round_trip = absl::Microseconds(info.tcpi_min_rtt)};
+  return SocketCounts{.bytes_sent = info.tcpi_bytes_acked,
+                      .sending = absl::Microseconds(info.tcpi_busy_time),
+                      .round_trip = absl::Microseconds(info.tcpi_min_rtt)};
 }
 
 void ConnectionSocket::Replace(int descriptor) {

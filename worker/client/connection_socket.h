@@ -16,7 +16,7 @@
 namespace lodestar {
 
 // What the kernel has counted of one connection (TCP_INFO in tcp(7)).
-struct ConnectionCounts {
+struct SocketCounts {
   uint64_t bytes_sent = 0;    // and acknowledged
   absl::Duration sending;     // time in which something was on its way
   absl::Duration round_trip;  // the shortest of late
@@ -37,7 +37,7 @@ class ConnectionSocket {
   void Abort() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // None while the channel is not connected, or where the kernel does not count.
-  std::optional<ConnectionCounts> Counts() ABSL_LOCKS_EXCLUDED(mutex_);
+  std::optional<SocketCounts> Counts() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   friend struct SocketTaker;

@@ -35,7 +35,7 @@ std::string ActionIn(const std::string& body) {
 }  // namespace
 
 absl::Status AwsNotice::TakeToken() {
-  ASSIGN_OR_RETURN(const HttpAnswer answer,
+  ASSIGN_OR_RETURN(const FetchedAnswer answer,
                    fetch_({.method = "PUT",
                            .host = kAddress,
                            .path = "/latest/api/token",
@@ -49,7 +49,7 @@ absl::Status AwsNotice::TakeToken() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<HttpAnswer> AwsNotice::AskForAction() {
+absl::StatusOr<FetchedAnswer> AwsNotice::AskForAction() {
   if (token_.empty()) RETURN_IF_ERROR(TakeToken());
   return fetch_({.host = kAddress,
                  .path = "/latest/meta-data/spot/instance-action",
@@ -57,7 +57,7 @@ absl::StatusOr<HttpAnswer> AwsNotice::AskForAction() {
 }
 
 absl::StatusOr<std::optional<std::string>> AwsNotice::Look() {
-  ASSIGN_OR_RETURN(HttpAnswer answer, AskForAction());
+  ASSIGN_OR_RETURN(FetchedAnswer answer, AskForAction());
   if (answer.status == kUnauthorized) {
     token_.clear();
     ASSIGN_OR_RETURN(answer, AskForAction());

@@ -21,7 +21,7 @@ class AwsNotice final : public NoticeSource {
 
  private:
   absl::Status TakeToken();
-  absl::StatusOr<HttpAnswer> AskForAction();
+  absl::StatusOr<FetchedAnswer> AskForAction();
 
   const HttpFetch fetch_;
   std::string token_;  // empty: none yet

@@ -30,9 +30,9 @@ bool IsAbout(const Json& event, const std::string& machine) {
 }  // namespace
 
 absl::StatusOr<std::string> AzureNotice::Get(absl::string_view path) {
-  ASSIGN_OR_RETURN(HttpAnswer answer, fetch_({.host = "169.254.169.254",
-                                              .path = absl::StrCat("/metadata/", path),
-                                              .headers = {{"Metadata", "true"}}}));
+  ASSIGN_OR_RETURN(FetchedAnswer answer, fetch_({.host = "169.254.169.254",
+                                                 .path = absl::StrCat("/metadata/", path),
+                                                 .headers = {{"Metadata", "true"}}}));
   if (answer.status != 200) {
     return absl::UnavailableError(
         absl::StrCat("it answers ", answer.status, " to the request for ", path));

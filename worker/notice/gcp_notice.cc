@@ -14,7 +14,7 @@ constexpr size_t kShownBytes = 80;
 
 absl::StatusOr<std::optional<std::string>> GcpNotice::Look() {
   // By its address: a look-up of the name would wait for whoever answers those.
-  ASSIGN_OR_RETURN(const HttpAnswer answer,
+  ASSIGN_OR_RETURN(const FetchedAnswer answer,
                    fetch_({.host = "169.254.169.254",
                            .path = "/computeMetadata/v1/instance/preempted",
                            .host_name = "metadata.google.internal",

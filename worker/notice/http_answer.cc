@@ -117,19 +117,19 @@ bool HttpAnswerReader::is_complete() const {
   return body_bytes_.has_value() && body().size() >= *body_bytes_;
 }
 
-absl::StatusOr<HttpAnswer> HttpAnswerReader::Finish() const {
+absl::StatusOr<FetchedAnswer> HttpAnswerReader::Finish() const {
   if (!body_begin_.has_value()) {
     return absl::UnavailableError("the connection was closed before there was an answer");
   }
   if (is_chunked_) {
     ASSIGN_OR_RETURN(std::string joined, JoinChunks(body()));
-    return HttpAnswer{status_, std::move(joined)};
+    return FetchedAnswer{status_, std::move(joined)};
   }
   if (body_bytes_.has_value() && body().size() < *body_bytes_) {
     return absl::UnavailableError(
         absl::StrCat("the answer ends after ", body().size(), " of ", *body_bytes_, " bytes"));
   }
-  return HttpAnswer{status_, std::string(body().substr(0, body_bytes_.value_or(body().size())))};
+  return FetchedAnswer{status_, std::string(body().substr(0, body_bytes_.value_or(body().size())))};
 }
 
 }  // namespace lodestar

@@ -13,7 +13,7 @@
 
 namespace lodestar {
 
-struct HttpAnswer {
+struct FetchedAnswer {
   int status = 0;
   std::string body;
 };
@@ -30,7 +30,7 @@ class HttpAnswerReader {
   // end of the answer.
   bool is_complete() const;
   // Nothing follows. Errors: InvalidArgument, Unavailable if it ended too soon.
-  absl::StatusOr<HttpAnswer> Finish() const;
+  absl::StatusOr<FetchedAnswer> Finish() const;
 
  private:
   absl::Status ReadHeader();

@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // In pieces of that size, until the reader has all that it wants.
-absl::StatusOr<HttpAnswer> Read(absl::string_view bytes, size_t piece) {
+absl::StatusOr<FetchedAnswer> Read(absl::string_view bytes, size_t piece) {
   HttpAnswerReader reader;
   while (!bytes.empty() && !reader.is_complete()) {
     const absl::Status added = reader.Add(bytes.substr(0, piece));
@@ -25,7 +25,7 @@ absl::StatusOr<HttpAnswer> Read(absl::string_view bytes, size_t piece) {
 
 void ExpectBody(absl::string_view bytes, int status, const std::string& body) {
   for (const size_t piece : {1, 7, 100000}) {
-    const absl::StatusOr<HttpAnswer> answer = Read(bytes, piece);
+    const absl::StatusOr<FetchedAnswer> answer = Read(bytes, piece);
     ASSERT_OK(answer) << piece;
     EXPECT_EQ(answer->status, status);
     EXPECT_EQ(answer->body, body);

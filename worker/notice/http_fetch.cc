@@ -104,7 +104,7 @@ absl::Status Send(const Socket& socket, absl::string_view text, absl::Time deadl
   return absl::OkStatus();
 }
 
-absl::StatusOr<HttpAnswer> Receive(const Socket& socket, absl::Time deadline) {
+absl::StatusOr<FetchedAnswer> Receive(const Socket& socket, absl::Time deadline) {
   HttpAnswerReader reader;
   char bytes[kReadBytes];
   while (!reader.is_complete()) {
@@ -136,7 +136,7 @@ std::string TextOf(const HttpRequest& request) {
 
 }  // namespace
 
-absl::StatusOr<HttpAnswer> FetchHttp(const HttpRequest& request, absl::Duration timeout) {
+absl::StatusOr<FetchedAnswer> FetchHttp(const HttpRequest& request, absl::Duration timeout) {
   const absl::Time deadline = Clock::Real().Now() + timeout;
   ASSIGN_OR_RETURN(const Socket socket, Connect(request, deadline));
   RETURN_IF_ERROR(Send(socket, TextOf(request), deadline));

@@ -23,7 +23,7 @@ struct HttpRequest {
   std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
-using HttpFetch = std::function<absl::StatusOr<HttpAnswer>(const HttpRequest&)>;
+using HttpFetch = std::function<absl::StatusOr<FetchedAnswer>(const HttpRequest&)>;
 
 // All of connecting, asking and being answered; not the look-up of a host's name, which the system
 // does in its own time.
@@ -31,8 +31,8 @@ inline constexpr absl::Duration kHttpTimeout = absl::Seconds(2);
 
 // Blocks for at most `timeout`. Errors: Unavailable (nobody is there, or it has hung up),
 // DeadlineExceeded, and those of HttpAnswerReader.
-absl::StatusOr<HttpAnswer> FetchHttp(const HttpRequest& request,
-                                     absl::Duration timeout = kHttpTimeout);
+absl::StatusOr<FetchedAnswer> FetchHttp(const HttpRequest& request,
+                                        absl::Duration timeout = kHttpTimeout);
 
 // http://HOST[:PORT][/PATH], an IPv6 address in brackets. Errors: InvalidArgument naming `flag`,
 // the value and the form wanted.

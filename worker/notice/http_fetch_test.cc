@@ -81,7 +81,7 @@ TEST(HttpFetchTest, AsksForThePathWithTheHeadersAndReturnsTheAnswer) {
     request.method = "PUT";
     request.host_name = "metadata.google.internal";
     request.headers = {{"Metadata-Flavor", "Google"}};
-    const absl::StatusOr<HttpAnswer> answer = FetchHttp(request, kPatience);
+    const absl::StatusOr<FetchedAnswer> answer = FetchHttp(request, kPatience);
     ASSERT_OK(answer);
     EXPECT_EQ(answer->status, 200);
     EXPECT_EQ(answer->body, "TRUE");
@@ -96,7 +96,7 @@ TEST(HttpFetchTest, ARedirectIsAnAnswerAndIsNotFollowed) {
     ReadRequest(connection);
     Write(connection, "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n");
   });
-  const absl::StatusOr<HttpAnswer> answer = FetchHttp(server.request(), kPatience);
+  const absl::StatusOr<FetchedAnswer> answer = FetchHttp(server.request(), kPatience);
   ASSERT_OK(answer);
   EXPECT_EQ(answer->status, 302);
 }

@@ -32,14 +32,14 @@ class NoticeSourceTest : public testing::Test {
       asked_.push_back(absl::StrCat(r.method, " ", r.host, r.path));
       for (const auto& [name, value] : r.headers) headers_.push_back(name + ": " + value);
       host_name_ = r.host_name;
-      if (answers_.empty()) return absl::StatusOr<HttpAnswer>(absl::UnavailableError("away"));
-      const HttpAnswer answer = answers_.front();
+      if (answers_.empty()) return absl::StatusOr<FetchedAnswer>(absl::UnavailableError("away"));
+      const FetchedAnswer answer = answers_.front();
       answers_.pop_front();
-      return absl::StatusOr<HttpAnswer>(answer);
+      return absl::StatusOr<FetchedAnswer>(answer);
     });
   }
   // The notice; "none", or "error: " with its text.
-  std::string Look(std::deque<HttpAnswer> answers) {
+  std::string Look(std::deque<FetchedAnswer> answers) {
     answers_ = std::move(answers);
     asked_.clear();
     headers_.clear();
@@ -50,7 +50,7 @@ class NoticeSourceTest : public testing::Test {
   }
 
   std::unique_ptr<NoticeSource> source_;
-  std::deque<HttpAnswer> answers_;
+  std::deque<FetchedAnswer> answers_;
   std::vector<std::string> asked_;
   std::vector<std::string> headers_;
   std::string host_name_;

@@ -6,7 +6,7 @@
 namespace lodestar {
 
 absl::StatusOr<std::optional<std::string>> UrlNotice::Look() {
-  ASSIGN_OR_RETURN(const HttpAnswer answer, fetch_(request_));
+  ASSIGN_OR_RETURN(const FetchedAnswer answer, fetch_(request_));
   switch (answer.status) {
     case 200:
       return absl::StrCat("notice: http://", request_.host, ":", request_.port, request_.path,
