@@ -409,6 +409,11 @@ absl::StatusOr<Manifest> ReadManifest(FileSystem& file_system, const std::string
                       absl::StrCat(path, ": ", manifest.status().message()));
 }
 
+bool MayBeWhole(const absl::Status& status) {
+  return absl::IsUnimplemented(status) || absl::IsPermissionDenied(status) ||
+         absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
+}
+
 absl::Status VerifyCheckpointFile(FileSystem& file_system, const std::string& directory,
                                   const CheckpointFile& file) {
   const std::string path = absl::StrCat(directory, "/", file.name);
@@ -420,7 +425,7 @@ absl::Status VerifyCheckpointFile(FileSystem& file_system, const std::string& di
     num_bytes += static_cast<int64_t>(block.size());
     return absl::OkStatus();
   });
-  if (absl::IsCancelled(read)) return read;
+  if (absl::IsCancelled(read) || MayBeWhole(read)) return read;
   if (!read.ok()) return absl::DataLossError(read.message());
   if (num_bytes != file.num_bytes) {
     return absl::DataLossError(absl::StrCat(path, " has ", num_bytes, " bytes, ", kManifestName,

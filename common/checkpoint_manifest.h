@@ -104,19 +104,26 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
 // Unimplemented as above.
 absl::StatusOr<Manifest> ReadManifest(FileSystem& file_system, const std::string& directory);
 
+// Returns true if a checkpoint that failed to verify with `status` may be whole: a later release
+// has written it (Unimplemented), this process may not read it (PermissionDenied), has no
+// descriptors or memory for it (ResourceExhausted), or its file server is away (Unavailable). A
+// disk that cannot read what it has (EIO) has damaged it.
+bool MayBeWhole(const absl::Status& status);
+
 // Marks the checkpoint as one that has everything, or not any more: see JournalManifest. The
 // manifest is replaced at once or not at all, and on disk when this returns. Changes nothing if it
 // is marked so already, or was written by servers without a journal. Errors: those of
 // ReadManifest() and of files.
 absl::Status MarkComplete(FileSystem& file_system, const std::string& directory, bool is_complete);
 
-// Reads the file whole and compares. Blocks for the disk. Errors: DataLoss naming the file, what it
-// has and what the manifest says.
+// Reads the file whole and compares. Blocks for the disk. Errors: those of MayBeWhole();
+// DataLoss naming the file, what it has and what the manifest says.
 absl::Status VerifyCheckpointFile(FileSystem& file_system, const std::string& directory,
                                   const CheckpointFile& file);
 
 // Reads every file of the checkpoint and compares it with the manifest. Blocks for the disk.
-// Errors: NotFound without a manifest; DataLoss naming file, offset or sum, and what was expected.
+// Errors: those of MayBeWhole(); NotFound without a manifest; DataLoss naming file, offset or sum,
+// and what was expected.
 absl::StatusOr<Manifest> VerifyCheckpoint(FileSystem& file_system, const std::string& directory);
 
 }  // namespace lodestar

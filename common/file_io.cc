@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -54,9 +55,25 @@ absl::StatusCode CodeOf(int error_number) {
     case EISDIR:
     case ENAMETOOLONG:
       return absl::StatusCode::kInvalidArgument;
+    case ENOTCONN:
+    case ESTALE:
+    case ETIMEDOUT:
+      return absl::StatusCode::kUnavailable;
     default:
       return absl::StatusCode::kInternal;
   }
+}
+
+// " (mode 0600 of user 0; this process is user 12345)". Without what the process may not know.
+std::string WhoMay(const std::string& path) {
+  std::string text = " (";
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0) {
+    absl::StrAppend(&text, absl::StrFormat("mode %04o of user %d; ", info.st_mode & 07777,
+                                           static_cast<int>(info.st_uid)));
+  }
+  absl::StrAppend(&text, "this process is user ", geteuid(), ")");
+  return text;
 }
 
 absl::Status NotRegular(const std::string& path, mode_t mode) {
@@ -76,6 +93,7 @@ absl::Status ErrnoStatus(int error_number, absl::string_view action, absl::strin
     absl::StrAppend(&text, ": a file that this process writes may have ", *limit, " bytes; ",
                     kRaiseFileSizeLimit);
   }
+  if (error_number == EACCES) absl::StrAppend(&text, WhoMay(std::string(path)));
   return absl::Status(CodeOf(error_number), text);
 }
 

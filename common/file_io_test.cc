@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {
@@ -45,7 +46,9 @@ TEST_F(FileIoTest, ErrorsNamePathAndReason) {
   EXPECT_THAT(ErrnoStatus(ENOSPC, "write", "/disk/file"),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        "cannot write /disk/file: No space left on device"));
-  EXPECT_THAT(ErrnoStatus(EACCES, "open", "x"), StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(ErrnoStatus(EACCES, "open", "/"),
+              StatusIs(absl::StatusCode::kPermissionDenied,
+                       AllOf(HasSubstr("of user 0"), HasSubstr(absl::StrCat(geteuid())))));
 }
 
 TEST_F(FileIoTest, ErrorOfAFileThatIsTooLargeNamesTheLimit) {

@@ -20,7 +20,6 @@
 namespace lodestar {
 namespace {
 
-constexpr char kFileName[] = "LOCK";
 constexpr absl::Duration kLook = absl::Milliseconds(500);
 constexpr int64_t kMaxBytes = 4096;
 
@@ -104,7 +103,7 @@ FolderClaim NewFolderClaim(LeaderFence fence) {
 }
 
 absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id) {
-  const std::string path = absl::StrCat(folder, "/", kFileName);
+  const std::string path = absl::StrCat(folder, "/", kFolderLockName);
   const std::optional<FolderClaim> claim = ReadWholeClaim(path, Clock::Real());
   if (claim.has_value() && claim->id == claim_id) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -119,7 +118,7 @@ absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
   RETURN_IF_ERROR(CheckClaimIsIn(folder, claim_id));
   if (other == folder) return absl::OkStatus();
   const auto holder_of = [](const std::string& path) {
-    return ReadWholeClaim(absl::StrCat(path, "/", kFileName), Clock::Real());
+    return ReadWholeClaim(absl::StrCat(path, "/", kFolderLockName), Clock::Real());
   };
   const std::optional<FolderClaim> ours = holder_of(folder);
   const std::optional<FolderClaim> theirs = holder_of(other);
@@ -127,12 +126,12 @@ absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
       ours->process == theirs->process) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat(other, "/", kFileName, " does not name the coordinator, which holds ", folder));
+  return absl::FailedPreconditionError(absl::StrCat(
+      other, "/", kFolderLockName, " does not name the coordinator, which holds ", folder));
 }
 
 bool IsFolderHeld(const std::string& folder) {
-  const std::string path = absl::StrCat(folder, "/", kFileName);
+  const std::string path = absl::StrCat(folder, "/", kFolderLockName);
   const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) return false;
   struct flock whole = {};
@@ -145,7 +144,7 @@ bool IsFolderHeld(const std::string& folder) {
 
 absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& folder,
                                                              FolderClaim claim, Deps deps) {
-  const std::string path = absl::StrCat(folder, "/", kFileName);
+  const std::string path = absl::StrCat(folder, "/", kFolderLockName);
   ASSIGN_OR_RETURN(const int descriptor, OpenLockFile(path));
   std::unique_ptr<FolderLock> lock(
       new FolderLock(folder, descriptor, std::move(claim), std::move(deps)));
@@ -286,7 +285,7 @@ void FolderLock::StartBeating() {
 
 FolderLock::FolderLock(std::string folder, int descriptor, FolderClaim claim, Deps deps)
     : folder_(std::move(folder)),
-      path_(absl::StrCat(folder_, "/", kFileName)),
+      path_(absl::StrCat(folder_, "/", kFolderLockName)),
       claim_id_(claim.id),
       machine_(claim.machine),
       lease_key_(claim.fence.key),
@@ -339,6 +338,13 @@ absl::Status FolderLock::Write() {
   return absl::OkStatus();
 }
 
+bool FolderLock::IsStillThere() const {
+  struct stat held;
+  struct stat there;
+  return fstat(descriptor_, &held) == 0 && stat(path_.c_str(), &there) == 0 &&
+         held.st_dev == there.st_dev && held.st_ino == there.st_ino;
+}
+
 void FolderLock::Beat() {
   const auto is_ending = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_ending_; };
   while (true) {
@@ -349,8 +355,10 @@ void FolderLock::Beat() {
     const std::optional<FolderClaim> holder = ReadClaim(path_);
     if (holder.has_value() && holder->id != claim_id_ && !Outranks(*holder)) {
       return deps_.on_lost(absl::FailedPreconditionError(absl::StrCat(
-          path_, " was taken over by ", holder->Describe(),
-          " while this server gave no sign of life; it must not save there any more")));
+          path_,
+          IsStillThere() ? " was taken over while this server gave no sign of life, by "
+                         : " was removed while this server held it, and made anew by ",
+          holder->Describe(), "; this server must not save there any more")));
     }
     // A disk that is full or away keeps the claim as it is; the checkpoint will say so. A folder
     // that was removed stays so until then.

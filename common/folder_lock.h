@@ -27,6 +27,9 @@
 
 namespace lodestar {
 
+// In the folder that is locked.
+inline constexpr char kFolderLockName[] = "LOCK";
+
 // The leader lease that a process holds.
 struct LeaderFence {
   std::string key;       // of the lease; empty: there is no leader lease
@@ -121,6 +124,8 @@ class FolderLock {
   // Takes the place of what was in the folder when it was removed.
   absl::Status ClaimAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
   absl::Status Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
+  // Returns true if the file in the folder is the one on which the kernel's lock is.
+  bool IsStillThere() const;
   void Beat() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::string folder_;

@@ -327,21 +327,27 @@ TEST_F(FolderLockTest, AFileThatSaysNothingIsNoHolder) {
   EXPECT_THAT(Contents(), HasSubstr("\"here\""));
 }
 
-TEST_F(FolderLockTest, AHolderLearnsThatItWasTakenForDead) {
-  SimulatedClock clock;
-  absl::Notification lost;
-  absl::Status why;
-  const auto lock = TakeHere({.clock = &clock, .on_lost = [&](const absl::Status& status) {
-                                why = status;
-                                lost.Notify();
-                              }});
-  ASSERT_OK(lock);
-  (*lock)->StartBeating();
-  clock.AwaitSleepers(1);
-  LeaveClaim("usurper", "m2");
-  clock.AdvanceTime(FolderLock::kBeatInterval);
-  lost.WaitForNotification();
-  EXPECT_THAT(std::string(why.message()), HasSubstr("taken over by the server on host usurper"));
+TEST_F(FolderLockTest, AHolderLearnsThatItWasTakenForDeadOrItsFileRemoved) {
+  for (const bool is_removed : {false, true}) {
+    SimulatedClock clock;
+    absl::Notification lost;
+    absl::Status why;
+    const auto lock = TakeHere({.clock = &clock, .on_lost = [&](const absl::Status& status) {
+                                  why = status;
+                                  lost.Notify();
+                                }});
+    ASSERT_OK(lock);
+    (*lock)->StartBeating();
+    clock.AwaitSleepers(1);
+    if (is_removed) std::filesystem::remove(path_);
+    LeaveClaim("usurper", "m2");
+    clock.AdvanceTime(FolderLock::kBeatInterval);
+    lost.WaitForNotification();
+    EXPECT_THAT(std::string(why.message()),
+                AllOf(HasSubstr(is_removed ? "was removed" : "was taken over"),
+                      HasSubstr("by the server on host usurper")));
+    std::filesystem::remove(path_);
+  }
 }
 
 TEST_F(FolderLockTest, TheBeatMoves) {

@@ -31,6 +31,7 @@ bool IsSchemeAt(absl::string_view text, size_t position) {
 }
 
 bool IsTokenAt(absl::string_view text, size_t position) {
+  if (absl::StartsWith(text.substr(position), kJoinStringInBase64)) return true;
   if (absl::StartsWith(text.substr(position), kTokenVersion) &&
       HexDigitsAt(text, position + kTokenVersion.size()) >= kLeastHashDigits) {
     return true;

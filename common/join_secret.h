@@ -8,8 +8,11 @@
 
 namespace lodestar {
 
+// How the base64 of every join string begins, as Secrets of Kubernetes have it.
+inline constexpr absl::string_view kJoinStringInBase64 = "bG9kZXN0YXI6";
+
 // Returns true if `text` holds a join string or the part of one that has the secret, damaged or
-// not. Such a text is neither a path nor an address.
+// not, or its base64. Such a text is neither a path nor an address.
 bool HasJoinString(absl::string_view text);
 
 // Returns `text` with "..." in place of what stands behind the host of each join string, up to the

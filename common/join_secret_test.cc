@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 namespace lodestar {
@@ -28,10 +29,18 @@ TEST(JoinSecretTest, DropsTheSecretOfADamagedJoinString) {
         absl::StrCat("lodestar://h:1\\", kToken), absl::StrCat("h:1/", kToken),
         absl::StrCat("x", kToken.substr(2)), absl::StrCat("0123456789abcdef.", kSecret),
         absl::StrCat("lodestar://\xe2\x80\x9c/", kSecret),
+
         absl::StrCat("lodestar://h:1/", kToken.substr(0, 80), "\xc2\xa0", kToken.substr(80))}) {
     EXPECT_TRUE(HasJoinString(damaged)) << damaged;
     EXPECT_THAT(WithoutJoinSecrets(damaged), Not(HasSubstr("cccccccc"))) << damaged;
   }
+}
+
+TEST(JoinSecretTest, DropsTheBase64OfAJoinString) {
+  const std::string base64 = absl::Base64Escape(absl::StrCat("lodestar://h:1/", kToken));
+  EXPECT_TRUE(HasJoinString(base64));
+  EXPECT_EQ(WithoutJoinSecrets(absl::StrCat("cannot open ", base64, " here")),
+            "cannot open ... here");
 }
 
 TEST(JoinSecretTest, LeavesOtherTextsAsTheyAre) {

@@ -77,6 +77,9 @@ absl::StatusOr<JoinString> ParseJoinString(absl::string_view what, absl::string_
   text = Bare(text);
   if (text.empty()) return NotOfTheForm(what, "it is empty");
   if (text.size() > kMaxBytes) return NotOfTheForm(what, "it is too long");
+  if (absl::StartsWith(text, kJoinStringInBase64)) {
+    return NotOfTheForm(what, "it is the base64 of one; decode it with base64 -d");
+  }
   if (!absl::ConsumePrefix(&text, kScheme)) {
     const size_t scheme = text.find(kScheme);
     return NotOfTheForm(

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/security/secret_file.h"
 #include "common/testing/status_matchers.h"
@@ -47,6 +48,7 @@ TEST(JoinStringTest, NamesTheCharacterInTheWayAndNeverTheSecret) {
                 {absl::StrCat("lodestar://h1:1/L1", kHash, ".0b. 5ec2e7"), "a blank"},
                 {absl::StrCat("lodestar://h1:1/L1", kHash, ".0b.5ec2e7;"), "character 77"},
                 {absl::StrCat("--token=", kLine), "8 other bytes"},
+                {absl::Base64Escape(kLine), "base64"},
                 {std::string("\"\""), "empty"},
                 {std::string("LODESTAR_JOIN="), "empty"}};
   for (const auto& [line, named] : kCases) {

@@ -96,6 +96,12 @@ absl::StatusOr<SecurityFlags> CompleteSecurityFlags(SecurityFlags flags) {
   }
   if (flags.join.empty() && num_own == 0 && !flags.insecure) {
     const char* const from_environment = std::getenv("LODESTAR_JOIN");
+    if (from_environment != nullptr && *from_environment == '\0') {
+      return absl::InvalidArgumentError(
+          "$LODESTAR_JOIN is set, and empty: what should have made the join string has failed. "
+          "Make it with psctl token create, or give --insecure, or unset LODESTAR_JOIN, for plain "
+          "text");
+    }
     if (from_environment != nullptr) flags.join = from_environment;
     flags.is_join_from_environment = !flags.join.empty();
   }

@@ -30,7 +30,7 @@ struct SecurityFlags {
 // Errors: those of CompleteSecurityFlags().
 absl::StatusOr<SecurityFlags> ReadSecurityFlags();
 // What was given, wherever, with what comes from the environment. Errors: InvalidArgument for
-// --tls_... that lack one of the three, or stand beside --join.
+// --tls_... that lack one of the three, or stand beside --join, and for an empty $LODESTAR_JOIN.
 absl::StatusOr<SecurityFlags> CompleteSecurityFlags(SecurityFlags given);
 // For the program's help.
 std::vector<std::string> SecurityFlagNames();

@@ -50,6 +50,14 @@ TEST_F(SecurityFlagsTest, StateIsWhereTheSystemSays) {
   EXPECT_EQ(DefaultStateDir(), "");
 }
 
+TEST_F(SecurityFlagsTest, AnEmptyJoinStringInTheEnvironmentIsNoPlainText) {
+  setenv("LODESTAR_JOIN", "", 1);
+  EXPECT_THAT(ReadSecurityFlags(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("LODESTAR_JOIN")));
+  absl::SetFlag(&FLAGS_insecure, true);
+  EXPECT_OK(ReadSecurityFlags());
+}
+
 TEST_F(SecurityFlagsTest, TheEnvironmentHasTheJoinStringWhereNoFlagSaysMore) {
   setenv("LODESTAR_JOIN", "lodestar://env", 1);
   EXPECT_EQ(ReadSecurityFlags()->join, "lodestar://env");

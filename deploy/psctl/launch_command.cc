@@ -218,10 +218,11 @@ std::string Quoted(absl::string_view text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
-// On a host: the first line of the input is the join string, and the end of the input tells the
-// program, which is the arguments, to end; so does the end of the connection.
+// On a host: the first line of the input is the join string, empty for plain text, and the end of
+// the input tells the program, which is the arguments, to end; so does the end of the connection.
 constexpr absl::string_view kOnHost =
-    "IFS= read -r LODESTAR_JOIN; export LODESTAR_JOIN; exec 3<&0; "
+    "unset LODESTAR_JOIN; IFS= read -r join; [ -z \"$join\" ] || export LODESTAR_JOIN=\"$join\"; "
+    "exec 3<&0; "
     "\"$@\" </dev/null & worker=$!; "
     "{ cat <&3 >/dev/null; kill -TERM $worker; } >/dev/null 2>&1 & watch=$!; "
     "wait $worker; code=$?; kill $watch 2>/dev/null; exit $code";

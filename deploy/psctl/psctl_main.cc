@@ -604,6 +604,7 @@ int RestoreCommand(const CommandLine& line) {
                  to.c_str());
     const absl::StatusOr<std::string> restored = RestoreCheckpoint(disk, line.positionals[1], to);
     if (!restored.ok()) return Fail(restored.status());
+    if (const absl::Status given = GiveToOwnerOf(to, *restored); !given.ok()) return Fail(given);
     return Print(
         absl::StrCat(*restored, ": servers that are started with --checkpoint_dir=", to,
                      " go on from it; those with --journal_replica once the folders of the "

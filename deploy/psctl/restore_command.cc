@@ -1,6 +1,11 @@
 #include "deploy/psctl/restore_command.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -8,6 +13,7 @@
 #include "common/checkpoint_copy.h"
 #include "common/checkpoint_directory.h"
 #include "common/checkpoint_manifest.h"
+#include "common/file_io.h"
 #include "common/folder_lock.h"
 #include "common/status_macros.h"
 
@@ -47,6 +53,22 @@ absl::StatusOr<std::string> RestoreCheckpoint(FileSystem& file_system, const std
   // Servers need not look for the journal that has later rounds.
   RETURN_IF_ERROR(MarkComplete(file_system, copy, /*is_complete=*/true));
   return copy;
+}
+
+absl::Status GiveToOwnerOf(const std::string& folder, const std::string& path) {
+  struct stat owner;
+  if (geteuid() != 0) return absl::OkStatus();
+  if (stat(folder.c_str(), &owner) != 0) return ErrnoStatus(errno, "examine", folder);
+  ASSIGN_OR_RETURN(std::vector<std::string> given, FileSystem::Real().List(path));
+  for (std::string& name : given) name = absl::StrCat(path, "/", name);
+  given.push_back(path);
+  given.push_back(absl::StrCat(folder, "/", kFolderLockName));
+  for (const std::string& each : given) {
+    if (lchown(each.c_str(), owner.st_uid, owner.st_gid) != 0) {
+      return ErrnoStatus(errno, "give to the owner of its folder", each);
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace lodestar

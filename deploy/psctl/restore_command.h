@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/file_system.h"
 
@@ -15,5 +16,15 @@ namespace lodestar {
 // servers would go on from something else in the folder: a later checkpoint, or a journal.
 absl::StatusOr<std::string> RestoreCheckpoint(FileSystem& file_system, const std::string& path,
                                               const std::string& folder);
+
+// Gives the copy at `path`, and the lock of `folder` in which it lies, to the owner of the folder,
+// if this process runs as root: servers that run as that user could not read them otherwise.
+// Errors: those of the disk.
+absl::Status GiveToOwnerOf(const std::string& folder, const std::string& path);
+
+// Gives the copy at `path`, and the lock of `folder` in which it lies, to the owner of the folder,
+// if this process runs as root: servers that run as that user could not read them otherwise.
+// Errors: those of the disk.
+absl::Status GiveToOwnerOf(const std::string& folder, const std::string& path);
 
 }  // namespace lodestar

@@ -1,5 +1,8 @@
 #include "deploy/psctl/restore_command.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <memory>
 #include <stop_token>
@@ -49,6 +52,19 @@ TEST_F(RestoreCommandTest, ServersGoOnFromIt) {
   ASSERT_OK(whole.status());
   EXPECT_EQ(whole->front().round, Round(7));
   EXPECT_OK(FolderLock::Take(folder_, NewFolderClaim(), {}).status()) << "the folder is free";
+}
+
+TEST_F(RestoreCommandTest, WhatRootHasCopiedBelongsToTheOwnerOfTheFolder) {
+  constexpr uid_t kService = 12345;
+  Write("runs/round-00000005", 5);
+  if (chown(folder_.c_str(), kService, kService) != 0) GTEST_SKIP() << "no rights of root here";
+  ASSERT_OK_AND_ASSIGN(const std::string copy, Restore());
+  EXPECT_OK(GiveToOwnerOf(folder_, copy));
+  for (const std::string& path : {copy, copy + "/MANIFEST.json", folder_ + "/LOCK"}) {
+    struct stat info;
+    ASSERT_EQ(stat(path.c_str(), &info), 0) << path;
+    EXPECT_EQ(info.st_uid, kService) << path;
+  }
 }
 
 TEST_F(RestoreCommandTest, RefusesWhereSomethingElseWouldCount) {

@@ -63,10 +63,9 @@ absl::Status VerifyCheckpoints(FileSystem& file_system, absl::Span<const std::st
       if (!manifest.ok()) ++num_damaged;
       RETURN_IF_ERROR(say(absl::StrCat(
           entry.path, "  ",
-          manifest.ok()
-              ? WholeText(*manifest)
-              : absl::StrCat(absl::IsUnimplemented(manifest.status()) ? "NOT READ: " : "DAMAGED: ",
-                             manifest.status().message()))));
+          manifest.ok() ? WholeText(*manifest)
+                        : absl::StrCat(MayBeWhole(manifest.status()) ? "NOT READ: " : "DAMAGED: ",
+                                       manifest.status().message()))));
     }
   }
   if (num_damaged == 0) return absl::OkStatus();

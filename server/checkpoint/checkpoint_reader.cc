@@ -55,6 +55,16 @@ BucketManifest CommonOf(const Manifest& manifest, ElementRange range, ElementRan
 
 }  // namespace
 
+absl::Status UnreadCheckpoint(absl::string_view path, const absl::Status& why) {
+  return absl::Status(
+      why.code(),
+      absl::StrCat("checkpoint ", path,
+                   " cannot be read, and what is older would undo its rounds: ", why.message(),
+                   "; ",
+                   absl::IsUnimplemented(why) ? "start that release" : "let this process read it",
+                   ", or move the checkpoint away to go on without it"));
+}
+
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
     FileSystem& file_system, const std::string& root, absl::Span<const std::string> passed_over) {
   ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListWholeCheckpoints(file_system, root));
@@ -87,8 +97,7 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
     if (manifest.ok()) {
       return FoundCheckpoint{entry.path, *std::move(manifest), std::move(alarms)};
     }
-    // It is whole: what is older would undo its rounds.
-    if (absl::IsUnimplemented(manifest.status())) return manifest.status();
+    if (MayBeWhole(manifest.status())) return UnreadCheckpoint(entry.path, manifest.status());
     alarms.push_back(absl::StrCat("CHECKPOINT ", entry.path,
                                   " IS DAMAGED and is not used: ", manifest.status().message()));
   }

@@ -24,10 +24,14 @@ struct FoundCheckpoint {
   std::vector<std::string> alarms;
 };
 
+// Returns the error, with the code of `why`, that nothing is restored because the checkpoint at
+// `path` is the newest, could not be verified, and MayBeWhole().
+absl::Status UnreadCheckpoint(absl::string_view path, const absl::Status& why);
+
 // The newest checkpoint in `root` that verifies; none if there is no checkpoint at all. How new one
 // is, its manifest says, not its name. Those at `passed_over` are as if they were not there.
-// Errors: DataLoss if there are some and none verifies; Unimplemented if the newest that may is of
-// a later version.
+// Errors: DataLoss if there are some and none verifies; UnreadCheckpoint() of one that is newer
+// than those that verify.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
     FileSystem& file_system, const std::string& root,
     absl::Span<const std::string> passed_over = {});

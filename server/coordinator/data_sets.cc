@@ -47,6 +47,17 @@ bool AreCompared(const DatasetInfo& a, const DatasetInfo& b) {
   return a.num_train_samples > 0 && b.num_train_samples > 0;
 }
 
+// Where counts do not tell two data sets apart.
+constexpr absl::string_view kHowToCompare =
+    ". Both have as many samples: compare `sha256sum *` of both folders; files are taken in the "
+    "order of the bytes of their names";
+
+bool HaveEqualCounts(const DatasetInfo& a, const DatasetInfo& b) {
+  return a.num_train_samples == b.num_train_samples &&
+         a.num_heldout_samples == b.num_heldout_samples &&
+         a.tokens_per_sample == b.tokens_per_sample;
+}
+
 }  // namespace
 
 absl::Status DataSets::Admit(WorkerId worker, absl::string_view name, const DatasetInfo& data) {
@@ -91,7 +102,7 @@ absl::Status DataSets::CheckShared(absl::string_view name, const DatasetInfo& da
         ": this worker has ", Describe(data), "; the job has ", Describe(job.info), "; give ",
         is_other ? absl::StrCat("the same data under --data as ", holder)
                  : "the data that the job began with under --data",
-        ", or --data_partition=own"));
+        ", or --data_partition=own", HaveEqualCounts(data, job.info) ? kHowToCompare : ""));
   }
   return absl::OkStatus();
 }

@@ -236,23 +236,22 @@ absl::Status CheckpointKeeper::CheckSettings() const {
   if (!config_.resume) return CheckInitFrom();
   std::string newest_path;
   std::optional<Manifest> newest;
-  std::optional<std::pair<Round, absl::Status>>
-      later;  // the newest that a later release has written
+  // The newest that may be whole, although this process cannot read it.
+  std::optional<std::pair<Round, absl::Status>> unread;
   for (const std::string& folder : folders_) {
     ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListToRestore(folder));
     for (const CheckpointEntry& entry : entries) {
       absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, entry.path);
-      if (absl::IsUnimplemented(manifest.status()) &&
-          (!later.has_value() || entry.round > later->first)) {
-        later.emplace(entry.round, manifest.status());
+      if (MayBeWhole(manifest.status()) && (!unread.has_value() || entry.round > unread->first)) {
+        unread.emplace(entry.round, UnreadCheckpoint(entry.path, manifest.status()));
       }
       if (!manifest.ok() || (newest.has_value() && newest->round >= manifest->round)) continue;
       newest_path = entry.path;
       newest = *std::move(manifest);
     }
   }
-  if (later.has_value() && (!newest.has_value() || later->first >= newest->round)) {
-    return later->second;
+  if (unread.has_value() && (!newest.has_value() || unread->first >= newest->round)) {
+    return unread->second;
   }
   if (!newest.has_value()) return CheckInitFrom();
   ASSIGN_OR_RETURN(const std::vector<SettingChange> changes,
@@ -482,10 +481,10 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::Anew() const {
 absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest() const {
   absl::StatusOr<std::optional<FoundCheckpoint>> found =
       FindNewestCheckpoint(*deps_.file_system, config_.root, LeftBehind());
-  if (config_.fallback.empty() || absl::IsUnimplemented(found.status())) return found;
+  if (config_.fallback.empty() || MayBeWhole(found.status())) return found;
   absl::StatusOr<std::optional<FoundCheckpoint>> in_fallback =
       FindNewestCheckpoint(*deps_.file_system, config_.fallback, LeftBehind());
-  if (absl::IsUnimplemented(in_fallback.status())) return in_fallback;
+  if (MayBeWhole(in_fallback.status())) return in_fallback;
   if (!in_fallback.ok()) {
     // As if they were in one folder: what is damaged is no reason not to use what is whole.
     if (!found.ok() || !found->has_value()) return in_fallback;

@@ -335,6 +335,34 @@ TEST_F(CheckpointKeeperTest, ADamagedFallbackIsNoReasonNotToUseWhatIsWhole) {
   EXPECT_THAT(choice.alarm, HasSubstr("CHECKPOINT /spare/round-00000004 IS DAMAGED"));
 }
 
+TEST_F(CheckpointKeeperTest, ACheckpointThatMayNotBeReadIsNoReasonToTakeAnOlderOne) {
+  Save(2);
+  Save(4);
+  for (const absl::Status& refused : {absl::PermissionDeniedError("Permission denied"),
+                                      absl::ResourceExhaustedError("Too many open files"),
+                                      absl::UnavailableError("Stale file handle")}) {
+    for (const absl::string_view unread : {"MANIFEST.json", "safetensors"}) {
+      disk_->SetFaultHook([&](FileOperation operation, const std::string& path) {
+        const bool fails = operation == FileOperation::kRead && absl::StrContains(path, Path(4)) &&
+                           absl::EndsWith(path, unread);
+        return fails ? refused : absl::OkStatus();
+      });
+      const auto is_refused =
+          StatusIs(refused.code(), AllOf(HasSubstr(Path(4)), HasSubstr("move")));
+      keeper_->Do(ChooseRestoreTask{.accepts_loss = true});
+      EXPECT_THAT(choice_.status(), is_refused);
+      if (unread == "MANIFEST.json") {
+        EXPECT_THAT(keeper_->CheckSettings(), is_refused);
+      }
+    }
+  }
+  disk_->SetFaultHook([&](FileOperation operation, const std::string& path) {
+    const bool fails = operation == FileOperation::kRead && absl::StrContains(path, Path(4));
+    return fails ? absl::InternalError("Input/output error") : absl::OkStatus();
+  });
+  EXPECT_EQ(SourceOf(Choose()), Path(2)) << "a disk that has lost a sector";
+}
+
 TEST_F(CheckpointKeeperTest, NoProcessStartsFromWhatWasSetAside) {
   Save(2);
   Save(4);
