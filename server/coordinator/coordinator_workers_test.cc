@@ -11,6 +11,7 @@
 #include "common/status_hints.h"
 #include "common/testing/status_matchers.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/straggler_watch.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
 namespace lodestar {
@@ -324,6 +325,26 @@ TEST(CoordinatorWorkersTest, WhatIsWaitedForIsToldToTheLogOnce) {
   for (int i = 0; i < 30; ++i) cluster.Pass(absl::Seconds(1), {a, b});
   EXPECT_THAT(cluster.observer().events,
               ElementsAre("cluster round 0 waits for b, open for 11s, at most 59m49s more"));
+}
+
+TEST(CoordinatorWorkersTest, AWorkerThatRoundsWaitForIsToldToTheLogOnce) {
+  Coordinator::Config config = TestConfig(2);
+  config.job.schedule.total_rounds = 100;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker slow = cluster.Add("slow");
+  cluster.observer().events.clear();
+  for (int round = 0; round < 2 * StragglerWatch::kRounds; ++round) {
+    for (const TestWorker& worker : {a, slow}) cluster.Ask(worker);
+    RoundReport of_a = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
+    RoundReport of_slow = CoordinatorHarness::ReportOf(*cluster.Ask(slow).grant);
+    of_slow.compute = 10 * of_a.compute;
+    cluster.Ask(a, of_a);
+    cluster.Ask(slow, of_slow);
+  }
+  EXPECT_THAT(cluster.observer().events,
+              Contains(AllOf(HasSubstr("worker 'slow'"), HasSubstr("--balance=speed"))).Times(1));
 }
 
 TEST(CoordinatorWorkersTest, ARoundIsHeldUpOnceItTakesMuchLongerThanOthers) {

@@ -499,7 +499,8 @@ TEST_F(CheckpointKeeperTest, WhatRollbacksMadeOfTheLearningRateIsShown) {
   ledger.learning_rate_scale = 0.25;
   Save(2, ledger);
   EXPECT_THAT(Choose().note,
-              AllOf(HasSubstr("resumes from path="), HasSubstr("times 0.25, after 2 rollbacks")));
+              AllOf(HasSubstr("resumes from path="), HasSubstr("times 0.25, after 2 rollbacks"),
+                    HasSubstr("the learning rate of round 2 is ")));
   config_.job.schedule.peak /= 2;
   config_.job.schedule.total_rounds = 2;
   StartProcess();
