@@ -29,11 +29,10 @@ constexpr double kSharePerDoublingOfLocalSteps = 0.14;
 constexpr double kPerDoublingOfReach = 6.5;
 constexpr double kPerRoundOfDelay = 0.72;
 // Beside that, for each doubling of OuterStepRatio() above kSafeOuterStepRatio with up to 8 local
-// steps. With more of them it falls with their square. If the rate decays, it is gone in jobs of
-// kStepsThatDecay, and whole in half of them. Of trained weights it takes kShareOfTrained.
-constexpr double kPerDoublingOfRatio = 9.5;
+// steps, at most: seeds differ by a factor of ten. With more local steps it falls with their
+// square. Of trained weights it takes kShareOfTrained.
+constexpr double kPerDoublingOfRatio = 13.5;
 constexpr double kRatioLocalSteps = 8.0;
-constexpr double kStepsThatDecay = 2000.0;
 constexpr double kShareOfTrained = 0.5;
 // A schedule decays if its last rate is at most this part of its peak.
 constexpr double kDecayedRate = 0.2;
@@ -129,17 +128,12 @@ bool Decays(const LearningRateSchedule& schedule) {
 
 double Doublings(double value, double base) { return std::log2(std::max(value, 1e-9) / base); }
 
-// Returns what an outer step that is longer than kSafeOuterStepRatio overshoots.
+// Returns at most what an outer step that is longer than kSafeOuterStepRatio overshoots.
 double PercentOfOvershoot(const JobSpec& job, const TrainingFacts& training) {
   if (!IsOuterStepLong(job)) return 0.0;
   const double relaxed = std::min(1.0, kRatioLocalSteps / job.local_steps);
-  double share = training.begins_with_trained_weights ? kShareOfTrained : 1.0;
-  if (Decays(job.schedule)) {
-    const auto steps = static_cast<double>(training.total_steps.value_or(kStepsThatDecay));
-    share *= std::clamp(-Doublings(steps, kStepsThatDecay), 0.0, 1.0);
-  }
-  return share * kPerDoublingOfRatio * relaxed * relaxed *
-         Doublings(OuterStepRatio(job), kSafeOuterStepRatio);
+  return (training.begins_with_trained_weights ? kShareOfTrained : 1.0) * kPerDoublingOfRatio *
+         relaxed * relaxed * Doublings(OuterStepRatio(job), kSafeOuterStepRatio);
 }
 
 // Returns what outer steps of nesterov add to the loss of an average, beside PercentOfOvershoot().
@@ -212,8 +206,7 @@ void AddWindows(const JobSpec& job, const TrainingFacts& training, Sum& sum) {
   const bool has_momentum = job.outer_optimizer == OuterOptimizerKind::kNesterov;
   if (const double overshoot = PercentOfOvershoot(job, training); overshoot > 0.0) {
     sum.Add(overshoot,
-            absl::StrFormat("an outer step of %.3g times the change while the rate is %s",
-                            OuterStepRatio(job), Decays(job.schedule) ? "high" : "constant"));
+            absl::StrFormat("outer steps of %.3g times the change, up to", OuterStepRatio(job)));
   }
   if (has_momentum && job.outer_momentum > kShortMomentum && training.total_steps.has_value()) {
     const double outer_steps = std::max(

@@ -144,7 +144,8 @@ TEST(PlanCommandTest, TheLossFollowsLengthScheduleAndOuterStep) {
   EXPECT_GT(of_few, percent({"--init_from=m.safetensors"}));
   options.total_steps = 8000;
   const std::string momentum = "--outer_momentum=0.9";
-  EXPECT_GT(percent({momentum}), percent({momentum, "--lr_schedule=cosine"}));
+  EXPECT_GT(percent({momentum}), percent({}));
+  EXPECT_GT(percent({"--lr_schedule=cosine"}), percent({}));
   options.total_steps = -1;
   EXPECT_THAT(MakePlan(options, kUnlimitedColumns).status().message(), HasSubstr("--steps=-1"));
 }

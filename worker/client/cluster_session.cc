@@ -463,7 +463,8 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
       return answer.status();
     };
     const absl::Status status = addresses_.size() > 1 ? Seek(send) : send();
-    if (absl::IsAborted(status)) {
+    // A worker that was revoked has no life any more, either, and need not finish its step.
+    if (absl::IsAborted(status) || absl::IsPermissionDenied(status)) {
       calls.on_lost(status);
       return;
     }

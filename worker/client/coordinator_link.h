@@ -32,7 +32,7 @@ class CoordinatorLink {
     std::function<void(const absl::Status&)> on_unanswered = [](const absl::Status&) {};
     // Servers are at other addresses than those of the version that `activity` has told.
     std::function<void(const ServerAddresses&)> on_moved = [](const ServerAddresses&) {};
-    // Once, if the coordinator refuses this life (Aborted).
+    // Once, if the coordinator refuses this life (Aborted) or this worker (PermissionDenied).
     std::function<void(const absl::Status&)> on_lost;
   };
 
