@@ -15,6 +15,9 @@ using Tensor = CudnnGraph::Tensor;
 
 constexpr int64_t kBf16Bytes = 2;
 constexpr size_t kWorkspaceAlignment = 256;
+// Before it, attention wants tokens padded to whole blocks.
+constexpr size_t kFirstVersionOfAnyTokens = 91600;
+constexpr int64_t kTokensOfBlock = 128;
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
 // Where a tensor of the graph begins.
@@ -238,6 +241,12 @@ absl::Status CudnnAttentionPlan::Run(const AttentionTensors& tensors, void* work
 
 absl::StatusOr<std::unique_ptr<AttentionPlan>> CudnnAttention::Plan(AttentionPass pass,
                                                                     const AttentionShape& shape) {
+  if (target_->api().get_version() < kFirstVersionOfAnyTokens &&
+      shape.tokens % kTokensOfBlock != 0) {
+    return absl::UnimplementedError(absl::StrCat(name(), " wants a multiple of ", kTokensOfBlock,
+                                                 " tokens, and there are ", shape.tokens,
+                                                 "; versions from 9.16 on take any number"));
+  }
   AttentionGraph attention(target_, shape);
   pass == AttentionPass::kForward ? attention.BuildForward() : attention.BuildBackward();
   absl::StatusOr<CudnnPlan> plan = attention.graph().Plan();

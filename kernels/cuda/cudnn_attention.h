@@ -15,6 +15,7 @@ class CudnnAttention final : public AttentionLibrary {
   explicit CudnnAttention(std::shared_ptr<const CudnnTarget> target) : target_(std::move(target)) {}
 
   std::string name() const override { return CudnnName(target_->api()); }
+  // Unimplemented also for versions before 9.16 where tokens are no multiple of 128.
   absl::StatusOr<std::unique_ptr<AttentionPlan>> Plan(AttentionPass pass,
                                                       const AttentionShape& shape) override;
 
