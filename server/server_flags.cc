@@ -481,9 +481,9 @@ ABSL_FLAG(
     lodestar::LocalPath, metrics_out, "",
     "File that receives one JSON object per line for each committed round: round, train_loss, "
     "heldout_loss, heldout_accuracy (losses in nats, and as train_bits_per_byte and "
-    "heldout_bits_per_byte if tokens are bytes), samples, seconds, workers; and metrics, an "
-    "object, "
-    "where programs tell any. Goes on behind what is "
+    "heldout_bits_per_byte if tokens are bytes), samples, seconds, workers; compute_seconds, "
+    "communication_seconds (with nothing to compute) and wait_seconds of this round, means over "
+    "its workers; and metrics, an object, where programs tell any. Goes on behind what is "
     "there; lines of rounds that come again after a crash or a rollback are cut, and a file with "
     "rounds of another run is renamed to FILE.1, FILE.2, ... Empty: none.");
 ABSL_FLAG(lodestar::LocalPath, tensorboard_dir, "",

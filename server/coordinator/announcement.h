@@ -14,6 +14,14 @@
 
 namespace lodestar {
 
+// What workers did with the time of a round, by their own clocks: see RoundReport.
+struct RoundTimes {
+  absl::Duration compute;
+  absl::Duration communication;  // exposed
+  absl::Duration wait;
+  friend bool operator==(const RoundTimes&, const RoundTimes&) = default;
+};
+
 // A round whose contributions are all in. With an evaluation: of the weights it started from, so
 // after `round` updates.
 struct RoundSummary {
@@ -31,6 +39,7 @@ struct RoundSummary {
   double learning_rate = 0.0;
   absl::Duration duration;  // opening to completion
   absl::Time completed_at;
+  RoundTimes worker_times = {};  // means over the workers that reported
   absl::Duration trained_time;   // of the job so far, see JobProgress
   int workers = 0;               // that reported
   bool committed_short = false;  // without everyone of the roster

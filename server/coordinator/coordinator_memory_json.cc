@@ -256,6 +256,13 @@ void Describe(Archive& archive, MetricMeans& metrics) {
 }
 
 template <typename Archive>
+void Describe(Archive& archive, RoundTimes& times) {
+  archive("compute", times.compute);
+  archive("communication", times.communication);
+  archive("wait", times.wait);
+}
+
+template <typename Archive>
 void Describe(Archive& archive, OpenRound::Memory& round) {
   archive("plan", round.plan);
   archive("is_evaluation", round.is_evaluation);
@@ -267,6 +274,7 @@ void Describe(Archive& archive, OpenRound::Memory& round) {
   archive("samples", round.samples);
   archive("heldout", round.heldout);
   archive.Optional("metrics", round.metrics);
+  archive.Optional("times", round.times);
 }
 
 template <typename Archive>
@@ -337,6 +345,7 @@ void Describe(Archive& archive, RoundSummary& round) {
   archive.Optional("metrics", round.metrics);
   archive.Optional("metrics_dropped", round.metrics_dropped);
   archive.Optional("tokens_per_sample", round.tokens_per_sample);
+  archive.Optional("worker_times", round.worker_times);
 }
 
 template <typename Archive>

@@ -74,6 +74,30 @@ TEST(CoordinatorStatusTest, ExposedCommunicationIsAMeanOfTheLastRounds) {
   EXPECT_NEAR(worker.communication_share, mean, 1e-9) << "rounds of a second";
 }
 
+// A share that forgets by a tenth per round would let the first one weigh for long.
+TEST(CoordinatorStatusTest, ARoundIsSummedUpWithItsOwnTimesAlone) {
+  CoordinatorHarness cluster(TestConfig(/*min_workers=*/2));
+  cluster.Start();
+  const std::vector<TestWorker> workers = {cluster.Add("a"), cluster.Add("b")};
+  for (int round = 0; round < 2; ++round) {
+    for (const TestWorker& worker : workers) cluster.Ask(worker);  // a round begins with all
+    cluster.Pass(absl::Seconds(1), workers);
+    for (const size_t i : {0, 1}) {
+      RoundReport report = CoordinatorHarness::ReportOf(*cluster.Ask(workers[i]).grant);
+      report.compute = absl::Seconds(round == 0 ? 50 : 3);
+      report.communication = absl::Seconds(i == 0 ? 1 : 2);
+      report.wait = absl::Seconds(i == 0 ? 1 : -1);
+      cluster.Ask(workers[i], report);
+    }
+  }
+  const std::vector<RoundSummary>& summaries = cluster.observer().rounds;
+  ASSERT_EQ(summaries.size(), 2);
+  EXPECT_EQ(summaries[0].worker_times.compute, absl::Seconds(50));
+  EXPECT_EQ(summaries[1].worker_times.compute, absl::Seconds(3));
+  EXPECT_EQ(summaries[1].worker_times.communication, absl::Milliseconds(1500));
+  EXPECT_EQ(summaries[1].worker_times.wait, absl::Milliseconds(500));
+}
+
 TEST(CoordinatorStatusTest, AWorkerTellsHowLongItTookUntilItsFirstContribution) {
   CoordinatorHarness cluster;
   cluster.Start();

@@ -1,5 +1,7 @@
 #include "server/coordinator/open_round.h"
 
+#include <algorithm>
+
 namespace lodestar {
 
 OpenRound::OpenRound(const WorkLedger::Work& work, absl::Time opened_at) : front_since_(opened_at) {
@@ -21,6 +23,9 @@ void OpenRound::Report(WorkerId worker, const RoundReport& report, absl::Time no
   memory_.predictions += report.num_predictions;
   memory_.samples += report.num_samples;
   memory_.metrics.Add(report.metrics);
+  memory_.times.compute += std::max(report.compute, absl::ZeroDuration());
+  memory_.times.communication += std::max(report.communication, absl::ZeroDuration());
+  memory_.times.wait += std::max(report.wait, absl::ZeroDuration());
   if (share->second.num_heldout_samples == 0) return;  // nobody has asked for it
   // A worker that is told to stop reports none of its held-out samples.
   memory_.heldout.Add({report.heldout_loss_sum, report.heldout_correct, report.heldout_predictions,
@@ -49,6 +54,11 @@ RoundSummary OpenRound::Summarize(absl::Time now) const {
   summary.duration = now - memory_.opened_at;
   summary.completed_at = now;
   summary.workers = memory_.reported;
+  if (memory_.reported > 0) {
+    summary.worker_times = {.compute = memory_.times.compute / memory_.reported,
+                            .communication = memory_.times.communication / memory_.reported,
+                            .wait = memory_.times.wait / memory_.reported};
+  }
   summary.metrics = memory_.metrics.Values();
   summary.metrics_dropped = memory_.metrics.num_dropped;
   summary.committed_short = memory_.reported < static_cast<int>(memory_.plan.roster.size());

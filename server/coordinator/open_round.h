@@ -37,6 +37,7 @@ class OpenRound {
     int64_t samples = 0;
     HeldoutSums heldout;
     MetricMeans metrics;
+    RoundTimes times;  // sums over the workers that reported
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 

@@ -35,6 +35,9 @@ std::string MetricsLine(const RoundSummary& summary, LossUnit unit) {
   line["samples"] = summary.total_samples;
   line["seconds"] = absl::ToDoubleSeconds(summary.trained_time);
   line["workers"] = summary.workers;
+  line["compute_seconds"] = absl::ToDoubleSeconds(summary.worker_times.compute);
+  line["communication_seconds"] = absl::ToDoubleSeconds(summary.worker_times.communication);
+  line["wait_seconds"] = absl::ToDoubleSeconds(summary.worker_times.wait);
   if (!summary.metrics.empty()) line["metrics"] = summary.metrics;
   return FormatJson(line);
 }

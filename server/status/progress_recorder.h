@@ -21,9 +21,11 @@
 namespace lodestar {
 
 // {"round","train_loss","heldout_loss","heldout_accuracy","train_bits_per_byte",
-// "heldout_bits_per_byte","samples","seconds","workers"}: null where there is none; samples and
-// seconds are the job's so far, over all lives of its servers. And "metrics", an object of numbers
-// by name, if programs have told any.
+// "heldout_bits_per_byte","samples","seconds","workers","compute_seconds",
+// "communication_seconds","wait_seconds"}: null where there is none; samples and seconds are the
+// job's so far, over all lives of its servers; the last three are of this round alone, means over
+// its workers, by their own clocks (RoundTimes). And "metrics", an object of numbers by name, if
+// programs have told any.
 std::string MetricsLine(const RoundSummary& summary, LossUnit unit);
 
 // "round 12/2000  loss 2.1000 nats  24.0 samples/s  2 workers", without what is unknown.

@@ -31,6 +31,9 @@ RoundSummary SummaryOf(int64_t round) {
   summary.duration = absl::Seconds(1);
   summary.completed_at = absl::UnixEpoch() + absl::Seconds(1 + round);
   summary.trained_time = absl::Seconds(1 + round);
+  summary.worker_times = {.compute = absl::Milliseconds(750),
+                          .communication = absl::Milliseconds(125),
+                          .wait = absl::Milliseconds(500)};
   return summary;
 }
 
@@ -38,11 +41,12 @@ TEST(ProgressRecorderTest, MetricsLineIsJsonWithNullForWhatIsUnknown) {
   EXPECT_EQ(MetricsLine(SummaryOf(3), LossUnit::kNats),
             R"({"round":3,"train_loss":2.5,"heldout_loss":null,"heldout_accuracy":null,)"
             R"("train_bits_per_byte":null,"heldout_bits_per_byte":null,)"
-            R"("samples":96,"seconds":4.0,"workers":2})");
+            R"("samples":96,"seconds":4.0,"workers":2,)"
+            R"("compute_seconds":0.75,"communication_seconds":0.125,"wait_seconds":0.5})");
   RoundSummary told = SummaryOf(3);
   told.metrics = {{"grad_norm", 1.5}, {"lr", 0.25}};
   EXPECT_THAT(MetricsLine(told, LossUnit::kNats),
-              testing::EndsWith(R"("workers":2,"metrics":{"grad_norm":1.5,"lr":0.25}})"));
+              testing::EndsWith(R"("wait_seconds":0.5,"metrics":{"grad_norm":1.5,"lr":0.25}})"));
   RoundSummary text = SummaryOf(3);
   text.train_loss = std::numbers::ln2;
   text.heldout_loss = 2 * std::numbers::ln2;
