@@ -9,9 +9,8 @@ namespace lodestar {
 
 std::unique_ptr<Device> MakeTestDevice(const std::string& name, int threads) {
   DeviceOptions options{.kind = name, .threads = threads};
-  if (name == "cuda-fp32" || name == "cuda-bf16") {
-    options.kind = "cuda";
-    options.compute = name == "cuda-bf16" ? DType::kBf16 : DType::kF32;
+  if (const std::optional<CudaTestDevice> cuda = CudaTestDeviceOf(name); cuda.has_value()) {
+    options = {.kind = "cuda", .compute = cuda->compute, .fusion = cuda->fusion};
   }
   auto device = MakeDevice(options, /*why_not_cuda=*/nullptr);
   LODESTAR_CHECK(device.ok()) << device.status().ToString();

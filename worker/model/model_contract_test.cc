@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/device_factory.h"
@@ -31,8 +32,8 @@ struct ContractCase {
 std::vector<ContractCase> AllCases() {
   std::vector<ContractCase> cases;
   for (const ModelSpec& spec : SmallModelSpecs()) {
-    for (const char* device : {"cpu", "oracle", "cuda-fp32", "cuda-bf16"})
-      cases.push_back({spec, device});
+    for (const char* device : {"cpu", "oracle"}) cases.push_back({spec, device});
+    for (const char* device : kCudaTestDevices) cases.push_back({spec, device});
   }
   return cases;
 }
@@ -130,9 +131,21 @@ class ModelContractTest : public testing::TestWithParam<ContractCase> {
     return RandomBatch(GetParam().spec, num_samples, /*seed=*/9);
   }
 
-  // Sums of different association, a few hundred terms of f32 or f64. Gradients of parameters are
-  // sums in f32 with bf16 as well.
-  double tolerance() const { return GetParam().device == "oracle" ? 1e-12 : 2e-5; }
+  // Sums of different association, a few hundred terms of f32 or f64. In bf16 a card takes another
+  // algorithm for another number of rows, whose results round to other neighbours: 2e-3 in the
+  // mean at each of some ten to twenty places between weights and gradient, whose errors are
+  // independent, so 1e-2.
+  double tolerance() const {
+    if (GetParam().device == "oracle") return 1e-12;
+    return absl::StrContains(GetParam().device, "bf16") ? 1e-2 : 2e-5;
+  }
+
+  // What is evaluated keeps nothing for a backward pass. Where that is another epilogue, it may be
+  // another algorithm on a card; all else gives equal bits.
+  void ExpectSameLoss(double evaluated, double trained) {
+    const double off = GetParam().device == "cuda-bf16-always" ? tolerance() * trained : 0.0;
+    EXPECT_NEAR(evaluated, trained, off);
+  }
 
   void ExpectNearGradients(const std::vector<double>& got, const std::vector<double>& want) {
     ASSERT_EQ(got.size(), want.size());
@@ -243,7 +256,7 @@ TEST_P(ModelContractTest, WeightsAreNotReadBeforeTheGate) {
     model->RefreshNarrowParameters();
   };
   spoil();
-  EXPECT_EQ(model->Evaluate(batch, &gate)->loss_sum, expected.loss_sum);
+  ExpectSameLoss(model->Evaluate(batch, &gate)->loss_sum, expected.loss_sum);
   for (int step = 0; step < kStepsToRecord; ++step) {
     spoil();
     EXPECT_EQ(model->TrainStep(batch, &gate, nullptr)->loss_sum, expected.loss_sum);
@@ -267,7 +280,7 @@ TEST_P(ModelContractTest, EvaluateGivesTheLossOfTrainStepAndKeepsGradients) {
   const BatchResult trained = *model->TrainStep(batch, nullptr, nullptr);
   const std::vector<double> gradient = ReadBuf(device_.get(), model->gradients());
   const BatchResult evaluated = *model->Evaluate(batch, nullptr);
-  EXPECT_EQ(evaluated.loss_sum, trained.loss_sum);
+  ExpectSameLoss(evaluated.loss_sum, trained.loss_sum);
   EXPECT_EQ(ReadBuf(device_.get(), model->gradients()), gradient);
 }
 

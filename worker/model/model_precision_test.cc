@@ -91,12 +91,18 @@ TEST_P(CudaPrecisionTest, CudaFollowsTheCpu) {
     }
     EXPECT_LT(Distance(cuda.end, cpu.end), weights * moved);
   };
-  expect_near(Train(GetParam(), "cuda-fp32", 1), kCudaTolerance, kCudaTolerance);
-  const Trajectory bf16 = Train(GetParam(), "cuda-bf16", 1);
-  expect_near(bf16, kBf16LossTolerance, kBf16WeightTolerance);
-  // Not fp32 by another name; and what it learns is what fp32 learns.
-  EXPECT_GT(Distance(bf16.end, cpu.end), kCudaTolerance * moved);
-  EXPECT_LT(bf16.losses.back(), bf16.losses.front());
+  for (const char* device : kCudaTestDevices) {
+    SCOPED_TRACE(device);
+    const Trajectory cuda = Train(GetParam(), device, 1);
+    if (CudaTestDeviceOf(device)->compute == DType::kF32) {
+      expect_near(cuda, kCudaTolerance, kCudaTolerance);
+      continue;
+    }
+    expect_near(cuda, kBf16LossTolerance, kBf16WeightTolerance);
+    // Not fp32 by another name; and what it learns is what fp32 learns.
+    EXPECT_GT(Distance(cuda.end, cpu.end), kCudaTolerance * moved);
+    EXPECT_LT(cuda.losses.back(), cuda.losses.front());
+  }
 }
 
 // All devices drop the same activations.

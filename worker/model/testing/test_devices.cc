@@ -6,14 +6,13 @@
 namespace lodestar {
 
 std::unique_ptr<Device> MakeTestDevice(const std::string& name, int threads) {
-  if (name != "cuda-fp32" && name != "cuda-bf16") return *MakeDevice(name, threads, nullptr);
+  const std::optional<CudaTestDevice> cuda = CudaTestDeviceOf(name);
+  if (!cuda.has_value()) return *MakeDevice(name, threads, nullptr);
   // Threads and streams in an order that no code may count on.
   emulator::Settings settings;
   settings.threads = emulator::ThreadOrder::kReversed;
   settings.streams = emulator::StreamOrder::kOthersFirst;
-  return cuda::MakeEmulatedDevice({.compute = name == "cuda-bf16" ? DType::kBf16 : DType::kF32,
-                                   .fusion = FusionPolicy::kAlways},
-                                  settings);
+  return cuda::MakeEmulatedDevice({.compute = cuda->compute, .fusion = cuda->fusion}, settings);
 }
 
 DeviceSet MakeTestCards(int count) {
