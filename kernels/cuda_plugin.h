@@ -18,7 +18,7 @@ inline constexpr char kCudaPluginFile[] = "liblodestar_cuda.so";
 inline constexpr char kCudaPluginEntryPoint[] = "LodestarMakeCudaDevice";
 inline constexpr char kCudaPluginCountEntryPoint[] = "LodestarCountCudaDevices";
 // To be raised whenever device.h or the options below change.
-inline constexpr int kCudaPluginVersion = 8;
+inline constexpr int kCudaPluginVersion = 9;
 
 // Whether biases, activations and sums become part of matrix products, and whether attention is
 // cuDNN's, where the card can do both.

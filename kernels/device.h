@@ -12,8 +12,8 @@
 // gamma, beta, tables) have the compute dtype; gradients of parameters and statistics have
 // StatisticsDType(compute), f32 where it is bf16. Vectors of the optimizers are StatisticsDType.
 //
-// Synchronize(), CopyNow(), and what registers host memory, or describes or merges choices, may be
-// called from any thread, everything else by one thread at a time.
+// Synchronize(), CopyNow(), and what registers host memory, or describes, counts or merges choices,
+// may be called from any thread, everything else by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -55,8 +55,12 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceCapabilities& capabilities() const = 0;
-  // What the device has chosen by measuring itself so far, a line each, for logs.
+  // What the device has chosen so far where one operation can be done in several ways, a line each,
+  // for logs: "attention forward 16 x 1024 tokens, 12 heads of 64, cuDNN 9.19.0: library (...)".
   virtual std::string DescribeChoices() const { return ""; }
+  // Number of those for which a library was refused because its outputs are not those of our
+  // kernels.
+  virtual int64_t num_refused_outputs() const { return 0; }
   // The text that the next device of this kind may be made with (DeviceOptions::tuning) to choose
   // the same without measuring: what is in `kept`, a text of another device or of an earlier run
   // (or empty), as far as it is good for this one, and what this one has chosen besides. Empty for

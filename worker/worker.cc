@@ -15,6 +15,7 @@
 #include "proto/tls_doubts.h"
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/cluster_session.h"
+#include "worker/device_metrics.h"
 #include "worker/trainer/device_registry.h"
 #include "worker/trainer/round_runner_factory.h"
 
@@ -336,6 +337,7 @@ void Worker::Do(const Lifecycle::CarryOut& order) {
     LogDebug("round handed in round={} worker={} incarnation={} samples={}", report->round,
              life.worker, life.incarnation, report->num_samples);
     workload_->Complete(&*report);
+    AddDeviceMetrics(devices_, &report->metrics);
     progress_->Add(clock_->Now(), *report);
     CountContribution(order.grant, *report);
   }
@@ -534,6 +536,7 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
       absl::MutexLock lock(&mutex_);
       whole = lifecycle_.WithWait(report);
     }
+    AddDeviceMetrics(devices_, &whole.metrics);
     link_->AskAhead(whole);
   };
   ResidualStore* const residuals = PrepareResiduals(job);
@@ -654,8 +657,10 @@ void Worker::TellProgress(const Grant& grant) {
     if (choices.empty()) continue;
     const std::string device =
         devices_.devices.size() == 1 ? "the device" : absl::StrCat("device ", i);
-    choices_logger_.Log(LogLevel::kInfo, absl::StrCat("choices of ", device),
-                        absl::StrCat(device, " measured and chose:\n", choices));
+    const bool has_refused = devices_.devices[i]->num_refused_outputs() > 0;
+    choices_logger_.Log(has_refused ? LogLevel::kWarn : LogLevel::kInfo,
+                        absl::StrCat("choices of ", device),
+                        absl::StrCat(device, " has chosen:\n", choices));
   }
 }
 

@@ -49,6 +49,7 @@ class CudaDevice final : public Device {
 
   const DeviceCapabilities& capabilities() const override { return capabilities_; }
   std::string DescribeChoices() const override;
+  int64_t num_refused_outputs() const override { return attention_choice_.num_unequal(); }
   std::string MergeTuning(absl::string_view kept) const override { return tuning_.Merge(kept); }
   std::string DescribeTuning() const override { return tuning_.Describe(); }
   absl::StatusOr<void*> Allocate(size_t bytes) override;

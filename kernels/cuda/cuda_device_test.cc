@@ -427,7 +427,8 @@ TEST_F(CudaDeviceTest, WhatCublasRefusesToFuseRunsSeparately) {
 TEST_F(CudaDeviceTest, WhatWasFusedBeforeMayBeRefused) {
   const auto device = Make({.compute = DType::kBf16, .fusion = FusionPolicy::kAlways});
   RunLayer(*device, 1);
-  EXPECT_EQ(device->DescribeChoices(), "");
+  EXPECT_TRUE(Contains(device->DescribeChoices(), ": fused (--fusion=always)"))
+      << device->DescribeChoices();
   emulator::Configure({.epilogues = emulator::Epilogues::kRefused});
   const Outputs replaced = RunLayer(*device, 2);
   EXPECT_TRUE(Contains(device->DescribeChoices(), "refuses")) << device->DescribeChoices();

@@ -1,6 +1,7 @@
 // Attention, embedding and loss.
 #include "absl/strings/str_cat.h"
 #include "kernels/buffer_checks.h"
+#include "kernels/cuda/attention_comparison.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/embed.h"
@@ -57,9 +58,13 @@ void CudaDevice::RunAttention(AttentionPass pass, const AttentionShape& shape,
     return library_attention_.Run(
         pass, shape, tensors, [&](size_t bytes) { return TryScratch(bytes); }, stream);
   };
+  const auto compare = [&] {
+    return CompareWithOwnAttention(
+        pass, shape, tensors, attention_, [&](size_t bytes) { return TryScratch(bytes); }, stream);
+  };
   attention_choice_.RunFaster(
       absl::StrCat(NameOf(pass, shape), ", ", library_attention_.library_name()), is_recording_,
-      stream, by_library, own);
+      stream, by_library, own, compare);
 }
 
 void CudaDevice::EmbedForward(Buf y, Buf tokens, Buf token_table, Buf position_table, int64_t rows,

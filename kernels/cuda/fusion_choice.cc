@@ -62,20 +62,39 @@ std::string FusionChoice::Try(const std::string& operation, cudaStream_t stream,
   return refusal;
 }
 
-FusionChoice::Choice FusionChoice::Choose(const std::string& operation, cudaStream_t stream,
-                                          Fused fused, Separate separate) {
+std::optional<FusionChoice::Choice> FusionChoice::Choose(const std::string& operation,
+                                                         const std::optional<Choice>& kept,
+                                                         cudaStream_t stream, Fused fused,
+                                                         Separate separate,
+                                                         std::optional<Compare> compare) {
   const std::string refusal = Try(operation, stream, fused);
-  if (!refusal.empty()) return {.fuses = false, .why = refusal};
-  if (policy_ == FusionPolicy::kAlways) return {.fuses = true, .why = ""};
+  if (!refusal.empty()) return Choice{.fuses = false, .why = refusal};
+  if (compare.has_value()) {
+    const absl::StatusOr<Comparison> found = (*compare)();
+    if (!found.ok()) {
+      return Choice{.fuses = false,
+                    .why = absl::StrCat("its outputs could not be compared with those of ",
+                                        words_.separate, ": ", found.status().message())};
+    }
+    if (found->verdict == Comparison::Verdict::kUndecided) return std::nullopt;
+    if (found->verdict == Comparison::Verdict::kUnequal) {
+      return Choice{.fuses = false,
+                    .why = absl::StrCat("refused, its outputs are not those of ", words_.separate,
+                                        ": ", found->why),
+                    .is_unequal = true};
+    }
+  }
+  if (kept.has_value()) return kept;
+  if (policy_ == FusionPolicy::kAlways) return Choice{.fuses = true, .why = "--fusion=always"};
   const double separate_seconds = Measure(stream, separate);
   FusedResult result;
   const double fused_seconds = Measure(stream, [&] {
     if (result.is_queued()) result = fused();
   });
-  if (!result.is_queued()) return {.fuses = false, .why = Refusal(result)};
-  return {.fuses = fused_seconds >= 0.0 && fused_seconds < separate_seconds,
-          .why = absl::StrFormat("%s %.1f us, %s %.1f us", words_.fused, fused_seconds * 1e6,
-                                 words_.separate, separate_seconds * 1e6)};
+  if (!result.is_queued()) return Choice{.fuses = false, .why = Refusal(result)};
+  return Choice{.fuses = fused_seconds >= 0.0 && fused_seconds < separate_seconds,
+                .why = absl::StrFormat("%s %.1f us, %s %.1f us", words_.fused, fused_seconds * 1e6,
+                                       words_.separate, separate_seconds * 1e6)};
 }
 
 std::string FusionChoice::KeptName(const std::string& operation) const {
@@ -96,16 +115,24 @@ std::optional<FusionChoice::Choice> FusionChoice::FindKept(const std::string& op
 
 const FusionChoice::Choice& FusionChoice::Settle(const std::string& operation,
                                                  const Choice& choice) {
-  // A card that is broken has measured nothing.
-  if (policy_ == FusionPolicy::kMeasure && errors_->first().ok()) {
+  // A card that is broken has measured nothing. What a comparison refuses is compared again by the
+  // next process, which may have another version of the library.
+  if (choice.is_unequal) {
+    tuning_->Refuse(KeptName(operation), choice.why);
+  } else if (policy_ == FusionPolicy::kMeasure && errors_->first().ok()) {
     tuning_->Keep(KeptName(operation), choice.fuses ? kFused : kSeparate, choice.why);
   }
+  return Adopt(operation, choice);
+}
+
+const FusionChoice::Choice& FusionChoice::Adopt(const std::string& operation,
+                                                const Choice& choice) {
   const std::lock_guard lock(mutex_);
   return choices_[operation] = choice;
 }
 
 void FusionChoice::RunFaster(const std::string& operation, bool is_recording, cudaStream_t stream,
-                             Fused fused, Separate separate) {
+                             Fused fused, Separate separate, std::optional<Compare> compare) {
   if (policy_ == FusionPolicy::kNever) {
     separate();
     return;
@@ -113,15 +140,21 @@ void FusionChoice::RunFaster(const std::string& operation, bool is_recording, cu
   const auto it = choices_.find(operation);
   const Choice* choice = it != choices_.end() ? &it->second : nullptr;
   if (choice == nullptr) {
-    if (const std::optional<Choice> kept = FindKept(operation); kept.has_value()) {
-      const std::lock_guard lock(mutex_);
-      choice = &(choices_[operation] = *kept);
-    } else if (is_recording) {
-      separate();
-      return;
-    } else {
-      choice = &Settle(operation, Choose(operation, stream, fused, separate));
+    const std::optional<Choice> kept = FindKept(operation);
+    if (kept.has_value() && !(kept->fuses && compare.has_value())) {
+      choice = &Adopt(operation, *kept);
+    } else if (!is_recording) {
+      const std::optional<Choice> chosen =
+          Choose(operation, kept, stream, fused, separate, compare);
+      if (chosen.has_value()) {
+        const bool stands = kept.has_value() && chosen->fuses;
+        choice = stands ? &Adopt(operation, *kept) : &Settle(operation, *chosen);
+      }
     }
+  }
+  if (choice == nullptr) {
+    separate();
+    return;
   }
   if (choice->fuses) {
     const FusedResult result = fused();
@@ -137,11 +170,15 @@ std::string FusionChoice::Describe() const {
   const std::lock_guard lock(mutex_);
   std::string lines;
   for (const auto& [operation, choice] : choices_) {
-    if (choice.why.empty()) continue;
     absl::StrAppend(&lines, lines.empty() ? "" : "\n", operation, ": ",
                     choice.fuses ? words_.fused : words_.separate, " (", choice.why, ")");
   }
   return lines;
+}
+
+int64_t FusionChoice::num_unequal() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::count_if(choices_, [](const auto& entry) { return entry.second.is_unequal; });
 }
 
 }  // namespace lodestar::cuda

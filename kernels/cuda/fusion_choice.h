@@ -6,9 +6,11 @@
 // fused from there on, and the device goes on. Where the fused call has broken the card, which no
 // process can mend, the device's error says so, and which call it was.
 //
-// Attention by another library or by our kernels is such a choice, too, in other words.
+// Attention by another library or by our kernels is such a choice, too, in other words. There the
+// caller compares both: a library whose outputs are not those of our kernels is refused.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -16,6 +18,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/cuda/errors.h"
 #include "kernels/cuda/resources.h"
 #include "kernels/cuda/stream_timer.h"
@@ -46,11 +49,25 @@ class FusedResult {
   std::string refusal_;
 };
 
+// What comparing the outputs of both has found.
+struct Comparison {
+  enum class Verdict : uint8_t {
+    kEqual,
+    kUnequal,
+    kUndecided,  // these arguments prove nothing; later ones may
+  };
+  Verdict verdict = Verdict::kEqual;
+  std::string why = "";  // of kUnequal: what differs, and by how much
+};
+
 class FusionChoice {
  public:
   // What runs fused says whether it was queued; else the outputs are not to be used.
   using Fused = absl::FunctionRef<FusedResult()>;
   using Separate = absl::FunctionRef<void()>;
+  // Called after a fused call that the stream has run. Errors: why the two cannot be compared; the
+  // fused one is then not used.
+  using Compare = absl::FunctionRef<absl::StatusOr<Comparison>()>;
 
   // `compute`: of all operations. `tuning` and `errors` outlive it.
   FusionChoice(FusionPolicy policy, DType compute, Tuning* tuning, Errors* errors,
@@ -59,23 +76,32 @@ class FusionChoice {
 
   // Runs one of the two, which give the same results and may be repeated. `operation` names what is
   // done, with its shape: equal names share the choice. The first use of an operation waits for the
-  // stream, so while it is recorded, what was not run before runs separately.
+  // stream, so while it is recorded, what was not run before runs separately. With `compare`, the
+  // fused one is used only after a comparison in this process, also where an earlier run has
+  // chosen it; until one decides, the operation runs separately.
   void RunFaster(const std::string& operation, bool is_recording, cudaStream_t stream, Fused fused,
-                 Separate separate);
-  // One line for each operation whose choice was not the caller's, with the times. Thread-safe.
+                 Separate separate, std::optional<Compare> compare = std::nullopt);
+  // One line for each operation that has a choice: which, and why. Thread-safe.
   std::string Describe() const;
+  // Number of operations that a comparison has refused. Thread-safe.
+  int64_t num_unequal() const;
 
  private:
   struct Choice {
     bool fuses = false;
     std::string why;
+    bool is_unequal = false;
   };
   // In `tuning_`: where operations of another dtype are, too.
   std::string KeptName(const std::string& operation) const;
   std::optional<Choice> FindKept(const std::string& operation);
-  // The choice that holds from here on, also in later runs.
+  // The choice that holds from here on, also in later runs unless a comparison made it.
   const Choice& Settle(const std::string& operation, const Choice& choice);
-  Choice Choose(const std::string& operation, cudaStream_t stream, Fused fused, Separate separate);
+  const Choice& Adopt(const std::string& operation, const Choice& choice);
+  // `kept`: the choice of an earlier run. Nothing if the comparison has not decided.
+  std::optional<Choice> Choose(const std::string& operation, const std::optional<Choice>& kept,
+                               cudaStream_t stream, Fused fused, Separate separate,
+                               std::optional<Compare> compare);
   // The first fused call. Empty: the stream has run it; else why the operation is not to be fused.
   std::string Try(const std::string& operation, cudaStream_t stream, Fused fused);
   // Seconds of one call; negative if it failed, which is noted.

@@ -20,21 +20,6 @@ int64_t DivisorUpTo(int64_t batch, int64_t most) {
   return divisor;
 }
 
-// Those of the samples from `first` on.
-AttentionTensors From(const AttentionTensors& tensors, int64_t first, const AttentionShape& shape) {
-  const int64_t output_bytes = first * shape.tokens * shape.heads * shape.head_width * kBf16Bytes;
-  const auto at = [](auto* tensor, int64_t bytes) -> decltype(tensor) {
-    using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(tensor)>>,
-                                    const char, char>;
-    return tensor == nullptr ? nullptr : static_cast<Byte*>(tensor) + bytes;
-  };
-  return {.qkv = at(tensors.qkv, 3 * output_bytes),
-          .y = at(tensors.y, output_bytes),
-          .log_sum_exp = tensors.log_sum_exp + first * shape.heads * shape.tokens,
-          .dy = at(tensors.dy, output_bytes),
-          .dqkv = at(tensors.dqkv, 3 * output_bytes)};
-}
-
 // Empty: nothing is against it.
 std::string WhyNot(const AttentionShape& shape, DType dtype, const AttentionTensors& tensors) {
   if (dtype != DType::kBf16) return "libraries have attention in bf16 only";
@@ -110,7 +95,7 @@ absl::Status LibraryAttention::Run(AttentionPass pass, const AttentionShape& sha
   const absl::StatusOr<void*> workspace = scratch(plan->workspace_bytes());
   if (!workspace.ok()) return workspace.status();
   for (int64_t first = 0; first < shape.batch; first += samples) {
-    const absl::Status status = plan->Run(From(tensors, first, shape), *workspace, stream);
+    const absl::Status status = plan->Run(SamplesFrom(tensors, first, shape), *workspace, stream);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -124,6 +109,21 @@ std::string LibraryAttention::Describe() const {
     absl::StrAppend(&lines, lines.empty() ? "" : "\n", "attention: own kernels (", reason, ")");
   }
   return lines;
+}
+
+AttentionTensors SamplesFrom(const AttentionTensors& tensors, int64_t first,
+                             const AttentionShape& shape) {
+  const int64_t output_bytes = first * shape.tokens * shape.heads * shape.head_width * kBf16Bytes;
+  const auto at = [](auto* tensor, int64_t bytes) -> decltype(tensor) {
+    using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(tensor)>>,
+                                    const char, char>;
+    return tensor == nullptr ? nullptr : static_cast<Byte*>(tensor) + bytes;
+  };
+  return {.qkv = at(tensors.qkv, 3 * output_bytes),
+          .y = at(tensors.y, output_bytes),
+          .log_sum_exp = tensors.log_sum_exp + first * shape.heads * shape.tokens,
+          .dy = at(tensors.dy, output_bytes),
+          .dqkv = at(tensors.dqkv, 3 * output_bytes)};
 }
 
 std::string NameOf(AttentionPass pass, const AttentionShape& shape) {

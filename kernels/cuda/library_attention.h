@@ -69,6 +69,10 @@ class LibraryAttention {
   std::set<std::string> reasons_;
 };
 
+// Of the samples from `first` on.
+AttentionTensors SamplesFrom(const AttentionTensors& tensors, int64_t first,
+                             const AttentionShape& shape);
+
 // "attention forward 16 x 1024 tokens, 12 heads of 64".
 std::string NameOf(AttentionPass pass, const AttentionShape& shape);
 

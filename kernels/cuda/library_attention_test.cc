@@ -4,7 +4,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include <bit>
+#include <cstring>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,9 +32,12 @@ struct Behaviour {
   bool breaks_the_card = false;
   // Of a backward pass.
   size_t workspace_bytes_per_sample = 0;
-  // 0: the passes are our emulated kernels. Else outputs are filled with kMark, by so many
-  // operations of a microsecond each.
+  // 0: the passes are our emulated kernels. Else the outputs of a plan's first run are copied by
+  // later ones, in so many operations of a microsecond each, and those of sample kMarkedSample,
+  // which is not compared, are filled with kMark.
   int marks = 0;
+  // Called with the tensors of a pass that our kernels have computed.
+  std::function<void(AttentionPass, const AttentionTensors&, cudaStream_t)> corrupt;
 
   int loads = 0;
   std::vector<int64_t> planned_samples;
@@ -39,6 +46,7 @@ struct Behaviour {
 
 constexpr int kMark = 0x40;      // of each byte
 constexpr double kMarked = 3.0;  // 0x4040 in bf16
+constexpr int64_t kMarkedSample = 2;
 
 class FakePlan final : public AttentionPlan {
  public:
@@ -55,9 +63,10 @@ class FakePlan final : public AttentionPlan {
       return absl::InternalError("fake 1.0: it does not run");
     }
     if (behaviour_->breaks_the_card) emulator::FailLaunchAfter(0);
-    const cudaError_t error =
-        behaviour_->marks > 0 ? Mark(tensors, stream) : Compute(tensors, workspace, stream);
+    const cudaError_t error = behaviour_->marks > 0 ? Mark(tensors, workspace, stream)
+                                                    : Compute(tensors, workspace, stream);
     EXPECT_EQ(error, cudaSuccess);
+    if (behaviour_->corrupt) behaviour_->corrupt(pass_, tensors, stream);
     return absl::OkStatus();
   }
 
@@ -67,11 +76,33 @@ class FakePlan final : public AttentionPlan {
   int64_t outputs() const {
     return shape_.batch * shape_.tokens * shape_.heads * shape_.head_width;
   }
-  cudaError_t Mark(const AttentionTensors& tensors, cudaStream_t stream) const {
+  cudaError_t Mark(const AttentionTensors& tensors, void* workspace, cudaStream_t stream) {
     const bool is_forward = pass_ == AttentionPass::kForward;
-    for (int i = 1; i < behaviour_->marks; ++i) cudaMemsetAsync(tensors.y, 0, 0, stream);
-    return cudaMemsetAsync(is_forward ? tensors.y : tensors.dqkv, kMark,
-                           outputs() * 2 * (is_forward ? 1 : 3), stream);
+    void* const matrix = is_forward ? tensors.y : tensors.dqkv;
+    const size_t bytes = static_cast<size_t>(outputs()) * 2 * (is_forward ? 1 : 3);
+    const size_t sample_bytes = bytes / shape_.batch;
+    const size_t rows_bytes = shape_.batch * shape_.tokens * shape_.heads * sizeof(float);
+    if (matrix_.empty()) {
+      const cudaError_t error = Compute(tensors, workspace, stream);
+      if (error != cudaSuccess) return error;
+      matrix_.resize(bytes);
+      log_sum_exp_.resize(rows_bytes);
+      cudaMemcpyAsync(matrix_.data(), matrix, bytes, cudaMemcpyDefault, stream);
+      cudaMemcpyAsync(log_sum_exp_.data(), tensors.log_sum_exp, rows_bytes, cudaMemcpyDefault,
+                      stream);
+      cudaStreamSynchronize(stream);
+      if (shape_.batch > kMarkedSample + 1) {
+        std::memset(matrix_.data() + kMarkedSample * sample_bytes, kMark, sample_bytes);
+      }
+    }
+    for (int i = 1 + (is_forward ? 1 : 0); i < behaviour_->marks; ++i) {
+      cudaMemsetAsync(matrix, 0, 0, stream);
+    }
+    if (is_forward) {
+      cudaMemcpyAsync(tensors.log_sum_exp, log_sum_exp_.data(), rows_bytes, cudaMemcpyDefault,
+                      stream);
+    }
+    return cudaMemcpyAsync(matrix, matrix_.data(), bytes, cudaMemcpyDefault, stream);
   }
   cudaError_t Compute(const AttentionTensors& tensors, void* workspace, cudaStream_t stream) const {
     const CudaAttention kernels(/*compute_capability=*/90);
@@ -91,6 +122,8 @@ class FakePlan final : public AttentionPlan {
   Behaviour* behaviour_;
   const AttentionPass pass_;
   const AttentionShape shape_;
+  std::vector<char> matrix_;       // y or dqkv of the first run, where it is to be copied
+  std::vector<char> log_sum_exp_;  // the same
 };
 
 class FakeLibrary final : public AttentionLibrary {
@@ -112,8 +145,11 @@ bool Contains(absl::string_view text, absl::string_view part) {
   return text.find(part) != absl::string_view::npos;
 }
 
+// Of outputs of kShape.
 bool IsMarked(const std::vector<double>& values) {
-  return std::vector<double>(values.size(), kMarked) == values;
+  const size_t sample = values.size() / kShape.batch;
+  return values[kMarkedSample * sample] == kMarked &&
+         values[(kMarkedSample + 1) * sample - 1] == kMarked;
 }
 
 class LibraryAttentionTest : public testing::Test {
@@ -127,9 +163,10 @@ class LibraryAttentionTest : public testing::Test {
     emulator::Configure({});
   }
 
-  std::unique_ptr<Device> Make(FusionPolicy policy, DType compute = DType::kBf16) {
+  std::unique_ptr<Device> Make(FusionPolicy policy, DType compute = DType::kBf16,
+                               std::optional<std::string> tuning = std::nullopt) {
     auto device = CudaDevice::Create(
-        {.compute = compute, .fusion = policy},
+        {.compute = compute, .fusion = policy, .tuning = std::move(tuning)},
         {.load_attention = [this]() -> absl::StatusOr<std::unique_ptr<AttentionLibrary>> {
           ++behaviour_.loads;
           if (!behaviour_.load.ok()) return behaviour_.load;
@@ -145,11 +182,11 @@ class LibraryAttentionTest : public testing::Test {
 
   // Both passes, `times` times. The tensors begin `skew` elements after an aligned address.
   static Outputs Run(Device& device, const AttentionShape& shape = kShape, int times = 1,
-                     int64_t skew = 0) {
+                     int64_t skew = 0, bool dy_is_zero = false) {
     DeviceTestRig rig(&device, device.capabilities().compute);
     const int64_t n = shape.batch * shape.tokens * shape.heads * shape.head_width;
     const Buf qkv = rig.Random(3 * n + skew).Slice(skew, 3 * n);
-    const Buf dy = rig.Random(n);
+    const Buf dy = dy_is_zero ? rig.Values(std::vector<double>(n, 0.0)) : rig.Random(n);
     const Buf y = rig.Output("y", n);
     const Buf log_sum_exp =
         rig.Output("log_sum_exp", shape.batch * shape.heads * shape.tokens, DType::kF32);
@@ -161,10 +198,10 @@ class LibraryAttentionTest : public testing::Test {
     }
     return rig.Collect();
   }
-  static Outputs OfOwnKernels(const AttentionShape& shape = kShape) {
+  static Outputs OfOwnKernels(const AttentionShape& shape = kShape, bool dy_is_zero = false) {
     auto device = CudaDevice::Create({.compute = DType::kBf16, .fusion = FusionPolicy::kNever});
     EXPECT_TRUE(device.ok());
-    return Run(**device, shape);
+    return Run(**device, shape, /*times=*/1, /*skew=*/0, dy_is_zero);
   }
   // Of one who uses our kernels all the same, and says why.
   static void ExpectOwnKernels(Device& device, const std::string& why, int times = 1) {
@@ -185,18 +222,126 @@ TEST_F(LibraryAttentionTest, ServesBothPassesWithoutMeasuring) {
   Run(*device);
   EXPECT_EQ(behaviour_.runs, 6);
   EXPECT_EQ(behaviour_.planned_samples, (std::vector<int64_t>{6, 6}));
-  EXPECT_EQ(device->DescribeChoices(), "attention: fake 1.0 is there");
+  EXPECT_EQ(device->DescribeChoices(),
+            "attention backward 6 x 5 tokens, 2 heads of 16, fake 1.0: library (--fusion=always)\n"
+            "attention forward 6 x 5 tokens, 2 heads of 16, fake 1.0: library (--fusion=always)\n"
+            "attention: fake 1.0 is there");
+  EXPECT_EQ(device->num_refused_outputs(), 0);
+}
+
+// A value of a tensor, of the first or the last sample, that a library gets wrong.
+struct WrongValue {
+  std::string name;
+  AttentionPass pass;
+  int64_t element;   // of y or dqkv
+  double factor;     // of what is right; 0 means that NaN is written
+  std::string what;  // the message names it
+};
+
+// Multiplies a bf16 of device memory, or makes it NaN.
+void Spoil(void* tensor, const WrongValue& wrong, cudaStream_t stream) {
+  uint16_t bits = 0;
+  auto* const at = static_cast<uint16_t*>(tensor) + wrong.element;
+  cudaMemcpyAsync(&bits, at, sizeof(bits), cudaMemcpyDefault, stream);
+  cudaStreamSynchronize(stream);
+  const auto value = static_cast<float>(std::bit_cast<float>(uint32_t{bits} << 16) * wrong.factor);
+  bits = wrong.factor == 0.0 ? uint16_t{0x7fff}
+                             : static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+  cudaMemcpyAsync(at, &bits, sizeof(bits), cudaMemcpyDefault, stream);
+  cudaStreamSynchronize(stream);
+}
+
+TEST_F(LibraryAttentionTest, RefusesALibraryWhoseOutputsAreNotOurs) {
+  constexpr int64_t kHead = 16, kToken = 2 * kHead, kSample = 5 * kToken;
+  const std::vector<WrongValue> wrongs = {
+      {"y", AttentionPass::kForward, 4 * kToken + kHead, 30.0, "y of token 4, head 1 is off by"},
+      {"last_y", AttentionPass::kForward, 5 * kSample + 3 * kToken, 30.0,
+       "y of token 3, head 0 is off by"},
+      {"nan_y", AttentionPass::kForward, 0, 0.0, "y of token 0, head 0 is off by nan"},
+      {"dq", AttentionPass::kBackward, 3 * 3 * kToken, 30.0, "dq of token 3, head 0 is off by"},
+      {"dk", AttentionPass::kBackward, 3 * 2 * kToken + kToken, 30.0,
+       "dk of token 2, head 0 is off by"},
+      {"last_dv", AttentionPass::kBackward, 3 * 5 * kSample + 2 * kToken + kHead, 30.0,
+       "dv of token 0, head 1 is off by"},
+      {"nan_dv", AttentionPass::kBackward, 2 * kToken, 0.0, "dv of token 0, head 0 is off by nan"},
+  };
+  for (const WrongValue& wrong : wrongs) {
+    SCOPED_TRACE(wrong.name);
+    behaviour_.corrupt = [&](AttentionPass pass, const AttentionTensors& tensors,
+                             cudaStream_t stream) {
+      if (pass != wrong.pass) return;
+      Spoil(pass == AttentionPass::kForward ? tensors.y : tensors.dqkv, wrong, stream);
+    };
+    const auto device = Make();
+    ExpectOwnKernels(*device, wrong.what, /*times=*/2);
+    EXPECT_EQ(device->num_refused_outputs(), 1);
+  }
+}
+
+TEST_F(LibraryAttentionTest, RefusesALibraryWithAnotherLogSumExp) {
+  behaviour_.corrupt = [](AttentionPass pass, const AttentionTensors& tensors,
+                          cudaStream_t stream) {
+    if (pass != AttentionPass::kForward) return;
+    float value = 0.0f;
+    float* const at = tensors.log_sum_exp + 7;  // of token 2, head 1
+    cudaMemcpyAsync(&value, at, sizeof(value), cudaMemcpyDefault, stream);
+    cudaStreamSynchronize(stream);
+    value += 0.01f;
+    cudaMemcpyAsync(at, &value, sizeof(value), cudaMemcpyDefault, stream);
+    cudaStreamSynchronize(stream);
+  };
+  for (const FusionPolicy policy : {FusionPolicy::kMeasure, FusionPolicy::kAlways}) {
+    const auto device = Make(policy);
+    ExpectOwnKernels(*device, "log_sum_exp of token 2, head 1 is off by 0.01");
+    EXPECT_EQ(device->num_refused_outputs(), 1);
+  }
+}
+
+// Gradients of zeros are zeros, whatever the library computes.
+TEST_F(LibraryAttentionTest, ADyOfZerosPostponesTheComparison) {
+  const auto device = Make();
+  EXPECT_EQ(Run(*device, kShape, /*times=*/1, /*skew=*/0, /*dy_is_zero=*/true),
+            OfOwnKernels(kShape, /*dy_is_zero=*/true));
+  EXPECT_FALSE(Contains(device->DescribeChoices(), "backward")) << device->DescribeChoices();
+  EXPECT_EQ(Run(*device), OfOwnKernels());
+  EXPECT_TRUE(Contains(device->DescribeChoices(),
+                       "attention backward 6 x 5 tokens, 2 heads of 16, fake 1.0: library"))
+      << device->DescribeChoices();
+}
+
+TEST_F(LibraryAttentionTest, WhatAFileHasChosenIsComparedAgain) {
+  behaviour_.marks = 1;
+  const auto first = Make(FusionPolicy::kMeasure, DType::kBf16, /*tuning=*/"");
+  EXPECT_TRUE(IsMarked(Run(*first).at("dqkv")));
+  const std::string kept = first->MergeTuning("");
+  const std::string backward = "fusion bf16 attention backward 6 x 5 tokens";
+  ASSERT_TRUE(Contains(kept, backward)) << kept;
+  const auto good = Make(FusionPolicy::kMeasure, DType::kBf16, kept);
+  EXPECT_TRUE(IsMarked(Run(*good).at("dqkv")));
+  EXPECT_EQ(good->num_refused_outputs(), 0);
+  EXPECT_EQ(good->MergeTuning(kept), kept);
+  behaviour_.corrupt = [](AttentionPass pass, const AttentionTensors& tensors,
+                          cudaStream_t stream) {
+    if (pass == AttentionPass::kBackward) {
+      Spoil(tensors.dqkv, {"", pass, /*element=*/0, /*factor=*/0.0, ""}, stream);
+    }
+  };
+  const auto bad = Make(FusionPolicy::kMeasure, DType::kBf16, kept);
+  ExpectOwnKernels(*bad, "backward 6 x 5 tokens, 2 heads of 16, fake 1.0: own kernels (refused");
+  EXPECT_EQ(bad->num_refused_outputs(), 1);
+  EXPECT_FALSE(Contains(bad->MergeTuning(kept), backward))
+      << "the next process compares again: " << bad->MergeTuning(kept);
 }
 
 TEST_F(LibraryAttentionTest, KeepsTheFasterOfTheTwo) {
-  behaviour_.marks = 1;  // a microsecond; our kernels take 1 forward and 3 backward
+  behaviour_.marks = 1;  // 2 microseconds forward, 1 backward; our kernels take 1 and 3
   const auto device = Make(FusionPolicy::kMeasure);
   const Outputs got = Run(*device);
   EXPECT_FALSE(IsMarked(got.at("y")));
   EXPECT_TRUE(IsMarked(got.at("dqkv")));
   EXPECT_TRUE(Contains(device->DescribeChoices(),
                        "attention forward 6 x 5 tokens, 2 heads of 16, fake 1.0: own kernels "
-                       "(library 1.0 us, own kernels 1.0 us)"))
+                       "(library 2.0 us, own kernels 1.0 us)"))
       << device->DescribeChoices();
   EXPECT_TRUE(Contains(device->DescribeChoices(),
                        "attention backward 6 x 5 tokens, 2 heads of 16, fake 1.0: library "

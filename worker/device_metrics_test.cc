@@ -1,0 +1,53 @@
+#include "worker/device_metrics.h"
+
+#include <memory>
+#include <string>
+
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/oracle/oracle_device.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using ::testing::SizeIs;
+
+class RefusingDevice : public OracleDevice {
+ public:
+  explicit RefusingDevice(int64_t refused) : refused_(refused) {}
+  int64_t num_refused_outputs() const override { return refused_; }
+
+ private:
+  const int64_t refused_;
+};
+
+DeviceSet Devices(int64_t first, int64_t second) {
+  DeviceSet devices;
+  devices.devices.push_back(std::make_unique<RefusingDevice>(first));
+  devices.devices.push_back(std::make_unique<RefusingDevice>(second));
+  return devices;
+}
+
+TEST(DeviceMetricsTest, TellsHowManyOutputsAllDevicesHaveRefused) {
+  Metrics metrics;
+  AddDeviceMetrics(Devices(0, 0), &metrics);
+  EXPECT_THAT(metrics, IsEmpty());
+  AddDeviceMetrics(Devices(1, 2), &metrics);
+  EXPECT_THAT(metrics, ElementsAre(Pair(kRefusedOutputsMetric, 3.0)));
+  EXPECT_OK(CheckMetricName(kRefusedOutputsMetric));
+}
+
+// A server refuses reports with more.
+TEST(DeviceMetricsTest, LeavesMetricsOfProgramsTheirRoom) {
+  Metrics metrics;
+  for (size_t i = 0; i < kMaxMetrics; ++i) metrics[std::to_string(i)] = 1.0;
+  AddDeviceMetrics(Devices(1, 0), &metrics);
+  EXPECT_THAT(metrics, SizeIs(kMaxMetrics));
+}
+
+}  // namespace
+}  // namespace lodestar
