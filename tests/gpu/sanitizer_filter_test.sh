@@ -19,6 +19,21 @@ for name in AttendsToThePast DropsTheSameProbabilities CrossEntropyWith EmbedsAn
 done
 ! grep Multiplies <<<"$chosen" || fail "products are cuBLASLt's"
 
+# Every function that a card runs is in the namespace that the option names; the compiler mangles it so.
+option="${sanitizer_options[*]}"
+[[ "$option" == "--kernel-name kns="* ]] || fail "$option is not what compute-sanitizer takes"
+mangled="_ZN${option#*=}"
+namespaces=0
+for source in kernels/cuda/*.cu.cc; do
+  grep --quiet '__global__' "$source" || continue
+  space="$(sed -n 's/^namespace \([a-z:]\+\) {$/\1/p' "$source" | head -1)"
+  expected="_ZN"
+  for part in ${space//::/ }; do expected+="${#part}$part"; done
+  [[ "$expected" == "$mangled" ]] || fail "$source has kernels in '$space', which the filter leaves out"
+  ((++namespaces))
+done
+((namespaces > 0)) || fail "no source of a kernel was found in $PWD"
+
 for gone in '*Softmax*' '*/DeviceConformanceTest.*/*Sometimes'; do
   sanitized+=("$gone")
   ! message="$(sanitizer_filter "$program" 2>&1 >/dev/null)" || fail "$gone matches nothing, and nobody says so"
