@@ -15,7 +15,7 @@ namespace lodestar {
 inline constexpr char kPythonPackages[] = "lib/python3*/*-packages/";
 
 // Files of that path, which may be a pattern, below the packages of environments whose programs are
-// on the PATH, in its order.
+// on the PATH, or whose python3 one on the PATH is a link to, in the order of the PATH.
 std::vector<std::string> PythonPackageFiles(absl::string_view path);
 
 // Loads `file` from where the loader searches, else from `folder` ("nvidia/cudnn/lib/") below the

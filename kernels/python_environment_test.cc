@@ -35,6 +35,33 @@ TEST_F(PythonEnvironmentTest, FindsFilesInTheOrderOfThePath) {
   EXPECT_EQ(files[1].rfind(first, 0), 0u) << files[1];
 }
 
+TEST_F(PythonEnvironmentTest, FollowsPythonsLinksStepByStep) {
+  namespace fs = std::filesystem;
+  const fs::path base = Make("base"), environment = Make("environment");
+  const fs::path programs = fs::path(testing::TempDir()) / "programs/bin";
+  fs::remove_all(programs);
+  fs::create_directories(programs);
+  for (const fs::path& folder : {base, environment}) fs::remove(folder / "python3");
+  std::ofstream(base / "python3.11") << "a program";
+  fs::create_symlink("python3.11", base / "python3");
+  fs::create_symlink(base / "python3", environment / "python3");
+  fs::create_symlink("../../environment/bin/python3", programs / "python3");
+  const auto files = FilesWith(programs.string());
+  ASSERT_EQ(files.size(), 2u);
+  EXPECT_TRUE(fs::equivalent(
+      files[0], environment / "../lib/python3.11/site-packages/nvidia" / "cudnn/lib/libcudnn.so.9"))
+      << files[0];
+  EXPECT_EQ(files[1].rfind(base.string(), 0), 0u) << files[1];
+}
+
+TEST_F(PythonEnvironmentTest, EndsWhereLinksLeadInACircle) {
+  namespace fs = std::filesystem;
+  const fs::path folder = Make("circle");
+  fs::remove(folder / "python3");
+  fs::create_symlink("python3", folder / "python3");
+  EXPECT_EQ(FilesWith(folder.string()).size(), 1u);
+}
+
 // Whoever owns the working directory would choose the library.
 TEST_F(PythonEnvironmentTest, LooksIntoNoRelativeFolder) {
   std::filesystem::current_path(Make("third"));
