@@ -47,6 +47,11 @@ bool Meeting::Reset() {
   return !std::exchange(failure_, absl::OkStatus()).ok();
 }
 
+absl::Status Meeting::failure() {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
 CardGroup::CardGroup(const std::vector<GroupCard>& cards, std::unique_ptr<CardLinks> links)
     : members_(cards.size()),
       parts_{std::vector<CardPart>(cards.size()), std::vector<CardPart>(cards.size())},
@@ -93,6 +98,11 @@ CardGroup::~CardGroup() {
   }
 }
 
+void CardGroup::Fail(const absl::Status& why) {
+  meeting_.Fail(why);
+  links_->Abort();
+}
+
 void CardGroup::Reset() {
   if (!meeting_.Reset()) return;
   // Where a member went on without the others, its stream may still be at work in their memory; and
@@ -104,6 +114,7 @@ void CardGroup::Reset() {
     next = std::max(next, member.num_operations);
   }
   for (Member& member : members_) member.num_operations = next;
+  if (absl::Status renewed = links_->Renew(); !renewed.ok()) meeting_.Fail(renewed);
 }
 
 void CardGroup::Begin(int member) {
@@ -140,6 +151,8 @@ absl::StatusOr<int64_t> CardGroup::Run(Operation operation, int member, Buf valu
   if (absl::Status alike = CheckAlike(parts); !alike.ok()) return alike;
   errors.Check(cudaStreamWaitEvent(stream, ready), "cudaStreamWaitEvent");
   (links_.get()->*operation)(member, parts, stream);
+  // What was aborted has done nothing, or a part.
+  if (absl::Status failure = meeting_.failure(); !failure.ok()) return failure;
   if (links_->reaches_into_others()) {
     if (absl::Status met = AwaitOthers(member); !met.ok()) return met;
   }

@@ -29,6 +29,7 @@ class Meeting {
   void Fail(const absl::Status& why);
   // Whether there was a failure, which is forgotten.
   bool Reset();
+  absl::Status failure();
 
  private:
   const int members_;
@@ -54,7 +55,7 @@ class CardGroup final : public DeviceGroup {
   absl::StatusOr<int64_t> Broadcast(int member, Buf values) override;
   absl::StatusOr<int64_t> Reduce(int member, Buf values) override;
   void Await(int member, int64_t operation) override;
-  void Fail(const absl::Status& why) override { meeting_.Fail(why); }
+  void Fail(const absl::Status& why) override;
   void Reset() override;
 
  private:

@@ -159,6 +159,29 @@ TEST_P(CardGroupTest, MemberThatFailsEndsTheCallsOfAll) {
   EXPECT_THAT(Read(0), Each(3.0f));
 }
 
+// Operations of NCCL run on the cards until all members have come, so one that fails would leave
+// the others at work for ever, and Reset() waiting for them.
+TEST_P(CardGroupTest, AFailureEndsOperationsThatWaitOnTheCards) {
+  const absl::Status why = absl::DataLossError("card 2 fell off the bus");
+  SetNcclOperationsWait(true);
+  OnAll([&](int member) {
+    card(member).Fill(values_[member], 1.0);
+    const auto sum = group().Reduce(member, values_[member]);
+    if (member == 2) return group().Fail(why);
+    EXPECT_TRUE(sum.ok() || sum.status() == why) << sum.status();
+    EXPECT_EQ(group().Reduce(member, values_[member]).status(), why);
+  });
+  SetNcclOperationsWait(false);
+  group().Reset();
+  OnAll([&](int member) {
+    card(member).Fill(values_[member], 1.0);
+    const auto sum = group().Reduce(member, values_[member]);
+    ASSERT_TRUE(sum.ok()) << sum.status();
+    group().Await(member, *sum);
+  });
+  EXPECT_THAT(Read(0), Each(3.0f));
+}
+
 TEST_P(CardGroupTest, DifferentPartsAreAnError) {
   OnAll([&](int member) {
     const auto sum = group().Reduce(member, values_[member].Slice(0, member == 1 ? 10 : 20));
@@ -196,6 +219,24 @@ TEST(CardLinksTest, NcclIsUsedWhereItIs) {
   work(0);
   other.join();
   EXPECT_EQ(num_nccl_operations() - before, 2);
+}
+
+// What has failed on the way is told by NCCL when it is asked, and by no call.
+TEST(CardLinksTest, AnErrorOfAnEarlierOperationIsFoundByTheNext) {
+  const DeviceSet cards = MakeEmulatedDevices({}, {.num_devices = 2}, LoadEmulatedNccl);
+  SetNcclAsyncError(6);
+  const auto work = [&](int member) {
+    Device& card = *cards.devices[member];
+    void* const memory = *card.Allocate(sizeof(float));
+    const Buf value = {memory, DType::kF32, 1};
+    card.Fill(value, 1.0);
+    EXPECT_EQ(cards.group->Reduce(member, value).status().code(), absl::StatusCode::kInternal);
+    card.Release(memory);
+  };
+  std::thread other(work, 1);
+  work(0);
+  other.join();
+  SetNcclAsyncError(0);
 }
 
 TEST(NcclTest, VersionsAreWrittenAsNvidiaDoes) {

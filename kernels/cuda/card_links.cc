@@ -1,8 +1,11 @@
 #include "kernels/cuda/card_links.h"
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/resources.h"
@@ -74,7 +77,9 @@ class CopyLinks final : public CardLinks {
   static bool EnablePeerAccess(int card, int other) {
     int can = 0;
     cudaSetDevice(card);
-    if (cudaDeviceCanAccessPeer(&can, card, other) != cudaSuccess || can == 0) return false;
+    const cudaError_t asked = cudaDeviceCanAccessPeer(&can, card, other);
+    if (asked != cudaSuccess) cudaGetLastError();  // it is handled here
+    if (asked != cudaSuccess || can == 0) return false;
     const cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
     if (error != cudaSuccess) cudaGetLastError();  // it is handled here
     return error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled;
@@ -92,21 +97,10 @@ class NcclLinks final : public CardLinks {
   static absl::StatusOr<std::unique_ptr<CardLinks>> Create(const std::vector<GroupCard>& cards,
                                                            const NcclFunctions& nccl) {
     std::unique_ptr<NcclLinks> links(new NcclLinks(cards, nccl));
-    std::vector<int> ordinals;
-    for (const GroupCard& card : cards) ordinals.push_back(card.ordinal);
     int version = 0;
-    NcclResult result = nccl.get_version(&version);
-    if (result == kNcclSuccess) {
-      links->communicators_.resize(cards.size());
-      result = nccl.comm_init_all(links->communicators_.data(), static_cast<int>(cards.size()),
-                                  ordinals.data());
-    }
-    if (result != kNcclSuccess) {
-      links->communicators_.clear();
-      cudaGetLastError();  // NCCL's own failures are handled here
-      return absl::UnavailableError(
-          absl::StrCat("it does not work between these cards: ", nccl.get_error_string(result)));
-    }
+    absl::Status status = links->StatusOf(nccl.get_version(&version));
+    if (status.ok()) status = links->Connect();
+    if (!status.ok()) return status;
     links->version_ = NcclVersionText(version);
     return links;
   }
@@ -119,21 +113,77 @@ class NcclLinks final : public CardLinks {
 
   void Broadcast(int member, absl::Span<const CardPart> parts, cudaStream_t stream) override {
     const CardPart& mine = parts[member];
-    Check(member, "ncclBroadcast",
-          nccl_.broadcast(mine.values, mine.values, mine.num_elements, kNcclFloat32, /*root=*/0,
-                          communicators_[member], stream));
+    Queue(member, "ncclBroadcast", [&](NcclCommunicator* communicator) {
+      return nccl_.broadcast(mine.values, mine.values, mine.num_elements, kNcclFloat32, /*root=*/0,
+                             communicator, stream);
+    });
   }
 
   void Reduce(int member, absl::Span<const CardPart> parts, cudaStream_t stream) override {
     const CardPart& mine = parts[member];
-    Check(member, "ncclReduce",
-          nccl_.reduce(mine.values, mine.values, mine.num_elements, kNcclFloat32, kNcclSum,
-                       /*root=*/0, communicators_[member], stream));
+    Queue(member, "ncclReduce", [&](NcclCommunicator* communicator) {
+      return nccl_.reduce(mine.values, mine.values, mine.num_elements, kNcclFloat32, kNcclSum,
+                          /*root=*/0, communicator, stream);
+    });
+  }
+
+  // Calls that are queueing are awaited, as NCCL frees their communicators. A first call may block
+  // until the other members make theirs, which they may until then.
+  void Abort() override {
+    std::unique_lock lock(mutex_);
+    if (std::exchange(is_aborted_, true)) return;
+    idle_.wait(lock, [&] { return num_queueing_ == 0; });
+    for (NcclCommunicator* communicator : communicators_) nccl_.comm_abort(communicator);
+    communicators_.clear();
+  }
+
+  absl::Status Renew() override {
+    const std::lock_guard lock(mutex_);
+    if (!is_aborted_) return absl::OkStatus();
+    if (absl::Status status = Connect(); !status.ok()) return status;
+    is_aborted_ = false;
+    return absl::OkStatus();
   }
 
  private:
   NcclLinks(const std::vector<GroupCard>& cards, const NcclFunctions& nccl)
       : cards_(cards), nccl_(nccl) {}
+
+  absl::Status StatusOf(NcclResult result) const {
+    if (result == kNcclSuccess) return absl::OkStatus();
+    cudaGetLastError();  // NCCL's own failures are handled here
+    return absl::UnavailableError(
+        absl::StrCat("it does not work between these cards: ", nccl_.get_error_string(result)));
+  }
+
+  absl::Status Connect() {
+    std::vector<int> ordinals;
+    for (const GroupCard& card : cards_) ordinals.push_back(card.ordinal);
+    communicators_.resize(cards_.size());
+    const absl::Status status = StatusOf(nccl_.comm_init_all(
+        communicators_.data(), static_cast<int>(cards_.size()), ordinals.data()));
+    if (!status.ok()) communicators_.clear();
+    return status;
+  }
+
+  // Queues an operation, unless communicators are aborted. An error of an earlier one is noted, as
+  // no call returns it.
+  void Queue(int member, const char* call, absl::FunctionRef<NcclResult(NcclCommunicator*)> queue) {
+    NcclCommunicator* communicator = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      if (communicators_.empty()) return;
+      ++num_queueing_;
+      communicator = communicators_[member];
+    }
+    NcclResult failure = kNcclSuccess;
+    Check(member, "ncclCommGetAsyncError", nccl_.comm_get_async_error(communicator, &failure));
+    Check(member, "an earlier operation of NCCL", failure);
+    Check(member, call, queue(communicator));
+    const std::lock_guard lock(mutex_);
+    --num_queueing_;
+    idle_.notify_all();
+  }
 
   void Check(int member, const char* call, NcclResult result) {
     if (result == kNcclSuccess) return;
@@ -144,8 +194,13 @@ class NcclLinks final : public CardLinks {
 
   const std::vector<GroupCard> cards_;
   const NcclFunctions nccl_;
-  std::vector<NcclCommunicator*> communicators_;
   std::string version_;
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  // Guarded by mutex_.
+  bool is_aborted_ = false;
+  int num_queueing_ = 0;
+  std::vector<NcclCommunicator*> communicators_;  // empty once they are aborted
 };
 
 }  // namespace

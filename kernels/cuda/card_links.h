@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/cuda/errors.h"
 #include "kernels/cuda/nccl.h"
@@ -42,6 +44,11 @@ class CardLinks {
   virtual void Broadcast(int member, absl::Span<const CardPart> parts, cudaStream_t stream) = 0;
   // Sums over all members to member 0's values.
   virtual void Reduce(int member, absl::Span<const CardPart> parts, cudaStream_t stream) = 0;
+  // Ends operations that wait on their cards for a member that will not come; operations do nothing
+  // from here on. Any thread.
+  virtual void Abort() {}
+  // After Abort(), with no member in an operation: operations work again. Errors: why they do not.
+  virtual absl::Status Renew() { return absl::OkStatus(); }
 };
 
 // By NCCL if `load_nccl` (may be null: there is none) finds it and it works between the cards, else

@@ -39,6 +39,8 @@ absl::StatusOr<NcclFunctions> LoadNccl() {
   find(functions.get_error_string, "ncclGetErrorString");
   find(functions.comm_init_all, "ncclCommInitAll");
   find(functions.comm_destroy, "ncclCommDestroy");
+  find(functions.comm_abort, "ncclCommAbort");
+  find(functions.comm_get_async_error, "ncclCommGetAsyncError");
   find(functions.broadcast, "ncclBroadcast");
   find(functions.reduce, "ncclReduce");
   if (missing.empty()) return functions;

@@ -24,6 +24,8 @@ struct NcclFunctions {
   NcclResult (*comm_init_all)(NcclCommunicator** communicators, int count,
                               const int* devices) = nullptr;
   NcclResult (*comm_destroy)(NcclCommunicator* communicator) = nullptr;
+  NcclResult (*comm_abort)(NcclCommunicator* communicator) = nullptr;
+  NcclResult (*comm_get_async_error)(NcclCommunicator* communicator, NcclResult* error) = nullptr;
   NcclResult (*broadcast)(const void* from, void* to, size_t count, NcclDataType type, int root,
                           NcclCommunicator* communicator, cudaStream_t stream) = nullptr;
   NcclResult (*reduce)(const void* from, void* to, size_t count, NcclDataType type,

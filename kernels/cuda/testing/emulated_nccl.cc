@@ -15,6 +15,8 @@ namespace {
 constexpr NcclResult kUnhandledCudaError = static_cast<NcclResult>(1);
 
 std::atomic<int64_t> num_operations = 0;
+std::atomic<bool> operations_wait = false;
+std::atomic<int> async_error = 0;
 
 struct Rank {
   const float* from = nullptr;
@@ -28,6 +30,8 @@ struct Clique {
   explicit Clique(int count) : ranks(count), everybody(count) {}
   std::vector<Rank> ranks;
   std::barrier<> everybody;
+  // Kernels that wait for it may outlive the clique.
+  const std::shared_ptr<std::atomic<bool>> is_aborted = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace
@@ -68,6 +72,22 @@ NcclResult Destroy(NcclCommunicator* communicator) {
   return kNcclSuccess;
 }
 
+NcclResult Abort(NcclCommunicator* communicator) {
+  *communicator->clique->is_aborted = true;
+  return Destroy(communicator);
+}
+
+NcclResult AsyncError(NcclCommunicator* communicator, NcclResult* error) {
+  LODESTAR_CHECK(!*communicator->clique->is_aborted) << "a communicator is used after its abort";
+  *error = static_cast<NcclResult>(async_error.load());
+  return kNcclSuccess;
+}
+
+// Runs on a card until the communicator is aborted.
+void AwaitAbort(const std::shared_ptr<std::atomic<bool>>& is_aborted) {
+  LODESTAR_CHECK(*is_aborted) << "it would wait for ever";
+}
+
 NcclResult Version(int* version) {
   *version = 22809;
   return kNcclSuccess;
@@ -82,6 +102,16 @@ template <typename Work>
 NcclResult Collective(NcclCommunicator* communicator, const float* from, size_t count,
                       cudaStream_t stream, Work work) {
   ++num_operations;
+  LODESTAR_CHECK(!*communicator->clique->is_aborted) << "a communicator is used after its abort";
+  if (operations_wait) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = 1;
+    config.blockDim = 1;
+    config.stream = stream;
+    return cudaLaunchKernelEx(&config, AwaitAbort, communicator->clique->is_aborted) == cudaSuccess
+               ? kNcclSuccess
+               : kUnhandledCudaError;
+  }
   Clique& clique = *communicator->clique;
   Rank& self = clique.ranks[communicator->rank];
   int device = -1;
@@ -131,12 +161,16 @@ NcclResult Reduce(const void* from, void* to, size_t count, NcclDataType type,
 }  // namespace
 
 int64_t num_nccl_operations() { return num_operations; }
+void SetNcclOperationsWait(bool wait) { operations_wait = wait; }
+void SetNcclAsyncError(int error) { async_error = error; }
 
 absl::StatusOr<NcclFunctions> LoadEmulatedNccl() {
   return NcclFunctions{.get_version = Version,
                        .get_error_string = ErrorString,
                        .comm_init_all = InitAll,
                        .comm_destroy = Destroy,
+                       .comm_abort = Abort,
+                       .comm_get_async_error = AsyncError,
                        .broadcast = Broadcast,
                        .reduce = Reduce};
 }

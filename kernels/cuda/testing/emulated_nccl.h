@@ -10,6 +10,12 @@ namespace lodestar::cuda {
 // Of the calls of the functions below since the process began.
 int64_t num_nccl_operations();
 
+// Operations that are queued from here on wait on their cards for a member that does not come: they
+// end when their communicators are aborted, and the process ends if they run before.
+void SetNcclOperationsWait(bool wait);
+// Communicators have that error from here on; 0 means none.
+void SetNcclAsyncError(int error);
+
 // Functions that work; communicators of one clique are used by a thread each.
 absl::StatusOr<NcclFunctions> LoadEmulatedNccl();
 // Whose communicators cannot be made.
