@@ -207,7 +207,13 @@ absl::Status ReadDevice(DeviceOptions& options) {
 
 absl::Status ReadTuning(Worker::Config& config) {
   config.tuning_path = absl::GetFlag(FLAGS_tuning_file);
-  if (config.tuning_path.empty() || config.device.kind != "cpu") return absl::OkStatus();
+  if (config.tuning_path.empty()) return absl::OkStatus();
+  if (config.device.fusion != FusionPolicy::kMeasure) {
+    return absl::InvalidArgumentError(
+        "--tuning_file has no effect with --fusion=never or always: nothing is measured then. "
+        "Leave one of them out");
+  }
+  if (config.device.kind != "cpu") return absl::OkStatus();
   return absl::InvalidArgumentError(
       "--tuning_file has no effect with --device=cpu: it is of CUDA cards. Leave it out, or give "
       "another --device");

@@ -121,6 +121,8 @@ TEST_F(WorkerFlagsTest, TuningIsOfCards) {
   // Whether it can be read and written shows later, and ends no worker.
   EXPECT_EQ(Read({"--tuning_file=/nowhere/tuning"})->worker.tuning_path, "/nowhere/tuning");
   EXPECT_EQ(Read({"--tuning_file=t", "--device=cuda:1"})->worker.tuning_path, "t");
+  EXPECT_THAT(ErrorOf({"--tuning_file=t", "--fusion=always"}),
+              AllOf(HasSubstr("--tuning_file"), HasSubstr("--fusion")));
   EXPECT_THAT(ErrorOf({"--tuning_file=t", "--device=cpu"}),
               HasSubstr("--tuning_file has no effect with --device=cpu"));
 }

@@ -133,7 +133,8 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(const CudaPluginOptio
   }
   if (!device->direct_copies_.Create(&device->errors_)) return device->errors_.first();
   absl::StatusOr<std::unique_ptr<MatMulEngine>> matmul =
-      MatMulEngine::Create(origin->compute_capability, &device->tuning_, &device->errors_);
+      MatMulEngine::Create(origin->compute_capability, options.fusion == FusionPolicy::kMeasure,
+                           &device->tuning_, &device->errors_);
   if (!matmul.ok()) return matmul.status();
   device->matmul_ = std::move(*matmul);
   return device;

@@ -461,7 +461,7 @@ class CudaTuningTest : public CudaDeviceTest {
 
   static std::unique_ptr<Device> MakeTuned(const emulator::Settings& settings,
                                            const std::string& text = "",
-                                           FusionPolicy fusion = FusionPolicy::kNever) {
+                                           FusionPolicy fusion = FusionPolicy::kMeasure) {
     Reset(settings);
     return Make({.fusion = fusion, .tuning = text});
   }
@@ -522,6 +522,39 @@ TEST_F(CudaTuningTest, TakesTheFastestAndSpoilsNothing) {
     EXPECT_TRUE(Contains(device->DescribeChoices(), "candidate 2 of 3: 1.0 us, the first: 3.0 us"))
         << device->DescribeChoices();
     EXPECT_EQ(run(*device), want);
+  }
+}
+
+// One call tells of most of the 32 that the heuristic advises that they are too slow.
+TEST_F(CudaTuningTest, OnlyWhatComesNearTheFastestIsTimedLonger) {
+  emulator::Settings settings = {.algorithm_microseconds = {3, 1.25, 1}};
+  settings.algorithm_microseconds.resize(40, 10.0);
+  settings.algorithm_microseconds[33] = 0.5;  // beyond what is asked for
+  const auto device = MakeTuned(settings);
+  DeviceTestRig rig(device.get(), DType::kF32);
+  const int64_t products = emulator::num_products();
+  device->MatMul({.m = 9, .n = 16, .k = 40}, rig.Output("c", 9 * 16), rig.Random(9 * 40),
+                 rig.Random(40 * 16), Accumulate::kSet);
+  EXPECT_TRUE(Contains(device->DescribeChoices(), "candidate 3 of 32: 1.0 us, the first: 3.0 us"))
+      << device->DescribeChoices();
+  EXPECT_EQ(emulator::num_products() - products, 32 * 2 + 3 * 3 * 4 + 1);
+}
+
+// Two runs give the same bits unless measuring was asked for.
+TEST_F(CudaTuningTest, NothingIsMeasuredWhereFusionIsPinned) {
+  const Outputs first = OfAlgorithm(RunProducts, 0);
+  const std::string text = [] {
+    const auto device = MakeTuned(SecondIsFastest());
+    RunProducts(*device);
+    return device->MergeTuning("");
+  }();
+  for (const FusionPolicy fusion : {FusionPolicy::kNever, FusionPolicy::kAlways}) {
+    for (const std::string& kept : {std::string(), text}) {
+      const auto device = MakeTuned(SecondIsFastest(), kept, fusion);
+      const int64_t products = emulator::num_products();
+      EXPECT_EQ(RunProducts(*device), first);
+      EXPECT_EQ(emulator::num_products() - products, 3);
+    }
   }
 }
 

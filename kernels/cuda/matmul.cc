@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -19,10 +20,11 @@ constexpr size_t kWorkspaceBytes = size_t{4} << 20;
 // More is the same to the library.
 constexpr uintptr_t kMostAlignment = 256;
 
-// Of the heuristic's best guesses, so many are timed, in turn, so that a clock that rises or falls
-// meanwhile favours none.
-constexpr int kMostCandidates = 8;
-constexpr int kWarmUps = 2;  // the first call loads code
+// Of the heuristic's best guesses, so many are timed by one call each. Those that come near the
+// fastest are timed again, in turn, so that a clock that rises or falls meanwhile favours none.
+constexpr int kMostCandidates = 32;
+constexpr int kWarmUps = 1;  // the first call loads code
+constexpr double kNearFastest = 1.3;
 constexpr int kTrials = 3;
 constexpr int kCallsPerTrial = 4;
 // A lower guess has to be faster by more than what equal calls differ by.
@@ -122,9 +124,11 @@ cublasStatus_t MakeLayout(MatrixLayout* layout, DType dtype, int64_t rows, int64
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MatMulEngine>> MatMulEngine::Create(int compute_capability,
-                                                                   Tuning* tuning, Errors* errors) {
-  std::unique_ptr<MatMulEngine> engine(new MatMulEngine(
-      tuning, errors, compute_capability >= 90 ? kHopperWorkspaceBytes : kWorkspaceBytes));
+                                                                   bool measures, Tuning* tuning,
+                                                                   Errors* errors) {
+  std::unique_ptr<MatMulEngine> engine(
+      new MatMulEngine(measures && tuning->is_kept(), tuning, errors,
+                       compute_capability >= 90 ? kHopperWorkspaceBytes : kWorkspaceBytes));
   const cublasStatus_t status = Make(&engine->handle_, cublasLtCreate);
   if (status != CUBLAS_STATUS_SUCCESS) {
     return absl::UnavailableError(absl::StrCat(
@@ -198,6 +202,7 @@ cublasStatus_t MatMulEngine::SetPointers(const MatMulCall& call, const Plan& pla
 }
 
 bool MatMulEngine::TakeKept(Plan* plan) {
+  if (!measures_) return false;
   const std::optional<std::string> kept = tuning_->Find(plan->name);
   if (!kept.has_value()) return false;
   const std::optional<cublasLtMatmulAlgo_t> algorithm = AlgorithmOf(*kept);
@@ -231,7 +236,7 @@ cublasStatus_t MatMulEngine::AskHeuristic(const Key& key, Plan* plan) {
     return cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof(value));
   };
   const auto alignment = [&](int i) { return uint32_t{1} << key.alignments[i]; };
-  std::vector<cublasLtMatmulHeuristicResult_t> results(tuning_->is_kept() ? kMostCandidates : 1);
+  std::vector<cublasLtMatmulHeuristicResult_t> results(measures_ ? kMostCandidates : 1);
   int returned = 0;
   const cublasStatus_t status =
       Chain()
@@ -276,31 +281,53 @@ cublasStatus_t MatMulEngine::Launch(const MatMulCall& call, const Plan& plan,
                         plan.c.get(), &algorithm, workspace_.get(), workspace_bytes_, stream);
 }
 
+cudaError_t MatMulEngine::TimeCandidate(const MatMulCall& call, const Plan& plan,
+                                        const cublasLtMatmulAlgo_t& algorithm, int calls,
+                                        cudaStream_t stream, double* seconds) {
+  if (*seconds < 0.0) return cudaSuccess;
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  double measured = 0.0;
+  const cudaError_t error = timer_.Measure(
+      stream, calls,
+      [&] {
+        if (status == CUBLAS_STATUS_SUCCESS) status = Launch(call, plan, algorithm, stream);
+      },
+      &measured);
+  if (error != cudaSuccess) return error;
+  if (status != CUBLAS_STATUS_SUCCESS) cudaGetLastError();  // it is handled here
+  *seconds = status == CUBLAS_STATUS_SUCCESS ? measured : -1.0;
+  return cudaSuccess;
+}
+
 cudaError_t MatMulEngine::TimeCandidates(const MatMulCall& call, Plan* plan, cudaStream_t stream,
                                          std::vector<double>* seconds) {
   const std::vector<cublasLtMatmulAlgo_t>& candidates = plan->candidates;
   seconds->assign(candidates.size(), 0.0);
-  for (int trial = 0; trial <= kTrials; ++trial) {
-    const bool warms_up = trial == 0;
+  const auto time_all = [&](int calls, std::vector<double>* times) {
     for (size_t i = 0; i < candidates.size(); ++i) {
-      double& best = (*seconds)[i];
-      if (best < 0.0) continue;
-      cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-      double measured = 0.0;
-      const cudaError_t error = timer_.Measure(
-          stream, warms_up ? kWarmUps : kCallsPerTrial,
-          [&] {
-            if (status == CUBLAS_STATUS_SUCCESS)
-              status = Launch(call, *plan, candidates[i], stream);
-          },
-          &measured);
+      const cudaError_t error =
+          TimeCandidate(call, *plan, candidates[i], calls, stream, &(*times)[i]);
       if (error != cudaSuccess) return error;
-      if (status != CUBLAS_STATUS_SUCCESS) {
-        cudaGetLastError();  // it is handled here
-        best = -1.0;
-      } else if (!warms_up) {
-        best = trial == 1 ? measured : std::min(best, measured);
-      }
+    }
+    return cudaSuccess;
+  };
+  for (const int calls : {kWarmUps, 1}) {
+    if (cudaError_t error = time_all(calls, seconds); error != cudaSuccess) return error;
+  }
+  double fastest = std::numeric_limits<double>::infinity();
+  for (const double once : *seconds) {
+    if (once >= 0.0) fastest = std::min(fastest, once);
+  }
+  // The first is what the others are compared with.
+  for (size_t i = 1; i < seconds->size(); ++i) {
+    if ((*seconds)[i] > kNearFastest * fastest) (*seconds)[i] = -1.0;
+  }
+  for (int trial = 0; trial < kTrials; ++trial) {
+    std::vector<double> times = *seconds;
+    if (cudaError_t error = time_all(kCallsPerTrial, &times); error != cudaSuccess) return error;
+    for (size_t i = 0; i < times.size(); ++i) {
+      double& best = (*seconds)[i];
+      best = trial == 0 || times[i] < 0.0 ? times[i] : std::min(best, times[i]);
     }
   }
   return cudaSuccess;

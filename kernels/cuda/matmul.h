@@ -2,11 +2,12 @@
 // per shape and kept: a call then costs the host about as much as a kernel launch. Row-major here,
 // column-major there: C^T = op(B)^T op(A)^T.
 //
-// The algorithm is what the library's heuristic advises first. Where choices outlive the process
-// (Tuning), it is what an earlier run has chosen, else the fastest of the heuristic's best eight,
-// which the first call times on its own operands: a product that sets c into c, which it sets again
-// afterwards, one that adds to c into memory of its own. The first call then waits for the stream,
-// so while it is recorded, what was not run before takes the heuristic's first.
+// The algorithm is what the library's heuristic advises first. Where choices are to be measured and
+// outlive the process (Tuning), it is what an earlier run has chosen, else the fastest of the
+// heuristic's best 32, which the first call times on its own operands: a product that sets c into
+// c, which it sets again afterwards, one that adds to c into memory of its own. The first call then
+// waits for the stream, so while it is recorded, what was not run before takes the heuristic's
+// first.
 //
 // bf16 in: fp32 sums, fp32 or bf16 out. fp32 in: fp32 throughout, never TF32. Partial sums of a
 // split product are kept in fp32 and added in a fixed order.
@@ -53,9 +54,9 @@ struct MatMulCall {
 
 class MatMulEngine {
  public:
-  // Makes nothing on the card but a workspace that is used on one stream only. `tuning` and
-  // `errors` outlive it.
-  static absl::StatusOr<std::unique_ptr<MatMulEngine>> Create(int compute_capability,
+  // Makes nothing on the card but a workspace that is used on one stream only. `measures`: choices
+  // may be measured, and differ between two runs. `tuning` and `errors` outlive it.
+  static absl::StatusOr<std::unique_ptr<MatMulEngine>> Create(int compute_capability, bool measures,
                                                               Tuning* tuning, Errors* errors);
 
   // Whether cuBLASLt knows an algorithm for it, with what is fused into it. Run() may still fail.
@@ -90,8 +91,8 @@ class MatMulEngine {
     cudaError_t timing_error = cudaSuccess;  // what choosing has come upon
   };
 
-  MatMulEngine(Tuning* tuning, Errors* errors, size_t workspace_bytes)
-      : tuning_(tuning), errors_(errors), workspace_bytes_(workspace_bytes) {}
+  MatMulEngine(bool measures, Tuning* tuning, Errors* errors, size_t workspace_bytes)
+      : measures_(measures), tuning_(tuning), errors_(errors), workspace_bytes_(workspace_bytes) {}
 
   static Key KeyOf(const MatMulCall& call);
   static std::string NameOf(const Key& key);
@@ -106,13 +107,18 @@ class MatMulEngine {
   // plan->algorithm becomes the fastest candidate. What c, and all else that a product sets, holds
   // afterwards is undefined, unless it adds to c.
   void ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStream_t stream);
-  // Seconds of one call with each candidate; negative where it is refused. Errors: those of the
-  // card.
+  // Seconds of one call with each candidate; negative where it is refused, or so slow that one call
+  // has told. Errors: those of the card.
   cudaError_t TimeCandidates(const MatMulCall& call, Plan* plan, cudaStream_t stream,
                              std::vector<double>* seconds);
+  // The same for one candidate. *seconds is as it was if that is negative.
+  cudaError_t TimeCandidate(const MatMulCall& call, const Plan& plan,
+                            const cublasLtMatmulAlgo_t& algorithm, int calls, cudaStream_t stream,
+                            double* seconds);
   cublasStatus_t Launch(const MatMulCall& call, const Plan& plan,
                         const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream);
 
+  const bool measures_;
   Tuning* tuning_;
   Errors* errors_;
   const size_t workspace_bytes_;
