@@ -30,6 +30,9 @@ struct CudaPluginOptions {
   int ordinal = 0;
   DType compute = DType::kF32;  // or kBf16
   FusionPolicy fusion = FusionPolicy::kMeasure;
+  // False: attention of a library may add gradients up in any order, which is faster. Equal calls
+  // then differ in last bits.
+  bool is_repeatable = true;
   // Set: algorithms of matrix products are measured, too, and what is chosen can be had from
   // Device::MergeTuning(). The text of an earlier one, which need not be measured again, or empty.
   std::optional<std::string> tuning = {};

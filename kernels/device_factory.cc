@@ -81,10 +81,12 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceOptions& options,
     return absl::InvalidArgumentError(absl::StrCat("there is no device \"", options.kind,
                                                    "\"; use auto, cpu, cuda, cuda:N or oracle"));
   }
-  absl::StatusOr<std::unique_ptr<Device>> cuda = LoadCudaDevice({.ordinal = ordinal,
-                                                                 .compute = options.compute,
-                                                                 .fusion = options.fusion,
-                                                                 .tuning = options.tuning});
+  absl::StatusOr<std::unique_ptr<Device>> cuda =
+      LoadCudaDevice({.ordinal = ordinal,
+                      .compute = options.compute,
+                      .fusion = options.fusion,
+                      .is_repeatable = options.is_repeatable,
+                      .tuning = options.tuning});
   if (cuda.ok() || !is_auto) return cuda;
   // A card that is there but cannot do this is not a reason to do something else in silence.
   if (absl::IsInvalidArgument(cuda.status())) return cuda;

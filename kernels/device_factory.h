@@ -25,6 +25,7 @@ struct DeviceOptions {
   DType compute = DType::kF32;  // or kBf16, which needs CUDA; the oracle does not look at it
   int threads = 0;              // of the CPU; 0: one per core that this process may use
   FusionPolicy fusion = FusionPolicy::kMeasure;  // of CUDA
+  bool is_repeatable = true;                     // of CUDA; see CudaPluginOptions
   std::optional<std::string> tuning = {};        // of CUDA; see CudaPluginOptions
 };
 

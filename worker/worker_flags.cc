@@ -63,10 +63,16 @@ ABSL_FLAG(std::string, fusion, "measure",
           "cuBLASLt may approximate, and what the libraries refuse). What is measured may differ "
           "from run to run, and results then differ in their last bits; never and always "
           "repeat a run to the bit, and later runs with --tuning_file each other.");
+ABSL_FLAG(
+    bool, repeatable, true,
+    "On CUDA cards, whether equal runs give equal bits. If false, in bf16 without dropout "
+    "cuDNN's attention may add gradients up in any order, which is expected to take less time; two "
+    "runs then differ in their last bits, whatever --fusion says. It takes 4 bytes of memory per "
+    "number of a layer's output, at most 256 MiB.");
 ABSL_FLAG(lodestar::LocalPath, tuning_file, "",
           "On CUDA cards, a file that keeps what is measured at the start: with it, each matrix "
-          "product takes the fastest of the eight algorithms that cuBLASLt advises, and with "
-          "--fusion=measure each shape is fused or not. Later runs on such a card, with the same "
+          "product takes the fastest of the 32 algorithms that cuBLASLt advises, and each shape is "
+          "fused or not; only with --fusion=measure. Later runs on such a card, with the same "
           "driver and cuBLASLt, take it from there: they need not measure, and repeat each other "
           "to the bit, and the first one, too, if one card alone measured. What is there of "
           "another version is replaced, and the log says so; other cards keep theirs. The workers "
@@ -201,6 +207,7 @@ absl::Status ReadDevice(DeviceOptions& options) {
   RETURN_IF_ERROR(CheckDevice(options.kind));
   ASSIGN_OR_RETURN(options.compute, ParseDType(absl::GetFlag(FLAGS_dtype), options.kind));
   ASSIGN_OR_RETURN(options.fusion, ParseFusion(absl::GetFlag(FLAGS_fusion)));
+  options.is_repeatable = absl::GetFlag(FLAGS_repeatable);
   options.threads = absl::GetFlag(FLAGS_threads);
   return CheckWholeRange("threads", options.threads, 0, kMaxThreads);
 }
@@ -344,16 +351,16 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
 
 std::string WorkerHelp() {
   return FormatHelp(
-      Usage(),
-      {{"Cluster",
-        {"coordinator", "name", "connect_timeout", "leave_timeout", "notice", "notice_grace",
-         "stall_timeout", "shared_memory", "keep_residuals"}},
-       {"Security", SecurityFlagNames()},
-       {"Data", {"data", "heldout_data", "data_format", "token_bytes", "data_partition"}},
-       {"Compute",
-        {"device", "dtype", "threads", "max_micro_batch", "recompute", "fusion", "tuning_file"}},
-       {"Measuring", {"overlap", "trace", "trace_rounds"}},
-       {"Log", {"log_level", "log_format"}}});
+      Usage(), {{"Cluster",
+                 {"coordinator", "name", "connect_timeout", "leave_timeout", "notice",
+                  "notice_grace", "stall_timeout", "shared_memory", "keep_residuals"}},
+                {"Security", SecurityFlagNames()},
+                {"Data", {"data", "heldout_data", "data_format", "token_bytes", "data_partition"}},
+                {"Compute",
+                 {"device", "dtype", "threads", "max_micro_batch", "recompute", "fusion",
+                  "repeatable", "tuning_file"}},
+                {"Measuring", {"overlap", "trace", "trace_rounds"}},
+                {"Log", {"log_level", "log_format"}}});
 }
 
 std::string WorkerShortHelp() {

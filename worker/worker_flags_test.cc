@@ -107,13 +107,15 @@ TEST_F(WorkerFlagsTest, DeviceAndArithmetic) {
   EXPECT_EQ(defaults.worker.device.compute, DType::kF32);
   EXPECT_EQ(defaults.workload.recompute, Recompute::kNone);
   EXPECT_EQ(defaults.worker.device.fusion, FusionPolicy::kMeasure);
-  const WorkerFlags flags = *Read(
-      {"--device=cuda:2", "--dtype=bf16", "--threads=3", "--recompute=block", "--fusion=never"});
+  const WorkerFlags flags = *Read({"--device=cuda:2", "--dtype=bf16", "--threads=3",
+                                   "--recompute=block", "--fusion=never", "--repeatable=false"});
   EXPECT_EQ(flags.worker.device.kind, "cuda:2");
   EXPECT_EQ(flags.worker.device.compute, DType::kBf16);
   EXPECT_EQ(flags.worker.device.threads, 3);
   EXPECT_EQ(flags.workload.recompute, Recompute::kBlock);
   EXPECT_EQ(flags.worker.device.fusion, FusionPolicy::kNever);
+  EXPECT_TRUE(defaults.worker.device.is_repeatable);
+  EXPECT_FALSE(flags.worker.device.is_repeatable);
 }
 
 TEST_F(WorkerFlagsTest, TuningIsOfCards) {

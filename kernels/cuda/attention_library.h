@@ -15,7 +15,13 @@
 
 namespace lodestar::cuda {
 
-enum class AttentionPass : uint8_t { kForward, kBackward };
+enum class AttentionPass : uint8_t {
+  kForward,
+  kBackward,
+  // Backward that adds the gradients of queries up in whatever order blocks come in: the same
+  // tensors give results that differ in last bits.
+  kUnorderedBackward,
+};
 
 // Device memory, at multiples of 16 bytes but for log_sum_exp, which may begin at any float.
 struct AttentionTensors {
@@ -33,9 +39,11 @@ class AttentionPlan {
   virtual ~AttentionPlan() = default;
   // Of device memory that a run uses.
   virtual size_t workspace_bytes() const = 0;
+  // Of the workspace's begin, which the caller sets to 0 before each run.
+  virtual size_t zeroed_bytes() const { return 0; }
   // Queues the pass, which may be part of a graph that is recorded once it has run before. The same
-  // tensors give the same bits. `workspace`: at a multiple of 256 bytes. Errors: what the library
-  // says; the outputs are then to be computed otherwise.
+  // tensors give the same bits, but for kUnorderedBackward. `workspace`: at a multiple of 256
+  // bytes. Errors: what the library says; the outputs are then to be computed otherwise.
   virtual absl::Status Run(const AttentionTensors& tensors, void* workspace,
                            cudaStream_t stream) = 0;
 };
@@ -46,7 +54,8 @@ class AttentionLibrary {
   // With its version, for logs.
   virtual std::string name() const = 0;
   // Takes the host up to a second. Plans outlive the library. Errors: Unimplemented for a shape, or
-  // a card, for which the library has nothing that repeats to the bit; others of the library.
+  // a card, for which the library has nothing that repeats to the bit where the pass has to; others
+  // of the library.
   virtual absl::StatusOr<std::unique_ptr<AttentionPlan>> Plan(AttentionPass pass,
                                                               const AttentionShape& shape) = 0;
 };

@@ -87,6 +87,7 @@ CudaDevice::CudaDevice(const CudaPluginOptions& options, CudaLibraries libraries
                        const std::string& device, const TuningOrigin& origin)
     : ordinal_(options.ordinal),
       compute_(options.compute),
+      is_repeatable_(options.is_repeatable),
       load_nccl_(libraries.load_nccl),
       errors_(device),
       tuning_(options.tuning, origin),

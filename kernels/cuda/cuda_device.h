@@ -4,7 +4,7 @@
 // Three streams, none ordered with another but by events, and two of CopyNow(). Some operations use
 // scratch memory of the device, which grows at the first use of a shape and never shrinks;
 // recording a graph needs that every shape in it was used before. The same calls give the same
-// bits.
+// bits, unless CudaPluginOptions::is_repeatable says that they need not.
 #pragma once
 
 #include <array>
@@ -99,6 +99,7 @@ class CudaDevice final : public Device {
 
   const int ordinal_;
   const DType compute_;
+  const bool is_repeatable_;
   const NcclLoader load_nccl_;
   DeviceCapabilities capabilities_;
   Errors errors_;

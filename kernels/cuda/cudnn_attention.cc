@@ -20,6 +20,10 @@ constexpr size_t kFirstVersionOfAnyTokens = 91600;
 constexpr int64_t kTokensOfBlock = 128;
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
+size_t Aligned(size_t bytes) {
+  return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+}
+
 // Where a tensor of the graph begins.
 struct Place {
   enum class In : uint8_t { kQkv, kY, kLogSumExp, kDy, kDqkv, kWorkspace };
@@ -36,9 +40,11 @@ class AttentionGraph {
       : graph_(std::move(target)), shape_(shape) {}
 
   void BuildForward();
-  void BuildBackward();
-  // Of what BuildBackward() wants beside the plan's workspace, at the begin of it.
-  size_t delta_bytes() const { return delta_bytes_; }
+  void BuildBackward(bool is_ordered);
+  // Of what BuildBackward() wants beside the plan's workspace, at the begin of it: first what is to
+  // be 0 before a run.
+  size_t own_bytes() const { return own_bytes_; }
+  size_t zeroed_bytes() const { return zeroed_bytes_; }
   CudnnGraph& graph() { return graph_; }
   std::vector<Place> places() { return std::move(places_); }
 
@@ -86,6 +92,17 @@ class AttentionGraph {
   }
   Tensor Scores() { return graph_.Passing(ScoreLayout()); }
   Tensor Rows() { return graph_.Passing(RowLayout()); }
+  // One that nothing else has.
+  CudnnLayout DenseLayout() const {
+    return {{shape_.batch, shape_.heads, shape_.tokens, shape_.head_width},
+            {shape_.tokens * width(), shape_.tokens * shape_.head_width, shape_.head_width, 1}};
+  }
+  // Memory at the begin of the workspace, behind what has some already. Returns where.
+  int64_t OwnMemory(int64_t elements) {
+    const auto begin = static_cast<int64_t>(own_bytes_);
+    own_bytes_ = Aligned(own_bytes_ + elements * sizeof(float));
+    return begin;
+  }
   // As a factor in bf16.
   Tensor TransposedFactor(Tensor scores) {
     return graph_.Reshape(scores, graph_.Passing(ScoreLayout().Transposed(), CUDNN_DATA_BFLOAT16));
@@ -95,7 +112,8 @@ class AttentionGraph {
   const AttentionShape shape_;
   const float scale_ = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.head_width)));
   std::vector<Place> places_;
-  size_t delta_bytes_ = 0;
+  size_t own_bytes_ = 0;
+  size_t zeroed_bytes_ = 0;
 };
 
 Tensor AttentionGraph::Scores(Tensor queries, Tensor keys_transposed) {
@@ -132,10 +150,10 @@ void AttentionGraph::BuildForward() {
   graph_.Multiply(probabilities, v, y);
 }
 
-// cuDNN adds the gradients of queries up by atomics where the graph has a tensor to add them in. It
-// has none here: dq is one product, of scores' gradients that cuDNN keeps in its workspace, and
-// repeats to the bit.
-void AttentionGraph::BuildBackward() {
+// cuDNN adds the gradients of queries up by atomics where the graph has a tensor to add them in. If
+// they are to be ordered, there is none: dq is one product, of scores' gradients that cuDNN keeps
+// in its workspace, and repeats to the bit.
+void AttentionGraph::BuildBackward(bool is_ordered) {
   const Tensor q = PartOf(Place::In::kQkv, 0, QkvLayout());
   const Tensor k = PartOf(Place::In::kQkv, 1, QkvLayout().Transposed());
   const Tensor v = PartOf(Place::In::kQkv, 2, QkvLayout().Transposed());
@@ -146,14 +164,20 @@ void AttentionGraph::BuildBackward() {
   const Tensor dk = PartOf(Place::In::kDqkv, 1, QkvLayout());
   const Tensor dv = PartOf(Place::In::kDqkv, 2, QkvLayout());
 
-  const CudnnLayout dense = {
-      {shape_.batch, shape_.heads, shape_.tokens, shape_.head_width},
-      {shape_.tokens * width(), shape_.tokens * shape_.head_width, shape_.head_width, 1}};
-  const Tensor products = graph_.Binary(CUDNN_POINTWISE_MUL, dy, y, graph_.Passing(dense));
+  Tensor dq_sum = nullptr;
+  if (!is_ordered) {
+    dq_sum = graph_.Accumulator(DenseLayout());
+    places_.push_back({.id = dq_sum->id,
+                       .in = Place::In::kWorkspace,
+                       .offset_bytes = OwnMemory(shape_.batch * shape_.tokens * width())});
+    zeroed_bytes_ = own_bytes_;
+  }
+  const Tensor products = graph_.Binary(CUDNN_POINTWISE_MUL, dy, y, graph_.Passing(DenseLayout()));
   const Tensor sums = graph_.Reduce(CUDNN_REDUCE_TENSOR_ADD, products, Rows());
-  const Tensor delta = At({.id = 0, .in = Place::In::kWorkspace}, RowLayout(), CUDNN_DATA_FLOAT,
-                          /*alignment=*/16);
-  delta_bytes_ = shape_.batch * shape_.heads * shape_.tokens * sizeof(float);
+  const Tensor delta = At({.id = 0,
+                           .in = Place::In::kWorkspace,
+                           .offset_bytes = OwnMemory(shape_.batch * shape_.heads * shape_.tokens)},
+                          RowLayout(), CUDNN_DATA_FLOAT, /*alignment=*/16);
   graph_.Binary(CUDNN_POINTWISE_MUL, sums, graph_.Scalar(1.0f), delta);
 
   const Tensor below = graph_.Binary(CUDNN_POINTWISE_SUB, Scores(q, k), log_sum_exp, Scores());
@@ -166,7 +190,12 @@ void AttentionGraph::BuildBackward() {
   const Tensor dscores = Scaled(unscaled);
   graph_.Multiply(TransposedFactor(dscores), q, dk);
   const Tensor k_again = graph_.Reshape(k, graph_.Passing(QkvLayout(), CUDNN_DATA_BFLOAT16));
-  graph_.Multiply(dscores, k_again, dq);
+  if (is_ordered) {
+    graph_.Multiply(dscores, k_again, dq);
+  } else {
+    graph_.Multiply(dscores, k_again, dq_sum);
+    graph_.Unary(CUDNN_POINTWISE_IDENTITY, dq_sum, dq);
+  }
 }
 
 absl::Status InCudnn(const CudnnApi& api, const absl::Status& status) {
@@ -176,18 +205,19 @@ absl::Status InCudnn(const CudnnApi& api, const absl::Status& status) {
 
 class CudnnAttentionPlan final : public AttentionPlan {
  public:
-  // `delta_bytes`: of the workspace's begin, which are the graph's own.
+  // `own_bytes`: of the workspace's begin, which are the graph's own.
   CudnnAttentionPlan(std::shared_ptr<const CudnnTarget> target, CudnnPlan plan,
-                     std::vector<Place> places, std::vector<CudnnScalar> scalars,
-                     size_t delta_bytes)
+                     std::vector<Place> places, std::vector<CudnnScalar> scalars, size_t own_bytes,
+                     size_t zeroed_bytes)
       : target_(std::move(target)),
         plan_(std::move(plan)),
         places_(std::move(places)),
         scalars_(std::move(scalars)),
-        delta_bytes_((delta_bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment *
-                     kWorkspaceAlignment) {}
+        own_bytes_(own_bytes),
+        zeroed_bytes_(zeroed_bytes) {}
 
-  size_t workspace_bytes() const override { return delta_bytes_ + plan_.workspace_bytes; }
+  size_t workspace_bytes() const override { return own_bytes_ + plan_.workspace_bytes; }
+  size_t zeroed_bytes() const override { return zeroed_bytes_; }
   absl::Status Run(const AttentionTensors& tensors, void* workspace, cudaStream_t stream) override;
 
  private:
@@ -195,7 +225,8 @@ class CudnnAttentionPlan final : public AttentionPlan {
   const CudnnPlan plan_;
   const std::vector<Place> places_;
   std::vector<CudnnScalar> scalars_;
-  const size_t delta_bytes_;
+  const size_t own_bytes_;
+  const size_t zeroed_bytes_;
 };
 
 void* BeginOf(const Place& place, const AttentionTensors& tensors, void* workspace) {
@@ -232,9 +263,8 @@ absl::Status CudnnAttentionPlan::Run(const AttentionTensors& tensors, void* work
     ids.push_back(scalar.id);
     pointers.push_back(&scalar.value);
   }
-  return InCudnn(target_->api(),
-                 RunCudnnPlan(*target_, plan_, ids, pointers,
-                              static_cast<char*>(workspace) + delta_bytes_, stream));
+  return InCudnn(target_->api(), RunCudnnPlan(*target_, plan_, ids, pointers,
+                                              static_cast<char*>(workspace) + own_bytes_, stream));
 }
 
 }  // namespace
@@ -248,11 +278,15 @@ absl::StatusOr<std::unique_ptr<AttentionPlan>> CudnnAttention::Plan(AttentionPas
                                                  "; versions from 9.16 on take any number"));
   }
   AttentionGraph attention(target_, shape);
-  pass == AttentionPass::kForward ? attention.BuildForward() : attention.BuildBackward();
-  absl::StatusOr<CudnnPlan> plan = attention.graph().Plan();
+  pass == AttentionPass::kForward
+      ? attention.BuildForward()
+      : attention.BuildBackward(/*is_ordered=*/pass == AttentionPass::kBackward);
+  absl::StatusOr<CudnnPlan> plan =
+      attention.graph().Plan(/*repeats=*/pass != AttentionPass::kUnorderedBackward);
   if (!plan.ok()) return InCudnn(target_->api(), plan.status());
   return std::make_unique<CudnnAttentionPlan>(target_, *std::move(plan), attention.places(),
-                                              attention.graph().scalars(), attention.delta_bytes());
+                                              attention.graph().scalars(), attention.own_bytes(),
+                                              attention.zeroed_bytes());
 }
 
 }  // namespace lodestar::cuda

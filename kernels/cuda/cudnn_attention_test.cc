@@ -72,6 +72,13 @@ TEST_F(CudnnAttentionTest, HasPlansForBothPassesInOurLayout) {
       const auto backward = attention->Plan(AttentionPass::kBackward, shape);
       ASSERT_TRUE(backward.ok()) << name << ", tokens=" << shape.tokens << ": "
                                  << backward.status();
+      const auto unordered = attention->Plan(AttentionPass::kUnorderedBackward, shape);
+      ASSERT_TRUE(unordered.ok()) << name << ", tokens=" << shape.tokens << ": "
+                                  << unordered.status();
+      // The whole batch at once, and nothing that grows with the square of the tokens.
+      const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
+      EXPECT_LE((*unordered)->workspace_bytes(), 2 * outputs * sizeof(float) + (size_t{1} << 20))
+          << name;
       // Nothing of the workspace is shared by what is ours in it and the plan's own.
       EXPECT_GE((*backward)->workspace_bytes(),
                 shape.batch * shape.heads * shape.tokens * sizeof(float))

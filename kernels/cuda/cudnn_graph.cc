@@ -134,7 +134,8 @@ CudnnLayout CudnnLayout::Transposed() const {
 }
 
 CudnnGraph::Tensor CudnnGraph::Add(const CudnnLayout& layout, cudnnDataType_t type,
-                                   int64_t alignment, bool is_passing, bool is_scalar) {
+                                   int64_t alignment, bool is_passing, bool is_scalar,
+                                   bool is_accumulator) {
   const auto id = static_cast<int64_t>(tensors_.size()) + 1;
   Builder builder(target_->api(), CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor", &status_);
   builder.Set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id)
@@ -144,6 +145,10 @@ CudnnGraph::Tensor CudnnGraph::Add(const CudnnLayout& layout, cudnnDataType_t ty
       .Set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, alignment)
       .Set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, is_passing)
       .Set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, is_scalar);
+  if (is_accumulator) {
+    builder.Set(CUDNN_ATTR_TENSOR_REORDERING_MODE, CUDNN_TYPE_TENSOR_REORDERING_MODE,
+                CUDNN_TENSOR_REORDERING_F16x16);
+  }
   tensors_.push_back({id, layout, builder.Finish()});
   return &tensors_.back();
 }
@@ -151,6 +156,11 @@ CudnnGraph::Tensor CudnnGraph::Add(const CudnnLayout& layout, cudnnDataType_t ty
 CudnnGraph::Tensor CudnnGraph::Stored(const CudnnLayout& layout, cudnnDataType_t type,
                                       int64_t alignment) {
   return Add(layout, type, alignment, /*is_passing=*/false, /*is_scalar=*/false);
+}
+
+CudnnGraph::Tensor CudnnGraph::Accumulator(const CudnnLayout& layout) {
+  return Add(layout, CUDNN_DATA_FLOAT, /*alignment=*/16, /*is_passing=*/false,
+             /*is_scalar=*/false, /*is_accumulator=*/true);
 }
 
 CudnnGraph::Tensor CudnnGraph::Passing(const CudnnLayout& layout, cudnnDataType_t type) {
@@ -298,7 +308,7 @@ bool CudnnGraph::Repeats(void* configuration) {
   return true;
 }
 
-absl::StatusOr<CudnnPlan> CudnnGraph::Plan() {
+absl::StatusOr<CudnnPlan> CudnnGraph::Plan(bool repeats) {
   const CudnnApi& api = target_->api();
   std::vector<void*> operations;
   for (const CudnnDescriptor& operation : operations_) operations.push_back(operation.get());
@@ -313,7 +323,7 @@ absl::StatusOr<CudnnPlan> CudnnGraph::Plan() {
   if (!status_.ok()) return status_;
   absl::Status why = absl::UnimplementedError("it has no kernels for this on this card");
   for (const CudnnDescriptor& configuration : configurations) {
-    if (!Repeats(configuration.get())) {
+    if (repeats && !Repeats(configuration.get())) {
       why = absl::UnimplementedError("what it has for this does not repeat to the bit");
       continue;
     }

@@ -98,6 +98,9 @@ class CudnnGraph {
 
   // In device memory, at multiples of `alignment` bytes.
   Tensor Stored(const CudnnLayout& layout, cudnnDataType_t type, int64_t alignment = 16);
+  // In device memory that is set to 0 before a run: fp32 that products are added to, whose elements
+  // lie in an order of cuDNN's own.
+  Tensor Accumulator(const CudnnLayout& layout);
   // Between operations; not in memory.
   Tensor Passing(const CudnnLayout& layout, cudnnDataType_t type = CUDNN_DATA_FLOAT);
   Tensor Scalar(float value);
@@ -119,16 +122,16 @@ class CudnnGraph {
   // The same elements with y's layout.
   Tensor Reshape(Tensor x, Tensor y);
 
-  // What cuDNN's heuristic finds fastest of what repeats to the bit. Errors: Unimplemented if there
-  // is nothing; those of cuDNN.
-  absl::StatusOr<CudnnPlan> Plan();
+  // What cuDNN's heuristic finds fastest, of what repeats to the bit if `repeats`. Errors:
+  // Unimplemented if there is nothing; those of cuDNN.
+  absl::StatusOr<CudnnPlan> Plan(bool repeats);
 
  private:
   struct Operands {
     Tensor x, b, t, y;
   };
   Tensor Add(const CudnnLayout& layout, cudnnDataType_t type, int64_t alignment, bool is_passing,
-             bool is_scalar);
+             bool is_scalar, bool is_accumulator = false);
   Tensor Pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t math, const Operands& operands,
                    const int64_t* axis = nullptr);
   // By cuDNN's heuristic, the fastest first.

@@ -124,16 +124,18 @@ TEST_P(CudnnGraphValuesTest, ForwardIsTheOracles) {
   }
 }
 
-TEST_P(CudnnGraphValuesTest, BackwardIsTheOracles) {
-  const AttentionShape shape = GetParam();
+void ExpectBackwardIsTheOracles(CudnnAttention& attention, AttentionPass pass,
+                                const AttentionShape& shape) {
   const Numbers want = OfOracle(shape);
   Tensor<uint16_t> qkv = Rounded(want.qkv), y = Rounded(want.y), dy = Rounded(want.dy),
                    dqkv(want.dqkv.size());
   Tensor<float> log_sum_exp(want.log_sum_exp.size());
   std::copy(want.log_sum_exp.begin(), want.log_sum_exp.end(), log_sum_exp.data());
-  const auto plan = Make()->Plan(AttentionPass::kBackward, shape);
+  const auto plan = attention.Plan(pass, shape);
   ASSERT_TRUE(plan.ok()) << plan.status();
   Tensor<char> workspace((*plan)->workspace_bytes());
+  EXPECT_EQ((*plan)->zeroed_bytes() > 0, pass == AttentionPass::kUnorderedBackward);
+  std::fill_n(workspace.data(), (*plan)->zeroed_bytes(), char{0});
   const absl::Status ran = (*plan)->Run({.qkv = qkv.data(),
                                          .y = y.data(),
                                          .log_sum_exp = log_sum_exp.data(),
@@ -142,6 +144,14 @@ TEST_P(CudnnGraphValuesTest, BackwardIsTheOracles) {
                                         workspace.data(), /*stream=*/nullptr);
   ASSERT_TRUE(ran.ok()) << ran;
   ExpectNear("dqkv", dqkv, want.dqkv);
+}
+
+TEST_P(CudnnGraphValuesTest, BackwardIsTheOracles) {
+  ExpectBackwardIsTheOracles(*Make(), AttentionPass::kBackward, GetParam());
+}
+
+TEST_P(CudnnGraphValuesTest, UnorderedBackwardIsTheOracles) {
+  ExpectBackwardIsTheOracles(*Make(), AttentionPass::kUnorderedBackward, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudnnGraphValuesTest,

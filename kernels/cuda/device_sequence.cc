@@ -35,7 +35,7 @@ void CudaDevice::AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf
   CheckBuf(log_sum_exp, DType::kF32, shape.batch * shape.heads * shape.tokens);
   CheckBuf(workspace, compute_, AttentionWorkspaceElements(shape));
   RunAttention(
-      AttentionPass::kBackward, shape,
+      is_repeatable_ ? AttentionPass::kBackward : AttentionPass::kUnorderedBackward, shape,
       {.qkv = qkv.data,
        .y = y.data,
        .log_sum_exp = log_sum_exp.as<float>(),

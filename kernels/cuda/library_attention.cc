@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/errors.h"
 
 namespace lodestar::cuda {
 namespace {
@@ -95,6 +96,10 @@ absl::Status LibraryAttention::Run(AttentionPass pass, const AttentionShape& sha
   const absl::StatusOr<void*> workspace = scratch(plan->workspace_bytes());
   if (!workspace.ok()) return workspace.status();
   for (int64_t first = 0; first < shape.batch; first += samples) {
+    if (plan->zeroed_bytes() > 0) {
+      const cudaError_t error = cudaMemsetAsync(*workspace, 0, plan->zeroed_bytes(), stream);
+      if (error != cudaSuccess) return CudaStatus("attention", error, "cudaMemsetAsync");
+    }
     const absl::Status status = plan->Run(SamplesFrom(tensors, first, shape), *workspace, stream);
     if (!status.ok()) return status;
   }
@@ -127,9 +132,11 @@ AttentionTensors SamplesFrom(const AttentionTensors& tensors, int64_t first,
 }
 
 std::string NameOf(AttentionPass pass, const AttentionShape& shape) {
-  return absl::StrCat("attention ", pass == AttentionPass::kForward ? "forward " : "backward ",
-                      shape.batch, " x ", shape.tokens, " tokens, ", shape.heads, " heads of ",
-                      shape.head_width);
+  const char* const name = pass == AttentionPass::kForward    ? "forward "
+                           : pass == AttentionPass::kBackward ? "backward "
+                                                              : "unordered backward ";
+  return absl::StrCat("attention ", name, shape.batch, " x ", shape.tokens, " tokens, ",
+                      shape.heads, " heads of ", shape.head_width);
 }
 
 }  // namespace lodestar::cuda

@@ -54,11 +54,18 @@ class FakePlan final : public AttentionPlan {
       : behaviour_(behaviour), pass_(pass), shape_(shape) {}
 
   size_t workspace_bytes() const override {
-    return pass_ == AttentionPass::kBackward
+    return pass_ != AttentionPass::kForward
                ? behaviour_->workspace_bytes_per_sample * shape_.batch + kDeltaBytes
                : 0;
   }
+  size_t zeroed_bytes() const override {
+    return pass_ == AttentionPass::kUnorderedBackward ? kDeltaBytes / 2 : 0;
+  }
   absl::Status Run(const AttentionTensors& tensors, void* workspace, cudaStream_t stream) override {
+    if (zeroed_bytes() > 0) cudaStreamSynchronize(stream);
+    for (size_t i = 0; i < zeroed_bytes(); ++i) {
+      EXPECT_EQ(static_cast<const char*>(workspace)[i], 0) << i;
+    }
     if (++behaviour_->runs > behaviour_->runs_before_failure) {
       return absl::InternalError("fake 1.0: it does not run");
     }
@@ -176,6 +183,15 @@ class LibraryAttentionTest : public testing::Test {
     return std::move(*device);
   }
   std::unique_ptr<Device> Make() { return Make(FusionPolicy::kAlways); }
+  std::unique_ptr<Device> MakeUnrepeatable() {
+    auto device = CudaDevice::Create(
+        {.compute = DType::kBf16, .fusion = FusionPolicy::kAlways, .is_repeatable = false},
+        {.load_attention = [this]() -> absl::StatusOr<std::unique_ptr<AttentionLibrary>> {
+          return std::make_unique<FakeLibrary>(&behaviour_);
+        }});
+    EXPECT_TRUE(device.ok()) << device.status();
+    return std::move(*device);
+  }
   static absl::Status Wait(Device& device) {
     return device.Synchronize(device.Record(StreamKind::kCompute));
   }
@@ -227,6 +243,15 @@ TEST_F(LibraryAttentionTest, ServesBothPassesWithoutMeasuring) {
             "attention forward 6 x 5 tokens, 2 heads of 16, fake 1.0: library (--fusion=always)\n"
             "attention: fake 1.0 is there");
   EXPECT_EQ(device->num_refused_outputs(), 0);
+}
+
+TEST_F(LibraryAttentionTest, AddsInAnyOrderWhereResultsNeedNotRepeat) {
+  const auto device = MakeUnrepeatable();
+  EXPECT_EQ(Run(*device, kShape, /*times=*/2), OfOwnKernels());
+  EXPECT_TRUE(Contains(device->DescribeChoices(),
+                       "attention unordered backward 6 x 5 tokens, 2 heads of 16, fake 1.0: "
+                       "library"))
+      << device->DescribeChoices();
 }
 
 // A value of a tensor, of the first or the last sample, that a library gets wrong.

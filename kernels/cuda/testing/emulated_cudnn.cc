@@ -86,6 +86,7 @@ struct Tensor {
     }
     alignment = from.Get<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
     is_stored = !from.Get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL);
+    is_accumulator = from.Has(CUDNN_ATTR_TENSOR_REORDERING_MODE);
   }
   int64_t count() const { return sizes[0] * sizes[1] * sizes[2] * sizes[3]; }
   Sizes IndexOf(int64_t element) const {
@@ -108,6 +109,7 @@ struct Tensor {
   Sizes sizes, strides;
   int64_t alignment;
   bool is_stored;
+  bool is_accumulator;  // sums are added to what is there
 };
 
 // Values in the order of a tensor's indices, the last one fastest.
@@ -183,6 +185,9 @@ class Run {
     if (tensor.is_stored) {
       void* const memory = MemoryOf(tensor);
       for (int64_t i = 0; i < tensor.count(); ++i) {
+        if (tensor.is_accumulator) {
+          values.at[i] += LoadElement(memory, tensor.OffsetOf(tensor.IndexOf(i)), tensor.type);
+        }
         StoreElement(memory, tensor.OffsetOf(tensor.IndexOf(i)), tensor.type, values.at[i]);
       }
     }
