@@ -36,6 +36,9 @@ struct Behaviour {
   // later ones, in so many operations of a microsecond each, and those of sample kMarkedSample,
   // which is not compared, are filled with kMark.
   int marks = 0;
+  // Of the card that our kernels are made to compute for: before 80 all their arithmetic is in
+  // fp32.
+  int compute_capability = 90;
   // Called with the tensors of a pass that our kernels have computed.
   std::function<void(AttentionPass, const AttentionTensors&, cudaStream_t)> corrupt;
 
@@ -78,7 +81,7 @@ class FakePlan final : public AttentionPlan {
   }
 
  private:
-  static constexpr size_t kDeltaBytes = 4096;
+  static constexpr size_t kDeltaBytes = 8192;
 
   int64_t outputs() const {
     return shape_.batch * shape_.tokens * shape_.heads * shape_.head_width;
@@ -112,7 +115,7 @@ class FakePlan final : public AttentionPlan {
     return cudaMemcpyAsync(matrix, matrix_.data(), bytes, cudaMemcpyDefault, stream);
   }
   cudaError_t Compute(const AttentionTensors& tensors, void* workspace, cudaStream_t stream) const {
-    const CudaAttention kernels(/*compute_capability=*/90);
+    const CudaAttention kernels(behaviour_->compute_capability);
     const auto buf = [&](const void* data, int64_t n) {
       return Buf{const_cast<void*>(data), DType::kBf16, n};
     };
@@ -300,6 +303,21 @@ TEST_F(LibraryAttentionTest, RefusesALibraryWhoseOutputsAreNotOurs) {
     const auto device = Make();
     ExpectOwnKernels(*device, wrong.what, /*times=*/2);
     EXPECT_EQ(device->num_refused_outputs(), 1);
+  }
+}
+
+// Ours round probabilities and their gradients to bf16, and this library rounds results only.
+TEST_F(LibraryAttentionTest, TakesALibraryThatRoundsDifferently) {
+  behaviour_.compute_capability = 75;
+  for (const AttentionShape& shape : {AttentionShape{2, 1, 2, 64}, AttentionShape{3, 130, 2, 64},
+                                      AttentionShape{1, 65, 1, 128}}) {
+    const auto device = Make();
+    const Outputs got = Run(*device, shape);
+    if (shape.tokens > 1) {
+      EXPECT_NE(got.at("dqkv"), OfOwnKernels(shape).at("dqkv"));
+    }
+    EXPECT_FALSE(Contains(device->DescribeChoices(), "own kernels")) << device->DescribeChoices();
+    EXPECT_EQ(device->num_refused_outputs(), 0);
   }
 }
 
