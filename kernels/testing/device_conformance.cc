@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iostream>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "kernels/oracle/oracle_device.h"
 
 namespace lodestar {
@@ -46,6 +48,14 @@ void ExpectNear(const std::string& name, const std::vector<double>& got,
 
 DeviceConformanceTest::DeviceConformanceTest()
     : device_(GetParam().make()), reference_(MakeOracleDevice()) {}
+
+void DeviceConformanceTest::TearDown() {
+  if (device_ == nullptr) return;
+  for (absl::string_view choice :
+       absl::StrSplit(device_->DescribeChoices(), '\n', absl::SkipEmpty())) {
+    std::cout << "choice: " << choice << std::endl;
+  }
+}
 
 void DeviceConformanceTest::ExpectConforms(const Operation& operation, const Tolerance& tolerance) {
   const DType compute = device_->capabilities().compute;

@@ -48,6 +48,8 @@ inline void PrintTo(const DeviceCase& device_case, std::ostream* os) { *os << de
 class DeviceConformanceTest : public testing::TestWithParam<DeviceCase> {
  protected:
   DeviceConformanceTest();
+  // Prints what the device has chosen, a line "choice: ..." each, so that a log says what ran.
+  void TearDown() override;
 
   using Operation = std::function<void(DeviceTestRig&)>;
   // Runs the operation twice on the device (equal bits) and once on the reference (near).
