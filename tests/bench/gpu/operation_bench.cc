@@ -355,6 +355,19 @@ absl::Status BenchAttention(Device* device, const OperationShapes& shapes, int r
   return OperationBench(device, shapes, repeats, reports).RunAttention(name_suffix);
 }
 
+OperationShapes SmallOperationShapes(int64_t batch) {
+  return {.batch = batch,
+          .tokens = 16,
+          .heads = 2,
+          .head_width = 8,
+          .vocabulary = 41,
+          .head_rows = 48,
+          .parameters = 700,
+          .copy_bytes = 256,
+          .product_side = 16,
+          .host_copy_bytes = 256};
+}
+
 absl::Status BenchOperations(Device* device, const OperationShapes& shapes, int repeats,
                              const OperationReports& reports) {
   return OperationBench(device, shapes, repeats, reports).Run();

@@ -27,6 +27,9 @@ struct OperationShapes {
   int64_t host_copy_bytes = int64_t{256} << 20;
 };
 
+// Shapes that an emulated card runs within seconds.
+OperationShapes SmallOperationShapes(int64_t batch);
+
 struct Ceilings {
   double bytes_per_second = 0.0;  // read and written
   double flops_per_second = 0.0;

@@ -45,16 +45,7 @@ TEST(OperationTimerTest, EveryRunIsOnTheSameNumbers) {
 }
 
 TEST(OperationBenchTest, TimesEveryOperationOfAStep) {
-  const OperationShapes small{.batch = 2,
-                              .tokens = 16,
-                              .heads = 2,
-                              .head_width = 8,
-                              .vocabulary = 41,
-                              .head_rows = 48,
-                              .parameters = 700,
-                              .copy_bytes = 256,
-                              .product_side = 16,
-                              .host_copy_bytes = 256};
+  const OperationShapes small = SmallOperationShapes(/*batch=*/2);
   for (const DType compute : {DType::kF32, DType::kBf16}) {
     const auto card = Card(compute);
     const int64_t before = emulator::num_allocations();

@@ -6,46 +6,43 @@
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "common/status_macros.h"
 #include "kernels/device.h"
 #include "kernels/device_factory.h"
+#include "tests/bench/gpu/bench_device.h"
 #include "tests/bench/gpu/operation_bench.h"
 
 ABSL_FLAG(std::string, device, "cuda", "cuda or cuda:N");
 ABSL_FLAG(std::string, dtype, "bf16", "bf16 or fp32");
 ABSL_FLAG(int, batch, 16, "samples of 1024 tokens");
+ABSL_FLAG(std::string, fusion, "measure",
+          "measure, never or always, as of gpu_worker; attention runs with all three");
+ABSL_FLAG(std::string, tuning_file, "",
+          "file of what cards have measured, as of gpu_worker; it is read and written");
+ABSL_FLAG(bool, small, false, "shapes for an emulated card instead of those of GPT-2 124M");
 ABSL_FLAG(int, repeats, 20, "timed runs of each operation; the median counts");
 
 namespace lodestar {
 namespace {
 
-// A line for each choice of the device's; they are free of quotation marks, or lose them.
-void PrintChoices(const Device& device, const char* fusion) {
-  for (absl::string_view choice :
-       absl::StrSplit(device.DescribeChoices(), '\n', absl::SkipEmpty())) {
-    std::string text = absl::StrReplaceAll(choice, {{"\"", "'"}, {"\\", "/"}});
-    std::printf("{\"choice\": \"%s\", \"fusion\": \"%s\"}\n", text.c_str(), fusion);
-  }
-}
-
 absl::Status RunBenchmark() {
   const std::string dtype = absl::GetFlag(FLAGS_dtype);
-  if (dtype != "bf16" && dtype != "fp32") {
-    return absl::InvalidArgumentError("--dtype=" + dtype + ": allowed is bf16, fp32");
-  }
+  const std::string fusion = absl::GetFlag(FLAGS_fusion);
+  BenchDeviceFlags flags{.device = absl::GetFlag(FLAGS_device),
+                         .dtype = dtype,
+                         .fusion = fusion,
+                         .tuning_file = absl::GetFlag(FLAGS_tuning_file)};
   const int batch = absl::GetFlag(FLAGS_batch), repeats = absl::GetFlag(FLAGS_repeats);
   if (batch < 1 || repeats < 1) {
     return absl::InvalidArgumentError("--batch and --repeats must be at least 1");
   }
-  const DType compute = dtype == "bf16" ? DType::kBf16 : DType::kF32;
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
-                   MakeDevice({.kind = absl::GetFlag(FLAGS_device), .compute = compute}, nullptr));
+  const OperationShapes shapes =
+      absl::GetFlag(FLAGS_small) ? SmallOperationShapes(batch) : OperationShapes{.batch = batch};
+  ASSIGN_OR_RETURN(const DeviceOptions options, ReadDeviceFlags(flags));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(options, nullptr));
   std::printf("{\"device\": \"%s\", \"dtype\": \"%s\"}\n", device->capabilities().name.c_str(),
               dtype.c_str());
   Ceilings ceilings;
@@ -53,6 +50,7 @@ absl::Status RunBenchmark() {
     ceilings = measured;
     std::printf("{\"ceiling_tb_per_second\": %.3f, \"ceiling_tflop_per_second\": %.1f}\n",
                 ceilings.bytes_per_second * 1e-12, ceilings.flops_per_second * 1e-12);
+    std::fflush(stdout);
   };
   const auto print_operation = [&](const TimedOperation& timed) {
     const bool is_arithmetic = timed.flops > 0.0;
@@ -66,17 +64,16 @@ absl::Status RunBenchmark() {
     std::fflush(stdout);
   };
   const OperationReports reports = {.ceilings = print_ceilings, .operation = print_operation};
-  RETURN_IF_ERROR(BenchOperations(device.get(), {.batch = batch}, repeats, reports));
-  PrintChoices(*device, "measure");
-  for (const auto& [name, fusion] :
-       {std::pair{"never", FusionPolicy::kNever}, std::pair{"always", FusionPolicy::kAlways}}) {
-    ASSIGN_OR_RETURN(
-        const std::unique_ptr<Device> pinned,
-        MakeDevice({.kind = absl::GetFlag(FLAGS_device), .compute = compute, .fusion = fusion},
-                   nullptr));
-    RETURN_IF_ERROR(BenchAttention(pinned.get(), {.batch = batch}, repeats,
-                                   std::string(", --fusion=") + name, reports));
-    PrintChoices(*pinned, name);
+  RETURN_IF_ERROR(BenchOperations(device.get(), shapes, repeats, reports));
+  KeepTuning(flags, *device);
+  PrintChoices(*device, fusion);
+  for (const char* const pinned_fusion : {"never", "always"}) {
+    flags.fusion = pinned_fusion;
+    ASSIGN_OR_RETURN(const DeviceOptions pinned_options, ReadDeviceFlags(flags));
+    ASSIGN_OR_RETURN(const std::unique_ptr<Device> pinned, MakeDevice(pinned_options, nullptr));
+    RETURN_IF_ERROR(BenchAttention(pinned.get(), shapes, repeats,
+                                   std::string(", --fusion=") + pinned_fusion, reports));
+    PrintChoices(*pinned, pinned_fusion);
   }
   return absl::OkStatus();
 }

@@ -1,18 +1,28 @@
 #!/usr/bin/env python3
-"""Times a GPT-2 training step in PyTorch on a GPU: the yardstick for ours.
+"""Times a GPT-2 training step in PyTorch on a GPU: the yardstick for ours, which trains the same model on the same data.
 
-The usual recipe: fp32 parameters, bf16 autocast, fused attention, torch.compile, fused AdamW, vocabulary padded to
-50304. Prints one line of JSON.
+The usual recipe: fp32 parameters, bf16 autocast, fused attention, torch.compile, fused AdamW, vocabulary padded to a
+multiple of 128. The faster of flash attention and cuDNN's is compiled. Prints lines of JSON as they come: the
+candidates of attention, each step's time and loss.
+
+--write=FOLDER: weights N(0, 0.02) go to FOLDER/weights.safetensors under the names and shapes of Hugging Face's GPT-2, and
+tokens to FOLDER/tokens.bin. `train_step --weights --tokens` reads both.
 """
 
 import argparse
+import ctypes
 import json
-import statistics
+import pathlib
+import struct
 import sys
+import time
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+ATTENTION_SECONDS = 2.0  # that each candidate is timed for
+TOKEN_BATCHES = 4
 
 
 class Layer(nn.Module):
@@ -33,9 +43,9 @@ class Layer(nn.Module):
 
 
 class Gpt2(nn.Module):
-    def __init__(self, layers=12, heads=12, width=768, context=1024, vocabulary=50304):
+    def __init__(self, layers, heads, width, context, vocabulary):
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.wte, self.wpe = nn.Embedding((vocabulary + 127) // 128 * 128, width), nn.Embedding(context, width)
         self.layers = nn.ModuleList([Layer(width, heads) for _ in range(layers)])
         self.ln_f = nn.LayerNorm(width)
 
@@ -47,37 +57,202 @@ class Gpt2(nn.Module):
         return functional.cross_entropy(logits.float().view(-1, logits.shape[-1]), targets.view(-1))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+# As options.model has them.
+PRESETS = {
+    "gpt2-124m": {"layers": 12, "heads": 12, "width": 768, "context": 1024, "vocabulary": 50257},
+    "small": {"layers": 2, "heads": 2, "width": 32, "context": 16, "vocabulary": 128},
+}
+
+
+def tell(**fields):
+    print(json.dumps(fields), flush=True)
+
+
+def start(model):
+    """Weights as in GPT-2: N(0, 0.02) for matrices and tables, zeros for biases, ones for scales of norms."""
+    for parameter in model.parameters():
+        if parameter.dim() >= 2:
+            nn.init.normal_(parameter, std=0.02)
+    for module in model.modules():
+        if isinstance(module, (nn.Linear, nn.LayerNorm)):
+            nn.init.zeros_(module.bias)
+
+
+def tensors_of(model, vocabulary):
+    """(name, tensor) of Hugging Face's GPT-2, in its order; matrices are [inputs, outputs] there."""
+    yield "wte.weight", model.wte.weight[:vocabulary]
+    yield "wpe.weight", model.wpe.weight
+    for i, layer in enumerate(model.layers):
+        for name, module in (("ln_1", layer.ln_1), ("attn.c_attn", layer.qkv), ("attn.c_proj", layer.attn_proj),
+                             ("ln_2", layer.ln_2), ("mlp.c_fc", layer.fc), ("mlp.c_proj", layer.mlp_proj)):
+            yield f"h.{i}.{name}.weight", module.weight.t() if isinstance(module, nn.Linear) else module.weight
+            yield f"h.{i}.{name}.bias", module.bias
+    yield "ln_f.weight", model.ln_f.weight
+    yield "ln_f.bias", model.ln_f.bias
+
+
+def bytes_of(tensor):
+    """The values of a contiguous tensor on the CPU, without numpy, which need not be there."""
+    return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+
+
+def write_weights(model, name, preset, path):
+    tensors = [(name, tensor.detach().float().cpu().contiguous())
+               for name, tensor in tensors_of(model, preset["vocabulary"])]
+    spec = {"name": name, "gpt": {"num_layers": preset["layers"], "num_heads": preset["heads"],
+                                  **{field: preset[field] for field in ("width", "context", "vocabulary")}}}
+    header, offset = {"__metadata__": {"lodestar.model": json.dumps(spec)}}, 0
+    for name_of_tensor, tensor in tensors:
+        end = offset + 4 * tensor.numel()
+        header[name_of_tensor] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * ((56 - len(text)) % 64)  # the data start at a multiple of 64
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _, tensor in tensors:
+            file.write(bytes_of(tensor))
+
+
+def make_tokens(batch, context, vocabulary):
+    """Some tokens are frequent, as in texts, so that a few steps lower the loss."""
+    places = torch.rand(TOKEN_BATCHES * batch * context + 1)
+    return (vocabulary * places.pow(4)).to(torch.int32).clamp(max=vocabulary - 1)
+
+
+def time_attention(options, preset):
+    """Enables the faster of flash attention and cuDNN's at the shape that is trained. Returns its name."""
+    switches = {"flash": torch.backends.cuda.enable_flash_sdp, "cuDNN": torch.backends.cuda.enable_cudnn_sdp}
+    others = (torch.backends.cuda.enable_mem_efficient_sdp, torch.backends.cuda.enable_math_sdp)
+
+    def only(chosen):
+        for name, enable in switches.items():
+            enable(name == chosen)
+        for enable in others:
+            enable(False)
+
+    heads, width = preset["heads"], preset["width"]
+    shape = (options.batch, preset["context"], heads, width // heads)
+    q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16).transpose(1, 2).requires_grad_() for _ in range(3))
+    dy = torch.randn_like(q)
+    seconds = {}
+    for name in switches:
+        only(name)
+        try:
+            times, end = [], time.monotonic() + ATTENTION_SECONDS
+            while time.monotonic() < end or len(times) < 3:
+                begin = time.perf_counter()
+                functional.scaled_dot_product_attention(q, k, v, is_causal=True).backward(dy)
+                torch.cuda.synchronize()
+                times.append(time.perf_counter() - begin)
+            seconds[name] = sorted(times)[len(times) // 2]
+            tell(attention=name, microseconds=1e6 * seconds[name])
+        except RuntimeError as error:
+            tell(attention=name, refused=str(error).splitlines()[0])
+    if not seconds:
+        for enable in (*switches.values(), *others):
+            enable(True)
+        return "PyTorch's choice"
+    fastest = min(seconds, key=seconds.get)
+    only(fastest)
+    return fastest
+
+
+def libraries():
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        paths = {line.split()[-1] for line in maps if "/" in line}
+    return sorted(path for path in paths if "libcublasLt" in path or "libcudnn" in path)
+
+
+class Training:
+    def __init__(self, options, model, tokens, context):
+        self.options, self.model, self.context, self.step = options, model, context, 0
+        parameters = list(model.parameters())
+        groups = [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.1},
+                  {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups, lr=options.learning_rate, betas=(0.9, 0.95), eps=1e-8,
+                                           fused=options.device == "cuda")
+        self.forward = torch.compile(model) if options.compile else model
+        num_batches = (len(tokens) - 1) // (options.batch * context)
+        used = num_batches * options.batch * context
+        shape = (num_batches, options.batch, context)
+        self.inputs = tokens[:used].long().view(shape).to(options.device)
+        self.targets = tokens[1:used + 1].long().view(shape).to(options.device)
+
+    def run(self, steps):
+        """Prints a line for each step: its number, time by the card's clock, and loss."""
+        for _ in range(steps):
+            batch = self.step % len(self.inputs)
+            clock = Clock(self.options.device)
+            with torch.autocast(self.options.device, dtype=torch.bfloat16, enabled=self.options.bf16):
+                loss = self.forward(self.inputs[batch], self.targets[batch])
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            tell(step=self.step, ms=clock.milliseconds(), loss=loss.item())
+            self.step += 1
+
+
+class Clock:
+    """The card's own, or this machine's."""
+
+    def __init__(self, device):
+        self.on_card = device == "cuda"
+        self.begin = torch.cuda.Event(enable_timing=True) if self.on_card else time.perf_counter()
+        if self.on_card:
+            self.begin.record()
+
+    def milliseconds(self):
+        if not self.on_card:
+            return 1e3 * (time.perf_counter() - self.begin)
+        end = torch.cuda.Event(enable_timing=True)
+        end.record()
+        end.synchronize()
+        return self.begin.elapsed_time(end)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=20, help="that are timed")
+    parser.add_argument("--warmup", type=int, default=5, help="steps before them")
+    parser.add_argument("--learning_rate", type=float, default=3e-4)
+    parser.add_argument("--write", type=pathlib.Path, help="folder for the first weights and the tokens")
+    parser.add_argument("--again", action="store_true",
+                        help="after the steps, free memory, print {\"waiting\": true}, and run them again after a line of input")
+    parser.add_argument("--preset", choices=list(PRESETS), default="gpt2-124m")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: fp32, not compiled, to compare losses")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
+    options.compile = options.bf16 = options.device == "cuda"
+    return options
+
+
+def main():
+    options = parse()
+    if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("torch_gpt2.py: PyTorch sees no GPU; nothing was measured")
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
-    model = Gpt2().cuda()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    compiled = torch.compile(model)
-    tokens = torch.randint(50257, (options.batch, 1024), device="cuda")
-    targets = torch.randint(50257, (options.batch, 1024), device="cuda")
-    times = []
-    for i in range(options.warmup + options.steps):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = compiled(tokens, targets)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        end.record()
-        end.synchronize()
-        if i >= options.warmup:
-            times.append(begin.elapsed_time(end))
-    print(json.dumps({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "batch": options.batch,
-                      "ms": times, "median_ms": statistics.median(times),
-                      "memory_bytes": torch.cuda.max_memory_allocated(), "loss": loss.item()}))
+    preset = PRESETS[options.preset]
+    model = Gpt2(**preset).to(options.device)
+    start(model)
+    tokens = make_tokens(options.batch, preset["context"], preset["vocabulary"])
+    if options.write:
+        write_weights(model, options.preset, preset, options.write / "weights.safetensors")
+        (options.write / "tokens.bin").write_bytes(bytes_of(tokens.to(torch.int16)))
+    on_card = options.device == "cuda"
+    chosen = time_attention(options, preset) if on_card else "PyTorch's choice"
+    tell(device=torch.cuda.get_device_name() if on_card else "cpu", torch=torch.__version__, batch=options.batch,
+         chosen_attention=chosen)
+    training = Training(options, model, tokens, preset["context"])
+    training.run(options.warmup + options.steps)
+    tell(libraries=libraries(), memory_bytes=torch.cuda.max_memory_allocated() if on_card else 0)
+    if options.again:
+        if on_card:
+            torch.cuda.empty_cache()
+        tell(waiting=True)
+        if sys.stdin.readline():
+            training.run(options.warmup + options.steps)
 
 
 if __name__ == "__main__":

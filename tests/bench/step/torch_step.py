@@ -52,7 +52,8 @@ def run_torch(name, options):
 def run_lodestar(name, options):
     command = [options.binary, f"--model={name}", f"--batch={options.batch}", f"--threads={options.threads}",
                f"--steps={options.steps}", f"--warmup={options.warmup}"]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    return json.loads(lines[-1])
 
 
 def spread(times):

@@ -1,29 +1,56 @@
-// Times forward, backward and AdamW of one model on one device. Weights and samples follow
-// plain formulas that torch_step.py knows too, so that both programs train the same model on the
-// same data and their losses can be compared.
+// Times forward, backward and AdamW of one model on one device. Prints lines of JSON: the device,
+// each step with its time and loss as soon as it is done, what the device has chosen, and a
+// summary.
+//
+// PyTorch trains the same model on the same data in one of two ways. torch_gpt2.py writes weights
+// and tokens to files, which --weights and --tokens read. torch_step.py knows the formulas that
+// weights and samples follow without these flags.
 #include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
+#include "common/file_system.h"
+#include "common/initial_weights.h"
 #include "common/layout.h"
 #include "common/model_spec.h"
 #include "common/status_macros.h"
+#include "common/trained_weights.h"
 #include "kernels/device.h"
 #include "kernels/device_factory.h"
+#include "tests/bench/gpu/bench_device.h"
+#include "tests/bench/step/token_batches.h"
 #include "tests/numerics/formula_training.h"
 #include "worker/model/device_memory.h"
 #include "worker/model/model.h"
 #include "worker/model/model_memory.h"
 
-ABSL_FLAG(std::string, model, "gpt-nano", "preset");
+ABSL_FLAG(std::string, model, "gpt-nano",
+          "preset; not read with --weights, which name their model");
+ABSL_FLAG(std::string, weights, "",
+          "safetensors file of the first weights, with the model in its metadata; empty means "
+          "weights by --seed");
+ABSL_FLAG(uint64_t, seed, 0,
+          "of the first weights, as a job of that --seed has them; 0 means weights by the formula "
+          "of tests/numerics/formula_training.h");
+ABSL_FLAG(std::string, tokens, "",
+          "file of uint16 tokens, read from front to back and again; empty means one batch by the "
+          "formula, for all steps");
 ABSL_FLAG(int, batch, 12, "samples per step");
+ABSL_FLAG(double, learning_rate, 1e-3, "of AdamW");
 ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or cuda:N");
 ABSL_FLAG(std::string, dtype, "fp32", "fp32 or bf16");
+ABSL_FLAG(std::string, fusion, "measure", "measure, never or always, as of gpu_worker");
+ABSL_FLAG(std::string, tuning_file, "",
+          "file of what cards have measured, as of gpu_worker; it is read and written");
 ABSL_FLAG(int, threads, 1, "threads of the CPU");
 ABSL_FLAG(int, steps, 20, "steps that are timed");
 ABSL_FLAG(int, warmup, 5, "steps before them");
@@ -31,7 +58,6 @@ ABSL_FLAG(int, warmup, 5, "steps before them");
 namespace lodestar {
 namespace {
 
-constexpr double kLearningRate = 1e-3;
 constexpr double kBeta1 = 0.9;
 constexpr double kBeta2 = 0.95;
 constexpr double kEpsilon = 1e-8;
@@ -39,9 +65,10 @@ constexpr double kWeightDecay = 0.1;
 
 class AdamW {
  public:
-  AdamW(Device* device, Model* model, DeviceMemory memory)
+  AdamW(Device* device, Model* model, double learning_rate, DeviceMemory memory)
       : device_(device),
         model_(model),
+        learning_rate_(learning_rate),
         memory_(std::move(memory)),
         moments_{memory_.data(), DType::kF32, 2 * model->layout().num_elements()},
         ranges_(DecayRanges(model->layout())) {
@@ -51,7 +78,7 @@ class AdamW {
   void Step() {
     ++step_;
     for (const auto& [range, decay] : ranges_) {
-      const AdamWStep step{.learning_rate = kLearningRate,
+      const AdamWStep step{.learning_rate = learning_rate_,
                            .beta1 = kBeta1,
                            .beta2 = kBeta2,
                            .epsilon = kEpsilon,
@@ -70,40 +97,100 @@ class AdamW {
  private:
   Device* device_;
   Model* model_;
+  const double learning_rate_;
   DeviceMemory memory_;
   Buf moments_;
   const std::vector<DecayRange> ranges_;
   int64_t step_ = 0;
 };
 
-absl::StatusOr<std::unique_ptr<Device>> MakeDeviceOfFlags() {
-  const std::string dtype = absl::GetFlag(FLAGS_dtype);
-  if (dtype != "fp32" && dtype != "bf16") {
-    return absl::InvalidArgumentError("--dtype=" + dtype + ": allowed is fp32, bf16");
-  }
-  return MakeDevice({.kind = absl::GetFlag(FLAGS_device),
-                     .compute = dtype == "bf16" ? DType::kBf16 : DType::kF32,
-                     .threads = absl::GetFlag(FLAGS_threads)},
-                    nullptr);
+BenchDeviceFlags DeviceFlags() {
+  return {.device = absl::GetFlag(FLAGS_device),
+          .dtype = absl::GetFlag(FLAGS_dtype),
+          .fusion = absl::GetFlag(FLAGS_fusion),
+          .tuning_file = absl::GetFlag(FLAGS_tuning_file),
+          .threads = absl::GetFlag(FLAGS_threads)};
 }
 
-// Prints one line of JSON: the device, the memory that model and moments take, the loss before the
-// first and at the last step, milliseconds of every timed step.
+// Null without --weights.
+absl::StatusOr<std::unique_ptr<TrainedWeights>> OpenWeights() {
+  const std::string path = absl::GetFlag(FLAGS_weights);
+  if (path.empty()) return nullptr;
+  return TrainedWeights::Open(FileSystem::Real(), path);
+}
+
+absl::StatusOr<std::vector<float>> FirstWeights(const TrainedWeights* given, const ModelSpec& spec,
+                                                const Layout& layout) {
+  const ElementRange all{0, layout.num_elements()};
+  const uint64_t seed = absl::GetFlag(FLAGS_seed);
+  if (given == nullptr && seed == 0) return FormulaWeights(layout);
+  std::vector<float> weights(layout.num_elements());
+  if (given == nullptr) {
+    FillInitialRange(layout, seed, all, absl::MakeSpan(weights));
+    return weights;
+  }
+  RETURN_IF_ERROR(given->CheckHeads(spec));
+  RETURN_IF_ERROR(given->CheckTensors(layout));
+  RETURN_IF_ERROR(given->Read(layout, all, absl::MakeSpan(weights)));
+  return weights;
+}
+
+// Batches of --tokens, or the one of the formula.
+class Batches {
+ public:
+  static absl::StatusOr<Batches> Make(const ModelSpec& spec, int64_t batch_size) {
+    const std::string path = absl::GetFlag(FLAGS_tokens);
+    Batches batches(batch_size);
+    if (path.empty()) {
+      batches.only_ = FormulaBatch(spec, batch_size);
+      return batches;
+    }
+    const auto* const gpt = std::get_if<GptSpec>(&spec.architecture);
+    if (gpt == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("--tokens is given, but model ", spec.name,
+                                                     " takes no tokens; leave it out"));
+    }
+    ASSIGN_OR_RETURN(batches.tokens_, TokenBatches::Open(path, gpt->context, gpt->vocabulary));
+    return batches;
+  }
+
+  HostBatch Of(int64_t step) const {
+    return tokens_.has_value() ? tokens_->Batch(step, batch_size_) : only_;
+  }
+
+ private:
+  explicit Batches(int64_t batch_size) : batch_size_(batch_size) {}
+
+  const int64_t batch_size_;
+  HostBatch only_;
+  std::optional<TokenBatches> tokens_;
+};
+
 absl::Status Run() {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDeviceOfFlags());
-  ASSIGN_OR_RETURN(const ModelSpec spec, ModelPreset(absl::GetFlag(FLAGS_model)));
+  const BenchDeviceFlags device_flags = DeviceFlags();
+  ASSIGN_OR_RETURN(const DeviceOptions device_options, ReadDeviceFlags(device_flags));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(device_options, nullptr));
+  ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> given, OpenWeights());
+  ASSIGN_OR_RETURN(const ModelSpec spec,
+                   given != nullptr ? given->Spec() : ModelPreset(absl::GetFlag(FLAGS_model)));
   const int64_t batch_size = absl::GetFlag(FLAGS_batch);
   const ModelConfig config{spec, batch_size};
   ASSIGN_OR_RETURN(const ModelMemory model_memory, EstimateModelMemory(config, device.get()));
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, MakeModel(config, device.get()));
-  const std::vector<float> weights = FormulaWeights(model->layout());
+  ASSIGN_OR_RETURN(const std::vector<float> weights,
+                   FirstWeights(given.get(), spec, model->layout()));
   device->Copy(model->parameters().data, weights.data(), weights.size() * sizeof(float),
                StreamKind::kCompute);
   model->RefreshNarrowParameters();
   const size_t moment_bytes = 2 * weights.size() * sizeof(float);
   ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(device.get(), moment_bytes));
-  AdamW optimizer(device.get(), model.get(), std::move(memory));
-  const HostBatch batch = FormulaBatch(spec, batch_size);
+  AdamW optimizer(device.get(), model.get(), absl::GetFlag(FLAGS_learning_rate), std::move(memory));
+  ASSIGN_OR_RETURN(const Batches batches, Batches::Make(spec, batch_size));
+  const auto memory_bytes =
+      static_cast<long long>(model_memory.BytesFor(batch_size) + moment_bytes);
+  const char* const name = device->capabilities().name.c_str();
+  std::printf("{\"device\": \"%s\", \"memory_bytes\": %lld}\n", name, memory_bytes);
+  std::fflush(stdout);
 
   std::string times;
   double first_loss = 0.0;
@@ -112,7 +199,13 @@ absl::Status Run() {
   const int steps = absl::GetFlag(FLAGS_steps);
   std::clock_t processor_start = 0;
   for (int i = 0; i < warmup + steps; ++i) {
-    if (i == warmup) processor_start = std::clock();
+    if (i == warmup) {
+      // What is chosen at the first use of a shape has been chosen by now.
+      KeepTuning(device_flags, *device);
+      PrintChoices(*device, device_flags.fusion);
+      processor_start = std::clock();
+    }
+    const HostBatch batch = batches.Of(i);
     const auto start = std::chrono::steady_clock::now();
     ASSIGN_OR_RETURN(const BatchResult result, model->TrainStep(batch, nullptr, nullptr));
     optimizer.Step();
@@ -120,6 +213,8 @@ absl::Status Run() {
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     last_loss = result.loss_sum / result.num_predictions;
     if (i == 0) first_loss = last_loss;
+    std::printf("{\"step\": %d, \"ms\": %.4f, \"loss\": %.6f}\n", i, took.count(), last_loss);
+    std::fflush(stdout);
     if (i >= warmup) times += (times.empty() ? "" : ", ") + std::to_string(took.count());
   }
   const double processor_ms =
@@ -127,9 +222,7 @@ absl::Status Run() {
   std::printf(
       "{\"device\": \"%s\", \"memory_bytes\": %lld, \"first_loss\": %.6f, \"last_loss\": %.6f, "
       "\"processor_ms\": %.3f, \"ms\": [%s]}\n",
-      device->capabilities().name.c_str(),
-      static_cast<long long>(model_memory.BytesFor(batch_size) + moment_bytes), first_loss,
-      last_loss, processor_ms, times.c_str());
+      name, memory_bytes, first_loss, last_loss, processor_ms, times.c_str());
   return absl::OkStatus();
 }
 

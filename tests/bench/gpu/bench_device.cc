@@ -1,0 +1,58 @@
+#include "tests/bench/gpu/bench_device.h"
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "common/clock.h"
+#include "common/status_macros.h"
+#include "worker/tuning_file.h"
+
+namespace lodestar {
+namespace {
+
+absl::StatusOr<DType> ParseDType(const std::string& dtype) {
+  if (dtype == "fp32") return DType::kF32;
+  if (dtype == "bf16") return DType::kBf16;
+  return absl::InvalidArgumentError(absl::StrCat("--dtype=", dtype, ": allowed is fp32, bf16"));
+}
+
+absl::StatusOr<FusionPolicy> ParseFusion(const std::string& fusion) {
+  if (fusion == "measure") return FusionPolicy::kMeasure;
+  if (fusion == "never") return FusionPolicy::kNever;
+  if (fusion == "always") return FusionPolicy::kAlways;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--fusion=", fusion, ": allowed is measure, never, always"));
+}
+
+}  // namespace
+
+absl::StatusOr<DeviceOptions> ReadDeviceFlags(const BenchDeviceFlags& flags) {
+  DeviceOptions options{.kind = flags.device, .threads = flags.threads};
+  ASSIGN_OR_RETURN(options.compute, ParseDType(flags.dtype));
+  ASSIGN_OR_RETURN(options.fusion, ParseFusion(flags.fusion));
+  if (!flags.tuning_file.empty()) {
+    options.tuning = TuningFile(flags.tuning_file, &Clock::Real()).TextForDevice();
+  }
+  return options;
+}
+
+void KeepTuning(const BenchDeviceFlags& flags, const Device& device) {
+  if (flags.tuning_file.empty()) return;
+  TuningFile file(flags.tuning_file, &Clock::Real());
+  file.Tell(device);
+  file.Keep(device, TuningFile::kPatience);
+}
+
+void PrintChoices(const Device& device, const std::string& fusion) {
+  for (absl::string_view choice :
+       absl::StrSplit(device.DescribeChoices(), '\n', absl::SkipEmpty())) {
+    // A choice is free of quotation marks, or loses them.
+    const std::string text = absl::StrReplaceAll(choice, {{"\"", "'"}, {"\\", "/"}});
+    std::printf("{\"choice\": \"%s\", \"fusion\": \"%s\"}\n", text.c_str(), fusion.c_str());
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace lodestar

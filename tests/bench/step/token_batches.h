@@ -1,0 +1,33 @@
+// Samples of a file of tokens in a fixed order, so that another program can train on the same ones.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/data/dataset.h"
+
+namespace lodestar {
+
+// Sample k is the `context` tokens from k * context on; its targets are the tokens one further on.
+// Step i has the samples from i * batch_size on, modulo the number of samples.
+class TokenBatches {
+ public:
+  // Reads little-endian uint16 tokens without a header. Errors: those of files; InvalidArgument for
+  // an odd size, fewer than context + 1 tokens, and a token that is not below `vocabulary`.
+  static absl::StatusOr<TokenBatches> Open(const std::string& path, int64_t context,
+                                           int64_t vocabulary);
+
+  HostBatch Batch(int64_t step, int64_t batch_size) const;
+
+ private:
+  TokenBatches(std::vector<uint16_t> tokens, int64_t context)
+      : tokens_(std::move(tokens)), context_(context) {}
+
+  std::vector<uint16_t> tokens_;
+  int64_t context_;
+};
+
+}  // namespace lodestar
