@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """GPU measurements, each section one Markdown table; ../gpu.sh starts it.
 
-Sections: operations (of a GPT-2 124M step, against measured ceilings), step (a whole step beside PyTorch), rounds (with a
-server on this machine, overlap on and off), gpt-mini (trained on --text). Each is done within --minutes: what does not fit
-into them is left out, and the table says so. MFU counts 6 N + 6 L C T FLOP per token (N: parameters of matrix products,
+Sections: operations (of a GPT-2 124M step, against measured ceilings), step (a whole step beside PyTorch, with the losses
+of both), rounds (with a server on this machine, overlap on and off), gpt-mini (trained on --text). Each is done within
+--minutes: what does not fit into them is left out, and the table says so. Rows are written as they come, and what a
+program printed before it failed counts. MFU counts 6 N + 6 L C T FLOP per token (N: parameters of matrix products,
 causal attention), llm.c's convention, over the peak that --peak_tflops names.
 """
 
 import argparse
 import array
+import contextlib
+import dataclasses
 import datetime
 import json
 import os
 import pathlib
+import queue
 import random
 import shlex
 import shutil
@@ -21,13 +25,42 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 
-LAYERS, WIDTH, TOKENS, VOCABULARY = 12, 768, 1024, 50257
-MATMUL_PARAMETERS = 12 * LAYERS * WIDTH * WIDTH + VOCABULARY * WIDTH
-FLOP_PER_TOKEN = 6 * MATMUL_PARAMETERS + 6 * LAYERS * WIDTH * TOKENS
 # Of a job whose server is done, or gone.
 SECONDS_TO_END = 30
+# The first rounds tune and load code.
+ROUNDS_NOT_COUNTED = 2
+LEARNING_RATE = 3e-4
+# Of two programs that train one model in bf16: rounding makes losses differ, which training amplifies.
+LOSSES_COMPARED, LOSSES_CLOSE, MOST_RELATIVE_DIFFERENCE = 35, 10, 1e-2
+# github.com/karpathy/llm.c/discussions/481: GPT-2 124M on one H100 in bf16.
+LLM_C_TOKENS_PER_SECOND = 468_000
+LIBRARIES = ("liblodestar_cuda", "libcublasLt", "libcudnn", "libnccl", "libcuda.so")
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    layers: int
+    heads: int
+    width: int
+    tokens: int
+    vocabulary: int
+
+    def flop_per_token(self):
+        matmul_parameters = 12 * self.layers * self.width * self.width + self.vocabulary * self.width
+        return 6 * matmul_parameters + 6 * self.layers * self.width * self.tokens
+
+    def text(self, name):
+        """As ps_server's --model=FILE reads it."""
+        return (f'name: "{name}" gpt {{ num_layers: {self.layers} num_heads: {self.heads} width: {self.width} '
+                f"context: {self.tokens} vocabulary: {self.vocabulary} }}\n")
+
+
+GPT2 = Model(layers=12, heads=12, width=768, tokens=1024, vocabulary=50257)
+# For an emulated card; torch_gpt2.py has the same as --preset=small.
+SMALL = Model(layers=2, heads=2, width=32, tokens=16, vocabulary=128)
 
 
 class NotMeasured(Exception):
@@ -39,7 +72,7 @@ def last_line(text):
 
 
 class Budget:
-    """The time of one section."""
+    """The time of one section, or of a part of it."""
 
     def __init__(self, minutes):
         self.end = time.monotonic() + 60 * minutes
@@ -50,12 +83,32 @@ class Budget:
             raise NotMeasured("the section's --minutes are over")
         return seconds
 
+    def part(self, share):
+        """A share of what is left, so that one program cannot take the time of the next."""
+        return Budget(max(0.0, self.end - time.monotonic()) * share / 60)
+
+
+class Facts:
+    """What tests/gpu/lease.py sums up: a line of JSON each, in --facts=FILE."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def tell(self, **fields):
+        if not self.path:
+            return
+        with open(self.path, "a", encoding="utf-8") as file:
+            print(json.dumps(fields), file=file)
+
+    def check(self, name, passed, why=""):
+        self.tell(check=name, passed=passed, why=why)
+
 
 class Table:
     """A section's page: one Markdown table below a line of text. What there is of it is in the file at any time."""
 
     def __init__(self, options, name, title, text, columns):
-        self.file = None
+        self.file, self.name, self.facts = None, name, options.facts
         if options.out:
             self.file = open(options.out / f"{name}.md", "w", encoding="utf-8")  # pylint: disable=consider-using-with
         self.num_columns = len(columns)
@@ -68,6 +121,7 @@ class Table:
 
     def row_without(self, cells, reason):
         """A row of which only the first `cells` are known."""
+        self.facts.check(f"{self.name}: {' '.join(str(cell) for cell in cells)}", False, str(reason))
         self.row(*cells, f"not measured: {reason}", *[""] * (self.num_columns - len(cells) - 1))
 
     def write(self, text):
@@ -88,22 +142,83 @@ def environment(options):
     return {**os.environ, "PATH": f"{folder}:{path}" if folder else path}
 
 
-def lines_of(command, options, budget):
-    """The JSON lines that a program prints. Raises NotMeasured."""
-    program = pathlib.Path(command[0]).name
+def mapped_libraries(pid):
+    """Paths of NVIDIA's libraries, and of our plugin, that a process has mapped; none of one that is gone."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=budget.left(),
-                              env=environment(options))
-    except subprocess.TimeoutExpired:
-        raise NotMeasured(f"{program} was not done when the section's --minutes were over") from None
-    except OSError as error:
-        raise NotMeasured(f"{program}: {error}") from None
-    if done.returncode != 0:
-        raise NotMeasured(f"{program}: {last_line(done.stderr)}")
-    lines = json_lines([line for line in done.stdout.splitlines() if line.startswith("{")], program)
-    if not lines:
-        raise NotMeasured(f"{program} printed nothing")
-    return lines
+        with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+            paths = {line.split(maxsplit=5)[-1].strip() for line in maps if "/" in line}
+    except OSError:
+        return set()
+    return {path for path in paths if pathlib.Path(path).name.startswith(LIBRARIES)}
+
+
+class Program:
+    """A program that prints lines of JSON. It does not outlive the object."""
+
+    def __init__(self, command, options, errors):
+        self.name, self.errors, self.libraries = pathlib.Path(command[0]).name, errors, set()
+        if self.name.startswith("python"):
+            self.name = pathlib.Path(next(word for word in command if word.endswith(".py"))).name
+        try:
+            with open(errors, "w", encoding="utf-8") as file:
+                self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,  # pylint: disable=consider-using-with
+                                                text=True, env=environment(options))
+        except OSError as error:
+            raise NotMeasured(f"{self.name}: {error}") from None
+        self.arrived = queue.Queue()
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.arrived.put(line)
+        self.arrived.put(None)
+
+    def lines(self, budget, until=None):
+        """JSON lines as they come, up to one that has the field `until`. Raises NotMeasured behind the last one of a program that
+        fails, or has not ended when the time is over."""
+        while True:
+            try:
+                line = self.arrived.get(timeout=budget.left())
+            except (queue.Empty, NotMeasured):
+                raise NotMeasured(f"{self.name} was not done when the section's --minutes were over") from None
+            if line is None:
+                break
+            self.libraries |= mapped_libraries(self.process.pid)
+            if not line.startswith("{"):
+                continue
+            fields = json_lines([line], self.name)[0]
+            yield fields
+            if until in fields:
+                return
+        if self.process.wait() != 0:
+            raise NotMeasured(f"{self.name} ended with {self.process.returncode}: {last_line(self.errors.read_text())}")
+        if until:
+            raise NotMeasured(f"{self.name} ended too early")
+
+    def go_on(self):
+        with contextlib.suppress(OSError):
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        # A child of the program may hold the other end.
+        self.reader.join(timeout=1)
+        if not self.reader.is_alive():
+            self.process.stdout.close()
+
+
+@contextlib.contextmanager
+def running(command, options, folder):
+    program = Program(command, options, folder / "errors")
+    try:
+        yield program
+    finally:
+        program.end()
 
 
 def json_lines(lines, program):
@@ -127,80 +242,230 @@ def card():
     return shown.strip().replace("\n", "; ")
 
 
-def print_operations(options, budget, _):
+def print_operations(options, budget, folder):
     table = Table(options, "operations", "Operations of a GPT-2 124M step",
-                  f"bf16, T = {TOKENS}. Ceilings are measured in the same run: a copy on the card, in bytes read and written, and a "
-                  "matrix product of 8192 cubed.",
+                  f"bf16, T = {options.model.tokens}. Ceilings are measured in the same run: a copy on the card, in bytes read and "
+                  "written, and a matrix product of 8192 cubed.",
                   ("B", "operation", "us", "rate", "of the ceiling"))
     choices = []
     for batch in options.batch:
+        command = [f"{options.bin}/operations", f"--batch={batch}", *options.device_flags, *options.small_flags]
+        num_rows = 0
         try:
-            lines = lines_of([f"{options.bin}/operations", f"--batch={batch}"], options, budget)
+            with running(command, options, folder) as program:
+                for line in program.lines(budget):
+                    num_rows += add_operation(table, batch, line, choices)
+            if num_rows == 0:
+                raise NotMeasured("operations printed nothing")
         except NotMeasured as reason:
             table.row_without((batch,), reason)
-            continue
-        for line in lines:
-            if "ceiling_tb_per_second" in line:
-                table.row(batch, "ceiling of bytes", "", f"{line['ceiling_tb_per_second']} TB/s", "100%")
-                table.row(batch, "ceiling of arithmetic", "", f"{line['ceiling_tflop_per_second']} TFLOP/s", "100%")
-            elif "operation" in line:
-                table.row(batch, line["operation"], f"{line['microseconds']:.1f}", f"{line['rate']:.3g} {line['unit']}",
-                          f"{line['of_ceiling']:.0%}")
-            elif "choice" in line:
-                choices.append(f"- B = {batch}, --fusion={line['fusion']}: {line['choice']}")
     table.end("What the device has chosen:\n\n" + "\n".join(choices) if choices else "")
 
 
-def step_cells(lines, batch, options):
-    """Of a program's step: ms, tokens/s, MFU, memory."""
-    milliseconds = lines[-1]["ms"]
-    tokens_per_second = batch * TOKENS / (statistics.median(milliseconds) * 1e-3)
-    mfu = tokens_per_second * FLOP_PER_TOKEN / (options.peak_tflops * 1e12)
-    return (spread(milliseconds), f"{tokens_per_second:.0f}", f"{mfu:.1%}", f"{lines[-1]['memory_bytes'] / 2**30:.1f} GiB")
+def add_operation(table, batch, line, choices):
+    """Returns how many rows of the table a line of JSON is."""
+    if "ceiling_tb_per_second" in line:
+        table.row(batch, "ceiling of bytes", "", f"{line['ceiling_tb_per_second']} TB/s", "100%")
+        table.row(batch, "ceiling of arithmetic", "", f"{line['ceiling_tflop_per_second']} TFLOP/s", "100%")
+        return 2
+    if "choice" in line:
+        choices.append(f"- B = {batch}, --fusion={line['fusion']}: {line['choice']}")
+    if "operation" not in line:
+        return 0
+    table.row(batch, line["operation"], f"{line['microseconds']:.1f}", f"{line['rate']:.3g} {line['unit']}",
+              f"{line['of_ceiling']:.0%}")
+    return 1
 
 
-def print_steps(options, budget, _):
+class Steps:
+    """What a program has printed of its steps so far."""
+
+    def __init__(self, warmup):
+        self.warmup, self.losses, self.milliseconds, self.facts, self.notes = warmup, [], [], {}, []
+
+    def add(self, line):
+        if "step" in line:
+            self.losses.append(line["loss"])
+            if len(self.losses) > self.warmup:
+                self.milliseconds.append(line["ms"])
+        elif "choice" in line:
+            self.notes.append(f"--fusion={line['fusion']}: {line['choice']}")
+        elif "attention" in line:
+            self.notes.append(f"{line['attention']} attention, forward and backward: " +
+                              (f"{line['microseconds']:.0f} us" if "microseconds" in line else line["refused"]))
+        else:
+            self.facts.update(line)
+
+    def tokens_per_second(self, batch, options):
+        return batch * options.model.tokens / (statistics.median(self.milliseconds) * 1e-3)
+
+
+class StepSection:
+    """PyTorch, ours, and PyTorch again, at one batch size: clocks that drift show as a difference of the two."""
+
+    def __init__(self, options, table, batch, folder, budget):
+        self.options, self.table, self.batch, self.folder, self.budget = options, table, batch, folder, budget
+        self.yardsticks, self.libraries, self.steps = [], {}, {}
+
+    def read(self, name, program, budget, until=None):
+        """Reads the lines of one run and makes a row of them, also where the program fails behind some timed steps."""
+        steps = Steps(self.options.warmup)
+        self.steps.setdefault(name, steps)
+        reason = ""
+        try:
+            for line in program.lines(budget, until):
+                steps.add(line)
+        except NotMeasured as why:
+            reason = str(why)
+        self.libraries.setdefault(name, set()).update(program.libraries, steps.facts.get("libraries", ()))
+        if not steps.milliseconds:
+            raise NotMeasured(reason or f"{program.name} printed no step")
+        self.add_row(name, steps, reason)
+        return not reason
+
+    def add_row(self, name, steps, reason):
+        options, rate = self.options, steps.tokens_per_second(self.batch, self.options)
+        options.facts.tell(program=name, batch=self.batch, tokens_per_second=rate)
+        shown = name
+        if reason:
+            options.facts.check(f"step: {self.batch} {name}", False, reason)
+            shown += f", {len(steps.milliseconds)} of {options.steps} steps: {reason}"
+        if name != OURS:
+            self.yardsticks.append(rate)
+            shown += f", {steps.facts['chosen_attention']} attention" if "chosen_attention" in steps.facts else ""
+        yardstick = self.yardsticks[0] if self.yardsticks else 0
+        mfu = rate * options.model.flop_per_token() / (options.peak_tflops * 1e12)
+        self.table.row(self.batch, shown, spread(steps.milliseconds), f"{rate:.0f}", f"{mfu:.1%}",
+                       f"{steps.facts.get('memory_bytes', 0) / 2**30:.1f} GiB", f"{rate / yardstick:.2f}" if yardstick else "")
+
+    def counts(self):
+        return [f"--batch={self.batch}", f"--steps={self.options.steps}", f"--warmup={self.options.warmup}",
+                f"--learning_rate={LEARNING_RATE}"]
+
+    def run(self):
+        if not self.options.python:
+            self.table.row(self.batch, PYTORCH, "not measured: there is no Python with PyTorch: no yardstick here", "", "", "", "")
+            self.run_ours()
+            return
+        script = str(pathlib.Path(__file__).with_name("torch_gpt2.py"))
+        command = [self.options.python, "-B", script, *self.counts(), f"--write={self.folder}", "--again",
+                   f"--preset={'small' if self.options.small else 'gpt2-124m'}"]
+        try:
+            with running(command, self.options, self.folder) as yardstick:
+                is_well = self.measure(lambda: self.read(PYTORCH, yardstick, self.budget.part(PYTORCH_SHARE), until="waiting"), PYTORCH)
+                self.run_ours()
+                if is_well:
+                    yardstick.go_on()
+                    self.measure(lambda: self.read(PYTORCH_AGAIN, yardstick, self.budget), PYTORCH_AGAIN)
+        except NotMeasured as reason:
+            self.table.row_without((self.batch, PYTORCH), reason)
+            self.run_ours()
+
+    def measure(self, read, name):
+        try:
+            return read()
+        except NotMeasured as reason:
+            self.table.row_without((self.batch, name), reason)
+            return False
+
+    def run_ours(self):
+        options, weights, tokens = self.options, self.folder / "weights.safetensors", self.folder / "tokens.bin"
+        command = [f"{options.bin}/train_step", "--device=cuda", "--dtype=bf16", *options.device_flags, *self.counts()]
+        if weights.exists() and tokens.exists():
+            command += [f"--weights={weights}"]
+        else:
+            command += ["--model=gpt-nano" if options.small else "--model=gpt2-124m", "--seed=1"]
+            write_tokens(tokens, options.model.vocabulary, count=1 << 19)
+        folder = self.folder / "ours"
+        folder.mkdir(exist_ok=True)
+
+        def read():
+            with running([*command, f"--tokens={tokens}"], options, folder) as program:
+                return self.read(OURS, program, self.budget)
+
+        self.measure(read, OURS)
+
+    def check_cublas(self):
+        """Both sides are to multiply with one library."""
+        used = [{os.path.realpath(path) for path in self.libraries.get(name, ()) if "libcublasLt" in path} for name in (PYTORCH, OURS)]
+        if all(used):
+            self.options.facts.check("one cuBLASLt", used[0] == used[1],
+                                     f"PyTorch has {', '.join(sorted(used[0]))}, ours {', '.join(sorted(used[1]))}")
+
+    def losses(self):
+        """PyTorch's and ours, of the steps that are compared."""
+        sides = [self.steps[name].losses if name in self.steps else [] for name in (PYTORCH, OURS)]
+        return list(zip(*sides))[:LOSSES_COMPARED]
+
+    def losses_text(self):
+        pairs = self.losses()
+        differences = [abs(ours - theirs) / abs(theirs) for theirs, ours in pairs]
+        largest = max(differences[:LOSSES_CLOSE], default=float("inf"))
+        if self.options.python:
+            self.options.facts.check(f"losses of B = {self.batch}", largest <= MOST_RELATIVE_DIFFERENCE,
+                                     f"the largest relative difference over {LOSSES_CLOSE} steps is {largest:.2g}, at most "
+                                     f"{MOST_RELATIVE_DIFFERENCE} is wanted")
+        if not pairs:
+            return []
+        return [f"Largest relative difference of the losses: {largest:.2g} over {len(differences[:LOSSES_CLOSE])} steps (wanted: "
+                f"at most {MOST_RELATIVE_DIFFERENCE}), {max(differences):.2g} over {len(differences)}. PyTorch's and ours: " +
+                ", ".join(f"{theirs:.4f} {ours:.4f}" for theirs, ours in pairs) + "."]
+
+    def text(self):
+        """What stands below the table."""
+        lines = []
+        self.check_cublas()
+        if self.yardsticks and OURS in self.steps and self.steps[OURS].milliseconds:
+            ratio = self.steps[OURS].tokens_per_second(self.batch, self.options) / max(self.yardsticks)
+            self.options.facts.tell(ratio=ratio, batch=self.batch)
+            lines += [f"B = {self.batch}: {ratio:.3f} of the faster of PyTorch's runs.", ""]
+        lines += self.losses_text()
+        for name, steps in self.steps.items():
+            lines += ["", f"{name}:", ""] + [f"- {note}" for note in steps.notes + sorted(self.libraries.get(name, ()))]
+        return "\n".join(lines)
+
+
+# Of the time of a batch size: PyTorch compiles.
+PYTORCH_SHARE = 0.65
+PYTORCH, OURS, PYTORCH_AGAIN = "PyTorch compiled", "Lodestar", "PyTorch compiled, again"
+
+
+def print_steps(options, budget, folder):
+    model = options.model
     table = Table(options, "step", "GPT-2 124M training step",
-                  f"bf16, T = {TOKENS}: forward, backward, AdamW. MFU: {FLOP_PER_TOKEN / 1e6:.0f} MFLOP per token (6 N + 6 L C T) "
-                  f"over {options.peak_tflops} TFLOP/s.",
+                  f"bf16, T = {model.tokens}: forward, backward, AdamW, {options.warmup} steps before {options.steps} timed ones. "
+                  f"MFU: {model.flop_per_token() / 1e6:.0f} MFLOP per token (6 N + 6 L C T) over {options.peak_tflops} TFLOP/s. "
+                  f"llm.c's published rate on one H100 is {LLM_C_TOKENS_PER_SECOND} tokens/s.",
                   ("B", "program", "ms", "tokens/s", "MFU", "memory", "tokens/s, of PyTorch's"))
-    pytorch = str(pathlib.Path(__file__).with_name("torch_gpt2.py"))
-    for batch in options.batch:
-        programs = {"PyTorch compiled": [options.python, "-B", pytorch],
-                    "Lodestar": [f"{options.bin}/train_step", "--device=cuda", "--dtype=bf16", "--model=gpt2-124m", "--warmup=5"]}
-        yardstick = None
-        for name, command in programs.items():
-            try:
-                if not command[0]:
-                    raise NotMeasured("there is no Python with PyTorch")
-                lines = lines_of([*command, f"--batch={batch}", f"--steps={options.steps}"], options, budget)
-            except NotMeasured as reason:
-                table.row_without((batch, name), reason)
-                continue
-            median = statistics.median(lines[-1]["ms"])
-            yardstick = yardstick or (median if name != "Lodestar" else None)
-            table.row(batch, name, *step_cells(lines, batch, options), f"{yardstick / median:.2f}" if yardstick else "")
-    table.end()
+    texts = []
+    for i, batch in enumerate(options.batch):
+        part = folder / f"b{batch}"
+        part.mkdir()
+        section = StepSection(options, table, batch, part, budget.part(1 / (len(options.batch) - i)))
+        section.run()
+        texts.append(section.text())
+    table.end("\n".join(texts))
 
 
-def write_tokens(path, count=1 << 21):
+def write_tokens(path, vocabulary, count=1 << 21):
     """Random tokens: speed does not depend on what they say."""
     generator = random.Random(1)
     with open(path, "wb") as file:
-        array.array("H", (generator.randrange(VOCABULARY) for _ in range(count))).tofile(file)
+        array.array("H", (generator.randrange(vocabulary) for _ in range(count))).tofile(file)
 
 
 class Job:
-    """One server and one worker on this machine. Neither outlives the job, whatever becomes of the other."""
+    """Servers and one worker on this machine. None outlives the job, whatever becomes of the others."""
 
     def __init__(self, options, folder, budget):
         self.options, self.folder, self.budget = options, folder, budget
-        self.processes = {}
+        self.processes, self.libraries = {}, set()
 
-    def start(self, name, flags):
+    def start(self, program, flags, name=""):
+        name = name or program
         with open(self.folder / f"{name}.log", "w", encoding="utf-8") as log:
             try:
-                self.processes[name] = subprocess.Popen([f"{self.options.bin}/{name}", *flags], stdout=log, stderr=log,
+                self.processes[name] = subprocess.Popen([f"{self.options.bin}/{program}", *flags], stdout=log, stderr=log,
                                                         env=environment(self.options))
             except OSError as error:
                 raise NotMeasured(f"{name}: {error}") from None
@@ -209,21 +474,32 @@ class Job:
         return f"{name} ended with {self.processes[name].returncode}: {last_line((self.folder / f'{name}.log').read_text())}"
 
     def run(self, server_flags, worker_flags):
-        """The rounds that were committed. Raises NotMeasured."""
+        """The rounds that were committed, and why there are no more of them, or nothing. Raises NotMeasured if there are none."""
         port_file, metrics = self.folder / "port", self.folder / "metrics.jsonl"
         for leftover in (port_file, metrics):
             leftover.unlink(missing_ok=True)
+        reason = ""
         try:
+            count = self.options.servers
             self.start("ps_server", ["--listen=127.0.0.1:0", f"--port_file={port_file}", "--exit_when_done",
-                                     f"--metrics_out={metrics}", *server_flags])
+                                     f"--metrics_out={metrics}", *([f"--shard=0/{count}"] if count > 1 else []), *server_flags])
             self.wait_until(lambda: port_file.exists() and port_file.read_text().strip())
-            self.start("gpu_worker", [f"--coordinator=127.0.0.1:{port_file.read_text().strip()}", "--device=cuda", *worker_flags])
+            coordinator = f"--coordinator=127.0.0.1:{port_file.read_text().strip()}"
+            for shard in range(1, count):
+                self.start("ps_server", ["--listen=127.0.0.1:0", "--exit_when_done", f"--shard={shard}/{count}", coordinator],
+                           name=f"shard-{shard}")
+            self.start("gpu_worker", [coordinator, "--device=cuda", *worker_flags])
             self.wait_until(lambda: self.processes["ps_server"].poll() == 0)
+        except NotMeasured as why:
+            reason = str(why)
         finally:
             self.end()
-        if not metrics.exists():
-            raise NotMeasured("ps_server has committed no round")
-        return json_lines(metrics.read_text().splitlines(), "ps_server")
+        # A line that a server was killed over has no end.
+        lines = metrics.read_text().split("\n")[:-1] if metrics.exists() else []
+        rows = json_lines(lines, "ps_server")
+        if not rows:
+            raise NotMeasured(reason or "ps_server has committed no round")
+        return rows, reason
 
     def wait_until(self, is_reached):
         """A server without its worker, and a worker without its server, would wait for ever."""
@@ -234,6 +510,8 @@ class Job:
             if self.processes["ps_server"].poll() == 0 and not is_reached():
                 raise NotMeasured(self.reason("ps_server"))
             self.budget.left()
+            for process in self.processes.values():
+                self.libraries |= mapped_libraries(process.pid)
             time.sleep(0.05)
 
     def end(self):
@@ -247,31 +525,56 @@ class Job:
                 process.wait()
 
 
+def milliseconds_of(rows, field):
+    """Median of a time that metrics_out has of each round, in words for a cell."""
+    values = [1e3 * row[field] for row in rows if row.get(field) is not None]
+    return f"{statistics.median(values):.0f}" if values else "not in metrics_out"
+
+
+def add_rounds(table, options, cells, rows, reason):
+    seconds = [b["seconds"] - a["seconds"] for a, b in zip(rows[ROUNDS_NOT_COUNTED - 1:], rows[ROUNDS_NOT_COUNTED:])]
+    if not seconds:
+        raise NotMeasured(reason or f"{len(rows)} rounds are too few; raise --rounds")
+    counted = rows[ROUNDS_NOT_COUNTED:]
+    exposed = [row["communication_seconds"] / s for row, s in zip(counted, seconds)
+               if row.get("communication_seconds") is not None and s > 0]
+    shown = spread([1e3 * s for s in seconds])
+    if reason:
+        shown += f", {len(seconds)} of {options.rounds - ROUNDS_NOT_COUNTED} rounds: {reason}"
+        options.facts.check(f"rounds: {' '.join(str(cell) for cell in cells)}", False, reason)
+    if exposed:
+        options.facts.tell(exposed=statistics.median(exposed), batch=cells[0], wire=cells[1], overlap=cells[2])
+    table.row(*cells, shown, *[milliseconds_of(counted, f"{what}_seconds") for what in ("compute", "communication", "wait")],
+              f"{statistics.median(exposed):.1%}" if exposed else "unknown")
+
+
 def print_rounds(options, budget, folder):
-    table = Table(options, "rounds", "GPT-2 124M with a server on the same machine",
-                  f"sync, bf16 arithmetic, {options.rounds} rounds each; traces.tar.gz, for ui.perfetto.dev, has copies beside the "
-                  "backward pass.",
-                  ("B", "wire", "overlap", "ms per round"))
-    traces = folder / "traces"
+    table = Table(options, "rounds", f"GPT-2 124M with {options.servers} {'server' if options.servers == 1 else 'servers'} on the same machine",
+                  f"sync, bf16 arithmetic, {options.rounds} rounds each, of which the first {ROUNDS_NOT_COUNTED} do not count; "
+                  "traces.tar.gz, for ui.perfetto.dev, has copies beside the backward pass. Computing, communication that "
+                  "computing does not hide, and waiting are ms per round, by the worker's clock.",
+                  ("B", "wire", "overlap", "ms per round", "computing", "communication", "waiting", "exposed"))
+    traces, libraries = folder / "traces", set()
     traces.mkdir()
-    write_tokens(folder / "tokens.bin")
-    for batch in options.batch:
-        for encoding in ("fp32", "bf16"):
-            for overlap in ("true", "false"):
-                try:
-                    rows = Job(options, folder, budget).run(
-                        ["--model=gpt2-124m", f"--rounds={options.rounds}", f"--batch_size={batch}",
-                         f"--push_encoding={encoding}", f"--pull_encoding={encoding}", "--eval_samples=1",
-                         "--optimizer=adamw", "--learning_rate=1e-4"],
-                        [f"--data={folder}/tokens.bin", "--dtype=bf16", f"--overlap={overlap}",
-                         f"--trace={traces}/b{batch}-{encoding}-{overlap}.json"])
-                    seconds = [b["seconds"] - a["seconds"] for a, b in zip(rows[2:], rows[3:])]
-                    if not seconds:
-                        raise NotMeasured(f"{len(rows)} rounds are too few; raise --rounds")
-                    table.row(batch, encoding, overlap, spread([1e3 * s for s in seconds]))
-                except NotMeasured as reason:
-                    table.row_without((batch, encoding, overlap), reason)
-    table.end()
+    write_tokens(folder / "tokens.bin", options.model.vocabulary, count=1 << (14 if options.small else 21))
+    model = "gpt2-124m"
+    if options.small:
+        model = str(folder / "model.textproto")
+        pathlib.Path(model).write_text(options.model.text("small"), encoding="utf-8")
+    cases = [(batch, encoding, overlap) for batch in options.batch for encoding in ("fp32", "bf16") for overlap in options.overlap]
+    for i, (batch, encoding, overlap) in enumerate(cases):
+        job = Job(options, folder, budget.part(1 / (len(cases) - i)))
+        try:
+            add_rounds(table, options, (batch, encoding, overlap), *job.run(
+                [f"--model={model}", f"--rounds={options.rounds}", f"--batch_size={batch}",
+                 f"--push_encoding={encoding}", f"--pull_encoding={encoding}", "--eval_samples=1",
+                 "--optimizer=adamw", "--learning_rate=1e-4"],
+                [f"--data={folder}/tokens.bin", "--dtype=bf16", f"--overlap={overlap}", *options.device_flags,
+                 f"--trace={traces}/b{batch}-{encoding}-{overlap}.json"]))
+        except NotMeasured as reason:
+            table.row_without((batch, encoding, overlap), reason)
+        libraries |= job.libraries
+    table.end("Libraries of the processes:\n\n" + "\n".join(f"- {path}" for path in sorted(libraries)) if libraries else "")
     if options.out:
         with tarfile.open(options.out / "traces.tar.gz", "w:gz") as archive:
             archive.add(traces, "traces")
@@ -282,11 +585,13 @@ def print_gpt_mini(options, budget, folder):
                   "6 layers, 6 heads, 384 wide, context 256, batch 64, dropout 0.2, bf16.",
                   ("rounds", "held-out loss, lowest", "in round", "held-out loss, last", "seconds"))
     try:
-        rows = Job(options, folder, budget).run(
+        rows, reason = Job(options, folder, budget).run(
             ["--model=gpt-mini", f"--rounds={options.mini_rounds}", "--batch_size=64", "--dropout=0.2", "--optimizer=adamw",
              "--learning_rate=1e-3", "--min_learning_rate=1e-4", "--lr_schedule=cosine", "--warmup_rounds=100",
              "--beta2=0.99", "--weight_decay=0.1", "--clip_norm=1", "--eval_every=250"],
             [f"--data={options.text}", "--dtype=bf16"])
+        if reason:
+            raise NotMeasured(reason)
         heldout = [row for row in rows if row.get("heldout_loss") is not None]
         if not heldout:
             raise NotMeasured("no loss was held out")
@@ -309,14 +614,28 @@ def parse(arguments):
                         help="what to measure, again for more; default: all, gpt-mini with --text only")
     parser.add_argument("--minutes", type=float, default=9.0, help="that a section may take")
     parser.add_argument("--out", type=pathlib.Path, help="folder for a file SECTION.md of each, and traces.tar.gz of rounds")
-    parser.add_argument("--batch", type=int, action="append", default=[], help="samples per step; default 4, 16, 64")
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--batch", type=int, action="append", default=[], help="samples per step; default 64, 16, 4")
+    parser.add_argument("--steps", type=int, default=30, help="that are timed")
+    parser.add_argument("--warmup", type=int, default=5, help="steps before them")
     parser.add_argument("--rounds", type=int, default=30, help="of each job with a server")
     parser.add_argument("--mini_rounds", type=int, default=5000)
     parser.add_argument("--text", default="", help="a text (tinyshakespeare) to train gpt-mini on")
+    parser.add_argument("--servers", type=int, default=1, help="that share the parameters in rounds")
+    parser.add_argument("--overlap", action="append", default=[], choices=("true", "false"), help="of rounds; default both")
+    parser.add_argument("--fusion", default="measure", choices=("measure", "never", "always"), help="of our programs")
+    parser.add_argument("--tuning_file", default="", help="of our programs: what the card measures is kept there")
+    parser.add_argument("--facts", default="", help="file for lines of JSON that tests/gpu/lease.py sums up")
+    parser.add_argument("--small", action="store_true", help="shapes for an emulated card; numbers then say nothing")
     parser.add_argument("--peak_tflops", type=float, default=989.0, help="dense bf16 peak of the card; H100, H200: 989")
     options = parser.parse_args(arguments)
-    options.batch = options.batch or [4, 16, 64]
+    options.batch = options.batch or [64, 16, 4]
+    options.overlap = options.overlap or ["true", "false"]
+    options.model = SMALL if options.small else GPT2
+    options.small_flags = ["--small"] if options.small else []
+    options.device_flags = [f"--fusion={options.fusion}"]
+    if options.tuning_file:
+        options.device_flags.append(f"--tuning_file={options.tuning_file}")
+    options.facts = Facts(options.facts)
     options.section = options.section or [name for name in SECTIONS if name != "gpt-mini" or options.text]
     if "gpt-mini" in options.section and not options.text:
         parser.error("--section=gpt-mini trains on a text: give --text=FILE")

@@ -2,6 +2,7 @@
 """The page of GPU measurements, over programs that only say what a card would."""
 import contextlib
 import io
+import json
 import pathlib
 import re
 import sys
@@ -19,7 +20,26 @@ print('{"ceiling_tb_per_second": 4.1, "ceiling_tflop_per_second": 790.0}')
 print('{"operation": "head forward", "batch": 4, "microseconds": 12.34, "rate": 600, "unit": "TFLOP/s", "of_ceiling": 0.76}')
 print('{"choice": "attention forward: library (library 2.0 us, own kernels 3.0 us)", "fusion": "measure"}')
 """
-STEP = "print('{\"ms\": [10.0, 12.0, 11.0], \"memory_bytes\": 3221225472}')"
+# Five steps that do not count, and three that do.
+STEPS = """
+import json, sys, time
+def steps(first=0):
+    for i, ms in enumerate([99, 99, 99, 99, 99, 10, 12, 11]):
+        print(json.dumps({"step": i, "ms": ms, "loss": 10.8 - first - i / 8}), flush=True)
+"""
+STEP = STEPS + """
+print('{"device": "card", "memory_bytes": 3221225472}')
+print('{"choice": "attention forward: library", "fusion": "measure"}')
+steps()
+"""
+PYTORCH = STEPS + """
+print('{"attention": "flash", "microseconds": 100.0}')
+print('{"chosen_attention": "flash"}')
+steps(FIRST)
+print('{"waiting": true}', flush=True)
+if sys.stdin.readline():
+    steps(FIRST)
+"""
 # Tells a file instead of a port; once the worker has written there, there are five rounds.
 SERVER = """
 import pathlib, sys, time
@@ -29,7 +49,8 @@ while not pathlib.Path(flags["port_file"] + ".worker").exists():
     time.sleep(0.01)
 pathlib.Path(flags["port_file"] + ".worker").unlink()
 pathlib.Path(flags["metrics_out"]).write_text("".join(
-    f'{{"round": {i}, "seconds": {i * 0.5}, "heldout_loss": {2.0 - i / 8}}}\\n' for i in range(5)))
+    f'{{"round": {i}, "seconds": {i * 0.5}, "heldout_loss": {2.0 - i / 8}, "compute_seconds": 0.4, '
+    f'"communication_seconds": 0.1, "wait_seconds": 0.0}}\\n' for i in range(5)))
 """
 WORKER = """
 import pathlib, sys
@@ -80,12 +101,81 @@ class GpuTableTest(unittest.TestCase):
     steps = {row[1]: row for row in self.rows(pages["step.md"])}
     self.assertEqual(steps["Lodestar"][3], f"{4 * 1024 / 11e-3:.0f}")
     self.assertIn("no Python with PyTorch", steps["PyTorch compiled"][2])
-    self.assertEqual([row[3] for row in self.rows(pages["rounds.md"])], ["500.00 (500.00..500.00)"] * 4)
+    self.assertIn("- --fusion=measure: attention forward: library", pages["step.md"])
+    self.assertEqual([row[3:5] for row in self.rows(pages["rounds.md"])],
+                     [["500.00 (500.00..500.00)", "400"]] * 4)
+    self.assertEqual([row[7] for row in self.rows(pages["rounds.md"])], ["20.0%"] * 4)
     self.assertEqual(self.rows(pages["gpt-mini.md"]), [["5000", "1.5000", "4", "1.5000", "2"]])
     # A card machine gives eight files back.
     self.assertLessEqual(len(list(self.out.iterdir())), 5)
     with tarfile.open(self.out / "traces.tar.gz") as traces:
       self.assertEqual(sum(name.endswith(".json") for name in traces.getnames()), 4)
+
+  def facts(self, *flags):
+    path = self.folder / "facts"
+    path.unlink(missing_ok=True)
+    self.measure(f"--facts={path}", *flags)
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+  def failed(self, *flags):
+    return [fact["check"] for fact in self.facts(*flags) if not fact.get("passed", True)]
+
+  def pytorch(self, text):
+    self.program("python", text)
+    return f"--python={self.folder}/bin/python"
+
+  def test_pytorch_runs_before_and_after_ours_and_losses_are_compared(self):
+    flags = ["--section=step", "--steps=3", self.pytorch(PYTORCH.replace("FIRST", "0"))]
+    facts = self.facts(*flags)
+    page = (self.out / "step.md").read_text(encoding="utf-8")
+    self.assertEqual([row[1] for row in self.rows(page)],
+                     ["PyTorch compiled, flash attention", "Lodestar", "PyTorch compiled, again"])
+    self.assertIn("- flash attention, forward and backward: 100 us", page)
+    self.assertIn({"ratio": 1.0, "batch": 4}, facts)
+    self.assertEqual([fact["passed"] for fact in facts if "check" in fact], [True])
+    self.pytorch(PYTORCH.replace("FIRST", "0.2"))
+    self.assertEqual(self.failed(*flags), ["losses of B = 4"])
+
+  def test_both_sides_multiply_with_one_library(self):
+    flags = ["--section=step", "--steps=3", self.pytorch("print('{\"libraries\": [\"/a/libcublasLt.so.13\"]}')" +
+                                                         PYTORCH.replace("FIRST", "0"))]
+    for path, failed in (("/a", []), ("/b", ["one cuBLASLt"])):
+      self.program("train_step", f"print('{{\"libraries\": [\"{path}/libcublasLt.so.13\"]}}')" + STEP)
+      self.assertEqual(self.failed(*flags), failed)
+
+  def test_what_was_printed_before_a_failure_is_a_row(self):
+    dies = "\nsys.exit('the card is gone')\n"
+    self.program("operations", OPERATIONS + "import sys" + dies)
+    self.program("train_step", STEP + dies)
+    failed = self.failed("--section=operations", "--section=step")
+    self.assertEqual(failed, ["operations: 4", "step: 4 Lodestar"])
+    rows = self.rows((self.out / "operations.md").read_text(encoding="utf-8"))
+    self.assertEqual([row[1] for row in rows[:3]], ["ceiling of bytes", "ceiling of arithmetic", "head forward"])
+    self.assertIn("the card is gone", rows[3][1])
+    step = self.rows((self.out / "step.md").read_text(encoding="utf-8"))[1]
+    self.assertIn("the card is gone", step[1])
+    self.assertEqual(step[3], f"{4 * 1024 / 11e-3:.0f}")
+
+  def test_what_was_printed_before_the_time_was_over_is_a_row(self):
+    hangs = "\nsys.stdout.flush()\ntime.sleep(600)\n"
+    self.program("operations", OPERATIONS + "import sys, time" + hangs)
+    self.program("train_step", STEP + hangs)
+    self.assertEqual(self.failed("--section=operations", "--section=step", "--minutes=0.05"),
+                     ["operations: 4", "step: 4 Lodestar"])
+    self.assertIn(["4", "head forward", "12.3", "600 TFLOP/s", "76%"],
+                  self.rows((self.out / "operations.md").read_text(encoding="utf-8")))
+    self.assertEqual(self.rows((self.out / "step.md").read_text(encoding="utf-8"))[1][3], f"{4 * 1024 / 11e-3:.0f}")
+
+  def test_pytorch_that_hangs_leaves_time_for_ours(self):
+    flags = ["--section=step", "--minutes=0.1", self.pytorch("import time\ntime.sleep(600)\n")]
+    self.assertEqual(self.failed(*flags), ["step: 4 PyTorch compiled", "losses of B = 4"])
+    self.assertEqual(self.rows((self.out / "step.md").read_text(encoding="utf-8"))[1][3], f"{4 * 1024 / 11e-3:.0f}")
+
+  def test_rounds_that_were_committed_before_a_failure_are_a_row(self):
+    self.program("ps_server", SERVER + "sys.exit('no disk')\n")
+    self.assertEqual(self.failed("--section=rounds", "--overlap=true"), ["rounds: 4 fp32 true", "rounds: 4 bf16 true"])
+    row = self.rows((self.out / "rounds.md").read_text(encoding="utf-8"))[0]
+    self.assertTrue(row[3].startswith("500.00") and "no disk" in row[3], row)
 
   def test_sections_are_chosen(self):
     self.assertEqual(list(self.measure("--section=step")), ["step.md"])
