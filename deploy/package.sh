@@ -72,7 +72,7 @@ for file in README.md LICENSE CHANGELOG.md SECURITY.md \
   deploy/{Dockerfile,Dockerfile.cuda,loss_curve.py,yardsticks.py,quickstart.sh,local_cluster.sh,script_help.sh} \
   deploy/docs/*.md deploy/grafana/*.json deploy/prometheus/*.yml deploy/slurm/*.sbatch deploy/systemd/*.service deploy/completions/*.bash deploy/examples/*.{sh,py,textproto} \
   tests/bench/results/*.md proto/README.md proto/*.proto \
-  tests/gpu/run.sh tests/gpu/sanitizer_filter.sh tests/gpu/three_modes_test.py tests/process/cluster_processes.py \
+  tests/gpu/{run,first_lease,second_lease,sanitizer_filter}.sh tests/gpu/{lease,three_modes_test}.py tests/process/cluster_processes.py \
   tests/bench/gpu.sh tests/bench/gpu/gpu_table.py tests/bench/gpu/torch_gpt2.py; do
   install -D -m "$(stat --format=%a "$file")" "$file" "$stage/$file"
 done
@@ -81,6 +81,7 @@ if [[ -n "$folder" ]]; then
   mv "$stage" "$folder"
   echo "$folder"
 else
+  mkdir -p "$(dirname "$out")"
   tar --create --sort=name --owner=0 --group=0 --numeric-owner --directory="$work" "$name" | xz -T0 -6 >"$out"
   echo "$out: $(du -h "$out" | cut -f1)"
 fi

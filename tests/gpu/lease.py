@@ -1,0 +1,502 @@
+#!/usr/bin/env python3
+"""Runs the steps of a lease, the few minutes that a machine with a card is lent for, each within its limit.
+
+first_lease.sh and second_lease.sh start it. --out=FOLDER gets at most 8 files, written as results come: lease.log (all
+that was printed), nvidia_smi.csv (every 0.5 s), a table for each step that measures, traces.tar.gz, inductor.tar.xz
+(what PyTorch compiled; .lease/inductor.tar.xz is read by the next call) and, at the end, summary.md.
+
+Limits of the steps add up to at most --seconds. Time that a step does not use goes to the steps behind it. With
+--from=STEP and --until=STEP the others are left out, and these share the time. Exit code: 0 all passed, 1 some failed, 77
+nothing ran because there is no card.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+import re
+import selectors
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/bench/gpu"))
+import gpu_table  # noqa: E402  pylint: disable=wrong-import-position
+
+FAILED, NO_CARD = 1, 77
+MOST_CACHE_BYTES, MOST_UNPACKED_BYTES = 16 << 20, 256 << 20
+SMI_FIELDS = "timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu"
+SMI_REASONS = ",clocks_event_reasons.active"
+SMI_MILLISECONDS = 500
+# Below it cuDNN has no attention that kernels/cuda/cudnn_api.cc takes.
+OLDEST_CUDNN = 91200
+TILE_TOKENS = 128
+# Of a step's limit: for its processes to end after they were told to.
+SECONDS_TO_END = 2.0
+SECONDS_TO_TELL = 10  # for a program that only says what is there
+LEAST_SECONDS = 10
+
+
+@dataclasses.dataclass
+class Step:
+    """`share`: of the time, in seconds of a lease of the usual length."""
+    name: str
+    share: float
+    run: object
+
+
+class Lease:
+    def __init__(self, options, steps):
+        self.options, self.begin, self.steps = options, time.monotonic(), steps
+        self.out = options.out
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.work = pathlib.Path(tempfile.mkdtemp(prefix="lodestar-lease."))
+        self.log = open(self.out / "lease.log", "w", encoding="utf-8")  # pylint: disable=consider-using-with
+        self.facts_path = self.work / "facts"
+        self.root, self.python, self.cudnn, self.has_card = ROOT, "", 0, True
+        self.failures, self.passed, self.libraries, self.failed_tests = [], [], set(), []
+        self.environment, self.deadline, self.sampler = dict(os.environ), 0.0, None
+        self.cache = self.work / "inductor"
+        self.cache.mkdir()
+        self.environment |= {"TORCHINDUCTOR_CACHE_DIR": str(self.cache), "TRITON_CACHE_DIR": str(self.cache / "triton")}
+
+    @property
+    def bin(self):
+        return self.root / "bin"
+
+    def say(self, text):
+        print(text, flush=True)
+        print(text, file=self.log, flush=True)
+
+    def check(self, name, passed, why=""):
+        if passed:
+            self.passed.append(name)
+            return
+        self.failures.append(f"{name}: {why}" if why else name)
+        self.say(f"FAILED {self.failures[-1]}")
+
+    def left(self):
+        return self.deadline - time.monotonic()
+
+    def command(self, *words, name=""):
+        """Runs a program until the step's limit; its output goes to the log line by line. Returns exit code and output."""
+        self.say(f"$ {shlex.join(str(word) for word in words)}")
+        try:
+            process = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,  # pylint: disable=consider-using-with
+                                       stderr=subprocess.STDOUT, env=self.environment, cwd=self.root, start_new_session=True)
+        except OSError as error:
+            return 127, str(error)
+        output = self.copy_output(process)
+        code = process.poll()
+        if code is None:
+            self.stop(process)
+            code = 124
+            self.say(f"{name or pathlib.Path(str(words[0])).name} was stopped at the step's limit")
+        else:
+            self.kill_group(process)
+        process.stdout.close()
+        return code, output
+
+    def copy_output(self, process):
+        """Until the process has ended, or the step's time is over but for what ending takes."""
+        os.set_blocking(process.stdout.fileno(), False)
+        chunks, tail = [], b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while self.left() > SECONDS_TO_END:
+                has_ended = process.poll() is not None
+                selector.select(timeout=0 if has_ended else min(0.2, self.left()))
+                self.libraries |= gpu_table.mapped_libraries(process.pid)
+                chunk = process.stdout.read(1 << 16)
+                if chunk:
+                    *lines, tail = (tail + chunk).split(b"\n")
+                    for line in lines:
+                        self.say(line.decode(errors="replace"))
+                    chunks.append(chunk)
+                elif has_ended or chunk == b"":
+                    if has_ended:
+                        break
+                    time.sleep(0.05)
+        if tail:
+            self.say(tail.decode(errors="replace"))
+        return b"".join(chunks).decode(errors="replace")
+
+    def stop(self, process):
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(max(0.1, self.left() - SECONDS_TO_END / 2))
+        except subprocess.TimeoutExpired:
+            pass
+        self.kill_group(process)
+
+    @staticmethod
+    def kill_group(process):
+        """What the program has left behind: its process group is its own."""
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+
+    def run(self):
+        self.say(f"{datetime.datetime.now(datetime.timezone.utc):%F %T} UTC, {shlex.join(sys.argv)}")
+        total = sum(step.share for step in self.steps)
+        limits = [self.options.seconds * step.share / total for step in self.steps]
+        self.say("Limits: " + ", ".join(f"{step.name} {limit:.0f} s" for step, limit in zip(self.steps, limits)))
+        try:
+            self.deadline = self.begin
+            end = self.begin
+            for step, limit in zip(self.steps, limits):
+                end += limit
+                self.deadline = end
+                if not self.has_card and step.name != "summary":
+                    continue
+                begin = time.monotonic()
+                self.say(f"==> {step.name} (at most {self.left():.0f} s)")
+                num_failures = len(self.failures)
+                try:
+                    step.run(self)
+                except Exception as error:  # pylint: disable=broad-exception-caught
+                    self.check(step.name, False, f"{type(error).__name__}: {error}")
+                if len(self.failures) == num_failures and step.name != "summary":
+                    self.passed.append(step.name)
+                self.say(f"<== {step.name}: {time.monotonic() - begin:.1f} s")
+        finally:
+            self.end()
+        if not self.has_card:
+            return NO_CARD
+        return FAILED if self.failures else 0
+
+    def end(self):
+        if self.sampler is not None:
+            self.sampler.kill()
+            self.sampler.wait()
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.log.close()
+
+
+# Steps of both leases.
+
+
+def extract(path, folder):
+    # Python before 3.11.4 has no filters.
+    filters = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    with tarfile.open(path) as archive:
+        archive.extractall(folder, **filters)
+
+
+def unpack(lease):
+    """The programs of this package, or of --package."""
+    if (ROOT / "bin/train_step").exists():
+        return
+    extract(lease.options.package, lease.work)
+    lease.root = next(lease.work.glob("lodestar-*"))
+
+
+def python_with_torch():
+    """Empty where python3, or what PYTHON names, has no PyTorch."""
+    python = shutil.which(os.environ.get("PYTHON", "python3"))
+    # Importing it takes many seconds where nothing is cached.
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    if python is None or subprocess.run([python, "-c", code], check=False, timeout=SECONDS_TO_TELL).returncode != 0:
+        return ""
+    return python
+
+
+def library_folders(python):
+    """Where PyTorch's cuBLASLt and cuDNN are."""
+    packages = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], check=False,
+                              capture_output=True, text=True, timeout=SECONDS_TO_TELL).stdout.strip()
+    found = [path.parent for name in ("libcublasLt.so.13", "libcudnn.so.9")
+             for path in sorted(pathlib.Path(packages).glob(f"nvidia/*/lib/{name}"))]
+    return [str(folder) for folder in dict.fromkeys(found)]
+
+
+def library_version(lease, file, function):
+    """What a library that our programs would load says of itself; 0 if there is none."""
+    code = f"import ctypes; f = ctypes.CDLL('{file}').{function}; f.restype = ctypes.c_size_t; print(f())"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=lease.environment,
+                          timeout=SECONDS_TO_TELL)
+    return int(done.stdout) if done.returncode == 0 else 0
+
+
+def start_sampling(lease):
+    """Clocks, power and throttle reasons. Older drivers know no reasons under this name."""
+    def query(fields):
+        return ["nvidia-smi", f"--query-gpu={fields}", "--format=csv"]
+
+    has_reasons = subprocess.run(query(SMI_FIELDS + SMI_REASONS), check=False, capture_output=True,
+                                 timeout=SECONDS_TO_TELL).returncode == 0
+    with open(lease.out / "nvidia_smi.csv", "w", encoding="utf-8") as file:
+        lease.sampler = subprocess.Popen(  # pylint: disable=consider-using-with
+            query(SMI_FIELDS + (SMI_REASONS if has_reasons else "")) + [f"--loop-ms={SMI_MILLISECONDS}"],
+            stdout=file, stderr=subprocess.STDOUT)
+
+
+def machine(lease):
+    """Says what is here, and makes our programs find PyTorch's cuBLASLt."""
+    code, _ = lease.command("nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm", "--format=csv")
+    if code != 0:
+        lease.has_card = False
+        lease.say("There is no usable GPU here (nvidia-smi lists none): nothing was measured.")
+        return
+    start_sampling(lease)
+    lease.python = python_with_torch()
+    if lease.python:
+        folders = library_folders(lease.python) + [os.environ.get("LD_LIBRARY_PATH", "")]
+        lease.environment["LD_LIBRARY_PATH"] = ":".join(filter(None, folders))
+        lease.say(f"PyTorch: {lease.python}; LD_LIBRARY_PATH={lease.environment['LD_LIBRARY_PATH']}")
+    else:
+        lease.say("There is no PyTorch: ours runs alone, with no yardstick here.")
+    lease.cudnn = library_version(lease, "libcudnn.so.9", "cudnnGetVersion")
+    lease.say(f"cublasLtGetVersion: {library_version(lease, 'libcublasLt.so.13', 'cublasLtGetVersion')}, "
+              f"cudnnGetVersion: {lease.cudnn} (0 means that it cannot be loaded)")
+    kept = lease.options.kept / "inductor.tar.xz"
+    if kept.exists():
+        extract(kept, lease.cache)
+        lease.say(f"Compiled code of PyTorch comes from {kept}.")
+
+
+def tests(lease, name, gtest_filter, program="cuda_device_test"):
+    """Runs tests of a program by name. Returns their output."""
+    code, output = lease.command(lease.bin / program, f"--gtest_filter={gtest_filter}", name=name)
+    failed = sorted(set(re.findall(r"^\[  FAILED  \] ([^ ,]+\.[^ ,]+)", output, re.MULTILINE)))
+    lease.failed_tests += failed
+    num_passed = len(re.findall(r"^\[       OK \] ", output, re.MULTILINE))
+    if code != 0:
+        lease.check(name, False, f"exit code {code}, {num_passed} tests passed" + (f", failed: {' '.join(failed)}" if failed else ""))
+    elif num_passed == 0:
+        lease.check(name, False, f"no test is called {gtest_filter}")
+    return output
+
+
+def check_cudnn(lease, name, output, all_cases):
+    """That cuDNN ran wherever it can be loaded: a green run of our own kernels would prove nothing. Of `all_cases`, those with
+    whole tiles of tokens, none may have been refused."""
+    if lease.cudnn < OLDEST_CUDNN:
+        lease.say(f"cuDNN's attention was not tested: cudnnGetVersion is {lease.cudnn}, at least {OLDEST_CUDNN} is needed.")
+        return
+    for direction in ("forward", "backward"):
+        check = f"{name}: cuDNN's attention {direction}"
+        choices = re.findall(rf"^choice: attention {direction} \d+ x (\d+) tokens(.*)$", output, re.MULTILINE)
+        ours = [(int(tokens), rest) for tokens, rest in choices if ": library" not in rest]
+        refused = [rest for tokens, rest in ours if tokens % TILE_TOKENS == 0]
+        if len(ours) == len(choices):
+            lease.check(check, False, "cuDNN can be loaded, but no case of its attention ran it" + (ours[0][1] if ours else ""))
+        else:
+            lease.check(check, not (all_cases and refused), f"{len(refused)} cases were ours{refused[0] if refused else ''}")
+
+
+def conformance(fusion):
+    def run(lease):
+        what = "*Attend*:*CrossEntropy*" if lease.options.small else "*"
+        patterns = ":".join(f"*/DeviceConformanceTest.{pattern}/*{fusion}" for pattern in what.split(":"))
+        output = tests(lease, fusion.lower(), patterns)
+        if fusion == "Always":
+            check_cudnn(lease, "always", output, all_cases=False)
+    return run
+
+
+def shapes(lease):
+    suite = "DeviceConformanceTest" if lease.options.small else "Gpt2ConformanceTest"
+    output = tests(lease, "shapes", f"*/{suite}.AttendsToThePast*/Bf16Always:*/{suite}.CrossEntropy*/Bf16Always:"
+                                    f"*/{suite}.AttendsToThePast*/Bf16Never")
+    check_cudnn(lease, "shapes", output, all_cases=not lease.options.small)
+
+
+def table(lease, section, *flags):
+    """One section of gpu_table.py, into whose facts it looks later."""
+    words = [sys.executable, "-B", ROOT / "tests/bench/gpu/gpu_table.py", f"--bin={lease.bin}", f"--python={lease.python}",
+             f"--section={section}", f"--out={lease.out}", f"--facts={lease.facts_path}",
+             f"--tuning_file={lease.work / 'tuning'}", f"--minutes={max(0.01, (lease.left() - 2 * SECONDS_TO_END - 1) / 60):.4f}",
+             *flags]
+    before = len(facts(lease))
+    code, _ = lease.command(*words, *(["--small"] if lease.options.small else []), name=section)
+    new = facts(lease)[before:]
+    for fact in new:
+        if "check" in fact:
+            lease.check(fact["check"], fact["passed"], fact["why"])
+    if code != 0:
+        lease.check(section, False, f"gpu_table.py ended with {code}")
+
+
+def facts(lease):
+    if not lease.facts_path.exists():
+        return []
+    return [json.loads(line) for line in lease.facts_path.read_text(encoding="utf-8").splitlines()]
+
+
+def batch(lease, full):
+    return f"--batch={2 if lease.options.small else full}"
+
+
+def step(lease):
+    counts = ["--warmup=2", "--steps=3"] if lease.options.small else ["--warmup=20", "--steps=60"]
+    table(lease, "step", batch(lease, 64), *counts)
+
+
+def keep_compiled(lease):
+    """What PyTorch compiled, for the next call, unless it is too much to be carried."""
+    num_bytes = sum(path.stat().st_size for path in lease.cache.rglob("*") if path.is_file())
+    if num_bytes == 0:
+        return
+    if num_bytes > MOST_UNPACKED_BYTES:
+        lease.say(f"Compiled code of PyTorch is not kept: {num_bytes} bytes would take too long to pack.")
+        return
+    kept = lease.work / "inductor.tar.xz"
+    with tarfile.open(kept, "w:xz", preset=1) as archive:
+        archive.add(lease.cache, ".")
+    if kept.stat().st_size > MOST_CACHE_BYTES:
+        lease.say(f"Compiled code of PyTorch is not kept: {kept.stat().st_size} bytes, at most {MOST_CACHE_BYTES} are carried.")
+        return
+    shutil.copy(kept, lease.out / "inductor.tar.xz")
+
+
+def operations(lease):
+    table(lease, "operations", batch(lease, 64))
+
+
+def rounds(lease):
+    table(lease, "rounds", batch(lease, 512), "--rounds=8", "--overlap=true")
+
+
+def servers(lease):
+    """The same with several servers, which read and write at the same time."""
+    table(lease, "rounds", batch(lease, 512), "--rounds=8", "--overlap=true", "--servers=4")
+
+
+def summary(lease):
+    lines = ["# Summary", "", f"Card: {gpu_table.card()}. Date: {datetime.date.today()}. Command: `{shlex.join(sys.argv)}`.", ""]
+    for fact in facts(lease):
+        if "tokens_per_second" in fact:
+            lines.append(f"- {fact['program']}, B = {fact['batch']}: {fact['tokens_per_second']:.0f} tokens/s")
+        elif "ratio" in fact:
+            lines.append(f"- ratio, B = {fact['batch']}: {fact['ratio']:.3f} of the faster of PyTorch's runs")
+        elif "exposed" in fact:
+            lines.append(f"- exposed share of a round, B = {fact['batch']}, {fact['wire']}: {fact['exposed']:.1%}")
+    if not lease.python:
+        lines.append(f"- no yardstick here: there is no PyTorch; llm.c's published rate is {gpu_table.LLM_C_TOKENS_PER_SECOND} tokens/s")
+    if lease.failed_tests:
+        lines.append(f"- again: tests/gpu/second_lease.sh --again='{':'.join(sorted(set(lease.failed_tests)))}'")
+    lines += [f"- library: {path}" for path in sorted(lease.libraries)]
+    lines += [f"- FAILED {failure}" for failure in lease.failures]
+    lines += ["", f"{len(lease.passed)} passed, {len(lease.failures)} failed"]
+    text = "\n".join(lines)
+    (lease.out / "summary.md").write_text(text + "\n", encoding="utf-8")
+    lease.say(text)
+
+
+FIRST = [
+    Step("unpack", 5, unpack),
+    Step("machine", 15, machine),
+    Step("never", 40, conformance("Never")),
+    Step("always", 45, conformance("Always")),
+    Step("shapes", 45, shapes),
+    Step("step", 155, step),
+    Step("keep", 10, keep_compiled),
+    Step("operations", 25, operations),
+    Step("rounds", 75, rounds),
+    Step("summary", 5, summary),
+]
+
+
+# Steps of the second lease.
+
+
+def part(name):
+    """One part of run.sh."""
+    def run(lease):
+        code, output = lease.command(lease.root / "tests/gpu/run.sh", name)
+        last = (output.strip().splitlines() or ["nothing was printed"])[-1]
+        if code == NO_CARD:
+            lease.say(f"{name} is skipped: {last}")
+        elif code != 0:
+            lease.check(name, False, f"exit code {code}: {last}")
+    return run
+
+
+def again(lease):
+    if not lease.options.again:
+        lease.say("--again names no test.")
+        return
+    tests(lease, "again", lease.options.again)
+
+
+def profile(lease):
+    """ncu on the two kernels that take the most time of a step beside products."""
+    profiler = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
+    if not pathlib.Path(profiler).exists():
+        lease.say("ncu is not here: nothing is profiled.")
+        return
+    words = [lease.bin / "operations", batch(lease, 64), "--repeats=1", "--fusion=never"]
+    code, _ = lease.command(profiler, "--kernel-name=regex:AttentionBackward|SoftmaxCrossEntropy", "--launch-count=4",
+                            "--set=full", "--page=details", *words, *(["--small"] if lease.options.small else []))
+    if code != 0:
+        lease.check("profile", False, f"ncu ended with {code}")
+
+
+SECOND = [
+    Step("unpack", 5, unpack),
+    Step("machine", 10, machine),
+    Step("models", 40, part("models")),
+    Step("modes", 35, part("modes")),
+    Step("memcheck", 40, part("memcheck")),
+    Step("racecheck", 40, part("racecheck")),
+    Step("again", 15, again),
+    Step("step", 60, step),
+    Step("profile", 20, profile),
+    Step("servers", 40, servers),
+    Step("keep", 5, keep_compiled),
+    Step("summary", 5, summary),
+]
+LEASES = {"first": FIRST, "second": SECOND}
+# Whatever the first step is, without them the others have no programs, and without the last no summary.
+ALWAYS = ("unpack", "machine", "summary")
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lease", choices=list(LEASES))
+    parser.add_argument("--seconds", type=float, default=420, help="that all of it may take")
+    parser.add_argument("--from", dest="first_step", default="", help="the first step to run; default: all")
+    parser.add_argument("--until", dest="last_step", default="", help="the last step to run but for the summary; default: all")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(os.environ.get("OUT", "lease-out")),
+                        help="folder for the results; default $OUT")
+    parser.add_argument("--kept", type=pathlib.Path, default=ROOT / ".lease", help="folder with inductor.tar.xz of an earlier call")
+    parser.add_argument("--package", type=pathlib.Path, default=ROOT / ".lease/lodestar.tar.xz",
+                        help="of deploy/package.sh; not read where this script is part of an unpacked package")
+    parser.add_argument("--again", default="", help="second lease: --gtest_filter of the tests that failed in the first")
+    parser.add_argument("--small", action="store_true", help="shapes for an emulated card; numbers then say nothing")
+    options = parser.parse_args(arguments)
+    names = [step.name for step in LEASES[options.lease]]
+    for flag, name in (("from", options.first_step), ("until", options.last_step)):
+        if name and name not in names:
+            parser.error(f"--{flag}={name}: allowed is {', '.join(names)}")
+    if not options.seconds >= LEAST_SECONDS:
+        parser.error(f"--seconds={options.seconds:g}: at least {LEAST_SECONDS} are needed")
+    options.out = options.out.resolve()
+    return options
+
+
+def chosen_steps(steps, first_step, last_step):
+    names = [step.name for step in steps]
+    first = names.index(first_step) if first_step else 0
+    last = names.index(last_step) if last_step else len(names)
+    return [step for i, step in enumerate(steps) if first <= i <= last or step.name in ALWAYS]
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    return Lease(options, chosen_steps(LEASES[options.lease], options.first_step, options.last_step)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,237 @@
+#!/usr/bin/python3 -B
+"""The lease scripts from end to end: our programs on an emulated card, with stand-ins for PyTorch and NVIDIA's tools.
+
+usage: lease_test.py FILE..., the programs and libraries of the package, by their base names.
+"""
+import csv
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import unittest
+
+SOURCES = pathlib.Path(__file__).resolve().parents[2]
+PROGRAMS = ("train_step", "operations", "ps_server", "gpu_worker", "cuda_device_test", "liblodestar_cuda.so")
+FILES = {}  # by base name
+SLACK_SECONDS = 60  # of a busy machine; a program that hangs would take ten minutes
+
+# Field names decide, as with the real one.
+NVIDIA_SMI = r"""
+case "$*" in
+  *loop-ms=*) while :; do echo "2026/11/28 10:00:00.000, 1980 MHz, 2619 MHz, 650.00 W, 60, 99 %, 0x0000000000000000"; sleep 0.5; done ;;
+  *name,driver_version*) echo "NVIDIA Stand-in, 580.159, 81559 MiB" ;;
+esac
+"""
+PYTHON = r"""
+case "$*" in
+  *find_spec*) exit 0 ;;
+  *sysconfig*) echo "$(dirname "$(dirname "$0")")/packages" ;;
+  *) exec PYTHON "$@" ;;
+esac
+"""
+PASSES = "echo '[       OK ] stand-in'\n"
+# Ignores being told to stop, and so does a child that holds the output.
+HANGS = "trap '' TERM\necho '[       OK ] before it hangs'\nsleep 200 & echo $! >PIDS\nwhile :; do sleep 1; done\n"
+
+
+class LeaseTest(unittest.TestCase):
+
+  @classmethod
+  def setUpClass(cls):
+    folder = tempfile.TemporaryDirectory()
+    cls.addClassCleanup(folder.cleanup)
+    cls.programs = pathlib.Path(folder.name)
+    for name in PROGRAMS:
+      shutil.copy(FILES[name], cls.programs / name)
+
+  def setUp(self):
+    folder = tempfile.TemporaryDirectory()
+    self.addCleanup(folder.cleanup)
+    self.folder = pathlib.Path(folder.name)
+    self.root, self.out = self.folder / "lodestar-0.0-linux-x86_64", self.folder / "out"
+    for path in ("tests/gpu/lease.py", "tests/gpu/first_lease.sh", "tests/gpu/second_lease.sh", "tests/gpu/run.sh",
+                 "tests/gpu/sanitizer_filter.sh", "tests/bench/gpu/gpu_table.py", "deploy/script_help.sh"):
+      (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+      shutil.copy(SOURCES / path, self.root / path)
+    shutil.copy(SOURCES / "tests/gpu/torch_gpt2_stand_in.py", self.root / "tests/bench/gpu/torch_gpt2.py")
+    (self.root / "bin").mkdir()
+    for name in PROGRAMS:
+      (self.root / "bin" / name).hardlink_to(self.programs / name)
+    self.tools = self.folder / "venv/bin"
+    self.tools.mkdir(parents=True)
+    self.script(self.tools / "nvidia-smi", NVIDIA_SMI)
+    self.script(self.tools / "python3", PYTHON.replace("PYTHON", sys.executable))
+    for package, name in (("cu13", "libcublasLt.so.13"), ("cudnn", "libcudnn.so.9")):
+      library = self.folder / "venv/packages/nvidia" / package / "lib" / name
+      library.parent.mkdir(parents=True)
+      shutil.copy(FILES["library_versions.so"], library)
+    self.environment = {**os.environ, "PATH": f"{self.tools}:{os.environ['PATH']}", "TRAIN_STEP": str(self.root / "bin/train_step")}
+
+  def script(self, path, text):
+    path.unlink(missing_ok=True)
+    path.write_text(f"#!/bin/bash\n{text}", encoding="utf-8")
+    path.chmod(0o755)
+
+  def program(self, name, text):
+    self.script(self.root / "bin" / name, text)
+
+  def all_pass(self):
+    """Programs that say nothing of interest, so that a test sees what it is about."""
+    for name in ("train_step", "operations", "ps_server", "gpu_worker", "cuda_device_test"):
+      self.program(name, PASSES)
+
+  def lease(self, *flags, which="first", seconds=300, root=None):
+    """Exit code and summary."""
+    shutil.rmtree(self.out, ignore_errors=True)
+    command = [(root or self.root) / f"tests/gpu/{which}_lease.sh", f"--seconds={seconds}", f"--out={self.out}", "--small", *flags]
+    code = subprocess.run(command, env=self.environment, stdout=subprocess.DEVNULL, check=False,
+                          timeout=seconds + SLACK_SECONDS).returncode
+    self.assertLessEqual(len(list(self.out.iterdir())), 8, "a card machine gives eight files back")
+    summary = self.out / "summary.md"
+    return code, summary.read_text(encoding="utf-8") if summary.exists() else ""
+
+  def log(self):
+    return (self.out / "lease.log").read_text(encoding="utf-8")
+
+  def rows(self, name):
+    lines = [line for line in (self.out / name).read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+  def test_first_lease_runs_to_its_end(self):
+    code, summary = self.lease()
+    self.assertEqual(code, 0, summary + self.log())
+    self.assertEqual(sorted(path.name for path in self.out.iterdir()),
+                     ["inductor.tar.xz", "lease.log", "nvidia_smi.csv", "operations.md", "rounds.md", "step.md", "summary.md",
+                      "traces.tar.gz"])
+    self.assertRegex(summary, r"\n- Lodestar, B = 2: [0-9]+ tokens/s\n")
+    self.assertRegex(summary, r"\n- ratio, B = 2: ")
+    self.assertIn(f"- library: {self.root}/bin/liblodestar_cuda.so", summary)
+    self.assertRegex(summary, r"\n[0-9]+ passed, 0 failed\n$")
+    self.assertIn("cublasLtGetVersion: 130002, cudnnGetVersion: 91900", self.log())
+    self.assertIn("580.159", self.log())
+    self.assertRegex(self.log(), r"choice: attention backward .*: library")
+    self.assertEqual([row[1] for row in self.rows("step.md")],
+                     ["PyTorch compiled, flash attention", "Lodestar", "PyTorch compiled, again"])
+    step = (self.out / "step.md").read_text(encoding="utf-8")
+    self.assertRegex(step, r"Largest relative difference of the losses: [0-9.e-]+ over 5 steps")
+    self.assertRegex(step, r"- --fusion=measure: attention forward .*: (library|own kernels)")
+    self.assertIn("attention backward, --fusion=always", [row[1] for row in self.rows("operations.md")])
+    self.assertEqual([row[:3] for row in self.rows("rounds.md")], [["2", "fp32", "true"], ["2", "bf16", "true"]])
+    with open(self.out / "nvidia_smi.csv", encoding="utf-8") as file:
+      self.assertTrue(all(len(row) == 7 for row in csv.reader(file)))
+
+  def test_what_pytorch_compiled_is_carried_to_the_next_call(self):
+    kept = self.root / ".lease"
+    kept.mkdir()
+    (self.folder / "compiled").write_text("code", encoding="utf-8")
+    with tarfile.open(kept / "inductor.tar.xz", "w:xz") as archive:
+      archive.add(self.folder / "compiled", "./compiled")
+    self.program("train_step", PASSES)
+    self.lease("--from=step", "--until=keep")
+    self.assertIn("Compiled code of PyTorch comes from", self.log())
+    with tarfile.open(self.out / "inductor.tar.xz") as archive:
+      self.assertIn("./compiled", archive.getnames())
+
+  def test_fails_if_cudnn_can_be_loaded_but_its_cases_were_ours(self):
+    for told in ("missing", "refuses"):
+      self.environment["LODESTAR_STAND_IN_ATTENTION"] = told
+      code, summary = self.lease("--from=always", "--until=shapes")
+      self.assertEqual(code, 1)
+      for step in ("always", "shapes"):
+        for direction in ("forward", "backward"):
+          self.assertIn(f"- FAILED {step}: cuDNN's attention {direction}", summary)
+    # Where there is no cuDNN our own kernels are no failure.
+    shutil.rmtree(self.folder / "venv/packages")
+    code, summary = self.lease("--from=always", "--until=always")
+    if "cudnnGetVersion: 0 " in self.log():
+      self.assertEqual(code, 0, summary)
+
+  def test_a_step_ends_at_its_limit_and_keeps_what_was_printed(self):
+    self.all_pass()
+    self.program("cuda_device_test", HANGS.replace("PIDS", str(self.folder / "pids")))
+    begin = time.monotonic()
+    code, summary = self.lease("--from=never", "--until=never", seconds=12)
+    self.assertEqual(code, 1)
+    self.assertLess(time.monotonic() - begin, 12 + SLACK_SECONDS)
+    self.assertIn("- FAILED never: exit code 124", summary)
+    self.assertIn("before it hangs", self.log())
+    stat = pathlib.Path(f"/proc/{(self.folder / 'pids').read_text().strip()}/stat")
+    # Nobody may have asked for the exit code of an orphan yet.
+    self.assertTrue(not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z", "its child still runs")
+
+  def test_limits_add_up_to_the_seconds_that_are_given(self):
+    self.all_pass()
+    for flags in ((), ("--from=step",)):
+      self.lease(*flags, seconds=40)
+      limits = re.search(r"^Limits: (.*)$", self.log(), re.MULTILINE)[1]
+      self.assertLessEqual(sum(float(limit.split()[1]) for limit in limits.split(", ")), 40.5, limits)
+
+  def test_a_program_that_fails_is_a_failure_and_keeps_its_rows(self):
+    self.all_pass()
+    self.program("operations", """echo '{"operation": "head forward", "microseconds": 1, "rate": 1, "unit": "TFLOP/s", "of_ceiling": 1}'
+exit 3
+""")
+    code, summary = self.lease("--from=operations", "--until=operations")
+    self.assertEqual(code, 1)
+    self.assertIn("- FAILED operations: 2: operations ended with 3", summary)
+    self.assertIn(["2", "head forward", "1.0", "1 TFLOP/s", "100%"], self.rows("operations.md"))
+
+  def test_failed_tests_are_named_for_the_second_lease(self):
+    self.program("cuda_device_test", "echo '[  FAILED  ] Cuda/DeviceConformanceTest.Casts/Fp32Never, where'\nexit 1\n")
+    code, summary = self.lease("--from=never", "--until=never")
+    self.assertEqual(code, 1)
+    self.assertIn("--again='Cuda/DeviceConformanceTest.Casts/Fp32Never'", summary)
+
+  def test_without_pytorch_ours_runs_alone(self):
+    self.script(self.tools / "python3", f'case "$*" in *find_spec*) exit 1 ;; esac\nexec {sys.executable} "$@"\n')
+    self.program("train_step", """for i in 0 1 2 3 4; do echo '{"step": '$i', "ms": 1, "loss": 4}'; done\n""")
+    code, summary = self.lease("--from=step", "--until=step")
+    self.assertEqual(code, 0, summary)
+    self.assertIn("no yardstick here", summary)
+    self.assertRegex(summary, r"\n- Lodestar, B = 2: 32000 tokens/s\n")
+
+  def test_without_a_card_nothing_runs(self):
+    self.script(self.tools / "nvidia-smi", "exit 9\n")
+    code, _ = self.lease()
+    self.assertEqual(code, 77)
+    self.assertIn("no usable GPU", self.log())
+
+  def test_programs_come_from_the_package(self):
+    self.all_pass()
+    package = self.folder / "lodestar.tar.xz"
+    with tarfile.open(package, "w:xz") as archive:
+      archive.add(self.root, self.root.name)
+    clone = self.folder / "clone"
+    shutil.copytree(self.root, clone, ignore=shutil.ignore_patterns("bin"))
+    code, summary = self.lease(f"--package={package}", "--from=never", "--until=never", root=clone)
+    self.assertEqual(code, 0, summary)
+
+  def test_second_lease_runs_to_its_end(self):
+    self.program("cuda_model_test", PASSES)
+    (self.root / "tests/gpu/three_modes_test.py").write_text("", encoding="utf-8")
+    (self.root / "bin/psctl").touch()
+    self.script(self.tools / "compute-sanitizer", PASSES)
+    self.script(self.tools / "ncu", 'while [[ "$1" == --* ]]; do shift; done\nexec "$@"\n')
+    code, summary = self.lease("--again=*/DeviceConformanceTest.CrossEntropy*/Bf16Never", which="second")
+    self.assertEqual(code, 0, summary + self.log())
+    self.assertRegex(summary, r"\n- ratio, B = 2: ")
+    for step in ("models", "modes", "memcheck", "racecheck", "again", "profile", "servers"):
+      self.assertIn(f"<== {step}: ", self.log())
+    self.assertEqual(self.log().count("1 passed, 0 failed, 0 skipped"), 4)
+    self.assertEqual([row[:3] for row in self.rows("rounds.md")], [["2", "fp32", "true"], ["2", "bf16", "true"]])
+    self.program("cuda_model_test", "exit 1\n")
+    code, summary = self.lease("--from=models", "--until=models", which="second")
+    self.assertEqual(code, 1)
+    self.assertIn("- FAILED models", summary)
+
+
+if __name__ == "__main__":
+  while len(sys.argv) > 1 and not sys.argv[-1].startswith("-") and os.sep in sys.argv[-1]:
+    path = pathlib.Path(sys.argv.pop()).resolve()
+    FILES[path.name] = path
+  unittest.main()
