@@ -1,5 +1,6 @@
 #!/bin/bash
-# Compares PyTorch programs that are workers with plain PyTorch on the same batches, and with gpu_worker; runs the examples.
+# Compares PyTorch programs that are workers with plain PyTorch on the same batches, and with gpu_worker; runs the examples,
+# and the model of the GPU benchmark in PyTorch and in train_step.
 # Programs must have been built.
 #   tests/pytorch/run.sh [--all]
 # --all: also all that can happen to the ranks of one worker, which takes two minutes more.
@@ -26,7 +27,7 @@ run_test() {  # NAME [TEST...]
 }
 # They mostly wait for each other.
 (run_test pytorch_test; run_test fsdp_test "${of_ranks[@]}") &
-(run_test mixed_fleet_test; run_test examples_test) &
+(run_test mixed_fleet_test; run_test examples_test; run_test yardstick_test) &
 wait
 [[ -z "$(compgen -G "$logs/*.failed")" ]] && exit
 tail -n 40 "$logs"/*.failed
