@@ -32,6 +32,7 @@ sys.path.insert(0, str(ROOT / "tests/bench/gpu"))
 import gpu_table  # noqa: E402  pylint: disable=wrong-import-position
 
 FAILED, NO_CARD = 1, 77
+STOPPED = 124  # as of timeout(1)
 MOST_CACHE_BYTES, MOST_UNPACKED_BYTES = 16 << 20, 256 << 20
 SMI_FIELDS = "timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu"
 SMI_REASONS = ",clocks_event_reasons.active"
@@ -91,18 +92,18 @@ class Lease:
         self.say(f"$ {shlex.join(str(word) for word in words)}")
         try:
             process = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,  # pylint: disable=consider-using-with
-                                       stderr=subprocess.STDOUT, env=self.environment, cwd=self.root, start_new_session=True)
+                                       stderr=subprocess.STDOUT, env=self.environment, cwd=self.root, process_group=0)
         except OSError as error:
             return 127, str(error)
-        output = self.copy_output(process)
-        code = process.poll()
-        if code is None:
+        try:
+            output = self.copy_output(process)
+            code = process.poll()
+            if code is None:
+                code = STOPPED
+                self.say(f"{name or pathlib.Path(str(words[0])).name} is stopped at the step's limit")
+        finally:
             self.stop(process)
-            code = 124
-            self.say(f"{name or pathlib.Path(str(words[0])).name} was stopped at the step's limit")
-        else:
-            self.kill_group(process)
-        process.stdout.close()
+            process.stdout.close()
         return code, output
 
     def copy_output(self, process):
@@ -130,16 +131,13 @@ class Lease:
         return b"".join(chunks).decode(errors="replace")
 
     def stop(self, process):
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(max(0.1, self.left() - SECONDS_TO_END / 2))
-        except subprocess.TimeoutExpired:
-            pass
-        self.kill_group(process)
-
-    @staticmethod
-    def kill_group(process):
-        """What the program has left behind: its process group is its own."""
+        """Ends the program, if it has not ended, and what it has left behind: its process group is its own."""
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(max(0.1, self.left() - SECONDS_TO_END / 2))
+            except subprocess.TimeoutExpired:
+                pass
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -495,6 +493,8 @@ def chosen_steps(steps, first_step, last_step):
 
 def main(arguments=None):
     options = parse(arguments)
+    # Ends the program that runs, too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     return Lease(options, chosen_steps(LEASES[options.lease], options.first_step, options.last_step)).run()
 
 

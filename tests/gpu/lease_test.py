@@ -39,6 +39,15 @@ PASSES = "echo '[       OK ] stand-in'\n"
 HANGS = "trap '' TERM\necho '[       OK ] before it hangs'\nsleep 200 & echo $! >PIDS\nwhile :; do sleep 1; done\n"
 
 
+def is_running(pid):
+  """An orphan whose exit code nothing has asked for yet is not."""
+  try:
+    stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+  except OSError:
+    return False
+  return stat.rpartition(")")[2].split()[0] != "Z"
+
+
 class LeaseTest(unittest.TestCase):
 
   @classmethod
@@ -137,6 +146,16 @@ class LeaseTest(unittest.TestCase):
     with tarfile.open(self.out / "inductor.tar.xz") as archive:
       self.assertIn("./compiled", archive.getnames())
 
+  def test_what_is_too_much_to_carry_is_not_kept(self):
+    kept = self.root / ".lease"
+    kept.mkdir()
+    (self.folder / "compiled").write_bytes(os.urandom(17 << 20))
+    with tarfile.open(kept / "inductor.tar.xz", "w") as archive:
+      archive.add(self.folder / "compiled", "./compiled")
+    self.lease("--from=keep", "--until=keep")
+    self.assertIn("Compiled code of PyTorch is not kept", self.log())
+    self.assertFalse((self.out / "inductor.tar.xz").exists())
+
   def test_fails_if_cudnn_can_be_loaded_but_its_cases_were_ours(self):
     for told in ("missing", "refuses"):
       self.environment["LODESTAR_STAND_IN_ATTENTION"] = told
@@ -160,9 +179,18 @@ class LeaseTest(unittest.TestCase):
     self.assertLess(time.monotonic() - begin, 12 + SLACK_SECONDS)
     self.assertIn("- FAILED never: exit code 124", summary)
     self.assertIn("before it hangs", self.log())
-    stat = pathlib.Path(f"/proc/{(self.folder / 'pids').read_text().strip()}/stat")
-    # Nobody may have asked for the exit code of an orphan yet.
-    self.assertTrue(not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z", "its child still runs")
+    self.assertFalse(is_running((self.folder / "pids").read_text().strip()), "its child still runs")
+
+  def test_a_lease_that_is_told_to_stop_leaves_no_program_behind(self):
+    self.program("cuda_device_test", f"echo $$ >{self.folder}/pid\nexec sleep 200\n")
+    command = [self.root / "tests/gpu/first_lease.sh", f"--out={self.out}", "--small", "--from=never"]
+    with subprocess.Popen(command, env=self.environment, stdout=subprocess.DEVNULL) as lease:
+      pid_file, end = self.folder / "pid", time.monotonic() + SLACK_SECONDS
+      while not (pid_file.exists() and pid_file.read_text().strip()) and time.monotonic() < end:
+        time.sleep(0.05)
+      lease.terminate()
+      self.assertEqual(lease.wait(SLACK_SECONDS), 128 + 15)
+    self.assertFalse(is_running(pid_file.read_text().strip()))
 
   def test_limits_add_up_to_the_seconds_that_are_given(self):
     self.all_pass()

@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import datetime
 import json
+import math
 import os
 import pathlib
 import queue
@@ -185,7 +186,8 @@ class Program:
             if line is None:
                 break
             self.libraries |= mapped_libraries(self.process.pid)
-            if not line.startswith("{"):
+            # A program that dies may leave a line without an end.
+            if not line.startswith("{") or not line.endswith("\n"):
                 continue
             fields = json_lines([line], self.name)[0]
             yield fields
@@ -300,6 +302,11 @@ class Steps:
         return batch * options.model.tokens / (statistics.median(self.milliseconds) * 1e-3)
 
 
+def relative_difference(loss, wanted):
+    """Infinity for what is no number."""
+    return abs(loss - wanted) / abs(wanted) if math.isfinite(loss) and math.isfinite(wanted) else math.inf
+
+
 class StepSection:
     """PyTorch, ours, and PyTorch again, at one batch size: clocks that drift show as a difference of the two."""
 
@@ -399,8 +406,8 @@ class StepSection:
 
     def losses_text(self):
         pairs = self.losses()
-        differences = [abs(ours - theirs) / abs(theirs) for theirs, ours in pairs]
-        largest = max(differences[:LOSSES_CLOSE], default=float("inf"))
+        differences = [relative_difference(ours, theirs) for theirs, ours in pairs]
+        largest = max(differences[:LOSSES_CLOSE], default=math.inf)
         if self.options.python:
             self.options.facts.check(f"losses of B = {self.batch}", largest <= MOST_RELATIVE_DIFFERENCE,
                                      f"the largest relative difference over {LOSSES_CLOSE} steps is {largest:.2g}, at most "

@@ -133,8 +133,9 @@ class GpuTableTest(unittest.TestCase):
     self.assertIn("- flash attention, forward and backward: 100 us", page)
     self.assertIn({"ratio": 1.0, "batch": 4}, facts)
     self.assertEqual([fact["passed"] for fact in facts if "check" in fact], [True])
-    self.pytorch(PYTORCH.replace("FIRST", "0.2"))
-    self.assertEqual(self.failed(*flags), ["losses of B = 4"])
+    for first in ("0.2", "float('nan')"):
+      self.pytorch(PYTORCH.replace("FIRST", first))
+      self.assertEqual(self.failed(*flags), ["losses of B = 4"])
 
   def test_both_sides_multiply_with_one_library(self):
     flags = ["--section=step", "--steps=3", self.pytorch("print('{\"libraries\": [\"/a/libcublasLt.so.13\"]}')" +
@@ -145,7 +146,7 @@ class GpuTableTest(unittest.TestCase):
 
   def test_what_was_printed_before_a_failure_is_a_row(self):
     dies = "\nsys.exit('the card is gone')\n"
-    self.program("operations", OPERATIONS + "import sys" + dies)
+    self.program("operations", OPERATIONS + "import sys\nprint('{\"operation\": \"cut', end='')" + dies)
     self.program("train_step", STEP + dies)
     failed = self.failed("--section=operations", "--section=step")
     self.assertEqual(failed, ["operations: 4", "step: 4 Lodestar"])

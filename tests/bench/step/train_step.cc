@@ -6,6 +6,7 @@
 // and tokens to files, which --weights and --tokens read. torch_step.py knows the formulas that
 // weights and samples follow without these flags.
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <ctime>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/file_system.h"
 #include "common/initial_weights.h"
 #include "common/layout.h"
@@ -213,7 +215,9 @@ absl::Status Run() {
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     last_loss = result.loss_sum / result.num_predictions;
     if (i == 0) first_loss = last_loss;
-    std::printf("{\"step\": %d, \"ms\": %.4f, \"loss\": %.6f}\n", i, took.count(), last_loss);
+    // Python reads this name of what is no number, but not that of printf().
+    const std::string loss = std::isfinite(last_loss) ? absl::StrFormat("%.6f", last_loss) : "NaN";
+    std::printf("{\"step\": %d, \"ms\": %.4f, \"loss\": %s}\n", i, took.count(), loss.c_str());
     std::fflush(stdout);
     if (i >= warmup) times += (times.empty() ? "" : ", ") + std::to_string(took.count());
   }
