@@ -38,6 +38,8 @@ LEARNING_RATE = 3e-4
 LOSSES_COMPARED, LOSSES_CLOSE, MOST_RELATIVE_DIFFERENCE = 35, 10, 1e-2
 # github.com/karpathy/llm.c/discussions/481: GPT-2 124M on one H100 in bf16.
 LLM_C_TOKENS_PER_SECOND = 468_000
+# What kernels/cuda/fusion_choice.cc says of outputs that are not those of our kernels.
+REFUSED = "(refused, "
 LIBRARIES = ("liblodestar_cuda", "libcublasLt", "libcudnn", "libnccl", "libcuda.so")
 
 
@@ -399,6 +401,11 @@ class StepSection:
             self.options.facts.check("one cuBLASLt", used[0] == used[1],
                                      f"PyTorch has {', '.join(sorted(used[0]))}, ours {', '.join(sorted(used[1]))}")
 
+    def check_choices(self):
+        """A library whose numbers were wrong is a finding, although training went on without it."""
+        refused = [note for steps in self.steps.values() for note in steps.notes if REFUSED in note]
+        self.options.facts.check("outputs of libraries", not refused, "; ".join(refused))
+
     def losses(self):
         """PyTorch's and ours, of the steps that are compared."""
         sides = [self.steps[name].losses if name in self.steps else [] for name in (PYTORCH, OURS)]
@@ -422,6 +429,7 @@ class StepSection:
         """What stands below the table."""
         lines = []
         self.check_cublas()
+        self.check_choices()
         if self.yardsticks and OURS in self.steps and self.steps[OURS].milliseconds:
             ratio = self.steps[OURS].tokens_per_second(self.batch, self.options) / max(self.yardsticks)
             self.options.facts.tell(ratio=ratio, batch=self.batch)

@@ -132,10 +132,14 @@ class GpuTableTest(unittest.TestCase):
                      ["PyTorch compiled, flash attention", "Lodestar", "PyTorch compiled, again"])
     self.assertIn("- flash attention, forward and backward: 100 us", page)
     self.assertIn({"ratio": 1.0, "batch": 4}, facts)
-    self.assertEqual([fact["passed"] for fact in facts if "check" in fact], [True])
+    self.assertEqual([fact["check"] for fact in facts if fact.get("passed")], ["outputs of libraries", "losses of B = 4"])
     for first in ("0.2", "float('nan')"):
       self.pytorch(PYTORCH.replace("FIRST", first))
       self.assertEqual(self.failed(*flags), ["losses of B = 4"])
+
+  def test_refused_outputs_of_a_library_are_a_failure(self):
+    self.program("train_step", STEP.replace("forward: library", "forward: own kernels (refused, its outputs are not those of own kernels: y)"))
+    self.assertEqual(self.failed("--section=step", "--steps=3"), ["outputs of libraries"])
 
   def test_both_sides_multiply_with_one_library(self):
     flags = ["--section=step", "--steps=3", self.pytorch("print('{\"libraries\": [\"/a/libcublasLt.so.13\"]}')" +
