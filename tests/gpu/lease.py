@@ -142,7 +142,11 @@ class Lease:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        process.wait()
+        try:
+            process.wait(SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            # As where the driver hangs; the steps behind it may show more.
+            self.say(f"Process {process.pid} cannot be killed.")
 
     def run(self):
         self.say(f"{datetime.datetime.now(datetime.timezone.utc):%F %T} UTC, {shlex.join(sys.argv)}")

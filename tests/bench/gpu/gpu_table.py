@@ -31,6 +31,7 @@ import time
 
 # Of a job whose server is done, or gone.
 SECONDS_TO_END = 30
+SECONDS_TO_DIE = 5  # of a program that is killed
 # The first rounds tune and load code.
 ROUNDS_NOT_COUNTED = 2
 LEARNING_RATE = 3e-4
@@ -207,7 +208,9 @@ class Program:
 
     def end(self):
         self.process.kill()
-        self.process.wait()
+        # One that hangs in the driver cannot be killed.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(SECONDS_TO_DIE)
         with contextlib.suppress(OSError):
             self.process.stdin.close()
         # A child of the program may hold the other end.
@@ -537,7 +540,8 @@ class Job:
                 process.wait(SECONDS_TO_END)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(SECONDS_TO_DIE)
 
 
 def milliseconds_of(rows, field):
