@@ -77,7 +77,7 @@ run_sanitizer() {  # TOOL
     return $no_gpu_code
   fi
   filter="$(sanitizer_filter "$bin/cuda_device_test")" || return 1
-  "$sanitizer" --tool="$1" --error-exitcode=1 "$bin/cuda_device_test" --gtest_filter="$filter"
+  "$sanitizer" --tool="$1" --error-exitcode=1 "${sanitizer_options[@]}" "$bin/cuda_device_test" --gtest_filter="$filter"
 }
 
 for part in "${parts[@]}"; do
