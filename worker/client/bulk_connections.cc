@@ -231,8 +231,9 @@ absl::Status BulkConnections::Explain(absl::string_view deed, int stream,
     absl::StrAppend(
         &explained, "; the server of shard ", stream / config_.channels_per_server,
         " says that it is at ", address, ", which this machine ",
-        is_unknown ? "does not find" : "takes for itself",
-        ": start that server with --advertise=HOST:PORT, an address that workers reach");
+        is_unknown ? "does not find: start"
+                   : "takes for itself: that server has ended, or is another machine's; then start",
+        " it with --advertise=HOST:PORT, an address that workers reach");
   }
   return absl::Status(absl::IsUnauthenticated(error) ? absl::StatusCode::kAborted : error.code(),
                       explained);
