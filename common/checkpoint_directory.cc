@@ -59,11 +59,7 @@ std::string CheckpointName(Round round) {
 bool IsAbandonedName(absl::string_view name) { return ConsumeAbandonedSuffix(&name); }
 
 std::string AbandonedPath(FileSystem& file_system, absl::string_view path) {
-  std::string aside = absl::StrCat(path, kAbandonedSuffix);
-  for (int number = 2; file_system.Exists(aside); ++number) {
-    aside = absl::StrCat(path, kAbandonedSuffix, ".", number);
-  }
-  return aside;
+  return UnusedPath(file_system, absl::StrCat(path, kAbandonedSuffix));
 }
 
 absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_system,

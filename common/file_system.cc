@@ -202,6 +202,14 @@ FileSystem& FileSystem::Real() {
 SequentialFileWriter::SequentialFileWriter(std::string path, std::unique_ptr<WritableFile> file)
     : path_(std::move(path)), file_(std::move(file)) {}
 
+std::string UnusedPath(FileSystem& file_system, absl::string_view path) {
+  std::string unused(path);
+  for (int number = 2; file_system.Exists(unused); ++number) {
+    unused = absl::StrCat(path, ".", number);
+  }
+  return unused;
+}
+
 absl::StatusOr<SequentialFileWriter> SequentialFileWriter::Create(FileSystem& file_system,
                                                                   const std::string& path) {
   ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,

@@ -96,6 +96,9 @@ class FileSystem {
   static FileSystem& Real();
 };
 
+// `path`, or the first of PATH.2, PATH.3 and so on that is not there.
+std::string UnusedPath(FileSystem& file_system, absl::string_view path);
+
 // Writes a new file front to back through a buffer and sums it up on the way. Not thread-safe.
 class SequentialFileWriter {
  public:

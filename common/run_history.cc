@@ -1,7 +1,9 @@
 #include "common/run_history.h"
 
+#include <fcntl.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -69,6 +71,16 @@ absl::Status Foreign(const std::string& path) {
   return absl::DataLossError(absl::StrCat(path, " is no history of this release"));
 }
 
+// Returns OK if `path` is a file that this process may write, or can make. SQLite tells the errno
+// of a second try, which opens for reading alone: the first may have failed for another reason.
+absl::Status CheckWritable(const std::string& path) {
+  constexpr mode_t kMode = 0644;
+  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode);
+  if (descriptor < 0) return ErrnoStatus(errno, "open", path);
+  close(descriptor);
+  return absl::OkStatus();
+}
+
 class Database {
  public:
   static absl::StatusOr<Database> Open(const std::string& path, int flags) {
@@ -76,6 +88,7 @@ class Database {
     const int result = sqlite3_open_v2(path.c_str(), &raw, flags, /*zVfs=*/nullptr);
     Database database(raw, path);
     if (result != SQLITE_OK) return database.Error(result);
+    database.is_open_ = true;
     sqlite3_busy_timeout(raw, kPatienceMs);
     return database;
   }
@@ -164,13 +177,18 @@ class Database {
 
   absl::Status Error(int result) const {
     const int why = sqlite3_system_errno(handle_.get());
-    if (result == SQLITE_CANTOPEN && why != 0) return ErrnoStatus(why, "open", path_);
+    if (result == SQLITE_CANTOPEN && why != 0) {
+      // The file is open once there are statements. What cannot be opened then is its journal.
+      if (is_open_) RETURN_IF_ERROR(CheckWritable(absl::StrCat(path_, "-journal")));
+      return ErrnoStatus(why, "open", path_);
+    }
     return absl::Status(CodeOf(result), absl::StrCat(path_, ": ", sqlite3_errmsg(handle_.get())));
   }
 
   std::unique_ptr<int> looks_ = std::make_unique<int>(0);  // outlives what counts there
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> handle_;
   std::string path_;
+  bool is_open_ = false;
 };
 
 std::string TextOf(sqlite3_stmt* row, int column) {
@@ -195,6 +213,11 @@ absl::StatusOr<bool> IsFilled(Database& database) {
   if (!is_filled) return false;
   ASSIGN_OR_RETURN(const int64_t application, database.Number("PRAGMA application_id"));
   ASSIGN_OR_RETURN(const int64_t form, database.Number("PRAGMA user_version"));
+  if (application == kApplication && form > kForm) {
+    return absl::UnimplementedError(absl::StrCat(
+        database.path(), " is of a later release: it has form ", form,
+        ", and this release reads form ", kForm, "; read it with a psctl of that release"));
+  }
   if (is_foreign || application != kApplication || form != kForm) return Foreign(database.path());
   return true;
 }
@@ -400,6 +423,7 @@ std::string HistoryJson(const RunHistory& history) {
 std::string EventJson(const HistoryEvent& event) { return FormatJson(EventToJson(event)); }
 
 absl::Status WriteHistory(const std::string& path, const RunHistory& history) {
+  RETURN_IF_ERROR(CheckWritable(path));
   ASSIGN_OR_RETURN(Database database,
                    Database::Open(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
   RETURN_IF_ERROR(IsFilled(database).status());
@@ -412,10 +436,7 @@ absl::Status WriteHistory(const std::string& path, const RunHistory& history) {
 
 absl::StatusOr<RunHistory> ReadHistory(const std::string& path) {
   struct stat facts = {};
-  if (stat(path.c_str(), &facts) != 0) {
-    if (errno != ENOENT && errno != ENOTDIR) return ErrnoStatus(errno, "look at", path);
-    return absl::NotFoundError(absl::StrCat("there is no ", path));
-  }
+  if (stat(path.c_str(), &facts) != 0) return ErrnoStatus(errno, "look at", path);
   if (!S_ISREG(facts.st_mode)) {
     return absl::FailedPreconditionError(absl::StrCat(path, " is no regular file"));
   }

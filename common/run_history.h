@@ -68,9 +68,10 @@ std::string HistoryJson(const RunHistory& history);
 // One of its events, in one line.
 std::string EventJson(const HistoryEvent& event);
 
-// Replaces what the file has; makes it if there is none. Errors: DataLoss if the file is damaged or
-// none of ours, ResourceExhausted for a full disk, Unavailable while another process writes it,
-// else Unknown; each with the path.
+// Replaces what the file has; makes it if there is none. Errors: Unimplemented if the file is of a
+// later release, DataLoss if it is damaged or none of ours, ResourceExhausted for a full disk,
+// Unavailable while another process writes it, those of common/file_io.h, else Unknown; each with
+// the path.
 absl::Status WriteHistory(const std::string& path, const RunHistory& history);
 
 // Whoever has made the file: ends within seconds. Errors: NotFound; FailedPrecondition if it is no
@@ -82,8 +83,8 @@ absl::StatusOr<RunHistory> ReadHistory(const std::string& path);
 inline constexpr size_t kHistoryHeaderBytes = 100;
 bool MayBeHistory(absl::string_view beginning);
 
-// The same as ReadHistory() of a file's bytes; `path` is for texts. Errors: DataLoss if they are
-// damaged or none of ours.
+// The same as ReadHistory() of a file's bytes; `path` is for texts. Errors: Unimplemented
+// if they are of a later release, DataLoss if they are damaged or none of ours.
 absl::StatusOr<RunHistory> ParseHistory(absl::string_view image, const std::string& path);
 
 }  // namespace lodestar

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <sstream>
@@ -186,6 +187,25 @@ TEST_F(RunHistoryTest, LongTextsAreCut) {
   ASSERT_OK(WriteHistory(path_, history));
   ASSERT_OK_AND_ASSIGN(const RunHistory read, ReadHistory(path_));
   EXPECT_EQ(read.events.front().text.size(), 4096u);
+}
+
+TEST_F(RunHistoryTest, NamesFileThatCannotBeMadeAndWhy) {
+  // SQLite tries a second time without making the file, and then finds none.
+  EXPECT_THAT(WriteHistory("/sys/history.sqlite", Some()),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("/sys/history.sqlite")));
+  ASSERT_OK(WriteHistory(path_, Some()));
+  const std::string journal = path_ + "-journal";
+  ASSERT_EQ(symlink("/sys/journal", journal.c_str()), 0);
+  EXPECT_THAT(WriteHistory(path_, Some()),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr(journal)));
+}
+
+TEST_F(RunHistoryTest, FileOfLaterReleaseIsNoDamage) {
+  ASSERT_OK(WriteHistory(path_, Some()));
+  Change("CREATE TABLE more (x); PRAGMA user_version = 2");
+  EXPECT_THAT(ReadHistory(path_), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr(path_)));
+  EXPECT_THAT(WriteHistory(path_, Some()), StatusIs(absl::StatusCode::kUnimplemented));
+  EXPECT_THAT(ParseHistory(Image(), path_), StatusIs(absl::StatusCode::kUnimplemented));
 }
 
 TEST_F(RunHistoryTest, APipeIsNoHistory) {

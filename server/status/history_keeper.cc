@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/file_system.h"
 #include "common/run_history.h"
 
 namespace lodestar {
@@ -13,8 +14,10 @@ HistoryKeeper::HistoryKeeper(std::string path, Deps deps)
     : path_(std::move(path)), deps_(std::move(deps)) {
   if (const absl::StatusOr<RunHistory> history = ReadHistory(path_); history.ok()) {
     deps_.recorder->GoOnFrom(*history);
-  } else if (absl::IsDataLoss(history.status())) {
-    const std::string aside = absl::StrCat(path_, ".damaged");
+  } else if (absl::IsDataLoss(history.status()) || absl::IsUnimplemented(history.status())) {
+    const std::string aside = UnusedPath(
+        FileSystem::Real(),
+        absl::StrCat(path_, absl::IsDataLoss(history.status()) ? ".damaged" : ".later_release"));
     const bool is_moved = std::rename(path_.c_str(), aside.c_str()) == 0;
     lost_ = absl::StrCat("the curves of this run begin anew: ", history.status().message(), "; ",
                          is_moved ? "it is kept as " : "and cannot be moved to ", aside);

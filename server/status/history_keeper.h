@@ -26,7 +26,8 @@ class HistoryKeeper {
     absl::Duration interval = absl::Seconds(10);
   };
 
-  // Hands the recorder what `path` has. A file that is damaged, or none of ours, is moved aside.
+  // Hands the recorder what `path` has. A file of a later release, or one that is damaged or
+  // none of ours, is moved aside, to a name that no file has.
   HistoryKeeper(std::string path, Deps deps);
   // Writes what there is.
   ~HistoryKeeper();

@@ -1,7 +1,9 @@
 #include "server/status/history_keeper.h"
 
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 
+#include <cstdio>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -61,6 +63,32 @@ TEST_F(HistoryKeeperTest, AFileThatIsNoHistoryIsMovedAside) {
   keeper_.reset();
   ASSERT_OK_AND_ASSIGN(const RunHistory kept, ReadHistory(path_));
   EXPECT_EQ(kept.events.size(), 1u);
+}
+
+TEST_F(HistoryKeeperTest, NeverReplacesFileThatWasMovedAside) {
+  std::ofstream(path_ + ".damaged") << "kept";
+  std::ofstream(path_) << std::string(4096, 'x');
+  Keep();
+  EXPECT_THAT(keeper_->lost(), HasSubstr(path_ + ".damaged.2"));
+  std::string kept;
+  std::ifstream(path_ + ".damaged") >> kept;
+  EXPECT_EQ(kept, "kept");
+}
+
+TEST_F(HistoryKeeperTest, MovesFileOfLaterReleaseAsideAsThat) {
+  for (const char* aside : {".later_release", ".later_release.2"}) {
+    std::remove(path_.c_str());
+    ASSERT_OK(WriteHistory(path_, RunHistory()));
+    sqlite3* database = nullptr;
+    ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
+    sqlite3_exec(database, "CREATE TABLE more (x); PRAGMA user_version = 2", nullptr, nullptr,
+                 nullptr);
+    sqlite3_close(database);
+    Keep();
+    EXPECT_THAT(keeper_->lost(), HasSubstr(path_ + aside));
+    keeper_.reset();
+    EXPECT_THAT(ReadHistory(path_ + aside), StatusIs(absl::StatusCode::kUnimplemented));
+  }
 }
 
 TEST_F(HistoryKeeperTest, WhatCannotBeWrittenIsTold) {
