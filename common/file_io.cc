@@ -1,6 +1,7 @@
 #include "common/file_io.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -64,21 +65,33 @@ absl::StatusCode CodeOf(int error_number) {
   }
 }
 
-// " (mode 0600 of user 0; this process is user 12345)". Without what the process may not know.
-std::string WhoMay(const std::string& path) {
-  std::string text = " (";
-  struct stat info;
-  if (stat(path.c_str(), &info) == 0) {
-    absl::StrAppend(&text, absl::StrFormat("mode %04o of user %d; ", info.st_mode & 07777,
-                                           static_cast<int>(info.st_uid)));
-  }
-  absl::StrAppend(&text, "this process is user ", geteuid(), ")");
-  return text;
-}
-
 absl::Status NotRegular(const std::string& path, mode_t mode) {
   return absl::InvalidArgumentError(
       absl::StrCat(path, " is ", FileKindName(mode), ", not a regular file; name a file"));
+}
+
+// What explains EACCES or ENOENT: owner and mode of the nearest thing on the way to `path` that can
+// be looked at, or a link that leads nowhere. Empty if there is no such thing.
+std::string ReasonOnTheWay(int error_number, const std::string& path) {
+  const bool is_denied = error_number == EACCES;
+  if (!is_denied && error_number != ENOENT) return "";
+  struct stat facts;
+  std::string part = path;
+  while ((is_denied ? stat(part.c_str(), &facts) : lstat(part.c_str(), &facts)) != 0) {
+    std::string above = DirectoryOf(part);
+    if (above == part) return "";
+    part = std::move(above);
+  }
+  if (is_denied) {
+    return absl::StrFormat(": %s belongs to user %d and has mode %04o, and this process is user %d",
+                           part, facts.st_uid, facts.st_mode & ALLPERMS, geteuid());
+  }
+  char target[PATH_MAX];
+  const ssize_t length = readlink(part.c_str(), target, sizeof(target));
+  if (length <= 0) return "";  // it is no link
+  return absl::StrCat(": ", part, " is a link to ",
+                      absl::string_view(target, static_cast<size_t>(length)),
+                      ", which is not there");
 }
 
 constexpr absl::string_view kRaiseFileSizeLimit =
@@ -87,13 +100,13 @@ constexpr absl::string_view kRaiseFileSizeLimit =
 }  // namespace
 
 absl::Status ErrnoStatus(int error_number, absl::string_view action, absl::string_view path) {
-  std::string text = absl::StrCat("cannot ", action, " ", path, ": ", std::strerror(error_number));
+  std::string text = absl::StrCat("cannot ", action, " ", path, ": ", std::strerror(error_number),
+                                  ReasonOnTheWay(error_number, std::string(path)));
   const std::optional<int64_t> limit = FileSizeLimit();
   if (error_number == EFBIG && limit.has_value()) {
     absl::StrAppend(&text, ": a file that this process writes may have ", *limit, " bytes; ",
                     kRaiseFileSizeLimit);
   }
-  if (error_number == EACCES) absl::StrAppend(&text, WhoMay(std::string(path)));
   return absl::Status(CodeOf(error_number), text);
 }
 
@@ -154,6 +167,12 @@ absl::Status ReadBlocks(int descriptor, absl::string_view name,
     if (count == 0) return absl::OkStatus();
     RETURN_IF_ERROR(take(absl::string_view(buffer, count)));
   }
+}
+
+absl::Status CheckIsThere(const std::string& path) {
+  struct stat facts;
+  if (stat(path.c_str(), &facts) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, "look at", path);
 }
 
 absl::Status NameIsLost(absl::string_view path) {

@@ -18,7 +18,8 @@
 
 namespace lodestar {
 
-// "cannot <action> <path>: <text of error_number>", with the code that fits.
+// "cannot <action> <path>: <text of error_number>", with the code that fits. EACCES is explained by
+// the owner and mode of what denies access, ENOENT by a link on the way that leads nowhere.
 absl::Status ErrnoStatus(int error_number, absl::string_view action, absl::string_view path);
 
 // The most bytes that one file may have which this process writes (RLIMIT_FSIZE). nullopt means no
@@ -28,6 +29,10 @@ std::optional<int64_t> FileSizeLimit();
 // Compares a file that is to be written with FileSizeLimit(). `file` names it, such as "the weights
 // of shard 0". Errors: FailedPrecondition with both numbers.
 absl::Status CheckFileSize(absl::string_view file, int64_t num_bytes);
+
+// Returns OK if there is a file or folder that `path` leads to. Errors: NotFound, PermissionDenied,
+// or another one of the system.
+absl::Status CheckIsThere(const std::string& path);
 
 // The NotFound of a file that is open, and that its path does not lead to any more.
 absl::Status NameIsLost(absl::string_view path);

@@ -46,9 +46,24 @@ TEST_F(FileIoTest, ErrorsNamePathAndReason) {
   EXPECT_THAT(ErrnoStatus(ENOSPC, "write", "/disk/file"),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        "cannot write /disk/file: No space left on device"));
-  EXPECT_THAT(ErrnoStatus(EACCES, "open", "/"),
+  EXPECT_THAT(ErrnoStatus(EACCES, "open", "x"), StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(ErrnoStatus(EMFILE, "open", "x"),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ulimit -n")));
+}
+
+TEST_F(FileIoTest, ErrorsNameLinkThatLeadsNowhereAndOwnerOfWhatIsDenied) {
+  const std::string folder = PathOf("folder");
+  ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+  const std::string link = folder + "/latest";
+  ASSERT_EQ(symlink("round-00000001", link.c_str()), 0);
+  for (const std::string& path : {link, link + "/MANIFEST.json"}) {
+    EXPECT_THAT(CheckIsThere(path), StatusIs(absl::StatusCode::kNotFound,
+                                             AllOf(HasSubstr(link), HasSubstr("round-00000001"))));
+  }
+  EXPECT_OK(CheckIsThere(folder));
+  EXPECT_THAT(ErrnoStatus(EACCES, "open", folder + "/a/b"),
               StatusIs(absl::StatusCode::kPermissionDenied,
-                       AllOf(HasSubstr("of user 0"), HasSubstr(absl::StrCat(geteuid())))));
+                       AllOf(HasSubstr(folder + " belongs to user"), HasSubstr("mode 0700"))));
 }
 
 TEST_F(FileIoTest, ErrorOfAFileThatIsTooLargeNamesTheLimit) {

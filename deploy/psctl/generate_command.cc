@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "common/file_io.h"
 #include "common/file_system.h"
 #include "common/output_file.h"
 #include "common/status_macros.h"
@@ -37,18 +38,20 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ChooseTokenizer(const GenerateOptions
       "vocab.json and merges.txt"));
 }
 
-absl::Status CheckIsThere(const std::string& model_path) {
-  if (FileSystem::Real().Exists(model_path)) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat(
-      "--model=", model_path,
-      " is not there; give --model=PATH: a checkpoint (round-...), a file that psctl export wrote, "
-      "or a folder of Hugging Face"));
+absl::Status CheckModelIsThere(const std::string& model_path) {
+  const absl::Status there = CheckIsThere(model_path);
+  if (there.ok()) return there;
+  return absl::Status(
+      there.code(),
+      absl::StrCat("--model: ", there.message(),
+                   "; give --model=PATH: a checkpoint (round-...), a file that psctl export wrote, "
+                   "or a folder of Hugging Face"));
 }
 
 }  // namespace
 
 absl::Status RunGenerate(const GenerateOptions& options) {
-  RETURN_IF_ERROR(CheckIsThere(options.model_path));
+  RETURN_IF_ERROR(CheckModelIsThere(options.model_path));
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
                    MakeDevice(options.device, options.threads, /*why_not_cuda=*/nullptr));
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,

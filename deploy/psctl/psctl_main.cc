@@ -24,6 +24,7 @@
 #include "common/checkpoint_copy.h"
 #include "common/clock.h"
 #include "common/command_line.h"
+#include "common/file_io.h"
 #include "common/file_system.h"
 #include "common/flag_range.h"
 #include "common/join_secret.h"
@@ -371,18 +372,20 @@ int CheckpointCommand(ClusterClient* client, std::stop_token stop) {
   const std::string to = absl::GetFlag(FLAGS_to);
   if (to.empty()) return Print(absl::StrCat(reply->path(), "\n"));
   StoppableFileSystem disk(&FileSystem::Real(), std::move(stop));
-  if (!disk.Exists(reply->path())) {
-    return Fail(absl::NotFoundError(
-        absl::StrCat("saved in ", reply->path(),
-                     ", and not copied: --to needs the folder of the "
-                     "servers' checkpoints on this machine, under the same absolute path")));
+  const auto fail = [&reply](const absl::Status& status, absl::string_view advice = "") {
+    return FailCall({status.code(), absl::StrCat("saved in ", reply->path(),
+                                                 ", and not copied: ", status.message(), advice)});
+  };
+  if (const absl::Status there = CheckIsThere(reply->path()); !there.ok()) {
+    return fail(there, absl::IsNotFound(there)
+                           ? "; --to needs the folder of the servers' checkpoints on this machine, "
+                             "under the same absolute path"
+                           : "; run psctl as the user of the servers");
   }
   std::fprintf(stderr, "psctl: copies %s to %s\n", reply->path().c_str(), to.c_str());
   const absl::StatusOr<std::string> copy = CopyCheckpoint(disk, reply->path(), to);
   if (copy.ok()) return Print(absl::StrCat(*copy, "\n"));
-  return FailCall(
-      {copy.status().code(),
-       absl::StrCat("saved in ", reply->path(), ", and not copied: ", copy.status().message())});
+  return fail(copy.status());
 }
 
 absl::StatusOr<ModelTarget> TargetOfExport(const CommandLine& line) {

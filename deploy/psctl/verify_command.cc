@@ -8,6 +8,7 @@
 #include "common/bytes_text.h"
 #include "common/checkpoint_directory.h"
 #include "common/checkpoint_manifest.h"
+#include "common/file_io.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -21,6 +22,7 @@ absl::StatusOr<std::vector<CheckpointEntry>> CheckpointsAt(FileSystem& file_syst
   }
   ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, path));
   if (!entries.empty()) return entries;
+  if (!file_system.Exists(path)) RETURN_IF_ERROR(CheckIsThere(path));
   return absl::NotFoundError(absl::StrCat(
       path, " is no checkpoint (it has no ", kManifestName,
       ") and no folder of checkpoints (it has no round-...); give the path of either"));

@@ -109,7 +109,7 @@ class BadDataTest(ClusterTestCase):
     self.port = 1  # nobody listens there
     worker = self.start_worker("lost", data="nowhere")
     self.assertTrue(1 <= worker.wait() <= 127, worker.log())
-    self.assertIn(self.path("nowhere") + ": no such file or folder", worker.log())
+    self.assertIn(self.path("nowhere") + ": No such file or directory", worker.log())
     self.assertNotIn("not connected", worker.log())
 
   def test_data_that_is_cut_short_while_it_is_trained_on(self):

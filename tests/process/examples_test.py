@@ -161,7 +161,7 @@ class ExamplesTest(ClusterTestCase):
     script = self.start([os.path.join(EXAMPLES, "text_from_scratch.sh"), *self.options,
                          "--data=/no/such/text", "--model=" + MODEL], "script")
     self.assertEqual(script.wait(), 1)
-    self.assertIn("/no/such/text: no such file or folder", script.log())
+    self.assertIn("/no/such/text: No such file or directory", script.log())
     self.expect_nobody_left()
 
   def test_help_and_unknown_options(self):

@@ -31,11 +31,8 @@ absl::Status CheckPath(absl::string_view flag, const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(flag, "=", path, " is neither a file nor a folder"));
   }
-  if (errno == ENOENT) {
-    return absl::NotFoundError(
-        absl::StrCat(flag, "=", path, ": no such file or folder on this machine"));
-  }
-  return ErrnoStatus(errno, "read", absl::StrCat(flag, "=", path));
+  const absl::Status why = ErrnoStatus(errno, "look on this machine at", path);
+  return absl::Status(why.code(), absl::StrCat(flag, ": ", why.message()));
 }
 
 absl::StatusOr<DataFormat> ChooseFormat(const DataConfig& config) {

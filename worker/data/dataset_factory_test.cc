@@ -94,7 +94,7 @@ TEST(DatasetFactoryTest, SaysWhichModelNeedsWhichData) {
 TEST(DatasetFactoryTest, MissingPathAndUnknownFormatAreErrors) {
   TestFolder folder;
   const std::string text = folder.Write("t.txt", std::string(2000, 'a'));
-  EXPECT_THAT(ErrorOf(Config(folder.Path("none")), "gpt-nano"), HasSubstr("no such file"));
+  EXPECT_THAT(ErrorOf(Config(folder.Path("none")), "gpt-nano"), HasSubstr("none: No such file"));
   EXPECT_THAT(ErrorOf(Config(""), "gpt-nano"), HasSubstr("--data is empty"));
   EXPECT_THAT(ErrorOf(Config(text, "csv"), "gpt-nano"),
               AllOf(HasSubstr("csv"), HasSubstr("auto, text, tokens, idx, cifar10")));
@@ -111,13 +111,13 @@ TEST(DatasetFactoryTest, OpenDataFindsWhatIsWrongWithoutAModel) {
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
   EXPECT_OK(OpenData(Config(text)));
   const std::pair<DataConfig, std::string> wrong[] = {
-      {Config(folder.Path("none")), "none: no such file or folder"},
+      {Config(folder.Path("none")), "none: No such file"},
       {Config(absl::StrCat(text, "/below")), "Not a directory"},
       {Config(fifo), "fifo is neither a file nor a folder"},
       {Config("/dev/null"), "neither a file nor a folder"},
       {Config(odd), "odd.bin: 2001 bytes are no whole number"},
       {Config(images), "train-labels-idx1-ubyte: ends at offset 0"},
-      {{.path = text, .heldout_path = folder.Path("none")}, "--heldout_data="},
+      {{.path = text, .heldout_path = folder.Path("none")}, "--heldout_data"},
       {{.path = text, .token_bytes = 4}, "--token_bytes=4"},
       {{.path = text, .heldout_path = odd}, "holds tokens, but --data="},
   };
