@@ -1,5 +1,7 @@
 #include "common/checkpoint_copy.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -70,6 +72,23 @@ absl::StatusOr<bool> IsCopy(FileSystem& file_system, const std::string& path,
 }
 
 }  // namespace
+
+absl::Status CheckIsElsewhere(FileSystem& file_system, const std::string& source,
+                              const std::string& root) {
+  const std::string own = DirectoryOf(source);
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(root, error);
+  std::filesystem::path folder = std::filesystem::weakly_canonical(absolute, error);
+  if (error) folder = absolute;
+  for (; folder.has_relative_path(); folder = folder.parent_path()) {
+    if (!file_system.AreSame(folder.string(), own)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(root, " is or lies in ", own,
+                     ", the folder of the run's own checkpoints; give a folder elsewhere, best on "
+                     "another disk"));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::string> CopyCheckpoint(FileSystem& file_system, const std::string& source,
                                            const std::string& root) {

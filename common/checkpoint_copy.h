@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/file_system.h"
 
@@ -16,5 +17,10 @@ namespace lodestar {
 // AlreadyExists if `root` has another checkpoint of that round; those of files.
 absl::StatusOr<std::string> CopyCheckpoint(FileSystem& file_system, const std::string& source,
                                            const std::string& root);
+
+// Checks where a backup of the checkpoint at `source` is to go. Errors: InvalidArgument if `root`
+// is the folder that `source` lies in, or lies in that folder, also if links lead there.
+absl::Status CheckIsElsewhere(FileSystem& file_system, const std::string& source,
+                              const std::string& root);
 
 }  // namespace lodestar

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <random>
 #include <string>
 #include <utility>
@@ -55,6 +56,23 @@ TEST_F(CheckpointCopyTest, OneThatIsThereIsNotCopiedAgainAndAnotherOneStays) {
                                HasSubstr("is another checkpoint of round 7")));
   EXPECT_THAT(disk_.ReadWholeFile("/backups/of/today/round-00000007/weights", 100),
               IsOkAndHolds("weights of round 7"));
+}
+
+TEST_F(CheckpointCopyTest, BackupsLieOutsideTheFolderOfTheRun) {
+  FileSystem& disk = FileSystem::Real();
+  const std::string base = testing::TempDir() + "/backups_lie_outside";
+  ASSERT_OK(disk.CreateDirectories(base + "/run/round-00000007"));
+  std::filesystem::create_directory_symlink("run", base + "/link");
+  const std::string source = base + "/run/round-00000007";
+  for (const char* root : {"/run", "/run/", "/run/backups/of/today", "/link", "/link/new",
+                           "/other/../run", "/run/round-00000007"}) {
+    EXPECT_THAT(CheckIsElsewhere(disk, source, base + root),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(base + "/run")))
+        << root;
+  }
+  for (const char* root : {"", "/run2", "/backups", "/run/../backups"}) {
+    EXPECT_OK(CheckIsElsewhere(disk, source, base + root)) << root;
+  }
 }
 
 TEST_F(CheckpointCopyTest, DamageIsThatOfTheSourceAndNothingIsLeft) {

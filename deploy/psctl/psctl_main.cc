@@ -383,6 +383,9 @@ int CheckpointCommand(ClusterClient* client, std::stop_token stop) {
                            : "; run psctl as the user of the servers");
   }
   std::fprintf(stderr, "psctl: copies %s to %s\n", reply->path().c_str(), to.c_str());
+  if (const absl::Status elsewhere = CheckIsElsewhere(disk, reply->path(), to); !elsewhere.ok()) {
+    return fail(elsewhere);
+  }
   const absl::StatusOr<std::string> copy = CopyCheckpoint(disk, reply->path(), to);
   if (copy.ok()) return Print(absl::StrCat(*copy, "\n"));
   return fail(copy.status());

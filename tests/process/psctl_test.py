@@ -205,6 +205,11 @@ class StatusTest(ClusterTestCase):
     self.wait_for_round(1)
     path = self.psctl("checkpoint", "--to=" + self.path("backups")).stdout.strip()
     self.assertTrue(path.startswith(self.path("backups/round-")), path)
+    os.symlink("checkpoints", self.path("link"))
+    for own in ("checkpoints", "checkpoints/backups", "link"):
+      refused = self.psctl("checkpoint", "--to=" + self.path(own))
+      self.assertEqual(refused.returncode, 2, refused.stderr)
+      self.assertIn(self.path("checkpoints"), refused.stderr)
     verified = subprocess.run([BINARIES["psctl"], "verify", path], capture_output=True, text=True,
                               timeout=cluster_processes.PATIENCE_SECONDS, check=True)
     self.assertIn(path + "  whole: round ", verified.stdout)
