@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/duration_text.h"
 
 namespace lodestar {
 
@@ -29,10 +30,9 @@ std::string ConnectPatience::WhatIsLeft(absl::Time now) const {
     return absl::StrCat("tries ", config_.servers, " again without end");
   }
   const absl::Duration left = config_.timeout - (now - since_.value_or(now));
-  return absl::StrCat(
-      "tries ", config_.servers, " again for up to ",
-      absl::FormatDuration(std::max(absl::Ceil(left, absl::Seconds(1)), absl::ZeroDuration())),
-      " (", config_.setting, "=", absl::FormatDuration(config_.timeout), ")");
+  return absl::StrCat("tries ", config_.servers, " again for up to ",
+                      DurationText(absl::Ceil(left, absl::Seconds(1))), " (", config_.setting, "=",
+                      absl::FormatDuration(config_.timeout), ")");
 }
 
 absl::Status ConnectPatience::Outcome(absl::string_view reason) const {

@@ -43,7 +43,7 @@ TEST(ConnectPatience, SaysWhatIsLeftAndForWhichAddress) {
   EXPECT_THAT(patience.WhatIsLeft(kStart), AllOf(HasSubstr("h1:1"), HasSubstr(" 1m ")));
   patience.OnUnanswered(kStart);
   EXPECT_THAT(patience.WhatIsLeft(kStart + absl::Seconds(20)), HasSubstr(" 40s "));
-  EXPECT_THAT(patience.WhatIsLeft(kStart + absl::Hours(1)), HasSubstr(" 0 "));
+  EXPECT_THAT(patience.WhatIsLeft(kStart + absl::Hours(1)), HasSubstr(" 0s "));
 }
 
 TEST(ConnectPatience, ZeroMeansForEver) {

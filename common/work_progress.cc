@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/duration_text.h"
 
 namespace lodestar {
 
@@ -21,8 +22,7 @@ std::string WorkProgress::ShareText(absl::Time now) const {
   std::string text = absl::StrFormat("%.0f %%", 100 * share);
   if (done_ > 0 && done_ < total_) {
     const absl::Duration left = (now - began_) * (1 / share - 1);
-    absl::StrAppend(&text, ", about ", absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))),
-                    " more");
+    absl::StrAppend(&text, ", about ", DurationText(absl::Ceil(left, absl::Seconds(1))), " more");
   }
   return text;
 }

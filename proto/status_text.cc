@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/bytes_text.h"
+#include "common/duration_text.h"
 #include "common/endless_rounds.h"
 #include "common/job_loss.h"
 #include "common/outer_step.h"
@@ -21,12 +22,7 @@ namespace {
 
 constexpr TextTable::Align kRight = TextTable::Align::kRight;
 
-std::string FormatSeconds(double seconds) {
-  if (seconds < 0.1) return "0s";  // of a Duration there is "0"
-  return absl::FormatDuration(seconds < 10.0
-                                  ? absl::Seconds(static_cast<int64_t>(seconds * 10)) / 10
-                                  : absl::Seconds(static_cast<int64_t>(seconds)));
-}
+std::string FormatSeconds(double seconds) { return DurationText(absl::Seconds(seconds)); }
 
 std::string LowercaseSuffix(const std::string& enum_name, size_t prefix_length) {
   std::string name = enum_name.substr(std::min(prefix_length, enum_name.size()));

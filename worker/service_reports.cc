@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/duration_text.h"
 #include "common/logging.h"
 
 namespace lodestar {
@@ -47,8 +48,7 @@ void ServiceReports::Report(const Reader& read) {
   const absl::Duration still = stall_watch_.Look(clock_->Now(), state.work);
   if (still > absl::ZeroDuration() && !state.is_stopping) {
     const std::string text =
-        absl::StrCat("hangs: ", state.work->what, ", and has not got on for ",
-                     absl::FormatDuration(absl::Trunc(still, absl::Seconds(1))));
+        absl::StrCat("hangs: ", state.work->what, ", and has not got on for ", DurationText(still));
     if (!std::exchange(is_stall_told_, true)) {
       LogError("{} (--stall_timeout): a service manager that watches it starts it again", text);
     }

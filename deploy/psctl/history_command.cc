@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "common/duration_text.h"
 #include "common/text_table.h"
 
 namespace lodestar {
@@ -52,7 +53,7 @@ std::string HistoryText(const RunHistory& history, int max_rows, int columns) {
     const HistoryPoint& point = history.trained[row * num_points / num_rows - 1];
     const int64_t updates = point.last_round.value() + 1;
     table.AddRow({absl::StrCat(updates), absl::StrCat(point.samples),
-                  absl::FormatDuration(absl::Seconds(static_cast<int64_t>(point.seconds))),
+                  DurationText(absl::Seconds(point.seconds)),
                   point.num_losses > 0 ? LossIn(unit, point.train_loss) : "",
                   HeldoutText(history, unit, shown_until, updates)});
     shown_until = updates;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/duration_text.h"
 #include "common/robust_mean.h"
 #include "common/same_tensors.h"
 #include "server/membership/membership_table.h"
@@ -21,7 +22,7 @@ absl::Duration RestWithCertificate(const ClusterState& state, const WorkerDesk& 
 }
 
 std::string SecondsText(absl::Duration duration) {
-  return absl::FormatDuration(absl::Ceil(duration, absl::Seconds(1)));
+  return DurationText(absl::Ceil(duration, absl::Seconds(1)));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/duration_text.h"
 #include "common/job_spec.h"
 #include "common/status_macros.h"
 #include "server/coordinator/cluster_words.h"
@@ -51,8 +52,7 @@ absl::Status ClusterOrders::Resume(absl::Time now) {
   saves_.OnOrdersChanged(now);
   outbox_.Remember();
   outbox_.Touch();
-  outbox_.Tell(absl::StrCat("goes on after a pause of ",
-                            absl::FormatDuration(absl::Trunc(lasted, absl::Seconds(1)))));
+  outbox_.Tell(absl::StrCat("goes on after a pause of ", DurationText(lasted)));
   return absl::OkStatus();
 }
 

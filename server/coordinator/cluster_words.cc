@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/duration_text.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -33,11 +34,6 @@ constexpr absl::Duration kRoundPatience = absl::Minutes(1);
 
 // A worker reads its data before it joins, which takes seconds.
 constexpr absl::Duration kTimeToJoin = absl::Seconds(10);
-
-std::string AgeText(absl::Duration age) {
-  const absl::Duration shown = absl::Trunc(age, absl::Milliseconds(100));
-  return shown == absl::ZeroDuration() ? "0s" : absl::FormatDuration(shown);
-}
 
 std::string Held(const Decision& decision) {
   return decision.action == Action::kApply ? "" : decision.reason;
@@ -89,7 +85,7 @@ std::string TimeLeft(const ClusterState& state, absl::Span<const WorkerId> worke
   absl::Time last = absl::InfinitePast();
   for (WorkerId worker : workers) last = std::max(last, DropTime(state, holds, worker, now));
   if (last == absl::InfiniteFuture() || last <= now) return "";
-  return absl::StrCat(", at most ", AgeText(last - now), " more");
+  return absl::StrCat(", at most ", DurationText(last - now), " more");
 }
 
 std::string Standstills(const ClusterState& state, std::optional<absl::Time> age_at) {
@@ -141,13 +137,13 @@ std::string NotJoined(const ClusterState& state, absl::Time now) {
     const auto registered_at = desk->second.memory().process_registered_at;
     if (!registered_at.has_value() || now - *registered_at < kTimeToJoin) continue;
     absl::StrAppend(&text, text.empty() ? "; " : ", ", "worker '", record.name, "' has registered ",
-                    absl::FormatDuration(absl::Trunc(now - *registered_at, absl::Seconds(1))),
-                    " ago and has not joined");
+                    DurationText(now - *registered_at), " ago and has not joined");
   }
   if (text.empty()) return text;
-  return absl::StrCat(text,
-                      ": its log says what it does; if the log has answers that do not come, "
-                      "run `lodestar doctor` there, which tries large messages");
+  return absl::StrCat(
+      text,
+      ": its log says what it does; if the log has answers that do not come, "
+      "run `lodestar doctor`, which is in the Python wheel, there: it tries large messages");
 }
 
 // "; worker a keeps space that others wait for: of bucket 3, ..." for all that do.
@@ -160,7 +156,7 @@ std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_a
       absl::StrAppend(&text, "; worker ", member->name, " keeps space of shard ", push.shard,
                       " that others wait for");
       if (!age_at.has_value()) continue;
-      absl::StrAppend(&text, ": ", PushText(push), " in ", AgeText(*age_at - push.since));
+      absl::StrAppend(&text, ": ", PushText(push), " in ", DurationText(*age_at - push.since));
     }
   }
   return text;
@@ -198,7 +194,7 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
     return std::string(absl::StripPrefix(SpaceKept(state, age_at), "; "));
   }
   return absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to hand in a round",
-                      age_at.has_value() ? ", for " + AgeText(*age_at - newest) : "",
+                      age_at.has_value() ? ", for " + DurationText(*age_at - newest) : "",
                       Standstills(state, age_at), SpaceKept(state, age_at));
 }
 
@@ -209,7 +205,7 @@ std::string WaitingForUpstream(const ClusterState& state, const ClusterView& vie
   if (AwaitMembers(view.Facts()).action != Action::kApply) return "";
   return absl::StrCat(
       state.site->WaitingText(),
-      age_at.has_value() ? ", for " + AgeText(*age_at - state.site->told_since()) : "");
+      age_at.has_value() ? ", for " + DurationText(*age_at - state.site->told_since()) : "");
 }
 
 std::string WaitingForExit(const ClusterState& state) {
@@ -251,7 +247,7 @@ std::string WaitingForLastSave(const ClusterState& state, absl::Time now, Ages a
   }
   const absl::Duration pause = std::max(state.last_save.next_try() - now, absl::ZeroDuration());
   return absl::StrCat("the last checkpoint failed and is tried again",
-                      ages == Ages::kShown ? " in " + AgeText(pause) : "", ": ",
+                      ages == Ages::kShown ? " in " + DurationText(pause) : "", ": ",
                       state.last_save.error().message());
 }
 
@@ -493,9 +489,10 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
     return absl::StrCat(round.is_evaluation() ? evaluation : "round ",
                         round.is_evaluation() ? "" : absl::StrCat(round.round().value()),
                         " waits for ", absl::StrJoin(names, ", "),
-                        has_ages ? absl::StrCat(", open for ", AgeText(now - round.opened_at()),
-                                                TimeLeft(state, awaited, now))
-                                 : "",
+                        has_ages
+                            ? absl::StrCat(", open for ", DurationText(now - round.opened_at()),
+                                           TimeLeft(state, awaited, now))
+                            : "",
                         Standstills(state, age_at), SpaceKept(state, age_at));
   }
   if (state.is_work_held()) {
@@ -538,7 +535,7 @@ std::string StandstillOf(const ClusterState& state, WorkerId worker,
   const WorkerDesk::Still& still = *desk->second.still();
   return absl::StrCat("no bytes ", desk->second.is_pulling() ? "from" : "to", " shard ",
                       still.shard, " at ", state.shards.entries()[still.shard].address,
-                      age_at.has_value() ? " for " + AgeText(*age_at - still.since) : "");
+                      age_at.has_value() ? " for " + DurationText(*age_at - still.since) : "");
 }
 
 std::string ShutOutText(const Quarantine::Entry& entry) {
@@ -558,7 +555,7 @@ std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::st
 }
 
 std::string HoldText(const ClusterState& state, const Hold& hold, absl::Time now) {
-  const std::string age = AgeText(now - hold.since);
+  const std::string age = DurationText(now - hold.since);
   const std::string timeout = absl::FormatDuration(state.config.round_timeout);
   if (hold.push.has_value() && hold.keeps_space) {
     return absl::StrCat("for ", age, " others have waited for space of shard ", hold.push->shard,
@@ -592,7 +589,7 @@ std::string HoldText(const ClusterState& state, const Hold& hold, absl::Time now
 
 std::string HeldUpText(const ClusterState& state, const Hold& hold, absl::string_view what,
                        absl::Duration rest) {
-  const std::string back_in = absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1)));
+  const std::string back_in = DurationText(absl::Ceil(rest, absl::Seconds(1)));
   return absl::StrCat("worker '", state.NameOf(hold.worker), "' held up the others: ", what,
                       ". It is dropped, and may come back in ", back_in,
                       hold.push.has_value()

@@ -375,7 +375,7 @@ TEST(CoordinatorMemoryTest, PeopleAreToldThatItGoesOn) {
   const Round round = cluster.coordinator().committed_round();
   cluster.Restart();
   EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
-              HasSubstr("waits for the server of shard 0 (away for 0) and shard 1 (away for 0)"));
+              HasSubstr("waits for the server of shard 0 (away for 0s) and shard 1 (away for 0s)"));
   cluster.AttachAgain();
   EXPECT_THAT(
       cluster.observer().events,

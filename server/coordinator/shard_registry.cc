@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/duration_text.h"
 
 namespace lodestar {
 namespace {
@@ -14,8 +15,7 @@ std::string Describe(size_t shard, absl::string_view state, absl::Time since,
                      std::optional<absl::Time> now) {
   std::string text = absl::StrCat("shard ", shard, " (", state);
   if (now.has_value()) {
-    const absl::Duration age = absl::Trunc(*now - since, absl::Milliseconds(100));
-    absl::StrAppend(&text, " for ", absl::FormatDuration(age));
+    absl::StrAppend(&text, " for ", DurationText(*now - since));
   }
   return absl::StrCat(text, ")");
 }

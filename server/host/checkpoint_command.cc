@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/duration_text.h"
 
 namespace lodestar {
 namespace {
@@ -20,11 +21,11 @@ void CheckpointCommand::Add(std::string folder) {
     ++num_pending_;
     const absl::Duration at_work = deps_.clock->Now() - running_since_;
     if (!running_.empty() && at_work >= kLongRun) {
-      late = absl::DeadlineExceededError(absl::StrCat(
-          "--on_checkpoint has been at work on ", running_, " for ",
-          absl::FormatDuration(absl::Trunc(at_work, absl::Seconds(1))), ", and ", num_pending_ - 1,
-          " newer checkpoints wait for it; give a faster command or a longer "
-          "--checkpoint_interval"));
+      late = absl::DeadlineExceededError(
+          absl::StrCat("--on_checkpoint has been at work on ", running_, " for ",
+                       DurationText(at_work), ", and ", num_pending_ - 1,
+                       " newer checkpoints wait for it; give a faster command or a longer "
+                       "--checkpoint_interval"));
     }
   }
   if (!late.ok()) deps_.on_outcome(late);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/duration_text.h"
 
 namespace lodestar {
 
@@ -72,7 +73,7 @@ std::string Progress::SpeedText(absl::Time now, int64_t total_rounds) const {
   const auto rounds_left = static_cast<double>(total_rounds - 1 - last_round_.value());
   const auto seconds_left = static_cast<int64_t>(rounds_left * seconds / rounds);
   if (seconds_left > 0) {
-    absl::StrAppend(&text, "  ETA ", absl::FormatDuration(absl::Seconds(seconds_left)));
+    absl::StrAppend(&text, "  ETA ", DurationText(absl::Seconds(seconds_left)));
   }
   return text;
 }

@@ -1,0 +1,15 @@
+// Measured and estimated times for people. Settings are printed exactly, with
+// absl::FormatDuration().
+#pragma once
+
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace lodestar {
+
+// "0s", "2.5s", "1m30s", "5h2m": in tenths of a second below ten seconds, in minutes from an hour
+// on, else in seconds. What is left over is cut off. A negative duration gives "0s".
+std::string DurationText(absl::Duration duration);
+
+}  // namespace lodestar
