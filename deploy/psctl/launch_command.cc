@@ -5,9 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <future>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -22,6 +26,7 @@
 #include "common/file_io.h"
 #include "common/flag_file.h"
 #include "common/join_secret.h"
+#include "common/json.h"
 #include "common/peer_text.h"
 #include "common/status_macros.h"
 #include "deploy/psctl/exit_code.h"
@@ -193,6 +198,8 @@ absl::StatusOr<LaunchSite> FindSite(const LaunchOptions& options, const std::str
   return site;
 }
 
+std::string NameOfWorker(size_t i) { return absl::StrCat("worker-", i); }
+
 std::vector<std::string> WorkerCommand(const std::string& program, const std::string& name,
                                        const std::string& device, const LaunchOptions& options) {
   std::vector<std::string> command = {program,
@@ -255,6 +262,23 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments) 
   return absl::Status(
       code == kExitRetry ? absl::StatusCode::kUnavailable : absl::StatusCode::kFailedPrecondition,
       std::string(absl::StripAsciiWhitespace(text)));
+}
+
+// The names of all workers that the server knows, also of those that have left.
+absl::StatusOr<std::set<std::string>> RegisteredWorkers(const std::string& program,
+                                                        const std::string& server,
+                                                        const LaunchOptions& options) {
+  std::vector<std::string> command = {program, "workers", server, "--json"};
+  const std::string state = FlagOfServers("state_dir", options.server_flags);
+  if (!state.empty()) command.push_back(state);
+  ASSIGN_OR_RETURN(const std::string text, OutputOf(command));
+  std::set<std::string> names;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipWhitespace())) {
+    // Beside workers there may be remarks of psctl.
+    const absl::StatusOr<Json> worker = ParseJson(line);
+    if (worker.ok() && worker->is_object()) names.insert(worker->value("name", ""));
+  }
+  return names;
 }
 
 // A join string for the workers, once the server gives one. Error: Cancelled: `is_over`.
@@ -367,7 +391,7 @@ std::vector<ProcessSpec> PlanWorkers(const LaunchOptions& options, const LaunchS
   std::vector<ProcessSpec> specs;
   for (int i = 0; i < options.workers; ++i) {
     ProcessSpec spec;
-    spec.role = absl::StrCat("worker-", i);
+    spec.role = NameOfWorker(i);
     spec.arguments =
         WorkerCommand(site.worker_program, spec.role, DeviceOf(i, options, site), options);
     spec.arguments.push_back(absl::StrCat("--coordinator=127.0.0.1:", site.ports[0]));
@@ -382,7 +406,7 @@ std::vector<ProcessSpec> PlanHosts(const LaunchOptions& options, absl::Span<cons
   std::vector<ProcessSpec> specs;
   for (const WorkerHost& host : hosts) {
     for (int i = 0; i < host.workers; ++i) {
-      const std::string name = absl::StrCat("worker-", specs.size());
+      const std::string name = NameOfWorker(specs.size());
       const std::string device =
           host.cards.empty() ? options.device : absl::StrCat("cuda:", host.cards[i]);
       std::string command = absl::StrCat("exec sh -c ", Quoted(kOnHost), " launch");
@@ -392,14 +416,33 @@ std::vector<ProcessSpec> PlanHosts(const LaunchOptions& options, absl::Span<cons
       }
       ProcessSpec spec;
       spec.role = absl::StrCat(name, " ", host.address);
-      spec.arguments = {options.ssh,  "-T",   "-oBatchMode=yes", "-oServerAliveInterval=15",
-                        host.address, command};
+      spec.arguments = {options.ssh,
+                        "-T",
+                        "-oBatchMode=yes",
+                        "-oConnectTimeout=20",
+                        "-oServerAliveInterval=15",
+                        host.address,
+                        command};
+      spec.not_found_advice =
+          absl::StrCat(options.worker_program,
+                       " may not be in the PATH there: ssh starts no login shell, whose "
+                       "PATH can be longer; give --worker_program=/PATH/ON/THE/HOST/gpu_worker");
       spec.input = absl::StrCat(join, "\n");
       spec.restarts = options.restarts;
       specs.push_back(std::move(spec));
     }
   }
   return specs;
+}
+
+std::vector<RegistrationWatch::Worker> WorkersOf(absl::Span<const WorkerHost> hosts) {
+  std::vector<RegistrationWatch::Worker> workers;
+  for (const WorkerHost& host : hosts) {
+    for (int i = 0; i < host.workers; ++i) {
+      workers.push_back({.name = NameOfWorker(workers.size()), .host = host.address});
+    }
+  }
+  return workers;
 }
 
 int RunLaunch(LaunchOptions options, const std::string& program) {
@@ -423,20 +466,36 @@ int RunLaunch(LaunchOptions options, const std::string& program) {
     for (const ProcessSpec& spec : specs) RETURN_IF_ERROR(launcher.Start(spec));
     return absl::OkStatus();
   };
+  std::optional<RegistrationWatch> watch;
   absl::Status started = start(PlanServers(options, *site));
   if (started.ok() && hosts.empty()) started = start(PlanWorkers(options, *site));
   if (started.ok() && !hosts.empty()) {
     const absl::StatusOr<std::string> join =
         AwaitToken(program, server, options, [&launcher] { return launcher.IsToEnd(); });
     started = join.ok() ? start(PlanHosts(options, hosts, *join)) : join.status();
+    watch.emplace(WorkersOf(hosts), absl::Now());
     if (absl::IsCancelled(started)) started = absl::OkStatus();  // Wait() says why
   }
   if (!started.ok()) return Refuse(started);
-  return launcher.Wait(kGraceSeconds, [&] {
+  // Asked on a thread of its own: a server that is busy holds up no signal.
+  std::future<absl::StatusOr<std::set<std::string>>> asked;
+  const auto look = [&] {
+    if (asked.valid()) {
+      if (asked.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+      const absl::StatusOr<std::set<std::string>> registered = asked.get();
+      const std::string text = registered.ok() ? watch->Take(*registered, absl::Now()) : "";
+      if (!text.empty()) Say(text);
+    } else if (watch.has_value() && watch->BeginLook(absl::Now())) {
+      asked = std::async(std::launch::async,
+                         [&] { return RegisteredWorkers(program, server, options); });
+    }
+  };
+  const auto on_only_last_left = [&] {
     if (options.exit_when_done) return;
     Say(absl::StrCat("the workers have ended; the servers stay for psctl export ", server,
                      " until Ctrl-C or psctl stop ", server));
-  });
+  };
+  return launcher.Wait(kGraceSeconds, on_only_last_left, look);
 }
 
 }  // namespace lodestar

@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "deploy/psctl/host_list.h"
 #include "deploy/psctl/launcher.h"
+#include "deploy/psctl/registration_watch.h"
 
 namespace lodestar {
 
@@ -51,6 +52,9 @@ std::vector<ProcessSpec> PlanWorkers(const LaunchOptions& options, const LaunchS
 // told to end, and hands in, when the connection ends.
 std::vector<ProcessSpec> PlanHosts(const LaunchOptions& options, absl::Span<const WorkerHost> hosts,
                                    const std::string& join);
+
+// The workers of PlanHosts().
+std::vector<RegistrationWatch::Worker> WorkersOf(absl::Span<const WorkerHost> hosts);
 
 // "--dtype=bf16 --recompute=block" as a list. Errors: InvalidArgument for what is no flag, or one
 // that the launch gives to each worker itself.

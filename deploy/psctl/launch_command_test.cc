@@ -1,5 +1,8 @@
 #include "deploy/psctl/launch_command.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+
 #include "common/output_file.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -146,7 +149,15 @@ TEST(PlanTest, WorkersOfHostsGetTheSecretInTheirInput) {
   ASSERT_EQ(specs.size(), 3);
   EXPECT_EQ(specs[0].role, "worker-0 gpu1");
   EXPECT_EQ(specs[2].role, "worker-2 me@gpu2");
-  EXPECT_EQ(specs[1].arguments[4], "me@gpu2");
+  EXPECT_THAT(specs[1].arguments, Contains("me@gpu2"));
+  EXPECT_THAT(specs[1].arguments, Contains(StartsWith("-oConnectTimeout=")));
+  EXPECT_THAT(specs[1].not_found_advice, HasSubstr("--worker_program"));
+  const std::vector<RegistrationWatch::Worker> workers = WorkersOf(hosts);
+  ASSERT_EQ(workers.size(), specs.size());
+  for (size_t i = 0; i < specs.size(); ++i) {
+    EXPECT_EQ(specs[i].role, workers[i].name + " " + workers[i].host);
+    EXPECT_THAT(specs[i].arguments.back(), HasSubstr("'--name=" + workers[i].name + "'"));
+  }
   EXPECT_THAT(specs[0].arguments.back(), HasSubstr("'--device=auto'"));
   EXPECT_THAT(specs[2].arguments.back(), HasSubstr("'--device=cuda:5'"));
   EXPECT_THAT(specs[2].arguments.back(), HasSubstr(R"('--data=/it'\''s here')"));
@@ -158,6 +169,11 @@ TEST(PlanTest, WorkersOfHostsGetTheSecretInTheirInput) {
     }
   }
   EXPECT_THAT(PlanServers(options, Site(0)).front().arguments, Contains("--listen=0.0.0.0:7001"));
+}
+
+TEST(EndTextTest, NamesCodeOrSignal) {
+  EXPECT_EQ(EndText(W_EXITCODE(/*ret=*/127, /*sig=*/0)), "ended with code 127");
+  EXPECT_EQ(EndText(W_EXITCODE(/*ret=*/0, SIGKILL)), "was killed by signal 9 (SIGKILL)");
 }
 
 TEST(CheckServerFlagsTest, RefusesWhatTheLaunchDecides) {

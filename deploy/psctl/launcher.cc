@@ -24,7 +24,7 @@
 namespace lodestar {
 namespace {
 
-constexpr int kExecFailed = 127;
+constexpr int kNotFound = 127;  // as shells have it
 // Codes from here on say that trying again may succeed.
 constexpr int kMayCureItself = 128;
 constexpr absl::Duration kRestartPause = absl::Seconds(2);
@@ -58,7 +58,7 @@ sigset_t WaitedSignals() {
   argv.push_back(nullptr);
   execvp(argv[0], argv.data());
   std::fprintf(stderr, "cannot run %s: %s\n", argv[0], std::strerror(errno));
-  _exit(kExecFailed);
+  _exit(kNotFound);
 }
 
 // What all roles and the launcher print. Who stops reading it holds up none of them.
@@ -86,6 +86,16 @@ int ExitCodeOf(int wait_status) {
 }
 
 }  // namespace
+
+std::string EndText(int wait_status) {
+  if (!WIFSIGNALED(wait_status)) {
+    return absl::StrCat("ended with code ", WEXITSTATUS(wait_status));
+  }
+  const int signal = WTERMSIG(wait_status);
+  const char* const name = sigabbrev_np(signal);
+  return absl::StrCat("was killed by signal ", signal,
+                      name == nullptr ? "" : absl::StrCat(" (SIG", name, ")"));
+}
 
 void Launcher::BlockSignals() {
   BlockStopSignals();
@@ -202,7 +212,7 @@ void Launcher::Reap() {
     if (code >= kMayCureItself && !process.is_told_to_end && !are_to_end_ &&
         process.times_failed < process.spec.restarts) {
       ++process.times_failed;
-      Say(absl::StrCat(process.spec.role, " ended with code ", code, ", and is started again (",
+      Say(absl::StrCat(process.spec.role, " ", EndText(status), ", and is started again (",
                        process.times_failed, " of ", process.spec.restarts, " times)"));
       process.starts_again_at = absl::Now() + kRestartPause;
       continue;
@@ -211,7 +221,9 @@ void Launcher::Reap() {
     const bool did_as_told =
         process.is_told_to_end && code == 128 + SIGTERM && !process.spec.ends_cluster;
     if (code != 0 && !did_as_told) {
-      Say(absl::StrCat(process.spec.role, " ended with code ", code));
+      const bool has_advice = code == kNotFound && !process.spec.not_found_advice.empty();
+      Say(absl::StrCat(process.spec.role, " ", EndText(status),
+                       has_advice ? absl::StrCat(": ", process.spec.not_found_advice) : ""));
       if (exit_code_ == 0 || (exit_code_ >= kMayCureItself && code < kMayCureItself)) {
         exit_code_ = code;
       }
@@ -237,7 +249,8 @@ void Launcher::StartAgain(absl::Time now) {
   }
 }
 
-int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_left) {
+int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_left,
+                   const std::function<void()>& on_tick) {
   const sigset_t signals = WaitedSignals();
   bool is_only_last_left = false;
   enum class Stage { kRunning, kEndingFirst, kEndingLast } stage = Stage::kRunning;
@@ -264,6 +277,7 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
       are_to_end_ = true;
     }
     StartAgain(absl::Now());
+    if (!are_to_end_) on_tick();
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (are_to_end_ && stage == Stage::kRunning) {
@@ -288,8 +302,10 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
     }
     if (stage != Stage::kRunning && now.tv_sec >= told_at.tv_sec + kTellSeconds) {
       told_at = now;
-      Say(absl::StrCat("waits for the end of ", RunningRoles(/*with_last=*/true),
-                       "; a second Ctrl-C kills what is left"));
+      // The last may have ended just now.
+      if (const std::string roles = RunningRoles(/*with_last=*/true); !roles.empty()) {
+        Say(absl::StrCat("waits for the end of ", roles, "; a second Ctrl-C kills what is left"));
+      }
     }
     if (stage != Stage::kEndingFirst) continue;
     if (now.tv_sec >= deadline.tv_sec && AreRunning(/*ends_last=*/false)) {

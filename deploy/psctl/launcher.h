@@ -27,7 +27,12 @@ struct ProcessSpec {
   std::optional<std::string> input = std::nullopt;
   // How often it is started again after a failure that trying again may cure.
   int restarts = 0;
+  // What to do if it ends with 127, by which shells say that they have not found a program.
+  std::string not_found_advice = "";
 };
+
+// "ended with code 1", or "was killed by signal 9 (SIGKILL)". `wait_status`: that of waitpid().
+std::string EndText(int wait_status);
 
 class Launcher {
  public:
@@ -54,8 +59,10 @@ class Launcher {
   // code of the first failure that trying again does not cure (1 to 127); else 128 + signal if this
   // process was told to end while others than those that end last were running; else the code of
   // the first failure, 0 if there was none. `on_only_last_left` is called once nobody else runs and
-  // nobody was told to end. Requires BlockSignals().
-  int Wait(int grace_seconds, const std::function<void()>& on_only_last_left);
+  // nobody was told to end; `on_tick` about once a second until all are to end. Requires
+  // BlockSignals().
+  int Wait(int grace_seconds, const std::function<void()>& on_only_last_left,
+           const std::function<void()>& on_tick);
 
  private:
   struct Process {
