@@ -18,6 +18,7 @@
 #include "common/http/place_keeping.h"
 #include "common/http/request_head.h"
 #include "common/http/text_answer.h"
+#include "common/logging.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -38,6 +39,11 @@ constexpr absl::Duration kUnacknowledgedTimeout = absl::Seconds(20);
 constexpr uint64_t kFirstId = uint64_t{1} << 32;
 // Keeps a stream in use, so that a reader that is gone is noticed.
 constexpr absl::string_view kComment = ":\n\n";
+
+// RFC 8446, section 5.1: a record of the handshake, which begins TLS.
+bool BeginsTls(absl::string_view bytes) { return absl::StartsWith(bytes, "\x16\x03"); }
+// Section 6: the fatal alert handshake_failure (40), after which a client gives up at once.
+constexpr absl::string_view kNoTlsHere("\x15\x03\x03\x00\x02\x02\x28", 7);
 
 std::string AddressText(const sockaddr_storage& address) {
   char text[INET6_ADDRSTRLEN] = {};
@@ -281,6 +287,11 @@ void HttpServer::OnRequestBytes(Connections::iterator connection, absl::string_v
   Connection& peer = connection->second;
   if (peer.tls == nullptr) {
     peer.request.append(bytes.data(), bytes.size());
+    if (BeginsTls(peer.request)) {
+      LogWarn("--http={} was spoken to in TLS by {}, and serves plain text: the page is at {}",
+              config_.address.ToString(), peer.address, url_);
+      return Send(connection, kNoTlsHere, State::kWriting, now);
+    }
   } else if (const absl::Status read = peer.tls->Receive(bytes, peer.request); !read.ok()) {
     config_.on_failed_handshake();
     const std::string answer =

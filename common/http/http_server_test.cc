@@ -124,6 +124,16 @@ TEST_F(HttpServerTest, AnswersRequests) {
   EXPECT_EQ(order->body, "a & b");
 }
 
+TEST_F(HttpServerTest, PlainTextEndsHandshakeOfTlsAtOnce) {
+  Start();
+  RawClient client(port());
+  client.Send("\x16\x03\x01");  // of a record; the rest never comes
+  const std::string answer = client.ReadAll();
+  constexpr absl::string_view kAlert = "\x15\x03";
+  EXPECT_THAT(answer, StartsWith(kAlert));
+  EXPECT_EQ(StatusOfHello(), 200);
+}
+
 TEST_F(HttpServerTest, EachReaderGetsItsOwnEvents) {
   config_.clock = &Clock::Real();
   routes_.event_interval = absl::Milliseconds(1);
