@@ -102,6 +102,11 @@ constexpr absl::string_view kRaiseFileSizeLimit =
 absl::Status ErrnoStatus(int error_number, absl::string_view action, absl::string_view path) {
   std::string text = absl::StrCat("cannot ", action, " ", path, ": ", std::strerror(error_number),
                                   ReasonOnTheWay(error_number, std::string(path)));
+  if (error_number == EMFILE) {
+    absl::StrAppend(&text,
+                    ": raise the limit of this process (ulimit -n, or LimitNOFILE= of a "
+                    "systemd unit) and start it again");
+  }
   const std::optional<int64_t> limit = FileSizeLimit();
   if (error_number == EFBIG && limit.has_value()) {
     absl::StrAppend(&text, ": a file that this process writes may have ", *limit, " bytes; ",

@@ -192,6 +192,7 @@ int main(int argc, char** argv) {
   lodestar::SetUpProgram();
   lodestar::SetUpMalloc();
   lodestar::SetUpMutexes();
+  lodestar::RaiseFileLimit();
   lodestar::SetUpGrpcProcess();
   lodestar::FlushDenormals();
   return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));

@@ -8,7 +8,7 @@ import os
 import struct
 
 import cluster_processes
-from cluster_processes import ClusterTestCase, members_of
+from cluster_processes import BINARIES, ClusterTestCase, members_of
 
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 HELDOUT_IMAGES, HELDOUT_LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
@@ -111,6 +111,17 @@ class BadDataTest(ClusterTestCase):
     self.assertTrue(1 <= worker.wait() <= 127, worker.log())
     self.assertIn(self.path("nowhere") + ": No such file or directory", worker.log())
     self.assertNotIn("not connected", worker.log())
+
+  def test_more_files_than_the_soft_limit_of_open_files(self):
+    self.port = 1  # nobody listens there
+    os.mkdir(self.path("many"))
+    for i in range(100):
+      self.write(os.path.join("many", f"{i}.txt"), "To be, or not to be. " * 20)
+    worker = self.start(
+        ["sh", "-c", 'ulimit -Sn 40; exec "$0" "$@"', BINARIES["gpu_worker"], "--coordinator=127.0.0.1:1",
+         "--data=" + self.path("many"), "--device=cpu", "--threads=1", "--connect_timeout=1s"], "worker_many")
+    self.assertEqual(worker.wait(), 129, worker.log())
+    self.assertNotIn("Too many open files", worker.log())
 
   def test_data_that_is_cut_short_while_it_is_trained_on(self):
     self.server = self.start_server()
