@@ -29,14 +29,18 @@ constexpr size_t kHelpIndent = 6;
 // Flag files may include flag files; more than this is a cycle.
 constexpr int kMaxFlagFileDepth = 8;
 
-// What a flag of Int takes. The range of the type is named if `value` is a number beyond it; the
-// flag's own range is in its help.
+// What a flag of Int takes. The flag's own range, which is smaller than that of its type, is in its
+// help.
 template <typename Int>
 std::string WholeNumber(absl::string_view value) {
   double number = 0.0;
   if (!absl::SimpleAtod(value, &number) || number != std::floor(number)) return "a whole number";
-  return absl::StrCat("a whole number from ", std::numeric_limits<Int>::min(), " to ",
-                      std::numeric_limits<Int>::max());
+  // As 1e4. A double holds every whole number up to 2^53.
+  constexpr double kExact = int64_t{1} << 53;
+  const bool fits = number >= static_cast<double>(std::numeric_limits<Int>::min()) &&
+                    number <= static_cast<double>(std::numeric_limits<Int>::max());
+  if (!fits || std::abs(number) > kExact) return "a whole number that this flag takes";
+  return absl::StrCat("a whole number in digits alone: write ", static_cast<int64_t>(number));
 }
 
 std::string WhatItTakes(const absl::CommandLineFlag& flag, absl::string_view value) {

@@ -2,9 +2,11 @@
 
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
+#include <sys/stat.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/file_io.h"
 #include "common/peer_text.h"
@@ -64,6 +66,31 @@ absl::StatusOr<ModelSpec> LoadModelSpec(const std::string& path) {
                         absl::StrCat("model file: ", text.status().message()));
   }
   return ParseModelSpec(*text, path);
+}
+
+absl::StatusOr<ModelSpec> NamedModel(const std::string& model) {
+  absl::StatusOr<ModelSpec> preset = ModelPreset(model);
+  if (preset.ok()) return preset;
+  absl::StatusOr<ModelSpec> file = LoadModelSpec(model);
+  if (file.ok()) return file;
+  if (absl::IsNotFound(file.status())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--model=", model,
+        " is neither a file nor a preset; presets: ", absl::StrJoin(ModelPresetNames(), ", ")));
+  }
+  // Most errors begin with the path.
+  const absl::string_view why = file.status().message();
+  return absl::Status(file.status().code(),
+                      absl::StrCat("--model", absl::StartsWith(why, model) ? "=" : ": ", why));
+}
+
+std::string HiddenModelFile(const std::string& model) {
+  struct stat facts;
+  const bool is_file = stat(model.c_str(), &facts) == 0 && S_ISREG(facts.st_mode);
+  if (!is_file || !ModelPreset(model).ok()) return "";
+  return absl::StrCat("--model=", model, " is the preset of that name, and the file ", model,
+                      " in the working folder is not read; give --model=./", model,
+                      " for the file");
 }
 
 }  // namespace lodestar

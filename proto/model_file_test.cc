@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -66,6 +67,31 @@ TEST(ModelFileTest, NamesTheFieldThatIsOutOfRange) {
 TEST(ModelFileTest, NamesAFileThatIsMissing) {
   EXPECT_THAT(LoadModelSpec("no/such/file"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("no/such/file")));
+}
+
+TEST(ModelFileTest, NamesFileOfModelOnce) {
+  const std::string path = WriteFile("wide.textproto", "gpt { num_layers: 1 width: 0 }");
+  const absl::Status status = NamedModel(path).status();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--model")));
+  const std::string message(status.message());
+  EXPECT_NE(message.find(path), message.npos);
+  EXPECT_EQ(message.find(path), message.rfind(path)) << message;
+  EXPECT_THAT(NamedModel("no/such/file"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("gpt-nano")));
+  EXPECT_OK(NamedModel("gpt-nano").status());
+}
+
+TEST(ModelFileTest, NamesFileThatPresetHides) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(::testing::TempDir());
+  WriteFile("gpt-nano", "mlp { widths: 4 widths: 4 }");
+  std::filesystem::create_directory("mlp");
+  EXPECT_THAT(HiddenModelFile("gpt-nano"), HasSubstr("--model=./gpt-nano"));
+  EXPECT_EQ(HiddenModelFile("./gpt-nano"), "");
+  EXPECT_EQ(HiddenModelFile("mlp"), "") << "a folder is no model";
+  EXPECT_EQ(HiddenModelFile("cnn"), "");
+  std::filesystem::remove("gpt-nano");
+  std::filesystem::current_path(before);
 }
 
 TEST(ModelFileTest, RefusesAFileThatCannotBeASpec) {

@@ -50,8 +50,7 @@ absl::Status CheckSecurity(const ServerConfig& config) {
   }
   if (!flags.has_own() && flags.state_dir.empty()) {
     return absl::InvalidArgumentError(
-        "a server that other machines reach needs a folder for keys and certificates: give "
-        "--state_dir, or set HOME");
+        "TLS needs a folder for keys and certificates: give --state_dir, or set HOME");
   }
   return absl::OkStatus();
 }

@@ -564,26 +564,8 @@ absl::StatusOr<ClusterConfig> ReadCluster() {
   return cluster;
 }
 
-// The preset or the file that --model names.
-absl::StatusOr<ModelSpec> ReadNamedModel() {
-  const std::string model = absl::GetFlag(FLAGS_model);
-  absl::StatusOr<ModelSpec> preset = ModelPreset(model);
-  if (preset.ok()) return preset;
-  const absl::StatusOr<ModelSpec> file = LoadModelSpec(model);
-  if (absl::IsNotFound(file.status())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--model=", model,
-        " is neither a file nor a preset; presets: ", absl::StrJoin(ModelPresetNames(), ", ")));
-  }
-  if (!file.ok()) {
-    return absl::Status(file.status().code(),
-                        absl::StrCat("--model=", model, ": ", file.status().message()));
-  }
-  return file;
-}
-
 absl::StatusOr<ModelSpec> ReadModel() {
-  ASSIGN_OR_RETURN(ModelSpec model, ReadNamedModel());
+  ASSIGN_OR_RETURN(ModelSpec model, NamedModel(absl::GetFlag(FLAGS_model)));
   const double dropout = absl::GetFlag(FLAGS_dropout);
   if (dropout == kDropoutOfModel) return model;
   GptSpec* const gpt = std::get_if<GptSpec>(&model.architecture);
@@ -1112,7 +1094,8 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   }
   if (!result.config.is_coordinator()) return result;
   for (const std::string& doubt :
-       {DoubtOfRobustMean(result.config.job),
+       {line.given.contains("model") ? HiddenModelFile(absl::GetFlag(FLAGS_model)) : "",
+        DoubtOfRobustMean(result.config.job),
         result.config.open_settings.mode ? "" : DoubtOfOverlap(result.config.job),
         HasRosters(result.config.job) && !result.config.open_settings.mode
             ? DoubtOfOuterStep(result.config.job)

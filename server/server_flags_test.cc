@@ -288,6 +288,16 @@ TEST_F(ServerFlagsTest, ModelMayBeAFile) {
               AllOf(HasSubstr("--model="), HasSubstr("model.textproto")));
 }
 
+TEST_F(ServerFlagsTest, FileThatPresetHidesIsDoubted) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(testing::TempDir());
+  std::ofstream("gpt-nano") << "mlp { widths: 4 widths: 4 }";
+  const std::vector<std::string> doubts = Parse({"--model=gpt-nano"}).doubts;
+  std::filesystem::remove("gpt-nano");
+  std::filesystem::current_path(before);
+  EXPECT_THAT(doubts, ElementsAre(HasSubstr("--model=./gpt-nano")));
+}
+
 TEST_F(ServerFlagsTest, DropoutIsTheModelsUnlessGiven) {
   const auto dropout_of = [this](const std::vector<std::string>& arguments) {
     return std::get<GptSpec>(Parse(arguments).config.job.model.architecture).dropout;

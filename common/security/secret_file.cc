@@ -75,14 +75,18 @@ absl::Status CheckClosed(int descriptor, const std::string& path, const struct s
             facts.st_mode & kModeMask);
     return absl::OkStatus();
   }
+  constexpr absl::string_view kInPod = "give the volume of the Secret defaultMode: 0400";
   std::string remedy = absl::StrCat("chmod 600 ", path);
+  if (is_own && whose == Whose::kUsers) absl::StrAppend(&remedy, ", or in a pod ", kInPod);
   if (!is_own) {
     remedy = absl::StrFormat("it belongs to user %d, and this process is user %d: ", facts.st_uid,
                              geteuid());
-    absl::StrAppend(&remedy, whose == Whose::kThisPrograms
-                                 ? kOneUser
-                                 : "make it this user's and chmod 600 it, or in a pod give the "
-                                   "volume of the Secret defaultMode: 0400 and the pod an fsGroup");
+    if (whose == Whose::kThisPrograms) {
+      absl::StrAppend(&remedy, kOneUser);
+    } else {
+      absl::StrAppend(&remedy, "make it this user's and chmod 600 it, or in a pod ", kInPod,
+                      " and the pod an fsGroup");
+    }
   }
   return absl::PermissionDeniedError(
       absl::StrFormat("%s has mode %04o, wanted is 0600: it holds a secret, and others than its "
@@ -160,7 +164,13 @@ absl::Status WriteSecretFile(const std::string& path, absl::string_view contents
 }
 
 absl::Status MakeSecretFolder(const std::string& path) {
-  RETURN_IF_ERROR(MakeFolder(path));
+  if (const absl::Status made = MakeFolder(path); !made.ok()) {
+    return absl::Status(
+        made.code(),
+        absl::StrCat(made.message(), "; keys and state of this user are to be in ", path,
+                     ": give --state_dir=FOLDER, one that this user may write, or "
+                     "set HOME"));
+  }
   struct stat facts {};
   if (stat(path.c_str(), &facts) != 0) return ErrnoStatus(errno, "look at", path);
   if (!S_ISDIR(facts.st_mode)) return ErrnoStatus(ENOTDIR, "use", path);

@@ -101,17 +101,11 @@ absl::Status CheckNetwork(const PlanOptions& options) {
 }
 
 absl::StatusOr<ModelSpec> ReadModel(const std::string& model) {
-  absl::StatusOr<ModelSpec> preset = ModelPreset(model);
-  if (preset.ok()) return preset;
-  absl::StatusOr<ModelSpec> file = LoadModelSpec(model);
-  if (absl::IsNotFound(file.status())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--model=", model, " is neither a file nor a preset; presets: ",
-        absl::StrJoin(ModelPresetNames(), ", "), "; of another model give --parameters=N"));
-  }
-  if (file.ok()) return file;
-  return absl::Status(file.status().code(),
-                      absl::StrCat("--model=", model, ": ", file.status().message()));
+  absl::StatusOr<ModelSpec> named = NamedModel(model);
+  if (named.ok()) return named;
+  return absl::Status(
+      named.status().code(),
+      absl::StrCat(named.status().message(), "; of another model give --parameters=N"));
 }
 
 // Of a model of which nothing is known but its size: as many equal blocks as a large one has.

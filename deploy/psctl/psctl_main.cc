@@ -63,6 +63,7 @@
 #include "deploy/psctl/verify_command.h"
 #include "proto/cluster_entry.h"
 #include "proto/message_json.h"
+#include "proto/model_file.h"
 #include "proto/status_text.h"
 #include "proto/tls_doubts.h"
 
@@ -382,10 +383,10 @@ int CheckpointCommand(ClusterClient* client, std::stop_token stop) {
                              "under the same absolute path"
                            : "; run psctl as the user of the servers");
   }
-  std::fprintf(stderr, "psctl: copies %s to %s\n", reply->path().c_str(), to.c_str());
   if (const absl::Status elsewhere = CheckIsElsewhere(disk, reply->path(), to); !elsewhere.ok()) {
     return fail(elsewhere);
   }
+  std::fprintf(stderr, "psctl: copies %s to %s\n", reply->path().c_str(), to.c_str());
   const absl::StatusOr<std::string> copy = CopyCheckpoint(disk, reply->path(), to);
   if (copy.ok()) return Print(absl::StrCat(*copy, "\n"));
   return fail(copy.status());
@@ -563,6 +564,8 @@ int PlanCommand(const CommandLine& line) {
   options.overhead_ms = absl::GetFlag(FLAGS_overhead_ms);
   options.output = absl::GetFlag(FLAGS_output);
   options.job_flags = line.passed_on;
+  const std::string hidden = HiddenModelFile(options.model);
+  if (!hidden.empty()) SayError(hidden);
   const absl::StatusOr<PlanAnswer> plan = MakePlan(options, OutputColumns());
   if (absl::IsInvalidArgument(plan.status())) return BadUsage(std::string(plan.status().message()));
   if (!plan.ok()) return Fail(plan.status());
@@ -1041,6 +1044,11 @@ const Command* Find(const std::vector<Command>& commands, const std::string& nam
 
 std::string UnknownCommand(const std::vector<Command>& commands, const std::string& name) {
   if (HasJoinString(name)) return std::string(StrayJoinString(name).message());
+  if (name == "doctor") {
+    return "no command 'doctor'; the Python wheel of Lodestar has it, see "
+           "deploy/docs/python_wheel.md: "
+           "lodestar doctor HOST:PORT";
+  }
   std::vector<std::string> names = {"help"};
   for (const Command& command : commands) names.push_back(command.name);
   const std::string meant = ClosestWord(name, names);
