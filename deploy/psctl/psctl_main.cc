@@ -93,7 +93,7 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, role, "worker", "worker, server, operator or viewer.");
 ABSL_FLAG(absl::Duration, ttl, absl::Hours(24),
           "For how long the token lets machines in; 1s to 8760h.");
-ABSL_FLAG(int, uses, 0, "How many machines it lets in; 0: any number.");
+ABSL_FLAG(int, uses, 0, "How many machines it lets in; 1 to 1000000, or 0: any number.");
 ABSL_FLAG(std::string, name, "",
           "The only name that it is for; whoever has that is replaced. Empty: any that is free.");
 ABSL_FLAG(
@@ -154,11 +154,11 @@ ABSL_FLAG(double, rtt, -1, "Round trip between a worker and a server, in ms.");
 ABSL_FLAG(double, step_ms, 0,
           "What one step of a worker takes without a network, in ms, with the job's batch.");
 ABSL_FLAG(double, packet_loss, 0, "Percent of the packets that are lost, in each direction.");
-ABSL_FLAG(int64_t, packet_bytes, 1500, "MTU of the path.");
+ABSL_FLAG(int64_t, packet_bytes, 1500, "MTU of the path; 576 to 65535.");
 ABSL_FLAG(double, utilisation, 0.95, "Wanted share of the time in which workers compute.");
 ABSL_FLAG(double, loss_budget, lodestar::kMostLossPercent,
           "Percent that the held-out loss may be above that of sync in fp32, by estimate.");
-ABSL_FLAG(int, max_local_steps, 500, "Most local steps between two exchanges.");
+ABSL_FLAG(int, max_local_steps, 500, "Most local steps between two exchanges; 2 to 100000.");
 ABSL_FLAG(int64_t, steps, 0,
           "Steps of the whole job: few of them, in long windows, make few outer steps, which costs "
           "loss. 0: many.");
