@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/file_io.h"
 #include "common/status_macros.h"
 #include "worker/data/corpus_files.h"
 
@@ -24,6 +25,8 @@ absl::StatusOr<ImageFile> OpenBatch(const std::string& folder, const std::string
                                     ImageCorpus* corpus) {
   const std::string path = absl::StrCat(folder, "/", name);
   if (!IsFile(path)) {
+    const absl::Status there = CheckIsThere(path);
+    if (absl::IsPermissionDenied(there)) return there;
     return absl::NotFoundError(
         absl::StrCat(path, ": no such file; CIFAR-10 data is ", Cifar10FileNames()));
   }

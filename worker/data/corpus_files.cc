@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/file_io.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -25,9 +26,7 @@ struct CloseDirectory {
 
 absl::StatusOr<std::vector<std::string>> EntryNames(const std::string& path) {
   std::unique_ptr<DIR, CloseDirectory> directory(opendir(path.c_str()));
-  if (directory == nullptr) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot list data folder ", path));
-  }
+  if (directory == nullptr) return ErrnoStatus(errno, "list data folder", path);
   std::vector<std::string> names;
   errno = 0;
   while (const dirent* entry = readdir(directory.get())) {
@@ -35,7 +34,7 @@ absl::StatusOr<std::vector<std::string>> EntryNames(const std::string& path) {
     if (name != "." && name != "..") names.emplace_back(name);
     errno = 0;
   }
-  if (errno != 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot list data folder ", path));
+  if (errno != 0) return ErrnoStatus(errno, "list data folder", path);
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -52,7 +51,7 @@ class TreeWalk {
         return absl::NotFoundError(absl::StrCat(
             "data file ", path, " is a link that leads nowhere; mend it or take it away"));
       }
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot read data file ", path));
+      return ErrnoStatus(errno, "read data file", path);
     }
     if (S_ISDIR(info.st_mode)) return VisitFolder(path, relative_path, info);
     if (!S_ISREG(info.st_mode)) {

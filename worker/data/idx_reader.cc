@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
+#include "common/file_io.h"
 #include "common/status_macros.h"
 #include "worker/data/corpus_files.h"
 
@@ -104,6 +105,8 @@ absl::StatusOr<IdxFile> OpenPart(const std::string& folder, const std::string& n
     };
     ASSIGN_OR_RETURN(part.file, DataFile::Inflate(compressed, kImagesHeaderBytes, announce));
   } else {
+    const absl::Status there = CheckIsThere(plain);
+    if (absl::IsPermissionDenied(there)) return there;
     return absl::NotFoundError(
         absl::StrCat(plain, ": no such file, nor ", compressed, "; IDX data is ", IdxFileNames()));
   }
