@@ -14,7 +14,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {
