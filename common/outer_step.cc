@@ -36,7 +36,7 @@ std::string DoubtOfOuterStep(const JobSpec& job) {
   }
   return absl::StrFormat(
       "--outer_learning_rate=%g with --outer_momentum=%g multiplies what workers change by %g / (1 "
-      "- %g) = %.3g, and above %g short jobs lost up to 12 %% of the held-out loss; give "
+      "- %g) = %.3g, and above %g short jobs lost up to 27 %% of the held-out loss; give "
       "--outer_learning_rate=%g --outer_momentum=%g unless the job is long",
       job.outer_learning_rate, job.outer_momentum, job.outer_learning_rate, job.outer_momentum,
       OuterStepRatio(job), kSafeOuterStepRatio, kDefaultOuterLearningRate, kDefaultOuterMomentum);
