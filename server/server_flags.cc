@@ -258,7 +258,7 @@ ABSL_FLAG(double, outer_learning_rate, lodestar::kDefaultOuterLearningRate,
 ABSL_FLAG(
     double, outer_momentum, lodestar::kDefaultOuterMomentum,
     "Local steps with nesterov: outer momentum; 0 <= value < 1. Keep --outer_learning_rate / (1 - "
-    "this) at 1.5 or less unless the job is long: short jobs from scratch lost up to 12 % with "
+    "this) at 1.5 or less unless the job is long: short jobs from scratch lost up to 27 % with "
     "0.6 and 0.9. With adam its beta1, which is 0.9 if this is not given. async_local_sgd has 0.8 "
     "if this is not given.");
 ABSL_FLAG(double, outer_beta2, 0.95, "local_sgd with adam: 0 <= value < 1.");
