@@ -173,6 +173,8 @@ TEST(PlanTest, WorkersOfHostsGetTheSecretInTheirInput) {
 
 TEST(EndTextTest, NamesCodeOrSignal) {
   EXPECT_EQ(EndText(W_EXITCODE(/*ret=*/127, /*sig=*/0)), "ended with code 127");
+  EXPECT_EQ(EndText(W_EXITCODE(/*ret=*/143, /*sig=*/0)),
+            "ended in order, as SIGTERM told it to, with code 143");
   EXPECT_EQ(EndText(W_EXITCODE(/*ret=*/0, SIGKILL)), "was killed by signal 9 (SIGKILL)");
 }
 

@@ -89,7 +89,10 @@ int ExitCodeOf(int wait_status) {
 
 std::string EndText(int wait_status) {
   if (!WIFSIGNALED(wait_status)) {
-    return absl::StrCat("ended with code ", WEXITSTATUS(wait_status));
+    const int code = WEXITSTATUS(wait_status);
+    return absl::StrCat(code == 128 + SIGTERM ? "ended in order, as SIGTERM told it to, with code "
+                                              : "ended with code ",
+                        code);
   }
   const int signal = WTERMSIG(wait_status);
   const char* const name = sigabbrev_np(signal);
