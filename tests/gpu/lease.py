@@ -14,6 +14,7 @@ import argparse
 import dataclasses
 import datetime
 import json
+import lzma
 import os
 import pathlib
 import re
@@ -33,7 +34,9 @@ import gpu_table  # noqa: E402  pylint: disable=wrong-import-position
 
 FAILED, NO_CARD = 1, 77
 STOPPED = 124  # as of timeout(1)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MOST_CACHE_BYTES, MOST_UNPACKED_BYTES = 16 << 20, 256 << 20
+RESULTS = ["summary.md", "step.md", "operations.md", "rounds.md", "traces.tar.gz", "inductor.tar.xz", "nvidia_smi.csv"]
 SMI_FIELDS = "timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu"
 SMI_REASONS = ",clocks_event_reasons.active"
 SMI_MILLISECONDS = 500
@@ -43,7 +46,7 @@ TILE_TOKENS = 128
 # Of a step's limit: for its processes to end after they were told to.
 SECONDS_TO_END = 2.0
 SECONDS_TO_TELL = 10  # for a program that only says what is there
-LEAST_SECONDS = 10
+LEAST_SECONDS, MOST_SECONDS = 10, 24 * 3600
 
 
 @dataclasses.dataclass
@@ -59,11 +62,14 @@ class Lease:
         self.options, self.begin, self.steps = options, time.monotonic(), steps
         self.out = options.out
         self.out.mkdir(parents=True, exist_ok=True)
+        for name in RESULTS:  # Those of an earlier lease would pass for this one's.
+            (self.out / name).unlink(missing_ok=True)
         self.work = pathlib.Path(tempfile.mkdtemp(prefix="lodestar-lease."))
         self.log = open(self.out / "lease.log", "w", encoding="utf-8")  # pylint: disable=consider-using-with
         self.facts_path = self.work / "facts"
         self.root, self.python, self.cudnn, self.has_card = ROOT, "", 0, True
-        self.failures, self.passed, self.libraries, self.failed_tests = [], [], set(), []
+        self.failures, self.passed, self.skipped, self.libraries, self.failed_tests = [], [], {}, set(), []
+        self.card, self.version, self.has_programs = "unknown", "unknown", True
         self.environment, self.deadline, self.sampler = dict(os.environ), 0.0, None
         self.cache = self.work / "inductor"
         self.cache.mkdir()
@@ -74,8 +80,16 @@ class Lease:
         return self.root / "bin"
 
     def say(self, text):
-        print(text, flush=True)
-        print(text, file=self.log, flush=True)
+        """To the log and to whoever reads along. That one of them is closed or full must not end the lease."""
+        for file in (self.log, sys.stdout):
+            try:
+                print(text, file=file, flush=True)
+            except (OSError, ValueError):
+                pass
+
+    def skip(self, name, why):
+        self.skipped[name] = why
+        self.say(f"{name} is skipped: {why}")
 
     def check(self, name, passed, why=""):
         if passed:
@@ -94,6 +108,7 @@ class Lease:
             process = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,  # pylint: disable=consider-using-with
                                        stderr=subprocess.STDOUT, env=self.environment, cwd=self.root, process_group=0)
         except OSError as error:
+            self.say(str(error))
             return 127, str(error)
         try:
             output = self.copy_output(process)
@@ -135,7 +150,7 @@ class Lease:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
             try:
-                process.wait(max(0.1, self.left() - SECONDS_TO_END / 2))
+                process.wait(min(SECONDS_TO_END, max(0.1, self.left() - SECONDS_TO_END / 2)))
             except subprocess.TimeoutExpired:
                 pass
         try:
@@ -159,7 +174,7 @@ class Lease:
             for step, limit in zip(self.steps, limits):
                 end += limit
                 self.deadline = end
-                if not self.has_card and step.name != "summary":
+                if not (self.has_card and self.has_programs) and step.name != "summary":
                     continue
                 begin = time.monotonic()
                 self.say(f"==> {step.name} (at most {self.left():.0f} s)")
@@ -168,14 +183,15 @@ class Lease:
                     step.run(self)
                 except Exception as error:  # pylint: disable=broad-exception-caught
                     self.check(step.name, False, f"{type(error).__name__}: {error}")
-                if len(self.failures) == num_failures and step.name != "summary":
+                self.has_programs &= step.name != "unpack" or len(self.failures) == num_failures
+                if len(self.failures) == num_failures and step.name not in ("summary", *self.skipped) and self.has_card:
                     self.passed.append(step.name)
                 self.say(f"<== {step.name}: {time.monotonic() - begin:.1f} s")
         finally:
             self.end()
-        if not self.has_card:
-            return NO_CARD
-        return FAILED if self.failures else 0
+        if self.failures:
+            return FAILED
+        return 0 if self.has_card else NO_CARD
 
     def end(self):
         if self.sampler is not None:
@@ -195,12 +211,28 @@ def extract(path, folder):
         archive.extractall(folder, **filters)
 
 
+def extract_cache(path, folder):
+    """Of an archive that another call has made: files and folders below `folder`, of so many bytes. Raises ValueError."""
+    num_bytes = 0
+    with tarfile.open(path) as archive:
+        for member in archive:
+            num_bytes += member.size
+            if not (member.isfile() or member.isdir()) or ".." in pathlib.PurePath(member.name).parts or member.name.startswith("/"):
+                raise ValueError(f"{member.name} is no file or folder below the cache's")
+            if num_bytes > MOST_UNPACKED_BYTES:
+                raise ValueError(f"it has more than {MOST_UNPACKED_BYTES} bytes")
+            archive.extract(member, folder)
+
+
 def unpack(lease):
     """The programs of this package, or of --package."""
     if (ROOT / "bin/train_step").exists():
         return
-    extract(lease.options.package, lease.work)
-    lease.root = next(lease.work.glob("lodestar-*"))
+    try:
+        extract(lease.options.package, lease.work)
+        lease.root = next(lease.work.glob("lodestar-*"))
+    except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, StopIteration) as error:
+        lease.check("unpack", False, f"{lease.options.package}: {error}; make it with deploy/package.sh --out=.lease/lodestar.tar.xz")
 
 
 def python_with_torch():
@@ -245,11 +277,17 @@ def start_sampling(lease):
 
 def machine(lease):
     """Says what is here, and makes our programs find PyTorch's cuBLASLt."""
-    code, _ = lease.command("nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm", "--format=csv")
+    code, output = lease.command("nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm", "--format=csv")
     if code != 0:
         lease.has_card = False
-        lease.say("There is no usable GPU here (nvidia-smi lists none): nothing was measured.")
+        if code == STOPPED:
+            lease.check("machine", False, "nvidia-smi has not answered in time")
+        else:
+            lease.say("There is no usable GPU here (nvidia-smi lists none): nothing was measured.")
         return
+    lease.card = gpu_table.last_line(output)
+    code, output = lease.command(lease.bin / "ps_server", "--version")
+    lease.version = gpu_table.last_line(output) if code == 0 else "unknown"
     start_sampling(lease)
     lease.python = python_with_torch()
     if lease.python:
@@ -263,8 +301,11 @@ def machine(lease):
               f"cudnnGetVersion: {lease.cudnn} (0 means that it cannot be loaded)")
     kept = lease.options.kept / "inductor.tar.xz"
     if kept.exists():
-        extract(kept, lease.cache)
-        lease.say(f"Compiled code of PyTorch comes from {kept}.")
+        try:
+            extract_cache(kept, lease.cache)
+            lease.say(f"Compiled code of PyTorch comes from {kept}.")
+        except (OSError, EOFError, ValueError, tarfile.TarError, lzma.LZMAError) as error:
+            lease.say(f"Compiled code of PyTorch is made anew: {kept}: {error}")
 
 
 def tests(lease, name, gtest_filter, program="cuda_device_test"):
@@ -284,7 +325,7 @@ def check_cudnn(lease, name, output, all_cases):
     """That cuDNN ran wherever it can be loaded: a green run of our own kernels would prove nothing. Of `all_cases`, those with
     whole tiles of tokens, none may have been refused."""
     if lease.cudnn < OLDEST_CUDNN:
-        lease.say(f"cuDNN's attention was not tested: cudnnGetVersion is {lease.cudnn}, at least {OLDEST_CUDNN} is needed.")
+        lease.skip(f"{name}: cuDNN's attention", f"cudnnGetVersion is {lease.cudnn}, at least {OLDEST_CUDNN} is needed")
         return
     for direction in ("forward", "backward"):
         check = f"{name}: cuDNN's attention {direction}"
@@ -333,7 +374,13 @@ def table(lease, section, *flags):
 def facts(lease):
     if not lease.facts_path.exists():
         return []
-    return [json.loads(line) for line in lease.facts_path.read_text(encoding="utf-8").splitlines()]
+    found = []
+    for line in lease.facts_path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:  # A disk that was full has cut it short.
+            lease.say(f"no fact: {line[:200]}")
+    return found
 
 
 def batch(lease, full):
@@ -376,7 +423,7 @@ def servers(lease):
 
 
 def summary(lease):
-    lines = ["# Summary", "", f"Card: {gpu_table.card()}. Date: {datetime.date.today()}. Command: `{shlex.join(sys.argv)}`.", ""]
+    lines = ["# Summary", "", f"Card: {lease.card}. Programs: {lease.version}. Date: {datetime.date.today()}. Command: `{shlex.join(sys.argv)}`.", ""]
     for fact in facts(lease):
         if "tokens_per_second" in fact:
             lines.append(f"- {fact['program']}, B = {fact['batch']}: {fact['tokens_per_second']:.0f} tokens/s")
@@ -390,10 +437,11 @@ def summary(lease):
         lines.append(f"- again: tests/gpu/second_lease.sh --again='{':'.join(sorted(set(lease.failed_tests)))}'")
     lines += [f"- library: {path}" for path in sorted(lease.libraries)]
     lines += [f"- FAILED {failure}" for failure in lease.failures]
-    lines += ["", f"{len(lease.passed)} passed, {len(lease.failures)} failed"]
+    lines += [f"- skipped {name}: {why}" for name, why in lease.skipped.items()]
+    lines += ["", f"{len(lease.passed)} passed, {len(lease.failures)} failed, {len(lease.skipped)} skipped"]
     text = "\n".join(lines)
-    (lease.out / "summary.md").write_text(text + "\n", encoding="utf-8")
     lease.say(text)
+    (lease.out / "summary.md").write_text(text + "\n", encoding="utf-8")
 
 
 FIRST = [
@@ -419,7 +467,7 @@ def part(name):
         code, output = lease.command(lease.root / "tests/gpu/run.sh", name)
         last = (output.strip().splitlines() or ["nothing was printed"])[-1]
         if code == NO_CARD:
-            lease.say(f"{name} is skipped: {last}")
+            lease.skip(name, last)
         elif code != 0:
             lease.check(name, False, f"exit code {code}: {last}")
     return run
@@ -427,7 +475,7 @@ def part(name):
 
 def again(lease):
     if not lease.options.again:
-        lease.say("--again names no test.")
+        lease.skip("again", "--again names no test")
         return
     tests(lease, "again", lease.options.again)
 
@@ -436,7 +484,7 @@ def profile(lease):
     """ncu on the two kernels that take the most time of a step beside products."""
     profiler = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
     if not pathlib.Path(profiler).exists():
-        lease.say("ncu is not here: nothing is profiled.")
+        lease.skip("profile", "ncu is not here")
         return
     words = [lease.bin / "operations", batch(lease, 64), "--repeats=1", "--fusion=never"]
     code, _ = lease.command(profiler, "--kernel-name=regex:AttentionBackward|SoftmaxCrossEntropy", "--launch-count=4",
@@ -486,8 +534,10 @@ def parse(arguments):
     for flag, name in (("from", options.first_step), ("until", options.last_step)):
         if name and name not in names:
             parser.error(f"--{flag}={name}: allowed is {', '.join(names)}")
-    if not options.seconds >= LEAST_SECONDS:
-        parser.error(f"--seconds={options.seconds:g}: at least {LEAST_SECONDS} are needed")
+    if options.first_step and options.last_step and names.index(options.first_step) > names.index(options.last_step):
+        parser.error(f"--from={options.first_step} comes after --until={options.last_step}")
+    if not LEAST_SECONDS <= options.seconds <= MOST_SECONDS:
+        parser.error(f"--seconds={options.seconds:g}: allowed is {LEAST_SECONDS} to {MOST_SECONDS}")
     options.out = options.out.resolve()
     return options
 
@@ -501,8 +551,18 @@ def chosen_steps(steps, first_step, last_step):
 
 def main(arguments=None):
     options = parse(arguments)
+    if sys.version_info < (3, 11):
+        sys.exit("lease.py needs Python 3.11 or later")
+
+    def stop(number, _):
+        # Another signal must not end the ending.
+        for other in STOP_SIGNALS:
+            signal.signal(other, signal.SIG_IGN)
+        sys.exit(128 + number)
+
     # Ends the program that runs, too.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    for number in STOP_SIGNALS:
+        signal.signal(number, stop)
     return Lease(options, chosen_steps(LEASES[options.lease], options.first_step, options.last_step)).run()
 
 

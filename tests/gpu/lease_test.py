@@ -4,6 +4,7 @@
 usage: lease_test.py FILE..., the programs and libraries of the package, by their base names.
 """
 import csv
+import io
 import os
 import pathlib
 import re
@@ -120,7 +121,7 @@ class LeaseTest(unittest.TestCase):
     self.assertRegex(summary, r"\n- Lodestar, B = 2: [0-9]+ tokens/s\n")
     self.assertRegex(summary, r"\n- ratio, B = 2: ")
     self.assertIn(f"- library: {self.root}/bin/liblodestar_cuda.so", summary)
-    self.assertRegex(summary, r"\n[0-9]+ passed, 0 failed\n$")
+    self.assertRegex(summary, r"\n[0-9]+ passed, 0 failed, [0-9]+ skipped\n$")
     self.assertIn("cublasLtGetVersion: 130002, cudnnGetVersion: 91900", self.log())
     self.assertIn("580.159", self.log())
     self.assertRegex(self.log(), r"choice: attention backward .*: library")
@@ -228,6 +229,36 @@ exit 3
     code, _ = self.lease()
     self.assertEqual(code, 77)
     self.assertIn("no usable GPU", self.log())
+    # One that hangs is no proof that there is none.
+    self.script(self.tools / "nvidia-smi", "sleep 1000\n")
+    code, summary = self.lease("--from=never", "--until=never", seconds=12)
+    self.assertEqual(code, 1)
+    self.assertIn("- FAILED machine", summary)
+
+  def test_without_programs_nothing_else_is_tried(self):
+    self.all_pass()
+    (self.root / "bin/train_step").unlink()
+    (self.folder / "cut.tar.xz").write_bytes(b"no archive")
+    code, summary = self.lease(f"--package={self.folder}/cut.tar.xz")
+    self.assertEqual(code, 1)
+    self.assertIn("deploy/package.sh", summary)
+    self.assertNotIn("==> never", self.log())
+
+  def test_a_hostile_archive_of_compiled_code_is_made_anew(self):
+    self.all_pass()
+    kept = self.folder / "kept"
+    kept.mkdir()
+    with tarfile.open(kept / "inductor.tar.xz", "w:xz") as archive:
+      member = tarfile.TarInfo("../escaped")
+      member.size = 1
+      archive.addfile(member, io.BytesIO(b"x"))
+    code, summary = self.lease(f"--kept={kept}", "--from=never", "--until=never")
+    self.assertEqual(code, 0, summary)
+    self.assertIn("is made anew", self.log())
+
+  def test_steps_are_in_their_order(self):
+    command = [self.root / "tests/gpu/first_lease.sh", "--from=rounds", "--until=never", f"--out={self.out}"]
+    self.assertEqual(subprocess.run(command, env=self.environment, stderr=subprocess.DEVNULL, check=False).returncode, 2)
 
   def test_programs_come_from_the_package(self):
     self.all_pass()
@@ -252,6 +283,10 @@ exit 3
       self.assertIn(f"<== {step}: ", self.log())
     self.assertEqual(self.log().count("1 passed, 0 failed, 0 skipped"), 4)
     self.assertEqual([row[:3] for row in self.rows("rounds.md")], [["2", "fp32", "true"], ["2", "bf16", "true"]])
+    (self.tools / "compute-sanitizer").unlink()
+    code, summary = self.lease("--from=racecheck", "--until=again", which="second")
+    self.assertEqual(code, 0, summary)
+    self.assertIn("- skipped again: ", summary)
     self.program("cuda_model_test", "exit 1\n")
     code, summary = self.lease("--from=models", "--until=models", which="second")
     self.assertEqual(code, 1)

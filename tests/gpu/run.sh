@@ -7,7 +7,7 @@
 #   memcheck     operations under compute-sanitizer, which finds wrong accesses
 #   racecheck    and missing barriers
 # In a package (deploy/package.sh) nothing is built; in a clone they are built first.
-# Last line: "N passed, N failed, N skipped". Exit code: 0 all passed; 1 some failed; 77 no GPU, nothing was tested.
+# Last line: "N passed, N failed, N skipped". Exit code: 0 all passed; 1 some failed; 77 nothing was tested, as without a GPU.
 set -uo pipefail
 
 readonly no_gpu_code=77
@@ -90,4 +90,5 @@ for part in "${parts[@]}"; do
   esac
 done
 echo "$passed passed, $failed failed, $skipped skipped"
-((failed == 0))
+((failed == 0)) || exit 1
+((passed > 0)) || exit $no_gpu_code

@@ -166,7 +166,7 @@ class Program:
         try:
             with open(errors, "w", encoding="utf-8") as file:
                 self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,  # pylint: disable=consider-using-with
-                                                text=True, env=environment(options))
+                                                text=True, errors="replace", env=environment(options))
         except OSError as error:
             raise NotMeasured(f"{self.name}: {error}") from None
         self.arrived = queue.Queue()
@@ -174,9 +174,11 @@ class Program:
         self.reader.start()
 
     def read(self):
-        for line in self.process.stdout:
-            self.arrived.put(line)
-        self.arrived.put(None)
+        try:
+            for line in self.process.stdout:
+                self.arrived.put(line)
+        finally:
+            self.arrived.put(None)
 
     def lines(self, budget, until=None):
         """JSON lines as they come, up to one that has the field `until`. Raises NotMeasured behind the last one of a program that
@@ -197,7 +199,7 @@ class Program:
             if until in fields:
                 return
         if self.process.wait() != 0:
-            raise NotMeasured(f"{self.name} ended with {self.process.returncode}: {last_line(self.errors.read_text())}")
+            raise NotMeasured(f"{self.name} ended with {self.process.returncode}: {last_line(self.errors.read_text(errors='replace'))}")
         if until:
             raise NotMeasured(f"{self.name} ended too early")
 
@@ -365,6 +367,8 @@ class StepSection:
         try:
             with running(command, self.options, self.folder) as yardstick:
                 is_well = self.measure(lambda: self.read(PYTORCH, yardstick, self.budget.part(PYTORCH_SHARE), until="waiting"), PYTORCH)
+                if not is_well:
+                    yardstick.end()  # What goes on computing would slow ours down.
                 self.run_ours()
                 if is_well:
                     yardstick.go_on()
@@ -489,7 +493,7 @@ class Job:
                 raise NotMeasured(f"{name}: {error}") from None
 
     def reason(self, name):
-        return f"{name} ended with {self.processes[name].returncode}: {last_line((self.folder / f'{name}.log').read_text())}"
+        return f"{name} ended with {self.processes[name].returncode}: {last_line((self.folder / f'{name}.log').read_text(errors='replace'))}"
 
     def run(self, server_flags, worker_flags):
         """The rounds that were committed, and why there are no more of them, or nothing. Raises NotMeasured if there are none."""
@@ -537,7 +541,7 @@ class Job:
             if self.processes["ps_server"].poll() != 0:
                 process.terminate()
             try:
-                process.wait(SECONDS_TO_END)
+                process.wait(min(SECONDS_TO_END, max(1.0, self.budget.end - time.monotonic())))
             except subprocess.TimeoutExpired:
                 process.kill()
                 with contextlib.suppress(subprocess.TimeoutExpired):
