@@ -163,7 +163,7 @@ class GpuTableTest(unittest.TestCase):
 
   def test_what_was_printed_before_the_time_was_over_is_a_row(self):
     hangs = "\nsys.stdout.flush()\ntime.sleep(600)\n"
-    self.program("operations", OPERATIONS + "import sys, time" + hangs)
+    self.program("operations", "import os\nos.write(1, b'\\xff\\n')\nos.write(2, b'\\xff\\n')\n" + OPERATIONS + "import sys, time" + hangs)
     self.program("train_step", STEP + hangs)
     self.assertEqual(self.failed("--section=operations", "--section=step", "--minutes=0.05"),
                      ["operations: 4", "step: 4 Lodestar"])
@@ -172,7 +172,11 @@ class GpuTableTest(unittest.TestCase):
     self.assertEqual(self.rows((self.out / "step.md").read_text(encoding="utf-8"))[1][3], f"{4 * 1024 / 11e-3:.0f}")
 
   def test_pytorch_that_hangs_leaves_time_for_ours(self):
-    flags = ["--section=step", "--minutes=0.1", self.pytorch("import time\ntime.sleep(600)\n")]
+    pid = self.folder / "pid"
+    flags = ["--section=step", "--minutes=0.1",
+             self.pytorch(f"import os\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\n" + HANGS)]
+    # It has ended by then: beside another program ours would be slower.
+    self.program("train_step", f"import os, sys\nif os.path.exists('/proc/' + open({str(pid)!r}).read()): sys.exit(1)\n" + STEP)
     self.assertEqual(self.failed(*flags), ["step: 4 PyTorch compiled", "losses of B = 4"])
     self.assertEqual(self.rows((self.out / "step.md").read_text(encoding="utf-8"))[1][3], f"{4 * 1024 / 11e-3:.0f}")
 
