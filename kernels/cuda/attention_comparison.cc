@@ -54,7 +54,7 @@ class Rows {
   int part_, parts_;
 };
 
-// What was compared so far.
+// The results of the comparisons so far.
 struct Findings {
   bool has_values = false;  // of ours, that are not zero
   bool is_finite = true;    // ours

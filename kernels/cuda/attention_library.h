@@ -39,7 +39,7 @@ class AttentionPlan {
   virtual ~AttentionPlan() = default;
   // Of device memory that a run uses.
   virtual size_t workspace_bytes() const = 0;
-  // Of the workspace's begin, which the caller sets to 0 before each run.
+  // Returns how many bytes at the begin of the workspace the caller sets to 0 before each run.
   virtual size_t zeroed_bytes() const { return 0; }
   // Queues the pass, which may be part of a graph that is recorded once it has run before. The same
   // tensors give the same bits, but for kUnorderedBackward. `workspace`: at a multiple of 256

@@ -151,7 +151,7 @@ absl::StatusOr<int64_t> CardGroup::Run(Operation operation, int member, Buf valu
   if (absl::Status alike = CheckAlike(parts); !alike.ok()) return alike;
   errors.Check(cudaStreamWaitEvent(stream, ready), "cudaStreamWaitEvent");
   (links_.get()->*operation)(member, parts, stream);
-  // What was aborted has done nothing, or a part.
+  // Operations that were aborted have done nothing, or a part.
   if (absl::Status failure = meeting_.failure(); !failure.ok()) return failure;
   if (links_->reaches_into_others()) {
     if (absl::Status met = AwaitOthers(member); !met.ok()) return met;

@@ -41,8 +41,8 @@ class AttentionGraph {
 
   void BuildForward();
   void BuildBackward(bool is_ordered);
-  // Of what BuildBackward() wants beside the plan's workspace, at the begin of it: first what is to
-  // be 0 before a run.
+  // Bytes that BuildBackward() wants at the begin of the workspace, before the plan's own. The
+  // first zeroed_bytes() of them have to be 0 before a run.
   size_t own_bytes() const { return own_bytes_; }
   size_t zeroed_bytes() const { return zeroed_bytes_; }
   CudnnGraph& graph() { return graph_; }

@@ -49,7 +49,7 @@ class FusedResult {
   std::string refusal_;
 };
 
-// What comparing the outputs of both has found.
+// The result of comparing the outputs of both.
 struct Comparison {
   enum class Verdict : uint8_t {
     kEqual,

@@ -69,7 +69,7 @@ class LibraryAttention {
   std::set<std::string> reasons_;
 };
 
-// Of the samples from `first` on.
+// Returns the tensors of the samples from `first` on.
 AttentionTensors SamplesFrom(const AttentionTensors& tensors, int64_t first,
                              const AttentionShape& shape);
 

@@ -36,8 +36,7 @@ struct Behaviour {
   // later ones, in so many operations of a microsecond each, and those of sample kMarkedSample,
   // which is not compared, are filled with kMark.
   int marks = 0;
-  // Of the card that our kernels are made to compute for: before 80 all their arithmetic is in
-  // fp32.
+  // Our kernels compute as for a card of this capability: below 80 all their arithmetic is in fp32.
   int compute_capability = 90;
   // Called with the tensors of a pass that our kernels have computed.
   std::function<void(AttentionPass, const AttentionTensors&, cudaStream_t)> corrupt;
@@ -155,7 +154,7 @@ bool Contains(absl::string_view text, absl::string_view part) {
   return text.find(part) != absl::string_view::npos;
 }
 
-// Of outputs of kShape.
+// Returns true if sample kMarkedSample of `values`, which are outputs of kShape, has the mark.
 bool IsMarked(const std::vector<double>& values) {
   const size_t sample = values.size() / kShape.batch;
   return values[kMarkedSample * sample] == kMarked &&

@@ -20,7 +20,7 @@ constexpr size_t kWorkspaceBytes = size_t{4} << 20;
 // More is the same to the library.
 constexpr uintptr_t kMostAlignment = 256;
 
-// Of the heuristic's best guesses, so many are timed by one call each. Those that come near the
+// So many of the heuristic's best guesses are timed by one call each. Guesses that come near the
 // fastest are timed again, in turn, so that a clock that rises or falls meanwhile favours none.
 constexpr int kMostCandidates = 32;
 constexpr int kWarmUps = 1;  // the first call loads code

@@ -9,7 +9,7 @@ namespace {
 
 // Pauses of more than so many times the usual length count as a slowdown.
 constexpr double kUsualPauses = 2.0;
-// Of more than so many times that, and of RateMeter::kMemory, as a standstill.
+// Pauses of more than so many times the usual length, and of RateMeter::kMemory, are a standstill.
 constexpr double kUsualPausesOfAStandstill = 10.0;
 
 // Share of what was counted before that still counts after so many seconds.

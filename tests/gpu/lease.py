@@ -43,7 +43,7 @@ SMI_MILLISECONDS = 500
 # Below it cuDNN has no attention that kernels/cuda/cudnn_api.cc takes.
 OLDEST_CUDNN = 91200
 TILE_TOKENS = 128
-# Of a step's limit: for its processes to end after they were told to.
+# This part of a step's limit is left for its processes to end after they were told to.
 SECONDS_TO_END = 2.0
 SECONDS_TO_TELL = 10  # for a program that only says what is there
 LEAST_SECONDS, MOST_SECONDS = 10, 24 * 3600

@@ -29,17 +29,17 @@ import tempfile
 import threading
 import time
 
-# Of a job whose server is done, or gone.
+# Processes of a job have so long to end once its server is done, or gone.
 SECONDS_TO_END = 30
 SECONDS_TO_DIE = 5  # of a program that is killed
 # The first rounds tune and load code.
 ROUNDS_NOT_COUNTED = 2
 LEARNING_RATE = 3e-4
-# Of two programs that train one model in bf16: rounding makes losses differ, which training amplifies.
+# Losses of two programs that train one model in bf16 may differ by this: rounding differs, and training amplifies it.
 LOSSES_COMPARED, LOSSES_CLOSE, MOST_RELATIVE_DIFFERENCE = 35, 10, 1e-2
 # github.com/karpathy/llm.c/discussions/481: GPT-2 124M on one H100 in bf16.
 LLM_C_TOKENS_PER_SECOND = 468_000
-# What kernels/cuda/fusion_choice.cc says of outputs that are not those of our kernels.
+# kernels/cuda/fusion_choice.cc says this of outputs that are not those of our kernels.
 REFUSED = "(refused, "
 LIBRARIES = ("liblodestar_cuda", "libcublasLt", "libcudnn", "libnccl", "libcuda.so")
 
@@ -447,7 +447,7 @@ class StepSection:
         return "\n".join(lines)
 
 
-# Of the time of a batch size: PyTorch compiles.
+# PyTorch, which compiles first, gets this share of the time of a batch size.
 PYTORCH_SHARE = 0.65
 PYTORCH, OURS, PYTORCH_AGAIN = "PyTorch compiled", "Lodestar", "PyTorch compiled, again"
 
