@@ -152,10 +152,10 @@ class Parser {
         return false;
       }
     }
-    const std::string meant = ClosestWord(name, FlagNames());
+    const std::string hint = FlagHint(name, FlagNames());
     return absl::InvalidArgumentError(absl::StrCat(
         as_given, " is not a flag of this program", NoBreakSpaceHint(name), "; ",
-        meant.empty() ? "--helpfull lists them" : absl::StrCat("did you mean --", meant, "?"),
+        hint.empty() ? "--helpfull lists them" : hint,
         absl::StartsWith(as_given, "--") ? "" : "; words that begin with '-' go after --"));
   }
 

@@ -47,11 +47,11 @@ absl::Status CheckMode(const JobSpec& job) {
   const std::string not_in_mode =
       absl::StrCat("has no meaning with --mode=", ModeName(job.mode), "; ");
   RETURN_IF_ERROR(CheckWholeRange("min_workers", job.min_workers, 1, kMaxWorkers));
-  RETURN_IF_ERROR(CheckWholeRange("keep_workers", job.keep_workers, 1, kMaxWorkers));
-  if (job.keep_workers > job.min_workers) {
+  if (job.keep_workers < 1 || job.keep_workers > job.min_workers) {
     return Refuse("keep_workers", absl::StrCat(job.keep_workers),
-                  absl::StrCat("exceeds --min_workers=", job.min_workers,
-                               ": the job would start and at once wait for more"));
+                  absl::StrCat("is out of range; allowed are 1 to ", job.min_workers,
+                               ", which is --min_workers: a job that needs more workers to go on "
+                               "than to start would at once wait"));
   }
   RETURN_IF_ERROR(CheckWholeRange("quorum", job.quorum, 0, kMaxWorkers));
   RETURN_IF_ERROR(CheckWholeRange("max_rounds_ahead", job.max_rounds_ahead, -1, 1 << 30));

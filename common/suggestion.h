@@ -13,4 +13,8 @@ namespace lodestar {
 // the letters differ.
 std::string ClosestWord(absl::string_view word, const std::vector<std::string>& known);
 
+// What to tell the user of the flag `name` that is none of `own`, the flags of this program: the
+// flag that is meant, or the program that has it. Empty if no flag is near.
+std::string FlagHint(absl::string_view name, const std::vector<std::string>& own);
+
 }  // namespace lodestar

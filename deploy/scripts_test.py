@@ -55,7 +55,8 @@ class BillOfMaterials(unittest.TestCase):
 PROGRAM = """#!/bin/bash
 case "$*" in
   --helpfull) printf '%s\\n' '  --mode=sync' '      How workers move.' '  --model=gpt' '  --exit_when_done=false' ;;
-  help) printf '%s\\n' '  psctl status [--watch]' '      the job' '  psctl stop' ;;
+  help) printf '%s\\n' '  psctl status [--watch]' '      the job' '  psctl stop' \\
+    '  psctl token create [--ttl=24h] | list | revoke ID' ;;
   'help status') printf '%s\\n' '  --watch=false' '  --server=127.0.0.1:50051' ;;
 esac
 """
@@ -91,6 +92,8 @@ class Completions(unittest.TestCase):
     def test_offers_the_commands_of_psctl_and_their_flags(self):
         self.assertEqual(self.complete("psctl", "st"), ["status", "stop"])
         self.assertEqual(self.complete("psctl", "status", "--w"), ["--watch"])
+        self.assertEqual(self.complete("psctl", "token", ""), ["create", "list", "revoke"])
+        self.assertEqual(self.complete("psctl", "token", "r"), ["revoke"])
         self.assertEqual(self.complete("psctl", "launch", "--", "--mod"), ["--mode=", "--model="])
 
 

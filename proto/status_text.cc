@@ -404,7 +404,7 @@ std::string StopText(const v1::StopReply& reply, absl::string_view server) {
   return absl::StrCat(
       "job ", reply.model(), " at ", server, ": ", reply.ending(), "; ",
       reply.saved_path().empty()
-          ? absl::StrCat(reply.is_lost() ? "NOT SAVED: " : "no checkpoint: ", reply.not_saved())
+          ? absl::StrCat(reply.is_lost() ? "NOT SAVED: " : "nothing is saved: ", reply.not_saved())
           : absl::StrCat("checkpoint ", reply.saved_path()),
       reply.lost_rounds().empty() ? "" : absl::StrCat("; WARNING: ", reply.lost_rounds()));
 }

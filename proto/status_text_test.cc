@@ -386,7 +386,7 @@ TEST(StatusTextTest, ExportAndStopNameTheJobTheServerAndTheRound) {
   reply.clear_lost_rounds();
   reply.clear_saved_path();
   reply.set_not_saved("no --checkpoint_dir");
-  EXPECT_THAT(StopText(reply, "h:1"), HasSubstr("; no checkpoint: no --checkpoint_dir"));
+  EXPECT_THAT(StopText(reply, "h:1"), HasSubstr("; nothing is saved: no --checkpoint_dir"));
   reply.set_is_lost(true);
   EXPECT_THAT(StopText(reply, "h:1"), HasSubstr("; NOT SAVED: no --checkpoint_dir"));
 }

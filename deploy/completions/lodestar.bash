@@ -13,6 +13,11 @@ _lodestar_flags() {
 
 _lodestar_psctl_commands() { "$1" help 2>/dev/null | sed -n 's/^  psctl \([a-z-]*\).*/\1/p' | sort -u; }
 
+# _lodestar_psctl_second_words PROGRAM COMMAND: "create", "list" and "revoke" of "psctl token create [...] | list | revoke ID".
+_lodestar_psctl_second_words() {
+  "$1" help 2>/dev/null | sed -n "s/^  psctl $2 \([a-z]\)/| \1/p" | grep -o '| [a-z]*' | tr -d '| '
+}
+
 _lodestar() {
   local program="${COMP_WORDS[0]}" word="${COMP_WORDS[COMP_CWORD]}" command='' i
   COMPREPLY=()
@@ -34,6 +39,10 @@ _lodestar() {
     if [ "${program##*/}" = psctl ] && [ -z "$command" ] && [ "${word#-}" = "$word" ]; then
       COMPREPLY=($(compgen -W "$(_lodestar_psctl_commands "$program")" -- "$word"))
       return
+    fi
+    if [ -n "$command" ] && [ "${COMP_WORDS[COMP_CWORD - 1]}" = "$command" ] && [ "${word#-}" = "$word" ]; then
+      COMPREPLY=($(compgen -W "$(_lodestar_psctl_second_words "$program" "$command")" -- "$word"))
+      if [ ${#COMPREPLY[@]} -gt 0 ]; then return; fi
     fi
   fi
   case "$word" in

@@ -126,7 +126,8 @@ std::optional<LearningRateSchedule> SavedSchedule(const Manifest& manifest) {
   return schedule;
 }
 
-// The learning rate of the next step by either schedule, if it differs and there is such a step.
+// The learning rate of the next step by either schedule, if there is such a step and the rates
+// differ in the digits that are shown.
 std::optional<SettingChange> CompareRates(const Manifest& manifest, const JobSpec& asked,
                                           const RateAtResume& rate) {
   const std::optional<LearningRateSchedule> saved = SavedSchedule(manifest);
@@ -136,9 +137,9 @@ std::optional<SettingChange> CompareRates(const Manifest& manifest, const JobSpe
   const double place = static_cast<double>(rate.place);
   const double before = rate.scale * saved->At(place);
   const double after = rate.scale * asked.schedule.At(place);
-  if (before == after) return std::nullopt;
   SettingChange change = {kRateName, absl::StrCat(before), absl::StrCat(after),
                           absl::StrCat("of round ", manifest.round.value(), ", by the schedule")};
+  if (change.saved == change.asked) return std::nullopt;
   const bool rises = after > kMostRise * before;
   if (rises && before > 0) {
     absl::StrAppend(&change.effect, "; ", absl::StrFormat("%.3g", after / before),

@@ -215,6 +215,12 @@ TEST_F(ExtendedRunTest, RateOfStepsThatAreNotMadeSaysNothing) {
   EXPECT_NE(Changes(kAtTheCheckpoint).back().flag, "rate");
 }
 
+TEST_F(ExtendedRunTest, RatesThatLookEqualAreNotInTheTable) {
+  asked_ = saved_;
+  asked_.schedule.peak *= 1 + 1e-9;
+  for (const SettingChange& change : Changes({.place = 10})) EXPECT_NE(change.saved, change.asked);
+}
+
 TEST_F(ExtendedRunTest, WarmUpIsNoRise) {
   saved_.schedule.warmup_rounds = 1000;
   asked_ = saved_;

@@ -14,6 +14,7 @@
 #include "common/checkpoint_directory.h"
 #include "common/checkpoint_manifest.h"
 #include "common/exchange_settings.h"
+#include "common/file_io.h"
 #include "common/job_loss.h"
 #include "common/job_settings.h"
 #include "common/layout.h"
@@ -263,10 +264,11 @@ absl::Status CheckpointKeeper::CheckInitFrom() const {
   const std::string& path = config_.init_from;
   if (path.empty()) return absl::OkStatus();
   if (!deps_.file_system->Exists(path)) {
-    return absl::NotFoundError(
-        absl::StrCat("--init_from=", path,
-                     ": there is no such file or folder; give a checkpoint, an export, or the "
-                     "folder of a GPT-2 of Hugging Face"));
+    if (const absl::Status there = CheckIsThere(path); !there.ok()) {
+      return absl::Status(there.code(), absl::StrCat("--init_from: ", there.message(),
+                                                     "; give a checkpoint, an export, or the "
+                                                     "folder of a GPT-2 of Hugging Face"));
+    }
   }
   // To open a checkpoint is to read all of it.
   if (!absl::EndsWith(path, ".safetensors")) return absl::OkStatus();

@@ -615,6 +615,13 @@ TEST_F(CheckpointKeeperTest, WhatACheckpointHasChosenDoesNotGoWithAllThatIsGiven
                              HasSubstr("--resume=never --init_from=" + Path(2)))));
 }
 
+TEST_F(CheckpointKeeperTest, InitFromThatCannotBeLookedAtIsNotSaidToBeMissing) {
+  config_.init_from = std::string(300, 'x');  // longer than any file system's names
+  StartProcess();
+  EXPECT_THAT(keeper_->CheckSettings(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(config_.init_from)));
+}
+
 TEST_F(CheckpointKeeperTest, RoundsOfOtherLengthThanThoseThatAreDoneAreRefused) {
   JobSpec asked = config_.job;
   asked.batch_size = 12;
