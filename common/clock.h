@@ -2,6 +2,7 @@
 // (common/testing) drives tests.
 #pragma once
 
+#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
@@ -16,7 +17,8 @@ class Clock {
   virtual void Sleep(absl::Duration duration) = 0;
   // A sleep that can end early: waits with `mutex` (held by the caller) released until `condition`
   // holds or `timeout` of this clock has passed. Returns whether the condition holds.
-  virtual bool Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Duration timeout);
+  virtual bool Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Duration timeout)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   // The machine's clock; lives for the whole process.
   static Clock& Real();

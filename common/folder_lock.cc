@@ -338,7 +338,8 @@ absl::Status FolderLock::Write() {
   return absl::OkStatus();
 }
 
-bool FolderLock::IsStillThere() const {
+bool FolderLock::IsStillThere() {
+  absl::MutexLock lock(&claim_mutex_);
   struct stat held;
   struct stat there;
   return fstat(descriptor_, &held) == 0 && stat(path_.c_str(), &there) == 0 &&

@@ -125,7 +125,7 @@ class FolderLock {
   absl::Status ClaimAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
   absl::Status Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
   // Returns true if the file in the folder is the one on which the kernel's lock is.
-  bool IsStillThere() const;
+  bool IsStillThere() ABSL_LOCKS_EXCLUDED(claim_mutex_);
   void Beat() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::string folder_;

@@ -83,7 +83,8 @@ for program in cuda_device_test cuda_model_test; do
   run_other "//tests/gpu:$program" env \
     LD_LIBRARY_PATH="$PWD/bazel-bin/kernels/cuda:${LD_LIBRARY_PATH:-}" "bazel-bin/tests/gpu/$program" &
 done
-for script in tests/{browser,hugging_face,kubernetes,prometheus,pytorch,slurm,systemd,tensorboard}/run.sh; do
+for script in tests/lint/{format,thread_safety}.sh \
+  tests/{browser,hugging_face,kubernetes,prometheus,pytorch,slurm,systemd,tensorboard}/run.sh; do
   run_other "$script" "$script" &
 done
 for version in 3.11 3.13; do

@@ -22,7 +22,7 @@ class SimulatedClock : public Clock {
   absl::Time Now() override ABSL_LOCKS_EXCLUDED(mutex_);
   void Sleep(absl::Duration duration) override ABSL_LOCKS_EXCLUDED(mutex_);
   bool Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Duration timeout) override
-      ABSL_LOCKS_EXCLUDED(mutex_);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) ABSL_LOCKS_EXCLUDED(mutex_);
 
   void AdvanceTime(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mutex_);
   // Blocks until `count` threads are inside Sleep() or Await(): then all they did before is done.

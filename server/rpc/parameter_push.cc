@@ -191,9 +191,7 @@ void PushStream::OnSpace(absl::StatusOr<StagedBucket> staged) {
     silence_ = staged->silence();
     silent_for_ = absl::ZeroDuration();
   }
-  incoming_.emplace();
-  incoming_->staged = *std::move(staged);
-  incoming_->first = reader_->header();
+  incoming_ = Incoming{.staged = *std::move(staged), .first = reader_->header()};
   if (!incoming_->staged.key().is_skipped()) return TakeChunk();
   reader_.reset();
   HandOver();

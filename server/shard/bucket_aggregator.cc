@@ -382,12 +382,12 @@ void BucketAggregator::Send(std::function<void()> answer, DeferredCalls& calls) 
 }
 
 void BucketAggregator::WriteDown(const BucketStep& step, const Contribution& contribution) {
-  StepRecord record = {.bucket = bucket_.index, .step = step, .key = contribution.key};
+  const StepRecord record = {.bucket = bucket_.index, .step = step, .key = contribution.key};
   absl::Span<const std::byte> payload;
   if (contribution.slot != nullptr) {
     payload = {contribution.slot->bytes(), static_cast<size_t>(contribution.key.BytesOf(bucket_))};
   }
-  context_->journal->Append(std::move(record), payload, contribution.slot,
+  context_->journal->Append(record, payload, contribution.slot,
                             [self = shared_from_this()] { self->OnDurable(); });
 }
 
@@ -665,7 +665,7 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
     case BucketStep::Kind::kReplace:
       return ReplaceWeights();
     case BucketStep::Kind::kTakeWeights:
-      return TakeWeights(step.contribution, key, std::move(contribution.slot));
+      return TakeWeights(step.contribution, key, contribution.slot);
     case BucketStep::Kind::kAccumulate:
       Sample(step, contribution);
       // The journal may still be writing what came.
@@ -753,7 +753,7 @@ void BucketAggregator::EndSampledRound(Round round) {
 }
 
 void BucketAggregator::TakeWeights(CallId call, const ContributionKey& key,
-                                   std::shared_ptr<StagingSlot> slot) {
+                                   const std::shared_ptr<StagingSlot>& slot) {
   const absl::StatusOr<absl::Span<float>> space = weights_.InitialWeights();
   if (space.ok()) {
     AccumulateDecoded(key.encoding, slot->bytes(), bucket_.range.size(), key.scale, space->data(),

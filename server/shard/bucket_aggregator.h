@@ -169,9 +169,9 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   // This bucket of the contribution is about to be acknowledged.
   void NoteSettled(const ContributionKey& key, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The slot goes back with the call, without the lock.
+  // The slot goes back with the call, which runs without the lock.
   void EndContribution(Contribution contribution, absl::StatusOr<PushOutcome> answer,
-                       DeferredCalls& calls);
+                       DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // What tells somebody of steps that were taken: once all of them that are written down are on
   // disk.
@@ -198,8 +198,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   const float* BaseOf(const ContributionKey& key) const;
   void Sample(const BucketStep& step, const Contribution& contribution) ABSL_LOCKS_EXCLUDED(mutex_);
   void EndSampledRound(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
-  void TakeWeights(CallId call, const ContributionKey& key, std::shared_ptr<StagingSlot> slot)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  void TakeWeights(CallId call, const ContributionKey& key,
+                   const std::shared_ptr<StagingSlot>& slot) ABSL_LOCKS_EXCLUDED(mutex_);
   void ReplaceWeights() ABSL_LOCKS_EXCLUDED(mutex_);
   void SubmitNorm(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnNorm(Round round, const absl::StatusOr<double>& total_square_sum)

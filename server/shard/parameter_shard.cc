@@ -163,6 +163,7 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
   });
   if (deps.observer != nullptr) context->observer = std::move(deps.observer);
   std::vector<std::shared_ptr<BucketAggregator>> buckets;
+  buckets.reserve(num_buckets);
   for (int i = 0; i < num_buckets; ++i) {
     buckets.push_back(
         std::make_shared<BucketAggregator>(context, config.buckets[i], i, fragments.TurnOf(i)));
@@ -353,14 +354,15 @@ void ParameterShard::Snapshot(std::optional<Round> round, SnapshotCallback done)
 }
 
 void ParameterShard::ReplaceWeights(Round round, absl::Span<const float> weights,
-                                    std::function<void(const absl::Status&)> done) {
+                                    const std::function<void(const absl::Status&)>& done) {
   struct Outcome {
+    explicit Outcome(size_t num_buckets) : remaining(num_buckets) {}
+
     absl::Mutex mutex;
     size_t remaining ABSL_GUARDED_BY(mutex);
     absl::Status status ABSL_GUARDED_BY(mutex);
   };
-  auto outcome = std::make_shared<Outcome>();
-  outcome->remaining = buckets_.size();
+  auto outcome = std::make_shared<Outcome>(buckets_.size());
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) {
     const ElementRange range = bucket->bucket().range;
     bucket->Replace(round, weights.subspan(range.begin - range_.begin, range.size()),

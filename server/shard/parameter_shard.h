@@ -150,7 +150,7 @@ class ParameterShard {
   // over; InvalidArgument if weights are not finite; ResourceExhausted; what the shard was shut
   // down with.
   void ReplaceWeights(Round round, absl::Span<const float> weights,
-                      std::function<void(const absl::Status&)> done);
+                      const std::function<void(const absl::Status&)>& done);
 
   // To be called every second or so. What cannot go on by an event goes on by this: a norm that was
   // not to be had is asked for again, and a push in the name of a life that is never announced is

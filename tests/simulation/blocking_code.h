@@ -31,7 +31,8 @@ class BlockingCode final : public Clock {
 
   absl::Time Now() override { return process_->world().Now(); }
   void Sleep(absl::Duration duration) override;
-  bool Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Duration timeout) override;
+  bool Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Duration timeout) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
  private:
   enum class Turn { kRun, kCode };
