@@ -7,6 +7,7 @@ import sys
 import tempfile
 import unittest
 
+import build_graph
 import layer_rules
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
@@ -16,14 +17,14 @@ def violations_of(path, text):
     return violations_of_files({path: text})
 
 
-def violations_of_files(text_of_path):
+def violations_of_files(text_of_path, check=layer_rules.check_tree):
     with tempfile.TemporaryDirectory() as root:
         for path, text in text_of_path.items():
             full_path = os.path.join(root, path)
             os.makedirs(os.path.dirname(full_path), exist_ok=True)
             with open(full_path, "w", encoding="utf-8") as file:
                 file.write(text)
-        return layer_rules.check_tree(root)
+        return check(root)
 
 
 class RulesCanFail(unittest.TestCase):
@@ -109,6 +110,26 @@ class RulesCanFail(unittest.TestCase):
             files["worker/b.h"] = unlike
             self.assertEqual(violations_of_files(files), [], unlike)
 
+    def test_includes_are_of_direct_dependencies(self):
+        def violations(deps, include):
+            return violations_of_files({
+                "common/BUILD.bazel":
+                    'load(":b.bzl", "twice")\ncc_library(name = "a", hdrs = ["a.h"])\n'
+                    f'twice(name = "b", deps = {deps})\n',
+                "common/b.bzl":
+                    "def twice(name, deps):\n"
+                    '    native.cc_library(name = name, srcs = native.glob([name + ".*"]), deps = deps)\n',
+                "common/a.h": "", "common/b.cc": f"#include {include}\n",
+            }, build_graph.check_includes)
+
+        self.assertEqual(violations([":a"], '"common/a.h"'), [])
+        self.assertEqual(violations(["//common:a"], '"common/a.h"'), [])
+        self.assertEqual(violations(["//third_party:absl"], '"absl/status/status.h"'), [])
+        self.assertEqual(violations([], "<vector>"), [])
+        self.assertNotEqual(violations([], '"common/a.h"'), [])
+        self.assertNotEqual(violations([":c"], '"common/a.h"'), [])
+        self.assertNotEqual(violations([":a"], "<grpcpp/grpcpp.h>"), [])
+
     def test_planted_faults_apply(self):
         fault = "--- a/server/a.cc\n+++ b/server/a.cc\n@@ -1,2 +1,2 @@\n int a;\n-int b;\n+int c;\n"
         path = "tests/simulation/faults/a.patch"
@@ -135,6 +156,7 @@ class ThisCheckout(unittest.TestCase):
     def test_keeps_the_rules(self):
         self.assertTrue(os.path.exists(os.path.join(ROOT, "WORKSPACE")), ROOT)
         self.assertEqual("\n".join(layer_rules.check_tree(ROOT)), "")
+        self.assertEqual("\n".join(build_graph.check_includes(ROOT)), "")
 
     def pages(self):
         for folder, folders, names in os.walk(ROOT):
@@ -208,6 +230,7 @@ class ThisCheckout(unittest.TestCase):
 
     def test_is_not_looked_at_in_vain(self):
         self.assertGreater(len(list(layer_rules.source_files(ROOT))), 50)
+        self.assertGreater(len(build_graph.BuildGraph(ROOT).targets), 50)
 
 
 if __name__ == "__main__":
