@@ -92,6 +92,7 @@ absl::Status CheckIsElsewhere(FileSystem& file_system, const std::string& source
 
 absl::StatusOr<std::string> CopyCheckpoint(FileSystem& file_system, const std::string& source,
                                            const std::string& root) {
+  RETURN_IF_ERROR(CheckIsOutsideCheckpoints(file_system, root));
   ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(file_system, source));
   const std::string target = absl::StrCat(root, "/", CheckpointName(manifest.round));
   if (file_system.Exists(target)) {

@@ -14,7 +14,8 @@ namespace lodestar {
 // with its manifest; until then, and after any error, nothing new counts there. Blocks for the
 // disk. Returns the path of the copy, which may have been there already. Errors: NotFound if there
 // is no checkpoint at `source`; Unavailable if it was removed meanwhile; DataLoss if it is damaged;
-// AlreadyExists if `root` has another checkpoint of that round; those of files.
+// AlreadyExists if `root` has another checkpoint of that round; InvalidArgument if `root` is a
+// checkpoint or lies in one; those of files.
 absl::StatusOr<std::string> CopyCheckpoint(FileSystem& file_system, const std::string& source,
                                            const std::string& root);
 

@@ -43,6 +43,12 @@ TEST_F(CheckpointCopyTest, IsACheckpointOfTheSameRoundAndSurvivesACrash) {
   EXPECT_OK(VerifyCheckpoint(disk_, kCopy).status());
 }
 
+TEST_F(CheckpointCopyTest, ACheckpointTakesNone) {
+  WriteCheckpoint(disk_, "/backups/round-00000009", 9, "weights of round 9");
+  EXPECT_THAT(CopyCheckpoint(disk_, kSource, "/backups/round-00000009"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("/backups/round-00000009")));
+}
+
 TEST_F(CheckpointCopyTest, OneThatIsThereIsNotCopiedAgainAndAnotherOneStays) {
   EXPECT_THAT(Copy(), IsOkAndHolds(kCopy));
   disk_.SetFaultHook([](FileOperation operation, const std::string&) {

@@ -113,6 +113,25 @@ std::vector<CheckpointEntry> TakeOutOvertaken(FileSystem& file_system,
   return overtaken;
 }
 
+absl::Status CheckIsOutsideCheckpoints(FileSystem& file_system, const std::string& folder) {
+  std::string path = folder;
+  while (path.size() > 1 && absl::EndsWith(path, "/")) path.pop_back();
+  for (bool is_folder = true;; is_folder = false) {
+    const std::string above = DirectoryOf(path);
+    if (above == path) return absl::OkStatus();
+    const bool has_its_name =
+        ParseCheckpointName(above, path.substr(path.rfind('/') + 1)).has_value();
+    // Above the folder, a file of that name may be anything.
+    if ((is_folder || has_its_name) && file_system.Exists(absl::StrCat(path, "/", kManifestName))) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          is_folder ? "it is a checkpoint" : absl::StrCat("it lies in checkpoint ", path),
+          ", which is removed with all that is in it once newer ones are there; for its run give ",
+          above, ", for a run that starts from its weights another folder and --init_from=", path));
+    }
+    path = above;
+  }
+}
+
 void RemoveDirectory(FileSystem& file_system, const std::string& path) {
   if (absl::EndsWith(path, kTemporarySuffix)) {
     file_system.RemoveAll(path).IgnoreError();

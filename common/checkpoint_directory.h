@@ -59,6 +59,10 @@ Round WrittenRound(FileSystem& file_system, const CheckpointEntry& entry);
 std::vector<CheckpointEntry> TakeOutOvertaken(FileSystem& file_system,
                                               std::vector<CheckpointEntry>& entries);
 
+// Checks that `folder` is no checkpoint and lies in none: a checkpoint is removed with all that is
+// in it once newer ones are there. Errors: InvalidArgument naming the checkpoint.
+absl::Status CheckIsOutsideCheckpoints(FileSystem& file_system, const std::string& folder);
+
 // Under a temporary name first, so that nobody who copies the directory meanwhile takes what is
 // left of it for a checkpoint. Never fails: what stays is found again by ListCheckpoints().
 void RemoveDirectory(FileSystem& file_system, const std::string& path);

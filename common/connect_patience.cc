@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/duration_text.h"
+#include "common/time_text.h"
 
 namespace lodestar {
 

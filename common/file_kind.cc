@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/peer_text.h"
 
 namespace lodestar {
 namespace {
@@ -75,7 +76,7 @@ std::string KindInWords(absl::Span<const uint8_t> start) {
   if (start.empty()) return "empty";
   if (const absl::string_view kind = KindByMagic(start); !kind.empty()) return std::string(kind);
   absl::string_view text(reinterpret_cast<const char*>(start.data()), start.size());
-  absl::ConsumePrefix(&text, "\xef\xbb\xbf");
+  absl::ConsumePrefix(&text, kByteOrderMark);
   text = absl::StripLeadingAsciiWhitespace(text);
   for (const absl::string_view begin : {"<!doctype html", "<html"}) {
     if (absl::StartsWithIgnoreCase(text, begin)) return "an HTML page";

@@ -13,7 +13,6 @@ namespace lodestar {
 namespace {
 
 constexpr int64_t kMaxBytes = 1 << 20;  // somebody named the wrong file
-constexpr absl::string_view kUtf8Mark = "\xef\xbb\xbf";
 constexpr absl::string_view kNoBreakSpace = "\xc2\xa0";
 
 // `text` up to the comment, without blanks at its ends.
@@ -65,7 +64,7 @@ absl::StatusOr<std::vector<FlagFileLine>> ReadFlagFile(const std::string& path) 
     return absl::InvalidArgumentError(absl::StrCat(path, " is UTF-16; save it as UTF-8"));
   }
   absl::string_view text = contents;
-  absl::ConsumePrefix(&text, kUtf8Mark);
+  absl::ConsumePrefix(&text, kByteOrderMark);
   std::vector<FlagFileLine> lines;
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {

@@ -8,6 +8,9 @@
 
 namespace lodestar {
 
+// The UTF-8 byte order mark, with which some editors begin a file.
+inline constexpr absl::string_view kByteOrderMark = "\xef\xbb\xbf";
+
 // How much of a name or a value a message shows, if nothing else is said.
 inline constexpr size_t kMaxPeerTextBytes = 200;
 

@@ -12,6 +12,7 @@
 #include "common/file_io.h"
 #include "common/peer_text.h"
 #include "common/status_macros.h"
+#include "common/time_text.h"
 
 namespace lodestar {
 namespace {
@@ -42,7 +43,7 @@ ProcessIdentity NewProcessIdentity() {
   identity.machine = BootId();
   identity.host = HostName();
   identity.process = getpid();
-  identity.since = absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", absl::Now(), absl::UTCTimeZone());
+  identity.since = UtcText(absl::Now());
   identity.id = (static_cast<uint64_t>(random()) << 32) | random();
   return identity;
 }

@@ -27,6 +27,7 @@
 #include "common/security/join_string.h"
 #include "common/security/secret_file.h"
 #include "common/status_macros.h"
+#include "common/time_text.h"
 #include "proto/authority_service.grpc.pb.h"
 #include "proto/bulk_options.h"
 #include "proto/enrollment.h"
@@ -136,10 +137,6 @@ class EnrolmentLock {
 
   FileDescriptor file_;
 };
-
-std::string TimeText(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
-}
 
 // One folder per cluster that this user's programs have joined.
 std::string JoinedFolder(const SecurityFlags& flags) {
@@ -311,13 +308,6 @@ std::vector<std::string> UselessLeftovers(const SecurityFlags& flags, Role role,
   return leftovers;
 }
 
-// Returns true if the authority has signed it, whatever the clock of this machine shows.
-bool IsSignedBy(const std::string& certificate, const std::string& authority) {
-  const absl::StatusOr<Validity> validity = ValidityOf(certificate);
-  return validity.ok() &&
-         CheckIssued(certificate, authority, validity->until - absl::Seconds(1)).ok();
-}
-
 // `certificate`: of the server; empty: it has not shown it, and only if one alone could be meant is
 // there an answer. `reasons`: why there are no others. Errors: Unavailable if several could;
 // Unauthenticated if none will do; those of CheckRole().
@@ -345,8 +335,8 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
                                      is_early                ? " begins only at "
                                      : validity.until <= now ? " has ended at "
                                                              : " ends within a minute, at ",
-                                     TimeText(is_early ? validity.from : validity.until),
-                                     ", and it is ", TimeText(now),
+                                     UtcText(is_early ? validity.from : validity.until),
+                                     ", and it is ", UtcText(now),
                                      " by the clock of this machine"));
     } else if (chosen.has_value()) {
       return absl::UnavailableError(
@@ -556,8 +546,8 @@ absl::Status CredentialRenewer::RenewOrEnrol() {
   if (absl::IsInvalidArgument(facts.status())) {
     why = std::string(facts.status().message());
   } else if (facts.ok() && facts->validity.until <= now) {
-    why = absl::StrCat("it has ended at ", TimeText(facts->validity.until), ", and it is ",
-                       TimeText(now), " by the clock of this machine");
+    why = absl::StrCat("it has ended at ", UtcText(facts->validity.until), ", and it is ",
+                       UtcText(now), " by the clock of this machine");
   } else {
     return renewed;
   }

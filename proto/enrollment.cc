@@ -21,6 +21,7 @@
 #include "common/host_port.h"
 #include "common/security/openssl_handles.h"
 #include "common/status_macros.h"
+#include "common/time_text.h"
 #include "common/version.h"
 #include "common/worker_name.h"
 #include "proto/status_mapping.h"
@@ -230,10 +231,6 @@ OwnedSslContext NewContext(const SSL_METHOD* method) {
   return context;
 }
 
-std::string TimeText(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
-}
-
 // Whether the peer is a server that the authority with this hash vouches for.
 absl::Status CheckPeer(SSL* ssl, const std::string& authority_sha256, absl::Time now) {
   STACK_OF(X509)* const chain = SSL_get_peer_cert_chain(ssl);
@@ -311,9 +308,17 @@ absl::StatusOr<Credentials> EnrollAt(const std::string& address, const JoinStrin
   return credentials;
 }
 
-// Of a handshake of which no more is wanted than the certificate that the server shows.
-int KeepAndLeave(X509_STORE_CTX* store, void* certificate) {
-  *static_cast<std::string*>(certificate) = PemOf(X509_STORE_CTX_get0_cert(store));
+// Of a handshake of which no more is wanted than what the server shows: its certificate, and those
+// between it and an authority.
+int KeepAndLeave(X509_STORE_CTX* store, void* shown) {
+  std::string& chain = *static_cast<std::string*>(shown);
+  X509* const certificate = X509_STORE_CTX_get0_cert(store);
+  chain = PemOf(certificate);
+  const STACK_OF(X509)* const others = X509_STORE_CTX_get0_untrusted(store);
+  for (int i = 0; i < sk_X509_num(others); ++i) {
+    X509* const other = sk_X509_value(others, i);
+    if (X509_cmp(other, certificate) != 0) absl::StrAppend(&chain, PemOf(other));
+  }
   const int index = SSL_get_ex_data_X509_STORE_CTX_idx();
   SSL_set_retry_verify(static_cast<SSL*>(X509_STORE_CTX_get_ex_data(store, index)));
   return 1;  // without it the handshake is not suspended
@@ -325,8 +330,8 @@ absl::Status CheckServerTimes(const std::string& certificate, absl::Time now) {
   ASSIGN_OR_RETURN(const Validity validity, ValidityOf(certificate));
   if (validity.from <= now && now < validity.until) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
-      "the server's certificate holds from ", TimeText(validity.from), " until ",
-      TimeText(validity.until), ", and it is ", TimeText(now),
+      "the server's certificate holds from ", UtcText(validity.from), " until ",
+      UtcText(validity.until), ", and it is ", UtcText(now),
       " by the clock of this machine: set the clock of the machine where it is wrong"));
 }
 

@@ -42,8 +42,10 @@ absl::Status ServeEnrollment(int descriptor, const Credentials& own, absl::Durat
 
 // How whoever listens at HOST:PORT answers.
 struct Greeting {
-  bool is_tls = false;      // else plain text
-  std::string certificate;  // PEM; empty: it has shown none, as a server that starts, or is full
+  bool is_tls = false;  // else plain text
+  // PEM, with those between it and an authority; empty: it has shown none, as a server that starts,
+  // or is full.
+  std::string certificate;
 };
 // Says nothing but a greeting. Blocks. Errors: Unavailable, DeadlineExceeded if nobody answers, or
 // not in a way that tells what is spoken there.

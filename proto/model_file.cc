@@ -47,7 +47,7 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, absl::string_v
   parser.RecordErrorsTo(&error);
   v1::ModelSpec proto;
   absl::string_view without_mark = text;
-  absl::ConsumePrefix(&without_mark, "\xef\xbb\xbf");  // The byte order mark of UTF-8.
+  absl::ConsumePrefix(&without_mark, kByteOrderMark);
   if (!parser.ParseFromString(std::string(without_mark), &proto)) {
     return absl::InvalidArgumentError(
         absl::StrCat(error.text(), "; the format is ModelSpec in proto/model.proto"));

@@ -12,10 +12,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/bytes_text.h"
-#include "common/duration_text.h"
 #include "common/endless_rounds.h"
 #include "common/job_loss.h"
 #include "common/outer_step.h"
+#include "common/time_text.h"
 
 namespace lodestar {
 namespace {

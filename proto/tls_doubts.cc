@@ -1,6 +1,5 @@
 #include "proto/tls_doubts.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -8,16 +7,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/time_text.h"
 #include "proto/enrollment.h"
 
 namespace lodestar {
 namespace {
-
-constexpr absl::string_view kEndOfCertificate = "-----END CERTIFICATE-----";
-
-std::string TimeText(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
-}
 
 std::string OwnerText(const std::string& certificate) {
   const absl::StatusOr<CertificateFacts> facts = FactsOf(certificate);
@@ -28,28 +22,9 @@ std::string OwnerText(const std::string& certificate) {
 std::string AgeDoubt(const std::string& certificate, absl::Time now) {
   const absl::StatusOr<Validity> validity = ValidityOf(certificate);
   if (!validity.ok()) return "";
-  if (now >= validity->until) return absl::StrCat("has ended at ", TimeText(validity->until));
-  if (now < validity->from) return absl::StrCat("begins only at ", TimeText(validity->from));
+  if (now >= validity->until) return absl::StrCat("has ended at ", UtcText(validity->until));
+  if (now < validity->from) return absl::StrCat("begins only at ", UtcText(validity->from));
   return "";
-}
-
-// Whether `authority` has signed it, looked at when both held; true if they never did.
-bool IsSignedBy(const std::string& authority, const std::string& certificate) {
-  const absl::StatusOr<Validity> own = ValidityOf(certificate);
-  const absl::StatusOr<Validity> issuers = ValidityOf(authority);
-  if (!own.ok() || !issuers.ok()) return false;
-  const absl::Time from = std::max(own->from, issuers->from);
-  const absl::Time until = std::min(own->until, issuers->until);
-  return from >= until || CheckIssued(certificate, authority, from + (until - from) / 2).ok();
-}
-
-// By one of a file of one or several.
-bool IsSigned(const std::string& certificate, const std::string& authorities) {
-  const std::vector<std::string> parts =
-      absl::StrSplit(authorities, kEndOfCertificate, absl::SkipWhitespace());
-  return std::any_of(parts.begin(), parts.end(), [&certificate](const std::string& part) {
-    return IsSignedBy(absl::StrCat(part, kEndOfCertificate, "\n"), certificate);
-  });
 }
 
 }  // namespace
@@ -62,8 +37,9 @@ std::string TlsDoubts(const Credentials& own, const CredentialFiles& files,
   if (const std::string age = AgeDoubt(own.certificate, now); !age.empty()) {
     doubts.push_back(absl::StrCat(own_text, ", ", age));
   }
-  if (!IsSigned(own.certificate, own.authority)) {
-    doubts.push_back(absl::StrCat(own_text, ", is not by an authority in ", files.authority));
+  if (!IsSignedBy(own.certificate, own.authority)) {
+    doubts.push_back(absl::StrCat(own_text, ", is not by an authority in ", files.authority,
+                                  ", nor does the file lead there by certificates in between"));
   }
   if (const absl::Status fits = CheckKeyFits(own.certificate, own.key); !fits.ok()) {
     doubts.push_back(absl::StrCat(own_text, ", is not for the key in ", files.key));
@@ -74,9 +50,10 @@ std::string TlsDoubts(const Credentials& own, const CredentialFiles& files,
     if (const std::string age = AgeDoubt(server, now); !age.empty()) {
       doubts.push_back(absl::StrCat(text, " ", age));
     }
-    if (!IsSigned(server, own.authority)) {
+    if (!IsSignedBy(server, own.authority)) {
       doubts.push_back(absl::StrCat(text, " is not by an authority in ", files.authority,
-                                    ": it is of another cluster, or of one that was made anew"));
+                                    ": it is of another cluster, or of one that was made anew, "
+                                    "or the server's file lacks a certificate in between"));
     }
   }
   return absl::StrJoin(doubts, "; ");
@@ -100,7 +77,7 @@ std::string FindTlsDoubts(const CredentialFiles& files, const std::string& serve
 }
 
 std::string TlsDoubtsLine(absl::string_view doubts, absl::Time now) {
-  return absl::StrCat("what may be wrong: ", doubts, ". It is ", TimeText(now),
+  return absl::StrCat("what may be wrong: ", doubts, ". It is ", UtcText(now),
                       " by the clock of this machine");
 }
 

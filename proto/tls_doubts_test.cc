@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/security/testing/certificate_chain.h"
 #include "common/security/testing/test_authority.h"
 #include "common/testing/status_matchers.h"
 #include "proto/authority_service.grpc.pb.h"
@@ -85,6 +86,16 @@ TEST_F(TlsDoubtsTest, AuthoritiesThatDoNotFitAreSaid) {
   EXPECT_THAT(TlsDoubts(mixed, own, "host:1", CertificateOf(authority_), absl::Now()),
               AllOf(HasSubstr("(worker box), is not by an authority in " + own.authority),
                     Not(HasSubstr("server"))));
+}
+
+TEST_F(TlsDoubtsTest, CertificatesInBetweenRaiseNoDoubt) {
+  const CredentialFiles files = authority_.FilesFor(kServer);
+  Credentials own = Read(files);
+  own.authority += kRootCertificate;
+  const std::string chain = std::string(kLeafCertificate) + kIntermediateCertificate;
+  EXPECT_EQ(TlsDoubts(own, files, "host:1", chain, absl::Now()), "");
+  EXPECT_THAT(TlsDoubts(own, files, "host:1", kLeafCertificate, absl::Now()),
+              HasSubstr("certificate in between"));
 }
 
 TEST_F(TlsDoubtsTest, TheLineHasTheTimeOfDay) {

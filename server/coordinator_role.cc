@@ -178,8 +178,10 @@ absl::Status CoordinatorRole::OpenFolders(int64_t checkpoint_bytes) {
         "training, unless psctl export fetches the weights before");
     return absl::OkStatus();
   }
+  const bool keeps_two_kinds =
+      durability.checkpoint_every > 0 && durability.checkpoint_interval > absl::ZeroDuration();
   RETURN_IF_ERROR(OpenFolder("checkpoint_dir", durability.checkpoint_dir, checkpoint_bytes,
-                             durability.keep + 1));
+                             durability.keep * (keeps_two_kinds ? 2 : 1) + 1));
   if (durability.has_journal) {
     RETURN_IF_ERROR(OpenFolder("journal_dir", JournalFolder(), /*checkpoint_bytes=*/0,
                                /*num_checkpoints=*/0));
@@ -272,7 +274,7 @@ CheckpointKeeper::Config CoordinatorRole::KeeperSettings() const {
   CheckpointKeeper::Config keeper;
   keeper.root = durability.checkpoint_dir;
   keeper.fallback = durability.fallback_dir;
-  keeper.keep = durability.keep;
+  keeper.retention = {.keep = durability.keep, .every_rounds = durability.checkpoint_every};
   keeper.resume = durability.resume != ResumePolicy::kNever;
   keeper.resume_path = durability.resume_path;
   keeper.init_from = durability.init_from;

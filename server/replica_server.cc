@@ -14,6 +14,7 @@
 #include "common/logging.h"
 #include "common/output_file.h"
 #include "common/status_macros.h"
+#include "common/time_text.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
 #include "server/limits/refusal_counts.h"
@@ -53,11 +54,7 @@ ReplicaServer::ReplicaServer(const ServerConfig& config, const Deps& deps)
              ReplicaStore::Deps{.disk = &FileSystem::Real(),
                                 .clock = deps.clock,
                                 .lock = [this](const std::string& folder) { return Lock(folder); },
-                                .now =
-                                    [] {
-                                      return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", absl::Now(),
-                                                              absl::UTCTimeZone());
-                                    }}),
+                                .now = [] { return UtcText(absl::Now()); }}),
       refusal_({{CoordinatorServices(), [this] { return NoServer(); }},
                 {{BulkService()}, [this] { return NoServer(); }}}) {}
 

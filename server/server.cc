@@ -628,7 +628,7 @@ void Server::Watch() {
     if (since_tick >= kShardTick || is_replica_back) {
       since_tick = absl::ZeroDuration();
       host_->Tick();
-      security_->Keep();
+      if (const std::string fault = security_->Keep(); !fault.empty()) reports().OnAlarm(fault);
       if (role_ != nullptr) {
         role_->OnStats(ReadShard().stats);
         role_->LookAtCheckpoint();

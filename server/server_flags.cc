@@ -402,8 +402,8 @@ ABSL_FLAG(double, checkpoint_cost, 0.01,
           "Share of the time that checkpoints by time may be written in, 0.000001 to 1: where the "
           "disk is slow, the interval grows.");
 ABSL_FLAG(int64_t, checkpoint_every, 0,
-          "Rounds between checkpoints, instead of --checkpoint_interval unless that is given, too. "
-          "0: by time.");
+          "One more checkpoint every so many rounds, of which the newest --checkpoint_keep stay, "
+          "too. 0: none by rounds.");
 ABSL_FLAG(
     std::string, on_checkpoint, "",
     "A command for /bin/sh that runs with each finished checkpoint, one after the other, such "
@@ -818,13 +818,11 @@ absl::StatusOr<DurabilityConfig> ReadJournal() {
   return durability;
 }
 
-DurabilityConfig ReadDurability(const std::set<std::string>& given, DurabilityConfig durability) {
+DurabilityConfig ReadDurability(DurabilityConfig durability) {
   durability.checkpoint_dir = NormalPath(absl::GetFlag(FLAGS_checkpoint_dir));
   durability.fallback_dir = NormalPath(absl::GetFlag(FLAGS_fallback_dir));
   durability.checkpoint_every = absl::GetFlag(FLAGS_checkpoint_every);
-  if (durability.checkpoint_every == 0 || given.count("checkpoint_interval") > 0) {
-    durability.checkpoint_interval = absl::GetFlag(FLAGS_checkpoint_interval);
-  }
+  durability.checkpoint_interval = absl::GetFlag(FLAGS_checkpoint_interval);
   durability.checkpoint_cost = absl::GetFlag(FLAGS_checkpoint_cost);
   durability.on_checkpoint = absl::GetFlag(FLAGS_on_checkpoint);
   durability.keep = absl::GetFlag(FLAGS_checkpoint_keep);
@@ -902,7 +900,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
     return config;
   }
   if (config.is_coordinator()) {
-    config.durability = ReadDurability(given, std::move(config.durability));
+    config.durability = ReadDurability(std::move(config.durability));
     MakeAbsolute(config.durability);
     ASSIGN_OR_RETURN(config.divergence, ReadDivergence());
     config.open_settings = ReadOpenSettings(given);

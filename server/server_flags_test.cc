@@ -490,7 +490,7 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
       {{"--on_checkpoint=true"}, "--checkpoint_dir", saves},
       {{"--accept_higher_rate"}, "--checkpoint_dir", saves},
       {{"--checkpoint_cost=0.1"}, "--checkpoint_dir", saves},
-      {{"--checkpoint_cost=0.1", "--checkpoint_dir=runs", "--checkpoint_every=5"},
+      {{"--checkpoint_cost=0.1", "--checkpoint_dir=runs", "--checkpoint_interval=0"},
        "--checkpoint_interval",
        {"--checkpoint_interval=1m"}},
       {{"--resume=latest"}, "--checkpoint_dir", saves},
@@ -601,14 +601,14 @@ TEST_F(ServerFlagsTest, EveryServerHasAMemoryLimitOfItsOwn) {
               HasSubstr("--memory_limit=4G: '4G' is no number of bytes, such as 500MB"));
 }
 
-TEST_F(ServerFlagsTest, CheckpointsComeByTimeUnlessRoundsAreGiven) {
+TEST_F(ServerFlagsTest, CheckpointsComeByTimeAndByRounds) {
   const auto durability_of = [this](std::vector<std::string> arguments) {
     arguments.push_back("--checkpoint_dir=runs");
     return Parse(arguments).config.durability;
   };
   EXPECT_EQ(durability_of({}).checkpoint_interval, absl::Minutes(5));
   EXPECT_EQ(durability_of({"--checkpoint_interval=0"}).checkpoint_interval, absl::ZeroDuration());
-  EXPECT_EQ(durability_of({"--checkpoint_every=100"}).checkpoint_interval, absl::ZeroDuration());
+  EXPECT_EQ(durability_of({"--checkpoint_every=100"}).checkpoint_interval, absl::Minutes(5));
   const DurabilityConfig both =
       durability_of({"--checkpoint_every=100", "--checkpoint_interval=1m"});
   EXPECT_EQ(both.checkpoint_every, 100);

@@ -80,6 +80,7 @@ absl::StatusOr<std::unique_ptr<ServerSecurity>> ServerSecurity::Open(
   } else {
     RETURN_IF_ERROR(security->OpenAuthority());
   }
+  security->watch_.emplace(*security->files_);
   security->transport_ = TransportSecurity(*security->files_);
   return security;
 }
@@ -158,17 +159,19 @@ void ServerSecurity::ThrowAwayCertificate(absl::string_view why) {
       files_->certificate);
 }
 
-void ServerSecurity::Keep() {
-  if (authority_ == nullptr) return;
+std::string ServerSecurity::Keep() {
+  const absl::Time now = absl::Now();
   // A clock that was put back is a reason to look, too.
-  const absl::Duration since = absl::Now() - kept_at_;
-  if (since >= absl::ZeroDuration() && since < config_.security.certificate_ttl / kLooksPerLife) {
-    return;
+  const absl::Duration since = now - kept_at_;
+  const bool is_due =
+      since < absl::ZeroDuration() || since >= config_.security.certificate_ttl / kLooksPerLife;
+  if (authority_ != nullptr && is_due) {
+    if (const absl::Status kept = KeepOwn(); !kept.ok()) {
+      LogWarn("this server's certificate cannot be renewed yet: {}; trying again", kept.message());
+      kept_at_ = now;
+    }
   }
-  if (const absl::Status kept = KeepOwn(); !kept.ok()) {
-    LogWarn("this server's certificate cannot be renewed yet: {}; trying again", kept.message());
-    kept_at_ = absl::Now();
-  }
+  return watch_.has_value() ? watch_->Look(now) : "";
 }
 
 AccessCheck ServerSecurity::MakeAccessCheck(std::shared_ptr<RefusalCounts> refusals) const {

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/http/http_routes.h"
+#include "common/security/credential_watch.h"
 #include "proto/cluster_entry.h"
 #include "proto/transport_security.h"
 #include "server/authority/certificate_authority.h"
@@ -50,8 +51,9 @@ class ServerSecurity {
   // The coordinator has turned this server away for who it is: the next start enrols anew.
   void ThrowAwayCertificate(absl::string_view why);
   // Now and then: certificates that the authority of this process issues for itself and for the
-  // operator of this machine stay valid.
-  void Keep();
+  // operator of this machine stay valid. Returns what the operator should know of the files that
+  // this server shows; empty: nothing new.
+  std::string Keep();
 
  private:
   ServerSecurity(const ServerConfig& config, std::function<bool()> is_interrupted)
@@ -66,6 +68,7 @@ class ServerSecurity {
   const std::function<bool()> is_interrupted_;
   std::unique_ptr<CertificateAuthority> authority_;  // also of further servers of this machine
   std::optional<CredentialFiles> files_;
+  std::optional<CredentialWatch> watch_;  // of files_
   TransportSecurity transport_;
   std::unique_ptr<CredentialRenewer> renewer_;
   std::unique_ptr<RevocationWatch> revocations_;  // where the authority is elsewhere

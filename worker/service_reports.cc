@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/duration_text.h"
 #include "common/logging.h"
+#include "common/time_text.h"
 
 namespace lodestar {
 

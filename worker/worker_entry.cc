@@ -40,6 +40,13 @@ std::string ProcessSuffix() {
   return absl::StrCat(getpid(), "-", number);
 }
 
+// Returns true if there is a way in that is not plain text.
+bool HasCredentials(const WorkerEntrance& entrance) {
+  const SecurityFlags& security = entrance.security;
+  return !security.join.empty() || security.has_own() ||
+         KeepsCertificate(security, Role::kWorker, entrance.name);
+}
+
 absl::Status TakeOver(const ClusterEntry& entry, const WorkerEntrance& entrance,
                       Worker::Config& config) {
   if (!entry.files.has_value()) return absl::OkStatus();
@@ -73,10 +80,7 @@ uint64_t RandomInstanceId() {
 
 absl::Status CheckMayEnter(const WorkerEntrance& entrance, absl::string_view flag) {
   const SecurityFlags& security = entrance.security;
-  if (!security.join.empty() || security.has_own() ||
-      KeepsCertificate(security, Role::kWorker, entrance.name)) {
-    return absl::OkStatus();
-  }
+  if (HasCredentials(entrance)) return absl::OkStatus();
   const absl::Status may_be_plain = CheckMayBePlain(flag, entrance.coordinator, security);
   const std::string leftovers = LeftoversText(security, Role::kWorker, entrance.name);
   if (may_be_plain.ok() || leftovers.empty()) return may_be_plain;
@@ -92,6 +96,12 @@ WorkerCredentials::WorkerCredentials(const ClusterEntry& entry) : entry_(entry) 
 absl::StatusOr<std::unique_ptr<WorkerCredentials>> WorkerCredentials::Await(
     const WorkerEntrance& entrance, const std::function<bool()>& is_interrupted,
     Worker::Config* config) {
+  if (!entrance.has_coordinator && !HasCredentials(entrance)) {
+    LogInfo(
+        "neither --coordinator nor a join string (--join, $LODESTAR_JOIN) is given: the job is "
+        "looked for at {}",
+        entrance.coordinator);
+  }
   ASSIGN_OR_RETURN(const ClusterEntry entry,
                    AwaitEntry(entrance.security, {Role::kWorker}, entrance.name,
                               entrance.coordinator, is_interrupted, config->life.connect));

@@ -242,6 +242,30 @@ absl::Status CheckIssued(const std::string& certificate, const std::string& auth
   return CheckIssued(parsed.get(), issuer.get(), X509_PURPOSE_SSL_CLIENT, now);
 }
 
+bool IsSignedBy(const std::string& chain, const std::string& authorities) {
+  const absl::StatusOr<std::vector<OwnedCertificate>> certificates =
+      CertificatesFromPem("certificate", chain);
+  const absl::StatusOr<std::vector<OwnedCertificate>> issuers =
+      CertificatesFromPem("authority", authorities);
+  if (!certificates.ok() || !issuers.ok()) return false;
+  const OwnedStore store(X509_STORE_new());
+  for (const OwnedCertificate& issuer : *issuers) {
+    LODESTAR_CHECK(X509_STORE_add_cert(store.get(), issuer.get()) == 1) << OpensslError();
+  }
+  const OwnedCertificates between(sk_X509_new_null());
+  for (const OwnedCertificate& certificate : *certificates) {
+    LODESTAR_CHECK(sk_X509_push(between.get(), certificate.get()) > 0) << OpensslError();
+  }
+  const OwnedStoreContext context(X509_STORE_CTX_new());
+  LODESTAR_CHECK(X509_STORE_CTX_init(context.get(), store.get(), certificates->front().get(),
+                                     between.get()) == 1)
+      << OpensslError();
+  X509_VERIFY_PARAM_set_flags(X509_STORE_CTX_get0_param(context.get()), X509_V_FLAG_NO_CHECK_TIME);
+  const bool is_signed = X509_verify_cert(context.get()) == 1;
+  OpensslError();
+  return is_signed;
+}
+
 absl::Status CheckPurposes(const std::string& certificate, Role role) {
   ASSIGN_OR_RETURN(const OwnedCertificate parsed, CertificateFromPem("certificate", certificate));
   const bool is_server = role == Role::kServer;

@@ -68,6 +68,10 @@ absl::StatusOr<Validity> ValidityOf(const std::string& certificate);
 // Whether `authority` vouches for it at `now`. Errors: PermissionDenied.
 absl::Status CheckIssued(const std::string& certificate, const std::string& authority,
                          absl::Time now);
+// Returns true if one of `authorities` has signed the first certificate of `chain`, or one that the
+// following certificates of `chain` lead to, whatever the clock shows. Both are PEM text of one or
+// several certificates.
+bool IsSignedBy(const std::string& chain, const std::string& authorities);
 // Whether it may be shown as whom it names: by clients, and of a server by servers, too. Errors:
 // InvalidArgument naming the extended key usages that are wanted.
 absl::Status CheckPurposes(const std::string& certificate, Role role);

@@ -5,6 +5,7 @@
 #include <openssl/pem.h>
 
 #include "common/security/openssl_handles.h"
+#include "common/security/testing/certificate_chain.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {
@@ -89,6 +90,24 @@ TEST(CertificatesTest, APeerIsNoAuthority) {
   const std::string forged = Issue(worker, NewPrivateKey(), {Role::kOperator, "me", "1"});
   EXPECT_FALSE(CheckIssued(forged, authority.certificate, kNow).ok());
   EXPECT_FALSE(CheckIssued(forged, worker.certificate, kNow).ok());
+}
+
+TEST(CertificatesTest, CertificatesInBetweenLeadToAnAuthority) {
+  const std::string root = kRootCertificate;
+  const std::string others = NewAuthority().certificate;
+  const std::string whole = std::string(kLeafCertificate) + kIntermediateCertificate;
+  EXPECT_TRUE(IsSignedBy(whole, root));
+  EXPECT_TRUE(IsSignedBy(whole, others + root)) << "one of several authorities";
+  EXPECT_TRUE(IsSignedBy(kIntermediateCertificate, root));
+  EXPECT_FALSE(IsSignedBy(kLeafCertificate, root));
+  EXPECT_FALSE(IsSignedBy(whole, others));
+  EXPECT_FALSE(IsSignedBy("", root));
+  EXPECT_FALSE(IsSignedBy(whole, "no certificate"));
+}
+
+TEST(CertificatesTest, SignaturesDoNotDependOnTheClock) {
+  const Authority authority = NewAuthority();  // of another time
+  EXPECT_TRUE(IsSignedBy(Issue(authority, NewPrivateKey(), kWorker), authority.certificate));
 }
 
 TEST(CertificatesTest, ARequestIsSignedByItsOwnKey) {

@@ -22,8 +22,6 @@ constexpr int kMaxBytes = 4096;
 constexpr int kHashDigits = 64;
 constexpr int kMaxPartBytes = 128;
 
-constexpr absl::string_view kByteOrderMark = "\xef\xbb\xbf";
-
 // Returns the first character of `text`, which is not empty, with all of its bytes in UTF-8.
 absl::string_view FirstCharacter(absl::string_view text) {
   size_t bytes = 1;

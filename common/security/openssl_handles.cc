@@ -47,6 +47,18 @@ absl::StatusOr<OwnedCertificate> CertificateFromPem(absl::string_view what,
       absl::StrCat(what, ": no certificate in PEM: ", OpensslError()));
 }
 
+absl::StatusOr<std::vector<OwnedCertificate>> CertificatesFromPem(absl::string_view what,
+                                                                  const std::string& pem) {
+  const OwnedBio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  std::vector<OwnedCertificate> certificates;
+  while (X509* const certificate = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
+    certificates.emplace_back(certificate);
+  }
+  if (certificates.empty()) return CertificateFromPem(what, pem).status();
+  ERR_clear_error();
+  return certificates;
+}
+
 std::string PemOf(X509* certificate) {
   const OwnedBio bio(BIO_new(BIO_s_mem()));
   LODESTAR_CHECK(PEM_write_bio_X509(bio.get(), certificate) == 1) << OpensslError();

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -23,10 +24,14 @@ struct OpensslDelete {
   }
 };
 
+inline void FreeStack(STACK_OF(X509) * certificates) { sk_X509_free(certificates); }
+
 using OwnedKey = std::unique_ptr<EVP_PKEY, OpensslDelete<EVP_PKEY_free>>;
 using OwnedCertificate = std::unique_ptr<X509, OpensslDelete<X509_free>>;
 using OwnedRequest = std::unique_ptr<X509_REQ, OpensslDelete<X509_REQ_free>>;
 using OwnedStore = std::unique_ptr<X509_STORE, OpensslDelete<X509_STORE_free>>;
+// Does not own what is in it.
+using OwnedCertificates = std::unique_ptr<STACK_OF(X509), OpensslDelete<FreeStack>>;
 using OwnedStoreContext = std::unique_ptr<X509_STORE_CTX, OpensslDelete<X509_STORE_CTX_free>>;
 using OwnedBio = std::unique_ptr<BIO, OpensslDelete<BIO_free_all>>;
 using OwnedSslContext = std::unique_ptr<SSL_CTX, OpensslDelete<SSL_CTX_free>>;
@@ -38,6 +43,9 @@ std::string OpensslError();
 // Errors: InvalidArgument. `what` names the text.
 absl::StatusOr<OwnedKey> KeyFromPem(const std::string& pem);
 absl::StatusOr<OwnedCertificate> CertificateFromPem(absl::string_view what, const std::string& pem);
+// All certificates of the text, at least one.
+absl::StatusOr<std::vector<OwnedCertificate>> CertificatesFromPem(absl::string_view what,
+                                                                  const std::string& pem);
 std::string PemOf(X509* certificate);
 // As FingerprintOf().
 std::string FingerprintOf(X509* certificate);

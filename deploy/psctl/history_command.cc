@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "common/duration_text.h"
 #include "common/text_table.h"
+#include "common/time_text.h"
 
 namespace lodestar {
 namespace {
@@ -69,10 +69,8 @@ std::string HistoryText(const RunHistory& history, int max_rows, int columns) {
 }
 
 std::string EventText(const HistoryEvent& event, int columns) {
-  return Paragraph(
-      absl::StrCat(absl::FormatTime("%Y-%m-%d %H:%M:%S UTC  ", event.time, absl::UTCTimeZone()),
-                   event.is_alarm ? "ALARM  " : ""),
-      event.text, columns);
+  return Paragraph(absl::StrCat(UtcText(event.time), "  ", event.is_alarm ? "ALARM  " : ""),
+                   event.text, columns);
 }
 
 }  // namespace lodestar

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/peer_text.h"
 #include "common/status_macros.h"
 
@@ -70,6 +71,7 @@ absl::StatusOr<WorkerHost> ParseHost(absl::string_view line) {
 absl::StatusOr<std::vector<WorkerHost>> ParseHostList(absl::string_view text) {
   std::vector<WorkerHost> hosts;
   int number = 0;
+  absl::ConsumePrefix(&text, kByteOrderMark);
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
     line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));

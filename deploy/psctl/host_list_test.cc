@@ -11,7 +11,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(HostListTest, HostsHaveWorkersOrCards) {
-  EXPECT_THAT(ParseHostList("# two racks\ngpu1\n\n  me@gpu2 workers=2  # slow\r\ngpu3 cards=0,2"),
+  EXPECT_THAT(ParseHostList(
+                  "\xef\xbb\xbf# two racks\ngpu1\n\n  me@gpu2 workers=2  # slow\r\ngpu3 cards=0,2"),
               IsOkAndHolds(ElementsAre(WorkerHost{"gpu1", 1, {}}, WorkerHost{"me@gpu2", 2, {}},
                                        WorkerHost{"gpu3", 2, {0, 2}})));
 }

@@ -75,16 +75,23 @@ absl::StatusOr<std::vector<int>> FreePorts(int count) {
   return ports;
 }
 
-// Beside psctl (installed), else where Bazel puts it.
+// Beside psctl (installed), else where Bazel puts it, else in $PATH.
 absl::StatusOr<std::string> FindBinary(const std::string& program, const std::string& name,
                                        const std::string& bazel_folder) {
   const std::string folder = program.substr(0, program.rfind('/') + 1);
-  for (const std::string& path :
-       {absl::StrCat(folder, name), absl::StrCat(folder, "../../", bazel_folder, "/", name)}) {
+  std::vector<std::string> paths = {absl::StrCat(folder, name),
+                                    absl::StrCat(folder, "../../", bazel_folder, "/", name)};
+  const char* const search_path = getenv("PATH");
+  for (const absl::string_view place :
+       absl::StrSplit(search_path == nullptr ? "" : search_path, ':', absl::SkipEmpty())) {
+    paths.push_back(absl::StrCat(place, "/", name));
+  }
+  for (const std::string& path : paths) {
     if (access(path.c_str(), X_OK) == 0) return path;
   }
-  return absl::NotFoundError(absl::StrCat("no ", name, " beside ", program, " nor in ", folder,
-                                          "../../", bazel_folder, "; build it first"));
+  return absl::NotFoundError(absl::StrCat("no ", name, " beside ", program, ", in ", folder,
+                                          "../../", bazel_folder,
+                                          ", or in $PATH; build or install it first"));
 }
 
 struct OwnFlag {

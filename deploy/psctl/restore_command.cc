@@ -45,6 +45,7 @@ absl::Status CheckNothingElseCounts(FileSystem& file_system, const std::string& 
 absl::StatusOr<std::string> RestoreCheckpoint(FileSystem& file_system, const std::string& path,
                                               const std::string& folder) {
   ASSIGN_OR_RETURN(const Manifest manifest, VerifyCheckpoint(file_system, path));
+  RETURN_IF_ERROR(CheckIsOutsideCheckpoints(file_system, folder));
   RETURN_IF_ERROR(file_system.CreateDirectories(folder));
   ASSIGN_OR_RETURN(const std::unique_ptr<FolderLock> lock,
                    FolderLock::Take(folder, NewFolderClaim(), {}));

@@ -14,6 +14,7 @@
 #include "common/logging.h"
 #include "common/security/secret_file.h"
 #include "common/status_macros.h"
+#include "common/time_text.h"
 
 namespace lodestar {
 namespace {
@@ -63,12 +64,8 @@ std::string CertificatePath(const std::string& folder) {
 }
 std::string LedgerPath(const std::string& folder) { return absl::StrCat(folder, "/ledger.json"); }
 
-std::string TimeText(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
-}
-
 std::string RevokedText(const IdentityRecord& record) {
-  return absl::StrCat(TextOf(record.identity), " was revoked at ", TimeText(record.revoked), " (",
+  return absl::StrCat(TextOf(record.identity), " was revoked at ", UtcText(record.revoked), " (",
                       record.revoked_because, ")");
 }
 
@@ -92,8 +89,8 @@ absl::Status CertificateAuthority::Load() {
   const std::string& folder = config_.folder;
   if (const absl::Time now = deps_.now(); now < deps_.built) {
     return absl::UnavailableError(absl::StrCat(
-        "the clock of this machine is wrong: it shows ", TimeText(now),
-        ", and this program was built after ", TimeText(deps_.built),
+        "the clock of this machine is wrong: it shows ", UtcText(now),
+        ", and this program was built after ", UtcText(deps_.built),
         "; certificates would have ended before they are used; set the clock, and start again"));
   }
   RETURN_IF_ERROR(MakeSecretFolder(folder));
@@ -140,18 +137,18 @@ absl::Status CertificateAuthority::CheckAuthorityHolds() const {
   const std::string path = CertificatePath(config_.folder);
   if (now < validity_.from) {
     return absl::UnavailableError(
-        absl::StrCat(path, " holds only from ", TimeText(validity_.from),
+        absl::StrCat(path, " holds only from ", UtcText(validity_.from),
                      " on, and the clock of this machine "
                      "shows ",
-                     TimeText(now),
+                     UtcText(now),
                      "; set the clock, and start again; if the clock is right, it was "
                      "ahead when the authority was made: move ",
                      config_.folder, " away for a cluster that all have to join anew"));
   }
   if (now < validity_.until) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      path, " has ended at ", TimeText(validity_.until), ", and the clock of this machine shows ",
-      TimeText(now), "; if the clock is right, move ", config_.folder,
+      path, " has ended at ", UtcText(validity_.until), ", and the clock of this machine shows ",
+      UtcText(now), "; if the clock is right, move ", config_.folder,
       " away for a cluster that all have to join anew"));
 }
 
@@ -328,8 +325,8 @@ absl::Status CertificateAuthority::CheckHolds(const Identity& identity) {
     return absl::OkStatus();
   }
   return absl::UnauthenticatedError(absl::StrCat(
-      "the certificate of ", TextOf(identity), " has ended at ", TimeText(found->second.expires),
-      ", and it is ", TimeText(deps_.now()), " by the clock of this server",
+      "the certificate of ", TextOf(identity), " has ended at ", UtcText(found->second.expires),
+      ", and it is ", UtcText(deps_.now()), " by the clock of this server",
       "; join again with what `psctl token create` prints"));
 }
 

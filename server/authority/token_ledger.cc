@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "common/security/certificates.h"
 #include "common/status_macros.h"
+#include "common/time_text.h"
 #include "common/worker_name.h"
 
 namespace lodestar {
@@ -23,10 +24,6 @@ constexpr absl::Duration kLeapDoubt = absl::Hours(24);
 constexpr int kNameSuffixDigits = 6;
 constexpr int64_t kMaxNumber = int64_t{1} << 62;
 constexpr absl::string_view kReplaced = "replaced by another machine of the name";
-
-std::string TimeText(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
-}
 
 int64_t UnixMs(absl::Time time) { return absl::ToUnixMillis(time); }
 
@@ -159,8 +156,8 @@ absl::StatusOr<const TokenRecord*> TokenLedger::FindValid(absl::string_view toke
   }
   if (now >= token.expires()) {
     return absl::PermissionDeniedError(absl::StrCat(
-        "token ", token.id, " has ended at ", TimeText(token.expires()), ", and it is ",
-        TimeText(now),
+        "token ", token.id, " has ended at ", UtcText(token.expires()), ", and it is ",
+        UtcText(now),
         " by the clock of the coordinator; ask for a new join string (psctl token create)"));
   }
   return &token;
@@ -169,7 +166,7 @@ absl::StatusOr<const TokenRecord*> TokenLedger::FindValid(absl::string_view toke
 absl::Status TokenLedger::Note(const Identity& identity, absl::Time until, absl::Time now) {
   if (const IdentityRecord* revoked = FindRevoked(identity); revoked != nullptr) {
     return absl::PermissionDeniedError(absl::StrCat(TextOf(identity), " was revoked at ",
-                                                    TimeText(revoked->revoked), " (",
+                                                    UtcText(revoked->revoked), " (",
                                                     revoked->revoked_because, ")"));
   }
   Forget(now);
@@ -188,8 +185,8 @@ absl::Status TokenLedger::Extend(const Identity& identity, absl::Time until, abs
     RETURN_IF_ERROR(CheckFree(identity.name, std::nullopt, now));
   } else if (!found->second.is_revoked() && found->second.expires <= now) {
     return absl::PermissionDeniedError(absl::StrCat(
-        "the certificate of ", TextOf(identity), " has ended at ", TimeText(found->second.expires),
-        ", and it is ", TimeText(now),
+        "the certificate of ", TextOf(identity), " has ended at ", UtcText(found->second.expires),
+        ", and it is ", UtcText(now),
         " by the clock of the coordinator; ask for a new join string (psctl token create)"));
   }
   return Note(identity, until, now);
@@ -267,7 +264,7 @@ absl::Status TokenLedger::CheckNotShutOut(absl::string_view name, const TokenRec
     if (record.is_replaced || record.revocation < token.creation) continue;
     if (!AreNamesInConflict(record.identity.name, name)) continue;
     return absl::PermissionDeniedError(absl::StrCat(
-        TextOf(record.identity), " was revoked at ", TimeText(record.revoked), " (",
+        TextOf(record.identity), " was revoked at ", UtcText(record.revoked), " (",
         record.revoked_because, "), and token ", token.id,
         " is older; a join string made since then lets the name in again: psctl token create "
         "--name=",
@@ -290,7 +287,7 @@ absl::Status TokenLedger::CheckFree(absl::string_view name, std::optional<Role> 
     if (replaced_role == other.role && other.name == name) continue;
     return absl::AlreadyExistsError(
         absl::StrCat("the name '", name, "' is taken by ", TextOf(other),
-                     ", whose certificate holds until ", TimeText(record.expires),
+                     ", whose certificate holds until ", UtcText(record.expires),
                      "; choose another --name, or take its place with what `psctl token create "
                      "--role=",
                      RoleName(other.role), " --name=", other.name, "` prints"));

@@ -66,6 +66,7 @@ absl::StatusOr<std::string> TryCheckpointFolder(FileSystem& file_system, const s
     return absl::ResourceExhaustedError(
         absl::StrCat(status.message(), need, "; make room, or give another folder"));
   };
+  RETURN_IF_ERROR(CheckIsOutsideCheckpoints(file_system, folder));
   RETURN_IF_ERROR(explain(CreateForGood(file_system, folder)));
   const std::string probe = absl::StrCat(folder, "/.tried-", getpid());
   const absl::Status tried = WriteAndRename(file_system, folder, probe);

@@ -59,6 +59,23 @@ TEST_F(CheckpointFolderTest, WhatIsNoFolderIsRefusedByName) {
   EXPECT_FALSE(TryCheckpointFolder(FileSystem::Real(), "/proc/self", 0, 1).ok());
 }
 
+TEST_F(CheckpointFolderTest, CheckpointsHoldNoRuns) {
+  const std::string checkpoint = folder_ + "/round-00000007";
+  std::filesystem::create_directories(checkpoint);
+  std::ofstream(checkpoint + "/MANIFEST.json") << "{}";
+  for (const char* below : {"", "/", "/run", "/run/of/today"}) {
+    EXPECT_THAT(
+        TryCheckpointFolder(FileSystem::Real(), checkpoint + below, 0, 1),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--init_from=" + checkpoint)));
+  }
+  EXPECT_FALSE(std::filesystem::exists(checkpoint + "/run"));
+  EXPECT_OK(TryCheckpointFolder(FileSystem::Real(), folder_, 0, 1));
+  // A copy under another name is a checkpoint, too, but a manifest above may be that of anything.
+  std::filesystem::rename(checkpoint, folder_ + "/best");
+  EXPECT_FALSE(TryCheckpointFolder(FileSystem::Real(), folder_ + "/best", 0, 1).ok());
+  EXPECT_OK(TryCheckpointFolder(FileSystem::Real(), folder_ + "/best/run", 0, 1));
+}
+
 TEST_F(CheckpointFolderTest, AFullDiskIsRefusedWithWhatIsNeeded) {
   SimulatedFileSystem disk;
   disk.SetCapacity(4);

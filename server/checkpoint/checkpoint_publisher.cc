@@ -97,17 +97,26 @@ absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Rou
   return file_system.SyncDirectory(root);
 }
 
-absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round newest, int keep,
-                       absl::Span<const std::string> spared, MayTouch may_touch) {
+absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round newest,
+                       const Retention& retention, absl::Span<const std::string> spared,
+                       MayTouch may_touch) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, root));
+  const auto is_by_round = [&retention](Round round) {
+    return retention.every_rounds > 0 && round.value() % retention.every_rounds == 0;
+  };
   int kept = 1;  // the newest
+  int kept_by_round = is_by_round(newest) ? 1 : 0;
   for (const CheckpointEntry& entry : entries) {
     const bool is_replaced = entry.suffix == kReplacedSuffix;
     if (!(entry.suffix.empty() || is_replaced) || entry.round >= newest) continue;
     if (IsOneOf(file_system, entry, spared)) continue;
     const bool is_left_over =
         is_replaced && file_system.Exists(absl::StrCat(root, "/", CheckpointName(entry.round)));
-    if (!is_left_over && ++kept <= keep) continue;
+    if (!is_left_over) {
+      const bool is_new = ++kept <= retention.keep;
+      const bool is_new_by_round = is_by_round(entry.round) && ++kept_by_round <= retention.keep;
+      if (is_new || is_new_by_round) continue;
+    }
     RETURN_IF_ERROR(may_touch(entry.path));
     RemoveDirectory(file_system, entry.path);
   }

@@ -40,10 +40,17 @@ inline constexpr int kManySetAside = 8;
 absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Round newest,
                            absl::Span<const std::string> spared, MayTouch may_touch);
 
-// Removes the checkpoints before `newest` but for the last `keep` (at least 1, counting `newest`),
+// Which checkpoints stay.
+struct Retention {
+  int keep = 3;              // the newest, at least 1
+  int64_t every_rounds = 0;  // and as many of the rounds that it divides; 0: no others
+};
+
+// Removes the checkpoints before `newest` that `retention` does not keep, which counts `newest`,
 // and those that were replaced.
-absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round newest, int keep,
-                       absl::Span<const std::string> spared, MayTouch may_touch);
+absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round newest,
+                       const Retention& retention, absl::Span<const std::string> spared,
+                       MayTouch may_touch);
 
 // Removes the directory of a checkpoint that will not be finished. Never fails: what cannot be
 // removed stays for RemoveUnfinished().

@@ -182,7 +182,8 @@ class CheckpointTest : public testing::Test {
     auto path = PublishCheckpoint(FileSystem::Real(), directory, manifest, MayTouchAll);
     EXPECT_OK(path);
     EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(round), {spared_}, MayTouchAll));
-    EXPECT_OK(RemoveOld(FileSystem::Real(), root_, Round(round), keep, {"", spared_}, MayTouchAll));
+    EXPECT_OK(RemoveOld(FileSystem::Real(), root_, Round(round), {.keep = keep}, {"", spared_},
+                        MayTouchAll));
     return *path;
   }
 
@@ -201,6 +202,19 @@ class CheckpointTest : public testing::Test {
   std::string root_;
   std::string spared_;
 };
+
+TEST_F(CheckpointTest, ThoseByRoundsStayBesideTheNewest) {
+  for (const int64_t round : {10, 13, 20, 27, 30, 31, 34, 36}) {
+    Save(round, 1, /*keep=*/9);
+  }
+  ASSERT_OK(RemoveOld(FileSystem::Real(), root_, Round(36), {.keep = 2, .every_rounds = 10}, {},
+                      MayTouchAll));
+  const auto left = ListCheckpoints(FileSystem::Real(), root_);
+  ASSERT_OK(left);
+  std::vector<int64_t> rounds;
+  for (const CheckpointEntry& entry : *left) rounds.push_back(entry.round.value());
+  EXPECT_THAT(rounds, ElementsAre(36, 34, 30, 20));
+}
 
 TEST_F(CheckpointTest, ComesBackOntoAnyNumberOfServersWithEveryBit) {
   for (int written_by : {1, 2, 3}) {

@@ -95,7 +95,7 @@ void ClusterSaves::BeginIfDue(absl::Time now) {
     state_.schedule.OnBegun(round, now);
     outbox_.RaiseAlarm(
         "a checkpoint was left out because the one before it was still being written; "
-        "raise --checkpoint_every",
+        "raise --checkpoint_every, or leave out those by time with --checkpoint_interval=0",
         now);
     return;
   }

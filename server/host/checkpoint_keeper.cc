@@ -203,7 +203,7 @@ std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) 
     // What failed before, and what a shard wrote after that.
     absl::Status tidied = RemoveUnfinished(*deps_.file_system, folder, may_touch);
     if (absl::StartsWith(published, folder + "/")) {
-      tidied.Update(RemoveOld(*deps_.file_system, folder, round, config_.keep,
+      tidied.Update(RemoveOld(*deps_.file_system, folder, round, config_.retention,
                               {config_.resume_path, awaited_path_}, may_touch));
     }
     if (!tidied.ok()) LogWarn("{} keeps what is not needed: {}", folder, tidied.message());

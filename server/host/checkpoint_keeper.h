@@ -20,6 +20,7 @@
 #include "common/job_spec.h"
 #include "common/json.h"
 #include "common/layout.h"
+#include "server/checkpoint/checkpoint_publisher.h"
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/resume_settings.h"
 #include "server/coordinator/checkpoint_task.h"
@@ -46,7 +47,7 @@ class CheckpointKeeper {
   struct Config {
     std::string root;      // empty: no checkpoints
     std::string fallback;  // where last checkpoints may be as well; empty: nowhere
-    int keep = 3;
+    Retention retention;
     bool resume = true;       // from what is in `root` when the process starts
     std::string resume_path;  // of one checkpoint; then only from that
     std::string init_from;    // trained weights for a fresh start

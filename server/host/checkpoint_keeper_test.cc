@@ -194,7 +194,7 @@ TEST_F(CheckpointKeeperTest, CheckpointOfAnOvertakenLeaderIsNotRestored) {
   Save(20, {}, 2);
   // What the former one had begun before arrives now.
   config_.lease_revision = 7;
-  config_.keep = 9;
+  config_.retention.keep = 9;
   StartProcess();
   Save(30, {}, 3);
   EXPECT_TRUE(disk_->Exists(Path(20)));
@@ -239,7 +239,7 @@ TEST_F(CheckpointKeeperTest, EachEntryIsMovedOrRemovedOnlyWhileTheFolderIsHeld) 
     asked.emplace_back(path);
     return asked.size() > 1 ? absl::AbortedError("another server holds it") : absl::OkStatus();
   };
-  config_.keep = 1;
+  config_.retention.keep = 1;
   StartProcess();
   TrySave(15);
   ASSERT_OK(published_);
@@ -418,7 +418,7 @@ TEST_F(CheckpointKeeperTest, OnlyWhatIsWholeIsGoneBackTo) {
 }
 
 TEST_F(CheckpointKeeperTest, WhatIsGoneBackToStaysMeanwhile) {
-  config_.keep = 2;
+  config_.retention.keep = 2;
   StartProcess();
   for (const int64_t round : {2, 4}) Save(round);
   ASSERT_OK(keeper_->NewestUpTo(Round(3)));
@@ -476,7 +476,7 @@ TEST_F(CheckpointKeeperTest, RunThatHasSavedNothingSpeaksAgainstNoCheckpoint) {
 }
 
 TEST_F(CheckpointKeeperTest, PathThatIsResumedFromStaysAndWhatIsLaterIsNamed) {
-  config_.keep = 1;
+  config_.retention.keep = 1;
   StartProcess();
   Save(1);
   config_.resume_path = Path(1);
@@ -704,7 +704,7 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
 
   CheckpointFaultTest() {
     config_.root = root_ = "/data/checkpoints";
-    config_.keep = 2;
+    config_.retention.keep = 2;
   }
 
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override {

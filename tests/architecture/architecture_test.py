@@ -127,6 +127,7 @@ class RulesCanFail(unittest.TestCase):
         self.assertEqual(violations(["//third_party:absl"], '"absl/status/status.h"'), [])
         self.assertEqual(violations([], "<vector>"), [])
         self.assertNotEqual(violations([], '"common/a.h"'), [])
+        self.assertNotEqual(violations([":a"], '"common/c.h"'), [])
         self.assertNotEqual(violations([":c"], '"common/a.h"'), [])
         self.assertNotEqual(violations([":a"], "<grpcpp/grpcpp.h>"), [])
 

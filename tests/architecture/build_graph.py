@@ -10,6 +10,7 @@ import re
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 SOURCE_SUFFIXES = (".h", ".cc", ".cu", ".cuh", ".inc")
+OWN_FOLDERS = ("common/", "deploy/", "kernels/", "proto/", "server/", "site/", "tests/", "worker/")
 
 # Headers of Debian's libraries, by how their paths begin, and the targets that bring them.
 LIBRARIES = (
@@ -163,6 +164,8 @@ def check_includes(root):
             for name in sorted(included - set(target["sources"])):
                 wanted = owners.get(name) or next(
                     (targets for prefix, targets in LIBRARIES if name.startswith(prefix)), None)
-                if wanted and not wanted & reachable:
+                if wanted is None and name.startswith(OWN_FOLDERS):
+                    violations.append(f"{path}: includes {name}, which is a header of no target")
+                elif wanted and not wanted & reachable:
                     violations.append(f"{path}: includes {name}, but {label} does not depend on {' or '.join(sorted(wanted))}")
     return violations

@@ -132,7 +132,7 @@ class Trial:
       # Windows move from epoch to epoch: one of them has more than enough.
       file.write(LINE * (4 * WORKERS * BATCH * self._total_rounds) if self._mode.same_samples else
                  " ".join(random.Random(1).choices(WORDS, k=9000)))
-    settings = {"rounds": self._total_rounds, "checkpoint_every": self._mode.rounds * 3 // 2,
+    settings = {"rounds": self._total_rounds, "checkpoint_interval": 0, "checkpoint_every": self._mode.rounds * 3 // 2,
                 "batch_size": BATCH, "eval_samples": 64, "lease": f"{self._mode.lease_seconds}s",
                 "min_workers": WORKERS, "durability": "journal" if proxy else "checkpoint",
                 **self._mode.settings}

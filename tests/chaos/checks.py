@@ -170,7 +170,8 @@ class ReadOnlyDiskCheck(CheckCase):
     self.mount("image")
     self.addCleanup(subprocess.run, ["umount", "-l", self.path("disk")], check=False)
     self.addCleanup(self._end_processes)
-    flags = {"checkpoint_dir": self.path("disk", "run"), "durability": "journal", "checkpoint_every": 100}
+    flags = {"checkpoint_dir": self.path("disk", "run"), "durability": "journal", "checkpoint_interval": 0,
+             "checkpoint_every": 100}
     server, workers = self.start_job(**flags)
     self.wait_for_rounds(20)
 

@@ -25,7 +25,7 @@ readonly address=127.0.0.1:53917
 serve() {
   "$ps_server" --listen="$address" --model="$run/model.textproto" --rounds=1000000 --batch_size=16384 \
     --eval_samples=8 --optimizer=momentum --clip_norm=0.5 --push_encoding=bf16 --pull_encoding=int8 \
-    --seed=7 --checkpoint_dir="$run/checkpoints" --checkpoint_every=4 --checkpoint_keep=2 \
+    --seed=7 --checkpoint_dir="$run/checkpoints" --checkpoint_every=4 --checkpoint_interval=0 --checkpoint_keep=2 \
     --durability=journal >>"$run/server.log" 2>&1 &
   server=$!
 }

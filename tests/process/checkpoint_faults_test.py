@@ -55,7 +55,7 @@ class CheckpointTestCase(ClusterTestCase):
 class LostServerTest(CheckpointTestCase):
 
   def test_killed_server_goes_on_from_the_newest_checkpoint_and_so_do_its_workers(self):
-    flags = {"rounds": 1000, "checkpoint_every": 50, "min_workers": 2}
+    flags = {"rounds": 1000, "checkpoint_interval": 0, "checkpoint_every": 50, "min_workers": 2}
     killed = self.start_server(**flags)
     workers = [self.start_worker(name) for name in ("a", "b")]
     # The second one may have been left out, where the disk is slow.
@@ -299,8 +299,8 @@ class CheckpointCommandTest(CheckpointTestCase):
       test -f "$LODESTAR_CHECKPOINT/{MANIFEST}" || exit 4
       echo no such bucket >&2; exit 3
       """)
-    server = self.start_server(rounds=20, checkpoint_every=5, checkpoint_keep=9, exit_when_done=None,
-                               on_checkpoint="sh " + self.path("copy.sh"))
+    server = self.start_server(rounds=20, checkpoint_interval=0, checkpoint_every=5, checkpoint_keep=9,
+                               exit_when_done=None, on_checkpoint="sh " + self.path("copy.sh"))
     self.assert_ends(self.start_worker("a"))
     status = self.wait_for_status(lambda status: "exit code 3" in alarms_in(status), "the alarm")
     self.assertIn("no such bucket", alarms_in(status))

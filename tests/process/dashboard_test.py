@@ -58,7 +58,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
 
   def test_pages_show_what_the_job_does(self):
     server = self.start_with_pages(rounds=5000, min_workers=2, keep_workers=1, lease="2s", eval_every=2,
-                                   checkpoint_dir=self.path("kept"), checkpoint_every=5)
+                                   checkpoint_dir=self.path("kept"), checkpoint_interval=0, checkpoint_every=5)
     self.assertEqual(self.get("healthz"), (200, "ok\n"))
     workers = [self.start_worker(name) for name in ("a", "b")]
     self.wait_for_round(6, workers=2)

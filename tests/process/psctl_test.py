@@ -385,7 +385,7 @@ class RollBackTest(ClusterTestCase):
 
   def test_a_server_that_is_killed_right_after_the_answer_has_gone_back(self):
     flags = {"checkpoint_dir": self.path("checkpoints"), "durability": "journal",
-             "checkpoint_every": 2, "checkpoint_keep": 1000}
+             "checkpoint_interval": 0, "checkpoint_every": 2, "checkpoint_keep": 1000}
     server = self.start_server(**flags)
     worker = self.start_worker("a")
     self.wait_for_status(lambda status: int(status.get("last_checkpoint", {}).get("round", 0)) >= 6,

@@ -237,7 +237,7 @@ class PythonPackageTest(ClusterTestCase):
 
   def test_killed_programs_and_servers_cost_no_round_and_count_none_twice(self):
     flags = {"rounds": 120, "lease": "1s", "durability": "journal",
-             "checkpoint_dir": self.path("checkpoints"), "checkpoint_every": 25}
+             "checkpoint_dir": self.path("checkpoints"), "checkpoint_interval": 0, "checkpoint_every": 25}
     server = self.start_client_server(**flags)
     a = self.start_program("a", pause=0.01)
     b = self.start_program("b", pause=0.01)

@@ -151,8 +151,8 @@ class PythonWorkerTest(PythonClientTestCase):
     self.train(mode="local_sgd", outer_optimizer="nesterov", local_steps=2, clip_norm=1)
 
   def test_goes_on_after_the_server_was_killed_and_leaves_when_told(self):
-    server = self.start_client_server(checkpoint_dir=self.path("checkpoints"), checkpoint_every=5,
-                                      lease="1s")
+    server = self.start_client_server(checkpoint_dir=self.path("checkpoints"), checkpoint_interval=0,
+                                      checkpoint_every=5, lease="1s")
     example = self.start_example("a")
     wait_until(lambda: os.path.exists(self.path("checkpoints", "round-00000005")), self.logs)
     server.kill()

@@ -44,7 +44,7 @@ class Job:
     os.makedirs(self.path("here"))
     if replica:
       self.start_replica("there")
-    self.flags = {"rounds": ROUNDS, "checkpoint_every": CHECKPOINT_EVERY, "batch_size": 2,
+    self.flags = {"rounds": ROUNDS, "checkpoint_interval": 0, "checkpoint_every": CHECKPOINT_EVERY, "batch_size": 2,
                   "eval_samples": 16, "lease": "2s", **flags}
     with open(self.path("model.textproto"), "w", encoding="ascii") as file:
       file.write(MODEL)

@@ -102,14 +102,14 @@ class SitesTest(cluster_processes.ClusterTestCase):
     root = self.start_root(keep_workers=1)
     with contextlib.closing(ReservedPort()) as port:
       folder = self.path("site_checkpoints")
-      site = self.start_site(port.number, checkpoint_dir=folder, checkpoint_every=8)
+      site = self.start_site(port.number, checkpoint_dir=folder, checkpoint_interval=0, checkpoint_every=8)
       workers = self.start_workers_of_site("a", "b")
       direct = self.start_worker("direct")
       self.wait_for_round(6, workers=2)
       self.status_of_site(lambda status: "last_checkpoint" in status, "a checkpoint of the site")
       site.kill()
       self.wait_for_status(lambda status: members_of(status) == ["direct"], "the site to be out")
-      site = self.start_site(port.number, checkpoint_dir=folder, checkpoint_every=8)
+      site = self.start_site(port.number, checkpoint_dir=folder, checkpoint_interval=0, checkpoint_every=8)
       site.wait_for_log("resumes")
       before = int(self.wait_for_status(lambda status: "berlin" in members_of(status),
                                         "the site to be back")["round"])

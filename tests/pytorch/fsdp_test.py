@@ -172,7 +172,7 @@ class FsdpTest(replay.ReplayTestCase):
       self.assertIn("start ps_server with --optimizer=momentum", log)
 
   def test_servers_that_begin_anew(self):
-    flags = {"rounds": 300, "checkpoint_dir": self.path("checkpoints"), "checkpoint_every": 10}
+    flags = {"rounds": 300, "checkpoint_dir": self.path("checkpoints"), "checkpoint_interval": 0, "checkpoint_every": 10}
     server = self.start_endless_server(**flags)
     ranks = self.start_ranks("mlp", "momentum")
     self.wait_for_round(30)

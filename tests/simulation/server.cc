@@ -401,7 +401,8 @@ absl::Status SimulatedServer::StartCoordinator() {
   CheckpointKeeper::Config keeper;
   keeper.root = cluster_->coordinator.checkpoint_dir;
   keeper.fallback = cluster_->coordinator.fallback_dir;
-  keeper.keep = cluster_->keep;
+  keeper.retention = {.keep = cluster_->keep,
+                      .every_rounds = cluster_->coordinator.checkpoint_schedule.every_rounds};
   keeper.job = cluster_->coordinator.job;
   keeper.confirm_folder = [this](absl::string_view) { return CheckHeld(); };
   CheckpointKeeper::Deps deps;

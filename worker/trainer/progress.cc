@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/duration_text.h"
+#include "common/time_text.h"
 
 namespace lodestar {
 

@@ -1,4 +1,4 @@
-#include "common/duration_text.h"
+#include "common/time_text.h"
 
 #include <gtest/gtest.h>
 
@@ -18,6 +18,10 @@ TEST(DurationTextTest, AlwaysHasAUnit) {
        {absl::ZeroDuration(), absl::Milliseconds(99), -absl::Hours(2)}) {
     EXPECT_EQ(DurationText(none), "0s");
   }
+}
+
+TEST(UtcTextTest, NamesItsZone) {
+  EXPECT_EQ(UtcText(absl::UnixEpoch() + absl::Milliseconds(61'900)), "1970-01-01 00:01:01 UTC");
 }
 
 }  // namespace

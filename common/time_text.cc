@@ -1,4 +1,4 @@
-#include "common/duration_text.h"
+#include "common/time_text.h"
 
 namespace lodestar {
 
@@ -8,6 +8,10 @@ std::string DurationText(absl::Duration duration) {
                                                            : absl::Minutes(1);
   const absl::Duration shown = absl::Trunc(duration, unit);
   return shown <= absl::ZeroDuration() ? "0s" : absl::FormatDuration(shown);
+}
+
+std::string UtcText(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
 }
 
 }  // namespace lodestar

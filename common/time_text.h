@@ -1,5 +1,5 @@
-// Measured and estimated times for people. Settings are printed exactly, with
-// absl::FormatDuration().
+// Times of day, and measured and estimated durations, for people. Settings are printed exactly,
+// with absl::FormatDuration().
 #pragma once
 
 #include <string>
@@ -11,5 +11,8 @@ namespace lodestar {
 // "0s", "2.5s", "1m30s", "5h2m": in tenths of a second below ten seconds, in minutes from an hour
 // on, else in seconds. What is left over is cut off. A negative duration gives "0s".
 std::string DurationText(absl::Duration duration);
+
+// "2026-01-02 03:04:05 UTC".
+std::string UtcText(absl::Time time);
 
 }  // namespace lodestar

@@ -1,0 +1,47 @@
+#include "common/security/credential_watch.h"
+
+#include <algorithm>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/time_text.h"
+
+namespace lodestar {
+std::string CredentialWatch::Look(absl::Time now) {
+  const absl::Duration since = now - looked_at_;
+  // A clock that was put back is a reason to look, too.
+  if (since >= absl::ZeroDuration() && since < kLookInterval) return "";
+  looked_at_ = now;
+  const std::string fault = Fault(now);
+  const bool is_seen_again = fault == std::exchange(seen_, fault);
+  if (!is_seen_again || fault == told_) return "";
+  told_ = fault;
+  return fault;
+}
+
+std::string CredentialWatch::Fault(absl::Time now) const {
+  const absl::StatusOr<CertificateFacts> facts = CheckCredentials(files_);
+  if (!facts.ok()) {
+    return absl::StrCat("TLS: ", facts.status().message(),
+                        "; new connections may fail: put a key, a certificate and an authority "
+                        "there that belong together, no restart is needed");
+  }
+  const Validity& validity = facts->validity;
+  if (now >= validity.until) {
+    return absl::StrCat("TLS: the certificate in ", files_.certificate, " has ended at ",
+                        UtcText(validity.until),
+                        ", so that no new connection can be made: renew it, no restart is needed");
+  }
+  if (now < validity.from) {
+    return absl::StrCat("TLS: the certificate in ", files_.certificate, " begins only at ",
+                        UtcText(validity.from), ", and it is ", UtcText(now),
+                        " by the clock of this machine");
+  }
+  const absl::Duration notice = std::min((validity.until - validity.from) / 10, kLongestNotice);
+  if (files_.is_kept || validity.until - now > notice) return "";
+  return absl::StrCat("TLS: the certificate in ", files_.certificate, " ends at ",
+                      UtcText(validity.until),
+                      ": put another one in its place before, no restart is needed");
+}
+
+}  // namespace lodestar

@@ -1,0 +1,97 @@
+#include "common/security/credential_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/time/clock.h"
+#include "common/file_io.h"
+#include "common/output_file.h"
+#include "common/security/testing/test_authority.h"
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const Identity kServer{Role::kServer, "shard-0", "01"};
+
+class CredentialWatchTest : public ::testing::Test {
+ protected:
+  // The same files, which this program does not renew.
+  static CredentialFiles OfOthers(CredentialFiles files) {
+    files.is_kept = false;
+    return files;
+  }
+  // What a look says after as much time as makes it look.
+  std::string Look() {
+    now_ += CredentialWatch::kLookInterval;
+    return watch_.Look(now_);
+  }
+  // Replaces the certificate alone.
+  void PutCertificate(const CredentialFiles& of) {
+    const auto certificate = ReadWholeFile(of.certificate, 1 << 20);
+    ASSERT_OK(certificate);
+    ASSERT_OK(WriteFileAtomically(files_.certificate, *certificate));
+  }
+
+  const TestAuthority authority_;
+  const CredentialFiles files_ = OfOthers(authority_.FilesFor(kServer));
+  absl::Time now_ = absl::Now();
+  CredentialWatch watch_{files_};
+};
+
+TEST_F(CredentialWatchTest, FilesThatBelongTogetherAreNotToldOf) {
+  EXPECT_EQ(Look(), "");
+  authority_.Renew(files_, kServer);
+  EXPECT_EQ(Look(), "");
+  EXPECT_EQ(Look(), "");
+}
+
+TEST_F(CredentialWatchTest, ACertificateWithoutItsKeyIsToldOfOnce) {
+  EXPECT_EQ(Look(), "");
+  PutCertificate(authority_.FilesFor(kServer));
+  EXPECT_EQ(Look(), "") << "the key may follow at once";
+  EXPECT_THAT(Look(), HasSubstr(files_.key));
+  EXPECT_EQ(Look(), "");
+  authority_.Renew(files_, kServer);
+  EXPECT_EQ(Look(), "");
+  EXPECT_EQ(Look(), "");
+  PutCertificate(authority_.FilesFor(kServer));
+  EXPECT_EQ(Look(), "");
+  EXPECT_THAT(Look(), HasSubstr(files_.key)) << "it was right in between";
+}
+
+TEST_F(CredentialWatchTest, FilesAreReadNowAndThenOnly) {
+  EXPECT_EQ(Look(), "");
+  ForgetCertificate(files_);
+  EXPECT_EQ(Look(), "");
+  EXPECT_EQ(watch_.Look(now_ + CredentialWatch::kLookInterval / 2), "");
+  EXPECT_THAT(Look(), HasSubstr(files_.certificate));
+}
+
+TEST_F(CredentialWatchTest, AnEndIsToldOfBeforeAndWhenItComes) {
+  const absl::Time until = now_ + absl::Hours(1);  // of the two hours that it holds
+  now_ = until - absl::Minutes(20);
+  EXPECT_EQ(Look(), "");
+  EXPECT_EQ(Look(), "");
+  now_ = until - absl::Minutes(10);
+  EXPECT_EQ(Look(), "");
+  EXPECT_THAT(Look(), AllOf(HasSubstr(files_.certificate), HasSubstr("ends at")));
+  now_ = until + absl::Minutes(1);
+  EXPECT_EQ(Look(), "");
+  EXPECT_THAT(Look(), AllOf(HasSubstr(files_.certificate), HasSubstr("has ended")));
+}
+
+TEST_F(CredentialWatchTest, WhatThisProgramRenewsHasNoNotice) {
+  CredentialFiles kept = files_;
+  kept.is_kept = true;
+  CredentialWatch watch(kept);
+  now_ += absl::Minutes(55);
+  EXPECT_EQ(watch.Look(now_), "");
+  EXPECT_EQ(watch.Look(now_ + CredentialWatch::kLookInterval), "");
+}
+
+}  // namespace
+}  // namespace lodestar
