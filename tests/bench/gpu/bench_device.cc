@@ -1,8 +1,10 @@
 #include "tests/bench/gpu/bench_device.h"
 
+#include <cmath>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/clock.h"
@@ -29,7 +31,8 @@ absl::StatusOr<FusionPolicy> ParseFusion(const std::string& fusion) {
 }  // namespace
 
 absl::StatusOr<DeviceOptions> ReadDeviceFlags(const BenchDeviceFlags& flags) {
-  DeviceOptions options{.kind = flags.device, .threads = flags.threads};
+  DeviceOptions options{
+      .kind = flags.device, .threads = flags.threads, .is_repeatable = flags.is_repeatable};
   ASSIGN_OR_RETURN(options.compute, ParseDType(flags.dtype));
   ASSIGN_OR_RETURN(options.fusion, ParseFusion(flags.fusion));
   if (!flags.tuning_file.empty()) {
@@ -43,6 +46,10 @@ void KeepTuning(const BenchDeviceFlags& flags, const Device& device) {
   TuningFile file(flags.tuning_file, &Clock::Real());
   file.Tell(device);
   file.Keep(device, TuningFile::kPatience);
+}
+
+std::string JsonNumber(double value) {
+  return std::isfinite(value) ? absl::StrFormat("%.9g", value) : "null";
 }
 
 void PrintChoices(const Device& device, const std::string& fusion) {

@@ -15,6 +15,7 @@ struct BenchDeviceFlags {
   std::string device;
   std::string dtype;
   std::string fusion;
+  bool is_repeatable = true;
   std::string tuning_file;  // empty means that matrix products run their first algorithm
   int threads = 1;
 };
@@ -25,6 +26,10 @@ absl::StatusOr<DeviceOptions> ReadDeviceFlags(const BenchDeviceFlags& flags);
 
 // Adds to the file of --tuning_file what `device` has chosen. Without the flag it does nothing.
 void KeepTuning(const BenchDeviceFlags& flags, const Device& device);
+
+// "1.5" as a value of JSON, in at most nine significant digits; "null" for infinities and NaN,
+// which JSON has no words for.
+std::string JsonNumber(double value);
 
 // Prints a line of JSON for each choice of the device: {"choice": ..., "fusion": `fusion`}.
 void PrintChoices(const Device& device, const std::string& fusion);

@@ -32,6 +32,10 @@ import time
 # Processes of a job have so long to end once its server is done, or gone.
 SECONDS_TO_END = 30
 SECONDS_TO_DIE = 5  # of a program that is killed
+SECONDS_BETWEEN_LOOKS = 1.0  # whether a program has ended whose output is still held open
+MOST_COUNT = 10**6  # of steps, rounds, samples, servers
+# Larger ones do not come back from a machine with a card.
+MOST_FILE_BYTES = 16 << 20
 # The first rounds tune and load code.
 ROUNDS_NOT_COUNTED = 2
 LEARNING_RATE = 3e-4
@@ -184,9 +188,15 @@ class Program:
         """JSON lines as they come, up to one that has the field `until`. Raises NotMeasured behind the last one of a program that
         fails, or has not ended when the time is over."""
         while True:
+            # A child of the program may hold its output open for longer than the program runs.
+            has_ended = self.process.poll() is not None
             try:
-                line = self.arrived.get(timeout=budget.left())
-            except (queue.Empty, NotMeasured):
+                line = self.arrived.get(timeout=min(SECONDS_BETWEEN_LOOKS, budget.left()))
+            except queue.Empty:
+                if has_ended:
+                    break
+                continue
+            except NotMeasured:
                 raise NotMeasured(f"{self.name} was not done when the section's --minutes were over") from None
             if line is None:
                 break
@@ -273,6 +283,9 @@ def print_operations(options, budget, folder):
 
 def add_operation(table, batch, line, choices):
     """Returns how many rows of the table a line of JSON is."""
+    if None in line.values():
+        table.row_without((batch, line.get("operation", "ceilings")), "what operations printed of it is not a number")
+        return 1
     if "ceiling_tb_per_second" in line:
         table.row(batch, "ceiling of bytes", "", f"{line['ceiling_tb_per_second']} TB/s", "100%")
         table.row(batch, "ceiling of arithmetic", "", f"{line['ceiling_tflop_per_second']} TFLOP/s", "100%")
@@ -294,16 +307,25 @@ class Steps:
 
     def add(self, line):
         if "step" in line:
-            self.losses.append(line["loss"])
+            self.losses.append(math.nan if line["loss"] is None else line["loss"])
             if len(self.losses) > self.warmup:
                 self.milliseconds.append(line["ms"])
         elif "choice" in line:
             self.notes.append(f"--fusion={line['fusion']}: {line['choice']}")
+        elif "note" in line:
+            self.notes.append(line["note"])
         elif "attention" in line:
             self.notes.append(f"{line['attention']} attention, forward and backward: " +
                               (f"{line['microseconds']:.0f} us" if "microseconds" in line else line["refused"]))
         else:
             self.facts.update(line)
+
+    def fault(self, program, wanted):
+        """Why a run that ended well is none of `wanted` steps, or nothing."""
+        if len(self.losses) != wanted:
+            return f"{program} printed {len(self.losses)} of {wanted} steps"
+        bad = [i for i, loss in enumerate(self.losses) if not math.isfinite(loss)]
+        return f"the loss of step {bad[0]} is not a number" if bad else ""
 
     def tokens_per_second(self, batch, options):
         return batch * options.model.tokens / (statistics.median(self.milliseconds) * 1e-3)
@@ -332,8 +354,9 @@ class StepSection:
         except NotMeasured as why:
             reason = str(why)
         self.libraries.setdefault(name, set()).update(program.libraries, steps.facts.get("libraries", ()))
+        reason = reason or steps.fault(program.name, self.options.warmup + self.options.steps)
         if not steps.milliseconds:
-            raise NotMeasured(reason or f"{program.name} printed no step")
+            raise NotMeasured(reason)
         self.add_row(name, steps, reason)
         return not reason
 
@@ -344,7 +367,7 @@ class StepSection:
         if reason:
             options.facts.check(f"step: {self.batch} {name}", False, reason)
             shown += f", {len(steps.milliseconds)} of {options.steps} steps: {reason}"
-        if name != OURS:
+        if name in (PYTORCH, PYTORCH_AGAIN):
             self.yardsticks.append(rate)
             shown += f", {steps.facts['chosen_attention']} attention" if "chosen_attention" in steps.facts else ""
         yardstick = self.yardsticks[0] if self.yardsticks else 0
@@ -395,11 +418,12 @@ class StepSection:
         folder = self.folder / "ours"
         folder.mkdir(exist_ok=True)
 
-        def read():
-            with running([*command, f"--tokens={tokens}"], options, folder) as program:
-                return self.read(OURS, program, self.budget)
+        def read(name, flags):
+            with running([*command, f"--tokens={tokens}", *flags], options, folder) as program:
+                return self.read(name, program, self.budget)
 
-        self.measure(read, OURS)
+        for name, flags in ((OURS, []), (OURS_UNREPEATABLE, ["--repeatable=false"])):
+            self.measure(lambda name=name, flags=flags: read(name, flags), name)
 
     def check_cublas(self):
         """Both sides are to multiply with one library."""
@@ -450,6 +474,7 @@ class StepSection:
 # PyTorch, which compiles first, gets this share of the time of a batch size.
 PYTORCH_SHARE = 0.65
 PYTORCH, OURS, PYTORCH_AGAIN = "PyTorch compiled", "Lodestar", "PyTorch compiled, again"
+OURS_UNREPEATABLE = "Lodestar, --repeatable=false"
 
 
 def print_steps(options, budget, folder):
@@ -559,6 +584,8 @@ def add_rounds(table, options, cells, rows, reason):
     if not seconds:
         raise NotMeasured(reason or f"{len(rows)} rounds are too few; raise --rounds")
     counted = rows[ROUNDS_NOT_COUNTED:]
+    if len(rows) < options.rounds:
+        reason = reason or f"ps_server has committed {len(rows)} of {options.rounds} rounds"
     exposed = [row["communication_seconds"] / s for row, s in zip(counted, seconds)
                if row.get("communication_seconds") is not None and s > 0]
     shown = spread([1e3 * s for s in seconds])
@@ -569,6 +596,20 @@ def add_rounds(table, options, cells, rows, reason):
         options.facts.tell(exposed=statistics.median(exposed), batch=cells[0], wire=cells[1], overlap=cells[2])
     table.row(*cells, shown, *[milliseconds_of(counted, f"{what}_seconds") for what in ("compute", "communication", "wait")],
               f"{statistics.median(exposed):.1%}" if exposed else "unknown")
+
+
+def pack_traces(folder, path):
+    """Without the largest ones, if the archive would be too large. Returns a line for each of them."""
+    left_out = []
+    while True:
+        with tarfile.open(path, "w:gz") as archive:
+            archive.add(folder, "traces")
+        traces = sorted(folder.iterdir(), key=lambda trace: trace.stat().st_size)
+        if path.stat().st_size <= MOST_FILE_BYTES or not traces:
+            return left_out
+        left_out.append(f"traces.tar.gz lacks {traces[-1].name} of {traces[-1].stat().st_size} bytes: an archive may have at most "
+                        f"{MOST_FILE_BYTES}.")
+        traces[-1].unlink()
 
 
 def print_rounds(options, budget, folder):
@@ -597,10 +638,10 @@ def print_rounds(options, budget, folder):
         except NotMeasured as reason:
             table.row_without((batch, encoding, overlap), reason)
         libraries |= job.libraries
-    table.end("Libraries of the processes:\n\n" + "\n".join(f"- {path}" for path in sorted(libraries)) if libraries else "")
+    texts = ["Libraries of the processes:\n"] + [f"- {path}" for path in sorted(libraries)] if libraries else []
     if options.out:
-        with tarfile.open(options.out / "traces.tar.gz", "w:gz") as archive:
-            archive.add(traces, "traces")
+        texts += [f"\n{left_out}" for left_out in pack_traces(traces, options.out / "traces.tar.gz")]
+    table.end("\n".join(texts))
 
 
 def print_gpt_mini(options, budget, folder):
@@ -629,6 +670,13 @@ def print_gpt_mini(options, budget, folder):
 SECTIONS = {"operations": print_operations, "step": print_steps, "rounds": print_rounds, "gpt-mini": print_gpt_mini}
 
 
+def count(text):
+    number = int(text)
+    if not 1 <= number <= MOST_COUNT:
+        raise argparse.ArgumentTypeError(f"{text}: allowed is 1 to {MOST_COUNT}")
+    return number
+
+
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True, help="folder of the programs")
@@ -637,13 +685,13 @@ def parse(arguments):
                         help="what to measure, again for more; default: all, gpt-mini with --text only")
     parser.add_argument("--minutes", type=float, default=9.0, help="that a section may take")
     parser.add_argument("--out", type=pathlib.Path, help="folder for a file SECTION.md of each, and traces.tar.gz of rounds")
-    parser.add_argument("--batch", type=int, action="append", default=[], help="samples per step; default 64, 16, 4")
-    parser.add_argument("--steps", type=int, default=30, help="that are timed")
-    parser.add_argument("--warmup", type=int, default=5, help="steps before them")
-    parser.add_argument("--rounds", type=int, default=30, help="of each job with a server")
-    parser.add_argument("--mini_rounds", type=int, default=5000)
+    parser.add_argument("--batch", type=count, action="append", default=[], help="samples per step; default 64, 16, 4")
+    parser.add_argument("--steps", type=count, default=30, help="that are timed")
+    parser.add_argument("--warmup", type=count, default=5, help="steps before them")
+    parser.add_argument("--rounds", type=count, default=30, help="of each job with a server")
+    parser.add_argument("--mini_rounds", type=count, default=5000)
     parser.add_argument("--text", default="", help="a text (tinyshakespeare) to train gpt-mini on")
-    parser.add_argument("--servers", type=int, default=1, help="that share the parameters in rounds")
+    parser.add_argument("--servers", type=count, default=1, help="that share the parameters in rounds")
     parser.add_argument("--overlap", action="append", default=[], choices=("true", "false"), help="of rounds; default both")
     parser.add_argument("--fusion", default="measure", choices=("measure", "never", "always"), help="of our programs")
     parser.add_argument("--tuning_file", default="", help="of our programs: what the card measures is kept there")

@@ -81,7 +81,7 @@ class GpuTableTest(unittest.TestCase):
 
   def measure(self, *flags):
     with contextlib.redirect_stdout(io.StringIO()):
-      gpu_table.main([f"--bin={self.folder}/bin", f"--out={self.out}", "--batch=4", *flags])
+      gpu_table.main([f"--bin={self.folder}/bin", f"--out={self.out}", "--batch=4", "--steps=3", "--rounds=5", *flags])
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(self.out.glob("*.md"))}
 
   def rows(self, page):
@@ -129,13 +129,50 @@ class GpuTableTest(unittest.TestCase):
     facts = self.facts(*flags)
     page = (self.out / "step.md").read_text(encoding="utf-8")
     self.assertEqual([row[1] for row in self.rows(page)],
-                     ["PyTorch compiled, flash attention", "Lodestar", "PyTorch compiled, again"])
+                     ["PyTorch compiled, flash attention", "Lodestar", "Lodestar, --repeatable=false", "PyTorch compiled, again"])
     self.assertIn("- flash attention, forward and backward: 100 us", page)
     self.assertIn({"ratio": 1.0, "batch": 4}, facts)
     self.assertEqual([fact["check"] for fact in facts if fact.get("passed")], ["outputs of libraries", "losses of B = 4"])
-    for first in ("0.2", "float('nan')"):
-      self.pytorch(PYTORCH.replace("FIRST", first))
-      self.assertEqual(self.failed(*flags), ["losses of B = 4"])
+    self.pytorch(PYTORCH.replace("FIRST", "0.2"))
+    self.assertEqual(self.failed(*flags), ["losses of B = 4"])
+    self.pytorch(PYTORCH.replace('"loss": 10.8 - first - i / 8', '"loss": None').replace("FIRST", "0"))
+    self.assertEqual(self.failed(*flags), ["step: 4 PyTorch compiled", "losses of B = 4"])
+    self.pytorch(PYTORCH.replace("FIRST", "0"))
+    self.program("train_step", STEP.replace("10.8 - first - i / 8", "None if i == 7 else 10.8 - first - i / 8") +
+                 "print('{\"note\": \"seven\"}')\n")
+    self.assertEqual(self.failed(*flags), ["step: 4 Lodestar", "step: 4 Lodestar, --repeatable=false", "losses of B = 4"])
+    self.assertIn("\n- seven\n", (self.out / "step.md").read_text(encoding="utf-8"))
+
+  def test_the_second_row_of_ours_need_not_be_repeatable(self):
+    self.program("train_step", "import sys\nif '--repeatable=false' in sys.argv: sys.exit('unrepeatable')\n" + STEP)
+    self.assertEqual(self.failed("--section=step"), ["step: 4 Lodestar, --repeatable=false"])
+
+  def test_fewer_steps_or_rounds_than_were_asked_for_are_a_failure(self):
+    self.assertEqual(self.failed("--section=step", "--steps=4"), ["step: 4 Lodestar", "step: 4 Lodestar, --repeatable=false"])
+    self.assertEqual(self.failed("--section=rounds", "--overlap=true", "--rounds=6"), ["rounds: 4 fp32 true", "rounds: 4 bf16 true"])
+
+  def test_numbers_that_are_none_are_a_failure(self):
+    self.program("operations", OPERATIONS.replace('"rate": 600', '"rate": null'))
+    self.assertEqual(self.failed("--section=operations"), ["operations: 4 head forward"])
+    self.program("operations", OPERATIONS.replace("790.0", "null"))
+    self.assertEqual(self.failed("--section=operations"), ["operations: 4 ceilings"])
+    self.assertEqual([row[1] for row in self.rows((self.out / "operations.md").read_text(encoding="utf-8"))],
+                     ["ceilings", "head forward"])
+
+  def test_traces_fit_into_what_comes_back(self):
+    self.program("gpu_worker", WORKER.replace('write_text("{}")', "write_bytes(__import__('os').urandom(9 << 20 if 'fp32' in flags['trace'] else 99))"))
+    page = self.measure("--section=rounds")["rounds.md"]
+    path = self.out / "traces.tar.gz"
+    self.assertLessEqual(path.stat().st_size, gpu_table.MOST_FILE_BYTES)
+    with tarfile.open(path) as traces:
+      self.assertEqual(sum(name.endswith(".json") for name in traces.getnames()), 3)
+    self.assertRegex(page, r"traces.tar.gz lacks b4-fp32-(true|false).json of 9437184 bytes")
+
+  def test_counts_are_refused_before_anything_runs(self):
+    for flag in ("--steps=0", "--steps=-5", "--steps=99999999999", "--warmup=-1", "--batch=0", "--rounds=0"):
+      with contextlib.redirect_stderr(io.StringIO()) as errors, self.assertRaises(SystemExit):
+        gpu_table.parse(["--bin=bin", flag])
+      self.assertIn(flag.partition("=")[0], errors.getvalue())
 
   def test_refused_outputs_of_a_library_are_a_failure(self):
     self.program("train_step", STEP.replace("forward: library", "forward: own kernels (refused, its outputs are not those of own kernels: y)"))
@@ -153,7 +190,7 @@ class GpuTableTest(unittest.TestCase):
     self.program("operations", OPERATIONS + "import sys\nprint('{\"operation\": \"cut', end='')" + dies)
     self.program("train_step", STEP + dies)
     failed = self.failed("--section=operations", "--section=step")
-    self.assertEqual(failed, ["operations: 4", "step: 4 Lodestar"])
+    self.assertEqual(failed, ["operations: 4", "step: 4 Lodestar", "step: 4 Lodestar, --repeatable=false"])
     rows = self.rows((self.out / "operations.md").read_text(encoding="utf-8"))
     self.assertEqual([row[1] for row in rows[:3]], ["ceiling of bytes", "ceiling of arithmetic", "head forward"])
     self.assertIn("the card is gone", rows[3][1])
@@ -166,7 +203,7 @@ class GpuTableTest(unittest.TestCase):
     self.program("operations", "import os\nos.write(1, b'\\xff\\n')\nos.write(2, b'\\xff\\n')\n" + OPERATIONS + "import sys, time" + hangs)
     self.program("train_step", STEP + hangs)
     self.assertEqual(self.failed("--section=operations", "--section=step", "--minutes=0.05"),
-                     ["operations: 4", "step: 4 Lodestar"])
+                     ["operations: 4", "step: 4 Lodestar", "step: 4 Lodestar, --repeatable=false"])
     self.assertIn(["4", "head forward", "12.3", "600 TFLOP/s", "76%"],
                   self.rows((self.out / "operations.md").read_text(encoding="utf-8")))
     self.assertEqual(self.rows((self.out / "step.md").read_text(encoding="utf-8"))[1][3], f"{4 * 1024 / 11e-3:.0f}")

@@ -20,6 +20,8 @@ ABSL_FLAG(std::string, dtype, "bf16", "bf16 or fp32");
 ABSL_FLAG(int, batch, 16, "samples of 1024 tokens");
 ABSL_FLAG(std::string, fusion, "measure",
           "measure, never or always, as of gpu_worker; attention runs with all three");
+ABSL_FLAG(bool, repeatable, true,
+          "false lets cuDNN's attention add gradients up in any order, as of gpu_worker");
 ABSL_FLAG(std::string, tuning_file, "",
           "file of what cards have measured, as of gpu_worker; it is read and written");
 ABSL_FLAG(bool, small, false, "shapes for an emulated card instead of those of GPT-2 124M");
@@ -34,6 +36,7 @@ absl::Status RunBenchmark() {
   BenchDeviceFlags flags{.device = absl::GetFlag(FLAGS_device),
                          .dtype = dtype,
                          .fusion = fusion,
+                         .is_repeatable = absl::GetFlag(FLAGS_repeatable),
                          .tuning_file = absl::GetFlag(FLAGS_tuning_file)};
   const int batch = absl::GetFlag(FLAGS_batch), repeats = absl::GetFlag(FLAGS_repeats);
   if (batch < 1 || repeats < 1) {
@@ -48,8 +51,9 @@ absl::Status RunBenchmark() {
   Ceilings ceilings;
   const auto print_ceilings = [&](const Ceilings& measured) {
     ceilings = measured;
-    std::printf("{\"ceiling_tb_per_second\": %.3f, \"ceiling_tflop_per_second\": %.1f}\n",
-                ceilings.bytes_per_second * 1e-12, ceilings.flops_per_second * 1e-12);
+    std::printf("{\"ceiling_tb_per_second\": %s, \"ceiling_tflop_per_second\": %s}\n",
+                JsonNumber(ceilings.bytes_per_second * 1e-12).c_str(),
+                JsonNumber(ceilings.flops_per_second * 1e-12).c_str());
     std::fflush(stdout);
   };
   const auto print_operation = [&](const TimedOperation& timed) {
@@ -57,10 +61,11 @@ absl::Status RunBenchmark() {
     const double rate = (is_arithmetic ? timed.flops : timed.bytes) / timed.seconds;
     const double ceiling = is_arithmetic ? ceilings.flops_per_second : ceilings.bytes_per_second;
     std::printf(
-        "{\"operation\": \"%s\", \"batch\": %d, \"microseconds\": %.2f, \"rate\": %.4g, "
-        "\"unit\": \"%s\", \"of_ceiling\": %.3f}\n",
-        timed.name.c_str(), batch, timed.seconds * 1e6, rate * 1e-12,
-        is_arithmetic ? "TFLOP/s" : "TB/s", rate / ceiling);
+        "{\"operation\": \"%s\", \"batch\": %d, \"microseconds\": %s, \"rate\": %s, "
+        "\"unit\": \"%s\", \"of_ceiling\": %s}\n",
+        timed.name.c_str(), batch, JsonNumber(timed.seconds * 1e6).c_str(),
+        JsonNumber(rate * 1e-12).c_str(), is_arithmetic ? "TFLOP/s" : "TB/s",
+        JsonNumber(rate / ceiling).c_str());
     std::fflush(stdout);
   };
   const OperationReports reports = {.ceilings = print_ceilings, .operation = print_operation};

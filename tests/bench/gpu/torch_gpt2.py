@@ -12,6 +12,7 @@ tokens to FOLDER/tokens.bin. `train_step --weights --tokens` reads both.
 import argparse
 import ctypes
 import json
+import math
 import pathlib
 import struct
 import sys
@@ -65,7 +66,7 @@ PRESETS = {
 
 
 def tell(**fields):
-    print(json.dumps(fields), flush=True)
+    print(json.dumps(fields, allow_nan=False), flush=True)
 
 
 def start(model):
@@ -167,6 +168,7 @@ def libraries():
 class Training:
     def __init__(self, options, model, tokens, context):
         self.options, self.model, self.context, self.step = options, model, context, 0
+        self.has_told_loss = False
         parameters = list(model.parameters())
         groups = [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.1},
                   {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}]
@@ -189,7 +191,11 @@ class Training:
             loss.backward()
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
-            tell(step=self.step, ms=clock.milliseconds(), loss=loss.item())
+            milliseconds, loss = clock.milliseconds(), loss.item()
+            tell(step=self.step, ms=milliseconds, loss=loss if math.isfinite(loss) else None)
+            if not math.isfinite(loss) and not self.has_told_loss:
+                self.has_told_loss = True
+                tell(note=f"the loss of step {self.step} is not a number")
             self.step += 1
 
 
@@ -223,6 +229,8 @@ def parse():
     parser.add_argument("--preset", choices=list(PRESETS), default="gpt2-124m")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: fp32, not compiled, to compare losses")
     options = parser.parse_args()
+    if min(options.batch, options.steps) < 1 or options.warmup < 0:
+        parser.error("--batch and --steps must be at least 1, --warmup at least 0")
     options.compile = options.bf16 = options.device == "cuda"
     return options
 

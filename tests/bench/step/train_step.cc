@@ -19,7 +19,6 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/file_system.h"
 #include "common/initial_weights.h"
 #include "common/layout.h"
@@ -51,6 +50,8 @@ ABSL_FLAG(double, learning_rate, 1e-3, "of AdamW");
 ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or cuda:N");
 ABSL_FLAG(std::string, dtype, "fp32", "fp32 or bf16");
 ABSL_FLAG(std::string, fusion, "measure", "measure, never or always, as of gpu_worker");
+ABSL_FLAG(bool, repeatable, true,
+          "false lets cuDNN's attention add gradients up in any order, as of gpu_worker");
 ABSL_FLAG(std::string, tuning_file, "",
           "file of what cards have measured, as of gpu_worker; it is read and written");
 ABSL_FLAG(int, threads, 1, "threads of the CPU");
@@ -60,6 +61,8 @@ ABSL_FLAG(int, warmup, 5, "steps before them");
 namespace lodestar {
 namespace {
 
+// Of samples, threads and steps: sums of two are far from what an int can hold.
+constexpr int kMostCount = 1'000'000;
 constexpr double kBeta1 = 0.9;
 constexpr double kBeta2 = 0.95;
 constexpr double kEpsilon = 1e-8;
@@ -110,6 +113,7 @@ BenchDeviceFlags DeviceFlags() {
   return {.device = absl::GetFlag(FLAGS_device),
           .dtype = absl::GetFlag(FLAGS_dtype),
           .fusion = absl::GetFlag(FLAGS_fusion),
+          .is_repeatable = absl::GetFlag(FLAGS_repeatable),
           .tuning_file = absl::GetFlag(FLAGS_tuning_file),
           .threads = absl::GetFlag(FLAGS_threads)};
 }
@@ -168,7 +172,21 @@ class Batches {
   std::optional<TokenBatches> tokens_;
 };
 
+absl::Status CheckCounts() {
+  const auto check = [](const char* flag, int value, int least, int most) {
+    return least <= value && value <= most
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError(
+                     absl::StrCat("--", flag, "=", value, ": allowed is ", least, " to ", most));
+  };
+  RETURN_IF_ERROR(check("batch", absl::GetFlag(FLAGS_batch), 1, kMostCount));
+  RETURN_IF_ERROR(check("threads", absl::GetFlag(FLAGS_threads), 1, kMostCount));
+  RETURN_IF_ERROR(check("warmup", absl::GetFlag(FLAGS_warmup), 0, kMostCount));
+  return check("steps", absl::GetFlag(FLAGS_steps), 1, kMostCount);
+}
+
 absl::Status Run() {
+  RETURN_IF_ERROR(CheckCounts());
   const BenchDeviceFlags device_flags = DeviceFlags();
   ASSIGN_OR_RETURN(const DeviceOptions device_options, ReadDeviceFlags(device_flags));
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(device_options, nullptr));
@@ -197,6 +215,7 @@ absl::Status Run() {
   std::string times;
   double first_loss = 0.0;
   double last_loss = 0.0;
+  bool has_told_loss = false;
   const int warmup = absl::GetFlag(FLAGS_warmup);
   const int steps = absl::GetFlag(FLAGS_steps);
   std::clock_t processor_start = 0;
@@ -215,18 +234,21 @@ absl::Status Run() {
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     last_loss = result.loss_sum / result.num_predictions;
     if (i == 0) first_loss = last_loss;
-    // Python reads this name of what is no number, but not that of printf().
-    const std::string loss = std::isfinite(last_loss) ? absl::StrFormat("%.6f", last_loss) : "NaN";
-    std::printf("{\"step\": %d, \"ms\": %.4f, \"loss\": %s}\n", i, took.count(), loss.c_str());
+    std::printf("{\"step\": %d, \"ms\": %.4f, \"loss\": %s}\n", i, took.count(),
+                JsonNumber(last_loss).c_str());
+    if (!std::isfinite(last_loss) && !std::exchange(has_told_loss, true)) {
+      std::printf("{\"note\": \"the loss of step %d is not a number\"}\n", i);
+    }
     std::fflush(stdout);
     if (i >= warmup) times += (times.empty() ? "" : ", ") + std::to_string(took.count());
   }
   const double processor_ms =
       1e3 * static_cast<double>(std::clock() - processor_start) / CLOCKS_PER_SEC / steps;
   std::printf(
-      "{\"device\": \"%s\", \"memory_bytes\": %lld, \"first_loss\": %.6f, \"last_loss\": %.6f, "
+      "{\"device\": \"%s\", \"memory_bytes\": %lld, \"first_loss\": %s, \"last_loss\": %s, "
       "\"processor_ms\": %.3f, \"ms\": [%s]}\n",
-      name, memory_bytes, first_loss, last_loss, processor_ms, times.c_str());
+      name, memory_bytes, JsonNumber(first_loss).c_str(), JsonNumber(last_loss).c_str(),
+      processor_ms, times.c_str());
   return absl::OkStatus();
 }
 
