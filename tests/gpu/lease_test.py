@@ -5,6 +5,7 @@ usage: lease_test.py FILE..., the programs and libraries of the package, by thei
 """
 import csv
 import io
+import json
 import os
 import pathlib
 import re
@@ -19,6 +20,7 @@ import unittest
 SOURCES = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = ("train_step", "operations", "ps_server", "gpu_worker", "cuda_device_test", "liblodestar_cuda.so")
 FILES = {}  # by base name
+MOST_FILE_BYTES = 16 << 20  # of a file that comes back from a card machine
 SLACK_SECONDS = 60  # of a busy machine; a program that hangs would take ten minutes
 
 # Field names decide, as with the real one.
@@ -35,6 +37,8 @@ case "$*" in
   *) exec PYTHON "$@" ;;
 esac
 """
+# A run of train_step, which prints what `seq` gives it.
+STEPS = """for i in $(seq 0 %d); do echo '{"step": '$i', "ms": 1, "loss": 4}'; done\n"""
 PASSES = "echo '[       OK ] stand-in'\n"
 # Ignores being told to stop, and so does a child that holds the output.
 HANGS = "trap '' TERM\necho '[       OK ] before it hangs'\nsleep 200 & echo $! >PIDS\nwhile :; do sleep 1; done\n"
@@ -126,7 +130,7 @@ class LeaseTest(unittest.TestCase):
     self.assertIn("580.159", self.log())
     self.assertRegex(self.log(), r"choice: attention backward .*: library")
     self.assertEqual([row[1] for row in self.rows("step.md")],
-                     ["PyTorch compiled, flash attention", "Lodestar", "PyTorch compiled, again"])
+                     ["PyTorch compiled, flash attention", "Lodestar", "Lodestar, --repeatable=false", "PyTorch compiled, again"])
     step = (self.out / "step.md").read_text(encoding="utf-8")
     self.assertRegex(step, r"Largest relative difference of the losses: [0-9.e-]+ over 5 steps")
     self.assertRegex(step, r"- --fusion=measure: attention forward .*: (library|own kernels)")
@@ -175,9 +179,9 @@ class LeaseTest(unittest.TestCase):
     self.all_pass()
     self.program("cuda_device_test", HANGS.replace("PIDS", str(self.folder / "pids")))
     begin = time.monotonic()
-    code, summary = self.lease("--from=never", "--until=never", seconds=12)
+    code, summary = self.lease("--from=never", "--until=never", seconds=19)
     self.assertEqual(code, 1)
-    self.assertLess(time.monotonic() - begin, 12 + SLACK_SECONDS)
+    self.assertLess(time.monotonic() - begin, 19 + SLACK_SECONDS)
     self.assertIn("- FAILED never: exit code 124", summary)
     self.assertIn("before it hangs", self.log())
     self.assertFalse(is_running((self.folder / "pids").read_text().strip()), "its child still runs")
@@ -193,12 +197,141 @@ class LeaseTest(unittest.TestCase):
       self.assertEqual(lease.wait(SLACK_SECONDS), 128 + 15)
     self.assertFalse(is_running(pid_file.read_text().strip()))
 
+  def test_a_lease_that_is_killed_leaves_no_program_behind(self):
+    pids = self.folder / "pids"
+    self.program("cuda_device_test", f"sleep 200 & echo $! $$ >{pids}.new\nmv {pids}.new {pids}\nwait\n")
+    self.script(self.tools / "nvidia-smi", NVIDIA_SMI.replace("while", f"echo $$ >{self.folder}/sampler; while"))
+    command = [self.root / "tests/gpu/first_lease.sh", f"--out={self.out}", "--small", "--from=never"]
+    with subprocess.Popen(command, env=self.environment, stdout=subprocess.DEVNULL) as lease:
+      self.wait_until(pids.exists)
+      lease.kill()
+    for pid in pids.read_text().split() + (self.folder / "sampler").read_text().split():
+      self.wait_until(lambda pid=pid: not is_running(pid))
+
+  def test_a_step_does_not_wait_for_what_holds_its_output(self):
+    self.all_pass()
+    pid = self.folder / "pid"
+    self.program("operations", f"""sleep 200 & echo $! >{pid}
+echo '{{"operation": "head forward", "microseconds": 1, "rate": 1, "unit": "TFLOP/s", "of_ceiling": 1}}'
+""")
+    begin = time.monotonic()
+    code, summary = self.lease("--from=operations", "--until=operations", seconds=150)
+    self.assertEqual(code, 0, summary)
+    self.assertLess(time.monotonic() - begin, 100, "operations was not done when its program was")
+    self.assertFalse(is_running(pid.read_text().strip()))
+
+  def test_files_are_cut_to_what_comes_back(self):
+    self.all_pass()
+    self.program("cuda_device_test", "echo first line\nyes \"$(printf '%01000d' 0)\" | head -n 20000\necho last line\n" + PASSES)
+    self.script(self.tools / "nvidia-smi", NVIDIA_SMI.replace("while", "yes '1, 2, 3' | head -c 20000000; while"))
+    row = '{"operation": "%0800d", "microseconds": 1, "rate": 1, "unit": "TFLOP/s", "of_ceiling": 1}' % 0
+    self.program("operations", f"yes '{row}' | head -n 21000\n")
+    self.lease("--from=never", "--until=operations")
+    for name in ("lease.log", "nvidia_smi.csv", "operations.md"):
+      path = self.out / name
+      self.assertLessEqual(path.stat().st_size, MOST_FILE_BYTES, name)
+      self.assertRegex(path.read_text(encoding="utf-8"), r"(?m)^\[[0-9]+ bytes are left out here", name)
+    self.assertIn("UTC, ", self.log())
+    for kept in ("\nfirst line\n", "\n==> summary"):
+      self.assertIn(kept, self.log())
+
+  def test_too_few_steps_are_a_failure(self):
+    self.all_pass()
+    self.program("train_step", STEPS % 2)  # of two that do not count and three that do
+    code, summary = self.lease("--from=step", "--until=step")
+    self.assertEqual(code, 1)
+    self.assertIn("- FAILED step: 2 Lodestar: train_step printed 3 of 5 steps", summary)
+
+  def test_a_sampler_that_ends_early_is_a_failure(self):
+    self.all_pass()
+    self.script(self.tools / "nvidia-smi", NVIDIA_SMI.replace("sleep 0.5; done", "exit 9; done"))
+    code, summary = self.lease("--from=never", "--until=never")
+    self.assertEqual(code, 1)
+    self.assertRegex(summary, r"- FAILED nvidia_smi.csv: nvidia-smi ended with 9")
+
+  def test_a_loss_that_is_no_number_is_a_failure(self):
+    self.all_pass()
+    self.program("train_step", (STEPS % 4).replace("4}", "null}") + """echo '{"note": "the loss of step 0 is not a number"}'\n""")
+    code, summary = self.lease("--from=step", "--until=step")
+    self.assertEqual(code, 1)
+    self.assertIn("- FAILED step: 2 Lodestar: the loss of step 0 is not a number", summary)
+
+  def test_train_step_prints_json_and_a_note_where_its_loss_is_no_number(self):
+    printed = self.train_step("--steps=2", "--warmup=1", "--learning_rate=1e38").stdout
+    lines = [json.loads(line, parse_constant=self.fail) for line in printed.splitlines()]
+    self.assertIn(None, [line.get("loss", 0) for line in lines], printed)
+    self.assertTrue(any("note" in line for line in lines), printed)
+
+  def test_train_step_refuses_numbers_of_steps_that_it_cannot_run(self):
+    for flags in (("--steps=-5",), ("--steps=0",), ("--warmup=-1",), ("--warmup=2147483647", "--steps=2147483647"),
+                  ("--steps=99999999999",), ("--batch=0",)):
+      done = self.train_step(*flags)
+      self.assertEqual(done.returncode, 1, flags)
+      self.assertIn(flags[0].strip("-").partition("=")[0], done.stderr)
+
+  def train_step(self, *flags):
+    return subprocess.run([FILES["train_step"], "--batch=1", *flags], capture_output=True, text=True, check=False,
+                          timeout=SLACK_SECONDS)
+
+  def test_cudnn_that_cannot_be_loaded_is_a_failure(self):
+    self.all_pass()
+    library = self.folder / "venv/packages/nvidia/cudnn/lib/libcudnn.so.9"
+    library.write_bytes(b"no library")
+    code, summary = self.lease("--from=always", "--until=always")
+    self.assertEqual(code, 1)
+    self.assertRegex(summary, r"- FAILED machine: libcudnn.so.9: .*libcudnn.so.9: (file too short|invalid ELF header)")
+    self.assertNotIn("skipped always: cuDNN", summary)
+    shutil.copy(FILES["library_versions.so"], library)
+    self.environment["LODESTAR_STAND_IN_CUDNN_VERSION"] = "90100"
+    code, summary = self.lease("--from=always", "--until=always")
+    self.assertEqual(code, 1)
+    self.assertRegex(summary, r"- FAILED machine: libcudnn.so.9: .*90100")
+
+  def test_a_folder_takes_one_lease_at_a_time(self):
+    self.all_pass()
+    pid = self.folder / "pid"
+    self.program("cuda_device_test", f"echo $$ >{pid}\nexec sleep 200\n")
+    command = [self.root / "tests/gpu/first_lease.sh", f"--out={self.out}", "--small", "--from=never", "--until=never"]
+    with subprocess.Popen(command, env=self.environment, stdout=subprocess.DEVNULL) as lease:
+      self.wait_until(pid.exists)
+      before = self.log()
+      second = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=SLACK_SECONDS)
+      self.assertEqual(second.returncode, 2)
+      self.assertIn(str(self.out), second.stderr)
+      self.assertTrue(self.log().startswith(before), "the second lease has written over the log of the first")
+      lease.terminate()
+    self.assertEqual(self.lease("--from=summary")[0], 0, "the folder is free again")
+
+  def test_too_few_seconds_are_refused(self):
+    for which, seconds in (("first", 30), ("second", 30), ("first", 10)):
+      command = [self.root / f"tests/gpu/{which}_lease.sh", f"--seconds={seconds}", f"--out={self.out}"]
+      done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=SLACK_SECONDS)
+      self.assertEqual(done.returncode, 2)
+      least = re.search(r"--seconds=[0-9]+: .*at least ([0-9]+)", done.stderr)
+      self.assertIsNotNone(least, done.stderr)
+    # With the least, the machine answers in time although nvidia-smi is slow.
+    self.all_pass()
+    self.script(self.tools / "nvidia-smi", "sleep 2\n" + NVIDIA_SMI)
+    code, summary = self.lease("--until=never", seconds=int(self.least("--until=never")))
+    self.assertEqual(code, 0, summary)
+
+  def least(self, *flags):
+    command = [self.root / "tests/gpu/first_lease.sh", "--seconds=1", f"--out={self.out}", *flags]
+    done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=SLACK_SECONDS)
+    return re.search(r"at least ([0-9]+)", done.stderr)[1]
+
+  def wait_until(self, holds):
+    end = time.monotonic() + SLACK_SECONDS
+    while not holds():
+      self.assertLess(time.monotonic(), end)
+      time.sleep(0.05)
+
   def test_limits_add_up_to_the_seconds_that_are_given(self):
     self.all_pass()
     for flags in ((), ("--from=step",)):
-      self.lease(*flags, seconds=40)
+      self.lease(*flags, seconds=80)
       limits = re.search(r"^Limits: (.*)$", self.log(), re.MULTILINE)[1]
-      self.assertLessEqual(sum(float(limit.split()[1]) for limit in limits.split(", ")), 40.5, limits)
+      self.assertAlmostEqual(sum(float(limit.split()[1]) for limit in limits.split(", ")), 80, delta=5, msg=limits)
 
   def test_a_program_that_fails_is_a_failure_and_keeps_its_rows(self):
     self.all_pass()
@@ -218,7 +351,7 @@ exit 3
 
   def test_without_pytorch_ours_runs_alone(self):
     self.script(self.tools / "python3", f'case "$*" in *find_spec*) exit 1 ;; esac\nexec {sys.executable} "$@"\n')
-    self.program("train_step", """for i in 0 1 2 3 4; do echo '{"step": '$i', "ms": 1, "loss": 4}'; done\n""")
+    self.program("train_step", STEPS % 4)
     code, summary = self.lease("--from=step", "--until=step")
     self.assertEqual(code, 0, summary)
     self.assertIn("no yardstick here", summary)
@@ -231,7 +364,7 @@ exit 3
     self.assertIn("no usable GPU", self.log())
     # One that hangs is no proof that there is none.
     self.script(self.tools / "nvidia-smi", "sleep 1000\n")
-    code, summary = self.lease("--from=never", "--until=never", seconds=12)
+    code, summary = self.lease("--from=never", "--until=never", seconds=19)
     self.assertEqual(code, 1)
     self.assertIn("- FAILED machine", summary)
 
