@@ -7,6 +7,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/resources.h"
 
@@ -127,8 +128,8 @@ class NcclLinks final : public CardLinks {
     });
   }
 
-  // Calls that are queueing are awaited, as NCCL frees their communicators. A first call may block
-  // until the other members make theirs, which they may until then.
+  // Calls that are queueing are awaited, as NCCL frees their communicators. None of them blocks for
+  // another member, as Connect() has made the calls that do.
   void Abort() override {
     std::unique_lock lock(mutex_);
     if (std::exchange(is_aborted_, true)) return;
@@ -160,10 +161,51 @@ class NcclLinks final : public CardLinks {
     std::vector<int> ordinals;
     for (const GroupCard& card : cards_) ordinals.push_back(card.ordinal);
     communicators_.resize(cards_.size());
-    const absl::Status status = StatusOf(nccl_.comm_init_all(
+    absl::Status status = StatusOf(nccl_.comm_init_all(
         communicators_.data(), static_cast<int>(cards_.size()), ordinals.data()));
-    if (!status.ok()) communicators_.clear();
+    if (!status.ok()) {
+      communicators_.clear();
+      return status;
+    }
+    status = RunFirstOperations();
+    if (status.ok()) return status;
+    for (NcclCommunicator* communicator : communicators_) nccl_.comm_abort(communicator);
+    communicators_.clear();
     return status;
+  }
+
+  // NCCL connects the cards at the first operation of a kind, which blocks until all members have
+  // called it. A member that waited there for one that has failed could not be aborted, so this
+  // thread calls for all of them.
+  absl::Status RunFirstOperations() {
+    std::vector<DeviceMemory> values(cards_.size());
+    for (size_t i = 0; i < cards_.size(); ++i) {
+      cudaSetDevice(cards_[i].ordinal);
+      const cudaError_t error =
+          Make(&values[i], [](void** memory) { return cudaMalloc(memory, sizeof(float)); });
+      if (error != cudaSuccess) return CudaStatus(cards_[i].errors->device(), error, "cudaMalloc");
+    }
+    NcclResult result = nccl_.group_start();
+    for (size_t i = 0; result == kNcclSuccess && i < cards_.size(); ++i) {
+      void* const value = values[i].get();
+      cudaStream_t stream = cards_[i].compute;
+      result =
+          nccl_.broadcast(value, value, 1, kNcclFloat32, /*root=*/0, communicators_[i], stream);
+      if (result != kNcclSuccess) break;
+      result = nccl_.reduce(value, value, 1, kNcclFloat32, kNcclSum, /*root=*/0, communicators_[i],
+                            stream);
+    }
+    const NcclResult ended = nccl_.group_end();
+    if (result == kNcclSuccess) result = ended;
+    RETURN_IF_ERROR(StatusOf(result));
+    for (const GroupCard& card : cards_) {
+      cudaSetDevice(card.ordinal);
+      const cudaError_t error = cudaStreamSynchronize(card.compute);
+      if (error != cudaSuccess) {
+        return CudaStatus(card.errors->device(), error, "cudaStreamSynchronize");
+      }
+    }
+    return absl::OkStatus();
   }
 
   // Queues an operation, unless communicators are aborted. An error of an earlier one is noted, as

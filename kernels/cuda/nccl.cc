@@ -41,6 +41,8 @@ absl::StatusOr<NcclFunctions> LoadNccl() {
   find(functions.comm_destroy, "ncclCommDestroy");
   find(functions.comm_abort, "ncclCommAbort");
   find(functions.comm_get_async_error, "ncclCommGetAsyncError");
+  find(functions.group_start, "ncclGroupStart");
+  find(functions.group_end, "ncclGroupEnd");
   find(functions.broadcast, "ncclBroadcast");
   find(functions.reduce, "ncclReduce");
   if (missing.empty()) return functions;

@@ -26,6 +26,8 @@ struct NcclFunctions {
   NcclResult (*comm_destroy)(NcclCommunicator* communicator) = nullptr;
   NcclResult (*comm_abort)(NcclCommunicator* communicator) = nullptr;
   NcclResult (*comm_get_async_error)(NcclCommunicator* communicator, NcclResult* error) = nullptr;
+  NcclResult (*group_start)() = nullptr;
+  NcclResult (*group_end)() = nullptr;
   NcclResult (*broadcast)(const void* from, void* to, size_t count, NcclDataType type, int root,
                           NcclCommunicator* communicator, cudaStream_t stream) = nullptr;
   NcclResult (*reduce)(const void* from, void* to, size_t count, NcclDataType type,

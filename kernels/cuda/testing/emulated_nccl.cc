@@ -3,6 +3,7 @@
 #include <atomic>
 #include <barrier>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/check.h"
@@ -17,6 +18,7 @@ constexpr NcclResult kUnhandledCudaError = static_cast<NcclResult>(1);
 std::atomic<int64_t> num_operations = 0;
 std::atomic<bool> operations_wait = false;
 std::atomic<int> async_error = 0;
+std::atomic<bool> first_operations_fail = false;
 
 struct Rank {
   const float* from = nullptr;
@@ -28,6 +30,7 @@ struct Rank {
 // The communicators that were made together.
 struct Clique {
   explicit Clique(int count) : ranks(count), everybody(count) {}
+  std::atomic<int> num_connected = 0;  // ranks that have called an operation in a group
   std::vector<Rank> ranks;
   std::barrier<> everybody;
   // Kernels that wait for it may outlive the clique.
@@ -97,11 +100,32 @@ const char* ErrorString(NcclResult result) {
   return result == kNcclSuccess ? "no error" : "unhandled cuda error";
 }
 
+// In a group a thread calls for several ranks, and no call waits for another. Operations of groups
+// connect, and leave values as they are.
+thread_local bool is_in_group = false;
+
+NcclResult GroupStart() {
+  LODESTAR_CHECK(!std::exchange(is_in_group, true));
+  return kNcclSuccess;
+}
+
+NcclResult GroupEnd() {
+  LODESTAR_CHECK(std::exchange(is_in_group, false));
+  return first_operations_fail ? kUnhandledCudaError : kNcclSuccess;
+}
+
 // What each rank's stream does, once all ranks have called.
 template <typename Work>
 NcclResult Collective(NcclCommunicator* communicator, const float* from, size_t count,
                       cudaStream_t stream, Work work) {
+  if (is_in_group) {
+    ++communicator->clique->num_connected;
+    return kNcclSuccess;
+  }
   ++num_operations;
+  LODESTAR_CHECK(communicator->clique->num_connected >=
+                 static_cast<int>(communicator->clique->ranks.size()))
+      << "a first operation would block until all ranks call it, whatever becomes of them";
   LODESTAR_CHECK(!*communicator->clique->is_aborted) << "a communicator is used after its abort";
   if (operations_wait) {
     cudaLaunchConfig_t config = {};
@@ -163,6 +187,7 @@ NcclResult Reduce(const void* from, void* to, size_t count, NcclDataType type,
 int64_t num_nccl_operations() { return num_operations; }
 void SetNcclOperationsWait(bool wait) { operations_wait = wait; }
 void SetNcclAsyncError(int error) { async_error = error; }
+void SetNcclFirstOperationsFail(bool fail) { first_operations_fail = fail; }
 
 absl::StatusOr<NcclFunctions> LoadEmulatedNccl() {
   return NcclFunctions{.get_version = Version,
@@ -171,6 +196,8 @@ absl::StatusOr<NcclFunctions> LoadEmulatedNccl() {
                        .comm_destroy = Destroy,
                        .comm_abort = Abort,
                        .comm_get_async_error = AsyncError,
+                       .group_start = GroupStart,
+                       .group_end = GroupEnd,
                        .broadcast = Broadcast,
                        .reduce = Reduce};
 }

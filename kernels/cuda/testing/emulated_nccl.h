@@ -7,7 +7,7 @@
 
 namespace lodestar::cuda {
 
-// Of the calls of the functions below since the process began.
+// Of the calls of the functions below since the process began, but for those in a group.
 int64_t num_nccl_operations();
 
 // Operations that are queued from here on wait on their cards for a member that does not come: they
@@ -15,6 +15,9 @@ int64_t num_nccl_operations();
 void SetNcclOperationsWait(bool wait);
 // Communicators have that error from here on; 0 means none.
 void SetNcclAsyncError(int error);
+
+// Cards are not connected from here on: the end of a group says so.
+void SetNcclFirstOperationsFail(bool fail);
 
 // Functions that work; communicators of one clique are used by a thread each.
 absl::StatusOr<NcclFunctions> LoadEmulatedNccl();
