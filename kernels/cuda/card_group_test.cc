@@ -204,6 +204,12 @@ TEST(CardLinksTest, SaysHowVectorsTravel) {
   EXPECT_THAT(DescribeLinks(LoadBrokenNccl), HasSubstr("unhandled cuda error"));
 }
 
+TEST(CardLinksTest, CardsThatNcclCannotConnectCopy) {
+  SetNcclFirstOperationsFail(true);
+  EXPECT_THAT(DescribeLinks(LoadEmulatedNccl), HasSubstr("copies between the cards"));
+  SetNcclFirstOperationsFail(false);
+}
+
 TEST(CardLinksTest, NcclIsUsedWhereItIs) {
   const int64_t before = num_nccl_operations();
   const DeviceSet cards = MakeEmulatedDevices({}, {.num_devices = 2}, LoadEmulatedNccl);
@@ -219,6 +225,13 @@ TEST(CardLinksTest, NcclIsUsedWhereItIs) {
   work(0);
   other.join();
   EXPECT_EQ(num_nccl_operations() - before, 2);
+}
+
+TEST(CardLinksTest, PeersThatAnEarlierGroupHasConnectedLeaveNoError) {
+  for (int group = 0; group < 2; ++group) {
+    EXPECT_THAT(DescribeLinks(LoadNoNccl), Not(HasSubstr("main memory")));
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  }
 }
 
 // What has failed on the way is told by NCCL when it is asked, and by no call.

@@ -195,7 +195,6 @@ absl::Status CudaDevice::RegisterHostMemory(void* memory, size_t bytes) {
   // For all cards: another one of this process may copy there, too.
   const cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
   if (error == cudaSuccess) return absl::OkStatus();
-  cudaGetLastError();  // it is handled here
   return absl::Status(CudaStatus(errors_.device(), error, "cudaHostRegister").code(),
                       absl::StrCat(errors_.device(), " does not take ", bytes,
                                    " bytes of host memory for its copies (cudaHostRegister: ",

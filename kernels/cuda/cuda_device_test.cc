@@ -2,7 +2,7 @@
 // matrix products are chosen. On the emulated card.
 #include "kernels/cuda/cuda_device.h"
 
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 
 #include <cmath>
 #include <functional>
@@ -13,6 +13,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/emulator/emulator.h"
+#include "kernels/cuda/errors.h"
 #include "kernels/testing/device_test_rig.h"
 
 namespace lodestar::cuda {
@@ -114,6 +115,18 @@ TEST_F(CudaDeviceTest, TheFirstFailureSticks) {
   EXPECT_TRUE(Contains(first.message(), "a failure that was asked for")) << first;
   device->Fill(y, 3.0);
   EXPECT_EQ(Wait(*device), first);
+}
+
+void EmptyKernel() {}
+
+TEST_F(CudaDeviceTest, ALaunchWhoseFailureIsNotedLeavesNoErrorForLaterCalls) {
+  Errors errors("card");
+  cudaLaunchConfig_t config = {};
+  config.gridDim = 1;
+  config.blockDim = 2048;  // a block has at most 1024 threads
+  EXPECT_FALSE(errors.Check(cudaLaunchKernelEx(&config, EmptyKernel), "EmptyKernel"));
+  EXPECT_EQ(errors.first().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
 }
 
 TEST_F(CudaDeviceTest, ScratchThatCannotGrowIsAnErrorOfTheOperation) {

@@ -31,6 +31,8 @@ absl::StatusCode CodeOf(cudaError_t error) {
 absl::Status CudaStatus(const std::string& device, cudaError_t error, const char* call,
                         std::source_location where) {
   if (error == cudaSuccess) return absl::OkStatus();
+  // The caller has the error: other users of CUDA in this process are not to find it later.
+  cudaGetLastError();
   const absl::StatusCode code = CodeOf(error);
   const char* hint = code == absl::StatusCode::kUnavailable
                          ? "; does nvidia-smi show the card, and a driver for this CUDA version?"

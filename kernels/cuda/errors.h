@@ -13,8 +13,9 @@
 
 namespace lodestar::cuda {
 
-// "CUDA device 0 (NVIDIA H200): cudaMemcpyAsync at copy.cc:12 failed: cudaErrorX: why". Errors:
-// ResourceExhausted for memory, Unavailable for a missing device or driver, else Internal.
+// "CUDA device 0 (NVIDIA H200): cudaMemcpyAsync at copy.cc:12 failed: cudaErrorX: why". Takes the
+// error from the runtime, so that no later cudaGetLastError() returns it. Errors: ResourceExhausted
+// for memory, Unavailable for a missing device or driver, else Internal.
 absl::Status CudaStatus(const std::string& device, cudaError_t error, const char* call,
                         std::source_location where = std::source_location::current());
 

@@ -11,8 +11,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/emulator/block.h"
@@ -83,6 +85,8 @@ class Card {
   std::vector<cudaStream_t> streams;
   // Dynamic shared memory that a kernel may be given, by kernel, where it has asked for more.
   std::map<const void*, size_t> shared_bytes_of_kernels;
+
+  std::set<std::pair<int, int>> enabled_peers;  // device that reaches, device that is reached
 
   // Remembers and returns the error, or the sticky one.
   cudaError_t Result(cudaError_t error);

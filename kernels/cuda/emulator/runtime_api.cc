@@ -229,8 +229,10 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   return OnCard([&](Card& card) {
     const bool is_there =
         peer >= 0 && peer < card.settings.num_devices && peer != Card::CurrentDevice();
-    return is_there && flags == 0 && card.settings.peers_reach ? cudaSuccess
-                                                               : cudaErrorInvalidDevice;
+    if (!is_there || flags != 0 || !card.settings.peers_reach) return cudaErrorInvalidDevice;
+    return card.enabled_peers.emplace(Card::CurrentDevice(), peer).second
+               ? cudaSuccess
+               : cudaErrorPeerAccessAlreadyEnabled;
   });
 }
 
