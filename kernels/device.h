@@ -58,8 +58,8 @@ class Device {
   // Lists the operations that this device could run in several ways, a line each, with the way it
   // has chosen and why: "attention forward 16 x 1024 tokens, 12 heads of 64, cuDNN 9.19.0: library
   // (...)". They are what is fused into matrix products, attention by a library (or why that serves
-  // none) and, if the device was made with a text of MergeTuning(), algorithms of matrix products. A
-  // line is added at the first use of a shape, and changes if a library refuses a later call. The
+  // none) and, if the device was made with a text of MergeTuning(), algorithms of matrix products.
+  // A line is added at the first use of a shape, and changes if a library refuses a later call. The
   // text is empty as long as there was nothing to choose. Any thread may call it, at any time.
   virtual std::string DescribeChoices() const { return ""; }
   // Number of those for which a library was refused because its outputs are not those of our
