@@ -26,7 +26,8 @@ std::string VersionName(size_t version) {
 absl::StatusOr<std::shared_ptr<const CudnnApi>> LoadCudnn() {
   const absl::StatusOr<void*> library = LoadLibrary(kFile, kPythonFolder);
   if (!library.ok()) {
-    return absl::NotFoundError(absl::StrCat("cuDNN cannot be loaded: ", library.status().message()));
+    return absl::NotFoundError(
+        absl::StrCat("cuDNN cannot be loaded: ", library.status().message()));
   }
   auto api = std::make_shared<CudnnApi>();
   const char* missing = nullptr;

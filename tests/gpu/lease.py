@@ -668,7 +668,7 @@ ALWAYS = ("unpack", "machine", "summary")
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("lease", choices=list(LEASES))
-    parser.add_argument("--seconds", type=float, help="that all of it may take; default "
+    parser.add_argument("--seconds", type=float, help="that all of it may take, at least what the chosen steps need; default "
                         + ", ".join(f"{seconds} for {name}" for name, seconds in SECONDS.items()))
     parser.add_argument("--from", dest="first_step", default="", help="the first step to run; default: all")
     parser.add_argument("--until", dest="last_step", default="", help="the last step to run but for the summary; default: all")
