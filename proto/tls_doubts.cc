@@ -37,9 +37,13 @@ std::string TlsDoubts(const Credentials& own, const CredentialFiles& files,
   if (const std::string age = AgeDoubt(own.certificate, now); !age.empty()) {
     doubts.push_back(absl::StrCat(own_text, ", ", age));
   }
+  // An authority of Lodestar signs every certificate itself.
+  const bool may_have_others_between = !files.is_kept;
   if (!IsSignedBy(own.certificate, own.authority)) {
     doubts.push_back(absl::StrCat(own_text, ", is not by an authority in ", files.authority,
-                                  ", nor does the file lead there by certificates in between"));
+                                  may_have_others_between
+                                      ? ", nor does the file lead there by certificates in between"
+                                      : ""));
   }
   if (const absl::Status fits = CheckKeyFits(own.certificate, own.key); !fits.ok()) {
     doubts.push_back(absl::StrCat(own_text, ", is not for the key in ", files.key));
@@ -51,9 +55,10 @@ std::string TlsDoubts(const Credentials& own, const CredentialFiles& files,
       doubts.push_back(absl::StrCat(text, " ", age));
     }
     if (!IsSignedBy(server, own.authority)) {
-      doubts.push_back(absl::StrCat(text, " is not by an authority in ", files.authority,
-                                    ": it is of another cluster, or of one that was made anew, "
-                                    "or the server's file lacks a certificate in between"));
+      doubts.push_back(absl::StrCat(
+          text, " is not by an authority in ", files.authority,
+          ": it is of another cluster, or of one that was made anew",
+          may_have_others_between ? ", or the server's file lacks a certificate in between" : ""));
     }
   }
   return absl::StrJoin(doubts, "; ");

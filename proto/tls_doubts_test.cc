@@ -89,7 +89,8 @@ TEST_F(TlsDoubtsTest, AuthoritiesThatDoNotFitAreSaid) {
 }
 
 TEST_F(TlsDoubtsTest, CertificatesInBetweenRaiseNoDoubt) {
-  const CredentialFiles files = authority_.FilesFor(kServer);
+  CredentialFiles files = authority_.FilesFor(kServer);
+  files.is_kept = false;
   Credentials own = Read(files);
   own.authority += kRootCertificate;
   const std::string chain = std::string(kLeafCertificate) + kIntermediateCertificate;

@@ -416,12 +416,12 @@ absl::Status CoordinatorRole::BeginJournal(JournalEnd end, const absl::Status& d
   deps.on_trouble = [this, folder](const absl::Status& trouble) {
     if (trouble.ok()) return LogInfo("{} is written again", folder);
     strand_.Report([&](Coordinator& coordinator, absl::Time when) {
-      coordinator.RaiseJournalAlarm(0,
-                                    absl::StrCat("the journal ", folder,
-                                                 " cannot be written, and nobody is answered "
-                                                 "before it can: ",
-                                                 trouble.message()),
-                                    when);
+      coordinator.OnShardEvent(
+          0,
+          ShardAlarm{absl::StrCat(
+              "the journal ", folder,
+              " cannot be written, and nobody is answered before it can: ", trouble.message())},
+          when);
     });
   };
   ASSIGN_OR_RETURN(journal_,
@@ -795,36 +795,11 @@ void CoordinatorRole::Stop() {
   history_keeper_.reset();
 }
 
-void CoordinatorRole::OnLoaded(uint64_t server_incarnation, const absl::Status& status) {
-  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
-    coordinator.OnShardLoaded(0, server_incarnation, status, now);
-  });
-}
-
-void CoordinatorRole::OnSaved(uint64_t server_incarnation, const std::string& directory,
-                              const absl::StatusOr<std::string>& manifest_part) {
-  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
-    coordinator.OnShardSaved(0, server_incarnation, directory, manifest_part, now);
-  });
-}
-
-void CoordinatorRole::OnSquareSums(uint64_t server_incarnation, Round round,
-                                   std::vector<double> segment_sums) {
-  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
-    coordinator.OnSquareSums(0, server_incarnation, round, std::move(segment_sums), now);
-  });
-}
-
-void CoordinatorRole::OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) {
-  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
-    coordinator.OnShardDiverged(0, server_incarnation, round, text, now);
-  });
-}
-
-void CoordinatorRole::OnFault(const WorkerFault& fault) {
-  LogDebug("shard=0 {}", fault.text);  // the coordinator says it, once for all buckets of a round
+void CoordinatorRole::OnEvent(ShardEvent event) {
+  // The coordinator says it, once for all buckets of a round.
+  if (const auto* fault = std::get_if<WorkerFault>(&event)) LogDebug("shard=0 {}", fault->text);
   strand_.Report(
-      [&](Coordinator& coordinator, absl::Time now) { coordinator.OnWorkerFault(fault, now); });
+      [&](Coordinator& coordinator, absl::Time now) { coordinator.OnShardEvent(0, event, now); });
 }
 
 void CoordinatorRole::OnContributed(uint64_t server_incarnation, const WorkerLife& life,
@@ -839,29 +814,10 @@ void CoordinatorRole::OnContributed(uint64_t server_incarnation, const WorkerLif
   });
 }
 
-void CoordinatorRole::OnConnections(const WorkerLife& life, bool are_closed) {
-  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
-    coordinator.OnConnections(0, life, are_closed, now);
-  });
-}
-
-void CoordinatorRole::OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) {
-  const absl::Status status = absl::ResourceExhaustedError(text);
-  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
-    coordinator.OnShardFailing(0, server_incarnation, status, now);
-  });
-}
-
 void CoordinatorRole::OnDropped(absl::string_view text) { LogInfo("shard=0 {}", text); }
 
 void CoordinatorRole::OnNotice(absl::string_view text) {
   notices_.Log(LogLevel::kWarn, "shard", absl::StrCat("shard=0 ", text));
-}
-
-void CoordinatorRole::OnAlarm(absl::string_view text) {
-  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
-    coordinator.RaiseJournalAlarm(0, absl::StrCat("shard 0: ", text), now);
-  });
 }
 
 void CoordinatorRole::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) {

@@ -317,7 +317,7 @@ void Server::OnReplicaChange(const absl::Status& state) {
   const std::string text =
       absl::StrCat(state.message(), ": nothing is acknowledged until it has everything again");
   if (!has_begun_) return LogWarn("{}", text);
-  reports().OnAlarm(text);
+  reports().OnEvent(ShardAlarm{text});
 }
 
 std::string Server::ReplicaText() const {
@@ -376,9 +376,9 @@ void Server::OnLogTrouble(const absl::Status& status) {
   }
   // Another process has the folder.
   if (absl::IsAlreadyExists(status)) return Finish(status);
-  reports().OnAlarm(
+  reports().OnEvent(ShardAlarm{
       absl::StrCat("the journal cannot be written, and nothing is acknowledged until it can: ",
-                   status.message()));
+                   status.message())});
 }
 
 ShardReports& Server::reports() {
@@ -628,7 +628,9 @@ void Server::Watch() {
     if (since_tick >= kShardTick || is_replica_back) {
       since_tick = absl::ZeroDuration();
       host_->Tick();
-      if (const std::string fault = security_->Keep(); !fault.empty()) reports().OnAlarm(fault);
+      if (const std::string fault = security_->Keep(); !fault.empty()) {
+        reports().OnEvent(ShardAlarm{fault, ShardAlarm::Ends::kNever});
+      }
       if (role_ != nullptr) {
         role_->OnStats(ReadShard().stats);
         role_->LookAtCheckpoint();

@@ -216,16 +216,14 @@ void ClusterSaves::GiveUp(const absl::Status& reason) {
   state_.checkpoints.Abort(reason);
 }
 
-absl::Status ClusterSaves::OnShardSaved(int shard, uint64_t server_incarnation,
-                                        absl::string_view directory,
-                                        const absl::StatusOr<std::string>& manifest_part,
-                                        absl::Time now) {
+absl::Status ClusterSaves::OnShardSaved(int shard, const ShardSaved& saved, absl::Time now) {
+  const std::string& directory = saved.directory;
   // What a shard has written since then would stay there, and take the room of later tries.
-  if (state_.checkpoints.IsGivenUp(directory)) outbox_.Do(DiscardTask{std::string(directory)});
-  if (server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) {
+  if (state_.checkpoints.IsGivenUp(directory)) outbox_.Do(DiscardTask{directory});
+  if (saved.server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) {
     return absl::OkStatus();
   }
-  auto record = state_.checkpoints.OnSaved(shard, directory, manifest_part);
+  auto record = state_.checkpoints.OnSaved(shard, directory, saved.manifest_part);
   if (!record.has_value()) return absl::OkStatus();
   if (!record->ok()) return OnFailed(directory, record->status(), now);
   (*record)->job = state_.config.job;

@@ -20,6 +20,7 @@
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/outbox.h"
+#include "server/coordinator/shard_event.h"
 
 namespace lodestar {
 
@@ -38,8 +39,7 @@ class ClusterSaves {
   // Asks for one where a journal has grown too long. Returns whether it has.
   bool OnJournalSize(int shard, int64_t bytes, absl::Time now);
   void OnShardAway(int shard, absl::Time now);
-  absl::Status OnShardSaved(int shard, uint64_t server_incarnation, absl::string_view directory,
-                            const absl::StatusOr<std::string>& manifest_part, absl::Time now);
+  absl::Status OnShardSaved(int shard, const ShardSaved& saved, absl::Time now);
   absl::Status OnPublished(absl::string_view directory,
                            const absl::StatusOr<PublishedCheckpoint>& published, absl::Time now);
   // Ends the one under way, if any, and what was asked for with this error.

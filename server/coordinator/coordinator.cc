@@ -876,14 +876,17 @@ void Coordinator::Give(const WorkLedger::Work& work, absl::Time now) {
   outbox_.Touch();
 }
 
-void Coordinator::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
+void Coordinator::OnShardEvent(int shard, const ShardEvent& event, absl::Time now) {
+  std::visit([&](const auto& of_kind) { On(shard, of_kind, now); }, event);
+}
+
+void Coordinator::On(int /*shard*/, const WorkerFault& fault, absl::Time now) {
   Follow(faults_.OnWorkerFault(fault, now), now);
 }
 
-void Coordinator::OnShardDiverged(int shard, uint64_t server_incarnation, Round round,
-                                  absl::string_view text, absl::Time now) {
-  if (server_incarnation != state_.server_incarnation) return;
-  Follow(faults_.OnShardDiverged(shard, round, text, now), now);
+void Coordinator::On(int shard, const ShardDiverged& diverged, absl::Time now) {
+  if (diverged.server_incarnation != state_.server_incarnation) return;
+  Follow(faults_.OnShardDiverged(shard, diverged.round, diverged.text, now), now);
 }
 
 void Coordinator::Follow(const FaultVerdict& verdict, absl::Time now) {
@@ -1062,8 +1065,14 @@ void Coordinator::OnPushSpace(int shard, const PushSpace& space, absl::Time now)
   }
 }
 
-void Coordinator::RaiseJournalAlarm(int shard, absl::string_view text, absl::Time now) {
-  outbox_.RaiseAlarm(text, now, AlarmKind::kAlarm, JournalSubject(shard));
+void Coordinator::On(int shard, const ShardAlarm& alarm, absl::Time now) {
+  const bool ends = alarm.ends == ShardAlarm::Ends::kWithJournalTrouble;
+  outbox_.RaiseAlarm(absl::StrCat("shard ", shard, ": ", alarm.text), now, AlarmKind::kAlarm,
+                     ends ? JournalSubject(shard) : "");
+}
+
+void Coordinator::On(int shard, const ShardExiting& /*exiting*/, absl::Time /*now*/) {
+  state_.exit_untold.erase(shard);
 }
 
 void Coordinator::OnShardAway(int shard, absl::Time now) {
@@ -1142,11 +1151,13 @@ void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time no
   Enter(CoordinatorPhase::kAwaitingShards);
 }
 
-void Coordinator::OnSquareSums(int shard, uint64_t server_incarnation, Round round,
-                               std::vector<double> segment_sums, absl::Time) {
-  if (server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) return;
+void Coordinator::On(int shard, const ShardSquareSums& square_sums, absl::Time /*now*/) {
+  if (square_sums.server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) {
+    return;
+  }
   outbox_.Remember();
-  if (!state_.norms.Add(round, shard, std::move(segment_sums))) return;
+  const Round round = square_sums.round;
+  if (!state_.norms.Add(round, shard, square_sums.sums)) return;
   Command(NormTotalCommand{round, state_.norms.TotalOf(round)});
 }
 
@@ -1283,9 +1294,9 @@ absl::Status Coordinator::Assign(absl::Time now) {
   return absl::OkStatus();
 }
 
-void Coordinator::OnShardLoaded(int shard, uint64_t server_incarnation, const absl::Status& status,
-                                absl::Time now) {
-  if (server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) return;
+void Coordinator::On(int shard, const ShardLoaded& loaded, absl::Time now) {
+  if (loaded.server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) return;
+  const absl::Status& status = loaded.status;
   if (state_.phase != CoordinatorPhase::kLoading) {
     if (status.ok()) ForgetStop(shard, now);
     return;
@@ -1318,10 +1329,10 @@ bool Coordinator::AdvanceLoading(absl::Time now) {
   return true;
 }
 
-void Coordinator::OnShardFailing(int shard, uint64_t server_incarnation, const absl::Status& error,
-                                 absl::Time now) {
-  if (!state_.is_ready() || server_incarnation != state_.server_incarnation) return;
-  FailOnceSaved(absl::Status(error.code(), absl::StrCat("shard ", shard, ": ", error.message())),
+void Coordinator::On(int shard, const ShardFailing& failing, absl::Time now) {
+  if (!state_.is_ready() || failing.server_incarnation != state_.server_incarnation) return;
+  FailOnceSaved(absl::Status(failing.error.code(),
+                             absl::StrCat("shard ", shard, ": ", failing.error.message())),
                 now);
 }
 
@@ -1412,9 +1423,8 @@ void Coordinator::FailUnlessOk(const absl::Status& status, absl::Time now) {
   if (!status.ok()) Fail(status, now);
 }
 
-void Coordinator::OnShardSaved(int shard, uint64_t server_incarnation, absl::string_view directory,
-                               const absl::StatusOr<std::string>& manifest_part, absl::Time now) {
-  FailUnlessOk(saves_.OnShardSaved(shard, server_incarnation, directory, manifest_part, now), now);
+void Coordinator::On(int shard, const ShardSaved& saved, absl::Time now) {
+  FailUnlessOk(saves_.OnShardSaved(shard, saved, now), now);
   Advance(now);
 }
 

@@ -47,6 +47,7 @@
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/outbox.h"
 #include "server/coordinator/shard_command.h"
+#include "server/coordinator/shard_event.h"
 #include "server/coordinator/site_facts.h"
 #include "server/coordinator/site_order.h"
 #include "server/coordinator/work_ledger.h"
@@ -229,34 +230,15 @@ class Coordinator {
   // A sign of life. A server that gives none for a lease is away until the next one.
   void OnShardHeard(int shard, uint64_t instance_id, absl::Time now);
   // With each sign of life. More written down than --journal_limit: a checkpoint is taken out of
-  // turn, once until there is less again. Without trouble, what RaiseJournalAlarm() was told of is
-  // over.
+  // turn, once until there is less again. Without trouble, alarms that end with it are over.
   void OnJournalState(int shard, JournalState journal, absl::Time now);
   // With each sign of life. Who is held by the server is not waited for, and who does not get on
   // with what others wait for is dropped: see RoundHolds().
   void OnPushSpace(int shard, const PushSpace& space, absl::Time now);
-  // Answers to commands. Those of an earlier server incarnation are ignored.
-  void OnShardLoaded(int shard, uint64_t server_incarnation, const absl::Status& status,
-                     absl::Time now);
-  void OnShardSaved(int shard, uint64_t server_incarnation, absl::string_view directory,
-                    const absl::StatusOr<std::string>& manifest_part, absl::Time now);
-  // It was told to stop, and goes.
-  void OnShardExiting(int shard) { state_.exit_untold.erase(shard); }
-  // It cannot go on: the job ends with this error after a last checkpoint.
-  void OnShardFailing(int shard, uint64_t server_incarnation, const absl::Status& error,
-                      absl::Time now);
-  void OnSquareSums(int shard, uint64_t server_incarnation, Round round,
-                    std::vector<double> segment_sums, absl::Time now);
+  void OnShardEvent(int shard, const ShardEvent& event, absl::Time now);
   // All of a contribution is acknowledged there. Returns true if this was the last server that a
   // report of the round waits for.
   bool OnContributed(int shard, uint64_t server_incarnation, const WorkerLife& life, Round round);
-  // The answer to an AskConnectionsCommand. `are_closed` says that the other end has closed all
-  // connections of this life to the server.
-  void OnConnections(int shard, const WorkerLife& life, bool are_closed, absl::Time now);
-  // What shards find by themselves.
-  void OnWorkerFault(const WorkerFault& fault, absl::Time now);
-  void OnShardDiverged(int shard, uint64_t server_incarnation, Round round, absl::string_view text,
-                       absl::Time now);
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now);
   void OnCheckpointPublished(absl::string_view directory,
                              const absl::StatusOr<PublishedCheckpoint>& published, absl::Time now);
@@ -326,8 +308,6 @@ class Coordinator {
   void RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm) {
     outbox_.RaiseAlarm(text, now, kind);
   }
-  // What keeps the server of a shard from acknowledging anything.
-  void RaiseJournalAlarm(int shard, absl::string_view text, absl::Time now);
   // What became of the operator's command for a checkpoint: an error is an alarm, which is over
   // once the command has worked.
   void OnCheckpointCommand(const absl::Status& outcome, absl::Time now) {
@@ -375,6 +355,16 @@ class Coordinator {
   }
 
  private:
+  // Events of shards.
+  void On(int shard, const ShardLoaded& loaded, absl::Time now);
+  void On(int shard, const ShardSaved& saved, absl::Time now);
+  void On(int shard, const ShardSquareSums& square_sums, absl::Time now);
+  void On(int shard, const ShardDiverged& diverged, absl::Time now);
+  void On(int shard, const ShardFailing& failing, absl::Time now);
+  void On(int shard, const ShardConnections& connections, absl::Time now);
+  void On(int shard, const ShardAlarm& alarm, absl::Time now);
+  void On(int shard, const ShardExiting& exiting, absl::Time now);
+  void On(int shard, const WorkerFault& fault, absl::Time now);
   Coordinator(Config config, std::optional<Layout> layout, absl::Time now);
 
   // Tells the log what has been waited for for a while, once.

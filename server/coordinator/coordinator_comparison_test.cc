@@ -112,7 +112,8 @@ TEST_F(CoordinatorComparisonTest, TellsTheNormOfARoundOnlyOnceJournalsAreCompare
     RestartWith(50);
     const uint64_t servers = cluster_.coordinator().server_incarnation();
     const auto tell_sums = [&](int shard) {
-      cluster_.coordinator().OnSquareSums(shard, servers, Round(0), {1.0}, cluster_.now());
+      cluster_.coordinator().OnShardEvent(shard, ShardSquareSums{servers, Round(0), {1.0}},
+                                          cluster_.now());
     };
     ASSERT_OK(Attach(0, Follows(50, 0), servers));
     tell_sums(0);

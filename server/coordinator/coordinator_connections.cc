@@ -51,10 +51,9 @@ void Coordinator::OnConnectionEnded(const WorkerLife& life, const std::string& p
   closed_connections_.OnEnded(life, peer, by_peer, now);
 }
 
-void Coordinator::OnConnections(int shard, const WorkerLife& life, bool are_closed,
-                                absl::Time now) {
+void Coordinator::On(int shard, const ShardConnections& connections, absl::Time now) {
   if (!state_.shards.Has(shard)) return;
-  closed_connections_.OnAnswer(shard, life, are_closed);
+  closed_connections_.OnAnswer(shard, connections.life, connections.are_closed);
   EndUnconnected(now);
 }
 

@@ -65,7 +65,8 @@ class UnconnectedWorkerTest : public testing::Test {
   }
   void Answer(char name, bool are_closed = true) {
     for (int shard : {0, 1}) {
-      cluster_.coordinator().OnConnections(shard, Find(name).life, are_closed, cluster_.now());
+      cluster_.coordinator().OnShardEvent(shard, ShardConnections{Find(name).life, are_closed},
+                                          cluster_.now());
     }
   }
 

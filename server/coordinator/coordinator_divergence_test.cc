@@ -67,23 +67,26 @@ class CoordinatorDivergenceTest : public ::testing::Test {
   }
   void Refuse(int worker, int64_t round) {
     const WorkerLife& life = workers_[worker].life;
-    coordinator().OnWorkerFault({.worker = life.worker,
-                                 .incarnation = life.incarnation,
-                                 .round = Round(round),
-                                 .kind = WorkerFault::Kind::kNotFinite,
-                                 .text = "bucket 3, element 7: NaN"},
-                                cluster_->now());
+    coordinator().OnShardEvent(0,
+                               WorkerFault{.worker = life.worker,
+                                           .incarnation = life.incarnation,
+                                           .round = Round(round),
+                                           .kind = WorkerFault::Kind::kNotFinite,
+                                           .text = "bucket 3, element 7: NaN"},
+                               cluster_->now());
   }
   void TooLong(int worker, int64_t round) {
     const WorkerLife& life = workers_[worker].life;
     // Every bucket says so.
     for (int bucket = 0; bucket < 3; ++bucket) {
-      coordinator().OnWorkerFault({.worker = life.worker,
-                                   .incarnation = life.incarnation,
-                                   .round = Round(round),
-                                   .kind = WorkerFault::Kind::kTooLong,
-                                   .text = absl::StrCat("bucket ", bucket, ": a norm of 90")},
-                                  cluster_->now());
+      coordinator().OnShardEvent(
+          0,
+          WorkerFault{.worker = life.worker,
+                      .incarnation = life.incarnation,
+                      .round = Round(round),
+                      .kind = WorkerFault::Kind::kTooLong,
+                      .text = absl::StrCat("bucket ", bucket, ": a norm of 90")},
+          cluster_->now());
     }
   }
   bool IsAlive(int worker) {
@@ -207,8 +210,8 @@ TEST_F(CoordinatorDivergenceTest, CheckpointOfTheWeightsThatGaveSuchNumbersIsNot
   Start(RollingBack(Config(1)));
   Train(4);
   cluster_->FinishSave();
-  coordinator().OnShardDiverged(1, coordinator().server_incarnation(), Round(4), "bucket 3",
-                                cluster_->now());
+  coordinator().OnShardEvent(
+      1, ShardDiverged{coordinator().server_incarnation(), Round(4), "bucket 3"}, cluster_->now());
   EXPECT_THAT(cluster_->store().set_aside, ElementsAre(Round(5)));
 
   // For those who start it again, too.
@@ -228,8 +231,8 @@ TEST_F(CoordinatorDivergenceTest, AsynchronousRoundsSayNothingAgainstCheckpoints
   Train(4);
   cluster_->FinishSave();
   const Round saved = cluster_->store().published.back().round;
-  coordinator().OnShardDiverged(1, coordinator().server_incarnation(), Round(0), "bucket 3",
-                                cluster_->now());
+  coordinator().OnShardEvent(
+      1, ShardDiverged{coordinator().server_incarnation(), Round(0), "bucket 3"}, cluster_->now());
   EXPECT_GT(cluster_->store().set_aside.at(0), saved);
 }
 
@@ -395,12 +398,14 @@ TEST_F(CoordinatorDivergenceTest, WeightsSpoiltOnAnyShardAreADivergenceWithoutAn
     workers_.clear();
     Start(RollingBack(Config(2, mode)));
     Train(2);
-    coordinator().OnShardDiverged(1, coordinator().server_incarnation() - 1, Round(1), "late",
-                                  cluster_->now());
+    coordinator().OnShardEvent(
+        1, ShardDiverged{coordinator().server_incarnation() - 1, Round(1), "late"},
+        cluster_->now());
     EXPECT_EQ(Snapshot().rollbacks, 0) << "of an earlier life of the servers";
     const uint64_t incarnation = coordinator().server_incarnation();
     for (int shard : {1, 0}) {
-      coordinator().OnShardDiverged(shard, incarnation, Round(1), "bucket 3", cluster_->now());
+      coordinator().OnShardEvent(shard, ShardDiverged{incarnation, Round(1), "bucket 3"},
+                                 cluster_->now());
     }
     EXPECT_EQ(Snapshot().rollbacks, 1) << "several shards tell of the same";
     EXPECT_THAT(Snapshot().divergence->text, HasSubstr("shard 1: bucket 3"));
@@ -414,7 +419,7 @@ TEST_F(CoordinatorDivergenceTest, CheckpointUnderWayIsGivenUp) {
   const std::string directory = cluster_->sent().save_directories.back();
   Refuse(0, 4);
   EXPECT_THAT(cluster_->store().discarded, ElementsAre(directory));
-  coordinator().OnShardSaved(0, coordinator().server_incarnation(), directory, "part 0",
+  coordinator().OnShardEvent(0, ShardSaved{coordinator().server_incarnation(), directory, "part 0"},
                              cluster_->now());
   EXPECT_THAT(cluster_->store().discarded, ElementsAre(directory, directory)) << "written since";
 }
@@ -631,12 +636,13 @@ TEST_F(CoordinatorDivergenceTest, WhoHasACertificateIsShutOutWithAllItsNames) {
   const auto sibling = register_as("card.2", "card");
   ASSERT_OK(sibling);
   for (int round = 0; round < 2; ++round) {
-    coordinator().OnWorkerFault({.worker = card->life.worker,
-                                 .incarnation = card->life.incarnation,
-                                 .round = Round(round),
-                                 .kind = WorkerFault::Kind::kTooLong,
-                                 .text = "a norm of 90"},
-                                cluster_->now());
+    coordinator().OnShardEvent(0,
+                               WorkerFault{.worker = card->life.worker,
+                                           .incarnation = card->life.incarnation,
+                                           .round = Round(round),
+                                           .kind = WorkerFault::Kind::kTooLong,
+                                           .text = "a norm of 90"},
+                               cluster_->now());
   }
   EXPECT_FALSE(coordinator().CheckLife(sibling->life).ok());
   EXPECT_TRUE(IsAlive(0));
@@ -675,12 +681,13 @@ TEST_F(CoordinatorDivergenceTest, WorkersOfOneCertificateShutNobodyOut) {
                                    cluster_->now()));
     }
     for (const int64_t round : {0, 1}) {
-      coordinator().OnWorkerFault({.worker = lives[3].worker,
-                                   .incarnation = lives[3].incarnation,
-                                   .round = Round(round),
-                                   .kind = WorkerFault::Kind::kOpposed,
-                                   .text = "cosine -0.5"},
-                                  cluster_->now());
+      coordinator().OnShardEvent(0,
+                                 WorkerFault{.worker = lives[3].worker,
+                                             .incarnation = lives[3].incarnation,
+                                             .round = Round(round),
+                                             .kind = WorkerFault::Kind::kOpposed,
+                                             .text = "cosine -0.5"},
+                                 cluster_->now());
     }
     EXPECT_EQ(coordinator().CheckLife(lives[3]).ok(), is_one_certificate);
     EXPECT_THAT(cluster_->observer().alarms,
@@ -701,12 +708,13 @@ TEST_F(CoordinatorDivergenceTest, RoundsOfAllWorkersOfACertificateAreCountedToge
     return coordinator().Register(call, cluster_->now());
   };
   const auto too_long = [this](const WorkerLife& life, int64_t round) {
-    coordinator().OnWorkerFault({.worker = life.worker,
-                                 .incarnation = life.incarnation,
-                                 .round = Round(round),
-                                 .kind = WorkerFault::Kind::kTooLong,
-                                 .text = "a norm of 90"},
-                                cluster_->now());
+    coordinator().OnShardEvent(0,
+                               WorkerFault{.worker = life.worker,
+                                           .incarnation = life.incarnation,
+                                           .round = Round(round),
+                                           .kind = WorkerFault::Kind::kTooLong,
+                                           .text = "a norm of 90"},
+                               cluster_->now());
   };
   ASSERT_OK_AND_ASSIGN(const Registration first, register_as("card.1"));
   ASSERT_OK_AND_ASSIGN(const Registration other, register_as("gpus.1"));
@@ -783,12 +791,13 @@ TEST_F(CoordinatorDivergenceTest, WhoSendsWhatIsTooLongAgainAndAgainIsAnAlarm) {
     const auto is_named = Contains(HasSubstr("worker 'b' sends what is far longer"));
     EXPECT_THAT(cluster_->observer().alarms, Not(is_named)) << round;
     const WorkerLife& life = workers_[1].life;
-    coordinator().OnWorkerFault({.worker = life.worker,
-                                 .incarnation = life.incarnation,
-                                 .round = Round(round),
-                                 .kind = WorkerFault::Kind::kTooLong,
-                                 .text = "bucket 0: a norm of 90"},
-                                cluster_->now());
+    coordinator().OnShardEvent(0,
+                               WorkerFault{.worker = life.worker,
+                                           .incarnation = life.incarnation,
+                                           .round = Round(round),
+                                           .kind = WorkerFault::Kind::kTooLong,
+                                           .text = "bucket 0: a norm of 90"},
+                               cluster_->now());
   }
   EXPECT_THAT(cluster_->observer().alarms,
               Contains(HasSubstr("worker 'b' sends what is far longer")));
@@ -805,17 +814,17 @@ TEST_F(CoordinatorDivergenceTest, WhoOpposesTheOthersIsAnAlarmAndShutOut) {
                        .round = Round(60),
                        .kind = WorkerFault::Kind::kOpposed,
                        .text = "the cosine was -0.3"};
-  coordinator().OnWorkerFault(fault, cluster_->now());
+  coordinator().OnShardEvent(0, fault, cluster_->now());
   EXPECT_THAT(cluster_->observer().alarms,
               Contains(HasSubstr("worker 'b' sends what opposes what others send")));
   EXPECT_THAT(cluster_->observer().events, Contains(HasSubstr("the cosine was -0.3")));
   fault.round = Round(61);
   fault.kind = WorkerFault::Kind::kTooLong;
-  coordinator().OnWorkerFault(fault, cluster_->now());
+  coordinator().OnShardEvent(0, fault, cluster_->now());
   EXPECT_TRUE(IsAlive(1));
   fault.round = Round(62);
   fault.kind = WorkerFault::Kind::kOpposed;
-  coordinator().OnWorkerFault(fault, cluster_->now());
+  coordinator().OnShardEvent(0, fault, cluster_->now());
   EXPECT_FALSE(IsAlive(1)) << "rounds of both kinds count";
   EXPECT_THAT(cluster_->Register(workers_[1]).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the cosine was -0.3")));
@@ -825,12 +834,13 @@ TEST_F(CoordinatorDivergenceTest, WhoSendsNoiseIsNamedAndStays) {
   Start(Config(2));
   const WorkerLife& life = workers_[1].life;
   for (int64_t round = 0; round < 200; ++round) {
-    coordinator().OnWorkerFault({.worker = life.worker,
-                                 .incarnation = life.incarnation,
-                                 .round = Round(round),
-                                 .kind = WorkerFault::Kind::kUnrelated,
-                                 .text = "the cosine was 0.001"},
-                                cluster_->now());
+    coordinator().OnShardEvent(0,
+                               WorkerFault{.worker = life.worker,
+                                           .incarnation = life.incarnation,
+                                           .round = Round(round),
+                                           .kind = WorkerFault::Kind::kUnrelated,
+                                           .text = "the cosine was 0.001"},
+                               cluster_->now());
   }
   EXPECT_THAT(cluster_->observer().alarms,
               Contains(HasSubstr("worker 'b' sends what has nothing")));
@@ -848,7 +858,7 @@ TEST_F(CoordinatorDivergenceTest, WorkerThatReportsWithoutPushingIsDropped) {
                              .round = Round(0),
                              .kind = WorkerFault::Kind::kNotPushed,
                              .text = "worker 2 has reported round 0 and not pushed"};
-  coordinator().OnWorkerFault(fault, cluster_->now());
+  coordinator().OnShardEvent(0, fault, cluster_->now());
   EXPECT_FALSE(IsAlive(1));
   EXPECT_TRUE(IsAlive(0));
   EXPECT_THAT(cluster_->sent().commands, Contains("drop 2"));

@@ -35,9 +35,11 @@ class CoordinatorLastSaveTest : public testing::Test {
   Coordinator& coordinator() { return cluster_.coordinator(); }
   // Shard 0 cannot write what it was told to save last.
   void FailSave() {
-    coordinator().OnShardSaved(0, coordinator().server_incarnation(),
-                               cluster_.sent().save_directories.back(),
-                               absl::ResourceExhaustedError("disk full"), cluster_.now());
+    coordinator().OnShardEvent(
+        0,
+        ShardSaved{coordinator().server_incarnation(), cluster_.sent().save_directories.back(),
+                   absl::ResourceExhaustedError("disk full")},
+        cluster_.now());
   }
   void BeginLastSave(const std::string& reason = "shard 1 stops") {
     coordinator().BeginLastSave(reason, kPatience, cluster_.now());
@@ -118,9 +120,11 @@ TEST_F(CoordinatorLastSaveTest, AnOpenRoundThatComesMeanwhileIsNoFailure) {
   const Grant open = *cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant)).grant;
   BeginLastSave();
   ASSERT_EQ(cluster_.sent().save_directories.size(), 1);
-  coordinator().OnShardSaved(0, coordinator().server_incarnation(),
-                             cluster_.sent().save_directories.back(),
-                             absl::FailedPreconditionError("past that"), cluster_.now());
+  coordinator().OnShardEvent(
+      0,
+      ShardSaved{coordinator().server_incarnation(), cluster_.sent().save_directories.back(),
+                 absl::FailedPreconditionError("past that")},
+      cluster_.now());
   EXPECT_THAT(Snapshot().alarms, IsEmpty());
   cluster_.Ask(a, CoordinatorHarness::ReportOf(open));
   cluster_.FinishSave();
@@ -205,7 +209,7 @@ TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerGoesOnFromItsJournalTheJobGo
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, life, "host:1", cluster_.now()).ok());
   EXPECT_FALSE(cluster_.Ask(a).grant.has_value()) << "it was only cut off";
-  coordinator().OnShardLoaded(1, life, absl::OkStatus(), cluster_.now());
+  coordinator().OnShardEvent(1, ShardLoaded{life, absl::OkStatus()}, cluster_.now());
   EXPECT_EQ(cluster_.Ask(a).grant->round, Round(1));
   EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
   EXPECT_EQ(coordinator().server_incarnation(), life);
@@ -245,13 +249,13 @@ TEST_F(CoordinatorLastSaveTest, AServerThatIsStoppedAndStartedAgainWhileOthersLo
                                               .server_incarnation = 2000},
                                 cluster_.now());
   const uint64_t life = coordinator().server_incarnation();
-  coordinator().OnShardLoaded(1, life, absl::OkStatus(), cluster_.now());
+  coordinator().OnShardEvent(1, ShardLoaded{life, absl::OkStatus()}, cluster_.now());
   BeginLastSave(ReasonOfStop(1));
   ASSERT_TRUE(coordinator().LastSaveOutcome().has_value()) << "there is nothing to save";
   coordinator().OnShardDisconnected(1, 88, cluster_.now());
   ASSERT_TRUE(attach(life, 6).ok());
-  coordinator().OnShardLoaded(1, life, absl::OkStatus(), cluster_.now());
-  coordinator().OnShardLoaded(0, life, absl::OkStatus(), cluster_.now());
+  coordinator().OnShardEvent(1, ShardLoaded{life, absl::OkStatus()}, cluster_.now());
+  coordinator().OnShardEvent(0, ShardLoaded{life, absl::OkStatus()}, cluster_.now());
   EXPECT_EQ(cluster_.Ask(cluster_.Add("a")).grant->round, Round(1));
 }
 
@@ -309,8 +313,8 @@ TEST_F(CoordinatorLastSaveTest, WhatAllServersHaveSavedIsPublishedThoughOneIsAwa
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   const std::string directory = cluster_.sent().save_directories.back();
   for (int shard : {0, 1}) {
-    coordinator().OnShardSaved(shard, coordinator().server_incarnation(), directory, "part",
-                               cluster_.now());
+    coordinator().OnShardEvent(
+        shard, ShardSaved{coordinator().server_incarnation(), directory, "part"}, cluster_.now());
   }
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   const CheckpointRecord& record = cluster_.store().published.back();
@@ -435,8 +439,8 @@ TEST_F(CoordinatorLastSaveTest, ACheckpointAskedForMeanwhileIsServed) {
 TEST_F(CoordinatorLastSaveTest, AShardThatCannotGoOnEndsTheJobOnceAllIsSaved) {
   const TestWorker a = cluster_.Add("a");
   const Grant grant = *cluster_.Ask(a).grant;
-  coordinator().OnShardFailing(1, 1000, absl::ResourceExhaustedError("out of memory"),
-                               cluster_.now());
+  coordinator().OnShardEvent(1, ShardFailing{1000, absl::ResourceExhaustedError("out of memory")},
+                             cluster_.now());
   EXPECT_THAT(Snapshot().alarms.at(0).text, HasSubstr("shard 1: out of memory"));
   EXPECT_THAT(cluster_.Ask(a, CoordinatorHarness::ReportOf(grant)).pending_reason,
               HasSubstr("out of memory"));
@@ -463,8 +467,8 @@ TEST_F(CoordinatorLastSaveTest, AShardThatCannotGoOnEndsTheJobOnceAllIsSaved) {
 }
 
 TEST_F(CoordinatorLastSaveTest, WhatAShardOfAnEarlierLifeReportsEndsNoJob) {
-  coordinator().OnShardFailing(1, 999, absl::ResourceExhaustedError("out of memory"),
-                               cluster_.now());
+  coordinator().OnShardEvent(1, ShardFailing{999, absl::ResourceExhaustedError("out of memory")},
+                             cluster_.now());
   EXPECT_THAT(Snapshot().alarms, IsEmpty());
   EXPECT_THAT(cluster_.sent().save_directories, IsEmpty());
   EXPECT_TRUE(cluster_.Ask(cluster_.Add("a")).grant.has_value());
@@ -473,16 +477,16 @@ TEST_F(CoordinatorLastSaveTest, WhatAShardOfAnEarlierLifeReportsEndsNoJob) {
 TEST_F(CoordinatorLastSaveTest, WithoutAFolderAShardThatCannotGoOnEndsTheJobAtOnce) {
   CoordinatorHarness nowhere;
   nowhere.Start();
-  nowhere.coordinator().OnShardFailing(0, 1000, absl::ResourceExhaustedError("full"),
-                                       nowhere.now());
+  nowhere.coordinator().OnShardEvent(0, ShardFailing{1000, absl::ResourceExhaustedError("full")},
+                                     nowhere.now());
   EXPECT_EQ(nowhere.coordinator().phase(), CoordinatorPhase::kFailed);
   EXPECT_TRUE(nowhere.coordinator().outcome().has_value()) << "nobody has to be told";
 }
 
 TEST_F(CoordinatorLastSaveTest, AShardThatIsLostWhileItFailsEndsTheJob) {
   const TestWorker a = cluster_.Add("a");
-  coordinator().OnShardFailing(1, 1000, absl::ResourceExhaustedError("out of memory"),
-                               cluster_.now());
+  coordinator().OnShardEvent(1, ShardFailing{1000, absl::ResourceExhaustedError("out of memory")},
+                             cluster_.now());
   cluster_.Pass(kPatience / 2, {a});
   ASSERT_EQ(cluster_.sent().save_directories.size(), 1);
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
@@ -498,8 +502,8 @@ TEST_F(CoordinatorLastSaveTest, AShardThatIsLostWhileItFailsEndsTheJob) {
 
 TEST_F(CoordinatorLastSaveTest, AFailedJobDoesNotWaitForWorkersThatAreDead) {
   const TestWorker a = cluster_.Add("a");
-  coordinator().OnShardFailing(1, 1000, absl::ResourceExhaustedError("out of memory"),
-                               cluster_.now());
+  coordinator().OnShardEvent(1, ShardFailing{1000, absl::ResourceExhaustedError("out of memory")},
+                             cluster_.now());
   cluster_.FinishSave();
   cluster_.Pass(absl::Seconds(9));
   EXPECT_FALSE(coordinator().outcome().has_value());

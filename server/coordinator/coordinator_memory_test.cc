@@ -63,9 +63,11 @@ class Script {
     if (workers_[0].is_done && workers_[1].is_done) return false;
     Worker& worker = workers_[turn_++ % 2];
     if (worker.report.has_value() && turn_ % 3 == 0) {
-      cluster_->coordinator().OnSquareSums(static_cast<int>(turn_ % 2), 1000, worker.report->round,
-                                           {0.1, std::numeric_limits<double>::infinity()},
-                                           cluster_->now());
+      cluster_->coordinator().OnShardEvent(
+          static_cast<int>(turn_ % 2),
+          ShardSquareSums{
+              1000, worker.report->round, {0.1, std::numeric_limits<double>::infinity()}},
+          cluster_->now());
       return true;
     }
     const GrantAnswer answer = cluster_->Ask(worker.as, worker.report);
@@ -259,8 +261,9 @@ class History {
         return;
       }
       case 4:
-        coordinator.OnSquareSums(static_cast<int>(Below(2)), 1000, Round(Below(8)),
-                                 {1.0 / static_cast<double>(1 + Below(9))}, now);
+        coordinator.OnShardEvent(
+            static_cast<int>(Below(2)),
+            ShardSquareSums{1000, Round(Below(8)), {1.0 / static_cast<double>(1 + Below(9))}}, now);
         return;
       case 5:
         cluster.DetachAll();
@@ -271,7 +274,8 @@ class History {
       case 7:
         if (cluster.sent().save_directories.size() > saves_) {
           saves_ = cluster.sent().save_directories.size();
-          coordinator.OnShardSaved(0, 1000, cluster.sent().save_directories.back(), {"part"}, now);
+          coordinator.OnShardEvent(
+              0, ShardSaved{1000, cluster.sent().save_directories.back(), {"part"}}, now);
         }
         return;
       case 8:
@@ -414,7 +418,7 @@ TEST(CoordinatorMemoryTest, ACheckpointUnderWayIsDiscardedAndBegunAnew) {
   cluster.AttachAgain();
   EXPECT_THAT(cluster.store().discarded, ElementsAre(given_up));
   // One of the servers has gone on writing.
-  cluster.coordinator().OnShardSaved(1, 1000, given_up, {"part 1"}, cluster.now());
+  cluster.coordinator().OnShardEvent(1, ShardSaved{1000, given_up, {"part 1"}}, cluster.now());
   EXPECT_THAT(cluster.store().discarded, ElementsAre(given_up, given_up));
   cluster.sent().save_directories.pop_back();
   while (cluster.sent().save_directories.empty()) ASSERT_TRUE(script.Step());
@@ -624,11 +628,14 @@ TEST(CoordinatorMemoryTest, WhatCouldNotBeSavedOutlivesAServerThatCouldNotGoOn) 
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   Coordinator& coordinator = cluster.coordinator();
-  coordinator.OnShardFailing(1, 1000, absl::ResourceExhaustedError("no memory"), cluster.now());
+  coordinator.OnShardEvent(1, ShardFailing{1000, absl::ResourceExhaustedError("no memory")},
+                           cluster.now());
   for (int i = 0; i < 10 && coordinator.phase() != CoordinatorPhase::kFailed; ++i) {
     if (!cluster.sent().save_directories.empty()) {
-      coordinator.OnShardSaved(0, 1000, cluster.sent().save_directories.back(),
-                               absl::ResourceExhaustedError("the disk is full"), cluster.now());
+      coordinator.OnShardEvent(0,
+                               ShardSaved{1000, cluster.sent().save_directories.back(),
+                                          absl::ResourceExhaustedError("the disk is full")},
+                               cluster.now());
     }
     cluster.Pass(absl::Seconds(9), {a});
   }

@@ -331,10 +331,12 @@ TEST(CoordinatorRestartTest, FailedCheckpointIsAnAlarmAndTrainingGoesOn) {
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   Grant grant = RunUntil(cluster, a, 2);
-  cluster.coordinator().OnShardSaved(0, 1000, "ckpt/round-00000002.1000-1.tmp", std::string("part"),
-                                     cluster.now());
-  cluster.coordinator().OnShardSaved(1, 1000, "ckpt/round-00000002.1000-1.tmp",
-                                     absl::ResourceExhaustedError("disk full"), cluster.now());
+  cluster.coordinator().OnShardEvent(
+      0, ShardSaved{1000, "ckpt/round-00000002.1000-1.tmp", std::string("part")}, cluster.now());
+  cluster.coordinator().OnShardEvent(
+      1,
+      ShardSaved{1000, "ckpt/round-00000002.1000-1.tmp", absl::ResourceExhaustedError("disk full")},
+      cluster.now());
   EXPECT_THAT(cluster.store().discarded, ElementsAre("ckpt/round-00000002.1000-1.tmp"));
   EXPECT_TRUE(cluster.store().published.empty());
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).alarms.at(0).text,
@@ -390,8 +392,9 @@ TEST(CoordinatorRestartTest, OneAskedForBehindAnotherEndsWithTheServerThatItNeed
   const auto first = cluster.coordinator().RequestCheckpoint(cluster.now());
   cluster.Ask(a, CoordinatorHarness::ReportOf(grant));
   for (int shard = 0; shard < 2; ++shard) {
-    cluster.coordinator().OnShardSaved(shard, 1000, cluster.sent().save_directories.back(),
-                                       std::string("part"), cluster.now());
+    cluster.coordinator().OnShardEvent(
+        shard, ShardSaved{1000, cluster.sent().save_directories.back(), std::string("part")},
+        cluster.now());
   }
   const auto second = cluster.coordinator().RequestCheckpoint(cluster.now());
   ASSERT_TRUE(first.ok() && second.ok());
@@ -681,8 +684,8 @@ TEST_F(AwayShardTest, ACutConnectionHoldsUpTheNextRoundAndSendsNobodyBack) {
 
 TEST_F(AwayShardTest, WhatItMayHaveMissedIsRepeatedToItAlone) {
   const TestWorker b = cluster_.Add("b");
-  coordinator().OnSquareSums(0, 1000, Round(1), {1.0}, cluster_.now());
-  coordinator().OnSquareSums(1, 1000, Round(1), {2.0}, cluster_.now());
+  coordinator().OnShardEvent(0, ShardSquareSums{1000, Round(1), {1.0}}, cluster_.now());
+  coordinator().OnShardEvent(1, ShardSquareSums{1000, Round(1), {2.0}}, cluster_.now());
   EXPECT_EQ(cluster_.sent().commands.back(), "norm 1 3");
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   ASSERT_TRUE(coordinator().Leave(b.life, "done", {}, cluster_.now()).ok());
@@ -694,11 +697,11 @@ TEST_F(AwayShardTest, WhatItMayHaveMissedIsRepeatedToItAlone) {
 }
 
 TEST_F(AwayShardTest, SumsOfAnEarlierLifeOfTheServersDoNotCount) {
-  coordinator().OnSquareSums(0, 1000, Round(2), {1.0}, cluster_.now());
+  coordinator().OnShardEvent(0, ShardSquareSums{1000, Round(2), {1.0}}, cluster_.now());
   cluster_.sent().commands.clear();
-  coordinator().OnSquareSums(1, 999, Round(2), {2.0}, cluster_.now());
+  coordinator().OnShardEvent(1, ShardSquareSums{999, Round(2), {2.0}}, cluster_.now());
   EXPECT_THAT(cluster_.sent().commands, ::testing::IsEmpty());
-  coordinator().OnSquareSums(1, 1000, Round(2), {3.0}, cluster_.now());
+  coordinator().OnShardEvent(1, ShardSquareSums{1000, Round(2), {3.0}}, cluster_.now());
   EXPECT_THAT(cluster_.sent().commands, ElementsAre("norm 2 4"));
 }
 
@@ -790,8 +793,8 @@ TEST(CoordinatorRestartTest, CheckpointUnderWayFailsWithItsShard) {
   RunUntil(cluster, cluster.Add("a"), 2);
   cluster.coordinator().OnShardDisconnected(0, 70, cluster.now());
   EXPECT_THAT(cluster.store().discarded, ElementsAre("ckpt/round-00000002.1000-1.tmp"));
-  cluster.coordinator().OnShardSaved(1, 1000, "ckpt/round-00000002.1000-1.tmp", std::string("late"),
-                                     cluster.now());
+  cluster.coordinator().OnShardEvent(
+      1, ShardSaved{1000, "ckpt/round-00000002.1000-1.tmp", std::string("late")}, cluster.now());
   EXPECT_TRUE(cluster.store().published.empty());
 }
 
@@ -825,8 +828,8 @@ TEST(CoordinatorRestartTest, WeightsThatCannotBeLoadedAreAFailure) {
   cluster.AttachAll();
   cluster.coordinator().OnRestoreChosen(
       RestoreChoice{.source = SafetensorsSource{"w"}, .server_incarnation = 9}, cluster.now());
-  cluster.coordinator().OnShardLoaded(0, 9, absl::NotFoundError("tensor x is missing"),
-                                      cluster.now());
+  cluster.coordinator().OnShardEvent(0, ShardLoaded{9, absl::NotFoundError("tensor x is missing")},
+                                     cluster.now());
   EXPECT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kFailed);
   EXPECT_THAT(std::string(cluster.coordinator().outcome()->message()), HasSubstr("tensor x"));
 }
@@ -839,7 +842,8 @@ TEST(CoordinatorRestartTest, WorkersOfBeforeLearnThatWeightsCannotBeLoaded) {
   cluster.AttachAll();
   Coordinator& coordinator = cluster.coordinator();
   coordinator.OnRestoreChosen(choice, cluster.now());
-  coordinator.OnShardLoaded(0, 9, absl::ResourceExhaustedError("too little"), cluster.now());
+  coordinator.OnShardEvent(0, ShardLoaded{9, absl::ResourceExhaustedError("too little")},
+                           cluster.now());
   EXPECT_FALSE(coordinator.outcome().has_value());
   EXPECT_THAT(coordinator.Snapshot(cluster.now()).waiting_for,
               AllOf(HasSubstr("too little"), HasSubstr("gives a time to come back")));
@@ -893,7 +897,7 @@ TEST(CoordinatorRestartTest, AServerThatMayNotHaveHeardOfTheEndIsWaitedFor) {
   }
   cluster.Pass(absl::Seconds(14));
   EXPECT_TRUE(coordinator.AwaitsServers(cluster.now()));
-  coordinator.OnShardExiting(1);
+  coordinator.OnShardEvent(1, ShardExiting{}, cluster.now());
   EXPECT_FALSE(coordinator.AwaitsServers(cluster.now()));
   EXPECT_EQ(coordinator.Snapshot(cluster.now()).waiting_for, "");
 }

@@ -317,7 +317,7 @@ TEST(CoordinatorStatusTest, AnAlarmAboutAJournalIsOverOnceItsServerTellsOfNoTrou
   cluster.Start();
   Coordinator& coordinator = cluster.coordinator();
   const auto over = [&] { return coordinator.Snapshot(cluster.now()).alarms.at(0).over_age; };
-  coordinator.RaiseJournalAlarm(1, "shard 1: disk full", cluster.now());
+  coordinator.OnShardEvent(1, ShardAlarm{"disk full"}, cluster.now());
   coordinator.OnJournalState(1, {}, cluster.now());
   EXPECT_FALSE(over().has_value()) << "it has been said before";
   cluster.Pass(absl::Seconds(4));
@@ -326,6 +326,19 @@ TEST(CoordinatorStatusTest, AnAlarmAboutAJournalIsOverOnceItsServerTellsOfNoTrou
   EXPECT_FALSE(over().has_value());
   coordinator.OnJournalState(1, {}, cluster.now());
   EXPECT_EQ(over(), absl::ZeroDuration());
+}
+
+TEST(CoordinatorStatusTest, AnAlarmAboutAServerThatNeverEndsStays) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  Coordinator& coordinator = cluster.coordinator();
+  coordinator.OnShardEvent(1, ShardAlarm{"no key", ShardAlarm::Ends::kNever}, cluster.now());
+  cluster.Pass(absl::Seconds(4));
+  coordinator.OnJournalState(1, {}, cluster.now());
+  const std::vector<AlarmSnapshot> alarms = coordinator.Snapshot(cluster.now()).alarms;
+  ASSERT_EQ(alarms.size(), 1);
+  EXPECT_EQ(alarms[0].text, "shard 1: no key");
+  EXPECT_FALSE(alarms[0].over_age.has_value());
 }
 
 TEST(CoordinatorStatusTest, AnAlarmAboutASilentServerIsOverOnceItIsBack) {

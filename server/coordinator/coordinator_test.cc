@@ -105,11 +105,11 @@ TEST(CoordinatorTest, RegistrationIsUnavailableUntilEveryShardServes) {
   EXPECT_EQ(cluster.store().restores, 1);
   cluster.coordinator().OnRestoreChosen(
       RestoreChoice{.source = InitialSource{}, .server_incarnation = 50}, cluster.now());
-  cluster.coordinator().OnShardLoaded(0, 50, absl::OkStatus(), cluster.now());
+  cluster.coordinator().OnShardEvent(0, ShardLoaded{50, absl::OkStatus()}, cluster.now());
   EXPECT_THAT(Message(cluster.Register(worker).status()), HasSubstr("shard 1 (loading"));
-  cluster.coordinator().OnShardLoaded(1, 49, absl::OkStatus(), cluster.now());
+  cluster.coordinator().OnShardEvent(1, ShardLoaded{49, absl::OkStatus()}, cluster.now());
   EXPECT_FALSE(cluster.Register(worker).ok()) << "an answer to an earlier assignment";
-  cluster.coordinator().OnShardLoaded(1, 50, absl::OkStatus(), cluster.now());
+  cluster.coordinator().OnShardEvent(1, ShardLoaded{50, absl::OkStatus()}, cluster.now());
   const auto answer = cluster.Register(worker);
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(answer->server_incarnation, 50);

@@ -1,6 +1,6 @@
 // What the coordinator commands the shards. Each command goes to all of them; those to one shard
 // are obeyed in the order given, and the same one twice is as good as once. Answers come later, as
-// the coordinator's On...() methods.
+// events (shard_event.h).
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct SharedFolder {
   uint64_t claim_id = 0;  // of the coordinator's FolderLock in it
 };
 
-// Discards everything and starts from the source. Answer: OnShardLoaded().
+// Discards everything and starts from the source. Answer: ShardLoaded.
 struct AssignCommand {
   // Above that of every worker's life that began with earlier ones, and below all that begin now.
   uint64_t server_incarnation = 0;
@@ -54,7 +54,7 @@ struct OpenRoundCommand {
   RoundPlan plan;
 };
 
-// All is in by the reports of these members. Answer: OnWorkerFault() for those whose part is not.
+// All is in by the reports of these members. Answer: WorkerFault for those whose part is not.
 struct CloseRoundCommand {
   Round round;
   std::vector<RosterMember> reported;
@@ -72,7 +72,7 @@ struct DropCommand {
 };
 
 // Captures each bucket and writes it into `directory`, which is created if it is not there. Answer:
-// OnShardSaved().
+// ShardSaved.
 struct SaveCommand {
   std::optional<Round> round;  // that every bucket is about to collect; nullopt: each as it is
   std::string directory;
@@ -88,14 +88,14 @@ struct PublishedCommand {
   Round round;
 };
 
-// What the shards' sums of squares of the round make together. Answer to OnSquareSums().
+// What the shards' sums of squares of the round make together. Answer to ShardSquareSums.
 struct NormTotalCommand {
   Round round;
   double total_square_sum = 0.0;
 };
 
 // Whether the other end has closed all connections of this life to the server. Answer:
-// OnConnections().
+// ShardConnections.
 struct AskConnectionsCommand {
   WorkerLife life;
 };

@@ -86,16 +86,20 @@ class ShardHost::AssignedObserver final : public ShardObserver {
   void Begin() { is_telling_ = true; }
 
   void OnDiverged(Round round, absl::string_view text) override {
-    if (is_telling_) reports_->OnDiverged(server_incarnation_, round, text);
+    if (is_telling_) {
+      reports_->OnEvent(ShardDiverged{server_incarnation_, round, std::string(text)});
+    }
   }
   void OnFault(const WorkerFault& fault) override {
-    if (is_telling_) reports_->OnFault(fault);
+    if (is_telling_) reports_->OnEvent(fault);
   }
   void OnContributed(WorkerId worker, Incarnation incarnation, Round round) override {
     if (is_telling_) reports_->OnContributed(server_incarnation_, {worker, incarnation}, round);
   }
   void OnOutOfMemory(absl::string_view text) override {
-    if (is_telling_) reports_->OnOutOfMemory(server_incarnation_, text);
+    if (is_telling_) {
+      reports_->OnEvent(ShardFailing{server_incarnation_, absl::ResourceExhaustedError(text)});
+    }
   }
   void OnDropped(absl::string_view text) override {
     if (is_telling_) reports_->OnDropped(text);
@@ -126,7 +130,7 @@ void NormRelay::Submit(Round round, std::vector<double> segment_sums, DoneCallba
     if (!is_over) waiting_[round] = std::move(done);
   }
   if (is_over) return done(absl::AbortedError(kServersStartAnew));
-  reports_->OnSquareSums(server_incarnation_, round, std::move(segment_sums));
+  reports_->OnEvent(ShardSquareSums{server_incarnation_, round, std::move(segment_sums)});
 }
 
 void NormRelay::OnTotal(Round round, double total_square_sum) {
@@ -237,7 +241,8 @@ absl::StatusOr<bool> ShardHost::Recover() {
 
 void ShardHost::GoOn() {
   // Not of an assignment that has come since.
-  deps_.reports->OnLoaded(deps_.log->beginning()->assignment.server_incarnation, absl::OkStatus());
+  deps_.reports->OnEvent(
+      ShardLoaded{deps_.log->beginning()->assignment.server_incarnation, absl::OkStatus()});
   recovered_observer_->Begin();
   if (const auto recovered = shard(); recovered.ok()) (*recovered)->EndReplay();
 }
@@ -300,7 +305,7 @@ void ShardHost::Obey(const ShardCommand& command, const CoordinatorRecord& follo
   if (const auto* save = std::get_if<SaveCommand>(&command)) return Save(*save);
   if (const auto* ask = std::get_if<AskConnectionsCommand>(&command)) {
     return commands_->Schedule([this, life = ask->life] {
-      deps_.reports->OnConnections(life, deps_.are_connections_closed(life));
+      deps_.reports->OnEvent(ShardConnections{life, deps_.are_connections_closed(life)});
     });
   }
   commands_->Schedule([this, command] {
@@ -373,7 +378,9 @@ void ShardHost::Load(const AssignCommand& assignment) {
         absl::StrCat("shard ", shard_, " could not load its weights: ", status.message()));
   }
   const auto report = [reports = deps_.reports, incarnation = assignment.server_incarnation,
-                       status] { reports->OnLoaded(incarnation, status); };
+                       status] {
+    reports->OnEvent(ShardLoaded{incarnation, status});
+  };
   // Before the shard can write down anything else.
   const bool is_logged = deps_.log != nullptr && status.ok();
   if (is_logged) deps_.log->Begin(instance_id_, assignment, report);
@@ -442,8 +449,9 @@ absl::StatusOr<int64_t> ShardHost::CheckResources(const AssignCommand& assignmen
   const absl::Status files =
       assignment.folder.path.empty() ? absl::OkStatus() : CheckShardFileSizes(shard_, memory);
   if (!files.ok()) {
-    deps_.reports->OnAlarm(absl::StrCat("NO CHECKPOINT CAN BE WRITTEN BY THE SERVER OF SHARD ",
-                                        shard_, ": ", files.message()));
+    deps_.reports->OnEvent(
+        ShardAlarm{absl::StrCat("NO CHECKPOINT CAN BE WRITTEN BY THIS SERVER: ", files.message()),
+                   ShardAlarm::Ends::kNever});
   }
   return max_bytes;
 }
@@ -489,7 +497,7 @@ void ShardHost::WriteFiles(const AssignCommand& assignment, const std::string& d
                      WriteShardFiles(*deps_.file_system, spec, assignment.map->layout, *state));
     return FormatShardManifest(manifest);
   };
-  deps_.reports->OnSaved(assignment.server_incarnation, directory, write());
+  deps_.reports->OnEvent(ShardSaved{assignment.server_incarnation, directory, write()});
 }
 
 }  // namespace lodestar

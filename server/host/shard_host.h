@@ -24,6 +24,7 @@
 #include "common/trace_recorder.h"
 #include "server/coordinator/journal_state.h"
 #include "server/coordinator/shard_command.h"
+#include "server/coordinator/shard_event.h"
 #include "server/host/folder_fence.h"
 #include "server/host/journal_base.h"
 #include "server/host/shard_log.h"
@@ -34,31 +35,18 @@
 
 namespace lodestar {
 
-// Answers to commands, and what the shards tell by themselves. Called from any thread, without a
-// lock held; must not block.
+// What the server of a shard tells. Called from any thread, without a lock held; must not block.
 class ShardReports {
  public:
   virtual ~ShardReports() = default;
-  virtual void OnLoaded(uint64_t server_incarnation, const absl::Status& status) = 0;
-  // `manifest_part`: text of FormatShardManifest().
-  virtual void OnSaved(uint64_t server_incarnation, const std::string& directory,
-                       const absl::StatusOr<std::string>& manifest_part) = 0;
-  // The answer is a NormTotalCommand.
-  virtual void OnSquareSums(uint64_t /*server_incarnation*/, Round /*round*/,
-                            std::vector<double> /*segment_sums*/) {}
-  // See ShardObserver.
-  virtual void OnDiverged(uint64_t /*server_incarnation*/, Round /*round*/,
-                          absl::string_view /*text*/) {}
-  virtual void OnFault(const WorkerFault& /*fault*/) {}
+  virtual void OnEvent(ShardEvent event) = 0;
+  // All of a contribution is acknowledged here: see ShardObserver.
   virtual void OnContributed(uint64_t /*server_incarnation*/, const WorkerLife& /*life*/,
                              Round /*round*/) {}
-  // The answer to an AskConnectionsCommand.
-  virtual void OnConnections(const WorkerLife& /*life*/, bool /*are_closed*/) {}
-  virtual void OnOutOfMemory(uint64_t /*server_incarnation*/, absl::string_view /*text*/) {}
+  // For the log: the rounds go on without a worker.
   virtual void OnDropped(absl::string_view /*text*/) {}
+  // For the log: something out of the ordinary that does not stop the shard.
   virtual void OnNotice(absl::string_view /*text*/) {}
-  // What keeps this server from acknowledging anything: over once stats() tell of no trouble.
-  virtual void OnAlarm(absl::string_view /*text*/) {}
 };
 
 // The NormExchange of the shard of one assignment: reports its sums, and passes on the totals that

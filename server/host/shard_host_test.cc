@@ -30,12 +30,12 @@ using ::testing::IsEmpty;
 // Waits as the coordinator's lock makes the reports of shards wait.
 class LockedReports final : public ShardReports {
  public:
-  void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override {
-    EXPECT_OK(status);
-    (server_incarnation == 1 ? first_loaded : second_loaded).Notify();
-  }
-  void OnSaved(uint64_t, const std::string&, const absl::StatusOr<std::string>&) override {}
-  void OnDiverged(uint64_t, Round, absl::string_view) override {
+  void OnEvent(ShardEvent event) override {
+    if (const auto* loaded = std::get_if<ShardLoaded>(&event)) {
+      EXPECT_OK(loaded->status);
+      (loaded->server_incarnation == 1 ? first_loaded : second_loaded).Notify();
+    }
+    if (!std::holds_alternative<ShardDiverged>(event)) return;
     diverged.Notify();
     // The limit is for an Assign() that waits for this report in turn.
     was_unlocked = unlocked.WaitForNotificationWithTimeout(absl::Seconds(10));
@@ -61,22 +61,20 @@ AssignCommand Assignment(uint64_t server_incarnation) {
 
 class RecordedReports final : public ShardReports {
  public:
-  void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override {
-    EXPECT_OK(status);
-    loaded.push_back(server_incarnation);
-  }
-  void OnSaved(uint64_t, const std::string& directory,
-               const absl::StatusOr<std::string>& manifest_part) override {
-    EXPECT_OK(manifest_part);
-    saved.push_back(directory);
-  }
-  void OnSquareSums(uint64_t server_incarnation, Round, std::vector<double>) override {
-    sums_of.push_back(server_incarnation);
-  }
-
-  void OnAlarm(absl::string_view text) override { alarms.emplace_back(text); }
-  void OnConnections(const WorkerLife& life, bool are_closed) override {
-    if (are_closed) closed.push_back(life.worker.value());
+  void OnEvent(ShardEvent event) override {
+    if (const auto* of_load = std::get_if<ShardLoaded>(&event)) {
+      EXPECT_OK(of_load->status);
+      loaded.push_back(of_load->server_incarnation);
+    } else if (const auto* of_save = std::get_if<ShardSaved>(&event)) {
+      EXPECT_OK(of_save->manifest_part);
+      saved.push_back(of_save->directory);
+    } else if (const auto* sums = std::get_if<ShardSquareSums>(&event)) {
+      sums_of.push_back(sums->server_incarnation);
+    } else if (const auto* alarm = std::get_if<ShardAlarm>(&event)) {
+      alarms.push_back(alarm->text);
+    } else if (const auto* connections = std::get_if<ShardConnections>(&event)) {
+      if (connections->are_closed) closed.push_back(connections->life.worker.value());
+    }
   }
 
   std::vector<std::string> alarms;

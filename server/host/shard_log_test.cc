@@ -38,13 +38,14 @@ constexpr char kSave[] = "/checkpoints/round-00000001.tmp";
 
 class RecordedReports final : public ShardReports {
  public:
-  void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override {
-    EXPECT_OK(status);
-    loaded.push_back(server_incarnation);
-  }
-  void OnSaved(uint64_t, const std::string&, const absl::StatusOr<std::string>& part) override {
-    EXPECT_OK(part.status());
-    ++num_saved;
+  void OnEvent(ShardEvent event) override {
+    if (const auto* of_load = std::get_if<ShardLoaded>(&event)) {
+      EXPECT_OK(of_load->status);
+      loaded.push_back(of_load->server_incarnation);
+    } else if (const auto* of_save = std::get_if<ShardSaved>(&event)) {
+      EXPECT_OK(of_save->manifest_part);
+      ++num_saved;
+    }
   }
   void OnNotice(absl::string_view text) override { notices.emplace_back(text); }
 

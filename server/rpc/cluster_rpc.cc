@@ -39,7 +39,6 @@ constexpr absl::Duration kPlacePause = absl::Seconds(1);
 constexpr absl::Duration kMaxStopPatience = absl::Hours(24);
 constexpr size_t kMaxReasonBytes = 1024;
 // Of what a server reports.
-constexpr size_t kMaxReportBytes = 2048;
 constexpr size_t kMaxHashBytes = 64;
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
@@ -175,80 +174,6 @@ CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundRepo
     *reply = ToProto(answer->OrWait());
     return finish(absl::OkStatus());
   };
-}
-
-// What a report of a shard is to the coordinator. Valid as long as `report` is.
-using ShardNews = std::function<void(Coordinator&, absl::Time now)>;
-
-absl::StatusOr<ShardNews> NewsOf(const v1::ShardReport& report) {
-  const int shard = report.shard();
-  const uint64_t incarnation = report.server_incarnation();
-  switch (report.report_case()) {
-    case v1::ShardReport::kLoaded: {
-      const std::string error = PeerText(report.loaded().error(), kMaxReportBytes);
-      return [=, status = error.empty() ? absl::OkStatus() : absl::InternalError(error)](
-                 Coordinator& coordinator, absl::Time now) {
-        coordinator.OnShardLoaded(shard, incarnation, status, now);
-      };
-    }
-    case v1::ShardReport::kSaved:
-      return [=, &saved = report.saved()](Coordinator& coordinator, absl::Time now) {
-        absl::StatusOr<std::string> part = saved.manifest_part();
-        if (!saved.error().empty()) {
-          part = absl::InternalError(PeerText(saved.error(), kMaxReportBytes));
-        }
-        coordinator.OnShardSaved(shard, incarnation, saved.directory(), part, now);
-      };
-    case v1::ShardReport::kStats:
-      return [shard, instance_id = report.instance_id(), stats = FromProto(report.stats())](
-                 Coordinator& coordinator, absl::Time now) {
-        coordinator.OnShardHeard(shard, instance_id, now);
-        coordinator.OnJournalState(shard, JournalOf(stats), now);
-        coordinator.OnPushSpace(shard, stats.push_space, now);
-      };
-    case v1::ShardReport::kSquareSums:
-      return [=, &sums = report.square_sums()](Coordinator& coordinator, absl::Time now) {
-        coordinator.OnSquareSums(shard, incarnation, Round(sums.round()),
-                                 {sums.sums().begin(), sums.sums().end()}, now);
-      };
-    case v1::ShardReport::kFailing:
-      return [=, &failing = report.failing()](Coordinator& coordinator, absl::Time now) {
-        coordinator.OnShardFailing(
-            shard, incarnation,
-            absl::ResourceExhaustedError(PeerText(failing.error(), kMaxReportBytes)), now);
-      };
-    case v1::ShardReport::kFault: {
-      ASSIGN_OR_RETURN(WorkerFault fault, FromProto(report.fault()));
-      fault.text = absl::StrCat("shard ", shard, ": ", fault.text);
-      return [fault = std::move(fault)](Coordinator& coordinator, absl::Time now) {
-        coordinator.OnWorkerFault(fault, now);
-      };
-    }
-    case v1::ShardReport::kDiverged:
-      return [=, &diverged = report.diverged()](Coordinator& coordinator, absl::Time now) {
-        coordinator.OnShardDiverged(shard, incarnation, Round(diverged.round()),
-                                    PeerText(diverged.text(), kMaxReportBytes), now);
-      };
-    case v1::ShardReport::kExiting:
-      return [shard](Coordinator& coordinator, absl::Time) { coordinator.OnShardExiting(shard); };
-    case v1::ShardReport::kAlarm:
-      return [=, &alarm = report.alarm()](Coordinator& coordinator, absl::Time now) {
-        coordinator.RaiseJournalAlarm(
-            shard, absl::StrCat("shard ", shard, ": ", PeerText(alarm.text(), kMaxReportBytes)),
-            now);
-      };
-    case v1::ShardReport::kConnections:
-      return [shard, life = LifeFromProto(report.connections()),
-              are_closed = report.connections().are_closed()](Coordinator& coordinator,
-                                                              absl::Time now) {
-        coordinator.OnConnections(shard, life, are_closed, now);
-      };
-    case v1::ShardReport::kContributed:
-    case v1::ShardReport::kStopping:
-    case v1::ShardReport::REPORT_NOT_SET:
-      break;
-  }
-  return absl::InvalidArgumentError("report is missing or unknown to this release");
 }
 
 }  // namespace
@@ -609,16 +534,21 @@ grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* c
     TakeContributed(*request);
     return Answer(context, absl::OkStatus());
   }
-  absl::StatusOr<ShardNews> news = NewsOf(*request);
-  if (!news.ok()) return Answer(context, news.status());
   if (request->has_stats()) {  // a sign of life, whose answer promises nothing
-    deps_.strand->Run(*news);
+    deps_.strand->Run(
+        [&, stats = FromProto(request->stats())](Coordinator& coordinator, absl::Time now) {
+          coordinator.OnShardHeard(request->shard(), request->instance_id(), now);
+          coordinator.OnJournalState(request->shard(), JournalOf(stats), now);
+          coordinator.OnPushSpace(request->shard(), stats.push_space, now);
+        });
     return Answer(context, absl::OkStatus());
   }
+  const absl::StatusOr<ShardEvent> event = EventOf(*request);
+  if (!event.ok()) return Answer(context, event.status());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->RunAndTell(
       [&](Coordinator& coordinator, absl::Time now) {
-        (*news)(coordinator, now);
+        coordinator.OnShardEvent(request->shard(), *event, now);
         return absl::OkStatus();
       },
       [reactor](const absl::Status& taken) { reactor->Finish(ToGrpcStatus(taken)); });

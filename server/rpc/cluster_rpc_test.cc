@@ -157,7 +157,7 @@ class ServedCluster {
       EXPECT_TRUE(coordinator.OnShardAttached(0, 1, 70, 0, "host:0", now).ok());
       coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 9},
                                   now);
-      coordinator.OnShardLoaded(0, 9, absl::OkStatus(), now);
+      coordinator.OnShardEvent(0, ShardLoaded{9, absl::OkStatus()}, now);
     });
   }
 
@@ -228,12 +228,13 @@ TEST(ClusterRpcTest, WhoIsShutOutDoesNotComeBackUnderAnotherNameOfItsCertificate
   ASSERT_OK(FromGrpcStatus(cluster.Register(call, &registered)));
   for (int64_t round = 0; round < 2; ++round) {
     cluster.strand.Run([&](Coordinator& coordinator, absl::Time now) {
-      coordinator.OnWorkerFault({.worker = WorkerId(registered.worker_id()),
-                                 .incarnation = Incarnation(registered.incarnation()),
-                                 .round = Round(round),
-                                 .kind = WorkerFault::Kind::kTooLong,
-                                 .text = "a norm of 90"},
-                                now);
+      coordinator.OnShardEvent(0,
+                               WorkerFault{.worker = WorkerId(registered.worker_id()),
+                                           .incarnation = Incarnation(registered.incarnation()),
+                                           .round = Round(round),
+                                           .kind = WorkerFault::Kind::kTooLong,
+                                           .text = "a norm of 90"},
+                               now);
     });
   }
   call.name = "card.2";
@@ -592,8 +593,8 @@ TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoseWeightsItsLastCheckpointNee
     EXPECT_TRUE(coordinator.OnShardAttached(0, 2, 70, 0, "host:0", now).ok());
     coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 9},
                                 now);
-    coordinator.OnShardLoaded(0, 9, absl::OkStatus(), now);
-    coordinator.OnShardLoaded(1, 9, absl::OkStatus(), now);
+    coordinator.OnShardEvent(0, ShardLoaded{9, absl::OkStatus()}, now);
+    coordinator.OnShardEvent(1, ShardLoaded{9, absl::OkStatus()}, now);
   });
   rpc.BeginDrain();
   request.set_server_incarnation(9);

@@ -53,8 +53,8 @@ class CoordinatorStrandTest : public testing::Test {
       EXPECT_OK(coordinator.OnShardAttached(1, 2, 71, 0, "host:1", now));
       coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 9},
                                   now);
-      coordinator.OnShardLoaded(0, 9, absl::OkStatus(), now);
-      coordinator.OnShardLoaded(1, 9, absl::OkStatus(), now);
+      coordinator.OnShardEvent(0, ShardLoaded{9, absl::OkStatus()}, now);
+      coordinator.OnShardEvent(1, ShardLoaded{9, absl::OkStatus()}, now);
       RegisterCall call;
       call.name = "a";
       call.instance_id = 1;
@@ -146,8 +146,8 @@ TEST_F(CoordinatorStrandTest, ALastSaveOutlivesARestore) {
     EXPECT_OK(coordinator.OnShardAttached(1, 2, 72, 0, "host:1", now));
     coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 10},
                                 now);
-    coordinator.OnShardLoaded(0, 10, absl::OkStatus(), now);
-    coordinator.OnShardLoaded(1, 10, absl::OkStatus(), now);
+    coordinator.OnShardEvent(0, ShardLoaded{10, absl::OkStatus()}, now);
+    coordinator.OnShardEvent(1, ShardLoaded{10, absl::OkStatus()}, now);
   });
   EXPECT_THAT(saved, Not(StatusIs(absl::StatusCode::kUnknown))) << "not after a minute";
 }
@@ -213,7 +213,7 @@ class KeepingStrandTest : public testing::Test {
     strand_.Run([&](Coordinator& coordinator, absl::Time now) {
       EXPECT_OK(coordinator.OnShardAttached(0, 1, 70, 0, "host:0", now));
       coordinator.OnRestoreChosen(BackTo(5, /*server_incarnation=*/9), now);
-      coordinator.OnShardLoaded(0, 9, absl::OkStatus(), now);
+      coordinator.OnShardEvent(0, ShardLoaded{9, absl::OkStatus()}, now);
     });
     executor_.RunAll();
     left_.clear();
@@ -341,7 +341,7 @@ TEST_F(KeepingStrandTest, ARollbackIsAnsweredWithWhatWasRestored) {
              [&answer](const absl::StatusOr<RolledBack>& back) { answer = back; });
     strand_.Run([&](Coordinator& coordinator, absl::Time now) {
       coordinator.OnRestoreChosen(choice, now);
-      coordinator.OnShardLoaded(0, life, absl::OkStatus(), now);
+      coordinator.OnShardEvent(0, ShardLoaded{life, absl::OkStatus()}, now);
     });
     executor_.RunAll();
     return answer;
@@ -381,7 +381,7 @@ TEST_F(KeepingStrandTest, ARollbackIsAnsweredOnceNoRestartUndoesIt) {
   executor_.RunAll();
   EXPECT_EQ(left_.back(), "/run/round-00000004");
   strand_.Run([](Coordinator& coordinator, absl::Time now) {
-    coordinator.OnShardLoaded(0, 10, absl::OkStatus(), now);
+    coordinator.OnShardEvent(0, ShardLoaded{10, absl::OkStatus()}, now);
   });
   executor_.RunAll();
   roll_back(3);

@@ -26,8 +26,6 @@ constexpr int kSignOfLifeIntervals = 2;  // that the answer to a sign of life ma
 constexpr absl::Duration kLongestDeadline = absl::Minutes(1);  // however slow the path is
 // What a manifest part of megabytes may take on its way besides.
 constexpr double kSlowestBytesPerSecond = 1e5;
-// Below the limit of messages on the control channel.
-constexpr size_t kMaxManifestPartBytes = kMaxMessageBytes - (1 << 20);
 constexpr absl::Duration kStopTick = absl::Milliseconds(50);
 
 std::shared_ptr<grpc::Channel> NewChannel(const std::string& coordinator,
@@ -39,6 +37,16 @@ std::shared_ptr<grpc::Channel> NewChannel(const std::string& coordinator,
 std::unique_ptr<v1::ClusterService::Stub> NewStub(const std::string& coordinator,
                                                   const TransportSecurity& security) {
   return v1::ClusterService::NewStub(NewChannel(coordinator, security));
+}
+
+// What the operator of this machine finds in the log; empty: nothing.
+std::string FailureText(const ShardEvent& event) {
+  if (const auto* diverged = std::get_if<ShardDiverged>(&event)) return diverged->text;
+  if (const auto* failing = std::get_if<ShardFailing>(&event)) {
+    return std::string(failing->error.message());
+  }
+  if (const auto* alarm = std::get_if<ShardAlarm>(&event)) return alarm->text;
+  return "";
 }
 
 }  // namespace
@@ -310,7 +318,7 @@ absl::Status ShardAgent::Obey(const v1::ShardCommand& wire) {
   if (const auto* stop = std::get_if<StopCommand>(&command)) {
     // Whatever becomes of it: a coordinator that does not hear it goes a little later.
     v1::ShardReport report = NewReport();
-    report.mutable_exiting();
+    SetEvent(ShardExiting{}, &report);
     SendNow(report, DeadlineOf(kReportDeadline)).IgnoreError();
     deps_.on_stop(stop->failure.empty() ? absl::OkStatus()
                                         : absl::FailedPreconditionError(stop->failure));
@@ -362,53 +370,15 @@ void ShardAgent::SendUntilAnswered(const v1::ShardReport& report) {
   }
 }
 
-void ShardAgent::OnLoaded(uint64_t server_incarnation, const absl::Status& status) {
-  v1::ShardReport report = NewReport();
-  report.set_server_incarnation(server_incarnation);
-  report.mutable_loaded()->set_error(std::string(status.message()));
-  SendLater(std::move(report));
-}
-
-void ShardAgent::OnSaved(uint64_t server_incarnation, const std::string& directory,
-                         const absl::StatusOr<std::string>& manifest_part) {
-  v1::ShardReport report = NewReport();
-  report.set_server_incarnation(server_incarnation);
-  report.mutable_saved()->set_directory(directory);
-  if (manifest_part.ok() && manifest_part->size() > kMaxManifestPartBytes) {
-    report.mutable_saved()->set_error(absl::StrCat("the manifest of shard ", config_.shard, " has ",
-                                                   manifest_part->size(), " bytes; at most ",
-                                                   kMaxManifestPartBytes, " can be sent"));
-  } else if (manifest_part.ok()) {
-    report.mutable_saved()->set_manifest_part(*manifest_part);
-  } else {
-    report.mutable_saved()->set_error(std::string(manifest_part.status().message()));
-  }
-  SendLater(std::move(report));
-}
-
-void ShardAgent::OnSquareSums(uint64_t server_incarnation, Round round,
-                              std::vector<double> segment_sums) {
-  v1::ShardReport report = NewReport();
-  report.set_server_incarnation(server_incarnation);
-  report.mutable_square_sums()->set_round(round.value());
-  report.mutable_square_sums()->mutable_sums()->Add(segment_sums.begin(), segment_sums.end());
-  SendLater(std::move(report));
-}
-
-void ShardAgent::OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) {
-  LogError("shard={} {}", config_.shard, text);
-  v1::ShardReport report = NewReport();
-  report.set_server_incarnation(server_incarnation);
-  report.mutable_diverged()->set_round(round.value());
-  report.mutable_diverged()->set_text(std::string(text));
-  SendLater(std::move(report));
-}
-
-void ShardAgent::OnFault(const WorkerFault& fault) {
+void ShardAgent::OnEvent(ShardEvent event) {
+  const std::string text = FailureText(event);
+  if (!text.empty()) LogError("shard={} {}", config_.shard, text);
   // The coordinator says it, once for all buckets of a round.
-  LogDebug("shard={} {}", config_.shard, fault.text);
+  if (const auto* fault = std::get_if<WorkerFault>(&event)) {
+    LogDebug("shard={} {}", config_.shard, fault->text);
+  }
   v1::ShardReport report = NewReport();
-  *report.mutable_fault() = ToProto(fault);
+  SetEvent(event, &report);
   SendLater(std::move(report));
 }
 
@@ -442,32 +412,10 @@ void ShardAgent::SendContributed() {
   SendUntilAnswered(report);
 }
 
-void ShardAgent::OnConnections(const WorkerLife& life, bool are_closed) {
-  v1::ShardReport report = NewReport();
-  SetLife(life, report.mutable_connections());
-  report.mutable_connections()->set_are_closed(are_closed);
-  SendLater(std::move(report));
-}
-
-void ShardAgent::OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) {
-  LogError("shard={} {}", config_.shard, text);
-  v1::ShardReport report = NewReport();
-  report.set_server_incarnation(server_incarnation);
-  report.mutable_failing()->set_error(std::string(text));
-  SendLater(std::move(report));
-}
-
 void ShardAgent::OnDropped(absl::string_view text) { LogInfo("shard={} {}", config_.shard, text); }
 
 void ShardAgent::OnNotice(absl::string_view text) {
   notices_.Log(LogLevel::kWarn, "shard", absl::StrCat("shard=", config_.shard, " ", text));
-}
-
-void ShardAgent::OnAlarm(absl::string_view text) {
-  LogError("shard={} {}", config_.shard, text);
-  v1::ShardReport report = NewReport();
-  report.mutable_alarm()->set_text(std::string(text));
-  SendLater(std::move(report));
 }
 
 void ShardAgent::RunStats() {

@@ -79,20 +79,11 @@ class ShardAgent : public ShardReports {
   // HOST:PORT of the coordinator: under which workers are told to reach it, once it has said so.
   std::string coordinator() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override;
-  void OnSaved(uint64_t server_incarnation, const std::string& directory,
-               const absl::StatusOr<std::string>& manifest_part) override;
-  void OnSquareSums(uint64_t server_incarnation, Round round,
-                    std::vector<double> segment_sums) override;
-  void OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) override;
-  void OnFault(const WorkerFault& fault) override;
+  void OnEvent(ShardEvent event) override;
   void OnContributed(uint64_t server_incarnation, const WorkerLife& life, Round round) override
       ABSL_LOCKS_EXCLUDED(mutex_);
-  void OnConnections(const WorkerLife& life, bool are_closed) override;
-  void OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) override;
   void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;
-  void OnAlarm(absl::string_view text) override;
 
  private:
   absl::StatusOr<PublishedCheckpoint> CallForLastSave(const LastSaveCalls::Call& last_save,

@@ -169,7 +169,7 @@ TEST(ShardAgentTest, TheCoordinatorHearsOfAlarmsWhereverItIs) {
                    {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
   ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   agent.Start(&host, "host:1");
-  agent.OnAlarm("the disk is full");
+  agent.OnEvent(ShardAlarm{"the disk is full"});
   coordinator.alarmed.WaitForNotification();
   EXPECT_EQ(coordinator.alarm, "the disk is full");
   agent.Stop();

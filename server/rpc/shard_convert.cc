@@ -11,6 +11,7 @@
 #include "common/overloaded.h"
 #include "common/peer_text.h"
 #include "common/status_macros.h"
+#include "proto/bulk_options.h"
 #include "proto/convert.h"
 #include "proto/convert_cluster.h"
 
@@ -24,6 +25,8 @@ constexpr size_t kMaxTroubleBytes = 1024;
 // Of why something is so.
 constexpr size_t kMaxReasonBytes = 2048;
 constexpr size_t kMaxReplicaBytes = 256;
+// Below the limit of messages on the control channel.
+constexpr size_t kMaxManifestPartBytes = kMaxMessageBytes - (1 << 20);
 
 absl::StatusOr<WeightsSource> SourceFromProto(const v1::ShardCommand::Assign& assign) {
   switch (assign.source_case()) {
@@ -99,6 +102,71 @@ std::vector<RosterMember> MembersFromProto(const Members& wire) {
   std::vector<RosterMember> members;
   for (const v1::RosterMember& member : wire) members.push_back(FromProto(member));
   return members;
+}
+
+v1::ShardReport::Fault FaultToProto(const WorkerFault& fault) {
+  v1::ShardReport::Fault result;
+  result.set_worker_id(fault.worker.value());
+  result.set_incarnation(fault.incarnation.value());
+  result.set_round(fault.round.value());
+  switch (fault.kind) {
+    case WorkerFault::Kind::kNotFinite:
+      result.set_kind(v1::ShardReport::Fault::KIND_NOT_FINITE);
+      break;
+    case WorkerFault::Kind::kNotPushed:
+      result.set_kind(v1::ShardReport::Fault::KIND_NOT_PUSHED);
+      break;
+    case WorkerFault::Kind::kTooLong:
+      result.set_kind(v1::ShardReport::Fault::KIND_TOO_LONG);
+      break;
+    case WorkerFault::Kind::kOpposed:
+      result.set_kind(v1::ShardReport::Fault::KIND_OPPOSED);
+      break;
+    case WorkerFault::Kind::kUnrelated:
+      result.set_kind(v1::ShardReport::Fault::KIND_UNRELATED);
+      break;
+  }
+  result.set_text(fault.text);
+  return result;
+}
+
+absl::StatusOr<WorkerFault> FaultFromProto(const v1::ShardReport::Fault& fault) {
+  WorkerFault result = {.worker = WorkerId(fault.worker_id()),
+                        .incarnation = Incarnation(fault.incarnation()),
+                        .round = Round(fault.round()),
+                        .text = PeerText(fault.text(), kMaxReasonBytes)};
+  switch (fault.kind()) {
+    case v1::ShardReport::Fault::KIND_NOT_FINITE:
+      result.kind = WorkerFault::Kind::kNotFinite;
+      return result;
+    case v1::ShardReport::Fault::KIND_NOT_PUSHED:
+      result.kind = WorkerFault::Kind::kNotPushed;
+      return result;
+    case v1::ShardReport::Fault::KIND_TOO_LONG:
+      result.kind = WorkerFault::Kind::kTooLong;
+      return result;
+    case v1::ShardReport::Fault::KIND_OPPOSED:
+      result.kind = WorkerFault::Kind::kOpposed;
+      return result;
+    case v1::ShardReport::Fault::KIND_UNRELATED:
+      result.kind = WorkerFault::Kind::kUnrelated;
+      return result;
+    default:
+      return absl::InvalidArgumentError("a fault of a kind that this release does not know");
+  }
+}
+
+void SetSaved(const ShardSaved& saved, int shard, v1::ShardReport::Saved* result) {
+  result->set_directory(saved.directory);
+  const absl::StatusOr<std::string>& part = saved.manifest_part;
+  if (part.ok() && part->size() > kMaxManifestPartBytes) {
+    result->set_error(absl::StrCat("the manifest of shard ", shard, " has ", part->size(),
+                                   " bytes; at most ", kMaxManifestPartBytes, " can be sent"));
+  } else if (part.ok()) {
+    result->set_manifest_part(*part);
+  } else {
+    result->set_error(std::string(part.status().message()));
+  }
 }
 
 }  // namespace
@@ -219,56 +287,96 @@ absl::StatusOr<AssignCommand> ParseAssignment(absl::string_view bytes) {
   return AssignFromProto(wire.assign());
 }
 
-v1::ShardReport::Fault ToProto(const WorkerFault& fault) {
-  v1::ShardReport::Fault result;
-  result.set_worker_id(fault.worker.value());
-  result.set_incarnation(fault.incarnation.value());
-  result.set_round(fault.round.value());
-  switch (fault.kind) {
-    case WorkerFault::Kind::kNotFinite:
-      result.set_kind(v1::ShardReport::Fault::KIND_NOT_FINITE);
-      break;
-    case WorkerFault::Kind::kNotPushed:
-      result.set_kind(v1::ShardReport::Fault::KIND_NOT_PUSHED);
-      break;
-    case WorkerFault::Kind::kTooLong:
-      result.set_kind(v1::ShardReport::Fault::KIND_TOO_LONG);
-      break;
-    case WorkerFault::Kind::kOpposed:
-      result.set_kind(v1::ShardReport::Fault::KIND_OPPOSED);
-      break;
-    case WorkerFault::Kind::kUnrelated:
-      result.set_kind(v1::ShardReport::Fault::KIND_UNRELATED);
-      break;
-  }
-  result.set_text(fault.text);
-  return result;
+void SetEvent(const ShardEvent& event, v1::ShardReport* report) {
+  const auto set_life_of_servers = [report](const auto& of_servers) {
+    report->set_server_incarnation(of_servers.server_incarnation);
+  };
+  std::visit(Overloaded{
+                 [&](const ShardLoaded& loaded) {
+                   set_life_of_servers(loaded);
+                   report->mutable_loaded()->set_error(std::string(loaded.status.message()));
+                 },
+                 [&](const ShardSaved& saved) {
+                   set_life_of_servers(saved);
+                   SetSaved(saved, report->shard(), report->mutable_saved());
+                 },
+                 [&](const ShardSquareSums& square_sums) {
+                   set_life_of_servers(square_sums);
+                   report->mutable_square_sums()->set_round(square_sums.round.value());
+                   report->mutable_square_sums()->mutable_sums()->Add(square_sums.sums.begin(),
+                                                                      square_sums.sums.end());
+                 },
+                 [&](const ShardDiverged& diverged) {
+                   set_life_of_servers(diverged);
+                   report->mutable_diverged()->set_round(diverged.round.value());
+                   report->mutable_diverged()->set_text(diverged.text);
+                 },
+                 [&](const ShardFailing& failing) {
+                   set_life_of_servers(failing);
+                   report->mutable_failing()->set_error(std::string(failing.error.message()));
+                 },
+                 [&](const ShardConnections& connections) {
+                   SetLife(connections.life, report->mutable_connections());
+                   report->mutable_connections()->set_are_closed(connections.are_closed);
+                 },
+                 [&](const ShardAlarm& alarm) {
+                   report->mutable_alarm()->set_text(alarm.text);
+                   report->mutable_alarm()->set_stays(alarm.ends == ShardAlarm::Ends::kNever);
+                 },
+                 [&](const ShardExiting&) { report->mutable_exiting(); },
+                 [&](const WorkerFault& fault) { *report->mutable_fault() = FaultToProto(fault); },
+             },
+             event);
 }
 
-absl::StatusOr<WorkerFault> FromProto(const v1::ShardReport::Fault& fault) {
-  WorkerFault result = {.worker = WorkerId(fault.worker_id()),
-                        .incarnation = Incarnation(fault.incarnation()),
-                        .round = Round(fault.round()),
-                        .text = PeerText(fault.text(), kMaxReasonBytes)};
-  switch (fault.kind()) {
-    case v1::ShardReport::Fault::KIND_NOT_FINITE:
-      result.kind = WorkerFault::Kind::kNotFinite;
-      return result;
-    case v1::ShardReport::Fault::KIND_NOT_PUSHED:
-      result.kind = WorkerFault::Kind::kNotPushed;
-      return result;
-    case v1::ShardReport::Fault::KIND_TOO_LONG:
-      result.kind = WorkerFault::Kind::kTooLong;
-      return result;
-    case v1::ShardReport::Fault::KIND_OPPOSED:
-      result.kind = WorkerFault::Kind::kOpposed;
-      return result;
-    case v1::ShardReport::Fault::KIND_UNRELATED:
-      result.kind = WorkerFault::Kind::kUnrelated;
-      return result;
-    default:
-      return absl::InvalidArgumentError("a fault of a kind that this release does not know");
+absl::StatusOr<ShardEvent> EventOf(const v1::ShardReport& report) {
+  const uint64_t incarnation = report.server_incarnation();
+  switch (report.report_case()) {
+    case v1::ShardReport::kLoaded: {
+      const std::string error = PeerText(report.loaded().error(), kMaxReasonBytes);
+      return ShardLoaded{incarnation,
+                         error.empty() ? absl::OkStatus() : absl::InternalError(error)};
+    }
+    case v1::ShardReport::kSaved: {
+      const v1::ShardReport::Saved& saved = report.saved();
+      absl::StatusOr<std::string> part = saved.manifest_part();
+      if (!saved.error().empty()) {
+        part = absl::InternalError(PeerText(saved.error(), kMaxReasonBytes));
+      }
+      return ShardSaved{incarnation, saved.directory(), std::move(part)};
+    }
+    case v1::ShardReport::kSquareSums: {
+      const auto& sums = report.square_sums().sums();
+      return ShardSquareSums{
+          incarnation, Round(report.square_sums().round()), {sums.begin(), sums.end()}};
+    }
+    case v1::ShardReport::kDiverged:
+      return ShardDiverged{incarnation, Round(report.diverged().round()),
+                           PeerText(report.diverged().text(), kMaxReasonBytes)};
+    case v1::ShardReport::kFailing:
+      return ShardFailing{incarnation, absl::ResourceExhaustedError(
+                                           PeerText(report.failing().error(), kMaxReasonBytes))};
+    case v1::ShardReport::kConnections:
+      return ShardConnections{LifeFromProto(report.connections()),
+                              report.connections().are_closed()};
+    case v1::ShardReport::kAlarm:
+      return ShardAlarm{PeerText(report.alarm().text(), kMaxReasonBytes),
+                        report.alarm().stays() ? ShardAlarm::Ends::kNever
+                                               : ShardAlarm::Ends::kWithJournalTrouble};
+    case v1::ShardReport::kExiting:
+      return ShardExiting{};
+    case v1::ShardReport::kFault: {
+      ASSIGN_OR_RETURN(WorkerFault fault, FaultFromProto(report.fault()));
+      fault.text = absl::StrCat("shard ", report.shard(), ": ", fault.text);
+      return fault;
+    }
+    case v1::ShardReport::kStats:
+    case v1::ShardReport::kContributed:
+    case v1::ShardReport::kStopping:
+    case v1::ShardReport::REPORT_NOT_SET:
+      break;
   }
+  return absl::InvalidArgumentError("report is missing or unknown to this release");
 }
 
 v1::RosterMember ToProto(const RosterMember& member) {

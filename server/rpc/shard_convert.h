@@ -10,6 +10,7 @@
 #include "proto/cluster_service.pb.h"
 #include "server/coordinator/journal_state.h"
 #include "server/coordinator/shard_command.h"
+#include "server/coordinator/shard_event.h"
 #include "server/shard/shard_observer.h"
 #include "server/sync/round_plan.h"
 
@@ -25,8 +26,10 @@ std::string FormatAssignment(const AssignCommand& assignment);
 absl::StatusOr<AssignCommand> ParseAssignment(absl::string_view bytes);
 v1::RoundPlan ToProto(const RoundPlan& plan);
 absl::StatusOr<RoundPlan> FromProto(const v1::RoundPlan& plan);
-v1::ShardReport::Fault ToProto(const WorkerFault& fault);
-absl::StatusOr<WorkerFault> FromProto(const v1::ShardReport::Fault& fault);
+// `report` has its shard.
+void SetEvent(const ShardEvent& event, v1::ShardReport* report);
+// Texts are PeerText(); that of a fault names the shard. Errors also: if the report has no event.
+absl::StatusOr<ShardEvent> EventOf(const v1::ShardReport& report);
 v1::RosterMember ToProto(const RosterMember& member);
 RosterMember FromProto(const v1::RosterMember& member);
 

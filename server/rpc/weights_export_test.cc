@@ -61,11 +61,12 @@ class FrozenServer final : public v1::ParameterService::CallbackService {
 
 class LoadWaiter final : public ShardReports {
  public:
-  void OnLoaded(uint64_t, const absl::Status& status) override {
-    EXPECT_OK(status);
+  void OnEvent(ShardEvent event) override {
+    const auto* loaded = std::get_if<ShardLoaded>(&event);
+    if (loaded == nullptr) return;
+    EXPECT_OK(loaded->status);
     loaded_.Notify();
   }
-  void OnSaved(uint64_t, const std::string&, const absl::StatusOr<std::string>&) override {}
 
   absl::Notification loaded_;
 };

@@ -36,8 +36,11 @@ constexpr char kJournal[] = "/tmp/lodestar-recorded/checkpoints/journal";
 
 class SilentReports final : public ShardReports {
  public:
-  void OnLoaded(uint64_t, const absl::Status& status) override { EXPECT_OK(status); }
-  void OnSaved(uint64_t, const std::string&, const absl::StatusOr<std::string>&) override {}
+  void OnEvent(ShardEvent event) override {
+    if (const auto* loaded = std::get_if<ShardLoaded>(&event)) {
+      EXPECT_OK(loaded->status);
+    }
+  }
   void OnNotice(absl::string_view text) override { ADD_FAILURE() << text; }
 };
 

@@ -674,7 +674,9 @@ void SimulatedServer::Obey(const ShardCommand& command, const CoordinatorRecord&
        first_segment = life_->host->journal_place().first_segment](const Responder& responder) {
         coordinator->TakeReport(
             shard_, instance_id, first_segment,
-            [shard = shard_](Coordinator& own, absl::Time) { own.OnShardExiting(shard); },
+            [shard = shard_](Coordinator& own, absl::Time now) {
+              own.OnShardEvent(shard, ShardExiting{}, now);
+            },
             [this, responder, status](const absl::Status&) {
               responder.Reply([this, status] { Exit(status); });
             });
@@ -883,50 +885,40 @@ void SimulatedServer::StopJob() {
   });
 }
 
-void SimulatedServer::OnLoaded(uint64_t server_incarnation, const absl::Status& status) {
-  if (cluster_->is_draining) return;
+void SimulatedServer::OnEvent(ShardEvent event) {
+  if (const auto* loaded = std::get_if<ShardLoaded>(&event)) {
+    if (cluster_->is_draining) return;
+    NoteLoaded(*loaded);
+  } else if (const auto* diverged = std::get_if<ShardDiverged>(&event)) {
+    return cluster_->audit->Fail("round ", diverged->round.value(),
+                                 " of whole numbers diverged: ", diverged->text);
+  } else if (const auto* fault = std::get_if<WorkerFault>(&event)) {
+    process_.world().Tell(process_.name(), ": ", fault->text);
+  } else if (const auto* connections = std::get_if<ShardConnections>(&event)) {
+    process_.world().Tell(process_.name(), ": all connections of ",
+                          connections->life.worker.value(),
+                          connections->are_closed ? " are closed" : " are not closed");
+  }
+  SendReport([shard = shard_, event = std::move(event)](Coordinator& own, absl::Time now) {
+    own.OnShardEvent(shard, event, now);
+  });
+}
+
+void SimulatedServer::NoteLoaded(const ShardLoaded& loaded) {
   const auto shard = life_->host->shard();
   const bool is_known = audit() != nullptr;  // it has recovered
   if (!is_known) life_->audit = nullptr;
-  if (status.ok() && server_incarnation == cluster_->begun_anew_as) {
+  if (loaded.status.ok() && loaded.server_incarnation == cluster_->begun_anew_as) {
     cluster_->gone_back.erase(shard_);
     cluster_->attached_gone_back.erase(shard_);
   }
   // What it goes on with is older, and must not count.
   const bool has_gone_back = cluster_->gone_back.contains(shard_);
-  if (!is_known && !has_gone_back && status.ok() && shard.ok()) {
+  if (!is_known && !has_gone_back && loaded.status.ok() && shard.ok()) {
     life_->audit = cluster_->audit->OnLoaded(
-        server_incarnation, shard_, absl::StrCat(process_.name(), " life ", process_.life()),
+        loaded.server_incarnation, shard_, absl::StrCat(process_.name(), " life ", process_.life()),
         **shard);
   }
-  SendReport([shard = shard_, server_incarnation, status](Coordinator& own, absl::Time now) {
-    own.OnShardLoaded(shard, server_incarnation, status, now);
-  });
-}
-
-void SimulatedServer::OnSaved(uint64_t server_incarnation, const std::string& directory,
-                              const absl::StatusOr<std::string>& manifest_part) {
-  SendReport([shard = shard_, server_incarnation, directory, manifest_part](Coordinator& own,
-                                                                            absl::Time now) {
-    own.OnShardSaved(shard, server_incarnation, directory, manifest_part, now);
-  });
-}
-
-void SimulatedServer::OnSquareSums(uint64_t server_incarnation, Round round,
-                                   std::vector<double> segment_sums) {
-  SendReport(
-      [shard = shard_, server_incarnation, round, segment_sums](Coordinator& own, absl::Time now) {
-        own.OnSquareSums(shard, server_incarnation, round, segment_sums, now);
-      });
-}
-
-void SimulatedServer::OnDiverged(uint64_t, Round round, absl::string_view text) {
-  cluster_->audit->Fail("round ", round.value(), " of whole numbers diverged: ", text);
-}
-
-void SimulatedServer::OnFault(const WorkerFault& fault) {
-  process_.world().Tell(process_.name(), ": ", fault.text);
-  SendReport([fault](Coordinator& own, absl::Time now) { own.OnWorkerFault(fault, now); });
 }
 
 void SimulatedServer::OnContributed(uint64_t server_incarnation, const WorkerLife& life,
@@ -964,14 +956,6 @@ void SimulatedServer::SendContributed(const Contributed& contributed, absl::Dura
         responder.Reply([on_answer, attached] { on_answer(attached); });
       },
       on_answer);
-}
-
-void SimulatedServer::OnConnections(const WorkerLife& life, bool are_closed) {
-  process_.world().Tell(process_.name(), ": all connections of ", life.worker.value(),
-                        are_closed ? " are closed" : " are not closed");
-  SendReport([life, are_closed, shard = shard_](Coordinator& own, absl::Time now) {
-    own.OnConnections(shard, life, are_closed, now);
-  });
 }
 
 void SimulatedServer::CheckMayEnd(const DropCommand& drop) const {

@@ -303,6 +303,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   // To the coordinator: at once if it is here, else until it is answered.
   // A life that is ended because its connections were closed has no process, or could not dial.
   void CheckMayEnd(const DropCommand& drop) const;
+  void NoteLoaded(const ShardLoaded& loaded);
   void SendReport(Report report);
   void SendContributed(const Contributed& contributed, absl::Duration pause);  // until answered
   void TakeContributed(int shard, const Contributed& contributed);             // shard 0
@@ -318,15 +319,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void GoOnWithLastSave(const std::optional<LastSaveCalls::Outcome>& outcome);
   void OnLastSave(const absl::StatusOr<PublishedCheckpoint>& saved);
 
-  void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override;
-  void OnSaved(uint64_t server_incarnation, const std::string& directory,
-               const absl::StatusOr<std::string>& manifest_part) override;
-  void OnSquareSums(uint64_t server_incarnation, Round round,
-                    std::vector<double> segment_sums) override;
-  void OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) override;
-  void OnFault(const WorkerFault& fault) override;
+  void OnEvent(ShardEvent event) override;
   void OnContributed(uint64_t server_incarnation, const WorkerLife& life, Round round) override;
-  void OnConnections(const WorkerLife& life, bool are_closed) override;
   void OnNotice(absl::string_view text) override;
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override;
   void OnCheckpointPublished(const std::string& directory,

@@ -141,7 +141,8 @@ void CoordinatorHarness::AttachAll() {
 
 void CoordinatorHarness::LoadAll() {
   for (int shard = 0; shard < config_.num_shards; ++shard) {
-    coordinator_->OnShardLoaded(shard, coordinator_->server_incarnation(), absl::OkStatus(), now_);
+    coordinator_->OnShardEvent(
+        shard, ShardLoaded{coordinator_->server_incarnation(), absl::OkStatus()}, now_);
   }
 }
 
@@ -177,8 +178,10 @@ void CoordinatorHarness::FinishSave() {
   const std::string directory = sent().save_directories.back();
   const size_t before = store().published.size();
   for (int shard = 0; shard < config_.num_shards; ++shard) {
-    coordinator_->OnShardSaved(shard, coordinator_->server_incarnation(), directory,
-                               absl::StrCat("part ", shard), now_);
+    coordinator_->OnShardEvent(
+        shard,
+        ShardSaved{coordinator_->server_incarnation(), directory, absl::StrCat("part ", shard)},
+        now_);
   }
   ASSERT_EQ(store().published.size(), before + 1);
   const CheckpointRecord record = store().published.back();
