@@ -1,4 +1,4 @@
-"""Tests of bill_of_materials.py, build_wheel.py, loss_curve.py, yardsticks.py and the completions of shells."""
+"""Tests of bill_of_materials.py, build_wheel.py, loss_curve.py, yardsticks.py, lodestar.sbatch and the completions of shells."""
 
 import base64
 import contextlib
@@ -95,6 +95,45 @@ class Completions(unittest.TestCase):
         self.assertEqual(self.complete("psctl", "token", ""), ["create", "list", "revoke"])
         self.assertEqual(self.complete("psctl", "token", "r"), ["revoke"])
         self.assertEqual(self.complete("psctl", "launch", "--", "--mod"), ["--mode=", "--model="])
+
+
+class SlurmScript(unittest.TestCase):
+    """lodestar.sbatch with stand-ins for Slurm and for the programs of Lodestar."""
+
+    STAND_INS = {
+        "scontrol": 'if [ "$1" = show ]; then echo node1; else echo "$@" >>"$HOME/requeued"; fi',
+        "srun": 'while [ "${1#--}" != "$1" ]; do shift; done; SLURM_PROCID=0 exec "$@"',
+        "psctl": 'case $1-$JOB in status-runs) exit 131 ;; token*) echo lodestar://node1:1/L1x ;; esac',
+        "gpu_worker": "exit $WORKER_CODE",
+        # Ends by itself once the job is done, else when it is told to.
+        "ps_server": "trap 'kill $!; exit 143' TERM; if [ $JOB = done ]; then sleep 1; exit 0; fi; sleep 600 & wait",
+    }
+
+    def run_job(self, **environment):
+        with tempfile.TemporaryDirectory() as folder:
+            for program, script in self.STAND_INS.items():
+                path = os.path.join(folder, program)
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write("#!/bin/bash\n" + script + "\n")
+                os.chmod(path, 0o755)
+            run = subprocess.run(
+                ["bash", f"{FOLDER}/slurm/lodestar.sbatch", "--data=x", "--", "--model=m"],
+                capture_output=True, text=True, check=False, timeout=60,
+                env={**os.environ, **environment, "HOME": folder, "PATH": folder + ":" + os.environ["PATH"],
+                     "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1", "SLURM_NTASKS": "1"})
+            self.assertFalse(os.path.exists(os.path.join(folder, "requeued")))
+            return run
+
+    def test_ends_once_all_workers_have_failed(self):
+        run = self.run_job(WORKER_CODE="2", JOB="runs")
+        self.assertEqual(run.returncode, 2, run.stderr)
+        self.assertIn("all workers have ended, with 2", run.stdout)
+
+    def test_a_job_that_is_done_has_not_failed(self):
+        for worker_code in ("0", "1"):
+            run = self.run_job(WORKER_CODE=worker_code, JOB="done")
+            self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+            self.assertEqual(run.stderr, "")
 
 
 class Wheel(unittest.TestCase):

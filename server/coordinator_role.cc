@@ -531,6 +531,8 @@ absl::Status CoordinatorRole::StartPages() {
   config.pages.allows_addresses = is_remote;
   config.pages.on_foreign_order =
       ServerSecurity::MakePageAudit(deps_.refusals, LimitReached::kForeignOrders);
+  config.pages.on_foreign_name =
+      ServerSecurity::MakePageAudit(deps_.refusals, LimitReached::kDeniedCalls);
   config.shown_host = HostName();
   config.on_failed_handshake = [refusals = deps_.refusals] {
     refusals->Count(LimitReached::kHandshakes);

@@ -160,7 +160,9 @@ class OneRequest : private httplib::Server {
 
   // Whether it goes on with what is asked for. Else `response` says why not.
   bool LetIn(const httplib::Request& request, httplib::Response& response) {
-    if (!IsOwnName(request.get_header_value("Host"))) {
+    if (const std::string name = request.get_header_value("Host"); !IsOwnName(name)) {
+      config_.on_foreign_name(shown_.address, absl::StrCat("a page under the foreign name '",
+                                                           PeerText(name, kMaxShownBytes), "'"));
       Write({.status = 403, .body = NamesText()}, response);
       return false;
     }
@@ -171,7 +173,8 @@ class OneRequest : private httplib::Server {
         Write({.status = 403,
                .body = absl::StrCat("an order comes from the page of this server or from a "
                                     "program, and this one from another page (",
-                                    page, "); open this server's page, and order there\n")},
+                                    page, "); open this server's page, and order there",
+                                    NamesHint(), "\n")},
               response);
         return false;
       }
@@ -200,6 +203,12 @@ class OneRequest : private httplib::Server {
     Write({.status = is_unknown ? 401 : 403, .body = absl::StrCat(caller.status().message(), "\n")},
           response);
     return false;
+  }
+
+  // Of what helps a page that has another name than this server knows, as behind a proxy.
+  std::string NamesHint() const {
+    if (config_.names_flag.empty()) return "";
+    return absl::StrCat("; if that is a proxy's name for this page: ", config_.names_flag);
   }
 
   std::string NamesText() const {

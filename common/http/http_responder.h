@@ -30,6 +30,9 @@ class HttpResponder {
     // is, and `why` it is refused, for the log.
     std::function<void(const std::string& address, const std::string& why)> on_foreign_order =
         [](const std::string&, const std::string&) {};
+    // The same of a page that was asked for under a foreign name.
+    std::function<void(const std::string& address, const std::string& why)> on_foreign_name =
+        [](const std::string&, const std::string&) {};
   };
 
   struct Reply {

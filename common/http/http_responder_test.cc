@@ -158,6 +158,19 @@ TEST_F(HttpResponderTest, TellsWhichOrdersTheCallerMayGive) {
   EXPECT_EQ(answer("Authorization: Bearer operator\r\n"), all);
 }
 
+TEST_F(HttpResponderTest, AForeignNameIsToldOf) {
+  std::vector<std::string> told;
+  config_.on_foreign_name = [&told](const std::string& address, const std::string& why) {
+    told.push_back(absl::StrCat(address, ": ", why));
+  };
+  peer_.address = "192.0.2.7";
+  EXPECT_EQ(StatusOf(Answer("GET /", "Host: localhost\r\n")), 404) << "it is told of nothing";
+  EXPECT_TRUE(told.empty());
+  EXPECT_EQ(StatusOf(Answer("GET /", "Host: evil.example\r\n")), 403);
+  ASSERT_EQ(told.size(), 1);
+  EXPECT_THAT(told[0], AllOf(HasSubstr("192.0.2.7"), HasSubstr("evil.example")));
+}
+
 TEST_F(HttpResponderTest, AnOrderComesFromNoForeignPageWhateverHeadersItHas) {
   std::vector<std::string> told;
   peer_.address = "192.0.2.7";
