@@ -51,6 +51,7 @@ namespace {
 constexpr char kParameterServiceName[] = "lodestar.v1.ParameterService";
 // How often health and the end of the job are looked at.
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
+constexpr absl::Duration kFolderPause = absl::Milliseconds(100);
 constexpr absl::Duration kShardTick = absl::Seconds(1);
 // How often it is seen whether the replica has everything, at the start.
 constexpr absl::Duration kReplicaPause = absl::Milliseconds(50);
@@ -187,6 +188,26 @@ absl::Status Server::AwaitNewDivision() {
   ASSIGN_OR_RETURN(const AddressList coordinator,
                    AddressList::Parse("coordinator", config_.cluster.coordinator));
   return ShardAgent::AwaitCoordinator(coordinator, security_->transport(), deps_.is_interrupted);
+}
+
+absl::Status Server::AwaitCheckpointFolder() {
+  const DurabilityConfig& durability = config_.durability;
+  if (!durability.has_journal || durability.coordinators_folder.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, ListJournalSegments(disk_, LogFolder()));
+  if (!segments.empty()) return absl::OkStatus();
+  const std::string lock = absl::StrCat(durability.coordinators_folder, "/", kFolderLockName);
+  if (disk_.Exists(lock)) return absl::OkStatus();
+  LogWarn(
+      "there is no {}, which the coordinator makes when it starts, and no journal of shard {}: "
+      "waits until it is there. If the job is running, mount the folder of the coordinator's "
+      "--checkpoint_dir here",
+      lock, config_.cluster.shard);
+  while (!disk_.Exists(lock)) {
+    if (deps_.is_interrupted()) return absl::CancelledError("told to stop");
+    deps_.clock->Sleep(kFolderPause);
+  }
+  LogInfo("{} is there", lock);
+  return absl::OkStatus();
 }
 
 absl::Status Server::ClaimLogFolder() {
@@ -424,6 +445,7 @@ absl::Status Server::Build() {
         absl::StrCat("--journal_dir=", config_.durability.journal_dir, ": ", status.message()));
   };
   RETURN_IF_ERROR(AwaitNewDivision());
+  RETURN_IF_ERROR(AwaitCheckpointFolder());
   if (const absl::Status claimed = ClaimLogFolder(); !claimed.ok()) return explain(claimed);
   RETURN_IF_ERROR(PrepareReplication());
   std::vector<CallRefusal::Services> refused = {

@@ -127,6 +127,10 @@ class Server {
   // its own are of another number of servers: the coordinator may have to read this one first.
   // Errors: Cancelled.
   absl::Status AwaitNewDivision();
+  // A server above shard 0 that has no journal yet would cost the cluster the rounds since the
+  // newest checkpoint. Blocks until the folder of the checkpoints is the coordinator's, as far as
+  // can be seen: one that is not mounted yet looks empty. Errors: Cancelled once interrupted.
+  absl::Status AwaitCheckpointFolder();
   // Sees whether it may be written, and claims it.
   absl::Status ClaimLogFolder();
   // What of the disk a replica has a copy of, if there is one.

@@ -65,6 +65,8 @@ struct DurabilityConfig {
   // Of servers above shard 0: what else the coordinator may have them read and write. See
   // FolderFence.
   std::vector<std::string> named_paths;
+  // Of a server above shard 0: where it sees the coordinator's --checkpoint_dir, if it was told.
+  std::string coordinators_folder;
   std::string checkpoint_dir;    // empty: no checkpoints
   std::string fallback_dir;      // for a last checkpoint that fails there; empty: none
   int64_t checkpoint_every = 0;  // rounds; 0: not by rounds

@@ -907,6 +907,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
     ASSIGN_OR_RETURN(config.job, ReadJob(given, config.open_settings));
   } else {
     config.durability.named_paths = ReadNamedPaths();
+    config.durability.coordinators_folder = NormalPath(absl::GetFlag(FLAGS_checkpoint_dir));
   }
   return config;
 }

@@ -621,6 +621,16 @@ TEST_F(ServerFlagsTest, CheckpointsComeByTimeAndByRounds) {
               HasSubstr("another disk"));
 }
 
+TEST_F(ServerFlagsTest, AServerOfAFurtherShardIsToldOfTheCoordinatorsFolder) {
+  const DurabilityConfig durability =
+      Parse({"--shard=1/2", "--coordinator=localhost:1", "--durability=journal",
+             "--checkpoint_dir=/shared/run/"})
+          .config.durability;
+  EXPECT_EQ(durability.coordinators_folder, "/shared/run");
+  EXPECT_EQ(durability.checkpoint_dir, "") << "it saves what the coordinator asks for";
+  EXPECT_EQ(Parse({"--checkpoint_dir=/shared/run"}).config.durability.coordinators_folder, "");
+}
+
 TEST_F(ServerFlagsTest, EndLostWorkersTakesLeaseOrConnection) {
   EXPECT_FALSE(Parse({}).config.cluster.ends_unconnected);
   EXPECT_FALSE(Parse({"--end_lost_workers=lease"}).config.cluster.ends_unconnected);

@@ -157,7 +157,7 @@ int RunServer(ServerConfig config, const Lease& lease, const LogTail* log) {
     } else {
       LogError("{}", outcome);
       if (absl::IsUnauthenticated(outcome)) (*server)->ThrowAwayCertificate(outcome.message());
-      exit_code = kExitFailed;
+      exit_code = absl::IsUnavailable(outcome) ? kExitRetry : kExitFailed;
     }
     (*server)->Stop(outcome.ok() || absl::IsCancelled(outcome) ? Server::StopKind::kGraceful
                                                                : Server::StopKind::kImmediate);

@@ -1302,14 +1302,26 @@ void Coordinator::On(int shard, const ShardLoaded& loaded, absl::Time now) {
     return;
   }
   if (!status.ok()) {
-    Fail(absl::Status(status.code(),
-                      absl::StrCat("shard ", shard, " could not load: ", status.message())),
-         now);
+    const std::string failure =
+        absl::StrCat("shard ", shard, " could not load: ", status.message());
+    // The first time, the operator is there. The server of shard 0 is in this process.
+    if (has_loaded_ && shard > 0) return ReplaceServer(shard, failure, now);
+    Fail(absl::Status(status.code(), failure), now);
     outbox_.RaiseAlarm(state_.failure.message(), now);
     return Advance(now);
   }
   state_.shards.MarkServing(shard, now);
   Advance(now);
+}
+
+void Coordinator::ReplaceServer(int shard, const std::string& failure, absl::Time now) {
+  const ShardRegistry::Entry& entry = state_.shards.entries()[shard];
+  outbox_.RaiseAlarm(absl::StrCat(failure, ". The job waits for a server of shard ", shard,
+                                  " that can: mend that on the machine of ", entry.address,
+                                  ", and start the server there again"),
+                     now, AlarmKind::kAlarm, ServerSubject(shard));
+  outbox_.Repeat(shard, StopCommand{failure, entry.instance_id});
+  StartOver(shard, "could not load", now);
 }
 
 // A process has taken over what the one before it has written down: nobody waits to exit any more.
@@ -1323,6 +1335,7 @@ void Coordinator::ForgetStop(int shard, absl::Time now) {
 
 bool Coordinator::AdvanceLoading(absl::Time now) {
   if (!state_.shards.all_serving()) return false;
+  has_loaded_ = true;
   state_.schedule.Restart(state_.ledger.next_round(), now);
   state_.quota.OnReady(now);
   Enter(CoordinatorPhase::kRunning);

@@ -457,6 +457,9 @@ class Coordinator {
   // The server has not, or not any more, what the others of this life of the servers have: all
   // start over. `what`: has become of it, for people.
   void StartOver(int shard, absl::string_view what, absl::Time now);
+  // The server cannot take its place in a job that was under way, and ends with this failure. The
+  // job waits for another one.
+  void ReplaceServer(int shard, const std::string& failure, absl::Time now);
   // The rest of it, once the server counts as lost.
   void GoBackWithout(int shard, absl::string_view what, absl::Time now);
   // What has become of a server that lacks records of its journal, for people.
@@ -482,6 +485,7 @@ class Coordinator {
   void Exit(absl::string_view why, absl::Time now);
 
   ClusterState state_;
+  bool has_loaded_ = false;  // all servers, once in this process or in those that it goes on from
   ClosedConnections closed_connections_{
       {.num_shards = state_.config.num_shards, .lease = state_.config.lease}};
   RegistrationLimit registrations_;

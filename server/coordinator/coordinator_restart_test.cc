@@ -834,6 +834,38 @@ TEST(CoordinatorRestartTest, WeightsThatCannotBeLoadedAreAFailure) {
   EXPECT_THAT(std::string(cluster.coordinator().outcome()->message()), HasSubstr("tensor x"));
 }
 
+TEST(CoordinatorRestartTest, AJobThatWasUnderWayWaitsForAServerThatCanLoad) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  Coordinator& coordinator = cluster.coordinator();
+  const uint64_t first_life = coordinator.server_incarnation();
+  coordinator.OnShardDisconnected(1, 71, cluster.now());
+  ASSERT_TRUE(coordinator.OnShardAttached(1, 2, 99, /*memory_of=*/0, "host:9", cluster.now()).ok());
+  coordinator.OnRestoreChosen(RestoreChoice{.server_incarnation = first_life + 1}, cluster.now());
+  ASSERT_EQ(coordinator.phase(), CoordinatorPhase::kLoading);
+  const uint64_t life = coordinator.server_incarnation();
+  coordinator.OnShardEvent(0, ShardLoaded{life, absl::OkStatus()}, cluster.now());
+  coordinator.OnShardEvent(1, ShardLoaded{life, absl::ResourceExhaustedError("too little memory")},
+                           cluster.now());
+  EXPECT_EQ(coordinator.phase(), CoordinatorPhase::kAwaitingShards);
+  EXPECT_FALSE(coordinator.outcome().has_value());
+  EXPECT_THAT(cluster.sent().commands.back(),
+              AllOf(HasSubstr("again to 1: stop"), HasSubstr("too little memory")));
+  EXPECT_EQ(cluster.sent().stopped_instance, 99);
+  EXPECT_THAT(cluster.observer().alarms,
+              Contains(AllOf(HasSubstr("host:9"), HasSubstr("shard 1"))));
+
+  ASSERT_TRUE(
+      coordinator.OnShardAttached(1, 2, 100, /*memory_of=*/0, "host:9", cluster.now()).ok());
+  coordinator.OnRestoreChosen(RestoreChoice{.server_incarnation = life + 1}, cluster.now());
+  ASSERT_EQ(coordinator.phase(), CoordinatorPhase::kLoading);
+  for (const int shard : {0, 1}) {
+    coordinator.OnShardEvent(shard, ShardLoaded{coordinator.server_incarnation(), absl::OkStatus()},
+                             cluster.now());
+  }
+  EXPECT_EQ(coordinator.phase(), CoordinatorPhase::kRunning);
+}
+
 TEST(CoordinatorRestartTest, WorkersOfBeforeLearnThatWeightsCannotBeLoaded) {
   CoordinatorHarness cluster;
   RestoreChoice choice{.source = CheckpointSource{"ckpt/round"}, .state = CoordinatorState{}};

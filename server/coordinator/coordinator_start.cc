@@ -65,6 +65,7 @@ absl::Status Coordinator::GoOnFrom(CoordinatorMemory memory, absl::Time now) {
   state_.comparison.is_resumed = true;
   state_.comparison.unfinished = memory.checkpoints.active_directory;
   RETURN_IF_ERROR(Recall(std::move(memory), now, state_));
+  has_loaded_ = true;
   // From where else the job may be, it leads there again.
   const bool is_evaluating = !state_.open.empty() && state_.open.begin()->second.is_evaluation();
   state_.phase = is_evaluating ? CoordinatorPhase::kEvaluating : CoordinatorPhase::kRunning;

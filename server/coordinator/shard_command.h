@@ -102,7 +102,9 @@ struct AskConnectionsCommand {
 
 // The servers exit.
 struct StopCommand {
-  std::string failure;  // why the job has failed; empty: it has not
+  std::string failure;  // why the job has failed, or the server has; empty: neither
+  // Of the one server that exits, while the job waits for another one. 0 means all of them.
+  uint64_t instance_id = 0;
 };
 
 using ShardCommand = std::variant<AssignCommand, OpenRoundCommand, CloseRoundCommand,

@@ -39,6 +39,12 @@ std::unique_ptr<v1::ClusterService::Stub> NewStub(const std::string& coordinator
   return v1::ClusterService::NewStub(NewChannel(coordinator, security));
 }
 
+// How a server ends that is told to stop: Unavailable if it may be started again.
+absl::Status StatusOf(const StopCommand& stop) {
+  if (stop.instance_id != 0) return absl::UnavailableError(stop.failure);
+  return stop.failure.empty() ? absl::OkStatus() : absl::FailedPreconditionError(stop.failure);
+}
+
 // What the operator of this machine finds in the log; empty: nothing.
 std::string FailureText(const ShardEvent& event) {
   if (const auto* diverged = std::get_if<ShardDiverged>(&event)) return diverged->text;
@@ -316,12 +322,15 @@ absl::Status ShardAgent::Obey(const v1::ShardCommand& wire) {
     advertised_coordinator_ = assign->map->servers.front().address;
   }
   if (const auto* stop = std::get_if<StopCommand>(&command)) {
+    // The server that is meant may have been another one of this shard.
+    if (stop->instance_id != 0 && stop->instance_id != host_->instance_id()) {
+      return absl::OkStatus();
+    }
     // Whatever becomes of it: a coordinator that does not hear it goes a little later.
     v1::ShardReport report = NewReport();
     SetEvent(ShardExiting{}, &report);
     SendNow(report, DeadlineOf(kReportDeadline)).IgnoreError();
-    deps_.on_stop(stop->failure.empty() ? absl::OkStatus()
-                                        : absl::FailedPreconditionError(stop->failure));
+    deps_.on_stop(StatusOf(*stop));
   }
   host_->Obey(command, FromProto(wire.follows()));
   return absl::OkStatus();

@@ -208,7 +208,10 @@ v1::ShardCommand ToProto(const ShardCommand& command, const CoordinatorRecord& f
           [&](const AskConnectionsCommand& ask) {
             SetLife(ask.life, wire.mutable_ask_connections());
           },
-          [&](const StopCommand& stop) { wire.mutable_stop()->set_failure(stop.failure); },
+          [&](const StopCommand& stop) {
+            wire.mutable_stop()->set_failure(stop.failure);
+            wire.mutable_stop()->set_instance_id(stop.instance_id);
+          },
       },
       command);
   return wire;
@@ -248,7 +251,8 @@ absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command) {
     case v1::ShardCommand::kAskConnections:
       return AskConnectionsCommand{LifeFromProto(command.ask_connections())};
     case v1::ShardCommand::kStop:
-      return StopCommand{PeerText(command.stop().failure(), kMaxReasonBytes)};
+      return StopCommand{PeerText(command.stop().failure(), kMaxReasonBytes),
+                         command.stop().instance_id()};
     case v1::ShardCommand::COMMAND_NOT_SET:
       break;
   }

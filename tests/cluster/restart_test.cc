@@ -124,6 +124,27 @@ TEST_F(RestartTest, WhoIsNotTheLeaderAnyMoreAcknowledgesNothing) {
   registering.join();
 }
 
+TEST_F(RestartTest, AServerWithoutAJournalWaitsForTheFolderOfTheCoordinator) {
+  const std::string folder = config_.durability.checkpoint_dir;
+  config_.cluster.num_shards = 2;
+  config_.cluster.shard = 1;
+  config_.cluster.coordinator = "127.0.0.1:1";
+  config_.durability.checkpoint_dir.clear();
+  config_.durability.has_journal = true;
+  config_.durability.journal_dir = folder + "/journal";
+  config_.durability.coordinators_folder = folder;
+  int num_looks = 0;
+  Server::Deps deps;
+  deps.is_interrupted = [&num_looks] { return ++num_looks == 3; };
+  EXPECT_THAT(Server::Create(config_, deps).status(), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_FALSE(std::filesystem::exists(folder)) << "another folder may be mounted there";
+
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/LOCK") << "of the coordinator";
+  deps.is_interrupted = [] { return false; };
+  EXPECT_OK(Server::Create(config_, deps).status());
+}
+
 TEST_F(RestartTest, EachServersReplicaIsInTheStatusAndAnAlarmAboutItEndsOnceItIsBack) {
   config_.durability.has_journal = true;
   config_.durability.journal_dir = config_.durability.checkpoint_dir + "/journal";

@@ -665,6 +665,7 @@ void SimulatedServer::Obey(const ShardCommand& command, const CoordinatorRecord&
   life_->host->Obey(command, follows);
   const auto* stop = std::get_if<StopCommand>(&command);
   if (stop == nullptr || shard_ == 0) return;
+  if (stop->instance_id != 0 && stop->instance_id != life_->instance_id) return;
   const absl::Status status =
       stop->failure.empty() ? absl::OkStatus() : absl::FailedPreconditionError(stop->failure);
   SimulatedServer* const coordinator = cluster_->servers[0];

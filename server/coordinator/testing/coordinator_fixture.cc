@@ -78,6 +78,7 @@ void CoordinatorHarness::Record() {
       [this](const StopCommand& stop) {
         sent_.commands.push_back(stop.failure.empty() ? "stop"
                                                       : absl::StrCat("stop: ", stop.failure));
+        sent_.stopped_instance = stop.instance_id;
       },
   };
   const auto task = Overloaded{
