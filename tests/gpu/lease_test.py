@@ -242,7 +242,7 @@ echo '{{"operation": "head forward", "microseconds": 1, "rate": 1, "unit": "TFLO
     self.program("train_step", STEPS % 2)  # of two that do not count and three that do
     code, summary = self.lease("--from=step", "--until=step")
     self.assertEqual(code, 1)
-    self.assertIn("- FAILED step: 2 Lodestar: train_step printed 3 of 5 steps", summary)
+    self.assertIn("- FAILED step, B = 2, Lodestar: train_step printed 3 of 5 steps", summary)
 
   def test_a_sampler_that_ends_early_is_a_failure(self):
     self.all_pass()
@@ -256,7 +256,7 @@ echo '{{"operation": "head forward", "microseconds": 1, "rate": 1, "unit": "TFLO
     self.program("train_step", (STEPS % 4).replace("4}", "null}") + """echo '{"note": "the loss of step 0 is not a number"}'\n""")
     code, summary = self.lease("--from=step", "--until=step")
     self.assertEqual(code, 1)
-    self.assertIn("- FAILED step: 2 Lodestar: the loss of step 0 is not a number", summary)
+    self.assertIn("- FAILED step, B = 2, Lodestar: the loss of step 0 is not a number", summary)
 
   def test_train_step_prints_json_and_a_note_where_its_loss_is_no_number(self):
     printed = self.train_step("--steps=2", "--warmup=1", "--learning_rate=1e38").stdout
@@ -342,7 +342,7 @@ exit 3
 """)
     code, summary = self.lease("--from=operations", "--until=operations")
     self.assertEqual(code, 1)
-    self.assertIn("- FAILED operations: 2: operations ended with 3", summary)
+    self.assertIn("- FAILED operations, B = 2: operations ended with 3", summary)
     self.assertIn(["2", "head forward", "1.0", "1 TFLOP/s", "100%"], self.rows("operations.md"))
 
   def test_failed_tests_are_named_for_the_second_lease(self):

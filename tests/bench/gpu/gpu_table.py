@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""GPU measurements, each section one Markdown table; ../gpu.sh starts it.
+"""Measures Lodestar on a GPU; writes one Markdown table per section. tests/bench/gpu.sh and tests/gpu/lease.py start it.
 
-Sections: operations (of a GPT-2 124M step, against measured ceilings), step (a whole step beside PyTorch, with the losses
-of both), rounds (with a server on this machine, overlap on and off), gpt-mini (trained on --text). Each is done within
---minutes: what does not fit into them is left out, and the table says so. Rows are written as they come, and what a
-program printed before it failed counts. MFU counts 6 N + 6 L C T FLOP per token (N: parameters of matrix products,
-causal attention), llm.c's convention, over the peak that --peak_tflops names.
+Sections:
+  operations  times the operations of a GPT-2 124M step and compares them with measured ceilings
+  step        times a whole step beside PyTorch and compares the losses of both
+  rounds      times rounds with servers on this machine, with and without overlap
+  gpt-mini    trains gpt-mini on --text
+
+Each section ends within --minutes. If a case does not fit into them, its row says so. Rows are written as they come. If a
+program fails, the rows that it printed before are kept. deploy/docs/gpu_tables.md explains the columns and their units.
 """
 
 import argparse
@@ -19,8 +22,10 @@ import os
 import pathlib
 import queue
 import random
+import re
 import shlex
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -43,9 +48,13 @@ LEARNING_RATE = 3e-4
 LOSSES_COMPARED, LOSSES_CLOSE, MOST_RELATIVE_DIFFERENCE = 35, 10, 1e-2
 # github.com/karpathy/llm.c/discussions/481: GPT-2 124M on one H100 in bf16.
 LLM_C_TOKENS_PER_SECOND = 468_000
+COLUMNS_PAGE = "Columns and units: deploy/docs/gpu_tables.md."
 # kernels/cuda/fusion_choice.cc says this of outputs that are not those of our kernels.
 REFUSED = "(refused, "
 LIBRARIES = ("liblodestar_cuda", "libcublasLt", "libcudnn", "libnccl", "libcuda.so")
+# Dense bf16 peaks of cards in TFLOP/s, from NVIDIA's data sheets. The PCIe and NVL cards of the H100 and H200 are slower than
+# the SXM ones. A card that is not here has no MFU in its tables.
+PEAK_TFLOPS = ((r"\bH[12]00\b(?!.*(PCIe|NVL))", 989.0), (r"\bA100\b", 312.0), (r"\bL4\b", 121.0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,21 +125,29 @@ class Table:
     """A section's page: one Markdown table below a line of text. What there is of it is in the file at any time."""
 
     def __init__(self, options, name, title, text, columns):
-        self.file, self.name, self.facts = None, name, options.facts
+        self.file, self.name, self.facts, self.num_measured = None, name, options.facts, 0
         if options.out:
             self.file = open(options.out / f"{name}.md", "w", encoding="utf-8")  # pylint: disable=consider-using-with
         self.num_columns = len(columns)
-        self.write(f"## {title}\n\nCard: {card()}. Date: {datetime.date.today()}. Command: `{shlex.join(sys.argv)}`.\n\n{text}\n")
+        self.write(f"## {title}\n\nCard: {options.card}. Date: {datetime.date.today()}. Command: `{shlex.join(sys.argv)}`.\n\n{text}\n")
         self.write(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
 
     def row(self, *cells):
-        assert len(cells) == self.num_columns, cells
-        self.write(f"| {' | '.join(str(cell) for cell in cells)} |")
+        self.num_measured += 1
+        self.write_row(cells)
 
     def row_without(self, cells, reason):
-        """A row of which only the first `cells` are known."""
-        self.facts.check(f"{self.name}: {' '.join(str(cell) for cell in cells)}", False, str(reason))
-        self.row(*cells, f"not measured: {reason}", *[""] * (self.num_columns - len(cells) - 1))
+        """Writes a row of which only the first `cells` are known. That is a failure."""
+        self.facts.check(case_name(self.name, *cells), False, str(reason))
+        self.row_left_out(cells, reason)
+
+    def row_left_out(self, cells, reason):
+        """Writes a row of which only the first `cells` are known. That is no failure."""
+        self.write_row((*cells, f"not measured: {reason}", *[""] * (self.num_columns - len(cells) - 1)))
+
+    def write_row(self, cells):
+        assert len(cells) == self.num_columns, cells
+        self.write(f"| {' | '.join(str(cell) for cell in cells)} |")
 
     def write(self, text):
         print(text, flush=True)
@@ -139,8 +156,18 @@ class Table:
 
     def end(self, text=""):
         self.write(f"\n{text}\n" if text else "")
+        self.facts.tell(section=self.name, measured=self.num_measured)
         if self.file:
             self.file.close()
+
+
+def case_name(section, batch=None, *rest):
+    """Names a row of a section's table: "step, B = 64, Lodestar" or "rounds, B = 512, fp32, --overlap=true"."""
+    words = [section]
+    if batch is not None:
+        words.append(f"{batch} rounds" if section == "gpt-mini" else f"B = {batch}")
+    words += [f"--overlap={word}" if section == "rounds" and word in ("true", "false") else str(word) for word in rest]
+    return ", ".join(words)
 
 
 def environment(options):
@@ -261,10 +288,16 @@ def card():
     return shown.strip().replace("\n", "; ")
 
 
+def peak_tflops(card_name):
+    """The dense bf16 peak of the first card that `card_name` lists, or None if it is not known."""
+    first = card_name.partition(";")[0].partition(",")[0]
+    return next((peak for pattern, peak in PEAK_TFLOPS if re.search(pattern, first)), None)
+
+
 def print_operations(options, budget, folder):
     table = Table(options, "operations", "Operations of a GPT-2 124M step",
                   f"bf16, T = {options.model.tokens}. Ceilings are measured in the same run: a copy on the card, in bytes read and "
-                  "written, and a matrix product of 8192 cubed.",
+                  f"written, and a matrix product of 8192 cubed. {COLUMNS_PAGE}",
                   ("B", "operation", "us", "rate", "of the ceiling"))
     choices = []
     for batch in options.batch:
@@ -366,14 +399,14 @@ class StepSection:
         options.facts.tell(program=name, batch=self.batch, tokens_per_second=rate)
         shown = name
         if reason:
-            options.facts.check(f"step: {self.batch} {name}", False, reason)
+            options.facts.check(case_name("step", self.batch, name), False, reason)
             shown += f", {len(steps.milliseconds)} of {options.steps} steps: {reason}"
         if name in (PYTORCH, PYTORCH_AGAIN):
             self.yardsticks.append(rate)
             shown += f", {steps.facts['chosen_attention']} attention" if "chosen_attention" in steps.facts else ""
         yardstick = self.yardsticks[0] if self.yardsticks else 0
-        mfu = rate * options.model.flop_per_token() / (options.peak_tflops * 1e12)
-        self.table.row(self.batch, shown, spread(steps.milliseconds), f"{rate:.0f}", f"{mfu:.1%}",
+        mfu = [f"{rate * options.model.flop_per_token() / (options.peak_tflops * 1e12):.1%}"] if options.peak_tflops else []
+        self.table.row(self.batch, shown, spread(steps.milliseconds), f"{rate:.0f}", *mfu,
                        f"{steps.facts.get('memory_bytes', 0) / 2**30:.1f} GiB", f"{rate / yardstick:.2f}" if yardstick else "")
 
     def counts(self):
@@ -382,7 +415,7 @@ class StepSection:
 
     def run(self):
         if not self.options.python:
-            self.table.row(self.batch, PYTORCH, "not measured: there is no Python with PyTorch: no yardstick here", "", "", "", "")
+            self.table.row_left_out((self.batch, PYTORCH), "--python names no Python with PyTorch, so there is no yardstick")
             self.run_ours(OURS)
             self.run_ours(OURS_UNREPEATABLE, "--repeatable=false")
             return
@@ -436,8 +469,10 @@ class StepSection:
 
     def check_choices(self):
         """A library whose numbers were wrong is a finding, although training went on without it."""
-        refused = [note for steps in self.steps.values() for note in steps.notes if REFUSED in note]
-        self.options.facts.check("outputs of libraries", not refused, "; ".join(refused))
+        choices = [note for steps in self.steps.values() for note in steps.notes]
+        refused = [note for note in choices if REFUSED in note]
+        if refused or any(": library" in note for note in choices):
+            self.options.facts.check("outputs of libraries", not refused, "; ".join(refused))
 
     def losses(self):
         """PyTorch's and ours, of the steps that are compared."""
@@ -448,10 +483,16 @@ class StepSection:
         pairs = self.losses()
         differences = [relative_difference(ours, theirs) for theirs, ours in pairs]
         largest = max(differences[:LOSSES_CLOSE], default=math.inf)
+        if math.isfinite(largest):
+            why = (f"the largest relative difference over {len(differences[:LOSSES_CLOSE])} steps is {largest:.2g}, at most "
+                   f"{MOST_RELATIVE_DIFFERENCE} is wanted")
+        elif pairs:
+            why = f"the losses of step {differences.index(math.inf)} are not both numbers"
+        else:
+            why = "not compared: " + ", ".join(f"{name} printed {len(self.steps[name].losses) if name in self.steps else 0} steps"
+                                               for name in (PYTORCH, OURS))
         if self.options.python:
-            self.options.facts.check(f"losses of B = {self.batch}", largest <= MOST_RELATIVE_DIFFERENCE,
-                                     f"the largest relative difference over {LOSSES_CLOSE} steps is {largest:.2g}, at most "
-                                     f"{MOST_RELATIVE_DIFFERENCE} is wanted")
+            self.options.facts.check(f"losses of B = {self.batch}", largest <= MOST_RELATIVE_DIFFERENCE, why)
         if not pairs:
             return []
         return [f"Largest relative difference of the losses: {largest:.2g} over {len(differences[:LOSSES_CLOSE])} steps (wanted: "
@@ -469,7 +510,8 @@ class StepSection:
             lines += [f"B = {self.batch}: {ratio:.3f} of the faster of PyTorch's runs.", ""]
         lines += self.losses_text()
         for name, steps in self.steps.items():
-            lines += ["", f"{name}:", ""] + [f"- {note}" for note in steps.notes + sorted(self.libraries.get(name, ()))]
+            notes = steps.notes + sorted(self.libraries.get(name, ()))
+            lines += ["", f"{name}:", ""] + [f"- {note}" for note in notes] if notes else []
         return "\n".join(lines)
 
 
@@ -482,10 +524,12 @@ OURS_UNREPEATABLE = "Lodestar, --repeatable=false"
 def print_steps(options, budget, folder):
     model = options.model
     table = Table(options, "step", "GPT-2 124M training step",
-                  f"bf16, T = {model.tokens}: forward, backward, AdamW, {options.warmup} steps before {options.steps} timed ones. "
-                  f"MFU: {model.flop_per_token() / 1e6:.0f} MFLOP per token (6 N + 6 L C T) over {options.peak_tflops} TFLOP/s. "
-                  f"llm.c's published rate on one H100 is {LLM_C_TOKENS_PER_SECOND} tokens/s.",
-                  ("B", "program", "ms", "tokens/s", "MFU", "memory", "tokens/s, of PyTorch's"))
+                  f"bf16, T = {model.tokens}: forward, backward, AdamW, {options.warmup} steps before {options.steps} timed ones. " +
+                  (f"MFU is {model.flop_per_token() / 1e6:.0f} MFLOP per token (6 N + 6 L C T) over a peak of "
+                   f"{options.peak_tflops:g} TFLOP/s. " if options.peak_tflops else
+                   "The table has no MFU, as the peak of this card is unknown; --peak_tflops names it. ") +
+                  f"llm.c's published rate on one H100 is {LLM_C_TOKENS_PER_SECOND} tokens/s. {COLUMNS_PAGE}",
+                  ("B", "program", "ms", "tokens/s", *(["MFU"] if options.peak_tflops else []), "memory", "tokens/s, of PyTorch's"))
     texts = []
     for i, batch in enumerate(options.batch):
         part = folder / f"b{batch}"
@@ -593,7 +637,7 @@ def add_rounds(table, options, cells, rows, reason):
     shown = spread([1e3 * s for s in seconds])
     if reason:
         shown += f", {len(seconds)} of {options.rounds - ROUNDS_NOT_COUNTED} rounds: {reason}"
-        options.facts.check(f"rounds: {' '.join(str(cell) for cell in cells)}", False, reason)
+        options.facts.check(case_name("rounds", *cells), False, reason)
     if exposed:
         options.facts.tell(exposed=statistics.median(exposed), batch=cells[0], wire=cells[1], overlap=cells[2])
     table.row(*cells, shown, *[milliseconds_of(counted, f"{what}_seconds") for what in ("compute", "communication", "wait")],
@@ -601,24 +645,27 @@ def add_rounds(table, options, cells, rows, reason):
 
 
 def pack_traces(folder, path):
-    """Without the largest ones, if the archive would be too large. Returns a line for each of them."""
+    """Packs the traces, and leaves out the largest until the archive fits. Returns a line for each trace left out."""
     left_out = []
-    while True:
+    path.unlink(missing_ok=True)
+    while any(folder.iterdir()):
         with tarfile.open(path, "w:gz") as archive:
             archive.add(folder, "traces")
         traces = sorted(folder.iterdir(), key=lambda trace: trace.stat().st_size)
-        if path.stat().st_size <= MOST_FILE_BYTES or not traces:
-            return left_out
+        if path.stat().st_size <= MOST_FILE_BYTES:
+            break
         left_out.append(f"traces.tar.gz lacks {traces[-1].name} of {traces[-1].stat().st_size} bytes: an archive may have at most "
                         f"{MOST_FILE_BYTES}.")
         traces[-1].unlink()
+        path.unlink()
+    return left_out
 
 
 def print_rounds(options, budget, folder):
     table = Table(options, "rounds", f"GPT-2 124M with {options.servers} {'server' if options.servers == 1 else 'servers'} on the same machine",
                   f"sync, bf16 arithmetic, {options.rounds} rounds each, of which the first {ROUNDS_NOT_COUNTED} do not count; "
                   "traces.tar.gz, for ui.perfetto.dev, has copies beside the backward pass. Computing, communication that "
-                  "computing does not hide, and waiting are ms per round, by the worker's clock.",
+                  f"computing does not hide, and waiting are ms per round, by the worker's clock. {COLUMNS_PAGE}",
                   ("B", "wire", "overlap", "ms per round", "computing", "communication", "waiting", "exposed"))
     traces, libraries = folder / "traces", set()
     traces.mkdir()
@@ -648,7 +695,7 @@ def print_rounds(options, budget, folder):
 
 def print_gpt_mini(options, budget, folder):
     table = Table(options, "gpt-mini", "gpt-mini on a text",
-                  "6 layers, 6 heads, 384 wide, context 256, batch 64, dropout 0.2, bf16.",
+                  f"6 layers, 6 heads, 384 wide, context 256, batch 64, dropout 0.2, bf16. {COLUMNS_PAGE}",
                   ("rounds", "held-out loss, lowest", "in round", "held-out loss, last", "seconds"))
     try:
         rows, reason = Job(options, folder, budget).run(
@@ -679,27 +726,39 @@ def count(text, least=1):
     return number
 
 
+def positive(text):
+    number = float(text)
+    if not (math.isfinite(number) and number > 0):
+        raise argparse.ArgumentTypeError(f"{text}: allowed is a number above 0")
+    return number
+
+
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True, help="folder of the programs")
-    parser.add_argument("--python", default="", help="a Python that has PyTorch; empty: no yardstick")
+    parser.add_argument("--python", default="", help="a Python that has PyTorch; empty means no yardstick")
     parser.add_argument("--section", action="append", default=[], choices=list(SECTIONS),
-                        help="what to measure, again for more; default: all, gpt-mini with --text only")
-    parser.add_argument("--minutes", type=float, default=9.0, help="that a section may take")
-    parser.add_argument("--out", type=pathlib.Path, help="folder for a file SECTION.md of each, and traces.tar.gz of rounds")
+                        help="section to measure; may be given several times; default: all, gpt-mini only with --text")
+    parser.add_argument("--minutes", type=float, default=9.0, help="time limit of each section; default 9")
+    parser.add_argument("--out", type=pathlib.Path, help="folder for SECTION.md of each section, and traces.tar.gz of rounds")
     parser.add_argument("--batch", type=count, action="append", default=[], help="samples per step; default 64, 16, 4")
-    parser.add_argument("--steps", type=count, default=30, help="that are timed")
-    parser.add_argument("--warmup", type=lambda text: count(text, least=0), default=5, help="steps before them")
-    parser.add_argument("--rounds", type=count, default=30, help="of each job with a server")
-    parser.add_argument("--mini_rounds", type=count, default=5000)
-    parser.add_argument("--text", default="", help="a text (tinyshakespeare) to train gpt-mini on")
-    parser.add_argument("--servers", type=count, default=1, help="that share the parameters in rounds")
-    parser.add_argument("--overlap", action="append", default=[], choices=("true", "false"), help="of rounds; default both")
-    parser.add_argument("--fusion", default="measure", choices=("measure", "never", "always"), help="of our programs")
-    parser.add_argument("--tuning_file", default="", help="of our programs: what the card measures is kept there")
-    parser.add_argument("--facts", default="", help="file for lines of JSON that tests/gpu/lease.py sums up")
-    parser.add_argument("--small", action="store_true", help="shapes for an emulated card; numbers then say nothing")
-    parser.add_argument("--peak_tflops", type=float, default=989.0, help="dense bf16 peak of the card; H100, H200: 989")
+    parser.add_argument("--steps", type=count, default=30, help="number of timed steps; default 30")
+    parser.add_argument("--warmup", type=lambda text: count(text, least=0), default=5,
+                        help="number of untimed steps before the timed ones; default 5")
+    parser.add_argument("--rounds", type=count, default=30, help="rounds of each job of section rounds; default 30")
+    parser.add_argument("--mini_rounds", type=count, default=5000, help="rounds of section gpt-mini; default 5000")
+    parser.add_argument("--text", default="", help="text to train gpt-mini on, such as tinyshakespeare")
+    parser.add_argument("--servers", type=count, default=1, help="servers that share the parameters in section rounds; default 1")
+    parser.add_argument("--overlap", action="append", default=[], choices=("true", "false"),
+                        help="value of gpu_worker's --overlap in section rounds; default: both, one after the other")
+    parser.add_argument("--fusion", default="measure", choices=("measure", "never", "always"),
+                        help="value of --fusion for Lodestar's programs; default measure")
+    parser.add_argument("--tuning_file", default="", help="file in which Lodestar's programs keep measured choices")
+    parser.add_argument("--facts", default="", help="file that gets lines of JSON for tests/gpu/lease.py")
+    parser.add_argument("--small", action="store_true", help="small shapes for an emulated card; their times mean nothing")
+    parser.add_argument("--peak_tflops", type=positive,
+                        help="dense bf16 peak of the card in TFLOP/s, for MFU; default: that of an H100, H200, A100 or L4; "
+                        "for other cards the column MFU is left out")
     options = parser.parse_args(arguments)
     options.batch = options.batch or [64, 16, 4]
     options.overlap = options.overlap or ["true", "false"]
@@ -719,6 +778,8 @@ def parse(arguments):
 
 def main(arguments=None):
     options = parse(arguments)
+    options.card = card()
+    options.peak_tflops = options.peak_tflops or peak_tflops(options.card)
     for name in dict.fromkeys(options.section):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="lodestar-bench."))
         try:
@@ -728,4 +789,6 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
+    # Folders are removed and programs are ended as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     main()

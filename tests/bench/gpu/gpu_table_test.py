@@ -3,8 +3,10 @@
 import contextlib
 import io
 import json
+import os
 import pathlib
 import re
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -136,26 +138,26 @@ class GpuTableTest(unittest.TestCase):
     self.pytorch(PYTORCH.replace("FIRST", "0.2"))
     self.assertEqual(self.failed(*flags), ["losses of B = 4"])
     self.pytorch(PYTORCH.replace('"loss": 10.8 - first - i / 8', '"loss": None').replace("FIRST", "0"))
-    self.assertEqual(self.failed(*flags), ["step: 4 PyTorch compiled", "losses of B = 4"])
+    self.assertEqual(self.failed(*flags), ["step, B = 4, PyTorch compiled", "losses of B = 4"])
     self.pytorch(PYTORCH.replace("FIRST", "0"))
     self.program("train_step", STEP.replace("10.8 - first - i / 8", "None if i == 7 else 10.8 - first - i / 8") +
                  "print('{\"note\": \"seven\"}')\n")
-    self.assertEqual(self.failed(*flags), ["step: 4 Lodestar", "step: 4 Lodestar, --repeatable=false", "losses of B = 4"])
+    self.assertEqual(self.failed(*flags), ["step, B = 4, Lodestar", "step, B = 4, Lodestar, --repeatable=false", "losses of B = 4"])
     self.assertIn("\n- seven\n", (self.out / "step.md").read_text(encoding="utf-8"))
 
   def test_the_second_row_of_ours_need_not_be_repeatable(self):
     self.program("train_step", "import sys\nif '--repeatable=false' in sys.argv: sys.exit('unrepeatable')\n" + STEP)
-    self.assertEqual(self.failed("--section=step"), ["step: 4 Lodestar, --repeatable=false"])
+    self.assertEqual(self.failed("--section=step"), ["step, B = 4, Lodestar, --repeatable=false"])
 
   def test_fewer_steps_or_rounds_than_were_asked_for_are_a_failure(self):
-    self.assertEqual(self.failed("--section=step", "--steps=4"), ["step: 4 Lodestar", "step: 4 Lodestar, --repeatable=false"])
-    self.assertEqual(self.failed("--section=rounds", "--overlap=true", "--rounds=6"), ["rounds: 4 fp32 true", "rounds: 4 bf16 true"])
+    self.assertEqual(self.failed("--section=step", "--steps=4"), ["step, B = 4, Lodestar", "step, B = 4, Lodestar, --repeatable=false"])
+    self.assertEqual(self.failed("--section=rounds", "--overlap=true", "--rounds=6"), ["rounds, B = 4, fp32, --overlap=true", "rounds, B = 4, bf16, --overlap=true"])
 
   def test_numbers_that_are_none_are_a_failure(self):
     self.program("operations", OPERATIONS.replace('"rate": 600', '"rate": null'))
-    self.assertEqual(self.failed("--section=operations"), ["operations: 4 head forward"])
+    self.assertEqual(self.failed("--section=operations"), ["operations, B = 4, head forward"])
     self.program("operations", OPERATIONS.replace("790.0", "null"))
-    self.assertEqual(self.failed("--section=operations"), ["operations: 4 ceilings"])
+    self.assertEqual(self.failed("--section=operations"), ["operations, B = 4, ceilings"])
     self.assertEqual([row[1] for row in self.rows((self.out / "operations.md").read_text(encoding="utf-8"))],
                      ["ceilings", "head forward"])
 
@@ -167,6 +169,49 @@ class GpuTableTest(unittest.TestCase):
     with tarfile.open(path) as traces:
       self.assertEqual(sum(name.endswith(".json") for name in traces.getnames()), 3)
     self.assertRegex(page, r"traces.tar.gz lacks b4-fp32-(true|false).json of 9437184 bytes")
+
+  def test_mfu_is_of_the_card_or_of_the_peak_that_is_given(self):
+    for name, peak in (("NVIDIA H100 80GB HBM3, 580.1, 81559 MiB", 989), ("NVIDIA H200, 580.1, 143771 MiB; NVIDIA L4", 989),
+                       ("NVIDIA A100-SXM4-80GB, 580", 312), ("NVIDIA L4, 580", 121), ("NVIDIA L40S, 580", None),
+                       ("NVIDIA H100 PCIe, 580", None), ("NVIDIA GeForce RTX 4090, 580", None)):
+      self.assertEqual(gpu_table.peak_tflops(name), peak, name)
+    self.assertNotIn("| MFU |", self.measure("--section=step")["step.md"])
+    page = self.measure("--section=step", "--peak_tflops=100")["step.md"]
+    rate = 4 * 1024 / 11e-3
+    self.assertEqual({row[1]: row for row in self.rows(page)}["Lodestar"][4],
+                     f"{rate * gpu_table.GPT2.flop_per_token() / 100e12:.1%}")
+    with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit):
+      gpu_table.parse(["--bin=bin", "--peak_tflops=0"])
+
+  def test_losses_that_cannot_be_compared_have_a_reason(self):
+    flags = ["--section=step", self.pytorch(PYTORCH.replace("FIRST", "0"))]
+    self.program("train_step", DIES)
+    whys = [fact["why"] for fact in self.facts(*flags) if fact.get("check", "").startswith("losses of")]
+    self.assertIn("Lodestar printed 0 steps", whys[0])
+    self.program("train_step", STEP.replace("10.8 - first - i / 8", "None if i == 2 else 10.8 - first - i / 8"))
+    whys = [fact["why"] for fact in self.facts(*flags) if fact.get("check", "").startswith("losses of")]
+    self.assertIn("step 2 ", whys[0])
+
+  def test_what_is_empty_is_not_written(self):
+    self.program("gpu_worker", DIES)
+    self.program("train_step", STEPS + "steps()\n")
+    pages = self.measure("--section=rounds", "--section=step")
+    self.assertFalse((self.out / "traces.tar.gz").exists())
+    self.assertNotIn("\nLodestar:\n", pages["step.md"])
+
+  def test_a_run_that_is_told_to_stop_leaves_no_folder_and_no_program(self):
+    pid, temporary = self.folder / "pid", self.folder / "tmp"
+    temporary.mkdir()
+    self.program("operations", f"import os\nopen({str(pid) + '.new'!r}, 'w').write(str(os.getpid()))\n"
+                 f"os.rename({str(pid) + '.new'!r}, {str(pid)!r})\n" + HANGS)
+    command = [sys.executable, "-B", gpu_table.__file__, f"--bin={self.folder}/bin", "--section=operations"]
+    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(temporary)}, stdout=subprocess.DEVNULL) as run:
+      while not pid.exists() and run.poll() is None:
+        time.sleep(0.05)
+      run.terminate()
+      self.assertEqual(run.wait(60), 128 + 15)
+    self.assertEqual(list(temporary.iterdir()), [])
+    self.assertFalse(pathlib.Path("/proc", pid.read_text()).exists())
 
   def test_counts_are_refused_before_anything_runs(self):
     for flag in ("--steps=0", "--steps=-5", "--steps=99999999999", "--warmup=-1", "--warmup=x", "--batch=0", "--rounds=0"):
@@ -190,7 +235,7 @@ class GpuTableTest(unittest.TestCase):
     self.program("operations", OPERATIONS + "import sys\nprint('{\"operation\": \"cut', end='')" + dies)
     self.program("train_step", STEP + dies)
     failed = self.failed("--section=operations", "--section=step")
-    self.assertEqual(failed, ["operations: 4", "step: 4 Lodestar", "step: 4 Lodestar, --repeatable=false"])
+    self.assertEqual(failed, ["operations, B = 4", "step, B = 4, Lodestar", "step, B = 4, Lodestar, --repeatable=false"])
     rows = self.rows((self.out / "operations.md").read_text(encoding="utf-8"))
     self.assertEqual([row[1] for row in rows[:3]], ["ceiling of bytes", "ceiling of arithmetic", "head forward"])
     self.assertIn("the card is gone", rows[3][1])
@@ -203,7 +248,7 @@ class GpuTableTest(unittest.TestCase):
     self.program("operations", "import os\nos.write(1, b'\\xff\\n')\nos.write(2, b'\\xff\\n')\n" + OPERATIONS + "import sys, time" + hangs)
     self.program("train_step", STEP + hangs)
     self.assertEqual(self.failed("--section=operations", "--section=step", "--minutes=0.05"),
-                     ["operations: 4", "step: 4 Lodestar", "step: 4 Lodestar, --repeatable=false"])
+                     ["operations, B = 4", "step, B = 4, Lodestar", "step, B = 4, Lodestar, --repeatable=false"])
     self.assertIn(["4", "head forward", "12.3", "600 TFLOP/s", "76%"],
                   self.rows((self.out / "operations.md").read_text(encoding="utf-8")))
     self.assertEqual(self.rows((self.out / "step.md").read_text(encoding="utf-8"))[1][3], f"{4 * 1024 / 11e-3:.0f}")
@@ -214,12 +259,12 @@ class GpuTableTest(unittest.TestCase):
              self.pytorch(f"import os\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\n" + HANGS)]
     # It has ended by then: beside another program ours would be slower.
     self.program("train_step", f"import os, sys\nif os.path.exists('/proc/' + open({str(pid)!r}).read()): sys.exit(1)\n" + STEP)
-    self.assertEqual(self.failed(*flags), ["step: 4 PyTorch compiled", "losses of B = 4"])
+    self.assertEqual(self.failed(*flags), ["step, B = 4, PyTorch compiled", "losses of B = 4"])
     self.assertEqual(self.rows((self.out / "step.md").read_text(encoding="utf-8"))[1][3], f"{4 * 1024 / 11e-3:.0f}")
 
   def test_rounds_that_were_committed_before_a_failure_are_a_row(self):
     self.program("ps_server", SERVER + "sys.exit('no disk')\n")
-    self.assertEqual(self.failed("--section=rounds", "--overlap=true"), ["rounds: 4 fp32 true", "rounds: 4 bf16 true"])
+    self.assertEqual(self.failed("--section=rounds", "--overlap=true"), ["rounds, B = 4, fp32, --overlap=true", "rounds, B = 4, bf16, --overlap=true"])
     row = self.rows((self.out / "rounds.md").read_text(encoding="utf-8"))[0]
     self.assertTrue(row[3].startswith("500.00") and "no disk" in row[3], row)
 
