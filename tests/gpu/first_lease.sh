@@ -5,8 +5,4 @@
 # In a clone the programs are those of .lease/lodestar.tar.xz, which deploy/package.sh --out=.lease/lodestar.tar.xz makes.
 set -euo pipefail
 
-root="$(readlink -f "$(dirname "$(readlink -f "$0")")/../..")"
-# shellcheck source-path=SCRIPTDIR source=../../deploy/script_help.sh
-source "$root/deploy/script_help.sh"
-answer_help_with "$root/tests/gpu/lease.py" "$@"
-exec python3 -B "$root/tests/gpu/lease.py" first "$@"
+exec python3 -B "$(dirname "$(readlink -f "$0")")/lease.py" first "$@"

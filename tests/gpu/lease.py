@@ -1,14 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the steps of a lease, the few minutes that a machine with a card is lent for, each within its limit.
+"""Tests and times a package on a machine with an NVIDIA card, in steps that each end within a time limit.
 
-first_lease.sh and second_lease.sh start it. --out=FOLDER gets at most 8 files, written as results come: lease.log (all
-that was printed), nvidia_smi.csv (every 0.5 s), a table for each step that measures, traces.tar.gz, inductor.tar.xz
-(what PyTorch compiled; .lease/inductor.tar.xz is read by the next call) and, at the end, summary.md. A text of more than
-16 MiB loses its middle, and says so: larger files do not come back from a card's machine. One lease at a time writes there.
-
-Limits of the steps add up to at most --seconds. Time that a step does not use goes to the steps behind it. With
---from=STEP and --until=STEP the others are left out, and these share the time. Exit code: 0 all passed, 1 some failed, 2
-refused, 77 nothing ran because there is no card.
+A step's unused time goes to the steps after it. The limits add up to at most --seconds. Nothing is built or downloaded: in a
+clone the programs come from --package. Python 3.11 or later is needed. PYTHON names the Python that has PyTorch; the default
+is python3. Without PyTorch, Lodestar's programs run alone.
 """
 
 import argparse
@@ -37,11 +32,12 @@ import gpu_table  # noqa: E402  pylint: disable=wrong-import-position
 from gpu_table import MOST_FILE_BYTES  # noqa: E402  pylint: disable=wrong-import-position
 
 FAILED, REFUSED, NO_CARD = 1, 2, 77
-STOPPED = 124  # as of timeout(1)
+NOT_FOUND, STOPPED = 127, 124  # The same codes as a shell's and timeout(1)'s.
+OLDEST_PYTHON = (3, 11)
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MOST_UNPACKED_BYTES = 256 << 20
 MOST_LINE_BYTES = 1 << 20
-RESULTS = ["summary.md", "step.md", "operations.md", "rounds.md", "traces.tar.gz", "inductor.tar.xz", "nvidia_smi.csv"]
+SUMMARY, LOG, SAMPLES, COMPILED = "summary.md", "lease.log", "nvidia_smi.csv", "inductor.tar.xz"
 SMI_FIELDS = "timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu"
 SMI_REASONS = ",clocks_event_reasons.active"
 SMI_MILLISECONDS = 500
@@ -53,16 +49,27 @@ SECONDS_TO_END = 2.0
 SECONDS_TO_TELL = 10  # for a program that only says what is there
 MOST_SECONDS = 24 * 3600
 # Least limits of steps in seconds: nvidia-smi may take seconds to answer, and a program needs some before it is stopped.
-LEAST_OF_UNPACK, LEAST_OF_MACHINE, LEAST_OF_TABLE, LEAST_OF_PROGRAM, LEAST_OF_FILE = 3, 10, 10, 5, 1
+LEAST_OF_UNPACK, LEAST_OF_MACHINE, LEAST_OF_TABLE, LEAST_OF_PROGRAM, LEAST_OF_FILE = 3, 15, 10, 5, 1
 
 
 @dataclasses.dataclass
 class Step:
-    """`share`: of the time, in seconds of a lease of the usual length. `least`: the lowest limit that the step is of use with."""
+    """`share` is the step's limit in seconds if the lease has its default length. `least` is the lowest limit in seconds with
+    which the step is useful. A step that is `evidence` runs something on the card, so it can pass. `files` are those that the
+    step writes to --out."""
     name: str
     share: float
     least: float
     run: object
+    what: str
+    evidence: bool = True
+    files: tuple = ()
+
+
+@dataclasses.dataclass
+class Result:
+    word: str  # "passed", "failed", "skipped", "not run" or, for steps that are no evidence, "done".
+    reason: str
 
 
 def limits_of(steps, seconds):
@@ -102,11 +109,10 @@ def cut_middle(path):
 
 
 class CutFile:
-    """A new text file that grows at its end and is cut in its middle."""
+    """A text file that grows at its end and is cut in its middle. Text that the file has already is kept."""
 
     def __init__(self, path):
         self.path = path
-        path.unlink(missing_ok=True)
         self.file = open(path, "ab", buffering=0)  # pylint: disable=consider-using-with
 
     def write(self, data):
@@ -161,25 +167,34 @@ class Watcher:
         os.waitpid(self.pid, 0)
 
 
+class Refused(Exception):
+    """Says why a lease does not begin. Nothing was changed in --out."""
+
+
 class Lease:
-    def __init__(self, options, steps):
-        self.options, self.begin, self.steps = options, time.monotonic(), steps
+    def __init__(self, options, lock_handle):
+        self.options, self.begin, self.steps, self.lock = options, time.monotonic(), options.steps, lock_handle
         self.out = options.out
-        self.lock = lock(self.out)
-        for name in RESULTS:  # Those of an earlier lease would pass for this one's.
-            (self.out / name).unlink(missing_ok=True)
         self.work = pathlib.Path(tempfile.mkdtemp(prefix="lodestar-lease."))
         self.watcher = Watcher(self.work)
-        self.log = CutFile(self.out / "lease.log")
+        self.log = CutFile(self.out / LOG)
         self.facts_path = self.work / "facts"
-        self.root, self.python, self.cudnn, self.has_card = ROOT, "", 0, True
-        self.library_faults = {}  # of libraries that are here but cannot be loaded
-        self.failures, self.passed, self.skipped, self.libraries, self.failed_tests = [], [], {}, set(), []
-        self.card, self.version, self.has_programs = "unknown", "unknown", True
+        # `python` is None until PyTorch was looked for, and empty if there is none.
+        self.root, self.python, self.cudnn = ROOT, None, 0
+        self.library_faults = {}  # Names of libraries that are installed but cannot be used, and why.
+        self.libraries, self.failed_tests = set(), []
+        # `failures` has (step, text). `skipped_checks` has texts. `notes` says what a passed step has shown.
+        self.failures, self.skipped_checks, self.results, self.notes = [], [], {}, {}
+        self.current = ""  # The name of the step that runs.
+        self.obstacle = ""  # The reason why no further step runs.
+        self.card, self.version = "unknown", "unknown"
         self.environment, self.deadline, self.sampler = dict(os.environ), 0.0, None
-        self.cache = self.work / "inductor"
+        self.cache, temporary = self.work / "inductor", self.work / "tmp"
         self.cache.mkdir()
-        self.environment |= {"TORCHINDUCTOR_CACHE_DIR": str(self.cache), "TRITON_CACHE_DIR": str(self.cache / "triton")}
+        temporary.mkdir()
+        # Programs keep their temporary files in the work folder, which the watcher removes.
+        self.environment |= {"TORCHINDUCTOR_CACHE_DIR": str(self.cache), "TRITON_CACHE_DIR": str(self.cache / "triton"),
+                             "TMPDIR": str(temporary)}
 
     @property
     def bin(self):
@@ -194,15 +209,28 @@ class Lease:
                 pass
 
     def skip(self, name, why):
-        self.skipped[name] = why
+        """Records that a step, or a check of a step, was skipped."""
+        if name == self.current:
+            self.results[name] = Result("skipped", why)
+        else:
+            self.skipped_checks.append(f"{name}: {why}")
         self.say(f"{name} is skipped: {why}")
 
-    def check(self, name, passed, why=""):
+    def check(self, name, passed, why="", step=""):
+        """Records a failure of the running step, or of `step`, unless `passed`."""
         if passed:
-            self.passed.append(name)
             return
-        self.failures.append(f"{name}: {why}" if why else name)
-        self.say(f"FAILED {self.failures[-1]}")
+        text = f"{name}: {why}" if why else name
+        self.failures.append((step or self.current, text))
+        self.say(f"FAILED {text}")
+
+    def note(self, text):
+        """Records what the running step has shown, for the summary."""
+        self.notes[self.current] = text
+
+    def stop_for_want_of_a_card(self, why):
+        self.obstacle = "there is no usable card"
+        self.skip(self.current, f"there is no usable card: {why}")
 
     def left(self):
         return self.deadline - time.monotonic()
@@ -215,7 +243,7 @@ class Lease:
                                          stderr=subprocess.STDOUT, env=self.environment, cwd=self.root)
         except OSError as error:
             self.say(str(error))
-            return 127, str(error)
+            return NOT_FOUND, str(error)
         try:
             output = self.copy_output(process)
             code = process.poll()
@@ -230,6 +258,7 @@ class Lease:
     def copy_output(self, process):
         """Until the process has ended, or the step's time is over but for what ending takes."""
         os.set_blocking(process.stdout.fileno(), False)
+        (self.work / "output").unlink(missing_ok=True)
         output, tail = CutFile(self.work / "output"), b""
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
@@ -275,39 +304,68 @@ class Lease:
         self.watcher.forget(process.pid)
 
     def run(self):
-        self.say(f"{datetime.datetime.now(datetime.timezone.utc):%F %T} UTC, {shlex.join(sys.argv)}")
-        limits = limits_of(self.steps, self.options.seconds)
-        self.say("Limits: " + ", ".join(f"{step.name} {limit:.0f} s" for step, limit in zip(self.steps, limits)))
+        """Runs the steps. Returns the exit code of the lease."""
+        self.say(f"{datetime.datetime.now(datetime.timezone.utc):%F %T} UTC, {self.options.command}")
         try:
-            self.deadline = self.begin
-            end = self.begin
-            for step, limit in zip(self.steps, limits):
-                end += limit
-                self.deadline = end
-                if not (self.has_card and self.has_programs) and step.name != "summary":
-                    continue
-                begin = time.monotonic()
-                self.say(f"==> {step.name} (at most {self.left():.0f} s)")
-                num_failures = len(self.failures)
-                try:
-                    step.run(self)
-                except Exception as error:  # pylint: disable=broad-exception-caught
-                    self.check(step.name, False, f"{type(error).__name__}: {error}")
-                self.has_programs &= step.name != "unpack" or len(self.failures) == num_failures
-                if len(self.failures) == num_failures and step.name not in ("summary", *self.skipped) and self.has_card:
-                    self.passed.append(step.name)
-                self.cut_files()
-                self.say(f"<== {step.name}: {time.monotonic() - begin:.1f} s")
+            self.run_steps()
+        except SystemExit as stop:
+            self.obstacle = f"the lease was stopped by {signal.Signals(stop.code - 128).name}"
+            if self.current and self.current not in self.results:
+                self.check(self.current, False, self.obstacle)
+                self.results[self.current] = Result("failed", self.obstacle)
+            try:
+                write_summary(self)
+            except OSError as error:
+                self.say(f"{SUMMARY} cannot be written: {error}")
+            raise
         finally:
             self.end()
+        return self.exit_code()
+
+    def run_steps(self):
+        limits = limits_of(self.steps, self.options.seconds)
+        self.say("Limits: " + ", ".join(f"{step.name} {limit:.0f} s" for step, limit in zip(self.steps, limits)))
+        end = self.begin
+        for step, limit in zip(self.steps, limits):
+            end += limit
+            self.deadline = end
+            if self.obstacle and step.name != "summary":
+                continue
+            begin = time.monotonic()
+            self.current = step.name
+            self.say(f"==> {step.name} (at most {self.left():.0f} s)")
+            for file in step.files:
+                (self.out / file).unlink(missing_ok=True)
+            try:
+                step.run(self)
+            except Exception as error:  # pylint: disable=broad-exception-caught
+                self.check(step.name, False, f"{type(error).__name__}: {error}")
+            self.results[step.name] = self.result_of(step)
+            self.cut_files()
+            self.say(f"<== {step.name}: {time.monotonic() - begin:.1f} s")
+
+    def result_of(self, step):
+        """The result of a step that has run."""
+        failures = [text for name, text in self.failures if name == step.name]
+        if failures:
+            more = f"; {len(failures) - 1} more failures are listed below" if len(failures) > 1 else ""
+            return Result("failed", failures[0] + more)
+        if step.name in self.results:
+            return self.results[step.name]
+        return Result("passed" if step.evidence else "done", self.notes.get(step.name, ""))
+
+    def count(self, word):
+        return sum(result.word == word for result in self.results.values())
+
+    def exit_code(self):
         if self.failures:
             return FAILED
-        return 0 if self.has_card else NO_CARD
+        return 0 if self.count("passed") > 0 else NO_CARD
 
     def cut_files(self):
         """Other programs write some of the files."""
-        for path in map(self.out.joinpath, RESULTS):
-            if path.suffix in (".csv", ".md") and path.exists():
+        for path in map(self.out.joinpath, result_files(LEASES[self.options.lease])):
+            if path.suffix in (".csv", ".md", ".txt") and path.exists():
                 cut_middle(path)
 
     def end(self):
@@ -320,7 +378,8 @@ class Lease:
 
 
 def lock(folder):
-    """A handle of the folder, made if it is missing, that no other lease has. Raises BlockingIOError if one has it."""
+    """Makes the folder if it is missing, and returns a handle of it that no other lease has. Raises BlockingIOError if another
+    lease has one."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -329,6 +388,32 @@ def lock(folder):
         raise
     except OSError:
         pass  # NFS locks no folders.
+    return handle
+
+
+def result_files(steps):
+    """Names of the files that a lease of these steps writes to --out."""
+    return [LOG, SAMPLES, *dict.fromkeys(file for step in steps for file in step.files)]
+
+
+def claim_out(options):
+    """Locks --out, and removes the results of an earlier lease if --replace is given. Returns the lock. Raises Refused if the
+    folder cannot be used, or has results that neither --replace nor --from allows to be replaced."""
+    try:
+        handle = lock(options.out)
+        earlier = [name for steps in LEASES.values() for name in result_files(steps) if (options.out / name).exists()]
+        if options.replace:
+            for name in earlier:
+                (options.out / name).unlink(missing_ok=True)
+        elif earlier and not options.first_step:
+            raise Refused(f"--out={options.out} has {earlier[0]} of an earlier lease; name another folder, or give --replace to "
+                          "remove the earlier results, or --from=STEP to replace those of the steps that run")
+        if not os.access(options.out, os.W_OK | os.X_OK):
+            raise Refused(f"--out={options.out} is not writable; name another folder")
+    except BlockingIOError:
+        raise Refused(f"another lease writes to --out={options.out}; await its end, or name another folder") from None
+    except OSError as error:
+        raise Refused(f"--out={options.out} cannot be used as a folder: {error.strerror}; name another folder") from None
     return handle
 
 
@@ -356,14 +441,20 @@ def extract_cache(path, folder):
 
 
 def unpack(lease):
-    """The programs of this package, or of --package."""
-    if (ROOT / "bin/train_step").exists():
-        return
-    try:
-        extract(lease.options.package, lease.work)
-        lease.root = next(lease.work.glob("lodestar-*"))
-    except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, StopIteration) as error:
-        lease.check("unpack", False, f"{lease.options.package}: {error}; make it with deploy/package.sh --out=.lease/lodestar.tar.xz")
+    """Finds the programs: those of this package, or those of --package."""
+    if not (ROOT / "bin/train_step").exists():
+        try:
+            extract(lease.options.package, lease.work)
+            lease.root = next(lease.work.glob("lodestar-*"))
+        except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, StopIteration) as error:
+            lease.check("unpack", False,
+                        f"{lease.options.package}: {error}; make it with deploy/package.sh --out=.lease/lodestar.tar.xz")
+            lease.obstacle = "there are no programs"
+            return
+    code, output = lease.command(lease.bin / "ps_server", "--version")
+    if code == 0:
+        lease.version = ", ".join(output.split("\n")).strip(", ")
+    lease.note(f"programs are in {lease.bin}")
 
 
 def python_with_torch():
@@ -408,43 +499,64 @@ def start_sampling(lease):
 
     has_reasons = subprocess.run(query(SMI_FIELDS + SMI_REASONS), check=False, capture_output=True,
                                  timeout=SECONDS_TO_TELL).returncode == 0
-    with open(lease.out / "nvidia_smi.csv", "a", encoding="utf-8") as file:
+    with open(lease.out / SAMPLES, "a", encoding="utf-8") as file:
         lease.sampler = lease.watcher.start(
             query(SMI_FIELDS + (SMI_REASONS if has_reasons else "")) + [f"--loop-ms={SMI_MILLISECONDS}"],
             stdout=file, stderr=subprocess.STDOUT)
 
 
 def machine(lease):
-    """Says what is here, and makes our programs find PyTorch's cuBLASLt."""
+    """Says what the machine has, looks for a card, and makes Lodestar's programs find PyTorch's cuBLASLt."""
     code, output = lease.command("nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm", "--format=csv")
+    if code == STOPPED:
+        lease.check("machine", False, "nvidia-smi has not answered in time")
+        lease.obstacle = "nvidia-smi has not answered in time"
+        return
     if code != 0:
-        lease.has_card = False
-        if code == STOPPED:
-            lease.check("machine", False, "nvidia-smi has not answered in time")
-        else:
-            lease.say("There is no usable GPU here (nvidia-smi lists none): nothing was measured.")
+        is_missing = shutil.which("nvidia-smi") is None
+        lease.stop_for_want_of_a_card("nvidia-smi is not on the PATH" if is_missing else
+                                      f"nvidia-smi ended with {code}: {gpu_table.last_line(output)}")
         return
     lease.card = gpu_table.last_line(output)
-    code, output = lease.command(lease.bin / "ps_server", "--version")
-    lease.version = gpu_table.last_line(output) if code == 0 else "unknown"
+    find_pytorch(lease)
+    look_for_a_card(lease)
+    if lease.obstacle:
+        return
     start_sampling(lease)
-    lease.python = python_with_torch()
-    if lease.python:
-        folders = library_folders(lease.python) + [os.environ.get("LD_LIBRARY_PATH", "")]
-        lease.environment["LD_LIBRARY_PATH"] = ":".join(filter(None, folders))
-        lease.say(f"PyTorch: {lease.python}; LD_LIBRARY_PATH={lease.environment['LD_LIBRARY_PATH']}")
-    else:
-        lease.say("There is no PyTorch: ours runs alone, with no yardstick here.")
-    lease.cudnn = library_version(lease, CUDNN, "cudnnGetVersion", OLDEST_CUDNN)
-    lease.say(f"cublasLtGetVersion: {library_version(lease, 'libcublasLt.so.13', 'cublasLtGetVersion')}, "
-              f"cudnnGetVersion: {lease.cudnn} (0 means that it cannot be loaded)")
-    kept = lease.options.kept / "inductor.tar.xz"
+    kept = lease.options.kept / COMPILED
     if kept.exists():
         try:
             extract_cache(kept, lease.cache)
             lease.say(f"Compiled code of PyTorch comes from {kept}.")
         except (OSError, EOFError, ValueError, tarfile.TarError, lzma.LZMAError) as error:
             lease.say(f"Compiled code of PyTorch is made anew: {kept}: {error}")
+
+
+def find_pytorch(lease):
+    lease.python = python_with_torch()
+    if lease.python:
+        folders = library_folders(lease.python) + [os.environ.get("LD_LIBRARY_PATH", "")]
+        lease.environment["LD_LIBRARY_PATH"] = ":".join(filter(None, folders))
+        lease.say(f"PyTorch: {lease.python}; LD_LIBRARY_PATH={lease.environment['LD_LIBRARY_PATH']}")
+    else:
+        lease.say("There is no PyTorch: Lodestar runs alone, without a yardstick.")
+    lease.cudnn = library_version(lease, CUDNN, "cudnnGetVersion", OLDEST_CUDNN)
+    lease.say(f"cublasLtGetVersion: {library_version(lease, 'libcublasLt.so.13', 'cublasLtGetVersion')}, "
+              f"cudnnGetVersion: {lease.cudnn} (0 means that it cannot be loaded)")
+
+
+def look_for_a_card(lease):
+    """Has one of Lodestar's programs open the card, as nvidia-smi may list a card that programs cannot use."""
+    program = lease.bin / "cuda_device_test"
+    if not program.exists():
+        lease.check("machine", False, f"{program} is missing: the package was made without nvcc; make it where nvcc is")
+        lease.obstacle = "the package has no CUDA programs"
+        return
+    code, output = lease.command(program, "--gtest_filter=-*")
+    if code == NO_CARD:
+        lease.stop_for_want_of_a_card(gpu_table.last_line(output))
+    elif code != 0:
+        lease.check("machine", False, f"{program.name}, which was to open the card, ended with {code}: {gpu_table.last_line(output)}")
 
 
 def tests(lease, name, gtest_filter, program="cuda_device_test"):
@@ -457,6 +569,7 @@ def tests(lease, name, gtest_filter, program="cuda_device_test"):
         lease.check(name, False, f"exit code {code}, {num_passed} tests passed" + (f", failed: {' '.join(failed)}" if failed else ""))
     elif num_passed == 0:
         lease.check(name, False, f"no test is called {gtest_filter}")
+    lease.note(f"{num_passed} tests passed")
     return output
 
 
@@ -498,19 +611,23 @@ def shapes(lease):
 
 
 def table(lease, section, *flags):
-    """One section of gpu_table.py, into whose facts it looks later."""
+    """Runs one section of gpu_table.py, and records the failures that its facts name."""
     words = [sys.executable, "-B", ROOT / "tests/bench/gpu/gpu_table.py", f"--bin={lease.bin}", f"--python={lease.python}",
              f"--section={section}", f"--out={lease.out}", f"--facts={lease.facts_path}",
              f"--tuning_file={lease.work / 'tuning'}", f"--minutes={max(0.01, (lease.left() - 2 * SECONDS_TO_END - 1) / 60):.4f}",
              *flags]
-    before = len(facts(lease))
+    before, num_failures = len(facts(lease)), len(lease.failures)
     code, _ = lease.command(*words, *(["--small"] if lease.options.small else []), name=section)
-    new = facts(lease)[before:]
-    for fact in new:
+    num_measured = 0
+    for fact in facts(lease)[before:]:
         if "check" in fact:
             lease.check(fact["check"], fact["passed"], fact["why"])
+        num_measured += fact.get("measured", 0)
     if code != 0:
         lease.check(section, False, f"gpu_table.py ended with {code}")
+    elif num_measured == 0 and len(lease.failures) == num_failures:
+        lease.check(section, False, "nothing was measured")
+    lease.note(f"{section}.md has {num_measured} rows")
 
 
 def facts(lease):
@@ -530,25 +647,39 @@ def batch(lease, full):
 
 
 def step(lease):
-    counts = ["--warmup=2", "--steps=3"] if lease.options.small else ["--warmup=20", "--steps=60"]
-    table(lease, "step", batch(lease, 64), *counts)
+    flags = ["--warmup=2", "--steps=3"] if lease.options.small else ["--warmup=20", "--steps=60"]
+    if lease.options.peak_tflops:
+        flags.append(f"--peak_tflops={lease.options.peak_tflops:g}")
+    table(lease, "step", batch(lease, 64), *flags)
 
 
 def keep_compiled(lease):
-    """What PyTorch compiled, for the next call, unless it is too much to be carried."""
+    """Packs what PyTorch has compiled into --kept, where the next call finds it, and into --out, unless it is too large."""
     num_bytes = sum(path.stat().st_size for path in lease.cache.rglob("*") if path.is_file())
     if num_bytes == 0:
+        lease.skip("keep", "PyTorch has compiled nothing")
         return
     if num_bytes > MOST_UNPACKED_BYTES:
-        lease.say(f"Compiled code of PyTorch is not kept: {num_bytes} bytes would take too long to pack.")
+        lease.skip("keep", f"what PyTorch has compiled has {num_bytes} bytes, at most {MOST_UNPACKED_BYTES} are packed")
         return
-    kept = lease.work / "inductor.tar.xz"
-    with tarfile.open(kept, "w:xz", preset=1) as archive:
+    packed = lease.work / COMPILED
+    with tarfile.open(packed, "w:xz", preset=1) as archive:
         archive.add(lease.cache, ".")
-    if kept.stat().st_size > MOST_FILE_BYTES:
-        lease.say(f"Compiled code of PyTorch is not kept: {kept.stat().st_size} bytes, at most {MOST_FILE_BYTES} are carried.")
+    if packed.stat().st_size > MOST_FILE_BYTES:
+        lease.skip("keep", f"{COMPILED} would have {packed.stat().st_size} bytes, at most {MOST_FILE_BYTES} are kept")
         return
-    shutil.copy(kept, lease.out / "inductor.tar.xz")
+    shutil.copy(packed, lease.out / COMPILED)
+    kept = lease.options.kept / COMPILED
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        # A call that is stopped here must not leave half an archive.
+        part = kept.with_name(f"{COMPILED}.part")
+        shutil.copy(packed, part)
+        part.replace(kept)
+    except OSError as error:
+        lease.note(f"it is in --out, but {kept} cannot be written: {error.strerror}; copy it there before the next call")
+        return
+    lease.note(f"the next call finds it in {kept}")
 
 
 def operations(lease):
@@ -560,21 +691,41 @@ def rounds(lease):
 
 
 def servers(lease):
-    """The same with several servers, which read and write at the same time."""
+    """Runs the section rounds with four servers, which read and write at the same time."""
     table(lease, "rounds", batch(lease, 512), "--rounds=8", "--overlap=true", "--servers=4")
 
 
 def check_sampler(lease):
-    """Without its rows a card that was slowed down cannot be told from a program that is slow."""
+    """Records a failure if nvidia-smi has ended early: then a card that was slowed down looks like a program that is slow."""
     if lease.sampler is None:
         return
     code = lease.sampler.poll()
-    lease.check("nvidia_smi.csv", code is None, f"nvidia-smi ended with {code} before the lease: behind its last row clocks are unknown")
+    lease.check(SAMPLES, code is None, f"nvidia-smi ended with {code} before the lease: clocks after its last row are unknown",
+                step="machine")
+    if code is not None:
+        lease.results["machine"] = lease.result_of(next(step for step in lease.steps if step.name == "machine"))
 
 
 def summary(lease):
     check_sampler(lease)
-    lines = ["# Summary", "", f"Card: {lease.card}. Programs: {lease.version}. Date: {datetime.date.today()}. Command: `{shlex.join(sys.argv)}`.", ""]
+    write_summary(lease)
+
+
+def write_summary(lease):
+    options = lease.options
+    lines = ["# Summary", "", f"Card: {lease.card}. Programs: {lease.version}. Date: {datetime.date.today()}. Command: `{options.command}`.", ""]
+    if lease.exit_code() == NO_CARD:
+        lines += ["Nothing ran on a card, so nothing was tested or measured.", ""]
+    left_out = " and ".join(f"--{flag}={name}" for flag, name in (("from", options.first_step), ("until", options.last_step)) if name)
+    chosen = {step.name for step in lease.steps}
+    lines += ["| step | result | reason |", "| --- | --- | --- |"]
+    for step in LEASES[options.lease]:
+        if step.name == "summary":
+            continue
+        lease.results.setdefault(step.name, Result("not run", lease.obstacle if step.name in chosen else f"left out by {left_out}"))
+        result = lease.results[step.name]
+        lines.append(f"| {step.name} | {result.word} | {result.reason.replace('|', '/')} |")
+    lines.append("")
     for fact in facts(lease):
         if "tokens_per_second" in fact:
             lines.append(f"- {fact['program']}, B = {fact['batch']}: {fact['tokens_per_second']:.0f} tokens/s")
@@ -582,45 +733,82 @@ def summary(lease):
             lines.append(f"- ratio, B = {fact['batch']}: {fact['ratio']:.3f} of the faster of PyTorch's runs")
         elif "exposed" in fact:
             lines.append(f"- exposed share of a round, B = {fact['batch']}, {fact['wire']}: {fact['exposed']:.1%}")
-    if not lease.python:
-        lines.append(f"- no yardstick here: there is no PyTorch; llm.c's published rate is {gpu_table.LLM_C_TOKENS_PER_SECOND} tokens/s")
+    if lease.python == "":
+        lines.append(f"- no yardstick: there is no PyTorch; llm.c's published rate is {gpu_table.LLM_C_TOKENS_PER_SECOND} tokens/s")
     if lease.failed_tests:
         lines.append(f"- again: tests/gpu/second_lease.sh --again='{':'.join(sorted(set(lease.failed_tests)))}'")
     lines += [f"- library: {path}" for path in sorted(lease.libraries)]
-    lines += [f"- FAILED {failure}" for failure in lease.failures]
-    lines += [f"- skipped {name}: {why}" for name, why in lease.skipped.items()]
-    lines += ["", f"{len(lease.passed)} passed, {len(lease.failures)} failed, {len(lease.skipped)} skipped"]
+    lines += [f"- FAILED {text}" for _, text in lease.failures]
+    lines += [f"- skipped {text}" for text in lease.skipped_checks]
+    lines += ["", ", ".join(f"{lease.count(word)} {word}" for word in ("passed", "failed", "skipped", "not run"))]
     text = "\n".join(lines)
-    lease.say(text)
-    (lease.out / "summary.md").write_text(text + "\n", encoding="utf-8")
+    lease.say(f"{text}\nResults are in {lease.out}.")
+    (lease.out / SUMMARY).write_text(text + "\n", encoding="utf-8")
 
 
+# Steps that both leases have.
+
+
+def unpack_step(share):
+    return Step("unpack", share, LEAST_OF_UNPACK, unpack, "finds the programs, or unpacks --package", evidence=False)
+
+
+def machine_step(share):
+    return Step("machine", share, LEAST_OF_MACHINE, machine,
+                "says what the machine has, opens the card, starts nvidia_smi.csv", evidence=False)
+
+
+def step_step(share):
+    return Step("step", share, LEAST_OF_TABLE, step,
+                "times a training step of GPT-2 124M beside PyTorch, 64 samples of 1024 tokens", files=("step.md",))
+
+
+def keep_step(share):
+    return Step("keep", share, LEAST_OF_FILE, keep_compiled, "keeps what PyTorch has compiled for the next call (--kept)",
+                evidence=False, files=(COMPILED,))
+
+
+def summary_step(share):
+    return Step("summary", share, LEAST_OF_FILE, summary, "writes summary.md", evidence=False, files=(SUMMARY,))
+
+
+ROUNDS_FILES = ("rounds.md", "traces.tar.gz")
 FIRST = [
-    Step("unpack", 5, LEAST_OF_UNPACK, unpack),
-    Step("machine", 15, LEAST_OF_MACHINE, machine),
-    Step("never", 40, LEAST_OF_PROGRAM, conformance("Never")),
-    Step("always", 45, LEAST_OF_PROGRAM, conformance("Always")),
-    Step("shapes", 45, LEAST_OF_PROGRAM, shapes),
-    Step("step", 155, LEAST_OF_TABLE, step),
-    Step("keep", 10, LEAST_OF_FILE, keep_compiled),
-    Step("operations", 25, LEAST_OF_TABLE, operations),
-    Step("rounds", 75, LEAST_OF_TABLE, rounds),
-    Step("summary", 5, LEAST_OF_FILE, summary),
+    unpack_step(5),
+    machine_step(20),
+    Step("never", 40, LEAST_OF_PROGRAM, conformance("Never"), "runs the conformance suite of devices with --fusion=never"),
+    Step("always", 45, LEAST_OF_PROGRAM, conformance("Always"), "runs the same suite with --fusion=always, so with cuDNN's attention"),
+    Step("shapes", 45, LEAST_OF_PROGRAM, shapes, "tests attention and loss at GPT-2's shapes"),
+    step_step(150),
+    keep_step(10),
+    Step("operations", 25, LEAST_OF_TABLE, operations, "times the operations of a training step", files=("operations.md",)),
+    Step("rounds", 75, LEAST_OF_TABLE, rounds, "times rounds of 512 samples with one server", files=ROUNDS_FILES),
+    summary_step(5),
 ]
 
 
 # Steps of the second lease.
 
 
+def failed_tests(output):
+    """Names of the tests that GoogleTest or unittest lists as failed."""
+    names = re.findall(r"^\[  FAILED  \] ([^ ,]+\.[^ ,]+)|^(?:FAIL|ERROR): (\S+)", output, re.MULTILINE)
+    return sorted({first or second for first, second in names})
+
+
 def part(name):
-    """One part of run.sh."""
+    """Returns a function that runs one part of run.sh."""
     def run(lease):
         code, output = lease.command(lease.root / "tests/gpu/run.sh", name)
-        last = (output.strip().splitlines() or ["nothing was printed"])[-1]
-        if code == NO_CARD:
-            lease.skip(name, last)
+        skipped = re.search(rf"^SKIPPED {name}: (.*)$", output, re.MULTILINE)
+        if code == NO_CARD and skipped:
+            lease.skip(name, skipped[1])
         elif code != 0:
-            lease.check(name, False, f"exit code {code}: {last}")
+            # The last lines are those of run.sh, which say no reason.
+            said = [line for line in output.splitlines() if not re.match(r"FAILED |\d+ passed, \d+ failed", line)]
+            failed = failed_tests(output)
+            lease.check(name, False, f"exit code {code}, " +
+                        (f"failed: {' '.join(failed)}" if failed else f"last line: {gpu_table.last_line(chr(10).join(said))}"))
     return run
 
 
@@ -632,67 +820,114 @@ def again(lease):
 
 
 def profile(lease):
-    """ncu on the two kernels that take the most time of a step beside products."""
+    """Runs ncu on the two kernels that take the most time of a step, but for matrix products."""
     profiler = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
     if not pathlib.Path(profiler).exists():
-        lease.skip("profile", "ncu is not here")
+        lease.skip("profile", "ncu is neither on the PATH nor in /usr/local/cuda/bin")
         return
     words = [lease.bin / "operations", batch(lease, 64), "--repeats=1", "--fusion=never"]
-    code, _ = lease.command(profiler, "--kernel-name=regex:AttentionBackward|SoftmaxCrossEntropy", "--launch-count=4",
-                            "--set=full", "--page=details", *words, *(["--small"] if lease.options.small else []))
-    if code != 0:
-        lease.check("profile", False, f"ncu ended with {code}")
+    code, output = lease.command(profiler, "--kernel-name=regex:AttentionBackward|SoftmaxCrossEntropy", "--launch-count=4",
+                                 "--set=full", "--page=details", *words, *(["--small"] if lease.options.small else []))
+    (lease.out / PROFILE).write_text(output, encoding="utf-8")
+    # ncu may end with 0 although it has profiled nothing.
+    errors = re.findall(r"^==(?:ERROR|WARNING)== (.*ERR_NVGPUCTRPERM.*|No kernels were profiled.*)$", output, re.MULTILINE)
+    if code != 0 or errors:
+        lease.check("profile", False, f"ncu ended with {code}: {errors[0] if errors else gpu_table.last_line(output)}")
+    lease.note(f"{PROFILE} has what ncu printed")
 
 
+PROFILE = "profile.txt"
 SECOND = [
-    Step("unpack", 5, LEAST_OF_UNPACK, unpack),
-    Step("machine", 10, LEAST_OF_MACHINE, machine),
-    Step("models", 40, LEAST_OF_PROGRAM, part("models")),
-    Step("modes", 35, LEAST_OF_PROGRAM, part("modes")),
-    Step("memcheck", 40, LEAST_OF_PROGRAM, part("memcheck")),
-    Step("racecheck", 40, LEAST_OF_PROGRAM, part("racecheck")),
-    Step("again", 15, LEAST_OF_PROGRAM, again),
-    Step("step", 75, LEAST_OF_TABLE, step),
-    Step("profile", 20, LEAST_OF_PROGRAM, profile),
-    Step("servers", 40, LEAST_OF_TABLE, servers),
-    Step("keep", 5, LEAST_OF_FILE, keep_compiled),
-    Step("summary", 5, LEAST_OF_FILE, summary),
+    unpack_step(5),
+    machine_step(15),
+    Step("models", 40, LEAST_OF_PROGRAM, part("models"), "trains the models beside those of the CPU"),
+    Step("modes", 35, LEAST_OF_PROGRAM, part("modes"), "trains in the modes sync, local_sgd and async with two workers on one card"),
+    Step("memcheck", 40, LEAST_OF_PROGRAM, part("memcheck"), "looks for wrong memory accesses with compute-sanitizer"),
+    Step("racecheck", 40, LEAST_OF_PROGRAM, part("racecheck"), "looks for missing barriers with compute-sanitizer"),
+    Step("again", 15, LEAST_OF_PROGRAM, again, "runs the tests that --again names"),
+    step_step(70),
+    Step("profile", 20, LEAST_OF_PROGRAM, profile, "profiles attention backward and loss with ncu", files=(PROFILE,)),
+    Step("servers", 40, LEAST_OF_TABLE, servers, "times rounds of 512 samples with four servers", files=ROUNDS_FILES),
+    keep_step(5),
+    summary_step(5),
 ]
 LEASES = {"first": FIRST, "second": SECOND}
-# By default. With two starts of the machine both fit into the fifteen minutes of a lease.
+# Default limits. Both leases and two starts of the machine fit into fifteen minutes.
 SECONDS = {"first": 420, "second": 270}
-# Whatever the first step is, without them the others have no programs, and without the last no summary.
+# These steps run whatever --from and --until name: the others need their results.
 ALWAYS = ("unpack", "machine", "summary")
 
+EPILOG = f"""files in --out, at most 8, of at most 16 MiB each; the middle of a longer text is left out:
+  {SUMMARY}       result and reason of each step, the main numbers
+  {LOG}        all that was printed
+  {SAMPLES}   clocks, power and temperature, every 0.5 s
+  SECTION.md       one table of each step that measures; deploy/docs/gpu_tables.md explains the columns
+  traces.tar.gz    traces of rounds, for ui.perfetto.dev
+  {COMPILED}  what PyTorch has compiled (a copy of that in --kept)
+  {PROFILE}      what ncu printed
 
-def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("lease", choices=list(LEASES))
-    parser.add_argument("--seconds", type=float, help="that all of it may take, at least what the chosen steps need; default "
-                        + ", ".join(f"{seconds} for {name}" for name, seconds in SECONDS.items()))
-    parser.add_argument("--from", dest="first_step", default="", help="the first step to run; default: all")
-    parser.add_argument("--until", dest="last_step", default="", help="the last step to run but for the summary; default: all")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(os.environ.get("OUT", "lease-out")),
-                        help="folder for the results; default $OUT")
-    parser.add_argument("--kept", type=pathlib.Path, default=ROOT / ".lease", help="folder with inductor.tar.xz of an earlier call")
-    parser.add_argument("--package", type=pathlib.Path, default=ROOT / ".lease/lodestar.tar.xz",
-                        help="of deploy/package.sh; not read where this script is part of an unpacked package")
-    parser.add_argument("--again", default="", help="second lease: --gtest_filter of the tests that failed in the first")
-    parser.add_argument("--small", action="store_true", help="shapes for an emulated card; numbers then say nothing")
+exit codes:
+  0      at least one step passed, and none failed
+  1      a step failed
+  2      refused: a flag is wrong, --out cannot be used, or Python is too old
+  77     nothing ran on a card, as there is no usable card or each step was skipped
+  128+N  signal N has stopped the lease; 130 means Ctrl-C. summary.md says how far it came."""
+
+
+def finite_seconds(text):
+    number = float(text)
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text}: a number of seconds is wanted")
+    return number
+
+
+def parse(lease, arguments):
+    script = f"tests/gpu/{lease}_lease.sh"
+    steps = LEASES[lease]
+    parser = argparse.ArgumentParser(
+        prog=script, usage=f"{script} [--seconds=N] [--out=FOLDER] [--from=STEP] [--until=STEP] [flags]", allow_abbrev=False,
+        description=__doc__ + "\nsteps:\n" + "\n".join(f"  {step.name:<11}{step.what}" for step in steps), epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=finite_seconds, default=SECONDS[lease], help=f"time limit of the lease; default {SECONDS[lease]}")
+    parser.add_argument("--out", default=os.environ.get("OUT") or "lease-out",
+                        help="folder for the results; default $OUT, or lease-out if OUT is not set. A folder that has results of an "
+                        "earlier lease is refused, unless --from or --replace is given. Each lease needs a folder of its own")
+    parser.add_argument("--replace", action="store_true", help="remove the results of an earlier lease from --out first")
+    parser.add_argument("--from", dest="first_step", metavar="STEP", default="",
+                        help="first step to run; default: the first. Earlier files in --out are replaced only by steps that run; "
+                        f"{LOG} and {SAMPLES} are appended to")
+    parser.add_argument("--until", dest="last_step", metavar="STEP", default="", help="last step to run; default: the last. "
+                        f"{', '.join(ALWAYS)} run in any case")
+    parser.add_argument("--kept", type=pathlib.Path, metavar="FOLDER", default=ROOT / ".lease",
+                        help=f"folder whose {COMPILED}, what PyTorch has compiled, is read by step machine and written by step keep; "
+                        "default .lease of the package or clone. For a lease on another machine, copy it there from --out")
+    parser.add_argument("--package", type=pathlib.Path, metavar="FILE", default=ROOT / ".lease/lodestar.tar.xz",
+                        help="package with the programs, made by deploy/package.sh; default .lease/lodestar.tar.xz. It is not read if "
+                        "this script is part of an unpacked package")
+    parser.add_argument("--peak_tflops", type=gpu_table.positive, help="dense bf16 peak of the card in TFLOP/s, for MFU in step.md; "
+                        "default: that of an H100, H200, A100 or L4; for other cards MFU is left out")
+    if any(step.name == "again" for step in steps):
+        parser.add_argument("--again", metavar="FILTER", default="", help="--gtest_filter of the tests that step again runs; summary.md "
+                            "of the first lease names those that failed")
+    parser.add_argument("--small", action="store_true", help="small shapes for an emulated card; their times mean nothing")
     options = parser.parse_args(arguments)
-    options.seconds = SECONDS[options.lease] if options.seconds is None else options.seconds
-    names = [step.name for step in LEASES[options.lease]]
+    options.lease, options.command = lease, shlex.join([script, *arguments])
+    names = [step.name for step in steps]
     for flag, name in (("from", options.first_step), ("until", options.last_step)):
         if name and name not in names:
             parser.error(f"--{flag}={name}: allowed is {', '.join(names)}")
     if options.first_step and options.last_step and names.index(options.first_step) > names.index(options.last_step):
         parser.error(f"--from={options.first_step} comes after --until={options.last_step}")
-    options.steps = chosen_steps(LEASES[options.lease], options.first_step, options.last_step)
+    options.steps = chosen_steps(steps, options.first_step, options.last_step)
     least = math.ceil(sum(step.least for step in options.steps))
     if not least <= options.seconds <= MOST_SECONDS:
-        parser.error(f"--seconds={options.seconds:g}: the steps {', '.join(step.name for step in options.steps)} take at least "
-                     f"{least}, at most {MOST_SECONDS}; raise it, or choose fewer steps by --from and --until")
-    options.out = options.out.resolve()
+        parser.error(f"--seconds={options.seconds:.15g}: the steps {', '.join(step.name for step in options.steps)} need at least "
+                     f"{least} seconds, and at most {MOST_SECONDS} are allowed; change --seconds, or choose steps by --from and --until")
+    if getattr(options, "again", "") and "again" not in [step.name for step in options.steps]:
+        parser.error(f"--again={options.again}: step again is left out by --from or --until; include it, or leave --again out")
+    if not options.out:
+        parser.error("--out is empty; name a folder")
+    options.out = pathlib.Path(options.out).resolve()
     return options
 
 
@@ -703,10 +938,15 @@ def chosen_steps(steps, first_step, last_step):
     return [step for i, step in enumerate(steps) if first <= i <= last or step.name in ALWAYS]
 
 
-def main(arguments=None):
-    options = parse(arguments)
-    if sys.version_info < (3, 11):
-        sys.exit("lease.py needs Python 3.11 or later")
+def main(arguments):
+    if sys.version_info < OLDEST_PYTHON:
+        print(f"lease.py: Python {'.'.join(map(str, sys.version_info[:3]))} is too old; have python3 on the PATH be "
+              f"{'.'.join(map(str, OLDEST_PYTHON))} or later", file=sys.stderr)
+        return REFUSED
+    if not arguments or arguments[0] not in LEASES:
+        print("lease.py: start it by tests/gpu/first_lease.sh or tests/gpu/second_lease.sh", file=sys.stderr)
+        return REFUSED
+    options = parse(arguments[0], arguments[1:])
 
     def stop(number, _):
         # Another signal must not end the ending.
@@ -714,16 +954,22 @@ def main(arguments=None):
             signal.signal(other, signal.SIG_IGN)
         sys.exit(128 + number)
 
-    # Ends the program that runs, too.
+    try:
+        handle = claim_out(options)
+    except Refused as why:
+        print(f"lease.py: {why}", file=sys.stderr)
+        return REFUSED
+    try:
+        lease = Lease(options, handle)
+    except OSError as error:
+        print(f"lease.py: {tempfile.gettempdir()} or {options.out} cannot be written: {error}; free some space, or have TMPDIR name "
+              "another folder", file=sys.stderr)
+        return REFUSED
+    # The running program is ended, too.
     for number in STOP_SIGNALS:
         signal.signal(number, stop)
-    try:
-        lease = Lease(options, options.steps)
-    except BlockingIOError:
-        print(f"lease.py: another lease writes to --out={options.out}; await its end, or name another folder", file=sys.stderr)
-        return REFUSED
     return lease.run()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

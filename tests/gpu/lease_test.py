@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -92,17 +93,22 @@ class LeaseTest(unittest.TestCase):
     path.chmod(0o755)
 
   def program(self, name, text):
-    self.script(self.root / "bin" / name, text)
+    # The lease has cuda_device_test open the card before its steps.
+    opens_the_card = '[[ "$*" == "--gtest_filter=-*" ]] && exit 0\n' if name == "cuda_device_test" else ""
+    self.script(self.root / "bin" / name, opens_the_card + text)
 
   def all_pass(self):
     """Programs that say nothing of interest, so that a test sees what it is about."""
     for name in ("train_step", "operations", "ps_server", "gpu_worker", "cuda_device_test"):
       self.program(name, PASSES)
 
+  def command(self, *flags, which="first", root=None):
+    return [(root or self.root) / f"tests/gpu/{which}_lease.sh", f"--out={self.out}", "--small", *flags]
+
   def lease(self, *flags, which="first", seconds=300, root=None):
-    """Exit code and summary."""
+    """Runs a lease into an empty folder. Returns its exit code and summary."""
     shutil.rmtree(self.out, ignore_errors=True)
-    command = [(root or self.root) / f"tests/gpu/{which}_lease.sh", f"--seconds={seconds}", f"--out={self.out}", "--small", *flags]
+    command = self.command(f"--seconds={seconds}", *flags, which=which, root=root)
     code = subprocess.run(command, env=self.environment, stdout=subprocess.DEVNULL, check=False,
                           timeout=seconds + SLACK_SECONDS).returncode
     self.assertLessEqual(len(list(self.out.iterdir())), 8, "a card machine gives eight files back")
@@ -111,6 +117,16 @@ class LeaseTest(unittest.TestCase):
 
   def log(self):
     return (self.out / "lease.log").read_text(encoding="utf-8")
+
+  def run_again(self, *flags, which="first"):
+    """Runs a lease into the folder as it is. Returns its exit code and what it says on stderr."""
+    done = subprocess.run(self.command(*flags, which=which), env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                          text=True, check=False, timeout=300 + SLACK_SECONDS)
+    return done.returncode, done.stderr
+
+  def results(self):
+    """(result, reason) of each step in the summary."""
+    return {row[0]: tuple(row[1:]) for row in self.rows("summary.md")}
 
   def rows(self, name):
     lines = [line for line in (self.out / name).read_text(encoding="utf-8").splitlines() if line.startswith("|")]
@@ -125,7 +141,12 @@ class LeaseTest(unittest.TestCase):
     self.assertRegex(summary, r"\n- Lodestar, B = 2: [0-9]+ tokens/s\n")
     self.assertRegex(summary, r"\n- ratio, B = 2: ")
     self.assertIn(f"- library: {self.root}/bin/liblodestar_cuda.so", summary)
-    self.assertRegex(summary, r"\n[0-9]+ passed, 0 failed, [0-9]+ skipped\n$")
+    self.assertRegex(summary, r"\n6 passed, 0 failed, 0 skipped, 0 not run\n$")
+    self.assertEqual({name: result for name, (result, _) in self.results().items()},
+                     {"unpack": "done", "machine": "done", "never": "passed", "always": "passed", "shapes": "passed", "step": "passed",
+                      "keep": "done", "operations": "passed", "rounds": "passed"})
+    self.assertRegex(summary, r"Programs: ps_server [^ ]+, commit: [0-9a-f]+, ")
+    self.assertNotIn("| MFU |", (self.out / "step.md").read_text(encoding="utf-8"))
     self.assertIn("cublasLtGetVersion: 130002, cudnnGetVersion: 91900", self.log())
     self.assertIn("580.159", self.log())
     self.assertRegex(self.log(), r"choice: attention backward .*: library")
@@ -152,6 +173,14 @@ class LeaseTest(unittest.TestCase):
     with tarfile.open(self.out / "inductor.tar.xz") as archive:
       self.assertIn("./compiled", archive.getnames())
 
+  def test_the_next_call_finds_what_pytorch_compiled(self):
+    self.program("train_step", PASSES)
+    self.lease("--from=step", "--until=keep")
+    self.assertNotIn("Compiled code of PyTorch comes from", self.log())
+    shutil.rmtree(self.out)
+    self.lease("--from=step", "--until=keep", which="second")
+    self.assertIn("Compiled code of PyTorch comes from", self.log())
+
   def test_what_is_too_much_to_carry_is_not_kept(self):
     kept = self.root / ".lease"
     kept.mkdir()
@@ -159,7 +188,7 @@ class LeaseTest(unittest.TestCase):
     with tarfile.open(kept / "inductor.tar.xz", "w") as archive:
       archive.add(self.folder / "compiled", "./compiled")
     self.lease("--from=keep", "--until=keep")
-    self.assertIn("Compiled code of PyTorch is not kept", self.log())
+    self.assertEqual(self.results()["keep"][0], "skipped")
     self.assertFalse((self.out / "inductor.tar.xz").exists())
 
   def test_fails_if_cudnn_can_be_loaded_but_its_cases_were_ours(self):
@@ -180,9 +209,9 @@ class LeaseTest(unittest.TestCase):
     self.all_pass()
     self.program("cuda_device_test", HANGS.replace("PIDS", str(self.folder / "pids")))
     begin = time.monotonic()
-    code, summary = self.lease("--from=never", "--until=never", seconds=19)
+    code, summary = self.lease("--from=never", "--until=never", seconds=26)
     self.assertEqual(code, 1)
-    self.assertLess(time.monotonic() - begin, 19 + SLACK_SECONDS)
+    self.assertLess(time.monotonic() - begin, 26 + SLACK_SECONDS)
     self.assertIn("- FAILED never: exit code 124", summary)
     self.assertIn("before it hangs", self.log())
     self.assertFalse(is_running((self.folder / "pids").read_text().strip()), "its child still runs")
@@ -302,7 +331,7 @@ echo '{{"operation": "head forward", "microseconds": 1, "rate": 1, "unit": "TFLO
       self.assertIn(str(self.out), second.stderr)
       self.assertTrue(self.log().startswith(before), "the second lease has written over the log of the first")
       lease.terminate()
-    self.assertEqual(self.lease("--from=summary")[0], 0, "the folder is free again")
+    self.assertNotEqual(self.run_again("--replace", "--from=summary")[0], 2, "the folder is free again")
 
   def test_too_few_seconds_are_refused(self):
     for which, seconds in (("first", 30), ("second", 30), ("first", 10)):
@@ -356,19 +385,162 @@ exit 3
     self.program("train_step", STEPS % 4)
     code, summary = self.lease("--from=step", "--until=step")
     self.assertEqual(code, 0, summary)
-    self.assertIn("no yardstick here", summary)
+    self.assertIn("no yardstick", summary)
     self.assertRegex(summary, r"\n- Lodestar, B = 2: 32000 tokens/s\n")
 
   def test_without_a_card_nothing_runs(self):
-    self.script(self.tools / "nvidia-smi", "exit 9\n")
-    code, _ = self.lease()
-    self.assertEqual(code, 77)
-    self.assertIn("no usable GPU", self.log())
+    for script in ("exit 9\n", None):
+      if script is None:
+        (self.tools / "nvidia-smi").unlink()
+        self.environment["PATH"] = f"{self.tools}:{self.tools_without('nvidia-smi')}"
+      else:
+        self.script(self.tools / "nvidia-smi", script)
+      code, summary = self.lease()
+      self.assertEqual(code, 77)
+      self.assertEqual(self.results()["machine"][0], "skipped")
+      self.assertIn("not on the PATH" if script is None else "nvidia-smi ended with 9", self.results()["machine"][1])
+      self.assertEqual(self.results()["rounds"], ("not run", "there is no usable card"))
+      self.assertIn("0 passed, 0 failed, 1 skipped, 7 not run", summary)
+      self.assertNotIn("PyTorch", summary)
     # One that hangs is no proof that there is none.
     self.script(self.tools / "nvidia-smi", "sleep 1000\n")
-    code, summary = self.lease("--from=never", "--until=never", seconds=19)
+    code, summary = self.lease("--from=never", "--until=never", seconds=26)
     self.assertEqual(code, 1)
     self.assertIn("- FAILED machine", summary)
+
+  def tools_without(self, name):
+    """A folder with the programs of PATH but for one."""
+    folder = self.folder / "path"
+    folder.mkdir(exist_ok=True)
+    for source in reversed(os.environ["PATH"].split(":")):
+      for path in pathlib.Path(source).glob("*"):
+        (folder / path.name).unlink(missing_ok=True)
+        (folder / path.name).symlink_to(path)
+    (folder / name).unlink(missing_ok=True)
+    return folder
+
+  def test_a_card_that_programs_cannot_open_is_no_card(self):
+    (self.root / "bin/liblodestar_cuda.so").unlink()  # As without libcuda: nvidia-smi lists the card.
+    self.second_programs()
+    for which, flags in (("first", ()), ("second", ("--until=again",)), ("second", ("--from=models", "--until=models"))):
+      self.assertEqual(self.lease(*flags, which=which)[0], 77)
+      self.assertIn("liblodestar_cuda.so", self.results()["machine"][1])
+      self.assertFalse((self.out / "nvidia_smi.csv").exists())
+
+  def test_a_lease_whose_steps_were_all_skipped_has_passed_nothing(self):
+    self.second_programs()
+    (self.tools / "compute-sanitizer").unlink()
+    code, summary = self.lease("--from=memcheck", "--until=again", which="second")
+    self.assertEqual(code, 77, summary)
+    for step in ("memcheck", "racecheck"):
+      self.assertEqual(self.results()[step][0], "skipped")
+      self.assertIn("compute-sanitizer", self.results()[step][1])
+    self.assertIn("--again", self.results()["again"][1])
+    self.assertEqual(self.results()["models"], ("not run", "left out by --from=memcheck and --until=again"))
+
+  def test_a_program_that_finds_no_card_where_there_is_one_is_a_failure(self):
+    self.second_programs()
+    self.program("cuda_model_test", "exit 77\n")
+    self.assertEqual(self.lease("--from=models", "--until=models", which="second")[0], 1)
+
+  def test_a_package_without_cuda_is_a_failure(self):
+    (self.root / "bin/cuda_device_test").unlink()
+    for which in ("first", "second"):
+      self.assertEqual(self.lease(which=which)[0], 1)
+      self.assertEqual(self.results()["machine"][0], "failed")
+
+  def test_steps_that_prove_nothing_have_not_passed(self):
+    for name in ("train_step", "operations", "ps_server", "gpu_worker", "cuda_device_test"):
+      self.program(name, "exit 3\n")
+    code, summary = self.lease()
+    self.assertEqual(code, 1)
+    self.assertRegex(summary, r"\n0 passed, 6 failed, [0-9]+ skipped, 0 not run\n$")
+
+  def test_a_step_that_measures_nothing_is_a_failure(self):
+    (self.root / "tests/bench/gpu/gpu_table.py").write_text(
+        (SOURCES / "tests/bench/gpu/gpu_table.py").read_text().replace("    options = parse(arguments)\n", "    return\n"))
+    self.assertEqual(self.lease("--from=operations", "--until=operations")[0], 1)
+
+  def second_programs(self):
+    """Stand-ins for what the second lease needs beside the programs of the first."""
+    self.program("cuda_model_test", PASSES)
+    (self.root / "tests/gpu/three_modes_test.py").write_text("", encoding="utf-8")
+    (self.root / "bin/psctl").touch()
+    self.script(self.tools / "compute-sanitizer", PASSES)
+    self.script(self.tools / "ncu", 'while [[ "$1" == --* ]]; do shift; done\nexec "$@"\n')
+
+  def test_results_of_an_earlier_lease_are_not_lost(self):
+    self.all_pass()
+    self.out.mkdir()
+    kept = {name: "earlier" for name in ("step.md", "rounds.md", "lease.log", "traces.tar.gz")}
+    for name, text in kept.items():
+      (self.out / name).write_text(text, encoding="utf-8")
+    for which in ("first", "second"):
+      code, said = self.run_again(which=which)
+      self.assertEqual(code, 2)
+      self.assertIn(f"--out={self.out}", said)
+      self.assertEqual(said.count("\n"), 1, said)
+    self.assertEqual({path.name: path.read_text() for path in self.out.iterdir()}, kept)
+    # Only files of steps that run are replaced.
+    self.run_again("--from=step", "--until=step")
+    self.assertNotEqual((self.out / "step.md").read_text(), "earlier")
+    self.assertEqual((self.out / "rounds.md").read_text(), "earlier")
+    self.assertTrue(self.log().startswith("earlier"))
+    # A lease without a card replaces nothing but the summary.
+    before = (self.out / "step.md").read_text()
+    (self.tools / "nvidia-smi").rename(self.tools / "was-nvidia-smi")
+    self.script(self.tools / "nvidia-smi", "exit 9\n")
+    self.assertEqual(self.run_again("--from=step")[0], 77)
+    self.assertEqual((self.out / "step.md").read_text(), before)
+    self.run_again("--replace")
+    self.assertEqual(sorted(path.name for path in self.out.iterdir()), ["lease.log", "summary.md"])
+
+  def test_a_folder_that_cannot_be_used_is_refused(self):
+    file = self.folder / "file"
+    file.write_text("mine", encoding="utf-8")
+    for out in ("", file, file / "below", "/proc/lease"):
+      command = [self.root / "tests/gpu/first_lease.sh", f"--out={out}"]
+      done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=SLACK_SECONDS)
+      self.assertEqual(done.returncode, 2, done.stderr)
+      self.assertIn("--out", done.stderr)
+      self.assertNotIn("Traceback", done.stderr)
+    self.assertEqual(file.read_text(), "mine")
+
+  def test_flags_without_effect_are_refused(self):
+    for which, flags in (("first", ("--again=Foo",)), ("second", ("--again=Foo", "--until=models")), ("first", ("--seconds=nan",)),
+                         ("first", ("--seconds=1000000",))):
+      code, said = self.run_again(*flags, which=which)
+      self.assertEqual(code, 2)
+      self.assertIn(flags[0].partition("=")[0], said)
+
+  def test_an_old_python_is_refused(self):
+    code = ("import runpy, sys, dataclasses, tarfile, tempfile\nsys.version_info = (3, 10, 4)\n"
+            f"sys.argv = ['lease.py', 'first']\nrunpy.run_path({str(self.root / 'tests/gpu/lease.py')!r}, run_name='__main__')\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=SLACK_SECONDS)
+    self.assertEqual(done.returncode, 2, done.stderr)
+    self.assertIn("3.10.4", done.stderr)
+
+  def test_help_names_steps_and_script(self):
+    for which, steps in (("first", ("never", "always", "shapes", "keep")), ("second", ("models", "modes", "racecheck", "again"))):
+      done = subprocess.run([self.root / f"tests/gpu/{which}_lease.sh", "--help"], capture_output=True, text=True, check=True)
+      self.assertIn(f"usage: tests/gpu/{which}_lease.sh", done.stdout)
+      for step in steps:
+        self.assertRegex(done.stdout, rf"(?m)^  {step} ")
+
+  def test_a_lease_that_is_interrupted_has_a_summary_and_leaves_no_files(self):
+    temporary = self.folder / "tmp"
+    temporary.mkdir()
+    self.environment["TMPDIR"] = str(temporary)
+    pid = self.folder / "pid"
+    self.program("operations", f"echo $$ >{pid}\nexec sleep 200\n")
+    with subprocess.Popen(self.command("--from=operations"), env=self.environment, stdout=subprocess.DEVNULL) as lease:
+      self.wait_until(pid.exists)
+      lease.send_signal(signal.SIGINT)
+      self.assertEqual(lease.wait(SLACK_SECONDS), 128 + 2)
+    self.assertEqual(list(temporary.iterdir()), [])
+    self.assertEqual(self.results()["operations"], ("failed", "the lease was stopped by SIGINT"))
+    self.assertEqual(self.results()["rounds"], ("not run", "the lease was stopped by SIGINT"))
+    self.assertIn("SIGINT", self.log())
 
   def test_without_programs_nothing_else_is_tried(self):
     self.all_pass()
@@ -406,11 +578,7 @@ exit 3
     self.assertEqual(code, 0, summary)
 
   def test_second_lease_runs_to_its_end(self):
-    self.program("cuda_model_test", PASSES)
-    (self.root / "tests/gpu/three_modes_test.py").write_text("", encoding="utf-8")
-    (self.root / "bin/psctl").touch()
-    self.script(self.tools / "compute-sanitizer", PASSES)
-    self.script(self.tools / "ncu", 'while [[ "$1" == --* ]]; do shift; done\nexec "$@"\n')
+    self.second_programs()
     code, summary = self.lease("--again=*/DeviceConformanceTest.CrossEntropy*/Bf16Never", which="second")
     self.assertEqual(code, 0, summary + self.log())
     self.assertRegex(summary, r"\n- ratio, B = 2: ")
@@ -420,12 +588,24 @@ exit 3
     self.assertEqual([row[:3] for row in self.rows("rounds.md")], [["2", "fp32", "true"], ["2", "bf16", "true"]])
     (self.tools / "compute-sanitizer").unlink()
     code, summary = self.lease("--from=racecheck", "--until=again", which="second")
-    self.assertEqual(code, 0, summary)
-    self.assertIn("- skipped again: ", summary)
-    self.program("cuda_model_test", "exit 1\n")
-    code, summary = self.lease("--from=models", "--until=models", which="second")
+    self.assertEqual(code, 77, summary)
+    self.assertEqual(self.results()["again"][0], "skipped")
+
+  def test_a_failed_part_names_its_tests_or_its_last_words(self):
+    self.second_programs()
+    for text, reason in (("echo '[  FAILED  ] Gpt/ModelTest.Learns/Cuda, where'\nexit 1\n", "Gpt/ModelTest.Learns/Cuda"),
+                         ("echo the card has fallen off >&2\nexit 134\n", "the card has fallen off")):
+      self.program("cuda_model_test", text)
+      code, summary = self.lease("--from=models", "--until=models", which="second")
+      self.assertEqual(code, 1)
+      self.assertRegex(summary, rf"- FAILED models: .*{reason}")
+
+  def test_a_profile_without_kernels_is_a_failure(self):
+    self.second_programs()
+    self.script(self.tools / "ncu", "echo '==WARNING== No kernels were profiled.'\n")
+    code, _ = self.lease("--from=profile", "--until=profile", which="second")
     self.assertEqual(code, 1)
-    self.assertIn("- FAILED models", summary)
+    self.assertIn("No kernels", (self.out / "profile.txt").read_text())
 
 
 if __name__ == "__main__":

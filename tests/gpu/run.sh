@@ -73,7 +73,7 @@ run_sanitizer() {  # TOOL
   local sanitizer filter
   sanitizer="$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)"
   if [[ ! -x "$sanitizer" ]]; then
-    echo "compute-sanitizer is not here: $1 is skipped."
+    echo "SKIPPED $1: compute-sanitizer is neither on the PATH nor in /usr/local/cuda/bin"
     return $no_gpu_code
   fi
   filter="$(sanitizer_filter "$bin/cuda_device_test")" || return 1
