@@ -1,7 +1,8 @@
 #!/bin/bash
 # GPU benchmarks, a Markdown table per section: tests/bench/gpu.sh [--section=NAME] [--out=FOLDER] [flags of gpu/gpu_table.py]
-# A section takes ten minutes at most: where calls are shorter than all of them, one section per call.
-# In a package (deploy/package.sh) nothing is built. PYTHON may name a Python that has PyTorch, the yardstick.
+# A section takes at most ten minutes. If a call may not take as long as all sections, give one section per call.
+# In a package (deploy/package.sh) nothing is built. PYTHON names the Python that has PyTorch, the yardstick; the default is
+# python3. deploy/docs/gpu_tables.md explains the columns. Exit code 77 means that there is no usable card.
 set -euo pipefail
 
 root="$(readlink -f "$(dirname "$(readlink -f "$0")")/../..")"
@@ -10,8 +11,11 @@ source "$root/deploy/script_help.sh"
 answer_help_with "$root/tests/bench/gpu/gpu_table.py" "$@"
 cd "$root"
 
-if ! nvidia-smi --list-gpus >/dev/null 2>&1; then
-  echo "There is no usable GPU here (nvidia-smi lists none): nothing was measured."
+if ! command -v nvidia-smi >/dev/null; then
+  echo "Nothing was measured: nvidia-smi is not on the PATH, so there is no usable card."
+  exit 77
+elif ! cards="$(nvidia-smi --list-gpus 2>&1)"; then
+  echo "Nothing was measured: there is no usable card; nvidia-smi --list-gpus says: $cards"
   exit 77
 fi
 if [[ -x bin/operations ]]; then

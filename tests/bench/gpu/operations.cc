@@ -17,15 +17,16 @@
 
 ABSL_FLAG(std::string, device, "cuda", "cuda or cuda:N");
 ABSL_FLAG(std::string, dtype, "bf16", "bf16 or fp32");
-ABSL_FLAG(int, batch, 16, "samples of 1024 tokens");
+ABSL_FLAG(int, batch, 16, "number of samples of 1024 tokens");
 ABSL_FLAG(std::string, fusion, "measure",
-          "measure, never or always, as of gpu_worker; attention runs with all three");
+          "measure, never or always; the same as gpu_worker's; attention runs with all three");
 ABSL_FLAG(bool, repeatable, true,
-          "false lets cuDNN's attention add gradients up in any order, as of gpu_worker");
+          "false lets cuDNN's attention add gradients up in any order; the same as gpu_worker's");
 ABSL_FLAG(std::string, tuning_file, "",
-          "file of what cards have measured, as of gpu_worker; it is read and written");
-ABSL_FLAG(bool, small, false, "shapes for an emulated card instead of those of GPT-2 124M");
-ABSL_FLAG(int, repeats, 20, "timed runs of each operation; the median counts");
+          "file of what cards have measured, read and written; the same as gpu_worker's");
+ABSL_FLAG(bool, small, false, "small shapes for an emulated card instead of those of GPT-2 124M");
+ABSL_FLAG(int, repeats, 20,
+          "number of timed runs of each operation, of which the median is printed");
 
 namespace lodestar {
 namespace {

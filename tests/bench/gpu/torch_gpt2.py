@@ -219,15 +219,15 @@ class Clock:
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--steps", type=int, default=20, help="that are timed")
-    parser.add_argument("--warmup", type=int, default=5, help="steps before them")
-    parser.add_argument("--learning_rate", type=float, default=3e-4)
+    parser.add_argument("--batch", type=int, default=16, help="samples per step")
+    parser.add_argument("--steps", type=int, default=20, help="number of timed steps")
+    parser.add_argument("--warmup", type=int, default=5, help="number of untimed steps before the timed ones")
+    parser.add_argument("--learning_rate", type=float, default=3e-4, help="learning rate of AdamW")
     parser.add_argument("--write", type=pathlib.Path, help="folder for the first weights and the tokens")
     parser.add_argument("--again", action="store_true",
                         help="after the steps, free memory, print {\"waiting\": true}, and run them again after a line of input")
-    parser.add_argument("--preset", choices=list(PRESETS), default="gpt2-124m")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: fp32, not compiled, to compare losses")
+    parser.add_argument("--preset", choices=list(PRESETS), default="gpt2-124m", help="sizes of the model")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu computes in fp32 without compiling, to compare losses")
     options = parser.parse_args()
     if min(options.batch, options.steps) < 1 or options.warmup < 0:
         parser.error("--batch and --steps must be at least 1, --warmup at least 0")

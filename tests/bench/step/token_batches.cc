@@ -17,10 +17,14 @@ absl::StatusOr<TokenBatches> TokenBatches::Open(const std::string& path, int64_t
                                                 int64_t vocabulary) {
   ASSIGN_OR_RETURN(const std::string bytes, FileSystem::Real().ReadWholeFile(path, kMostBytes));
   const auto count = static_cast<int64_t>(bytes.size() / sizeof(uint16_t));
-  if (bytes.size() % sizeof(uint16_t) != 0 || count <= context) {
+  if (bytes.size() % sizeof(uint16_t) != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--tokens=", path, " has ", bytes.size(), " bytes; at least ",
-                     (context + 1) * sizeof(uint16_t), " are needed, two for each token"));
+        absl::StrCat("--tokens=", path, " has ", bytes.size(),
+                     " bytes, an odd number; each token takes two bytes: write uint16 tokens"));
+  }
+  if (count <= context) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tokens=", path, " has ", count, " tokens; give at least ", context + 1));
   }
   std::vector<uint16_t> tokens(count);
   std::memcpy(tokens.data(), bytes.data(), bytes.size());

@@ -85,11 +85,11 @@ def cpu_name():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--binary", required=True, help="train_step")
-    parser.add_argument("--case", action="append", help="MODEL:BATCH:STEPS", default=[])
-    parser.add_argument("--threads", type=int, action="append", default=[])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--compile", action="store_true", help="torch.compile() the model")
+    parser.add_argument("--binary", required=True, help="path of train_step")
+    parser.add_argument("--case", action="append", help="MODEL:BATCH:STEPS; may be given several times", default=[])
+    parser.add_argument("--threads", type=int, action="append", default=[], help="number of threads; may be given several times")
+    parser.add_argument("--rounds", type=int, default=5, help="number of alternating runs; default 5")
+    parser.add_argument("--compile", action="store_true", help="compile the model with torch.compile()")
     options = parser.parse_args()
     options.warmup = 3
     cases = options.case or ["gpt-nano:12:30", "gpt-mini:8:4", "mlp-mnist:128:100", "cnn-mnist:64:40"]

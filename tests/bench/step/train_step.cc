@@ -35,28 +35,28 @@
 #include "worker/model/model_memory.h"
 
 ABSL_FLAG(std::string, model, "gpt-nano",
-          "preset; not read with --weights, which name their model");
+          "name of a preset; not read if --weights is given, as that file names its model");
 ABSL_FLAG(std::string, weights, "",
           "safetensors file of the first weights, with the model in its metadata; empty means "
           "weights by --seed");
 ABSL_FLAG(uint64_t, seed, 0,
-          "of the first weights, as a job of that --seed has them; 0 means weights by the formula "
-          "of tests/numerics/formula_training.h");
+          "seed of the first weights, as of ps_server; 0 means weights by the formula of "
+          "tests/numerics/formula_training.h");
 ABSL_FLAG(std::string, tokens, "",
           "file of uint16 tokens, read from front to back and again; empty means one batch by the "
           "formula, for all steps");
 ABSL_FLAG(int, batch, 12, "samples per step");
-ABSL_FLAG(double, learning_rate, 1e-3, "of AdamW");
+ABSL_FLAG(double, learning_rate, 1e-3, "learning rate of AdamW");
 ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or cuda:N");
 ABSL_FLAG(std::string, dtype, "fp32", "fp32 or bf16");
-ABSL_FLAG(std::string, fusion, "measure", "measure, never or always, as of gpu_worker");
+ABSL_FLAG(std::string, fusion, "measure", "measure, never or always; the same as gpu_worker's");
 ABSL_FLAG(bool, repeatable, true,
-          "false lets cuDNN's attention add gradients up in any order, as of gpu_worker");
+          "false lets cuDNN's attention add gradients up in any order; the same as gpu_worker's");
 ABSL_FLAG(std::string, tuning_file, "",
-          "file of what cards have measured, as of gpu_worker; it is read and written");
-ABSL_FLAG(int, threads, 1, "threads of the CPU");
-ABSL_FLAG(int, steps, 20, "steps that are timed");
-ABSL_FLAG(int, warmup, 5, "steps before them");
+          "file of what cards have measured, read and written; the same as gpu_worker's");
+ABSL_FLAG(int, threads, 1, "number of threads of the CPU");
+ABSL_FLAG(int, steps, 20, "number of timed steps");
+ABSL_FLAG(int, warmup, 5, "number of untimed steps before the timed ones");
 
 namespace lodestar {
 namespace {
