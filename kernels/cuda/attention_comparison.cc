@@ -15,13 +15,13 @@ namespace {
 
 constexpr double kRowTolerance = 2e-2;
 constexpr double kLogSumExpTolerance = 1e-3;
-// The usual error of a rounding to bf16, relative; the largest is twice that.
+// Usual relative error of a rounding to bf16. The largest error is twice that.
 constexpr double kRounding = 1.0 / 512;
 constexpr size_t kAlignment = 256;
 
 double ValueOf(uint16_t bf16) { return std::bit_cast<float>(uint32_t{bf16} << 16); }
 
-// Rows of one of the `parts` matrices that lie beside each other in a tensor.
+// The rows of one matrix of a tensor, in which `parts` matrices lie beside each other.
 class Rows {
  public:
   Rows(std::span<const uint16_t> values, const AttentionShape& shape, int part, int parts)
@@ -41,7 +41,7 @@ class Rows {
     for (const uint16_t value : At(row)) squares += ValueOf(value) * ValueOf(value);
     return std::sqrt(squares);
   }
-  // Root of the mean of the squares of all rows' norms.
+  // Returns the root of the mean of the squares of all rows' norms.
   double UsualNorm() const {
     double squares = 0.0;
     for (int64_t row = 0; row < count(); ++row) squares += NormOf(row) * NormOf(row);
@@ -56,11 +56,11 @@ class Rows {
 
 // The results of the comparisons so far.
 struct Findings {
-  bool has_values = false;  // of ours, that are not zero
-  bool is_finite = true;    // ours
-  std::string difference;   // the first
+  bool has_values = false;  // true if our values are not all zero
+  bool is_finite = true;    // true if our values are finite
+  std::string difference;   // text of the first difference
 
-  // `noise`: what rounding alone may differ by where all rows cancel.
+  // `noise` is the difference that rounding alone can make if the sums of all rows cancel.
   void CompareRows(const char* name, const Rows& library, const Rows& own, double noise) {
     const double usual = own.UsualNorm();
     has_values |= usual > 0.0;
@@ -99,7 +99,7 @@ struct Findings {
   }
 };
 
-// A copy of `count` elements of device memory, once the stream is there.
+// Copies `count` elements of device memory to *to. Blocks until the stream has run.
 template <typename T>
 absl::Status Read(const void* from, int64_t count, cudaStream_t stream, std::vector<T>* to) {
   to->resize(count);
@@ -113,7 +113,7 @@ int64_t OutputsOf(const AttentionShape& sample) {
   return sample.tokens * sample.heads * sample.head_width;
 }
 
-// The outputs of a pass, and with `inputs` also what it reads.
+// Returns the outputs of a pass, and with `inputs` its inputs, too.
 absl::StatusOr<AttentionSample> ReadSample(AttentionPass pass, const AttentionShape& shape,
                                            const AttentionTensors& tensors, bool inputs,
                                            cudaStream_t stream) {
@@ -137,7 +137,7 @@ absl::StatusOr<AttentionSample> ReadSample(AttentionPass pass, const AttentionSh
 
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Runs our kernels for one sample, whose outputs in *tensors become scratch memory.
+// Runs our kernels for one sample. Sets the outputs in *tensors to scratch memory.
 absl::Status RunOwn(AttentionPass pass, const AttentionShape& shape, const CudaAttention& own,
                     absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)> scratch,
                     cudaStream_t stream, AttentionTensors* tensors) {
@@ -182,9 +182,9 @@ Comparison CompareAttention(AttentionPass pass, const AttentionShape& shape,
   const auto usual = [&](const std::vector<uint16_t>& values, int part, int parts) {
     return Rows(values, shape, part, parts).UsualNorm();
   };
-  // A gradient of queries or keys is a sum over some `tokens` of ds times a row of the other one,
-  // and ds is about |dy| |v| / width once it is scaled. Where all such sums cancel, as with equal
-  // keys or a single token, what is left is the rounding of ds.
+  // A row of the gradient of queries is a sum over tokens of ds times a row of the keys, and vice
+  // versa. The scaled ds is about |dy| |v| / width. If all these sums cancel, as with equal keys or
+  // a single token, only the rounding of ds is left.
   const double rounding_of_ds = kRounding * usual(own.dy, 0, 1) * usual(own.qkv, 2, 3) /
                                 static_cast<double>(shape.head_width) /
                                 std::sqrt(static_cast<double>(shape.tokens));

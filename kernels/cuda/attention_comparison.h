@@ -1,10 +1,10 @@
-// Compares what a library has made of a batch's attention with what our kernels make of its first
-// and last sample. A library whose numbers are wrong would else train in silence.
+// Compares a library's attention of a batch with that of our kernels, for the first and last sample
+// of the batch. Without the comparison, wrong numbers of a library would not be noticed.
 //
-// A row is what one head has of one token. Both sides round products, sums and results to bf16 in
-// another order: each of some three roundings is off by at most 2^-8 of what it rounds, so rows
-// differ by less than 2 % of the row, or of the tensor's usual row where this row's sum cancels.
-// The log_sum_exp is in fp32 on both sides and differs by less than 1e-3.
+// A row has the values of one head and one token. The two sides round products, sums and results to
+// bf16 in different orders. Each of some three roundings is off by at most 2^-8 of its value, so
+// rows may differ by 2 % of the row's norm. If the row's sum cancels, the limit is 2 % of the usual
+// norm of the tensor's rows. log_sum_exp is fp32 on both sides and may differ by 1e-3.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,7 +22,8 @@
 
 namespace lodestar::cuda {
 
-// One sample in host memory; matrices as bits of bf16. What a pass does not have is empty.
+// One sample in host memory. Matrices are bits of bf16. Tensors that a pass does not have are
+// empty.
 struct AttentionSample {
   std::vector<uint16_t> qkv;       // [tokens, 3, heads, head_width]
   std::vector<uint16_t> y;         // [tokens, heads, head_width]
@@ -31,14 +32,15 @@ struct AttentionSample {
   std::vector<uint16_t> dqkv;      // [tokens, 3, heads, head_width]
 };
 
-// Compares the outputs of `library` with those of `own`, which also has the inputs. `shape`: of one
-// sample. Undecided if all matrices of `own` are zeros, as gradients of a dy of zeros are, or if
-// they are not finite.
+// Compares the outputs of `library` with those of `own`, which also has the inputs. `shape` is that
+// of one sample. Returns kUndecided if the matrices of `own` are not finite, or are all zeros, as
+// the gradients are if dy is zero.
 Comparison CompareAttention(AttentionPass pass, const AttentionShape& shape,
                             const AttentionSample& library, const AttentionSample& own);
 
-// The same for the first and the last sample of `tensors`, with a library's outputs. Our kernels
-// write to scratch memory only. Waits for the stream. Errors: no scratch memory; those of CUDA.
+// Compares the first and the last sample of `tensors`, which has a library's outputs, with the
+// results of our kernels. They write only to scratch memory. Blocks until the stream has run.
+// Errors: those of `scratch` and of CUDA.
 absl::StatusOr<Comparison> CompareWithOwnAttention(
     AttentionPass pass, const AttentionShape& shape, const AttentionTensors& tensors,
     const CudaAttention& own, absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)> scratch,

@@ -105,8 +105,8 @@ void CardGroup::Fail(const absl::Status& why) {
 
 void CardGroup::Reset() {
   if (!meeting_.Reset()) return;
-  // Where a member went on without the others, its stream may still be at work in their memory; and
-  // all number the next operation alike.
+  // If a member went on without the others, its stream may still use their memory, so all streams
+  // are awaited. All members must give the next operation the same number.
   int64_t next = 0;
   for (Member& member : members_) {
     cudaSetDevice(member.card.ordinal);
@@ -151,7 +151,7 @@ absl::StatusOr<int64_t> CardGroup::Run(Operation operation, int member, Buf valu
   if (absl::Status alike = CheckAlike(parts); !alike.ok()) return alike;
   errors.Check(cudaStreamWaitEvent(stream, ready), "cudaStreamWaitEvent");
   (links_.get()->*operation)(member, parts, stream);
-  // Operations that were aborted have done nothing, or a part.
+  // An aborted operation leaves values unchanged or partly changed, so its result must not be used.
   if (absl::Status failure = meeting_.failure(); !failure.ok()) return failure;
   if (links_->reaches_into_others()) {
     if (absl::Status met = AwaitOthers(member); !met.ok()) return met;

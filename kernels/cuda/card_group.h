@@ -1,4 +1,4 @@
-// The cards of a process as a DeviceGroup.
+// CardGroup is the DeviceGroup of the cards of one process.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,14 +20,14 @@
 
 namespace lodestar::cuda {
 
-// Where as many threads as there are members wait for each other.
+// A barrier at which the threads of all members wait for each other. Thread-safe.
 class Meeting {
  public:
   explicit Meeting(int members) : members_(members) {}
-  // Returns when all members have called. Errors: that of Fail().
+  // Blocks until all members have called it. Errors: the status that was given to Fail().
   absl::Status Meet();
   void Fail(const absl::Status& why);
-  // Whether there was a failure, which is forgotten.
+  // Clears the failure. Returns whether there was one.
   bool Reset();
   absl::Status failure();
 
@@ -42,11 +42,11 @@ class Meeting {
 
 class CardGroup final : public DeviceGroup {
  public:
-  // `cards`: at least one; their streams and Errors outlive the group. Errors: those of
-  // MakeCardLinks() and of making streams and events.
+  // `cards` has at least one card. Their streams and Errors must outlive the group. Errors: those
+  // of MakeCardLinks() and of making streams and events.
   static absl::StatusOr<std::unique_ptr<DeviceGroup>> Create(const std::vector<GroupCard>& cards,
                                                              NcclLoader load_nccl);
-  // Waits for operations under way.
+  // Blocks until queued operations have run.
   ~CardGroup() override;
 
   int size() const override { return static_cast<int>(members_.size()); }
@@ -61,14 +61,15 @@ class CardGroup final : public DeviceGroup {
  private:
   static constexpr int64_t kEvents = 256;
 
-  // Used by the member's thread; others read `done` between two meetings.
+  // Only the member's thread uses it, but other threads read `done` between two meetings.
   struct Member {
     GroupCard card;
     Stream stream;
-    Event ready;  // of the operation at hand
-    Event begun;  // see Begin()
-    Event done;   // what the member itself does of the operation at hand
-    // Of operations by number, in turn: one that was recorded again stands for a later point.
+    Event ready;  // the current operation may read the values after this event
+    Event begun;  // the event that Begin() records
+    Event done;   // the member's own part of the current operation is done
+    // Event i is recorded after operations i, i + kEvents and so on. Waiting for an event that was
+    // recorded again means waiting for a later operation.
     std::array<Event, kEvents> finished;
     int64_t num_operations = 0;
   };
@@ -77,12 +78,12 @@ class CardGroup final : public DeviceGroup {
 
   CardGroup(const std::vector<GroupCard>& cards, std::unique_ptr<CardLinks> links);
   absl::StatusOr<int64_t> Run(Operation operation, int member, Buf values, cudaEvent_t ready);
-  // The member's stream goes on when all members are done with the operation at hand.
+  // Has the member's stream wait until all members are done with the current operation.
   absl::Status AwaitOthers(int member);
 
   std::vector<Member> members_;
-  // Of operations with an even and with an odd number: who is done with one writes the next one's
-  // while others still read.
+  // Parts of operations with even and with odd numbers. A member that is done with an operation
+  // writes its part of the next one while other members still read.
   std::array<std::vector<CardPart>, 2> parts_;
   const std::unique_ptr<CardLinks> links_;
   Meeting meeting_;

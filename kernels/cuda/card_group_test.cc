@@ -1,4 +1,4 @@
-// Groups of emulated cards, by copies and by an emulated NCCL.
+// Tests groups of emulated cards, with copies and with an emulated NCCL.
 #include "kernels/cuda/card_group.h"
 
 #include <functional>
@@ -45,13 +45,13 @@ class CardGroupTest : public ::testing::TestWithParam<Links> {
   Device& card(int member) { return *cards_.devices[member]; }
   DeviceGroup& group() { return *cards_.group; }
 
-  // By a thread per card.
+  // Calls `work` from one thread per card.
   void OnAll(const std::function<void(int member)>& work) {
     std::vector<std::thread> threads;
     for (int member = 0; member < group().size(); ++member) threads.emplace_back(work, member);
     for (std::thread& thread : threads) thread.join();
   }
-  // Of a card's values, as of all that its compute stream has been given.
+  // Returns a card's values after all work that its compute stream was given.
   std::vector<float> Read(int member) {
     std::vector<float> host(kElements);
     card(member).Copy(host.data(), values_[member].data, kElements * sizeof(float),
@@ -95,7 +95,7 @@ TEST_P(CardGroupTest, ReduceSumsIntoTheFirstCardAndLeavesTheOthers) {
   EXPECT_THAT(Read(2), Each(3.0f));
 }
 
-// What the members' streams are given after Await() comes after the operation on all cards.
+// Work that a member's stream is given after Await() runs after the operation on all cards.
 TEST_P(CardGroupTest, ValuesMayBeWrittenAfterAwait) {
   constexpr int kSteps = 5;
   OnAll([&](int member) {
@@ -114,7 +114,7 @@ TEST_P(CardGroupTest, ValuesMayBeWrittenAfterAwait) {
   for (int member = 0; member < group().size(); ++member) EXPECT_THAT(Read(member), Each(sum));
 }
 
-// Whichever card's stream runs first.
+// The order must not depend on which card's stream runs first.
 TEST_P(CardGroupTest, AwaitOfTheOthersComesAfterTheFirstCardHasRead) {
   OnAll([&](int member) {
     card(member).Fill(values_[member], member + 1.0);
@@ -159,8 +159,8 @@ TEST_P(CardGroupTest, MemberThatFailsEndsTheCallsOfAll) {
   EXPECT_THAT(Read(0), Each(3.0f));
 }
 
-// Operations of NCCL run on the cards until all members have come, so one that fails would leave
-// the others at work for ever, and Reset() waiting for them.
+// Operations of NCCL run on the cards until all members have called them. If one member fails, the
+// others would run for ever, and Reset() would wait for them.
 TEST_P(CardGroupTest, AFailureEndsOperationsThatWaitOnTheCards) {
   const absl::Status why = absl::DataLossError("card 2 fell off the bus");
   SetNcclOperationsWait(true);
@@ -234,7 +234,7 @@ TEST(CardLinksTest, PeersThatAnEarlierGroupHasConnectedLeaveNoError) {
   }
 }
 
-// What has failed on the way is told by NCCL when it is asked, and by no call.
+// NCCL reports errors of running operations only through ncclCommGetAsyncError().
 TEST(CardLinksTest, AnErrorOfAnEarlierOperationIsFoundByTheNext) {
   const DeviceSet cards = MakeEmulatedDevices({}, {.num_devices = 2}, LoadEmulatedNccl);
   SetNcclAsyncError(6);

@@ -14,7 +14,7 @@
 namespace lodestar::cuda {
 namespace {
 
-// Through memory of member 0, piece by piece: what it adds from.
+// Links by copies. Reduce() copies pieces of other members to memory of member 0, which adds them.
 class CopyLinks final : public CardLinks {
  public:
   static absl::StatusOr<std::unique_ptr<CardLinks>> Create(const std::vector<GroupCard>& cards,
@@ -74,15 +74,15 @@ class CopyLinks final : public CardLinks {
   CopyLinks(const std::vector<GroupCard>& cards, std::string why_not_nccl)
       : cards_(cards), why_not_nccl_(std::move(why_not_nccl)) {}
 
-  // Whether copies of `card` reach memory of `other`.
+  // Returns whether `card` can copy from and to memory of `other`.
   static bool EnablePeerAccess(int card, int other) {
     int can = 0;
     cudaSetDevice(card);
     const cudaError_t asked = cudaDeviceCanAccessPeer(&can, card, other);
-    if (asked != cudaSuccess) cudaGetLastError();  // it is handled here
+    if (asked != cudaSuccess) cudaGetLastError();  // clears the error, which is handled here
     if (asked != cudaSuccess || can == 0) return false;
     const cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
-    if (error != cudaSuccess) cudaGetLastError();  // it is handled here
+    if (error != cudaSuccess) cudaGetLastError();  // clears the error, which is handled here
     return error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled;
   }
 
@@ -94,7 +94,7 @@ class CopyLinks final : public CardLinks {
 
 class NcclLinks final : public CardLinks {
  public:
-  // Errors: Unavailable with NCCL's words.
+  // Errors: Unavailable with NCCL's message.
   static absl::StatusOr<std::unique_ptr<CardLinks>> Create(const std::vector<GroupCard>& cards,
                                                            const NcclFunctions& nccl) {
     std::unique_ptr<NcclLinks> links(new NcclLinks(cards, nccl));
@@ -128,8 +128,8 @@ class NcclLinks final : public CardLinks {
     });
   }
 
-  // Calls that are queueing are awaited, as NCCL frees their communicators. None of them blocks for
-  // another member, as Connect() has made the calls that do.
+  // Waits for calls that are queueing operations, as aborting frees their communicators. These
+  // calls do not block for another member: Connect() has made the calls that do.
   void Abort() override {
     std::unique_lock lock(mutex_);
     if (std::exchange(is_aborted_, true)) return;
@@ -152,7 +152,7 @@ class NcclLinks final : public CardLinks {
 
   absl::Status StatusOf(NcclResult result) const {
     if (result == kNcclSuccess) return absl::OkStatus();
-    cudaGetLastError();  // NCCL's own failures are handled here
+    cudaGetLastError();  // clears the error, as NCCL's failures are handled here
     return absl::UnavailableError(
         absl::StrCat("it does not work between these cards: ", nccl_.get_error_string(result)));
   }
@@ -175,8 +175,8 @@ class NcclLinks final : public CardLinks {
   }
 
   // NCCL connects the cards at the first operation of a kind, which blocks until all members have
-  // called it. A member that waited there for one that has failed could not be aborted, so this
-  // thread calls for all of them.
+  // called it. If one member failed, the others could not be aborted there. So this thread makes
+  // the first calls for all members.
   absl::Status RunFirstOperations() {
     std::vector<DeviceMemory> values(cards_.size());
     for (size_t i = 0; i < cards_.size(); ++i) {
@@ -208,8 +208,8 @@ class NcclLinks final : public CardLinks {
     return absl::OkStatus();
   }
 
-  // Queues an operation, unless communicators are aborted. An error of an earlier one is noted, as
-  // no call returns it.
+  // Queues an operation, unless the communicators are aborted. Also asks NCCL for errors of earlier
+  // operations, as no call returns these, and notes them.
   void Queue(int member, const char* call, absl::FunctionRef<NcclResult(NcclCommunicator*)> queue) {
     NcclCommunicator* communicator = nullptr;
     {
@@ -239,10 +239,10 @@ class NcclLinks final : public CardLinks {
   std::string version_;
   std::mutex mutex_;
   std::condition_variable idle_;
-  // Guarded by mutex_.
+  // mutex_ guards the following members.
   bool is_aborted_ = false;
   int num_queueing_ = 0;
-  std::vector<NcclCommunicator*> communicators_;  // empty once they are aborted
+  std::vector<NcclCommunicator*> communicators_;  // empty after Abort()
 };
 
 }  // namespace

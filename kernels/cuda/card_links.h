@@ -1,5 +1,5 @@
-// CardLinks: how vectors travel between the cards of a group. One class per way (by NCCL, by copies
-// of the runtime), chosen in MakeCardLinks().
+// CardLinks sends vectors between the cards of a group. One class uses NCCL, one uses copies of the
+// CUDA runtime; MakeCardLinks() chooses.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,42 +17,44 @@
 
 namespace lodestar::cuda {
 
-// One of a group, in its order.
+// A member of a group. Members are numbered from 0 on.
 struct GroupCard {
   int ordinal = 0;
   cudaStream_t compute = nullptr;
-  Errors* errors = nullptr;  // [1]
+  Errors* errors = nullptr;  // not owned; one object
 };
 
-// What a member brings to an operation.
+// The vector with which a member takes part in an operation.
 struct CardPart {
   float* values = nullptr;  // [num_elements]
   int64_t num_elements = 0;
-  cudaEvent_t ready = nullptr;  // values may be read and written from then on
+  cudaEvent_t ready = nullptr;  // values may be read and written after this event
 };
 
-// An operation is queued by all members, each for itself, by its own thread, with its card chosen,
-// on a stream of its own, which has waited for the member's `ready`. Failures go to its Errors.
+// Every member queues each operation for itself, from its own thread, with its card as the current
+// device, on its own stream. The stream must have waited for the member's `ready`. Failures go to
+// the member's Errors.
 class CardLinks {
  public:
   virtual ~CardLinks() = default;
   virtual std::string Describe() const = 0;
-  // Streams read and write memory of other members: none may go on before all are done with the
-  // operation. False: each stream is done when what it has queued itself is.
+  // Returns true if streams read and write memory of other members. Then no stream may go on before
+  // all streams are done with the operation. False means that each stream waits only for itself.
   virtual bool reaches_into_others() const = 0;
-  // Member 0's values to all.
+  // Copies member 0's values to all members.
   virtual void Broadcast(int member, absl::Span<const CardPart> parts, cudaStream_t stream) = 0;
-  // Sums over all members to member 0's values.
+  // Sets member 0's values to the sum over all members.
   virtual void Reduce(int member, absl::Span<const CardPart> parts, cudaStream_t stream) = 0;
-  // Ends operations that wait on their cards for a member that will not come; operations do nothing
-  // from here on. Any thread.
+  // Ends operations that wait on their cards for a missing member. Later operations do nothing.
+  // Any thread may call it.
   virtual void Abort() {}
-  // After Abort(), with no member in an operation: operations work again. Errors: why they do not.
+  // Lets operations work again after Abort(). No member may be in an operation. Errors: the reason
+  // why operations still do not work.
   virtual absl::Status Renew() { return absl::OkStatus(); }
 };
 
-// By NCCL if `load_nccl` (may be null: there is none) finds it and it works between the cards, else
-// by copies. Errors: those of device memory.
+// Returns links by NCCL if `load_nccl` finds it and it works between the cards, else links by
+// copies. A null `load_nccl` means copies. Errors: those of device memory.
 absl::StatusOr<std::unique_ptr<CardLinks>> MakeCardLinks(const std::vector<GroupCard>& cards,
                                                          NcclLoader load_nccl);
 

@@ -31,7 +31,7 @@ absl::StatusCode CodeOf(cudaError_t error) {
 absl::Status CudaStatus(const std::string& device, cudaError_t error, const char* call,
                         std::source_location where) {
   if (error == cudaSuccess) return absl::OkStatus();
-  // The caller has the error: other users of CUDA in this process are not to find it later.
+  // Clears the error. The caller has it, and other users of CUDA in this process must not find it.
   cudaGetLastError();
   const absl::StatusCode code = CodeOf(error);
   const char* hint = code == absl::StatusCode::kUnavailable

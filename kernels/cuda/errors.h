@@ -1,5 +1,5 @@
-// What went wrong on a CUDA device: the first failure of any call or kernel, kept until the device
-// is gone. Thread-safe.
+// Errors keeps the first failure of any call or kernel of a CUDA device, until the device is
+// destroyed. Thread-safe.
 #pragma once
 
 #include <cublasLt.h>
@@ -13,18 +13,19 @@
 
 namespace lodestar::cuda {
 
-// "CUDA device 0 (NVIDIA H200): cudaMemcpyAsync at copy.cc:12 failed: cudaErrorX: why". Takes the
-// error from the runtime, so that no later cudaGetLastError() returns it. Errors: ResourceExhausted
-// for memory, Unavailable for a missing device or driver, else Internal.
+// Returns a status such as "CUDA device 0 (NVIDIA H200): cudaMemcpyAsync at copy.cc:12 failed:
+// cudaErrorX: why". Clears the error in the runtime, so that no later cudaGetLastError() returns
+// it. Errors: ResourceExhausted for memory, Unavailable for a missing device or driver, else
+// Internal.
 absl::Status CudaStatus(const std::string& device, cudaError_t error, const char* call,
                         std::source_location where = std::source_location::current());
 
 class Errors {
  public:
-  // `device` names it in messages.
+  // `device` is the name of the device in messages.
   explicit Errors(std::string device) : device_(std::move(device)) {}
 
-  // Notes a failure. Returns whether there was none.
+  // Notes the failure, if there is one. Returns true if there is none.
   bool Check(cudaError_t error, const char* call,
              std::source_location where = std::source_location::current());
   bool Check(cublasStatus_t status, const char* call,

@@ -8,18 +8,18 @@
 namespace lodestar::cuda {
 namespace {
 
-// The first call loads code and finds clocks low.
+// The first calls are not timed: they load code, and begin with low clocks.
 constexpr int kWarmUps = 2;
 constexpr int kTrials = 3;
 constexpr int kCallsPerTrial = 4;
 
-// As they are kept.
+// The choices as `tuning_` keeps them.
 constexpr char kFused[] = "fused";
 constexpr char kSeparate[] = "separate";
 
-// Why an operation is not to be fused, after a call that was not queued.
+// Returns why an operation must not be fused, after a call that was not queued.
 std::string Refusal(const FusedResult& result) {
-  cudaGetLastError();  // it is handled here
+  cudaGetLastError();  // clears the error, which is handled here
   return result.refusal();
 }
 
@@ -44,7 +44,7 @@ double FusionChoice::Measure(cudaStream_t stream, absl::FunctionRef<void()> run)
 }
 
 std::string FusionChoice::Try(const std::string& operation, cudaStream_t stream, Fused fused) {
-  // What earlier operations have broken is not this call's fault.
+  // Errors of earlier operations must not be taken for errors of this call.
   if (!errors_->Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize")) {
     return "the card had failed before";
   }
@@ -115,8 +115,8 @@ std::optional<FusionChoice::Choice> FusionChoice::FindKept(const std::string& op
 
 const FusionChoice::Choice& FusionChoice::Settle(const std::string& operation,
                                                  const Choice& choice) {
-  // A card that is broken has measured nothing. What a comparison refuses is compared again by the
-  // next process, which may have another version of the library.
+  // A choice that a broken card has measured is not kept. A choice that a comparison refused is not
+  // kept either: the next process compares again, as it may have another version of the library.
   if (choice.is_unequal) {
     tuning_->Refuse(KeptName(operation), choice.why);
   } else if (policy_ == FusionPolicy::kMeasure && errors_->first().ok()) {

@@ -1,13 +1,14 @@
-// Fused or not: some operations can be one call of cuBLASLt or several kernels, and which is faster
-// depends on card, shape and version. The first use of a shape measures both on the card, with its
-// own arguments, and keeps the faster, unless an earlier run has chosen (Tuning).
+// FusionChoice chooses between a fused call and separate kernels. Some operations can be one call
+// of cuBLASLt or several kernels, and which is faster depends on card, shape and version. The first
+// use of a shape measures both on the card, with its own arguments, and keeps the faster, unless an
+// earlier run has chosen (Tuning).
 //
-// cuBLASLt may refuse a fused call for which it has named an algorithm. Then the operation is not
-// fused from there on, and the device goes on. Where the fused call has broken the card, which no
-// process can mend, the device's error says so, and which call it was.
+// cuBLASLt may refuse a fused call for which it has named an algorithm. The operation is then never
+// fused again, and the device goes on. If the fused call has broken the card, this process
+// cannot use the card any more; the device's error then names the call.
 //
-// Attention by another library or by our kernels is such a choice, too, in other words. There the
-// caller compares both: a library whose outputs are not those of our kernels is refused.
+// The choice between a library's attention and our kernels works the same way, with other words.
+// There the caller compares both, and a library whose outputs differ from ours is refused.
 #pragma once
 
 #include <cstdint>
@@ -27,19 +28,19 @@
 
 namespace lodestar::cuda {
 
-// How the two are named in what is said about them.
+// Names of the two ways in messages.
 struct FusionWords {
   const char* fused = "fused";
   const char* separate = "separate";
-  const char* what_breaks = " fused into a matrix product";  // after the operation
+  const char* what_breaks = " fused into a matrix product";  // follows the operation's name
 };
 
-// Whether a fused call was queued; else why not.
+// Says whether a fused call was queued, and if not, why.
 class FusedResult {
  public:
   FusedResult() = default;
-  FusedResult(cublasStatus_t status);      // NOLINT: what cuBLASLt says of a call
-  FusedResult(const absl::Status& status)  // NOLINT: what another library says
+  FusedResult(cublasStatus_t status);      // NOLINT: converts the status of a cuBLASLt call
+  FusedResult(const absl::Status& status)  // NOLINT: converts another library's status
       : is_queued_(status.ok()), refusal_(status.message()) {}
   bool is_queued() const { return is_queued_; }
   const std::string& refusal() const { return refusal_; }
@@ -49,41 +50,42 @@ class FusedResult {
   std::string refusal_;
 };
 
-// The result of comparing the outputs of both.
+// The result of comparing the outputs of the fused call with those of separate kernels.
 struct Comparison {
   enum class Verdict : uint8_t {
     kEqual,
     kUnequal,
-    kUndecided,  // these arguments prove nothing; later ones may
+    kUndecided,  // these arguments prove nothing, but later ones may
   };
   Verdict verdict = Verdict::kEqual;
-  std::string why = "";  // of kUnequal: what differs, and by how much
+  std::string why = "";  // if kUnequal: what differs, and by how much
 };
 
 class FusionChoice {
  public:
-  // What runs fused says whether it was queued; else the outputs are not to be used.
+  // Queues the fused call. If the result says that it was not queued, the outputs must not be used.
   using Fused = absl::FunctionRef<FusedResult()>;
   using Separate = absl::FunctionRef<void()>;
-  // Called after a fused call that the stream has run. Errors: why the two cannot be compared; the
-  // fused one is then not used.
+  // Compares the fused call's outputs with those of separate kernels, once the stream has run it.
+  // Errors: the reason why they cannot be compared; the fused call is then not used.
   using Compare = absl::FunctionRef<absl::StatusOr<Comparison>()>;
 
-  // `compute`: of all operations. `tuning` and `errors` outlive it.
+  // `compute` is the dtype of all operations. `tuning` and `errors` must outlive the object.
   FusionChoice(FusionPolicy policy, DType compute, Tuning* tuning, Errors* errors,
                FusionWords words = {})
       : policy_(policy), compute_(compute), tuning_(tuning), errors_(errors), words_(words) {}
 
-  // Runs one of the two, which give the same results and may be repeated. `operation` names what is
-  // done, with its shape: equal names share the choice. The first use of an operation waits for the
-  // stream, so while it is recorded, what was not run before runs separately. With `compare`, the
-  // fused one is used only after a comparison in this process, also where an earlier run has
-  // chosen it; until one decides, the operation runs separately.
+  // Runs `fused` or `separate`. Both give the same results and may be run several times.
+  // `operation` names the operation and its shape; equal names share the choice. The first use of a
+  // name blocks until the stream has run. If `is_recording` is set, the stream cannot be awaited,
+  // so a new name runs separately. With `compare`, the fused call is used only after a comparison
+  // in this process, even if an earlier run has chosen it. Until a comparison decides, the
+  // operation runs separately.
   void RunFaster(const std::string& operation, bool is_recording, cudaStream_t stream, Fused fused,
                  Separate separate, std::optional<Compare> compare = std::nullopt);
-  // One line for each operation that has a choice: which, and why. Thread-safe.
+  // Returns one line for each operation that has a choice: the choice, and why. Thread-safe.
   std::string Describe() const;
-  // Number of operations that a comparison has refused. Thread-safe.
+  // Returns the number of operations that a comparison has refused. Thread-safe.
   int64_t num_unequal() const;
 
  private:
@@ -92,19 +94,21 @@ class FusionChoice {
     std::string why;
     bool is_unequal = false;
   };
-  // In `tuning_`: where operations of another dtype are, too.
+  // Returns the operation's name in `tuning_`, which has operations of other dtypes, too.
   std::string KeptName(const std::string& operation) const;
   std::optional<Choice> FindKept(const std::string& operation);
-  // The choice that holds from here on, also in later runs unless a comparison made it.
+  // Makes a choice final for this process, and keeps it for later runs unless a comparison made it.
   const Choice& Settle(const std::string& operation, const Choice& choice);
   const Choice& Adopt(const std::string& operation, const Choice& choice);
-  // `kept`: the choice of an earlier run. Nothing if the comparison has not decided.
+  // Returns the choice, or nothing if the comparison has not decided. `kept` is the choice of an
+  // earlier run.
   std::optional<Choice> Choose(const std::string& operation, const std::optional<Choice>& kept,
                                cudaStream_t stream, Fused fused, Separate separate,
                                std::optional<Compare> compare);
-  // The first fused call. Empty: the stream has run it; else why the operation is not to be fused.
+  // Makes the first fused call. Returns why the operation must not be fused, or an empty text if
+  // the stream has run it.
   std::string Try(const std::string& operation, cudaStream_t stream, Fused fused);
-  // Seconds of one call; negative if it failed, which is noted.
+  // Returns the seconds of one call. If it failed, notes the error and returns a negative number.
   double Measure(cudaStream_t stream, absl::FunctionRef<void()> run);
 
   const FusionPolicy policy_;
@@ -114,7 +118,7 @@ class FusionChoice {
   const FusionWords words_;
   StreamTimer timer_;
   mutable std::mutex mutex_;
-  std::map<std::string, Choice> choices_;  // changed with mutex_ held, by one thread
+  std::map<std::string, Choice> choices_;  // one thread changes it, with mutex_ held
 };
 
 }  // namespace lodestar::cuda

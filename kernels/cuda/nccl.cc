@@ -15,7 +15,7 @@ namespace lodestar::cuda {
 namespace {
 
 constexpr char kNcclFile[] = "libnccl.so.2";
-// In NVIDIA's Python packages, which PyTorch brings.
+// Folder in NVIDIA's Python packages, which are installed with PyTorch.
 constexpr char kPythonFolder[] = "nvidia/nccl/lib/";
 
 #if __has_include(<nccl.h>)
@@ -50,7 +50,7 @@ absl::StatusOr<NcclFunctions> LoadNccl() {
 }
 
 std::string NcclVersionText(int version) {
-  // From 2.9 on two digits each for the minor version and the patch, before that one for the minor.
+  // Since 2.9 the minor version and the patch have two digits each; before, the minor had one.
   const int major_unit = version >= 10000 ? 10000 : 1000;
   return absl::StrCat(version / major_unit, ".", version % major_unit / 100, ".", version % 100);
 }

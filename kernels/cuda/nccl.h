@@ -1,5 +1,5 @@
-// The part of NCCL that a group of cards uses. It is loaded at run time: it comes with PyTorch and
-// with some installations of CUDA, and everything works without it.
+// Loads the part of NCCL that a group of cards uses, at run time. NCCL comes with PyTorch and with
+// some installations of CUDA. Without NCCL the cards exchange by copies.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +12,7 @@
 
 namespace lodestar::cuda {
 
-// Names, values and meaning as in NVIDIA's nccl.h (2.x), which need not be there to build.
+// These types mirror NVIDIA's nccl.h (2.x), which is not needed to build.
 struct NcclCommunicator;
 enum NcclResult : int { kNcclSuccess = 0 };
 enum NcclDataType : int { kNcclFloat32 = 7 };
@@ -37,10 +37,11 @@ struct NcclFunctions {
 
 using NcclLoader = absl::StatusOr<NcclFunctions> (*)();
 
-// Errors: NotFound with what was tried; Unavailable if a function is missing.
+// Loads NCCL. Errors: NotFound, naming the paths that were tried; Unavailable if a function is
+// missing.
 absl::StatusOr<NcclFunctions> LoadNccl();
 
-// "2.28.9" of the number that ncclGetVersion() gives.
+// Returns a number of ncclGetVersion() as text, such as "2.28.9".
 std::string NcclVersionText(int version);
 
 }  // namespace lodestar::cuda

@@ -17,7 +17,7 @@ namespace {
 constexpr absl::string_view kFormat = "1";
 constexpr size_t kSumDigits = 8;
 constexpr size_t kMostQuoted = 40;
-constexpr size_t kCardLine = 1;  // of a header
+constexpr size_t kCardLine = 1;  // number of the line of a header that names the card
 
 std::string FirstLine() { return absl::StrCat(kTuningTextBegin, kFormat); }
 
@@ -33,7 +33,7 @@ std::string HeaderOf(const TuningOrigin& origin) {
                       "\n");
 }
 
-// FNV-1a, 32 bits (Fowler, Noll, Vo: draft-eastlake-fnv).
+// Returns the 32-bit FNV-1a hash (Fowler, Noll, Vo: draft-eastlake-fnv).
 std::string ChecksumOf(absl::string_view text) {
   uint32_t sum = 0x811c9dc5u;
   for (const char c : text) {
@@ -44,7 +44,8 @@ std::string ChecksumOf(absl::string_view text) {
 
 std::vector<absl::string_view> LinesOf(absl::string_view text) {
   std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  // Behind the end of the last line; one that was cut short is a line, and damaged.
+  // The empty text after the last newline is no line. A last line without a newline stays: it was
+  // cut short, and its checksum is wrong.
   if (lines.back().empty()) lines.pop_back();
   return lines;
 }
@@ -53,7 +54,7 @@ struct ParsedLine {
   std::string name, choice, why;
 };
 
-// Nothing if it is damaged.
+// Returns nothing if the line is damaged.
 std::optional<ParsedLine> ParseLine(absl::string_view line) {
   if (line.size() < kSumDigits + 1 || line[kSumDigits] != ' ') return std::nullopt;
   const absl::string_view rest = line.substr(kSumDigits + 1);
@@ -67,7 +68,7 @@ std::optional<ParsedLine> ParseLine(absl::string_view line) {
                     std::string(reasoned.second)};
 }
 
-// From one first line to the next.
+// Splits a text into sections, each of which begins with FirstLine().
 std::vector<TuningSection> SectionsOf(const std::vector<absl::string_view>& lines) {
   std::vector<TuningSection> sections;
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -77,13 +78,15 @@ std::vector<TuningSection> SectionsOf(const std::vector<absl::string_view>& line
   return sections;
 }
 
-// Of whatever version; a section without a card is nobody else's.
+// Returns whether a section has choices of this card, with any versions. A section that ends before
+// its card's name counts as this card's.
 bool IsOfCard(const TuningSection& section, absl::string_view header) {
   return section.lines.size() <= kCardLine ||
          section.lines[kCardLine] == LinesOf(header)[kCardLine];
 }
 
-// What tells the header of `lines` from `header`, both of the same format.
+// Returns how the header of `lines` differs from `header`, or an empty text. Both have the same
+// format.
 std::string Differences(const std::vector<absl::string_view>& lines, absl::string_view header) {
   std::vector<std::string> found, wanted;
   const std::vector<absl::string_view> own = LinesOf(header);
@@ -114,7 +117,7 @@ Tuning::Choices Tuning::Parse(absl::string_view text, std::string* ignored) cons
                             " instead of ", Quote(FirstLine()));
     return choices;
   }
-  std::string former;  // what tells choices of this card from what is here
+  std::string former;  // how this card's section differs from the header
   for (const TuningSection& section : SectionsOf(lines)) {
     const std::string differences = Differences(section.lines, header_);
     if (differences.empty()) return ParseChoices(section, ignored);

@@ -1,5 +1,5 @@
-// Choices by measuring that outlive the process: which algorithm of cuBLASLt a matrix product
-// takes, and whether an operation is fused. They are kept as text, which people can read:
+// Keeps measured choices for later processes: which algorithm of cuBLASLt a matrix product takes,
+// and whether an operation is fused. The choices are kept as text that people can read:
 //
 //   lodestar tuning 1
 //   card: NVIDIA H200
@@ -10,10 +10,10 @@
 //
 //   5a0c11e2 fusion bf16 forward 16 x 24 x 32, bias = separate | fused 1.5 us, separate 1.2 us
 //
-// The lines above the choices say what these are good for. Other cards have sections of their own
-// in the same text, which stay; choices of another version of this card's are replaced.
-// Each choice is a line: a checksum of the rest of the line, what was to be chosen, the choice, and
-// why. Lines may be removed by hand, which has their choices made again.
+// The header above the choices names the card, driver and libraries for which they hold. Sections
+// of other cards in the same text are kept. A section of the same card with other versions is
+// replaced. Each choice is a line: a checksum of the rest of the line, the name of what is chosen,
+// the choice, and the reason. If a line is removed by hand, its choice is made again.
 #pragma once
 
 #include <map>
@@ -26,39 +26,41 @@
 
 namespace lodestar::cuda {
 
-// What choices are good for.
+// The card, driver and library versions for which measured choices hold.
 struct TuningOrigin {
-  std::string card;  // its name, as "NVIDIA H200"
+  std::string card;  // name of the card, such as "NVIDIA H200"
   int compute_capability = 0;
   size_t cublaslt_version = 0;
   int driver_version = 0;
   int runtime_version = 0;
 };
 
-// Of one card and version in a text, which has one for each card.
+// The part of a text that has the choices of one card. A text has one section for each card.
 struct TuningSection {
-  size_t begin = 0;  // of its first line, among all lines
+  size_t begin = 0;  // number of its first line among all lines
   std::vector<absl::string_view> lines = {};
 };
 
-// Thread-safe.
+// The choices of one device. Thread-safe.
 class Tuning {
  public:
-  // `text`: of an earlier run, or empty. Not set: choices are not to outlive the process.
+  // `text` comes from an earlier run, or is empty. If it is not set, choices are not kept.
   Tuning(const std::optional<std::string>& text, const TuningOrigin& origin);
 
   bool is_kept() const { return is_kept_; }
-  // What was chosen for `name`; nothing if that is to be chosen still.
+  // Returns the choice for `name`, or nothing if it was not made yet.
   std::optional<std::string> Find(const std::string& name) const;
-  // Names, choices and reasons are single lines; names have no " = ", choices no " | ".
+  // Keeps a choice. `name`, `choice` and `why` must be single lines, `name` without " = " and
+  // `choice` without " | ".
   void Keep(const std::string& name, const std::string& choice, const std::string& why);
-  // What was found for `name` cannot be used any more.
+  // Drops the choice that was found for `name`, as it cannot be used any more.
   void Refuse(const std::string& name, const std::string& why);
 
-  // All that is in `text`, if it is of this origin, but for what was refused; and what this one has
-  // besides. Empty if choices are not kept.
+  // Returns `text` with the choices of this object added, and without refused ones. Sections of
+  // other cards stay; choices in `text` count if they have this origin. Returns an empty text if
+  // choices are not kept.
   std::string Merge(absl::string_view text) const;
-  // What was not used of the text that this one was made with, and why, a line each.
+  // Returns one line for each part of the constructor's text that is not used, with the reason.
   std::string Describe() const;
 
  private:
@@ -67,18 +69,18 @@ class Tuning {
   };
   using Choices = std::map<std::string, Choice>;
 
-  // *ignored is set to what is not used of `text`, and why, or to nothing.
+  // Sets *ignored to the parts of `text` that are not used and the reasons, or to an empty text.
   Choices Parse(absl::string_view text, std::string* ignored) const;
   Choices ParseChoices(const TuningSection& section, std::string* ignored) const;
-  // The sections of `text` that are not of this card, whole.
+  // Returns the whole sections of other cards in `text`.
   std::string OfOtherCards(absl::string_view text) const;
 
   const bool is_kept_;
-  const std::string header_;  // whole lines
+  const std::string header_;  // ends with a newline
   std::string ignored_;
   mutable std::mutex mutex_;
   Choices choices_;
-  std::map<std::string, std::string> refused_;  // the choice that was found, by name
+  std::map<std::string, std::string> refused_;  // names, and the choices that were found
   std::string refusals_;
 };
 

@@ -1,4 +1,4 @@
-// The devices of the model tests, with CUDA on a real card.
+// Makes the devices of the model tests: CUDA runs on a real card.
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "kernels/cuda_plugin.h"
@@ -17,7 +17,8 @@ std::unique_ptr<Device> MakeTestDevice(const std::string& name, int threads) {
   return *std::move(device);
 }
 
-// By NCCL where there are so many cards; else by copies, as NCCL wants each of them once.
+// Uses NCCL if the machine has `count` cards. Otherwise a card stands for several members, and
+// copies are used, as NCCL takes each card only once.
 DeviceSet MakeTestCards(int count) {
   const auto num_cards = CountCudaDevices();
   LODESTAR_CHECK(num_cards.ok()) << num_cards.status().ToString();
@@ -36,8 +37,8 @@ DeviceSet MakeTestCards(int count) {
   return cards;
 }
 
-// GPT-2 124M and 1.5B, of few layers, as the other layers only repeat them; one with heads of 128
-// and twice the context.
+// Returns GPT-2 124M and 1.5B with few layers, as more layers only repeat these, and a model with
+// heads of 128 and twice the context.
 std::vector<ModelSpec> SpecsOfTestCards() {
   const GptSpec small{
       .num_layers = 2, .num_heads = 12, .width = 768, .context = 1024, .vocabulary = 50257};

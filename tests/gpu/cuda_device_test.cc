@@ -1,5 +1,6 @@
-// The conformance suite of devices over a real GPU, with the shapes of GPT-2: fp32 and bf16, with
-// cuBLASLt's epilogues, without, and with those that are found faster, as are the algorithms then.
+// Runs the conformance suite of devices on a real GPU, also at the shapes of GPT-2, in fp32 and
+// bf16. Each test runs with cuBLASLt's epilogues, without them, and with the epilogues and
+// algorithms that are measured to be faster.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -23,7 +24,7 @@ std::unique_ptr<Device> MakeCuda(DType compute, FusionPolicy fusion) {
   return *std::move(device);
 }
 
-// Named after values of --dtype and --fusion.
+// Returns cases that are named after values of --dtype and --fusion.
 std::vector<DeviceCase> Cases(const std::vector<FusionPolicy>& policies) {
   std::vector<DeviceCase> cases;
   for (const DType compute : {DType::kF32, DType::kBf16}) {

@@ -1,8 +1,6 @@
 #!/bin/bash
-# The first minutes of a machine with a card: tests/gpu/first_lease.sh [--seconds=N] [--from=STEP] [flags of lease.py]
-# In turn: what is there; the conformance suite of devices with --fusion=never and always; attention and loss at GPT-2's
-# shapes; a step of GPT-2 124M beside PyTorch; operations; rounds of 512 samples with a server; a summary. Nothing is built or fetched.
-# In a clone the programs are those of .lease/lodestar.tar.xz, which deploy/package.sh --out=.lease/lodestar.tar.xz makes.
+# Tests and times a package on a machine with a card, for the first time: tests/gpu/first_lease.sh [--seconds=N] [flags]
+# --help lists steps, flags, files and exit codes.
 set -euo pipefail
 
 exec python3 -B "$(dirname "$(readlink -f "$0")")/lease.py" first "$@"

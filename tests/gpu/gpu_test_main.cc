@@ -1,5 +1,5 @@
-// main() of the tests that need a GPU: without a usable one nothing is tested, and the exit code
-// says so, so that nobody takes it for a success. --gtest_list_tests needs none.
+// Defines main() of the tests that need a GPU. Without a usable GPU nothing is tested, and the exit
+// code is 77, so that it does not look like a success. --gtest_list_tests needs no GPU.
 #include <cstdio>
 
 #include "gtest/gtest.h"

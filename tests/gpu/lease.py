@@ -41,14 +41,14 @@ SUMMARY, LOG, SAMPLES, COMPILED = "summary.md", "lease.log", "nvidia_smi.csv", "
 SMI_FIELDS = "timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu"
 SMI_REASONS = ",clocks_event_reasons.active"
 SMI_MILLISECONDS = 500
-# Below it cuDNN has no attention that kernels/cuda/cudnn_api.cc takes.
+# The oldest version of cuDNN whose attention kernels/cuda/cudnn_api.cc can call.
 CUDNN, OLDEST_CUDNN = "libcudnn.so.9", 91200
 TILE_TOKENS = 128
-# This part of a step's limit is left for its processes to end after they were told to.
+# Part of a step's limit that is left for its processes to end after SIGTERM.
 SECONDS_TO_END = 2.0
-SECONDS_TO_TELL = 10  # for a program that only says what is there
+SECONDS_TO_TELL = 10  # Limit of a program that only says what is installed.
 MOST_SECONDS = 24 * 3600
-# Least limits of steps in seconds: nvidia-smi may take seconds to answer, and a program needs some before it is stopped.
+# Least limits of steps in seconds. nvidia-smi may take seconds to answer, and a program needs some before it is stopped.
 LEAST_OF_UNPACK, LEAST_OF_MACHINE, LEAST_OF_TABLE, LEAST_OF_PROGRAM, LEAST_OF_FILE = 3, 15, 10, 5, 1
 
 
@@ -73,7 +73,7 @@ class Result:
 
 
 def limits_of(steps, seconds):
-    """Seconds of each step: its share, or its least where the share is below it. They add up to `seconds`."""
+    """Returns the limit of each step: its share of `seconds`, or its least limit if the share is lower. The sum is `seconds`."""
     limits, others = {}, steps
     while others:
         unit = (seconds - sum(limits.values())) / sum(step.share for step in others)
@@ -87,8 +87,8 @@ LEFT_OUT = re.compile(rb"^\[([0-9]+) bytes are left out here.*\n", re.MULTILINE)
 
 
 def cut_middle(path):
-    """Leaves the first and the last quarter of what a text file may have, if it has more, and a line that says how many bytes
-    were between them. Whatever writes to the file meanwhile must append to it."""
+    """If a text file exceeds MOST_FILE_BYTES, keeps a quarter of that limit from its start and a quarter from its end, with a
+    line between them that says how many bytes were cut. Programs that write to the file meanwhile must append to it."""
     num_bytes = path.stat().st_size
     if num_bytes <= MOST_FILE_BYTES:
         return
@@ -125,8 +125,9 @@ class CutFile:
 
 
 class Watcher:
-    """A process that kills programs and removes a folder once this one is gone, also if SIGKILL ended it. PR_SET_PDEATHSIG would
-    end children alone, but not what run.sh, a profiler or gpu_table.py has started: they are in the group of their program."""
+    """A process that kills programs and removes a folder once the lease's process is gone, also if SIGKILL ended that one.
+    PR_SET_PDEATHSIG would end children alone, not the programs that run.sh, a profiler or gpu_table.py starts. Those are in the
+    process group of their parent, which the watcher kills."""
 
     def __init__(self, folder):
         read_end, self.write_end = os.pipe()
@@ -153,7 +154,7 @@ class Watcher:
             os._exit(0)
 
     def start(self, words, **options):
-        """subprocess.Popen() of a program with a process group of its own, which the watcher knows before the program runs."""
+        """Starts a program in a process group of its own, as subprocess.Popen(). The watcher knows the group before it runs."""
         return subprocess.Popen(words, process_group=0, preexec_fn=lambda: self.tell(os.getpid()), **options)  # pylint: disable=subprocess-popen-preexec-fn
 
     def forget(self, group):
@@ -201,7 +202,7 @@ class Lease:
         return self.root / "bin"
 
     def say(self, text):
-        """To the log and to whoever reads along. That one of them is closed or full must not end the lease."""
+        """Writes a line to the log and to stdout. If one of them is closed or full, the lease goes on."""
         for write in (lambda: self.log.write(f"{text}\n".encode(errors="replace")), lambda: print(text, flush=True)):
             try:
                 write()
@@ -236,7 +237,7 @@ class Lease:
         return self.deadline - time.monotonic()
 
     def command(self, *words, name=""):
-        """Runs a program until the step's limit; its output goes to the log line by line. Returns exit code and output."""
+        """Runs a program until the step's limit, and copies its output to the log. Returns the exit code and the output."""
         self.say(f"$ {shlex.join(str(word) for word in words)}")
         try:
             process = self.watcher.start([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -256,7 +257,7 @@ class Lease:
         return code, output
 
     def copy_output(self, process):
-        """Until the process has ended, or the step's time is over but for what ending takes."""
+        """Copies the output of a process to the log, until the process has ended or SECONDS_TO_END are left of the step."""
         os.set_blocking(process.stdout.fileno(), False)
         (self.work / "output").unlink(missing_ok=True)
         output, tail = CutFile(self.work / "output"), b""
@@ -284,7 +285,7 @@ class Lease:
         return output.path.read_text(encoding="utf-8", errors="replace")
 
     def stop(self, process):
-        """Ends the program, if it has not ended, and what it has left behind: its process group is its own."""
+        """Ends the program if it still runs, and the programs that it has started: they are in its process group."""
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
             try:
@@ -298,7 +299,7 @@ class Lease:
         try:
             process.wait(SECONDS_TO_END)
         except subprocess.TimeoutExpired:
-            # As where the driver hangs; the steps behind it may show more.
+            # The driver may hang. The next steps may show more.
             self.say(f"Process {process.pid} cannot be killed.")
             return
         self.watcher.forget(process.pid)
@@ -345,7 +346,7 @@ class Lease:
             self.say(f"<== {step.name}: {time.monotonic() - begin:.1f} s")
 
     def result_of(self, step):
-        """The result of a step that has run."""
+        """Returns the result of a step that has run."""
         failures = [text for name, text in self.failures if name == step.name]
         if failures:
             more = f"; {len(failures) - 1} more failures are listed below" if len(failures) > 1 else ""
@@ -363,7 +364,7 @@ class Lease:
         return 0 if self.count("passed") > 0 else NO_CARD
 
     def cut_files(self):
-        """Other programs write some of the files."""
+        """Cuts the text files in --out to their limit, as other programs write some of them."""
         for path in map(self.out.joinpath, result_files(LEASES[self.options.lease])):
             if path.suffix in (".csv", ".md", ".txt") and path.exists():
                 cut_middle(path)
@@ -387,7 +388,7 @@ def lock(folder):
     except BlockingIOError:
         raise
     except OSError:
-        pass  # NFS locks no folders.
+        pass  # NFS does not lock folders.
     return handle
 
 
@@ -421,14 +422,14 @@ def claim_out(options):
 
 
 def extract(path, folder):
-    # Python before 3.11.4 has no filters.
+    # Python older than 3.11.4 has no filters.
     filters = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     with tarfile.open(path) as archive:
         archive.extractall(folder, **filters)
 
 
 def extract_cache(path, folder):
-    """Of an archive that another call has made: files and folders below `folder`, of so many bytes. Raises ValueError."""
+    """Unpacks an archive of an earlier call into `folder`. Raises ValueError if a member lies outside, or if it is too large."""
     num_bytes = 0
     with tarfile.open(path) as archive:
         for member in archive:
@@ -458,9 +459,9 @@ def unpack(lease):
 
 
 def python_with_torch():
-    """Empty where python3, or what PYTHON names, has no PyTorch."""
+    """Returns the path of the Python that PYTHON names, or of python3; empty if it has no PyTorch."""
     python = shutil.which(os.environ.get("PYTHON", "python3"))
-    # Importing it takes many seconds where nothing is cached.
+    # Importing PyTorch would take many seconds if its files are not cached.
     code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
     if python is None or subprocess.run([python, "-c", code], check=False, timeout=SECONDS_TO_TELL).returncode != 0:
         return ""
@@ -468,7 +469,7 @@ def python_with_torch():
 
 
 def library_folders(python):
-    """Where PyTorch's cuBLASLt and cuDNN are."""
+    """Returns the folders of PyTorch's cuBLASLt and cuDNN."""
     packages = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], check=False,
                               capture_output=True, text=True, timeout=SECONDS_TO_TELL).stdout.strip()
     found = [path.parent for name in ("libcublasLt.so.13", CUDNN)
@@ -477,14 +478,14 @@ def library_folders(python):
 
 
 def library_version(lease, file, function, oldest=0):
-    """What a library that our programs would load says of itself; 0 if there is none. One that is here but of no use is a
-    failure."""
+    """Returns the version that a library reports; 0 if it is not installed. Records a failure if the library cannot be loaded or
+    is too old."""
     code = f"import ctypes; f = ctypes.CDLL('{file}').{function}; f.restype = ctypes.c_size_t; print(f())"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=lease.environment,
                           timeout=SECONDS_TO_TELL)
     version = int(done.stdout) if done.returncode == 0 else 0
     why = gpu_table.last_line(done.stderr) if done.returncode != 0 else f"{function} is {version}, at least {oldest} is needed"
-    # The loader names the file that it has not found, which may be one that this library needs.
+    # The loader names the missing file, which may be another library that this one needs.
     is_absent = f"OSError: {file}: cannot open shared object file" in why
     if not is_absent and (done.returncode != 0 or version < oldest):
         lease.library_faults[file] = why
@@ -493,7 +494,7 @@ def library_version(lease, file, function, oldest=0):
 
 
 def start_sampling(lease):
-    """Clocks, power and throttle reasons. Older drivers know no reasons under this name."""
+    """Starts nvidia-smi, which writes clocks, power and throttle reasons. Older drivers have no reasons of this name."""
     def query(fields):
         return ["nvidia-smi", f"--query-gpu={fields}", "--format=csv"]
 
@@ -560,7 +561,7 @@ def look_for_a_card(lease):
 
 
 def tests(lease, name, gtest_filter, program="cuda_device_test"):
-    """Runs tests of a program by name. Returns their output."""
+    """Runs the tests of a program that the filter names. Returns the output."""
     code, output = lease.command(lease.bin / program, f"--gtest_filter={gtest_filter}", name=name)
     failed = sorted(set(re.findall(r"^\[  FAILED  \] ([^ ,]+\.[^ ,]+)", output, re.MULTILINE)))
     lease.failed_tests += failed
@@ -574,8 +575,8 @@ def tests(lease, name, gtest_filter, program="cuda_device_test"):
 
 
 def check_cudnn(lease, name, output, all_cases):
-    """That cuDNN ran wherever it can be loaded: a green run of our own kernels would prove nothing. Of `all_cases`, those with
-    whole tiles of tokens, none may have been refused."""
+    """Records a failure if cuDNN can be loaded but did not run: tests that passed with our own kernels would prove nothing of it.
+    With `all_cases`, cuDNN must have run each case whose tokens are whole tiles."""
     if CUDNN in lease.library_faults:
         lease.check(f"{name}: cuDNN's attention", False, lease.library_faults[CUDNN])
         return
@@ -637,7 +638,7 @@ def facts(lease):
     for line in lease.facts_path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             found.append(json.loads(line))
-        except ValueError:  # A disk that was full has cut it short.
+        except ValueError:  # The line is cut short if the disk was full.
             lease.say(f"no fact: {line[:200]}")
     return found
 
@@ -949,7 +950,7 @@ def main(arguments):
     options = parse(arguments[0], arguments[1:])
 
     def stop(number, _):
-        # Another signal must not end the ending.
+        # Another signal must not interrupt the ending.
         for other in STOP_SIGNALS:
             signal.signal(other, signal.SIG_IGN)
         sys.exit(128 + number)
@@ -965,7 +966,7 @@ def main(arguments):
         print(f"lease.py: {tempfile.gettempdir()} or {options.out} cannot be written: {error}; free some space, or have TMPDIR name "
               "another folder", file=sys.stderr)
         return REFUSED
-    # The running program is ended, too.
+    # stop() has the running program ended, too.
     for number in STOP_SIGNALS:
         signal.signal(number, stop)
     return lease.run()

@@ -1,5 +1,5 @@
 #!/usr/bin/python3 -B
-"""The lease scripts from end to end: our programs on an emulated card, with stand-ins for PyTorch and NVIDIA's tools.
+"""Tests the lease scripts from end to end, with our programs on an emulated card and stand-ins for PyTorch and NVIDIA's tools.
 
 usage: lease_test.py FILE..., the programs and libraries of the package, by their base names.
 """
@@ -20,11 +20,11 @@ import unittest
 
 SOURCES = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = ("train_step", "operations", "ps_server", "gpu_worker", "cuda_device_test", "liblodestar_cuda.so")
-FILES = {}  # by base name
-MOST_FILE_BYTES = 16 << 20  # of a file that comes back from a card machine
-SLACK_SECONDS = 60  # of a busy machine; a program that hangs would take ten minutes
+FILES = {}  # Paths of the arguments by their base names.
+MOST_FILE_BYTES = 16 << 20  # Limit of a file in --out.
+SLACK_SECONDS = 60  # Delay that a busy machine may cause; a program that hangs takes longer.
 
-# Field names decide, as with the real one.
+# Stand-in for nvidia-smi, which answers by the names of fields.
 NVIDIA_SMI = r"""
 case "$*" in
   *loop-ms=*) while :; do echo "2026/11/28 10:00:00.000, 1980 MHz, 2619 MHz, 650.00 W, 60, 99 %, 0x0000000000000000"; sleep 0.5; done ;;
@@ -38,15 +38,15 @@ case "$*" in
   *) exec PYTHON "$@" ;;
 esac
 """
-# A run of train_step, which prints what `seq` gives it.
+# Stand-in for train_step, which prints one JSON line per step, from 0 to %d.
 STEPS = """for i in $(seq 0 %d); do echo '{"step": '$i', "ms": 1, "loss": 4}'; done\n"""
 PASSES = "echo '[       OK ] stand-in'\n"
-# Ignores being told to stop, and so does a child that holds the output.
+# Stand-in that ignores SIGTERM, with a child that ignores it, too, and holds the output open.
 HANGS = "trap '' TERM\necho '[       OK ] before it hangs'\nsleep 200 & echo $! >PIDS\nwhile :; do sleep 1; done\n"
 
 
 def is_running(pid):
-  """An orphan whose exit code nothing has asked for yet is not."""
+  """Returns false for a zombie, too: a process that has ended, and whose exit code was not read."""
   try:
     stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
   except OSError:
@@ -98,7 +98,7 @@ class LeaseTest(unittest.TestCase):
     self.script(self.root / "bin" / name, opens_the_card + text)
 
   def all_pass(self):
-    """Programs that say nothing of interest, so that a test sees what it is about."""
+    """Replaces all programs by stand-ins that pass, for tests about something else."""
     for name in ("train_step", "operations", "ps_server", "gpu_worker", "cuda_device_test"):
       self.program(name, PASSES)
 
@@ -125,7 +125,7 @@ class LeaseTest(unittest.TestCase):
     return done.returncode, done.stderr
 
   def results(self):
-    """(result, reason) of each step in the summary."""
+    """Returns (result, reason) of each step in the summary."""
     return {row[0]: tuple(row[1:]) for row in self.rows("summary.md")}
 
   def rows(self, name):
@@ -199,7 +199,7 @@ class LeaseTest(unittest.TestCase):
       for step in ("always", "shapes"):
         for direction in ("forward", "backward"):
           self.assertIn(f"- FAILED {step}: cuDNN's attention {direction}", summary)
-    # Where there is no cuDNN our own kernels are no failure.
+    # If cuDNN is not installed, running our own kernels is no failure.
     shutil.rmtree(self.folder / "venv/packages")
     code, summary = self.lease("--from=always", "--until=always")
     if "cudnnGetVersion: 0 " in self.log():
@@ -268,7 +268,7 @@ echo '{{"operation": "head forward", "microseconds": 1, "rate": 1, "unit": "TFLO
 
   def test_too_few_steps_are_a_failure(self):
     self.all_pass()
-    self.program("train_step", STEPS % 2)  # of two that do not count and three that do
+    self.program("train_step", STEPS % 2)  # The lease wants two untimed and three timed steps.
     code, summary = self.lease("--from=step", "--until=step")
     self.assertEqual(code, 1)
     self.assertIn("- FAILED step, B = 2, Lodestar: train_step printed 3 of 5 steps", summary)
@@ -340,7 +340,7 @@ echo '{{"operation": "head forward", "microseconds": 1, "rate": 1, "unit": "TFLO
       self.assertEqual(done.returncode, 2)
       least = re.search(r"--seconds=[0-9]+: .*at least ([0-9]+)", done.stderr)
       self.assertIsNotNone(least, done.stderr)
-    # With the least, the machine answers in time although nvidia-smi is slow.
+    # The least number of seconds suffices although nvidia-smi is slow.
     self.all_pass()
     self.script(self.tools / "nvidia-smi", "sleep 2\n" + NVIDIA_SMI)
     code, summary = self.lease("--until=never", seconds=int(self.least("--until=never")))
@@ -402,14 +402,14 @@ exit 3
       self.assertEqual(self.results()["rounds"], ("not run", "there is no usable card"))
       self.assertIn("0 passed, 0 failed, 1 skipped, 7 not run", summary)
       self.assertNotIn("PyTorch", summary)
-    # One that hangs is no proof that there is none.
+    # An nvidia-smi that hangs does not prove that there is no card.
     self.script(self.tools / "nvidia-smi", "sleep 1000\n")
     code, summary = self.lease("--from=never", "--until=never", seconds=26)
     self.assertEqual(code, 1)
     self.assertIn("- FAILED machine", summary)
 
   def tools_without(self, name):
-    """A folder with the programs of PATH but for one."""
+    """Returns a folder with the programs of PATH except `name`."""
     folder = self.folder / "path"
     folder.mkdir(exist_ok=True)
     for source in reversed(os.environ["PATH"].split(":")):
@@ -420,7 +420,7 @@ exit 3
     return folder
 
   def test_a_card_that_programs_cannot_open_is_no_card(self):
-    (self.root / "bin/liblodestar_cuda.so").unlink()  # As without libcuda: nvidia-smi lists the card.
+    (self.root / "bin/liblodestar_cuda.so").unlink()  # nvidia-smi lists the card, but programs cannot open it.
     self.second_programs()
     for which, flags in (("first", ()), ("second", ("--until=again",)), ("second", ("--from=models", "--until=models"))):
       self.assertEqual(self.lease(*flags, which=which)[0], 77)
@@ -462,7 +462,7 @@ exit 3
     self.assertEqual(self.lease("--from=operations", "--until=operations")[0], 1)
 
   def second_programs(self):
-    """Stand-ins for what the second lease needs beside the programs of the first."""
+    """Makes stand-ins for the programs that only the second lease needs."""
     self.program("cuda_model_test", PASSES)
     (self.root / "tests/gpu/three_modes_test.py").write_text("", encoding="utf-8")
     (self.root / "bin/psctl").touch()
@@ -481,7 +481,7 @@ exit 3
       self.assertIn(f"--out={self.out}", said)
       self.assertEqual(said.count("\n"), 1, said)
     self.assertEqual({path.name: path.read_text() for path in self.out.iterdir()}, kept)
-    # Only files of steps that run are replaced.
+    # --from replaces only files of steps that run.
     self.run_again("--from=step", "--until=step")
     self.assertNotEqual((self.out / "step.md").read_text(), "earlier")
     self.assertEqual((self.out / "rounds.md").read_text(), "earlier")

@@ -1,4 +1,4 @@
-// Stands in for cuBLASLt and cuDNN where a program only asks for their versions.
+// Stands in for cuBLASLt and cuDNN in tests that only ask for their versions.
 #include <cstddef>
 #include <cstdlib>
 

@@ -1,13 +1,15 @@
 #!/bin/bash
-# Tests that need a GPU: tests/gpu/run.sh [PART...], all parts without arguments. In turn, as each gives a reason to look at the next:
-#   operations   the conformance suite of devices, with cuBLASLt's epilogues never, always and as measured
-#   gpt2         the same at the shapes of GPT-2; some minutes
-#   models       training steps of the models beside those of the CPU, also on several cards (one stands for all if there is but one)
-#   modes        the three modes on one card that two workers share
-#   memcheck     operations under compute-sanitizer, which finds wrong accesses
-#   racecheck    and missing barriers
-# In a package (deploy/package.sh) nothing is built; in a clone they are built first.
-# Last line: "N passed, N failed, N skipped". Exit code: 0 all passed; 1 some failed; 77 nothing was tested, as without a GPU.
+# Runs the tests that need a GPU: tests/gpu/run.sh [PART...]. Without arguments all parts run, in this order:
+#   operations   runs the conformance suite of devices, with cuBLASLt's epilogues never, always and as measured
+#   gpt2         runs that suite at the shapes of GPT-2; this takes some minutes
+#   models       compares training steps of the models with those of the CPU, on one card and on several; if the machine has
+#                one card, it stands for several
+#   modes        trains in the modes sync, local_sgd and async on one card that two workers share
+#   memcheck     runs operations under compute-sanitizer, which finds wrong memory accesses
+#   racecheck    runs operations under compute-sanitizer, which finds missing barriers
+# In a package (deploy/package.sh) nothing is built; in a clone the programs are built first.
+# The last line is "N passed, N failed, N skipped". Exit code 0 means that parts passed and none failed, 1 that a part failed,
+# 77 that nothing was tested, as without a GPU.
 set -uo pipefail
 
 readonly no_gpu_code=77
@@ -43,7 +45,7 @@ if [[ ! -x "$bin/cuda_device_test" ]]; then
   exit $no_gpu_code
 fi
 
-# Runs nothing, but looks for a card.
+# The filter matches no test, so the program only looks for a card.
 code=0
 "$bin/cuda_device_test" --gtest_filter='-*' || code=$?
 if ((code == no_gpu_code)); then

@@ -1,18 +1,18 @@
-# Which operations, and which of their kernels, compute-sanitizer looks at: sourced by what runs it.
+# Selects the tests and kernels that compute-sanitizer checks; run.sh sources it.
 # shellcheck shell=bash
 
-# Patterns of --gtest_filter. All of the conformance suite that runs kernels of ours, each once; unfused, as fused what they do
-# is cuBLASLt's.
+# Patterns of --gtest_filter. They select each test of the conformance suite that runs kernels of ours, once, with
+# --fusion=never: fused, the work would be cuBLASLt's.
 sanitized=('*/DeviceConformanceTest.*/*Never')
-# Products are cuBLASLt's, too.
+# These tests are left out, as cuBLASLt computes the products.
 unsanitized=('*.Multiplies*')
 
-# Only kernels of our namespace, by a part of their mangled names: some of cuBLASLt's read what racecheck takes for a race, and
-# operations whose products are cuBLASLt's have kernels of ours beside them.
+# Options that select the kernels of our namespace by a part of their mangled names. Tests also run kernels of cuBLASLt, and
+# racecheck takes some of their reads for a race.
 # shellcheck disable=SC2034
 readonly sanitizer_options=(--kernel-name kns=8lodestar4cuda)
 
-# sanitizer_filter PROGRAM: prints the filter; 1, naming them, where patterns match no test of PROGRAM.
+# sanitizer_filter PROGRAM: prints the filter. If a pattern matches no test of PROGRAM, names it on stderr and returns 1.
 sanitizer_filter() {
   local pattern code=0 IFS=:
   for pattern in "${sanitized[@]}" "${unsanitized[@]}"; do

@@ -1,5 +1,5 @@
 #!/bin/bash
-# That compute-sanitizer would see kernels: sanitizer_filter_test.sh CUDA_DEVICE_TEST. Needs no card.
+# Tests that the filter selects our kernels: sanitizer_filter_test.sh CUDA_DEVICE_TEST. It needs no card.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=sanitizer_filter.sh
 source "$(dirname "$0")/sanitizer_filter.sh"
@@ -19,7 +19,7 @@ for name in AttendsToThePast DropsTheSameProbabilities CrossEntropyWith EmbedsAn
 done
 ! grep Multiplies <<<"$chosen" || fail "products are cuBLASLt's"
 
-# Every function that a card runs is in the namespace that the option names; the compiler mangles it so.
+# Every kernel must be in the namespace that the option names by its mangled form.
 option="${sanitizer_options[*]}"
 [[ "$option" == "--kernel-name kns="* ]] || fail "$option is not what compute-sanitizer takes"
 mangled="_ZN${option#*=}"

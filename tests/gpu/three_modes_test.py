@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The three modes on one GPU that two workers share: their loss curves against those of the CPU.
+"""Compares the loss curves of the three modes on one GPU, which two workers share, with those on the CPU.
 
 usage: three_modes_test.py PS_SERVER GPU_WORKER PSCTL
 """
@@ -11,18 +11,18 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "process"))
 import cluster_processes  # noqa: E402
 
 ROUNDS = 30
-# Sums in another order: rounding of 1e-7 per step, which training amplifies.
+# Sums in another order differ by 1e-7 per step, which training amplifies.
 FP32_TOLERANCE = 1e-3
-# 8 bits of mantissa in weights and activations, averaged over the batch.
+# Weights and activations have 8 bits of mantissa; their errors average over the batch.
 BF16_TOLERANCE = 2e-2
-# In async the order of arrival decides what is stale, so curves agree only as a whole.
+# In async the order of arrival decides which gradients are stale, so curves agree only roughly.
 ASYNC_TOLERANCE = 5e-2
 
 
 class ThreeModesTest(cluster_processes.ClusterTestCase):
 
   def losses(self, device, dtype, worker_flags=(), **flags):
-    """Training losses of all rounds of a job on `device`."""
+    """Runs a job on `device`. Returns the training losses of all rounds."""
     metrics = self.path("metrics.jsonl")
     pathlib.Path(metrics).unlink(missing_ok=True)
     server = self.start_server(rounds=ROUNDS, min_workers=2, batch_size=4, learning_rate=1e-3, clip_norm=1, **flags)

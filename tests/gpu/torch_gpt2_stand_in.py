@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Stands in for tests/bench/gpu/torch_gpt2.py where there is no PyTorch: train_step on the CPU trains the model instead.
+"""Stands in for tests/bench/gpu/torch_gpt2.py without PyTorch: train_step trains the model on the CPU.
 
-Takes its flags and prints its lines. TRAIN_STEP names the program.
+The stand-in takes the flags and prints the lines of torch_gpt2.py. TRAIN_STEP names the program train_step.
 """
 import argparse
 import array
@@ -14,13 +14,13 @@ import subprocess
 import sys
 
 LAYERS, HEADS, WIDTH, CONTEXT, VOCABULARY = 2, 2, 32, 16, 128
-# Of a layer: name, inputs, outputs; 0 inputs are a norm.
+# Parts of a layer: name, inputs, outputs. 0 inputs mean a norm.
 PARTS = (("ln_1", 0, WIDTH), ("attn.c_attn", WIDTH, 3 * WIDTH), ("attn.c_proj", WIDTH, WIDTH), ("ln_2", 0, WIDTH),
          ("mlp.c_fc", WIDTH, 4 * WIDTH), ("mlp.c_proj", 4 * WIDTH, WIDTH))
 
 
 def tensors():
-    """(name, shape, values)"""
+    """Yields (name, shape, values) of each tensor."""
     generator = random.Random(1)
 
     def normal(*shape):

@@ -55,7 +55,7 @@ std::string JsonNumber(double value) {
 void PrintChoices(const Device& device, const std::string& fusion) {
   for (absl::string_view choice :
        absl::StrSplit(device.DescribeChoices(), '\n', absl::SkipEmpty())) {
-    // A choice is free of quotation marks, or loses them.
+    // Replaces quotation marks and backslashes, so that the line is valid JSON.
     const std::string text = absl::StrReplaceAll(choice, {{"\"", "'"}, {"\\", "/"}});
     std::printf("{\"choice\": \"%s\", \"fusion\": \"%s\"}\n", text.c_str(), fusion.c_str());
   }

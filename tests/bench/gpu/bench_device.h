@@ -1,4 +1,4 @@
-// The device that a benchmark runs on, made as its flags say, and what the device has chosen.
+// Makes the device that a benchmark runs on from its flags, and prints what the device has chosen.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace lodestar {
 
-// Values of the flags of the same names.
+// Values of the flags that have the same names.
 struct BenchDeviceFlags {
   std::string device;
   std::string dtype;
@@ -20,15 +20,15 @@ struct BenchDeviceFlags {
   int threads = 1;
 };
 
-// Options of MakeDevice(); the tuning is what is in the file. Errors: InvalidArgument naming the
-// flag, its value and what is allowed.
+// Returns options of MakeDevice(), with the text of --tuning_file. Errors: InvalidArgument naming
+// the flag, its value and what is allowed.
 absl::StatusOr<DeviceOptions> ReadDeviceFlags(const BenchDeviceFlags& flags);
 
 // Adds to the file of --tuning_file what `device` has chosen. Without the flag it does nothing.
 void KeepTuning(const BenchDeviceFlags& flags, const Device& device);
 
-// "1.5" as a value of JSON, in at most nine significant digits; "null" for infinities and NaN,
-// which JSON has no words for.
+// Returns `value` as JSON, such as "1.5", with at most nine significant digits. Infinities and NaN
+// give "null", as JSON cannot express them.
 std::string JsonNumber(double value);
 
 // Prints a line of JSON for each choice of the device: {"choice": ..., "fusion": `fusion`}.

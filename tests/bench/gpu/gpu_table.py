@@ -34,22 +34,22 @@ import tempfile
 import threading
 import time
 
-# Processes of a job have so long to end once its server is done, or gone.
+# Time that processes of a job have to end after their server has ended.
 SECONDS_TO_END = 30
-SECONDS_TO_DIE = 5  # of a program that is killed
-SECONDS_BETWEEN_LOOKS = 1.0  # whether a program has ended whose output is still held open
-MOST_COUNT = 10**6  # of steps, rounds, samples, servers
-# Larger ones do not come back from a machine with a card.
+SECONDS_TO_DIE = 5  # Time that a killed program has to end.
+SECONDS_BETWEEN_LOOKS = 1.0  # A child may hold a program's output open, so the program is looked at this often.
+MOST_COUNT = 10**6  # Limit of the numbers of steps, rounds, samples and servers.
+# Limit of a file in --out, as a rented machine may not give larger files back.
 MOST_FILE_BYTES = 16 << 20
-# The first rounds tune and load code.
+# The first rounds tune and load code, so their times do not count.
 ROUNDS_NOT_COUNTED = 2
 LEARNING_RATE = 3e-4
-# Losses of two programs that train one model in bf16 may differ by this: rounding differs, and training amplifies it.
+# Limits of the difference of losses of two programs that train one model in bf16: training amplifies their rounding.
 LOSSES_COMPARED, LOSSES_CLOSE, MOST_RELATIVE_DIFFERENCE = 35, 10, 1e-2
-# github.com/karpathy/llm.c/discussions/481: GPT-2 124M on one H100 in bf16.
+# Rate of GPT-2 124M on one H100 in bf16, from github.com/karpathy/llm.c/discussions/481.
 LLM_C_TOKENS_PER_SECOND = 468_000
 COLUMNS_PAGE = "Columns and units: deploy/docs/gpu_tables.md."
-# kernels/cuda/fusion_choice.cc says this of outputs that are not those of our kernels.
+# Part of a choice's text by which kernels/cuda/fusion_choice.cc says that outputs differ from those of our kernels.
 REFUSED = "(refused, "
 LIBRARIES = ("liblodestar_cuda", "libcublasLt", "libcudnn", "libnccl", "libcuda.so")
 # Dense bf16 peaks of cards in TFLOP/s, from NVIDIA's data sheets. The PCIe and NVL cards of the H100 and H200 are slower than
@@ -70,18 +70,18 @@ class Model:
         return 6 * matmul_parameters + 6 * self.layers * self.width * self.tokens
 
     def text(self, name):
-        """As ps_server's --model=FILE reads it."""
+        """Returns the text of a file for ps_server's --model=FILE."""
         return (f'name: "{name}" gpt {{ num_layers: {self.layers} num_heads: {self.heads} width: {self.width} '
                 f"context: {self.tokens} vocabulary: {self.vocabulary} }}\n")
 
 
 GPT2 = Model(layers=12, heads=12, width=768, tokens=1024, vocabulary=50257)
-# For an emulated card; torch_gpt2.py has the same as --preset=small.
+# Sizes for an emulated card; --preset=small of torch_gpt2.py has the same.
 SMALL = Model(layers=2, heads=2, width=32, tokens=16, vocabulary=128)
 
 
 class NotMeasured(Exception):
-    """Why not, in words for a cell of a table."""
+    """Says why something was not measured, in words for a cell of a table."""
 
 
 def last_line(text):
@@ -101,12 +101,12 @@ class Budget:
         return seconds
 
     def part(self, share):
-        """A share of what is left, so that one program cannot take the time of the next."""
+        """Returns a share of the time that is left, so that one program cannot take the time of the next."""
         return Budget(max(0.0, self.end - time.monotonic()) * share / 60)
 
 
 class Facts:
-    """What tests/gpu/lease.py sums up: a line of JSON each, in --facts=FILE."""
+    """Writes the facts that tests/gpu/lease.py sums up to --facts=FILE, a line of JSON each."""
 
     def __init__(self, path):
         self.path = path
@@ -122,7 +122,7 @@ class Facts:
 
 
 class Table:
-    """A section's page: one Markdown table below a line of text. What there is of it is in the file at any time."""
+    """A section's page: one Markdown table below a line of text. Each row is in the file as soon as it is known."""
 
     def __init__(self, options, name, title, text, columns):
         self.file, self.name, self.facts, self.num_measured = None, name, options.facts, 0
@@ -171,14 +171,14 @@ def case_name(section, batch=None, *rest):
 
 
 def environment(options):
-    """Of our programs: cuBLASLt may be that of the Python that has PyTorch."""
+    """Returns the environment of our programs. PyTorch's Python comes first on PATH, so that they find its cuBLASLt."""
     folder = str(pathlib.Path(options.python).parent) if "/" in options.python else ""
     path = os.environ.get("PATH", "")
     return {**os.environ, "PATH": f"{folder}:{path}" if folder else path}
 
 
 def mapped_libraries(pid):
-    """Paths of NVIDIA's libraries, and of our plugin, that a process has mapped; none of one that is gone."""
+    """Returns the paths of NVIDIA's libraries and of our plugin that a process has mapped; none if the process is gone."""
     try:
         with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
             paths = {line.split(maxsplit=5)[-1].strip() for line in maps if "/" in line}
@@ -188,7 +188,7 @@ def mapped_libraries(pid):
 
 
 class Program:
-    """A program that prints lines of JSON. It does not outlive the object."""
+    """A program that prints lines of JSON. end() kills it."""
 
     def __init__(self, command, options, errors):
         self.name, self.errors, self.libraries = pathlib.Path(command[0]).name, errors, set()
@@ -212,8 +212,8 @@ class Program:
             self.arrived.put(None)
 
     def lines(self, budget, until=None):
-        """JSON lines as they come, up to one that has the field `until`. Raises NotMeasured behind the last one of a program that
-        fails, or has not ended when the time is over."""
+        """Yields JSON lines as they come, up to one that has the field `until`. If the program fails, or has not ended when the
+        time is over, raises NotMeasured after the last line."""
         while True:
             # A child of the program may hold its output open for longer than the program runs.
             has_ended = self.process.poll() is not None
@@ -228,7 +228,7 @@ class Program:
             if line is None:
                 break
             self.libraries |= mapped_libraries(self.process.pid)
-            # A program that dies may leave a line without an end.
+            # A program that dies may leave the last line without an end.
             if not line.startswith("{") or not line.endswith("\n"):
                 continue
             fields = json_lines([line], self.name)[0]
@@ -247,12 +247,12 @@ class Program:
 
     def end(self):
         self.process.kill()
-        # One that hangs in the driver cannot be killed.
+        # A program that hangs in the driver cannot be killed.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(SECONDS_TO_DIE)
         with contextlib.suppress(OSError):
             self.process.stdin.close()
-        # A child of the program may hold the other end.
+        # A child of the program may hold the other end of the pipe open.
         self.reader.join(timeout=1)
         if not self.reader.is_alive():
             self.process.stdout.close()
@@ -289,7 +289,7 @@ def card():
 
 
 def peak_tflops(card_name):
-    """The dense bf16 peak of the first card that `card_name` lists, or None if it is not known."""
+    """Returns the dense bf16 peak of the first card that `card_name` lists, or None if it is not known."""
     first = card_name.partition(";")[0].partition(",")[0]
     return next((peak for pattern, peak in PEAK_TFLOPS if re.search(pattern, first)), None)
 
@@ -315,7 +315,7 @@ def print_operations(options, budget, folder):
 
 
 def add_operation(table, batch, line, choices):
-    """Returns how many rows of the table a line of JSON is."""
+    """Writes the rows of a line of JSON, and returns how many."""
     if None in line.values():
         table.row_without((batch, line.get("operation", "ceilings")), "what operations printed of it is not a number")
         return 1
@@ -333,7 +333,7 @@ def add_operation(table, batch, line, choices):
 
 
 class Steps:
-    """What a program has printed of its steps so far."""
+    """Collects the lines that a program has printed about its steps."""
 
     def __init__(self, warmup):
         self.warmup, self.losses, self.milliseconds, self.facts, self.notes = warmup, [], [], {}, []
@@ -354,7 +354,7 @@ class Steps:
             self.facts.update(line)
 
     def fault(self, program, wanted):
-        """Why a run that ended well is none of `wanted` steps, or nothing."""
+        """Returns why a run with exit code 0 does not have `wanted` good steps, or an empty text."""
         if len(self.losses) != wanted:
             return f"{program} printed {len(self.losses)} of {wanted} steps"
         bad = [i for i, loss in enumerate(self.losses) if not math.isfinite(loss)]
@@ -365,20 +365,20 @@ class Steps:
 
 
 def relative_difference(loss, wanted):
-    """Infinity for what is no number."""
+    """Returns infinity if one of the losses is not finite."""
     return abs(loss - wanted) / abs(wanted) if math.isfinite(loss) and math.isfinite(wanted) else math.inf
 
 
 class StepSection:
-    """PyTorch, ours, and PyTorch again, at one batch size: clocks that drift show as a difference of the two. Last, as it
-    is compared with no other row, ours with --repeatable=false."""
+    """Runs PyTorch, ours, and PyTorch again, at one batch size: if clocks drift, the two runs of PyTorch differ. Ours with
+    --repeatable=false runs last, as no other row is compared with it."""
 
     def __init__(self, options, table, batch, folder, budget):
         self.options, self.table, self.batch, self.folder, self.budget = options, table, batch, folder, budget
         self.yardsticks, self.libraries, self.steps = [], {}, {}
 
     def read(self, name, program, budget, until=None):
-        """Reads the lines of one run and makes a row of them, also where the program fails behind some timed steps."""
+        """Reads the lines of one run and writes a row, also if the program fails after some timed steps."""
         steps = Steps(self.options.warmup)
         self.steps.setdefault(name, steps)
         reason = ""
@@ -426,7 +426,7 @@ class StepSection:
             with running(command, self.options, self.folder) as yardstick:
                 is_well = self.measure(lambda: self.read(PYTORCH, yardstick, self.budget.part(PYTORCH_SHARE), until="waiting"), PYTORCH)
                 if not is_well:
-                    yardstick.end()  # What goes on computing would slow ours down.
+                    yardstick.end()  # A PyTorch process that is still computing would slow down Lodestar's run.
                 self.run_ours(OURS)
                 if is_well:
                     yardstick.go_on()
@@ -461,21 +461,21 @@ class StepSection:
         self.measure(read, name)
 
     def check_cublas(self):
-        """Both sides are to multiply with one library."""
+        """Records a failure if PyTorch and ours have loaded different versions of cuBLASLt."""
         used = [{os.path.realpath(path) for path in self.libraries.get(name, ()) if "libcublasLt" in path} for name in (PYTORCH, OURS)]
         if all(used):
             self.options.facts.check("one cuBLASLt", used[0] == used[1],
                                      f"PyTorch has {', '.join(sorted(used[0]))}, ours {', '.join(sorted(used[1]))}")
 
     def check_choices(self):
-        """A library whose numbers were wrong is a finding, although training went on without it."""
+        """Records a failure if outputs of a library were refused, although training went on without the library."""
         choices = [note for steps in self.steps.values() for note in steps.notes]
         refused = [note for note in choices if REFUSED in note]
         if refused or any(": library" in note for note in choices):
             self.options.facts.check("outputs of libraries", not refused, "; ".join(refused))
 
     def losses(self):
-        """PyTorch's and ours, of the steps that are compared."""
+        """Returns pairs of losses, PyTorch's and ours, of the steps that are compared."""
         sides = [self.steps[name].losses if name in self.steps else [] for name in (PYTORCH, OURS)]
         return list(zip(*sides))[:LOSSES_COMPARED]
 
@@ -500,7 +500,7 @@ class StepSection:
                 ", ".join(f"{theirs:.4f} {ours:.4f}" for theirs, ours in pairs) + "."]
 
     def text(self):
-        """What stands below the table."""
+        """Returns the text below the table."""
         lines = []
         self.check_cublas()
         self.check_choices()
@@ -515,7 +515,7 @@ class StepSection:
         return "\n".join(lines)
 
 
-# PyTorch, which compiles first, gets this share of the time of a batch size.
+# PyTorch's share of the time of a batch size; it compiles first.
 PYTORCH_SHARE = 0.65
 PYTORCH, OURS, PYTORCH_AGAIN = "PyTorch compiled", "Lodestar", "PyTorch compiled, again"
 OURS_UNREPEATABLE = "Lodestar, --repeatable=false"
@@ -541,14 +541,14 @@ def print_steps(options, budget, folder):
 
 
 def write_tokens(path, vocabulary, count=1 << 21):
-    """Random tokens: speed does not depend on what they say."""
+    """Writes random tokens: the speed does not depend on their values."""
     generator = random.Random(1)
     with open(path, "wb") as file:
         array.array("H", (generator.randrange(vocabulary) for _ in range(count))).tofile(file)
 
 
 class Job:
-    """Servers and one worker on this machine. None outlives the job, whatever becomes of the others."""
+    """Servers and one worker on this machine. All of them have ended when run() returns."""
 
     def __init__(self, options, folder, budget):
         self.options, self.folder, self.budget = options, folder, budget
@@ -567,7 +567,7 @@ class Job:
         return f"{name} ended with {self.processes[name].returncode}: {last_line((self.folder / f'{name}.log').read_text(errors='replace'))}"
 
     def run(self, server_flags, worker_flags):
-        """The rounds that were committed, and why there are no more of them, or nothing. Raises NotMeasured if there are none."""
+        """Returns the committed rounds, and why there are no more of them, or an empty text. Raises NotMeasured without rounds."""
         port_file, metrics = self.folder / "port", self.folder / "metrics.jsonl"
         for leftover in (port_file, metrics):
             leftover.unlink(missing_ok=True)
@@ -587,7 +587,7 @@ class Job:
             reason = str(why)
         finally:
             self.end()
-        # A line that a server was killed over has no end.
+        # A server that is killed may leave the last line without an end.
         lines = metrics.read_text().split("\n")[:-1] if metrics.exists() else []
         rows = json_lines(lines, "ps_server")
         if not rows:
@@ -595,7 +595,7 @@ class Job:
         return rows, reason
 
     def wait_until(self, is_reached):
-        """A server without its worker, and a worker without its server, would wait for ever."""
+        """Waits until is_reached(). Raises NotMeasured if a process has ended, as the others would then wait for ever."""
         while not is_reached():
             for name, process in self.processes.items():
                 if process.poll() not in (None, 0):
@@ -620,7 +620,7 @@ class Job:
 
 
 def milliseconds_of(rows, field):
-    """Median of a time that metrics_out has of each round, in words for a cell."""
+    """Returns the median of a field of metrics_out, in milliseconds, as text for a cell."""
     values = [1e3 * row[field] for row in rows if row.get(field) is not None]
     return f"{statistics.median(values):.0f}" if values else "not in metrics_out"
 
@@ -789,6 +789,6 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    # Folders are removed and programs are ended as after Ctrl-C.
+    # After SIGTERM, as after Ctrl-C, programs are ended and folders are removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     main()

@@ -1,5 +1,5 @@
 #!/usr/bin/python3 -B
-"""The page of GPU measurements, over programs that only say what a card would."""
+"""Tests the tables of GPU measurements, with stand-ins that print what programs on a card would."""
 import contextlib
 import io
 import json
@@ -22,7 +22,7 @@ print('{"ceiling_tb_per_second": 4.1, "ceiling_tflop_per_second": 790.0}')
 print('{"operation": "head forward", "batch": 4, "microseconds": 12.34, "rate": 600, "unit": "TFLOP/s", "of_ceiling": 0.76}')
 print('{"choice": "attention forward: library (library 2.0 us, own kernels 3.0 us)", "fusion": "measure"}')
 """
-# Five steps that do not count, and three that do.
+# Prints five untimed and three timed steps.
 STEPS = """
 import json, sys, time
 def steps(first=0):
@@ -42,7 +42,7 @@ print('{"waiting": true}', flush=True)
 if sys.stdin.readline():
     steps(FIRST)
 """
-# Tells a file instead of a port; once the worker has written there, there are five rounds.
+# Writes a path instead of a port. When the worker has written to that path, commits five rounds.
 SERVER = """
 import pathlib, sys, time
 flags = dict(flag[2:].split("=", 1) for flag in sys.argv[1:] if "=" in flag)
@@ -108,7 +108,7 @@ class GpuTableTest(unittest.TestCase):
                      [["500.00 (500.00..500.00)", "400"]] * 4)
     self.assertEqual([row[7] for row in self.rows(pages["rounds.md"])], ["20.0%"] * 4)
     self.assertEqual(self.rows(pages["gpt-mini.md"]), [["5000", "1.5000", "4", "1.5000", "2"]])
-    # A card machine gives eight files back.
+    # A rented machine may give only eight files back, of which lease.py writes some.
     self.assertLessEqual(len(list(self.out.iterdir())), 5)
     with tarfile.open(self.out / "traces.tar.gz") as traces:
       self.assertEqual(sum(name.endswith(".json") for name in traces.getnames()), 4)
@@ -257,7 +257,7 @@ class GpuTableTest(unittest.TestCase):
     pid = self.folder / "pid"
     flags = ["--section=step", "--minutes=0.1",
              self.pytorch(f"import os\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\n" + HANGS)]
-    # It has ended by then: beside another program ours would be slower.
+    # PyTorch must have ended before ours runs, as it would slow ours down.
     self.program("train_step", f"import os, sys\nif os.path.exists('/proc/' + open({str(pid)!r}).read()): sys.exit(1)\n" + STEP)
     self.assertEqual(self.failed(*flags), ["step, B = 4, PyTorch compiled", "losses of B = 4"])
     self.assertEqual(self.rows((self.out / "step.md").read_text(encoding="utf-8"))[1][3], f"{4 * 1024 / 11e-3:.0f}")

@@ -38,7 +38,7 @@ class OperationBench {
     return TimeAttention(name_suffix);
   }
 
-  // Each part has memory of its own, so that the largest alone must fit.
+  // Each part allocates and releases its own memory, so that only the largest part must fit.
   absl::Status Run() {
     RETURN_IF_ERROR(MakePattern());
     for (const auto part :
@@ -71,8 +71,8 @@ class OperationBench {
     return device_->Synchronize(device_->Record(StreamKind::kCompute));
   }
 
-  // Random numbers in [-largest, largest), which repeat: on equal numbers a card draws less power
-  // and runs faster.
+  // Returns random numbers in [-largest, largest), which repeat after kPattern elements. On equal
+  // numbers a card would draw less power and run faster.
   absl::StatusOr<Buf> New(int64_t elements, DType dtype, double largest) {
     ASSIGN_OR_RETURN(void* memory, device_->Allocate(elements * DTypeBytes(dtype)));
     memory_.push_back(memory);
@@ -87,7 +87,7 @@ class OperationBench {
   absl::StatusOr<Buf> New(int64_t elements, double largest) {
     return New(elements, dtype_, largest);
   }
-  // Statistics and gradients of parameters.
+  // Returns memory for statistics or gradients of parameters, which are fp32.
   absl::StatusOr<Buf> NewFloats(int64_t elements, double largest) {
     return New(elements, DType::kF32, largest);
   }
@@ -135,7 +135,7 @@ class OperationBench {
     return absl::OkStatus();
   }
 
-  // Of one activation of the residual stream.
+  // Returns the bytes of one activation of the residual stream.
   double ActivationBytes() const {
     return static_cast<double>(rows_ * width_) * static_cast<double>(DTypeBytes(dtype_));
   }
@@ -179,7 +179,7 @@ class OperationBench {
     ASSIGN_OR_RETURN(const Buf log_sum_exp, NewFloats(rows_ * shapes_.heads, 0.0));
     ASSIGN_OR_RETURN(const Buf workspace,
                      New(std::max<int64_t>(1, device_->AttentionWorkspaceElements(shape)), 0.0));
-    // Causal: half of 4 B H T^2 D forward, 2.5 times that backward.
+    // Attention is causal: forward takes half of 4 B H T^2 D FLOP, backward 2.5 times as many.
     const double forward = 2.0 * static_cast<double>(n) * static_cast<double>(shapes_.tokens);
     RETURN_IF_ERROR(Time("attention forward" + name_suffix, {.flops = forward}, [&] {
       device_->AttentionForward(y, log_sum_exp, qkv, workspace, shape);
@@ -213,7 +213,8 @@ class OperationBench {
     return TimeBackwardInput("fc projection's input and gelu backward", 4 * width_, width_);
   }
 
-  // As the model has it: up to the sums for the bias of the layer before the GELU.
+  // Times the call that the model makes. It includes the sums for the bias of the layer before the
+  // GELU.
   absl::Status TimeBackwardInput(const std::string& name, int64_t in, int64_t out) {
     ASSIGN_OR_RETURN(const Buf dx, New(rows_ * in, 0.0));
     ASSIGN_OR_RETURN(const Buf dy, New(rows_ * out, 0.01));
@@ -244,7 +245,7 @@ class OperationBench {
       device_->LinearForward(y, kept, x, weights, bias, rows_, in, out, activation,
                              WeightOrder::kInOut);
     }));
-    // With an activation dy becomes the gradient before it.
+    // With an activation, dy is overwritten by the gradient before the activation.
     const std::vector<Buf> overwritten = has_activation ? std::vector<Buf>{dy} : std::vector<Buf>{};
     return Time(name + " backward", {.flops = 2 * flops}, overwritten, [&] {
       device_->LinearBackward(dx, dweights, dbias, dy, kept, x, weights, rows_, in, out, activation,
@@ -252,7 +253,7 @@ class OperationBench {
     });
   }
 
-  // As the model has it: the table is padded, and so are the rows of logits.
+  // Times the head as the model has it: the table and the rows of logits are padded.
   absl::Status TimeHead() {
     const int64_t columns = shapes_.head_rows;
     ASSIGN_OR_RETURN(const Buf tokens, NewTokens());
@@ -279,8 +280,8 @@ class OperationBench {
     });
   }
 
-  // Weights, two moments and gradient in fp32, the narrow weights in the compute dtype. What each
-  // run changes is too little to matter.
+  // Weights, two moments and gradient are fp32, the narrow weights have the compute dtype. Nothing
+  // is put back between runs, as a run changes the numbers too little to matter.
   absl::Status TimeOptimizer() {
     const int64_t n = shapes_.parameters;
     ASSIGN_OR_RETURN(const Buf weights, NewFloats(n, 0.1));
@@ -297,7 +298,7 @@ class OperationBench {
                 [&] { device_->AdamWUpdate(weights, first, second, gradient, written, step); });
   }
 
-  // A whole contribution, with what the last one has lost.
+  // Encodes a whole contribution, with the residual of the last one.
   absl::Status TimeEncodings() {
     const int64_t n = shapes_.parameters;
     ASSIGN_OR_RETURN(const Buf gradient, NewFloats(n, 0.01));
@@ -320,8 +321,8 @@ class OperationBench {
     return absl::OkStatus();
   }
 
-  // The path of gradients and weights. Its limit is the bus, so the ratio to a copy on the device
-  // only says how far below that the bus is.
+  // Times the path of gradients and weights to and from the host. The bus limits it, so its share
+  // of the ceiling says how much slower the bus is than a copy on the device.
   absl::Status TimeHostCopies() {
     const int64_t bytes = shapes_.host_copy_bytes;
     ASSIGN_OR_RETURN(const Buf device_copy, NewFloats(bytes / 4, 0.5));

@@ -1,5 +1,5 @@
-// The GPU benchmark at small shapes on the emulated card: what it runs, and on which numbers. Its
-// times say nothing.
+// Tests which operations the GPU benchmark runs, and on which numbers, at small shapes on the
+// emulated card. Times mean nothing there.
 #include "tests/bench/gpu/operation_bench.h"
 
 #include <memory>
@@ -39,7 +39,7 @@ TEST(OperationTimerTest, EveryRunIsOnTheSameNumbers) {
   EXPECT_GT(*seconds, 0.0);
   EXPECT_EQ(seen.size(), 8u);
   EXPECT_THAT(seen, Each(4.0f));
-  // Putting back is no part of the time: the copy of halve() and its cast are two operations.
+  // The time has the two operations of halve(), a copy and a cast, and not the putting back.
   EXPECT_NEAR(*seconds, 2e-6, 1e-9);
   card->Release(memory);
 }
@@ -67,7 +67,7 @@ TEST(OperationBenchTest, TimesEveryOperationOfAStep) {
                                                  head_flops = timed.flops;
                                              }});
     ASSERT_TRUE(status.ok()) << status;
-    // The padded columns are multiplied, too.
+    // The product includes the padded columns.
     EXPECT_EQ(head_flops, 2.0 * 2 * 16 * 16 * 48);
     EXPECT_THAT(
         names,
@@ -80,7 +80,7 @@ TEST(OperationBenchTest, TimesEveryOperationOfAStep) {
                     "encode in bf16", "residual of bf16", "encode in fp16", "residual of fp16",
                     "encode in int8", "residual of int8", "encode in int4", "residual of int4",
                     "copy to the host", "copy from the host"));
-    // What is left is the device's own scratch memory.
+    // Only the device's own scratch memory may be left.
     EXPECT_LE(emulator::num_allocations() - before, 2);
   }
 }

@@ -8,7 +8,7 @@
 namespace lodestar {
 namespace {
 
-// The first runs load code, choose what to fuse and find clocks low.
+// The first runs are not timed: they load code, choose what to fuse, and begin with low clocks.
 constexpr int kWarmUps = 3;
 
 size_t NumBytes(const Buf& buf) {

@@ -1,7 +1,6 @@
-// Times an operation of a device by events on the compute stream. Every run, timed or not, is on
-// the same numbers: what the operation overwrites of its inputs is put back before it, outside of
-// the time. On numbers that shrink to zero from run to run a card draws less power, and runs
-// faster.
+// Times an operation of a device by events on the compute stream. Every run has the same numbers:
+// inputs that the operation overwrites are restored before each run, outside of the timed part. If
+// numbers shrank to zero from run to run, a card would draw less power and run faster.
 #pragma once
 
 #include <functional>
@@ -15,12 +14,12 @@ namespace lodestar {
 
 class OperationTimer {
  public:
-  // `device`, which outlives the timer, has events with times; repeats >= 1.
+  // `device` must outlive the timer and support RecordTimed(). `repeats` must be at least 1.
   OperationTimer(Device* device, int repeats) : device_(device), repeats_(repeats) {}
 
-  // Median seconds of a run. Each is timed alone, so that launches of the next do not overlap.
-  // `overwritten`: what the operation both reads and writes. Takes as much memory for copies of it.
-  // Errors: those of the device, ResourceExhausted.
+  // Returns the median time of a run in seconds. Each run is timed alone, so that launches of the
+  // next one do not overlap. `overwritten` names the inputs that the operation also writes; as much
+  // memory is allocated for copies of them. Errors: those of the device, ResourceExhausted.
   absl::StatusOr<double> Seconds(const std::vector<Buf>& overwritten,
                                  const std::function<void()>& operation);
 

@@ -1,7 +1,7 @@
-// Times the operations of a GPT-2 124M training step on a GPU: one JSON line for the ceilings and
-// one per operation; attention also with --fusion=never (our kernels) and always (cuDNN's, where it
-// is there), and a line with what the device has chosen. Times are the device's own (events on the
-// compute stream).
+// Times the operations of a GPT-2 124M training step on a GPU. Prints one JSON line for the
+// ceilings, one per operation, and one per choice of the device. Attention also runs with
+// --fusion=never (our kernels) and always (cuDNN's, if it is installed). Times are measured by
+// events on the device's compute stream.
 #include <cstdint>
 #include <cstdio>
 #include <memory>

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Times a GPT-2 training step in PyTorch on a GPU: the yardstick for ours, which trains the same model on the same data.
+"""Times a GPT-2 training step in PyTorch on a GPU. It is the yardstick for train_step on the same model and data.
 
-The usual recipe: fp32 parameters, bf16 autocast, fused attention, torch.compile, fused AdamW, vocabulary padded to a
-multiple of 128. The faster of flash attention and cuDNN's is compiled. Prints lines of JSON as they come: the
-candidates of attention, each step's time and loss.
+It follows the usual recipe: fp32 parameters, bf16 autocast, fused attention, torch.compile, fused AdamW, vocabulary padded
+to a multiple of 128. The faster of flash attention and cuDNN's is compiled. Lines of JSON are printed as they come: the
+candidates of attention, then each step's time and loss.
 
---write=FOLDER: weights N(0, 0.02) go to FOLDER/weights.safetensors under the names and shapes of Hugging Face's GPT-2, and
-tokens to FOLDER/tokens.bin. `train_step --weights --tokens` reads both.
+With --write=FOLDER, weights N(0, 0.02) go to FOLDER/weights.safetensors under the names and shapes of Hugging Face's GPT-2,
+and tokens to FOLDER/tokens.bin. `train_step --weights --tokens` reads both.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-ATTENTION_SECONDS = 2.0  # that each candidate is timed for
+ATTENTION_SECONDS = 2.0  # Time for which each candidate is timed.
 TOKEN_BATCHES = 4
 
 
@@ -58,7 +58,7 @@ class Gpt2(nn.Module):
         return functional.cross_entropy(logits.float().view(-1, logits.shape[-1]), targets.view(-1))
 
 
-# As options.model has them.
+# Sizes of gpu_table.py's GPT2 and SMALL.
 PRESETS = {
     "gpt2-124m": {"layers": 12, "heads": 12, "width": 768, "context": 1024, "vocabulary": 50257},
     "small": {"layers": 2, "heads": 2, "width": 32, "context": 16, "vocabulary": 128},
@@ -70,7 +70,7 @@ def tell(**fields):
 
 
 def start(model):
-    """Weights as in GPT-2: N(0, 0.02) for matrices and tables, zeros for biases, ones for scales of norms."""
+    """Sets the first weights as GPT-2 does: N(0, 0.02) for matrices and tables, 0 for biases, 1 for scales of norms."""
     for parameter in model.parameters():
         if parameter.dim() >= 2:
             nn.init.normal_(parameter, std=0.02)
@@ -80,7 +80,7 @@ def start(model):
 
 
 def tensors_of(model, vocabulary):
-    """(name, tensor) of Hugging Face's GPT-2, in its order; matrices are [inputs, outputs] there."""
+    """Yields (name, tensor) in the order of Hugging Face's GPT-2, whose matrices are [inputs, outputs]."""
     yield "wte.weight", model.wte.weight[:vocabulary]
     yield "wpe.weight", model.wpe.weight
     for i, layer in enumerate(model.layers):
@@ -93,7 +93,7 @@ def tensors_of(model, vocabulary):
 
 
 def bytes_of(tensor):
-    """The values of a contiguous tensor on the CPU, without numpy, which need not be there."""
+    """Returns the bytes of a contiguous tensor on the CPU. numpy may not be installed, so it is not used."""
     return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
@@ -108,7 +108,7 @@ def write_weights(model, name, preset, path):
         header[name_of_tensor] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header).encode()
-    text += b" " * ((56 - len(text)) % 64)  # the data start at a multiple of 64
+    text += b" " * ((56 - len(text)) % 64)  # The data start at a multiple of 64 bytes.
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for _, tensor in tensors:
@@ -116,7 +116,7 @@ def write_weights(model, name, preset, path):
 
 
 def make_tokens(batch, context, vocabulary):
-    """Some tokens are frequent, as in texts, so that a few steps lower the loss."""
+    """Makes random tokens. Some are frequent, as in texts, so that a few steps lower the loss."""
     places = torch.rand(TOKEN_BATCHES * batch * context + 1)
     return (vocabulary * places.pow(4)).to(torch.int32).clamp(max=vocabulary - 1)
 
@@ -200,7 +200,7 @@ class Training:
 
 
 class Clock:
-    """The card's own, or this machine's."""
+    """Measures time by the card's events, or by the machine's clock without a card."""
 
     def __init__(self, device):
         self.on_card = device == "cuda"

@@ -1,4 +1,5 @@
-// Samples of a file of tokens in a fixed order, so that another program can train on the same ones.
+// Reads samples of a file of tokens in a fixed order, so that another program can train on the same
+// samples.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@
 
 namespace lodestar {
 
-// Sample k is the `context` tokens from k * context on; its targets are the tokens one further on.
-// Step i has the samples from i * batch_size on, modulo the number of samples.
+// Sample k has the `context` tokens from k * context on; its targets begin one token later. Step i
+// has the samples from i * batch_size on, modulo the number of samples.
 class TokenBatches {
  public:
   // Reads little-endian uint16 tokens without a header. Errors: those of files; InvalidArgument for

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Times one training step of a preset beside PyTorch: same model, weights, data and optimizer, runs alternating.
+"""Times one training step of a preset beside PyTorch, with the same model, weights, data and optimizer, in alternating runs.
 
-Needs PyTorch 2.x in the Python that runs it; ../step.sh makes one. Prints a Markdown table and the losses of both sides.
+The Python that runs this script needs PyTorch 2.x; ../step.sh makes one. The output is a Markdown table with times and losses.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 // Times forward, backward and AdamW of one model on one device. Prints lines of JSON: the device,
-// each step with its time and loss as soon as it is done, what the device has chosen, and a
+// each step with its time and loss as soon as the step is done, the choices of the device, and a
 // summary.
 //
 // PyTorch trains the same model on the same data in one of two ways. torch_gpt2.py writes weights
@@ -61,7 +61,7 @@ ABSL_FLAG(int, warmup, 5, "number of untimed steps before the timed ones");
 namespace lodestar {
 namespace {
 
-// Of samples, threads and steps: sums of two are far from what an int can hold.
+// Limit of the numbers of samples, threads and steps. Sums of two such numbers fit into an int.
 constexpr int kMostCount = 1'000'000;
 constexpr double kBeta1 = 0.9;
 constexpr double kBeta2 = 0.95;
@@ -118,7 +118,7 @@ BenchDeviceFlags DeviceFlags() {
           .threads = absl::GetFlag(FLAGS_threads)};
 }
 
-// Null without --weights.
+// Returns null without --weights.
 absl::StatusOr<std::unique_ptr<TrainedWeights>> OpenWeights() {
   const std::string path = absl::GetFlag(FLAGS_weights);
   if (path.empty()) return nullptr;
@@ -141,7 +141,7 @@ absl::StatusOr<std::vector<float>> FirstWeights(const TrainedWeights* given, con
   return weights;
 }
 
-// Batches of --tokens, or the one of the formula.
+// The batches of --tokens, or without that flag the batch of the formula for all steps.
 class Batches {
  public:
   static absl::StatusOr<Batches> Make(const ModelSpec& spec, int64_t batch_size) {
@@ -221,7 +221,7 @@ absl::Status Run() {
   std::clock_t processor_start = 0;
   for (int i = 0; i < warmup + steps; ++i) {
     if (i == warmup) {
-      // What is chosen at the first use of a shape has been chosen by now.
+      // All shapes were used by now, so the device has made its choices.
       KeepTuning(device_flags, *device);
       PrintChoices(*device, device_flags.fusion);
       processor_start = std::clock();
