@@ -555,7 +555,7 @@ def look_for_a_card(lease):
         return
     code, output = lease.command(program, "--gtest_filter=-*")
     if code == NO_CARD:
-        lease.stop_for_want_of_a_card(gpu_table.last_line(output))
+        lease.stop_for_want_of_a_card(gpu_table.last_line(output, most_characters=1000).removeprefix("Nothing was tested: "))
     elif code != 0:
         lease.check("machine", False, f"{program.name}, which was to open the card, ended with {code}: {gpu_table.last_line(output)}")
 
@@ -734,7 +734,7 @@ def write_summary(lease):
             lines.append(f"- ratio, B = {fact['batch']}: {fact['ratio']:.3f} of the faster of PyTorch's runs")
         elif "exposed" in fact:
             lines.append(f"- exposed share of a round, B = {fact['batch']}, {fact['wire']}: {fact['exposed']:.1%}")
-    if lease.python == "":
+    if lease.python == "" and lease.exit_code() != NO_CARD:
         lines.append(f"- no yardstick: there is no PyTorch; llm.c's published rate is {gpu_table.LLM_C_TOKENS_PER_SECOND} tokens/s")
     if lease.failed_tests:
         lines.append(f"- again: tests/gpu/second_lease.sh --again='{':'.join(sorted(set(lease.failed_tests)))}'")

@@ -84,8 +84,8 @@ class NotMeasured(Exception):
     """Says why something was not measured, in words for a cell of a table."""
 
 
-def last_line(text):
-    return (text.strip().splitlines() or ["no reason given"])[-1][:200].replace("|", "/")
+def last_line(text, most_characters=200):
+    return (text.strip().splitlines() or ["no reason given"])[-1][:most_characters].replace("|", "/")
 
 
 class Budget:
