@@ -158,8 +158,8 @@ class Device {
   // call on the gradient.
   virtual void Dropout(Buf y, Buf x, const DropoutMask& mask) = 0;
 
-  // c = a b or c += a b. a and b have the compute dtype; c has the compute dtype or
-  // StatisticsDType.
+  // c (+)= alpha * op(a) op(b), as `shape` says. a and b have the compute dtype; c has the compute
+  // dtype or StatisticsDType.
   virtual void MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate accumulate) = 0;
 
   // y[rows,out] = act(x[rows,in] w[out,in]^T + bias[out]); with WeightOrder::kInOut w is [in,out].
