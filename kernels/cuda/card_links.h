@@ -21,7 +21,7 @@ namespace lodestar::cuda {
 struct GroupCard {
   int ordinal = 0;
   cudaStream_t compute = nullptr;
-  Errors* errors = nullptr;  // not owned; one object
+  Errors* errors = nullptr;  // [1], not owned
 };
 
 // The vector with which a member takes part in an operation.
