@@ -169,7 +169,7 @@ class Watcher:
 
 
 class Refused(Exception):
-    """Says why a lease does not begin. Nothing was changed in --out."""
+    """Says why a lease does not begin."""
 
 
 class Lease:
@@ -393,7 +393,7 @@ def lock(folder):
 
 
 def result_files(steps):
-    """Names of the files that a lease of these steps writes to --out."""
+    """Returns the names of the files that a lease of these steps writes to --out."""
     return [LOG, SAMPLES, *dict.fromkeys(file for step in steps for file in step.files)]
 
 
@@ -418,7 +418,7 @@ def claim_out(options):
     return handle
 
 
-# Steps of both leases.
+# These steps are in both leases.
 
 
 def extract(path, folder):
@@ -747,7 +747,7 @@ def write_summary(lease):
     (lease.out / SUMMARY).write_text(text + "\n", encoding="utf-8")
 
 
-# Steps that both leases have.
+# These functions make the entries of steps that both leases have.
 
 
 def unpack_step(share):
@@ -788,11 +788,11 @@ FIRST = [
 ]
 
 
-# Steps of the second lease.
+# These steps are only in the second lease.
 
 
 def failed_tests(output):
-    """Names of the tests that GoogleTest or unittest lists as failed."""
+    """Returns the names of the tests that GoogleTest or unittest lists as failed."""
     names = re.findall(r"^\[  FAILED  \] ([^ ,]+\.[^ ,]+)|^(?:FAIL|ERROR): (\S+)", output, re.MULTILINE)
     return sorted({first or second for first, second in names})
 

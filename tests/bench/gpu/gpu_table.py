@@ -89,7 +89,7 @@ def last_line(text, most_characters=200):
 
 
 class Budget:
-    """The time of one section, or of a part of it."""
+    """The time that is left for one section, or for a part of it."""
 
     def __init__(self, minutes):
         self.end = time.monotonic() + 60 * minutes
@@ -365,7 +365,7 @@ class Steps:
 
 
 def relative_difference(loss, wanted):
-    """Returns infinity if one of the losses is not finite."""
+    """Returns |loss - wanted| / |wanted|, or infinity if one of the two is not finite."""
     return abs(loss - wanted) / abs(wanted) if math.isfinite(loss) and math.isfinite(wanted) else math.inf
 
 
