@@ -143,10 +143,6 @@ class RulesCanFail(unittest.TestCase):
             self.assert_refused(f"server/{name}", "\n")
         self.assert_taken("server/utility_function.h", "\n")
 
-    def test_sizes(self):
-        self.assert_refused("kernels/a.cc", "\n" * 1501)
-        self.assert_taken("server/a.h", "\n" * 1500)
-
     def test_modes_are_told_apart_in_factories(self):
         self.assert_refused("server/rpc/a.cc", "if (job.mode == Mode::kSync) {}\n")
         self.assert_taken("server/rpc/a.cc", "// Mode::kSync needs this.\n")

@@ -8,8 +8,6 @@ import re
 
 LAYERS = ("common", "deploy", "kernels", "proto", "server", "site", "tests", "worker")
 SOURCE_SUFFIXES = (".h", ".cc", ".cu", ".cuh", ".inc")
-# A file holds one idea, whole: no length is wanted, but beyond this it holds several.
-MAX_LINES = 1500
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "misc"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
@@ -108,9 +106,6 @@ def check_shape(path, text):
     words = set(stem.split("_"))
     if words & FORBIDDEN_NAMES:
         yield f"{path}: name says nothing; name the file after what it holds"
-    lines = text.count("\n")
-    if lines > MAX_LINES:
-        yield f"{path}: {lines} lines, at most {MAX_LINES}; split what is two ideas"
 
 
 def check_cuda(path, text):
