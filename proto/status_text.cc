@@ -106,6 +106,9 @@ std::string JobText(const v1::ClusterStatus& status) {
 }
 
 std::string ProgressText(const v1::ClusterStatus& status) {
+  if (status.server_incarnation() == 0) {
+    return absl::StrCat(status.state(), ": nothing is loaded yet, and the round is not known");
+  }
   std::string text = absl::StrFormat("%s: round %s, epoch %.2f, %d samples", status.state(),
                                      RoundOfText(status.round(), status.total_rounds(), " of "),
                                      status.epoch(), status.samples());

@@ -9,12 +9,14 @@
 namespace lodestar {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
 v1::ClusterStatus Training() {
   v1::ClusterStatus status;
   status.set_software_version("0.1.0+4c92bfa100");
+  status.set_server_incarnation(9);
   status.set_uptime_seconds(75);
   status.mutable_job()->set_mode(v1::MODE_SYNC);
   status.mutable_job()->mutable_model()->set_name("gpt-nano");
@@ -57,6 +59,15 @@ size_t LongestLine(const std::string& text) {
   for (absl::string_view line : absl::StrSplit(text, '\n'))
     longest = std::max(longest, line.size());
   return longest;
+}
+
+TEST(StatusTextTest, NoRoundIsShownBeforeAnythingIsLoaded) {
+  v1::ClusterStatus status = Training();
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), HasSubstr("round 21 of"));
+  status.set_server_incarnation(0);
+  status.set_state("waiting_for_servers");
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              AllOf(HasSubstr("waiting_for_servers: nothing is loaded"), Not(HasSubstr(" of 60"))));
 }
 
 TEST(StatusTextTest, TellsOfLocalStepsAndWhatOverlapsThem) {

@@ -229,12 +229,13 @@ std::string WaitingForLeave(const ClusterState& state, absl::Time now) {
   }
   const std::vector<std::string> returning = state.Returning(now);
   if (!returning.empty()) {
-    return absl::StrCat("gives ", absl::StrJoin(returning, ", "),
-                        " time to come back, should they not know that the job is over");
+    return absl::StrCat("waits for ", absl::StrJoin(returning, ", "),
+                        " to come back, as they may not know that the job is over");
   }
   if (!state.ends()) return "";
   if (state.awaits_strangers(now)) {
-    return "gives workers of an earlier server time to come back and learn that the job is over";
+    return "waits for workers of an earlier server to come back, as they may not know that the job "
+           "is over";
   }
   const std::vector<std::string> names = state.Present();
   return names.empty() ? "" : absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to leave");

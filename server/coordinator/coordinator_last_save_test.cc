@@ -494,7 +494,7 @@ TEST_F(CoordinatorLastSaveTest, AShardThatIsLostWhileItFailsEndsTheJob) {
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kFailed);
   EXPECT_THAT(Snapshot().waiting_for,
               AllOf(HasSubstr("out of memory"), HasSubstr("shard 1 gave no sign"),
-                    HasSubstr("gives a time to come back")));
+                    HasSubstr("waits for a to come back")));
   EXPECT_EQ(coordinator().Heartbeat({a.life, 0, 0, "push"}, cluster_.now()).status().code(),
             absl::StatusCode::kAborted)
       << "it would push for ever";

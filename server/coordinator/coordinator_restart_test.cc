@@ -524,7 +524,7 @@ TEST(CoordinatorRestartTest, StopBehindARestartIsToldToThoseWhoWereThere) {
   cluster.coordinator().RequestStop("maintenance", cluster.now());
   EXPECT_FALSE(cluster.coordinator().outcome().has_value());
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
-            "gives a time to come back, should they not know that the job is over");
+            "waits for a to come back, as they may not know that the job is over");
   const TestWorker a = cluster.Add("a");
   EXPECT_EQ(cluster.Ask(a).grant->kind, Grant::Kind::kDone);
   EXPECT_TRUE(cluster.coordinator().Leave(a.life, "done", {}, cluster.now()).ok());
@@ -878,7 +878,7 @@ TEST(CoordinatorRestartTest, WorkersOfBeforeLearnThatWeightsCannotBeLoaded) {
                            cluster.now());
   EXPECT_FALSE(coordinator.outcome().has_value());
   EXPECT_THAT(coordinator.Snapshot(cluster.now()).waiting_for,
-              AllOf(HasSubstr("too little"), HasSubstr("gives a time to come back")));
+              AllOf(HasSubstr("too little"), HasSubstr("waits for a to come back")));
   TestWorker a{"a", 1, {}};
   EXPECT_THAT(Message(cluster.Register(a).status()),
               HasSubstr("the job has failed: shard 0 could not load: too little"));

@@ -1350,7 +1350,7 @@ TEST(CoordinatorWorkersTest, WhoIsDroppedShortlyBeforeTheEndLearnsOfIt) {
   cluster.Pass(absl::Seconds(1));
   EXPECT_FALSE(cluster.coordinator().outcome().has_value());
   EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
-              HasSubstr("gives a time to come back"));
+              HasSubstr("waits for a to come back"));
   ASSERT_TRUE(cluster.Register(a).ok());
   ASSERT_TRUE(cluster.Join(a).ok());
   const std::optional<Grant> grant = cluster.Ask(a).grant;
