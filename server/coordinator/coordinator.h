@@ -320,6 +320,8 @@ class Coordinator {
   CoordinatorPhase phase() const { return state_.phase; }
   const JobSpec& job() const { return state_.config.job; }
   uint64_t server_incarnation() const { return state_.server_incarnation; }
+  // Whether a server above shard 0 that cannot load ends alone, and not the job.
+  bool replaces_servers() const { return has_loaded_; }
   const std::string& life_key() const { return state_.life_key; }
   std::shared_ptr<const ClusterMap> map() const { return state_.map; }  // null: no layout yet
   // By which processes of servers know the coordinator from others, by shard; 0: not there.

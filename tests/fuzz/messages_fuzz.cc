@@ -104,6 +104,20 @@ void ReadAssignment(absl::string_view bytes) {
   LODESTAR_CHECK(FormatAssignment(*back) == again);
 }
 
+void ReadReport(absl::string_view bytes) {
+  v1::ShardReport report;
+  if (!report.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
+  const absl::StatusOr<ShardEvent> event = EventOf(report);
+  if (!event.ok()) return Refuse(event.status());
+  Accept();
+  v1::ShardReport again;
+  again.set_shard(report.shard());
+  SetEvent(*event, &again);
+  const absl::StatusOr<ShardEvent> back = EventOf(again);
+  LODESTAR_CHECK(back.ok()) << back.status();
+  LODESTAR_CHECK(back->index() == event->index()) << again.ShortDebugString();
+}
+
 // [code | text, with its length | details]
 void ReadStatus(absl::string_view bytes) {
   const auto code = static_cast<grpc::StatusCode>(TakeByte(bytes));
@@ -298,9 +312,22 @@ Seeds ShardCommandSeeds() {
   return seeds;
 }
 Seeds RoundPlanSeeds() { return {BytesOf(SomePlan())}; }
-Seeds FaultSeeds() {
-  return {BytesOf(WorkerFault{WorkerId(1), Incarnation(2), Round(3), WorkerFault::Kind::kNotPushed,
-                              "bucket 3 is missing"})};
+Seeds ShardReportSeeds() {
+  Seeds seeds;
+  const WorkerLife life = {WorkerId(1), Incarnation(2)};
+  for (const ShardEvent& event : std::vector<ShardEvent>{
+           ShardLoaded{4, absl::NotFoundError("tensor x")}, ShardSaved{4, "run/round-1.tmp", "{}"},
+           ShardSquareSums{4, Round(3), {1.0, 2.0}}, ShardDiverged{4, Round(3), "bucket 3"},
+           ShardFailing{4, absl::ResourceExhaustedError("memory")}, ShardConnections{life, true},
+           ShardAlarm{"the disk is full"}, ShardExiting{},
+           WorkerFault{life.worker, life.incarnation, Round(3), WorkerFault::Kind::kNotPushed,
+                       "bucket 3 is missing"}}) {
+    v1::ShardReport report;
+    report.set_shard(1);
+    SetEvent(event, &report);
+    seeds.push_back(report.SerializeAsString());
+  }
+  return seeds;
 }
 Seeds StatsSeeds() {
   ShardStats stats;
@@ -373,7 +400,7 @@ absl::Span<const Case> Cases() {
       {"round_report", ReadMessage<v1::RoundReport>, RoundReportSeeds},
       {"shard_command", ReadMessage<v1::ShardCommand>, ShardCommandSeeds},
       {"round_plan", ReadMessage<v1::RoundPlan>, RoundPlanSeeds},
-      {"fault", ReadMessage<v1::ShardReport::Fault>, FaultSeeds},
+      {"shard_report", ReadReport, ShardReportSeeds},
       {"stats", ReadMessage<v1::ShardReport::Stats>, StatsSeeds},
       {"assignment", ReadAssignment, AssignmentSeeds},
       {"file_entry", ReadMessage<v1::FileEntry>, FileEntrySeeds},

@@ -43,6 +43,8 @@ constexpr absl::Duration kLongestSync = absl::Milliseconds(2);
 constexpr absl::Duration kJournalPatience = absl::Seconds(2);
 constexpr absl::Duration kRestartPause = absl::Seconds(1);
 constexpr absl::Duration kExitTime = absl::Milliseconds(50);
+// One of so many servers that are started again has too little memory to load.
+constexpr int kRestartsPerLack = 2;
 constexpr absl::Duration kLongestOblivion = FolderLock::kBeatInterval;
 
 // Beside the checkpoints: where those cannot be written, it can.
@@ -216,6 +218,7 @@ void SimulatedServer::Start() {
   }
   process_.world().Tell(process_.name(), " starts at ", address_);
   exit_.reset();
+  could_not_load_ = false;
   completed_rounds_.reset();
   life_ = std::make_unique<Life>(this, &process_);
   for (FileSystem** const disk :
@@ -237,9 +240,14 @@ void SimulatedServer::Start() {
   deps.are_connections_closed = [this](const WorkerLife& life) {
     return cluster_->connections[life.incarnation].are_bulk_closed;
   };
+  deps.read_memory = [this] { return ReadMemory(); };
   life_->host = std::make_unique<ShardHost>(shard_, deps);
   absl::StatusOr<bool> has_recovered = false;
   if (opened.ok()) has_recovered = Recover();
+  // Drawn by counting, because the number says nothing of what happens meanwhile.
+  if (shard_ > 0 && has_recovered.ok() && !*has_recovered && MayLackMemory()) {
+    life_->lacks_memory = ++cluster_->num_restarts % kRestartsPerLack == 0;
+  }
   absl::Status begun = opened.ok() ? has_recovered.status() : opened;
   if (begun.ok() && shard_ == 0) begun = StartCoordinator();
   if (!begun.ok()) {
@@ -666,8 +674,11 @@ void SimulatedServer::Obey(const ShardCommand& command, const CoordinatorRecord&
   const auto* stop = std::get_if<StopCommand>(&command);
   if (stop == nullptr || shard_ == 0) return;
   if (stop->instance_id != 0 && stop->instance_id != life_->instance_id) return;
-  const absl::Status status =
-      stop->failure.empty() ? absl::OkStatus() : absl::FailedPreconditionError(stop->failure);
+  could_not_load_ = stop->instance_id != 0;
+  const absl::Status status = could_not_load_ ? absl::UnavailableError(stop->failure)
+                              : stop->failure.empty()
+                                  ? absl::OkStatus()
+                                  : absl::FailedPreconditionError(stop->failure);
   SimulatedServer* const coordinator = cluster_->servers[0];
   cluster_->network->Call(
       process_, coordinator->process(), Lane::kControl, kReportDeadline,
@@ -903,6 +914,20 @@ void SimulatedServer::OnEvent(ShardEvent event) {
   SendReport([shard = shard_, event = std::move(event)](Coordinator& own, absl::Time now) {
     own.OnShardEvent(shard, event, now);
   });
+}
+
+bool SimulatedServer::MayLackMemory() const {
+  const Coordinator* const coordinator = cluster_->servers[0]->coordinator();
+  return coordinator != nullptr && coordinator->replaces_servers();
+}
+
+HostMemory SimulatedServer::ReadMemory() {
+  if (cluster_->is_draining) return {};
+  // A process compares its needs with its memory once, when it loads for the first time.
+  if (!std::exchange(life_->lacks_memory, false)) return {};
+  if (!MayLackMemory()) return {};
+  process_.world().Tell(process_.name(), " has too little memory");
+  return {.total_bytes = 1, .available_bytes = 1, .limited_by = "the scenario"};
 }
 
 void SimulatedServer::NoteLoaded(const ShardLoaded& loaded) {

@@ -94,6 +94,7 @@ struct ClusterContext {
   bool has_coordinator_gone_back = false;
   // The servers' life with which all begin anew after a journal has gone back; 0: none yet.
   uint64_t begun_anew_as = 0;
+  int num_restarts = 0;  // of servers above shard 0
 
   // Who listens at an address of a shard; if nobody does, who holds the shard.
   SimulatedServer* ServerAt(int shard, const std::string& address) const;
@@ -124,6 +125,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   // else it is refused for good.
   bool has_exited() const { return exit_.has_value(); }
   const absl::Status& exit_status() const { return *exit_; }
+  // It was told to exit alone, because it could not load.
+  bool could_not_load() const { return could_not_load_; }
   // Of shard 0: it has ended because all rounds were done.
   // Set once this coordinator has ended with all rounds done: those asked for, and as many more as
   // were lost with all their workers.
@@ -218,6 +221,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
     ProcessExecutor log_tasks;
     ProcessExecutor journal_writer;
     bool has_hanging_disk = false;
+    bool lacks_memory = false;  // when it loads for the first time
     uint64_t instance_id = 0;
     std::unique_ptr<Replication> replication;  // null: there is no replica
     // The disk, each with its copy if there is a replica.
@@ -304,6 +308,9 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   // A life that is ended because its connections were closed has no process, or could not dial.
   void CheckMayEnd(const DropCommand& drop) const;
   void NoteLoaded(const ShardLoaded& loaded);
+  // Whether the job waits for another server if this one cannot load.
+  bool MayLackMemory() const;
+  HostMemory ReadMemory();
   void SendReport(Report report);
   void SendContributed(const Contributed& contributed, absl::Duration pause);  // until answered
   void TakeContributed(int shard, const Contributed& contributed);             // shard 0
@@ -341,6 +348,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   CoordinatorRecord found_record_;
   std::string journal_damage_;  // See JournalFacts.
   std::optional<absl::Status> exit_;
+  bool could_not_load_ = false;
   std::optional<int64_t> completed_rounds_;
 };
 

@@ -985,7 +985,9 @@ void Run::Supervise() {
 
 void Run::OnServerExit(SimulatedCluster& cluster, SimulatedServer& server) {
   const absl::Status& status = server.exit_status();
-  if (!status.ok() && !absl::IsCancelled(status) && !DiskFaults::MayEndJob(status)) {
+  const bool may_exit = status.ok() || absl::IsCancelled(status) || DiskFaults::MayEndJob(status) ||
+                        server.could_not_load();
+  if (!may_exit) {
     cluster.audit.Fail(server.process().name(), " exits: ", status.ToString());
   }
   // The others hear of the end of a job before its coordinator has ended.
