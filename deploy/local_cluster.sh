@@ -19,7 +19,7 @@ say() { echo "==> $*"; }
 usage() {
   show_usage
   echo
-  echo "  --programs=DIR  take the programs from a folder laid out as bazel-bin is, instead of building them"
+  echo "  --programs=DIR  take the programs from a folder, or from one laid out as bazel-bin is, instead of building them"
 }
 
 # read_options "NAME ..." ARGUMENTS: sets the variables so named from --NAME=VALUE; --NAME alone is "yes".
@@ -114,13 +114,10 @@ show() { echo "\$ $(basename "$1") ${*:2}"; }
 
 # --- Programs ---
 
-# From FOLDER, which is laid out as bazel-bin is; from a package around this file; or built here.
+# From FOLDER, which has them or is laid out as bazel-bin is; from a package around this file; or built here.
 find_programs() {
-  local folder="${1:-}"
-  if [[ -z "$folder" && -x "$root/bin/ps_server" ]]; then
-    ps_server="$root/bin/ps_server" gpu_worker="$root/bin/gpu_worker" psctl="$root/bin/psctl"
-    return
-  fi
+  local folder="${1:-}" program
+  if [[ -z "$folder" && -x "$root/bin/ps_server" ]]; then folder="$root/bin"; fi
   if [[ -z "$folder" ]]; then
     run "$root/deploy/install_deps.sh"
     say "Building (some ten minutes on two cores the first time; [DONE / STEPS] every ten seconds)"
@@ -131,7 +128,14 @@ find_programs() {
     folder="$root/bazel-bin"
   fi
   folder="$(realpath "$folder")"
-  ps_server="$folder/server/ps_server" gpu_worker="$folder/worker/gpu_worker" psctl="$folder/deploy/psctl/psctl"
+  if [[ -x "$folder/ps_server" ]]; then
+    ps_server="$folder/ps_server" gpu_worker="$folder/gpu_worker" psctl="$folder/psctl"
+  else
+    ps_server="$folder/server/ps_server" gpu_worker="$folder/worker/gpu_worker" psctl="$folder/deploy/psctl/psctl"
+  fi
+  for program in "$ps_server" "$gpu_worker" "$psctl"; do
+    [[ -x "$program" ]] || fail "there is no $program: give --programs=DIR with the folder that has ps_server, gpu_worker and psctl"
+  done
 }
 
 # --- A job ---
