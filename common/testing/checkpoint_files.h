@@ -12,7 +12,7 @@ namespace lodestar {
 // Replaces what is there. Fails the test if the disk refuses.
 void WriteFile(FileSystem& file_system, const std::string& path, absl::string_view bytes);
 
-// Of one shard whose file of weights, "weights", is `bytes`. Nothing is synced.
+// Writes a checkpoint of one shard whose file of weights, "weights", is `bytes`. Nothing is synced.
 void WriteCheckpoint(FileSystem& file_system, const std::string& path, int64_t round,
                      const std::string& bytes);
 

@@ -74,13 +74,13 @@ struct SimulatedFileSystem::Node {
   const bool is_directory;
   bool is_named = false;
 
-  // Of a file. Shared with those who map it: never changed while they do.
+  // Contents of a file. Mappings share them, so that they never change while they are mapped.
   std::shared_ptr<std::string> contents = std::make_shared<std::string>();
   size_t num_synced = 0;
   // What the disk has of a file that was truncated and not synced since; else null.
   std::shared_ptr<std::string> before_truncation;
 
-  // Of a directory.
+  // Entries of a directory.
   Names names;
   Names synced_names;
   std::vector<NameChange> unsynced;  // lead from synced_names to names

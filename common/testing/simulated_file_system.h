@@ -30,8 +30,8 @@ enum class FileOperation {
   kSyncDirectory,
 };
 
-// For one thread. The same calls give the same disk, to the bit. Has no links; nobody is told when
-// a file was written.
+// For one thread. The same calls give the same disk, to the bit. It has no links and no times of
+// files.
 class SimulatedFileSystem final : public FileSystem {
  public:
   // Asked before each operation. An error is that of the operation, which then changes nothing.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Asynchronous training with a worker that gets a quarter of the time of the other: nobody waits for it, and what it sends
+# Asynchronous training with a worker that gets a quarter of the time of the other: the other does not wait for it, and what it sends
 # is old, so its steps are made shorter (--staleness_scaling=inverse).
 #
 #   deploy/examples/async_with_slow_worker.sh [--data=PATH] [--model=PRESET|FILE] [--rounds=N] [--out=DIR]

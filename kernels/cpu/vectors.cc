@@ -82,7 +82,7 @@ void FillRange(Buf y, T value) {
   std::fill_n(y.as<T>(), y.num_elements, value);
 }
 
-// Of encoding an element, in units of ForRanges().
+// Cost of encoding an element, in units of ForRanges().
 constexpr int64_t kEncodeCost = 2;
 
 const float* FloatsAt(Buf buf, int64_t begin) {
@@ -91,7 +91,7 @@ const float* FloatsAt(Buf buf, int64_t begin) {
 
 // Words of random numbers that are made together, each for one element.
 constexpr int64_t kWordsTogether = 4;
-// Of dropping an element, in units of ForRanges().
+// Cost of dropping an element, in units of ForRanges().
 constexpr int64_t kDropoutCost = 16;
 
 absl::Span<float> Part(const Buf& buf, int64_t begin, int64_t end) {

@@ -130,7 +130,7 @@ TEST_P(DeviceConformanceTest, SumsSquares) {
   }
 }
 
-// Of aligned vectors, and of ones that begin anywhere.
+// Encodes aligned vectors, and vectors that begin anywhere.
 TEST_P(DeviceConformanceTest, EncodesToTheSameBytesAndKnowsWhatIsLost) {
   for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4,
                             Encoding::TopK(64, 2), Encoding::TopK(5, 4)}) {

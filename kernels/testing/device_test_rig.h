@@ -27,7 +27,8 @@ class DeviceTestRig {
   Device& device() { return *device_; }
   // dtype of statistics, gradients of parameters and optimizers' vectors.
   DType statistics_dtype() const;
-  // Of the narrowest floating dtype that an argument had: all roundings are below it.
+  // Returns the rounding unit of the narrowest floating dtype that an argument had. All roundings
+  // are below it.
   double rounding_unit() const { return rounding_unit_; }
 
   // Uniform in [-1, 1), compute dtype unless said otherwise.

@@ -180,7 +180,7 @@ void AddRest(const v1::ClusterStatus& status, Exposition& out) {
         .Add(static_cast<double>(checkpoint.round()));
     out.Gauge("last_checkpoint_age_seconds", "Since it was published.")
         .Add(checkpoint.age_seconds());
-    // Of one that an earlier process has written they are not known.
+    // They are not known of a checkpoint that an earlier process has written.
     if (checkpoint.bytes() > 0) {
       out.Gauge("last_checkpoint_bytes", "On the disk.")
           .Add(static_cast<double>(checkpoint.bytes()));

@@ -68,7 +68,7 @@ class EventSource {
   uint64_t sent_version_ = ~uint64_t{0};
 };
 
-// For those whom nobody knows: thread-safe.
+// Answers callers that have shown no token and no certificate. Thread-safe.
 class RecentReadiness {
  public:
   RecentReadiness(std::function<v1::ClusterStatus()> read_status, Clock* clock)

@@ -12,7 +12,7 @@ namespace {
 
 // Steps along mean pseudo-gradients, without momentum.
 std::unique_ptr<Optimizer> MakeOuterSgd(const JobSpec& job, double learning_rate) {
-  // Of windows of unequal length only the last part of a step knows what the mean is divided by.
+  // If windows differ in length, only the last part of a step knows what the mean is divided by.
   if (job.mode == Mode::kAsyncLocalSgd) {
     return std::make_unique<OuterDelayedNesterov>(
         OuterNesterov::Config{.learning_rate = learning_rate, .momentum = 0.0});

@@ -9,6 +9,7 @@ import unittest
 
 import build_graph
 import layer_rules
+import prose_rules
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
@@ -131,6 +132,18 @@ class RulesCanFail(unittest.TestCase):
         self.assertNotEqual(violations([":c"], '"common/a.h"'), [])
         self.assertNotEqual(violations([":a"], "<grpcpp/grpcpp.h>"), [])
 
+    def test_comments_are_sentences(self):
+        def violations(comment, path="server/a.h"):
+            return violations_of_files({path: comment}, lambda root: prose_rules.check_prose(root, ["server"]))
+
+        for wrong in ("// Of the last layer.\n", "// Whose rounds are over.\n", "// Nobody waits.\n",
+                      "// The members,\n// likewise.\n", "int a;  // Of rounds.\n",
+                      "// Most bytes; 0: no limit.\n", "// 0: no limit.\n"):
+            self.assertNotEqual(violations(wrong), [], wrong)
+        self.assertNotEqual(violations("# Of a job.\n", "server/a.sh"), [])
+        for right in ("// Offers work. 0 means no limit.\n", "// Codes: 77: skipped.\n", 'text = "// Of a job.";\n'):
+            self.assertEqual(violations(right), [], right)
+
     def test_planted_faults_apply(self):
         fault = "--- a/server/a.cc\n+++ b/server/a.cc\n@@ -1,2 +1,2 @@\n int a;\n-int b;\n+int c;\n"
         path = "tests/simulation/faults/a.patch"
@@ -154,6 +167,7 @@ class ThisCheckout(unittest.TestCase):
         self.assertTrue(os.path.exists(os.path.join(ROOT, "WORKSPACE")), ROOT)
         self.assertEqual("\n".join(layer_rules.check_tree(ROOT)), "")
         self.assertEqual("\n".join(build_graph.check_includes(ROOT)), "")
+        self.assertEqual("\n".join(prose_rules.check_prose(ROOT)), "")
 
     def pages(self):
         for folder, folders, names in os.walk(ROOT):
@@ -180,7 +194,7 @@ class ThisCheckout(unittest.TestCase):
                             sources.append(file.read())
         known = set(re.findall(r"ABSL_FLAG\(\s*[\w:]+,\s*(\w+)", "\n".join(sources)))
         known |= set(re.findall(r"--(\w+)[=\"]", "\n".join(sources)))
-        # Of programs of others.
+        # These are flags of other programs.
         known |= {"help", "version", "keep", "config", "logdir", "pid", "gpus", "nodes", "now",
                   "cacert", "cert", "key", "resolve"}
         for path, text in self.pages():

@@ -30,7 +30,7 @@ const cut = [...document.querySelectorAll("body *")].filter(isShown).filter((nod
 return cut.map((node) => node.tagName + "#" + node.id + "." + node.className + " " + node.textContent.slice(0, 40));
 """
 
-# Of the open dialog: its heading, field and buttons that are not in view.
+# Lists heading, field and buttons of the open dialog that are not in view.
 DIALOG_PARTS_OUT_OF_VIEW = """
 const dialog = document.querySelector("dialog[open]");
 return [...dialog.querySelectorAll("h2, p, label:not([hidden]) input, button")].filter((node) => {

@@ -97,7 +97,7 @@ class Attempts:
         ("somebody who speaks plain text answers a worker", self.plain_answer, "", ""),
     ]
 
-  # What follows returns what whoever tries is told.
+  # The following methods return the answer that an attempt gets.
 
   def no_certificate(self):
     context = ssl.create_default_context(cafile=self._authority())

@@ -12,7 +12,7 @@
 #include "absl/synchronization/notification.h"
 
 extern "C" {
-// Of ThreadSanitizer: a release at an address comes before the acquires at it that follow.
+// ThreadSanitizer has these: a release at an address comes before the acquires at it that follow.
 void __tsan_acquire(void* address);
 void __tsan_release(void* address);
 void AnnotateIgnoreReadsBegin(const char* file, int line);

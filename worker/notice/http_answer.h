@@ -21,7 +21,7 @@ struct FetchedAnswer {
 // Not thread-safe.
 class HttpAnswerReader {
  public:
-  // Of header and body together.
+  // Most bytes of header and body together.
   static constexpr size_t kMaxBytes = 64 * 1024;
 
   // Errors: InvalidArgument if this is no HTTP, ResourceExhausted if it is too long.

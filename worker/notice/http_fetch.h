@@ -29,7 +29,7 @@ using HttpFetch = std::function<absl::StatusOr<FetchedAnswer>(const HttpRequest&
 // does in its own time.
 inline constexpr absl::Duration kHttpTimeout = absl::Seconds(2);
 
-// Blocks for at most `timeout`. Errors: Unavailable (nobody is there, or it has hung up),
+// Blocks for at most `timeout`. Errors: Unavailable (nothing listens there, or it has hung up),
 // DeadlineExceeded, and those of HttpAnswerReader.
 absl::StatusOr<FetchedAnswer> FetchHttp(const HttpRequest& request,
                                         absl::Duration timeout = kHttpTimeout);

@@ -13,8 +13,8 @@ class NoticeSource {
  public:
   virtual ~NoticeSource() = default;
 
-  // The notice, in words for people; none: there is none yet. May block for a few seconds. Errors:
-  // nobody can say whether there is one, and why. Called by one thread.
+  // Returns the notice, in words for people; nullopt if there is none yet. May block for a few
+  // seconds. Errors say why it is not known whether there is one. Called by one thread.
   virtual absl::StatusOr<std::optional<std::string>> Look() = 0;
 };
 
