@@ -570,6 +570,8 @@ def tests(lease, name, gtest_filter, program="cuda_device_test"):
         lease.check(name, False, f"exit code {code}, {num_passed} tests passed" + (f", failed: {' '.join(failed)}" if failed else ""))
     elif num_passed == 0:
         lease.check(name, False, f"no test is called {gtest_filter}")
+    refused = [line for line in output.splitlines() if gpu_table.REFUSED in line]
+    lease.check(f"{name}: outputs of libraries", not refused, "; ".join(refused))
     lease.note(f"{num_passed} tests passed")
     return output
 
@@ -821,23 +823,29 @@ def again(lease):
 
 
 def profile(lease):
-    """Runs ncu on the two kernels that take the most time of a step, but for matrix products."""
+    """Runs ncu on PROFILED, the two kernels that take the most time of a step, but for matrix products."""
     profiler = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
     if not pathlib.Path(profiler).exists():
         lease.skip("profile", "ncu is neither on the PATH nor in /usr/local/cuda/bin")
         return
     words = [lease.bin / "operations", batch(lease, 64), "--repeats=1", "--fusion=never"]
-    code, output = lease.command(profiler, "--kernel-name=regex:AttentionBackward|SoftmaxCrossEntropy", "--launch-count=4",
-                                 "--set=full", "--page=details", *words, *(["--small"] if lease.options.small else []))
+    # The number of launches counts for each kernel and grid of its own. Otherwise it would count over both kernels.
+    code, output = lease.command(profiler, f"--kernel-name=regex:{'|'.join(PROFILED)}", "--filter-mode=per-launch-config",
+                                 "--launch-count=1", "--set=full", "--page=details", *words,
+                                 *(["--small"] if lease.options.small else []))
     (lease.out / PROFILE).write_text(output, encoding="utf-8")
     # ncu may end with 0 although it has profiled nothing.
     errors = re.findall(r"^==(?:ERROR|WARNING)== (.*ERR_NVGPUCTRPERM.*|No kernels were profiled.*)$", output, re.MULTILINE)
+    # Lines that begin with == say what ncu does, not what it has found.
+    missing = [kernel for kernel in PROFILED if not re.search(rf"^(?!==).*{kernel}", output, re.MULTILINE)]
     if code != 0 or errors:
         lease.check("profile", False, f"ncu ended with {code}: {errors[0] if errors else gpu_table.last_line(output)}")
+    elif missing:
+        lease.check("profile", False, f"{PROFILE} lacks kernels called {' and '.join(missing)}; profile them by hand with ncu")
     lease.note(f"{PROFILE} has what ncu printed")
 
 
-PROFILE = "profile.txt"
+PROFILE, PROFILED = "profile.txt", ("AttentionBackward", "SoftmaxCrossEntropy")
 SECOND = [
     unpack_step(5),
     machine_step(15),

@@ -205,6 +205,21 @@ class LeaseTest(unittest.TestCase):
     if "cudnnGetVersion: 0 " in self.log():
       self.assertEqual(code, 0, summary)
 
+  def test_wrong_numbers_of_cudnn_are_a_failure_although_other_cases_ran_it(self):
+    self.all_pass()
+    refused = "attention backward 2 x 256 tokens: own kernels (refused, its outputs are not those of own kernels: dq is off)"
+    taken = [f"attention {direction} 1 x 128 tokens: library (--fusion=always)" for direction in ("forward", "backward")]
+    self.program("cuda_device_test", PASSES + "".join(f"echo 'choice: {choice}'\n" for choice in (*taken, refused)))
+    self.program("operations", f"""echo '{{"choice": "{refused}", "fusion": "always"}}'
+echo '{{"operation": "head forward", "microseconds": 1, "rate": 1, "unit": "TFLOP/s", "of_ceiling": 1}}'
+""")
+    self.program("train_step", STEPS % 4 + f"""echo '{{"choice": "{refused}", "fusion": "measure"}}'\n""")
+    code, summary = self.lease("--from=always", "--until=operations")
+    self.assertEqual(code, 1)
+    for step in ("always", "shapes", "step", "operations"):
+      self.assertEqual(self.results()[step][0], "failed", summary)
+      self.assertIn("dq is off", self.results()[step][1])
+
   def test_a_step_ends_at_its_limit_and_keeps_what_was_printed(self):
     self.all_pass()
     self.program("cuda_device_test", HANGS.replace("PIDS", str(self.folder / "pids")))
@@ -467,7 +482,13 @@ exit 3
     (self.root / "tests/gpu/three_modes_test.py").write_text("", encoding="utf-8")
     (self.root / "bin/psctl").touch()
     self.script(self.tools / "compute-sanitizer", PASSES)
-    self.script(self.tools / "ncu", 'while [[ "$1" == --* ]]; do shift; done\nexec "$@"\n')
+    self.ncu("TensorAttentionBackwardKernel", "SoftmaxCrossEntropyKernel")
+
+  def ncu(self, *kernels):
+    """Makes a stand-in for ncu that runs the program and reports on these kernels."""
+    self.script(self.tools / "ncu", "echo '==PROF== Profiling \"SoftmaxCrossEntropyKernel\"'\n" +
+                "".join(f"echo '  void lodestar::cuda::{kernel}<int>(int) (1, 1, 1)x(32, 1, 1)'\n" for kernel in kernels) +
+                'while [[ "$1" == --* ]]; do shift; done\nexec "$@"\n')
 
   def test_results_of_an_earlier_lease_are_not_lost(self):
     self.all_pass()
@@ -606,6 +627,20 @@ exit 3
     code, _ = self.lease("--from=profile", "--until=profile", which="second")
     self.assertEqual(code, 1)
     self.assertIn("No kernels", (self.out / "profile.txt").read_text())
+
+  def test_a_profile_without_one_of_the_kernels_is_a_failure(self):
+    self.second_programs()
+    self.program("operations", PASSES)
+    for kernels, missing in ((("TensorAttentionBackwardKernel",) * 4, "SoftmaxCrossEntropy"),
+                             (("SoftmaxCrossEntropyKernel",), "AttentionBackward")):
+      self.ncu(*kernels)
+      code, summary = self.lease("--from=profile", "--until=profile", which="second")
+      self.assertEqual(code, 1)
+      self.assertRegex(summary, rf"- FAILED profile: .*{missing}")
+    self.ncu("TensorAttentionBackwardKernel", "SoftmaxCrossEntropyKernel")
+    self.assertEqual(self.lease("--from=profile", "--until=profile", which="second")[0], 0)
+    # A number of launches that counts over both kernels could leave one of them out.
+    self.assertIn("--filter-mode=per-launch-config --launch-count=1 ", self.log())
 
 
 if __name__ == "__main__":

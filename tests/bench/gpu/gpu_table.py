@@ -294,6 +294,13 @@ def peak_tflops(card_name):
     return next((peak for pattern, peak in PEAK_TFLOPS if re.search(pattern, first)), None)
 
 
+def check_outputs(options, choices):
+    """Records a failure if outputs of a library were refused, although the program went on without the library."""
+    refused = [choice for choice in dict.fromkeys(choices) if REFUSED in choice]
+    if refused or any(": library" in choice for choice in choices):
+        options.facts.check("outputs of libraries", not refused, "; ".join(refused))
+
+
 def print_operations(options, budget, folder):
     table = Table(options, "operations", "Operations of a GPT-2 124M step",
                   f"bf16, T = {options.model.tokens}. Ceilings are measured in the same run: a copy on the card, in bytes read and "
@@ -311,6 +318,7 @@ def print_operations(options, budget, folder):
                 raise NotMeasured("operations printed nothing")
         except NotMeasured as reason:
             table.row_without((batch,), reason)
+    check_outputs(options, choices)
     table.end("What the device has chosen:\n\n" + "\n".join(choices) if choices else "")
 
 
@@ -467,13 +475,6 @@ class StepSection:
             self.options.facts.check("one cuBLASLt", used[0] == used[1],
                                      f"PyTorch has {', '.join(sorted(used[0]))}, ours {', '.join(sorted(used[1]))}")
 
-    def check_choices(self):
-        """Records a failure if outputs of a library were refused, although training went on without the library."""
-        choices = [note for steps in self.steps.values() for note in steps.notes]
-        refused = [note for note in choices if REFUSED in note]
-        if refused or any(": library" in note for note in choices):
-            self.options.facts.check("outputs of libraries", not refused, "; ".join(refused))
-
     def losses(self):
         """Returns pairs of losses, PyTorch's and ours, of the steps that are compared."""
         sides = [self.steps[name].losses if name in self.steps else [] for name in (PYTORCH, OURS)]
@@ -503,7 +504,7 @@ class StepSection:
         """Returns the text below the table."""
         lines = []
         self.check_cublas()
-        self.check_choices()
+        check_outputs(self.options, [note for steps in self.steps.values() for note in steps.notes])
         if self.yardsticks and OURS in self.steps and self.steps[OURS].milliseconds:
             ratio = self.steps[OURS].tokens_per_second(self.batch, self.options) / max(self.yardsticks)
             self.options.facts.tell(ratio=ratio, batch=self.batch)

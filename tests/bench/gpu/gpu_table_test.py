@@ -222,6 +222,8 @@ class GpuTableTest(unittest.TestCase):
   def test_refused_outputs_of_a_library_are_a_failure(self):
     self.program("train_step", STEP.replace("forward: library", "forward: own kernels (refused, its outputs are not those of own kernels: y)"))
     self.assertEqual(self.failed("--section=step", "--steps=3"), ["outputs of libraries"])
+    self.program("operations", OPERATIONS.replace("forward: library", "forward: own kernels (refused, its outputs are not those of own kernels: y)"))
+    self.assertEqual(self.failed("--section=operations"), ["outputs of libraries"])
 
   def test_both_sides_multiply_with_one_library(self):
     flags = ["--section=step", "--steps=3", self.pytorch("print('{\"libraries\": [\"/a/libcublasLt.so.13\"]}')" +
