@@ -625,6 +625,8 @@ def table(lease, section, *flags):
     for fact in facts(lease)[before:]:
         if "check" in fact:
             lease.check(fact["check"], fact["passed"], fact["why"])
+        if "skipped" in fact:
+            lease.skip(fact["skipped"], fact["why"])
         num_measured += fact.get("measured", 0)
     if code != 0:
         lease.check(section, False, f"gpu_table.py ended with {code}")

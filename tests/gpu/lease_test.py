@@ -22,6 +22,8 @@ SOURCES = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = ("train_step", "operations", "ps_server", "gpu_worker", "cuda_device_test", "liblodestar_cuda.so")
 FILES = {}  # Paths of the arguments by their base names.
 MOST_FILE_BYTES = 16 << 20  # Limit of a file in --out.
+LEASE_SECONDS = {"first": 300, "second": 270}  # Time limits of leases in these tests.
+DEFAULT_SECONDS = {"first": 420, "second": 270}
 SLACK_SECONDS = 60  # Delay that a busy machine may cause; a program that hangs takes longer.
 
 # Stand-in for nvidia-smi, which answers by the names of fields.
@@ -97,6 +99,15 @@ class LeaseTest(unittest.TestCase):
     opens_the_card = '[[ "$*" == "--gtest_filter=-*" ]] && exit 0\n' if name == "cuda_device_test" else ""
     self.script(self.root / "bin" / name, opens_the_card + text)
 
+  def record(self, name, text):
+    """As program(), but the stand-in also records its arguments for arguments()."""
+    self.program(name, f'echo "$*" >>{self.folder}/{name}.arguments\n{text}')
+
+  def arguments(self, name):
+    """Returns a set of the arguments of each run of a stand-in."""
+    lines = (self.folder / f"{name}.arguments").read_text(encoding="utf-8").splitlines()
+    return [set(line.split()) for line in lines]
+
   def all_pass(self):
     """Replaces all programs by stand-ins that pass, for tests about something else."""
     for name in ("train_step", "operations", "ps_server", "gpu_worker", "cuda_device_test"):
@@ -105,9 +116,10 @@ class LeaseTest(unittest.TestCase):
   def command(self, *flags, which="first", root=None):
     return [(root or self.root) / f"tests/gpu/{which}_lease.sh", f"--out={self.out}", "--small", *flags]
 
-  def lease(self, *flags, which="first", seconds=300, root=None):
+  def lease(self, *flags, which="first", seconds=None, root=None):
     """Runs a lease into an empty folder. Returns its exit code and summary."""
     shutil.rmtree(self.out, ignore_errors=True)
+    seconds = seconds or LEASE_SECONDS[which]
     command = self.command(f"--seconds={seconds}", *flags, which=which, root=root)
     code = subprocess.run(command, env=self.environment, stdout=subprocess.DEVNULL, check=False,
                           timeout=seconds + SLACK_SECONDS).returncode
@@ -140,6 +152,9 @@ class LeaseTest(unittest.TestCase):
                       "traces.tar.gz"])
     self.assertRegex(summary, r"\n- Lodestar, B = 2: [0-9]+ tokens/s\n")
     self.assertRegex(summary, r"\n- ratio, B = 2: ")
+    for wire in ("fp32", "bf16"):
+      self.assertRegex(summary, rf"\n- exposed share of a round, B = 2, {wire}: [0-9.]+%\n")
+    self.assertIn("\n- skipped one cuBLASLt: none was loaded by Lodestar\n", summary)
     self.assertIn(f"- library: {self.root}/bin/liblodestar_cuda.so", summary)
     self.assertRegex(summary, r"\n6 passed, 0 failed, 0 skipped, 0 not run\n$")
     self.assertEqual({name: result for name, (result, _) in self.results().items()},
@@ -378,6 +393,31 @@ echo '{{"operation": "head forward", "microseconds": 1, "rate": 1, "unit": "TFLO
       self.lease(*flags, seconds=80)
       limits = re.search(r"^Limits: (.*)$", self.log(), re.MULTILINE)[1]
       self.assertAlmostEqual(sum(float(limit.split()[1]) for limit in limits.split(", ")), 80, delta=5, msg=limits)
+
+  def test_default_limits_add_up_to_the_default_seconds(self):
+    self.all_pass()
+    for which, seconds in DEFAULT_SECONDS.items():
+      shutil.rmtree(self.out, ignore_errors=True)
+      self.run_again("--from=keep", "--until=keep", which=which)
+      limits = re.search(r"^Limits: (.*)$", self.log(), re.MULTILINE)[1]
+      self.assertAlmostEqual(sum(float(limit.split()[1]) for limit in limits.split(", ")), seconds, delta=3, msg=limits)
+
+  def test_programs_get_the_flags_of_what_is_measured(self):
+    self.all_pass()
+    self.record("operations", PASSES)
+    self.record("train_step", PASSES)
+    self.record("gpu_worker", "exit 1\n")
+    self.program("ps_server", 'for flag in "$@"; do case "$flag" in --port_file=*) echo 1 >"${flag#*=}"; exec sleep 20 ;; esac; done\n')
+    command = [word for word in self.command("--from=step", "--until=rounds") if word != "--small"]
+    subprocess.run(command, env=self.environment, stdout=subprocess.DEVNULL, check=False, timeout=LEASE_SECONDS["first"])
+    for steps in self.arguments("train_step"):
+      self.assertLessEqual({"--batch=64", "--warmup=20", "--steps=60", "--dtype=bf16"}, steps)
+    tuning_files = set()
+    for name in ("train_step", "operations", "gpu_worker"):
+      for arguments in self.arguments(name):
+        self.assertIn("--fusion=measure", arguments, name)
+        tuning_files.add(frozenset(word for word in arguments if word.startswith("--tuning_file=/")))
+    self.assertEqual([len(files) for files in tuning_files], [1], "each program reads what the others have measured")
 
   def test_a_program_that_fails_is_a_failure_and_keeps_its_rows(self):
     self.all_pass()

@@ -120,6 +120,10 @@ class Facts:
     def check(self, name, passed, why=""):
         self.tell(check=name, passed=passed, why=why)
 
+    def skip(self, name, why):
+        """Says that a check was left out."""
+        self.tell(skipped=name, why=why)
+
 
 class Table:
     """A section's page: one Markdown table below a line of text. Each row is in the file as soon as it is known."""
@@ -469,11 +473,14 @@ class StepSection:
         self.measure(read, name)
 
     def check_cublas(self):
-        """Records a failure if PyTorch and ours have loaded different versions of cuBLASLt."""
+        """Records a failure if PyTorch and ours have loaded different versions of cuBLASLt, and a note if one has loaded none."""
         used = [{os.path.realpath(path) for path in self.libraries.get(name, ()) if "libcublasLt" in path} for name in (PYTORCH, OURS)]
         if all(used):
             self.options.facts.check("one cuBLASLt", used[0] == used[1],
                                      f"PyTorch has {', '.join(sorted(used[0]))}, ours {', '.join(sorted(used[1]))}")
+        elif self.options.python:
+            without = [name for name, paths in zip((PYTORCH, OURS), used) if not paths]
+            self.options.facts.skip("one cuBLASLt", f"none was loaded by {' and '.join(without)}")
 
     def losses(self):
         """Returns pairs of losses, PyTorch's and ours, of the steps that are compared."""

@@ -225,12 +225,28 @@ class GpuTableTest(unittest.TestCase):
     self.program("operations", OPERATIONS.replace("forward: library", "forward: own kernels (refused, its outputs are not those of own kernels: y)"))
     self.assertEqual(self.failed("--section=operations"), ["outputs of libraries"])
 
+  def test_programs_get_the_flags_of_devices(self):
+    programs = (("operations", OPERATIONS), ("train_step", STEP), ("gpu_worker", WORKER))
+    for name, text in programs:
+      path = str(self.folder / f"{name}.arguments")
+      self.program(name, f"import sys\nopen({path!r}, 'a').write(' '.join(sys.argv[1:]) + '\\n')\n{text}")
+    for flags, wanted in (((), ["--fusion=measure"]), (("--fusion=measure", "--tuning_file=T"), ["--fusion=measure", "--tuning_file=T"]),
+                          (("--fusion=never",), ["--fusion=never"])):
+      self.measure("--section=operations", "--section=step", "--section=rounds", "--overlap=true", *flags)
+      for name, _ in programs:
+        path = self.folder / f"{name}.arguments"
+        for line in path.read_text(encoding="utf-8").splitlines():
+          self.assertEqual([word for word in line.split() if word.startswith(("--fusion=", "--tuning_file="))], wanted, name)
+        path.unlink()
+
   def test_both_sides_multiply_with_one_library(self):
     flags = ["--section=step", "--steps=3", self.pytorch("print('{\"libraries\": [\"/a/libcublasLt.so.13\"]}')" +
                                                          PYTORCH.replace("FIRST", "0"))]
     for path, failed in (("/a", []), ("/b", ["one cuBLASLt"])):
       self.program("train_step", f"print('{{\"libraries\": [\"{path}/libcublasLt.so.13\"]}}')" + STEP)
       self.assertEqual(self.failed(*flags), failed)
+    self.program("train_step", STEP)
+    self.assertIn({"skipped": "one cuBLASLt", "why": "none was loaded by Lodestar"}, self.facts(*flags))
 
   def test_what_was_printed_before_a_failure_is_a_row(self):
     dies = "\nsys.exit('the card is gone')\n"
