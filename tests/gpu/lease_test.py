@@ -65,14 +65,19 @@ class LeaseTest(unittest.TestCase):
     cls.programs = pathlib.Path(folder.name)
     for name in PROGRAMS:
       shutil.copy(FILES[name], cls.programs / name)
+    # Leases run on what deploy/package.sh packs, so they fail here, too, if it leaves out what they need.
+    cls.package_script = (SOURCES / "deploy/package.sh").read_text(encoding="utf-8")
+    patterns = re.search(r"^for file in (.*?); do\n  install -D ", cls.package_script, re.MULTILINE | re.DOTALL)[1]
+    names = subprocess.run(["bash", "-c", f"printf '%s\\n' {patterns}"], cwd=SOURCES, capture_output=True, text=True, check=True).stdout
+    cls.packed_scripts = [name for name in names.split("\n") if re.fullmatch(r"(tests/(gpu|bench|process)|deploy)/.*\.(py|sh)", name)
+                          and (SOURCES / name).exists()]
 
   def setUp(self):
     folder = tempfile.TemporaryDirectory()
     self.addCleanup(folder.cleanup)
     self.folder = pathlib.Path(folder.name)
     self.root, self.out = self.folder / "lodestar-0.0-linux-x86_64", self.folder / "out"
-    for path in ("tests/gpu/lease.py", "tests/gpu/first_lease.sh", "tests/gpu/second_lease.sh", "tests/gpu/run.sh",
-                 "tests/gpu/sanitizer_filter.sh", "tests/bench/gpu/gpu_table.py", "deploy/script_help.sh"):
+    for path in self.packed_scripts:
       (self.root / path).parent.mkdir(parents=True, exist_ok=True)
       shutil.copy(SOURCES / path, self.root / path)
     shutil.copy(SOURCES / "tests/gpu/torch_gpt2_stand_in.py", self.root / "tests/bench/gpu/torch_gpt2.py")
@@ -515,6 +520,17 @@ exit 3
     (self.root / "tests/bench/gpu/gpu_table.py").write_text(
         (SOURCES / "tests/bench/gpu/gpu_table.py").read_text().replace("    options = parse(arguments)\n", "    return\n"))
     self.assertEqual(self.lease("--from=operations", "--until=operations")[0], 1)
+
+  def test_the_package_has_what_leases_start(self):
+    targets = re.findall(r"//[a-z/]+:([a-z_.]+)", self.package_script)
+    for program in (*PROGRAMS, "psctl", "cuda_model_test"):
+      self.assertIn(program, targets)
+    self.assertIn("tests/bench/gpu/torch_gpt2.py", self.packed_scripts)
+    # A script that imports a file that is not packed fails here.
+    for script in ("tests/gpu/lease.py", "tests/gpu/three_modes_test.py"):
+      done = subprocess.run([sys.executable, "-B", "-c", f"import runpy; runpy.run_path({str(self.root / script)!r}, run_name='packed')"],
+                            cwd=self.root, capture_output=True, text=True, check=False, timeout=SLACK_SECONDS)
+      self.assertEqual(done.returncode, 0, done.stderr)
 
   def second_programs(self):
     """Makes stand-ins for the programs that only the second lease needs."""
