@@ -137,7 +137,8 @@ absl::StatusOr<AttentionSample> ReadSample(AttentionPass pass, const AttentionSh
 
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Runs our kernels for one sample. Sets the outputs in *tensors to scratch memory.
+// Runs our kernels for one sample. Afterwards the output pointers of *tensors point to scratch
+// memory that has our results.
 absl::Status RunOwn(AttentionPass pass, const AttentionShape& shape, const CudaAttention& own,
                     absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)> scratch,
                     cudaStream_t stream, AttentionTensors* tensors) {
@@ -182,9 +183,11 @@ Comparison CompareAttention(AttentionPass pass, const AttentionShape& shape,
   const auto usual = [&](const std::vector<uint16_t>& values, int part, int parts) {
     return Rows(values, shape, part, parts).UsualNorm();
   };
-  // A row of the gradient of queries is a sum over tokens of ds times a row of the keys, and vice
-  // versa. The scaled ds is about |dy| |v| / width. If all these sums cancel, as with equal keys or
-  // a single token, only the rounding of ds is left.
+  // ds is the gradient of the scores. A row of dq is a sum over tokens of ds times a row of the
+  // keys; a row of dk has rows of the queries. A product dy v is about |dy| |v| / sqrt(width), the
+  // scores are scaled by 1 / sqrt(width), and a probability is about 1 / tokens. So ds is about
+  // |dy| |v| / (width tokens). If all sums cancel, as with equal keys or a single token, only the
+  // roundings of ds are left. Those of `tokens` summands add up to sqrt(tokens) times one.
   const double rounding_of_ds = kRounding * usual(own.dy, 0, 1) * usual(own.qkv, 2, 3) /
                                 static_cast<double>(shape.head_width) /
                                 std::sqrt(static_cast<double>(shape.tokens));

@@ -4,7 +4,9 @@
 // A row has the values of one head and one token. The two sides round products, sums and results to
 // bf16 in different orders. Each of some three roundings is off by at most 2^-8 of its value, so
 // rows may differ by 2 % of the row's norm. If the row's sum cancels, the limit is 2 % of the usual
-// norm of the tensor's rows. log_sum_exp is fp32 on both sides and may differ by 1e-3.
+// norm of the tensor's rows. Rows of dq and dk may differ by the rounding of the scores' gradient
+// in addition. If their sums cancel in all rows, it is all that is left. log_sum_exp is fp32 on
+// both sides and may differ by 1e-3, or by 1e-3 of its value if that is above 1.
 #pragma once
 
 #include <cuda_runtime_api.h>

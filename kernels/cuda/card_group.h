@@ -82,8 +82,8 @@ class CardGroup final : public DeviceGroup {
   absl::Status AwaitOthers(int member);
 
   std::vector<Member> members_;
-  // Parts of operations with even and with odd numbers. A member that is done with an operation
-  // writes its part of the next one while other members still read.
+  // The parts of two operations: [number % 2]. A member that is done with an operation writes its
+  // part of the next one while other members still read.
   std::array<std::vector<CardPart>, 2> parts_;
   const std::unique_ptr<CardLinks> links_;
   Meeting meeting_;

@@ -735,7 +735,7 @@ def write_summary(lease):
         if "tokens_per_second" in fact:
             lines.append(f"- {fact['program']}, B = {fact['batch']}: {fact['tokens_per_second']:.0f} tokens/s")
         elif "ratio" in fact:
-            lines.append(f"- ratio, B = {fact['batch']}: {fact['ratio']:.3f} of the faster of PyTorch's runs")
+            lines.append(f"- {gpu_table.ratio_text(fact['ratio'], fact['batch'])}")
         elif "exposed" in fact:
             lines.append(f"- exposed share of a round, B = {fact['batch']}, {fact['wire']}: {fact['exposed']:.1%}")
     if lease.python == "" and lease.exit_code() != NO_CARD:
@@ -910,7 +910,7 @@ def parse(lease, arguments):
     parser.add_argument("--until", dest="last_step", metavar="STEP", default="", help="last step to run; default: the last. "
                         f"{', '.join(ALWAYS)} run in any case")
     parser.add_argument("--kept", type=pathlib.Path, metavar="FOLDER", default=ROOT / ".lease",
-                        help=f"folder whose {COMPILED}, what PyTorch has compiled, is read by step machine and written by step keep; "
+                        help=f"folder of {COMPILED}, PyTorch's compiled code; step machine reads it, step keep writes it; "
                         "default .lease of the package or clone. For a lease on another machine, copy it there from --out")
     parser.add_argument("--package", type=pathlib.Path, metavar="FILE", default=ROOT / ".lease/lodestar.tar.xz",
                         help="package with the programs, made by deploy/package.sh; default .lease/lodestar.tar.xz. It is not read if "

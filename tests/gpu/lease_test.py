@@ -156,7 +156,7 @@ class LeaseTest(unittest.TestCase):
                      ["inductor.tar.xz", "lease.log", "nvidia_smi.csv", "operations.md", "rounds.md", "step.md", "summary.md",
                       "traces.tar.gz"])
     self.assertRegex(summary, r"\n- Lodestar, B = 2: [0-9]+ tokens/s\n")
-    self.assertRegex(summary, r"\n- ratio, B = 2: ")
+    self.assertRegex(summary, r"\n- Lodestar at B = 2: [0-9.]+ times the tokens/s of PyTorch's faster run\n")
     for wire in ("fp32", "bf16"):
       self.assertRegex(summary, rf"\n- exposed share of a round, B = 2, {wire}: [0-9.]+%\n")
     self.assertIn("\n- skipped one cuBLASLt: none was loaded by Lodestar\n", summary)
@@ -658,7 +658,7 @@ exit 3
     self.second_programs()
     code, summary = self.lease("--again=*/DeviceConformanceTest.CrossEntropy*/Bf16Never", which="second")
     self.assertEqual(code, 0, summary + self.log())
-    self.assertRegex(summary, r"\n- ratio, B = 2: ")
+    self.assertRegex(summary, r"\n- Lodestar at B = 2: [0-9.]+ times the tokens/s of PyTorch's faster run\n")
     for step in ("models", "modes", "memcheck", "racecheck", "again", "profile", "servers"):
       self.assertIn(f"<== {step}: ", self.log())
     self.assertEqual(self.log().count("1 passed, 0 failed, 0 skipped"), 4)

@@ -37,7 +37,8 @@ import time
 # Time that processes of a job have to end after their server has ended.
 SECONDS_TO_END = 30
 SECONDS_TO_DIE = 5  # Time that a killed program has to end.
-SECONDS_BETWEEN_LOOKS = 1.0  # A child may hold a program's output open, so the program is looked at this often.
+# Seconds between looks whether a program has ended. The end of its output does not tell, as a child may hold the pipe open.
+SECONDS_BETWEEN_LOOKS = 1.0
 MOST_COUNT = 10**6  # Limit of the numbers of steps, rounds, samples and servers.
 # Limit of a file in --out, as a rented machine may not give larger files back.
 MOST_FILE_BYTES = 16 << 20
@@ -376,6 +377,10 @@ class Steps:
         return batch * options.model.tokens / (statistics.median(self.milliseconds) * 1e-3)
 
 
+def ratio_text(ratio, batch):
+    return f"{OURS} at B = {batch}: {ratio:.3f} times the tokens/s of PyTorch's faster run"
+
+
 def relative_difference(loss, wanted):
     """Returns |loss - wanted| / |wanted|, or infinity if one of the two is not finite."""
     return abs(loss - wanted) / abs(wanted) if math.isfinite(loss) and math.isfinite(wanted) else math.inf
@@ -515,7 +520,7 @@ class StepSection:
         if self.yardsticks and OURS in self.steps and self.steps[OURS].milliseconds:
             ratio = self.steps[OURS].tokens_per_second(self.batch, self.options) / max(self.yardsticks)
             self.options.facts.tell(ratio=ratio, batch=self.batch)
-            lines += [f"B = {self.batch}: {ratio:.3f} of the faster of PyTorch's runs.", ""]
+            lines += [f"{ratio_text(ratio, self.batch)}.", ""]
         lines += self.losses_text()
         for name, steps in self.steps.items():
             notes = steps.notes + sorted(self.libraries.get(name, ()))

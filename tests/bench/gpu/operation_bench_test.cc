@@ -1,5 +1,5 @@
-// Tests which operations the GPU benchmark runs, and on which numbers, at small shapes on the
-// emulated card. Times mean nothing there.
+// Tests which operations the GPU benchmark runs, and that every timed run has the same inputs, at
+// small shapes on the emulated card. Times mean nothing there.
 #include "tests/bench/gpu/operation_bench.h"
 
 #include <memory>

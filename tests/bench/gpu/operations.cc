@@ -18,8 +18,10 @@
 ABSL_FLAG(std::string, device, "cuda", "cuda or cuda:N");
 ABSL_FLAG(std::string, dtype, "bf16", "bf16 or fp32");
 ABSL_FLAG(int, batch, 16, "number of samples of 1024 tokens");
-ABSL_FLAG(std::string, fusion, "measure",
-          "measure, never or always; the same as gpu_worker's; attention runs with all three");
+ABSL_FLAG(
+    std::string, fusion, "measure",
+    "whether matrix products are fused and cuDNN's attention is used: measure, never or always; "
+    "attention runs with all three");
 ABSL_FLAG(bool, repeatable, true,
           "false lets cuDNN's attention add gradients up in any order; the same as gpu_worker's");
 ABSL_FLAG(std::string, tuning_file, "",

@@ -49,7 +49,9 @@ ABSL_FLAG(int, batch, 12, "samples per step");
 ABSL_FLAG(double, learning_rate, 1e-3, "learning rate of AdamW");
 ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or cuda:N");
 ABSL_FLAG(std::string, dtype, "fp32", "fp32 or bf16");
-ABSL_FLAG(std::string, fusion, "measure", "measure, never or always; the same as gpu_worker's");
+ABSL_FLAG(
+    std::string, fusion, "measure",
+    "whether matrix products are fused and cuDNN's attention is used: measure, never or always");
 ABSL_FLAG(bool, repeatable, true,
           "false lets cuDNN's attention add gradients up in any order; the same as gpu_worker's");
 ABSL_FLAG(std::string, tuning_file, "",
