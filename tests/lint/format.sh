@@ -13,7 +13,7 @@ if [[ -z "$program" ]] || ! "$program" --version | grep -q 'version 14\.'; then
   echo "Nothing was tested: there is no clang-format 14"
   exit 77
 fi
-git ls-files -z -- '*.cc' '*.h' '*.cu' '*.cuh' |
+find . -path './.*' -prune -o -type f \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
   xargs -0 -P "$(nproc)" -n 50 "$program" --dry-run -Werror --ferror-limit=1 || {
   echo "Format these files with: clang-format -i FILE"
   exit 1

@@ -29,7 +29,7 @@ compile=("$compiler" -std=c++20 -DSPDLOG_SHARED_LIB -DSPDLOG_COMPILED_LIB -DSPDL
 "${compile[@]}" -x c++-header "$headers" -o "$work/headers.pch"
 
 # A header is looked at in its source, or alone if it has none.
-git grep -lE 'ABSL_(PT_)?GUARDED_BY|ABSL_(EXCLUSIVE|SHARED)_LOCKS_REQUIRED|ABSL_LOCKS_EXCLUDED' -- '*.h' '*.cc' |
+grep -rlE --include='*.h' --include='*.cc' 'ABSL_(PT_)?GUARDED_BY|ABSL_(EXCLUSIVE|SHARED)_LOCKS_REQUIRED|ABSL_LOCKS_EXCLUDED' --exclude-dir='.?*' . |
   while read -r path; do
     if [[ -f "${path%.h}.cc" ]]; then echo "${path%.h}.cc"; else echo "$path"; fi
   done | sort -u >"$work/sources"
