@@ -308,8 +308,8 @@ absl::StatusOr<Credentials> EnrollAt(const std::string& address, const JoinStrin
   return credentials;
 }
 
-// Of a handshake of which no more is wanted than what the server shows: its certificate, and those
-// between it and an authority.
+// Keeps in `shown` what the server shows, its certificate and those between it and an authority,
+// and leaves the handshake.
 int KeepAndLeave(X509_STORE_CTX* store, void* shown) {
   std::string& chain = *static_cast<std::string*>(shown);
   X509* const certificate = X509_STORE_CTX_get0_cert(store);

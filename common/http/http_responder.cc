@@ -205,7 +205,7 @@ class OneRequest : private httplib::Server {
     return false;
   }
 
-  // Of what helps a page that has another name than this server knows, as behind a proxy.
+  // Names the flag that makes another name of this page known, such as that of a proxy.
   std::string NamesHint() const {
     if (config_.names_flag.empty()) return "";
     return absl::StrCat("; if that is a proxy's name for this page: ", config_.names_flag);

@@ -1,7 +1,6 @@
 #include "common/http/tls_session.h"
 
 #include <openssl/err.h>
-#include <openssl/pem.h>
 
 #include <climits>
 #include <utility>
@@ -20,26 +19,13 @@ absl::Status Refused(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(what, ": ", OpensslError()));
 }
 
-// All certificates that `pem` has, in its order.
-absl::StatusOr<std::vector<OwnedCertificate>> CertificatesIn(absl::string_view what,
-                                                             const std::string& pem) {
-  const OwnedBio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-  std::vector<OwnedCertificate> certificates;
-  while (X509* const next = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
-    certificates.emplace_back(next);
-  }
-  ERR_clear_error();  // the end of the text is one
-  if (!certificates.empty()) return certificates;
-  return absl::InvalidArgumentError(absl::StrCat(what, " has no certificate in PEM"));
-}
-
 absl::Status ShowOwn(SSL_CTX* context, const CredentialFiles& files, const Credentials& own) {
   const absl::StatusOr<OwnedKey> key = KeyFromPem(own.key);
   if (!key.ok()) {
     return absl::Status(key.status().code(), absl::StrCat(files.key, ": ", key.status().message()));
   }
   ASSIGN_OR_RETURN(const std::vector<OwnedCertificate> chain,
-                   CertificatesIn(files.certificate, own.certificate));
+                   CertificatesFromPem(files.certificate, own.certificate));
   if (SSL_CTX_use_certificate(context, chain.front().get()) != 1 ||
       SSL_CTX_use_PrivateKey(context, key->get()) != 1) {
     return Refused(files.certificate);
@@ -52,7 +38,7 @@ absl::Status ShowOwn(SSL_CTX* context, const CredentialFiles& files, const Crede
 
 absl::Status Believe(SSL_CTX* context, const CredentialFiles& files, const Credentials& own) {
   ASSIGN_OR_RETURN(const std::vector<OwnedCertificate> authorities,
-                   CertificatesIn(files.authority, own.authority));
+                   CertificatesFromPem(files.authority, own.authority));
   X509_STORE* const store = SSL_CTX_get_cert_store(context);
   for (const OwnedCertificate& authority : authorities) {
     // Browsers offer what one of these has issued, and ask nobody who has nothing of the kind.

@@ -103,7 +103,7 @@ struct AskConnectionsCommand {
 // The servers exit.
 struct StopCommand {
   std::string failure;  // why the job has failed, or the server has; empty: neither
-  // Of the one server that exits, while the job waits for another one. 0 means all of them.
+  // Names the one server that exits while the job waits for another one. 0 means all servers.
   uint64_t instance_id = 0;
 };
 

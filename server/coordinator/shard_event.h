@@ -16,7 +16,7 @@
 
 namespace lodestar {
 
-// Those of an earlier server incarnation are ignored.
+// The coordinator ignores events whose server_incarnation is not its own.
 
 // Answer to AssignCommand.
 struct ShardLoaded {
@@ -31,7 +31,8 @@ struct ShardSaved {
   absl::StatusOr<std::string> manifest_part;  // text of FormatShardManifest()
 };
 
-// Of the averaged gradient, one per segment. The answer is a NormTotalCommand.
+// Has the sums of squares of the averaged gradient, one per segment. The coordinator answers with a
+// NormTotalCommand.
 struct ShardSquareSums {
   uint64_t server_incarnation = 0;
   Round round;

@@ -29,7 +29,7 @@ inline constexpr char kIntermediateCertificate[] =
     "ADBEAiB/vBvoeNf1b9JMr6PKBI4m3P/glUV6AuVG/aOGf54OpAIgDR4U7C1cLDGE\n"
     "ojYH/6roodBoe/erZrFEV0cDxx0pU1Y=\n"
     "-----END CERTIFICATE-----\n";
-// Of server s1, signed by the one in between.
+// Names server s1. The intermediate certificate has signed it.
 inline constexpr char kLeafCertificate[] =
     "-----BEGIN CERTIFICATE-----\n"
     "MIIBzzCCAXWgAwIBAgIUfWp7mtD5oMLBgxp+MBSiUTzhHMkwCgYIKoZIzj0EAwIw\n"

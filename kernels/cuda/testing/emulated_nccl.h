@@ -7,7 +7,8 @@
 
 namespace lodestar::cuda {
 
-// Of the calls of the functions below since the process began, but for those in a group.
+// Returns the number of calls of the functions below since the process began, without those in a
+// group.
 int64_t num_nccl_operations();
 
 // Operations that are queued from here on wait on their cards for a member that does not come: they
