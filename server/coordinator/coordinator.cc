@@ -1136,7 +1136,9 @@ void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time no
     return;
   }
   const std::string why = absl::StrCat("the server of shard ", shard, " ", what);
-  outbox_.RaiseAlarm(absl::StrCat(why, "; ", WayBack()), now);
+  // Lost rounds stay an alarm. If there was nothing to lose, the alarm ends when a server is back.
+  const std::string subject = state_.is_ready() ? "" : ServerSubject(shard);
+  outbox_.RaiseAlarm(absl::StrCat(why, "; ", WayBack()), now, AlarmKind::kAlarm, subject);
   if (state_.is_ready()) {
     const int64_t before = state_.setback.has_value() ? state_.setback->rounds_done : 0;
     state_.setback = Setback{std::max(before, state_.rounds_done()), why};

@@ -864,6 +864,11 @@ TEST(CoordinatorRestartTest, AJobThatWasUnderWayWaitsForAServerThatCanLoad) {
                              cluster.now());
   }
   EXPECT_EQ(coordinator.phase(), CoordinatorPhase::kRunning);
+  int num_over = 0;
+  for (const AlarmSnapshot& alarm : coordinator.Snapshot(cluster.now()).alarms) {
+    num_over += alarm.over_age.has_value() ? 1 : 0;
+  }
+  EXPECT_EQ(num_over, 2) << "the server that could not load, and that all load again";
 }
 
 TEST(CoordinatorRestartTest, WorkersOfBeforeLearnThatWeightsCannotBeLoaded) {
