@@ -1,11 +1,13 @@
 #include "common/checkpoint_manifest.h"
 
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/archive/json_archive.h"
 #include "common/crc32c.h"
 #include "common/peer_text.h"
 #include "common/status_macros.h"
@@ -20,269 +22,211 @@ constexpr int64_t kMaxManifestBytes = 100'000'000;
 
 std::string ChecksumText(uint32_t crc32c) { return absl::StrFormat("%08x", crc32c); }
 
-absl::StatusOr<uint32_t> GetChecksum(const Json& object) {
-  ASSIGN_OR_RETURN(const std::string text, GetString(object, kChecksumKey));
-  uint32_t crc32c = 0;
-  if (text.size() != 8 || !absl::SimpleHexAtoi(text, &crc32c)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kChecksumKey, " \"", PeerText(text), "\" is not 8 hexadecimal digits"));
+struct ChecksumForm {
+  static std::string Store(uint32_t crc32c) { return ChecksumText(crc32c); }
+  static absl::Status Load(const std::string& text, uint32_t& crc32c) {
+    if (text.size() == 8 && absl::SimpleHexAtoi(text, &crc32c)) return absl::OkStatus();
+    return NotA("8 hexadecimal digits");
   }
-  return crc32c;
-}
+};
 
-Json FileJson(const CheckpointFile& file) {
-  return {
-      {"name", file.name}, {"bytes", file.num_bytes}, {kChecksumKey, ChecksumText(file.crc32c)}};
-}
-
-absl::StatusOr<CheckpointFile> FileFrom(const Json& json) {
-  CheckpointFile file;
-  ASSIGN_OR_RETURN(file.name, GetString(json, "name"));
-  ASSIGN_OR_RETURN(file.num_bytes, GetInt64(json, "bytes"));
-  ASSIGN_OR_RETURN(file.crc32c, GetChecksum(json));
-  if (file.name.empty() || file.name[0] == '.' || file.name.find('/') != std::string::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", PeerText(file.name), "\" is not the name of a file of the checkpoint"));
-  }
-  return file;
-}
-
-Json CountedJson(const std::vector<CountedRow>& counted) {
-  Json table = Json::array();
-  for (const CountedRow& row : counted) {
-    table.push_back({row.worker.value(), row.incarnation.value(), row.round.value()});
-  }
-  return table;
-}
-
-absl::StatusOr<std::vector<CountedRow>> CountedFrom(const Json& table) {
-  std::vector<CountedRow> counted;
-  for (const Json& row : table) {
-    if (!row.is_array() || row.size() != 3) {
-      return absl::InvalidArgumentError(
-          "a row of counted_tables is not [worker, incarnation, round]");
+struct FileNameForm {
+  static std::string Store(const std::string& name) { return name; }
+  static absl::Status Load(const std::string& text, std::string& name) {
+    if (text.empty() || text[0] == '.' || text.find('/') != std::string::npos) {
+      return NotA("the name of a file of the checkpoint");
     }
-    ASSIGN_OR_RETURN(const uint64_t worker, AsUint64(row[0], "worker in counted_tables"));
-    ASSIGN_OR_RETURN(const uint64_t incarnation, AsUint64(row[1], "incarnation in counted_tables"));
-    ASSIGN_OR_RETURN(const int64_t round, AsInt64(row[2], "round in counted_tables"));
-    counted.push_back(
-        {WorkerId(static_cast<uint32_t>(worker)), Incarnation(incarnation), Round(round)});
+    name = text;
+    return absl::OkStatus();
   }
-  return counted;
+};
+
+using CountedTable = std::vector<std::tuple<WorkerId, Incarnation, Round>>;
+
+// A shard as stored: buckets are rows, and dedup tables that are equal are one.
+struct StoredShard {
+  int shard = 0;
+  ElementRange range;
+  CheckpointFile weights;
+  CheckpointFile optimizer;
+  std::vector<std::string> state_names;
+  std::vector<CountedTable> counted_tables = {};
+  // Begin, end, version, index of the table.
+  std::vector<std::tuple<int64_t, int64_t, Version, uint64_t>> buckets = {};
+  // The norm and its contributions by bucket; empty if none is known.
+  std::vector<std::tuple<double, int64_t>> norms = {};
+  // The fields of a DelayedStepRow by bucket; empty if none has begun a step.
+  std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>> delayed_steps = {};
+};
+
+// A tensor of the layout as stored.
+struct StoredTensor {
+  TensorSpec tensor;
+};
+
+template <typename Archive>
+void Describe(Archive& archive, StoredTensor& stored) {
+  archive("name", stored.tensor.name);
+  archive("shape", stored.tensor.shape);
+  archive("block", stored.tensor.block);
+  archive("decay", stored.tensor.decay);
+  archive.Sparse("averaged", stored.tensor.averaged);
+  archive.Sparse("embedding", stored.tensor.embedding);
 }
 
-// [norm, contributions] for each bucket; empty if none is known.
-Json NormsJson(const std::vector<BucketManifest>& buckets) {
-  Json norms = Json::array();
-  bool has_any = false;
-  for (const BucketManifest& bucket : buckets) {
-    norms.push_back({bucket.usual_norm.norm, bucket.usual_norm.contributions});
-    has_any = has_any || bucket.usual_norm.contributions > 0;
-  }
-  return has_any ? norms : Json::array();
-}
+struct InManifest {
+  static StoredShard Store(const ShardManifest& shard);
+  static absl::Status Load(const StoredShard& stored, ShardManifest& shard);
 
-absl::Status ReadNorms(const Json& json, std::vector<BucketManifest>& buckets) {
-  // Earlier releases have none.
-  if (!json.contains("norms")) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Json* norms, GetArray(json, "norms"));
-  if (norms->size() != buckets.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("norms are of ", norms->size(), " buckets, and there are ", buckets.size()));
+  static std::vector<StoredTensor> Store(const Layout& layout) {
+    std::vector<StoredTensor> stored;
+    for (const TensorSpec& tensor : layout.tensors()) stored.push_back({tensor});
+    return stored;
   }
-  for (size_t i = 0; i < buckets.size(); ++i) {
-    const Json& row = (*norms)[i];
-    if (!row.is_array() || row.size() != 2 || !row[0].is_number()) {
-      return absl::InvalidArgumentError("a row of norms is not [norm, contributions]");
-    }
-    buckets[i].usual_norm.norm = row[0].get<double>();
-    ASSIGN_OR_RETURN(buckets[i].usual_norm.contributions,
-                     AsInt64(row[1], "contributions in norms"));
+  static absl::Status Load(const std::vector<StoredTensor>& stored, Layout& layout) {
+    std::vector<TensorSpec> tensors;
+    for (const StoredTensor& one : stored) tensors.push_back(one.tensor);
+    absl::StatusOr<Layout> made = Layout::FromTensors(std::move(tensors));
+    if (!made.ok()) return NotA(absl::StrCat("a layout: ", made.status().message()));
+    layout = *std::move(made);
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
-}
 
-// [num_parts, arrived, planned_weight, arrived_weight] for each bucket; empty if none has begun a
-// step.
-Json DelayedJson(const std::vector<BucketManifest>& buckets) {
-  Json rows = Json::array();
-  bool has_any = false;
-  for (const BucketManifest& bucket : buckets) {
-    const DelayedStepRow& row = bucket.delayed;
-    rows.push_back({row.num_parts, row.arrived, row.planned_weight, row.arrived_weight});
-    has_any = has_any || row.num_parts > 0;
+  template <typename Archive>
+  static void Fields(Archive& archive, CheckpointFile& file) {
+    archive("name", As<FileNameForm>(file.name));
+    archive("bytes", file.num_bytes);
+    archive(kChecksumKey, As<ChecksumForm>(file.crc32c));
   }
-  return has_any ? rows : Json::array();
-}
 
-absl::Status ReadDelayed(const Json& json, std::vector<BucketManifest>& buckets) {
-  if (!json.contains("delayed_steps")) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Json* rows, GetArray(json, "delayed_steps"));
-  if (rows->size() != buckets.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("delayed_steps are of ", rows->size(),
-                                                   " buckets, and there are ", buckets.size()));
+  template <typename Archive>
+  static void Fields(Archive& archive, JournalManifest& journal) {
+    archive("id", journal.journal_id);
+    archive("record", journal.record);
+    archive("shard_records", journal.shard_records);
+    archive("complete", journal.is_complete);
   }
-  for (size_t i = 0; i < buckets.size(); ++i) {
-    const Json& row = (*rows)[i];
-    if (!row.is_array() || row.size() != 4) {
-      return absl::InvalidArgumentError(
-          "a row of delayed_steps is not [num_parts, arrived, planned_weight, arrived_weight]");
-    }
-    DelayedStepRow& delayed = buckets[i].delayed;
-    int64_t* const fields[] = {&delayed.num_parts, &delayed.arrived, &delayed.planned_weight,
-                               &delayed.arrived_weight};
-    for (size_t field = 0; field < std::size(fields); ++field) {
-      ASSIGN_OR_RETURN(*fields[field], AsInt64(row[field], "a row of delayed_steps"));
-    }
-    const bool is_whole = delayed.num_parts > 0
-                              ? delayed.arrived > 0 && delayed.arrived < delayed.num_parts &&
-                                    delayed.planned_weight > 0 && delayed.arrived_weight > 0
-                              : delayed.num_parts == 0 && delayed.arrived == 0;
-    if (!is_whole) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a row of delayed_steps has ", delayed.arrived, " of ", delayed.num_parts,
-                       " parts, weights ", delayed.arrived_weight, " of ", delayed.planned_weight));
+
+  template <typename Archive>
+  static void Fields(Archive& archive, Manifest& manifest) {
+    archive.Note("format", std::string(kFormatName));
+    archive.Note("format_version", kCheckpointFormatVersion);
+    archive("round", manifest.round);
+    archive("model", manifest.model);
+    archive.Note("layout_hash", manifest.layout.hash());
+    archive("settings", manifest.settings);
+    archive("coordinator", manifest.coordinator);
+    archive.Sparse("lease_revision", manifest.lease_revision);
+    archive("shards", As<InManifest>(manifest.shards));
+    archive("layout", As<InManifest>(manifest.layout));
+    // Earlier releases, and servers without a journal, write none.
+    if (archive.Has("journal", manifest.journal.journal_id != 0)) {
+      archive("journal", As<InManifest>(manifest.journal));
     }
   }
-  return absl::OkStatus();
+};
+
+template <typename Archive>
+void Describe(Archive& archive, StoredShard& shard) {
+  archive("shard", shard.shard);
+  archive("begin", shard.range.begin);
+  archive("end", shard.range.end);
+  archive("weights", As<InManifest>(shard.weights));
+  if (archive.Has("optimizer", !shard.optimizer.name.empty())) {
+    archive("optimizer", As<InManifest>(shard.optimizer));
+  }
+  archive("state_names", shard.state_names);
+  archive("counted_tables", shard.counted_tables);
+  archive("buckets", shard.buckets);
+  archive.Sparse("norms", shard.norms);
+  archive.Sparse("delayed_steps", shard.delayed_steps);
 }
 
-Json ShardJson(const ShardManifest& shard) {
-  Json json = {{"shard", shard.shard},
-               {"begin", shard.range.begin},
-               {"end", shard.range.end},
-               {"weights", FileJson(shard.weights)}};
-  if (!shard.optimizer.name.empty()) json["optimizer"] = FileJson(shard.optimizer);
-  json["state_names"] = shard.state_names;
-  Json tables = Json::array();
-  Json buckets = Json::array();
-  std::map<std::string, size_t> known_tables;
+StoredShard InManifest::Store(const ShardManifest& shard) {
+  StoredShard stored = {.shard = shard.shard,
+                        .range = shard.range,
+                        .weights = shard.weights,
+                        .optimizer = shard.optimizer,
+                        .state_names = shard.state_names};
+  std::map<CountedTable, uint64_t> known_tables;
+  bool has_norms = false;
+  bool has_delayed = false;
   for (const BucketManifest& bucket : shard.buckets) {
-    Json table = CountedJson(bucket.counted);
-    const auto [known, is_new] = known_tables.emplace(FormatJson(table), tables.size());
-    if (is_new) tables.push_back(std::move(table));
-    buckets.push_back(
-        {bucket.range.begin, bucket.range.end, bucket.version.value(), known->second});
+    CountedTable table;
+    for (const CountedRow& row : bucket.counted) {
+      table.push_back({row.worker, row.incarnation, row.round});
+    }
+    const auto [known, is_new] = known_tables.emplace(std::move(table), known_tables.size());
+    if (is_new) stored.counted_tables.push_back(known->first);
+    stored.buckets.push_back({bucket.range.begin, bucket.range.end, bucket.version, known->second});
+    stored.norms.push_back({bucket.usual_norm.norm, bucket.usual_norm.contributions});
+    has_norms = has_norms || bucket.usual_norm.contributions > 0;
+    const DelayedStepRow& delayed = bucket.delayed;
+    stored.delayed_steps.push_back(
+        {delayed.num_parts, delayed.arrived, delayed.planned_weight, delayed.arrived_weight});
+    has_delayed = has_delayed || delayed.num_parts > 0;
   }
-  json["counted_tables"] = std::move(tables);  // [[worker, incarnation, round], ...] each
-  json["buckets"] = std::move(buckets);        // [begin, end, version, index of its table]
-  if (Json norms = NormsJson(shard.buckets); !norms.empty()) json["norms"] = std::move(norms);
-  if (Json rows = DelayedJson(shard.buckets); !rows.empty()) {
-    json["delayed_steps"] = std::move(rows);
-  }
-  return json;
+  if (!has_norms) stored.norms.clear();
+  if (!has_delayed) stored.delayed_steps.clear();
+  return stored;
 }
 
-absl::StatusOr<BucketManifest> BucketFrom(const Json& row, int64_t begin,
-                                          const std::vector<std::vector<CountedRow>>& tables) {
-  if (!row.is_array() || row.size() != 4) {
-    return absl::InvalidArgumentError("a bucket is not [begin, end, version, table]");
+// Errors: NotA(). `rows` are by bucket.
+absl::Status TakeDelayed(const std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>>& rows,
+                         std::vector<BucketManifest>& buckets) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    DelayedStepRow& row = buckets[i].delayed;
+    std::tie(row.num_parts, row.arrived, row.planned_weight, row.arrived_weight) = rows[i];
+    const bool is_whole = row.num_parts > 0 ? row.arrived > 0 && row.arrived < row.num_parts &&
+                                                  row.planned_weight > 0 && row.arrived_weight > 0
+                                            : row.num_parts == 0 && row.arrived == 0;
+    if (is_whole) continue;
+    return NotA(absl::StrCat("sound: a row of delayed_steps has ", row.arrived, " of ",
+                             row.num_parts, " parts, weights ", row.arrived_weight, " of ",
+                             row.planned_weight));
   }
-  BucketManifest bucket;
-  ASSIGN_OR_RETURN(bucket.range.begin, AsInt64(row[0], "begin of a bucket"));
-  ASSIGN_OR_RETURN(bucket.range.end, AsInt64(row[1], "end of a bucket"));
-  ASSIGN_OR_RETURN(const int64_t version, AsInt64(row[2], "version of a bucket"));
-  ASSIGN_OR_RETURN(const int64_t table, AsInt64(row[3], "table of a bucket"));
-  if (bucket.range.begin != begin || bucket.range.end <= begin || version < 0 || table < 0 ||
-      table >= static_cast<int64_t>(tables.size())) {
-    return absl::InvalidArgumentError(absl::StrCat("bucket ", PeerText(FormatJson(row)),
-                                                   ": expected one that ", "begins at ", begin,
-                                                   " and a table below ", tables.size()));
-  }
-  bucket.version = Version(version);
-  bucket.counted = tables[table];
-  return bucket;
+  return absl::OkStatus();
 }
 
-absl::StatusOr<ShardManifest> ShardFrom(const Json& json) {
-  ShardManifest shard;
-  ASSIGN_OR_RETURN(const int64_t index, GetInt64(json, "shard"));
-  shard.shard = static_cast<int>(index);
-  ASSIGN_OR_RETURN(shard.range.begin, GetInt64(json, "begin"));
-  ASSIGN_OR_RETURN(shard.range.end, GetInt64(json, "end"));
-  ASSIGN_OR_RETURN(const Json* weights, GetObject(json, "weights"));
-  ASSIGN_OR_RETURN(shard.weights, FileFrom(*weights));
-  ASSIGN_OR_RETURN(const Json* names, GetArray(json, "state_names"));
-  for (const Json& name : *names) {
-    if (!name.is_string()) return absl::InvalidArgumentError("state_names has what is no string");
-    shard.state_names.push_back(name.get<std::string>());
-  }
-  if (!shard.state_names.empty()) {
-    ASSIGN_OR_RETURN(const Json* optimizer, GetObject(json, "optimizer"));
-    ASSIGN_OR_RETURN(shard.optimizer, FileFrom(*optimizer));
-  }
-  std::vector<std::vector<CountedRow>> tables;
-  ASSIGN_OR_RETURN(const Json* table_list, GetArray(json, "counted_tables"));
-  for (const Json& table : *table_list) {
-    ASSIGN_OR_RETURN(tables.emplace_back(), CountedFrom(table));
-  }
-  ASSIGN_OR_RETURN(const Json* buckets, GetArray(json, "buckets"));
+absl::Status InManifest::Load(const StoredShard& stored, ShardManifest& shard) {
+  const bool has_state = !stored.state_names.empty();
+  if (has_state && stored.optimizer.name.empty()) return NotA("with the optimizer of state_names");
+  shard = {.shard = stored.shard,
+           .range = stored.range,
+           .weights = stored.weights,
+           .optimizer = has_state ? stored.optimizer : CheckpointFile{},
+           .state_names = stored.state_names,
+           .buckets = {}};
   int64_t end = shard.range.begin;
-  for (const Json& row : *buckets) {
-    ASSIGN_OR_RETURN(shard.buckets.emplace_back(), BucketFrom(row, end, tables));
-    end = shard.buckets.back().range.end;
-  }
-  RETURN_IF_ERROR(ReadNorms(json, shard.buckets));
-  RETURN_IF_ERROR(ReadDelayed(json, shard.buckets));
-  if (end == shard.range.end && end > shard.range.begin) return shard;
-  return absl::InvalidArgumentError(absl::StrCat("the buckets of shard ", index, " end at ", end,
-                                                 ", the shard at ", shard.range.end));
-}
-
-Json LayoutJson(const Layout& layout) {
-  Json tensors = Json::array();
-  for (const TensorSpec& tensor : layout.tensors()) {
-    Json& entry = tensors.emplace_back(Json{{"name", tensor.name},
-                                            {"shape", tensor.shape},
-                                            {"block", tensor.block},
-                                            {"decay", tensor.decay}});
-    if (tensor.averaged) entry["averaged"] = true;
-    if (tensor.embedding) entry["embedding"] = true;
-  }
-  return tensors;
-}
-
-absl::StatusOr<Layout> LayoutFrom(const Json& json) {
-  std::vector<TensorSpec> tensors;
-  for (const Json& entry : json) {
-    TensorSpec tensor;
-    ASSIGN_OR_RETURN(tensor.name, GetString(entry, "name"));
-    ASSIGN_OR_RETURN(const Json* shape, GetArray(entry, "shape"));
-    for (const Json& dimension : *shape) {
-      ASSIGN_OR_RETURN(tensor.shape.emplace_back(),
-                       AsInt64(dimension, absl::StrCat("shape of ", PeerText(tensor.name))));
+  for (const auto& [bucket_begin, bucket_end, version, table] : stored.buckets) {
+    if (bucket_begin != end || bucket_end <= bucket_begin || version < Version(0) ||
+        table >= stored.counted_tables.size()) {
+      return NotA(absl::StrCat("sound: bucket [", bucket_begin, ",", bucket_end, ",",
+                               version.value(), ",", table, "]: expected one that begins at ", end,
+                               " and a table below ", stored.counted_tables.size()));
     }
-    ASSIGN_OR_RETURN(const int64_t block, GetInt64(entry, "block"));
-    tensor.block = static_cast<int>(block);
-    ASSIGN_OR_RETURN(tensor.decay, GetBool(entry, "decay"));
-    if (entry.contains("averaged")) {
-      ASSIGN_OR_RETURN(tensor.averaged, GetBool(entry, "averaged"));
+    BucketManifest bucket = {
+        .range = {bucket_begin, bucket_end}, .version = version, .counted = {}};
+    for (const auto& [worker, incarnation, round] : stored.counted_tables[table]) {
+      bucket.counted.push_back({worker, incarnation, round});
     }
-    if (entry.contains("embedding")) {
-      ASSIGN_OR_RETURN(tensor.embedding, GetBool(entry, "embedding"));
-    }
-    tensors.push_back(std::move(tensor));
+    shard.buckets.push_back(std::move(bucket));
+    end = bucket_end;
   }
-  return Layout::FromTensors(std::move(tensors));
-}
-
-Json JournalJson(const JournalManifest& journal) {
-  return {{"id", journal.journal_id},
-          {"record", journal.record},
-          {"shard_records", journal.shard_records},
-          {"complete", journal.is_complete}};
-}
-
-absl::StatusOr<JournalManifest> JournalFrom(const Json& json) {
-  JournalManifest journal;
-  ASSIGN_OR_RETURN(journal.journal_id, GetUint64(json, "id"));
-  ASSIGN_OR_RETURN(journal.record, GetUint64(json, "record"));
-  ASSIGN_OR_RETURN(const Json* shard_records, GetArray(json, "shard_records"));
-  for (const Json& record : *shard_records) {
-    ASSIGN_OR_RETURN(journal.shard_records.emplace_back(), AsUint64(record, "shard_records"));
+  if (end != shard.range.end || end == shard.range.begin) {
+    return NotA(absl::StrCat("covered by its buckets, which end at ", end, ", and shard ",
+                             shard.shard, " at ", shard.range.end));
   }
-  ASSIGN_OR_RETURN(journal.is_complete, GetBool(json, "complete"));
-  return journal;
+  for (const size_t num_rows : {stored.norms.size(), stored.delayed_steps.size()}) {
+    if (num_rows == 0 || num_rows == shard.buckets.size()) continue;
+    return NotA(absl::StrCat("sound: norms or delayed_steps are of ", num_rows,
+                             " buckets, and there are ", shard.buckets.size()));
+  }
+  for (size_t i = 0; i < stored.norms.size(); ++i) {
+    NormRow& norm = shard.buckets[i].usual_norm;
+    std::tie(norm.norm, norm.contributions) = stored.norms[i];
+  }
+  return TakeDelayed(stored.delayed_steps, shard.buckets);
 }
 
 absl::Status CheckCover(const Manifest& manifest) {
@@ -303,11 +247,15 @@ absl::Status CheckCover(const Manifest& manifest) {
 
 }  // namespace
 
-std::string FormatShardManifest(const ShardManifest& shard) { return FormatJson(ShardJson(shard)); }
+std::string FormatShardManifest(const ShardManifest& shard) {
+  return FormatJson(RecordToJsonAs<InManifest>(shard));
+}
 
 absl::StatusOr<ShardManifest> ParseShardManifest(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text));
-  return ShardFrom(json);
+  ShardManifest shard;
+  RETURN_IF_ERROR(ReadRecord(json, As<InManifest>(shard)));
+  return shard;
 }
 
 bool IsOvertaken(const Manifest& manifest, const Manifest& other) {
@@ -316,19 +264,7 @@ bool IsOvertaken(const Manifest& manifest, const Manifest& other) {
 }
 
 std::string FormatManifest(const Manifest& manifest) {
-  Json json = {{"format", kFormatName},
-               {"format_version", kCheckpointFormatVersion},
-               {"round", manifest.round.value()},
-               {"model", manifest.model},
-               {"layout_hash", manifest.layout.hash()},
-               {"settings", manifest.settings},
-               {"coordinator", manifest.coordinator}};
-  if (manifest.lease_revision > 0) json["lease_revision"] = manifest.lease_revision;
-  Json shards = Json::array();
-  for (const ShardManifest& shard : manifest.shards) shards.push_back(ShardJson(shard));
-  json["shards"] = std::move(shards);
-  json["layout"] = LayoutJson(manifest.layout);
-  if (manifest.journal.journal_id != 0) json["journal"] = JournalJson(manifest.journal);
+  Json json = RecordToJsonAs<InManifest>(manifest);
   // Over the compact text of all the rest, so that a damaged manifest is not believed.
   const std::string rest = FormatJson(json);
   json[kChecksumKey] = ChecksumText(Crc32c(rest.data(), rest.size()));
@@ -344,7 +280,9 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
                                                    version, "; this program reads \"", kFormatName,
                                                    "\" version ", kCheckpointFormatVersion));
   }
-  ASSIGN_OR_RETURN(const uint32_t expected, GetChecksum(json));
+  ASSIGN_OR_RETURN(const std::string checksum, GetString(json, kChecksumKey));
+  uint32_t expected = 0;
+  RETURN_IF_ERROR(InField(kChecksumKey, ChecksumForm::Load(checksum, expected)));
   json.erase(kChecksumKey);
   const std::string rest = FormatJson(json);
   if (const uint32_t actual = Crc32c(rest.data(), rest.size()); actual != expected) {
@@ -359,26 +297,9 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
         ". Start that release, or move this checkpoint away to go on from an older one"));
   }
   Manifest manifest;
-  ASSIGN_OR_RETURN(const int64_t round, GetInt64(json, "round"));
-  manifest.round = Round(round);
-  ASSIGN_OR_RETURN(manifest.model, GetString(json, "model"));
-  ASSIGN_OR_RETURN(const Json* settings, GetObject(json, "settings"));
-  manifest.settings = *settings;
-  ASSIGN_OR_RETURN(const Json* coordinator, GetObject(json, "coordinator"));
-  manifest.coordinator = *coordinator;
-  ASSIGN_OR_RETURN(const Json* layout, GetArray(json, "layout"));
-  ASSIGN_OR_RETURN(manifest.layout, LayoutFrom(*layout));
-  ASSIGN_OR_RETURN(const Json* shards, GetArray(json, "shards"));
-  for (const Json& shard : *shards) {
-    ASSIGN_OR_RETURN(manifest.shards.emplace_back(), ShardFrom(shard));
-  }
-  if (json.contains("lease_revision")) {
-    ASSIGN_OR_RETURN(manifest.lease_revision, GetInt64(json, "lease_revision"));
-  }
-  // Earlier releases, and servers without a journal, write none.
-  if (json.contains("journal")) {
-    ASSIGN_OR_RETURN(const Json* journal, GetObject(json, "journal"));
-    ASSIGN_OR_RETURN(manifest.journal, JournalFrom(*journal));
+  RETURN_IF_ERROR(ReadRecord(json, As<InManifest>(manifest)));
+  if (!manifest.settings.is_object() || !manifest.coordinator.is_object()) {
+    return absl::InvalidArgumentError("settings or coordinator is not an object");
   }
   RETURN_IF_ERROR(CheckCover(manifest));
   return manifest;

@@ -12,38 +12,36 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/archive/json_archive.h"
 #include "common/file_io.h"
 #include "common/json.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
+
+template <typename Archive>
+void Describe(Archive& archive, FolderClaim& claim) {
+  DescribeIdentity(archive, claim);
+  archive("beat", claim.beat);
+  archive("released", claim.is_released);
+  if (archive.Has("lease_revision", claim.fence.revision > 0)) {
+    archive("lease_key", claim.fence.key);
+    archive("lease_revision", claim.fence.revision);
+  }
+}
+
 namespace {
 
 constexpr absl::Duration kLook = absl::Milliseconds(500);
 constexpr int64_t kMaxBytes = 4096;
 
-std::string ToText(const FolderClaim& claim) {
-  Json json = ToJson(claim);
-  json["beat"] = claim.beat;
-  json["released"] = claim.is_released;
-  if (claim.fence.revision > 0) {
-    json["lease_key"] = claim.fence.key;
-    json["lease_revision"] = claim.fence.revision;
-  }
-  return FormatJson(json) + "\n";
-}
+std::string ToText(const FolderClaim& claim) { return FormatJson(RecordToJson(claim)) + "\n"; }
 
 absl::StatusOr<FolderClaim> FromText(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
-  ASSIGN_OR_RETURN(ProcessIdentity holder, ProcessIdentityFromJson(json));
-  FolderClaim claim = {std::move(holder)};
-  ASSIGN_OR_RETURN(claim.beat, GetInt64(json, "beat"));
-  ASSIGN_OR_RETURN(claim.is_released, GetBool(json, "released"));
-  if (json.contains("lease_revision")) {
-    ASSIGN_OR_RETURN(claim.fence.key, GetString(json, "lease_key"));
-    ASSIGN_OR_RETURN(claim.fence.revision, GetInt64(json, "lease_revision"));
-  }
+  FolderClaim claim;
+  RETURN_IF_ERROR(ReadRecord(json, claim));
   return claim;
 }
 

@@ -139,6 +139,10 @@ std::string FormatJson(const Json& json, int indent) {
   return json.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
+std::string FormatSortedJson(const SortedJson& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, SortedJson::error_handler_t::replace);
+}
+
 absl::StatusOr<int64_t> GetInt64(const Json& object, absl::string_view key) {
   ASSIGN_OR_RETURN(const Json* const value, Find(object, key));
   return AsInt64(*value, Quote(key));

@@ -16,6 +16,9 @@ namespace lodestar {
 // of the library abort or throw on what is missing.
 using Json = nlohmann::ordered_json;
 
+// Objects are sorted by key.
+using SortedJson = nlohmann::json;
+
 struct JsonLimits {
   int64_t max_bytes = 100'000'000;
   int max_depth = 64;
@@ -28,6 +31,7 @@ absl::StatusOr<Json> ParseJson(absl::string_view text, const JsonLimits& limits 
 
 // `indent` spaces per level; below 0: one line. Bytes that are not UTF-8 become U+FFFD.
 std::string FormatJson(const Json& json, int indent = -1);
+std::string FormatSortedJson(const SortedJson& json);
 
 // The value of `key`, of that type and in range. The pointers live as long as `object`.
 // Errors: InvalidArgument naming the key, the type there and the type wanted; also if `object` is

@@ -1,106 +1,82 @@
 #include "common/model_spec_json.h"
 
-#include <limits>
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/archive/json_archive.h"
 #include "common/json.h"
+#include "common/overloaded.h"
 #include "common/peer_text.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
 namespace {
 
-void Write(const MlpSpec& mlp, Json& json) { json["mlp"]["widths"] = mlp.widths; }
+// A model as stored: one of the architectures is set.
+struct StoredModel {
+  std::string name;
+  std::optional<MlpSpec> mlp = {};
+  std::optional<CnnSpec> cnn = {};
+  std::optional<GptSpec> gpt = {};
+  std::optional<ClientModelSpec> client = {};
+};
 
-void Write(const CnnSpec& cnn, Json& json) {
-  Json& fields = json["cnn"];
-  fields["image_height"] = cnn.image_height;
-  fields["image_width"] = cnn.image_width;
-  fields["image_channels"] = cnn.image_channels;
-  fields["channels"] = cnn.channels;
-  fields["hidden_width"] = cnn.hidden_width;
-  fields["num_classes"] = cnn.num_classes;
+struct InModelFile {
+  template <typename Archive>
+  static void Fields(Archive& archive, MlpSpec& mlp) {
+    archive("widths", mlp.widths);
+  }
+  template <typename Archive>
+  static void Fields(Archive& archive, CnnSpec& cnn) {
+    archive("image_height", cnn.image_height);
+    archive("image_width", cnn.image_width);
+    archive("image_channels", cnn.image_channels);
+    archive("channels", cnn.channels);
+    archive("hidden_width", cnn.hidden_width);
+    archive("num_classes", cnn.num_classes);
+  }
+  template <typename Archive>
+  static void Fields(Archive& archive, GptSpec& gpt) {
+    archive("num_layers", gpt.num_layers);
+    archive("num_heads", gpt.num_heads);
+    archive("width", gpt.width);
+    archive("context", gpt.context);
+    archive("vocabulary", gpt.vocabulary);
+    archive.Sparse("dropout", gpt.dropout);
+  }
+  template <typename Archive>
+  static void Fields(Archive& /*archive*/, ClientModelSpec& /*client*/) {}
+};
+
+template <typename Archive>
+void Describe(Archive& archive, StoredModel& model) {
+  archive("name", model.name);
+  archive.Sparse("mlp", As<InModelFile>(model.mlp));
+  archive.Sparse("cnn", As<InModelFile>(model.cnn));
+  archive.Sparse("gpt", As<InModelFile>(model.gpt));
+  archive.Sparse("client", As<InModelFile>(model.client));
 }
-
-void Write(const GptSpec& gpt, Json& json) {
-  Json& fields = json["gpt"];
-  fields["num_layers"] = gpt.num_layers;
-  fields["num_heads"] = gpt.num_heads;
-  fields["width"] = gpt.width;
-  fields["context"] = gpt.context;
-  fields["vocabulary"] = gpt.vocabulary;
-  if (gpt.dropout != 0.0) fields["dropout"] = gpt.dropout;
-}
-
-void Write(const ClientModelSpec&, Json& json) { json["client"] = Json::object(); }
 
 Json ToJson(const ModelSpec& spec) {
-  Json json = Json::object();
-  json["name"] = spec.name;
-  std::visit([&](const auto& architecture) { Write(architecture, json); }, spec.architecture);
-  return json;
+  StoredModel stored = {.name = spec.name};
+  std::visit(Overloaded{[&](const MlpSpec& mlp) { stored.mlp = mlp; },
+                        [&](const CnnSpec& cnn) { stored.cnn = cnn; },
+                        [&](const GptSpec& gpt) { stored.gpt = gpt; },
+                        [&](const ClientModelSpec& client) { stored.client = client; }},
+             spec.architecture);
+  return RecordToJson(stored);
 }
 
-absl::StatusOr<int> ToInt(int64_t value, absl::string_view what) {
-  if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat(what, " is ", value, ": out of range"));
-  }
-  return static_cast<int>(value);
-}
-
-absl::Status Read(const Json& object, absl::string_view key, int& out) {
-  ASSIGN_OR_RETURN(const int64_t value, GetInt64(object, key));
-  ASSIGN_OR_RETURN(out, ToInt(value, key));
-  return absl::OkStatus();
-}
-
-absl::Status Read(const Json& object, absl::string_view key, std::vector<int>& out) {
-  ASSIGN_OR_RETURN(const Json* const array, GetArray(object, key));
-  for (const Json& item : *array) {
-    ASSIGN_OR_RETURN(const int64_t value, AsInt64(item, key));
-    ASSIGN_OR_RETURN(const int number, ToInt(value, key));
-    out.push_back(number);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Read(const Json& fields, MlpSpec& mlp) { return Read(fields, "widths", mlp.widths); }
-
-absl::Status Read(const Json& fields, CnnSpec& cnn) {
-  RETURN_IF_ERROR(Read(fields, "image_height", cnn.image_height));
-  RETURN_IF_ERROR(Read(fields, "image_width", cnn.image_width));
-  RETURN_IF_ERROR(Read(fields, "image_channels", cnn.image_channels));
-  RETURN_IF_ERROR(Read(fields, "channels", cnn.channels));
-  RETURN_IF_ERROR(Read(fields, "hidden_width", cnn.hidden_width));
-  return Read(fields, "num_classes", cnn.num_classes);
-}
-
-absl::Status Read(const Json& fields, GptSpec& gpt) {
-  RETURN_IF_ERROR(Read(fields, "num_layers", gpt.num_layers));
-  RETURN_IF_ERROR(Read(fields, "num_heads", gpt.num_heads));
-  RETURN_IF_ERROR(Read(fields, "width", gpt.width));
-  RETURN_IF_ERROR(Read(fields, "context", gpt.context));
-  RETURN_IF_ERROR(Read(fields, "vocabulary", gpt.vocabulary));
-  if (fields.contains("dropout")) {
-    ASSIGN_OR_RETURN(gpt.dropout, GetDouble(fields, "dropout"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Read(const Json&, ClientModelSpec&) { return absl::OkStatus(); }
-
-// Reads the object under `key` into the architecture, if there is one; counts it.
+// Moves the architecture to `spec`, if it is there. Returns 1 then, else 0.
 template <typename Architecture>
-absl::Status ReadIfPresent(const Json& json, absl::string_view key, ModelSpec& spec, int& count) {
-  if (!json.contains(std::string(key))) return absl::OkStatus();
-  ++count;
-  ASSIGN_OR_RETURN(const Json* const fields, GetObject(json, key));
-  Architecture architecture;
-  RETURN_IF_ERROR(Read(*fields, architecture));
-  spec.architecture = std::move(architecture);
-  return absl::OkStatus();
+int Take(std::optional<Architecture>& architecture, ModelSpec& spec) {
+  if (!architecture.has_value()) return 0;
+  spec.architecture = *std::move(architecture);
+  return 1;
 }
 
 }  // namespace
@@ -124,14 +100,12 @@ std::string ModelSpecToModelFile(const ModelSpec& spec) {
 absl::StatusOr<ModelSpec> ModelSpecFromJson(absl::string_view text) {
   constexpr int64_t kMaxBytes = 1 << 20;
   ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
+  StoredModel stored;
+  RETURN_IF_ERROR(ReadRecord(json, stored));
   ModelSpec spec;
-  ASSIGN_OR_RETURN(const std::string name, GetString(json, "name"));
-  spec.name = PeerText(name);
-  int count = 0;
-  RETURN_IF_ERROR(ReadIfPresent<MlpSpec>(json, "mlp", spec, count));
-  RETURN_IF_ERROR(ReadIfPresent<CnnSpec>(json, "cnn", spec, count));
-  RETURN_IF_ERROR(ReadIfPresent<GptSpec>(json, "gpt", spec, count));
-  RETURN_IF_ERROR(ReadIfPresent<ClientModelSpec>(json, "client", spec, count));
+  spec.name = PeerText(stored.name);
+  const int count = Take(stored.mlp, spec) + Take(stored.cnn, spec) + Take(stored.gpt, spec) +
+                    Take(stored.client, spec);
   if (count != 1) {
     return absl::InvalidArgumentError(absl::StrCat("model '", PeerText(spec.name), "' has ", count,
                                                    " of mlp, cnn, gpt, client; expected one"));

@@ -30,14 +30,13 @@ TEST(ModelSpecJsonTest, RefusesWhatIsNotOneValidModel) {
     return std::string(ModelSpecFromJson(text).status().message());
   };
   EXPECT_THAT(error_of("{"), HasSubstr("malformed"));
-  EXPECT_THAT(error_of(R"([])"), HasSubstr("array"));
-  EXPECT_THAT(error_of(R"({"mlp":{"widths":[1,2]}})"), HasSubstr("'name' is missing"));
+  EXPECT_THAT(error_of(R"([])"), HasSubstr("object"));
+  EXPECT_THAT(error_of(R"({"mlp":{"widths":[1,2]}})"), HasSubstr("name is not there"));
   EXPECT_THAT(error_of(R"({"name":"x"})"), HasSubstr("has 0 of"));
   EXPECT_THAT(error_of(R"({"name":"x","client":{},"mlp":{"widths":[1,2]}})"),
               HasSubstr("has 2 of"));
-  EXPECT_THAT(error_of(R"({"name":"x","mlp":{"widths":[1,"2"]}})"), HasSubstr("expected integer"));
-  EXPECT_THAT(error_of(R"({"name":"x","mlp":{"widths":[1,5000000000]}})"),
-              HasSubstr("out of range"));
+  EXPECT_THAT(error_of(R"({"name":"x","mlp":{"widths":[1,"2"]}})"), HasSubstr("widths.1"));
+  EXPECT_THAT(error_of(R"({"name":"x","mlp":{"widths":[1,5000000000]}})"), HasSubstr("widths.1"));
   EXPECT_THAT(error_of(R"({"name":"x","mlp":{"widths":[1,0]}})"), HasSubstr("mlp width 1 is 0"));
   EXPECT_THAT(error_of(R"({"name":"x","gpt":{"num_layers":1}})"), HasSubstr("num_heads"));
 }

@@ -5,19 +5,15 @@
 #include <random>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/file_io.h"
-#include "common/peer_text.h"
-#include "common/status_macros.h"
 #include "common/time_text.h"
 
 namespace lodestar {
 namespace {
 
-constexpr size_t kMaxTextBytes = 256;
 constexpr int64_t kMaxBootIdBytes = 4096;
 
 std::string HostName() {
@@ -45,30 +41,6 @@ ProcessIdentity NewProcessIdentity() {
   identity.process = getpid();
   identity.since = UtcText(absl::Now());
   identity.id = (static_cast<uint64_t>(random()) << 32) | random();
-  return identity;
-}
-
-Json ToJson(const ProcessIdentity& identity) {
-  return {{"machine", identity.machine},
-          {"host", identity.host},
-          {"process", identity.process},
-          {"since", identity.since},
-          {"id", absl::StrCat(absl::Hex(identity.id))}};
-}
-
-absl::StatusOr<ProcessIdentity> ProcessIdentityFromJson(const Json& json) {
-  ProcessIdentity identity;
-  ASSIGN_OR_RETURN(identity.machine, GetString(json, "machine"));
-  ASSIGN_OR_RETURN(identity.host, GetString(json, "host"));
-  ASSIGN_OR_RETURN(identity.process, GetInt64(json, "process"));
-  ASSIGN_OR_RETURN(identity.since, GetString(json, "since"));
-  // Others have written it.
-  identity.host = PeerText(identity.host, kMaxTextBytes);
-  identity.since = PeerText(identity.since, kMaxTextBytes);
-  ASSIGN_OR_RETURN(const std::string id, GetString(json, "id"));
-  if (!absl::SimpleHexAtoi(id, &identity.id)) {
-    return absl::InvalidArgumentError(absl::StrCat("id '", id, "' is no hexadecimal number"));
-  }
   return identity;
 }
 

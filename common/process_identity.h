@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/statusor.h"
-#include "common/json.h"
+#include "common/archive/forms.h"
+#include "common/archive/json_archive.h"
 
 namespace lodestar {
 
@@ -23,9 +23,14 @@ struct ProcessIdentity {
 // This process's own, with another id each time.
 ProcessIdentity NewProcessIdentity();
 
-// An object with a key per field.
-Json ToJson(const ProcessIdentity& identity);
-// Errors: InvalidArgument naming what is missing or of another type.
-absl::StatusOr<ProcessIdentity> ProcessIdentityFromJson(const Json& json);
+// The fields of a stored identity, and of the records that derive from it: see json_archive.h.
+template <typename Archive>
+void DescribeIdentity(Archive& archive, ProcessIdentity& identity) {
+  archive("machine", identity.machine);
+  archive("host", As<PeerTextForm>(identity.host));
+  archive("process", identity.process);
+  archive("since", As<PeerTextForm>(identity.since));
+  archive("id", As<HexForm>(identity.id));
+}
 
 }  // namespace lodestar

@@ -1,12 +1,15 @@
 #include "server/authority/token_ledger.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/archive/forms.h"
+#include "common/archive/json_archive.h"
 #include "common/json.h"
 #include "common/security/certificates.h"
 #include "common/status_macros.h"
@@ -25,8 +28,6 @@ constexpr int kNameSuffixDigits = 6;
 constexpr int64_t kMaxNumber = int64_t{1} << 62;
 constexpr absl::string_view kReplaced = "replaced by another machine of the name";
 
-int64_t UnixMs(absl::Time time) { return absl::ToUnixMillis(time); }
-
 // Errors: InvalidArgument. Names that a token may be for, or a machine wants.
 absl::Status CheckMayBeTaken(absl::string_view name) {
   RETURN_IF_ERROR(CheckName("--name", name, kMaxIdentityNameBytes));
@@ -36,12 +37,77 @@ absl::Status CheckMayBeTaken(absl::string_view name) {
                    "' is kept for those who have the authority's own folder; choose another"));
 }
 
-// Errors: InvalidArgument for one that was not given yet, as `last` is the newest.
-absl::StatusOr<int64_t> GetNumber(const Json& entry, absl::string_view key, int64_t last) {
-  ASSIGN_OR_RETURN(const int64_t number, GetInt64(entry, key));
-  if (number >= 1 && number <= last) return number;
-  return absl::InvalidArgumentError(
-      absl::StrCat(key, " is ", number, "; it is from 1 to last_number, which is ", last));
+// A ledger as stored. A release that did not count creations and revocations has no last_number.
+struct LedgerFile {
+  static constexpr int64_t kNotCounted = std::numeric_limits<int64_t>::min();
+
+  bool has_numbers() const { return last_number != kNotCounted; }
+
+  int64_t last_number = kNotCounted;
+  std::vector<TokenRecord> tokens = {};
+  std::vector<IdentityRecord> identities = {};
+  absl::Time changed = absl::InfinitePast();
+  absl::Time leapt = absl::InfiniteFuture();
+};
+
+// Errors: InvalidArgument if the ledger has numbers and did not give this one.
+absl::Status CheckNumber(absl::string_view what, int64_t number, const LedgerFile& file) {
+  if (!file.has_numbers() || (number >= 1 && number <= file.last_number)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, " is ", number, "; it is from 1 to last_number, which is ", file.last_number));
+}
+
+struct RoleForm {
+  static std::string Store(Role role) { return std::string(RoleName(role)); }
+  static absl::Status Load(const std::string& text, Role& role) {
+    const absl::StatusOr<Role> parsed = ParseRole("role", text);
+    if (!parsed.ok()) return NotA(absl::StrCat("known: ", parsed.status().message()));
+    role = *parsed;
+    return absl::OkStatus();
+  }
+};
+
+struct InFile {
+  template <typename Archive>
+  static void Fields(Archive& archive, TokenRecord& token) {
+    archive("id", token.id);
+    archive("secret_sha256", token.secret_sha256);
+    archive("role", As<RoleForm>(token.terms.role));
+    archive("ttl_ms", As<MillisecondsForm>(token.terms.ttl));
+    archive("max_uses", token.terms.max_uses);
+    archive("name", token.terms.name);
+    archive("created_unix_ms", As<MillisecondsForm>(token.created));
+    archive.Optional("creation", token.creation);
+    archive("uses", token.uses);
+    archive("is_revoked", token.is_revoked);
+  }
+
+  template <typename Archive>
+  static void Fields(Archive& archive, IdentityRecord& record) {
+    archive("id", record.identity.id);
+    archive("role", As<RoleForm>(record.identity.role));
+    archive("name", record.identity.name);
+    archive("token_id", record.token_id);
+    archive("enrolled_unix_ms", As<MillisecondsForm>(record.enrolled));
+    archive("expires_unix_ms", As<MillisecondsForm>(record.expires));
+    if (!archive.Has("revoked_unix_ms", record.is_revoked())) return;
+    archive("revoked_unix_ms", As<MillisecondsForm>(record.revoked));
+    archive.Optional("revocation", record.revocation);
+    archive("revoked_because", record.revoked_because);
+    // A ledger without the field has the reason alone.
+    if constexpr (Archive::kReads) record.is_replaced = record.revoked_because == kReplaced;
+    archive.Optional("is_replaced", record.is_replaced);
+  }
+};
+
+template <typename Archive>
+void Describe(Archive& archive, LedgerFile& file) {
+  archive.Note("format_version", kFormatVersion);
+  archive.Optional("last_number", file.last_number);
+  archive("tokens", As<InFile>(file.tokens));
+  archive("identities", As<InFile>(file.identities));
+  archive.Sparse("changed_unix_ms", As<MillisecondsForm>(file.changed), absl::InfinitePast());
+  archive.Sparse("leapt_unix_ms", As<MillisecondsForm>(file.leapt), absl::InfiniteFuture());
 }
 
 }  // namespace
@@ -339,42 +405,10 @@ void TokenLedger::NumberByTime() {
 }
 
 std::string TokenLedger::ToJson() const {
-  Json tokens = Json::array();
-  for (const auto& [id, token] : tokens_) {
-    tokens.push_back({{"id", id},
-                      {"secret_sha256", token.secret_sha256},
-                      {"role", RoleName(token.terms.role)},
-                      {"ttl_ms", absl::ToInt64Milliseconds(token.terms.ttl)},
-                      {"max_uses", token.terms.max_uses},
-                      {"name", token.terms.name},
-                      {"created_unix_ms", UnixMs(token.created)},
-                      {"creation", token.creation},
-                      {"uses", token.uses},
-                      {"is_revoked", token.is_revoked}});
-  }
-  Json identities = Json::array();
-  for (const auto& [id, record] : identities_) {
-    Json entry = {{"id", id},
-                  {"role", RoleName(record.identity.role)},
-                  {"name", record.identity.name},
-                  {"token_id", record.token_id},
-                  {"enrolled_unix_ms", UnixMs(record.enrolled)},
-                  {"expires_unix_ms", UnixMs(record.expires)}};
-    if (record.is_revoked()) {
-      entry["revoked_unix_ms"] = UnixMs(record.revoked);
-      entry["revocation"] = record.revocation;
-      entry["revoked_because"] = record.revoked_because;
-      entry["is_replaced"] = record.is_replaced;
-    }
-    identities.push_back(std::move(entry));
-  }
-  Json ledger = {{"format_version", kFormatVersion},
-                 {"last_number", last_number_},
-                 {"tokens", tokens},
-                 {"identities", identities}};
-  if (changed_ != absl::InfinitePast()) ledger["changed_unix_ms"] = UnixMs(changed_);
-  if (leapt_ != absl::InfiniteFuture()) ledger["leapt_unix_ms"] = UnixMs(leapt_);
-  return FormatJson(ledger, 1);
+  LedgerFile file = {.last_number = last_number_, .changed = changed_, .leapt = leapt_};
+  for (const auto& [id, token] : tokens_) file.tokens.push_back(token);
+  for (const auto& [id, record] : identities_) file.identities.push_back(record);
+  return FormatJson(RecordToJson(file), 1);
 }
 
 absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
@@ -384,72 +418,28 @@ absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
     return absl::InvalidArgumentError(
         absl::StrCat("format_version is ", version, ", this release reads ", kFormatVersion));
   }
+  LedgerFile file;
+  RETURN_IF_ERROR(ReadRecord(json, file));
+  if (file.has_numbers() && (file.last_number < 0 || file.last_number >= kMaxNumber)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("last_number is ", file.last_number, "; it is from 0 to ", kMaxNumber - 1));
+  }
   TokenLedger ledger;
-  const bool has_numbers = json.contains("last_number");
-  if (has_numbers) {
-    ASSIGN_OR_RETURN(ledger.last_number_, GetInt64(json, "last_number"));
-    if (ledger.last_number_ < 0 || ledger.last_number_ >= kMaxNumber) {
-      return absl::InvalidArgumentError(absl::StrCat("last_number is ", ledger.last_number_,
-                                                     "; it is from 0 to ", kMaxNumber - 1));
-    }
-  }
-  if (json.contains("changed_unix_ms")) {
-    ASSIGN_OR_RETURN(const int64_t changed_ms, GetInt64(json, "changed_unix_ms"));
-    ledger.changed_ = absl::FromUnixMillis(changed_ms);
-  }
-  if (json.contains("leapt_unix_ms")) {
-    ASSIGN_OR_RETURN(const int64_t leapt_ms, GetInt64(json, "leapt_unix_ms"));
-    ledger.leapt_ = absl::FromUnixMillis(leapt_ms);
-  }
-  ASSIGN_OR_RETURN(const Json* tokens, GetArray(json, "tokens"));
-  for (const Json& entry : *tokens) {
-    TokenRecord token;
-    ASSIGN_OR_RETURN(token.id, GetString(entry, "id"));
-    ASSIGN_OR_RETURN(token.secret_sha256, GetString(entry, "secret_sha256"));
-    ASSIGN_OR_RETURN(const std::string role, GetString(entry, "role"));
-    ASSIGN_OR_RETURN(token.terms.role, ParseRole("role", role));
-    ASSIGN_OR_RETURN(const int64_t ttl_ms, GetInt64(entry, "ttl_ms"));
-    token.terms.ttl = absl::Milliseconds(ttl_ms);
-    ASSIGN_OR_RETURN(token.terms.max_uses, GetInt64(entry, "max_uses"));
-    ASSIGN_OR_RETURN(token.terms.name, GetString(entry, "name"));
-    ASSIGN_OR_RETURN(const int64_t created_ms, GetInt64(entry, "created_unix_ms"));
-    token.created = absl::FromUnixMillis(created_ms);
-    if (has_numbers) {
-      ASSIGN_OR_RETURN(token.creation, GetNumber(entry, "creation", ledger.last_number_));
-    }
-    ASSIGN_OR_RETURN(token.uses, GetInt64(entry, "uses"));
-    ASSIGN_OR_RETURN(token.is_revoked, GetBool(entry, "is_revoked"));
+  ledger.last_number_ = file.has_numbers() ? file.last_number : 0;
+  ledger.changed_ = file.changed;
+  ledger.leapt_ = file.leapt;
+  for (const TokenRecord& token : file.tokens) {
+    RETURN_IF_ERROR(CheckNumber("creation", token.creation, file));
     ledger.tokens_[token.id] = token;
   }
-  ASSIGN_OR_RETURN(const Json* identities, GetArray(json, "identities"));
-  for (const Json& entry : *identities) {
-    IdentityRecord record;
-    ASSIGN_OR_RETURN(record.identity.id, GetString(entry, "id"));
-    ASSIGN_OR_RETURN(const std::string role, GetString(entry, "role"));
-    ASSIGN_OR_RETURN(record.identity.role, ParseRole("role", role));
-    ASSIGN_OR_RETURN(record.identity.name, GetString(entry, "name"));
+  for (const IdentityRecord& record : file.identities) {
     RETURN_IF_ERROR(CheckRecordedName("identity", record.identity.name, kMaxIdentityNameBytes));
-    ASSIGN_OR_RETURN(record.token_id, GetString(entry, "token_id"));
-    ASSIGN_OR_RETURN(const int64_t enrolled_ms, GetInt64(entry, "enrolled_unix_ms"));
-    record.enrolled = absl::FromUnixMillis(enrolled_ms);
-    ASSIGN_OR_RETURN(const int64_t expires_ms, GetInt64(entry, "expires_unix_ms"));
-    record.expires = absl::FromUnixMillis(expires_ms);
-    if (entry.contains("revoked_unix_ms")) {
-      ASSIGN_OR_RETURN(const int64_t revoked_ms, GetInt64(entry, "revoked_unix_ms"));
-      record.revoked = absl::FromUnixMillis(revoked_ms);
-      if (has_numbers) {
-        ASSIGN_OR_RETURN(record.revocation, GetNumber(entry, "revocation", ledger.last_number_));
-      }
-      ASSIGN_OR_RETURN(record.revoked_because, GetString(entry, "revoked_because"));
-      // A ledger without the field has the reason alone.
-      record.is_replaced = record.revoked_because == kReplaced;
-      if (entry.contains("is_replaced")) {
-        ASSIGN_OR_RETURN(record.is_replaced, GetBool(entry, "is_replaced"));
-      }
+    if (record.is_revoked()) {
+      RETURN_IF_ERROR(CheckNumber("revocation", record.revocation, file));
     }
     ledger.identities_[record.identity.id] = record;
   }
-  if (!has_numbers) ledger.NumberByTime();
+  if (!file.has_numbers()) ledger.NumberByTime();
   return ledger;
 }
 

@@ -542,8 +542,8 @@ TEST(ShardRecordJsonTest, NumbersThatNoFloatHoldsAreRefused) {
   step.step.kind = BucketStep::Kind::kApply;
   Json json = ShardRecordToJson(step);
   json["factor"] = 1e39;
-  EXPECT_THAT(ShardRecordFromJson(json), StatusIs(absl::StatusCode::kInvalidArgument,
-                                                  HasSubstr("factor is 1e+39, which no float")));
+  EXPECT_THAT(ShardRecordFromJson(json),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("factor")));
 }
 
 }  // namespace

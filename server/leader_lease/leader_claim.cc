@@ -1,7 +1,6 @@
 #include "server/leader_lease/leader_claim.h"
 
-#include <utility>
-
+#include "common/archive/json_archive.h"
 #include "common/json.h"
 #include "common/status_macros.h"
 
@@ -12,17 +11,19 @@ constexpr int64_t kMaxBytes = 4096;
 
 }  // namespace
 
-std::string FormatLeaderClaim(const LeaderClaim& claim) {
-  Json json = ToJson(claim);
-  json["role"] = claim.role;
-  return FormatJson(json);
+template <typename Archive>
+void Describe(Archive& archive, LeaderClaim& claim) {
+  DescribeIdentity(archive, claim);
+  archive("role", claim.role);
 }
+
+std::string FormatLeaderClaim(const LeaderClaim& claim) { return FormatJson(RecordToJson(claim)); }
 
 absl::StatusOr<LeaderClaim> ParseLeaderClaim(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
-  ASSIGN_OR_RETURN(ProcessIdentity holder, ProcessIdentityFromJson(json));
-  ASSIGN_OR_RETURN(std::string role, GetString(json, "role"));
-  return LeaderClaim{std::move(holder), std::move(role)};
+  LeaderClaim claim;
+  RETURN_IF_ERROR(ReadRecord(json, claim));
+  return claim;
 }
 
 }  // namespace lodestar

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/archive/forms.h"
+#include "common/archive/json_archive.h"
 #include "common/json.h"
-#include "common/peer_text.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -14,34 +14,29 @@ namespace {
 
 constexpr int64_t kFormatVersion = 1;
 constexpr int64_t kMaxBytes = 1 << 20;
-constexpr char kServerText[] = "server";
-constexpr char kReplicaText[] = "replica";
+constexpr NamedKind<ReplicationSide> kSideNames[] = {{ReplicationSide::kServer, "server"},
+                                                     {ReplicationSide::kReplica, "replica"}};
+
+}  // namespace
+
+template <typename Archive>
+void Describe(Archive& archive, ReplicationMark& mark) {
+  archive.Note("format_version", kFormatVersion);
+  archive("side", As<NameForm<kSideNames>>(mark.side));
+  archive("term", As<HexForm>(mark.term));
+  archive("asked_for", As<HexForm>(mark.asked_for));
+  archive("is_whole", mark.is_whole);
+  archive("peer", mark.peer);
+  archive("since", mark.since);
+}
+
+namespace {
 
 std::string PathIn(const std::string& folder) {
   return absl::StrCat(folder, "/", kReplicationMarkName);
 }
 
-std::string Hex(uint64_t term) { return absl::StrCat(absl::Hex(term)); }
-
-absl::StatusOr<uint64_t> ParseTerm(absl::string_view text) {
-  uint64_t term = 0;
-  if (absl::SimpleHexAtoi(text, &term)) return term;
-  return absl::InvalidArgumentError(
-      absl::StrCat("term '", PeerText(text), "' is no hexadecimal number"));
-}
-
-std::string ToText(const ReplicationMark& mark) {
-  Json asked_for = Json::array();
-  for (const uint64_t term : mark.asked_for) asked_for.push_back(Hex(term));
-  return FormatJson({{"format_version", kFormatVersion},
-                     {"side", mark.side == ReplicationSide::kServer ? kServerText : kReplicaText},
-                     {"term", Hex(mark.term)},
-                     {"asked_for", std::move(asked_for)},
-                     {"is_whole", mark.is_whole},
-                     {"peer", mark.peer},
-                     {"since", mark.since}}) +
-         "\n";
-}
+std::string ToText(const ReplicationMark& mark) { return FormatJson(RecordToJson(mark)) + "\n"; }
 
 absl::StatusOr<ReplicationMark> FromText(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
@@ -51,21 +46,7 @@ absl::StatusOr<ReplicationMark> FromText(absl::string_view text) {
                                                  kFormatVersion, ": use the newer one"));
   }
   ReplicationMark mark;
-  ASSIGN_OR_RETURN(const std::string side, GetString(json, "side"));
-  if (side != kServerText && side != kReplicaText) {
-    return absl::InvalidArgumentError(absl::StrCat("side=", PeerText(side), " is unknown"));
-  }
-  mark.side = side == kServerText ? ReplicationSide::kServer : ReplicationSide::kReplica;
-  ASSIGN_OR_RETURN(const std::string term, GetString(json, "term"));
-  ASSIGN_OR_RETURN(mark.term, ParseTerm(term));
-  ASSIGN_OR_RETURN(const Json* const asked_for, GetArray(json, "asked_for"));
-  for (const Json& asked : *asked_for) {
-    if (!asked.is_string()) return absl::InvalidArgumentError("a term is no string");
-    ASSIGN_OR_RETURN(mark.asked_for.emplace_back(), ParseTerm(asked.get<std::string>()));
-  }
-  ASSIGN_OR_RETURN(mark.is_whole, GetBool(json, "is_whole"));
-  ASSIGN_OR_RETURN(mark.peer, GetString(json, "peer"));
-  ASSIGN_OR_RETURN(mark.since, GetString(json, "since"));
+  RETURN_IF_ERROR(ReadRecord(json, mark));
   return mark;
 }
 

@@ -298,7 +298,7 @@ TEST(ShardAgentTest, AStreamOnWhichNothingComesIsOpenedAgain) {
   coordinator.first_stream.clear();
   IdleExecutor commands;
   ShardAgent agent({.coordinator = AddressList::Of(coordinator.address),
-                    .stats_interval = absl::Milliseconds(1),
+                    .stats_interval = absl::Milliseconds(50),
                     .max_unanswered = 2},
                    {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
   ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});

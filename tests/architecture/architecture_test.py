@@ -110,6 +110,10 @@ class RulesCanFail(unittest.TestCase):
                        "namespace lodestar {\nstruct Count;\n}  // namespace lodestar\n"):
             files["worker/b.h"] = unlike
             self.assertEqual(violations_of_files(files), [], unlike)
+        for fields in ("void Describe(Archive& archive, Count& count)", "struct StoredForm<Count>"):
+            files = {path: source("", "template <>\n" + fields + " {\n}\n", head="struct " + path[0].upper())
+                     for path in ("server/a.cc", "worker/b.cc")}
+            self.assertNotEqual(violations_of_files(files), [], fields)
 
     def test_includes_are_of_direct_dependencies(self):
         def violations(deps, include):

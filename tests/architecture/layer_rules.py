@@ -16,7 +16,8 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 NAMESPACE_OR_TYPE = re.compile(
     r"^(?:inline )?namespace ?(?P<opened>[\w:]*) ?\{$|^(?P<closed>\})  // namespace|"
-    r"^(?:class|struct|union|enum(?: class)?) (?:\w+\([^)]*\) )?(?P<name>\w+)(?: final)?\s*(?::(?!:)[^;{]*)?\{",
+    r"^(?:class|struct|union|enum(?: class)?) (?:\w+\([^)]*\) )?(?P<name>\w+)(?: final)?\s*(?::(?!:)[^;{]*)?\{|"
+    r"^(?:void|struct) (?P<fields_of>Describe\(Archive& archive, [\w:]+|StoredForm<\w+>)",
     re.MULTILINE)
 
 # layer -> first folders of our own that it may include
@@ -146,7 +147,10 @@ def check_kernel_names(texts):
 
 
 def types_of_namespaces(text):
-    """Names of types that are defined in namespaces with a name, as "namespace::Type". Relies on clang-format."""
+    """Names of types that are defined in namespaces with a name, as "namespace::Type". Relies on clang-format.
+
+    Also what describes the fields of a type to an archive: a type has one of it, too.
+    """
     namespaces = []
     for match in NAMESPACE_OR_TYPE.finditer(text):
         opened, closed, name = match.group("opened"), match.group("closed"), match.group("name")
@@ -155,7 +159,7 @@ def types_of_namespaces(text):
         elif closed is not None:
             namespaces.pop()
         elif "" not in namespaces:
-            yield "::".join([*namespaces, name])
+            yield "::".join([*namespaces, name or match.group("fields_of")])
 
 
 def check_type_names(texts):

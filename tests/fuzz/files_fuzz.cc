@@ -14,7 +14,6 @@
 #include "common/hugging_face.h"
 #include "common/json.h"
 #include "common/model_spec_json.h"
-#include "common/process_identity.h"
 #include "common/safetensors.h"
 #include "common/status_macros.h"
 #include "common/testing/simulated_file_system.h"
@@ -24,6 +23,7 @@
 #include "server/journal/journal_reader.h"
 #include "server/journal/journal_record.h"
 #include "server/journal/journal_segments.h"
+#include "server/leader_lease/leader_claim.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "worker/model/tokenizer_files.h"
 
@@ -211,19 +211,15 @@ void ReadCoordinatorState(absl::string_view bytes) {
       CoordinatorStateToJson);
 }
 
-// Of another process, in a file LOCK or with etcd. Its texts for people may become shorter.
-void ReadProcessIdentity(absl::string_view bytes) {
-  const auto parse = [](const std::string& text) -> absl::StatusOr<ProcessIdentity> {
-    ASSIGN_OR_RETURN(const Json json, ParseJson(text));
-    return ProcessIdentityFromJson(json);
-  };
-  const absl::StatusOr<ProcessIdentity> identity = parse(std::string(bytes));
-  if (!identity.ok()) return Refuse(identity.status());
+// Another process has written the claim to etcd. Its texts for people may become shorter.
+void ReadLeaderClaim(absl::string_view bytes) {
+  const absl::StatusOr<LeaderClaim> claim = ParseLeaderClaim(bytes);
+  if (!claim.ok()) return Refuse(claim.status());
   Accept();
-  const absl::StatusOr<ProcessIdentity> back = parse(FormatJson(ToJson(*identity)));
+  const absl::StatusOr<LeaderClaim> back = ParseLeaderClaim(FormatLeaderClaim(*claim));
   LODESTAR_CHECK(back.ok()) << back.status();
-  LODESTAR_CHECK(back->machine == identity->machine && back->process == identity->process &&
-                 back->id == identity->id);
+  LODESTAR_CHECK(back->machine == claim->machine && back->process == claim->process &&
+                 back->id == claim->id && back->role == claim->role);
 }
 
 void ReadModelFile(absl::string_view bytes) {
@@ -347,8 +343,8 @@ Seeds CoordinatorStateSeeds() {
   return {CoordinatorStateToJson({}), CoordinatorStateToJson(state)};
 }
 
-Seeds ProcessIdentitySeeds() {
-  return {FormatJson(ToJson(ProcessIdentity{"boot", "host", 12, "2026-11-21", 0xabc}))};
+Seeds LeaderClaimSeeds() {
+  return {FormatLeaderClaim({{"boot", "host", 12, "2026-11-21", 0xabc}, "shard 0 of 1"})};
 }
 
 Seeds ModelFileSeeds() {
@@ -396,7 +392,7 @@ absl::Span<const Case> Cases() {
       {"model_file", ReadModelFile, ModelFileSeeds},
       {"model_json", ReadModelJson, ModelJsonSeeds},
       {"coordinator_state", ReadCoordinatorState, CoordinatorStateSeeds},
-      {"process_identity", ReadProcessIdentity, ProcessIdentitySeeds},
+      {"leader_claim", ReadLeaderClaim, LeaderClaimSeeds},
       {"hugging_face", ReadHuggingFace, HuggingFaceSeeds},
       {"tokenizer", ReadTokenizer, TokenizerSeeds},
   };

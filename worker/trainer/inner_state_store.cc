@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/archive/json_archive.h"
 #include "common/json.h"
 #include "common/safetensors.h"
 #include "common/status_macros.h"
@@ -19,19 +20,22 @@ struct WrittenRecord {
   WrittenFile file;
 };
 
+template <typename Archive>
+void Describe(Archive& archive, WrittenRecord& written) {
+  archive("worker", written.record.worker_name);
+  archive("job", written.record.job);
+  archive("layout_hash", written.record.layout_hash);
+  archive("round", written.record.round);
+  archive("steps", written.record.steps);
+  archive("vectors", written.num_vectors);
+  archive("bytes", written.file.num_bytes);
+  archive("crc32c", written.file.crc32c);
+}
+
 absl::StatusOr<WrittenRecord> ParseWritten(absl::string_view text) {
-  WrittenRecord written;
   ASSIGN_OR_RETURN(const Json json, ParseJson(text));
-  ASSIGN_OR_RETURN(written.record.worker_name, GetString(json, "worker"));
-  ASSIGN_OR_RETURN(written.record.job, GetString(json, "job"));
-  ASSIGN_OR_RETURN(written.record.layout_hash, GetString(json, "layout_hash"));
-  ASSIGN_OR_RETURN(const int64_t round, GetInt64(json, "round"));
-  written.record.round = Round(round);
-  ASSIGN_OR_RETURN(written.record.steps, GetInt64(json, "steps"));
-  ASSIGN_OR_RETURN(written.num_vectors, GetInt64(json, "vectors"));
-  ASSIGN_OR_RETURN(written.file.num_bytes, GetInt64(json, "bytes"));
-  ASSIGN_OR_RETURN(const int64_t sum, GetInt64(json, "crc32c"));
-  written.file.crc32c = static_cast<uint32_t>(sum);
+  WrittenRecord written;
+  RETURN_IF_ERROR(ReadRecord(json, written));
   return written;
 }
 
@@ -59,17 +63,11 @@ absl::Status InnerStateStore::Save(InnerStateRecord record, int num_vectors, int
       RETURN_IF_ERROR(writer->Append(values));
     }
     ASSIGN_OR_RETURN(const WrittenFile file, writer->Finish(/*sync=*/true));
-    const Json json = {{"worker", worker_name_},
-                       {"job", record.job},
-                       {"layout_hash", record.layout_hash},
-                       {"round", record.round.value()},
-                       {"steps", record.steps},
-                       {"vectors", num_vectors},
-                       {"bytes", file.num_bytes},
-                       {"crc32c", file.crc32c}};
+    record.worker_name = worker_name_;
+    const WrittenRecord written = {record, num_vectors, file};
     const std::string unfinished = absl::StrCat(record_path_, ".new");
     ASSIGN_OR_RETURN(auto text, SequentialFileWriter::Create(*file_system_, unfinished));
-    RETURN_IF_ERROR(text.Append(FormatJson(json)));
+    RETURN_IF_ERROR(text.Append(FormatJson(RecordToJson(written))));
     RETURN_IF_ERROR(text.Finish(/*sync=*/true));
     RETURN_IF_ERROR(file_system_->Rename(unfinished, record_path_));
     return file_system_->SyncDirectory(folder_);

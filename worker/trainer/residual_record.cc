@@ -1,11 +1,15 @@
 #include "worker/trainer/residual_record.h"
 
 #include <algorithm>
-#include <bit>
+#include <cstdint>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/archive/contribution_forms.h"
+#include "common/archive/forms.h"
+#include "common/archive/json_archive.h"
+#include "common/contribution.h"
 #include "common/json.h"
 #include "common/status_macros.h"
 
@@ -16,6 +20,11 @@ constexpr int kVersion = 1;
 
 // Whether it can be one.
 absl::Status CheckRecord(const ResidualRecord& record) {
+  const ContributionKind kind = record.header.kind;
+  if (kind != ContributionKind::kGradient && kind != ContributionKind::kPseudoGradient) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kind is ", ContributionKindName(kind), ", which leaves no residual"));
+  }
   const size_t num_buckets = record.buckets.size();
   if (record.base_versions.size() != num_buckets || record.bucket_bytes.size() != num_buckets) {
     return absl::InvalidArgumentError(absl::StrCat(num_buckets, " buckets, ",
@@ -41,56 +50,73 @@ absl::Status CheckRecord(const ResidualRecord& record) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Bucket> BucketFrom(const Json& row, uint32_t index) {
+// A bucket's part of three vectors of the record.
+struct BucketRow {
   Bucket bucket;
-  bucket.index = index;
-  ASSIGN_OR_RETURN(const int64_t shard, GetInt64(row, "shard"));
-  ASSIGN_OR_RETURN(const int64_t block, GetInt64(row, "block"));
-  bucket.shard = static_cast<int>(shard);
-  bucket.block = static_cast<int>(block);
-  ASSIGN_OR_RETURN(bucket.range.begin, GetInt64(row, "begin"));
-  ASSIGN_OR_RETURN(bucket.range.end, GetInt64(row, "end"));
-  return bucket;
+  Version base_version;
+  int64_t num_bytes = 0;
+};
+
+template <typename Archive>
+void Describe(Archive& archive, BucketRow& row) {
+  archive("shard", row.bucket.shard);
+  archive("block", row.bucket.block);
+  archive("begin", row.bucket.range.begin);
+  archive("end", row.bucket.range.end);
+  archive("base_version", row.base_version);
+  archive("bytes", row.num_bytes);
 }
 
-// JSON has no NaN, and a loss may be one.
-absl::StatusOr<double> GetBits(const Json& object, absl::string_view key) {
-  ASSIGN_OR_RETURN(const uint64_t bits, GetUint64(object, key));
-  return std::bit_cast<double>(bits);
-}
-
-Json ToJson(const RoundReport& report) {
-  Json json;
-  json["loss_sum_bits"] = std::bit_cast<uint64_t>(report.loss_sum);
-  json["num_predictions"] = report.num_predictions;
-  json["num_samples"] = report.num_samples;
-  json["heldout_loss_sum_bits"] = std::bit_cast<uint64_t>(report.heldout_loss_sum);
-  json["heldout_correct"] = report.heldout_correct;
-  json["heldout_predictions"] = report.heldout_predictions;
-  json["base_version"] = report.base_version.value();
-  return json;
-}
-
-absl::StatusOr<RoundReport> ReportFrom(const Json& json) {
-  RoundReport report;
-  ASSIGN_OR_RETURN(report.loss_sum, GetBits(json, "loss_sum_bits"));
-  ASSIGN_OR_RETURN(report.num_predictions, GetInt64(json, "num_predictions"));
-  ASSIGN_OR_RETURN(report.num_samples, GetInt64(json, "num_samples"));
-  ASSIGN_OR_RETURN(report.heldout_loss_sum, GetBits(json, "heldout_loss_sum_bits"));
-  ASSIGN_OR_RETURN(report.heldout_correct, GetInt64(json, "heldout_correct"));
-  ASSIGN_OR_RETURN(report.heldout_predictions, GetInt64(json, "heldout_predictions"));
-  ASSIGN_OR_RETURN(const int64_t base_version, GetInt64(json, "base_version"));
-  report.base_version = Version(base_version);
-  return report;
-}
-
-absl::StatusOr<ContributionKind> KindFrom(absl::string_view name) {
-  for (const ContributionKind kind :
-       {ContributionKind::kGradient, ContributionKind::kPseudoGradient}) {
-    if (ContributionKindName(kind) == name) return kind;
+std::vector<BucketRow> RowsOf(const ResidualRecord& record) {
+  std::vector<BucketRow> rows;
+  for (size_t i = 0; i < record.buckets.size(); ++i) {
+    rows.push_back({record.buckets[i], record.base_versions[i], record.bucket_bytes[i]});
   }
-  return absl::InvalidArgumentError(absl::StrCat("kind '", name, "'"));
+  return rows;
 }
+
+void TakeRows(const std::vector<BucketRow>& rows, ResidualRecord& record) {
+  for (const BucketRow& row : rows) {
+    record.buckets.push_back(row.bucket);
+    record.buckets.back().index = static_cast<uint32_t>(record.buckets.size() - 1);
+    record.base_versions.push_back(row.base_version);
+    record.bucket_bytes.push_back(row.num_bytes);
+  }
+}
+
+// The fields of the file. Losses may be NaN, which JSON does not have.
+struct InFile {
+  template <typename Archive>
+  static void Fields(Archive& archive, RoundReport& report) {
+    archive("loss_sum_bits", As<BitsForm>(report.loss_sum));
+    archive("num_predictions", report.num_predictions);
+    archive("num_samples", report.num_samples);
+    archive("heldout_loss_sum_bits", As<BitsForm>(report.heldout_loss_sum));
+    archive("heldout_correct", report.heldout_correct);
+    archive("heldout_predictions", report.heldout_predictions);
+    archive("base_version", report.base_version);
+  }
+
+  template <typename Archive>
+  static void Fields(Archive& archive, ResidualRecord& record) {
+    archive.Note("version", kVersion);
+    archive("name", record.worker_name);
+    archive("layout", record.layout_hash);
+    archive("encoding", As<EncodingForm>(record.encoding));
+    archive("server_incarnation", record.server_incarnation);
+    archive("worker", record.life.worker);
+    archive("incarnation", record.life.incarnation);
+    archive("life_secret", record.life_secret);
+    archive("round", record.header.round);
+    archive("kind", As<ContributionKindForm>(record.header.kind));
+    archive("scale_bits", As<BitsForm>(record.header.scale));
+    archive("num_samples", record.header.num_samples);
+    std::vector<BucketRow> rows = RowsOf(record);
+    archive("buckets", rows);
+    if constexpr (Archive::kReads) TakeRows(rows, record);
+    archive("report", As<InFile>(record.report));
+  }
+};
 
 }  // namespace
 
@@ -103,34 +129,7 @@ int64_t ResidualRecord::contribution_bytes() const {
 }
 
 std::string FormatRecord(const ResidualRecord& record) {
-  Json json;
-  json["version"] = kVersion;
-  json["name"] = record.worker_name;
-  json["layout"] = record.layout_hash;
-  json["encoding"] = EncodingText(record.encoding);
-  json["server_incarnation"] = record.server_incarnation;
-  json["worker"] = record.life.worker.value();
-  json["incarnation"] = record.life.incarnation.value();
-  json["life_secret"] = record.life_secret;
-  json["round"] = record.header.round.value();
-  json["kind"] = std::string(ContributionKindName(record.header.kind));
-  json["scale_bits"] = std::bit_cast<uint32_t>(record.header.scale);
-  json["num_samples"] = record.header.num_samples;
-  Json buckets = Json::array();
-  for (size_t i = 0; i < record.buckets.size(); ++i) {
-    const Bucket& bucket = record.buckets[i];
-    Json row;
-    row["shard"] = bucket.shard;
-    row["block"] = bucket.block;
-    row["begin"] = bucket.range.begin;
-    row["end"] = bucket.range.end;
-    row["base_version"] = record.base_versions[i].value();
-    row["bytes"] = record.bucket_bytes[i];
-    buckets.push_back(std::move(row));
-  }
-  json["buckets"] = std::move(buckets);
-  json["report"] = ToJson(record.report);
-  return FormatJson(json);
+  return FormatJson(RecordToJsonAs<InFile>(record));
 }
 
 absl::StatusOr<ResidualRecord> ParseRecord(absl::string_view text) {
@@ -141,37 +140,10 @@ absl::StatusOr<ResidualRecord> ParseRecord(absl::string_view text) {
         absl::StrCat("it is of version ", version, ", this program reads ", kVersion));
   }
   ResidualRecord record;
-  ASSIGN_OR_RETURN(record.worker_name, GetString(json, "name"));
-  ASSIGN_OR_RETURN(record.layout_hash, GetString(json, "layout"));
-  ASSIGN_OR_RETURN(const std::string encoding, GetString(json, "encoding"));
-  ASSIGN_OR_RETURN(record.encoding, ParseEncodingText("encoding", encoding));
-  ASSIGN_OR_RETURN(record.server_incarnation, GetUint64(json, "server_incarnation"));
-  ASSIGN_OR_RETURN(const uint64_t worker, GetUint64(json, "worker"));
-  ASSIGN_OR_RETURN(const uint64_t incarnation, GetUint64(json, "incarnation"));
-  record.life = {WorkerId(static_cast<uint32_t>(worker)), Incarnation(incarnation)};
-  ASSIGN_OR_RETURN(record.life_secret, GetString(json, "life_secret"));
-  ASSIGN_OR_RETURN(const int64_t round, GetInt64(json, "round"));
-  record.header.round = Round(round);
-  ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
-  ASSIGN_OR_RETURN(record.header.kind, KindFrom(kind));
-  ASSIGN_OR_RETURN(const uint64_t scale, GetUint64(json, "scale_bits"));
-  record.header.scale = std::bit_cast<float>(static_cast<uint32_t>(scale));
+  RETURN_IF_ERROR(ReadRecord(json, As<InFile>(record)));
   record.header.encoding = record.encoding;
-  ASSIGN_OR_RETURN(record.header.num_samples, GetInt64(json, "num_samples"));
-  ASSIGN_OR_RETURN(const Json* const buckets, GetArray(json, "buckets"));
-  for (const Json& row : *buckets) {
-    ASSIGN_OR_RETURN(const Bucket bucket,
-                     BucketFrom(row, static_cast<uint32_t>(record.buckets.size())));
-    ASSIGN_OR_RETURN(const int64_t base_version, GetInt64(row, "base_version"));
-    ASSIGN_OR_RETURN(const int64_t bytes, GetInt64(row, "bytes"));
-    record.buckets.push_back(bucket);
-    record.base_versions.push_back(Version(base_version));
-    record.bucket_bytes.push_back(bytes);
-  }
-  RETURN_IF_ERROR(CheckRecord(record));
-  ASSIGN_OR_RETURN(const Json* const report, GetObject(json, "report"));
-  ASSIGN_OR_RETURN(record.report, ReportFrom(*report));
   record.report.round = record.header.round;
+  RETURN_IF_ERROR(CheckRecord(record));
   return record;
 }
 

@@ -91,7 +91,7 @@ TEST(ResidualRecordTest, WhatCannotBeIsRefusedByName) {
   };
   EXPECT_THAT(error("\"version\":1", "\"version\":2"), is("version 2, this program reads 1"));
   EXPECT_THAT(error("bf16", "fp8"), is("fp8"));
-  EXPECT_THAT(error("pseudo_gradient", "weights"), is("kind 'weights'"));
+  EXPECT_THAT(error("pseudo_gradient", "weights"), is("kind is weights"));
   EXPECT_THAT(error("\"life_secret\"", "\"nothing\""), is("life_secret"));
   EXPECT_THAT(error("\"bytes\":4", "\"bytes\":9"), is("has 9 bytes"));
   EXPECT_THAT(error("\"begin\":2", "\"begin\":3"), is("expected from 2"));

@@ -1,0 +1,323 @@
+// Writes what has changed between two values of a record, and changes a record accordingly: see
+// json_archive.h for how a record describes its fields. Records that are written so use archive()
+// and Optional() alone, give no field another form (As), name the same fields whatever their values
+// are, and name no local variable: two records are walked side by side by the addresses of their
+// fields. Their Describe() must be declared before a ChangeWriter or ChangeReader is used.
+#pragma once
+
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/archive/json_archive.h"
+#include "common/json.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+
+// Collects the addresses of a structure's fields in the order in which Describe() names them, so
+// that two values of one structure can be walked side by side.
+class FieldAddresses {
+ public:
+  template <typename Value>
+  void operator()(const char* /*name*/, Value& value) {
+    addresses_.push_back(&value);
+  }
+  template <typename Value>
+  void Optional(const char* name, Value& value) {
+    (*this)(name, value);
+  }
+  // The next one, of which the caller knows the type.
+  template <typename Value>
+  Value& Next() {
+    return *static_cast<Value*>(addresses_[next_++]);
+  }
+
+ private:
+  std::vector<void*> addresses_;
+  size_t next_ = 0;
+};
+
+template <typename Value>
+concept Structure = requires(FieldAddresses& archive, Value& value) {
+  Describe(archive, value);
+};
+// An entry of a list that is ascending by `id`, such as a WorkerRecord.
+template <typename Value>
+concept HasId = Structure<Value> && requires(Value& value) {
+  value.id;
+};
+
+template <typename Key, typename Value>
+const Key& KeyOf(const std::pair<const Key, Value>& entry) {
+  return entry.first;
+}
+template <HasId Value>
+const auto& KeyOf(const Value& entry) {
+  return entry.id;
+}
+template <typename Key, typename Value>
+Value& ValueOf(std::pair<const Key, Value>& entry) {
+  return entry.second;
+}
+template <HasId Value>
+Value& ValueOf(Value& entry) {
+  return entry;
+}
+
+// Keys of the JSON that ChangeWriter makes of a map (or of a list of HasId), and of other lists.
+inline constexpr char kGone[] = "gone";        // Keys.
+inline constexpr char kNew[] = "new";          // Pairs of a key and a value; of a list: values.
+inline constexpr char kChanged[] = "changed";  // Pairs of a key and the change of its value.
+inline constexpr char kFrom[] = "from";  // The list begins with `keep` entries from this one on,
+inline constexpr char kKeep[] = "keep";
+inline constexpr char kEnd[] =
+    "end";  // and ends, behind the new ones, with as many of the last ones.
+
+// Makes JSON of what differs between two values of one type:
+//   a structure: an object of the changes of its fields
+//   an optional: [] if it is not set, [value], or the change of a structure that stays set
+//   a map, a list: an object with the keys above
+//   all else: the value
+class ChangeWriter {
+ public:
+  explicit ChangeWriter(const JsonStyle& style) : values_(style) {}
+
+  // Returns null if both are the same. (No value above is null.)
+  template <typename Value>
+  SortedJson Change(Value& before, Value& after) const {
+    if constexpr (Structure<Value>) {
+      FieldAddresses addresses;
+      Describe(addresses, before);
+      Walk walk(*this, std::move(addresses));
+      Describe(walk, after);
+      return std::move(walk.changes);
+    } else if constexpr (Stores<StoredForm<Value>, Value>) {
+      return StoredForm<Value>::IsSame(before, after) ? SortedJson() : values_.Write(after);
+    } else {
+      return before == after ? SortedJson() : values_.Write(after);
+    }
+  }
+  SortedJson Change(double& before, double& after) const {
+    return std::bit_cast<uint64_t>(before) == std::bit_cast<uint64_t>(after) ? SortedJson()
+                                                                             : values_.Write(after);
+  }
+  template <typename Value>
+  SortedJson Change(std::optional<Value>& before, std::optional<Value>& after) const {
+    if (!after.has_value()) return before.has_value() ? SortedJson::array() : SortedJson();
+    if (!before.has_value()) return SortedJson::array({values_.Write(*after)});
+    SortedJson change = Change(*before, *after);
+    if (Structure<Value> || change.is_null()) return change;
+    return SortedJson::array({std::move(change)});
+  }
+  template <typename Key, typename Value>
+  SortedJson Change(std::map<Key, Value>& before, std::map<Key, Value>& after) const {
+    return ChangeOfKeyed<Value>(before, after);
+  }
+  template <HasId Value>
+  SortedJson Change(std::vector<Value>& before, std::vector<Value>& after) const {
+    return ChangeOfKeyed<Value>(before, after);
+  }
+  template <typename Value>
+  SortedJson Change(std::vector<Value>& before, std::vector<Value>& after) const {
+    const auto is_same = [this](Value& a, Value& b) { return Change(a, b).is_null(); };
+    // What was appended, what was dropped in front, and what changed in the middle.
+    size_t from = 0;
+    if (!after.empty()) {
+      while (from < before.size() && !is_same(before[from], after[0])) ++from;
+    }
+    if (from == before.size()) from = 0;
+    size_t keep = 0;
+    while (from + keep < before.size() && keep < after.size() &&
+           is_same(before[from + keep], after[keep])) {
+      ++keep;
+    }
+    if (from == 0 && keep == before.size() && keep == after.size()) return SortedJson();
+    size_t end = 0;
+    while (end < before.size() - from - keep && end < after.size() - keep &&
+           is_same(before[before.size() - 1 - end], after[after.size() - 1 - end])) {
+      ++end;
+    }
+    SortedJson added = SortedJson::array();
+    for (size_t i = keep; i < after.size() - end; ++i) added.push_back(values_.Write(after[i]));
+    return {{kFrom, from}, {kKeep, keep}, {kNew, std::move(added)}, {kEnd, end}};
+  }
+
+ private:
+  // The archive of the structure after, beside the fields of the one before.
+  struct Walk {
+    Walk(const ChangeWriter& writer, FieldAddresses fields)
+        : writer(writer), before(std::move(fields)) {}
+
+    template <typename Value>
+    void operator()(const char* name, Value& after) {
+      SortedJson change = writer.Change(before.Next<Value>(), after);
+      if (!change.is_null()) changes[name] = std::move(change);
+    }
+    template <typename Value>
+    void Optional(const char* name, Value& after) {
+      (*this)(name, after);
+    }
+
+    const ChangeWriter& writer;
+    FieldAddresses before;
+    SortedJson changes;
+  };
+
+  template <typename Value, typename Container>
+  SortedJson ChangeOfKeyed(Container& before, Container& after) const {
+    SortedJson gone = SortedJson::array();
+    SortedJson added = SortedJson::array();
+    SortedJson changed = SortedJson::array();
+    const auto key_of = [this](auto& entry) {
+      auto key = KeyOf(entry);
+      return values_.Write(key);
+    };
+    auto was = before.begin();
+    for (auto& entry : after) {
+      while (was != before.end() && KeyOf(*was) < KeyOf(entry)) gone.push_back(key_of(*was++));
+      Value& value = ValueOf(entry);
+      if (was == before.end() || KeyOf(entry) < KeyOf(*was)) {
+        added.push_back({key_of(entry), values_.Write(value)});
+        continue;
+      }
+      Value& former = ValueOf(*was++);
+      // Most are the same, and are not to be walked.
+      if constexpr (std::equality_comparable<Value>) {
+        if (former == value) continue;
+      }
+      SortedJson change = Change(former, value);
+      if (!change.is_null()) changed.push_back({key_of(entry), std::move(change)});
+    }
+    while (was != before.end()) gone.push_back(key_of(*was++));
+    SortedJson all;
+    if (!gone.empty()) all[kGone] = std::move(gone);
+    if (!added.empty()) all[kNew] = std::move(added);
+    if (!changed.empty()) all[kChanged] = std::move(changed);
+    return all;
+  }
+
+  BasicJsonWriter<SortedJson> values_;
+};
+
+// Changes values as the JSON of ChangeWriter says. Errors: those of JsonReader.
+class ChangeReader {
+ public:
+  explicit ChangeReader(const JsonStyle& style) : values_(no_fields_, style) {}
+
+  template <typename Value>
+  absl::Status Apply(const Json& change, Value& value) const {
+    if constexpr (Structure<Value>) {
+      if (!change.is_object()) return NotA("an object");
+      Walk walk{*this, change, absl::OkStatus()};
+      Describe(walk, value);
+      return walk.status;
+    } else {
+      return values_.Read(change, value);
+    }
+  }
+  template <typename Value>
+  absl::Status Apply(const Json& change, std::optional<Value>& value) const {
+    if (change.is_array()) {
+      value.reset();
+      return change.empty() ? absl::OkStatus() : values_.Read(change[0], value.emplace());
+    }
+    if (!Structure<Value> || !value.has_value()) return NotA("a list");
+    return Apply(change, *value);
+  }
+  template <typename Key, typename Value>
+  absl::Status Apply(const Json& change, std::map<Key, Value>& values) const {
+    if (!change.is_object()) return NotA("an object");
+    std::vector<Key> gone;
+    RETURN_IF_ERROR(ReadPart(change, kGone, gone));
+    for (const Key& key : gone) values.erase(key);
+    // ChangeWriter gives each key once.
+    std::map<Key, Value> added;
+    RETURN_IF_ERROR(ReadPart(change, kNew, added));
+    for (auto& [key, value] : added) values.insert_or_assign(key, std::move(value));
+    const auto changed = change.find(kChanged);
+    if (changed == change.end()) return absl::OkStatus();
+    if (!changed->is_array()) return NotA("a list");
+    for (const Json& entry : *changed) {
+      if (!entry.is_array() || entry.size() != 2) return NotA("a list of pairs");
+      Key key;
+      RETURN_IF_ERROR(values_.Read(entry[0], key));
+      const auto known = values.find(key);
+      if (known == values.end()) return NotA("a change of what is known");
+      RETURN_IF_ERROR(Apply(entry[1], known->second));
+    }
+    return absl::OkStatus();
+  }
+  template <HasId Value>
+  absl::Status Apply(const Json& change, std::vector<Value>& values) const {
+    std::map<decltype(Value::id), Value> by_id;
+    for (Value& value : values) {
+      const auto id = value.id;
+      by_id.emplace(id, std::move(value));
+    }
+    RETURN_IF_ERROR(Apply(change, by_id));
+    values.clear();
+    for (auto& [id, value] : by_id) values.push_back(std::move(value));
+    return absl::OkStatus();
+  }
+  template <typename Value>
+  absl::Status Apply(const Json& change, std::vector<Value>& values) const {
+    if (!change.is_object()) return NotA("an object");
+    size_t from = 0;
+    size_t keep = 0;
+    size_t end = 0;
+    std::vector<Value> added;
+    RETURN_IF_ERROR(ReadPart(change, kFrom, from));
+    RETURN_IF_ERROR(ReadPart(change, kKeep, keep));
+    RETURN_IF_ERROR(ReadPart(change, kEnd, end));
+    RETURN_IF_ERROR(ReadPart(change, kNew, added));
+    if (from > values.size() || keep > values.size() - from || end > values.size() - from - keep) {
+      return NotA("a change of a list that is as long");
+    }
+    std::vector<Value> result;
+    const auto move = [&result](auto first, auto last) {
+      result.insert(result.end(), std::make_move_iterator(first), std::make_move_iterator(last));
+    };
+    move(values.begin() + from, values.begin() + from + keep);
+    move(added.begin(), added.end());
+    move(values.end() - end, values.end());
+    values = std::move(result);
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Walk {
+    template <typename Value>
+    void operator()(const char* name, Value& value) {
+      if (!status.ok()) return;
+      const auto change = changes.find(name);
+      if (change != changes.end()) status = InField(name, reader.Apply(*change, value));
+    }
+    template <typename Value>
+    void Optional(const char* name, Value& value) {
+      (*this)(name, value);
+    }
+
+    const ChangeReader& reader;
+    const Json& changes;
+    absl::Status status;
+  };
+
+  template <typename Value>
+  absl::Status ReadPart(const Json& change, const char* name, Value& value) const {
+    const auto part = change.find(name);
+    return part == change.end() ? absl::OkStatus() : InField(name, values_.Read(*part, value));
+  }
+
+  const Json no_fields_ = Json::object();
+  JsonReader values_;
+};
+
+}  // namespace lodestar
