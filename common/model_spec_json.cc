@@ -99,11 +99,16 @@ std::string ModelSpecToModelFile(const ModelSpec& spec) {
 
 absl::StatusOr<ModelSpec> ModelSpecFromJson(absl::string_view text) {
   constexpr int64_t kMaxBytes = 1 << 20;
+  constexpr size_t kMaxNameBytes = 1024;  // longer than the name of any file
   ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
   StoredModel stored;
   RETURN_IF_ERROR(ReadRecord(json, stored));
   ModelSpec spec;
-  spec.name = PeerText(stored.name);
+  spec.name = PeerText(stored.name, stored.name.size());
+  if (spec.name.size() > kMaxNameBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("name has ", spec.name.size(), " bytes, allowed are ", kMaxNameBytes));
+  }
   const int count = Take(stored.mlp, spec) + Take(stored.cnn, spec) + Take(stored.gpt, spec) +
                     Take(stored.client, spec);
   if (count != 1) {

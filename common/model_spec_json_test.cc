@@ -25,6 +25,14 @@ TEST(ModelSpecJsonTest, DropoutComesBackAndMayBeMissing) {
   EXPECT_THAT(ModelSpecFromJson(ModelSpecToJson(spec)), IsOkAndHolds(spec));
 }
 
+TEST(ModelSpecJsonTest, ReadsALongNameAsItWasWritten) {
+  const std::string name(1000, 'n');
+  const auto spec = ModelSpecFromJson(ModelSpecToJson({name, ClientModelSpec{}}));
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->name, name);
+  EXPECT_FALSE(ModelSpecFromJson(ModelSpecToJson({name + name, ClientModelSpec{}})).ok());
+}
+
 TEST(ModelSpecJsonTest, RefusesWhatIsNotOneValidModel) {
   const auto error_of = [](absl::string_view text) {
     return std::string(ModelSpecFromJson(text).status().message());
