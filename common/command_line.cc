@@ -2,11 +2,13 @@
 
 #include <cmath>
 #include <limits>
-#include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/flags/commandlineflag.h"
+#include "absl/flags/marshalling.h"
 #include "absl/flags/reflection.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -43,14 +45,103 @@ std::string WholeNumber(absl::string_view value) {
   return absl::StrCat("a whole number in digits alone: write ", static_cast<int64_t>(number));
 }
 
-std::string WhatItTakes(const absl::CommandLineFlag& flag, absl::string_view value) {
-  if (flag.IsOfType<bool>()) return "true or false";
-  if (flag.IsOfType<int32_t>()) return WholeNumber<int32_t>(value);
-  if (flag.IsOfType<int64_t>()) return WholeNumber<int64_t>(value);
-  if (flag.IsOfType<uint64_t>()) return WholeNumber<uint64_t>(value);
-  if (flag.IsOfType<double>()) return "a number";
-  if (flag.IsOfType<absl::Duration>()) return "a duration such as 10s or 1m30s";
+std::string WhatItTakes(OwnFlag::Type type, absl::string_view value) {
+  switch (type) {
+    case OwnFlag::Type::kBool:
+      return "true or false";
+    case OwnFlag::Type::kInt32:
+      return WholeNumber<int32_t>(value);
+    case OwnFlag::Type::kInt64:
+      return WholeNumber<int64_t>(value);
+    case OwnFlag::Type::kUint64:
+      return WholeNumber<uint64_t>(value);
+    case OwnFlag::Type::kDouble:
+      return "a number";
+    case OwnFlag::Type::kText:
+      return "a value of its kind";
+  }
   return "a value of its kind";
+}
+
+// Reads `text` as Abseil's flags of the type do. Returns it in its one form.
+template <typename Value>
+std::optional<std::string> Normalized(absl::string_view text) {
+  Value value = {};
+  std::string error;
+  if (!absl::ParseFlag(text, &value, &error)) return std::nullopt;
+  return absl::UnparseFlag(value);
+}
+
+std::optional<std::string> Normalized(OwnFlag::Type type, absl::string_view text) {
+  double number = 0.0;
+  switch (type) {
+    case OwnFlag::Type::kBool:
+      return Normalized<bool>(text);
+    case OwnFlag::Type::kInt32:
+      return Normalized<int32_t>(text);
+    case OwnFlag::Type::kInt64:
+      return Normalized<int64_t>(text);
+    case OwnFlag::Type::kUint64:
+      return Normalized<uint64_t>(text);
+    case OwnFlag::Type::kDouble:
+      // UnparseFlag() would round.
+      if (!absl::SimpleAtod(text, &number)) return std::nullopt;
+      return std::string(absl::StripAsciiWhitespace(text));
+    case OwnFlag::Type::kText:
+      return std::string(text);
+  }
+  return std::nullopt;
+}
+
+// A flag of either kind.
+class AnyFlag {
+ public:
+  explicit AnyFlag(absl::CommandLineFlag& flag) : registered_(&flag) {}
+  explicit AnyFlag(const OwnFlag& flag) : own_(&flag) {}
+
+  const OwnFlag* own() const { return own_; }
+  absl::CommandLineFlag& registered() const { return *registered_; }
+  std::string name() const {
+    return own_ != nullptr ? own_->name : std::string(registered_->Name());
+  }
+  std::string help() const { return own_ != nullptr ? own_->help : registered_->Help(); }
+  std::string default_text() const {
+    return own_ != nullptr ? own_->default_text : registered_->DefaultValue();
+  }
+  // Whether --NAME without a value means true.
+  bool is_switch() const { return type() == OwnFlag::Type::kBool; }
+  bool is_double() const { return type() == OwnFlag::Type::kDouble; }
+  bool is_path() const { return own_ == nullptr && registered_->IsOfType<LocalPath>(); }
+  std::string WhatItTakes(absl::string_view value) const {
+    if (own_ == nullptr && registered_->IsOfType<absl::Duration>()) {
+      return "a duration such as 10s or 1m30s";
+    }
+    const bool takes_auto = own_ != nullptr && own_->takes_auto;
+    return absl::StrCat(lodestar::WhatItTakes(type(), value), takes_auto ? ", or auto" : "");
+  }
+
+ private:
+  // kText stands for all other types, too.
+  OwnFlag::Type type() const {
+    if (own_ != nullptr) return own_->type;
+    if (registered_->IsOfType<bool>()) return OwnFlag::Type::kBool;
+    if (registered_->IsOfType<int32_t>()) return OwnFlag::Type::kInt32;
+    if (registered_->IsOfType<int64_t>()) return OwnFlag::Type::kInt64;
+    if (registered_->IsOfType<uint64_t>()) return OwnFlag::Type::kUint64;
+    if (registered_->IsOfType<double>()) return OwnFlag::Type::kDouble;
+    return OwnFlag::Type::kText;
+  }
+
+  absl::CommandLineFlag* registered_ = nullptr;
+  const OwnFlag* own_ = nullptr;
+};
+
+std::optional<AnyFlag> FindFlag(absl::string_view name, absl::Span<const OwnFlag> own) {
+  for (const OwnFlag& flag : own) {
+    if (flag.name == name) return AnyFlag(flag);
+  }
+  absl::CommandLineFlag* const registered = absl::FindCommandLineFlag(name);
+  return registered == nullptr ? std::nullopt : std::optional(AnyFlag(*registered));
 }
 
 // Returns the hint that a refused text has a no-break space, which looks like an ordinary blank.
@@ -59,14 +150,17 @@ absl::string_view NoBreakSpaceHint(absl::string_view text) {
   return absl::StrContains(text, "\xc2\xa0") ? "; it has a no-break space (U+00A0)" : "";
 }
 
-std::vector<std::string> FlagNames() {
+std::vector<std::string> FlagNames(absl::Span<const OwnFlag> own) {
   std::vector<std::string> names;
+  for (const OwnFlag& flag : own) names.push_back(flag.name);
   for (const auto& [name, flag] : absl::GetAllFlags()) names.emplace_back(name);
   return names;
 }
 
 class Parser {
  public:
+  explicit Parser(absl::Span<const OwnFlag> own) : own_(own) {}
+
   absl::Status Parse(absl::Span<const std::string> arguments) {
     for (size_t i = 0; i < arguments.size(); ++i) {
       const std::string& argument = arguments[i];
@@ -89,6 +183,7 @@ class Parser {
   CommandLine result;
 
  private:
+  const absl::Span<const OwnFlag> own_;
   std::map<std::string, std::string> on_command_line_;  // Values by flag, without flag files.
 
   // `depth`: flag files around this one. Returns whether `next` (may be null) was taken as the
@@ -113,17 +208,17 @@ class Parser {
       result.request = CommandLineRequest::kVersion;
       return false;
     }
-    absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
+    const std::optional<AnyFlag> flag = FindFlag(name, own_);
     const bool is_flag_file = name == "flagfile";
-    if (flag == nullptr && !is_flag_file) return ParseNegated(as_given, name, has_value);
-    if (flag != nullptr && !has_value && flag->IsOfType<bool>()) {
+    if (!flag.has_value() && !is_flag_file) return ParseNegated(as_given, name, has_value);
+    if (flag.has_value() && !has_value && flag->is_switch()) {
       RETURN_IF_ERROR(Set(*flag, "true"));
       return false;
     }
     if (!has_value && next == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(
           "--", name,
-          " needs a value: ", is_flag_file ? "the path of a file with flags" : flag->Help()));
+          " needs a value: ", is_flag_file ? "the path of a file with flags" : flag->help()));
     }
     const absl::string_view value = has_value ? parts.second : absl::string_view(*next);
     RETURN_IF_ERROR(is_flag_file ? ParseFlagFiles(value, depth) : Set(*flag, value));
@@ -131,13 +226,12 @@ class Parser {
     return !has_value;
   }
 
-  void NoteRepetition(const absl::CommandLineFlag& flag, absl::string_view value) {
-    const auto [first, is_new] =
-        on_command_line_.emplace(std::string(flag.Name()), std::string(value));
+  void NoteRepetition(const AnyFlag& flag, absl::string_view value) {
+    const auto [first, is_new] = on_command_line_.emplace(flag.name(), std::string(value));
     if (is_new) return;
     const std::string before = std::exchange(first->second, std::string(value));
-    if (before == value || flag.Name() == "join") return;
-    result.repetitions.push_back(absl::StrCat("--", flag.Name(), " is given twice, as ", before,
+    if (before == value || flag.name() == "join") return;
+    result.repetitions.push_back(absl::StrCat("--", flag.name(), " is given twice, as ", before,
                                               " and as ", value, ": the last one, ", value,
                                               ", counts"));
   }
@@ -146,36 +240,50 @@ class Parser {
                                     bool has_value) {
     absl::string_view positive = name;
     if (!has_value && absl::ConsumePrefix(&positive, "no")) {
-      absl::CommandLineFlag* flag = absl::FindCommandLineFlag(positive);
-      if (flag != nullptr && flag->IsOfType<bool>()) {
+      const std::optional<AnyFlag> flag = FindFlag(positive, own_);
+      if (flag.has_value() && flag->is_switch()) {
         RETURN_IF_ERROR(Set(*flag, "false"));
         return false;
       }
     }
-    const std::string hint = FlagHint(name, FlagNames());
+    const std::string hint = FlagHint(name, FlagNames(own_));
     return absl::InvalidArgumentError(absl::StrCat(
         as_given, " is not a flag of this program", NoBreakSpaceHint(name), "; ",
         hint.empty() ? "--helpfull lists them" : hint,
         absl::StartsWith(as_given, "--") ? "" : "; words that begin with '-' go after --"));
   }
 
-  absl::Status Set(absl::CommandLineFlag& flag, absl::string_view value) {
-    std::string error;
-    if (flag.IsOfType<LocalPath>()) {
+  absl::Status Set(const AnyFlag& flag, absl::string_view value) {
+    const std::string name = absl::StrCat("--", flag.name());
+    if (flag.is_path()) {
       if (const absl::Status path = CheckLocalPath(value); !path.ok()) {
-        return absl::InvalidArgumentError(absl::StrCat("--", flag.Name(), ": ", path.message()));
+        return absl::InvalidArgumentError(absl::StrCat(name, ": ", path.message()));
       }
     }
-    if (!flag.ParseFrom(value, &error)) {
+    if (!Take(flag, value)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--", flag.Name(), "=", value, " is not ", WhatItTakes(flag, value),
-                       NoBreakSpaceHint(value), " (this flag: ", flag.Help(), ")"));
+          absl::StrCat(name, "=", value, " is not ", flag.WhatItTakes(value),
+                       NoBreakSpaceHint(value), " (this flag: ", flag.help(), ")"));
     }
-    if (const auto number = flag.TryGet<double>(); number.has_value()) {
-      RETURN_IF_ERROR(CheckNotTooSmall(absl::StrCat("--", flag.Name()), value, *number));
+    if (double number = 0.0; flag.is_double() && absl::SimpleAtod(value, &number)) {
+      RETURN_IF_ERROR(CheckNotTooSmall(name, value, number));
     }
-    result.given.insert(std::string(flag.Name()));
+    result.given.insert(flag.name());
     return absl::OkStatus();
+  }
+
+  // Returns false if `value` is not what the flag takes.
+  bool Take(const AnyFlag& flag, absl::string_view value) {
+    if (flag.own() == nullptr) {
+      std::string error;
+      return flag.registered().ParseFrom(value, &error);
+    }
+    const bool is_auto = flag.own()->takes_auto && value == kAutoText;
+    std::optional<std::string> text =
+        is_auto ? std::string(kAutoText) : Normalized(flag.own()->type, value);
+    if (!text.has_value()) return false;
+    result.own[flag.own()->name] = *std::move(text);
+    return true;
   }
 
   // `paths`: separated by commas.
@@ -230,15 +338,16 @@ void AppendWrapped(absl::string_view text, std::string* out) {
 }
 
 // Appends the flag with its default, and `text` about it.
-void AppendFlag(const absl::CommandLineFlag& flag, absl::string_view text, std::string* out) {
-  const std::string value = flag.DefaultValue();
-  absl::StrAppend(out, "  --", flag.Name(), value.empty() ? "" : "=", value, "\n");
+void AppendFlag(const AnyFlag& flag, absl::string_view text, std::string* out) {
+  const std::string value = flag.default_text();
+  absl::StrAppend(out, "  --", flag.name(), value.empty() ? "" : "=", value, "\n");
   AppendWrapped(text, out);
 }
 
 }  // namespace
 
-absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> arguments) {
+absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> arguments,
+                                             absl::Span<const OwnFlag> own) {
   for (const std::string& argument : arguments) {
     if (IsUtf8(argument)) continue;
     return absl::InvalidArgumentError(
@@ -246,7 +355,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> argum
                      "\" has bytes that are not UTF-8, which messages and statuses cannot carry; "
                      "give another name or text"));
   }
-  Parser parser;
+  Parser parser(own);
   RETURN_IF_ERROR(parser.Parse(arguments));
   return std::move(parser.result);
 }
@@ -268,24 +377,26 @@ absl::Status CheckOnlyFlags(const CommandLine& line) {
   return absl::OkStatus();
 }
 
-std::string FormatShortHelp(absl::string_view usage, absl::Span<const absl::string_view> flags) {
+std::string FormatShortHelp(absl::string_view usage, absl::Span<const absl::string_view> flags,
+                            absl::Span<const OwnFlag> own) {
   std::string help = absl::StrCat(usage, "\nFlags that most need:\n");
   for (const absl::string_view name : flags) {
-    if (const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name); flag != nullptr) {
-      AppendFlag(*flag, FirstSentence(flag->Help()), &help);
+    if (const std::optional<AnyFlag> flag = FindFlag(name, own); flag.has_value()) {
+      AppendFlag(*flag, FirstSentence(flag->help()), &help);
     }
   }
   absl::StrAppend(&help, "\n--helpfull prints all flags, each with all that there is to say.\n");
   return help;
 }
 
-std::string FormatHelp(absl::string_view usage, absl::Span<const FlagGroup> groups) {
+std::string FormatHelp(absl::string_view usage, absl::Span<const FlagGroup> groups,
+                       absl::Span<const OwnFlag> own) {
   std::string help(usage);
   for (const FlagGroup& group : groups) {
     absl::StrAppend(&help, "\n", group.title, ":\n");
     for (const std::string& name : group.flags) {
-      if (const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name); flag != nullptr) {
-        AppendFlag(*flag, flag->Help(), &help);
+      if (const std::optional<AnyFlag> flag = FindFlag(name, own); flag.has_value()) {
+        AppendFlag(*flag, flag->help(), &help);
       }
     }
   }

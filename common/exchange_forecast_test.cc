@@ -291,7 +291,7 @@ TEST(ExchangeForecastTest, NothingThatIsSlowerMakesARoundFaster) {
       ExchangeFacts facts = base;
       worse[i](facts);
       EXPECT_GE(Seconds(ForecastExchange(job, OneBucket(), facts)), before * (1 - 1e-12))
-          << ModeName(job.mode) << ", change " << i;
+          << NameOf(job.mode) << ", change " << i;
     }
     ExchangeSizes larger = OneBucket();
     larger.rounds[0].push_bytes *= 2;

@@ -2,91 +2,19 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/encoding.h"
 #include "common/endless_rounds.h"
-#include "common/status_macros.h"
+#include "common/job_fields.h"
 
 namespace lodestar {
 namespace {
 
-absl::Status BadValue(absl::string_view value, absl::string_view wanted) {
-  return absl::InvalidArgumentError(absl::StrCat("'", value, "' is no ", wanted));
-}
-
-absl::Status Read(const std::string& text, int& value) {
-  return absl::SimpleAtoi(text, &value) ? absl::OkStatus() : BadValue(text, "whole number");
-}
-absl::Status Read(const std::string& text, double& value) {
-  return absl::SimpleAtod(text, &value) ? absl::OkStatus() : BadValue(text, "number");
-}
-absl::Status Read(const std::string& text, bool& value) {
-  return absl::SimpleAtob(text, &value) ? absl::OkStatus() : BadValue(text, "true or false");
-}
-
-template <typename Value>
-absl::Status Take(const absl::StatusOr<Value>& parsed, Value& value) {
-  if (parsed.ok()) value = *parsed;
-  return parsed.status();
-}
-
-using Setter = absl::Status (*)(const std::string& text, JobSpec& job);
-
-const std::map<std::string, Setter>& Setters() {
-  static const auto* const setters = new std::map<std::string, Setter>{
-      {"mode",
-       [](const std::string& text, JobSpec& job) { return Take(ParseMode(text), job.mode); }},
-      {"local_steps",
-       [](const std::string& text, JobSpec& job) { return Read(text, job.local_steps); }},
-      {"fragments",
-       [](const std::string& text, JobSpec& job) { return Read(text, job.fragments); }},
-      {"overlap_steps",
-       [](const std::string& text, JobSpec& job) { return Read(text, job.overlap_steps); }},
-      {"merge",
-       [](const std::string& text, JobSpec& job) { return Take(ParseMergeKind(text), job.merge); }},
-      {"merge_alpha",
-       [](const std::string& text, JobSpec& job) { return Read(text, job.merge_alpha); }},
-      {"overlap_rounds",
-       [](const std::string& text, JobSpec& job) { return Read(text, job.overlap_rounds); }},
-      {"outer_optimizer",
-       [](const std::string& text, JobSpec& job) {
-         return Take(ParseOuterOptimizerKind(text), job.outer_optimizer);
-       }},
-      {"outer_learning_rate",
-       [](const std::string& text, JobSpec& job) { return Read(text, job.outer_learning_rate); }},
-      {"outer_momentum",
-       [](const std::string& text, JobSpec& job) { return Read(text, job.outer_momentum); }},
-      {"outer_beta2",
-       [](const std::string& text, JobSpec& job) { return Read(text, job.outer_beta2); }},
-      {"outer_epsilon",
-       [](const std::string& text, JobSpec& job) { return Read(text, job.outer_epsilon); }},
-      {"push_encoding",
-       [](const std::string& text, JobSpec& job) {
-         return Take(ParseEncoding("push_encoding", text), job.push_encoding);
-       }},
-      {"pull_encoding",
-       [](const std::string& text, JobSpec& job) {
-         return Take(ParseEncoding("pull_encoding", text), job.pull_encoding);
-       }},
-      {"topk_divisor", [](const std::string& text,
-                          JobSpec& job) { return Take(ParseTopKDivisor(text), job.topk_divisor); }},
-      {"feedback_decay",
-       [](const std::string& text, JobSpec& job) { return Read(text, job.feedback_decay); }},
-  };
-  return *setters;
-}
-
 // Enough for a step to be measured beside what a round takes, and few for those that are slow.
 constexpr int kTrialSteps = 5;
-
-// Of the encoding of contributions, once that is known.
-constexpr char kTopK[] = "topk";
-constexpr char kTopKBits[] = "topk_bits";
 
 int64_t InRounds(int64_t steps, double steps_per_round) {
   return static_cast<int64_t>(static_cast<double>(steps) / steps_per_round + 0.5);
@@ -144,24 +72,15 @@ JobSpec WithOpenOf(const JobSpec& chosen, JobSpec asked, const OpenSettings& ope
 }
 
 absl::StatusOr<JobSpec> WithExchangeOf(const std::vector<JobSetting>& saved, JobSpec job) {
-  int topk = kDefaultTopK;
-  int topk_bits = kDefaultTopKBits;
-  for (const JobSetting& setting : saved) {
-    absl::Status read;
-    if (setting.flag == kTopK) {
-      read = Read(setting.value, topk);
-    } else if (setting.flag == kTopKBits) {
-      read = Read(setting.value, topk_bits);
-    } else if (const auto setter = Setters().find(setting.flag); setter != Setters().end()) {
-      read = setter->second(setting.value, job);
+  for (const JobField& field : JobFields()) {
+    if (!field.is_exchange) continue;
+    const auto setting = std::find_if(saved.begin(), saved.end(), [&field](const JobSetting& one) {
+      return one.flag == field.name;
+    });
+    if (setting == saved.end()) continue;
+    if (const absl::Status set = SetFromText(field, setting->value, job); !set.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("a saved setting: ", set.message()));
     }
-    if (!read.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("setting ", setting.flag, "=", setting.value, ": ", read.message()));
-    }
-  }
-  if (job.push_encoding.is_topk()) {
-    ASSIGN_OR_RETURN(job.push_encoding, MakeTopK(topk, topk_bits));
   }
   return job;
 }

@@ -1,32 +1,15 @@
 #include "common/job_spec.h"
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/check.h"
-#include "common/flag_range.h"
+#include "common/job_fields.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
 namespace {
 
-constexpr int64_t kMaxRounds = int64_t{1} << 48;
-constexpr int kMaxWorkers = 1 << 16;
-constexpr int64_t kMaxBucketBytes = int64_t{1} << 30;
-// Far above what trains, and with room for their products in fp32.
-constexpr double kMaxRate = 1e6;
-constexpr double kMaxNorm = 1e30;
-// Honest contributions differ by that much.
-constexpr double kMinNormLimit = 2.0;
-// Less is 0 in fp32, and AdamW would divide 0 by 0 where there is no gradient.
-constexpr double kMinEpsilon = 1e-30;
-
 absl::Status Refuse(absl::string_view flag, absl::string_view value, absl::string_view reason) {
   return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, " ", reason));
-}
-
-absl::Status CheckBelowOne(absl::string_view flag, double value) {
-  if (value >= 0 && value < 1) return absl::OkStatus();
-  return Refuse(flag, absl::StrCat(value), "is out of range; allowed is 0 <= value < 1");
 }
 
 absl::Status CheckOuterOptimizer(const JobSpec& job) {
@@ -38,28 +21,20 @@ absl::Status CheckOuterOptimizer(const JobSpec& job) {
   const bool is_delayed = job.outer_optimizer == OuterOptimizerKind::kNesterov ||
                           job.outer_optimizer == OuterOptimizerKind::kSgd;
   if (job.mode != Mode::kAsyncLocalSgd || is_delayed) return absl::OkStatus();
-  return Refuse("outer_optimizer", OuterOptimizerKindName(job.outer_optimizer),
+  return Refuse("outer_optimizer", NameOf(job.outer_optimizer),
                 "is not for --mode=async_local_sgd, where each contribution takes effect when it "
                 "comes; use nesterov, or sgd, which with --outer_learning_rate=1 is the average");
 }
 
 absl::Status CheckMode(const JobSpec& job) {
   const std::string not_in_mode =
-      absl::StrCat("has no meaning with --mode=", ModeName(job.mode), "; ");
-  RETURN_IF_ERROR(CheckWholeRange("min_workers", job.min_workers, 1, kMaxWorkers));
+      absl::StrCat("has no meaning with --mode=", NameOf(job.mode), "; ");
   if (job.keep_workers < 1 || job.keep_workers > job.min_workers) {
     return Refuse("keep_workers", absl::StrCat(job.keep_workers),
                   absl::StrCat("is out of range; allowed are 1 to ", job.min_workers,
                                ", which is --min_workers: a job that needs more workers to go on "
                                "than to start would at once wait"));
   }
-  RETURN_IF_ERROR(CheckWholeRange("quorum", job.quorum, 0, kMaxWorkers));
-  RETURN_IF_ERROR(CheckWholeRange("max_rounds_ahead", job.max_rounds_ahead, -1, 1 << 30));
-  RETURN_IF_ERROR(CheckWholeRange("local_steps", job.local_steps, 1, kMaxLocalSteps));
-  RETURN_IF_ERROR(CheckRange("outer_learning_rate", job.outer_learning_rate, 0, kMaxRate));
-  RETURN_IF_ERROR(CheckBelowOne("outer_momentum", job.outer_momentum));
-  RETURN_IF_ERROR(CheckBelowOne("outer_beta2", job.outer_beta2));
-  RETURN_IF_ERROR(CheckRange("outer_epsilon", job.outer_epsilon, kMinEpsilon, kMaxRate));
   if (job.quorum > 0 && job.mode != Mode::kSync && job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("quorum", absl::StrCat(job.quorum),
                   not_in_mode + "use --mode=sync or async_local_sgd, or leave 0");
@@ -78,17 +53,16 @@ absl::Status CheckMode(const JobSpec& job) {
                   "is lock step, and lock step of workers with local steps is --mode=local_sgd; "
                   "use that, or at least 1");
   }
-  RETURN_IF_ERROR(CheckWholeRange("max_staleness", job.max_staleness, -1, kMaxRounds));
   if (job.max_staleness >= 0 && job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("max_staleness", absl::StrCat(job.max_staleness),
                   not_in_mode + "use --mode=async_local_sgd or leave -1");
   }
   if (job.balance != Balance::kEqual && job.mode == Mode::kAsync) {
-    return Refuse("balance", BalanceName(job.balance),
+    return Refuse("balance", NameOf(job.balance),
                   not_in_mode + "where nobody waits for another; leave equal");
   }
   if (job.staleness_scaling != StalenessScaling::kNone && job.mode != Mode::kAsync) {
-    return Refuse("staleness_scaling", StalenessScalingName(job.staleness_scaling),
+    return Refuse("staleness_scaling", NameOf(job.staleness_scaling),
                   not_in_mode + "use --mode=async or leave none");
   }
   if (job.local_steps > 1 && !HasLocalSteps(job)) {
@@ -99,13 +73,10 @@ absl::Status CheckMode(const JobSpec& job) {
 }
 
 absl::Status CheckOverlap(const JobSpec& job) {
-  RETURN_IF_ERROR(CheckWholeRange("fragments", job.fragments, 1, kMaxFragments));
-  RETURN_IF_ERROR(CheckWholeRange("overlap_steps", job.overlap_steps, 0, kMaxLocalSteps));
-  RETURN_IF_ERROR(CheckRange("merge_alpha", job.merge_alpha, 0, 1));
   if (!DefersContributions(job)) return absl::OkStatus();
   const std::string fragments = absl::StrCat(job.fragments);
   const std::string overlap_steps = absl::StrCat(job.overlap_steps);
-  const absl::string_view outer_optimizer = OuterOptimizerKindName(job.outer_optimizer);
+  const absl::string_view outer_optimizer = NameOf(job.outer_optimizer);
   const auto refuse = [&](absl::string_view reason) {
     if (job.overlap_rounds) return Refuse("overlap_rounds", "true", reason);
     if (job.fragments > 1) return Refuse("fragments", fragments, reason);
@@ -113,7 +84,7 @@ absl::Status CheckOverlap(const JobSpec& job) {
     return Refuse("outer_optimizer", outer_optimizer, reason);
   };
   if (job.mode != Mode::kLocalSgd) {
-    return refuse(absl::StrCat("has no meaning with --mode=", ModeName(job.mode),
+    return refuse(absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
                                "; use --mode=local_sgd or leave it out"));
   }
   if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
@@ -160,7 +131,7 @@ absl::Status CheckRobustMean(const JobSpec& job) {
   const std::string text = RobustMeanText(job.robust_mean);
   if (!HasRosters(job)) {
     return Refuse("robust_mean", text,
-                  absl::StrCat("has no meaning with --mode=", ModeName(job.mode),
+                  absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
                                ", where each contribution is applied alone; use --mode=sync or "
                                "local_sgd, or leave none"));
   }
@@ -179,10 +150,10 @@ absl::Status CheckRobustMean(const JobSpec& job) {
 absl::Status CheckOuterReduction(const JobSpec& job) {
   if (job.outer_reduction == OuterReduction::kMean) return absl::OkStatus();
   const auto refuse = [&job](absl::string_view reason) {
-    return Refuse("outer_reduction", OuterReductionName(job.outer_reduction), reason);
+    return Refuse("outer_reduction", NameOf(job.outer_reduction), reason);
   };
   if (job.mode != Mode::kLocalSgd) {
-    return refuse(absl::StrCat("has no meaning with --mode=", ModeName(job.mode),
+    return refuse(absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
                                ", which has no outer step of a round; use --mode=local_sgd or "
                                "leave mean"));
   }
@@ -215,26 +186,25 @@ absl::Status CheckOuterReduction(const JobSpec& job) {
 
 absl::Status CheckMomentumCorrection(const JobSpec& job) {
   if (job.momentum_correction == MomentumCorrectionKind::kNone) return absl::OkStatus();
-  const absl::string_view name = MomentumCorrectionName(job.momentum_correction);
+  const absl::string_view name = NameOf(job.momentum_correction);
   if (job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("momentum_correction", name,
-                  absl::StrCat("has no meaning with --mode=", ModeName(job.mode),
+                  absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
                                ", where no contribution is applied beside newer ones; use "
                                "--mode=async_local_sgd or leave none"));
   }
   if (job.outer_optimizer == OuterOptimizerKind::kNesterov) return absl::OkStatus();
   return Refuse("momentum_correction", name,
                 absl::StrCat("needs an outer momentum, and --outer_optimizer=",
-                             OuterOptimizerKindName(job.outer_optimizer),
-                             " has none; use nesterov or leave none"));
+                             NameOf(job.outer_optimizer), " has none; use nesterov or leave none"));
 }
 
 absl::Status CheckAnchor(const JobSpec& job) {
   if (job.anchor == Anchor::kWorker) return absl::OkStatus();
-  const absl::string_view name = AnchorName(job.anchor);
+  const absl::string_view name = NameOf(job.anchor);
   if (job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("anchor", name,
-                  absl::StrCat("has no meaning with --mode=", ModeName(job.mode),
+                  absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
                                ", where nothing comes in between; use --mode=async_local_sgd or "
                                "leave worker"));
   }
@@ -275,14 +245,6 @@ absl::Status CheckEncodings(const JobSpec& job) {
   return absl::OkStatus();
 }
 
-absl::Status CheckOptimizer(const OptimizerSettings& optimizer) {
-  RETURN_IF_ERROR(CheckBelowOne("momentum", optimizer.momentum));
-  RETURN_IF_ERROR(CheckBelowOne("beta1", optimizer.beta1));
-  RETURN_IF_ERROR(CheckBelowOne("beta2", optimizer.beta2));
-  RETURN_IF_ERROR(CheckRange("weight_decay", optimizer.weight_decay, 0, kMaxRate));
-  return CheckRange("epsilon", optimizer.epsilon, kMinEpsilon, kMaxRate);
-}
-
 absl::Status CheckReduce(const JobSpec& job) {
   if (!ReducesOnly(job)) return absl::OkStatus();
   const auto refuse = [](absl::string_view reason) {
@@ -290,7 +252,7 @@ absl::Status CheckReduce(const JobSpec& job) {
   };
   if (job.mode != Mode::kSync) {
     return refuse(absl::StrCat(
-        "has no meaning with --mode=", ModeName(job.mode),
+        "has no meaning with --mode=", NameOf(job.mode),
         ", which has no mean gradient of a round; use --mode=sync or another optimizer"));
   }
   if (!std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
@@ -310,10 +272,6 @@ absl::Status CheckReduce(const JobSpec& job) {
 }
 
 absl::Status CheckSchedule(const LearningRateSchedule& schedule) {
-  RETURN_IF_ERROR(CheckWholeRange("rounds", schedule.total_rounds, 1, kMaxRounds));
-  RETURN_IF_ERROR(CheckRange("learning_rate", schedule.peak, 0, kMaxRate));
-  RETURN_IF_ERROR(CheckRange("min_learning_rate", schedule.minimum, 0, kMaxRate));
-  RETURN_IF_ERROR(CheckWholeRange("warmup_rounds", schedule.warmup_rounds, 0, kMaxRounds));
   if (schedule.warmup_rounds > schedule.total_rounds) {
     return Refuse("warmup_rounds", absl::StrCat(schedule.warmup_rounds),
                   absl::StrCat("exceeds --rounds=", schedule.total_rounds));
@@ -326,8 +284,6 @@ absl::Status CheckSchedule(const LearningRateSchedule& schedule) {
 }
 
 absl::Status CheckBatch(const JobSpec& job) {
-  RETURN_IF_ERROR(CheckWholeRange("batch_size", job.batch_size, 0, kMaxStepSamples));
-  RETURN_IF_ERROR(CheckWholeRange("global_batch_size", job.global_batch_size, 0, kMaxStepSamples));
   if (job.batch_size > 0 && job.global_batch_size > 0) {
     return Refuse("batch_size", absl::StrCat(job.batch_size),
                   absl::StrCat("contradicts --global_batch_size=", job.global_batch_size,
@@ -342,20 +298,6 @@ absl::Status CheckBatch(const JobSpec& job) {
                                ": some worker would have no sample"));
   }
   return absl::OkStatus();
-}
-
-// The value of `kinds` whose name is `name`; an error that lists the names if there is none.
-template <typename Kind, size_t N>
-absl::StatusOr<Kind> ParseKind(absl::string_view flag, absl::string_view name,
-                               const Kind (&kinds)[N], absl::string_view (*name_of)(Kind)) {
-  for (Kind kind : kinds) {
-    if (name_of(kind) == name) return kind;
-  }
-  return Refuse(flag, name,
-                absl::StrCat("is unknown; allowed: ",
-                             absl::StrJoin(kinds, ", ", [&](std::string* out, Kind kind) {
-                               absl::StrAppend(out, name_of(kind));
-                             })));
 }
 
 }  // namespace
@@ -409,6 +351,7 @@ double DefaultFeedbackDecay(Encoding push_encoding) { return push_encoding.is_to
 
 absl::Status ValidateJobSpec(const JobSpec& job) {
   RETURN_IF_ERROR(ValidateModelSpec(job.model));
+  RETURN_IF_ERROR(CheckFieldRanges(job));
   RETURN_IF_ERROR(CheckMode(job));
   RETURN_IF_ERROR(CheckOverlap(job));
   RETURN_IF_ERROR(CheckRobustMean(job));
@@ -416,186 +359,9 @@ absl::Status ValidateJobSpec(const JobSpec& job) {
   RETURN_IF_ERROR(CheckOuterReduction(job));
   RETURN_IF_ERROR(CheckMomentumCorrection(job));
   RETURN_IF_ERROR(CheckAnchor(job));
-  RETURN_IF_ERROR(CheckOptimizer(job.optimizer));
   RETURN_IF_ERROR(CheckReduce(job));
   RETURN_IF_ERROR(CheckSchedule(job.schedule));
-  RETURN_IF_ERROR(CheckBatch(job));
-  RETURN_IF_ERROR(CheckRange("clip_norm", job.clip_norm, 0, kMaxNorm));
-  if (job.norm_limit != 0.0) {
-    RETURN_IF_ERROR(CheckRange("norm_limit", job.norm_limit, kMinNormLimit, kMaxNorm));
-  }
-  RETURN_IF_ERROR(CheckWholeRange("eval_every", job.eval_every, 0, kMaxRounds));
-  RETURN_IF_ERROR(CheckWholeRange("eval_samples", job.eval_samples, 0, kMaxRounds));
-  return CheckWholeRange("bucket_bytes", job.bucket_bytes, sizeof(float), kMaxBucketBytes);
-}
-
-absl::StatusOr<Mode> ParseMode(absl::string_view name) {
-  return ParseKind("mode", name, {Mode::kSync, Mode::kAsync, Mode::kLocalSgd, Mode::kAsyncLocalSgd},
-                   ModeName);
-}
-
-absl::string_view ModeName(Mode mode) {
-  switch (mode) {
-    case Mode::kSync:
-      return "sync";
-    case Mode::kAsync:
-      return "async";
-    case Mode::kLocalSgd:
-      return "local_sgd";
-    case Mode::kAsyncLocalSgd:
-      return "async_local_sgd";
-  }
-  return "unknown";
-}
-
-absl::StatusOr<OptimizerKind> ParseOptimizerKind(absl::string_view name) {
-  return ParseKind("optimizer", name,
-                   {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kNesterov,
-                    OptimizerKind::kAdamW, OptimizerKind::kReduce},
-                   OptimizerKindName);
-}
-
-absl::string_view OptimizerKindName(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kSgd:
-      return "sgd";
-    case OptimizerKind::kMomentum:
-      return "momentum";
-    case OptimizerKind::kNesterov:
-      return "nesterov";
-    case OptimizerKind::kAdamW:
-      return "adamw";
-    case OptimizerKind::kReduce:
-      return "reduce";
-  }
-  return "unknown";
-}
-
-absl::StatusOr<OuterOptimizerKind> ParseOuterOptimizerKind(absl::string_view name) {
-  return ParseKind(
-      "outer_optimizer", name,
-      {OuterOptimizerKind::kAverage, OuterOptimizerKind::kSgd, OuterOptimizerKind::kNesterov,
-       OuterOptimizerKind::kAdam, OuterOptimizerKind::kEasgd},
-      OuterOptimizerKindName);
-}
-
-absl::string_view OuterOptimizerKindName(OuterOptimizerKind kind) {
-  switch (kind) {
-    case OuterOptimizerKind::kAverage:
-      return "average";
-    case OuterOptimizerKind::kSgd:
-      return "sgd";
-    case OuterOptimizerKind::kNesterov:
-      return "nesterov";
-    case OuterOptimizerKind::kAdam:
-      return "adam";
-    case OuterOptimizerKind::kEasgd:
-      return "easgd";
-  }
-  return "unknown";
-}
-
-absl::StatusOr<OuterReduction> ParseOuterReduction(absl::string_view name) {
-  return ParseKind("outer_reduction", name, {OuterReduction::kMean, OuterReduction::kDirection},
-                   OuterReductionName);
-}
-
-absl::string_view OuterReductionName(OuterReduction reduction) {
-  switch (reduction) {
-    case OuterReduction::kMean:
-      return "mean";
-    case OuterReduction::kDirection:
-      return "direction";
-  }
-  return "unknown";
-}
-
-absl::StatusOr<MomentumCorrectionKind> ParseMomentumCorrection(absl::string_view name) {
-  return ParseKind("momentum_correction", name,
-                   {MomentumCorrectionKind::kNone, MomentumCorrectionKind::kHeloco},
-                   MomentumCorrectionName);
-}
-
-absl::string_view MomentumCorrectionName(MomentumCorrectionKind kind) {
-  switch (kind) {
-    case MomentumCorrectionKind::kNone:
-      return "none";
-    case MomentumCorrectionKind::kHeloco:
-      return "heloco";
-  }
-  return "unknown";
-}
-
-absl::StatusOr<Anchor> ParseAnchor(absl::string_view name) {
-  return ParseKind("anchor", name, {Anchor::kWorker, Anchor::kServer}, AnchorName);
-}
-
-absl::string_view AnchorName(Anchor anchor) {
-  switch (anchor) {
-    case Anchor::kWorker:
-      return "worker";
-    case Anchor::kServer:
-      return "server";
-  }
-  return "unknown";
-}
-
-absl::StatusOr<MergeKind> ParseMergeKind(absl::string_view name) {
-  return ParseKind("merge", name, {MergeKind::kMix, MergeKind::kKeep}, MergeKindName);
-}
-
-absl::string_view MergeKindName(MergeKind kind) {
-  switch (kind) {
-    case MergeKind::kMix:
-      return "mix";
-    case MergeKind::kKeep:
-      return "keep";
-  }
-  return "unknown";
-}
-
-absl::StatusOr<StalenessScaling> ParseStalenessScaling(absl::string_view name) {
-  return ParseKind("staleness_scaling", name, {StalenessScaling::kNone, StalenessScaling::kInverse},
-                   StalenessScalingName);
-}
-
-absl::string_view StalenessScalingName(StalenessScaling scaling) {
-  switch (scaling) {
-    case StalenessScaling::kNone:
-      return "none";
-    case StalenessScaling::kInverse:
-      return "inverse";
-  }
-  return "unknown";
-}
-
-absl::StatusOr<Balance> ParseBalance(absl::string_view name) {
-  return ParseKind("balance", name, {Balance::kEqual, Balance::kSpeed}, BalanceName);
-}
-
-absl::string_view BalanceName(Balance balance) {
-  switch (balance) {
-    case Balance::kEqual:
-      return "equal";
-    case Balance::kSpeed:
-      return "speed";
-  }
-  return "unknown";
-}
-
-absl::StatusOr<TopKDivisor> ParseTopKDivisor(absl::string_view name) {
-  return ParseKind("topk_divisor", name, {TopKDivisor::kWorkers, TopKDivisor::kSenders},
-                   TopKDivisorName);
-}
-
-absl::string_view TopKDivisorName(TopKDivisor divisor) {
-  switch (divisor) {
-    case TopKDivisor::kWorkers:
-      return "workers";
-    case TopKDivisor::kSenders:
-      return "senders";
-  }
-  return "unknown";
+  return CheckBatch(job);
 }
 
 }  // namespace lodestar

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "common/bucket_plan.h"
 #include "common/encoding.h"
+#include "common/kind_names.h"
 #include "common/learning_rate_schedule.h"
 #include "common/model_spec.h"
 #include "common/robust_mean.h"
@@ -42,6 +43,76 @@ enum class Balance : uint8_t { kEqual, kSpeed };
 // By what the sum of top-k contributions is divided, element by element: the weight of all of them,
 // or of those in which the element travelled.
 enum class TopKDivisor : uint8_t { kWorkers, kSenders };
+
+template <>
+struct KindNames<Mode> {
+  static constexpr absl::string_view kFlag = "mode";
+  static constexpr NamedKind<Mode> kRows[] = {{Mode::kSync, "sync"},
+                                              {Mode::kAsync, "async"},
+                                              {Mode::kLocalSgd, "local_sgd"},
+                                              {Mode::kAsyncLocalSgd, "async_local_sgd"}};
+};
+template <>
+struct KindNames<OptimizerKind> {
+  static constexpr absl::string_view kFlag = "optimizer";
+  static constexpr NamedKind<OptimizerKind> kRows[] = {{OptimizerKind::kSgd, "sgd"},
+                                                       {OptimizerKind::kMomentum, "momentum"},
+                                                       {OptimizerKind::kNesterov, "nesterov"},
+                                                       {OptimizerKind::kAdamW, "adamw"},
+                                                       {OptimizerKind::kReduce, "reduce"}};
+};
+template <>
+struct KindNames<OuterOptimizerKind> {
+  static constexpr absl::string_view kFlag = "outer_optimizer";
+  static constexpr NamedKind<OuterOptimizerKind> kRows[] = {
+      {OuterOptimizerKind::kAverage, "average"},
+      {OuterOptimizerKind::kSgd, "sgd"},
+      {OuterOptimizerKind::kNesterov, "nesterov"},
+      {OuterOptimizerKind::kAdam, "adam"},
+      {OuterOptimizerKind::kEasgd, "easgd"}};
+};
+template <>
+struct KindNames<OuterReduction> {
+  static constexpr absl::string_view kFlag = "outer_reduction";
+  static constexpr NamedKind<OuterReduction> kRows[] = {{OuterReduction::kMean, "mean"},
+                                                        {OuterReduction::kDirection, "direction"}};
+};
+template <>
+struct KindNames<MomentumCorrectionKind> {
+  static constexpr absl::string_view kFlag = "momentum_correction";
+  static constexpr NamedKind<MomentumCorrectionKind> kRows[] = {
+      {MomentumCorrectionKind::kNone, "none"}, {MomentumCorrectionKind::kHeloco, "heloco"}};
+};
+template <>
+struct KindNames<Anchor> {
+  static constexpr absl::string_view kFlag = "anchor";
+  static constexpr NamedKind<Anchor> kRows[] = {{Anchor::kWorker, "worker"},
+                                                {Anchor::kServer, "server"}};
+};
+template <>
+struct KindNames<MergeKind> {
+  static constexpr absl::string_view kFlag = "merge";
+  static constexpr NamedKind<MergeKind> kRows[] = {{MergeKind::kMix, "mix"},
+                                                   {MergeKind::kKeep, "keep"}};
+};
+template <>
+struct KindNames<StalenessScaling> {
+  static constexpr absl::string_view kFlag = "staleness_scaling";
+  static constexpr NamedKind<StalenessScaling> kRows[] = {{StalenessScaling::kNone, "none"},
+                                                          {StalenessScaling::kInverse, "inverse"}};
+};
+template <>
+struct KindNames<Balance> {
+  static constexpr absl::string_view kFlag = "balance";
+  static constexpr NamedKind<Balance> kRows[] = {{Balance::kEqual, "equal"},
+                                                 {Balance::kSpeed, "speed"}};
+};
+template <>
+struct KindNames<TopKDivisor> {
+  static constexpr absl::string_view kFlag = "topk_divisor";
+  static constexpr NamedKind<TopKDivisor> kRows[] = {{TopKDivisor::kWorkers, "workers"},
+                                                     {TopKDivisor::kSenders, "senders"}};
+};
 
 // The optimizer of gradients: on the servers in sync and async, on each worker (inner) where
 // HasLocalSteps().
@@ -172,26 +243,5 @@ inline constexpr char kReducesOnly[] =
 // Errors: InvalidArgument naming the flag, the value and what is allowed; also for combinations
 // that contradict.
 absl::Status ValidateJobSpec(const JobSpec& job);
-
-absl::StatusOr<Mode> ParseMode(absl::string_view name);
-absl::string_view ModeName(Mode mode);
-absl::StatusOr<OptimizerKind> ParseOptimizerKind(absl::string_view name);
-absl::string_view OptimizerKindName(OptimizerKind kind);
-absl::StatusOr<OuterOptimizerKind> ParseOuterOptimizerKind(absl::string_view name);
-absl::string_view OuterOptimizerKindName(OuterOptimizerKind kind);
-absl::StatusOr<OuterReduction> ParseOuterReduction(absl::string_view name);
-absl::string_view OuterReductionName(OuterReduction reduction);
-absl::StatusOr<MomentumCorrectionKind> ParseMomentumCorrection(absl::string_view name);
-absl::string_view MomentumCorrectionName(MomentumCorrectionKind kind);
-absl::StatusOr<Anchor> ParseAnchor(absl::string_view name);
-absl::string_view AnchorName(Anchor anchor);
-absl::StatusOr<MergeKind> ParseMergeKind(absl::string_view name);
-absl::string_view MergeKindName(MergeKind kind);
-absl::StatusOr<StalenessScaling> ParseStalenessScaling(absl::string_view name);
-absl::string_view StalenessScalingName(StalenessScaling scaling);
-absl::StatusOr<Balance> ParseBalance(absl::string_view name);
-absl::string_view BalanceName(Balance balance);
-absl::StatusOr<TopKDivisor> ParseTopKDivisor(absl::string_view name);
-absl::string_view TopKDivisorName(TopKDivisor divisor);
 
 }  // namespace lodestar

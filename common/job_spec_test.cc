@@ -137,7 +137,7 @@ TEST(ValidateJobSpecTest, ReduceIsForRoundsOfProgramsThatGetTheWholeMean) {
   job.pull_encoding = Encoding::kFp32;
   for (const Mode mode : {Mode::kAsync, Mode::kLocalSgd}) {
     job.mode = mode;
-    EXPECT_THAT(refusal(), HasSubstr(absl::StrCat("no meaning with --mode=", ModeName(mode))));
+    EXPECT_THAT(refusal(), HasSubstr(absl::StrCat("no meaning with --mode=", NameOf(mode))));
   }
 }
 
@@ -225,9 +225,8 @@ TEST(ValidateJobSpecTest, OverlapIsForLocalStepsAndFitsBetweenExchanges) {
     JobSpec refused = LocalSgdJob();
     refused.overlap_rounds = true;
     refused.outer_optimizer = outer;
-    EXPECT_THAT(ValidateJobSpec(refused),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr(absl::StrCat("not ", OuterOptimizerKindName(outer)))));
+    EXPECT_THAT(ValidateJobSpec(refused), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                   HasSubstr(absl::StrCat("not ", NameOf(outer)))));
   }
   EXPECT_THAT(refusal([](JobSpec& j) {
                 j.overlap_steps = 1;
@@ -337,28 +336,25 @@ TEST(ValidateJobSpecTest, WantsExactlyOneBatchSize) {
   });
 }
 
-template <typename Parse, typename Name>
-void ExpectNamesGoBothWays(Parse parse, Name name_of, const std::vector<std::string>& names,
-                           const std::string& flag) {
+template <typename Kind>
+void ExpectNamesGoBothWays(const std::vector<std::string>& names, const std::string& flag) {
   for (const std::string& name : names) {
-    const auto kind = parse(name);
+    const auto kind = ParseKind<Kind>(name);
     ASSERT_THAT(kind, IsOk());
-    EXPECT_EQ(name_of(*kind), name);
+    EXPECT_EQ(NameOf(*kind), name);
   }
-  EXPECT_THAT(parse("bogus"),
+  EXPECT_THAT(ParseKind<Kind>("bogus"),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        ::testing::AllOf(HasSubstr("--" + flag + "=bogus"), HasSubstr(names[0]))));
 }
 
 TEST(JobSpecNamesTest, GoBothWays) {
-  ExpectNamesGoBothWays(ParseMode, ModeName, {"sync", "async", "local_sgd", "async_local_sgd"},
-                        "mode");
-  ExpectNamesGoBothWays(ParseOptimizerKind, OptimizerKindName,
-                        {"sgd", "momentum", "nesterov", "adamw", "reduce"}, "optimizer");
-  ExpectNamesGoBothWays(ParseOuterOptimizerKind, OuterOptimizerKindName,
-                        {"average", "sgd", "nesterov", "adam"}, "outer_optimizer");
-  ExpectNamesGoBothWays(ParseStalenessScaling, StalenessScalingName, {"none", "inverse"},
-                        "staleness_scaling");
+  ExpectNamesGoBothWays<Mode>({"sync", "async", "local_sgd", "async_local_sgd"}, "mode");
+  ExpectNamesGoBothWays<OptimizerKind>({"sgd", "momentum", "nesterov", "adamw", "reduce"},
+                                       "optimizer");
+  ExpectNamesGoBothWays<OuterOptimizerKind>({"average", "sgd", "nesterov", "adam", "easgd"},
+                                            "outer_optimizer");
+  ExpectNamesGoBothWays<StalenessScaling>({"none", "inverse"}, "staleness_scaling");
 }
 
 JobSpec TopKJob() {
@@ -434,8 +430,8 @@ TEST(ValidateJobSpecTest, MeanDirectionsNeedRoundsOfChanges) {
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          AllOf(HasSubstr("--outer_reduction=direction"), HasSubstr(reason))));
   }
-  EXPECT_THAT(ParseOuterReduction("direction"), IsOkAndHolds(OuterReduction::kDirection));
-  EXPECT_THAT(ParseOuterReduction("sum").status(),
+  EXPECT_THAT(ParseKind<OuterReduction>("direction"), IsOkAndHolds(OuterReduction::kDirection));
+  EXPECT_THAT(ParseKind<OuterReduction>("sum").status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("mean, direction")));
 }
 
@@ -449,8 +445,8 @@ TEST(JobSpecTopKTest, SendersDivideWhereThereAreRounds) {
   job.mode = Mode::kSync;
   job.push_encoding = Encoding::kInt8;
   EXPECT_FALSE(DividesBySenders(job));
-  EXPECT_THAT(ParseTopKDivisor("senders"), IsOkAndHolds(TopKDivisor::kSenders));
-  EXPECT_THAT(ParseTopKDivisor("all").status(),
+  EXPECT_THAT(ParseKind<TopKDivisor>("senders"), IsOkAndHolds(TopKDivisor::kSenders));
+  EXPECT_THAT(ParseKind<TopKDivisor>("all").status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("workers, senders")));
 }
 

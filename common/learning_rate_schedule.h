@@ -2,14 +2,20 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/kind_names.h"
 
 namespace lodestar {
 
 enum class ScheduleKind : uint8_t { kConstant, kCosine, kLinear };
+template <>
+struct KindNames<ScheduleKind> {
+  static constexpr absl::string_view kFlag = "lr_schedule";
+  static constexpr NamedKind<ScheduleKind> kRows[] = {{ScheduleKind::kConstant, "constant"},
+                                                      {ScheduleKind::kCosine, "cosine"},
+                                                      {ScheduleKind::kLinear, "linear"}};
+};
 
 struct LearningRateSchedule {
   ScheduleKind kind = ScheduleKind::kConstant;
@@ -23,8 +29,5 @@ struct LearningRateSchedule {
   // peak at warmup_rounds, as nanoGPT's. Past total_rounds: minimum.
   double At(double progress, double step = 1.0) const;
 };
-
-absl::StatusOr<ScheduleKind> ParseScheduleKind(absl::string_view name);
-absl::string_view ScheduleKindName(ScheduleKind kind);
 
 }  // namespace lodestar

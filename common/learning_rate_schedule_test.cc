@@ -61,11 +61,12 @@ TEST(LearningRateScheduleTest, WarmUpOfTheWholeJobDividesByNothing) {
 
 TEST(LearningRateScheduleTest, NamesGoBothWays) {
   for (const char* name : {"constant", "cosine", "linear"}) {
-    ASSERT_OK_AND_ASSIGN(const ScheduleKind kind, ParseScheduleKind(name));
-    EXPECT_EQ(ScheduleKindName(kind), name);
+    ASSERT_OK_AND_ASSIGN(const ScheduleKind kind, ParseKind<ScheduleKind>(name));
+    EXPECT_EQ(NameOf(kind), name);
   }
-  EXPECT_THAT(ParseScheduleKind("step"), StatusIs(absl::StatusCode::kInvalidArgument,
-                                                  ::testing::HasSubstr("--lr_schedule=step")));
+  EXPECT_THAT(
+      ParseKind<ScheduleKind>("step"),
+      StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("--lr_schedule=step")));
 }
 
 }  // namespace

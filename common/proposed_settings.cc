@@ -54,7 +54,7 @@ std::string AllNames() {
 absl::Status SetProposed(absl::string_view setting, absl::string_view value,
                          ProposedSettings& proposed) {
   if (setting == kOptimizer) {
-    ASSIGN_OR_RETURN(proposed.optimizer, ParseOptimizerKind(value));
+    ASSIGN_OR_RETURN(proposed.optimizer, ParseKind<OptimizerKind>(value));
     return absl::OkStatus();
   }
   if (setting == kBatchSize) {

@@ -154,7 +154,7 @@ absl::Status TrainedWeights::OpenCheckpoint(FileSystem& file_system) {
   const absl::StatusOr<Manifest> manifest = ReadManifest(file_system, path_);
   if (absl::IsNotFound(manifest.status())) return NoCheckpoint(file_system, path_);
   RETURN_IF_ERROR(manifest.status());
-  if (manifest->settings.value("optimizer", "") == OptimizerKindName(OptimizerKind::kReduce)) {
+  if (manifest->settings.value("optimizer", "") == NameOf(OptimizerKind::kReduce)) {
     return absl::FailedPreconditionError(absl::StrCat(path_, ": ", kReducesOnly));
   }
   model_ = manifest->model;

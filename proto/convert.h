@@ -33,15 +33,9 @@ v1::JobSpec ToProto(const JobSpec& job);
 // Also runs ValidateJobSpec().
 absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& job);
 
-v1::OptimizerSettings ToProto(const OptimizerSettings& settings);
-absl::StatusOr<OptimizerSettings> FromProto(const v1::OptimizerSettings& settings);
-
 v1::ProposedSettings ToProto(const ProposedSettings& proposed);
 // Error: InvalidArgument for an optimizer that this version does not know.
 absl::StatusOr<ProposedSettings> FromProto(const v1::ProposedSettings& proto);
-
-v1::LearningRateSchedule ToProto(const LearningRateSchedule& schedule);
-absl::StatusOr<LearningRateSchedule> FromProto(const v1::LearningRateSchedule& schedule);
 
 v1::JobLoss ToProto(const JobLoss& loss);
 JobLoss FromProto(const v1::JobLoss& loss);

@@ -1,11 +1,11 @@
 #include "server/server_flags.h"
 
 #include <algorithm>
-#include <optional>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/marshalling.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -14,6 +14,7 @@
 #include "common/bytes_text.h"
 #include "common/checkpoint_directory.h"
 #include "common/exchange_settings.h"
+#include "common/job_fields.h"
 #include "common/layout.h"
 #include "common/local_path.h"
 #include "common/model_spec.h"
@@ -23,31 +24,6 @@
 #include "proto/model_file.h"
 #include "server/idle_flags.h"
 #include "server/outer_preset.h"
-
-namespace lodestar {
-namespace {
-
-constexpr char kAuto[] = "auto";
-
-// Of a flag: a whole number; none: the job chooses it.
-struct CountOrAuto {
-  std::optional<int32_t> count;
-};
-
-bool AbslParseFlag(absl::string_view text, CountOrAuto* flag, std::string* error) {
-  flag->count.reset();
-  if (text == kAuto) return true;
-  if (absl::ParseFlag(text, &flag->count.emplace(), error)) return true;
-  *error = "it takes a whole number, or auto";
-  return false;
-}
-
-std::string AbslUnparseFlag(const CountOrAuto& flag) {
-  return flag.count.has_value() ? absl::StrCat(*flag.count) : kAuto;
-}
-
-}  // namespace
-}  // namespace lodestar
 
 ABSL_FLAG(
     std::string, listen, "127.0.0.1:50051",
@@ -154,135 +130,13 @@ ABSL_FLAG(
     "ModelSpec in proto/model.proto. client: the first client brings layout and weights, and may "
     "propose what is not given of --optimizer, --learning_rate, --clip_norm, --batch_size, and of "
     "the flags that belong to an optimizer.");
-ABSL_FLAG(double, dropout, -1.0,
-          "gpt: share of the activations that training drops, 0 <= value < 1. -1: what the model's "
-          "file says; 0 for presets.");
-ABSL_FLAG(uint64_t, seed, 1,
-          "Seed of the first weights, of the order of the samples and of what dropout drops.");
 ABSL_FLAG(
     lodestar::LocalPath, init_from, "",
     "The first weights: a safetensors file, names and shapes as in the model's layout, a "
     "checkpoint (round-...) of any job with this model, or, for a gpt, a folder of a GPT-2 of "
     "Hugging Face. Empty: the model's initialisers with --seed. Only used if no checkpoint is "
     "resumed.");
-ABSL_FLAG(
-    int64_t, bucket_bytes, lodestar::kDefaultBucketBytes,
-    "Size limit of a bucket, the unit of aggregation and transfer, in bytes of fp32; 4 to 1 GiB.");
 
-ABSL_FLAG(
-    std::string, mode, "sync",
-    "How strictly workers move together. sync: one averaged gradient per round; async: each "
-    "gradient is applied when it arrives; local_sgd: workers take --local_steps on their own, "
-    "then --outer_optimizer combines them; async_local_sgd: the same, but what a worker has made "
-    "takes effect when it comes, and nobody waits for another. auto: the job measures steps and "
-    "paths in some rounds that are not kept, and chooses sync or local_sgd, and of --local_steps, "
-    "--fragments, --overlap_steps and encodings what is not given, so that workers compute for 95 "
-    "% of the "
-    "time, as psctl plan does; --rounds, --warmup_rounds and --eval_every then are in steps.");
-ABSL_FLAG(int32_t, min_workers, 1,
-          "Workers that must have joined before the job starts; at least 1. Also when a server is "
-          "started again.");
-ABSL_FLAG(int32_t, keep_workers, 1,
-          "Workers that must be left for a job that has started to go on; 1 to --min_workers. If "
-          "more are lost, it waits for some to come back.");
-ABSL_FLAG(
-    int32_t, quorum, 0,
-    "sync: a round commits with the first that many contributions, later ones are dropped and "
-    "counted; at most --min_workers. 0: everyone's. async_local_sgd: that many contributions make "
-    "an outer step. 0: as many as there are workers when its first one comes.");
-ABSL_FLAG(
-    std::string, balance, "equal",
-    "equal: workers get equal parts of each step's samples. speed: each gets as many as it "
-    "computes in the time that the others need for theirs, by what it took in its last rounds, so "
-    "that a round waits for nobody; the samples of a step are the same, and contributions weigh as "
-    "many as they have. In async_local_sgd each gets as many of the --local_steps.");
-ABSL_FLAG(
-    int64_t, max_staleness, -1,
-    "async_local_sgd: a contribution that was computed on weights more updates old than this is "
-    "dropped and counted as late; with N workers N-1 are usual. -1: none is.");
-ABSL_FLAG(
-    std::string, robust_mean, "none",
-    "sync, local_sgd: how the contributions of a round are combined. none: their mean, which a "
-    "single wild one leads astray. median: element by element, the value in the middle. "
-    "trimmed:K: element by element, the mean without the K lowest and the K highest values, so "
-    "that up to K workers may send what they like. Of rounds with fewer contributions than 2K+1 "
-    "(median: 3) less is left out, so that a wild one counts: give --min_workers and "
-    "--keep_workers at least that. For up to 32 workers; while a round is open, a "
-    "server holds a copy of its weights "
-    "for every worker.");
-ABSL_FLAG(double, norm_limit, lodestar::kDefaultNormLimit,
-          "How many times the usual norm a worker's part of a bucket may have, 2 to 1e30: the "
-          "highest that the median of a round's workers was of late. What is beyond counts as if "
-          "it had that norm, and is an alarm in 20 of 100 rounds; see --poison_limit. Where half "
-          "of the workers are beyond, nobody is to blame. 0: any norm counts, and nobody looks "
-          "at directions either.");
-ABSL_FLAG(int32_t, max_rounds_ahead, -1,
-          "async: rounds that a worker may be ahead of the slowest; 0: lock step; -1: no limit.");
-ABSL_FLAG(std::string, staleness_scaling, "none",
-          "async: none, or inverse: the learning rate is divided by 1 + staleness.");
-ABSL_FLAG(
-    lodestar::CountOrAuto, local_steps, {1},
-    "local_sgd, async_local_sgd: steps on a worker per round; 1 to 524288. auto, here and of "
-    "--fragments, --overlap_steps and encodings: the job chooses that and keeps the rest as it is "
-    "given, as with --mode=auto; not of asynchronous modes.");
-ABSL_FLAG(
-    lodestar::CountOrAuto, fragments, {1},
-    "local_sgd: parts of the parameters that are exchanged in turn, 1 to 64, or auto: each once in "
-    "--local_steps steps, so that there are that many rounds in a cycle, each with so much "
-    "less traffic, while workers go on computing.");
-ABSL_FLAG(
-    lodestar::CountOrAuto, overlap_steps, {0},
-    "local_sgd: steps that a worker makes after an exchange has begun and before it has the "
-    "new weights; 0 to --local_steps/--fragments, or auto. Longer exchanges than these steps are "
-    "waited for.");
-ABSL_FLAG(std::string, merge, "keep",
-          "local_sgd with --overlap_steps: what becomes of a worker's own weights then. keep: the "
-          "new ones and the steps made meanwhile; mix: --merge_alpha of its own and the rest of "
-          "the new ones.");
-ABSL_FLAG(double, merge_alpha, 0.5,
-          "local_sgd with --merge=mix: share of a worker's own weights; 0 to 1.");
-ABSL_FLAG(
-    bool, overlap_rounds, false,
-    "local_sgd with nesterov or sgd: workers make the next --local_steps during an exchange, and "
-    "go on from the last weights that have come and their own part of the round under way "
-    "(eager update, 2502.12996). With nesterov give an --outer_learning_rate of 0.4 or less.");
-ABSL_FLAG(std::string, outer_optimizer, "nesterov",
-          "local_sgd: what the servers do with the mean of what rounds changed: average (the mean "
-          "of the workers' weights), sgd, nesterov (DiLoCo), adam (FedAdam) or easgd (elastic "
-          "averaging, 1412.6651: workers keep weights of their own; with N of them each exchange "
-          "moves those a part beta/N of the way to the servers', and the servers' beta of the way "
-          "to their mean, while they go on computing).");
-ABSL_FLAG(double, outer_learning_rate, lodestar::kDefaultOuterLearningRate,
-          "Local steps with sgd, nesterov, adam: outer step size; 0 to 1e6. With easgd beta; 0 to "
-          "1, and 0.9 where it is not given.");
-ABSL_FLAG(
-    double, outer_momentum, lodestar::kDefaultOuterMomentum,
-    "Local steps with nesterov: outer momentum; 0 <= value < 1. Keep --outer_learning_rate / (1 - "
-    "this) at 1.5 or less unless the job is long: short jobs from scratch lost up to 27 % with "
-    "0.6 and 0.9. With adam its beta1, which is 0.9 if this is not given. async_local_sgd has 0.8 "
-    "if this is not given.");
-ABSL_FLAG(double, outer_beta2, 0.95, "local_sgd with adam: 0 <= value < 1.");
-ABSL_FLAG(double, outer_epsilon, 0.1,
-          "local_sgd with adam: 1e-30 to 1e6. Far smaller ones diverge.");
-ABSL_FLAG(
-    std::string, outer_reduction, "mean",
-    "local_sgd: what the servers make of a round's contributions. mean: their mean, which is the "
-    "shorter the more their directions differ. direction: tensor by tensor the mean of their "
-    "directions, as long as they are in the mean (Decoupled DiLoCo, 2604.21428), so that steps are "
-    "as long whoever joins or leaves; of embeddings the mean. Not with --outer_optimizer=average; "
-    "servers hold one more copy of the parameters while a round is open.");
-ABSL_FLAG(
-    std::string, momentum_correction, "none",
-    "async_local_sgd with nesterov: what becomes of a contribution that goes against the "
-    "outer momentum, as late ones and those of other data do. heloco (2606.00271): tensor by "
-    "tensor, what of it lies against the momentum shrinks, and what hardly goes with it is "
-    "turned towards it; with an --outer_momentum of 0.5 to 0.7. none: it is applied as it is.");
-ABSL_FLAG(std::string, anchor, "worker",
-          "async_local_sgd: from which weights the change is measured that a contribution is when "
-          "it is applied. worker: from those that it was computed from, so that late work is added "
-          "to what others have done meanwhile; server: from the servers' at that moment, so that "
-          "it leads towards the worker's weights, and back from what others have done. The same "
-          "where nothing came in between. server needs fp32 both ways.");
 ABSL_FLAG(
     std::string, outer_preset, "",
     "local_sgd: published settings instead of the defaults of the outer flags and "
@@ -291,29 +145,6 @@ ABSL_FLAG(
     "on, 0.8 from 8 on; 30 steps), streaming (2501.18512: nesterov 0.4/0.9, 30 steps) or "
     "sparse_loco (2508.15706: sgd 1, 15 steps). They are of long jobs: the server warns where "
     "a short one may lose by them.");
-ABSL_FLAG(
-    std::string, push_encoding, "fp32",
-    "Encoding of what workers send: fp32, bf16, fp16, int8 or int4 (blocks of 256 or 128 with a "
-    "scale), topk (the largest of each 4096, see --topk), or auto. Servers sum in fp32.");
-ABSL_FLAG(std::string, pull_encoding, "fp32",
-          "fp32: workers get the weights. bf16, fp16, int8 or int4: they get the changes of the "
-          "weights in that encoding, and servers hold one more copy of the parameters. Or auto.");
-ABSL_FLAG(int32_t, topk, lodestar::kDefaultTopK,
-          "--push_encoding=topk: how many elements of each 4096 travel, the largest; 1 to 1024.");
-ABSL_FLAG(int32_t, topk_bits, lodestar::kDefaultTopKBits,
-          "--push_encoding=topk: bits of each that travels, 2 or 4, beside 12 for its place.");
-ABSL_FLAG(
-    std::string, topk_divisor, "workers",
-    "--push_encoding=topk: an element's sum is divided by all workers, or by its senders, those "
-    "that sent it. Published systems differ: SparseLoCo takes workers, CCLoco senders, which "
-    "makes steps up to as many times longer as there are workers.");
-ABSL_FLAG(bool, error_feedback, true,
-          "What an encoding loses is added to the next contribution or change, so that in sum "
-          "nothing is lost. false is for comparison, and not with topk.");
-ABSL_FLAG(
-    double, feedback_decay, 0.0,
-    "What is added to a worker's next contribution is multiplied by it: above 0, at most 1. 0: "
-    "0.95 with --push_encoding=topk (as SparseLoCo does), else 1.");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
           "A worker not heard of for that long loses its membership and rounds go on without it; a "
           "duration such as 10s or 1m, 100ms to 24h. Workers send heartbeats every third of it.");
@@ -334,43 +165,10 @@ ABSL_FLAG(
     "finished theirs does not count. Raise it where rounds honestly take longer, or links are "
     "slower, than that.");
 
-ABSL_FLAG(std::string, optimizer, "adamw",
-          "sgd, momentum, nesterov or adamw: on the servers in sync and async, on each worker in "
-          "local_sgd. reduce, in sync with --model=client: the servers make no step, and what a "
-          "worker pulls after a round is the mean of its gradients, for programs that make the "
-          "steps themselves; --clip_norm limits its norm, --norm_limit those of single ones.");
-ABSL_FLAG(double, learning_rate, 1e-3, "Learning rate after warm-up; 0 to 1e6.");
-ABSL_FLAG(double, min_learning_rate, 0.0,
-          "Learning rate at the end of the job with --lr_schedule=cosine or linear.");
-ABSL_FLAG(std::string, lr_schedule, "constant", "constant, cosine or linear, after warm-up.");
-ABSL_FLAG(int64_t, warmup_rounds, 0, "Rounds over which the learning rate rises; 0 to --rounds.");
-ABSL_FLAG(double, weight_decay, 0.0, "Decoupled weight decay of weight matrices; 0 to 1e6.");
-ABSL_FLAG(double, momentum, 0.9, "momentum, nesterov: 0 <= value < 1.");
-ABSL_FLAG(double, beta1, 0.9, "adamw: decay of the mean; 0 <= value < 1.");
-ABSL_FLAG(double, beta2, 0.95, "adamw: decay of the mean square; 0 <= value < 1.");
-ABSL_FLAG(double, epsilon, 1e-8, "adamw: added to the denominator; 1e-30 to 1e6.");
-ABSL_FLAG(double, clip_norm, 0.0, "Limit of the gradient's norm; 0: none.");
-
-ABSL_FLAG(
-    int64_t, rounds, 2000,
-    "Length of the job; in async each push counts as a round. At least 1. In steps of a worker "
-    "where the job chooses its mode, local steps or fragments itself (auto).");
-ABSL_FLAG(int64_t, batch_size, 0,
-          "Samples per worker and step, at most 1048576. 0: what --global_batch_size or "
-          "--global_tokens says, and without them 12, or 524288 tokens of all workers together for "
-          "a gpt of 100 million parameters or more in sync.");
-ABSL_FLAG(
-    int64_t, global_batch_size, 0,
-    "Samples per step of all workers together, split evenly; at most 1048576. 0: --batch_size "
-    "counts. Excludes --batch_size.");
 ABSL_FLAG(int64_t, global_tokens, 0,
           "--global_batch_size in tokens, of a gpt: the nearest number of samples of its context. "
           "Workers compute as many at a time as fit, so that an exchange is hidden behind many, as "
           "with 524288, with which GPT-2 is trained. 0: the others count. Excludes both.");
-ABSL_FLAG(int64_t, eval_every, 0,
-          "Rounds between evaluations on held-out samples; 0: at the end only.");
-ABSL_FLAG(int64_t, eval_samples, 10000,
-          "Most held-out samples per evaluation, spread evenly over all there are; 0 takes all.");
 
 ABSL_FLAG(std::string, on_divergence, "stop",
           "When losses, gradients or weights are NaN or Inf: stop (the job fails; nothing of it is "
@@ -513,7 +311,6 @@ constexpr int64_t kDefaultBatchSize = 12;
 // behind it.
 constexpr int64_t kDefaultTokensOfLargeModels = 524'288;
 constexpr int64_t kLargeModel = 100'000'000;  // parameters
-constexpr double kDropoutOfModel = -1.0;
 // The outer momentum of adam that is not given.
 constexpr double kDefaultOuterBeta1 = 0.9;
 
@@ -564,21 +361,12 @@ absl::StatusOr<ClusterConfig> ReadCluster() {
   return cluster;
 }
 
-absl::StatusOr<ModelSpec> ReadModel() {
-  ASSIGN_OR_RETURN(ModelSpec model, NamedModel(absl::GetFlag(FLAGS_model)));
-  const double dropout = absl::GetFlag(FLAGS_dropout);
-  if (dropout == kDropoutOfModel) return model;
-  GptSpec* const gpt = std::get_if<GptSpec>(&model.architecture);
-  if (gpt == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("--dropout=", dropout, ": model '", model.name,
-                                                   "' is no gpt, and only those drop activations"));
-  }
-  if (!(dropout >= 0.0 && dropout < 1.0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--dropout=", dropout, ": allowed is 0 <= value < 1, or -1 for what the model says"));
-  }
-  gpt->dropout = dropout;
-  return model;
+// The texts that were given for fields of the job, by name.
+using JobTexts = std::map<std::string, std::string>;
+
+bool IsAuto(const JobTexts& texts, const std::string& flag) {
+  const auto text = texts.find(flag);
+  return text != texts.end() && text->second == kAutoText;
 }
 
 // In place of the defaults of flags that are not given.
@@ -586,9 +374,9 @@ absl::Status ApplyOuterPreset(const std::set<std::string>& given, JobSpec& job) 
   const std::string name = absl::GetFlag(FLAGS_outer_preset);
   if (name.empty()) return absl::OkStatus();
   if (!HasLocalSteps(job)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--outer_preset=", name, " has no meaning with --mode=", ModeName(job.mode),
-                     "; use --mode=local_sgd or async_local_sgd"));
+    return absl::InvalidArgumentError(absl::StrCat("--outer_preset=", name,
+                                                   " has no meaning with --mode=", NameOf(job.mode),
+                                                   "; use --mode=local_sgd or async_local_sgd"));
   }
   ASSIGN_OR_RETURN(const OuterSettings preset, OuterPreset(name, job.min_workers));
   if (!given.contains("outer_optimizer")) job.outer_optimizer = preset.optimizer;
@@ -600,25 +388,24 @@ absl::Status ApplyOuterPreset(const std::set<std::string>& given, JobSpec& job) 
 
 // What the flags leave to the job: what has the value `auto`, and with --mode=auto what is not
 // given either.
-OpenSettings ReadOpenSettings(const std::set<std::string>& given) {
+OpenSettings ReadOpenSettings(const JobTexts& texts) {
   OpenSettings open;
-  open.mode = absl::GetFlag(FLAGS_mode) == kAuto;
-  const auto is_open = [&](absl::string_view flag, bool is_auto) {
-    return is_auto || (open.mode && !given.contains(std::string(flag)));
+  open.mode = IsAuto(texts, "mode");
+  const auto is_open = [&](const std::string& flag) {
+    return IsAuto(texts, flag) || (open.mode && !texts.contains(flag));
   };
-  open.local_steps = is_open("local_steps", !absl::GetFlag(FLAGS_local_steps).count.has_value());
-  open.fragments = is_open("fragments", !absl::GetFlag(FLAGS_fragments).count.has_value());
-  open.overlap = is_open("overlap_steps", !absl::GetFlag(FLAGS_overlap_steps).count.has_value()) &&
-                 !given.contains("overlap_rounds");
-  open.push_encoding = is_open("push_encoding", absl::GetFlag(FLAGS_push_encoding) == kAuto);
-  open.pull_encoding = is_open("pull_encoding", absl::GetFlag(FLAGS_pull_encoding) == kAuto);
+  open.local_steps = is_open("local_steps");
+  open.fragments = is_open("fragments");
+  open.overlap = is_open("overlap_steps") && !texts.contains("overlap_rounds");
+  open.push_encoding = is_open("push_encoding");
+  open.pull_encoding = is_open("pull_encoding");
   return open;
 }
 
 // What the job chooses itself nobody else says.
 absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string>& given,
-                            const JobSpec& job) {
-  if (!absl::GetFlag(FLAGS_overlap_steps).count.has_value() && given.contains("overlap_rounds")) {
+                            const JobTexts& texts, const JobSpec& job) {
+  if (IsAuto(texts, "overlap_steps") && given.contains("overlap_rounds")) {
     return absl::InvalidArgumentError(
         "--overlap_steps=auto chooses between overlapped steps and rounds; leave --overlap_rounds "
         "out");
@@ -629,7 +416,7 @@ absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string
                                std::initializer_list<absl::string_view> flags) {
     for (const absl::string_view flag : flags) {
       if (!is_open || !given.contains(std::string(flag))) continue;
-      decided.push_back(absl::StrCat("--", flag, " with --", open_flag, "=", kAuto));
+      decided.push_back(absl::StrCat("--", flag, " with --", open_flag, "=", kAutoText));
     }
   };
   refuse_with("mode", open.mode,
@@ -650,12 +437,12 @@ absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string
   if (!open.mode && is_of_local_steps && !HasLocalSteps(job)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "auto for --local_steps, --fragments or --overlap_steps counts with --mode=local_sgd, not ",
-        ModeName(job.mode), "; leave it out, or give --mode=auto"));
+        NameOf(job.mode), "; leave it out, or give --mode=auto"));
   }
   const std::vector<Mode> modes = ModesToChooseFrom();
   if (!open.mode && std::count(modes.begin(), modes.end(), job.mode) == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a job of --mode=", ModeName(job.mode),
+        absl::StrCat("a job of --mode=", NameOf(job.mode),
                      " chooses nothing itself, since what is "
                      "measured is rounds in which workers meet; give numbers and names in place of "
                      "auto"));
@@ -668,19 +455,9 @@ absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string
   return absl::OkStatus();
 }
 
-// Of an encoding that the job chooses, until it has: one with which all counts that is given.
-absl::StatusOr<Encoding> ReadEncoding(absl::string_view flag, const std::string& value,
-                                      bool is_open) {
-  if (is_open) return Encoding(Encoding::kInt8);
-  const absl::StatusOr<Encoding> encoding = ParseEncoding(flag, value);
-  if (encoding.ok()) return encoding;
-  return absl::InvalidArgumentError(absl::StrCat(encoding.status().message(), ", ", kAuto));
-}
-
-// Samples of a step: of each worker, or of all. Requires the model and the mode, if that is given.
+// Completes the samples of a step, of each worker or of all. Requires the model, the mode, if that
+// is given, and what is given of the samples.
 absl::Status ReadBatch(bool is_mode_open, JobSpec& job) {
-  job.batch_size = absl::GetFlag(FLAGS_batch_size);
-  job.global_batch_size = absl::GetFlag(FLAGS_global_batch_size);
   int64_t tokens = absl::GetFlag(FLAGS_global_tokens);
   const bool is_given = job.batch_size != 0 || job.global_batch_size != 0 || tokens != 0;
   const auto* const gpt = std::get_if<GptSpec>(&job.model.architecture);
@@ -713,86 +490,49 @@ absl::Status ReadBatch(bool is_mode_open, JobSpec& job) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<JobSpec> ReadJob(const std::set<std::string>& given, const OpenSettings& open) {
-  JobSpec job;
-  ASSIGN_OR_RETURN(job.model, ReadModel());
-  if (open.mode) {
-    job.mode = ModeUntilChosen(open);
-  } else {
-    const absl::StatusOr<Mode> mode = ParseMode(absl::GetFlag(FLAGS_mode));
-    if (!mode.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(mode.status().message(), ", ", kAuto));
-    }
-    job.mode = *mode;
-  }
-  RETURN_IF_ERROR(CheckMayChoose(open, given, job));
-  job.quorum = absl::GetFlag(FLAGS_quorum);
-  job.max_rounds_ahead = absl::GetFlag(FLAGS_max_rounds_ahead);
-  job.max_staleness = absl::GetFlag(FLAGS_max_staleness);
-  ASSIGN_OR_RETURN(job.balance, ParseBalance(absl::GetFlag(FLAGS_balance)));
-  ASSIGN_OR_RETURN(job.staleness_scaling,
-                   ParseStalenessScaling(absl::GetFlag(FLAGS_staleness_scaling)));
-  job.fragments = absl::GetFlag(FLAGS_fragments).count.value_or(1);
-  job.overlap_steps = absl::GetFlag(FLAGS_overlap_steps).count.value_or(0);
-  // Until the job has chosen: the fewest beside what is given.
-  job.local_steps = open.local_steps ? job.fragments * std::max(job.overlap_steps, 1)
-                                     : *absl::GetFlag(FLAGS_local_steps).count;
-  ASSIGN_OR_RETURN(job.merge, ParseMergeKind(absl::GetFlag(FLAGS_merge)));
-  job.merge_alpha = absl::GetFlag(FLAGS_merge_alpha);
-  job.overlap_rounds = absl::GetFlag(FLAGS_overlap_rounds);
-  ASSIGN_OR_RETURN(job.outer_optimizer,
-                   ParseOuterOptimizerKind(absl::GetFlag(FLAGS_outer_optimizer)));
-  job.outer_learning_rate = absl::GetFlag(FLAGS_outer_learning_rate);
+// Sets a field from what was given, or from the default of its flag.
+absl::Status SetField(const JobField& field, const JobTexts& texts, JobSpec& job) {
+  const auto given = texts.find(std::string(field.name));
+  if (given == texts.end() && field.flag_default.empty()) return absl::OkStatus();
+  const absl::string_view text = given == texts.end() ? field.flag_default : given->second;
+  const absl::Status set = SetFromText(field, text, job);
+  if (set.ok() || !field.takes_auto) return set;
+  return absl::InvalidArgumentError(absl::StrCat(set.message(), ", ", kAutoText));
+}
+
+// Sets what follows from the rest of the job if nobody has given it.
+void SetDependentDefaults(const std::set<std::string>& given, JobSpec& job) {
   if (IsElastic(job) && !given.contains("outer_learning_rate")) {
     job.outer_learning_rate = kDefaultElasticRate;
   }
-  job.outer_momentum = absl::GetFlag(FLAGS_outer_momentum);
   if (!given.contains("outer_momentum")) {
     if (job.outer_optimizer == OuterOptimizerKind::kAdam) job.outer_momentum = kDefaultOuterBeta1;
     if (!HasRosters(job) && HasLocalSteps(job)) job.outer_momentum = kDefaultAsynchronousMomentum;
   }
-  job.outer_beta2 = absl::GetFlag(FLAGS_outer_beta2);
-  job.outer_epsilon = absl::GetFlag(FLAGS_outer_epsilon);
-  ASSIGN_OR_RETURN(job.outer_reduction, ParseOuterReduction(absl::GetFlag(FLAGS_outer_reduction)));
-  ASSIGN_OR_RETURN(job.momentum_correction,
-                   ParseMomentumCorrection(absl::GetFlag(FLAGS_momentum_correction)));
-  ASSIGN_OR_RETURN(job.anchor, ParseAnchor(absl::GetFlag(FLAGS_anchor)));
-  ASSIGN_OR_RETURN(job.optimizer.kind, ParseOptimizerKind(absl::GetFlag(FLAGS_optimizer)));
-  job.optimizer.momentum = absl::GetFlag(FLAGS_momentum);
-  job.optimizer.beta1 = absl::GetFlag(FLAGS_beta1);
-  job.optimizer.beta2 = absl::GetFlag(FLAGS_beta2);
-  job.optimizer.epsilon = absl::GetFlag(FLAGS_epsilon);
-  job.optimizer.weight_decay = absl::GetFlag(FLAGS_weight_decay);
-  ASSIGN_OR_RETURN(job.schedule.kind, ParseScheduleKind(absl::GetFlag(FLAGS_lr_schedule)));
-  job.schedule.peak = absl::GetFlag(FLAGS_learning_rate);
-  job.schedule.minimum = absl::GetFlag(FLAGS_min_learning_rate);
-  job.schedule.warmup_rounds = absl::GetFlag(FLAGS_warmup_rounds);
-  job.schedule.total_rounds = absl::GetFlag(FLAGS_rounds);
-  job.clip_norm = absl::GetFlag(FLAGS_clip_norm);
-  RETURN_IF_ERROR(ReadBatch(open.mode, job));
-  job.min_workers = absl::GetFlag(FLAGS_min_workers);
-  RETURN_IF_ERROR(ApplyOuterPreset(given, job));
-  job.keep_workers = absl::GetFlag(FLAGS_keep_workers);
-  job.seed = absl::GetFlag(FLAGS_seed);
-  job.eval_every = absl::GetFlag(FLAGS_eval_every);
-  job.eval_samples = absl::GetFlag(FLAGS_eval_samples);
-  job.bucket_bytes = absl::GetFlag(FLAGS_bucket_bytes);
-  ASSIGN_OR_RETURN(
-      job.push_encoding,
-      ReadEncoding("push_encoding", absl::GetFlag(FLAGS_push_encoding), open.push_encoding));
-  ASSIGN_OR_RETURN(
-      job.pull_encoding,
-      ReadEncoding("pull_encoding", absl::GetFlag(FLAGS_pull_encoding), open.pull_encoding));
-  if (job.push_encoding.is_topk()) {
-    ASSIGN_OR_RETURN(job.push_encoding,
-                     MakeTopK(absl::GetFlag(FLAGS_topk), absl::GetFlag(FLAGS_topk_bits)));
-  }
-  ASSIGN_OR_RETURN(job.topk_divisor, ParseTopKDivisor(absl::GetFlag(FLAGS_topk_divisor)));
-  job.error_feedback = absl::GetFlag(FLAGS_error_feedback);
-  job.feedback_decay = absl::GetFlag(FLAGS_feedback_decay);
   if (job.feedback_decay == 0) job.feedback_decay = DefaultFeedbackDecay(job.push_encoding);
-  ASSIGN_OR_RETURN(job.robust_mean, ParseRobustMean(absl::GetFlag(FLAGS_robust_mean)));
-  job.norm_limit = absl::GetFlag(FLAGS_norm_limit);
+}
+
+absl::StatusOr<JobSpec> ReadJob(const JobTexts& texts, const std::set<std::string>& given,
+                                const OpenSettings& open) {
+  JobSpec job;
+  ASSIGN_OR_RETURN(job.model, NamedModel(absl::GetFlag(FLAGS_model)));
+  // A job that chooses its mode has one in which all counts that is given, until it has chosen.
+  if (open.mode) {
+    job.mode = ModeUntilChosen(open);
+  } else {
+    RETURN_IF_ERROR(SetField(*FindJobField("mode"), texts, job));
+  }
+  RETURN_IF_ERROR(CheckMayChoose(open, given, texts, job));
+  for (const JobField& field : JobFields()) {
+    if (!IsAuto(texts, std::string(field.name))) RETURN_IF_ERROR(SetField(field, texts, job));
+  }
+  // Until the job has chosen: the fewest beside what is given.
+  if (open.local_steps) job.local_steps = job.fragments * std::max(job.overlap_steps, 1);
+  if (open.push_encoding) job.push_encoding = Encoding::kInt8;
+  if (open.pull_encoding) job.pull_encoding = Encoding::kInt8;
+  SetDependentDefaults(given, job);
+  RETURN_IF_ERROR(ReadBatch(open.mode, job));
+  RETURN_IF_ERROR(ApplyOuterPreset(given, job));
   return job;
 }
 
@@ -862,7 +602,7 @@ absl::StatusOr<DivergencePolicy> ReadDivergence() {
   return policy;
 }
 
-absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
+absl::StatusOr<ServerConfig> ReadFlags(const CommandLine& line) {
   ServerConfig config;
   ASSIGN_OR_RETURN(config.network.listen,
                    ParseListenAddress("listen", absl::GetFlag(FLAGS_listen)));
@@ -903,8 +643,8 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
     config.durability = ReadDurability(std::move(config.durability));
     MakeAbsolute(config.durability);
     ASSIGN_OR_RETURN(config.divergence, ReadDivergence());
-    config.open_settings = ReadOpenSettings(given);
-    ASSIGN_OR_RETURN(config.job, ReadJob(given, config.open_settings));
+    config.open_settings = ReadOpenSettings(line.own);
+    ASSIGN_OR_RETURN(config.job, ReadJob(line.own, line.given, config.open_settings));
   } else {
     config.durability.named_paths = ReadNamedPaths();
     config.durability.coordinators_folder = NormalPath(absl::GetFlag(FLAGS_checkpoint_dir));
@@ -947,7 +687,7 @@ std::string DoubtOfCorrection(const JobSpec& job) {
       job.outer_momentum <= kHighestMomentum) {
     return "";
   }
-  return absl::StrCat("--momentum_correction=", MomentumCorrectionName(job.momentum_correction),
+  return absl::StrCat("--momentum_correction=", NameOf(job.momentum_correction),
                       " with --outer_momentum=", job.outer_momentum,
                       " may not converge: it takes away what damps the momentum; give that flag ",
                       kHighestMomentum, " or less");
@@ -1006,6 +746,50 @@ constexpr absl::string_view kUsage =
     "last checkpoint is not in --checkpoint_dir, see the log); 128 and above: trying\n"
     "again may help.\n";
 
+// The flags of the fields of the job under this title, before and behind others.
+FlagGroup WithFields(std::vector<std::string> before, absl::string_view title,
+                     const std::vector<std::string>& behind) {
+  FlagGroup group = {std::string(title), std::move(before)};
+  for (const JobField& field : JobFields()) {
+    if (field.group == title) group.flags.emplace_back(field.name);
+  }
+  group.flags.insert(group.flags.end(), behind.begin(), behind.end());
+  return group;
+}
+
+OwnFlag::Type FlagTypeOf(JobField::Type type) {
+  switch (type) {
+    case JobField::Type::kBool:
+      return OwnFlag::Type::kBool;
+    case JobField::Type::kInt32:
+      return OwnFlag::Type::kInt32;
+    case JobField::Type::kInt64:
+      return OwnFlag::Type::kInt64;
+    case JobField::Type::kUint64:
+      return OwnFlag::Type::kUint64;
+    case JobField::Type::kDouble:
+      return OwnFlag::Type::kDouble;
+    case JobField::Type::kText:
+      return OwnFlag::Type::kText;
+  }
+  return OwnFlag::Type::kText;
+}
+
+// The flags of the fields of the job.
+std::vector<OwnFlag> JobFlags() {
+  std::vector<OwnFlag> flags;
+  const JobSpec defaults;
+  for (const JobField& field : JobFields()) {
+    flags.push_back({.name = std::string(field.name),
+                     .help = std::string(field.help),
+                     .default_text = field.flag_default.empty() ? TextOf(field.get(defaults))
+                                                                : std::string(field.flag_default),
+                     .type = FlagTypeOf(field.type),
+                     .takes_auto = field.takes_auto});
+  }
+  return flags;
+}
+
 }  // namespace
 
 std::vector<FlagGroup> ServerFlagGroups() {
@@ -1021,45 +805,13 @@ std::vector<FlagGroup> ServerFlagGroups() {
       {"Security",
        {"join", "state_dir", "tls", "certificate_ttl", "tls_cert", "tls_key", "tls_ca",
         "insecure"}},
-      {"Model and first weights", {"model", "dropout", "seed", "init_from", "bucket_bytes"}},
-      {"Mode and membership",
-       {"mode",
-        "min_workers",
-        "keep_workers",
-        "quorum",
-        "robust_mean",
-        "max_rounds_ahead",
-        "max_staleness",
-        "balance",
-        "staleness_scaling",
-        "local_steps",
-        "fragments",
-        "overlap_steps",
-        "merge",
-        "merge_alpha",
-        "overlap_rounds",
-        "outer_optimizer",
-        "outer_learning_rate",
-        "outer_momentum",
-        "outer_beta2",
-        "outer_epsilon",
-        "outer_reduction",
-        "momentum_correction",
-        "anchor",
-        "outer_preset",
-        "lease",
-        "end_lost_workers",
-        "round_timeout"}},
-      {"Wire",
-       {"push_encoding", "topk", "topk_bits", "topk_divisor", "pull_encoding", "error_feedback",
-        "feedback_decay"}},
-      {"Optimizer",
-       {"optimizer", "learning_rate", "min_learning_rate", "lr_schedule", "warmup_rounds",
-        "weight_decay", "momentum", "beta1", "beta2", "epsilon", "clip_norm", "on_divergence",
-        "rollback_lr_factor", "max_rollbacks", "nonfinite_limit", "norm_limit", "poison_limit"}},
-      {"Length, batches, evaluation",
-       {"rounds", "batch_size", "global_batch_size", "global_tokens", "eval_every",
-        "eval_samples"}},
+      WithFields({"model"}, kModelGroup, {"init_from"}),
+      WithFields({}, kModeGroup, {"outer_preset", "lease", "end_lost_workers", "round_timeout"}),
+      WithFields({}, kWireGroup, {}),
+      WithFields({}, kOptimizerGroup,
+                 {"on_divergence", "rollback_lr_factor", "max_rollbacks", "nonfinite_limit",
+                  "poison_limit"}),
+      WithFields({}, kLengthGroup, {"global_tokens"}),
       {"Checkpoints",
        {"checkpoint_dir", "checkpoint_interval", "checkpoint_cost", "checkpoint_every",
         "checkpoint_keep", "on_checkpoint", "fallback_dir", "stop_timeout", "resume",
@@ -1072,13 +824,13 @@ std::vector<FlagGroup> ServerFlagGroups() {
 }
 
 absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::string> arguments) {
-  ASSIGN_OR_RETURN(const CommandLine line, ParseCommandLine(arguments));
+  ASSIGN_OR_RETURN(const CommandLine line, ParseCommandLine(arguments, JobFlags()));
   ServerCommandLine result;
   result.request = line.request;
   result.doubts = line.repetitions;
   if (line.request != CommandLineRequest::kRun) return result;
   RETURN_IF_ERROR(CheckOnlyFlags(line));
-  ASSIGN_OR_RETURN(result.config, ReadFlags(line.given));
+  ASSIGN_OR_RETURN(result.config, ReadFlags(line));
   result.config.given = line.given;
   // Another unit of the same setting.
   if (line.given.contains("global_tokens")) result.config.given.insert("global_batch_size");
@@ -1105,15 +857,15 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   return result;
 }
 
-std::string ServerHelp() { return FormatHelp(kUsage, ServerFlagGroups()); }
+std::string ServerHelp() { return FormatHelp(kUsage, ServerFlagGroups(), JobFlags()); }
 
 std::string ServerShortHelp() {
   return FormatShortHelp(
-      kUsage,
-      {"model",         "rounds",        "batch_size",     "optimizer",   "learning_rate",
-       "lr_schedule",   "mode",          "local_steps",    "min_workers", "balance",
-       "push_encoding", "pull_encoding", "checkpoint_dir", "resume",      "durability",
-       "listen",        "shard",         "http",           "tls",         "exit_when_done"});
+      kUsage, {"model",         "rounds",        "batch_size",     "optimizer",   "learning_rate",
+               "lr_schedule",   "mode",          "local_steps",    "min_workers", "balance",
+               "push_encoding", "pull_encoding", "checkpoint_dir", "resume",      "durability",
+               "listen",        "shard",         "http",           "tls",         "exit_when_done"},
+      JobFlags());
 }
 
 }  // namespace lodestar

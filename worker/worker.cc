@@ -238,12 +238,11 @@ void Worker::Do(const Lifecycle::Connect&) {
   if (registration.ok()) {
     const JobSpec& job = registration->job;
     // Where contributions of local steps may be late, from which weights they are changes.
-    const std::string anchor = HasLocalSteps(job) && !HasRosters(job)
-                                   ? absl::StrCat(" anchor=", AnchorName(job.anchor))
-                                   : "";
+    const std::string anchor =
+        HasLocalSteps(job) && !HasRosters(job) ? absl::StrCat(" anchor=", NameOf(job.anchor)) : "";
     LogInfo("registered with {}: worker={} incarnation={} mode={}{} model={} parameters={}",
             registration->servers().front().address, registration->life.worker,
-            registration->life.incarnation, ModeName(job.mode), anchor, job.model.name,
+            registration->life.incarnation, NameOf(job.mode), anchor, job.model.name,
             registration->layout().num_elements());
     life = LifeId{registration->server_incarnation, registration->life.incarnation};
     registration_ = *std::move(registration);

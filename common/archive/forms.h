@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "common/archive/json_archive.h"
 #include "common/ids.h"
+#include "common/kind_names.h"
 #include "common/peer_text.h"
 
 namespace lodestar {
@@ -96,13 +97,6 @@ struct PeerTextForm {
     text = PeerText(stored, kMaxBytes);
     return absl::OkStatus();
   }
-};
-
-// A row of a table for NameForm.
-template <typename Kind>
-struct NamedKind {
-  Kind kind;
-  absl::string_view name;
 };
 
 // The name that the table `kNames`, an array of NamedKind, has for a value of an enum.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -18,6 +19,7 @@
 #include "common/exchange_forecast.h"
 #include "common/exchange_sizes.h"
 #include "common/flag_range.h"
+#include "common/job_fields.h"
 #include "common/job_spec.h"
 #include "common/json.h"
 #include "common/layout.h"
@@ -142,9 +144,7 @@ class JobFlags {
   }
   // With all that was added. Errors: those of ValidateJobSpec().
   absl::StatusOr<JobSpec> Get() {
-    if (job_.push_encoding.is_topk()) {
-      ASSIGN_OR_RETURN(job_.push_encoding, MakeTopK(topk_, topk_bits_));
-    }
+    for (const auto& [field, text] : texts_) RETURN_IF_ERROR(SetFromText(*field, text, job_));
     RETURN_IF_ERROR(ValidateJobSpec(job_));
     return job_;
   }
@@ -154,63 +154,26 @@ class JobFlags {
 
  private:
   absl::Status Set(absl::string_view name, absl::string_view value) {
-    if (name == "mode") return Parsed(ParseMode(value), job_.mode);
-    if (name == "optimizer") return Parsed(ParseOptimizerKind(value), job_.optimizer.kind);
-    if (name == "outer_optimizer") {
-      return Parsed(ParseOuterOptimizerKind(value), job_.outer_optimizer);
-    }
-    if (name == "push_encoding") return Parsed(ParseEncoding(name, value), job_.push_encoding);
-    if (name == "pull_encoding") return Parsed(ParseEncoding(name, value), job_.pull_encoding);
-    if (name == "robust_mean") return Parsed(ParseRobustMean(value), job_.robust_mean);
-    if (name == "topk_divisor") return Parsed(ParseTopKDivisor(value), job_.topk_divisor);
-    if (name == "local_steps") return Number(name, value, job_.local_steps);
-    if (name == "fragments") return Number(name, value, job_.fragments);
-    if (name == "overlap_steps") return Number(name, value, job_.overlap_steps);
-    if (name == "bucket_bytes") return Number(name, value, job_.bucket_bytes);
-    if (name == "topk") return Number(name, value, topk_);
-    if (name == "topk_bits") return Number(name, value, topk_bits_);
-    if (name == "outer_learning_rate") return Real(name, value, job_.outer_learning_rate);
-    if (name == "outer_momentum") return Real(name, value, job_.outer_momentum);
-    if (name == "lr_schedule") return Parsed(ParseScheduleKind(value), job_.schedule.kind);
-    if (name == "learning_rate") return Real(name, value, job_.schedule.peak);
-    if (name == "min_learning_rate") return Real(name, value, job_.schedule.minimum);
     if (name == "init_from") {
       fine_tunes_ = !value.empty();
       return absl::OkStatus();
     }
-    if (name == "overlap_rounds") return Bool(name, value, job_.overlap_rounds);
-    if (name == "error_feedback") return Bool(name, value, job_.error_feedback);
     if (name == "outer_preset") {
       return absl::InvalidArgumentError(
           "--outer_preset is not read here: give --local_steps and --outer_optimizer that it "
           "stands for");
     }
-    uncounted_.push_back(absl::StrCat("--", name));
+    const JobField* const field = FindJobField(name);
+    if (field == nullptr || !field->is_planned) {
+      uncounted_.push_back(absl::StrCat("--", name));
+      return absl::OkStatus();
+    }
+    texts_[field] = std::string(value);
     return absl::OkStatus();
-  }
-  template <typename T>
-  absl::Status Parsed(absl::StatusOr<T> value, T& to) {
-    if (value.ok()) to = *value;
-    return value.status();
-  }
-  template <typename T>
-  absl::Status Number(absl::string_view name, absl::string_view text, T& to) {
-    return absl::SimpleAtoi(text, &to) ? absl::OkStatus() : Illegal(name, text, "whole numbers");
-  }
-  absl::Status Real(absl::string_view name, absl::string_view text, double& to) {
-    return absl::SimpleAtod(text, &to) ? absl::OkStatus() : Illegal(name, text, "numbers");
-  }
-  absl::Status Bool(absl::string_view name, absl::string_view text, bool& to) {
-    return absl::SimpleAtob(text, &to) ? absl::OkStatus() : Illegal(name, text, "true and false");
-  }
-  absl::Status Illegal(absl::string_view name, absl::string_view text, absl::string_view allowed) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", name, "=", text, ": allowed are ", allowed));
   }
 
   JobSpec job_;
-  int64_t topk_ = kDefaultTopK;
-  int64_t topk_bits_ = kDefaultTopKBits;
+  std::map<const JobField*, std::string> texts_;  // in the order in which fields are set
   bool fine_tunes_ = false;
   std::vector<std::string> uncounted_;
 };
@@ -379,12 +342,12 @@ absl::StatusOr<PlanAnswer> PlanMemoryAlone(const PlanOptions& options, JobFlags 
   }
   std::string what =
       absl::StrFormat("%s, %.4g million parameters, %s", ModelName(options),
-                      static_cast<double>(layout.num_elements()) / 1e6, ModeName(job.mode));
+                      static_cast<double>(layout.num_elements()) / 1e6, NameOf(job.mode));
   if (!HasLocalSteps(job)) {
-    absl::StrAppend(&what, " with ", OptimizerKindName(job.optimizer.kind), " on the servers");
+    absl::StrAppend(&what, " with ", NameOf(job.optimizer.kind), " on the servers");
   } else {
-    absl::StrAppend(&what, " with ", OptimizerKindName(job.optimizer.kind), " on the workers and ",
-                    OuterOptimizerKindName(job.outer_optimizer), " on the servers");
+    absl::StrAppend(&what, " with ", NameOf(job.optimizer.kind), " on the workers and ",
+                    NameOf(job.outer_optimizer), " on the servers");
   }
   std::string text = absl::StrCat(Paragraph("", what, columns), "\n", MemoryText(memory, columns));
   if (!flags.uncounted().empty()) {

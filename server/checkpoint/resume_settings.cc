@@ -88,7 +88,7 @@ bool HoldsState(const Manifest& manifest, const std::vector<std::string>& state_
 // Of a setting that differs. Empty: it may change from this round on.
 std::string Contradiction(const SettingChange& change, bool holds_state) {
   const std::string& flag = change.flag;
-  const absl::string_view reduce = OptimizerKindName(OptimizerKind::kReduce);
+  const absl::string_view reduce = NameOf(OptimizerKind::kReduce);
   if (flag == "mode") return "its rounds and versions mean nothing in another mode";
   if (flag == "seed") return "it gives the order in which samples are taken";
   if (flag == "optimizer" && (change.saved == reduce || change.asked == reduce)) {
@@ -113,7 +113,7 @@ std::string Effect(const std::string& flag, const Manifest& manifest, const JobS
 // of it.
 std::optional<LearningRateSchedule> SavedSchedule(const Manifest& manifest) {
   LearningRateSchedule schedule;
-  const auto kind = ParseScheduleKind(SavedValue(manifest, "lr_schedule").value_or(""));
+  const auto kind = ParseKind<ScheduleKind>(SavedValue(manifest, "lr_schedule").value_or(""));
   const bool is_whole =
       kind.ok() &&
       absl::SimpleAtod(SavedValue(manifest, "learning_rate").value_or(""), &schedule.peak) &&

@@ -457,7 +457,7 @@ TEST_F(CoordinatorDivergenceTest, WhenNobodysNumbersAreFiniteTheRunHasDiverged) 
     Refuse(0, 1);
     EXPECT_EQ(Snapshot().state, "training") << "b may still show that it is only a";
     Refuse(1, 1);
-    EXPECT_EQ(Snapshot().state, "diverged") << ModeName(mode);
+    EXPECT_EQ(Snapshot().state, "diverged") << NameOf(mode);
   }
 }
 

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "common/job_fields.h"
 #include "common/model_spec_json.h"
 #include "common/proposed_settings.h"
 #include "server/coordinator/data_sets.h"
@@ -12,8 +13,8 @@ namespace {
 
 // Settings that neither servers nor workers know of but by what the coordinator tells them anew.
 bool IsOfCoordinatorOnly(absl::string_view flag) {
-  return flag == "min_workers" || flag == "keep_workers" || flag == "eval_every" ||
-         flag == "eval_samples";
+  const JobField* const field = FindJobField(flag);
+  return field != nullptr && field->is_of_coordinator;
 }
 
 }  // namespace

@@ -139,7 +139,7 @@ TEST(DivergenceTest, WeightsThatGrowBeyondTheRangeAreSeenInEveryOptimizer) {
       cluster.OpenRound(1, {1}, 3e38);
       EXPECT_OK(cluster.PushAll(KeyOf(job, 1, 1), Filled(cluster, -10.0f)));
     }
-    EXPECT_EQ(log.rounds.size(), cluster.buckets().size()) << OptimizerKindName(kind);
+    EXPECT_EQ(log.rounds.size(), cluster.buckets().size()) << NameOf(kind);
   }
 }
 

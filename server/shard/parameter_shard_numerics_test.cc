@@ -222,7 +222,7 @@ TEST(ShardNumericsTest, AsyncLocalSgdIsLocalSgdWhereAllReport) {
         return *cluster.Weights(HasRosters(job) ? kRounds : 3 * kRounds);
       };
       EXPECT_TRUE(SameBits(train(Mode::kAsyncLocalSgd), train(Mode::kLocalSgd)))
-          << OuterOptimizerKindName(outer) << " " << samples[1];
+          << NameOf(outer) << " " << samples[1];
     }
   }
 }

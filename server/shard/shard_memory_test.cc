@@ -132,8 +132,7 @@ TEST(ShardMemoryTest, StateIsThatOfTheServersOptimizer) {
           job.outer_optimizer = outer;
           job.push_encoding = push;
           EXPECT_EQ(NumServerStateVectors(job), MakeServerOptimizer(job)->num_state_vectors())
-              << ModeName(mode) << " " << OptimizerKindName(kind) << " "
-              << OuterOptimizerKindName(outer);
+              << NameOf(mode) << " " << NameOf(kind) << " " << NameOf(outer);
           EXPECT_EQ(HasRosters(job), MakeBucketPolicy(job)->uses_rosters());
           ++num_jobs;
         }

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/job_settings.h"
+#include "common/job_fields.h"
 #include "common/model_spec.h"
 #include "common/status_macros.h"
 
@@ -17,42 +16,26 @@ namespace {
 
 constexpr absl::string_view kSiteModes[] = {"sync", "local_sgd"};
 
-// How the workers of a site come together is the site's own business.
-const std::set<std::string>& OwnSettings() {
-  static const auto& settings =
-      *new std::set<std::string>{"min_workers", "keep_workers", "balance",        "robust_mean",
-                                 "norm_limit",  "bucket_bytes", "push_encoding",  "topk",
-                                 "topk_bits",   "topk_divisor", "error_feedback", "feedback_decay"};
-  return settings;
+// Whether the site itself says it for its workers.
+bool IsOwn(const JobField& field, const JobSpec& asked) {
+  return field.site == JobField::Site::kOwn ||
+         (field.site == JobField::Site::kOwnWithLocalSteps && HasLocalSteps(asked));
 }
 
-// Likewise where its workers make local steps.
-const std::set<std::string>& LocalSettings() {
-  static const auto& settings = *new std::set<std::string>{
-      "local_steps", "outer_optimizer", "outer_learning_rate", "outer_momentum",
-      "outer_beta2", "outer_epsilon",   "outer_reduction"};
-  return settings;
-}
-
-// What makes the state of a site's optimizer, and what its workers have of the job.
-const std::set<std::string>& LastingSettings() {
-  static const auto& settings = *new std::set<std::string>{
-      "mode",     "seed",  "dropout", "batch_size", "global_batch_size", "optimizer",
-      "momentum", "beta1", "beta2",   "epsilon",    "weight_decay",      "clip_norm"};
-  return settings;
-}
-
-std::map<std::string, std::string> SettingsOf(const JobSpec& job) {
-  std::map<std::string, std::string> settings;
-  for (const JobSetting& setting : JobSettings(job)) settings[setting.flag] = setting.value;
-  return settings;
+// "--balance, --robust_mean": what is always a site's own.
+std::string OwnFlags() {
+  std::vector<std::string> flags;
+  for (const JobField& field : JobFields()) {
+    if (field.site == JobField::Site::kOwn) flags.push_back(absl::StrCat("--", field.name));
+  }
+  return absl::StrJoin(flags, ", ");
 }
 
 // Whether sites can be workers of a job.
 absl::Status CheckMayHaveSites(const JobSpec& job) {
   if (!HasLocalSteps(job)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the servers upstream have --mode=", ModeName(job.mode),
+        absl::StrCat("the servers upstream have --mode=", NameOf(job.mode),
                      "; a site hands in what its workers have made of the weights in --local_steps "
                      "steps, and needs --mode=local_sgd or async_local_sgd there"));
   }
@@ -97,9 +80,9 @@ absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
                           absl::string_view wanted) {
     refused.push_back(absl::StrCat("--", flag, "=", value, " contradicts ", wanted));
   };
-  if (std::find(std::begin(kSiteModes), std::end(kSiteModes), ModeName(asked.mode)) ==
+  if (std::find(std::begin(kSiteModes), std::end(kSiteModes), NameOf(asked.mode)) ==
       std::end(kSiteModes)) {
-    refuse("mode", ModeName(asked.mode),
+    refuse("mode", NameOf(asked.mode),
            absl::StrCat(absl::StrJoin(kSiteModes, " and "),
                         ", in which the workers of a site move together"));
   }
@@ -127,20 +110,20 @@ absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
     refuse("pull_encoding", EncodingText(asked.pull_encoding),
            "fp32: a site's weights do not only change by its own updates");
   }
-  const std::map<std::string, std::string> wanted = SettingsOf(upstream);
-  for (const auto& [flag, value] : SettingsOf(asked)) {
-    const bool is_other = flag == "mode" || flag == "quorum" || flag == "pull_encoding";
-    if (is_other || !given.contains(flag) || OwnSettings().contains(flag) ||
-        (HasLocalSteps(asked) && LocalSettings().contains(flag))) {
-      continue;
+  for (const JobField& field : JobFields()) {
+    const bool is_looked_at =
+        field.name == "mode" || field.name == "quorum" || field.name == "pull_encoding";
+    if (is_looked_at || !given.contains(std::string(field.name)) || IsOwn(field, asked)) continue;
+    const JobValue value = field.get(asked);
+    const JobValue wanted = field.get(upstream);
+    if (value != wanted) {
+      refuse(field.name, TextOf(value), absl::StrCat(TextOf(wanted), " upstream"));
     }
-    if (wanted.at(flag) != value) refuse(flag, value, absl::StrCat(wanted.at(flag), " upstream"));
   }
   if (refused.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(absl::StrJoin(refused, "; "),
-                   ". A site takes its job from --upstream: leave them out. Its own are --",
-                   absl::StrJoin(OwnSettings(), ", --")));
+  return absl::InvalidArgumentError(absl::StrCat(
+      absl::StrJoin(refused, "; "),
+      ". A site takes its job from --upstream: leave them out. Its own are ", OwnFlags()));
 }
 
 // Of held-out samples, in all rounds of the job.
@@ -192,12 +175,14 @@ absl::Status CheckGoesOn(const JobSpec& began, const JobSpec& now, int steps_of_
         "and this site has --local_steps=",
         steps_of_order, "; start the site again with 1"));
   }
-  const std::map<std::string, std::string> settings = SettingsOf(now);
-  for (const auto& [flag, value] : SettingsOf(began)) {
-    if (!LastingSettings().contains(flag) || settings.at(flag) == value) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("the servers upstream had --", flag, "=", value, " when this site began, and ",
-                     "have ", settings.at(flag), " now; start the site again"));
+  for (const JobField& field : JobFields()) {
+    if (!field.is_site_state) continue;
+    const JobValue before = field.get(began);
+    const JobValue after = field.get(now);
+    if (before == after) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the servers upstream had --", field.name, "=", TextOf(before),
+        " when this site began, and have ", TextOf(after), " now; start the site again"));
   }
   if (!(began.model == now.model)) {
     return absl::FailedPreconditionError(

@@ -198,6 +198,8 @@ class ThisCheckout(unittest.TestCase):
                             sources.append(file.read())
         known = set(re.findall(r"ABSL_FLAG\(\s*[\w:]+,\s*(\w+)", "\n".join(sources)))
         known |= set(re.findall(r"--(\w+)[=\"]", "\n".join(sources)))
+        with open(os.path.join(ROOT, "common/job_fields.cc"), encoding="utf-8") as file:
+            known |= set(re.findall(r"\.name = \"(\w+)\"", file.read()))
         # These are flags of other programs.
         known |= {"help", "version", "keep", "config", "logdir", "pid", "gpus", "nodes", "now",
                   "cacert", "cert", "key", "resolve"}

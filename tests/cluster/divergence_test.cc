@@ -138,7 +138,7 @@ TEST_F(DivergenceTest, StopEndsServersAndWorkersAndSavesNothingInEveryMode) {
     }
     cluster_->Stop(0, Server::StopKind::kGraceful);
     for (const auto& entry : std::filesystem::directory_iterator(folder.root())) {
-      EXPECT_THAT(entry.path().filename().string(), Not(StartsWith("round-"))) << ModeName(mode);
+      EXPECT_THAT(entry.path().filename().string(), Not(StartsWith("round-"))) << NameOf(mode);
     }
     cluster_.reset();
   }
@@ -180,7 +180,7 @@ TEST_F(DivergenceTest, RollbackGoesOnFromTheLastCheckpointWithALowerLearningRate
     ASSERT_OK_AND_ASSIGN(const std::vector<float> after,
                          workers_[0]->Pull(mode == Mode::kSync ? 4 : 0));
     for (size_t i = 0; i < kElements; ++i) {
-      ASSERT_EQ(after[i], before[i] - 0.25f) << ModeName(mode) << " element " << i;
+      ASSERT_EQ(after[i], before[i] - 0.25f) << NameOf(mode) << " element " << i;
     }
     cluster_.reset();
   }
@@ -268,7 +268,7 @@ TEST_F(DivergingWorkerTest, IsToldThatTheRunIsOver) {
     EXPECT_THAT(RunWorker(cluster->address()),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
                          HasSubstr("the job has failed: diverged at round")))
-        << ModeName(mode);
+        << NameOf(mode);
     EXPECT_THAT(cluster->server(0).Wait(),
                 StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("diverged at round")));
   }
@@ -279,9 +279,9 @@ TEST_F(DivergingWorkerTest, GoesOnAfterARollback) {
     ServerConfig config = Config(mode);
     config.divergence = {.action = DivergenceAction::kRollback, .learning_rate_factor = 1e-6};
     ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
-    EXPECT_OK(RunWorker(cluster->address())) << ModeName(mode);
-    EXPECT_OK(cluster->server(0).Wait()) << ModeName(mode);
-    EXPECT_GT(FetchStatus(cluster->address())->rollbacks(), 0) << ModeName(mode);
+    EXPECT_OK(RunWorker(cluster->address())) << NameOf(mode);
+    EXPECT_OK(cluster->server(0).Wait()) << NameOf(mode);
+    EXPECT_GT(FetchStatus(cluster->address())->rollbacks(), 0) << NameOf(mode);
   }
 }
 

@@ -306,7 +306,7 @@ TEST_P(TopKTest, TrainsInSyncAndWithLocalSteps) {
       ASSERT_OK_AND_ASSIGN(const std::vector<float> encoded, RunTraining(setup));
       // Towards where the plain job goes.
       EXPECT_LT(RelativeDistance(encoded, plain), 0.95 * RelativeDistance(initial, plain))
-          << ModeName(mode) << " " << TopKDivisorName(divisor);
+          << NameOf(mode) << " " << NameOf(divisor);
       ASSERT_OK_AND_ASSIGN(const std::vector<float> again, RunTraining(setup));
       EXPECT_EQ(again, encoded);
     }

@@ -30,16 +30,15 @@ std::string ModeText(const JobSpec& job) {
     case Mode::kAsync:
       return absl::StrCat("async at most ", job.max_rounds_ahead, " ahead");
     case Mode::kLocalSgd:
-      return absl::StrCat("local_sgd ", OuterOptimizerKindName(job.outer_optimizer),
-                          " H=", job.local_steps,
+      return absl::StrCat("local_sgd ", NameOf(job.outer_optimizer), " H=", job.local_steps,
                           job.fragments > 1 ? absl::StrCat(" fragments=", job.fragments) : "",
                           job.overlap_steps > 0 ? absl::StrCat(" tau=", job.overlap_steps) : "",
                           job.overlap_rounds ? " eager" : "",
                           AveragesDirections(job) ? " of mean directions" : "", by_speed);
     case Mode::kAsyncLocalSgd:
       return absl::StrCat(
-          "async_local_sgd ", OuterOptimizerKindName(job.outer_optimizer), " H=", job.local_steps,
-          " at most ", job.max_rounds_ahead, " ahead and ", job.max_staleness, " stale",
+          "async_local_sgd ", NameOf(job.outer_optimizer), " H=", job.local_steps, " at most ",
+          job.max_rounds_ahead, " ahead and ", job.max_staleness, " stale",
           job.momentum_correction == MomentumCorrectionKind::kHeloco ? " corrected" : "",
           job.anchor == Anchor::kServer ? " anchored at the servers" : "", by_speed);
   }
@@ -306,11 +305,10 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   const absl::Status valid = ValidateJobSpec(job);
   LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;
   scenario.text = absl::StrCat(
-      ModeText(job), ", ", OptimizerKindName(job.optimizer.kind), ", ", config.num_shards,
-      " servers, ", scenario.num_workers, " workers (at least ", job.min_workers, ", then ",
-      job.keep_workers, "), push ", EncodingText(job.push_encoding), ", pull ",
-      EncodingName(job.pull_encoding), ", clip ", job.clip_norm, ", lease ",
-      absl::FormatDuration(config.lease), ", ",
+      ModeText(job), ", ", NameOf(job.optimizer.kind), ", ", config.num_shards, " servers, ",
+      scenario.num_workers, " workers (at least ", job.min_workers, ", then ", job.keep_workers,
+      "), push ", EncodingText(job.push_encoding), ", pull ", EncodingName(job.pull_encoding),
+      ", clip ", job.clip_norm, ", lease ", absl::FormatDuration(config.lease), ", ",
       config.checkpoint_dir.empty()
           ? "no checkpoints"
           : absl::StrCat("checkpoints every ", ScheduleText(config.checkpoint_schedule),

@@ -66,12 +66,12 @@ std::string NumberText(double value) {
 
 // In the words of the server's flags. Errors: InvalidArgument.
 absl::StatusOr<std::string> SettingOf(const JobSpec& job, absl::string_view setting) {
-  if (setting == "mode") return std::string(ModeName(job.mode));
+  if (setting == "mode") return std::string(NameOf(job.mode));
   if (setting == "has_local_steps") return std::string(HasLocalSteps(job) ? "1" : "0");
   if (setting == "local_steps") return absl::StrCat(job.local_steps);
   if (setting == "batch_size") return absl::StrCat(job.batch_size);
   if (setting == "global_batch_size") return absl::StrCat(job.global_batch_size);
-  if (setting == "optimizer") return std::string(OptimizerKindName(job.optimizer.kind));
+  if (setting == "optimizer") return std::string(NameOf(job.optimizer.kind));
   if (setting == "learning_rate") return NumberText(job.schedule.peak);
   if (setting == "momentum") return NumberText(job.optimizer.momentum);
   if (setting == "beta1") return NumberText(job.optimizer.beta1);

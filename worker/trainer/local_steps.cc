@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/job_settings.h"
+#include "common/job_fields.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
 #include "worker/trainer/grant_samples.h"
@@ -19,9 +19,9 @@ namespace {
 // The settings without which a kept state means nothing.
 std::string SettingsOfState(const JobSpec& job) {
   std::vector<std::string> texts;
-  for (const JobSetting& setting : JobSettings(job)) {
-    if (setting.flag != "mode" && setting.flag != "optimizer" && setting.flag != "seed") continue;
-    texts.push_back(absl::StrCat("--", setting.flag, "=", setting.value));
+  for (const JobField& field : JobFields()) {
+    if (!field.is_inner_state) continue;
+    texts.push_back(absl::StrCat("--", field.name, "=", TextOf(field.get(job))));
   }
   return absl::StrJoin(texts, " ");
 }

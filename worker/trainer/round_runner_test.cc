@@ -431,7 +431,7 @@ TEST_F(PullsAheadTest, NotWhereAWorkerMayBeLeftBehindOrGoesByItself) {
   for (const JobSpec& job : {quorum, async}) {
     Start(job);
     for (int64_t round = 0; round < 2; ++round) ASSERT_OK(training_->RunRound(round));
-    EXPECT_EQ(NumPulls(), 2) << ModeName(job.mode);
+    EXPECT_EQ(NumPulls(), 2) << NameOf(job.mode);
     training_.reset();
   }
 }

@@ -1,0 +1,57 @@
+// The names that people and files use for the values of an enum, one table per enum:
+//
+//   template <>
+//   struct KindNames<Anchor> {
+//     static constexpr absl::string_view kFlag = "anchor";
+//     static constexpr NamedKind<Anchor> kRows[] = {{Anchor::kWorker, "worker"}, ...};
+//   };
+//
+// A specialisation stands in the header of its enum.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace lodestar {
+
+template <typename Kind>
+struct NamedKind {
+  Kind kind;
+  absl::string_view name;
+};
+
+// `kFlag` names the setting in errors.
+template <typename Kind>
+struct KindNames;
+
+template <typename Kind>
+concept HasKindNames = requires {
+  KindNames<Kind>::kRows;
+};
+
+// Returns "unknown" if `kind` is not a value of its type.
+template <HasKindNames Kind>
+constexpr absl::string_view NameOf(Kind kind) {
+  for (const NamedKind<Kind>& row : KindNames<Kind>::kRows) {
+    if (row.kind == kind) return row.name;
+  }
+  return "unknown";
+}
+
+// Errors: InvalidArgument naming the flag, `name` and the names that there are.
+template <HasKindNames Kind>
+absl::StatusOr<Kind> ParseKind(absl::string_view name) {
+  std::string known;
+  for (const NamedKind<Kind>& row : KindNames<Kind>::kRows) {
+    if (row.name == name) return row.kind;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", row.name);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", KindNames<Kind>::kFlag, "=", name, " is unknown; allowed: ", known));
+}
+
+}  // namespace lodestar
