@@ -194,8 +194,6 @@ Seeds ModelSeeds() {
 }
 Seeds LayoutSeeds() { return {BytesOf(*BuildLayout(SmallModel()))}; }
 Seeds JobSeeds() { return {BytesOf(SomeJob()), BytesOf(SmallJob())}; }
-Seeds OptimizerSeeds() { return {BytesOf(SomeJob().optimizer)}; }
-Seeds ScheduleSeeds() { return {BytesOf(SomeJob().schedule)}; }
 Seeds LossSeeds() {
   JobLoss loss;
   loss.train = 1.5;
@@ -388,8 +386,6 @@ absl::Span<const Case> Cases() {
       {"model", ReadMessage<v1::ModelSpec>, ModelSeeds},
       {"layout", ReadMessage<v1::Layout>, LayoutSeeds},
       {"job", ReadMessage<v1::JobSpec>, JobSeeds},
-      {"optimizer", ReadMessage<v1::OptimizerSettings>, OptimizerSeeds},
-      {"schedule", ReadMessage<v1::LearningRateSchedule>, ScheduleSeeds},
       {"loss", ReadMessage<v1::JobLoss>, LossSeeds},
       {"register_request", ReadMessage<v1::RegisterRequest>, RegisterRequestSeeds},
       {"register_reply", ReadMessage<v1::RegisterReply>, RegisterReplySeeds},
