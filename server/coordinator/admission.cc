@@ -17,8 +17,9 @@ namespace {
 absl::Duration RestWithCertificate(const ClusterState& state, const WorkerDesk& desk,
                                    absl::Time now) {
   // What a name has done itself is no reason to keep it out for others of its certificate.
-  if (desk.has_completed_round() || desk.was_waited_for()) return absl::ZeroDuration();
-  return state.certificate_rests.Left(desk.identity(), now);
+  if (desk.assignment.has_completed_round() || desk.activity.was_waited_for())
+    return absl::ZeroDuration();
+  return state.certificate_rests.Left(desk.connection.identity(), now);
 }
 
 std::string SecondsText(absl::Duration duration) {
@@ -69,12 +70,13 @@ absl::Status CheckMoreNames(const ClusterState& state, const RegisterCall& call)
   int64_t names = 0;
   int64_t rounds = 0;
   for (const auto& [id, desk] : state.desks) {
-    if (desk.identity() != call.identity) continue;
+    if (desk.connection.identity() != call.identity) continue;
     const WorkerRecord* record = state.membership.Find(id);
     if (record == nullptr) continue;
-    rounds += static_cast<int64_t>(desk.memory().rounds_completed);
+    rounds += static_cast<int64_t>(desk.assignment.memory().rounds_completed);
     const bool is_caller = record->name == call.name;
-    if (is_caller && (record->is_alive() || desk.has_completed_round())) return absl::OkStatus();
+    if (is_caller && (record->is_alive() || desk.assignment.has_completed_round()))
+      return absl::OkStatus();
     if (!is_caller && record->is_alive()) ++names;
   }
   const int64_t needed = std::max(state.config.job.min_workers, state.config.job.keep_workers);
@@ -90,7 +92,7 @@ absl::Status CheckMoreNames(const ClusterState& state, const RegisterCall& call)
 absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time now) {
   if (!state.CanGoOnWith(state.membership.Members().size(), now)) return absl::OkStatus();
   const WorkerDesk& desk = state.desks.at(worker);
-  if (const absl::Duration rest = desk.rests_until() - now; rest > absl::ZeroDuration()) {
+  if (const absl::Duration rest = desk.activity.rests_until() - now; rest > absl::ZeroDuration()) {
     return absl::UnavailableError(absl::StrCat(
         "this worker held up a round, and the others waited for it: they go on without it for as "
         "long, and it may join in ",
@@ -98,12 +100,12 @@ absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time no
   }
   if (const absl::Duration rest = RestWithCertificate(state, desk, now);
       rest > absl::ZeroDuration()) {
-    return absl::UnavailableError(absl::StrCat("another worker of certificate '", desk.identity(),
-                                               "' held up a round, and new names of the "
-                                               "certificate rest for as long: this worker may join "
-                                               "in ",
-                                               SecondsText(rest),
-                                               "; give each machine a certificate of its own"));
+    return absl::UnavailableError(
+        absl::StrCat("another worker of certificate '", desk.connection.identity(),
+                     "' held up a round, and new names of the "
+                     "certificate rest for as long: this worker may join "
+                     "in ",
+                     SecondsText(rest), "; give each machine a certificate of its own"));
   }
   return absl::OkStatus();
 }
@@ -113,7 +115,8 @@ std::vector<WorkerId> RestingMembers(const ClusterState& state, absl::Time now) 
   const std::vector<const WorkerRecord*> members = state.membership.Members();
   for (const WorkerRecord* member : members) {
     const WorkerDesk& desk = state.desks.at(member->id);
-    if (!desk.grant().has_value() && RestWithCertificate(state, desk, now) > absl::ZeroDuration()) {
+    if (!desk.assignment.grant().has_value() &&
+        RestWithCertificate(state, desk, now) > absl::ZeroDuration()) {
       resting.push_back(member->id);
     }
   }
@@ -133,7 +136,8 @@ absl::Status CheckMayClaimSupply(const ClusterState& state, const RegisterCall& 
   const WorkerRecord* record = state.membership.FindByName(call.name);
   if (record == nullptr) return absl::OkStatus();
   const auto desk = state.desks.find(record->id);
-  if (desk == state.desks.end() || now >= desk->second.rests_until()) return absl::OkStatus();
+  if (desk == state.desks.end() || now >= desk->second.activity.rests_until())
+    return absl::OkStatus();
   return absl::UnavailableError(
       "not ready: this client was to supply the initial weights, and held up the others: one of "
       "them may; the same call again");
@@ -152,7 +156,7 @@ bool LacksAcknowledged(const ClusterState& state, const RegisterCall& call) {
   if (report.round > state.ledger.next_round()) return true;
   if (report.life > state.membership.last_incarnation()) return true;
   return is_held && record->incarnation == report.life &&
-         state.desks.at(record->id).memory().last_reported < report.round.value();
+         state.desks.at(record->id).assignment.memory().last_reported < report.round.value();
 }
 
 bool KnowsFormerStart(const ClusterState& state, const RegisterCall& call) {

@@ -64,7 +64,7 @@ absl::Status ClusterFaults::CheckSound(const RegisterCall& call) const {
   if (desk == state_.desks.end() ||
       !desk->second.IsSick(call.instance_id, state_.divergence.nonfinite_limit()))
     return absl::OkStatus();
-  const int times = desk->second.times_not_finite();
+  const int times = desk->second.faults.times_not_finite();
   return absl::FailedPreconditionError(absl::StrCat(
       "worker '", call.name, "' has sent NaN or Inf ", times, times == 1 ? " time" : " times",
       " in a row (--nonfinite_limit), while the numbers of others were finite; check its "
@@ -100,7 +100,7 @@ FaultVerdict ClusterFaults::OnWorkerFault(const WorkerFault& fault, absl::Time n
 
 FaultVerdict ClusterFaults::CountPoisoned(const WorkerFault& fault, absl::Time now) {
   WorkerDesk& desk = state_.desks[fault.worker];
-  if (!desk.CountPoisoned(fault.round)) return {};
+  if (!desk.faults.CountPoisoned(fault.round)) return {};
   outbox_.Remember();
   const std::string name = state_.NameOf(fault.worker);
   // That of many rounds already.
@@ -142,8 +142,8 @@ FaultVerdict ClusterFaults::JudgeSender(WorkerId worker, absl::string_view text,
                    limit, "), the last time: ", text);
   ForgetPoisoned(worker);
   // With a certificate it could come back under any name that begins with that of the certificate.
-  const bool has_identity = !desk.identity().empty();
-  state_.quarantine.Add({has_identity ? desk.identity() : name, reason, has_identity});
+  const bool has_identity = !desk.connection.identity().empty();
+  state_.quarantine.Add({has_identity ? desk.connection.identity() : name, reason, has_identity});
   saves_.OnOrdersChanged(now);
   outbox_.RaiseAlarm(
       absl::StrCat("worker '", name, "' is shut out: ", reason, "; psctl readmit lets it in again"),
@@ -158,7 +158,7 @@ std::string ClusterFaults::LeadingIdentity(WorkerId worker) const {
     const WorkerDesk& desk = state_.desks.at(member->id);
     if (IsSameSender(desk, member->id, worker)) continue;
     ++others;
-    if (!desk.identity().empty()) ++workers_of[desk.identity()];
+    if (!desk.connection.identity().empty()) ++workers_of[desk.connection.identity()];
   }
   for (const auto& [identity, workers] : workers_of) {
     if (workers > 1 && 2 * workers >= others) return identity;
@@ -169,15 +169,16 @@ std::string ClusterFaults::LeadingIdentity(WorkerId worker) const {
 // With a certificate it may register under many names.
 bool ClusterFaults::IsSameSender(const WorkerDesk& desk, WorkerId id, WorkerId worker) const {
   if (id == worker) return true;
-  const std::string& identity = state_.desks.at(worker).identity();
-  return !identity.empty() && desk.identity() == identity;
+  const std::string& identity = state_.desks.at(worker).connection.identity();
+  return !identity.empty() && desk.connection.identity() == identity;
 }
 
 int ClusterFaults::TimesPoisoned(WorkerId worker) const {
   std::set<Round> rounds;
   for (const auto& [id, desk] : state_.desks) {
     if (!IsSameSender(desk, id, worker)) continue;
-    rounds.insert(desk.memory().poisoned_rounds.begin(), desk.memory().poisoned_rounds.end());
+    rounds.insert(desk.faults.memory().poisoned_rounds.begin(),
+                  desk.faults.memory().poisoned_rounds.end());
   }
   if (rounds.empty()) return 0;
   const Round newest = *rounds.rbegin();
@@ -188,7 +189,7 @@ int ClusterFaults::TimesPoisoned(WorkerId worker) const {
 
 void ClusterFaults::ForgetPoisoned(WorkerId worker) {
   for (auto& [id, desk] : state_.desks) {
-    if (IsSameSender(desk, id, worker)) desk.ForgetPoisoned();
+    if (IsSameSender(desk, id, worker)) desk.faults.ForgetPoisoned();
   }
 }
 
@@ -201,7 +202,7 @@ void ClusterFaults::LookForStraggler() {
   }
   std::vector<StragglerWatch::Member> members;
   for (const WorkerRecord* member : state_.membership.Members()) {
-    members.push_back({member->name, state_.desks.at(member->id).compute_speed()});
+    members.push_back({member->name, state_.desks.at(member->id).assignment.compute_speed()});
   }
   const StragglerWatch::Straggler straggler = stragglers_.OnRound(members);
   if (straggler.name.empty()) return;
@@ -239,8 +240,8 @@ int ClusterFaults::NumCertificates(const std::vector<WorkerId>& workers) const {
   int without = 0;
   for (const WorkerId worker : workers) {
     const auto desk = state_.desks.find(worker);
-    if (desk != state_.desks.end() && !desk->second.identity().empty()) {
-      certificates.insert(desk->second.identity());
+    if (desk != state_.desks.end() && !desk->second.connection.identity().empty()) {
+      certificates.insert(desk->second.connection.identity());
     } else {
       ++without;
     }
@@ -254,13 +255,13 @@ void ClusterFaults::LetCertificatesRest(std::vector<EndedLife>& lives, absl::Tim
     const absl::Duration waited = WaitedFor(state_, life.id, now);
     if (waited <= absl::ZeroDuration()) continue;
     WorkerDesk& desk = state_.desks.at(life.id);
-    desk.NoteWaitedFor();
-    state_.certificate_rests.OnHeldUp(desk.identity(), waited, now);
+    desk.activity.NoteWaitedFor();
+    state_.certificate_rests.OnHeldUp(desk.connection.identity(), waited, now);
   }
   for (const WorkerId resting : RestingMembers(state_, now)) {
     absl::StatusOr<EndedLife> ended = state_.membership.Drop(
         resting, state_.membership.Find(resting)->incarnation,
-        absl::StrCat("certificate '", state_.desks.at(resting).identity(),
+        absl::StrCat("certificate '", state_.desks.at(resting).connection.identity(),
                      "' rests, because others waited for one of its workers"),
         now);
     if (ended.ok()) lives.push_back(*std::move(ended));
@@ -288,13 +289,15 @@ absl::StatusOr<FaultVerdict> ClusterFaults::EvictCertificate(absl::string_view c
 absl::StatusOr<std::string> ClusterFaults::CertificateOf(absl::string_view name) const {
   if (const WorkerRecord* record = state_.membership.FindByName(name); record != nullptr) {
     const auto desk = state_.desks.find(record->id);
-    if (desk != state_.desks.end() && !desk->second.identity().empty()) {
-      return desk->second.identity();
+    if (desk != state_.desks.end() && !desk->second.connection.identity().empty()) {
+      return desk->second.connection.identity();
     }
     return absl::FailedPreconditionError(absl::StrCat(
         "worker '", name, "' has come without a certificate; evict it without --certificate"));
   }
-  const auto has_it = [name](const auto& desk) { return desk.second.identity() == name; };
+  const auto has_it = [name](const auto& desk) {
+    return desk.second.connection.identity() == name;
+  };
   if (!name.empty() && std::any_of(state_.desks.begin(), state_.desks.end(), has_it)) {
     return std::string(name);
   }
@@ -331,9 +334,9 @@ FaultVerdict ClusterFaults::OnNotFinite(WorkerId worker, Round round, absl::stri
                                         absl::Time now) {
   const WorkerRecord* record = state_.membership.Find(worker);
   WorkerDesk& desk = state_.desks[worker];
-  const int times_before = desk.times_not_finite();
+  const int times_before = desk.faults.times_not_finite();
   // Once per life, however many buckets say so.
-  if (!desk.CountNotFinite(record->incarnation, state_.finite_reports)) return {};
+  if (!desk.faults.CountNotFinite(record->incarnation, state_.finite_reports)) return {};
   outbox_.Remember();
   outbox_.RaiseAlarm(
       absl::StrCat("worker '", record->name,
@@ -341,9 +344,9 @@ FaultVerdict ClusterFaults::OnNotFinite(WorkerId worker, Round round, absl::stri
                    "counted"),
       now);
   for (const WorkerRecord* member : state_.membership.Members()) {
-    if (!state_.desks[member->id].is_finite()) continue;
+    if (!state_.desks[member->id].faults.is_finite()) continue;
     // Each of its processes begins anew with --nonfinite_limit; its name does not.
-    if (desk.times_not_finite() > times_before && desk.CountPoisoned(round)) {
+    if (desk.faults.times_not_finite() > times_before && desk.faults.CountPoisoned(round)) {
       const FaultVerdict verdict = JudgeSender(worker, text, now);
       if (verdict.kind == FaultVerdict::Kind::kShutOut) return verdict;
     }

@@ -45,7 +45,7 @@ struct WorkerSnapshot {
   std::string device;
   std::string peer;
   uint64_t rounds_completed = 0;
-  uint64_t residuals_lost = 0;  // see WorkerDesk::Memory
+  uint64_t residuals_lost = 0;  // see WorkerAssignment::Memory
   // Until the first contribution of its process; not set: there was none, or it is not known.
   std::optional<absl::Duration> start_to_contribution;
   std::optional<absl::Duration> registration_to_contribution;

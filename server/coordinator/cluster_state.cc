@@ -57,7 +57,7 @@ bool ClusterState::AwaitsJournals(WorkerId worker, Round round, bool is_patience
   if (!is_ready() || DefersContributions(config.job) || !shards.all_keep_journals()) return false;
   for (int shard = 0; shard < config.num_shards; ++shard) {
     const bool is_waited_for = !is_patience_over || shards.entries()[shard].is_away();
-    if (is_waited_for && desks.at(worker).AwaitsJournal(round, shard)) return true;
+    if (is_waited_for && desks.at(worker).assignment.AwaitsJournal(round, shard)) return true;
   }
   return false;
 }
@@ -105,7 +105,8 @@ std::vector<std::string> ClusterState::Returning(absl::Time now) const {
 std::vector<RosterMember> ClusterState::Waiting() const {
   std::vector<RosterMember> waiting;
   for (const WorkerRecord* record : membership.Members()) {
-    if (desks.at(record->id).is_waiting()) waiting.push_back({record->id, record->incarnation, 0});
+    if (desks.at(record->id).assignment.is_waiting())
+      waiting.push_back({record->id, record->incarnation, 0});
   }
   return waiting;
 }
@@ -114,7 +115,7 @@ bool ClusterState::OwesContribution() const {
   if (ledger.is_exhausted()) return false;
   const std::vector<const WorkerRecord*> members = membership.Members();
   return std::any_of(members.begin(), members.end(), [this](const WorkerRecord* member) {
-    return desks.at(member->id).owes_contribution();
+    return desks.at(member->id).assignment.owes_contribution();
   });
 }
 

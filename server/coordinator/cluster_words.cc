@@ -40,8 +40,9 @@ std::string Held(const Decision& decision) {
 }
 
 bool OnlyWaits(const WorkerDesk& desk) {
-  if (desk.pushes().keeps_space()) return false;
-  return desk.pushes().is_held() || (desk.is_delivering() && !desk.still().has_value());
+  if (desk.activity.pushes().keeps_space()) return false;
+  return desk.activity.pushes().is_held() ||
+         (desk.activity.is_delivering() && !desk.activity.still().has_value());
 }
 
 // The missing of a round, without those who have sent theirs and only wait behind others for the
@@ -134,7 +135,7 @@ std::string NotJoined(const ClusterState& state, absl::Time now) {
     if (record.state != WorkerState::kRegistered) continue;
     const auto desk = state.desks.find(id);
     if (desk == state.desks.end()) continue;
-    const auto registered_at = desk->second.memory().process_registered_at;
+    const auto registered_at = desk->second.assignment.memory().process_registered_at;
     if (!registered_at.has_value() || now - *registered_at < kTimeToJoin) continue;
     absl::StrAppend(&text, text.empty() ? "; " : ", ", "worker '", record.name, "' has registered ",
                     DurationText(now - *registered_at), " ago and has not joined");
@@ -150,7 +151,7 @@ std::string NotJoined(const ClusterState& state, absl::Time now) {
 std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_at) {
   std::string text;
   for (const WorkerRecord* member : state.membership.Members()) {
-    const MemberPushes& pushes = state.desks.at(member->id).pushes();
+    const MemberPushes& pushes = state.desks.at(member->id).activity.pushes();
     for (const MemberPushes::Unfinished& push : pushes.unfinished()) {
       if (!push.others_wait) continue;
       absl::StrAppend(&text, "; worker ", member->name, " keeps space of shard ", push.shard,
@@ -166,7 +167,7 @@ std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_a
 absl::Duration KeepsSpaceFor(const ClusterState& state, absl::Time now) {
   absl::Duration longest;
   for (const WorkerRecord* member : state.membership.Members()) {
-    for (const auto& push : state.desks.at(member->id).pushes().unfinished()) {
+    for (const auto& push : state.desks.at(member->id).activity.pushes().unfinished()) {
       if (push.others_wait) longest = std::max(longest, now - push.space_kept_since);
     }
   }
@@ -532,9 +533,9 @@ std::string PauseText(const ClusterState& state) {
 std::string StandstillOf(const ClusterState& state, WorkerId worker,
                          std::optional<absl::Time> age_at) {
   const auto desk = state.desks.find(worker);
-  if (desk == state.desks.end() || !desk->second.still().has_value()) return "";
-  const WorkerDesk::Still& still = *desk->second.still();
-  return absl::StrCat("no bytes ", desk->second.is_pulling() ? "from" : "to", " shard ",
+  if (desk == state.desks.end() || !desk->second.activity.still().has_value()) return "";
+  const WorkerActivity::Still& still = *desk->second.activity.still();
+  return absl::StrCat("no bytes ", desk->second.activity.is_pulling() ? "from" : "to", " shard ",
                       still.shard, " at ", state.shards.entries()[still.shard].address,
                       age_at.has_value() ? " for " + DurationText(*age_at - still.since) : "");
 }
@@ -548,7 +549,7 @@ std::string ShutOutText(const Quarantine::Entry& entry) {
 }
 
 std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::string_view text) {
-  const int times = state.desks.at(worker).times_not_finite();
+  const int times = state.desks.at(worker).faults.times_not_finite();
   const int limit = state.divergence.nonfinite_limit();
   return absl::StrCat(text, "; ", times, " of ", limit, limit == 1 ? " time" : " times",
                       " in a row that it may send NaN or Inf (--nonfinite_limit)",
@@ -778,7 +779,7 @@ absl::string_view StateName(const ClusterState& state) {
 int64_t UntrainedSamples(const ClusterState& state, const LedgerState& ledger) {
   int64_t untrained = ledger.next_sample - ledger.trained_samples;
   for (const auto& [worker, desk] : state.desks) {
-    untrained -= desk.UnreportedSamples(state.config.job);
+    untrained -= desk.assignment.UnreportedSamples(state.config.job);
   }
   for (const auto& [number, round] : state.open) untrained -= round.memory().samples;
   return std::max<int64_t>(untrained, 0);
@@ -829,7 +830,7 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
     const std::vector<Hold> holds = RoundHolds(state, now);
     for (WorkerId worker : round.Missing()) {
       auto desk = state.desks.find(worker);
-      const bool delivers = desk != state.desks.end() && desk->second.is_delivering();
+      const bool delivers = desk != state.desks.end() && desk->second.activity.is_delivering();
       snapshot.open_round->missing.push_back({state.NameOf(worker), now - round.opened_at(),
                                               round.is_evaluation() ? "evaluation"
                                               : delivers            ? "acknowledgement"

@@ -171,7 +171,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
                               " worker=", admission.id.value(),
                               " incarnation=", admission.incarnation.value(), " peer=", call.peer));
   }
-  desk.OnRegistered(call.peer, state_.map->version);
+  desk.connection.OnRegistered(call.peer, state_.map->version);
   closed_connections_.OnHeard({admission.id, admission.incarnation}, call.peer);
   outbox_.Remember();
   Registration answer;
@@ -181,7 +181,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   answer.heartbeat_interval = HeartbeatInterval();
   answer.job = state_.config.job;
   answer.map = state_.map;
-  answer.rounds_completed = desk.memory().rounds_completed;
+  answer.rounds_completed = desk.assignment.memory().rounds_completed;
   answer.next_round = state_.ledger.next_round();
   answer.needs_initial_weights = state_.supply.Claim(answer.life, now);
   if (answer.needs_initial_weights) state_.proposer.reset();
@@ -199,7 +199,8 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   RETURN_IF_ERROR(CheckRest(state_, life.worker, now));
   // Others may have joined since it has registered.
   if (const absl::Status room = CheckRoom(state_, state_.NameOf(life.worker)); !room.ok()) {
-    state_.callers.Note(state_.NameOf(life.worker), state_.desks[life.worker].peer(), room, now);
+    state_.callers.Note(state_.NameOf(life.worker), state_.desks[life.worker].connection.peer(),
+                        room, now);
     return room;
   }
   absl::Status admitted = CheckLayoutHash(state_, layout_hash);
@@ -209,16 +210,17 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
     admitted = state_.ledger.AdmitWorker(life.worker, state_.NameOf(life.worker), dataset);
   }
   if (!admitted.ok()) {
-    NoteRefusal(state_.NameOf(life.worker), state_.desks[life.worker].peer(), admitted, now);
+    NoteRefusal(state_.NameOf(life.worker), state_.desks[life.worker].connection.peer(), admitted,
+                now);
     return admitted;
   }
-  int64_t slowest = members.empty() ? 0 : state_.desks[members.front()->id].progress();
+  int64_t slowest = members.empty() ? 0 : state_.desks[members.front()->id].assignment.progress();
   for (const WorkerRecord* member : members) {
-    slowest = std::min(slowest, state_.desks[member->id].progress());
+    slowest = std::min(slowest, state_.desks[member->id].assignment.progress());
   }
   RETURN_IF_ERROR(state_.membership.Join(life.worker, life.incarnation, now));
   state_.callers.Forget(state_.NameOf(life.worker));
-  state_.desks[life.worker].BeginMembership(slowest, now);
+  state_.desks[life.worker].assignment.BeginMembership(slowest, now);
   state_.supply.OnJoined(life);
   outbox_.Tell(absl::StrCat(
       "worker joined name=", state_.NameOf(life.worker), " worker=", life.worker.value(), " view=",
@@ -248,10 +250,11 @@ absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call
                                                    state_.config.num_shards, " shards"));
   }
   WorkerDesk& desk = state_.desks[call.life.worker];
-  if (call.acknowledged.has_value() && desk.memory().last_reported < call.acknowledged->value()) {
+  if (call.acknowledged.has_value() &&
+      desk.assignment.memory().last_reported < call.acknowledged->value()) {
     return LacksReportStatus(state_, *call.acknowledged);
   }
-  if (!desk.Follows(call, state_.map->version)) {
+  if (!desk.connection.Follows(call, state_.map->version)) {
     DropWorker(call.life.worker, "a server has another address, which this life cannot be told of",
                now);
     return state_.membership.Check(call.life.worker, call.life.incarnation);
@@ -464,7 +467,7 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
   // Before the servers are ready again, everything since the checkpoint is void: so is the report.
   if (state_.is_ready()) {
     if (report.has_value()) RETURN_IF_ERROR(CountReport(life.worker, *report, now));
-    if (state_.desks[life.worker].SetWaiting()) outbox_.Remember();
+    if (state_.desks[life.worker].assignment.SetWaiting()) outbox_.Remember();
     Advance(now);
   }
   return AnswerFor(life.worker, now);
@@ -472,13 +475,14 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
 
 bool Coordinator::AwaitsContribution(const WorkerLife& life, Round round) const {
   return state_.is_ready() && CheckLife(life).ok() &&
-         state_.desks.at(life.worker).AwaitsContribution(round, state_.config.num_shards);
+         state_.desks.at(life.worker)
+             .assignment.AwaitsContribution(round, state_.config.num_shards);
 }
 
 absl::Status Coordinator::BeginLeave(const WorkerLife& life, absl::Time now) {
   RETURN_IF_ERROR(CheckCompared(now));
   RETURN_IF_ERROR(state_.membership.Renew(life.worker, life.incarnation, now));
-  state_.desks[life.worker].BeginLeave();
+  state_.desks[life.worker].assignment.BeginLeave();
   outbox_.Remember();
   return absl::OkStatus();
 }
@@ -495,8 +499,9 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
   const bool is_over =
       state_.phase == CoordinatorPhase::kDone || state_.phase == CoordinatorPhase::kFailed;
   // What it has in hand the next round takes.
-  const bool has_work = desk.grant().has_value() || (desk.is_waiting() && desk.owes_contribution());
-  const bool may_leave = desk.is_leaving() && !(state_.is_ready() && has_work);
+  const bool has_work = desk.assignment.grant().has_value() ||
+                        (desk.assignment.is_waiting() && desk.assignment.owes_contribution());
+  const bool may_leave = desk.assignment.is_leaving() && !(state_.is_ready() && has_work);
   if (!state_.is_ready() && !is_over && !may_leave) {
     answer.pending_reason = WaitingFor(state_, now, Ages::kLeftOut);
   } else if (is_over || may_leave) {
@@ -509,8 +514,8 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
     done.has_failed = !state_.failure.ok();
     done.reason = is_over ? ReasonOfEnd() : "there is nothing to hand in";
     answer.grant = std::move(done);
-  } else if (desk.grant().has_value()) {
-    answer.grant = desk.grant();
+  } else if (desk.assignment.grant().has_value()) {
+    answer.grant = desk.assignment.grant();
   } else {
     answer.pending_reason = PendingReason(state_, worker, now);
   }
@@ -531,8 +536,9 @@ std::string Coordinator::ReasonOfEnd() const {
 
 absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report, absl::Time now) {
   WorkerDesk& desk = state_.desks[worker];
-  ASSIGN_OR_RETURN(const WorkerDesk::Match match, desk.Classify(report, state_.config.job));
-  if (match == WorkerDesk::Match::kRepeat) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const WorkerAssignment::Match match,
+                   desk.assignment.Classify(report, state_.config.job));
+  if (match == WorkerAssignment::Match::kRepeat) return absl::OkStatus();
   outbox_.Remember();
   if (const std::string odd = OddLoss(report, state_.config.job.model); !odd.empty()) {
     const Incarnation incarnation = state_.membership.Find(worker)->incarnation;
@@ -542,7 +548,7 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
            now);
     return state_.membership.Check(worker, incarnation);
   }
-  desk.CountFinite();
+  desk.faults.CountFinite();
   ++state_.finite_reports;
   // A round that is not open any more was committed without this worker.
   if (auto round = state_.open.find(report.round); round != state_.open.end()) {
@@ -552,8 +558,8 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
     outbox_.Tell(absl::StrCat("worker began without its residual name=", state_.NameOf(worker),
                               " rounds=", report.lost_residual_rounds));
   }
-  if (desk.grant().has_value()) {
-    state_.tuning.OnReport(worker, report, desk.grant()->local_steps);
+  if (desk.assignment.grant().has_value()) {
+    state_.tuning.OnReport(worker, report, desk.assignment.grant()->local_steps);
   }
   desk.Complete(report, state_.config.job, now);
   return absl::OkStatus();
@@ -561,24 +567,24 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
 
 absl::Duration Coordinator::StallPatience(const WorkerDesk& desk) const {
   absl::Duration patience = state_.config.lease + state_.progress.usual_round();
-  if (desk.has_reported()) return patience;
+  if (desk.assignment.has_reported()) return patience;
   // How slow its path is shows in its first round.
-  for (int i = 0; i <= desk.times_dropped() && patience < kStallPatience; ++i) {
+  for (int i = 0; i <= desk.activity.times_dropped() && patience < kStallPatience; ++i) {
     patience = std::min(kStallCreditFactor * patience, kStallPatience);
   }
   return patience;
 }
 
 bool Coordinator::IsStalled(const WorkerDesk& desk, const OpenRound& round, absl::Time now) const {
-  if (desk.pushes().is_held()) return false;
+  if (desk.activity.pushes().is_held()) return false;
   const absl::Time begin = std::max(round.opened_at(), state_.shards.back_at());
-  if (const auto& still = desk.still(); still.has_value()) {
+  if (const auto& still = desk.activity.still(); still.has_value()) {
     const absl::Time ran = state_.shards.RunsSince(still->shard, still->since);
     return now - std::max({begin, still->since, ran}) > StallPatience(desk);
   }
   // Bytes that are pushed may be told once all are taken, which over a slow path lasts.
-  return desk.is_pulling() &&
-         now - std::max(begin, desk.same_since()) > std::max(StallPatience(desk), kStallPatience);
+  return desk.activity.is_pulling() && now - std::max(begin, desk.activity.same_since()) >
+                                           std::max(StallPatience(desk), kStallPatience);
 }
 
 // A round would wait for long for a worker whose heartbeats come, but not a byte of what it pushes
@@ -597,7 +603,8 @@ void Coordinator::DropStalled(absl::Time now) {
   const std::vector<const WorkerRecord*> members = state_.membership.Members();
   const bool others_get_on =
       std::any_of(members.begin(), members.end(), [&](const WorkerRecord* member) {
-        return !stalled.contains(member->id) && !state_.desks.at(member->id).still().has_value();
+        return !stalled.contains(member->id) &&
+               !state_.desks.at(member->id).activity.still().has_value();
       });
   if (!others_get_on) return;
   std::vector<EndedLife> ended;
@@ -606,7 +613,8 @@ void Coordinator::DropStalled(absl::Time now) {
     if (what.empty()) what = "its pull moves no byte";
     WorkerDesk& desk = state_.desks.at(worker);
     // How slow its path is has shown.
-    if (!desk.has_reported()) desk.OnHeldUp(StallPatience(desk), /*lacks_time=*/true, now);
+    if (!desk.assignment.has_reported())
+      desk.activity.OnHeldUp(StallPatience(desk), /*lacks_time=*/true, now);
     outbox_.RaiseAlarm(
         absl::StrCat("worker '", state_.NameOf(worker), "' held up rounds: ", what,
                      "; it is dropped, and comes back once it reaches every server. See to "
@@ -630,7 +638,7 @@ void Coordinator::DropHolding(absl::Time now) {
     // Whoever waits for the first weights comes back within that time, and may bring them.
     const absl::Duration rest = hold.owes_weights ? kCallerPatience : now - hold.since;
     const bool lacks_time = !hold.push.has_value();
-    state_.desks.at(hold.worker).OnHeldUp(rest, lacks_time, now);
+    state_.desks.at(hold.worker).activity.OnHeldUp(rest, lacks_time, now);
     outbox_.RaiseAlarm(HeldUpText(state_, hold, what, rest), now);
     absl::StatusOr<EndedLife> life =
         state_.membership.Drop(hold.worker, state_.membership.Find(hold.worker)->incarnation,
@@ -655,7 +663,7 @@ void Coordinator::DropLingering(absl::Time now) {
 
 absl::Time Coordinator::LeavesBy(const WorkerDesk& desk) const {
   absl::Time by = state_.over_since + kFarewellTime;
-  if (desk.grant().has_value()) by = std::max(by, HandInBy(state_, desk));
+  if (desk.assignment.grant().has_value()) by = std::max(by, HandInBy(state_, desk));
   if (!state_.stop_requested_at.has_value()) return by;
   // Who asks for work is told at once.
   return std::min(by, std::max(*state_.stop_requested_at + state_.config.stop_timeout,
@@ -855,7 +863,7 @@ bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
     if (static_cast<int>(roster.size()) == max_roster) break;
     if (!member.waiting || state_.policy->OnGrant(member, facts).action != Action::kApply) continue;
     roster.push_back({member.worker, state_.membership.Find(member.worker)->incarnation,
-                      state_.desks.at(member.worker).SamplesInHand()});
+                      state_.desks.at(member.worker).assignment.SamplesInHand()});
   }
   if (roster.empty() || AwaitsReopening()) return false;
   const WorkLedger::Work work = OpenNextRound(state_, view, roster, computes);
@@ -971,7 +979,7 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
     state_.shards.Reconnect(shard, address, now);
     state_.shards.SetProcess(shard, journal);
     state_.comparison.shards[shard] = {shard, memory_of, journal};
-    for (auto& [worker, desk] : state_.desks) desk.OnServerAttached(shard);
+    for (auto& [worker, desk] : state_.desks) desk.assignment.OnServerAttached(shard);
     // A server that was started again on what it had may have another port.
     if (state_.map != nullptr && state_.map->servers[shard].address != address) {
       RETURN_IF_ERROR(PlanMap(NextMapVersion(state_.map->version, now), state_));
@@ -1061,7 +1069,7 @@ void Coordinator::OnPushSpace(int shard, const PushSpace& space, absl::Time now)
   for (auto& [worker, desk] : state_.desks) {
     const WorkerRecord* record = state_.membership.Find(worker);
     if (record == nullptr || !record->is_alive()) continue;
-    desk.pushes().OnSpace(shard, space, {worker, record->incarnation}, now);
+    desk.activity.pushes().OnSpace(shard, space, {worker, record->incarnation}, now);
   }
 }
 
@@ -1167,9 +1175,9 @@ bool Coordinator::OnContributed(int shard, uint64_t server_incarnation, const Wo
                                 Round round) {
   if (server_incarnation != state_.server_incarnation || !CheckLife(life).ok()) return false;
   WorkerDesk& desk = state_.desks.at(life.worker);
-  if (!desk.AwaitsContribution(round, state_.config.num_shards)) return false;
-  desk.CountContributed(shard);
-  return !desk.AwaitsJournals(round, state_.config.num_shards);
+  if (!desk.assignment.AwaitsContribution(round, state_.config.num_shards)) return false;
+  desk.assignment.OnContributed(shard);
+  return !desk.assignment.AwaitsJournals(round, state_.config.num_shards);
 }
 
 void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now) {

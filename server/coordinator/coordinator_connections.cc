@@ -24,14 +24,14 @@ std::optional<std::string> Coordinator::PeerOfHolder(const RegisterCall& call) c
   if (record == nullptr || !record->is_alive() || record->instance_id == call.instance_id) {
     return std::nullopt;
   }
-  const std::string& peer = state_.desks.at(record->id).peer();
+  const std::string& peer = state_.desks.at(record->id).connection.peer();
   if (peer.empty()) return std::nullopt;
   return peer;
 }
 
 void Coordinator::NoteConnection(const WorkerLife& life, const std::string& peer) {
   if (!CheckLife(life).ok()) return;
-  state_.desks[life.worker].OnHeardFrom(peer);
+  state_.desks[life.worker].connection.OnHeardFrom(peer);
   closed_connections_.OnHeard(life, peer);
 }
 
@@ -59,7 +59,7 @@ void Coordinator::On(int shard, const ShardConnections& connections, absl::Time 
 
 absl::Duration Coordinator::PatienceWithoutConnection(WorkerId worker) const {
   absl::Duration patience =
-      std::max(kLeastPatience, kRoundTrips * state_.desks.at(worker).path().round_trip);
+      std::max(kLeastPatience, kRoundTrips * state_.desks.at(worker).connection.path().round_trip);
   if (HasLocalSteps(state_.config.job)) {
     patience = std::max(patience, kShareOfRound * state_.progress.usual_round());
   }

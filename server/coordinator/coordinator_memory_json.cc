@@ -117,31 +117,52 @@ void Describe(Archive& archive, Quarantine::Entry& entry) {
 }
 
 template <typename Archive>
+void Describe(Archive& archive, WorkerConnection::Memory& connection) {
+  archive("instance_id", connection.instance_id);
+  archive("device", connection.device);
+  archive.Optional("identity", connection.identity);
+  archive.Optional("map_version", connection.map_version);
+}
+
+template <typename Archive>
+void Describe(Archive& archive, WorkerAssignment::Memory& assignment) {
+  archive("is_waiting", assignment.is_waiting);
+  archive("is_leaving", assignment.is_leaving);
+  archive("grant", assignment.grant);
+  archive("last_granted", assignment.last_granted);
+  archive("last_reported", assignment.last_reported);
+  archive("progress", assignment.progress);
+  archive("rounds_completed", assignment.rounds_completed);
+  archive.Optional("residuals_lost", assignment.residuals_lost);
+  archive.Optional("process_began_at", assignment.process_began_at);
+  archive.Optional("process_registered_at", assignment.process_registered_at);
+  archive.Optional("start_to_contribution", assignment.start_to_contribution);
+  archive.Optional("registration_to_contribution", assignment.registration_to_contribution);
+  archive.Optional("samples_in_hand", assignment.samples_in_hand);
+}
+
+template <typename Archive>
+void Describe(Archive& archive, WorkerActivity::Memory& activity) {
+  archive("times_dropped", activity.times_dropped);
+  archive("rests_until", activity.rests_until);
+  archive.Optional("kept_space", activity.kept_space);
+}
+
+template <typename Archive>
+void Describe(Archive& archive, WorkerFaults::Memory& faults) {
+  archive("times_not_finite", faults.times_not_finite);
+  archive("not_finite_life", faults.not_finite_life);
+  archive("finite_reports_then", faults.finite_reports_then);
+  archive.Optional("poisoned_rounds", faults.poisoned_rounds);
+}
+
+// One object, whichever part a field is of.
+template <typename Archive>
 void Describe(Archive& archive, WorkerDesk::Memory& desk) {
-  archive("instance_id", desk.instance_id);
-  archive("times_not_finite", desk.times_not_finite);
-  archive("not_finite_life", desk.not_finite_life);
-  archive("finite_reports_then", desk.finite_reports_then);
-  archive("times_dropped", desk.times_dropped);
-  archive("rests_until", desk.rests_until);
-  archive.Optional("kept_space", desk.kept_space);
-  archive("device", desk.device);
-  archive.Optional("identity", desk.identity);
-  archive("is_waiting", desk.is_waiting);
-  archive("is_leaving", desk.is_leaving);
-  archive("grant", desk.grant);
-  archive("last_granted", desk.last_granted);
-  archive("last_reported", desk.last_reported);
-  archive("progress", desk.progress);
-  archive("rounds_completed", desk.rounds_completed);
-  archive.Optional("residuals_lost", desk.residuals_lost);
-  archive.Optional("process_began_at", desk.process_began_at);
-  archive.Optional("process_registered_at", desk.process_registered_at);
-  archive.Optional("start_to_contribution", desk.start_to_contribution);
-  archive.Optional("registration_to_contribution", desk.registration_to_contribution);
-  archive.Optional("map_version", desk.map_version);
-  archive.Optional("poisoned_rounds", desk.poisoned_rounds);
-  archive.Optional("samples_in_hand", desk.samples_in_hand);
+  Describe(archive, desk.connection);
+  Describe(archive, desk.assignment);
+  Describe(archive, desk.activity);
+  Describe(archive, desk.faults);
 }
 
 template <typename Archive>

@@ -25,10 +25,11 @@ WorkLedger::Work OpenNextRound(ClusterState& state, const ClusterView& view,
                                WorkLedger::Computes computes) {
   MemberSpeeds speeds;
   for (const RosterMember& member : roster) {
-    speeds.roster.push_back(state.desks.at(member.worker).compute_speed());
+    speeds.roster.push_back(state.desks.at(member.worker).assignment.compute_speed());
   }
   for (const MemberProgress& member : view.members) {
-    speeds.fastest = std::max(speeds.fastest, state.desks.at(member.worker).compute_speed());
+    speeds.fastest =
+        std::max(speeds.fastest, state.desks.at(member.worker).assignment.compute_speed());
   }
   if (state.policy->uses_rosters()) state.before_open_round = state.ledger.state();
   const ViewId view_id = state.membership.view();

@@ -15,9 +15,10 @@ RoundPatience PatienceOf(const ClusterState& state) {
 // Of a member that has had its work since then.
 absl::Time Deadline(const ClusterState& state, const WorkerDesk& desk, absl::Time since) {
   const RoundPatience patience = PatienceOf(state);
-  const absl::Duration for_work = patience.ForWork(
-      desk.pace().UsualFor(*desk.grant()), state.progress.usual_round(), desk.times_dropped());
-  return since + patience.ForTransfer(for_work, desk.moved_at() - since);
+  const absl::Duration for_work =
+      patience.ForWork(desk.activity.pace().UsualFor(*desk.assignment.grant()),
+                       state.progress.usual_round(), desk.activity.times_dropped());
+  return since + patience.ForTransfer(for_work, desk.activity.moved_at() - since);
 }
 
 // Of what this member pushes and has not finished.
@@ -28,7 +29,7 @@ std::optional<Hold> PushHold(const ClusterState& state, const WorkerDesk& desk, 
   const auto consider = [&](Hold hold) {
     if (!first.has_value() || hold.until < first->until) first = std::move(hold);
   };
-  for (const MemberPushes::Unfinished& push : desk.pushes().unfinished()) {
+  for (const MemberPushes::Unfinished& push : desk.activity.pushes().unfinished()) {
     const absl::Time since =
         std::max({push.since, back_at, state.shards.RunsSince(push.shard, push.since)});
     consider({.worker = worker,
@@ -36,7 +37,7 @@ std::optional<Hold> PushHold(const ClusterState& state, const WorkerDesk& desk, 
               .since = since,
               .until = since + patience.ForPush(push.received_bytes, push.total_bytes)});
     // A worker that says that its transfers stand still is about to take another connection.
-    if (push.silent_since < absl::InfiniteFuture() && !desk.still().has_value()) {
+    if (push.silent_since < absl::InfiniteFuture() && !desk.activity.still().has_value()) {
       const absl::Time silent_since =
           std::max({push.silent_since, back_at, state.shards.RunsSince(push.shard, push.since)});
       consider({.worker = worker,
@@ -75,7 +76,7 @@ std::vector<Hold> SupplyHolds(const ClusterState& state) {
       });
   const absl::Time since = std::max(*state.supply.others_since(), state.shards.back_at());
   const absl::Duration patience =
-      PatienceOf(state).ForAsking(state.desks.at(supplier).times_dropped());
+      PatienceOf(state).ForAsking(state.desks.at(supplier).activity.times_dropped());
   return {{.worker = supplier,
            .owes_weights = true,
            .since = since,
@@ -84,39 +85,40 @@ std::vector<Hold> SupplyHolds(const ClusterState& state) {
 
 // Whether nothing but the order of summation keeps the member from having done its round.
 bool WaitsBehindOthers(const ClusterState& state, const WorkerDesk& desk, WorkerId worker) {
-  if (!desk.grant().has_value() || !desk.may_wait_behind_others()) return false;
-  const auto open = state.open.find(desk.grant()->round);
+  if (!desk.assignment.grant().has_value() || !desk.activity.may_wait_behind_others()) return false;
+  const auto open = state.open.find(desk.assignment.grant()->round);
   return open != state.open.end() && open->second.Missing().front() != worker;
 }
 
 bool IsWaiting(const ClusterState& state, const WorkerDesk& desk, WorkerId worker) {
-  return desk.is_waiting() || desk.pushes().is_held() || WaitsBehindOthers(state, desk, worker);
+  return desk.assignment.is_waiting() || desk.activity.pushes().is_held() ||
+         WaitsBehindOthers(state, desk, worker);
 }
 
 // Of a member that waits for nobody.
 std::optional<Hold> WorkHold(const ClusterState& state, const WorkerDesk& desk, WorkerId worker,
                              bool awaits_asking) {
   // While a server held what it pushes, it could not get on.
-  const absl::Time back_at = std::max(state.shards.back_at(), desk.pushes().held_at());
-  if (!desk.grant().has_value()) {
-    if (!awaits_asking || desk.is_leaving()) return std::nullopt;
-    const absl::Time since = std::max(desk.idle_since(), back_at);
+  const absl::Time back_at = std::max(state.shards.back_at(), desk.activity.pushes().held_at());
+  if (!desk.assignment.grant().has_value()) {
+    if (!awaits_asking || desk.assignment.is_leaving()) return std::nullopt;
+    const absl::Time since = std::max(desk.assignment.idle_since(), back_at);
     return Hold{.worker = worker,
                 .since = since,
-                .until = since + PatienceOf(state).ForAsking(desk.times_dropped())};
+                .until = since + PatienceOf(state).ForAsking(desk.activity.times_dropped())};
   }
-  const Round round = desk.grant()->round;
+  const Round round = desk.assignment.grant()->round;
   const auto open = state.open.find(round);
-  absl::Time since = std::max(desk.given_at(), back_at);
+  absl::Time since = std::max(desk.assignment.given_at(), back_at);
   if (open == state.open.end()) {
     // It went on without this member; a later one may still need it.
     if (!awaits_asking) return std::nullopt;
-  } else if (desk.may_wait_behind_others()) {
+  } else if (desk.activity.may_wait_behind_others()) {
     since = std::max(since, open->second.front_since());
   }
   return Hold{.worker = worker,
               .round = round,
-              .usually = desk.pace().UsualFor(*desk.grant()),
+              .usually = desk.activity.pace().UsualFor(*desk.assignment.grant()),
               .since = since,
               .until = Deadline(state, desk, since)};
 }
@@ -143,7 +145,7 @@ std::vector<Hold> RoundHolds(const ClusterState& state, absl::Time now) {
       holds.work = WorkHold(state, desk, member->id, awaits_asking);
     }
     holds.push = PushHold(state, desk, member->id);
-    const bool has_path = !desk.still().has_value() || desk.pushes().is_held();
+    const bool has_path = !desk.activity.still().has_value() || desk.activity.pushes().is_held();
     const bool is_over = holds.push.has_value() && holds.push->IsOver(now);
     does_anyone_get_on = does_anyone_get_on || (has_path && !is_over);
   }
@@ -177,21 +179,23 @@ std::optional<WorkerId> OnlyHolder(const ClusterState& state, absl::Time now) {
 
 absl::Duration WaitedFor(const ClusterState& state, WorkerId worker, absl::Time now) {
   const WorkerDesk& held = state.desks.at(worker);
-  if (!held.grant().has_value() || !state.open.contains(held.grant()->round)) {
+  if (!held.assignment.grant().has_value() ||
+      !state.open.contains(held.assignment.grant()->round)) {
     return absl::ZeroDuration();
   }
   absl::Time since = absl::InfiniteFuture();
   for (const WorkerRecord* member : state.membership.Members()) {
     const WorkerDesk& desk = state.desks.at(member->id);
     if (member->id == worker || !IsWaiting(state, desk, member->id)) continue;
-    since = std::min(since, desk.is_waiting() ? desk.idle_since() : desk.same_since());
+    since = std::min(since, desk.assignment.is_waiting() ? desk.assignment.idle_since()
+                                                         : desk.activity.same_since());
   }
-  since = std::max({since, held.given_at(), state.shards.back_at()});
+  since = std::max({since, held.assignment.given_at(), state.shards.back_at()});
   return std::max(now - since, absl::ZeroDuration());
 }
 
 absl::Time HandInBy(const ClusterState& state, const WorkerDesk& desk) {
-  return Deadline(state, desk, std::max(desk.given_at(), state.shards.back_at()));
+  return Deadline(state, desk, std::max(desk.assignment.given_at(), state.shards.back_at()));
 }
 
 }  // namespace lodestar

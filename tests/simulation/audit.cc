@@ -691,13 +691,13 @@ void Audit::OnResumed(const CoordinatorMemory& memory) {
       return Fail("a coordinator that goes on takes the life ", worker->incarnation.value(),
                   " of worker ", id.value(), " for alive, which was ended");
     }
-    const WorkerDesk::Memory& desk = memory.desks.at(id);
+    const WorkerAssignment::Memory& work = memory.desks.at(id).assignment;
     const auto acknowledged = acknowledged_.find(worker->incarnation);
-    if (acknowledged != acknowledged_.end() && desk.last_reported < acknowledged->second.value()) {
+    if (acknowledged != acknowledged_.end() && work.last_reported < acknowledged->second.value()) {
       return Fail("a coordinator that goes on has forgotten the report of round ",
                   acknowledged->second.value(), " of worker life ", worker->incarnation.value());
     }
-    if (worker->is_member()) members_[id] = {desk.progress, Round(desk.last_reported)};
+    if (worker->is_member()) members_[id] = {work.progress, Round(work.last_reported)};
   }
   for (const auto& [number, round] : memory.open) {
     if (!round.is_evaluation) lives_.rbegin()->second.plans.try_emplace(number, round.plan);

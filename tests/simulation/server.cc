@@ -1151,7 +1151,9 @@ void SimulatedServer::CheckIsKnown(const WorkerLife& life, Round reported) const
   // It has gone back since, to a checkpoint.
   if (holder.memory_->server_incarnation != life_->coordinator->server_incarnation()) return;
   const auto desk = holder.memory_->desks.find(life.worker);
-  if (desk != holder.memory_->desks.end() && desk->second.last_reported >= reported.value()) return;
+  if (desk != holder.memory_->desks.end() &&
+      desk->second.assignment.last_reported >= reported.value())
+    return;
   cluster_->audit->Fail(process_.name(), " has acknowledged the report of round ", reported.value(),
                         " of worker ", life.worker.value(), ", which ", holder.process_.name(),
                         " does not know, and that holds the folders");

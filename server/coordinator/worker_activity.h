@@ -1,0 +1,101 @@
+// What a worker does at the moment, by its heartbeats and by what servers say of its pushes; how
+// long it usually takes; and whether it was ended for holding up the others. Pure data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "common/cluster_messages.h"
+#include "server/coordinator/cluster_snapshot.h"
+#include "server/coordinator/member_pushes.h"
+#include "server/coordinator/rate_meter.h"
+#include "server/coordinator/round_patience.h"
+
+namespace lodestar {
+
+class WorkerActivity {
+ public:
+  // What outlives the coordinator's process.
+  struct Memory {
+    int times_dropped = 0;
+    absl::Time rests_until = absl::InfinitePast();
+    bool kept_space = false;  // so that any other process of this name rests, too
+    friend bool operator==(const Memory&, const Memory&) = default;
+  };
+  // The worker waits for a server, and nothing moves to or from that server.
+  struct Still {
+    int shard = 0;
+    absl::Time since;
+  };
+
+  WorkerActivity() = default;
+  explicit WorkerActivity(const Memory& memory) : memory_(memory) {}
+  const Memory& memory() const { return memory_; }
+
+  void BeginLife(bool is_same_process);
+  void EndLife();
+  void OnHeartbeat(const HeartbeatCall& call, absl::Time now);
+  void OnGrant() { pushes_.OnGrant(); }
+  // The worker has reported, and `grant`, if it held one, took `time`.
+  void OnReport(const std::optional<Grant>& grant, absl::Duration time);
+
+  // By the last heartbeat a contribution has left and is not yet acknowledged.
+  bool is_delivering() const { return activity_ == "push"; }
+  bool is_pulling() const { return activity_ == "pull"; }
+  // Returns false while the worker computes or pulls. Clients of another make may not say what they
+  // do.
+  bool may_wait_behind_others() const {
+    return activity_ != "compute" && activity_ != "pull" && activity_ != "wait";
+  }
+  // Since when heartbeats say the same: no other activity, and no byte more pushed or pulled.
+  absl::Time same_since() const { return same_since_; }
+  // When heartbeats last told of more bytes pushed or pulled.
+  absl::Time moved_at() const { return moved_at_; }
+  // What servers say of the worker's pushes in this life, whatever its heartbeats say.
+  MemberPushes& pushes() { return pushes_; }
+  const MemberPushes& pushes() const { return pushes_; }
+  // By the last heartbeat.
+  const std::optional<Still>& still() const { return still_; }
+
+  // Of the worker's process, over all its lives.
+  const MemberPace& pace() const { return pace_; }
+  // How long a round has lately taken: one of `grant`, or of the last one that was reported. Not
+  // set for evaluations.
+  std::optional<absl::Duration> UsualRound(const std::optional<Grant>& grant) const;
+
+  // This life is ended because it holds up the others, which have waited for it for `waited`: the
+  // worker rests for as long. If it lacked time, the next life has more time for its work. Else
+  // any other process of its name rests, too, as it would keep the same space over the same path.
+  void OnHeldUp(absl::Duration waited, bool lacks_time, absl::Time now);
+  // How often in a row lives of this process were ended so, since one has completed anything.
+  int times_dropped() const { return memory_.times_dropped; }
+  // Until then others are to go on without the worker.
+  absl::Time rests_until() const { return memory_.rests_until; }
+  // Others have waited for a life of this name that ended with its round at hand.
+  void NoteWaitedFor() { was_waited_for_ = true; }
+  // Returns true if that was so since the coordinator's process began.
+  bool was_waited_for() const { return was_waited_for_; }
+
+  // Fills in what the worker does and how fast bytes travel.
+  void Describe(absl::Time now, WorkerSnapshot& snapshot) const;
+
+ private:
+  Memory memory_;
+  bool was_waited_for_ = false;
+  std::string activity_;
+  MemberPace pace_;
+  int64_t last_num_samples_ = 0;  // of the last grant that was reported
+  uint64_t bytes_pushed_ = 0;     // by the last heartbeat
+  uint64_t bytes_pulled_ = 0;
+  absl::Time same_since_ = absl::InfinitePast();
+  absl::Time active_since_ = absl::InfinitePast();  // with activity_
+  absl::Time moved_at_ = absl::InfinitePast();
+  MemberPushes pushes_;
+  std::optional<Still> still_;
+  RateMeter push_bytes_;
+  RateMeter pull_bytes_;
+};
+
+}  // namespace lodestar

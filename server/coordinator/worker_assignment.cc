@@ -1,0 +1,202 @@
+#include "server/coordinator/worker_assignment.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestar {
+namespace {
+
+// Weight of what came before when a round's times are added: about ten rounds count.
+constexpr double kTimeMemory = 0.9;
+// Weight of what came before when a round's speed is added: about two rounds count.
+constexpr double kSpeedMemory = 0.5;
+
+// Maximum of one report, so that the sum over all workers that there may be is a number.
+constexpr int64_t kMaxPredictions = int64_t{1} << 40;
+
+double NonNegativeSeconds(absl::Duration duration) {
+  const double seconds = absl::ToDoubleSeconds(duration);
+  return std::isfinite(seconds) ? std::max(seconds, 0.0) : 0.0;
+}
+
+}  // namespace
+
+WorkerAssignment::WorkerAssignment(Memory memory, absl::Time now)
+    : memory_(std::move(memory)), given_at_(now), idle_since_(now) {}
+
+void WorkerAssignment::BeginLife(const RegisterCall& call, bool is_same_process, absl::Time now) {
+  const WorkerAssignment before = std::exchange(*this, WorkerAssignment());
+  memory_.rounds_completed = before.memory_.rounds_completed;
+  memory_.residuals_lost = before.memory_.residuals_lost;
+  if (is_same_process) {
+    memory_.process_began_at = before.memory_.process_began_at;
+    memory_.process_registered_at = before.memory_.process_registered_at;
+    memory_.start_to_contribution = before.memory_.start_to_contribution;
+    memory_.registration_to_contribution = before.memory_.registration_to_contribution;
+    computed_samples_ = before.computed_samples_;
+    computed_seconds_ = before.computed_seconds_;
+  }
+  // By this server's clock: what the registration took to travel is left out.
+  if (call.process.age.has_value() && !memory_.process_began_at.has_value() &&
+      !memory_.start_to_contribution.has_value()) {
+    memory_.process_began_at = now - *call.process.age;
+    memory_.process_registered_at = now;
+  }
+}
+
+void WorkerAssignment::EndLife() {
+  memory_.is_waiting = false;
+  memory_.is_leaving = false;
+  memory_.grant.reset();
+  memory_.samples_in_hand.clear();
+}
+
+void WorkerAssignment::BeginMembership(int64_t progress, absl::Time now) {
+  memory_.progress = progress;
+  idle_since_ = now;
+}
+
+void WorkerAssignment::Give(const Grant& grant, absl::Time now) {
+  memory_.is_waiting = false;
+  memory_.grant = grant;
+  contributed_to_.clear();
+  attached_since_grant_.clear();
+  given_at_ = now;
+  memory_.last_granted = grant.round.value();
+}
+
+bool WorkerAssignment::AwaitsContribution(Round round, int num_shards) const {
+  return memory_.grant.has_value() && memory_.grant->round == round &&
+         static_cast<int>(contributed_to_.size()) < num_shards;
+}
+
+bool WorkerAssignment::AwaitsJournal(Round round, int shard) const {
+  return memory_.grant.has_value() && memory_.grant->round == round &&
+         memory_.grant->kind == Grant::Kind::kTrain && !contributed_to_.contains(shard) &&
+         !attached_since_grant_.contains(shard);
+}
+
+bool WorkerAssignment::AwaitsJournals(Round round, int num_shards) const {
+  for (int shard = 0; shard < num_shards; ++shard) {
+    if (AwaitsJournal(round, shard)) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<WorkerAssignment::Match> WorkerAssignment::Classify(const RoundReport& report,
+                                                                   const JobSpec& job) const {
+  const int64_t round = report.round.value();
+  if (memory_.grant.has_value() && memory_.grant->round == report.round) {
+    const bool has_negative = report.num_predictions < 0 || report.num_samples < 0 ||
+                              report.heldout_correct < 0 || report.heldout_predictions < 0;
+    if (report.num_predictions > kMaxPredictions || report.heldout_predictions > kMaxPredictions ||
+        report.heldout_correct > report.heldout_predictions) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("report of round ", round, " has ", report.num_predictions, " predictions, ",
+                       report.heldout_predictions, " held-out predictions, ",
+                       report.heldout_correct, " of them right; allowed are ", kMaxPredictions,
+                       ", and no more right ones than there "
+                       "are"));
+    }
+    int64_t most_samples = memory_.grant->num_samples;
+    if (DefersContributions(job)) {
+      most_samples = memory_.samples_in_hand.empty() ? 0 : memory_.samples_in_hand.back();
+    }
+    if (has_negative || report.num_samples > most_samples) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("report of round ", round, " has ", report.num_samples, " samples, ",
+                       report.num_predictions, " predictions, ", report.heldout_predictions,
+                       " held-out predictions; granted were ", most_samples,
+                       " samples, and counts are not negative"));
+    }
+    return Match::kCurrent;
+  }
+  if (round <= memory_.last_reported) return Match::kRepeat;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "report of round ", round, ", but the worker ",
+      memory_.grant.has_value() ? absl::StrCat("was granted round ", memory_.grant->round.value())
+                                : "holds no grant",
+      "; report only rounds that were granted to this incarnation"));
+}
+
+int64_t WorkerAssignment::SamplesInHand() const {
+  return std::accumulate(memory_.samples_in_hand.begin(), memory_.samples_in_hand.end(),
+                         int64_t{0});
+}
+
+int64_t WorkerAssignment::UnreportedSamples(const JobSpec& job) const {
+  const int64_t granted = memory_.grant.has_value() ? memory_.grant->num_samples : 0;
+  const bool has_window = DefersContributions(job) && !memory_.samples_in_hand.empty();
+  return granted + (has_window ? memory_.samples_in_hand.back() : 0);
+}
+
+void WorkerAssignment::CountStart(absl::Time now) {
+  if (!memory_.process_began_at.has_value()) return;
+  memory_.start_to_contribution = now - *std::exchange(memory_.process_began_at, std::nullopt);
+  memory_.registration_to_contribution =
+      now - *std::exchange(memory_.process_registered_at, std::nullopt);
+}
+
+void WorkerAssignment::Complete(const RoundReport& report, const JobSpec& job, absl::Time now) {
+  memory_.last_reported = report.round.value();
+  if (report.lost_residual_rounds > 0) ++memory_.residuals_lost;
+  idle_since_ = now;
+  if (memory_.grant.has_value()) CountSpeed(*memory_.grant, report);
+  if (memory_.grant.has_value() && memory_.grant->kind == Grant::Kind::kTrain) {
+    ++memory_.progress;
+    ++memory_.rounds_completed;
+    if (report.num_samples > 0) CountStart(now);
+    if (DefersContributions(job)) {
+      std::vector<int64_t>& in_hand = memory_.samples_in_hand;
+      in_hand.push_back(report.leaves_nothing_in_hand ? 0 : memory_.grant->num_samples);
+      // What is older is in all fragments.
+      if (static_cast<int>(in_hand.size()) > job.fragments) in_hand.erase(in_hand.begin());
+    }
+  }
+  memory_.grant.reset();
+  samples_.Add(static_cast<double>(report.num_samples), now);
+  CountTimes(report);
+}
+
+void WorkerAssignment::CountSpeed(const Grant& grant, const RoundReport& report) {
+  const double seconds = NonNegativeSeconds(report.compute);
+  if (grant.num_heldout_samples > 0 || report.num_samples <= 0 || seconds <= 0.0) return;
+  computed_samples_ = computed_samples_ * kSpeedMemory + static_cast<double>(report.num_samples);
+  computed_seconds_ = computed_seconds_ * kSpeedMemory + seconds;
+}
+
+void WorkerAssignment::CountTimes(const RoundReport& report) {
+  compute_seconds_ = compute_seconds_ * kTimeMemory + NonNegativeSeconds(report.compute);
+  communication_seconds_ =
+      communication_seconds_ * kTimeMemory + NonNegativeSeconds(report.communication);
+  wait_seconds_ = wait_seconds_ * kTimeMemory + NonNegativeSeconds(report.wait);
+  timed_rounds_ = timed_rounds_ * kTimeMemory + 1.0;
+}
+
+void WorkerAssignment::DescribeHistory(WorkerSnapshot& snapshot) const {
+  snapshot.round = memory_.last_granted;
+  snapshot.rounds_completed = memory_.rounds_completed;
+  snapshot.residuals_lost = memory_.residuals_lost;
+  snapshot.start_to_contribution = memory_.start_to_contribution;
+  snapshot.registration_to_contribution = memory_.registration_to_contribution;
+}
+
+void WorkerAssignment::DescribeWork(int64_t newest, absl::Time now,
+                                    WorkerSnapshot& snapshot) const {
+  if (memory_.is_waiting) snapshot.activity = "wait";
+  snapshot.staleness = memory_.grant.has_value() ? newest - memory_.last_granted : 0;
+  snapshot.samples_per_second = samples_.PerSecond(now);
+  const double total = compute_seconds_ + communication_seconds_ + wait_seconds_;
+  if (total > 0.0) {
+    snapshot.compute_share = compute_seconds_ / total;
+    snapshot.communication_share = communication_seconds_ / total;
+    snapshot.wait_share = wait_seconds_ / total;
+    snapshot.exposed_per_round = absl::Seconds(communication_seconds_ / timed_rounds_);
+  }
+}
+
+}  // namespace lodestar

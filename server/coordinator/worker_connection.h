@@ -1,0 +1,61 @@
+// Which process a worker is and from where it calls. Pure data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "common/cluster_messages.h"
+
+namespace lodestar {
+
+class WorkerConnection {
+ public:
+  // What outlives the coordinator's process.
+  struct Memory {
+    uint64_t instance_id = 0;  // of the worker's process
+    std::string device;
+    std::string identity;      // name in the worker's certificate. Empty means that it has none.
+    uint64_t map_version = 0;  // of the map that its registration was answered with
+    friend bool operator==(const Memory&, const Memory&) = default;
+  };
+
+  WorkerConnection() = default;
+  explicit WorkerConnection(Memory memory) : memory_(std::move(memory)) {}
+  const Memory& memory() const { return memory_; }
+
+  // Returns true if the process of the last life begins another one.
+  bool BeginLife(const RegisterCall& call) {
+    const bool is_same_process = IsProcess(call.instance_id);
+    *this = WorkerConnection(
+        {.instance_id = call.instance_id, .device = call.device, .identity = call.identity});
+    peer_ = call.peer;
+    return is_same_process;
+  }
+  // The registration is answered.
+  void OnRegistered(const std::string& peer, uint64_t map_version) {
+    peer_ = peer;
+    memory_.map_version = map_version;
+  }
+  void OnHeardFrom(const std::string& peer) { peer_ = peer; }
+  void OnHeartbeat(const HeartbeatCall& call) { path_ = call.path; }
+
+  bool IsProcess(uint64_t instance_id) const { return memory_.instance_id == instance_id; }
+  const std::string& identity() const { return memory_.identity; }
+  // Returns whether the worker knows where the servers are, or learns it by this heartbeat.
+  bool Follows(const HeartbeatCall& call, uint64_t map_version) const {
+    return call.map_version.has_value() || memory_.map_version == map_version;
+  }
+  // Address of the connection on which the worker was last heard of. Empty means that it was not
+  // heard of since the coordinator's process began.
+  const std::string& peer() const { return peer_; }
+  // By the last heartbeat. Zeros if there was none in this life.
+  const PathFacts& path() const { return path_; }
+
+ private:
+  Memory memory_;
+  std::string peer_;
+  PathFacts path_;
+};
+
+}  // namespace lodestar
