@@ -470,7 +470,7 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
     if (state_.desks[life.worker].assignment.SetWaiting()) outbox_.Remember();
     Advance(now);
   }
-  return AnswerFor(life.worker, now);
+  return AnswerFor(life.worker);
 }
 
 bool Coordinator::AwaitsContribution(const WorkerLife& life, Round round) const {
@@ -490,10 +490,10 @@ absl::Status Coordinator::BeginLeave(const WorkerLife& life, absl::Time now) {
 absl::StatusOr<GrantAnswer> Coordinator::PollGrant(const WorkerLife& life, absl::Time now) const {
   RETURN_IF_ERROR(CheckCompared(now));
   RETURN_IF_ERROR(state_.membership.Check(life.worker, life.incarnation));
-  return AnswerFor(life.worker, now);
+  return AnswerFor(life.worker);
 }
 
-GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
+GrantAnswer Coordinator::AnswerFor(WorkerId worker) const {
   GrantAnswer answer;
   const WorkerDesk& desk = state_.desks.at(worker);
   const bool is_over =
@@ -502,9 +502,7 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
   const bool has_work = desk.assignment.grant().has_value() ||
                         (desk.assignment.is_waiting() && desk.assignment.owes_contribution());
   const bool may_leave = desk.assignment.is_leaving() && !(state_.is_ready() && has_work);
-  if (!state_.is_ready() && !is_over && !may_leave) {
-    answer.pending_reason = WaitingFor(state_, now, Ages::kLeftOut);
-  } else if (is_over || may_leave) {
+  if (is_over || may_leave) {
     Grant done;
     done.kind = Grant::Kind::kDone;
     done.round = state_.ledger.next_round();
@@ -514,12 +512,15 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
     done.has_failed = !state_.failure.ok();
     done.reason = is_over ? ReasonOfEnd() : "there is nothing to hand in";
     answer.grant = std::move(done);
-  } else if (desk.assignment.grant().has_value()) {
+  } else if (state_.is_ready()) {
     answer.grant = desk.assignment.grant();
-  } else {
-    answer.pending_reason = PendingReason(state_, worker, now);
   }
   return answer;
+}
+
+std::string Coordinator::WhyNoGrant(const WorkerLife& life, absl::Time now) const {
+  return state_.is_ready() ? PendingReason(state_, life.worker, now)
+                           : WaitingFor(state_, now, Ages::kLeftOut);
 }
 
 absl::Status Coordinator::JobIsOver() const {

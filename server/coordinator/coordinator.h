@@ -59,11 +59,11 @@
 
 namespace lodestar {
 
-// No grant: hold the call, ask again after state_version() has changed, answer OrWait() when the
-// caller's patience is over.
+// If there is no grant, hold the call, and ask again after state_version() has changed. When the
+// caller's patience is over, set `pending_reason` and answer OrWait().
 struct GrantAnswer {
   std::optional<Grant> grant;
-  std::string pending_reason;
+  std::string pending_reason;  // see Coordinator::WhyNoGrant()
 
   Grant OrWait() const {
     if (grant.has_value()) return *grant;
@@ -193,6 +193,9 @@ class Coordinator {
   absl::Status BeginLeave(const WorkerLife& life, absl::Time now);
   // What RequestGrant() would answer now, for calls being held: renews no lease, counts nothing.
   absl::StatusOr<GrantAnswer> PollGrant(const WorkerLife& life, absl::Time now) const;
+  // Why a member has no grant now, for people. Looks at all members: call it once for an answer,
+  // not for every change while a call is held.
+  std::string WhyNoGrant(const WorkerLife& life, absl::Time now) const;
   absl::Status Leave(const WorkerLife& life, absl::string_view reason,
                      const std::optional<RoundReport>& report, absl::Time now);
   // The process of this life has ended for good: the life ends now and not with its lease. The
@@ -418,7 +421,7 @@ class Coordinator {
   bool AdvanceFailed(absl::Time now);
 
   // Rounds and grants.
-  GrantAnswer AnswerFor(WorkerId worker, absl::Time now) const;
+  GrantAnswer AnswerFor(WorkerId worker) const;
   // For workers. In kDone and kFailed.
   std::string ReasonOfEnd() const;
   // What who registers then is told.

@@ -163,12 +163,14 @@ CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundRepo
             report->round.value(), "; the same call again")));
       }
     }
-    const absl::StatusOr<GrantAnswer> answer = std::exchange(has_asked, true)
-                                                   ? coordinator.PollGrant(life, now)
-                                                   : coordinator.RequestGrant(life, report, now);
+    absl::StatusOr<GrantAnswer> answer = std::exchange(has_asked, true)
+                                             ? coordinator.PollGrant(life, now)
+                                             : coordinator.RequestGrant(life, report, now);
     if (!answer.ok()) return finish(answer.status());
-    if (!answer->grant.has_value() && occasion != Occasion::kPatienceOver) return nullptr;
-    if (answer->grant.has_value() && HasRound(*answer->grant)) {
+    if (!answer->grant.has_value()) {
+      if (occasion != Occasion::kPatienceOver) return nullptr;
+      answer->pending_reason = coordinator.WhyNoGrant(life, now);
+    } else if (HasRound(*answer->grant)) {
       trace.facts().round = answer->grant->round;
     }
     *reply = ToProto(answer->OrWait());

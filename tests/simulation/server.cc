@@ -1129,12 +1129,13 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
         }
         const bool is_first = !std::exchange(has_asked, true);
         const bool counts = is_first && IsBeforeTheEnd(report, coordinator, now);
-        const absl::StatusOr<GrantAnswer> answer = is_first
-                                                       ? coordinator.RequestGrant(life, report, now)
-                                                       : coordinator.PollGrant(life, now);
+        absl::StatusOr<GrantAnswer> answer = is_first ? coordinator.RequestGrant(life, report, now)
+                                                      : coordinator.PollGrant(life, now);
         if (answer.ok() && counts) TellAudit(life, *report);
-        const bool is_pending = answer.ok() && !answer->grant.has_value();
-        if (is_pending && occasion != Occasion::kPatienceOver) return nullptr;
+        if (answer.ok() && !answer->grant.has_value()) {
+          if (occasion != Occasion::kPatienceOver) return nullptr;
+          answer->pending_reason = coordinator.WhyNoGrant(life, now);
+        }
         return finish(answer);
       });
 }

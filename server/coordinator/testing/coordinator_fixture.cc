@@ -226,7 +226,10 @@ GrantAnswer CoordinatorHarness::Ask(const TestWorker& worker,
     ADD_FAILURE() << worker.name << ": " << answer.status();
     return {};
   }
-  EXPECT_TRUE(answer->grant.has_value() || !answer->pending_reason.empty()) << worker.name;
+  if (!answer->grant.has_value()) {
+    answer->pending_reason = coordinator_->WhyNoGrant(worker.life, now_);
+    EXPECT_NE(answer->pending_reason, "") << worker.name;
+  }
   return *std::move(answer);
 }
 
