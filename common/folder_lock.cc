@@ -84,6 +84,12 @@ absl::StatusOr<int> OpenLockFile(const std::string& path) {
   return descriptor;
 }
 
+// Returns 0 if it cannot be looked at.
+ino_t InodeOf(const std::string& folder) {
+  struct stat facts;
+  return stat(folder.c_str(), &facts) == 0 ? facts.st_ino : 0;
+}
+
 absl::Status HeldBy(const std::string& path, const std::optional<FolderClaim>& holder) {
   return absl::AlreadyExistsError(
       absl::StrCat(path, " is held by ", holder.has_value() ? holder->Describe() : "another server",
@@ -256,23 +262,51 @@ absl::Status FolderLock::CheckHeld() const {
   return holder->id == claim_id_ ? absl::OkStatus() : HeldBy(path_, holder);
 }
 
+absl::Status FolderLock::CheckIsOurs(const std::optional<FolderClaim>& holder) const {
+  const bool is_own_claim = holder.has_value() && holder->id == claim_id_;
+  // If LOCK alone was removed, the folder is still the one that was claimed.
+  const bool is_own_folder = !holder.has_value() && InodeOf(folder_) == folder_inode_;
+  if (is_own_claim || is_own_folder) return absl::OkStatus();
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
+    if (!deps_.is_content(entry.path().filename().string())) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder_, " is another folder than when this server claimed it, and has ",
+        entry.path().filename().string(), ", which this server has not written",
+        holder.has_value() ? absl::StrCat(" (LOCK there is of ", holder->Describe(), ")") : "",
+        ": was something moved, linked, mounted or copied there? Nothing is written into it and "
+        "nothing is removed from it; put back what was there, or an empty folder"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status FolderLock::ClaimAgain() {
+  struct stat there;
+  if (stat(path_.c_str(), &there) != 0) RETURN_IF_ERROR(CheckIsOurs(std::nullopt));
   ASSIGN_OR_RETURN(const int descriptor, OpenLockFile(path_));
   const int error = LockForThisServer(descriptor);
   const std::optional<FolderClaim> holder = ReadWholeClaim(path_, *deps_.clock);
+  // If the kernel grants the lock on the machine that the holder was on, its process is gone.
+  const bool is_gone =
+      holder.has_value() && (holder->is_released || (error == 0 && holder->machine == machine_));
   // One that the kernel does not keep off, on another machine, has been here later than this one.
-  const bool is_others = holder.has_value() && holder->id != claim_id_ && !holder->is_released;
+  const bool is_others = holder.has_value() && holder->id != claim_id_ && !is_gone;
   // A later leader has been here and has ended.
   const bool is_followed = holder.has_value() && holder->fence.revision > revision_;
   if (IsHeldElsewhere(error) || is_others || is_followed) {
     close(descriptor);
     return holder.has_value() && Outranks(*holder) ? Seize() : HeldBy(path_, holder);
   }
+  if (const absl::Status ours = CheckIsOurs(holder); !ours.ok()) {
+    close(descriptor);
+    return ours;
+  }
   close(std::exchange(descriptor_, descriptor));
+  folder_inode_ = InodeOf(folder_);
   RETURN_IF_ERROR(Write());
   LogWarn(
-      "{} was removed while this server held it; the folder there now is claimed again. What "
-      "was in it is gone",
+      "{} was removed while this server held it; the folder there is claimed again. What else was "
+      "removed is gone",
       path_);
   return absl::OkStatus();
 }
@@ -288,6 +322,7 @@ FolderLock::FolderLock(std::string folder, int descriptor, FolderClaim claim, De
       machine_(claim.machine),
       lease_key_(claim.fence.key),
       deps_(std::move(deps)),
+      folder_inode_(InodeOf(folder_)),
       descriptor_(descriptor),
       claim_(std::move(claim)) {}
 
@@ -353,11 +388,15 @@ void FolderLock::Beat() {
     }
     const std::optional<FolderClaim> holder = ReadClaim(path_);
     if (holder.has_value() && holder->id != claim_id_ && !Outranks(*holder)) {
-      return deps_.on_lost(absl::FailedPreconditionError(absl::StrCat(
-          path_,
-          IsStillThere() ? " was taken over while this server gave no sign of life, by "
-                         : " was removed while this server held it, and made anew by ",
-          holder->Describe(), "; this server must not save there any more")));
+      const bool is_same_file = IsStillThere();
+      // Another folder that has come to lie there, or a file system that is away, is no server
+      // that has taken over: what saves there says so.
+      if (!is_same_file && !absl::IsAlreadyExists(Confirm())) continue;
+      return deps_.on_lost(absl::FailedPreconditionError(
+          absl::StrCat(path_,
+                       is_same_file ? " was taken over while this server gave no sign of life, by "
+                                    : " was removed while this server held it, and made anew by ",
+                       holder->Describe(), "; this server must not save there any more")));
     }
     // A disk that is full or away keeps the claim as it is; the checkpoint will say so. A folder
     // that was removed stays so until then.

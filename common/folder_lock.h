@@ -11,6 +11,8 @@
 // lower.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,6 +22,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
@@ -70,6 +74,11 @@ class FolderLock {
     std::function<void(const absl::Status&)> on_lost = [](const absl::Status&) {};
     // Returns OK while this process holds the leader lease of its claim.
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
+    // Returns true for the name of what a run keeps in the folder. Another folder that has such an
+    // entry is not claimed in place of the one that was taken. Thread-safe.
+    std::function<bool(absl::string_view name)> is_content = [](absl::string_view name) {
+      return !absl::StartsWith(name, kFolderLockName);
+    };
   };
 
   static constexpr absl::Duration kBeatInterval = absl::Seconds(4);
@@ -91,7 +100,7 @@ class FolderLock {
   // Before something is moved into the folder: whether it still is this server's. Where it was
   // removed and made again meanwhile, or the file in it was, it is claimed again. Blocks for the
   // disk; thread-safe. Errors: AlreadyExists naming another holder; FailedPrecondition if another
-  // file system is there, as after umount; those of files.
+  // file system is there, as after umount, or another folder with what a run keeps; those of files.
   absl::Status Confirm() ABSL_LOCKS_EXCLUDED(claim_mutex_);
 
   // Confirm(), after the folder itself was made again if it was removed: not if what is there in
@@ -121,6 +130,10 @@ class FolderLock {
   absl::Status Seize() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
   // Returns true if `holder` has claimed the folder under the leader lease of this process, before.
   bool Outranks(const FolderClaim& holder) const;
+  // Returns OK if the folder that is there may be claimed in place of the one that was taken:
+  // `holder` stands in its LOCK. Errors: FailedPrecondition naming what is there.
+  absl::Status CheckIsOurs(const std::optional<FolderClaim>& holder) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
   // Takes the place of what was in the folder when it was removed.
   absl::Status ClaimAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
   absl::Status Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
@@ -136,6 +149,7 @@ class FolderLock {
   const Deps deps_;
   int64_t revision_ = 0;  // final once Take() has returned
   absl::Mutex claim_mutex_;
+  ino_t folder_inode_ ABSL_GUARDED_BY(claim_mutex_);  // of the folder that was claimed
   int descriptor_ ABSL_GUARDED_BY(claim_mutex_);
   FolderClaim claim_ ABSL_GUARDED_BY(claim_mutex_);
   bool is_held_ = false;  // Take() has succeeded

@@ -312,6 +312,68 @@ TEST_F(FolderLockTest, AFolderThatAnotherServerHasClaimedMeanwhileIsLost) {
   EXPECT_THAT((*lock)->Confirm(), StatusIs(absl::StatusCode::kAlreadyExists));
 }
 
+TEST_F(FolderLockTest, LeavesAnotherRunThatWasMovedThere) {
+  const std::string other = folder_ + "-other";
+  std::filesystem::remove_all(other);
+  std::filesystem::create_directories(other + "/round-00000007");
+  ASSERT_OK(FolderLock::Take(other, ClaimOf("there", "m1"), {}));  // and released
+  for (const bool has_lock : {true, false}) {
+    const auto lock = TakeHere();
+    ASSERT_OK(lock);
+    const std::string aside = folder_ + "-aside";
+    std::filesystem::remove_all(aside);
+    std::filesystem::rename(folder_, aside);
+    std::filesystem::copy(other, folder_, std::filesystem::copy_options::recursive);
+    if (!has_lock) std::filesystem::remove(path_);
+    const auto is_refused =
+        StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("round-00000007"));
+    EXPECT_THAT((*lock)->Confirm(), is_refused);
+    EXPECT_THAT((*lock)->Reclaim(), is_refused);
+    EXPECT_EQ(std::filesystem::exists(path_), has_lock);
+    // Put back, the folder is this server's as before.
+    std::filesystem::remove_all(folder_);
+    std::filesystem::rename(aside, folder_);
+    EXPECT_OK((*lock)->Confirm());
+  }
+}
+
+TEST_F(FolderLockTest, LeavesAnotherRunThatWasCopiedOverIt) {
+  const auto lock = TakeHere();
+  ASSERT_OK(lock);
+  std::filesystem::remove(path_);
+  LeaveClaim("there", "m1");  // was killed
+  std::filesystem::create_directories(folder_ + "/round-00000007");
+  EXPECT_THAT((*lock)->Confirm(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                           AllOf(HasSubstr("host there"), HasSubstr("round-"))));
+}
+
+TEST_F(FolderLockTest, ClaimsTheSameFolderAgainWhoseFileWasRemoved) {
+  const auto lock = TakeHere();
+  ASSERT_OK(lock);
+  std::filesystem::create_directories(folder_ + "/round-00000007");
+  std::filesystem::remove(path_);
+  EXPECT_OK((*lock)->Confirm());
+  EXPECT_OK((*lock)->CheckHeld());
+}
+
+// As where a file system is unmounted, and a run that has ended lies below.
+TEST_F(FolderLockTest, AnEndedRunThatComesToLieThereHasNotTakenOver) {
+  SimulatedClock clock;
+  const auto lock = TakeHere(
+      {.clock = &clock, .on_lost = [](const absl::Status& status) { ADD_FAILURE() << status; }});
+  ASSERT_OK(lock);
+  (*lock)->StartBeating();
+  clock.AwaitSleepers(1);
+  std::filesystem::remove(path_);
+  LeaveClaim("there", "m1");
+  std::filesystem::create_directories(folder_ + "/round-00000007");
+  for (int i = 0; i < 3; ++i) {
+    clock.AdvanceTime(FolderLock::kBeatInterval);
+    clock.AwaitSleepers(1);
+  }
+  EXPECT_THAT(Contents(), HasSubstr("\"there\""));
+}
+
 TEST_F(FolderLockTest, WaitingCanBeInterrupted) {
   LeaveClaim("there", "m2");
   SimulatedClock clock(SimulatedClock::OnSleep::kAdvance);

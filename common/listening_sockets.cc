@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -39,12 +40,33 @@ bool IsFirst(const addrinfo& address, const addrinfo* list) {
   return list == &address;
 }
 
-int PortOf(int fd) {
+sockaddr_storage AddressOf(int fd) {
   sockaddr_storage address{};
   socklen_t length = sizeof(address);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return {};
+  return address;
+}
+
+int PortOf(int fd) {
+  const sockaddr_storage address = AddressOf(fd);
   // At the same place in both families.
   return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+// The addresses to which the sockets are bound, if all are of this machine only; else nothing.
+std::vector<std::string> LoopbackOnly(const std::vector<FileDescriptor>& sockets) {
+  std::vector<std::string> hosts;
+  for (const FileDescriptor& socket : sockets) {
+    const sockaddr_storage address = AddressOf(socket.get());
+    char host[NI_MAXHOST] = {};
+    if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), sizeof(address), host,
+                    sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0 ||
+        !HostPort{host, 0}.IsLoopback()) {
+      return {};
+    }
+    hosts.emplace_back(host);
+  }
+  return hosts;
 }
 
 // One try to listen on all addresses that a name has.
@@ -160,7 +182,11 @@ absl::StatusOr<ListeningSockets> Listen(const HostPort& address, absl::string_vi
         if (IsFirst(*one, found.get())) attempt.Add(*one, /*is_for_both_families=*/false);
       }
     }
-    if (attempt.is_done()) return attempt.TakeResult();
+    if (attempt.is_done()) {
+      ListeningSockets result = attempt.TakeResult();
+      result.loopback_only = LoopbackOnly(result.sockets);
+      return result;
+    }
     error = attempt.error();
     if (!attempt.is_taken() || address.port != 0) break;
   }

@@ -1,6 +1,7 @@
 // The sockets that listen for one HOST:PORT: several where a name has several addresses.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -14,6 +15,8 @@ namespace lodestar {
 struct ListeningSockets {
   std::vector<FileDescriptor> sockets;  // at least one; non-blocking
   int port = 0;                         // of all of them
+  // The addresses of all of them, if no other machine reaches any; else empty.
+  std::vector<std::string> loopback_only;
 };
 
 // Listens. Port 0: the system chooses. 0.0.0.0 and :: are all addresses of both families, as with

@@ -1,5 +1,6 @@
 #include "common/listening_sockets.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -45,6 +46,13 @@ TEST(ListeningSocketsTest, WildcardsAreOfBothFamilies) {
     EXPECT_EQ(sockets.sockets.size(), 1);
     EXPECT_TRUE(ConnectV4(sockets.port).is_open()) << host;
   }
+}
+
+TEST(ListeningSocketsTest, SaysWhetherThisMachineAloneReachesThem) {
+  ASSERT_OK_AND_ASSIGN(const ListeningSockets own, Listen({"127.0.1.1", 0}, "--listen", kTimeout));
+  EXPECT_THAT(own.loopback_only, testing::ElementsAre("127.0.1.1"));
+  ASSERT_OK_AND_ASSIGN(const ListeningSockets all, Listen({"0.0.0.0", 0}, "--listen", kTimeout));
+  EXPECT_THAT(all.loopback_only, testing::IsEmpty());
 }
 
 TEST(ListeningSocketsTest, TakenPortIsNoticed) {

@@ -105,6 +105,9 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
     keeper.clock = deps.clock;
     keeper.recorder = &role->history_;
     keeper.on_trouble = recorder.on_failure;
+    keeper.confirm = [raw = role.get()] {
+      return raw->locks_.empty() ? absl::OkStatus() : raw->locks_.front()->Confirm();
+    };
     role->history_keeper_ =
         std::make_unique<HistoryKeeper>(absl::StrCat(folder, "/", kHistoryFileName), keeper);
     if (const std::string& lost = role->history_keeper_->lost(); !lost.empty()) {
@@ -205,6 +208,10 @@ absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::stri
   deps.clock = deps_.clock;
   deps.is_interrupted = deps_.is_interrupted;
   deps.confirm_leader = deps_.confirm_leader;
+  // The journal may lie in this folder, and is made again before a checkpoint is.
+  deps.is_content = [folder](absl::string_view name) {
+    return ParseCheckpointName(folder, std::string(name)).has_value();
+  };
   deps.on_lost = [this](const absl::Status& status) {
     absl::MutexLock lock(&mutex_);
     lost_lock_ = status;
@@ -830,7 +837,7 @@ void CoordinatorRole::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choic
 void CoordinatorRole::OnCheckpointPublished(const std::string& directory,
                                             const absl::StatusOr<PublishedCheckpoint>& published) {
   if (published.ok() && checkpoint_command_ != nullptr) {
-    checkpoint_command_->Add(std::filesystem::absolute(published->path).string());
+    checkpoint_command_->Add(published->path);
   }
   strand_.Report([&](Coordinator& coordinator, absl::Time now) {
     coordinator.OnCheckpointPublished(directory, published, now);

@@ -94,7 +94,6 @@ ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   DurabilityConfig& durability = former.durability;
   // A loss is accepted with the servers that it is of, where its alarm stays in the status.
   durability.accepted_loss = -1;
-  MakeAbsolute(durability);
   if (shard == 0) return former;
   former.cluster.leader_lease.clear();
   durability.named_paths = {durability.checkpoint_dir, durability.fallback_dir,

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/address_list.h"
 #include "common/check.h"
@@ -60,6 +61,17 @@ constexpr absl::Duration kReplicaWords = absl::Seconds(5);
 constexpr absl::Duration kLeaderPatience = absl::Seconds(15);
 // For calls to end by themselves after they were told; then they are cut off.
 constexpr std::chrono::milliseconds kCallPatience(1000);
+
+// What to say if --listen is a name that leads to this machine only, as Debian's /etc/hosts has it
+// of the machine's own. Empty: other machines reach it, or are not meant to.
+std::string LoopbackText(const HostPort& listen, const ConnectionAcceptor& acceptor) {
+  const std::vector<std::string>& addresses = acceptor.loopback_only();
+  if (addresses.empty() || listen.IsLoopback()) return "";
+  return absl::StrCat("no other machine reaches this server: --listen=", listen.ToString(),
+                      ", and ", listen.host, " is ", absl::StrJoin(addresses, " and "),
+                      " on this machine (see /etc/hosts); give --listen an address that others "
+                      "reach, or 0.0.0.0 for all");
+}
 
 uint64_t RandomId() {
   std::random_device random;
@@ -381,10 +393,11 @@ absl::Status Server::OpenLog() {
   };
   absl::StatusOr<std::unique_ptr<ShardLog>> log = ShardLog::Open(folder, make_deps());
   if (absl::IsDataLoss(log.status()) && deps_.check_recovered == nullptr) {
-    LogError(
-        "{}. This server does not go on from it: unless the coordinator waits for an operator, all "
-        "servers go back to the newest checkpoint, and its files stay as *.damaged",
-        log.status().message());
+    journal_refusal_ = absl::StrCat(
+        log.status().message(),
+        ". This server does not go on from it: unless the coordinator waits for an operator, all "
+        "servers go back to the newest checkpoint that is whole, and its files stay as *.damaged");
+    LogError("{}", journal_refusal_);
     log = ShardLog::OpenBesideDamaged(folder, make_deps());
   }
   ASSIGN_OR_RETURN(log_, std::move(log));
@@ -418,6 +431,7 @@ absl::Status Server::Recover() {
   }
   if (!is_journal_of_former_division_) {
     ASSIGN_OR_RETURN(has_recovered_, host_->Recover());
+    if (!host_->journal_refusal().empty()) journal_refusal_ = host_->journal_refusal();
   }
   if (deps_.check_recovered == nullptr) return absl::OkStatus();
   if (has_recovered_) return deps_.check_recovered(*host_);
@@ -588,8 +602,11 @@ absl::Status Server::BeginService() {
   LogInfo("version={} shard={}/{} listen={}:{} address={} wire=\"{}\"", SoftwareVersion(),
           config_.cluster.shard, config_.cluster.num_shards, config_.network.listen.host, port_,
           address_, security_->ToString());
+  const std::string unreachable = LoopbackText(config_.network.listen, *acceptor_);
+  if (!unreachable.empty()) LogWarn("{}", unreachable);
   if (role_ != nullptr) {
     RETURN_IF_ERROR(role_->AttachLocalShard(*host_, address_));
+    if (!unreachable.empty()) role_->RaiseAlarm(unreachable, AlarmKind::kReminder);
     if (!config_.network.listen.IsLoopback() && security_->transport().is_plain()) {
       role_->RaiseAlarm(absl::StrCat("--insecure: ", config_.network.listen.host, ":", port_,
                                      " is neither encrypted nor authenticated; whoever reaches it"
@@ -637,6 +654,9 @@ void Server::Watch() {
   uint64_t floods_seen = NumFloodsEnded();
   FailedHandshakeWatch handshakes(refusals_.get());
   absl::Duration since_tick;
+  if (!journal_refusal_.empty()) {
+    reports().OnEvent(ShardAlarm{journal_refusal_, ShardAlarm::Ends::kNever});
+  }
   while (true) {
     {
       absl::MutexLock lock(&mutex_);

@@ -213,6 +213,7 @@ class Server {
   std::unique_ptr<ShardLog> log_;                 // null: nothing is written down
   std::unique_ptr<ThreadPool> log_executor_;      // its tasks use the log
   bool is_journal_of_former_division_ = false;
+  std::string journal_refusal_;  // why this server does not go on from its journal; empty: it does
   bool has_recovered_ = false;
   // Its last tasks, which the destructor waits for, still report to those above.
   std::unique_ptr<ThreadPool> executor_;

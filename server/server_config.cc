@@ -266,11 +266,22 @@ std::string NormalPath(const std::string& path) {
   return normal.size() > 1 && normal.back() == '/' ? normal.substr(0, normal.size() - 1) : normal;
 }
 
-void MakeAbsolute(DurabilityConfig& durability) {
+absl::Status MakeAbsolute(DurabilityConfig& durability) {
   for (std::string* const path : {&durability.checkpoint_dir, &durability.fallback_dir,
                                   &durability.init_from, &durability.resume_path}) {
-    if (!path->empty()) *path = NormalPath(std::filesystem::absolute(*path).string());
+    if (path->empty()) continue;
+    std::error_code error;
+    const std::filesystem::path absolute = std::filesystem::absolute(*path, error);
+    if (error) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the path ", *path,
+                       " is relative to the folder in which this program was started, and "
+                       "that folder is gone (",
+                       error.message(), "): go to another one, or give whole paths"));
+    }
+    *path = NormalPath(absolute.string());
   }
+  return absl::OkStatus();
 }
 
 absl::Status ValidateServerConfig(const ServerConfig& config) {

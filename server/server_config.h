@@ -131,8 +131,8 @@ struct ServerConfig {
 // One spelling per folder, so that two flags can be compared.
 std::string NormalPath(const std::string& path);
 // Makes the folders and files absolute that the servers of further shards, elsewhere at work, are
-// told of.
-void MakeAbsolute(DurabilityConfig& durability);
+// told of. Errors: InvalidArgument if the folder at work is gone.
+absl::Status MakeAbsolute(DurabilityConfig& durability);
 
 // Everything that can be checked without opening a file or a port. Errors: InvalidArgument naming
 // the flag, its value and what is allowed.

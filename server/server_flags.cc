@@ -641,7 +641,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const CommandLine& line) {
   }
   if (config.is_coordinator()) {
     config.durability = ReadDurability(std::move(config.durability));
-    MakeAbsolute(config.durability);
+    RETURN_IF_ERROR(MakeAbsolute(config.durability));
     ASSIGN_OR_RETURN(config.divergence, ReadDivergence());
     config.open_settings = ReadOpenSettings(line.own);
     ASSIGN_OR_RETURN(config.job, ReadJob(line.own, line.given, config.open_settings));

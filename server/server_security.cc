@@ -171,6 +171,9 @@ std::string ServerSecurity::Keep() {
       kept_at_ = now;
     }
   }
+  if (authority_ != nullptr) {
+    if (std::string trouble = authority_->TakeTrouble(); !trouble.empty()) return trouble;
+  }
   return watch_.has_value() ? watch_->Look(now) : "";
 }
 

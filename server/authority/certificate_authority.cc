@@ -64,6 +64,18 @@ std::string CertificatePath(const std::string& folder) {
 }
 std::string LedgerPath(const std::string& folder) { return absl::StrCat(folder, "/ledger.json"); }
 
+// Says what to do about a file of the authority that is damaged or not there.
+absl::Status WithAdvice(const std::string& folder, const absl::Status& status) {
+  if (!absl::IsDataLoss(status) && !absl::IsInvalidArgument(status) && !absl::IsNotFound(status)) {
+    return status;
+  }
+  return absl::DataLossError(absl::StrCat(
+      status.message(), "; ", folder,
+      " has the authority of the cluster, and cannot be used as it "
+      "is: put its files back from where the folder was saved, or move it away for a cluster that "
+      "all have to join anew"));
+}
+
 std::string RevokedText(const IdentityRecord& record) {
   return absl::StrCat(TextOf(record.identity), " was revoked at ", UtcText(record.revoked), " (",
                       record.revoked_because, ")");
@@ -81,7 +93,7 @@ absl::StatusOr<std::unique_ptr<CertificateAuthority>> CertificateAuthority::Open
   }
   std::unique_ptr<CertificateAuthority> authority(
       new CertificateAuthority(std::move(config), std::move(deps)));
-  RETURN_IF_ERROR(authority->Load());
+  RETURN_IF_ERROR(WithAdvice(authority->config_.folder, authority->Load()));
   return authority;
 }
 
@@ -102,10 +114,9 @@ absl::Status CertificateAuthority::Load() {
         ReadKeptSecretFile(LedgerPath(folder), kMaxLedgerBytes);
     const absl::StatusOr<TokenLedger> known = TokenLedger::FromJson(ledger.value_or(""));
     if (ledger.ok() && !(known.ok() && known->tokens().empty() && known->identities().empty())) {
-      return absl::DataLossError(absl::StrCat(
-          KeyPath(folder), " is not there, and ", LedgerPath(folder),
-          " knows of machines that have joined: put the key back from where the folder was saved, "
-          "or move the folder away for a cluster that all have to join anew"));
+      return absl::NotFoundError(absl::StrCat(KeyPath(folder), " is not there, and ",
+                                              LedgerPath(folder),
+                                              " knows of machines that have joined"));
     }
     key = NewPrivateKey();
     const absl::Time now = deps_.now();
@@ -123,7 +134,8 @@ absl::Status CertificateAuthority::Load() {
   ASSIGN_OR_RETURN(authority_.certificate, ReadWholeFile(CertificatePath(folder), kMaxKeyBytes));
   const absl::Status fits = CheckKeyFits(authority_.certificate, authority_.key);
   if (!fits.ok()) {
-    return absl::Status(fits.code(), absl::StrCat(CertificatePath(folder), ": ", fits.message()));
+    return absl::Status(fits.code(), absl::StrCat(CertificatePath(folder), " or ", KeyPath(folder),
+                                                  " beside it: ", fits.message()));
   }
   ASSIGN_OR_RETURN(sha256_, FingerprintOf(authority_.certificate));
   ASSIGN_OR_RETURN(validity_, ValidityOf(authority_.certificate));
@@ -179,10 +191,20 @@ absl::Status CertificateAuthority::Change(
   RETURN_IF_ERROR(ReadLedger());
   TokenLedger changed = ledger_;
   RETURN_IF_ERROR(change(changed, deps_.now()));
-  RETURN_IF_ERROR(WriteSecretFile(LedgerPath(config_.folder), changed.ToJson()));
+  if (const absl::Status kept = WriteSecretFile(LedgerPath(config_.folder), changed.ToJson());
+      !kept.ok()) {
+    trouble_ = absl::StrCat("nothing can be recorded of machines that join: ", kept.message());
+    return absl::UnavailableError(
+        absl::StrCat("the server of shard 0 cannot record it on its disk: ", kept.message()));
+  }
   ledger_ = std::move(changed);
   read_version_ = {};  // another file now
   return absl::OkStatus();
+}
+
+std::string CertificateAuthority::TakeTrouble() {
+  absl::MutexLock lock(&mutex_);
+  return std::exchange(trouble_, "");
 }
 
 absl::StatusOr<CertificateAuthority::NewToken> CertificateAuthority::CreateToken(

@@ -94,6 +94,9 @@ class CertificateAuthority {
                                    const std::vector<std::string>& hosts = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Returns why something could not be recorded since the last call, for an alarm. Empty: nothing.
+  std::string TakeTrouble() ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Errors: Unauthenticated, with when and why it was revoked. Looks at the disk at most once a
   // second.
   absl::Status CheckNotRevoked(const Identity& identity) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -138,6 +141,7 @@ class CertificateAuthority {
   std::string sha256_;
   absl::Mutex mutex_;
   TokenLedger ledger_ ABSL_GUARDED_BY(mutex_);
+  std::string trouble_ ABSL_GUARDED_BY(mutex_);  // see TakeTrouble()
   absl::Time read_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   // Of the file that was read: each version is a file of its own.
   std::pair<ino_t, absl::Time> read_version_ ABSL_GUARDED_BY(mutex_);

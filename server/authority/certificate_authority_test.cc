@@ -275,7 +275,37 @@ TEST_F(CertificateAuthorityTest, NoOtherAuthorityTakesThePlaceOfOneWhoseKeyIsLos
   const auto again = CertificateAuthority::Open({.folder = folder_}, {});
   EXPECT_THAT(again, StatusIs(absl::StatusCode::kDataLoss,
                               AllOf(HasSubstr("authority-key.pem is not there"),
-                                    HasSubstr("put the key back"))));
+                                    HasSubstr("put its files back"))));
+}
+
+TEST_F(CertificateAuthorityTest, SaysWhatToDoAboutEachFileThatIsDamagedOrGone) {
+  ASSERT_OK(Open()->KeepOwn(folder_ + "/own", Role::kServer, "server-0"));
+  for (const char* const name : {"authority-key.pem", "authority.pem", "ledger.json"}) {
+    const std::string path = absl::StrCat(folder_, "/", name);
+    ASSERT_OK_AND_ASSIGN(const std::string whole, ReadWholeFile(path, 1 << 20));
+    for (const bool is_gone : {false, true}) {
+      is_gone ? static_cast<void>(unlink(path.c_str())) : WriteSecretFile(path, "").IgnoreError();
+      EXPECT_THAT(CertificateAuthority::Open({.folder = folder_}, {}),
+                  StatusIs(absl::StatusCode::kDataLoss,
+                           AllOf(HasSubstr(name), HasSubstr("put its files back"))));
+    }
+    ASSERT_OK(WriteSecretFile(path, whole));
+  }
+  EXPECT_OK(CertificateAuthority::Open({.folder = folder_}, {}));
+}
+
+TEST_F(CertificateAuthorityTest, ALedgerThatCannotBeWrittenIsNoFaultOfTheMachineThatJoins) {
+  const auto authority = Open();
+  EXPECT_EQ(authority->TakeTrouble(), "");
+  // As on a full disk: a folder has the name of the file that would be written.
+  const std::string in_the_way = absl::StrCat(folder_, "/ledger.json.tmp-", getpid());
+  std::filesystem::create_directories(in_the_way + "/x");
+  EXPECT_THAT(authority->CreateToken({.role = Role::kWorker, .ttl = absl::Hours(1)}),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("ledger.json")));
+  EXPECT_THAT(authority->TakeTrouble(), HasSubstr("ledger.json"));
+  EXPECT_EQ(authority->TakeTrouble(), "");
+  std::filesystem::remove_all(in_the_way);
+  EXPECT_OK(authority->CreateToken({.role = Role::kWorker, .ttl = absl::Hours(1)}));
 }
 
 TEST_F(CertificateAuthorityTest, WhereNobodyHasJoinedTheKeyMayBeAnother) {

@@ -1005,9 +1005,10 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
   } else if (state_.shards.entries()[shard].is_away()) {
     const bool had_weights =
         state_.is_ready() || (state_.is_comparing() && state_.comparison.is_resumed);
-    lost = !had_weights            ? "was started anew"
-           : entry.journal_end > 0 ? "was started anew, without the journal that it had"
-                                   : "was started anew and has lost its memory";
+    lost = !had_weights ? "was started anew"
+           : entry.journal_end > 0
+               ? "was started anew, and does not go on from the journal that it had"
+               : "was started anew and has lost its memory";
   }
   if (!lost.empty()) {
     state_.is_comparing() && state_.comparison.is_resumed
@@ -1126,7 +1127,9 @@ std::string Coordinator::WayBack() const {
   if (!state_.has_memory()) return "the cluster waits for it";
   if (!state_.is_ready()) return "all load again";
   if (const auto& last = state_.checkpoints.last(); last.has_value()) {
-    return absl::StrCat("all go back to the newest checkpoint, of round ", last->round.value());
+    return absl::StrCat(
+        "all go back to the newest checkpoint that is whole, at best that of round ",
+        last->round.value());
   }
   return "all go back to the first weights, because there is no checkpoint";
 }

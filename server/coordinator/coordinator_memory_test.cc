@@ -511,7 +511,7 @@ TEST(CoordinatorMemoryTest, AServerThatComesWithoutItsJournalIsSaidTo) {
   ASSERT_OK(
       cluster.coordinator().OnShardAttached(1, 2, 99, /*memory_of=*/0, "host:1", cluster.now()));
   EXPECT_THAT(cluster.observer().alarms,
-              Contains(HasSubstr("shard 1 was started anew, without the journal that it had")));
+              Contains(HasSubstr("shard 1 was started anew, and does not go on")));
 }
 
 TEST(CoordinatorMemoryTest, AServerWithAllOfItsJournalGoesOn) {

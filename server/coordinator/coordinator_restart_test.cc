@@ -557,7 +557,7 @@ TEST(CoordinatorRestartTest, ServerThatIsStartedAnewSendsAllBackToTheCheckpoint)
   EXPECT_EQ(cluster.store().restores, 2);
   EXPECT_EQ(cluster.observer().alarms.back(),
             "the server of shard 1 was started anew and has lost its memory; all go back to the "
-            "newest checkpoint, of round 2");
+            "newest checkpoint that is whole, at best that of round 2");
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).state, "restoring");
   cluster.coordinator().OnRestoreChosen(ChoiceOf(record), cluster.now());
   cluster.LoadAll();

@@ -73,7 +73,10 @@ bool FolderFence::IsNamed(const std::string& path, bool itself) const {
   const fs::path resolved = Resolved(path);
   return !resolved.empty() &&
          std::any_of(named_.begin(), named_.end(), [&](const std::string& named) {
-           const fs::path folder = Resolved(fs::absolute(named));
+           std::error_code error;
+           const fs::path absolute = fs::absolute(named, error);
+           if (error) return false;  // the folder that it is relative to is gone
+           const fs::path folder = Resolved(absolute);
            if (folder.empty() || itself) return folder == resolved;
            return std::mismatch(folder.begin(), folder.end(), resolved.begin(), resolved.end())
                       .first == folder.end();

@@ -232,10 +232,11 @@ absl::StatusOr<bool> ShardHost::Recover() {
   if (!IsLossOfData(recovered)) return recovered;
   norms_.reset();
   deps_.log->Refuse();
-  deps_.reports->OnNotice(
+  journal_refusal_ =
       absl::StrCat("does not go on from its journal: ", recovered.message(),
                    ". Unless the coordinator waits for an operator, all servers go back to the "
-                   "newest checkpoint, and its files stay as *.damaged"));
+                   "newest checkpoint that is whole, and its files stay as *.damaged");
+  deps_.reports->OnNotice(journal_refusal_);
   return false;
 }
 

@@ -111,6 +111,9 @@ class ShardHost {
   // loads. False: there is nothing, or nothing whole, which the reports get a notice of, and the
   // shard begins with its first AssignCommand. Errors: what trying again or an operator may mend.
   absl::StatusOr<bool> Recover() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Why Recover() found nothing whole, for people. Empty means that it did, or that nothing was
+  // there.
+  const std::string& journal_refusal() const { return journal_refusal_; }
 
   // After Recover() was true, once all reports are taken: before, there are none but notices. The
   // process before may not have told that it has loaded; and what was under way goes on.
@@ -182,6 +185,7 @@ class ShardHost {
   std::shared_ptr<AssignedObserver> recovered_observer_;  // null: nothing was taken over
   // Of commands only.
   AssignCommand assignment_;
+  std::string journal_refusal_;       // of Recover()
   std::shared_ptr<NormRelay> norms_;  // null before the first
   bool has_checked_resources_ = false;
   Executor* writer_;

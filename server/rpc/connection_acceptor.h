@@ -61,6 +61,8 @@ class ConnectionAcceptor {
   ~ConnectionAcceptor();  // stops
 
   int port() const { return port_; }
+  // See ListeningSockets.
+  const std::vector<std::string>& loopback_only() const { return sockets_.loopback_only; }
   // Hands over connections to gRPC from here on: `grpc` is what
   // ServerBuilder::experimental().AddExternalConnectionAcceptor() has given for a server that was
   // started since then. Called once, before Stop().

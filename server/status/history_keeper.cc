@@ -50,7 +50,8 @@ void HistoryKeeper::Run() {
 void HistoryKeeper::WriteIfNew() {
   const uint64_t version = deps_.recorder->version();
   if (version == written_version_) return;
-  const absl::Status written = WriteHistory(path_, deps_.recorder->Read());
+  absl::Status written = deps_.confirm();
+  if (written.ok()) written = WriteHistory(path_, deps_.recorder->Read());
   if (written.ok()) {
     written_version_ = version;
   } else {

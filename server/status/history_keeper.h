@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -21,8 +22,10 @@ class HistoryKeeper {
   struct Deps {
     Clock* clock = &Clock::Real();
     HistoryRecorder* recorder = nullptr;  // outlives the keeper
-    // Called from the keeper's thread, and by the destructor.
+    // These two are called from the keeper's thread, and by the destructor.
     std::function<void(absl::string_view)> on_trouble = [](absl::string_view) {};
+    // Returns OK if the folder of `path` still is this run's.
+    std::function<absl::Status()> confirm = [] { return absl::OkStatus(); };
     absl::Duration interval = absl::Seconds(10);
   };
 
