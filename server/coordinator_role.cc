@@ -210,7 +210,8 @@ absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::stri
   deps.confirm_leader = deps_.confirm_leader;
   // The journal may lie in this folder, and is made again before a checkpoint is.
   deps.is_content = [folder](absl::string_view name) {
-    return ParseCheckpointName(folder, std::string(name)).has_value();
+    const auto entry = ParseCheckpointName(folder, std::string(name));
+    return entry.has_value() && entry->suffix != kTemporarySuffix;
   };
   deps.on_lost = [this](const absl::Status& status) {
     absl::MutexLock lock(&mutex_);

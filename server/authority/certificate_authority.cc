@@ -93,7 +93,7 @@ absl::StatusOr<std::unique_ptr<CertificateAuthority>> CertificateAuthority::Open
   }
   std::unique_ptr<CertificateAuthority> authority(
       new CertificateAuthority(std::move(config), std::move(deps)));
-  RETURN_IF_ERROR(WithAdvice(authority->config_.folder, authority->Load()));
+  RETURN_IF_ERROR(authority->Load());
   return authority;
 }
 
@@ -107,6 +107,11 @@ absl::Status CertificateAuthority::Load() {
   }
   RETURN_IF_ERROR(MakeSecretFolder(folder));
   ASSIGN_OR_RETURN(const FolderGuard guard, FolderGuard::Take(folder));
+  return WithAdvice(folder, LoadFiles());
+}
+
+absl::Status CertificateAuthority::LoadFiles() {
+  const std::string& folder = config_.folder;
   absl::StatusOr<std::string> key = ReadKeptSecretFile(KeyPath(folder), kMaxKeyBytes);
   if (absl::IsNotFound(key.status())) {
     // Another authority would lock out all who have joined, and let in who was revoked.

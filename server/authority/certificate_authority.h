@@ -113,6 +113,8 @@ class CertificateAuthority {
   CertificateAuthority(Config config, Deps deps)
       : config_(std::move(config)), deps_(std::move(deps)) {}
   absl::Status Load();
+  // Reads the files of the folder, or makes them in one that has none.
+  absl::Status LoadFiles();
   // Errors: see Open().
   absl::Status CheckAuthorityHolds() const;
   // At most once a second.
