@@ -103,7 +103,7 @@ run() {
 start() {
   local name="$1"
   shift
-  touch "$name.log"  # for whoever looks before the process does
+  touch "$name.log"  # for a reader that looks before the process does
   "$@" >>"$name.log" 2>&1 &
   pid=$!
   started_pids+=("$pid")

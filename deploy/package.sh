@@ -57,7 +57,7 @@ for target in "${targets[@]}"; do
 done
 
 deploy/relocate.sh "$stage" >"$work/parts"
-# Of this library the programs have the headers alone.
+# The programs have the headers alone of this library.
 install -m 644 /usr/share/doc/nlohmann-json3-dev/copyright "$stage/licences/nlohmann-json3-dev"
 dpkg-query --show --showformat='${Package} ${Version} ${Architecture} compiled\n' nlohmann-json3-dev >>"$work/parts"
 deploy/bill_of_materials.py --version="$version" --commit="${commit:-unknown}" <"$work/parts" \

@@ -232,7 +232,7 @@ class Yardsticks(unittest.TestCase):
         path = self.write("text", bytes(random.Random(1).choices(b"abcd", k=200000)))
         self.assertEqual([whose for _, whose in yardsticks.ladder(path, 1.0)][-1], "this model  <--")
         self.assertEqual([whose for _, whose in yardsticks.ladder(path, 9.0)][0], "this model  <--")
-        # Four letters at random are 2 bits for whoever has only counted.
+        # Four letters at random are 2 bits for a model that has only counted.
         by_name = {whose: bits for bits, whose in yardsticks.ladder(path, 1.0)}
         self.assertAlmostEqual(by_name["how often each byte occurs"], 2.0, places=2)
         self.assertGreaterEqual(by_name["gzip -9"], 2.0)

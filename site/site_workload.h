@@ -48,7 +48,7 @@ class SiteWorkload final : public Workload {
  private:
   class SiteModel;
 
-  // Of several steps that make an order the last one carries it out.
+  // If several steps make an order, the last one carries it out.
   absl::StatusOr<BatchResult> Train();
   // All held-out samples of the grant, with its first call.
   absl::StatusOr<BatchResult> Evaluate();
@@ -64,12 +64,12 @@ class SiteWorkload final : public Workload {
   std::unique_ptr<Model> model_;  // null: not prepared
   std::unique_ptr<Dataset> dataset_;
 
-  // Of the grant whose held-out samples are evaluated next.
+  // The grant whose held-out samples are evaluated next.
   Grant grant_;
   bool has_evaluated_ = false;
 
   bool defers_contributions_ = false;  // the job
-  // Of the steps that are made.
+  // The step that is made, and its part of the order.
   RoundStep step_;
   SiteOrder order_;  // that the step is part of
   int64_t trained_samples_ = 0;

@@ -37,7 +37,7 @@ install() {
   return 1
 }
 
-# Of two at a time the second finds what the first has made.
+# If two run at a time, the second finds what the first has made.
 mkdir -p "$cache" || cannot "$cache cannot be made"
 exec {lock}>"$cache/python.lock" || cannot "$cache cannot be written"
 flock "$lock"

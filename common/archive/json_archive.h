@@ -249,7 +249,7 @@ class JsonReader {
   explicit JsonReader(const Json& fields, const JsonStyle& style = {})
       : fields_(fields), style_(style) {}
 
-  // Of the first field that could not be read.
+  // The error of the first field that could not be read.
   const absl::Status& status() const { return status_; }
 
   template <typename Value>

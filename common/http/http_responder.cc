@@ -136,7 +136,8 @@ class OneRequest : private httplib::Server {
     });
   }
 
-  // Whose page an order comes from that is none of this server's; empty: its own, or a program's.
+  // Returns the foreign site whose page an order comes from. Empty: it comes from a page of this
+  // server, or from a program.
   // Browsers say so in headers that no page can set or leave out: older ones in Origin, which forms
   // have in some browsers only; others in Sec-Fetch-Site, too, where the address is https or of
   // this machine.
@@ -150,7 +151,7 @@ class OneRequest : private httplib::Server {
     absl::string_view place = origin;
     const bool has_scheme =
         absl::ConsumePrefix(&place, "http://") || absl::ConsumePrefix(&place, "https://");
-    // Another port of this machine is another site, of whoever listens there.
+    // Another port of this machine is another site, of the program that listens there.
     const bool is_own = absl::EqualsIgnoreCase(place, request.get_header_value("Host"));
     // A proxy may change Host; the browser knows, and a name that is foreign has no such pages.
     const bool is_of_proxy = !site.empty() && IsOwnName(std::string(place));

@@ -18,16 +18,16 @@ class HttpResponder {
 
   struct Config {
     HttpRoutes routes;
-    // Null: whoever reaches this may everything, but for `order_key`.
+    // Null means that every client may do everything, but for `order_key`.
     HttpAccess access;
-    // Of hosts, beside those of this machine alone, under which browsers come here.
+    // Names of hosts under which browsers come here, beside those of this machine alone.
     std::vector<std::string> names;
     std::string names_flag;  // with which the program is given further ones, for texts; empty: none
     // Whether they also come by an address. A page of a foreign site that has its name lead here
     // ("DNS rebinding") has a name, and never an address.
     bool allows_addresses = false;
-    // An order came from a page of somebody else, which gets nothing: `address` of whose browser it
-    // is, and `why` it is refused, for the log.
+    // Called when an order comes from a foreign page, which gets nothing: `address` is that of the
+    // browser, and `why` says why the order is refused, for the log.
     std::function<void(const std::string& address, const std::string& why)> on_foreign_order =
         [](const std::string&, const std::string&) {};
     // The same of a page that was asked for under a foreign name.

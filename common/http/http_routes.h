@@ -35,7 +35,7 @@ using HttpEventSource = std::function<std::vector<HttpEvent>()>;
 // What a peer has shown of who it is.
 struct HttpCredentials {
   std::optional<Identity> certificate = {};  // that the authority vouches for
-  // Of the header Authorization: Bearer, or the password of Basic; empty: none.
+  // The token in the header Authorization: that of Bearer, or the password of Basic. Empty: none.
   std::string token = {};
   std::string address = {};  // of its machine, for the log
 };
@@ -62,7 +62,7 @@ struct HttpRoutes {
   // For each reader, whose source is asked at once, and then each `event_interval`.
   std::function<HttpEventSource()> begin_events;
   absl::Duration event_interval = absl::Seconds(1);
-  // By path, as pages. `caller`: as HttpAccess tells it; empty: nobody was asked who it is.
+  // By path, as pages. `caller`: as HttpAccess tells it. Empty means that HttpAccess was not asked.
   std::map<std::string, std::function<HttpAnswer(const HttpQuery&, const std::string& caller)>>
       orders;
   std::string order_key;  // what the header says; empty: whatever it says

@@ -136,7 +136,7 @@ void HttpServer::Run() {
       if (is_stopping_) give_up = now + kStallPatience;
     }
     if (give_up.has_value()) {
-      // Whoever has asked gets an answer, above all who has ordered the stop.
+      // Every client that has asked gets an answer, above all the one that has ordered the stop.
       sockets_.sockets.clear();
       bool is_any_left = false;
       for (auto it = connections_.begin(); it != connections_.end();) {

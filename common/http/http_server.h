@@ -7,10 +7,10 @@
 //                  \ too slow, no TLS that counts: closed
 //
 // One thread has all connections, and never blocks on a peer; a request is handed to one of a few
-// others once it has come whole. So whoever sends or reads slowly, or never, costs a place among
-// kMaxConnections, for a time, and training nothing. Where all places are taken, one goes for each
-// that comes, in any state but answering: see place_keeping.h. Who may look is asked again each
-// time that a stream goes on.
+// others once it has come whole. So a client that sends or reads slowly, or never, costs a place
+// among kMaxConnections, for a time, and costs training nothing. If all places are taken, one goes
+// for each connection that comes, in any state but answering: see place_keeping.h. Whether a reader
+// may look is asked again each time that its stream goes on.
 #pragma once
 
 #include <atomic>
@@ -45,7 +45,7 @@ namespace lodestar {
 
 class HttpServer {
  public:
-  // Of streams of events at a time; others are answered 503.
+  // Maximum number of streams of events at a time. Others are answered 503.
   static constexpr int kMaxReaders = 8;
   static constexpr size_t kMaxConnections = 128;
   // From its first byte of TLS to the last one of the request.
@@ -53,7 +53,7 @@ class HttpServer {
   // With a reader that takes nothing, and until it has taken all of one answer.
   static constexpr absl::Duration kStallPatience = absl::Seconds(2);
   static constexpr absl::Duration kAnswerPatience = absl::Seconds(20);
-  // Of answers that are not sent yet, of all connections; one that would not fit is not given.
+  // Maximum of all answers that are not sent yet. An answer that would not fit is not given.
   static constexpr size_t kMaxPendingBytes = size_t{64} << 20;
 
   struct Config {
@@ -94,7 +94,7 @@ class HttpServer {
     State state = State::kReading;
     absl::Time since;
     absl::Time deadline;  // then it is closed
-    // Of kWriting, and of kStreaming with something to send.
+    // Counts in kWriting, and in kStreaming with something to send.
     absl::Time answer_deadline = absl::InfiniteFuture();
     std::string request;
     std::string output;  // as it goes through the socket
@@ -146,7 +146,7 @@ class HttpServer {
   const std::unique_ptr<TlsContextSource> tls_;  // null: plain text
   std::string url_;
 
-  // Of the thread alone.
+  // Used by the thread alone.
   ListeningSockets sockets_;
   FileDescriptor epoll_;
   Connections connections_;

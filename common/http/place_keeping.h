@@ -1,5 +1,5 @@
-// Whose connection goes when there is no room for another one: nobody keeps others out by opening
-// many, and saying or reading nothing. Pure.
+// Chooses the connection that goes when there is no room for another one, so that no client keeps
+// others out by opening many, and saying or reading nothing. Pure.
 #pragma once
 
 #include <cstdint>

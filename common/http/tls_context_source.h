@@ -31,7 +31,7 @@ class TlsContextSource {
  private:
   TlsContextSource(CredentialFiles files, ReadFiles read)
       : files_(std::move(files)), read_(std::move(read)) {}
-  // Of the files: changes with what is in them.
+  // Returns the version of the files, which changes with what is in them.
   std::string Version() const;
 
   const CredentialFiles files_;

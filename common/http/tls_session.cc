@@ -41,7 +41,7 @@ absl::Status Believe(SSL_CTX* context, const CredentialFiles& files, const Crede
                    CertificatesFromPem(files.authority, own.authority));
   X509_STORE* const store = SSL_CTX_get_cert_store(context);
   for (const OwnedCertificate& authority : authorities) {
-    // Browsers offer what one of these has issued, and ask nobody who has nothing of the kind.
+    // Browsers offer what one of these has issued, and ask no user who has nothing of the kind.
     if (X509_STORE_add_cert(store, authority.get()) != 1 ||
         SSL_CTX_add_client_CA(context, authority.get()) != 1) {
       return Refused(files.authority);

@@ -42,15 +42,15 @@ class TlsSession {
   absl::Status Receive(absl::string_view bytes, std::string& plain);
   // Requires: is_open().
   void Send(absl::string_view plain);
-  // Tells the peer that nothing more comes: whoever cuts the connection cannot do that.
+  // Tells the peer that nothing more comes. A third party that cuts the connection cannot do that.
   void Close();
   // What is to be sent to the peer, in this order.
   std::string TakeOutput();
 
   // The handshake is over.
   bool is_open() const { return SSL_is_init_finished(ssl_.get()) == 1; }
-  // Of the client's certificate; none: it has shown none. Requires: is_open(). Errors:
-  // InvalidArgument if it names no identity.
+  // Returns the identity in the client's certificate. None: it has shown none. Requires: is_open().
+  // Errors: InvalidArgument if it names no identity.
   absl::StatusOr<std::optional<Identity>> PeerIdentity() const;
 
  private:

@@ -12,7 +12,7 @@
 
 namespace lodestar {
 
-// 2 * num_bytes hexadecimal digits that nobody can guess.
+// Returns 2 * num_bytes hexadecimal digits that cannot be guessed.
 std::string RandomHex(int num_bytes);
 // 64 hexadecimal digits.
 std::string Sha256Hex(absl::string_view bytes);
@@ -38,8 +38,8 @@ struct Authority {
   std::string key;
 };
 
-// Whoever asks must have the key: the request's signature is checked. Nothing else in the request
-// counts. `hosts`: names and addresses under which browsers come to a server. Errors:
+// The program that asks must have the key: the request's signature is checked. Nothing else in the
+// request counts. `hosts`: names and addresses under which browsers come to a server. Errors:
 // InvalidArgument.
 absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const std::string& request,
                                              const Identity& identity, const Validity& validity,
@@ -53,7 +53,8 @@ absl::Status CheckHostName(absl::string_view what, absl::string_view host);
 // Whether a browser takes the certificate for each of `hosts`.
 bool IsForHosts(const std::string& certificate, const std::vector<std::string>& hosts);
 
-// Of the DER encoding of the first certificate in `certificate`: 64 hexadecimal digits.
+// Returns the SHA-256 of the DER encoding of the first certificate in `certificate`: 64 hexadecimal
+// digits.
 absl::StatusOr<std::string> FingerprintOf(const std::string& certificate);
 
 struct CertificateFacts {

@@ -31,7 +31,7 @@ struct Credentials {
 // Makes the folder. A reader finds the old or the new certificate, as long as the key stays.
 absl::Status WriteCredentials(const std::string& folder, const Credentials& credentials);
 
-// The certificate is worth nothing any more; whoever looks for one finds none.
+// Removes the certificate, which is worth nothing any more.
 void ForgetCertificate(const CredentialFiles& files);
 
 // What is in a certificate. Errors: those of the files; PermissionDenied if others may read the

@@ -1,6 +1,6 @@
-// Who a peer is: what its certificate says of it, in a URI among the alternative names:
+// The identity of a peer: what its certificate says of it, in a URI among the alternative names:
 //   spiffe://DOMAIN/ROLE/NAME/ID      issued by a cluster's own authority; the domain is `lodestar`
-//   spiffe://DOMAIN/ROLE/NAME         of certificates that somebody else issues: the name is the id
+//   spiffe://DOMAIN/ROLE/NAME         issued by another authority: the name is the id
 #pragma once
 
 #include <cstdint>

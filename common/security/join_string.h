@@ -1,6 +1,6 @@
 // One line that lets a machine into a cluster, and lets the machine know the cluster:
 //   lodestar://HOST:PORT[,HOST:PORT...]/L1<SHA-256 of the authority's certificate>.<id>.<secret>
-// Whoever has it checks the certificate by the hash before the secret is sent.
+// A machine that has the line checks the certificate by the hash before it sends the secret.
 #pragma once
 
 #include <string>

@@ -21,7 +21,8 @@ std::string OpensslError() {
 
 absl::StatusOr<OwnedKey> KeyFromPem(const std::string& pem) {
   const OwnedBio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-  // Asked for the passphrase of a key that is encrypted: nobody is there to type it.
+  // OpenSSL asks this for the passphrase of a key that is encrypted. There is no terminal to type
+  // it.
   bool is_encrypted = false;
   const auto ask = [](char*, int, int, void* asked) {
     *static_cast<bool*>(asked) = true;

@@ -68,8 +68,9 @@ class Fp16Codec final : public Codec {
   static constexpr uint16_t kInfinity = 0x7C00;
 };
 
-// Of a block whose largest magnitude has these bits: rounded(largest / largest_code), or the one
-// below it if that would decode to infinity. 0: all of the block is taken as zeros.
+// Returns the scale of a block whose largest magnitude has these bits: rounded(largest /
+// largest_code), or the one below it if that would decode to infinity. 0 means that all of the
+// block is taken as zeros.
 template <typename Rounded, typename Below>
 float ScaleFor(uint32_t largest_bits, int largest_code, Rounded rounded, Below below) {
   const auto most = static_cast<float>(largest_code);
@@ -86,7 +87,7 @@ struct Int8Format {
   static constexpr Encoding kEncoding = Encoding::kInt8;
   static constexpr int64_t kBlock = kInt8Block;
   static constexpr int kLargestCode = 127;
-  // Of any code, also of that which we never send.
+  // The largest magnitude of any code, also of the one that we never send.
   static constexpr float kLargestMagnitude = 128.0f;
   static constexpr int64_t kScaleBytes = sizeof(float);
 

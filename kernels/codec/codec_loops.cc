@@ -138,7 +138,7 @@ void PackHalves(const int8_t* __restrict codes, uint8_t* __restrict packed, int6
   if (n % 2 != 0) packed[n / 2] = static_cast<uint8_t>(codes[n - 1] & 0xF);
 }
 
-// Of two's complement in four bits.
+// Returns the value of two's complement in four bits.
 inline float FromHalf(uint8_t half) { return static_cast<float>((half ^ 8) - 8); }
 
 void DequantizeHalves(const uint8_t* __restrict packed, float scale, float* __restrict values,

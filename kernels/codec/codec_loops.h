@@ -6,7 +6,7 @@
 
 namespace lodestar::codec {
 
-// Of 16 bits, at any address.
+// A code of 16 bits, at any address.
 typedef uint16_t Code16 __attribute__((aligned(1)));
 
 struct Loops {

@@ -109,7 +109,7 @@ int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, 
   *square_sum = 0.0;
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     if (first < n) return;
-    // Of fp32 the bytes themselves, which may lie anywhere.
+    // With fp32 these are the bytes themselves, which may lie anywhere.
     const float* decoded = reinterpret_cast<const float*>(encoded + bytes);
     if (encoding != Encoding::kFp32) {
       codec.Decode(encoded + bytes, size, space);
@@ -126,7 +126,7 @@ int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, 
     if (found != space + size) {
       first = begin + (found - space);
     } else {
-      // Of elements beyond 1e18, which a small scale allows.
+      // Elements may be beyond 1e18, which a small scale allows.
       *square_sum += SumOfSquares(space, size);
     }
   });

@@ -108,7 +108,7 @@ void ReadKept(const BlockBytes& bytes, const std::byte* block, int64_t n, KeptEl
   kept->count = 0;
   for (int64_t i = 0; i < bytes.kept(); ++i) {
     const int place = BlockBytes::PlaceAt(block, i);
-    if (place >= n) continue;  // of bytes that nobody has looked at
+    if (place >= n) continue;  // of bytes that were not looked at
     kept->places[kept->count] = static_cast<uint16_t>(place);
     kept->values[kept->count++] = value_of[bytes.CodeAt(block, i)];
   }

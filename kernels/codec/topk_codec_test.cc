@@ -217,7 +217,7 @@ TEST(TopKCodecTest, PlacesThatNoEncoderWritesAreFound) {
   EXPECT_EQ(first_of(with_places(1, {0, 1, 2, 99})), n);
   EXPECT_EQ(first_of(with_places(1, {0, 1, 2, 100})), 4096);
   EXPECT_EQ(first_of(with_places(1, {7, 8, 9, 9})), 4096);
-  // Nobody writes outside the vector, even so.
+  // Nothing is written outside the vector, even so.
   const Bytes beyond = with_places(1, {0, 1, 4000, 4095});
   std::vector<float> back(n + 4096, 42.0f);
   CodecOf(encoding).Decode(beyond.data(), n, back.data());

@@ -320,7 +320,7 @@ absl::StatusOr<Identity> CertificateAuthority::KeepOwn(const std::string& folder
 }
 
 void CertificateAuthority::LookAtLedger() {
-  // What cannot be read is as it was: whoever asks is no reason to let everybody go.
+  // A ledger that cannot be read is as it was: one call is no reason to let all clients go.
   if (deps_.now() - read_at_ >= kReadInterval) {
     if (const absl::Status read = ReadLedger(); !read.ok()) {
       read_at_ = deps_.now();
@@ -361,7 +361,7 @@ std::map<std::string, std::string> CertificateAuthority::Revoked() {
   std::map<std::string, std::string> revoked;
   const TokenLedger ledger = this->ledger();
   for (const auto& [id, record] : ledger.identities()) {
-    // Also those that have ended by this clock, which may be ahead of that of whoever asks.
+    // Those count, too, that have ended by this clock, which may be ahead of that of the caller.
     if (record.is_revoked()) revoked.emplace(id, RevokedText(record));
   }
   return revoked;

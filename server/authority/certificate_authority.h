@@ -40,7 +40,7 @@ class CertificateAuthority {
     absl::Duration certificate_ttl = absl::Hours(24);
   };
   struct Deps {
-    // Of the wall.
+    // Time of the wall clock.
     std::function<absl::Time()> now = absl::Now;
     // A clock that shows less is wrong: this program was not built yet.
     absl::Time built = LinkedBuildStamp().time;
@@ -52,7 +52,7 @@ class CertificateAuthority {
   static absl::StatusOr<std::unique_ptr<CertificateAuthority>> Open(Config config, Deps deps);
 
   const std::string& certificate() const { return authority_.certificate; }
-  // Of the certificate: 64 hexadecimal digits.
+  // Returns the SHA-256 of the certificate: 64 hexadecimal digits.
   const std::string& sha256() const { return sha256_; }
 
   struct NewToken {
@@ -145,7 +145,7 @@ class CertificateAuthority {
   TokenLedger ledger_ ABSL_GUARDED_BY(mutex_);
   std::string trouble_ ABSL_GUARDED_BY(mutex_);  // see TakeTrouble()
   absl::Time read_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  // Of the file that was read: each version is a file of its own.
+  // The version of the file that was read: each version is a file of its own.
   std::pair<ino_t, absl::Time> read_version_ ABSL_GUARDED_BY(mutex_);
 };
 

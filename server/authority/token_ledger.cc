@@ -210,7 +210,7 @@ absl::StatusOr<const TokenRecord*> TokenLedger::FindValid(absl::string_view toke
                                                           absl::string_view secret,
                                                           absl::Time now) const {
   const auto found = tokens_.find(std::string(token_id));
-  // The same words for both: nobody learns which tokens there are.
+  // Both get the same words, so that no client learns which tokens there are.
   if (found == tokens_.end() || !AreEqualSecrets(found->second.secret_sha256, Sha256Hex(secret))) {
     return absl::PermissionDeniedError(
         "the token is not known to this cluster; ask for a new join string (psctl token create)");
@@ -392,7 +392,7 @@ void TokenLedger::Forget(absl::Time now) {
 }
 
 void TokenLedger::NumberByTime() {
-  // Of the same time, tokens come first: revocations shut them out.
+  // At the same time tokens come first: revocations shut them out.
   std::vector<std::tuple<absl::Time, bool, int64_t*>> events;
   for (auto& [id, token] : tokens_) events.emplace_back(token.created, false, &token.creation);
   for (auto& [id, record] : identities_) {

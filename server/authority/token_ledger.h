@@ -1,11 +1,12 @@
-// Who may join a cluster, and who has: tokens and the identities that came of them. Pure; times are
-// those of the wall, because others keep what is written here.
+// The machines that may join a cluster, and those that have: tokens and the identities that came of
+// them. Pure; times are those of the wall clock, because others keep what is written here.
 //
 // A token is known by the hash of its secret. It has a role, an end, and perhaps a name or a number
-// of uses. An identity's name is unique among those that have a certificate that still holds; a
-// token with that very name replaces whoever of its role has it. A name that was revoked lets in
-// through tokens only that are younger than its revocation: by their numbers, because clocks are
-// set back. Names of servers that share the authority's folder, and of its user, are nobody else's.
+// of uses. An identity's name is unique among those that have a certificate that still holds. A
+// token with that very name replaces the machine of its role that has it. After a name was revoked,
+// only tokens let a machine in under it that are younger than the revocation: by their numbers,
+// because clocks are set back. Names of servers that share the authority's folder, and of its user,
+// are given to no other machine.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ namespace lodestar {
 struct TokenTerms {
   Role role = Role::kWorker;
   absl::Duration ttl;
-  int64_t max_uses = 0;   // 0: any number
+  int64_t max_uses = 0;   // 0 means any number
   std::string name = {};  // the only one that it is for; empty: any that is free
 
   friend bool operator==(const TokenTerms&, const TokenTerms&) = default;
@@ -54,7 +55,7 @@ struct IdentityRecord {
   absl::Time enrolled;
   absl::Time expires;                           // its newest certificate
   absl::Time revoked = absl::InfiniteFuture();  // when, the last time
-  int64_t revocation = 0;                       // its number; 0: it is not revoked
+  int64_t revocation = 0;                       // its number; 0 means that it is not revoked
   std::string revoked_because = {};
   bool is_replaced = false;  // so it was revoked: the name is another machine's, and not shut out
 
@@ -92,16 +93,17 @@ class TokenLedger {
   // AlreadyExists (the name has a certificate that holds).
   absl::StatusOr<Redeemed> Redeem(const Enrolment& enrolment, absl::Time now);
 
-  // Who shows the token itself, where no certificate can be shown: of the token's role and name, or
-  // of a name made of its id. That is no enrolment, and counts no use. Errors: those of Redeem() of
-  // the token; PermissionDenied for one whose uses are limited, as nobody could count them.
+  // Returns the identity of a client that shows the token itself, where no certificate can be
+  // shown: of the token's role and name, or of a name made of its id. That is no enrolment, and
+  // counts no use. Errors: those of Redeem() of the token; PermissionDenied for one whose uses are
+  // limited, because they could not be counted.
   absl::StatusOr<Identity> IdentityByToken(absl::string_view token_id, absl::string_view secret,
                                            absl::Time now) const;
 
   // A certificate that is issued without a token, where the authority is. Errors: PermissionDenied
   // if the identity is revoked.
   absl::Status Note(const Identity& identity, absl::Time until, absl::Time now);
-  // A certificate that is issued again to whoever has it. Errors: those of Note();
+  // Notes a certificate that is issued again to the machine that has it. Errors: those of Note();
   // PermissionDenied if it has ended, because its name may be another machine's by now;
   // AlreadyExists if the ledger does not know it, and the name is another's.
   absl::Status Extend(const Identity& identity, absl::Time until, absl::Time now);
@@ -117,8 +119,9 @@ class TokenLedger {
     std::vector<std::string> ended_tokens;
     std::vector<std::string> open_tokens;
   };
-  // All that have the name, also those that are revoked already: from now on. A token through which
-  // they had enrolled goes with them if nobody else is in through it, or `with_tokens` says so.
+  // Revokes all that have the name, also those that are revoked already, from now on. A token
+  // through which they had enrolled goes with them if no other machine is in through it, or if
+  // `with_tokens` says so.
   // Errors: NotFound.
   absl::StatusOr<Revocation> Revoke(absl::string_view name, absl::string_view because,
                                     bool with_tokens, absl::Time now);
@@ -134,7 +137,7 @@ class TokenLedger {
   static absl::StatusOr<TokenLedger> FromJson(absl::string_view text);
 
  private:
-  // Drops what is over, and tells nobody anything any more.
+  // Drops what is over and shown no more.
   void Forget(absl::Time now);
   // Notes the time of a change. Returns false if the clock may be ahead: it has leapt by more than
   // what is remembered, and has not gone on from there for long.
@@ -142,8 +145,8 @@ class TokenLedger {
   // Errors: PermissionDenied (no such token, another secret, revoked, its end).
   absl::StatusOr<const TokenRecord*> FindValid(absl::string_view token_id, absl::string_view secret,
                                                absl::Time now) const;
-  // Whether nobody has it, or one that conflicts with it. With `replaced_role`, somebody of that
-  // very name and role may have it. Errors: AlreadyExists.
+  // Returns OK if no machine has the name, or one that conflicts with it. With `replaced_role`, a
+  // machine of that very name and role may have it. Errors: AlreadyExists.
   absl::Status CheckFree(absl::string_view name, std::optional<Role> replaced_role,
                          absl::Time now) const;
   // Errors: PermissionDenied.

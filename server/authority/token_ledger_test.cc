@@ -200,7 +200,7 @@ TEST_F(TokenLedgerTest, NamesOfTheServersOwnAreNobodyElses) {
   }
 }
 
-// Over a connection that is older than the certificate's end, whoever has it may still ask.
+// Over a connection that is older than the certificate's end, a machine may still ask.
 TEST_F(TokenLedgerTest, AnIdentityWhoseCertificateHasEndedIsNotRenewed) {
   Create("t", {.ttl = 3 * kDay});
   const auto old = Redeem("t", "w0");

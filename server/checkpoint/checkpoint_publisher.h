@@ -43,7 +43,7 @@ absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Rou
 // Which checkpoints stay.
 struct Retention {
   int keep = 3;              // the newest, at least 1
-  int64_t every_rounds = 0;  // and as many of the rounds that it divides; 0: no others
+  int64_t every_rounds = 0;  // and as many of the rounds that it divides; 0 means no others
 };
 
 // Removes the checkpoints before `newest` that `retention` does not keep, which counts `newest`,

@@ -30,8 +30,8 @@ BucketManifest CommonOf(const Manifest& manifest, ElementRange range, ElementRan
       if (std::exchange(is_first, false)) {
         common.version = bucket.version;
         common.counted = bucket.counted;
-        // Of a bucket that is cut anew, nobody knows: a step that is begun ends with what of it
-        // has taken effect.
+        // Neither is known of a bucket that is cut anew. A step that is begun there ends with what
+        // of it has taken effect.
         if (bucket.range == range && written == range) {
           common.usual_norm = bucket.usual_norm;
           common.delayed = bucket.delayed;
@@ -88,7 +88,7 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
     alarms.push_back(absl::StrCat("CHECKPOINT ", entry->path, " IS MISNAMED: its ", kManifestName,
                                   " says round ", entry->round.value(), ", and that counts"));
   }
-  // Of two of one round, the one whose name is right.
+  // The sort is stable: of two checkpoints of one round the one with the right name stays first.
   std::stable_sort(
       entries.begin(), entries.end(),
       [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.round > b.round; });

@@ -63,7 +63,7 @@ class CheckpointReader {
   CheckpointReader(std::string directory, Manifest manifest);
   absl::Status ReadVector(const std::string& state_name, ElementRange range,
                           absl::Span<float> out) const;
-  // Of the layout in which it was written.
+  // Reads a range of the layout in which the checkpoint was written.
   absl::Status ReadWritten(const std::string& state_name, ElementRange range,
                            absl::Span<float> out) const;
   // `range` and the matrices in which its elements lie scattered.

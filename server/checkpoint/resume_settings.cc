@@ -52,7 +52,7 @@ std::map<std::string, std::string> ArchitectureOf(const ModelSpec& model) {
   return fields;
 }
 
-// Of another model even where all tensors have the same shapes, as with another number of heads.
+// Models may differ although all tensors have the same shapes, as with another number of heads.
 void CompareModels(const ModelSpec& saved, const ModelSpec& asked,
                    std::vector<SettingChange>& changes) {
   const std::map<std::string, std::string> have = ArchitectureOf(saved);
@@ -85,7 +85,7 @@ bool HoldsState(const Manifest& manifest, const std::vector<std::string>& state_
                      [&](const ShardManifest& shard) { return shard.state_names == state_names; });
 }
 
-// Of a setting that differs. Empty: it may change from this round on.
+// Returns why a setting may not differ. Empty means that it may change from this round on.
 std::string Contradiction(const SettingChange& change, bool holds_state) {
   const std::string& flag = change.flag;
   const absl::string_view reduce = NameOf(OptimizerKind::kReduce);

@@ -72,7 +72,7 @@ absl::StatusOr<CheckpointFile> WriteOne(FileSystem& file_system, const ShardFile
     }
   }
   const auto write = [&]() -> absl::StatusOr<WrittenFile> {
-    // A save that was begun before; or somebody's link, which would be followed.
+    // A save that was begun before may lie there, or a link, which would be followed.
     RETURN_IF_ERROR(file_system.RemoveAll(path));
     ASSIGN_OR_RETURN(
         const std::unique_ptr<SafetensorsWriter> writer,

@@ -26,10 +26,10 @@ struct UnprovenRecord {
 // Where the next writer goes on.
 struct JournalEnd {
   std::vector<JournalSegment> segments;  // oldest first
-  uint64_t last_sequence = 0;            // 0: there is no record
+  uint64_t last_sequence = 0;            // 0 means that there is no record
   std::vector<UnprovenRecord> unproven;  // the last ones
-  std::string torn = {};  // not empty: what lies behind the last record, and was acknowledged to
-                          // nobody; for people
+  // What lies behind the last record, and was not acknowledged, for people. Empty: nothing.
+  std::string torn = {};
 };
 
 // Hands over the records in order. Where a later segment begins with a number that an earlier one

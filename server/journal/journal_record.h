@@ -13,7 +13,7 @@
 //          40  8        0
 //
 // all little-endian. `durable` tells damage from the end that a crash has torn: what no later
-// record calls durable was acknowledged to nobody.
+// record calls durable was not acknowledged.
 #pragma once
 
 #include <cstddef>

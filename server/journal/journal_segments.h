@@ -16,7 +16,7 @@ namespace lodestar {
 
 struct JournalSegment {
   uint64_t number = 0;
-  uint64_t first_sequence = 0;  // of its first record; 0: not one is whole
+  uint64_t first_sequence = 0;  // of its first record; 0 means that not one is whole
   friend bool operator==(const JournalSegment&, const JournalSegment&) = default;
 };
 

@@ -379,7 +379,8 @@ TEST_F(JournalTest, SegmentsOfNoUseStayBesideUntilOthersDo) {
   }
 }
 
-// Who has taken it over has read it before, and does not know of what is written now.
+// A server that has taken the folder over has read it before, and does not know of what is written
+// now.
 TEST_F(JournalTest, ADiskThatHangsIsTrouble) {
   SimulatedClock clock;
   const auto writer =

@@ -12,7 +12,7 @@ namespace {
 
 // Payloads up to this size are copied, so that a record is one call of the disk.
 constexpr size_t kCopiedBytes = 64 << 10;
-// Of a segment that is not whole yet.
+// Suffix of a segment that is not whole yet.
 constexpr absl::string_view kUnfinished = ".unfinished";
 
 }  // namespace
@@ -235,7 +235,7 @@ absl::Status JournalWriter::Write(const std::vector<Item>& items) {
 }
 
 absl::Status JournalWriter::OpenSegment(uint64_t first_sequence) {
-  // A later segment would count before those of whoever has taken the folder over.
+  // A later segment would count before those of a server that has taken the folder over.
   RETURN_IF_ERROR(deps_.confirm());
   if (file_ != nullptr) {
     // What is in it is not durable without.

@@ -39,8 +39,8 @@ namespace lodestar {
 class JournalWriter {
  public:
   struct Config {
-    std::string folder;  // there, and nobody else's
-    // Of the records that are there; the writer goes on behind them.
+    std::string folder;  // exists, and is this process's alone
+    // The end of the records that are there. The writer goes on behind them.
     JournalEnd end;
     // Create() writes nothing: what is not proven is written again before the first record, until
     // when nothing that was read may be relied on.
@@ -77,7 +77,7 @@ class JournalWriter {
   // no checkpoint has succeeded for long.
   static constexpr size_t kMaxHeld = 64;
 
-  // Writes again what is not proven to be on disk, since whoever has read it builds on it. Blocks
+  // Writes again what is not proven to be on disk, since its readers have built on it. Blocks
   // for the disk. Errors: those of the disk; the journal is as it was.
   static absl::StatusOr<std::unique_ptr<JournalWriter>> Create(Config config, Deps deps);
 
@@ -85,22 +85,22 @@ class JournalWriter {
   uint64_t Append(Record record, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
   // The same, and it is the first of a new segment.
   uint64_t BeginSegment(Record first, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Nobody needs the records before this one any more: removes the segments that hold no others,
-  // once that one is durable.
+  // Removes the segments that hold only records before this one, which are not needed any more,
+  // once this one is durable.
   void RemoveBefore(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
   // The same, but they stay beside, for people; those set aside before go.
   void SetAsideBefore(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
   // Every second or so: tries again what the disk has refused, and looks whether the segments are
   // still there once this process has written into one.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Calls nobody back any more, and waits for the call that runs; not from within one. What the
+  // Makes no more calls, and waits for the call that runs; not from within one. What the
   // executor still has to do may hang on the disk for long.
   void EndCallbacks() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // OK, or why nothing is durable at present: an error of the disk, or that it has not answered for
   // kLongestWrite.
   absl::Status trouble() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The number of the last record that is durable; 0: none is.
+  // The number of the last record that is durable. 0 means that none is.
   uint64_t durable() const { return durable_; }
 
  private:
@@ -114,7 +114,7 @@ class JournalWriter {
   };
 
   uint64_t Enqueue(bool begins_segment, Record record, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
-  // What nobody needs, behind the records that may make it so.
+  // What is not needed once the records behind it are durable.
   struct Retired {
     uint64_t removed_before = 0;
     uint64_t set_aside_before = 0;
@@ -161,7 +161,7 @@ class JournalWriter {
   // Since when something is to be written and was not; the future: there is nothing.
   absl::Time unwritten_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 
-  // Of Work() only.
+  // Used by Work() only.
   bool must_set_aside_;         // See Config::replaces_damaged.
   std::vector<Item> unproven_;  // That are still to be written again.
   std::vector<Item> refused_;   // by the disk, and not durable

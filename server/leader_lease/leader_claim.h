@@ -1,4 +1,4 @@
-// Who holds a leader lease, as it stands in the key.
+// The holder of a leader lease, as it stands in the key.
 #pragma once
 
 #include <string>

@@ -1,10 +1,10 @@
-// Makes sure that of all processes that are given one key, at most one goes on as server: whoever
-// holds the lease on the key. See LeaseCourse for what that rests on.
+// Makes sure that of all processes that are given one key, at most one goes on as server: the
+// holder of the lease on the key. See LeaseCourse for what that rests on.
 //
 // A process that was frozen, or was cut off from the store, for longer than the lease lasts is told
 // so by its own clock, whatever the store says. Between a call of CheckHeld() and what the process
-// does next it may still be frozen: what must not happen twice is also refused by whoever receives
-// it, by incarnation. A virtual machine that its host pauses may not see that time on any clock.
+// does next it may still be frozen: what must not happen twice is also refused by the receiver, by
+// incarnation. A virtual machine that its host pauses may not see that time on any clock.
 #pragma once
 
 #include <functional>
@@ -71,11 +71,11 @@ class LeaderLease {
   bool has_news_ ABSL_GUARDED_BY(mutex_) = false;  // for Watch()
   std::optional<absl::Time> release_until_ ABSL_GUARDED_BY(mutex_);
 
-  // Of Watch() only.
+  // Used by Watch() only.
   std::string said_;
   absl::Time said_away_ = absl::InfinitePast();
 
-  std::unique_ptr<ThreadPool> calls_;  // a call that hangs keeps nobody from the deadline
+  std::unique_ptr<ThreadPool> calls_;  // so that a call that hangs delays no deadline
   std::thread watch_;
 };
 

@@ -9,7 +9,7 @@
 namespace lodestar {
 namespace {
 
-// Of a lease, the part that is given away for clocks that differ.
+// A lease is taken as shorter by one of so many parts, for clocks that differ.
 constexpr int kMarginParts = 10;
 constexpr int kRenewalsPerLease = 3;
 // A claim that has taken longer begins again with another lease.
@@ -109,7 +109,7 @@ void LeaseCourse::OnFailure(const Sent& call, const absl::Status& status, absl::
   }
   next_call_ = now + (state_ == State::kHeld ? config_.retry_pause : config_.look_interval);
   if (state_ == State::kHeld) return;
-  // Whoever it was may be gone, and this process cannot see it.
+  // The holder may be gone, and this process cannot see that.
   holder_.clear();
   if (call.kind == LeaseCall::Kind::kRevoke) abandoned_ = 0;
   if (call.kind == LeaseCall::Kind::kClaim && absl::IsNotFound(status)) {

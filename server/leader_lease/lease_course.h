@@ -3,8 +3,8 @@
 // most one holds it at any time, whatever is lost, late or frozen, as long as
 //   the store ends no lease before its time to live is over, counted from when it was asked for it;
 //   clocks, the store's among them, run at most 5 % too fast or too slow;
-//   nobody deletes or overwrites the key, or revokes the lease, of a process that lives: it notices
-//   within a third of the time to live.
+//   no other program deletes or overwrites the key, or revokes the lease, of a process that lives:
+//   that process notices within a third of the time to live.
 //
 //   seeking: read --free--> grant --> claim --ours--> held --(no answer in time, or not ours)-->
 //   lost
@@ -92,7 +92,7 @@ class LeaseCourse {
   void OnOwnKeySeen(const std::optional<LeaseKey>& key);
   void OnKeySeen(const std::optional<LeaseKey>& key, absl::Time now);
   void OnClaimed(const std::optional<LeaseKey>& key, absl::Time now);
-  // Somebody else's.
+  // Waits while another process holds the key.
   void StandBy(const LeaseKey& key, absl::Time now);
   // The lease at hand is of no use any more.
   void Abandon();
@@ -111,9 +111,9 @@ class LeaseCourse {
   std::optional<Lease> lease_;
   std::optional<Lease> renewed_;  // the same, if the key is still there
   int64_t revision_ = 0;
-  int64_t abandoned_ = 0;  // a lease that is to be revoked; 0: none
+  int64_t abandoned_ = 0;  // a lease that is to be revoked; 0 means none
   int releases_left_ = 0;
-  std::string holder_;  // for people; empty: nobody's, or not known
+  std::string holder_;  // for people; empty: there is none, or it is not known
   absl::Status last_error_;
   absl::Status lost_;
   absl::Status refusal_;

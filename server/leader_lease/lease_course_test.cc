@@ -417,7 +417,7 @@ class RandomLeases {
     }
   }
 
-  // Who hold the lease by their own clocks, frozen or not.
+  // Returns the processes that hold the lease by their own clocks, frozen or not.
   std::vector<int> Holders() const {
     std::vector<int> holders;
     for (const Process& process : processes_) {
@@ -463,7 +463,7 @@ class RandomLeases {
       case 0:  // never arrives
         back = now_ + call->timeout;
         break;
-      case 1:  // arrives late, and nobody waits for its answer
+      case 1:  // arrives late, and no process waits for its answer
         back = now_ + call->timeout;
         late_.push_back(*call);
         break;

@@ -14,7 +14,7 @@ namespace lodestar {
 // What stands in the key.
 struct LeaseKey {
   std::string value;
-  int64_t lease = 0;  // with which it goes; 0: none, so it stays until somebody deletes it
+  int64_t lease = 0;  // the key ends with it; 0 means none: the key stays until it is deleted
   // Number of the change of the store that made the key: a key that is made later has a higher one.
   int64_t revision = 0;
 };
@@ -37,11 +37,11 @@ struct LeaseCall {
 };
 
 struct LeaseAnswer {
-  // Not OK: nobody knows whether the call has been carried out, or still will be. NotFound of
-  // kClaim: it has not, as there is no such lease.
+  // Not OK means that it is not known whether the call was carried out, or still will be. NotFound
+  // of kClaim means that it was not, as there is no such lease.
   absl::Status status = absl::OkStatus();
   int64_t lease = 0;                           // of kGrant
-  absl::Duration ttl = absl::ZeroDuration();   // of kGrant and kKeepAlive; 0: no such lease
+  absl::Duration ttl = absl::ZeroDuration();   // of kGrant and kKeepAlive; 0 means no such lease
   std::optional<LeaseKey> key = std::nullopt;  // of kRead and kClaim; none: it is free
 };
 

@@ -8,7 +8,7 @@
 
 namespace lodestar {
 
-// Calls nobody yet.
+// Returns the store at `address`, without calling it yet.
 std::unique_ptr<LeaseStore> MakeLeaseStore(const LeaseAddress& address);
 
 }  // namespace lodestar

@@ -1,5 +1,5 @@
-// How many refusals of one identity the log has room for: whoever asks again and again for what it
-// may not call fills no disk. Pure.
+// Limits how many refusals of one identity go into the log, so that an identity that asks again and
+// again for what it may not call fills no disk. Pure.
 #pragma once
 
 #include <cstddef>

@@ -10,7 +10,7 @@ namespace {
 // idle connections were measured to take, plain and in TLS.
 constexpr int64_t kBytesPerConnection = 64 << 10;
 constexpr int64_t kBytesPerTlsConnection = 192 << 10;
-// Of one that is open and waits for its message, as gRPC keeps it: measured.
+// What gRPC keeps for a call that is open and waits for its message. The number was measured.
 constexpr int64_t kBytesPerCall = 12 << 10;
 // The message, what protobuf makes of it, and a layout.
 constexpr int64_t kBytesPerLargeRegistration = int64_t{48} << 20;

@@ -29,7 +29,7 @@ inline constexpr int kMaxLargeRegistrations = 4;
 inline constexpr int64_t kSmallRegistrationBytes = 16 << 10;
 // Twice the most that names and shapes of a layout may take: larger ones are refused unread.
 inline constexpr int64_t kMaxRegistrationBytes = int64_t{5} << 20;
-// Of a layout that a client brings.
+// Maximum number of tensors in a layout that a client brings.
 inline constexpr int kMaxClientTensors = 1 << 16;
 
 // `shard_bytes`: ShardMemory::peak() of this server's.

@@ -1,5 +1,5 @@
-// Places for something of which there may be a few at a time: in all, and of one origin, so that
-// whoever takes all that it can get leaves some to others.
+// Places for something of which there may be a few at a time: in all, and of one origin, so that an
+// origin that takes all that it can get leaves some to others.
 #pragma once
 
 #include <map>

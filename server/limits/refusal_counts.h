@@ -24,12 +24,12 @@ enum class LimitReached : uint8_t {
   kFloods,              // connections that were ended for what HTTP/2 they send
   kSlowPeers,           // streams that were ended because nothing moved
   kSharedMemory,        // regions, and calls for some
-  kWatches,             // of the status, and answers with it that nobody reads
+  kWatches,             // of the status, and answers with it that no client reads
   kEnrolments,          // at a time, of one address or in all
   kFailedEnrolments,    // wrong secrets, tokens that have ended, and those left half-way
   kHandshakes,          // of TLS, that failed: no certificate, or none that counts here
   kDeniedCalls,         // of those whose role or certificate does not allow it
-  kForeignOrders,       // at the pages, that pages of somebody else have sent
+  kForeignOrders,       // at the pages, that foreign pages have sent
 };
 inline constexpr size_t kNumLimitsReached = 18;
 

@@ -12,10 +12,10 @@ namespace lodestar {
 
 struct ServerLimits {
   int max_connections = 4096;
-  int max_connections_per_address = 0;  // of another machine; 0: a quarter of all
+  int max_connections_per_address = 0;  // of another machine; 0 means a quarter of all
   // New ones of one address of another machine, beyond 256 at once.
   int connections_per_minute = 600;
-  // Of one address of another machine. In all, and of this machine, ten times as many.
+  // From one address of another machine. Ten times as many are taken in all, and from this machine.
   int registrations_per_minute = 600;
   int streams_per_worker = 32;  // pushes and pulls that are open
   // Contributions on their way into the shard; at least two buckets' worth is taken.
@@ -26,8 +26,8 @@ struct ServerLimits {
   absl::Duration message_timeout = absl::Minutes(1);
 
   int connections_per_address() const;
-  // Of all connections: only programs of this machine get these, so that psctl there has a place
-  // when others have filled the port.
+  // Returns how many of all connections only programs of this machine get, so that psctl there has
+  // a place when others have filled the port.
   int connections_kept_for_this_machine() const;
   // More than a worker may have open in all.
   int calls_per_connection() const { return streams_per_worker + 32; }

@@ -1,5 +1,5 @@
-// Who is in the cluster: a pure state machine from (now, event) to views. No lock, clock or thread;
-// the coordinator serializes calls.
+// The workers of the cluster: a pure state machine from (now, event) to views. It has no lock,
+// clock or thread; the coordinator serializes calls.
 //
 //                 Register (new name, or old name after its life ended: next incarnation)
 //                     |
@@ -15,9 +15,9 @@
 // view changes exactly when the set of members does. A name keeps its id as long as it is
 // remembered: of those whose life has ended, the last kMaxEnded are.
 //
-// Strangers, names that have never joined since this process knows them, shut nobody out: of those
-// that live the kMaxWaiting that registered last may go on, of the others the last
-// kMaxEndedStrangers are remembered.
+// Strangers are names that have never joined since this process knows them. They take no place from
+// others: the kMaxWaiting living ones that registered last may go on, and of those that have ended
+// the last kMaxEndedStrangers are remembered.
 #pragma once
 
 #include <cstdint>
@@ -101,13 +101,13 @@ class MembershipTable {
   };
 
   explicit MembershipTable(const Config& config) : config_(config) {}
-  // Nobody lives: all must register again. `floor`: incarnations start above it; after a restart
-  // it must exceed all that were ever given, also after the checkpoint was written. Errors:
-  // InvalidArgument for repeated names, or ids that do not ascend.
+  // Returns a table without living workers: all must register again. Incarnations start above
+  // `floor`, which must exceed all that were ever given, also after the checkpoint was written.
+  // Errors: InvalidArgument for repeated names, or ids that do not ascend.
   static absl::StatusOr<MembershipTable> Restore(const Config& config, const MembershipState& state,
                                                  Incarnation floor, absl::Time now);
-  // Who had ended in `former`, which knows more than what was restored, has ended as it had, and is
-  // not waited for.
+  // Takes over the ends of workers from `former`, which knows more than what was restored. These
+  // workers are not waited for.
   void RememberEnds(const MembershipTable& former);
   MembershipState Export() const;
   // The highest that was given to a worker.
@@ -124,8 +124,8 @@ class MembershipTable {
   };
   // Without when and how often leases were renewed.
   Memory memory() const;
-  // Whoever lived lives on, with a whole lease. Errors: DataLoss (names, ids or ends that cannot
-  // be).
+  // Returns a table in which every worker that lived lives on, with a whole lease. Errors: DataLoss
+  // (names, ids or ends that cannot be).
   static absl::StatusOr<MembershipTable> Resume(const Config& config, Memory memory,
                                                 absl::Time now);
 

@@ -1,6 +1,6 @@
-// How many registrations a coordinator takes per minute, of one address and in all, so that whoever
-// registers again and again, under new names, leaves room for others. Pure: no lock, clock or
-// thread.
+// Limits the registrations that a coordinator takes per minute, of one address and in all, so that
+// a client that registers again and again, under new names, leaves room for others. Pure: no lock,
+// clock or thread.
 #pragma once
 
 #include <cstddef>

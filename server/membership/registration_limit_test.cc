@@ -28,7 +28,7 @@ TEST(PeerOriginTest, IsWhatAPeerCannotChangeAtWill) {
 
 class RegistrationLimitTest : public testing::Test {
  protected:
-  // Of `num` registrations those that are taken.
+  // Returns how many of `num` registrations are taken.
   int Flood(const std::string& peer, int num) {
     int taken = 0;
     for (int i = 0; i < num; ++i) taken += limit_.Take(absl::StrCat(peer, ":", i), now_).ok();

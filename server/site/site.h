@@ -33,11 +33,11 @@ class Site {
   // end of a round whose order was withdrawn. Errors: InvalidArgument if they are not finite;
   // ResourceExhausted.
   virtual absl::Status PutWeights(absl::Span<const float> weights) = 0;
-  // The weights after the last order, likewise.
+  // Writes the weights after the last order into `weights`.
   virtual absl::Status GetWeights(absl::Span<float> weights) = 0;
-  // Waits until members have carried out the order. Interrupted, one that nobody has begun is
-  // withdrawn, and one that is under way is given its time: Cancelled if that is not enough, or if
-  // the site hands out no work any more. Errors: the failure of the job.
+  // Waits until members have carried out the order. If the wait is interrupted, an order that no
+  // member has begun is withdrawn, and one that is under way is given its time. Errors: Cancelled
+  // if that is not enough, or if the site hands out no work any more; the failure of the job.
   virtual absl::StatusOr<SiteOutcome> CarryOut(const SiteOrder& order,
                                                const Interrupted& is_interrupted) = 0;
   // What keeps the uplink from bringing an order, for people; empty: nothing. From any thread.

@@ -72,7 +72,7 @@ std::string WindowText(const JobSpec& job) {
                             : absl::StrCat(job.local_steps, " over --fragments=", job.fragments);
 }
 
-// Of what was given.
+// Checks what the operator of the site has given against the job upstream.
 absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
                         const std::set<std::string>& given) {
   std::vector<std::string> refused;
@@ -126,7 +126,7 @@ absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
       ". A site takes its job from --upstream: leave them out. Its own are ", OwnFlags()));
 }
 
-// Of held-out samples, in all rounds of the job.
+// Returns how often held-out samples are evaluated in all rounds of the job.
 int64_t NumEvaluations(const JobSpec& job) {
   const int64_t during = job.eval_every > 0 ? (job.schedule.total_rounds - 1) / job.eval_every : 0;
   return during + 1;

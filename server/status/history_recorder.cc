@@ -109,7 +109,8 @@ void HistoryRecorder::GoBackTo(Round next_round) {
 
 void HistoryRecorder::NoteEvent(HistoryEvent event) {
   event.text = OneLine(event.text);
-  // To the microsecond, as in the file: whoever has seen some asks for those of a later time.
+  // Times are whole microseconds, as in the file: a reader that has seen some events asks for those
+  // of a later time.
   event.time = absl::FromUnixMicros(absl::ToUnixMicros(event.time));
   if (!events_.empty()) {
     event.time = std::max(event.time, events_.back().time + absl::Microseconds(1));

@@ -46,7 +46,7 @@ TEST_F(HistoryRecorderTest, HasEachRoundWithItsLosses) {
   EXPECT_EQ(content.rounds_per_point, 1);
   ASSERT_EQ(content.trained.size(), 2u);
   EXPECT_EQ(content.trained[1], (HistoryPoint{Round(1), Round(1), 20, 2.0, 2.0, 1, 0.5}));
-  // Of the weights that the round has started from.
+  // The loss is that of the weights from which the round has started.
   EXPECT_THAT(content.heldout, ElementsAre(HeldoutPoint{Round(1), 10, 2.0, 5.0}));
 }
 

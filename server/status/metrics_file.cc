@@ -26,7 +26,7 @@ constexpr absl::string_view kLineStart = R"({"round":)";
 struct LineFacts {
   int64_t round = 0;
   bool is_evaluation = false;  // without training
-  int64_t samples = -1;        // of the job so far; -1: not said
+  int64_t samples = -1;        // of the job so far; -1 means that the line does not say
 };
 
 std::optional<int64_t> NumberAfter(absl::string_view line, absl::string_view key) {
@@ -38,7 +38,8 @@ std::optional<int64_t> NumberAfter(absl::string_view line, absl::string_view key
   return number;
 }
 
-// Of a whole line; none if it is damaged, as by a full disk under an earlier release.
+// Returns the facts of a whole line. None: the line is damaged, as by a full disk under an earlier
+// release.
 std::optional<LineFacts> FactsOf(absl::string_view line) {
   if (!absl::StartsWith(line, kLineStart) || !absl::EndsWith(line, "}")) return std::nullopt;
   const std::optional<int64_t> round = NumberAfter(line, kLineStart);
@@ -51,7 +52,7 @@ std::optional<LineFacts> FactsOf(absl::string_view line) {
 struct Kept {
   int64_t bytes = 0;
   int64_t num_cut = 0;            // lines, without one that was cut short
-  int64_t last_round = -1;        // of the lines that stay; -1: none stays
+  int64_t last_round = -1;        // of the lines that stay; -1 means that none stays
   int64_t samples = 0;            // of the job by then
   bool is_one_cut_early = false;  // though it is of a round before the point
   std::vector<RoundSummary> missing = {};
@@ -75,7 +76,7 @@ Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
     const bool is_final_evaluation =
         facts.has_value() && facts->is_evaluation && facts->round == next && point.is_evaluated;
     if (facts.has_value() && facts->round >= next && !is_final_evaluation) is_cutting = true;
-    // Of a round that was under way at the point.
+    // The line is of a round that was under way at the point.
     if (facts.has_value() && !point.is_in_order && facts->samples > point.trained_samples) {
       kept.is_one_cut_early |= facts->round < next;
       is_cutting = true;

@@ -42,8 +42,8 @@ class ProgressRecorder {
     absl::Duration log_interval = absl::Seconds(2);
     // Told, on a thread of the recorder, when either cannot be written any more.
     std::function<void(absl::string_view)> on_failure = [](absl::string_view) {};
-    // Likewise, once a round's line is in metrics_out: it outlives this process, if not a loss of
-    // power. And where there is to be none.
+    // Called from the writer's thread once a round's line is in metrics_out, where it outlives this
+    // process, if not a loss of power. Called, too, if no line is to be written.
     std::function<void(const RoundSummary&)> on_recorded = [](const RoundSummary&) {};
   };
 
@@ -63,12 +63,12 @@ class ProgressRecorder {
   void WriteTensorBoard(absl::string_view record);
 
   const Config config_;
-  // Of the writer's thread only.
+  // These are used by the writer's thread only.
   std::optional<MetricsFile> metrics_;
   int64_t num_lost_lines_ = 0;  // since the last one that was written
   std::optional<TensorBoardFile> tensorboard_;
   bool is_tensorboard_failing_ = false;
-  // Of lines of the log.
+  // What a line of the log has told.
   struct Mark {
     absl::Time time;
     int64_t samples = 0;  // of the job

@@ -18,8 +18,9 @@
 namespace lodestar {
 namespace {
 
-// Of protocol buffers, little-endian as this machine. Fields of tensorflow/core/util/event.proto
-// and tensorflow/core/framework/summary.proto; a reader skips what it does not know.
+// Wire types of protocol buffers, little-endian as this machine. The fields are those of
+// tensorflow/core/util/event.proto and tensorflow/core/framework/summary.proto; a reader skips what
+// it does not know.
 enum WireType : uint8_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 constexpr int kEventWallTime = 1;
 constexpr int kEventStep = 2;

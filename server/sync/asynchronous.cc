@@ -56,7 +56,7 @@ const MemberProgress* AsynchronousCluster::ToMeet(const MemberProgress& member,
   absl::Duration next_due;
   for (const MemberProgress& other : cluster.members) {
     if (!other.working || !other.usual_round.has_value()) continue;
-    // Who is far over its time may be gone.
+    // A member that is far over its time may be gone.
     const absl::Duration due = *other.usual_round - other.since;
     if (due > grace - member.since || due < -grace) continue;
     if (next != nullptr && next_due <= due) continue;

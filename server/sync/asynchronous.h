@@ -35,8 +35,8 @@ class AsynchronousBuckets : public BucketPolicy {
 class AsynchronousLocalBuckets final : public AsynchronousBuckets {
  public:
   struct Config {
-    int quorum = 0;              // parts of an outer step; 0: as many as there are members
-    int64_t max_staleness = -1;  // updates since its base that a contribution may be late; -1: any
+    int quorum = 0;              // parts of an outer step; 0 means as many as members
+    int64_t max_staleness = -1;  // updates that a contribution may be late; -1 means any
   };
   explicit AsynchronousLocalBuckets(const Config& config) : config_(config) {}
 
@@ -55,7 +55,7 @@ class AsynchronousLocalBuckets final : public AsynchronousBuckets {
 class AsynchronousCluster final : public ClusterPolicy {
  public:
   struct Config {
-    int max_rounds_ahead = -1;  // -1: unbounded; smaller bounds: fresher gradients, more waiting
+    int max_rounds_ahead = -1;  // -1 means no bound; a small one: fresh gradients, more waiting
     // A member that has just handed in waits for others that are about to, so that both go on from
     // the same weights (the grace period of arXiv:2401.09135, section 4): at most so much of the
     // time that its own rounds take, and only for those that have usually reported by then.

@@ -64,7 +64,7 @@ class BucketPolicy {
   // after every change of the bucket, for all that are held in ascending order of round and worker.
   // kReject, kDrop: release it.
   //
-  // Alike in every policy: a repeat of what was counted is a duplicate, whoever sends it, for it
+  // Alike in every policy: a repeat of what was counted is a duplicate, from any sender, for it
   // may be the retry of the last push before its worker left; a life that is over is Aborted; one
   // that is not announced yet is held.
   Decision OnPush(const PushFacts& push, const BucketFacts& bucket) const;
@@ -73,9 +73,9 @@ class BucketPolicy {
   Decision OnPull(const PullFacts& pull, const BucketFacts& bucket) const;
 
   // After a round was opened or a member dropped. kApply: update with what has been accumulated.
-  // kDrop: nothing came and nobody is left, or nobody contributes to this bucket in this round,
-  // which then needs no reason: next round without an update. kHold: goes on collecting; the reason
-  // names whom it waits for, and is empty if that is nobody in particular.
+  // kDrop: the next round begins without an update, because nothing came and no member is left, or
+  // no member contributes to this bucket in this round, which then needs no reason. kHold: goes on
+  // collecting; the reason names the members that it waits for, if it waits for some in particular.
   virtual Decision OnRosterChange(const BucketFacts& bucket) const = 0;
 
   // The contributions of a round are summed to one update, as its plan says; else each is an update
@@ -91,7 +91,7 @@ class BucketPolicy {
   virtual bool fixed_order() const = 0;
 
  private:
-  // Of a member, and not counted before.
+  // The push is of a member, and was not counted before.
   virtual Decision OnNewPush(const PushFacts& push, const BucketFacts& bucket) const = 0;
   // By a life that is not over.
   virtual Decision OnLivePull(const PullFacts& pull, const BucketFacts& bucket) const = 0;

@@ -23,8 +23,8 @@ struct Decision {
   std::string reason;
   absl::StatusCode code = absl::StatusCode::kOk;  // of kReject
   bool duplicate = false;                         // of kDrop: counted before; otherwise late
-  // Of a push that is held: nothing but the order of summation holds it, so that what it brings may
-  // arrive meanwhile.
+  // Whether nothing but the order of summation holds a push, so that what it brings may arrive
+  // meanwhile.
   bool is_due = false;
 
   static Decision Apply(std::string reason = "") { return {Action::kApply, std::move(reason)}; }

@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const ::testing::TestParamInfo<Subject>& info) { return info.param.name; });
 
 // A member at count c may start one more round exactly if c - slowest <= bound; so completed counts
-// never differ by more than bound + 1, whoever is slow, joins or dies.
+// never differ by more than bound + 1, whichever worker is slow, joins or dies.
 TEST(StaleSynchronousTest, NoScheduleBreaksTheBound) {
   constexpr int kSchedules = 100000;
   for (uint64_t seed = 0; seed < kSchedules; ++seed) {

@@ -6,7 +6,7 @@
 namespace lodestar {
 namespace {
 
-// Of a window: what workers of equal speeds, or with windows cut by speed, differ by; see
+// Share of a window by which workers of equal speeds, or with windows cut by speed, differ: see
 // deploy/docs/unequal_workers.md.
 constexpr double kGraceOfLocalSteps = 0.2;
 

@@ -8,7 +8,7 @@ namespace lodestar {
 namespace {
 
 bool IsLessDone(const UnfinishedPush& a, const UnfinishedPush& b) {
-  // Of buckets of any size. Both are below 2^40.
+  // Buckets may be of any size. Both numbers are below 2^40.
   const double a_part = static_cast<double>(a.received_bytes) * static_cast<double>(b.total_bytes);
   const double b_part = static_cast<double>(b.received_bytes) * static_cast<double>(a.total_bytes);
   return a_part < b_part || (a_part == b_part && a.bucket < b.bucket);

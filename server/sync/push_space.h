@@ -34,13 +34,14 @@ struct UnfinishedPush {
 struct PushSpace {
   // Ascending by pusher: of each the one that the smallest part has come of.
   std::vector<UnfinishedPush> unfinished;
-  // Ascending: they push, and the server holds what they push, because somebody else has not
-  // finished what has space.
+  // Ascending. The server holds what these push, because another worker has not finished what has
+  // space.
   std::vector<Pusher> held;
   friend bool operator==(const PushSpace&, const PushSpace&) = default;
 };
 
-// Of all pushes of a shard that are not whole, and of who waits for space, in any order.
+// Returns the space of a shard: `unfinished` are all pushes that are not whole, `waiting` those
+// that wait for space, in any order.
 PushSpace PushSpaceOf(absl::Span<const UnfinishedPush> unfinished,
                       absl::Span<const Pusher> waiting);
 

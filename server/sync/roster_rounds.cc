@@ -119,8 +119,8 @@ Decision RosterBuckets::OnLivePull(const PullFacts& pull, const BucketFacts& buc
 }
 
 Decision RosterBuckets::OnRosterChange(const BucketFacts& bucket) const {
-  // What is not here will not come. The plan, or that somebody is lost, may have missed this server
-  // while it was not connected.
+  // What is not here will not come. The plan, or the news that a member is lost, may have missed
+  // this server while it was not connected.
   const bool is_over = bucket.over_before > bucket.round;
   if (bucket.plan == nullptr && !is_over) return Decision::Hold(CollectingText(bucket));
   const bool is_nobodys = bucket.plan != nullptr && bucket.plan->roster.empty();
@@ -171,7 +171,7 @@ Decision RosterCluster::OnOpening(const ClusterFacts& cluster) const {
                                      " of ", wanted, " have)"));
 }
 
-// Whoever waits when a round opens is in it.
+// Every member that waits when a round opens is in the round.
 Decision RosterCluster::OnGrant(const MemberProgress&, const ClusterFacts&) const {
   return Decision::Apply();
 }

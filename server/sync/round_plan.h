@@ -1,5 +1,5 @@
-// Who contributes to a round, with how many samples each. Fixed when the round opens; that a member
-// is lost later does not change the plan.
+// The members that contribute to a round, with how many samples each. The plan is fixed when the
+// round opens: a member that is lost later does not change it.
 #pragma once
 
 #include <cstdint>

@@ -30,8 +30,8 @@ from supervised_cluster import POLL_SECONDS, SupervisedCluster
 WORKERS = 2
 BATCH = 2
 RECOVERY_SECONDS = 10  # promised, from the end of a fault, or the restart, to the next round
-# After the last fault, in those between two: whoever is out must be back before the job is over, as
-# workers look for a server whose job is over without them for ever.
+# Rounds after the last fault. A program that is out must be back before the job is over, because
+# workers look for ever for a server whose job is over without them.
 ROUNDS_AFTER = 12
 PATIENCE_SECONDS = 60  # before a trial is given up
 WORDS = ("round", "version", "shard", "bucket", "chunk")
@@ -43,7 +43,7 @@ class Mode:
   """`rounds`: between two faults; `steps`: of a worker in a round."""
   settings: dict
   rounds: int
-  more_rounds: int = 0  # for each fault: the others go on while somebody is out
+  more_rounds: int = 0  # for each fault: the others go on while one is out
   steps: int = 1
   lease_seconds: int = 2
   same_bits: bool = False  # the final weights are those of the undisturbed run
@@ -310,7 +310,7 @@ class Trial:
     log = cluster.log("server0")
     ended = log.count(" worker ended ") - log.count("reason=left")
     lost = self._lost_samples(ledger)
-    # Whoever is told to stop hands in after the local step at hand.
+    # A worker that is told to stop hands in after the local step at hand.
     told = sum(fault.kind == "terminate" and fault.target.startswith("worker")
                for fault in self._faults) if self._mode.steps > 1 else 0
     if lost > (ended + told) * self._share:

@@ -113,7 +113,7 @@ class PartitionCheck(CheckCase):
       last = self.assert_stands("old.jsonl")
       self.assertLess(last, self.rounds // 2)
 
-      # The other end is a server only by the word of somebody.
+      # The other end becomes a server only if an operator says so.
       replica.kill()
       there = {"popen": {"cwd": self.path("there")}, "mode": "sync", "rounds": self.rounds,
                "keep_workers": 2, "min_workers": 2, "lease": "10s",
@@ -181,7 +181,7 @@ class ReadOnlyDiskCheck(CheckCase):
     self.run_as_root(f"chattr -R -i {self.path('disk', 'run')}")
     self.wait_for_rounds(20)
 
-    # As after an error of the disk: nobody writes to it any more, whatever is open. While nothing is being
+    # The disk takes no writes any more, as after an error, whatever is open. This is done while nothing is being
     # written: Linux 6.18 may tell one of two writers then that data are synced which are lost.
     for worker in workers:
       worker.send(signal.SIGSTOP)

@@ -144,7 +144,7 @@ class Route:
     self.flips = 0  # done so far
     self.connections = []  # oldest first
     self._server = None
-    # Bound all the time, so that nobody else gets the port while the route does not listen.
+    # The socket is bound all the time, so that no other process gets the port while the route does not listen.
     self._reserved = self._bound_socket(0)
     self.port = self._reserved.getsockname()[1]
 

@@ -119,7 +119,7 @@ class AveragedTensorsTest : public testing::Test {
     config_.exit_when_done = true;
   }
 
-  // Of two programs on two servers.
+  // Runs two programs on two servers.
   void Run(float gradient = 1.0f, int64_t round_that_b_skips = -1) {
     ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, 2));
     a_ = std::make_unique<Program>(cluster->address(), 0);
@@ -146,7 +146,7 @@ class AveragedTensorsTest : public testing::Test {
     }
   }
 
-  // Of what both found in the end, beside what is averaged.
+  // Returns the last weight that both found in the end, which is none of those that are averaged.
   float LastWeight() const {
     const std::vector<float>& last = a_->found().back().parameters;
     EXPECT_EQ(last, b_->found().back().parameters);
@@ -169,7 +169,7 @@ TEST_F(AveragedTensorsTest, InSyncTheOptimizerLeavesThemAlone) {
 }
 
 TEST_F(AveragedTensorsTest, TheyAreNoPartOfANormThatIsClipped) {
-  // Of the gradient alone: 1 for each of the elements that have one.
+  // The norm is that of the gradient alone: 1 for each of the elements that have one.
   config_.job.clip_norm = 0.5 * std::sqrt(double{kNumFirst + kNumLast});
   Run();
   ExpectMeans();
@@ -297,7 +297,7 @@ TEST_F(AveragedTensorsTest, ACheckpointHasThem) {
         (Program::ValueOf(kNumRounds - 1, 0, 0, k) + Program::ValueOf(kNumRounds - 1, 0, 1, k)) /
             2);
   }
-  // While there is somebody to say good-bye to.
+  // The programs leave while there is a server to hear it.
   a_.reset();
   b_.reset();
 }

@@ -246,7 +246,7 @@ TEST(CApiTest, TwoProgramsShareTheSamples) {
   EXPECT_EQ(a.Train(), 0) << lodestar_last_error();
   run.join();
   EXPECT_EQ(outcome_of_b, 0);
-  // Of 3 only the first, before there are two grants, is wrong.
+  // Only the first of 3, before there are two grants, is wrong.
   EXPECT_EQ(a.num_foretold_, 2);
   EXPECT_EQ(b.num_foretold_, 2);
   // 4 rounds of 8 for each: one pass over all samples, none twice.
@@ -783,7 +783,7 @@ TEST(CApiTest, EveryFunctionRefusesANullWorker) {
   lodestar_free(nullptr);
 }
 
-// What a process that was forked from `started` is told; 0: all as it should be.
+// Returns what a process that was forked from `started` is told. 0 means all as it should be.
 int CodeOfForkedChild(lodestar_worker* started) {
   lodestar_step step = {};
   step.size = sizeof(step);

@@ -102,7 +102,7 @@ class DivergenceTest : public testing::Test {
 };
 
 TEST_F(DivergenceTest, StopEndsServersAndWorkersAndSavesNothingInEveryMode) {
-  // Of the decay's large steps the second overflows.
+  // The decay makes large steps, and the second one overflows.
   first_weights_.back() = 1e17f;
   for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
     const TestFolder folder;

@@ -219,7 +219,8 @@ TEST_P(EncodingsTest, JobEndsAfterLosingItsServersAndAWorker) {
     worker.life.first_backoff = absl::Milliseconds(5);
     return *MakeBuiltInWorker(worker, {.data = {.path = setup.data}}, &Clock::Real());
   };
-  // Of this round or, because one is skipped while another is written, a later one.
+  // Waits for the checkpoint of this round or of a later one, because a round is skipped while
+  // another is written.
   const auto await_checkpoint = [&](const std::string& round) {
     const auto is_there = [&](const std::filesystem::directory_entry& entry) {
       return entry.path().extension().empty() && entry.path().filename() >= "round-" + round;

@@ -36,7 +36,7 @@ class InProcessCluster {
   absl::Status StartServer(int shard);
 
   const ServerConfig config_;
-  std::vector<int> ports_;  // 0: not chosen yet
+  std::vector<int> ports_;  // 0 means not chosen yet
   std::vector<std::unique_ptr<Server>> servers_;
 };
 

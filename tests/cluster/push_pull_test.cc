@@ -523,7 +523,7 @@ TEST_F(PushPullTest, NobodyAsksForAnyNumberOfCalls) {
                                          HasSubstr("calls are asked for with 8000")));
 }
 
-// Whoever asks for far too much waits for the refusal, unless it gives up.
+// A client that asks for far too much waits for the refusal, unless it gives up.
 TEST_F(PushPullTest, SomeRefusalsTakeTheirTime) {
   config_.refusal_pause = absl::Hours(1);
   Start();

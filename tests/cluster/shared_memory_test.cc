@@ -185,7 +185,7 @@ class SharedMemoryTest : public ::testing::Test {
     return Share(request, open);
   }
 
-  // Of the first elements of bucket 0, at `offset` in the region.
+  // Returns a chunk with the first elements of bucket 0, at `offset` in the region.
   v1::PushChunk SharedChunk(uint64_t region, uint64_t offset, uint32_t crc32c) {
     v1::PushChunk chunk;
     chunk.set_worker_id(1);
@@ -405,7 +405,7 @@ TEST_F(SharedMemoryTest, WorkersMayGoAtAnyTime) {
   for (int i = 0; i < 20; ++i) {
     const Peer peer = Connect(WorkerId(2), true);
     ASSERT_OK(peer.shared);
-    // Of an odd bucket: the stream is cut anywhere.
+    // A bucket of odd size makes the stream end anywhere.
     std::vector<float> gradient = Gradient(2, 0);
     const auto session = peer.transport->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
     for (const Bucket& bucket : server_->buckets()) {

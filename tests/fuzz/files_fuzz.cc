@@ -145,7 +145,7 @@ void ReadSegment(absl::string_view bytes) {
   LODESTAR_CHECK(sound_bytes_again == static_cast<int64_t>(records.size()));
 }
 
-// Heads whose checksums hold, as of somebody who means harm.
+// Returns `bytes` with heads whose checksums hold, as an attacker would make them.
 std::string WithMendedHeads(std::string bytes) {
   const std::string magic = BytesOf(1, 0, "", "").substr(0, 4);
   const auto set = [&bytes](size_t at, uint32_t value) { memcpy(&bytes[at], &value, 4); };
@@ -304,7 +304,8 @@ Seeds FolderSeeds() {
           absl::StrCat(Piece(SomeRecords(1)), Piece(""), SomeRecords(3))};
 }
 
-// Of a job that an early release has recorded; where the checkout is the folder of work.
+// Returns the memory of a job that an early release has recorded, if the checkout is the folder at
+// work.
 Seeds CoordinatorMemorySeeds() {
   std::ifstream file("tests/compatibility/0.1.0/checkpoints/journal/coordinator/00000001.journal",
                      std::ios::binary);

@@ -27,7 +27,7 @@ struct Case {
   std::vector<std::string> (*seeds)();
 };
 
-// Of the target that is linked.
+// Returns the cases of the target that is linked.
 absl::Span<const Case> Cases();
 
 // How many inputs some parser has taken, of all so far.

@@ -1,4 +1,4 @@
-// Histories of runs, which the dashboard reads of whoever has put a file beside its own.
+// Histories of runs, which the dashboard reads although any user may have put them beside its own.
 
 #include <cstdlib>
 #include <filesystem>

@@ -129,7 +129,7 @@ void ReadStatus(absl::string_view bytes) {
   }
   Refuse(status);
   Accept();
-  // Of a code that is handed on unchanged: of a text that is short enough as well.
+  // The code is handed on unchanged, and a text that is short enough as well.
   const absl::Status again = FromGrpcStatus(ToGrpcStatus(status));
   LODESTAR_CHECK(again.code() == status.code()) << again << " of " << status;
   LODESTAR_CHECK(status.message().size() > 1024 || again.message() == status.message())

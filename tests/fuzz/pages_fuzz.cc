@@ -1,4 +1,4 @@
-// Requests of HTTP to the pages of --http, of whoever reaches them.
+// Requests of HTTP to the pages of --http, which any client may send that reaches them.
 
 #include <string>
 #include <vector>

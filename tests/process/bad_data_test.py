@@ -106,14 +106,14 @@ class BadDataTest(ClusterTestCase):
     self.stop_job(self.server)
 
   def test_before_there_is_a_server(self):
-    self.port = 1  # nobody listens there
+    self.port = 1  # no process listens there
     worker = self.start_worker("lost", data="nowhere")
     self.assertTrue(1 <= worker.wait() <= 127, worker.log())
     self.assertIn(self.path("nowhere") + ": No such file or directory", worker.log())
     self.assertNotIn("not connected", worker.log())
 
   def test_more_files_than_the_soft_limit_of_open_files(self):
-    self.port = 1  # nobody listens there
+    self.port = 1  # no process listens there
     os.mkdir(self.path("many"))
     for i in range(100):
       self.write(os.path.join("many", f"{i}.txt"), "To be, or not to be. " * 20)

@@ -84,7 +84,7 @@ class LostWorkerTest(ClusterTestCase):
   def test_silent_worker_is_named_and_rejoins_after_its_lease(self):
     server = self.start_server(lease="3s", shared_memory="false")
     survivor = self.start_worker("survivor")
-    survivor.wait_for_log("registered with")  # sums are in this order: it waits behind nobody
+    survivor.wait_for_log("registered with")  # sums are in this order: it waits behind no other
     victim = self.start_worker("victim")
     before = worker_in(self.wait_for_round(5, workers=2), "victim")
     victim.kill()
@@ -117,7 +117,7 @@ class LostWorkerTest(ClusterTestCase):
     self.stop_job(server, busy)
 
   def test_terminated_worker_leaves_at_once(self):
-    server = self.start_server(lease="1m")  # whoever waited for the lease would wait too long
+    server = self.start_server(lease="1m")  # a round that waited for the lease would wait too long
     survivor, leaver = self.start_worker("survivor"), self.start_worker("leaver")
     self.wait_for_round(5, workers=2)
     leaver.send(signal.SIGTERM)
@@ -217,7 +217,7 @@ class SecondSignalTest(ClusterTestCase):
     server = self.start_server()
     worker = self.start_worker("patient")
     self.wait_for_round(5)
-    server.send(signal.SIGSTOP)  # nobody takes the worker's farewell
+    server.send(signal.SIGSTOP)  # no process takes the worker's farewell
     worker.send(signal.SIGINT)
     worker.wait_for_log("once more to stop at once")
     self.send_again(worker, signal.SIGINT)

@@ -50,7 +50,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     with open("deploy/docs/monitoring.md", encoding="ascii") as page:
       documented = set(re.findall(r"^\| `(lodestar_\w+)`", page.read(), re.MULTILINE))
     self.assertEqual(served - documented, set())
-    # Of programs and models of another kind.
+    # These are of programs and models of another kind.
     self.assertLessEqual(documented - served, {"lodestar_program_metric", "lodestar_heldout_accuracy_ratio"})
     for path in ("deploy/grafana/lodestar.json", "deploy/prometheus/lodestar.rules.yml"):
       with open(path, encoding="ascii") as file:

@@ -196,7 +196,7 @@ class JoiningTest(JoiningTestCase):
     self.assertEqual(self.operate("status", home="desk", join=viewer).returncode, 131)
     server.kill()
     server.wait()
-    # Whoever has lost the authority is another cluster.
+    # A cluster that has lost its authority is another one.
     shutil.rmtree(self.path("state"))
     self.start_tls_server(port=self.port, name="anew", min_workers=9)
     box.wait_for_log("by the clock of this machine")

@@ -358,7 +358,7 @@ class Terminal:
       if not select.select([self._terminal], [], [], 0.1)[0]:
         return True
       part = os.read(self._terminal, 65536)
-    except OSError:  # nobody has the other side
+    except OSError:  # no process has the other side
       return False
     self.output += part.decode()
     return bool(part)

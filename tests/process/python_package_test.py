@@ -21,7 +21,7 @@ LIBRARY = os.path.abspath("worker/capi/liblodestar_worker.so")
 PACKAGE = os.path.abspath("worker/python")
 
 # Weights start at 0, and round r adds r + 1 to each with steps of -1: they are known for every
-# round, whoever contributes, and one contribution too many or too few shows at once.
+# round, whichever worker contributes, and one contribution too many or too few shows at once.
 PROGRAM = """
 import array, signal, sys, time
 import lodestar

@@ -88,7 +88,7 @@ class SpotTest(ClusterTestCase):
   def test_a_stop_with_little_time_hands_in_the_steps_that_were_made_and_the_rest_is_accounted_for(self):
     self.start_job(STEPS, min_workers=2)
     stays = self.start_worker("stays", "--leave_timeout=" + LITTLE_TIME)
-    # Sums are formed in order of registration: whoever goes is not the first.
+    # Sums are formed in order of registration: the worker that goes is not the first.
     self.wait_for_member("stays", stays.is_running)
     gone = self.start_worker("gone", "--leave_timeout=" + LITTLE_TIME)
     self.wait_until_computing("gone", "stays")

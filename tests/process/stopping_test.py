@@ -97,7 +97,7 @@ class StoppingTest(ClusterTestCase):
   def assert_launch_has_saved(self, launch, number):
     self.assert_ends(launch, 128 + number)
     self.assert_saved(self.metrics()[-1]["round"] + 1)
-    self.assertNotIn("was killed by signal 9", launch.log())  # nobody had to be killed
+    self.assertNotIn("was killed by signal 9", launch.log())  # no process had to be killed
 
   def test_launch_that_gets_two_signals_at_once_saves_the_last_round(self):
     launch = self.launch_two_servers()

@@ -14,7 +14,7 @@ import tempfile
 
 SKIPPED = 77
 LIMIT_SECONDS = 120
-# In the environment of whoever runs the tests pip may have settings, and Python may have packages.
+# The environment in which the tests run may have settings of pip and packages of Python.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "PIP_CONFIG_FILE": os.devnull,
                "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONNOUSERSITE": "1"}
 

@@ -22,7 +22,7 @@ from cluster_processes import members_of  # noqa: E402
 from replay import ADAMW, MOMENTUM  # noqa: E402
 
 RANK = os.path.join(PATHS[-1], "rank.py")
-# Of a rank that ends with an error.
+# Exit code of a rank that ends with an error.
 FAILED = 1
 
 

@@ -24,7 +24,7 @@ from program import Program  # noqa: E402
 CONTEXT = 16
 GPT = (f'name: "tiny" gpt {{ num_layers: 2 num_heads: 2 width: 16 context: {CONTEXT} '
        'vocabulary: 256 }')
-# One window and no more: whoever takes a sample, it is this one, wherever its epoch begins.
+# The text has one window, so that every sample is this one, whichever worker takes it and wherever its epoch begins.
 TEXT = "".join(random.Random(1).choices(string.ascii_letters, k=CONTEXT + 1))
 ROUNDS = 8
 

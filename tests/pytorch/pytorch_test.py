@@ -83,7 +83,7 @@ class PyTorchTest(replay.ReplayTestCase):
   def test_an_iterable_has_batches_of_its_own(self):
     runs = self.run_programs("mlp", "adamw", "--iterable", mode="sync", rounds=30, **ADAMW)
     for run in runs:
-      # Of 12 batches a pass.
+      # A pass has 12 batches.
       self.assertEqual([len(run["batches"])] + [len(batch) for batch in run["batches"]],
                        [30] + [8] * 30)
       self.assertEqual(sorted(torch.cat(run["batches"][:12]).tolist()), list(range(96)))

@@ -40,9 +40,9 @@ struct HandedStep {
 // Thread-safe.
 class StepHandoff {
  public:
-  // Of the worker. Blocks until the program has computed the step; tells `sink` (null: nobody) of
-  // blocks meanwhile. Errors: what the program's step has failed with; Cancelled once it has left
-  // and had not taken the step, FailedPrecondition if it had; those of the sink.
+  // Called by the worker. Blocks until the program has computed the step, and tells `sink`, if it
+  // is not null, of blocks meanwhile. Errors: what the program's step has failed with; Cancelled
+  // once it has left and had not taken the step, FailedPrecondition if it had; those of the sink.
   absl::StatusOr<BatchResult> Compute(HandedStep step, GradientSink* sink)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // What the program has logged in the round whose steps came last; means over them.
@@ -50,7 +50,8 @@ class StepHandoff {
   // No more steps come, and this is how the worker has ended.
   void End(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Of the program. Whether Next() would not block; waits for that for at most `timeout`.
+  // Called by the program. Returns whether Next() would not block; waits for that for at most
+  // `timeout`.
   bool AwaitNews(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
   // Blocks until there is a step; none: the worker has ended well. Errors:
   // FailedPrecondition if the last step is not finished; what the worker has ended with.

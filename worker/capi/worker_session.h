@@ -42,11 +42,11 @@ class WorkerSession {
   absl::Status AddTensor(TensorSpec tensor);
   absl::Status SetData(const DatasetInfo& data);
   absl::Status Allocate() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of the vectors; none before Allocate().
+  // The layout of the vectors. There is none before Allocate().
   const std::optional<Layout>& layout() const { return layout_; }
   CallerVectors* vectors() { return &vectors_; }
-  // Of the parameters that the servers have given last: how many updates they have had. -1: none
-  // were given, or some tensors have had more than others.
+  // How many updates the parameters have had that the servers have given last. -1 means that none
+  // were given, or that some tensors have had more than others.
   int64_t weights_version() const { return weights_version_; }
 
   absl::Status Start();
@@ -95,7 +95,7 @@ class WorkerSession {
   std::optional<Layout> own_layout_;  // of the tensors as they were added; none: there may be more
   std::optional<DatasetInfo> data_;
 
-  // Of the program's thread until vectors_outcome_ says that they are there; then only read.
+  // Used by the program's thread alone until vectors_outcome_ is set; then only read.
   std::optional<Layout> layout_;
   CallerVectors vectors_;
   StepHandoff handoff_;
@@ -107,7 +107,7 @@ class WorkerSession {
 
   absl::Mutex mutex_;
   std::optional<Registration> registration_ ABSL_GUARDED_BY(mutex_);
-  // Of Allocate(): OK once the program has written into them, too.
+  // The outcome of Allocate(). OK once the program has written into the vectors, too.
   std::optional<absl::Status> vectors_outcome_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Worker> worker_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;

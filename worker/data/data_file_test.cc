@@ -132,7 +132,7 @@ TEST_P(OpenDataFileTest, WhatIsNoFileIsRefusedWithoutWaiting) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("fifo")));
 }
 
-// A file that is replaced as a whole: whoever has the old one open still reads that.
+// If a file is replaced as a whole, a process that has the old one open still reads the old one.
 TEST(DataFileTest, AReplacedFileIsTheOldOneForWhoKeepsItOpenAndAnErrorForWhoDoesNot) {
   TestFolder folder;
   const std::string path = folder.Write("f", "before");

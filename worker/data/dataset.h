@@ -30,8 +30,8 @@ struct HostBatch {
   std::vector<int32_t> targets;  // [num_samples, context] next tokens, or [num_samples] classes
   // Which they are, for a model that reads them itself. Of held-out ones the epoch is 0.
   std::vector<SampleRef> samples = {};
-  // Predictions that the gradient is the mean over, where this is a part of a larger batch; 0:
-  // those of this one.
+  // Predictions over which the gradient is the mean, where this is a part of a larger batch. 0
+  // means those of this one.
   int64_t mean_over = 0;
 
   int64_t MeanOver() const {

@@ -21,11 +21,11 @@ namespace lodestar {
 struct DataSource {
   std::string path;
   DataFormat format = DataFormat::kText;
-  // Of text, of tokens, of images.
+  // The first is text, the second tokens, the third images.
   std::variant<TokenCorpus, TokensSource, std::shared_ptr<const ImageCorpus>> content;
 };
 
-// Of all files, as MakeDataset() reads them.
+// Returns the bytes of all files, as MakeDataset() reads them.
 int64_t NumBytesOf(const DataSource& source);
 
 // Finds the data, opens every file and checks what needs no model: rights, format, headers, sizes.

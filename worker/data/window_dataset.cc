@@ -19,7 +19,7 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Of the tokens of one piece; -1 if all are below `vocabulary`.
+// Returns the index of the first token of the piece that is not below `vocabulary`, or -1.
 int64_t FirstOutside(TokenWidth width, absl::Span<const uint8_t> piece, int64_t vocabulary,
                      std::vector<int32_t>* scratch) {
   const int64_t count = static_cast<int64_t>(piece.size()) / WidthBytes(width);

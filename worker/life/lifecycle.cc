@@ -112,7 +112,7 @@ Lifecycle::Effects Lifecycle::OnJoined(absl::Time now, const absl::Status& statu
   LODESTAR_CHECK(state_ == State::kJoining);
   if (!lost_.ok() || !status.ok()) {
     Effects effects;
-    // Of an outage that has been told of, this is another reason.
+    // The outage was told of already: this is another reason for it.
     if (lost_.ok() && !is_stopping_ && failed_lives_ > 0 && RemedyFor(status) == Remedy::kRepeat &&
         !std::exchange(is_join_told_, true)) {
       effects.push_back(Tell{LogLevel::kWarn, absl::StrCat("cannot take part yet: ",
@@ -188,7 +188,7 @@ Lifecycle::Effects Lifecycle::OnCarriedOut(absl::Time now,
                                            bool leaves_steps) {
   LODESTAR_CHECK(state_ == State::kWorking);
   if (!report.ok()) {
-    // Nobody cancelled it from here: whoever computes took no step of it, so nothing is lost.
+    // This worker has not cancelled it: the program took no step of the round, so nothing is lost.
     if (absl::IsCancelled(report.status()) && is_stopping_ && !gave_up_ && lost_.ok()) {
       round_at_hand_.reset();
     }
@@ -213,7 +213,7 @@ Lifecycle::Effects Lifecycle::EndLife(absl::Time now, const absl::Status& status
   Effects effects;
   if (is_refused_ || !MayTryAgain(now, status, effects)) {
     is_refused_ = true;
-    // The reason travels to the server's log; nobody waits for this worker's lease.
+    // The reason travels to the server's log, and no member waits for this worker's lease.
     return Leave(now, std::string(status.message()));
   }
   for (Effect& effect : BackOff(now, status)) effects.push_back(std::move(effect));
@@ -425,8 +425,8 @@ Lifecycle::Effects Lifecycle::OnLifeLost(absl::Time now, const absl::Status& sta
 
 Lifecycle::Effects Lifecycle::OnHeartbeat(const std::string& waiting_for) {
   unanswered_ = absl::OkStatus();
-  // A grant that is waited for brings the reason itself, and a worker that computes waits for
-  // nobody: others may wait for it.
+  // A grant that is waited for brings the reason itself. A worker that computes does not wait,
+  // though others may wait for it.
   if (state_ != State::kWorking || round_activity_ == "compute") return {};
   return {TellWait{waiting_for}};
 }

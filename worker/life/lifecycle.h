@@ -148,16 +148,16 @@ class Lifecycle {
   static constexpr absl::string_view kPrepares = "prepares model and data";
   static constexpr absl::string_view kComputes = "computes";
   static constexpr absl::string_view kEndsLife = "ends its life";
-  // What it does by itself, and whose end nobody else can bring: one of these. The last one: its
-  // life is over, so that the calls and transfers that it waited for are cancelled. Empty: it waits
-  // for servers, or for the time to try again.
+  // Returns what the worker does by itself, which no other process can end. The last kind: the life
+  // is over, so that the calls and transfers that the worker waited for are cancelled. Empty: the
+  // worker waits for servers, or for the time to try again.
   absl::string_view OwnWork() const;
   // What a heartbeat says that the worker does.
   std::string activity() const;
   bool is_stopping() const { return is_stopping_; }
   // Told to stop: for local steps and for handing them in. Not below zero.
   absl::Duration time_left(absl::Time now) const;
-  // Nobody will take what this life still computes.
+  // Returns true if no server will take what this life still computes.
   bool is_life_over() const { return !lost_.ok(); }
 
  private:

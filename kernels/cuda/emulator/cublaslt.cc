@@ -134,7 +134,7 @@ struct Product {
     return values;
   }
 
-  // Of depth() elements each.
+  // Returns the inner product of two vectors of depth() elements.
   double InnerProduct(const double* x, const double* y) const {
     const int64_t num_sums = algorithm + 1;
     if (num_sums == 1) return std::inner_product(x, x + depth(), y, 0.0);

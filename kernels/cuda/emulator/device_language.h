@@ -58,7 +58,7 @@ inline void __threadfence_block() {}
 
 namespace lodestar::emulator {
 
-// Of all lanes of the mask, `value`, by lane.
+// The values that all lanes of the mask have given, by lane.
 template <typename T>
 class LaneValues {
  public:

@@ -3,7 +3,7 @@
 // and how they synchronise, not how fast they are. Calls may come from several threads.
 //
 // Device memory is host memory with canaries, filled with NaN. Streams are queues whose operations
-// run when somebody waits for them, and no earlier: what relies on an order that no event or stream
+// run when a thread waits for them, and no earlier: what relies on an order that no event or stream
 // gives reads wrong values. Several cards have memory and streams of their own, and one clock.
 #pragma once
 

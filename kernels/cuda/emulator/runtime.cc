@@ -21,8 +21,8 @@ constexpr size_t kCanaryBytes = 256;
 constexpr unsigned char kCanary = 0x5a;
 constexpr unsigned char kPoison = 0xff;
 constexpr size_t kMaxPoisonBytes = 1 << 20;  // workspaces of many MiB need not be touched
-// From here on memory is address space that nothing stands for until it is touched: a card may have
-// more than the machine, as long as nobody uses it.
+// From this size on memory is address space without pages until it is touched: a card may have more
+// memory than the machine, as long as it is not used.
 constexpr size_t kReservedBytes = size_t{256} << 20;
 constexpr unsigned kMaxBlockThreads = 1024;
 constexpr unsigned kMaxGridYz = 65535;

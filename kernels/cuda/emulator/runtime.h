@@ -101,7 +101,7 @@ class Card {
   cudaError_t RefuseIfCapturing();
   void RunKernel(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 
-  // Of the calling thread.
+  // Returns the current device of the calling thread, to be read or set.
   static int& CurrentDevice();
 
   // Registered: the host's own, pinned for the time being.
@@ -121,7 +121,7 @@ class Card {
   bool IsRegistered(const void* memory) const;
   int64_t pinned_bytes() const;
   void CheckCanaries();
-  // Of the current device.
+  // Returns the free bytes of the current device.
   size_t free_bytes() const;
   int64_t num_allocations() const { return static_cast<int64_t>(allocations_.size()); }
 

@@ -22,7 +22,7 @@ void SetNcclFirstOperationsFail(bool fail);
 
 // Functions that work; communicators of one clique are used by a thread each.
 absl::StatusOr<NcclFunctions> LoadEmulatedNccl();
-// Whose communicators cannot be made.
+// Returns functions whose communicators cannot be made.
 absl::StatusOr<NcclFunctions> LoadBrokenNccl();
 absl::StatusOr<NcclFunctions> LoadNoNccl();
 

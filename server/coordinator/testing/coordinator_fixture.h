@@ -84,7 +84,7 @@ class CoordinatorHarness {
   void Pass(absl::Duration duration, const std::vector<TestWorker>& beating = {});
   // A report of the whole grant: loss 2 per sample, held-out loss 3 with every second one right.
   static RoundReport ReportOf(const Grant& grant);
-  // All workers ask, compute and report until nobody gets anything but DONE; returns the grants,
+  // All workers ask, compute and report until no worker gets anything but DONE; returns the grants,
   // by round and first sample.
   std::vector<Grant> RunToEnd(const std::vector<TestWorker>& workers);
 

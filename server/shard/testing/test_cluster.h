@@ -28,7 +28,7 @@ class TestCluster {
     Incarnation last_of_others = {};
     int64_t staging_bytes = 1 << 20;
     int64_t max_bytes = 0;              // of each shard
-    int64_t system_bytes = 0;           // what the system gives to all shards; 0: all it has
+    int64_t system_bytes = 0;           // what the system gives to all shards; 0 means all it has
     Executor* executor = nullptr;       // null: everything runs inline
     ShardObserver* observer = nullptr;  // of all shards
     TraceRecorder* trace = nullptr;     // of all shards

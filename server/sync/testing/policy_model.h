@@ -27,7 +27,7 @@ class PolicyModel {
     int num_buckets = 2;
     int min_workers = 1;
     double death_rate = 0.02;   // per step
-    int max_rounds_ahead = -1;  // the invariant to check; -1: none
+    int max_rounds_ahead = -1;  // the invariant to check; -1 means none
   };
 
   PolicyModel(const BucketPolicy& bucket_policy, const ClusterPolicy& cluster_policy,
@@ -35,8 +35,8 @@ class PolicyModel {
 
   // One random event. Errors: Internal, the law that was broken.
   absl::Status Step();
-  // Nobody dies any more: within a bounded number of steps everyone alive gets a grant, pushes all
-  // of it and reports it. Errors: Internal, naming what is stuck and the last reason.
+  // Runs on without deaths: within a bounded number of steps every living worker gets a grant,
+  // pushes all of it and reports it. Errors: Internal, naming what is stuck and the last reason.
   absl::Status Drain();
 
   int64_t updates() const { return updates_; }

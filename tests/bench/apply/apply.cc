@@ -3,7 +3,7 @@
 //
 //   tests/bench/apply.sh --megabytes=256 --repeats=7
 //
-// "in place" is an update that nobody reads meanwhile; "lent" one while a worker still pulls the
+// "in place" is an update that no worker reads meanwhile; "lent" one while a worker still pulls the
 // old weights, so that the new ones go elsewhere. Bytes are those of the parameters that are read
 // and written; a line that must be read before it is written elsewhere does not count.
 
@@ -140,7 +140,7 @@ class ApplyBench {
   }
 
   bool writes_elsewhere() const { return lent_ || !measured_.reads_weights; }
-  // Of the optimizer and of the plain loops alike.
+  // Returns the same for the optimizer and for the plain loops.
   int64_t bytes_per_parameter() const {
     const int state = optimizer_->num_state_vectors();
     return static_cast<int64_t>(sizeof(float)) * (1 + 2 * state + 1 + measured_.reads_weights);

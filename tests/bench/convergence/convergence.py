@@ -142,8 +142,8 @@ def chosen_trials(steps, seed):
     return [trial("sync", "sync", steps), *[chosen(*settings) for settings in CHOSEN + OTHERS + TOO_FEW_STEPS]]
 
 
-# Of four workers, the slowest six times slower than the fastest; together they take one hardware thread, so that two have room
-# for them and for the server.
+# The speeds of four workers, the slowest six times slower than the fastest. Together they take one hardware thread, so that
+# two have room for them and for the server.
 SPREAD = [1 / 2, 1 / 4, 1 / 6, 1 / 12]
 # Windows that are cut by speed have so much of --local_steps on average, by what was measured: those of the fastest are whole.
 CUT_BY_SPEED = 0.43

@@ -68,7 +68,7 @@ def history():
   return {"trained": curve, "heldout": curve, "events": events, "loss_unit": "bits/byte", "settings": settings}
 
 
-# Of each history the oldest event is gone and another has come. Reading a height makes the browser lay the page out before the clock is read again.
+# In each history the oldest event is gone and another has come. Reading a height makes the browser lay the page out before the clock is read again.
 MEASURE = """
 const [statuses, history] = arguments;
 const took = (update) => {

@@ -78,7 +78,7 @@ bool ReceiveChunk(int socket, absl::Span<float> elements,
   return true;
 }
 
-// Of what one connection carries, bucket by bucket, until take() is false.
+// Calls take() for each chunk of what one connection carries, until take() returns false.
 template <typename Element, typename Take>
 bool ForEachChunk(absl::Span<Element> elements, size_t part, size_t num_parts, Take take) {
   const size_t size = elements.size() / num_parts;
@@ -193,7 +193,7 @@ bool CheckedTcpServer::ReceiveGradient(int socket, int num_clients,
 }
 
 void CheckedTcpServer::Update(Bucket& bucket, int num_clients, absl::Span<const float> last) {
-  // Somebody still sends it.
+  // Another connection may still send the spare weights.
   if (bucket.spare.use_count() > 1) bucket.spare = NewWeights(bucket.num_elements);
   UpdateWithLast(absl::MakeSpan(bucket.spare->elements), bucket.weights->elements,
                  num_clients == 1 ? absl::Span<const float>() : bucket.sum, last,
@@ -224,7 +224,7 @@ bool CheckedTcpServer::SendWeights(int socket, int num_clients, int64_t min_vers
     }
     is_open = is_open && SendChunk(socket, elements, checksum);
   }
-  // Whoever updates must know that it has been read.
+  // The thread that updates must know that the weights have been read.
   absl::MutexLock lock(&bucket.mutex);
   weights.reset();
   return is_open;

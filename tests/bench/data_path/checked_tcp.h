@@ -41,7 +41,7 @@ class CheckedTcpServer {
  private:
   struct Checksum {
     uint32_t value = 0;
-    int num_uses = 0;  // 0: must be made again
+    int num_uses = 0;  // 0 means that it must be made again
   };
   struct Weights {
     std::vector<float> elements;
@@ -54,7 +54,7 @@ class CheckedTcpServer {
   struct Bucket {
     size_t num_elements = 0;
     absl::Mutex mutex;
-    // The elements of neither change while somebody else holds it.
+    // The elements of neither change while another thread holds it.
     std::shared_ptr<Weights> weights ABSL_GUARDED_BY(mutex);
     std::shared_ptr<Weights> spare ABSL_GUARDED_BY(mutex);
     std::vector<float> sum ABSL_GUARDED_BY(mutex);

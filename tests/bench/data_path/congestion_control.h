@@ -8,12 +8,12 @@
 
 namespace lodestar {
 
-// Of sockets that are made from now on, and those that are accepted from them; empty: the
-// system's. Before other threads run. Making a socket aborts if the system does not have `name`, or
-// not for this user (tcp_allowed_congestion_control).
+// Sets the congestion control of sockets that are made from now on, and of those that are accepted
+// from them. An empty name means the system's. Call it before other threads run. Making a socket
+// aborts if the system does not have `name`, or not for this user (tcp_allowed_congestion_control).
 void SetCongestionControl(const std::string& name);
 
-// Of the TCP sockets that are open now, listening ones included.
+// Returns those of the TCP sockets that are open now, listening ones included.
 std::set<std::string> CongestionControls();
 
 }  // namespace lodestar

@@ -21,7 +21,7 @@ import typing
 COPY_TURNS = 5
 PART_TURNS = 5
 WARM_UPS = 4
-# Of the command `parts` of a worker: what it is, and who does it.
+# What the command `parts` of a worker prints: the name of each part, and which program does it.
 PARTS = {
     "checksum": ("checksum", "who sends: the worker of a push, the server of a pull"),
     "checksum_with_copy": ("checksum with copy", "who receives; through shared memory both"),

@@ -14,7 +14,8 @@ struct Listener {
 // On a free loopback port.
 Listener ListenOnLoopback();
 // Connections, which send at once what they are given. Accept() returns a negative number once the
-// listener is shut down. `send_buffer_bytes`: SO_SNDBUF; 0: what the system takes.
+// listener is shut down. `send_buffer_bytes`: SO_SNDBUF. 0 means what the system
+// takes.
 int Accept(const Listener& listener, int send_buffer_bytes = 0);
 int ConnectToLoopback(int port, int send_buffer_bytes = 0);
 

@@ -45,7 +45,7 @@ constexpr float kTopKDecay = 0.95f;  // the default of --feedback_decay
 const Encoding kMeasured[] = {Encoding::kFp32, Encoding::kBf16,       Encoding::kInt8,
                               Encoding::kInt4, Encoding::TopK(64, 2), Encoding::TopK(256, 4)};
 
-// Of a normal distribution: what top-k costs depends on the values.
+// Returns values of a normal distribution: what top-k costs depends on the values.
 std::vector<float> Normals(int64_t n) {
   std::vector<float> values(n);
   for (int64_t i = 0; i < n; i += 4) {

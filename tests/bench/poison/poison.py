@@ -43,7 +43,7 @@ ALARMS = ("sends what is far longer", "sends what opposes", "has nothing in comm
 @dataclasses.dataclass
 class Run:
     name: str
-    poison: str  # empty: nobody is poisoned
+    poison: str  # empty means that no worker is poisoned
     flags: list
 
 

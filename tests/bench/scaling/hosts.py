@@ -29,7 +29,7 @@ def missing_rights():
 class Link:
     """From each host to the switch. Loss: of packets, by each of the two links on a path, in each direction."""
 
-    megabits: float = 0  # per second; 0: no limit
+    megabits: float = 0  # per second; 0 means no limit
     round_trip_ms: float = 0  # between two hosts
     loss_percent: float = 0
 

@@ -54,7 +54,7 @@ class PacedModel final : public Model {
     constexpr double kForward = 1.0 / 3.0;
     const absl::Duration forward_of_block = kForward * step / num_blocks;
     const absl::Duration backward_of_block = (1.0 - kForward) * step / num_blocks;
-    // Who is late by less has been held up by the optimizer or a slow wake-up, and catches up.
+    // A worker that is late by less was held up by the optimizer or a slow wake-up, and catches up.
     if (absl::Now() - computed_ > step / 2) computed_ = absl::Now();
     for (int block = 0; block < num_blocks; ++block) {
       if (gate != nullptr) {
@@ -107,7 +107,7 @@ class PacedModel final : public Model {
   const Layout layout_;
   DeviceMemory parameters_;
   DeviceMemory gradients_;
-  absl::Duration step_;  // 0: its samples say
+  absl::Duration step_;  // 0 means that its samples say
   absl::Duration sample_;
   std::mt19937 random_{std::random_device()()};
   // Until when its steps have kept it busy.

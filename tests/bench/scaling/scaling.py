@@ -54,7 +54,7 @@ VARIANTS = [  # (name, flags of the coordinator); the first is what the others a
      [*DILOCO, "--local_steps=20", "--overlap_rounds", "--outer_learning_rate=0.4", *INT4]),
     ("local SGD H=20, topk 256 in 4 bits up, int4 down", [*PLAIN_OUTER_STEP, "--local_steps=20", *TOPK_UP]),
 ]
-# Of gpt2-124m: (name, flags).
+# The runs with gpt2-124m: (name, flags).
 UTILISATION_STEPS = 80
 UTILISATION = [
     ("DiLoCo int4, waiting", [*DILOCO, *INT4]),
@@ -64,7 +64,7 @@ UTILISATION = [
 LINKS = [Link.parse(text) for text in
          ["100:0", "100:50", "100:150", "1000:0", "1000:50", "1000:150", "100:50:1"]]
 LONG_PATH = ["--long_paths"]
-# Of links: the 3.3 MB of gpt-nano, and few tokens per step, so that computing takes as little beside the exchange as
+# The model for links: the 3.3 MB of gpt-nano, and few tokens per step, so that computing takes as little beside the exchange as
 # it does on a card.
 LINK_MODEL = ('name: "gpt-nano-32" gpt { num_layers: 4 num_heads: 4 width: 128 context: 32 '
               'vocabulary: 256 }\n')
@@ -328,7 +328,7 @@ def print_links(options, programs):
 
 # --- forecast: what psctl plan says of a round, and what it takes ---
 
-# Of the run that measures a step: the exchange is a small part of so many.
+# Steps of the run that measures a step: the exchange is a small part of so many.
 STEPS_WITHOUT_NETWORK = 100
 LEAST_ROUNDS = 6
 # As long again where packets are lost: a round takes a third more or less there, as chance has it.

@@ -10,9 +10,9 @@
 // SIGUSR1 cuts all links: what is on its way, and whatever comes until SIGUSR2, is lost in silence,
 // so that connections stay half open.
 //
-// Makes the devices lsb0, lsb1, ... and prints "ready"; whoever started it moves each into the
-// network namespace of its host and gives device i the address A.B.C.(i + 1). Runs until killed.
-// Needs the right to make network devices.
+// Makes the devices lsb0, lsb1, ... and prints "ready". The program that has started it moves each
+// into the network namespace of its host and gives device i the address A.B.C.(i + 1). Runs until
+// killed. Needs the right to make network devices.
 
 #include <fcntl.h>
 #include <linux/if.h>

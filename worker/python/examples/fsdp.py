@@ -45,7 +45,7 @@ def main():
 
     with lodestar.join(options.address, name=options.name, group=dist.group.WORLD) as ps:
         model, optimizer = ps.attach(model, optimizer)
-        # Of each rank: the job's is that times the ranks.
+        # This is the batch of each rank. That of the job is as many times as large as there are ranks.
         for images, labels in ps.loader(train, batch_size=16):
             loss = loss_of(model(images.to(device)), labels.to(device))
             loss.backward()

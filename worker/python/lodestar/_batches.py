@@ -40,7 +40,7 @@ class GrantedBatches:
         self._asked: Deque[List[int]] = deque()  # of the DataLoader, and not taken yet
         self._planned: Deque[List[int]] = deque()  # to be asked
         self._num_ahead = 0  # steps after the one at hand that were asked or planned
-        self._num_wrong = 0  # of those asked: the first ones, which nobody wants
+        self._num_wrong = 0  # of those asked: the first ones, which are not wanted
 
     def begin(self, samples: Sequence[int]) -> List[int]:
         """A step with these samples. Returns the sizes of its batches."""

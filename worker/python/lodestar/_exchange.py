@@ -300,7 +300,7 @@ class _GradientSender:
         self._overlap = overlap
         self._is_open = False  # gradients that come are whole
         self._num_missing: List[int] = []  # of each block, in this step
-        # Of this step, by tensor: the gradient that was taken, and its version.
+        # The gradients that were taken in this step, and their versions, by tensor.
         self._taken: "dict[int, Tuple[Any, int]]" = {}
 
     def begin(self, is_last: bool) -> None:

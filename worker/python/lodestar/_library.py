@@ -10,7 +10,7 @@ _API_MAJOR = 1
 _API_MINOR = 1  # at least
 _NAME = "liblodestar_worker.so"
 
-# Of absl::StatusCode, which are those of gRPC.
+# The names of absl::StatusCode, which are those of gRPC.
 _CODES = ("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND",
           "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
           "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS",

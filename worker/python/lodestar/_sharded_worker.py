@@ -12,7 +12,7 @@ from lodestar._ranks import Ranks
 from lodestar._sharded_tensors import rows_of_ranks
 from lodestar.worker_api import Step, Worker
 
-# Of a job.
+# The settings of a job that are known by name.
 _SETTINGS = ("mode", "has_local_steps", "local_steps", "batch_size", "global_batch_size",
              "optimizer", "learning_rate", "momentum", "beta1", "beta2", "epsilon", "weight_decay",
              "clip_norm", "rounds", "seed", "model", "layout_is_own")

@@ -23,9 +23,9 @@ from lodestar import _library, _programs
 from lodestar._join_strings import is_join_setting
 
 _CONNECT_SECONDS = 5.0
-# Of a message of some packets, with two more attempts of TCP.
+# Longest time in which a message of some packets arrives, with two more attempts of TCP.
 _ARRIVAL_SECONDS = 4.0
-# What every path carries, of the data in a packet.
+# Bytes of data in a packet that every path carries.
 _SMALL_SEGMENT_BYTES = 536
 # Bytes of messages: one fits every path, one the packets of Ethernet, one the largest in use; and
 # what the interface is to be set to if a message of that size does not arrive.

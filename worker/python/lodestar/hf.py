@@ -44,7 +44,7 @@ class Callback(TrainerCallback):
             raise LodestarError(
                 "FAILED_PRECONDITION", "fp16=True puts a GradScaler around the optimizer's step: use "
                 "bf16=True, which needs none")
-        # Of accelerate's wrapper.
+        # accelerate wraps the optimizer.
         self._session.attach(model, getattr(optimizer, "optimizer", optimizer), overlap=False)
         self._hook = model.register_forward_hook(self._take_loss, with_kwargs=True)
         dataset = getattr(train_dataloader, "dataset", None)

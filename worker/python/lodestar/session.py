@@ -18,12 +18,12 @@ if TYPE_CHECKING:  # they need PyTorch, and Worker does not
     from lodestar._exchange import Exchange, HookedSteps
     from lodestar._trained_tensors import TrainedTensor, TrainedTensors
 
-# Of an evaluation, where the job says no batch size.
+# Batch size of an evaluation, if the job says none.
 _EVALUATION_BATCH = 32
-# Of data without a length: passes say nothing.
+# Stands for the length of data that have none: passes over them say nothing.
 _ENDLESS = 1 << 40
 
-# Of a DataLoader, which are not the program's to choose.
+# Options of a DataLoader that are not the program's to choose.
 _GRANTED_OPTIONS = ("shuffle", "sampler", "batch_sampler", "drop_last")
 
 Evaluate = Callable[[Any], Tuple[float, int, int]]
@@ -292,7 +292,7 @@ class Session:
         import torch
 
         def num_parts(num_samples: int) -> int:
-            # Of a job with --global_batch_size steps have as many samples as there are for each.
+            # With --global_batch_size a step has as many samples as there are for each worker.
             return -(-num_samples // batch_size) if batch_size else accumulate
 
         if isinstance(dataset, torch.utils.data.IterableDataset):
@@ -339,7 +339,7 @@ class Session:
         try:
             self._enter_job()
         except BaseException:
-            self.leave()  # a worker that does not fit holds up nobody
+            self.leave()  # a worker that does not fit holds up no other
             raise
 
     def _enter_job(self) -> None:

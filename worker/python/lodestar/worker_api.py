@@ -154,7 +154,7 @@ class Worker:
         if count == 0:
             raise LodestarError("FAILED_PRECONDITION", "allocate() comes before the vectors")
         array = ctypes.cast(floats, ctypes.POINTER(ctypes.c_float * count)).contents
-        array.owner = self  # the memory is there for as long as somebody looks at it
+        array.owner = self  # the memory is there for as long as it is looked at
         return memoryview(array).cast("B").cast("f")
 
     @property

@@ -21,7 +21,7 @@ namespace lodestar {
 class DelayedDevice final : public Device {
  public:
   enum class Order : uint8_t {
-    kLate,         // nothing runs before somebody waits for it
+    kLate,         // nothing runs before a thread waits for it
     kCopiesFirst,  // copies run as soon as events allow, ahead of all that is computed
   };
 
@@ -31,7 +31,7 @@ class DelayedDevice final : public Device {
   void FailAt(StreamKind stream, int count);
   // Pieces of work that have run.
   int64_t num_run(StreamKind stream) const;
-  // Who called Synchronize(), in order.
+  // Returns the threads that have called Synchronize(), in order.
   std::vector<std::thread::id> waiters() const;
 
   const DeviceCapabilities& capabilities() const override { return capabilities_; }

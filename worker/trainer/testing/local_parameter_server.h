@@ -51,7 +51,7 @@ class LocalParameterServer final : public ParameterTransport {
     absl::MutexLock lock(&mutex_);
     holds_pulls_ = false;
   }
-  // Of the worker's name, before this process.
+  // Sets the rounds that the worker's name has completed before this process.
   void RememberRounds(uint64_t completed) { registration_.rounds_completed = completed; }
   const std::vector<float>& weights() const { return weights_; }
   // Rounds that are over.
@@ -61,7 +61,7 @@ class LocalParameterServer final : public ParameterTransport {
   }
   // The bytes that were contributed last, by bucket.
   const std::vector<std::vector<std::byte>>& pushed() const { return pushed_; }
-  // Of the last contribution.
+  // Returns the header of the last contribution.
   const ContributionHeader& last_header() const { return last_header_; }
   // Called when a worker hands a bucket over.
   std::function<void(uint32_t bucket)> on_add_ = [](uint32_t) {};
@@ -70,7 +70,7 @@ class LocalParameterServer final : public ParameterTransport {
   std::function<void()> on_pull_ = [] {};
   // Called before a push is counted, and answered.
   std::function<void()> on_finish_ = [] {};
-  // Of pushes, as PushSession::bytes_unsent().
+  // What PushSession::bytes_unsent() of pushes returns.
   int64_t bytes_unsent_ = 0;
   // Buckets of the pull that was begun last, in the order in which they are asked for.
   std::vector<uint32_t> asked() {

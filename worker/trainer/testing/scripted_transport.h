@@ -59,7 +59,7 @@ class StuckTransport final : public ParameterTransport {
   uint64_t bytes_pushed() const override { return 0; }
   uint64_t bytes_pulled() const override { return 0; }
 
-  absl::Notification waiting_;  // somebody has begun to wait for a session
+  absl::Notification waiting_;  // a thread has begun to wait for a session
 };
 
 // Sleeping takes no time, so that back-off does not slow a test.
