@@ -14,7 +14,7 @@
 #include "common/listen_address.h"
 #include "common/logging.h"
 #include "common/security/security_flags.h"
-#include "server/coordinator/divergence_policy.h"
+#include "server/coordinator/faults/divergence_policy.h"
 #include "server/limits/server_limits.h"
 
 namespace lodestar {

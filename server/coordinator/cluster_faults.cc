@@ -56,15 +56,17 @@ std::string OddLoss(const RoundReport& report, const ModelSpec& model) {
 }
 
 absl::Status ClusterFaults::CheckSound(const RegisterCall& call) const {
-  if (const Quarantine::Entry* entry = state_.quarantine.Find(call.name); entry != nullptr) {
+  if (const Quarantine::Entry* entry = state_.faults.quarantine().Find(call.name);
+      entry != nullptr) {
     return absl::FailedPreconditionError(ShutOutText(*entry));
   }
   const WorkerRecord* record = state_.membership.FindByName(call.name);
   const auto desk = record == nullptr ? state_.desks.end() : state_.desks.find(record->id);
-  if (desk == state_.desks.end() ||
-      !desk->second.IsSick(call.instance_id, state_.divergence.nonfinite_limit()))
+  if (desk == state_.desks.end() || !desk->second.connection.IsProcess(call.instance_id) ||
+      !state_.faults.IsSick(record->id)) {
     return absl::OkStatus();
-  const int times = desk->second.faults.times_not_finite();
+  }
+  const int times = state_.faults.times_not_finite(record->id);
   return absl::FailedPreconditionError(absl::StrCat(
       "worker '", call.name, "' has sent NaN or Inf ", times, times == 1 ? " time" : " times",
       " in a row (--nonfinite_limit), while the numbers of others were finite; check its "
@@ -99,8 +101,8 @@ FaultVerdict ClusterFaults::OnWorkerFault(const WorkerFault& fault, absl::Time n
 }
 
 FaultVerdict ClusterFaults::CountPoisoned(const WorkerFault& fault, absl::Time now) {
-  WorkerDesk& desk = state_.desks[fault.worker];
-  if (!desk.faults.CountPoisoned(fault.round)) return {};
+  const SenderVerdict verdict = state_.faults.CountPoisoned(fault.worker, fault.round, Senders());
+  if (verdict.kind == SenderVerdict::Kind::kRepeat) return {};
   outbox_.Remember();
   const std::string name = state_.NameOf(fault.worker);
   // That of many rounds already.
@@ -110,40 +112,37 @@ FaultVerdict ClusterFaults::CountPoisoned(const WorkerFault& fault, absl::Time n
       is_opposed
           ? "opposes what others send; it counts all the same"
           : "is far longer than what others send; it counts as if it were as long as theirs");
-  const int times = TimesPoisoned(fault.worker);
-  if (is_opposed || times >= DivergencePolicy::kPoisonAlarm) {
+  if (is_opposed || verdict.times >= DivergencePolicy::kPoisonAlarm) {
     Accuse(what, fault.text, now);
   } else {
     outbox_.Tell(absl::StrCat(what, ": ", fault.text));
   }
-  return JudgeSender(fault.worker, fault.text, now);
+  return Follow(verdict, fault.worker, fault.text, now);
 }
 
-FaultVerdict ClusterFaults::JudgeSender(WorkerId worker, absl::string_view text, absl::Time now) {
-  const WorkerDesk& desk = state_.desks.at(worker);
+FaultVerdict ClusterFaults::Follow(const SenderVerdict& verdict, WorkerId worker,
+                                   absl::string_view text, absl::Time now) {
   const std::string name = state_.NameOf(worker);
-  const int limit = state_.divergence.poison_limit();
-  const int times = TimesPoisoned(worker);
-  if (limit == 0 || times <= limit) return {};
-  if (const std::string other = LeadingIdentity(worker); !other.empty()) {
+  const int limit = state_.faults.limits().poison_limit;
+  if (verdict.kind == SenderVerdict::Kind::kUndecided) {
     Accuse(absl::StrCat("worker '", name, "' differs from the others in more than ", limit,
                         " rounds (--poison_limit), and is not shut out, because half of the others "
                         "or more are of one certificate, '",
-                        other,
+                        verdict.leading_identity,
                         "': which of both is wrong is not told by their numbers; find out, and "
                         "psctl revoke it"),
            text, now);
-    return {};
   }
+  if (verdict.kind != SenderVerdict::Kind::kShutOut) return {};
   const std::string reason =
-      absl::StrCat("in ", times, " of ", DivergencePolicy::kPoisonWindow,
+      absl::StrCat("in ", verdict.times, " of ", DivergencePolicy::kPoisonWindow,
                    " rounds it has sent what is far longer than what others send, opposes it or "
                    "is not finite (--poison_limit=",
                    limit, "), the last time: ", text);
-  ForgetPoisoned(worker);
   // With a certificate it could come back under any name that begins with that of the certificate.
-  const bool has_identity = !desk.connection.identity().empty();
-  state_.quarantine.Add({has_identity ? desk.connection.identity() : name, reason, has_identity});
+  const std::string& identity = state_.desks.at(worker).connection.identity();
+  const bool has_identity = !identity.empty();
+  state_.faults.ShutOut({has_identity ? identity : name, reason, has_identity});
   saves_.OnOrdersChanged(now);
   outbox_.RaiseAlarm(
       absl::StrCat("worker '", name, "' is shut out: ", reason, "; psctl readmit lets it in again"),
@@ -151,46 +150,15 @@ FaultVerdict ClusterFaults::JudgeSender(WorkerId worker, absl::string_view text,
   return {.kind = FaultVerdict::Kind::kShutOut, .reason = absl::StrCat("shut out: ", reason)};
 }
 
-std::string ClusterFaults::LeadingIdentity(WorkerId worker) const {
-  std::map<std::string, int> workers_of;
-  int others = 0;
-  for (const WorkerRecord* member : state_.membership.Members()) {
-    const WorkerDesk& desk = state_.desks.at(member->id);
-    if (IsSameSender(desk, member->id, worker)) continue;
-    ++others;
-    if (!desk.connection.identity().empty()) ++workers_of[desk.connection.identity()];
-  }
-  for (const auto& [identity, workers] : workers_of) {
-    if (workers > 1 && 2 * workers >= others) return identity;
-  }
-  return "";
-}
-
-// With a certificate it may register under many names.
-bool ClusterFaults::IsSameSender(const WorkerDesk& desk, WorkerId id, WorkerId worker) const {
-  if (id == worker) return true;
-  const std::string& identity = state_.desks.at(worker).connection.identity();
-  return !identity.empty() && desk.connection.identity() == identity;
-}
-
-int ClusterFaults::TimesPoisoned(WorkerId worker) const {
-  std::set<Round> rounds;
+std::vector<Sender> ClusterFaults::Senders() const {
+  std::vector<Sender> senders;
   for (const auto& [id, desk] : state_.desks) {
-    if (!IsSameSender(desk, id, worker)) continue;
-    rounds.insert(desk.faults.memory().poisoned_rounds.begin(),
-                  desk.faults.memory().poisoned_rounds.end());
+    const WorkerRecord* record = state_.membership.Find(id);
+    senders.push_back({.worker = id,
+                       .identity = desk.connection.identity(),
+                       .is_member = record != nullptr && record->is_member()});
   }
-  if (rounds.empty()) return 0;
-  const Round newest = *rounds.rbegin();
-  return static_cast<int>(std::count_if(rounds.begin(), rounds.end(), [newest](Round round) {
-    return newest - round < DivergencePolicy::kPoisonWindow;
-  }));
-}
-
-void ClusterFaults::ForgetPoisoned(WorkerId worker) {
-  for (auto& [id, desk] : state_.desks) {
-    if (IsSameSender(desk, id, worker)) desk.faults.ForgetPoisoned();
-  }
+  return senders;
 }
 
 void ClusterFaults::LookForStraggler() {
@@ -307,7 +275,7 @@ absl::StatusOr<std::string> ClusterFaults::CertificateOf(absl::string_view name)
 FaultVerdict ClusterFaults::ShutOutByOperator(std::string name, bool is_identity,
                                               absl::string_view reason, absl::Time now) {
   std::string why = absl::StrCat("an operator has evicted it: ", reason);
-  state_.quarantine.Add({std::move(name), why, is_identity, /*is_by_operator=*/true});
+  state_.faults.ShutOut({std::move(name), why, is_identity, /*is_by_operator=*/true});
   saves_.OnOrdersChanged(now);
   outbox_.Remember();
   return FaultVerdict{.kind = FaultVerdict::Kind::kShutOut, .reason = std::move(why)};
@@ -315,7 +283,7 @@ FaultVerdict ClusterFaults::ShutOutByOperator(std::string name, bool is_identity
 
 absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {
   RETURN_IF_ERROR(CheckKnowsOrders(state_, now));
-  if (!state_.quarantine.Remove(name)) {
+  if (!state_.faults.Readmit(name)) {
     return absl::NotFoundError(absl::StrCat("no worker '",
                                             PeerText(name, MembershipTable::kMaxNameBytes),
                                             "' is shut out; psctl workers has the names"));
@@ -333,28 +301,24 @@ absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {
 FaultVerdict ClusterFaults::OnNotFinite(WorkerId worker, Round round, absl::string_view text,
                                         absl::Time now) {
   const WorkerRecord* record = state_.membership.Find(worker);
-  WorkerDesk& desk = state_.desks[worker];
-  const int times_before = desk.faults.times_not_finite();
-  // Once per life, however many buckets say so.
-  if (!desk.faults.CountNotFinite(record->incarnation, state_.finite_reports)) return {};
+  // A life counts once, however many buckets say so.
+  const NotFiniteVerdict verdict =
+      state_.faults.CountNotFinite(worker, record->incarnation, round, Senders());
+  if (verdict.kind == NotFiniteVerdict::Kind::kRepeat) return {};
   outbox_.Remember();
   outbox_.RaiseAlarm(
       absl::StrCat("worker '", record->name,
                    "' has sent what is NaN, infinite or beyond all reason; it is not "
                    "counted"),
       now);
-  for (const WorkerRecord* member : state_.membership.Members()) {
-    if (!state_.desks[member->id].faults.is_finite()) continue;
-    // Each of its processes begins anew with --nonfinite_limit; its name does not.
-    if (desk.faults.times_not_finite() > times_before && desk.faults.CountPoisoned(round)) {
-      const FaultVerdict verdict = JudgeSender(worker, text, now);
-      if (verdict.kind == FaultVerdict::Kind::kShutOut) return verdict;
-    }
-    return Drop(worker, NotFiniteReason(state_, worker, text));
+  if (verdict.kind == NotFiniteVerdict::Kind::kDiverged) {
+    // The numbers were computed on the weights after `round` updates.
+    return Diverge(round, round, absl::StrCat("no worker's numbers are finite any more: ", text),
+                   now);
   }
-  // They were computed on the weights after `round` updates.
-  return Diverge(round, round, absl::StrCat("no worker's numbers are finite any more: ", text),
-                 now);
+  const FaultVerdict of_sender = Follow(verdict.sender, worker, text, now);
+  if (of_sender.kind == FaultVerdict::Kind::kShutOut) return of_sender;
+  return Drop(worker, NotFiniteReason(state_, worker, text));
 }
 
 FaultVerdict ClusterFaults::OnShardDiverged(int shard, Round round, absl::string_view text,
@@ -378,24 +342,22 @@ FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_v
                                : absl::StrCat("round ", last->round.value(), ", ", last->path);
   const std::string what = absl::StrCat("diverged at round ", round.value(),
                                         "; last good checkpoint: ", good, ". ", why);
-  state_.divergence.Note(round, what, now);
   saves_.GiveUp(absl::FailedPreconditionError(what));
   state_.open.clear();
   // Before anything is restored, and for the servers that are started after this one, too.
   outbox_.Do(SetAsideTask{first_bad, "have weights that gave NaN or Inf"});
-  if (state_.divergence.MayRollBack() && !state_.is_stopping() && !state_.is_work_held()) {
-    state_.divergence.RollBack();
-    state_.setback.reset();  // what is done again is so for this reason
+  const bool may_go = !state_.is_stopping() && !state_.is_work_held();
+  if (state_.faults.OnDiverged({round, what, now}, may_go)) {
+    const FaultPolicy::Memory& faults = state_.faults.memory();
     outbox_.RaiseAlarm(
         absl::StrCat(what, ". Goes back to ",
                      last.has_value() ? "that checkpoint" : "the first weights",
-                     " with the learning rate times ", state_.divergence.learning_rate_scale(),
-                     " (rollback ", state_.divergence.rollbacks(), " of ",
-                     state_.divergence.max_rollbacks(), ")"),
+                     " with the learning rate times ", faults.learning_rate_scale, " (rollback ",
+                     faults.rollbacks, " of ", state_.faults.limits().max_rollbacks, ")"),
         now);
     return {.kind = FaultVerdict::Kind::kGoBack};
   }
-  const std::string after = state_.divergence.HistoryText();
+  const std::string after = LearningRateHistoryText(state_.faults.memory());
   if (is_last_bad) state_.checkpoints.ForgetLast();
   state_.failure = absl::FailedPreconditionError(
       absl::StrCat(what, after, ". Lower --learning_rate, or set --clip_norm, and start again"));
@@ -436,10 +398,10 @@ absl::StatusOr<FaultVerdict> ClusterFaults::RollBack(Round round, absl::string_v
   outbox_.Tell(absl::StrCat("goes back from round ", rounds_done,
                             " to the newest checkpoint of at most ", round.value(),
                             " rounds, as an operator has ordered: ", why));
-  state_.setback = Setback{rounds_done,
-                           absl::StrCat("an operator sent the job back to round ", round.value(),
-                                        " or before (", why, ")"),
-                           Setback::Order{round.value(), std::string(why)}};
+  state_.faults.SetBack({rounds_done,
+                         absl::StrCat("an operator sent the job back to round ", round.value(),
+                                      " or before (", why, ")"),
+                         Setback::Order{round.value(), std::string(why)}});
   saves_.GiveUp(absl::AbortedError(absl::StrCat("the job goes back: ", why)));
   state_.open.clear();
   outbox_.Do(SetAsideTask{round + 1, "are not to be gone on from"});

@@ -1,7 +1,6 @@
-// What is sent, reported or computed and cannot be right: which worker is blamed for it, how often
-// it may be and whom it shuts out, and when it is the run that has diverged, and goes back or ends.
-// And what operators do about it: they shut out, let in again, and send back. Pure; for the
-// coordinator, which carries out the verdicts.
+// Faults of a whole cluster: tells the FaultPolicy what was sent, reported or computed and cannot
+// be right, words its verdicts, and says what the coordinator is to do. Orders of operators about
+// faults are here, too: they shut workers out, let them in again, and send the job back. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +16,7 @@
 #include "common/model_spec.h"
 #include "server/coordinator/cluster_saves.h"
 #include "server/coordinator/cluster_state.h"
+#include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/outbox.h"
 #include "server/coordinator/straggler_watch.h"
@@ -84,16 +84,11 @@ class ClusterFaults {
                                  absl::Time now);
   // What a worker has sent is far longer than what others send, or opposes it: counts the round.
   FaultVerdict CountPoisoned(const WorkerFault& fault, absl::Time now);
-  // Drops the worker and shuts out its name where there were too many such rounds.
-  FaultVerdict JudgeSender(WorkerId worker, absl::string_view text, absl::Time now);
-  // Of the other senders: the certificate that several members have, half of them or more, so that
-  // it alone says what is usual. Empty: none.
-  std::string LeadingIdentity(WorkerId worker) const;
-  // In how many of kPoisonWindow rounds that was so, up to the last of them: of the worker, or of
-  // all with its certificate, and then a round counts once.
-  int TimesPoisoned(WorkerId worker) const;
-  void ForgetPoisoned(WorkerId worker);
-  bool IsSameSender(const WorkerDesk& desk, WorkerId id, WorkerId worker) const;
+  // Shuts the sender out, or raises an alarm, as the verdict says. `text` says what was seen.
+  FaultVerdict Follow(const SenderVerdict& verdict, WorkerId worker, absl::string_view text,
+                      absl::Time now);
+  // Returns all workers of this life of the servers, also those whose lives have ended.
+  std::vector<Sender> Senders() const;
   // Raises the alarm; if it is new, the log has what was seen.
   void Accuse(absl::string_view what, absl::string_view seen, absl::Time now);
   // Weights after `first_bad` updates are not to be used any more.

@@ -50,18 +50,18 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   memory.supply = state.supply.memory();
   memory.norms = state.norms.memory();
   memory.membership = state.membership.memory();
-  for (const auto& [worker, desk] : state.desks) memory.desks.emplace(worker, desk.memory());
+  for (const auto& [worker, desk] : state.desks) {
+    memory.desks.emplace(
+        worker, WorkerMemory{.desk = desk.memory(), .faults = state.faults.MemoryOf(worker)});
+  }
   memory.ledger = state.ledger.memory();
   for (const auto& [number, round] : state.open) memory.open.emplace(number, round.memory());
   memory.evaluation_attempt = state.evaluation_attempt;
-  memory.finite_reports = state.finite_reports;
+  memory.faults = state.faults.memory();
   memory.orders = state.orders();
   memory.quota = state.quota.memory();
   memory.checkpoints = state.checkpoints.memory();
   memory.schedule = state.schedule.memory();
-  memory.rollbacks = state.divergence.rollbacks();
-  memory.learning_rate_scale = state.divergence.learning_rate_scale();
-  memory.scale_by_operators = state.divergence.scale_by_operators();
   memory.progress = state.progress.memory();
   memory.last_rounds.assign(state.unrecorded.begin(), state.unrecorded.end());
   return memory;
@@ -101,18 +101,18 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
   state.norms = NormBook(state.config.num_shards, std::move(memory.norms));
   ASSIGN_OR_RETURN(state.membership, MembershipTable::Resume(state.membership.config(),
                                                              std::move(memory.membership), now));
-  for (auto& [worker, desk] : memory.desks) {
-    state.desks[worker] = WorkerDesk(std::move(desk), now);
+  for (auto& [worker, of_worker] : memory.desks) {
+    state.desks[worker] = WorkerDesk(std::move(of_worker.desk), now);
+    state.faults.Resume(worker, std::move(of_worker.faults));
   }
   state.ledger = WorkLedger(state.config.job, std::move(memory.ledger));
   for (auto& [number, round] : memory.open) {
     state.open.emplace(number, OpenRound(std::move(round), now));
   }
   state.evaluation_attempt = memory.evaluation_attempt;
-  state.finite_reports = memory.finite_reports;
+  state.faults.Resume(memory.faults);
   state.TakeOrders(std::move(memory.orders), now);
   state.quota.Resume(memory.quota);
-  state.divergence.Resume(memory.rollbacks, memory.learning_rate_scale, memory.scale_by_operators);
   state.progress.Resume(memory.progress);
   state.unrecorded.assign(memory.last_rounds.begin(), memory.last_rounds.end());
   if (!state.open.empty()) state.progress.OnOpened(now);

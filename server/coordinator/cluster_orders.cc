@@ -96,7 +96,7 @@ absl::StatusOr<LearningRateChange> ClusterOrders::SetLearningRate(double learnin
   }
   const double factor = learning_rate / before;
   state_.ledger.MultiplyLearningRateScale(factor);
-  state_.divergence.MultiplyLearningRateScale(factor);
+  state_.faults.MultiplyLearningRateScale(factor);
   const double scale = state_.ledger.state().learning_rate_scale;
   saves_.OnOrdersChanged(now);
   outbox_.Remember();

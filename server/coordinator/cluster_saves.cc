@@ -446,7 +446,7 @@ void ClusterSaves::Restart(const CoordinatorState& on_disk, absl::Time now) {
 
 void ClusterSaves::OnShardBack(absl::Time now) {
   if (state_.is_shard_away() || !state_.is_ready()) return;
-  if (state_.checkpoints.HasOther(state_.orders(), state_.divergence.learning_rate_scale())) {
+  if (state_.checkpoints.HasOther(state_.orders(), state_.faults.memory().learning_rate_scale)) {
     OnOrdersChanged(now);
   }
 }

@@ -32,7 +32,7 @@ ClusterState::ClusterState(CoordinatorConfig the_config, std::optional<Layout> t
       checkpoints(config.num_shards),
       schedule(config.checkpoint_schedule),
       last_save(!config.fallback_dir.empty()),
-      divergence(config.divergence) {
+      faults(config.divergence) {
   const JournalFacts& journal = config.journal;
   journal_id = journal.end.journal_id != 0 ? journal.end.journal_id : journal.new_journal_id;
   if (journal.folder.empty()) journal_id = 0;
@@ -63,13 +63,13 @@ bool ClusterState::AwaitsJournals(WorkerId worker, Round round, bool is_patience
 }
 
 StandingOrders ClusterState::orders() const {
-  StandingOrders orders = {.quarantine = quarantine.memory()};
+  StandingOrders orders = {.quarantine = faults.quarantine().memory()};
   if (pause.has_value()) orders.pause = pause->reason;
   return orders;
 }
 
 void ClusterState::TakeOrders(StandingOrders orders, absl::Time now) {
-  quarantine = Quarantine(std::move(orders.quarantine));
+  faults.Resume(std::move(orders.quarantine));
   pause.reset();
   if (orders.pause.has_value()) pause = JobPause{*std::move(orders.pause), now};
 }
@@ -96,7 +96,7 @@ std::vector<std::string> ClusterState::Returning(absl::Time now) const {
   for (const auto& [id, record] : membership.workers()) {
     const bool calls_again = record.state == WorkerState::kDropped && record.ended_at <= end &&
                              now < record.ended_at + kReturnTime &&
-                             quarantine.Find(record.name) == nullptr;
+                             faults.quarantine().Find(record.name) == nullptr;
     if (calls_again || (is_gathering && record.is_away)) names.push_back(record.name);
   }
   return names;

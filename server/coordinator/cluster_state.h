@@ -24,15 +24,14 @@
 #include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/coordinator_config.h"
-#include "server/coordinator/divergence_record.h"
 #include "server/coordinator/exchange_tuning.h"
+#include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/job_progress.h"
 #include "server/coordinator/journal_comparison.h"
 #include "server/coordinator/last_save.h"
 #include "server/coordinator/member_quota.h"
 #include "server/coordinator/norm_book.h"
 #include "server/coordinator/open_round.h"
-#include "server/coordinator/quarantine.h"
 #include "server/coordinator/refusal_book.h"
 #include "server/coordinator/shard_command.h"
 #include "server/coordinator/shard_registry.h"
@@ -79,19 +78,6 @@ struct ClusterView {
 
 // Workers whose calls are answered with "not ready" come back within this time.
 constexpr absl::Duration kCallerPatience = absl::Seconds(6);
-
-// A server has lost its memory, or an operator has ordered it, and all went back.
-struct Setback {
-  // Of psctl rollback.
-  struct Order {
-    int64_t most_rounds = 0;  // to go back to
-    std::string reason;       // in the operator's words
-  };
-
-  int64_t rounds_done = 0;  // before
-  std::string why;
-  std::optional<Order> order = std::nullopt;  // until all are back
-};
 
 // No work is handed out, and all stays as it is.
 struct JobPause {
@@ -179,8 +165,7 @@ struct ClusterState {
   LastSave last_save;
   absl::Time over_since = absl::InfiniteFuture();  // nothing but the leaving is waited for
   std::optional<ResumeSnapshot> resumed;
-  std::optional<Setback> setback;  // the last one
-  DivergenceRecord divergence;
+  FaultPolicy faults;
   AlarmBook alarms;
   RefusalBook refusals;
   // Whom the servers are not ready for, or whose name is held: they come again.
@@ -196,9 +181,7 @@ struct ClusterState {
   std::optional<LedgerState> before_open_round;
   CertificateRests certificate_rests;
   int64_t evaluation_attempt = 0;
-  uint64_t finite_reports = 0;    // of all workers
-  Quarantine quarantine;          // over all lives of the servers
-  std::optional<JobPause> pause;  // so, too; not set: work is handed out
+  std::optional<JobPause> pause;  // Over all lives of the servers. Not set: work is handed out.
 
   // Whether the servers have weights, and workers may call.
   bool is_ready() const;

@@ -1,6 +1,7 @@
 #include "server/coordinator/cluster_words.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
@@ -285,7 +287,7 @@ void ShowShutOut(const ClusterState& state, std::vector<WorkerSnapshot>& workers
   std::set<absl::string_view> names;
   for (const WorkerSnapshot& worker : workers) names.insert(worker.name);
   std::vector<WorkerSnapshot> lines;
-  const Quarantine::Memory& entries = state.quarantine.memory();
+  const Quarantine::Memory& entries = state.faults.quarantine().memory();
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     if (names.contains(entry->name)) continue;
     if (lines.size() == kMaxShutOutShown) {
@@ -548,9 +550,25 @@ std::string ShutOutText(const Quarantine::Entry& entry) {
                       "; psctl readmit ", entry.name, " lets it in again");
 }
 
+std::string LearningRateHistoryText(const FaultPolicy::Memory& faults) {
+  // A scale that differs by less is the rounding of several orders.
+  const bool has_order = std::abs(faults.scale_by_operators - 1.0) > 1e-9;
+  std::vector<std::string> parts;
+  if (faults.rollbacks > 0) {
+    parts.push_back(absl::StrCat("after ", faults.rollbacks,
+                                 faults.rollbacks == 1 ? " rollback" : " rollbacks"));
+  }
+  if (has_order) {
+    parts.push_back(absl::StrFormat("with the learning rate times %.4g by operators",
+                                    faults.scale_by_operators));
+  }
+  if (parts.empty()) return "";
+  return absl::StrCat(" (", absl::StrJoin(parts, ", "), parts.size() == 2 ? " besides" : "", ")");
+}
+
 std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::string_view text) {
-  const int times = state.desks.at(worker).faults.times_not_finite();
-  const int limit = state.divergence.nonfinite_limit();
+  const int times = state.faults.times_not_finite(worker);
+  const int limit = state.faults.limits().nonfinite_limit;
   return absl::StrCat(text, "; ", times, " of ", limit, limit == 1 ? " time" : " times",
                       " in a row that it may send NaN or Inf (--nonfinite_limit)",
                       times < limit ? "" : ": it is turned away until it is started again");
@@ -702,11 +720,12 @@ std::string SentBackText(const Setback::Order& order, std::optional<int64_t> rea
 
 std::string LostText(const ClusterState& state) {
   const int64_t begin = state.rounds_done();
-  if (!state.setback.has_value() || state.setback->rounds_done <= begin) return "";
-  const int64_t last = state.setback->rounds_done - 1;
+  const std::optional<Setback>& setback = state.faults.setback();
+  if (!setback.has_value() || setback->rounds_done <= begin) return "";
+  const int64_t last = setback->rounds_done - 1;
   return absl::StrCat(begin == last ? absl::StrCat("round ", begin, " was")
                                     : absl::StrCat("rounds ", begin, " to ", last, " were"),
-                      " lost when ", state.setback->why);
+                      " lost when ", setback->why);
 }
 
 std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state) {
@@ -805,7 +824,11 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   snapshot.untrained_samples = UntrainedSamples(state, ledger);
   snapshot.learning_rate =
       state.ledger.LearningRate(Round(std::max<int64_t>(0, ledger.next_round - 1)), /*step=*/0);
-  state.divergence.Describe(now, snapshot);
+  snapshot.rollbacks = state.faults.memory().rollbacks;
+  snapshot.learning_rate_scale = state.faults.memory().learning_rate_scale;
+  if (const std::optional<Divergence>& last = state.faults.last_divergence(); last.has_value()) {
+    snapshot.divergence = DivergenceSnapshot{last->round, last->text, now - last->at};
+  }
   if (state.pause.has_value()) {
     snapshot.pause = PauseSnapshot{state.pause->reason, now - state.pause->since};
   }

@@ -12,8 +12,9 @@
 #include "common/ids.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/cluster_state.h"
+#include "server/coordinator/faults/fault_policy.h"
+#include "server/coordinator/faults/quarantine.h"
 #include "server/coordinator/last_save.h"
-#include "server/coordinator/quarantine.h"
 #include "server/coordinator/round_holds.h"
 
 namespace lodestar {
@@ -32,6 +33,9 @@ std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time
 // its age if `age_at` is not given.
 std::string StandstillOf(const ClusterState& state, WorkerId worker,
                          std::optional<absl::Time> age_at);
+// Returns what has been done to the learning rate before, such as " (after 2 rollbacks, with the
+// learning rate times 0.4 by operators besides)". Empty means that nothing has.
+std::string LearningRateHistoryText(const FaultPolicy::Memory& faults);
 // "bucket 3, element 7: NaN; 2 of 3 times in a row that it may send NaN or Inf (--nonfinite_limit)"
 std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::string_view text);
 // "worker 'a' is shut out: an operator has evicted it: ...; psctl readmit a lets it in again"

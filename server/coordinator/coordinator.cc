@@ -166,7 +166,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   ASSIGN_OR_RETURN(const MembershipTable::Admission admission, admitted);
   WorkerDesk& desk = state_.desks[admission.id];
   if (!admission.is_reconnect) {
-    desk.BeginLife(call, now);
+    state_.faults.BeginLife(admission.id, desk.BeginLife(call, now));
     outbox_.Tell(absl::StrCat("worker registered name=", call.name,
                               " worker=", admission.id.value(),
                               " incarnation=", admission.incarnation.value(), " peer=", call.peer));
@@ -549,8 +549,7 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
            now);
     return state_.membership.Check(worker, incarnation);
   }
-  desk.faults.CountFinite();
-  ++state_.finite_reports;
+  state_.faults.CountFinite(worker);
   // A round that is not open any more was committed without this worker.
   if (auto round = state_.open.find(report.round); round != state_.open.end()) {
     round->second.Report(worker, report, now);
@@ -906,7 +905,9 @@ void Coordinator::Follow(const FaultVerdict& verdict, absl::Time now) {
       return DropWorker(verdict.worker, verdict.reason, now);
     case FaultVerdict::Kind::kShutOut:
       EvictWorkers(
-          [this](absl::string_view name) { return state_.quarantine.Find(name) != nullptr; },
+          [this](absl::string_view name) {
+            return state_.faults.quarantine().Find(name) != nullptr;
+          },
           verdict.reason, now);
       return;
     case FaultVerdict::Kind::kGoBack:
@@ -1152,8 +1153,9 @@ void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time no
   const std::string subject = state_.is_ready() ? "" : ServerSubject(shard);
   outbox_.RaiseAlarm(absl::StrCat(why, "; ", WayBack()), now, AlarmKind::kAlarm, subject);
   if (state_.is_ready()) {
-    const int64_t before = state_.setback.has_value() ? state_.setback->rounds_done : 0;
-    state_.setback = Setback{std::max(before, state_.rounds_done()), why};
+    const std::optional<Setback>& last = state_.faults.setback();
+    const int64_t before = last.has_value() ? last->rounds_done : 0;
+    state_.faults.SetBack({std::max(before, state_.rounds_done()), why});
   }
   const std::string lost =
       absl::StrCat("the memory of shard ", shard, " was lost before the checkpoint was whole");
@@ -1227,7 +1229,16 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   const bool is_new_process = state_.server_incarnation == 0;
   if (is_new_process) state_.TakeOrders(saved.orders, now);
   const CoordinatorState on_disk = saved;
-  state_.divergence.Reconcile(saved.ledger, is_new_process);
+  FaultPolicy::Memory faults = state_.faults.memory();
+  if (is_new_process) {
+    faults.rollbacks = saved.ledger.rollbacks;
+    faults.learning_rate_scale = saved.ledger.learning_rate_scale;
+    faults.scale_by_operators = saved.ledger.scale_by_operators;
+    state_.faults.Resume(faults);
+  }
+  saved.ledger.rollbacks = faults.rollbacks;
+  saved.ledger.learning_rate_scale = faults.learning_rate_scale;
+  saved.ledger.scale_by_operators = faults.scale_by_operators;
   state_.server_incarnation = std::max({choice.server_incarnation, saved.server_incarnation + 1,
                                         state_.server_incarnation + 1, last_life.value() + 1,
                                         state_.comparison.newest_server_incarnation + 1});
@@ -1245,6 +1256,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.progress.Restore(saved.progress);
   state_.source = choice.source;
   state_.desks.clear();
+  state_.faults.ForgetWorkers();
   state_.open.clear();
   state_.unrecorded.clear();
   state_.norms.Clear();
@@ -1253,18 +1265,17 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.over_since = absl::InfiniteFuture();
   state_.shard_failure = absl::OkStatus();
   saves_.Restart(on_disk, now);
-  const bool is_rate_on_disk =
-      state_.divergence.learning_rate_scale() == on_disk.ledger.learning_rate_scale;
+  const bool is_rate_on_disk = faults.learning_rate_scale == on_disk.ledger.learning_rate_scale;
   if (state_.orders() != on_disk.orders || !is_rate_on_disk) saves_.OnOrdersChanged(now);
   state_.resumed = choice.resumed;
   state_.empty_folder = choice.empty_folder;
   if (!choice.note.empty()) outbox_.Tell(choice.note);
   if (state_.is_paused()) outbox_.Tell(PauseText(state_));
-  if (state_.setback.has_value() && state_.setback->order.has_value()) {
+  if (const std::optional<Setback> setback = state_.faults.setback();
+      setback.has_value() && setback->order.has_value()) {
     const std::optional<int64_t> reached =
         choice.state.has_value() ? std::optional(state_.rounds_done()) : std::nullopt;
-    state_.setback =
-        Setback{state_.setback->rounds_done, SentBackText(*state_.setback->order, reached)};
+    state_.faults.SetBack({setback->rounds_done, SentBackText(*setback->order, reached)});
     outbox_.RaiseAlarm(LostText(state_), now);
   } else if (const std::string lost = LostText(state_); !lost.empty()) {
     outbox_.Tell(lost);

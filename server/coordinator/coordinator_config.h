@@ -10,7 +10,7 @@
 #include "common/host_memory.h"
 #include "common/job_spec.h"
 #include "server/coordinator/checkpoint_schedule.h"
-#include "server/coordinator/divergence_policy.h"
+#include "server/coordinator/faults/divergence_policy.h"
 #include "server/coordinator/journal_comparison.h"
 #include "server/membership/registration_limit.h"
 

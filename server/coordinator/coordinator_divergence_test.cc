@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/testing/status_matchers.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_state_json.h"
@@ -368,29 +369,6 @@ TEST_F(CoordinatorDivergenceTest, WhatOperatorsMadeOfTheLearningRateIsNamedBesid
                                  : absl::StrCat(" (after 1 rollback, ", order, " besides).")));
     workers_.clear();
   }
-}
-
-TEST(DivergenceRecordTest, AnotherFactorAfterARestartIsNoOrderOfOperators) {
-  DivergencePolicy policy;
-  policy.action = DivergenceAction::kRollback;
-  policy.learning_rate_factor = 0.5;
-  DivergenceRecord before(policy);
-  before.RollBack();
-  LedgerState ledger;
-  before.Reconcile(ledger, /*is_new_process=*/false);
-  policy.learning_rate_factor = 0.25;
-  DivergenceRecord after(policy);
-  after.Reconcile(ledger, /*is_new_process=*/true);
-  EXPECT_EQ(after.HistoryText(), " (after 1 rollback)");
-  after.RollBack();
-  after.MultiplyLearningRateScale(0.4);
-  EXPECT_EQ(after.learning_rate_scale(), 0.5 * 0.25 * 0.4);
-  // Through a checkpoint once more.
-  after.Reconcile(ledger, /*is_new_process=*/false);
-  DivergenceRecord last(policy);
-  last.Reconcile(ledger, /*is_new_process=*/true);
-  EXPECT_EQ(last.HistoryText(),
-            " (after 2 rollbacks, with the learning rate times 0.4 by operators besides)");
 }
 
 TEST_F(CoordinatorDivergenceTest, WeightsSpoiltOnAnyShardAreADivergenceWithoutAnyonesFault) {

@@ -25,6 +25,8 @@
 #include "server/coordinator/checkpoint_course.h"
 #include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/faults/fault_policy.h"
+#include "server/coordinator/faults/worker_faults.h"
 #include "server/coordinator/job_progress.h"
 #include "server/coordinator/member_quota.h"
 #include "server/coordinator/norm_book.h"
@@ -36,6 +38,13 @@
 #include "server/membership/membership_table.h"
 
 namespace lodestar {
+
+// What is kept of a worker, by the part that keeps it.
+struct WorkerMemory {
+  WorkerDesk::Memory desk;
+  WorkerFaults::Memory faults;
+  friend bool operator==(const WorkerMemory&, const WorkerMemory&) = default;
+};
 
 struct CoordinatorMemory {
   // What it is the memory of: see CheckSameJob().
@@ -54,17 +63,14 @@ struct CoordinatorMemory {
   WeightsSupply::Memory supply;
   NormBook::Memory norms;
   MembershipTable::Memory membership;
-  std::map<WorkerId, WorkerDesk::Memory> desks;
+  std::map<WorkerId, WorkerMemory> desks;
   WorkLedger::Memory ledger;
   std::map<Round, OpenRound::Memory> open;
   int64_t evaluation_attempt = 0;
-  uint64_t finite_reports = 0;
   MemberQuota::Memory quota;
   CheckpointCourse::Memory checkpoints;
   CheckpointSchedule::Memory schedule;
-  int64_t rollbacks = 0;  // also those after the newest checkpoint
-  double learning_rate_scale = 1.0;
-  double scale_by_operators = 1.0;
+  FaultPolicy::Memory faults;  // also rollbacks after the newest checkpoint
   JobProgress::Memory progress;
   std::vector<RoundSummary> last_rounds;  // that may not be on record
   StandingOrders orders;

@@ -156,13 +156,21 @@ void Describe(Archive& archive, WorkerFaults::Memory& faults) {
   archive.Optional("poisoned_rounds", faults.poisoned_rounds);
 }
 
+template <typename Archive>
+void Describe(Archive& archive, FaultPolicy::Memory& faults) {
+  archive("finite_reports", faults.finite_reports);
+  archive("rollbacks", faults.rollbacks);
+  archive("learning_rate_scale", faults.learning_rate_scale);
+  archive.Optional("scale_by_operators", faults.scale_by_operators);
+}
+
 // One object, whichever part a field is of.
 template <typename Archive>
-void Describe(Archive& archive, WorkerDesk::Memory& desk) {
-  Describe(archive, desk.connection);
-  Describe(archive, desk.assignment);
-  Describe(archive, desk.activity);
-  Describe(archive, desk.faults);
+void Describe(Archive& archive, WorkerMemory& worker) {
+  Describe(archive, worker.desk.connection);
+  Describe(archive, worker.desk.assignment);
+  Describe(archive, worker.desk.activity);
+  Describe(archive, worker.faults);
 }
 
 template <typename Archive>
@@ -371,13 +379,10 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive("ledger", memory.ledger);
   archive("open", memory.open);
   archive("evaluation_attempt", memory.evaluation_attempt);
-  archive("finite_reports", memory.finite_reports);
   archive("quota", memory.quota);
   archive("checkpoints", memory.checkpoints);
   archive("schedule", memory.schedule);
-  archive("rollbacks", memory.rollbacks);
-  archive("learning_rate_scale", memory.learning_rate_scale);
-  archive.Optional("scale_by_operators", memory.scale_by_operators);
+  Describe(archive, memory.faults);
   archive("progress", memory.progress);
   archive.Optional("last_rounds", memory.last_rounds);
   archive.Optional("quarantine", memory.orders.quarantine);

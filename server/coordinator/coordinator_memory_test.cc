@@ -695,7 +695,7 @@ TEST(CoordinatorMemoryJsonTest, RefusesChangesThatDoNotFit) {
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   CoordinatorMemory memory;
   memory.membership.ended = {WorkerId(1), WorkerId(2)};
-  memory.desks[WorkerId(1)].connection.device = "cpu";
+  memory.desks[WorkerId(1)].desk.connection.device = "cpu";
   const std::string whole = CoordinatorMemoryToJson(memory, now);
   const auto read = [&](const std::string& changes) {
     const std::string record =
@@ -705,7 +705,7 @@ TEST(CoordinatorMemoryJsonTest, RefusesChangesThatDoNotFit) {
   const auto changed = read(R"({"desks":{"changed":[[1,{"device":"cuda"}]]},
                                 "membership":{"ended":{"from":1,"keep":1,"new":[3],"end":0}}})");
   ASSERT_OK(changed);
-  EXPECT_EQ((*changed)->desks.at(WorkerId(1)).connection.device, "cuda");
+  EXPECT_EQ((*changed)->desks.at(WorkerId(1)).desk.connection.device, "cuda");
   EXPECT_THAT((*changed)->membership.ended, ElementsAre(WorkerId(2), WorkerId(3)));
   const struct {
     const char* changes;
@@ -743,13 +743,13 @@ TEST(CoordinatorMemoryJsonTest, AChangeIsAsLongAsWhatHasChanged) {
     worker.name = absl::StrCat("worker-", id);
     memory.membership.workers.push_back(worker);
     memory.membership.ended.push_back(WorkerId(id));
-    memory.desks[WorkerId(id)].connection.device = "cpu";
+    memory.desks[WorkerId(id)].desk.connection.device = "cpu";
   }
   MemoryRecords records;
   const MemoryRecords::Record whole = records.Next(memory, now, 1, /*must_be_whole=*/true);
   EXPECT_GT(whole.text.size(), 1'000'000);
-  memory.finite_reports = 9;
-  memory.desks[WorkerId(77)].assignment.progress = 1;
+  memory.faults.finite_reports = 9;
+  memory.desks[WorkerId(77)].desk.assignment.progress = 1;
   memory.membership.workers.erase(memory.membership.workers.begin());
   memory.membership.ended.erase(memory.membership.ended.begin());
   memory.membership.ended.push_back(WorkerId(5001));

@@ -114,7 +114,7 @@ void Coordinator::AcceptLoss(const JournalLoss& loss, absl::Time now) {
   const std::string why = state_.config.journal.is_promoted
                               ? std::string("a replica took the server's place without them")
                               : absl::StrCat("--accept_loss=", loss.round.value(), " was given");
-  state_.setback = Setback{loss.round.value(), why};
+  state_.faults.SetBack({loss.round.value(), why});
   outbox_.RaiseAlarm(
       absl::StrCat("all go back to the newest checkpoint, as ", why, ": ", loss.what), now);
   // What this process knows is older than the checkpoint.

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "common/cluster_messages.h"
 #include "common/job_loss.h"
-#include "server/coordinator/quarantine.h"
+#include "server/coordinator/faults/quarantine.h"
 #include "server/membership/membership_table.h"
 
 namespace lodestar {

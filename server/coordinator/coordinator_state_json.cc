@@ -10,7 +10,7 @@
 #include "common/archive/json_archive.h"
 #include "common/json.h"
 #include "common/status_macros.h"
-#include "server/coordinator/quarantine.h"
+#include "server/coordinator/faults/quarantine.h"
 
 namespace lodestar {
 namespace {

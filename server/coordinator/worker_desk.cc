@@ -2,11 +2,11 @@
 
 namespace lodestar {
 
-void WorkerDesk::BeginLife(const RegisterCall& call, absl::Time now) {
+bool WorkerDesk::BeginLife(const RegisterCall& call, absl::Time now) {
   const bool is_same_process = connection.BeginLife(call);
   assignment.BeginLife(call, is_same_process, now);
   activity.BeginLife(is_same_process);
-  faults.BeginLife(is_same_process);
+  return is_same_process;
 }
 
 void WorkerDesk::EndLife() {

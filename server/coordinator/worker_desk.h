@@ -13,7 +13,6 @@
 #include "server/coordinator/worker_activity.h"
 #include "server/coordinator/worker_assignment.h"
 #include "server/coordinator/worker_connection.h"
-#include "server/coordinator/worker_faults.h"
 #include "server/membership/membership_table.h"
 #include "server/sync/cluster_policy.h"
 
@@ -26,7 +25,6 @@ struct WorkerDesk {
     WorkerConnection::Memory connection;
     WorkerAssignment::Memory assignment;
     WorkerActivity::Memory activity;
-    WorkerFaults::Memory faults;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
@@ -35,23 +33,17 @@ struct WorkerDesk {
   WorkerDesk(Memory memory, absl::Time now)
       : connection(std::move(memory.connection)),
         assignment(std::move(memory.assignment), now),
-        activity(memory.activity),
-        faults(std::move(memory.faults)) {}
-  Memory memory() const {
-    return {connection.memory(), assignment.memory(), activity.memory(), faults.memory()};
-  }
+        activity(memory.activity) {}
+  Memory memory() const { return {connection.memory(), assignment.memory(), activity.memory()}; }
 
-  // A new life. What was counted over all lives stays.
-  void BeginLife(const RegisterCall& call, absl::Time now);
+  // A new life. What was counted over all lives stays. Returns whether the life is of the same
+  // process as the last one.
+  bool BeginLife(const RegisterCall& call, absl::Time now);
   void EndLife();
   void OnHeartbeat(const HeartbeatCall& call, absl::Time now);
   void Give(const Grant& grant, absl::Time now);
   // The grant held is done.
   void Complete(const RoundReport& report, const JobSpec& job, absl::Time now);
-  // The same process has failed so often, while others have not, that it is of no use.
-  bool IsSick(uint64_t instance_id, int nonfinite_limit) const {
-    return connection.IsProcess(instance_id) && faults.times_not_finite() >= nonfinite_limit;
-  }
 
   // As policies see it. `worker`, `name`: this one's.
   MemberProgress Progress(WorkerId worker, const std::string& name, absl::Time now) const;
@@ -61,7 +53,6 @@ struct WorkerDesk {
   WorkerConnection connection;
   WorkerAssignment assignment;
   WorkerActivity activity;
-  WorkerFaults faults;
 };
 
 }  // namespace lodestar

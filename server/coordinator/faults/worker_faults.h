@@ -31,9 +31,8 @@ class WorkerFaults {
   // is counted already.
   bool CountNotFinite(Incarnation incarnation, uint64_t finite_reports);
   void CountFinite() { memory_.times_not_finite = 0; }
-  // The last numbers were finite, or are still to come.
-  bool is_finite() const { return memory_.times_not_finite == 0; }
-  // How often in a row; of the newest process.
+  // How often in a row the newest process has sent what is not finite. 0 means that its last
+  // numbers were finite, or are still to come.
   int times_not_finite() const { return memory_.times_not_finite; }
 
   // What the worker sent in this round was far longer than what others sent. Returns false if that

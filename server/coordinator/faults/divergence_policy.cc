@@ -1,4 +1,4 @@
-#include "server/coordinator/divergence_policy.h"
+#include "server/coordinator/faults/divergence_policy.h"
 
 #include "absl/strings/str_cat.h"
 #include "common/flag_range.h"

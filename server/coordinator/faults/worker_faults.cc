@@ -1,8 +1,8 @@
-#include "server/coordinator/worker_faults.h"
+#include "server/coordinator/faults/worker_faults.h"
 
 #include <algorithm>
 
-#include "server/coordinator/divergence_policy.h"
+#include "server/coordinator/faults/divergence_policy.h"
 
 namespace lodestar {
 
