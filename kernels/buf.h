@@ -24,8 +24,8 @@ constexpr size_t DTypeBytes(DType dtype) {
   return 0;
 }
 
-// Of everything that must not lose digits where arithmetic is narrow: means, deviations,
-// log-sum-exps, losses, master weights, optimizer states and the gradients of parameters.
+// Returns the type of everything that must not lose digits where arithmetic is narrow: means,
+// deviations, log-sum-exps, losses, master weights, optimizer states and gradients of parameters.
 constexpr DType StatisticsDType(DType compute) {
   return compute == DType::kF64 ? DType::kF64 : DType::kF32;
 }
@@ -40,7 +40,7 @@ struct Buf {
   T* as() const {
     return static_cast<T*>(data);
   }
-  // Elements [begin, begin + count).
+  // Returns a view of elements [begin, begin + count).
   Buf Slice(int64_t begin, int64_t count) const {
     return Buf{static_cast<char*>(data) + begin * static_cast<int64_t>(DTypeBytes(dtype)), dtype,
                count};

@@ -14,7 +14,7 @@ fail() {
   exit 1
 }
 
-# Without the cache of the loader: this machine may have CUDA.
+# The loader runs without its cache, because this machine may have CUDA.
 count_with_path() {
   PATH="$1" /lib64/ld-linux-x86-64.so.2 --inhibit-cache --library-path "$work/bin" "$work/bin/count_cuda_devices"
 }
@@ -24,7 +24,7 @@ cc -shared -fPIC -Wl,-soname,libcublasLt.so.13 -o "$packages/libcublasLt.so.13" 
 echo 'int Devices(void); int LodestarCountCudaDevices(int version, void* error) { return Devices(); }' >"$work/plugin.c"
 cc -shared -fPIC -o "$work/bin/liblodestar_cuda.so" "$work/plugin.c" "$packages/libcublasLt.so.13"
 
-# In a folder of the PATH that is relative: whoever owns the working directory would choose the library.
+# A relative folder of the PATH must not be searched: the owner of the working directory would choose the library.
 cd "$environment/bin"
 ! message="$(count_with_path ".:/usr/bin:/bin")" || fail "found without an environment on the PATH"
 for part in "libcublasLt.so.13: cannot open" "no Python environment on the PATH has it as lib/python3"; do
@@ -33,7 +33,7 @@ done
 seen="$(count_with_path "$environment/bin:/usr/bin:/bin")" || fail "not found: $seen"
 [[ "$seen" == 7 ]] || fail "another library was loaded: $seen"
 
-# Without a plugin nobody asks for the library.
+# Without a plugin, the library must not be looked for.
 rm "$work/bin/liblodestar_cuda.so"
 ! message="$(count_with_path "$environment/bin:/usr/bin:/bin")" || fail "there is no plugin"
 ! grep cublas <<<"$message" || fail "cuBLASLt was looked for"

@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpu(const DeviceOptions& options) {
   return MakeCpuDevice(options.threads == 0 ? UsableCores() : options.threads);
 }
 
-// -1: the kind is not that of one card.
+// Returns the ordinal of the card that `kind` names. -1 means that `kind` does not name one card.
 int CudaOrdinal(absl::string_view kind) {
   if (kind == "cuda") return 0;
   const std::vector<int> ordinals = CudaOrdinals(kind);
@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceOptions& options,
                       .is_repeatable = options.is_repeatable,
                       .tuning = options.tuning});
   if (cuda.ok() || !is_auto) return cuda;
-  // A card that is there but cannot do this is not a reason to do something else in silence.
+  // If there is a card that cannot do this, the caller is told; the CPU does not take its place.
   if (absl::IsInvalidArgument(cuda.status())) return cuda;
   if (options.compute != DType::kF32) {
     return absl::InvalidArgumentError(

@@ -1,6 +1,6 @@
-// PlannedCard: a CUDA card that is not there. It tells what planning asks of a device, so that what
-// a model takes is known before there is a card, or in another dtype than the present one's.
-// Nothing is allocated on it, and it computes nothing: that is a broken invariant of the caller.
+// PlannedCard stands for a CUDA card that is not there, and answers what planning asks of a device.
+// So a model's use of memory is known before there is a card, or in another dtype than that of the
+// present card. It allocates nothing. Asking it to compute is a broken invariant of the caller.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace lodestar {
 
 class PlannedCard final : public Device {
  public:
-  // `compute`: f32 or bf16. `memory_bytes`: all that it has, and all of it free; 0: unknown.
+  // `compute` is f32 or bf16. `memory_bytes` is all the memory of the card, and counts as free; 0
+  // means unknown.
   explicit PlannedCard(DType compute, size_t memory_bytes = 0);
 
   const DeviceCapabilities& capabilities() const override { return capabilities_; }

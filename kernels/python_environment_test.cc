@@ -62,7 +62,7 @@ TEST_F(PythonEnvironmentTest, EndsWhereLinksLeadInACircle) {
   EXPECT_EQ(FilesWith(folder.string()).size(), 1u);
 }
 
-// Whoever owns the working directory would choose the library.
+// If relative folders were searched, the owner of the working directory would choose the library.
 TEST_F(PythonEnvironmentTest, LooksIntoNoRelativeFolder) {
   std::filesystem::current_path(Make("third"));
   EXPECT_TRUE(FilesWith(".:bin").empty());

@@ -1,4 +1,4 @@
-// Under which address others reach a server that listens.
+// Says under which address other programs reach a server that listens.
 #pragma once
 
 #include <string>

@@ -38,7 +38,6 @@
 namespace lodestar {
 namespace {
 
-// How often leases and held calls are looked at.
 constexpr int kLifeKeyBytes = 32;
 
 uint64_t RandomJournalId() {
@@ -46,12 +45,13 @@ uint64_t RandomJournalId() {
   return (static_cast<uint64_t>(random()) << 32) | random() | 1;
 }
 
+// Leases and held calls are looked at this often.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
-// Between two looks at the newest checkpoint, which another program may have removed.
+// The time between two looks at the newest checkpoint, which another program may have removed.
 constexpr absl::Duration kCheckpointLook = absl::Seconds(10);
-// Beyond its patience, for the answer of a last checkpoint to be written down.
+// The outcome of a last checkpoint has this much time beyond its patience to be written down.
 constexpr absl::Duration kJournalPatience = absl::Seconds(2);
-// For servers of this process to attach that have loaded what they have.
+// Servers of this process that have loaded what they have must attach within this time.
 constexpr absl::Duration kAttachPatience = absl::Minutes(1);
 
 CoordinatorRole::Deps WithDisks(CoordinatorRole::Deps deps) {
@@ -208,7 +208,7 @@ absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::stri
   deps.clock = deps_.clock;
   deps.is_interrupted = deps_.is_interrupted;
   deps.confirm_leader = deps_.confirm_leader;
-  // The journal may lie in this folder, and is made again before a checkpoint is.
+  // The folder may have the journal, and the journal is made again before a checkpoint is.
   deps.is_content = [folder](absl::string_view name) {
     const auto entry = ParseCheckpointName(folder, std::string(name));
     return entry.has_value() && entry->suffix != kTemporarySuffix;
@@ -335,7 +335,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
       memory.reset();
     }
   }
-  // An operator who says from where to start means it.
+  // If the operator says from where to start, the journal does not count.
   const bool is_wanted = config_.durability.resume == ResumePolicy::kLatest;
   if (memory.has_value() && !is_wanted && !IsAllInCheckpoint(*memory)) {
     alarms_.push_back(absl::StrCat("starts from where --resume says, beside a journal, ",
@@ -435,7 +435,7 @@ absl::Status CoordinatorRole::BeginJournal(JournalEnd end, const absl::Status& d
   ASSIGN_OR_RETURN(journal_,
                    CoordinatorJournal::Create({.folder = folder,
                                                .end = std::move(end),
-                                               // It may have gone back, and be put back then.
+                                               // A journal that went back may be replaced first.
                                                .defers_writing = true,
                                                .replaces_damaged = !damage.ok()},
                                               std::move(deps)));
@@ -524,9 +524,9 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
 absl::Status CoordinatorRole::StartPages() {
   const bool is_plain = deps_.security->transport().is_plain();
   const bool is_remote = config_.has_remote_pages();
-  // In plain text whoever reaches the pages may order what operators may, here as at the port of
-  // the job. In TLS pages of this machine alone go without, and their orders need the key; those
-  // that other machines reach ask who it is.
+  // In plain text every program that reaches the pages may give orders, as at the port of the job.
+  // In TLS, pages that only this machine reaches ask for no credentials, but orders need the key.
+  // Pages that other machines reach ask for credentials.
   const std::string order_key = is_plain || is_remote ? "" : RandomHex(16);
   HttpServer::Config config;
   config.address = *config_.network.http;
@@ -628,7 +628,7 @@ void CoordinatorRole::OnConnectionEnded(const WorkerLife& life, const std::strin
 
 void CoordinatorRole::OnStats(const ShardStats& stats) {
   JournalState journal = JournalOf(stats);
-  // Nothing is acknowledged either while the coordinator's own cannot be written.
+  // While the coordinator's own journal cannot be written, this server acknowledges nothing either.
   if (journal.trouble.empty() && journal_ != nullptr) {
     journal.trouble = std::string(journal_->trouble().message());
   }
@@ -654,7 +654,7 @@ std::optional<absl::Status> CoordinatorRole::outcome() {
       strand_.Run([](Coordinator& coordinator, absl::Time) -> std::optional<absl::Status> {
         return coordinator.outcome();
       });
-  // Those who are to learn of it have not yet.
+  // While the journal is not written, the workers and servers have not been told of the outcome.
   if (strand_.awaits_journal()) outcome.reset();
   return outcome;
 }
@@ -718,7 +718,7 @@ void CoordinatorRole::SaveAndGoOn() {
 
 absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
     absl::Duration patience, const std::function<bool()>& is_interrupted) {
-  // Shared, because the outcome may come after this call has given up.
+  // The outcome is shared, because it may come after this call has given up.
   struct Outcome {
     absl::Notification known;
     absl::StatusOr<PublishedCheckpoint> published = absl::UnknownError("");
@@ -745,7 +745,7 @@ absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
 absl::Status CoordinatorRole::AwaitAllServing(const std::function<bool()>& is_interrupted) {
   const absl::Time until = deps_.clock->Now() + kAttachPatience;
   while (true) {
-    // A job that is over has been saved.
+    // If the job is over, it has been saved.
     if (const std::optional<absl::Status> ended = outcome(); ended.has_value()) return *ended;
     const absl::Status serving = strand_.Run([](Coordinator& coordinator, absl::Time now) {
       if (const auto& loss = coordinator.journal_loss(); loss.has_value()) {
@@ -762,7 +762,7 @@ absl::Status CoordinatorRole::AwaitAllServing(const std::function<bool()>& is_in
 
 absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveWithoutWorkers(
     const std::function<bool()>& is_interrupted) {
-  // However long the disk takes.
+  // The disk may take this long.
   constexpr absl::Duration kPatience = absl::Hours(24);
   BeginDrain();
   RETURN_IF_ERROR(AwaitAllServing(is_interrupted));
@@ -779,7 +779,8 @@ absl::Status CoordinatorRole::FinishCheckpointCommand(absl::Duration patience,
   return checkpoint_command_->Finish(patience, is_interrupted);
 }
 
-// For the other servers, which wait for this one to come back and may be told to stop meanwhile.
+// Returns what the other servers are told. They wait for this one to come back, and may be told to
+// stop meanwhile.
 absl::Status CoordinatorRole::Farewell() {
   std::string text = "the coordinator is stopping";
   if (shards_ == nullptr) return absl::AbortedError(text);
@@ -789,12 +790,13 @@ absl::Status CoordinatorRole::Farewell() {
     absl::StrAppend(&text, saved->ok() ? absl::StrCat("; all is saved in ", (*saved)->path)
                                        : absl::StrCat("; ", saved->status().message()));
   });
-  return absl::AbortedError(text);  // see ShardAgent::connection()
+  return absl::AbortedError(text);  // See ShardAgent::connection().
 }
 
 void CoordinatorRole::Stop() {
   FinishCheckpointCommand(absl::ZeroDuration(), [] { return true; }).IgnoreError();
-  if (cluster_rpc_ == nullptr) return;  // Start() has failed: nobody knows of this server
+  // Start() has failed, so no other program knows of this server.
+  if (cluster_rpc_ == nullptr) return;
   strand_.Stop();
   if (held_connections_ != nullptr) held_connections_->EndAll();
   admin_rpc_->EndExports();
@@ -806,7 +808,7 @@ void CoordinatorRole::Stop() {
 }
 
 void CoordinatorRole::OnEvent(ShardEvent event) {
-  // The coordinator says it, once for all buckets of a round.
+  // The coordinator tells of the fault, once for all buckets of a round.
   if (const auto* fault = std::get_if<WorkerFault>(&event)) LogDebug("shard=0 {}", fault->text);
   strand_.Report(
       [&](Coordinator& coordinator, absl::Time now) { coordinator.OnShardEvent(0, event, now); });

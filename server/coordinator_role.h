@@ -50,14 +50,15 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   struct Deps {
     Clock* clock = &Clock::Real();
     FileSystem* disk = &FileSystem::Real();
-    // The disk again, with a copy of what is written to it; null: without.
+    // The disk again, with a copy of what is written to it. Null means that there is no copy.
     FileSystem* journal_disk = nullptr;
     FileSystem* checkpoint_disk = nullptr;
-    // Asked after each write of the journal, before anybody is told.
+    // It is called after each write of the journal, before any other program is told.
     std::function<absl::Status()> confirm_in_charge = [] { return absl::OkStatus(); };
-    // Asked now and then while something takes long that a signal should end.
+    // It is called now and then during a long task that a signal should end.
     std::function<bool()> is_interrupted = [] { return false; };
-    // What the shard of this process may take. Zeros: not known, and not compared.
+    // Returns the memory that the shard of this process may take. Zeros mean that it is not known,
+    // and not compared.
     std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
     std::function<ConnectionCounts()> read_connections = [] { return ConnectionCounts{}; };
     // See ClusterRpc::Deps.
@@ -66,51 +67,55 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
     std::function<ConnectionState(const std::string& peer)> state_of = [](const std::string&) {
       return ConnectionState::kUnknown;
     };
-    // See Server::Deps, as the next.
+    // See Server::Deps, also for the next member.
     LeaderFence leader = {};
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
-    const ServerSecurity* security = nullptr;  // of this server
+    const ServerSecurity* security = nullptr;  // The security of this server.
     std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
-    const LogTail* log = nullptr;  // see Server::Deps
+    const LogTail* log = nullptr;  // See Server::Deps.
     bool is_promoted = false;      // See JournalFacts.
   };
 
-  // Sees whether memory and disk will do, locks the folders for checkpoints, and opens
+  // Checks that memory and disk will do, locks the folders for checkpoints, and opens
   // --metrics_out. May block for FolderLock::kPatience. Errors: those of Coordinator::Create() and
   // of what is opened; ResourceExhausted; Cancelled once interrupted.
   static absl::StatusOr<std::unique_ptr<CoordinatorRole>> Create(const ServerConfig& config,
                                                                  const Deps& deps);
   ~CoordinatorRole() override;
 
-  // Builds the services around the local shard, which must live until this object is gone, or
-  // Stop() was called. `read_local` measures it. Errors also: those of HttpServer::Start().
+  // Builds the services around the local shard, which must live until this object is destroyed or
+  // Stop() was called. `read_local` measures the shard. Errors also: those of HttpServer::Start().
   absl::Status Start(ShardHost* local, std::function<ShardReading()> read_local);
-  // A connection that begins as an enrolment does; its descriptor is taken over.
+  // Takes over the descriptor of a connection that begins as an enrolment does.
   void TakeEnrollment(int descriptor, std::string peer);
-  // The services; valid after Start().
+  // Adds the services, which are valid after Start().
   void AddServices(grpc::ServerBuilder& builder);
-  // "complete after all 20 rounds", "stopped after 7 of 20 rounds"; empty before the end.
+  // Returns a text such as "complete after all 20 rounds" or "stopped after 7 of 20 rounds". It is
+  // empty before the end.
   std::string ending();
   // See LostText().
   std::string lost_rounds();
-  // The local shard is there under `address`: the cluster may begin.
+  // Tells the cluster that the local shard is there under `address`, so that it may begin.
   absl::Status AttachLocalShard(const ShardHost& local, const std::string& address);
   void RaiseAlarm(const std::string& text, AlarmKind kind);
-  // The process of this life, on this machine, has ended.
+  // Is called when the process of this life, on this machine, has ended.
   void OnProcessEnded(const WorkerLife& life);
-  // Of the local shard, every second or so.
+  // Takes the state of the local shard. It is called every second or so.
   void OnStats(const ShardStats& stats);
-  // Every second or so, from one thread: looks now and then whether the newest checkpoint is there.
+  // Looks now and then whether the newest checkpoint is there. It is called every second or so,
+  // from one thread.
   void LookAtCheckpoint();
   // See CoordinatorStrand.
   void TryJournalAgain() { strand_.TryJournalAgain(); }
-  // After Start() has failed: whether the journal is of another number of servers, and else of this
-  // job, and has rounds that are in no checkpoint.
+  // May be called after Start() has failed. Tells whether the journal is of another number of
+  // servers. If it is not, tells whether it is of this job and has rounds that are in no
+  // checkpoint.
   bool is_of_former_division() const { return is_of_former_division_; }
-  // For the uplink; after Start(). Null: this is no site.
+  // The site for the uplink, after Start(). Null means that this is no site.
   Site* site() { return site_.get(); }
 
-  // Not set while the job goes on; OK when it is over and all have been told; else why it failed.
+  // Nothing while the job goes on. OK when the job is over and all have been told. Otherwise it
+  // says why the job failed.
   std::optional<absl::Status> outcome() ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether another server may not have heard of the outcome, and still has time for that.
   bool AwaitsServers();
@@ -118,10 +123,10 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
 
   // See Server::SaveAndGoOn().
   void SaveAndGoOn();
-  // No new workers from now on.
+  // Turns new workers away from now on.
   void BeginDrain();
-  // This server was told to stop, or the job is over: everything that was done goes into a
-  // checkpoint. Blocks until it is published, at most `patience`. Errors: those of
+  // Brings everything that was done into a checkpoint, because this server was told to stop or the
+  // job is over. Blocks until it is published, at most `patience`. Errors: those of
   // TakeLastCheckpoint(); Cancelled once `is_interrupted`, with what is in no checkpoint.
   absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(absl::Duration patience,
                                                      const std::function<bool()>& is_interrupted);
@@ -131,8 +136,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   // Blocks until --on_checkpoint is done with all checkpoints; see CheckpointCommand::Finish().
   absl::Status FinishCheckpointCommand(absl::Duration patience,
                                        const std::function<bool()>& is_interrupted);
-  // Ends --on_checkpoint. Answers every held call; afterwards nothing reaches the local shard from
-  // here.
+  // Ends --on_checkpoint, and answers every held call. Afterwards no call reaches the local shard
+  // from here.
   void Stop();
 
   void OnEvent(ShardEvent event) override;
@@ -146,24 +151,26 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void OnCheckpointGone(const std::string& path) override;
 
  private:
-  // The connection of a life that stays connected has ended.
+  // Is called when the connection of a life that stays connected has ended.
   void OnConnectionEnded(const WorkerLife& life, const std::string& peer, ConnectionState end);
   CoordinatorRole(const ServerConfig& config, Deps deps);
-  // Before a client brings the layout of its model, neither is known.
+  // Checks memory and disk. Before a client brings the layout of its model, neither need is known.
   absl::Status CheckResources();
-  // --http.
+  // Starts the pages of --http.
   absl::Status StartPages();
   absl::Status OpenFolders(int64_t checkpoint_bytes);
   absl::Status OpenFolder(absl::string_view flag, const std::string& folder,
                           int64_t checkpoint_bytes, int num_checkpoints);
   std::string JournalFolder() const;
-  // One that goes on from the journal, or a new one. Errors: FailedPrecondition if the journal is
-  // of a job with other settings; those of files, of CoordinatorMemoryFromRecords() and Create().
+  // Makes a coordinator that goes on from the journal, or a new one. Errors: FailedPrecondition if
+  // the journal is of a job with other settings; those of files, of CoordinatorMemoryFromRecords()
+  // and Create().
   absl::StatusOr<std::unique_ptr<Coordinator>> MakeCoordinator(const ShardHost& local);
-  // What the journal has; from here on it is written. A journal that is damaged is moved aside,
-  // with an alarm.
+  // Returns what the journal has. From then on the journal is written. A damaged journal is moved
+  // aside, with an alarm.
   absl::StatusOr<std::optional<CoordinatorMemory>> OpenJournal(absl::Time now);
-  // Makes the journal's writer. `damage`: of what is in the folder, which is not gone on from then.
+  // Makes the journal's writer. If `damage` is not OK, no process goes on from what is in the
+  // folder.
   absl::Status BeginJournal(JournalEnd end, const absl::Status& damage);
   // Blocks until all servers serve what their journals have. Errors: see SaveWithoutWorkers().
   absl::Status AwaitAllServing(const std::function<bool()>& is_interrupted);
@@ -172,47 +179,53 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void MakeAuthorityRpc();
   void MakeCheckpointCommand();
   void CarryOut(Effect effect, const CoordinatorRecord& follows);
-  // What the journal is compared with. Blocks for the disk. Errors: those of files.
+  // Returns the facts that the journal is compared with. Blocks for the disk. Errors: those of
+  // files.
   absl::StatusOr<JournalFacts> ReadJournalFacts() const;
   v1::ClusterStatus ReadStatus();
   absl::Status Farewell();
 
   const ServerConfig config_;
   const Deps deps_;
-  std::vector<std::string> warnings_;  // for the status, once there is one
-  std::vector<std::string> alarms_;    // likewise
+  std::vector<std::string> warnings_;  // They are for the status, once there is one.
+  std::vector<std::string> alarms_;    // They are for the status, once there is one.
   absl::Mutex mutex_;
-  std::string address_ ABSL_GUARDED_BY(mutex_);  // where others reach this server; empty at first
+  // Where other programs reach this server. Empty at first.
+  std::string address_ ABSL_GUARDED_BY(mutex_);
   absl::Status lost_lock_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<FolderLock>> locks_;  // --checkpoint_dir's first
-  FolderLock* journal_lock_ = nullptr;              // one of them; null: there is no journal
-  CoordinatorStrand strand_;                     // first, so that it outlives whoever reports to it
-  std::unique_ptr<CoordinatorJournal> journal_;  // null: none
-  CoordinatorRecord found_record_;               // The last one in it when this process began.
+  std::vector<std::unique_ptr<FolderLock>> locks_;  // The lock of --checkpoint_dir is the first.
+  FolderLock* journal_lock_ = nullptr;  // One of locks_. Null means that there is no journal.
+  CoordinatorStrand strand_;  // It stands first, so that it outlives the parts that report to it.
+  std::unique_ptr<CoordinatorJournal> journal_;  // Null means that there is none.
+  CoordinatorRecord found_record_;               // The last record in it when this process began.
   std::string journal_damage_;                   // See JournalFacts.
   bool is_of_former_division_ = false;
-  std::unique_ptr<ThreadPool> journal_thread_;  // ends before the journal, whose tasks it runs
+  std::unique_ptr<ThreadPool> journal_thread_;  // It ends before the journal, whose tasks it runs.
   StatusBoard board_;
   ChangeLogger notices_;
   std::function<ShardReading()> read_local_;
   const ShardHost* local_ = nullptr;
   std::unique_ptr<ProgressRecorder> recorder_;
   HistoryRecorder history_;
-  std::unique_ptr<HistoryKeeper> history_keeper_;  // null: no --checkpoint_dir
+  std::unique_ptr<HistoryKeeper> history_keeper_;  // Null means that there is no --checkpoint_dir.
   std::unique_ptr<CommandedShards> shards_;
   std::unique_ptr<ServedSite> site_;
-  std::unique_ptr<CheckpointCommand> checkpoint_command_;  // null without --on_checkpoint
-  std::unique_ptr<ThreadPool> command_thread_;  // ends before the command, whose tasks it runs
+  // Null means that there is no --on_checkpoint.
+  std::unique_ptr<CheckpointCommand> checkpoint_command_;
+  std::unique_ptr<ThreadPool> command_thread_;  // It ends before the command, whose tasks it runs.
   std::unique_ptr<CheckpointKeeper> checkpoints_;
-  absl::Time looks_at_ = absl::InfinitePast();      // Next time, of LookAtCheckpoint().
-  ThreadPool checkpoint_thread_{1, "checkpoints"};  // ends before the keeper, whose tasks it runs
-  std::unique_ptr<HeldConnections> held_connections_;  // null: nothing follows from connections
+  absl::Time looks_at_ = absl::InfinitePast();  // When LookAtCheckpoint() looks next.
+  // It ends before the keeper, whose tasks it runs.
+  ThreadPool checkpoint_thread_{1, "checkpoints"};
+  // Null means that nothing follows from connections.
+  std::unique_ptr<HeldConnections> held_connections_;
   std::unique_ptr<ClusterRpc> cluster_rpc_;
   std::unique_ptr<StatusRpc> status_rpc_;
   std::unique_ptr<AdminRpc> admin_rpc_;
-  std::unique_ptr<AuthorityRpc> authority_rpc_;  // null: without an authority of its own
-  std::unique_ptr<HttpServer> http_;             // null: --http is not given
-  std::string dashboard_url_;                    // see AdminRpc; empty: so, too
+  // Null means that this server has no authority of its own.
+  std::unique_ptr<AuthorityRpc> authority_rpc_;
+  std::unique_ptr<HttpServer> http_;  // Null means that --http is not given.
+  std::string dashboard_url_;         // See AdminRpc. Empty means that there is none.
 };
 
 }  // namespace lodestar

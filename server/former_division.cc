@@ -32,7 +32,8 @@ std::string JournalFolder(const DurabilityConfig& durability, int shard) {
   return absl::StrCat(durability.journal_dir, "/shard-", shard);
 }
 
-// The memory that the coordinator's journal has; nothing if there is no journal, or no memory.
+// Returns the memory that the coordinator's journal has. Nothing means that there is no journal, or
+// no memory.
 absl::StatusOr<std::optional<CoordinatorMemory>> ReadMemory(FileSystem& disk,
                                                             const DurabilityConfig& durability) {
   ASSIGN_OR_RETURN(
@@ -61,8 +62,8 @@ absl::Status CheckJournalsAreFree(FileSystem& disk, const DurabilityConfig& dura
   return absl::OkStatus();
 }
 
-// Whether the journal that a shard has gone on from is the one that the coordinator knows, and has
-// all that the coordinator knows to be on disk. Else all would go back to a checkpoint.
+// Checks that the journal of a shard is the one that the coordinator knows, and has all that the
+// coordinator knows to be on disk. Otherwise the cluster would go back to a checkpoint.
 absl::Status CheckIsOf(const CoordinatorMemory& memory, int shard, const ShardHost& recovered) {
   const ShardRegistry::Holder& holder = memory.shards[shard];
   const uint64_t end = recovered.journal_place().end;
@@ -84,7 +85,7 @@ ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   former.network.port_file.clear();
   former.network.http.reset();
   former.network.http_names.clear();
-  // Loopback would have plain text: with TLS, other users of this machine are kept out.
+  // Loopback would have plain text. TLS keeps other users of this machine out.
   former.security.tls = config.uses_tls();
   former.security.flags.insecure &= !former.security.tls;
   former.cluster.shard = shard;
@@ -92,7 +93,8 @@ ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   former.output.trace_path.clear();
   former.exit_when_done = false;
   DurabilityConfig& durability = former.durability;
-  // A loss is accepted with the servers that it is of, where its alarm stays in the status.
+  // A loss is accepted only by the servers that have lost something, where its alarm stays in the
+  // status.
   durability.accepted_loss = -1;
   if (shard == 0) return former;
   former.cluster.leader_lease.clear();
@@ -102,13 +104,13 @@ ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   return former;
 }
 
-// The servers of the former division, in this process, and what they are to go on from.
+// Holds the servers of the former division, in this process, and what they are to go on from.
 class FormerServers {
  public:
   FormerServers(const ServerConfig& config, const Server::Deps& deps, CoordinatorMemory memory)
       : config_(config), deps_(deps), memory_(std::move(memory)) {}
 
-  // Ends the coordinator last, which the others would look for.
+  // Ends the coordinator last, because the other servers would look for it.
   ~FormerServers() {
     while (!servers_.empty()) servers_.pop_back();
   }
@@ -149,7 +151,7 @@ class FormerServers {
   const ServerConfig& config_;
   const Server::Deps& deps_;
   const CoordinatorMemory memory_;
-  std::vector<std::unique_ptr<Server>> servers_;  // by shard
+  std::vector<std::unique_ptr<Server>> servers_;  // The index is the shard.
 };
 
 absl::StatusOr<PublishedCheckpoint> Save(const ServerConfig& config, const Server::Deps& deps) {

@@ -9,8 +9,8 @@
 namespace lodestar {
 namespace {
 
-// Of settings of this server alone, as IdleSettings() of those of the job. A flag that neither
-// names always counts.
+// Lists settings of this server alone, as IdleSettings() lists those of the job. A flag that
+// neither function names always counts.
 std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
   std::vector<IdleSetting> idle;
   if (config.network.listen.IsLoopback() && config.cluster.coordinator.empty() &&

@@ -5,7 +5,8 @@
 namespace lodestar {
 namespace {
 
-// Measured with 1, 2, 4 and 8 workers at 30 local steps; for 1, the middle of what is equally good.
+// The rates were measured with 1, 2, 4 and 8 workers at 30 local steps. For 1 worker, it is the
+// middle of what is equally good.
 double BestRate(int num_workers) {
   if (num_workers < 2) return 0.5;
   return num_workers < 8 ? 0.6 : 0.8;

@@ -1,5 +1,6 @@
-// Who may look at the pages of ps_server --http, and give orders through them: whoever may call
-// StatusService and AdminService. Pure but for what it is given. Thread-safe.
+// Decides which callers may look at the pages of ps_server --http, and give orders through them.
+// They are those that may call StatusService and AdminService. Pure but for what it is given.
+// Thread-safe.
 #pragma once
 
 #include <functional>
@@ -16,18 +17,18 @@ namespace lodestar {
 
 class PageAccess {
  public:
-  // The call that whoever may give orders may make.
+  // A caller that may give orders may make this call.
   static constexpr char kOrderMethod[] = "/lodestar.v1.AdminService/Pause";
 
   struct Deps {
-    // As an AccessCheck of the calls.
+    // Decides as an AccessCheck does for calls.
     std::function<absl::Status(const Identity& caller, absl::string_view method)> check;
     // Returns true if the role of `caller` may give orders. Unlike `check`, it leaves no trace.
     std::function<bool(const Identity& caller)> may_order;
-    // See CertificateAuthority. Null: there are no tokens.
+    // See CertificateAuthority. Null means that there are no tokens.
     std::function<absl::StatusOr<Identity>(absl::string_view token_id, absl::string_view secret)>
         identity_by_token;
-    // Somebody at `address` has shown a token that does not count.
+    // A program at `address` has shown a token that does not count.
     std::function<void(const std::string& address, const absl::Status& refusal)> on_wrong_token;
   };
 

@@ -48,7 +48,7 @@ absl::StatusOr<double> RateIn(const HttpQuery& form) {
 
 using Order = std::function<absl::StatusOr<std::string>(Coordinator&, absl::Time)>;
 
-// Returns what has come of it: see CoordinatorStrand::RunOrder().
+// Returns the outcome of the order: see CoordinatorStrand::RunOrder().
 absl::StatusOr<std::string> Give(
     CoordinatorStrand& strand, const std::string& caller, const Order& order,
     CoordinatorStrand::Unwritable unwritable = CoordinatorStrand::Unwritable::kRefuse) {
@@ -134,7 +134,7 @@ JobOrders PageOrders(CoordinatorStrand* strand) {
   orders["stop"] = [strand](const HttpQuery& form, const std::string& caller) {
     const std::string reason = ReasonIn(form);
     LogInfo("audit: {} orders the job to stop: {}", WhoOrders(caller), reason);
-    // Also while the disk is full: whoever wants the job to end need not make room first.
+    // The order is taken also while the disk is full: the job can end without making room first.
     return Give(
         *strand, caller,
         [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {

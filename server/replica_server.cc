@@ -23,14 +23,15 @@
 namespace lodestar {
 namespace {
 
-// Each call has one; a server has a few.
+// Each call has a thread, and a server has a few calls.
 constexpr int kMaxThreads = 1024;
 
-// Those of several servers are in a folder that all of them see.
+// The checkpoints of several servers are in a folder that all of them see.
 std::string KeptCheckpoints(const ServerConfig& config) {
   return config.cluster.num_shards > 1 ? "" : config.durability.checkpoint_dir;
 }
 
+// Returns a text such as
 // "shard 0 of the server on host a, process 7, since 2026-11-22 20:23:04 UTC (whole)".
 std::string TextOf(const ReplicaStore::Copy& copy) {
   return absl::StrCat("shard ", copy.shard, " of the server on ", copy.mark.peer, ", since ",

@@ -28,13 +28,14 @@ class ReplicaServer {
  public:
   struct Deps {
     Clock* clock = &Clock::Real();
-    // Asked now and then while Create() takes long, which then is Cancelled.
+    // It is called now and then while Create() takes long. If it returns true, Create() returns
+    // Cancelled.
     std::function<bool()> is_interrupted = [] { return false; };
   };
 
   // Listens and serves from here on. Errors: InvalidArgument (config), Unavailable (the port),
-  // AlreadyExists (another process has a folder), FailedPrecondition (a server's folder), those of
-  // files.
+  // AlreadyExists (another process has a folder), FailedPrecondition (a server, not a replica, has
+  // used a folder), those of files.
   static absl::StatusOr<std::unique_ptr<ReplicaServer>> Create(const ServerConfig& config,
                                                                const Deps& deps);
   ~ReplicaServer();
@@ -52,7 +53,8 @@ class ReplicaServer {
   absl::Status Start();
   absl::StatusOr<ReplicaStore::Deps::Lock> Lock(const std::string& folder);
   void Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Why it does not do what a server does: Unavailable, since it may be one later.
+  // Says why it does not do what a server does. The error is Unavailable, since it may become a
+  // server later.
   absl::Status NoServer() const;
 
   const ServerConfig config_;

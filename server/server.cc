@@ -50,20 +50,20 @@ namespace lodestar {
 namespace {
 
 constexpr char kParameterServiceName[] = "lodestar.v1.ParameterService";
-// How often health and the end of the job are looked at.
+// The watch looks this often at the health and at the end of the job.
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
 constexpr absl::Duration kFolderPause = absl::Milliseconds(100);
 constexpr absl::Duration kShardTick = absl::Seconds(1);
-// How often it is seen whether the replica has everything, at the start.
+// At the start the server looks this often whether the replica has everything.
 constexpr absl::Duration kReplicaPause = absl::Milliseconds(50);
 constexpr absl::Duration kReplicaWords = absl::Seconds(5);
-// Of a server with a leader lease, which others may want.
+// A server with a leader lease waits this long, since other servers may want the lease.
 constexpr absl::Duration kLeaderPatience = absl::Seconds(15);
-// For calls to end by themselves after they were told; then they are cut off.
+// After calls were told, they have this much time to end by themselves. Then they are cut off.
 constexpr std::chrono::milliseconds kCallPatience(1000);
 
-// What to say if --listen is a name that leads to this machine only, as Debian's /etc/hosts has it
-// of the machine's own. Empty: other machines reach it, or are not meant to.
+// Returns what to say if --listen is a name that leads to this machine only, as Debian's /etc/hosts
+// has it of the machine's own name. Empty means that other machines reach it, or are not meant to.
 std::string LoopbackText(const HostPort& listen, const ConnectionAcceptor& acceptor) {
   const std::vector<std::string>& addresses = acceptor.loopback_only();
   if (addresses.empty() || listen.IsLoopback()) return "";
@@ -87,7 +87,8 @@ HostMemory AvailableMemory(int64_t limit) {
   if (limit > 0) {
     return {.total_bytes = limit, .available_bytes = limit, .limited_by = "--memory_limit"};
   }
-  // The system ends a process that takes the last of it; code and connections need some, too.
+  // The system ends a process that takes the last of the memory. Code and connections need some as
+  // well.
   constexpr int64_t kReserveParts = 16;
   HostMemory memory = ReadHostMemory();
   memory.total_bytes -= memory.total_bytes / kReserveParts;
@@ -95,7 +96,8 @@ HostMemory AvailableMemory(int64_t limit) {
   return memory;
 }
 
-// Logs what became of the last checkpoint; not OK if something is lost that should not be.
+// Logs the outcome of the last checkpoint. Returns an error if something is lost that should not
+// be.
 absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved, bool has_journal) {
   const absl::Status& status = saved.status();
   switch (status.code()) {
@@ -106,8 +108,9 @@ absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved, bool has_j
           absl::StrCat("the last checkpoint could not be written into "
                        "--checkpoint_dir; it is in --fallback_dir: ",
                        saved->path));
-    // Nothing to save, or nowhere; the operator wants no more of it; or all goes back to the newest
-    // checkpoint anyway, because the coordinator is gone or has let go of this server.
+    // There is nothing to save, or no place for it; or the operator wants no more of it; or the
+    // cluster goes back to the newest checkpoint anyway, because the coordinator is gone or has let
+    // go of this server.
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kCancelled:
@@ -301,7 +304,7 @@ absl::Status Server::AwaitReplica() {
     const absl::Status state = replication_->state();
     if (!absl::IsUnavailable(state)) return state;
     const absl::Time now = deps_.clock->Now();
-    // As while files are copied.
+    // The state changes while files are copied, which gives the copy more time.
     if (std::exchange(last_words, std::string(state.message())) != state.message()) {
       give_up = now + kLeaderPatience;
     }
@@ -371,7 +374,8 @@ absl::Status Server::ConfirmFolder() const {
 absl::Status Server::ConfirmInCharge() const {
   RETURN_IF_ERROR(log_lock_->CheckHeld());
   if (replication_ != nullptr) RETURN_IF_ERROR(replication_->state());
-  return deps_.confirm_leader();  // last: reading the folder takes its time
+  // This is called last, because reading the folder takes some time.
+  return deps_.confirm_leader();
 }
 
 absl::Status Server::OpenLog() {
@@ -408,7 +412,7 @@ void Server::OnLogTrouble(const absl::Status& status) {
   if (status.ok()) {
     return LogInfo("shard={} the journal can be written again", config_.cluster.shard);
   }
-  // Another process has the folder.
+  // If another process has the folder, this one must end.
   if (absl::IsAlreadyExists(status)) return Finish(status);
   reports().OnEvent(ShardAlarm{
       absl::StrCat("the journal cannot be written, and nothing is acknowledged until it can: ",
@@ -441,7 +445,7 @@ absl::Status Server::Recover() {
 }
 
 absl::Status Server::Build() {
-  // Before the port opens and anybody trains.
+  // The files are checked before the port opens and workers train.
   RETURN_IF_ERROR(CheckOutput("port_file", config_.network.port_file));
   RETURN_IF_ERROR(CheckOutput("trace", config_.output.trace_path));
   StartTrace();
@@ -594,7 +598,7 @@ absl::Status Server::Serve() {
 }
 
 absl::Status Server::BeginService() {
-  // Whatever could keep this process from going on has been tried. With a replica there is another
+  // All that could keep this process from going on has been tried. With a replica there is another
   // mark by now.
   if (drops_mark_ && replication_ == nullptr) {
     RETURN_IF_ERROR(RemoveReplicationMark(disk_, LogFolder()));
@@ -620,7 +624,7 @@ absl::Status Server::BeginService() {
     const absl::string_view text =
         "the server has gone on from a replica, and has none any more: what is acknowledged is on "
         "one disk only until this server is started with --journal_replica";
-    // Of other servers the row of their replica says so.
+    // If this server is not the coordinator, the row of its replica in the status says so.
     LogWarn("{}", text);
     if (role_ != nullptr) role_->RaiseAlarm(std::string(text), AlarmKind::kReminder);
   }
@@ -701,7 +705,7 @@ void Server::Watch() {
 void Server::ThrowAwayCertificate(absl::string_view why) { security_->ThrowAwayCertificate(why); }
 
 void Server::WatchConnections() {
-  if (role_ == nullptr) return;  // the log has it
+  if (role_ == nullptr) return;  // The log says it.
   const ConnectionCounts counts = ReadConnections();
   const uint64_t num_refused = counts.refused_for(RefusalReason::kTooMany) +
                                counts.refused_for(RefusalReason::kTooManyOfAddress) +
@@ -737,7 +741,7 @@ ShardReading Server::ReadShard() const {
   ShardStats stats = host_->stats();
   stats.journal_replica = ReplicaText();
   const absl::Status copied = replication_ == nullptr ? absl::OkStatus() : replication_->state();
-  // Then nothing can be written, whether or not that was tried.
+  // In this state no record can be written, whether or not that was tried.
   if (!copied.ok()) stats.journal_trouble = std::string(copied.message());
   const BulkTraffic traffic = parameter_rpc_->traffic();
   return {std::move(stats), traffic.bytes_received, traffic.bytes_sent};
@@ -791,7 +795,8 @@ absl::StatusOr<PublishedCheckpoint> Server::SaveWithoutWorkers() {
 
 void Server::SaveBeforeStop() {
   {
-    // The coordinator has told this server to go, or refuses it: there is nothing to ask for.
+    // The coordinator has told this server to go, or refuses it, so there is no checkpoint to ask
+    // for.
     absl::MutexLock lock(&mutex_);
     if (agent_ != nullptr && outcome_.has_value()) return;
   }
@@ -809,7 +814,7 @@ void Server::SaveBeforeStop() {
 
 void Server::Stop(StopKind kind) {
   if (std::exchange(is_stopped_, true)) return;
-  // First: its workers are still needed for the step at hand.
+  // The uplink leaves first, because its workers are still needed for the step at hand.
   if (kind == StopKind::kGraceful && uplink_ != nullptr) {
     uplink_->Leave([this] { return IsToStopAtOnce(); });
   }
@@ -828,16 +833,16 @@ void Server::Stop(StopKind kind) {
     host_->Shutdown(
         absl::UnavailableError("the server is stopping; connect again when it is back"));
   }
-  uplink_.reset();  // nobody answers it any more
+  uplink_.reset();  // The parts that answer it are stopped.
   if (parameter_rpc_ != nullptr) parameter_rpc_->EndSharing();
   if (acceptor_ != nullptr) acceptor_->Stop();
   if (grpc_server_ != nullptr) {
     grpc_server_->Shutdown(std::chrono::system_clock::now() + kCallPatience);
     grpc_server_->Wait();
   }
-  // Whoever waits for the replica does so in vain.
+  // Threads that wait for the replica get an error.
   if (replication_ != nullptr) replication_->Shutdown();
-  // Its disk may hang for longer than what they call lives.
+  // The journal's disk may hang for longer than the objects live that its callbacks use.
   if (log_ != nullptr) log_->EndCallbacks();
   if (trace_ != nullptr) trace_->Finish();
 }

@@ -1,5 +1,5 @@
-// One ps_server: builds every part from a ServerConfig, opens the port, and stops it all in order.
-// No globals besides gRPC's: tests run several in one process.
+// One ps_server. It builds every part from a ServerConfig, opens the port, and stops all parts in
+// order. It has no globals besides gRPC's: tests run several servers in one process.
 #pragma once
 
 #include <atomic>
@@ -55,19 +55,23 @@ class Server {
     Clock* clock = &Clock::Real();
     int num_threads =
         0;  // for sums, updates and checksums; 0 means one per usable core, at most 16
-    // Asked now and then while Create() takes long, which then is Cancelled.
+    // It is called now and then while Create() takes long. If it returns true, Create() returns
+    // Cancelled.
     std::function<bool()> is_interrupted = [] { return false; };
     // The leader lease of this process, if there is one.
     LeaderFence leader = {};
-    // Whether this process still is the one that may write. Asked after everything that is written
-    // for good, before anybody is told of it. From any thread; must not block.
+    // Confirms that this process still is the one that may write. It is called after everything
+    // that is written for good, before any other program is told of it. It is called from any
+    // thread, and must not block.
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
-    // Of a site (ServerConfig::upstream), whose job the config has: makes what joins it to the
-    // servers upstream. Once, when everything else is at work.
+    // Makes the uplink that joins a site (ServerConfig::upstream), whose job the config has, to the
+    // servers upstream. It is called once, when all other parts are at work.
     std::function<absl::StatusOr<std::unique_ptr<Uplink>>(Site*)> make_uplink = nullptr;
-    // About once a second from when the port is open: all parts of the server have answered.
+    // Is called about once a second from when the port is open, once all parts of the server have
+    // answered.
     std::function<void(bool is_serving)> on_alive = [](bool) {};
-    // The last lines that this process has logged, for psctl logs; null: nobody keeps them.
+    // The last lines that this process has logged, for psctl logs. Null means that they are not
+    // kept.
     const LogTail* log = nullptr;
     // If it is set, the server only goes on from its journal: Create() fails before it changes
     // anything if it cannot, or if this refuses what the journal has. Called once.
@@ -77,15 +81,15 @@ class Server {
 
   // Listens and serves from here on. The server of shard 0 first brings into a checkpoint what the
   // journals of another number of servers have: see SaveFormerDivision(). Errors: InvalidArgument
-  // (config), Unavailable (the port is taken or the address is not ours), AlreadyExists (another
-  // server has the checkpoint folder), ResourceExhausted (too little disk), FailedPrecondition (the
-  // journal is of another job), those of files.
+  // (config), Unavailable (the port is taken or the address is not this machine's), AlreadyExists
+  // (another server has the checkpoint folder), ResourceExhausted (too little disk),
+  // FailedPrecondition (the journal is of another job), those of files.
   static absl::StatusOr<std::unique_ptr<Server>> Create(const ServerConfig& config,
                                                         const Deps& deps);
-  ~Server();  // stops at once if Stop() was not called
+  ~Server();  // It stops at once if Stop() was not called.
 
   int port() const { return port_; }
-  // Where workers reach this server.
+  // The address at which workers reach this server.
   const std::string& address() const { return address_; }
 
   // Blocks until the job is over (OK), has failed (why), or RequestStop() was called (Cancelled).
@@ -95,27 +99,27 @@ class Server {
   // Asks for a checkpoint, as psctl checkpoint does, and logs how that went. Returns at once.
   // Servers of other shards than 0 only log that the coordinator decides it. Thread-safe.
   void SaveAndGoOn();
-  // Whether the job was complete, so that nothing is lost by having stopped.
+  // Whether the job was complete. If it was, nothing is lost by having stopped.
   bool is_job_done();
-  // Once Wait() has returned Unauthenticated: what this server has kept to show who it is is not
-  // used again.
+  // Must be called once Wait() has returned Unauthenticated. The certificate that this server has
+  // kept is not used again.
   void ThrowAwayCertificate(absl::string_view why);
-  // Once Wait() has returned OK: how the job came to its end, for people.
+  // Must be called once Wait() has returned OK. Returns how the job came to its end, for people.
   std::string ending();
 
   // Blocks until all servers serve what their journals have, and then until all of it is in a
-  // checkpoint. The server of shard 0 has it called before Stop(kImmediate), in place of Wait().
-  // Workers are not waited for: what they have not handed in of an open round is lost. Errors:
+  // checkpoint. It is called on the server of shard 0 before Stop(kImmediate), in place of Wait().
+  // It does not wait for workers: what they have not handed in of an open round is lost. Errors:
   // FailedPrecondition (the coordinator's journal has gone back); DeadlineExceeded (a server does
   // not attach); Cancelled once interrupted; those of the last checkpoint.
   absl::StatusOr<PublishedCheckpoint> SaveWithoutWorkers();
 
-  // kGraceful: turns away new workers, sees to it that everything that was done is saved, then
-  // answers held calls with Unavailable and closes the port. kImmediate: without saving. Blocks.
-  // Not from a gRPC thread. Repeats are harmless.
+  // Stops all parts. kGraceful turns away new workers, sees to it that everything that was done is
+  // saved, then answers held calls with Unavailable and closes the port. kImmediate does so without
+  // saving. Blocks. Must not be called from a gRPC thread. Repeats are harmless.
   void Stop(StopKind kind);
-  // After Stop(): not OK if something was done that no checkpoint in --checkpoint_dir holds
-  // although it should; the text says what, and where it is instead.
+  // May be called after Stop(). It is not OK if something was done that no checkpoint in
+  // --checkpoint_dir holds although it should. The text says what, and where it is instead.
   const absl::Status& loss() const { return loss_; }
 
  private:
@@ -123,41 +127,43 @@ class Server {
   absl::Status Start();
   absl::Status Build();
   std::string LogFolder() const;
-  // Blocks until the coordinator serves, if this server is above shard 0 and the journals beside
-  // its own are of another number of servers: the coordinator may have to read this one first.
+  // If this server is above shard 0, and the journals beside its own are of another number of
+  // servers, blocks until the coordinator serves: the coordinator may have to read this one first.
   // Errors: Cancelled.
   absl::Status AwaitNewDivision();
-  // A server above shard 0 that has no journal yet would cost the cluster the rounds since the
-  // newest checkpoint. Blocks until the folder of the checkpoints is the coordinator's, as far as
-  // can be seen: one that is not mounted yet looks empty. Errors: Cancelled once interrupted.
+  // Blocks until the folder of the checkpoints is the coordinator's, as far as can be seen. A
+  // folder that is not mounted yet looks empty, and a server above shard 0 that has no journal yet
+  // would cost the cluster the rounds since the newest checkpoint. Errors: Cancelled once
+  // interrupted.
   absl::Status AwaitCheckpointFolder();
-  // Sees whether it may be written, and claims it.
+  // Checks that the folder of the journal may be written, and claims it.
   absl::Status ClaimLogFolder();
-  // What of the disk a replica has a copy of, if there is one.
+  // Prepares the replication of what the replica has a copy of, if there is a replica.
   absl::Status PrepareReplication();
-  // Waits until both have the same. Errors: Cancelled once interrupted; what the replica refuses.
+  // Waits until both sides have the same. Errors: Cancelled once interrupted; those by which the
+  // replica refuses.
   absl::Status AwaitReplica();
   void OnReplicaChange(const absl::Status& state);
-  // For people; empty: there is none.
+  // Names the replica, for people. Empty means that there is none.
   std::string ReplicaText() const;
-  // What whoever takes this server for a replica is told.
+  // Returns what a caller is told that takes this server for a replica.
   absl::Status NoReplica() const;
-  // What an operator is told who wants tokens or identities of a server without them.
+  // Returns what an operator is told who wants tokens or identities of a server without them.
   absl::Status NoAuthority() const;
   // Whether this process still holds the folder of its journal, if it keeps one.
   absl::Status ConfirmFolder() const;
-  // Whether what was written is this server's to acknowledge.
+  // Whether this server may acknowledge what was written.
   absl::Status ConfirmInCharge() const;
-  // The journal of this server's shard, as the process before it has left it.
+  // Opens the journal of this server's shard, as the process before it has left it.
   absl::Status OpenLog();
-  // From a thread of the journal's.
+  // Is called from a thread of the journal's.
   void OnLogTrouble(const absl::Status& status);
   ShardReports& reports();
-  // Takes over what that holds.
+  // Takes over what the journal holds.
   absl::Status Recover();
   void StartTrace();
-  // Enrolments are served from here on, also while a replica is waited for that is to enrol; all
-  // others are told that the server is starting.
+  // Opens the port. From here on enrolments are served, also while the server waits for a replica
+  // that is to enrol. All other calls are told that the server is starting.
   absl::Status OpenPort();
   absl::Status Serve();
   absl::Status BeginService();
@@ -168,7 +174,7 @@ class Server {
   // Raises an alarm if connections were refused because there are too many.
   void WatchConnections();
   ConnectionCounts ReadConnections() const;
-  // What has become of the connection from this grpc::ServerContext::peer().
+  // Returns what has become of the connection that grpc::ServerContext::peer() names so.
   ConnectionState StateOf(absl::string_view peer) const;
   ShardReading ReadShard() const;
   void Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -185,42 +191,46 @@ class Server {
   StopKind stop_requested_ ABSL_GUARDED_BY(mutex_) = StopKind::kNone;
   bool is_watch_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> is_draining_ = false;
-  std::atomic<bool> has_begun_ = false;  // BeginService()
+  std::atomic<bool> has_begun_ = false;  // Whether BeginService() has succeeded.
   bool is_stopped_ = false;
   absl::Status loss_;
 
-  PatientFileSystem disk_{&FileSystem::Real(), deps_.clock};  // of checkpoints
+  PatientFileSystem disk_{&FileSystem::Real(), deps_.clock};  // The disk of checkpoints.
 
   const std::shared_ptr<RefusalCounts> refusals_;
 
-  // In order of life: each is gone before those above it.
-  std::unique_ptr<FolderLock> log_lock_;       // asked after each write of a journal
-  bool drops_mark_ = false;                    // of what the folder was before
-  std::string promoted_from_;                  // whose place this server has taken; empty: nobody's
-  std::unique_ptr<Replication> replication_;   // null: there is no replica
-  std::atomic<bool> is_replica_back_ = false;  // since the journals were last tried
-  // The disk, each with its copy on the replica if there is one.
+  // The members stand in the order of their lives: each is destroyed before those above it.
+  std::unique_ptr<FolderLock> log_lock_;  // It is asked after each write of a journal.
+  bool drops_mark_ = false;  // Whether to remove the mark of what the folder was before.
+  // The server whose place this one has taken. Empty means that there is none.
+  std::string promoted_from_;
+  std::unique_ptr<Replication> replication_;  // Null means that there is no replica.
+  // Whether the replica has come back since the journals were last tried.
+  std::atomic<bool> is_replica_back_ = false;
+  // Both write to the disk. If there is a replica, what they write is copied to it.
   FileSystem* log_disk_ = &disk_;
   FileSystem* shard_disk_ = &disk_;
   std::unique_ptr<ServerSecurity> security_;
-  std::unique_ptr<ConnectionAcceptor> acceptor_;  // null before Listen()
-  uint64_t num_refused_ = 0;                      // connections, as last seen
-  std::unique_ptr<TraceRecorder> trace_;          // null: no trace
-  std::unique_ptr<CoordinatorRole> role_;         // of shard 0
-  std::unique_ptr<ShardAgent> agent_;             // of the others
-  std::unique_ptr<CallRefusal> refusal_;          // of what others have
-  std::unique_ptr<FolderFence> fence_;            // of what commands may name; null: of shard 0
-  std::unique_ptr<ShardLog> log_;                 // null: nothing is written down
-  std::unique_ptr<ThreadPool> log_executor_;      // its tasks use the log
+  std::unique_ptr<ConnectionAcceptor> acceptor_;  // Null before Listen().
+  uint64_t num_refused_ = 0;  // The connections that were refused when they were last counted.
+  std::unique_ptr<TraceRecorder> trace_;   // Null means that nothing is traced.
+  std::unique_ptr<CoordinatorRole> role_;  // Only the server of shard 0 has one.
+  std::unique_ptr<ShardAgent> agent_;      // Only the other servers have one.
+  std::unique_ptr<CallRefusal> refusal_;   // Refuses calls of services that other processes have.
+  // Says what commands may name. Null means that this is the server of shard 0.
+  std::unique_ptr<FolderFence> fence_;
+  std::unique_ptr<ShardLog> log_;             // Null means that nothing is written down.
+  std::unique_ptr<ThreadPool> log_executor_;  // Its tasks use the log.
   bool is_journal_of_former_division_ = false;
-  std::string journal_refusal_;  // why this server does not go on from its journal; empty: it does
+  // Says why this server does not go on from its journal. Empty means that it does.
+  std::string journal_refusal_;
   bool has_recovered_ = false;
-  // Its last tasks, which the destructor waits for, still report to those above.
+  // The destructor waits for its last tasks, which still report to the members above.
   std::unique_ptr<ThreadPool> executor_;
   std::unique_ptr<ShardHost> host_;
   std::unique_ptr<ParameterRpc> parameter_rpc_;
   std::unique_ptr<grpc::Server> grpc_server_;
-  std::unique_ptr<Uplink> uplink_;  // null: this is no site
+  std::unique_ptr<Uplink> uplink_;  // Null means that this is no site.
   std::string told_of_uplink_;
   std::thread watch_;
 };

@@ -160,7 +160,7 @@ absl::Status CheckDurability(const DurabilityConfig& durability, const ModelSpec
   return absl::OkStatus();
 }
 
-// On every server.
+// These hold for every server.
 absl::Status CheckJournal(const DurabilityConfig& durability) {
   if (durability.journal_replica.empty()) return absl::OkStatus();
   return ParseHostPort("journal_replica", durability.journal_replica, /*lowest_port=*/1).status();

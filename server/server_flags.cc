@@ -306,12 +306,12 @@ namespace lodestar {
 namespace {
 
 constexpr int64_t kDefaultBatchSize = 12;
-// Of a step: half a million, as the GPT-2 of 124 million parameters is commonly trained with
+// Tokens of a step: half a million, as the GPT-2 of 124 million parameters is commonly trained with
 // (llm.c, nanoGPT). A card computes long enough for them that an exchange of its gradient hides
 // behind it.
 constexpr int64_t kDefaultTokensOfLargeModels = 524'288;
-constexpr int64_t kLargeModel = 100'000'000;  // parameters
-// The outer momentum of adam that is not given.
+constexpr int64_t kLargeModel = 100'000'000;  // In parameters.
+// The outer momentum of adam if it is not given.
 constexpr double kDefaultOuterBeta1 = 0.9;
 
 absl::StatusOr<int64_t> ReadBytes(absl::string_view flag, const std::string& value) {
@@ -369,7 +369,7 @@ bool IsAuto(const JobTexts& texts, const std::string& flag) {
   return text != texts.end() && text->second == kAutoText;
 }
 
-// In place of the defaults of flags that are not given.
+// Sets the flags that are not given to those of the preset.
 absl::Status ApplyOuterPreset(const std::set<std::string>& given, JobSpec& job) {
   const std::string name = absl::GetFlag(FLAGS_outer_preset);
   if (name.empty()) return absl::OkStatus();
@@ -386,8 +386,8 @@ absl::Status ApplyOuterPreset(const std::set<std::string>& given, JobSpec& job) 
   return absl::OkStatus();
 }
 
-// What the flags leave to the job: what has the value `auto`, and with --mode=auto what is not
-// given either.
+// Returns what the flags leave to the job: settings that have the value `auto`. With --mode=auto
+// settings that are not given are left to the job as well.
 OpenSettings ReadOpenSettings(const JobTexts& texts) {
   OpenSettings open;
   open.mode = IsAuto(texts, "mode");
@@ -402,7 +402,7 @@ OpenSettings ReadOpenSettings(const JobTexts& texts) {
   return open;
 }
 
-// What the job chooses itself nobody else says.
+// If the job chooses a setting itself, no flag may give the setting.
 absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string>& given,
                             const JobTexts& texts, const JobSpec& job) {
   if (IsAuto(texts, "overlap_steps") && given.contains("overlap_rounds")) {
@@ -423,7 +423,7 @@ absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string
               {"outer_optimizer", "outer_learning_rate", "outer_momentum", "outer_beta2",
                "outer_epsilon", "outer_preset", "quorum", "outer_reduction", "momentum_correction",
                "anchor", "topk_divisor", "max_staleness", "max_rounds_ahead", "staleness_scaling"});
-  // With the mode these are open, too, unless they are given.
+  // With --mode=auto these settings are open as well, unless they are given.
   refuse_with(open.mode ? "mode" : "overlap_steps", open.overlap, {"merge", "merge_alpha"});
   refuse_with(open.mode ? "mode" : "push_encoding", open.push_encoding,
               {"topk", "topk_bits", "feedback_decay"});
@@ -500,7 +500,7 @@ absl::Status SetField(const JobField& field, const JobTexts& texts, JobSpec& job
   return absl::InvalidArgumentError(absl::StrCat(set.message(), ", ", kAutoText));
 }
 
-// Sets what follows from the rest of the job if nobody has given it.
+// Sets what follows from the rest of the job, unless a flag has given it.
 void SetDependentDefaults(const std::set<std::string>& given, JobSpec& job) {
   if (IsElastic(job) && !given.contains("outer_learning_rate")) {
     job.outer_learning_rate = kDefaultElasticRate;
@@ -516,7 +516,7 @@ absl::StatusOr<JobSpec> ReadJob(const JobTexts& texts, const std::set<std::strin
                                 const OpenSettings& open) {
   JobSpec job;
   ASSIGN_OR_RETURN(job.model, NamedModel(absl::GetFlag(FLAGS_model)));
-  // A job that chooses its mode has one in which all counts that is given, until it has chosen.
+  // Until a job that chooses its mode has chosen, it has a mode in which all counts that is given.
   if (open.mode) {
     job.mode = ModeUntilChosen(open);
   } else {
@@ -526,7 +526,7 @@ absl::StatusOr<JobSpec> ReadJob(const JobTexts& texts, const std::set<std::strin
   for (const JobField& field : JobFields()) {
     if (!IsAuto(texts, std::string(field.name))) RETURN_IF_ERROR(SetField(field, texts, job));
   }
-  // Until the job has chosen: the fewest beside what is given.
+  // Until the job has chosen, it has the fewest that go with what is given.
   if (open.local_steps) job.local_steps = job.fragments * std::max(job.overlap_steps, 1);
   if (open.push_encoding) job.push_encoding = Encoding::kInt8;
   if (open.pull_encoding) job.pull_encoding = Encoding::kInt8;
@@ -536,7 +536,7 @@ absl::StatusOr<JobSpec> ReadJob(const JobTexts& texts, const std::set<std::strin
   return job;
 }
 
-// What counts on every server.
+// Reads the flags that count on every server.
 absl::StatusOr<DurabilityConfig> ReadJournal() {
   const std::string kind = absl::GetFlag(FLAGS_durability);
   if (kind != "checkpoint" && kind != "journal") {
@@ -581,7 +581,8 @@ DurabilityConfig ReadDurability(DurabilityConfig durability) {
   return durability;
 }
 
-// What the operator of a server above shard 0 has named, if only to give all servers the same.
+// Returns what the operator of a server above shard 0 has named. The operator may have named it
+// only to give all servers the same.
 std::vector<std::string> ReadNamedPaths() {
   std::vector<std::string> paths = {absl::GetFlag(FLAGS_checkpoint_dir),
                                     absl::GetFlag(FLAGS_fallback_dir),
@@ -630,7 +631,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const CommandLine& line) {
   config.exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   ASSIGN_OR_RETURN(config.durability, ReadJournal());
   config.is_replica = absl::GetFlag(FLAGS_replica);
-  // What a shell has for workers is nothing to whom they join.
+  // A shell may have a join string for workers. It does not count for the server that they join.
   SecurityFlags& security = config.security.flags;
   if (config.is_coordinator() && !config.is_replica && security.is_join_from_environment) {
     security.join.clear();
@@ -652,7 +653,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const CommandLine& line) {
   return config;
 }
 
-// In words; empty: none.
+// Returns the doubt in words. Empty means that there is none.
 std::string DoubtOfRobustMean(const JobSpec& job) {
   const int wanted = job.robust_mean.MinContributions();
   if (job.min_workers >= wanted) return "";
@@ -663,10 +664,10 @@ std::string DoubtOfRobustMean(const JobSpec& job) {
                       "that flag ", wanted, " or more");
 }
 
-// Of the change of a window, half comes a round late where two workers overlap their rounds, and
-// more where there are more. In directions in which each window ends at its optimum that makes
-// steps with momentum 0.9 grow without bound: by linear stability from a rate of 0.6 on with two
-// workers, and from 0.4 on with four.
+// If two workers overlap their rounds, half of the change of a window comes a round late, and more
+// if there are more workers. If a window ends at its optimum in some direction, steps with momentum
+// 0.9 then grow without bound in that direction. By linear stability this begins at a rate of 0.6
+// with two workers, and at 0.4 with four.
 std::string DoubtOfOverlap(const JobSpec& job) {
   constexpr double kHighestRate = 0.4;
   const bool is_stable = job.outer_optimizer != OuterOptimizerKind::kNesterov ||
@@ -679,8 +680,9 @@ std::string DoubtOfOverlap(const JobSpec& job) {
       kHighestRate, " or less");
 }
 
-// HeLoCo's momentum is a mean of contributions, the outer momentum their sum: the higher it is, the
-// more what opposes it, and is taken away, is what keeps it from growing.
+// HeLoCo's momentum is a mean of contributions, and the outer momentum is their sum. What opposes
+// the momentum is taken away. The higher the momentum, the more this opposing part is what keeps it
+// from growing.
 std::string DoubtOfCorrection(const JobSpec& job) {
   constexpr double kHighestMomentum = 0.7;
   if (job.momentum_correction == MomentumCorrectionKind::kNone ||
@@ -699,7 +701,7 @@ bool CountsOnEveryServer(const std::string& flag) {
       "listen", "insecure", "advertise", "join", "state_dir", "tls", "tls_cert", "tls_key",
       "tls_ca", "port_file", "shared_memory", "long_paths", "shard", "coordinator", "trace",
       "trace_rounds", "log_level", "log_format", "stop_timeout", "memory_limit", "durability",
-      // Other folders than they name are not touched.
+      // A server touches no folders but those that these flags name.
       "checkpoint_dir", "fallback_dir", "init_from", "resume", "journal_dir", "journal_replica",
       "promote", "leader_lease", "max_connections", "max_connections_per_address",
       "streams_per_worker", "staging_limit", "message_memory", "message_timeout"};
@@ -727,7 +729,7 @@ bool CountsOnReplica(const std::string& flag) {
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
-// Of those that were given.
+// Whether a flag that was given counts on this server.
 bool Counts(const std::string& flag, const ServerConfig& config) {
   if (config.is_replica && config.cluster.leader_lease.empty()) return CountsOnReplica(flag);
   return config.is_coordinator() || CountsOnEveryServer(flag);
@@ -746,7 +748,8 @@ constexpr absl::string_view kUsage =
     "last checkpoint is not in --checkpoint_dir, see the log); 128 and above: trying\n"
     "again may help.\n";
 
-// The flags of the fields of the job under this title, before and behind others.
+// Returns the flags of the job's fields under this title. The flags of `before` stand before them,
+// and those of `behind` behind them.
 FlagGroup WithFields(std::vector<std::string> before, absl::string_view title,
                      const std::vector<std::string>& behind) {
   FlagGroup group = {std::string(title), std::move(before)};
@@ -775,7 +778,7 @@ OwnFlag::Type FlagTypeOf(JobField::Type type) {
   return OwnFlag::Type::kText;
 }
 
-// The flags of the fields of the job.
+// Returns the flags of the fields of the job.
 std::vector<OwnFlag> JobFlags() {
   std::vector<OwnFlag> flags;
   const JobSpec defaults;
@@ -832,7 +835,7 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   RETURN_IF_ERROR(CheckOnlyFlags(line));
   ASSIGN_OR_RETURN(result.config, ReadFlags(line));
   result.config.given = line.given;
-  // Another unit of the same setting.
+  // It is another unit of the same setting.
   if (line.given.contains("global_tokens")) result.config.given.insert("global_batch_size");
   RETURN_IF_ERROR(ValidateServerConfig(result.config));
   const bool is_to_be_server =

@@ -1,5 +1,5 @@
-// The command line of ps_server. The flags themselves are private to server_flags.cc; everyone else
-// sees a ServerConfig. Only server_main and the flags' test include this.
+// The command line of ps_server. The flags themselves are private to server_flags.cc; all other
+// code sees a ServerConfig. Only server_main and the flags' test include this file.
 #pragma once
 
 #include <string>
@@ -14,22 +14,22 @@ namespace lodestar {
 
 struct ServerCommandLine {
   CommandLineRequest request = CommandLineRequest::kRun;
-  ServerConfig config;  // valid if request is kRun
+  ServerConfig config;  // It is valid if request is kRun.
   // Flags given to a server that is not the coordinator although only the coordinator's count.
   std::vector<std::string> ignored;
-  // What is allowed, and may do less than was meant: for the log.
+  // Settings that are allowed, and may do less than was meant. They are for the log.
   std::vector<std::string> doubts;
 };
 
-// `arguments` without the program's name. Reads flag files and --model=FILE; opens nothing else.
+// `arguments` lacks the program's name. Reads flag files and --model=FILE, and opens nothing else.
 // Errors: InvalidArgument (or NotFound for a file) naming the flag, its value and what is allowed.
 absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::string> arguments);
 
-// What --helpfull and --help print.
+// Return what --helpfull and --help print.
 std::string ServerHelp();
 std::string ServerShortHelp();
 
-// Titles and names as --helpfull shows them.
+// Returns titles and names as --helpfull shows them.
 std::vector<FlagGroup> ServerFlagGroups();
 
 }  // namespace lodestar

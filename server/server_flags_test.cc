@@ -22,7 +22,7 @@ using ::testing::IsEmpty;
 
 class ServerFlagsTest : public testing::Test {
  protected:
-  // Message of the error, empty if there is none. Each call starts from the defaults.
+  // Returns the message of the error, or an empty text. Each call starts from the defaults.
   std::string ErrorOf(const std::vector<std::string>& arguments) {
     absl::FlagSaver saver;
     return std::string(ParseServerCommandLine(arguments).status().message());
@@ -180,7 +180,7 @@ TEST_F(ServerFlagsTest, ABatchMayBeGivenInTokens) {
     return std::pair(job.batch_size, job.global_batch_size);
   };
   using Samples = std::pair<int64_t, int64_t>;
-  // Contexts of 64 and 1024 tokens.
+  // The contexts have 64 and 1024 tokens.
   EXPECT_EQ(samples({"--model=gpt-nano", "--global_tokens=6400"}), Samples(0, 100));
   EXPECT_EQ(samples({"--model=gpt-nano", "--global_tokens=6450"}), Samples(0, 101));
   EXPECT_TRUE(Parse({"--model=gpt-nano", "--global_tokens=6400"})
@@ -216,7 +216,7 @@ TEST_F(ServerFlagsTest, WithModeAutoWhatIsGivenStays) {
   EXPECT_FALSE(overlapped.config.open_settings.overlap);
   EXPECT_THAT(overlapped.doubts, IsEmpty()) << "the outer rate is chosen, too";
   EXPECT_TRUE(Parse({"--mode=auto", "--local_steps=auto"}).config.open_settings.local_steps);
-  // It counts for what is chosen.
+  // The flag counts for what is chosen.
   EXPECT_FALSE(Parse({"--mode=auto", "--error_feedback=false"}).config.job.error_feedback);
 }
 
@@ -438,9 +438,9 @@ TEST_F(ServerFlagsTest, APresetTakesThePlaceOfDefaults) {
 
 TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
   struct Case {
-    std::vector<std::string> flag;            // with what its own form needs
-    std::string counts_with;                  // as the error says
-    std::vector<std::string> makes_it_count;  // other flags
+    std::vector<std::string> flag;            // The flag, with what its own form needs.
+    std::string counts_with;                  // The flags that the error names.
+    std::vector<std::string> makes_it_count;  // Other flags.
   };
   const std::vector<std::string> saves = {"--checkpoint_dir=runs"};
   const std::vector<std::string> local = {"--mode=local_sgd"};

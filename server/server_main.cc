@@ -42,25 +42,27 @@ constexpr int kExitDone = 0;
 constexpr int kExitFailed = 1;
 constexpr int kExitBadFlags = 2;
 constexpr int kExitNotSaved = 3;
-// 128 and above, as shells count: the same command may succeed later.
-// The port or a folder is held, the disk full, the leader lease lost.
+// 128 and above mean, as for shells, that the same command may succeed later. This code means that
+// the port or a folder is held, the disk is full, or the leader lease is lost.
 constexpr int kExitRetry = 129;
-constexpr int kExitSignalBase = 128;  // told to stop
+// It is added to the number of the signal that told the process to stop.
+constexpr int kExitSignalBase = 128;
 
 bool IsToldToStop() { return PendingStopSignal() != 0; }
 
 int ExitCodeOfStart(const absl::Status& failure) {
   if (absl::IsCancelled(failure)) return kExitSignalBase + PendingStopSignal();
   LogError("{}", failure);
-  const bool may_retry = absl::IsUnavailable(failure) ||      // the port
-                         absl::IsAlreadyExists(failure) ||    // the folder
-                         absl::IsResourceExhausted(failure);  // the disk is full
+  const bool may_retry = absl::IsUnavailable(failure) ||      // The port is taken.
+                         absl::IsAlreadyExists(failure) ||    // Another process has the folder.
+                         absl::IsResourceExhausted(failure);  // The disk is full.
   return may_retry ? kExitRetry : kExitFailed;
 }
 
-// Another server is about to go on in the place of this one: nothing is saved or closed any more.
+// Ends the process because another server is about to go on in its place. Nothing is saved or
+// closed.
 void EndAtOnce(const absl::Status& lost) {
-  // Ends the process where the log cannot be written, within the time that the lease leaves for it.
+  // If the log cannot be written, the process ends within the time that the lease leaves for it.
   const itimerval patience = {.it_interval = {}, .it_value = {.tv_sec = 0, .tv_usec = 200'000}};
   setitimer(ITIMER_REAL, &patience, nullptr);
   LogError("{}; ends at once", lost.message());
@@ -70,7 +72,7 @@ void EndAtOnce(const absl::Status& lost) {
 
 using Lease = std::unique_ptr<LeaderLease>;
 
-// Null: there is none to be had.
+// Returns null if no lease is asked for.
 absl::StatusOr<Lease> TakeLeaderLease(const ClusterConfig& cluster,
                                       std::function<bool()> is_interrupted) {
   if (cluster.leader_lease.empty()) return nullptr;
@@ -87,8 +89,8 @@ absl::StatusOr<Lease> TakeLeaderLease(const ClusterConfig& cluster,
   return LeaderLease::Take(std::move(course), std::move(deps));
 }
 
-// `lease` is given back when the server is gone: the next one finds all that this one has written.
-// What the servers upstream have a site train. Null: this is no site.
+// Enters the cluster of the servers upstream, and takes over the job that they have a site train.
+// Returns null if this is no site.
 absl::StatusOr<std::unique_ptr<UpstreamEntry>> EnterUpstream(ServerConfig& config) {
   if (!config.is_site()) return nullptr;
   UpstreamEntry::Config upstream;
@@ -108,6 +110,8 @@ absl::StatusOr<std::unique_ptr<UpstreamEntry>> EnterUpstream(ServerConfig& confi
   return entry;
 }
 
+// `lease` is given back only after the server has ended: the next server then finds all that this
+// one has written.
 int RunServer(ServerConfig config, const Lease& lease, const LogTail* log) {
   const absl::StatusOr<std::unique_ptr<UpstreamEntry>> upstream = EnterUpstream(config);
   if (IsJobOver(upstream.status())) {
@@ -170,8 +174,8 @@ int RunServer(ServerConfig config, const Lease& lease, const LogTail* log) {
   return exit_code;
 }
 
-// Once the replica has a copy that a server can go on from, and that none has gone on without:
-// waits for the lease of that server, and then ends the replica.
+// Waits until the replica has a copy that a server can go on from, and that no server has gone on
+// without. Then waits for the lease of that server, and ends the replica.
 absl::StatusOr<Lease> StandBy(const ClusterConfig& cluster, ReplicaServer& replica,
                               const std::function<bool()>& is_stopping) {
   constexpr absl::Duration kLook = absl::Milliseconds(200);
@@ -195,13 +199,13 @@ int RunServer(const ServerConfig& config, const LogTail* log) {
   return lease.ok() ? RunServer(config, *lease, log) : ExitCodeOfStart(lease.status());
 }
 
-// With a leader lease: until this process is to be the server.
+// Runs the replica. With a leader lease, it runs until this process is to be the server.
 int RunReplica(ServerConfig config, const LogTail* log) {
   ReplicaServer::Deps deps;
   deps.is_interrupted = IsToldToStop;
   absl::StatusOr<std::unique_ptr<ReplicaServer>> replica = ReplicaServer::Create(config, deps);
   if (absl::IsFailedPrecondition(replica.status()) && !config.cluster.leader_lease.empty()) {
-    // As a standby that has taken the server's place, when it is started again.
+    // It is a standby that has taken the server's place before, and was started again.
     LogWarn("stands by as a server: {}", replica.status().message());
     config.is_replica = false;
     return RunServer(config, log);
@@ -268,7 +272,7 @@ int Main(const std::vector<std::string>& arguments) {
   if (line->request == CommandLineRequest::kHelpFull) return Print(ServerHelp());
   if (line->request == CommandLineRequest::kVersion) return Print(VersionText("ps_server"));
   InitLogging("ps_server", line->config.output.log_level, line->config.output.log_format);
-  // Never deleted: threads that outlive main() may still log.
+  // It is never deleted, because threads that outlive main() may still log.
   auto* const log = new LogTail(NewLogId(), "ps_server");
   KeepLog(log);
   if (!line->ignored.empty()) {

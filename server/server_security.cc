@@ -22,25 +22,26 @@
 namespace lodestar {
 namespace {
 
-// Of their time, how often certificates are looked at.
+// Certificates are looked at this often during their time.
 constexpr int64_t kLooksPerLife = 16;
-constexpr int kShownDigits = 16;  // of the authority's hash
+constexpr int kShownDigits = 16;  // The digits of the authority's hash that are shown.
 constexpr size_t kMaxRefusalBytes = 512;
 
 std::string AuthorityFolder(const SecurityFlags& flags) {
   return absl::StrCat(flags.state_dir, "/authority");
 }
 
-// Also with a certificate that was thrown away since, which its next start is to say.
+// Returns true also for a certificate that was thrown away since, because the next start is to say
+// so.
 bool HasJoined(const SecurityFlags& flags) {
   return KeepsCertificate(flags, Role::kServer, /*name=*/"") ||
          !LeftoversText(flags, Role::kServer, /*name=*/"").empty();
 }
 
-// Says who has called what its role may not. Thread-safe.
+// Logs which caller has called what its role may not call. Thread-safe.
 class AccessAudit {
  public:
-  // `caller`: whose quota of lines counts.
+  // The quota of lines is that of `caller`.
   void Log(const std::string& caller, const absl::Status& refusal, absl::Time now)
       ABSL_LOCKS_EXCLUDED(mutex_) {
     const std::optional<int> left_out = Take(caller, now);
@@ -105,7 +106,8 @@ absl::Status ServerSecurity::OpenAuthority() {
 }
 
 absl::Status ServerSecurity::EnterWithJoin() {
-  // Under the name of the machine: another one may take over the shard.
+  // The server enrols under the name of the machine, because another machine may take over the
+  // shard.
   ASSIGN_OR_RETURN(const ClusterEntry entry,
                    AwaitEntry(config_.security.flags, {Role::kServer},
                               /*name=*/"", config_.cluster.coordinator, is_interrupted_));
@@ -116,7 +118,7 @@ absl::Status ServerSecurity::EnterWithJoin() {
   }
   files_ = entry.files;
   if (entry.is_renewable) {
-    // A standby that has taken the coordinator's place may be in one of both only.
+    // A standby that has taken the coordinator's place may be in only one of both.
     std::string servers = entry.servers;
     if (!config_.cluster.coordinator.empty() && servers != config_.cluster.coordinator) {
       absl::StrAppend(&servers, ",", config_.cluster.coordinator);
@@ -161,7 +163,7 @@ void ServerSecurity::ThrowAwayCertificate(absl::string_view why) {
 
 std::string ServerSecurity::Keep() {
   const absl::Time now = absl::Now();
-  // A clock that was put back is a reason to look, too.
+  // A clock that was put back is a reason to look as well.
   const absl::Duration since = now - kept_at_;
   const bool is_due =
       since < absl::ZeroDuration() || since >= config_.security.certificate_ttl / kLooksPerLife;

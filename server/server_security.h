@@ -1,6 +1,6 @@
-// How one ps_server is known to others, and knows them: from its flags to credentials of gRPC. On
-// the coordinator it has the authority of the cluster, unless there are certificates of somebody
-// else's.
+// Says how one ps_server is known to other programs, and knows them. It turns flags into
+// credentials of gRPC. On the coordinator it has the authority of the cluster, unless the operator
+// gives certificates of another authority.
 #pragma once
 
 #include <functional>
@@ -24,35 +24,38 @@ namespace lodestar {
 
 class ServerSecurity {
  public:
-  // Makes or reads keys; enrols with --join, once there is a server to enrol with. Errors: those of
+  // Makes or reads keys. Enrols with --join, once there is a server to enrol with. Errors: those of
   // the files, of CertificateAuthority and AwaitEntry(); FailedPrecondition if there is nothing to
-  // come to a certificate by.
+  // get a certificate with.
   static absl::StatusOr<std::unique_ptr<ServerSecurity>> Open(const ServerConfig& config,
                                                               std::function<bool()> is_interrupted);
 
   const TransportSecurity& transport() const { return transport_; }
-  // Asks nobody in plain text. Calls that are denied are counted in `refusals`.
+  // In plain text no caller is asked for credentials. Calls that are denied are counted in
+  // `refusals`.
   std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(
       std::shared_ptr<RefusalCounts> refusals) const;
-  // Who may look at the pages and order through them: as MakeServerCredentials() has it of the
-  // calls for that. Also for a token instead of a certificate, where the authority is here. Null:
-  // nobody is asked, in plain text.
+  // Decides which callers may look at the pages and order through them, as MakeServerCredentials()
+  // decides about the calls for that. If the authority is here, a token may stand for a
+  // certificate. Null means plain text, in which no caller is asked.
   HttpAccess MakePageAccess(std::shared_ptr<RefusalCounts> refusals) const;
-  // Tells the log of what is refused at the pages, behind `audit:`, of each address now and then,
-  // and counts it as `limit` in `refusals`. Thread-safe.
+  // Returns a function that logs what is refused at the pages, behind `audit:`, for each address
+  // now and then. It counts each refusal as `limit` in `refusals`. Thread-safe.
   using PageAudit = std::function<void(const std::string& address, const std::string& why)>;
   static PageAudit MakePageAudit(std::shared_ptr<RefusalCounts> refusals, LimitReached limit);
-  // Null: the wire is plain text, or the certificates are somebody else's.
+  // Null means that the wire is plain text, or that the certificates are those of another
+  // authority.
   CertificateAuthority* authority() const { return authority_.get(); }
   const std::optional<CredentialFiles>& files() const { return files_; }
 
-  // For people: "plain text", or "TLS" and whose certificates count.
+  // Returns "plain text", or "TLS" and whose certificates count, for people.
   std::string ToString() const;
-  // The coordinator has turned this server away for who it is: the next start enrols anew.
+  // The coordinator has turned this server away because of its identity. The next start enrols
+  // anew.
   void ThrowAwayCertificate(absl::string_view why);
-  // Now and then: certificates that the authority of this process issues for itself and for the
-  // operator of this machine stay valid. Returns what the operator should know of the files that
-  // this server shows; empty: nothing new.
+  // Is called now and then. Certificates that the authority of this process issues for itself and
+  // for the operator of this machine stay valid. Returns what the operator should know of the files
+  // that this server shows. Empty means that there is nothing new.
   std::string Keep();
 
  private:
@@ -61,17 +64,19 @@ class ServerSecurity {
   absl::Status OpenAuthority();
   absl::Status EnterWithJoin();
   absl::Status KeepOwn();
-  // Of roles, revocations and ends of certificates.
+  // The check looks at roles, revocations and ends of certificates.
   AccessCheck MakeAccessCheck(std::shared_ptr<RefusalCounts> refusals) const;
 
   const ServerConfig config_;
   const std::function<bool()> is_interrupted_;
-  std::unique_ptr<CertificateAuthority> authority_;  // also of further servers of this machine
+  // It may also be that of further servers of this machine.
+  std::unique_ptr<CertificateAuthority> authority_;
   std::optional<CredentialFiles> files_;
-  std::optional<CredentialWatch> watch_;  // of files_
+  std::optional<CredentialWatch> watch_;  // Watches files_.
   TransportSecurity transport_;
   std::unique_ptr<CredentialRenewer> renewer_;
-  std::unique_ptr<RevocationWatch> revocations_;  // where the authority is elsewhere
+  // It is set if the authority is on another server.
+  std::unique_ptr<RevocationWatch> revocations_;
   absl::Time kept_at_ = absl::InfinitePast();
 };
 

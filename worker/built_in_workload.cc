@@ -104,7 +104,7 @@ absl::Status BuiltInWorkload::PlanMemory(const Registration& registration, const
 absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& config,
                                                           const BuiltInWorkloadConfig& workload,
                                                           Clock* clock) {
-  // First what costs nothing to put right: nobody is connected yet.
+  // The workload is made first: as no server is connected yet, its errors cost the cluster nothing.
   BuiltInWorkloadConfig whole = workload;
   whole.shared_memory = config.shared_memory;
   if (!config.residual_folder.empty()) whole.keep_residuals = config.keep_residuals;

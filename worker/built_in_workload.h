@@ -1,4 +1,4 @@
-// The workload of gpu_worker: models of model_factory.h over files of data.
+// BuiltInWorkload is the workload of gpu_worker: models of model_factory.h over files of data.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,20 @@ namespace lodestar {
 struct BuiltInWorkloadConfig {
   DataConfig data;
   bool own_partition = false;  // the data is local to this worker
-  // Samples per forward and backward; a larger share of the batch is accumulated piece by piece.
-  // 0: what fits, see ChooseMicroBatch().
+  // The number of samples per forward and backward pass. If the worker's share of the batch is
+  // larger, gradients are accumulated piece by piece. 0 means as many as fit; see
+  // ChooseMicroBatch().
   int64_t max_micro_batch = 0;
   Recompute recompute = Recompute::kNone;
-  // Whose residual of error feedback the worker keeps on disk, which takes memory.
+  // Says in which jobs the worker keeps the residual of error feedback on disk, which takes memory.
   KeepResiduals keep_residuals = KeepResiduals::kNever;
-  bool shared_memory = true;  // with servers of this machine, see Worker::Config
+  bool shared_memory = true;  // see Worker::Config
 };
 
 class BuiltInWorkload final : public Workload {
  public:
   // Errors: those of OpenData().
-  // `clock` outlives this.
+  // `clock` must outlive the workload.
   static absl::StatusOr<std::unique_ptr<BuiltInWorkload>> Create(
       const BuiltInWorkloadConfig& config, Clock* clock);
 
@@ -48,12 +49,12 @@ class BuiltInWorkload final : public Workload {
   bool owns_partition() const override { return config_.own_partition; }
 
  private:
-  // What model and data are made for.
+  // The properties of a job that model and data are made for.
   struct Made {
     ModelSpec model;
     uint64_t seed = 0;
-    int64_t share = 0;   // most samples of a step
-    std::string layout;  // its hash
+    int64_t share = 0;   // largest number of samples of a step
+    std::string layout;  // hash of the layout
     friend bool operator==(const Made&, const Made&) = default;
   };
 
@@ -62,21 +63,23 @@ class BuiltInWorkload final : public Workload {
   static Made MadeFor(const Registration& registration);
   absl::Status MakeModelOf(const Registration& registration, Layout layout,
                            const DeviceSet& devices);
-  // Fills in config->max_batch if it is 0: what fits on every device. Logs what model and runner
-  // will take on the first, which has the runner's; refuses what cannot fit.
+  // If config->max_batch is 0, sets it to what fits on every device. Logs how much memory model and
+  // runner will take on the first device; the other devices hold nothing of the runner. Returns an
+  // error if the model cannot fit.
   absl::Status PlanMemory(const Registration& registration, const DeviceSet& devices,
                           ModelConfig* config) const;
 
   const BuiltInWorkloadConfig config_;
   const DataSource data_;
   Clock* const clock_;
-  std::optional<Made> made_;  // none: nothing, or not all of it
+  std::optional<Made> made_;  // not set while model and data are not both made
   std::unique_ptr<Model> model_;
   std::unique_ptr<Dataset> dataset_;
 };
 
-// A worker with it; what it keeps of residuals is as `config` says. Errors: those of
-// BuiltInWorkload::Create() and Worker::Create().
+// Makes a worker with a BuiltInWorkload. Shared memory and, if config.residual_folder is set,
+// keep_residuals are as `config` says. Errors: those of BuiltInWorkload::Create() and
+// Worker::Create().
 absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& config,
                                                           const BuiltInWorkloadConfig& workload,
                                                           Clock* clock);

@@ -1,4 +1,4 @@
-// How long this process has been running, loading of its libraries included.
+// Tells how long this process has been running, including the time for loading its libraries.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,12 @@
 
 namespace lodestar {
 
-// To 10 ms. Zero if the system does not tell.
+// Returns the age of this process, to 10 ms, or zero if the system does not tell.
 absl::Duration ProcessAge();
 
-// Of a process with this text in /proc/PID/stat, so long after the machine was started. Zero if it
-// is not such a text, or of a later start.
+// Returns the age of a process whose /proc/PID/stat has the text `stat`. `since_boot` is the time
+// since the machine was started. Returns zero if `stat` is not such a text, or if it says that the
+// process started later than that.
 absl::Duration ProcessAgeFrom(absl::string_view stat, absl::Duration since_boot,
                               int64_t ticks_per_second);
 

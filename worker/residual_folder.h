@@ -1,12 +1,14 @@
-// Where a worker keeps the residual of error feedback, and, once it was told to stop, the state of
-// its inner optimizer, for the next process of its name: a folder in --state_dir, held by one
-// process at a time. Beside the residual it has the instance by which the servers know the process:
-// one that begins again within the lease shows it, and goes on with the life of the one before,
-// whose round at hand is not lost. It is written as long as a process is in such a job and has not
-// ended by itself.
+// ResidualFolder is a folder in --state_dir that one process holds at a time. In it a worker keeps
+// data for the next process of its name: the residual of error feedback and, once the worker was
+// told to stop, the state of its inner optimizer.
 //
-// Whoever copies the folder to another machine and starts a worker of the same name there while the
-// first one runs has two processes in one life: do not.
+// The folder also has the instance by which the servers know the process. If the process begins
+// again within the lease, it shows this instance. It then goes on with the life of the process
+// before, whose round at hand is not lost. The instance is there as long as a process is in a job
+// whose residual is kept, and has not ended by itself.
+//
+// Do not copy the folder to another machine and start a worker of the same name there while the
+// first one runs: two processes would then share one life.
 #pragma once
 
 #include <cstdint>
@@ -24,26 +26,30 @@
 
 namespace lodestar {
 
-// In which jobs with error feedback.
+// Says in which jobs with error feedback the residual is kept.
 enum class KeepResiduals : uint8_t {
   kNever,
-  kLocalSteps,  // where a round is rare, and what writing takes is little beside it
-  kAlways,      // where each step waits for the disk, too
+  // Only in jobs with local steps: a round takes long there, and writing takes little beside it.
+  kLocalSteps,
+  // In all jobs. Without local steps each step then waits for the disk.
+  kAlways,
 };
 // Errors: InvalidArgument naming what is allowed.
 absl::StatusOr<KeepResiduals> ParseKeepResiduals(absl::string_view what, absl::string_view text);
 bool KeepsResidual(KeepResiduals keep, const JobSpec& job);
 
-// For a worker of that name; empty if one of both is: it could not be found again.
+// Returns the folder of a worker of that name. The result is empty if one of the arguments is
+// empty, because the folder could not be found again.
 std::string ResidualFolderIn(absl::string_view state_dir, absl::string_view worker_name);
 
 class ResidualFolder {
  public:
-  // Of a process that was killed: it holds the folder until the system has its memory back.
+  // A process that was killed may still hold the folder: until the system has its memory back.
   static constexpr absl::Duration kPatience = absl::Seconds(10);
 
-  // Makes it where there is none, open to this user only. Waits for up to `patience` for another
-  // process that holds it. Errors: AlreadyExists if it goes on holding it; those of the system.
+  // Takes the folder. If there is none, makes one that is open to this user only. Waits for up to
+  // `patience` while another process holds the folder. Errors: AlreadyExists if that process still
+  // holds it then; those of the system.
   static absl::StatusOr<std::unique_ptr<ResidualFolder>> Take(const std::string& path,
                                                               const std::string& worker_name,
                                                               Clock* clock,
@@ -54,9 +60,9 @@ class ResidualFolder {
 
   ResidualStore* store() { return &store_; }
   InnerStateStore* inner_states() { return &inner_states_; }
-  // Of a process that was killed; 0: there is none.
+  // Returns the instance of the process before, if that was killed. 0 means that there is none.
   uint64_t former_instance() const { return former_instance_; }
-  // Both on the disk when they return. Errors: those of the system.
+  // Both functions return when the change is on the disk. Errors: those of the system.
   absl::Status WriteInstance(uint64_t instance_id);
   absl::Status RemoveInstance();
 

@@ -1,7 +1,8 @@
-// ServiceReports: tells the service manager that has started a worker (systemd) how it stands,
-// again and again. It is ready from the first time on, whatever it waits for: a machine's start
-// must not wait for servers elsewhere, and no watchdog watches what is not ready. It is alive while
-// it waits for others, and while what it does by itself gets on: see StallWatch.
+// ServiceReports tells the service manager that has started a worker (systemd) how the worker
+// stands, again and again. The worker is reported as ready from the first report on, whatever it
+// waits for: a machine's start must not wait for servers elsewhere, and a watchdog only watches
+// services that are ready. The worker is reported as alive while it waits for others, and while the
+// work that it does by itself gets on: see StallWatch.
 #pragma once
 
 #include <functional>
@@ -22,22 +23,25 @@ class ServiceReports {
  public:
   struct State {
     bool is_stopping = false;
-    std::string standing = {};                  // what keeps it from computing; empty: it computes
-    std::optional<StallWatch::Work> work = {};  // nullopt: it waits for others
+    // What keeps the worker from computing. If empty, the worker computes.
+    std::string standing = {};
+    // What the worker does by itself. If not set, it waits for others.
+    std::optional<StallWatch::Work> work = {};
   };
-  // Blocks while the worker's state is locked: a worker that never lets go of it is not alive.
+  // A Reader returns the worker's state. It may block while that state is locked: a worker that
+  // never unlocks its state is not alive.
   using Reader = std::function<State()>;
 
-  // Between two reports.
+  // The time between two reports.
   static constexpr absl::Duration kInterval = absl::Seconds(1);
 
-  // `clock` outlives it. Until Watch() the worker waits for what `before` says.
-  // `shortest_patience`: see StallWatch.
+  // Until Watch() is called, reports say `before`. `shortest_patience` is that of StallWatch.
+  // `clock` must outlive the object.
   ServiceReports(ServiceManager manager, std::string before, absl::Duration shortest_patience,
                  Clock* clock);
   ~ServiceReports() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // From now on `read` says how the worker stands.
+  // From now on `read` tells how the worker stands.
   void Watch(Reader read) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -47,12 +51,12 @@ class ServiceReports {
   const ServiceManager manager_;
   const std::string before_;
   Clock* const clock_;
-  StallWatch stall_watch_;  // of the thread
+  StallWatch stall_watch_;  // only used by thread_
   bool is_stall_told_ = false;
   absl::Mutex mutex_;
-  Reader read_ ABSL_GUARDED_BY(mutex_);  // null: before Watch()
+  Reader read_ ABSL_GUARDED_BY(mutex_);  // null before Watch()
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // is the last member, because it uses the others
 };
 
 }  // namespace lodestar

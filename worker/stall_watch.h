@@ -1,14 +1,14 @@
-// StallWatch: whether the work that a worker does by itself gets on. Waiting for others has no
-// limit here: they have theirs, and tell it.
+// StallWatch tells whether the work that a worker does by itself gets on. Waiting for other
+// processes has no limit here, because those processes have limits of their own.
 //
-// A step may take a second or an hour, by model and device, so its own past is what it is measured
-// by: ten times what the longest has taken, for as many samples, as the coordinator gives a worker
-// that keeps others waiting (RoundPatience). While there is no past it has `first_factor` times the
-// shortest patience.
+// A step may take a second or an hour, by model and device, so it is measured by the past of the
+// same work. It may take ten times as long as the longest so far, for as many samples. The
+// coordinator gives a worker that keeps others waiting as much (RoundPatience). While there is no
+// past, the work may take `first_factor` times the shortest patience.
 //
-// Pure, and for one thread: the time is given. What lies between two looks counts up to
-// kLongestLook only, so that a process, or a machine, that did not run meanwhile stood still for
-// nobody.
+// StallWatch is for one thread, and reads no clock: the caller gives the time. The time between two
+// looks counts up to kLongestLook only. So the work does not count as standing still while the
+// process or the machine did not run.
 #pragma once
 
 #include <cstdint>
@@ -26,20 +26,20 @@ class StallWatch {
   static constexpr int kFactor = 10;
   static constexpr int kFirstFactor = 6;
 
-  // What is at hand.
+  // The work at hand.
   struct Work {
-    std::string what;       // "computes": only the past of the same counts
-    uint64_t progress = 0;  // another number: it has got on
-    int64_t size = 1;       // what it takes grows with it: samples of a step
+    std::string what;       // such as "computes"; only the past of work of the same name counts
+    uint64_t progress = 0;  // changes whenever the work has got on
+    int64_t size = 1;       // such as samples of a step; the time that work takes grows with it
     int first_factor = kFirstFactor;
     friend bool operator==(const Work&, const Work&) = default;
   };
 
-  // `shortest`: what all work has at least.
+  // `shortest` is the time that all work is given at least.
   explicit StallWatch(absl::Duration shortest) : shortest_(shortest) {}
 
-  // About once a second. nullopt: it waits for others. Returns for how long the work has stood
-  // still, if that is longer than it may, else zero.
+  // To be called about once a second. If the worker waits for others, `work` is not set. Returns
+  // for how long the work has stood still, if that is longer than it may, else zero.
   absl::Duration Look(absl::Time now, const std::optional<Work>& work);
 
  private:
@@ -48,8 +48,9 @@ class StallWatch {
   const absl::Duration shortest_;
   std::optional<absl::Time> looked_at_;
   std::optional<Work> work_;
-  absl::Duration still_;                           // of work_
-  std::map<std::string, absl::Duration> longest_;  // of what was done, for each of its size
+  absl::Duration still_;  // for how long work_ has not got on
+  // By name of the work: the longest time that work has taken for each unit of its size.
+  std::map<std::string, absl::Duration> longest_;
 };
 
 }  // namespace lodestar

@@ -17,15 +17,16 @@
 namespace lodestar {
 namespace {
 
-// Some tens of thousands of choices.
+// The size of some tens of thousands of choices.
 constexpr int64_t kMaxBytes = int64_t{16} << 20;
 constexpr absl::Duration kPause = absl::Milliseconds(20);
-constexpr char kFile[] = "file";      // what the log tells once per change
-constexpr char kDevice[] = "device";  // so, too
+// Keys of the ChangeLogger: the log tells each of these once per change.
+constexpr char kFile[] = "file";
+constexpr char kDevice[] = "device";
 
-// Holds the folder of `path`, in which the file is replaced, until the descriptor is closed. Where
-// the file system has no such locks, nobody is kept off: then the last of two that write at once
-// wins. Errors: Unavailable; those of files.
+// Locks the folder of `path`, in which the file is replaced, until the returned descriptor is
+// closed. If the file system has no such locks, no process is kept off: then the last of two that
+// write at once wins. Errors: Unavailable after `patience`; those of files.
 absl::StatusOr<int> LockFolder(const std::string& path, Clock* clock, absl::Duration patience) {
   const std::string folder = DirectoryOf(path);
   const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

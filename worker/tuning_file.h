@@ -1,6 +1,6 @@
-// The file of --tuning_file: what devices have chosen by measuring, so that later runs choose the
-// same. Workers of one machine may share it. Nothing that is wrong with it ends a worker: the log
-// says so, and what was to be read from it is measured.
+// TuningFile is the file of --tuning_file. It has what devices have chosen by measuring, so that
+// later runs choose the same. Workers of one machine may share it. If something is wrong with the
+// file, no worker ends: the log says what is wrong, and the devices measure again.
 #pragma once
 
 #include <map>
@@ -19,27 +19,29 @@ namespace lodestar {
 
 class TuningFile {
  public:
-  // At the end, for others that write it.
+  // How long a worker waits, at its end, while other processes write the file.
   static constexpr absl::Duration kPatience = absl::Seconds(2);
 
-  // `clock` outlives it.
+  // `clock` must outlive the object.
   TuningFile(std::string path, Clock* clock, ChangeLogger::Sink sink = LogLine);
 
-  // What a device is to be made with: what is in the file, or nothing, and the log says why.
+  // Returns the text that a device is to be made with: the contents of the file, or an empty text.
+  // If the file cannot be used, the log says why.
   std::string TextForDevice();
-  // Tells what `device` does not use of it.
+  // Logs which parts of the file `device` does not use, and why.
   void Tell(const Device& device);
-  // Adds what `device` has chosen since. Where another process writes the file, waits for up to
-  // `patience`; what is not written for that, or because of an error, which the log tells, is with
-  // the next call.
+  // Adds to the file what `device` has chosen since the last call. Waits for up to `patience` while
+  // another process writes the file. Choices that could not be written are written by the next
+  // call. The log tells errors, but not that another process wrote the file if `patience` is zero.
   void Keep(const Device& device, absl::Duration patience);
 
-  // Nothing if there is no file. Errors: FailedPrecondition for what is not of MergeTuning(),
-  // InvalidArgument for what is no regular file or too long, those of files.
+  // Returns the contents of the file, or an empty text if there is no file. Errors:
+  // FailedPrecondition if the text does not come from MergeTuning(); InvalidArgument if the file is
+  // no regular file or too long; those of files.
   absl::StatusOr<std::string> Read() const;
-  // The file becomes what `merge` makes of what is in it, whole, or it stays; without the file of
-  // another process being lost in between. Errors: those of Read(), which leave it as it is;
-  // Unavailable after `patience`; those of files.
+  // Replaces the contents of the file by what `merge` makes of them. The file is replaced as a
+  // whole or not at all, and what another process writes meanwhile is not lost. Errors: those of
+  // Read(), after which the file is as before; Unavailable after `patience`; those of files.
   absl::Status Update(absl::FunctionRef<std::string(absl::string_view kept)> merge,
                       absl::Duration patience) const;
 
@@ -47,7 +49,8 @@ class TuningFile {
   const std::string path_;
   Clock* const clock_;
   ChangeLogger logger_;
-  std::map<const Device*, std::string> written_;  // what each device had chosen then
+  // What each device had chosen when its choices were last written.
+  std::map<const Device*, std::string> written_;
 };
 
 }  // namespace lodestar

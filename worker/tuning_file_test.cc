@@ -52,14 +52,14 @@ class TuningFileTest : public testing::Test {
     return absl::StrCat(kTuningTextBegin, "1\n", line);
   }
 
-  // The emulated card, where the heuristic's guess of that number is the fastest.
+  // Returns the emulated card, on which guess number `fastest` of the heuristic is the fastest.
   static std::unique_ptr<Device> Card(const std::string& text, int fastest) {
     emulator::Settings settings;
     settings.algorithm_microseconds = {2.0, 2.0, 2.0};
     settings.algorithm_microseconds[fastest] = 1.0;
     return cuda::MakeEmulatedDevice({.tuning = text}, settings);
   }
-  // Of [rows, 40] and [40, 16].
+  // Returns the product of matrices of [rows, 40] and [40, 16].
   static std::vector<float> Multiply(Device& device, int64_t rows) {
     std::vector<float> values(rows * 40 + 40 * 16);
     for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));

@@ -1,6 +1,7 @@
-// Worker: composition root of gpu_worker, and of programs that compute themselves. It owns link,
-// transport, workload and device, and carries out what its Lifecycle decides: tasks on the thread
-// of Run(), one at a time, everything else at once. Workload and device are kept from life to life.
+// Worker is the composition root of gpu_worker, and of programs that compute themselves. It owns
+// link, transport, workload and device, and carries out what its Lifecycle decides. Tasks run on
+// the thread of Run(), one at a time; everything else is done at once. Workload and device are kept
+// from life to life.
 #pragma once
 
 #include <cstdint>
@@ -39,34 +40,37 @@ class Worker {
     bool stays_connected = true;  // see CoordinatorLink::HeartbeatCalls
     AddressList coordinator = AddressList::Of("127.0.0.1:50051");
     TransportSecurity security = {};
-    // Allows plain text to other machines.
+    // True allows plain text to other machines.
     bool insecure = false;
-    // What may keep TLS with the coordinator from working, in words; see FindTlsDoubts(). Null: the
-    // wire is plain text.
+    // Returns what may keep TLS with the coordinator from working, in words; see FindTlsDoubts().
+    // Null means that the wire is plain text.
     std::function<std::string()> find_tls_doubts;
     std::string name;
     uint64_t instance_id = 0;      // random, one per process
-    uint32_t request_process = 0;  // random, too: see RequestIds
+    uint32_t request_process = 0;  // also random; see RequestIds
     DeviceOptions device;
-    // Of what the device chooses by measuring, see TuningFile; empty: none.
+    // The file that keeps what the device chooses by measuring; see TuningFile. Empty means that
+    // there is no such file.
     std::string tuning_path = {};
-    // For people: where it computes. Empty: the name of the device.
+    // Tells people where the worker computes. Empty means the name of the device.
     std::string device_name;
-    bool shared_memory = true;  // with servers of this machine
-    // Where the residual of error feedback is kept for the next process of this name, see
-    // ResidualFolder; empty: nowhere.
+    bool shared_memory = true;  // used with servers of this machine
+    // The folder in which the residual of error feedback is kept for the next process of this name;
+    // see ResidualFolder. Empty means that the residual is not kept.
     std::string residual_folder = {};
     KeepResiduals keep_residuals = KeepResiduals::kLocalSteps;
-    // False: transfers do not overlap with computing, to measure what that is worth.
+    // False means that transfers do not overlap with computing, to measure what that is worth.
     bool overlap = true;
-    std::string trace_path;  // of the file with the times of a few rounds; empty: none
+    // The file that gets the times of a few rounds. Empty means that there is no such file.
+    std::string trace_path;
     int64_t trace_rounds = 5;
     absl::Duration progress_interval = absl::Seconds(2);
-    // By the worker's clock, which its status and log count from. Not set: Create().
+    // The time, by the worker's clock, that its status and log count from. If it is not set, they
+    // count from Create().
     std::optional<absl::Time> started_at = {};
-    // How long a worker that was told to stop waits for servers before it leaves without them, for
-    // how long it pauses before it tries again, and when it gives up on servers that do not answer.
-    // Create() fills in the addresses that are tried.
+    // Says how long a worker that was told to stop waits for servers before it leaves without them.
+    // It also says how long the worker pauses before it tries again, and when it gives up on
+    // servers that do not answer. The constructor fills in the addresses that are tried.
     Lifecycle::Config life;
   };
 
@@ -76,23 +80,25 @@ class Worker {
                                                         Clock* clock);
   ~Worker();
 
-  // Blocks until the job is done or RequestStop() took effect (both OK).
-  // Errors: Unavailable: no server has answered for the time of config.life.connect, or the last
-  // weights did not come; DeadlineExceeded: told to stop, and the round at hand, or steps that the
-  // next one was to take, were not handed over, within leave_timeout or because the life ended
-  // first; else what reconnecting will not mend, with the code of the refusal.
+  // Blocks until the job is done or RequestStop() took effect (both return OK). Errors:
+  // - Unavailable: no server has answered for the time of config.life.connect, or the last weights
+  //   did not come.
+  // - DeadlineExceeded: the worker was told to stop, and the round at hand, or steps that the next
+  //   round was to take, were not handed over. Either leave_timeout was over, or the life ended.
+  // - Others: what reconnecting will not mend, with the code of the refusal.
   absl::Status Run();
 
-  // Finishes the step at hand, and those of its round that fit into `request.grace`, hands over
-  // what there is, leaves. A step takes its time; waiting for servers is given up after
-  // leave_timeout, or when the machine goes. Again: the shortest time counts. Thread-safe.
+  // Makes the worker finish the step at hand and those of its round that fit into `request.grace`,
+  // hand over what there is, and leave. A step is not cut short. The worker gives up waiting for
+  // servers after leave_timeout, or when the machine goes. If this is called several times, the
+  // shortest time counts. Thread-safe.
   void RequestStop(const StopRequest& request = {});
 
-  // What it does now: "wait", "pull", "compute", "push", ... Thread-safe.
+  // Returns what the worker does now: "wait", "pull", "compute", "push", ... Thread-safe.
   std::string activity() ABSL_LOCKS_EXCLUDED(mutex_);
   // See Lifecycle::Standing(). Thread-safe.
   std::string standing() ABSL_LOCKS_EXCLUDED(mutex_);
-  // What a service manager is told. Thread-safe.
+  // Returns what a service manager is told. Thread-safe.
   ServiceReports::State service_state() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -103,18 +109,18 @@ class Worker {
   Worker(Config config, Clock* clock)
       : config_(WithServersNamed(std::move(config))), clock_(clock), lifecycle_(config_.life) {}
 
-  // Does what `effects` say, in order; a task is left to the thread of Run().
+  // Does what `effects` say, in order. A task is left to the thread of Run().
   void Perform(const Lifecycle::Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Lifecycle::Task& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Lifecycle::CancelCalls&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Lifecycle::CancelTransfers&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Lifecycle::Tell& tell) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Lifecycle::TellWait& wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Wakes the lifecycle when it wants to be woken; until Run() is over.
+  // Wakes the lifecycle when it wants to be woken. Returns when Run() is over.
   void KeepTime() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The task that comes next, when it comes.
+  // Waits for the next task and returns it.
   Lifecycle::Task NextTask() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Each blocks, and tells the lifecycle the outcome.
+  // Each Do() blocks until the task is done, and tells the lifecycle the outcome.
   void Do(const Lifecycle::Connect&) ABSL_LOCKS_EXCLUDED(mutex_);
   void Do(const Lifecycle::Prepare&) ABSL_LOCKS_EXCLUDED(mutex_);
   void Do(const Lifecycle::TryPaths&) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -124,25 +130,27 @@ class Worker {
   void Do(const Lifecycle::SayGoodbye& goodbye) ABSL_LOCKS_EXCLUDED(mutex_);
   void Do(const Lifecycle::Finish& finish);
 
-  // The servers have gone back behind a round that was acknowledged to this worker.
+  // Handles servers that have gone back behind a round that was acknowledged to this worker.
   void DropWhatServersLack(const absl::Status& reason);
-  // Once, and again when there are others: a connection that TLS refuses is closed without a word.
+  // Logs what may keep TLS from working, once, and again when that changes: if TLS refuses a
+  // connection, the connection is closed without a reason.
   void TellTlsDoubts(const absl::Status& registered);
   // Ends heartbeats and transfers of the last connection.
   void Disconnect() ABSL_LOCKS_EXCLUDED(mutex_);
   void StartHeartbeats();
   absl::Status PrepareWorkload(const Registration& registration);
   absl::Status PrepareRunner(const JobSpec& job);
-  // Where the job's residual is kept; null: it is not. A folder that cannot be used is told.
+  // Returns where the job's residual is kept, or null if it is not kept. Logs if the folder cannot
+  // be used.
   ResidualStore* PrepareResiduals(const JobSpec& job);
   void TakeResidualFolder();
-  // Where the job begins with this worker's: in the transport of this life.
+  // If the job is to begin with this worker's weights, hands them in by the transport of this life.
   absl::Status HandInInitialWeights();
-  // Plain text stays on this machine. Errors: PermissionDenied.
+  // Checks that plain text stays on this machine. Errors: PermissionDenied.
   absl::Status CheckServer(const std::string& address) const;
   absl::Status Prepare(const Registration& registration);
   absl::StatusOr<RoundReport> RunRound(const Grant& grant);
-  // The job is done; for whoever wants the weights.
+  // Pulls the weights of a job that is done, if the workload wants them.
   void TakeLastWeights(const Grant& done);
   std::shared_ptr<CancellableTransport> CurrentTransport() ABSL_LOCKS_EXCLUDED(mutex_);
   LifeContext ContextOf(ParameterTransport* transport);
@@ -150,14 +158,14 @@ class Worker {
   std::shared_ptr<ParameterTransport> TransportOf(const WorkerLife& life, const std::string& secret)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void TellProgress(const Grant& grant);
-  // What the devices have chosen by measuring, if there is a file for it.
+  // Writes down what the devices have chosen by measuring, if there is a file for it.
   void KeepTuning(absl::Duration patience);
-  // The servers have acknowledged what `report` tells of; of the first contribution the log says
-  // how long it took.
+  // To be called when the servers have acknowledged what `report` tells of. If that is the first
+  // contribution of this process, logs how long it took.
   void CountContribution(const Grant& grant, const RoundReport& report);
-  // What this process does by itself has got on.
+  // Notes that the work that this process does by itself has got on.
   void NoteProgress() ABSL_LOCKS_EXCLUDED(mutex_);
-  // A step of the model begins.
+  // Notes that a step of the model begins.
   void NoteStep(const RoundStep& step) ABSL_LOCKS_EXCLUDED(mutex_);
   HeartbeatCall CurrentActivity(const WorkerLife& life) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnServersMoved(const ServerAddresses& servers) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -166,26 +174,26 @@ class Worker {
 
   Config config_;
   Clock* const clock_;
-  std::unique_ptr<TraceRecorder> trace_;     // null: no trace
-  std::unique_ptr<TuningFile> tuning_file_;  // null: none
+  std::unique_ptr<TraceRecorder> trace_;     // null if there is no trace
+  std::unique_ptr<TuningFile> tuning_file_;  // null if there is no such file
   DeviceSet devices_;
-  std::unique_ptr<HostMemoryRegistry> registry_;  // of the first device; null: it needs none
+  std::unique_ptr<HostMemoryRegistry> registry_;  // null if the first device needs none
   std::unique_ptr<Workload> workload_;
   std::unique_ptr<CoordinatorLink> link_;
-  std::unique_ptr<ResidualFolder> residuals_;  // null: nothing is kept there, and nothing was
+  std::unique_ptr<ResidualFolder> residuals_;  // null if the folder was not taken yet
 
-  // Of the thread of Run().
+  // Only the thread of Run() uses the members from here to choices_logger_.
   std::optional<Registration> registration_;
   std::optional<SampleOrder> sample_order_;
   std::unique_ptr<RoundRunner> runner_;
-  JobSpec runner_job_;                // that runner_ was made for
+  JobSpec runner_job_;                // the job that runner_ was made for
   std::optional<Progress> progress_;  // of training with workload_'s data
-  absl::Status last_weights_;         // whether they came, where they were wanted
-  bool has_rounds_left_ = false;      // the job was stopped, and may be gone on with
+  absl::Status last_weights_;         // an error if the last weights were wanted and did not come
+  bool has_rounds_left_ = false;      // true if the job was stopped, and may go on later
   std::optional<absl::Status> outcome_;
   ChangeLogger choices_logger_;
 
-  std::string told_doubts_;  // of TellTlsDoubts()
+  std::string told_doubts_;  // what TellTlsDoubts() has logged last
 
   absl::Time started_at_;
   absl::Time registered_at_;      // in this life
@@ -193,15 +201,15 @@ class Worker {
 
   absl::Mutex mutex_;
   Lifecycle lifecycle_ ABSL_GUARDED_BY(mutex_);
-  std::optional<Lifecycle::Task> task_ ABSL_GUARDED_BY(mutex_);  // that is to be done next
+  std::optional<Lifecycle::Task> task_ ABSL_GUARDED_BY(mutex_);  // the task to be done next
   uint64_t num_events_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t progress_count_ ABSL_GUARDED_BY(mutex_) = 0;  // see StallWatch::Work
-  // The last one that has begun. Of overlapped rounds it may go on through several tasks.
+  // The last step that has begun. If rounds overlap, a step may go on through several tasks.
   std::optional<RoundStep> step_ ABSL_GUARDED_BY(mutex_);
   bool run_is_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<CancellableTransport> transport_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<CancellableTransport> former_transport_ ABSL_GUARDED_BY(mutex_);
-  uint64_t map_version_ ABSL_GUARDED_BY(mutex_) = 0;  // whose addresses transport_ has
+  uint64_t map_version_ ABSL_GUARDED_BY(mutex_) = 0;  // version of the map used by transport_
   std::optional<AcknowledgedReport> acknowledged_ ABSL_GUARDED_BY(mutex_);
   ChangeLogger wait_logger_ ABSL_GUARDED_BY(mutex_);
 };

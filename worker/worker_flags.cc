@@ -189,7 +189,8 @@ absl::Status CheckOneOf(absl::string_view flag, const std::string& value,
   return BadFlag(flag, value, list);
 }
 
-// Whether the machine has it shows when the device is made, before anything is connected.
+// Checks the form of --device. Whether the machine has the device shows when the device is made,
+// before anything is connected.
 absl::Status CheckDevice(const std::string& device) {
   return IsWorkerDevice(device) ? absl::OkStatus() : BadFlag("device", device, kWorkerDevices);
 }
@@ -258,7 +259,7 @@ absl::Status ReadResiduals(const std::set<std::string>& given, const WorkerEntra
                            Worker::Config& config) {
   ASSIGN_OR_RETURN(config.keep_residuals,
                    ParseKeepResiduals("--keep_residuals", absl::GetFlag(FLAGS_keep_residuals)));
-  // Where certificates are kept without being told so is no place for gigabytes.
+  // The folder in which certificates are kept by default is no place for gigabytes.
   if (given.contains("state_dir")) {
     config.residual_folder = ResidualFolderIn(entrance.security.state_dir, entrance.name);
   }
@@ -313,7 +314,8 @@ std::string Usage() {
 absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) {
   WorkerFlags flags;
   Worker::Config& config = flags.worker;
-  // Only its form: whether somebody answers there shows later, and may change.
+  // This checks only the form of the addresses. Whether a server answers there shows later, and may
+  // change.
   ASSIGN_OR_RETURN(config.coordinator,
                    AddressList::Parse("coordinator", absl::GetFlag(FLAGS_coordinator)));
   RETURN_IF_ERROR(ReadEntrance(given, flags.entrance));

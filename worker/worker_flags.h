@@ -1,4 +1,4 @@
-// The flags of gpu_worker and their checks; read here and nowhere else.
+// These are the flags of gpu_worker and their checks. Flags are read here and nowhere else.
 #pragma once
 
 #include <optional>
@@ -19,19 +19,19 @@ struct WorkerFlags {
   Worker::Config worker;
   BuiltInWorkloadConfig workload;
   WorkerEntrance entrance;
-  std::optional<NoticeOrigin> notice;  // not set: nobody gives notice but with signals
+  std::optional<NoticeOrigin> notice;  // if not set, notice is given by signals only
   NoticeWatch::Config notice_watch;
   absl::Duration stall_timeout;  // see StallWatch
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
 };
 
-// Checks the values set by ParseCommandLine(). `given`: names of the flags that were set.
-// Errors: InvalidArgument naming the flag, the value and what is allowed, or a flag that has no
-// effect and what it would count with.
+// Checks the values set by ParseCommandLine(). `given` has the names of the flags that were set.
+// Errors: InvalidArgument naming the flag, the value and what is allowed, or naming a flag that has
+// no effect and the flags with which it would have one.
 absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given);
 
-// What --helpfull and --help print.
+// Return what --helpfull and --help print.
 std::string WorkerHelp();
 std::string WorkerShortHelp();
 

@@ -41,13 +41,13 @@ constexpr int kExitPermanent = 1;
 constexpr int kExitRetry = 129;
 constexpr int kExitNotHandedIn = 200;  // above those of signals
 
-// Takes signals for as long as the process lives. Before there is a worker, the first wish to stop
-// ends the process: opening data and device may take long, and nothing is lost. Then the first one
-// asks the worker to stop, and the second ends the process.
+// Takes signals for as long as the process lives. Before there is a worker, the first stop signal
+// ends the process: opening data and device may take long, and nothing is lost. Once there is a
+// worker, the first stop signal asks it to stop, and the second ends the process.
 class StopSignalHandler {
  public:
-  // `grace` is the time that the worker has. `manager` is told at once. Called before any other
-  // thread is started.
+  // `grace` is the time that the worker has. `manager` is told of a stop at once. This must be
+  // called before any other thread is started.
   void Start(absl::Duration grace, const ServiceManager* manager) {
     grace_ = grace;
     manager_ = manager;
@@ -83,15 +83,16 @@ class StopSignalHandler {
     worker_->RequestStop({.grace = grace_});
   }
 
-  absl::Duration grace_;                     // set before the thread is
-  const ServiceManager* manager_ = nullptr;  // so, too
+  // Both are set before the thread of waiter_ is started.
+  absl::Duration grace_;
+  const ServiceManager* manager_ = nullptr;
   absl::Mutex mutex_;
   Worker* worker_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  std::optional<SignalWaiter> waiter_;  // last: its thread uses the others
+  std::optional<SignalWaiter> waiter_;  // is the last member, because its thread uses the others
 };
 
-// Another process may hold the name only for as long as its lease, and a server that is away may
-// come back; everything else is for good.
+// Returns the exit code for `status`. Another process may hold the name only for as long as its
+// lease, and a server that is away may come back; all other errors are for good.
 int ExitCode(const absl::Status& status) {
   if (status.ok()) return 0;
   if (absl::IsDeadlineExceeded(status)) return kExitNotHandedIn;
@@ -127,11 +128,11 @@ int RunWorker(const CommandLine& line) {
   if (!credentials.ok()) {
     LogError("{}", credentials.status().message());
     FlushLog();
-    // A name that is taken stays so until its certificate ends.
+    // A name that is taken stays taken until its certificate ends.
     _exit(absl::IsUnavailable(credentials.status()) ? kExitRetry : kExitPermanent);
   }
   InitLogging(flags->worker.name, flags->log_level, flags->log_format);
-  // Also where the driver of a card hangs.
+  // The watch also covers a card's driver that hangs.
   reports.Watch([] {
     return ServiceReports::State{
         .standing = "opens its device",
@@ -158,8 +159,8 @@ int RunWorker(const CommandLine& line) {
   if (!status.ok()) LogError("{}", status.message());
   (*credentials)->OnEnd(status);
   FlushLog();
-  // Threads of the handler and of the watch still point at them and at the worker: leave without
-  // destructors, which might wait for a metadata service.
+  // The threads of the handler and of the watch still use these objects and the worker. So the
+  // process leaves without destructors, which might wait for a metadata service.
   _exit(worker.ok() ? ExitCode(status) : kExitPermanent);
 }
 

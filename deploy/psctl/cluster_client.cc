@@ -24,25 +24,26 @@ namespace lodestar {
 namespace {
 
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
-// Of each address where there are several.
+// If there are several addresses, each has this long to answer.
 constexpr absl::Duration kSearchTimeout = absl::Seconds(5);
 // Writing or verifying a checkpoint of a large model takes a while.
 constexpr absl::Duration kBulkTimeout = absl::Hours(1);
 // While a call lasts: how often to look at what it waits for, and how long that may take.
 constexpr absl::Duration kLookInterval = absl::Seconds(1);
 constexpr absl::Duration kLookTimeout = absl::Seconds(2);
-// Connections that nobody answers are given up after five seconds, and calls later: what ends
-// before this was answered, or refused.
+// A connection that is not accepted is given up after five seconds, and a call later. If a call
+// ends sooner, the server has answered or refused it.
 constexpr absl::Duration kSilence = absl::Seconds(4);
 constexpr absl::Duration kProbePatience = absl::Seconds(1);
-// Servers that may send on to another before it is an error.
+// An address may send on to another this often before it is an error.
 constexpr int kMaxHops = 3;
 
 void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
 }
 
-// While a call lasts, so that a server which says nothing at all is told by the call itself.
+// It holds for a call that is watched while it lasts. A server that says nothing at all is then
+// reported by the call itself.
 constexpr absl::Duration kSilenceMeanwhile = absl::Seconds(8);
 
 // What a ps_server that is there, and silent, is said to be.
@@ -82,7 +83,7 @@ absl::Status ClusterClient::FindServer() {
     const absl::Time asked_at = absl::Now();
     answer = Explain(status_->GetStatus(&context, v1::GetStatusRequest(), &reply), asked_at);
   } while (search.GoesOn(answer));
-  // Whoever refuses, or sends on to another, is there.
+  // A server that refuses the call, or sends on to another server, is there.
   return AddressList::IsElsewhere(answer) ? search.Outcome() : absl::OkStatus();
 }
 

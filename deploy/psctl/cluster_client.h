@@ -87,27 +87,29 @@ class ClusterClient {
   absl::StatusOr<v1::ListIdentitiesReply> ListIdentities();
   absl::StatusOr<v1::RevokeReply> Revoke(const std::string& name, bool with_tokens);
 
-  // Of the server that has answered last.
+  // The address of the server that has answered last.
   const std::string& server() const { return server_; }
 
  private:
   void Connect(const std::string& server);
-  // Before a call that may not be made twice, if there are several to choose from.
+  // Finds a server that answers. It is called before a call that may not be made twice, if there
+  // are several addresses to choose from.
   absl::Status FindServer();
-  // Starts a call, and has the function called at its end.
+  // Starts a call that runs the function at its end.
   using Begin =
       absl::FunctionRef<void(grpc::ClientContext*, std::function<void(grpc::Status)> done)>;
   grpc::Status CallAndWatch(Begin begin, const Meanwhile& meanwhile);
   absl::StatusOr<v1::RollBackReply> RollBack(const v1::RollBackRequest& request);
-  // A call that takes and returns one message. `stub`: of the server that is asked in the end.
+  // Makes a call that takes and returns one message. `stub` is that of the server that is asked in
+  // the end.
   template <typename Stub, typename Request, typename Reply>
   absl::Status CallUnary(std::unique_ptr<Stub> ClusterClient::*stub,
                          grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                          const Request& request, Reply& reply);
-  // Makes the call, and again with the coordinator if the server sends on to it.
+  // Makes the call, and makes it again with the coordinator if the server sends on to it.
   absl::Status Call(absl::FunctionRef<grpc::Status()> call);
-  // "ps_server at HOST:PORT: ...", and what to look at where nobody has answered. `asked_at`: when
-  // the call began, or was answered last.
+  // Returns the error as "ps_server at HOST:PORT: ...". If no server has answered, the text says
+  // what to look at. `asked_at` is when the call began, or was answered last.
   absl::Status Explain(const grpc::Status& status, absl::Time asked_at) const;
 
   std::stop_token stop_;
@@ -119,8 +121,8 @@ class ClusterClient {
   std::unique_ptr<v1::AdminService::Stub> admin_;
   std::unique_ptr<v1::AuthorityService::Stub> authority_;
   std::shared_ptr<std::string> refusal_ = std::make_shared<std::string>();
-  // Since when a server that is there has not answered, over all calls, in microseconds since 1970;
-  // kAnswers: it has.
+  // Since when a server that is there has not answered, over all calls, in microseconds since 1970.
+  // kAnswers means that it has answered.
   static constexpr int64_t kAnswers = std::numeric_limits<int64_t>::max();
   std::shared_ptr<std::atomic<int64_t>> silent_since_ =
       std::make_shared<std::atomic<int64_t>>(kAnswers);

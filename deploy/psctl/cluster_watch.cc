@@ -28,7 +28,7 @@ absl::Status WatchAcrossRestarts(const ClusterWatch& watch) {
     });
     if (ended.ok() || !has_answered || RemedyFor(ended) == Remedy::kGiveUp) return ended;
     if (is_job_over) return absl::OkStatus();
-    // Once, a damaged call may have been to blame; twice, it is who asks.
+    // One such error may come from a damaged call. Two of them mean that the caller is refused.
     if (absl::IsUnauthenticated(ended) && std::exchange(was_turned_away, true)) return ended;
     if (!watch.away(ended.message(), watch.clock->Now() - *last_answer)) return absl::OkStatus();
     watch.clock->Sleep(kPause);

@@ -12,19 +12,22 @@
 namespace lodestar {
 
 struct ClusterWatch {
-  // Shows a status; false ends the watch.
+  // Shows a status. It returns false to end the watch.
   using Show = std::function<bool(const v1::ClusterStatus&)>;
 
-  // Calls the function for each status until it returns false (OK) or the stream ends (why).
+  // Calls the function for each status. It returns OK when the function returns false, and
+  // otherwise why the stream has ended.
   std::function<absl::Status(const Show&)> stream;
   Show show;
-  // The server does not answer, for that long; said about once a second. False ends the watch.
+  // It is called about once a second with how long the server has not answered. It returns false to
+  // end the watch.
   std::function<bool(absl::string_view reason, absl::Duration away)> away;
   Clock* clock = nullptr;
 };
 
-// Goes on until show() or away() returns false, or until the server has ended with the job: both
-// OK. Errors: of a server that has never answered, and what trying again will not mend.
+// Watches until show() or away() returns false, or until the server has ended with the job, and
+// then returns OK. Errors: those of a server that has never answered, and those that another try
+// will not mend.
 absl::Status WatchAcrossRestarts(const ClusterWatch& watch);
 
 }  // namespace lodestar

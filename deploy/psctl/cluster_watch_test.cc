@@ -16,13 +16,13 @@ using ::testing::ElementsAre;
 
 const absl::Status kAway = absl::UnavailableError("connection refused");
 
-// One connection: the states it tells, and how it ends.
+// One connection, with the states that it tells and how it ends.
 struct Stream {
   std::vector<std::string> states;
   absl::Status end;
 };
 
-// A watch of `streams`, one after the other, that somebody ends at the state "enough".
+// Watches `streams`, one after the other, and ends the watch at the state "enough".
 class Watched {
  public:
   explicit Watched(std::deque<Stream> streams) : streams_(std::move(streams)) {
@@ -50,7 +50,7 @@ class Watched {
 
   std::vector<std::string> seen;
   std::vector<absl::Duration> outages;
-  int gives_up_after_ = 0;  // outages; 0: never
+  int gives_up_after_ = 0;  // The number of outages. 0 means that it never gives up.
 
  private:
   SimulatedClock clock_{SimulatedClock::OnSleep::kAdvance};

@@ -8,14 +8,15 @@ namespace lodestar {
 
 inline constexpr int kExitError = 1;
 inline constexpr int kExitBadFlags = 2;
-inline constexpr int kExitNeedsOperator = 3;  // of status: see ClusterHealth; of stop: NOT SAVED
-inline constexpr int kExitRetry = 129;        // nobody answered, or not now
-inline constexpr int kExitStandsStill = 131;  // of status: see ClusterHealth
+// For status see ClusterHealth. For stop it means NOT SAVED.
+inline constexpr int kExitNeedsOperator = 3;
+inline constexpr int kExitRetry = 129;        // No server answered, or the server cannot do it now.
+inline constexpr int kExitStandsStill = 131;  // For status see ClusterHealth.
 
 int ExitCodeOf(ClusterHealth health);
-// Of an error on this machine: the same command meets it again.
+// The code for an error on this machine: the same command meets it again.
 int ExitCodeOfError(const absl::Status& error);
-// Of an error that a call to a server has brought.
+// The code for an error that a call to a server has brought.
 int ExitCodeOfCall(const absl::Status& error);
 
 }  // namespace lodestar

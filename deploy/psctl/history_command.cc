@@ -15,12 +15,13 @@ namespace {
 
 constexpr TextTable::Align kRight = TextTable::Align::kRight;
 
-// `nats` in the unit in which the job's losses are shown elsewhere.
+// Converts `nats` to the unit in which the job's losses are shown elsewhere.
 std::string LossIn(LossUnit unit, double nats) {
   return absl::StrFormat("%.4f", unit == LossUnit::kBitsPerByte ? BitsFromNats(nats) : nats);
 }
 
-// The last evaluation of at most so many updates that is not in the line before; empty: none.
+// Returns the loss of the last evaluation of a round after `after`, and not after `until`. Empty
+// means that there is none.
 std::string HeldoutText(const RunHistory& history, LossUnit unit, int64_t after, int64_t until) {
   std::string text;
   for (const HeldoutPoint& point : history.heldout) {

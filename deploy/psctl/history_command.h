@@ -8,14 +8,16 @@
 
 namespace lodestar {
 
-// Of `path`: --checkpoint_dir of a job, or its history file. Errors: those of ReadHistory().
+// Reads the history of `path`, which is --checkpoint_dir of a job, or its history file. Errors:
+// those of ReadHistory().
 absl::StatusOr<RunHistory> ReadKeptHistory(const std::string& path);
 
-// For people: at most `max_rows` lines of losses, spread over the run and with its last round, and
-// the last `max_rows` events. Lines have at most `columns` characters, or kUnlimitedColumns.
+// Returns a text for people. It has at most `max_rows` lines of losses, spread over the run and
+// with its last round, and the last `max_rows` events. Lines have at most `columns` characters, or
+// kUnlimitedColumns.
 std::string HistoryText(const RunHistory& history, int max_rows, int columns);
 
-// One event, as above.
+// Returns one event in the form that HistoryText() has.
 std::string EventText(const HistoryEvent& event, int columns);
 
 }  // namespace lodestar

@@ -41,12 +41,12 @@ absl::Status SetCards(absl::string_view value, WorkerHost& host) {
   return absl::OkStatus();
 }
 
-// Of a line that is not empty.
+// Parses a line that is not empty.
 absl::StatusOr<WorkerHost> ParseHost(absl::string_view line) {
   const std::vector<absl::string_view> words =
       absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
   WorkerHost host = {.address = std::string(words[0])};
-  // What ssh would take for an option of its own.
+  // ssh would take such an address for an option of its own.
   if (absl::StartsWith(host.address, "-") || absl::StrContains(host.address, '=')) {
     return absl::InvalidArgumentError(absl::StrCat("'", PeerText(host.address), "' is no host"));
   }

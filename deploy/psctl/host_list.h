@@ -15,13 +15,13 @@
 namespace lodestar {
 
 struct WorkerHost {
-  std::string address;          // as ssh takes it
-  int workers = 1;              // as many as there are cards, if they are named
-  std::vector<int> cards = {};  // CUDA devices; empty: --device decides
+  std::string address;          // The address as ssh takes it.
+  int workers = 1;              // If cards are named, there are as many workers as cards.
+  std::vector<int> cards = {};  // The CUDA devices. Empty means that --device decides.
   friend bool operator==(const WorkerHost&, const WorkerHost&) = default;
 };
 
-// Errors: InvalidArgument naming the line, what is there and what is wanted.
+// Errors: InvalidArgument naming the line, what it says and what is allowed.
 absl::StatusOr<std::vector<WorkerHost>> ParseHostList(absl::string_view text);
 
 }  // namespace lodestar

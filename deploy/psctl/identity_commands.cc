@@ -162,7 +162,8 @@ absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
     }
   }
   std::string text;
-  absl::Status failure;  // the first; the others are revoked all the same
+  // Only the first error is returned. The other names are revoked all the same.
+  absl::Status failure;
   for (const std::string& name : names) {
     const absl::StatusOr<v1::RevokeReply> reply = client.Revoke(name, with_tokens);
     if (!reply.ok()) {

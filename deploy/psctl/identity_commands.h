@@ -1,5 +1,5 @@
-// psctl token, identities and revoke: who may be in the cluster. Each returns what is to be
-// printed.
+// psctl token, identities and revoke, which decide who may be in the cluster. Each function returns
+// what is to be printed.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,29 @@
 namespace lodestar {
 
 struct TokenOptions {
-  std::vector<std::string> words;  // create; list; revoke ID...
+  std::vector<std::string> words;  // The words are: create; list; revoke ID...
   std::string role;
   absl::Duration ttl;
   int max_uses = 0;
   std::string name;
-  std::string address;  // empty: the server's own
+  std::string address;  // Empty means the server's own address.
   bool as_json = false;
 };
 
-// Errors also: InvalidArgument for other words.
+// Errors also: InvalidArgument for any other words.
 absl::StatusOr<std::string> TokenText(ClusterClient& client, const TokenOptions& options,
                                       absl::Time now);
 absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, absl::Time now);
-// `with_tokens`: also the tokens through which they had enrolled, if others are in through them.
-// With `since_round` the job then goes back to the newest checkpoint of at most so many rounds;
-// where it could not, nobody is revoked.
+// Revokes `names`. With `with_tokens` it also revokes the tokens through which they enrolled, even
+// if others are in through them. With `since_round` the job then goes back to the newest checkpoint
+// of at most so many rounds. If the job could not go back, no identity is revoked.
 absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
                                              const std::vector<std::string>& names,
                                              bool with_tokens, std::optional<int64_t> since_round);
-// What a rollback has done.
+// Returns a text about what a rollback has done.
 std::string RollBackText(const v1::RollBackReply& reply);
 
-// Of a reply: exposed for tests.
+// Return texts about a reply. They are exposed for tests.
 std::string RevocationText(absl::string_view name, const v1::RevokeReply& reply);
 std::string TokenTable(const v1::ListTokensReply& reply, absl::Time now);
 std::string IdentityTable(const v1::ListIdentitiesReply& reply, absl::Time now);

@@ -36,7 +36,7 @@
 namespace lodestar {
 namespace {
 
-// Beyond the --leave_timeout of workers, which end by themselves then.
+// It is longer than the --leave_timeout of workers, after which they end by themselves.
 constexpr int kGraceSeconds = 35;
 constexpr absl::Duration kTokenPause = absl::Milliseconds(300);
 
@@ -51,7 +51,7 @@ int Refuse(const absl::Status& status) {
   return kExitBadFlags;
 }
 
-// Ports that the kernel gave out a moment ago; kept open together so that they differ.
+// The kernel has just given out these ports. They are kept open together so that they differ.
 absl::StatusOr<std::vector<int>> FreePorts(int count) {
   std::vector<int> sockets;
   std::vector<int> ports;
@@ -75,7 +75,7 @@ absl::StatusOr<std::vector<int>> FreePorts(int count) {
   return ports;
 }
 
-// Beside psctl (installed), else where Bazel puts it, else in $PATH.
+// Looks beside psctl (installed), then where Bazel puts the binary, then in $PATH.
 absl::StatusOr<std::string> FindBinary(const std::string& program, const std::string& name,
                                        const std::string& bazel_folder) {
   const std::string folder = program.substr(0, program.rfind('/') + 1);
@@ -102,7 +102,7 @@ struct OwnFlag {
 constexpr absl::string_view kOwnPlaces =
     "a launch takes free ports of this machine; start ps_server and gpu_worker by hand for others";
 
-// What a launch gives to each server itself.
+// A launch gives these flags to each server itself.
 constexpr OwnFlag kOwnFlags[] = {
     {"listen", kOwnPlaces},
     {"advertise", kOwnPlaces},
@@ -149,14 +149,14 @@ absl::Status AddFlag(absl::string_view argument, absl::string_view where, int de
   return absl::OkStatus();
 }
 
-// As ps_server reads them: of a flag that is given twice the last one counts. Errors: those of flag
-// files.
+// Reads the flags as ps_server does: if a flag is given twice, the last one counts. Errors: those
+// of flag files.
 absl::StatusOr<std::vector<GivenFlag>> GivenFlags(absl::Span<const std::string> arguments) {
   std::vector<GivenFlag> flags;
   for (size_t i = 0; i < arguments.size(); ++i) {
     std::string flag = arguments[i];
     if (!absl::StartsWith(flag, "-") || flag.find_first_not_of('-') == std::string::npos) continue;
-    // The form --name VALUE.
+    // The flag has the form --name VALUE.
     const bool has_value = absl::StrContains(flag, '=');
     if (!has_value && i + 1 < arguments.size() && !absl::StartsWith(arguments[i + 1], "-")) {
       absl::StrAppend(&flag, "=", arguments[i + 1]);
@@ -166,7 +166,8 @@ absl::StatusOr<std::vector<GivenFlag>> GivenFlags(absl::Span<const std::string> 
   return flags;
 }
 
-// "--name=VALUE" as the servers are given it, for another program; empty: they are not.
+// Returns "--name=VALUE" as the servers are given it, for another program. Empty means that the
+// servers are not given it.
 std::string FlagOfServers(absl::string_view name, absl::Span<const std::string> server_flags) {
   const absl::StatusOr<std::vector<GivenFlag>> flags = GivenFlags(server_flags);
   std::string found;
@@ -184,7 +185,7 @@ bool AreCardsDealtOut(const LaunchOptions& options) {
 }
 
 std::string DeviceOf(int worker, const LaunchOptions& options, const LaunchSite& site) {
-  // With one card `auto` stays: it falls back to the CPU where the card cannot be used.
+  // With one card `auto` stays: a worker falls back to the CPU if the card cannot be used.
   if (!AreCardsDealtOut(options) || site.num_cards < 2) return options.device;
   if (!AreAllCardsWanted(options) || site.num_cards <= options.workers) {
     return absl::StrCat("cuda:", worker % site.num_cards);
@@ -200,7 +201,7 @@ absl::StatusOr<LaunchSite> FindSite(const LaunchOptions& options, const std::str
   ASSIGN_OR_RETURN(site.worker_program, FindBinary(program, "gpu_worker", "worker"));
   ASSIGN_OR_RETURN(site.ports, FreePorts(options.servers));
   if (options.workers > 1 && AreCardsDealtOut(options)) {
-    site.num_cards = CountCudaDevices().value_or(0);  // each worker says why it has none
+    site.num_cards = CountCudaDevices().value_or(0);  // Each worker says why it has no card.
   }
   return site;
 }
@@ -218,7 +219,7 @@ std::vector<std::string> WorkerCommand(const std::string& program, const std::st
                                       absl::StrCat("--data_partition=", options.data_partition),
                                       absl::StrCat("--device=", device),
                                       absl::StrCat("--threads=", options.threads)};
-  // One log of all of them.
+  // All processes write to one log.
   for (const char* flag : {"log_format", "log_level"}) {
     const std::string given = FlagOfServers(flag, options.server_flags);
     if (!given.empty()) command.push_back(given);
@@ -227,13 +228,14 @@ std::vector<std::string> WorkerCommand(const std::string& program, const std::st
   return command;
 }
 
-// For a POSIX shell, as one word.
+// Quotes `text` for a POSIX shell, as one word.
 std::string Quoted(absl::string_view text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
-// On a host: the first line of the input is the join string, empty for plain text, and the end of
-// the input tells the program, which is the arguments, to end; so does the end of the connection.
+// The script runs on a host. The first line of its input is the join string, empty for plain text.
+// The arguments are the program. The program is told to end at the end of the input, or of the
+// connection.
 constexpr absl::string_view kOnHost =
     "unset LODESTAR_JOIN; IFS= read -r join; [ -z \"$join\" ] || export LODESTAR_JOIN=\"$join\"; "
     "exec 3<&0; "
@@ -253,7 +255,7 @@ absl::StatusOr<std::vector<WorkerHost>> ReadHosts(const std::string& path) {
                       absl::StrCat("--hosts=", path, ": ", hosts.status().message()));
 }
 
-// What a program prints.
+// Returns what a program prints.
 absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments) {
   std::string command;
   for (const std::string& argument : arguments) absl::StrAppend(&command, Quoted(argument), " ");
@@ -271,7 +273,7 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments) 
       std::string(absl::StripAsciiWhitespace(text)));
 }
 
-// The names of all workers that the server knows, also of those that have left.
+// Returns the names of all workers that the server knows, also of those that have left.
 absl::StatusOr<std::set<std::string>> RegisteredWorkers(const std::string& program,
                                                         const std::string& server,
                                                         const LaunchOptions& options) {
@@ -288,7 +290,7 @@ absl::StatusOr<std::set<std::string>> RegisteredWorkers(const std::string& progr
   return names;
 }
 
-// A join string for the workers, once the server gives one. Error: Cancelled: `is_over`.
+// Returns a join string for the workers, once the server gives one. Errors: Cancelled if `is_over`.
 absl::StatusOr<std::string> AwaitToken(const std::string& program, const std::string& server,
                                        const LaunchOptions& options,
                                        const std::function<bool()>& is_over) {
@@ -381,7 +383,8 @@ std::vector<ProcessSpec> PlanServers(const LaunchOptions& options, const LaunchS
       spec.arguments.push_back(absl::StrCat("--advertise=", options.address, ":", site.ports[i]));
     }
     if (i == 0 && options.exit_when_done) spec.arguments.push_back("--exit_when_done");
-    // Before what the servers are given: their own --min_workers counts.
+    // It stands before the flags that the servers are given, so that their own --min_workers
+    // counts.
     if (i == 0) spec.arguments.push_back(absl::StrCat("--min_workers=", options.workers));
     spec.arguments.insert(spec.arguments.end(), options.server_flags.begin(),
                           options.server_flags.end());
@@ -454,7 +457,7 @@ std::vector<RegistrationWatch::Worker> WorkersOf(absl::Span<const WorkerHost> ho
 
 int RunLaunch(LaunchOptions options, const std::string& program) {
   Launcher::BlockSignals();
-  // It is a cluster of its own, whatever this shell has joined.
+  // The launch is a cluster of its own, whatever cluster this shell has joined.
   unsetenv("LODESTAR_JOIN");
   std::vector<WorkerHost> hosts;
   if (!options.hosts.empty()) {
@@ -481,10 +484,10 @@ int RunLaunch(LaunchOptions options, const std::string& program) {
         AwaitToken(program, server, options, [&launcher] { return launcher.IsToEnd(); });
     started = join.ok() ? start(PlanHosts(options, hosts, *join)) : join.status();
     watch.emplace(WorkersOf(hosts), absl::Now());
-    if (absl::IsCancelled(started)) started = absl::OkStatus();  // Wait() says why
+    if (absl::IsCancelled(started)) started = absl::OkStatus();  // Wait() says why.
   }
   if (!started.ok()) return Refuse(started);
-  // Asked on a thread of its own: a server that is busy holds up no signal.
+  // A thread of its own asks, so that a busy server delays no signal.
   std::future<absl::StatusOr<std::set<std::string>>> asked;
   const auto look = [&] {
     if (asked.valid()) {

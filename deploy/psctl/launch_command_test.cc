@@ -43,7 +43,7 @@ TEST(PlanTest, DealsWorkersOutOverTheCards) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(Devices("auto", 3, 2), (Names{"cuda:0", "cuda:1", "cuda:0"}));
   EXPECT_EQ(Devices("cuda", 2, 8), (Names{"cuda:0", "cuda:1"}));
-  // Whoever names a device gets it.
+  // A worker whose device is named gets that device.
   EXPECT_EQ(Devices("cuda:1", 2, 2), (Names{"cuda:1", "cuda:1"}));
   EXPECT_EQ(Devices("cpu", 2, 2), (Names{"cpu", "cpu"}));
   EXPECT_EQ(Devices("cuda:all", 1, 4), (Names{"cuda:0,1,2,3"}));

@@ -24,8 +24,8 @@
 namespace lodestar {
 namespace {
 
-constexpr int kNotFound = 127;  // as shells have it
-// Codes from here on say that trying again may succeed.
+constexpr int kNotFound = 127;  // It is the code that shells use.
+// The codes from here on say that another try may succeed.
 constexpr int kMayCureItself = 128;
 constexpr absl::Duration kRestartPause = absl::Seconds(2);
 
@@ -38,13 +38,13 @@ sigset_t WaitedSignals() {
   return signals;
 }
 
-// In the child of `launcher`: never returns.
+// Runs in the child of `launcher`, and never returns.
 [[noreturn]] void Execute(const std::vector<std::string>& arguments, pid_t launcher, int input,
                           int output) {
-  // A server saves then, as it does when the launcher tells it to end.
+  // A server saves on this signal, as it does when the launcher tells it to end.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != launcher) _exit(128 + SIGTERM);  // it was gone before
-  // A terminal's Ctrl-C goes to the launcher alone, which passes it on.
+  if (getppid() != launcher) _exit(128 + SIGTERM);  // The launcher was gone before.
+  // The launcher alone gets a terminal's Ctrl-C, and passes it on.
   setpgid(0, 0);
   sigset_t none;
   sigemptyset(&none);
@@ -61,7 +61,8 @@ sigset_t WaitedSignals() {
   _exit(kNotFound);
 }
 
-// What all roles and the launcher print. Who stops reading it holds up none of them.
+// Takes what all roles and the launcher print. If the reader of the output stops reading, no role
+// is held up.
 LineOutput& Output() {
   static auto* const output = new LineOutput(STDOUT_FILENO);
   return *output;
@@ -274,7 +275,7 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
                                               : SignalFilter::Meaning::kRepeat;
     if (meaning == SignalFilter::Meaning::kSave) TellToSave(signal);
     if (meaning == SignalFilter::Meaning::kStop) {
-      // Where those that end last were only waiting for this, their codes say how it went.
+      // If the processes that end last were only waiting for this, their codes say how it went.
       if (exit_code_ == 0 && !is_only_last_left) exit_code_ = 128 + signal;
       if (filter.num_stops() > 1) SignalAll(SIGKILL);
       are_to_end_ = true;

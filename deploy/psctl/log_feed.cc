@@ -6,7 +6,7 @@
 
 namespace lodestar {
 
-// Of one answer of Next(); the rest comes with the next one.
+// One answer of Next() is about this long at most. The rest comes with the next answer.
 constexpr size_t kMostBytes = size_t{4} << 20;
 
 absl::StatusOr<std::string> LogFeed::Next() {
@@ -14,7 +14,7 @@ absl::StatusOr<std::string> LogFeed::Next() {
   bool has_more = true;
   while (has_more) {
     absl::StatusOr<LogPage> page = read_(query_, log_id_);
-    // What has come is not lost.
+    // Lines that have come are not lost.
     if (!page.ok() && !text.empty()) return text;
     RETURN_IF_ERROR(page.status());
     if (has_begun_ && page->log_id == log_id_ && page->excerpt.num_gone > 0) {

@@ -18,14 +18,14 @@ class LogFeed {
   using Reader =
       std::function<absl::StatusOr<LogPage>(const LogQuery& query, const std::string& log_id)>;
 
-  // `query`: which lines, and how many of those that are there at first. `as_json`: lines as
-  // --log_format=json of ps_server has them. `clock` outlives it.
+  // `query` says which lines are read, and how many of the older ones at first. With `as_json`
+  // lines have the form of --log_format=json of ps_server. `clock` outlives the feed.
   LogFeed(Reader read, LogQuery query, bool as_json, Clock* clock)
       : read_(std::move(read)), query_(std::move(query)), as_json_(as_json), clock_(clock) {}
 
-  // The lines that are new since the last call, as text; of the first call the newest
-  // `query.most_lines`. Lines that the server has forgotten before they were asked for are told of
-  // in one of their own. Errors: those of the reader; the lines come with the next call then.
+  // Returns the lines that are new since the last call, as text. The first call returns the newest
+  // `query.most_lines`. If the server has forgotten lines before they were asked for, a line of the
+  // feed's own says so. Errors: those of the reader; the lines then come with the next call.
   absl::StatusOr<std::string> Next();
 
  private:

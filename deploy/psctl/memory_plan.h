@@ -1,5 +1,6 @@
-// What a job takes of memory: on a server, on its disk, and on workers of each kind. Computed by
-// what servers and workers check before they start, with nothing allocated and nothing running.
+// What a job takes of memory: on a server, on its disk, and on workers of each kind. It is computed
+// by the code that servers and workers check with before they start. Nothing is allocated, and
+// nothing runs.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +15,28 @@
 
 namespace lodestar {
 
-// Of cards, or of machines that compute on the CPU.
+// The memory of cards, or of machines that compute on the CPU, in gigabytes.
 inline constexpr int64_t kPlannedGigabytes[] = {16, 24, 40, 80, 140};
 
 // A worker on a kind of device, with flags that change what it takes.
 struct WorkerMemory {
-  std::string device;            // "cpu", "card"
-  std::string dtype;             // as --dtype
-  std::string recompute;         // as --recompute
-  int64_t fixed_bytes = 0;       // with any micro-batch: parameters, gradients, workspaces, runner
-  int64_t bytes_per_sample = 0;  // of a micro-batch
-  int64_t pinned_bytes = 0;      // main memory beside a card, with micro-batches of 1
-  std::vector<int64_t> largest_batches;  // by kPlannedGigabytes; 0: not even one sample fits
+  std::string device;     // "cpu" or "card".
+  std::string dtype;      // The value of --dtype.
+  std::string recompute;  // The value of --recompute.
+  // Parameters, gradients, workspaces and the runner, which any micro-batch takes.
+  int64_t fixed_bytes = 0;
+  int64_t bytes_per_sample = 0;  // The bytes of each sample of a micro-batch.
+  int64_t pinned_bytes = 0;      // Main memory beside a card, with micro-batches of 1.
+  // One entry for each of kPlannedGigabytes. 0 means that not even one sample fits.
+  std::vector<int64_t> largest_batches;
 };
 
 struct MemoryPlan {
   int num_servers = 1;
-  bool has_local_steps = false;       // workers keep what these need
-  ShardMemory server;                 // of the largest shard
-  int64_t checkpoint_bytes = 0;       // of all servers together
-  std::vector<WorkerMemory> workers;  // empty: a client computes the model
+  bool has_local_steps = false;       // If it is set, workers keep what local steps need.
+  ShardMemory server;                 // The memory of the largest shard.
+  int64_t checkpoint_bytes = 0;       // The bytes of all servers together.
+  std::vector<WorkerMemory> workers;  // Empty means that a client computes the model.
 };
 
 // Errors: those of PlanShards() and EstimateModelMemory().
@@ -42,7 +45,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const JobSpec& job, const Layout& layout, 
 // Whether a card of kPlannedGigabytes holds a worker in some way, or a client computes.
 bool FitsAPlannedCard(const MemoryPlan& plan);
 
-// For people, in lines that fit so many columns.
+// Returns a text for people, in lines that fit so many columns.
 std::string MemoryText(const MemoryPlan& plan, int columns);
 Json MemoryJson(const MemoryPlan& plan);
 

@@ -18,7 +18,7 @@ namespace {
 constexpr absl::Duration kEnrolmentTimeout = absl::Seconds(20);
 constexpr absl::Duration kGreetingTimeout = absl::Seconds(2);
 
-// Nothing: all that answer speak plain text, or none answers.
+// Returns nothing if no address answers, or if all that answer speak plain text.
 std::optional<std::string> FirstWithTls(const std::string& servers) {
   for (const absl::string_view server : absl::StrSplit(servers, ',')) {
     const absl::StatusOr<Greeting> greeting = Greet(std::string(server), kGreetingTimeout);
@@ -50,7 +50,8 @@ absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& given_serve
       join_of_own.has_value() && !is_given ? join_of_own->servers : given_server;
   absl::StatusOr<ClusterEntry> entry = EnterCluster(flags, {Role::kOperator, Role::kViewer},
                                                     /*name=*/"", server, kEnrolmentTimeout);
-  // Where a certificate is kept, nobody goes on in plain text whom no server has told to.
+  // If a certificate is kept here, plain text is used only once a server has said that it wants
+  // plain text.
   if (absl::IsUnavailable(entry.status()) && flags.join.empty()) {
     return absl::UnavailableError(absl::StrCat("ps_server at ", entry.status().message(),
                                                "; is it running, and is --server right?"));

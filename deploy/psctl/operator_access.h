@@ -1,5 +1,6 @@
-// Where psctl finds the cluster, and how it is known there: credentials that it was given, or, on
-// the machine of the coordinator, those that the coordinator keeps there for its user.
+// Where psctl finds the cluster, and which credentials it shows there. They are those that it was
+// given. On the machine of the coordinator they may be those that the coordinator keeps there for
+// its user.
 #pragma once
 
 #include <memory>
@@ -16,16 +17,16 @@ namespace lodestar {
 struct OperatorAccess {
   AddressList servers;
   TransportSecurity security;
-  std::shared_ptr<CredentialRenewer> renewer;  // null: nothing to renew
-  std::optional<CredentialFiles> files;        // none: plain text
-  // Of an enrolment of this machine, which another one may take the place of.
+  std::shared_ptr<CredentialRenewer> renewer;  // Null means that there is nothing to renew.
+  std::optional<CredentialFiles> files;        // Nothing means plain text.
+  // The files of an enrolment of this machine, which another enrolment may replace.
   std::optional<CredentialFiles> joined;
 };
 
-// `server`: HOST:PORT[,HOST:PORT...]; without `is_given` a join string may say better. Blocks for
-// the network. Errors: those of EnterCluster(), also Unavailable where a certificate is kept and no
-// server says whether it is wanted; Unauthenticated if a server speaks TLS and there is
-// nothing to show to it; InvalidArgument if plain text would leave this machine.
+// `server` is HOST:PORT[,HOST:PORT...]. Without `is_given`, the address of a join string counts
+// more. Blocks for the network. Errors: those of EnterCluster(); Unavailable also if a certificate
+// is kept and no server says whether it is wanted; Unauthenticated if a server speaks TLS and there
+// is nothing to show to it; InvalidArgument if plain text would leave this machine.
 absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& server, bool is_given);
 
 }  // namespace lodestar

@@ -82,7 +82,7 @@ TEST_F(OperatorAccessTest, AJoinStringOfTheEnvironmentIsNothingToWhoHasTheCoordi
   ASSERT_OK(access);
   EXPECT_FALSE(access->security.is_plain());
   EXPECT_EQ(access->servers.ToString(), address);
-  // Of another cluster, it is meant.
+  // A join string of another cluster is used.
   const std::string other(64, 'a');
   setenv("LODESTAR_JOIN", absl::StrCat("lodestar://127.0.0.1:1/L1", other, ".0a.0b").c_str(), 1);
   EXPECT_THAT(FindOperatorAccess(address, /*is_given=*/false).status(),

@@ -38,7 +38,7 @@ namespace {
 
 constexpr double kMegabitBytes = 1e6 / 8;
 constexpr int kMostWorkers = 4096;
-// Of a job of which nobody has said otherwise: neither changes how long a round takes.
+// The job has these values if no flag says otherwise. Neither changes how long a round takes.
 constexpr int64_t kBatchSize = 8;
 constexpr int64_t kRounds = 1000;
 
@@ -110,7 +110,8 @@ absl::StatusOr<ModelSpec> ReadModel(const std::string& model) {
       absl::StrCat(named.status().message(), "; of another model give --parameters=N"));
 }
 
-// Of a model of which nothing is known but its size: as many equal blocks as a large one has.
+// Makes the layout of a model of which only the size is known. It has as many equal blocks as a
+// large model has.
 absl::StatusOr<Layout> LayoutOfSize(double parameters) {
   constexpr int kBlocks = 32;
   const auto elements = static_cast<int64_t>(parameters);
@@ -363,8 +364,8 @@ absl::StatusOr<PlanAnswer> PlanMemoryAlone(const PlanOptions& options, JobFlags 
   return PlanAnswer{.text = std::move(text), .is_met = true};
 }
 
-// Of the chosen option: the command line of its coordinator, but for what does not change how it
-// exchanges.
+// Returns the command line of the coordinator for the chosen option. It lacks the flags that do not
+// change how the job exchanges.
 std::vector<std::string> ServerFlags(const PlanOptions& options, const JobSpec& job) {
   std::vector<std::string> flags = {
       absl::StrCat("--model=", options.model.empty() ? "client" : options.model),

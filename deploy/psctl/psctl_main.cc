@@ -209,13 +209,13 @@ int Fail(const absl::Status& error) {
   return ExitCodeOfError(error);
 }
 
-// After a call to a server.
+// Reports an error of a call to a server.
 int FailCall(const absl::Status& error) {
   SayError(error.message());
   return ExitCodeOfCall(error);
 }
 
-// Exit code 0, or 1 if nobody takes the text: a full disk, for example.
+// The exit code is 0, or 1 if the text cannot be written, for example to a full disk.
 int Print(absl::string_view text) {
   const absl::Status written = WriteToStandardOutput(text);
   return written.ok() ? 0 : Fail(written);
@@ -816,7 +816,8 @@ std::vector<Command> Commands() {
        .flags = ClientFlags({}),
        .run =
            [](const CommandLine& line) {
-             // Before gRPC has threads: a signal leaves the terminal as it was, whoever it is for.
+             // The signals must be blocked before gRPC has threads. Whichever thread gets a signal,
+             // the terminal is then left as it was.
              BlockStopSignals();
              return WithClient(&TopCommand)(line);
            }},
@@ -1122,7 +1123,7 @@ absl::Status CheckUsage(const Command& command, const CommandLine& line) {
   return CheckFlags();
 }
 
-// For whoever gives a command what it would pass on.
+// Returns advice for a command that is given flags that it would have passed on behind --.
 std::string WherePassedOn(const std::vector<Command>& commands,
                           const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments) {

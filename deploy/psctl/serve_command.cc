@@ -35,24 +35,25 @@ namespace {
 constexpr char kJson[] = "application/json";
 constexpr size_t kMaxSuggestions = 5;
 
-// What has come of looking at the history of the run.
+// The outcome of a look at the history of the run.
 struct Reading {
-  int64_t number = 0;  // counts from 1
-  // NotFound: there is no file; else why nobody can see whether there is one.
+  int64_t number = 0;  // Readings are counted from 1.
+  // NotFound means that there is no file. Any other error says why psctl cannot see whether there
+  // is one.
   absl::StatusOr<absl::Time> written = absl::NotFoundError("");
-  absl::Status status;  // of reading it
-  std::string history;  // HistoryJson(), with an OK status
+  absl::Status status;  // The outcome of reading the file.
+  std::string history;  // If `status` is OK, it is HistoryJson().
 };
 
-// Thread-safe. One file is read at a time, for all who look meanwhile.
+// Thread-safe. One file is read at a time, for all readers that look meanwhile.
 class KeptRun {
  public:
   explicit KeptRun(std::filesystem::path folder)
       : folder_(std::move(folder)), file_(folder_ / kHistoryFileName) {}
 
-  // Reads the file if it was written since the last time, or could not be read then and this is
-  // what the caller has seen, reading `seen`: however many look again and again while there is
-  // trouble, each round of theirs reads once.
+  // Reads the file if it was written since the last time. A file that could not be read is read
+  // again if the caller has seen that failure, which is reading `seen`. However many readers look
+  // again and again while there is trouble, the file is read once for each round of their looks.
   std::shared_ptr<const Reading> Look(int64_t seen) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     const absl::StatusOr<absl::Time> written = Written();
@@ -72,7 +73,7 @@ class KeptRun {
     number_ = last_->number;
     return last_;
   }
-  // For who has not looked before, and wants what is there now.
+  // Looks for a reader that has not looked before, and wants what is there now.
   std::shared_ptr<const Reading> Look() { return Look(number_); }
 
   std::string FinishedJson(absl::Time written, absl::string_view trouble) const {
@@ -94,12 +95,12 @@ class KeptRun {
 
   const std::filesystem::path folder_;
   const std::filesystem::path file_;
-  std::atomic<int64_t> number_ = 0;  // of last_
+  std::atomic<int64_t> number_ = 0;  // The number of last_.
   absl::Mutex mutex_;
   std::shared_ptr<const Reading> last_ ABSL_GUARDED_BY(mutex_) = std::make_shared<Reading>();
 };
 
-// For one reader.
+// Makes the events for one reader.
 class EventSource {
  public:
   explicit EventSource(std::shared_ptr<KeptRun> run) : run_(std::move(run)) {}
@@ -124,7 +125,7 @@ class EventSource {
   std::string finished_;
 };
 
-// Whether there is a history is not known where this user may not look.
+// If this user may not look at the folder, it is not known whether there is a history.
 absl::Status Explain(const absl::Status& status) {
   if (!absl::IsPermissionDenied(status)) return status;
   return absl::PermissionDeniedError(
@@ -154,7 +155,7 @@ absl::Status NoHistoryIn(const std::filesystem::path& folder) {
 
 absl::StatusOr<HttpRoutes> KeptRunPages(const std::string& folder) {
   std::error_code error;
-  // Also of "runs/7/" and "." the name.
+  // The canonical path ends with the name of the folder, also for "runs/7/" and ".".
   const std::filesystem::path path = std::filesystem::canonical(folder, error);
   if (error) {
     return Explain(ErrnoStatus(error.value(), "open", PeerText(folder, PATH_MAX)));
@@ -167,7 +168,7 @@ absl::StatusOr<HttpRoutes> KeptRunPages(const std::string& folder) {
   const auto run = std::make_shared<KeptRun>(path);
   const absl::Status status = run->Look()->status;
   if (absl::IsNotFound(status)) return NoHistoryIn(path);
-  // One that is being written may be read in a moment: the pages tell.
+  // A history that is being written may be readable in a moment, and the pages say so meanwhile.
   if (!status.ok() && !absl::IsUnavailable(status)) return Explain(status);
 
   HttpRoutes routes;

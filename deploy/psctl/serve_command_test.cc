@@ -81,7 +81,7 @@ TEST_F(ServeCommandTest, ServesThePageAndTheRunUntilItIsToEnd) {
         ASSERT_TRUE(page);
         EXPECT_THAT(page->body, HasSubstr("<!DOCTYPE html>"));
         EXPECT_THAT(client.Get("/api/history")->body, HasSubstr(R"("loss":[2.5])"));
-        // There is nobody to take an order.
+        // No page takes an order.
         EXPECT_EQ(
             client.Post("/api/orders/stop", {{HttpResponder::kOrderHeader, "-"}}, "", "")->status,
             404);
@@ -134,7 +134,7 @@ TEST_F(ServeCommandTest, AFileThatIsGoneOrDamagedMeanwhileIsTold) {
 }
 
 TEST_F(ServeCommandTest, AJournalBesideTheFileIsToldAndNeitherReplayedNorRemoved) {
-  // As SQLite takes it for one that a killed process has left.
+  // SQLite takes such a file for a journal that a killed process has left.
   const std::string journal = FileOf("run") + "-journal";
   std::ofstream(journal) << std::string(1024, 'x');
   ASSERT_OK_AND_ASSIGN(const HttpRoutes routes, KeptRunPages(FolderOf("run")));
@@ -144,7 +144,7 @@ TEST_F(ServeCommandTest, AJournalBesideTheFileIsToldAndNeitherReplayedNorRemoved
   ASSERT_THAT(NamesOf(first), ElementsAre("finished"));
   EXPECT_THAT(first[0].data, HasSubstr("left half written"));
   EXPECT_EQ(std::filesystem::file_size(journal), 1024);
-  // Undone by whoever may write there; the file is as it was.
+  // A process that may write there has removed the journal. The file is as it was.
   std::filesystem::remove(journal);
   EXPECT_THAT(NamesOf(source()), ElementsAre("finished", "history"));
   EXPECT_EQ(routes.pages.at("/api/history")({}).status, 200);

@@ -16,8 +16,8 @@
 namespace lodestar {
 namespace {
 
-// Of every terminal in use (xterm's control sequences).
-constexpr absl::string_view kEnter = "\033[?1049h\033[?25l";  // the other screen, no cursor
+// Every terminal in use takes these control sequences, which are xterm's.
+constexpr absl::string_view kEnter = "\033[?1049h\033[?25l";
 constexpr absl::string_view kLeave = "\033[?25h\033[?1049l";
 constexpr absl::string_view kHome = "\033[H";
 constexpr absl::string_view kClearLine = "\033[K";
@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<TerminalScreen>> TerminalScreen::Open() {
   raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);
   raw.c_cc[VMIN] = 0;
   raw.c_cc[VTIME] = 0;
-  // A signal would leave the terminal as it is now: AwaitKey() takes it.
+  // A signal would leave the terminal as it is now, so AwaitKey() takes it.
   const sigset_t stop = StopSignals();
   sigset_t signals_before;
   pthread_sigmask(SIG_BLOCK, &stop, &signals_before);
@@ -72,7 +72,7 @@ std::optional<char> TerminalScreen::AwaitKey(absl::Duration patience) {
   if (sigtimedwait(&stop, nullptr, &kNow) > 0) return 'q';
   if (readable != 1) return std::nullopt;
   char key = 0;
-  // A terminal that is gone is readable, and has nothing.
+  // A terminal that is gone can be read, and gives nothing.
   if (read(STDIN_FILENO, &key, 1) != 1) return 'q';
   return key == kCtrlC ? 'q' : key;
 }

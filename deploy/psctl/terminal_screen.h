@@ -1,5 +1,5 @@
-// The whole terminal, for a picture that is drawn again and again, and keys that are taken without
-// Enter. When it is gone the terminal is as before.
+// Takes the whole terminal, for a picture that is drawn again and again, and for keys that are
+// taken without Enter. When it is destroyed, the terminal is as before.
 #pragma once
 
 #include <termios.h>
@@ -22,18 +22,18 @@ class TerminalScreen {
     int rows = 24;
   };
 
-  // Of standard input and output. Error: FailedPrecondition: they are no terminal.
+  // Takes standard input and output. Errors: FailedPrecondition if they are no terminal.
   static absl::StatusOr<std::unique_ptr<TerminalScreen>> Open();
   TerminalScreen(const TerminalScreen&) = delete;
   TerminalScreen& operator=(const TerminalScreen&) = delete;
   ~TerminalScreen();
 
   Size size() const;
-  // In place of what is there, in one piece, so that it does not flicker. Lines beyond the last row
-  // are left out. False: nobody takes it any more.
+  // Replaces the picture in one piece, so that it does not flicker. Lines beyond the last row are
+  // left out. Returns false if the terminal takes no more output.
   bool Draw(absl::string_view text);
-  // What is typed within that time; Ctrl-C and a signal that ends the program count as 'q'. May be
-  // called beside Draw().
+  // Returns the key that is typed within that time. Ctrl-C and a signal that ends the program count
+  // as 'q'. May be called at the same time as Draw().
   std::optional<char> AwaitKey(absl::Duration patience);
 
  private:

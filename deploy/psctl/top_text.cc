@@ -30,7 +30,7 @@ std::vector<std::string> LinesOf(absl::string_view text) {
   return lines;
 }
 
-// The first `count` lines, the last of which says what is left out.
+// Keeps the first `count` lines, the last of which says how much is left out.
 void Shorten(std::vector<std::string>& lines, size_t count) {
   if (lines.size() <= count) return;
   const size_t hidden = lines.size() - count + 1;
@@ -38,8 +38,9 @@ void Shorten(std::vector<std::string>& lines, size_t count) {
   if (count > 0) lines.back() = absl::StrCat("... and ", hidden, " more lines");
 }
 
-// Of the head, for a terminal that has no room for all of it: how the job gets on and what is wrong
-// before what stays as it is. Lines that go on with one begin with a space.
+// Sorts the head for a terminal that has no room for all of it. How the job gets on and what is
+// wrong come first, and what stays as it is comes last. A line that goes on with the one before
+// begins with a space.
 std::vector<std::string> WithNewsFirst(const std::vector<std::string>& head) {
   constexpr std::array<absl::string_view, 7> kNews = {"ALARM",  "progress", "loss", "curve",
                                                       "paused", "waiting",  "round"};
@@ -58,7 +59,7 @@ std::vector<std::string> WithNewsFirst(const std::vector<std::string>& head) {
   return news;
 }
 
-// The newest that fit, in order.
+// Returns the newest events that fit, in order.
 std::vector<std::string> EventLines(const RunHistory& history, size_t count, int columns) {
   std::vector<std::string> lines;
   for (auto event = history.events.rbegin(); event != history.events.rend(); ++event) {
@@ -69,7 +70,7 @@ std::vector<std::string> EventLines(const RunHistory& history, size_t count, int
   return lines;
 }
 
-// Its mean losses in at most `width` parts of equal length.
+// Returns the mean losses of `points` in at most `width` parts of equal length.
 std::vector<double> MeansOf(const std::vector<HistoryPoint>& points, size_t width) {
   std::vector<double> means;
   const size_t parts = std::min(width, points.size());
@@ -85,7 +86,7 @@ std::vector<double> MeansOf(const std::vector<HistoryPoint>& points, size_t widt
   return means;
 }
 
-// In UTF-8, of which each character is taken to have one column.
+// Counts the columns of UTF-8 text. Each character is taken to have one column.
 std::string CutToColumns(absl::string_view line, int columns) {
   if (columns == kUnlimitedColumns) return std::string(line);
   const auto begins_character = [](char byte) { return (byte & 0xc0) != 0x80; };
@@ -132,7 +133,7 @@ std::string TopText(const v1::ClusterStatus& status, const RunHistory& history,
   const std::string last = picture.note.empty() && is_terminal ? "q: quit" : picture.note;
   size_t num_events = history.events.size();
   if (is_terminal) {
-    // Two empty lines, and the last one.
+    // Two empty lines and the last line also take room.
     const size_t rows = static_cast<size_t>(std::max(picture.rows - 3, 1));
     const size_t most = std::max<size_t>(rows / 2, 1);
     if (head.size() > most) head = WithNewsFirst(head);

@@ -10,19 +10,20 @@
 namespace lodestar {
 
 struct TopPicture {
-  int columns = 80;        // or kUnlimitedColumns
-  int rows = 24;           // 0: any number
-  bool has_blocks = true;  // the terminal shows U+2581 to U+2588
-  std::string note = {};   // what is to be said of the server in place of the last line
+  int columns = 80;        // Or kUnlimitedColumns.
+  int rows = 24;           // 0 means any number.
+  bool has_blocks = true;  // Whether the terminal shows U+2581 to U+2588.
+  // It is shown in place of the last line, and says something about the server.
+  std::string note = {};
 };
 
-// Progress, losses, servers, workers, and as many of the last events as there is room for. Where
-// there is too little, of the tables as well.
+// Returns progress, losses, servers, workers, and as many of the last events as there is room for.
+// If there is too little room, the tables are shortened as well.
 std::string TopText(const v1::ClusterStatus& status, const RunHistory& history,
                     const TopPicture& picture);
 
-// The losses of a run in at most `width` columns: of each part of it the mean, the highest as a
-// full block. Empty: there are less than two.
+// Draws the losses of a run in at most `width` columns. Each column shows the mean of a part of the
+// run, and the highest is a full block. Empty means that there are fewer than two losses.
 std::string LossCurveText(const RunHistory& history, int width, bool has_blocks);
 
 }  // namespace lodestar

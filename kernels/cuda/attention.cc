@@ -16,7 +16,7 @@ constexpr int kTensorCoreCapability = 80;  // bf16 products and cp.async
 
 bool IsAligned(const Buf& buf) { return reinterpret_cast<uintptr_t>(buf.data) % 16 == 0; }
 
-// Of the numbers that kernels keep in 32 bits.
+// Returns true if the numbers that kernels keep in 32 bits fit into them.
 bool Fits(const AttentionShape& shape) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   // A block has at least 64 tokens and 64 columns of one head.

@@ -1,4 +1,4 @@
-// Which probabilities dropout keeps, for the accumulators of a warp. For device code.
+// Device code here tells which probabilities dropout keeps, for the accumulators of a warp.
 //
 // One Philox block gives the words of 4 neighbouring keys of a query, and the lanes of a warp share
 // blocks: each computes as many as it needs words of, and they exchange the bits.
@@ -12,7 +12,7 @@
 
 namespace lodestar::cuda {
 
-// Of one (sample, head).
+// The dropout of the probabilities of one sample and head.
 struct HeadDropout {
   DropoutMask mask;
   int64_t element;  // of (query 0, key 0)
@@ -23,10 +23,11 @@ struct HeadDropout {
   __device__ HeadDropout(const AttentionCall<T>& call, const AttentionHead& head)
       : mask(call.mask), element(head.element), tokens(call.tokens), threshold(call.threshold) {}
 
-  // Whether every fourth key begins a block, in all queries.
+  // Returns true if every fourth key begins a block, in all queries.
   __device__ bool aligned() const { return element % 4 == 0 && tokens % 4 == 0; }
 
-  // Bit i: key `key` + i is kept; (query, key) begins a block.
+  // Returns four bits, of which bit i says whether key `key` + i is kept. (query, key) must begin a
+  // block.
   __device__ uint32_t KeepFour(int query, int key) const {
     return KeptOfBlock(ElementOf(query, key) / 4);
   }
@@ -48,9 +49,9 @@ struct HeadDropout {
   }
 };
 
-// Of two neighbouring accumulators, 16 x 16 probabilities: bit 4 * j + e is entry e of number j.
-// kKeyRows: rows are keys and columns queries, else the other way round; `row` and `column` are the
-// first of both.
+// Returns which of the probabilities in two neighbouring accumulators (16 x 16) are kept: bit
+// 4 * j + e is that of entry e of accumulator j. With kKeyRows, rows are keys and columns are
+// queries, else rows are queries and columns are keys. `row` and `column` are the first ones.
 template <bool kKeyRows>
 __device__ inline uint32_t KeepBits(const HeadDropout& dropout, int row, int column) {
   constexpr unsigned kAll = 0xffffffffu;

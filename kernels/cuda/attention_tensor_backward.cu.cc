@@ -233,7 +233,7 @@ class BackwardBlock {
     }
   }
 
-  // Of entry e of accumulator n.
+  // Returns the statistics of the query that entry e of an accumulator belongs to.
   __device__ float2 Statistics(int m, int stage, int column, int e) const {
     if (!kKeysOwned) return row_statistics_[m][e / 2];
     return statistics_[stage * Size::kOther + column + e % 2];

@@ -79,8 +79,8 @@ Results OnOracle(const Problem& p) {
   return results;
 }
 
-// What somebody would write first in bf16: whole matrices, products added in fp32, probabilities
-// and their gradients rounded to bf16 before they are factors.
+// Computes attention in the simplest way that bf16 allows: with whole matrices, whose products are
+// added in fp32. Probabilities and their gradients are rounded to bf16 before they are factors.
 Results Naive(const Problem& p) {
   const auto& [batch, tokens, heads, width, mask] = p.shape;
   const float scale = 1.0f / std::sqrt(static_cast<float>(width));

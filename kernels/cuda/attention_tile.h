@@ -129,9 +129,9 @@ __device__ __forceinline__ void SetZero(Accumulator (&sums)[kCount]) {
   }
 }
 
-// Rounds 16 x kWidth results into tile [rows, kWidth], from where they leave in 16-byte stores,
-// into rows [first, end) of matrix [end, kWidth], whose rows lie `step` elements apart; `row`
-// counts from the tile's and the matrix row `first`. Nobody but this warp may use these rows of the
+// Rounds 16 x kWidth results into rows of tile [rows, kWidth] from `row` on. From there 16-byte
+// stores take them to rows [first, end) of matrix [end, kWidth], whose rows lie `step` elements
+// apart: row 0 of the tile is row `first` of the matrix. No other warp may use these rows of the
 // tile.
 template <int kWidth>
 __device__ __forceinline__ void StoreRows(Bf16* matrix, int64_t step, Bf16* tile, int row,

@@ -203,7 +203,8 @@ struct Int4Format {
   }
 };
 
-// Of a block whose largest magnitude has these bits. 0: all of it is taken as zeros.
+// Returns the scale of a block whose largest magnitude has these bits. 0 means that all elements of
+// the block are taken as zeros.
 template <typename Format>
 __device__ inline float ScaleFor(uint32_t largest_bits) {
   if (largest_bits >= kInfinity) return __uint_as_float(kNan);

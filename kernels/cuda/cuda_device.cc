@@ -54,7 +54,7 @@ struct CardMemory {
   size_t total_bytes = 0;
 };
 
-// Of the present device; zeros if it does not tell.
+// Returns the memory of the present device, or zeros if CUDA does not tell.
 CardMemory MemoryInfo() {
   CardMemory memory;
   if (cudaMemGetInfo(&memory.free_bytes, &memory.total_bytes) != cudaSuccess) return {};
@@ -93,7 +93,7 @@ CudaDevice::CudaDevice(const CudaPluginOptions& options, CudaLibraries libraries
       tuning_(options.tuning, origin),
       fusion_(options.fusion, options.compute, &tuning_, &errors_),
       attention_(origin.compute_capability),
-      // Who never wants it does not pay for loading it.
+      // With kNever the library is not loaded, as loading takes time.
       library_attention_(
           options.fusion == FusionPolicy::kNever ? nullptr : std::move(libraries.load_attention)),
       attention_choice_(options.fusion, options.compute, &tuning_, &errors_, kAttentionWords) {}
@@ -192,7 +192,8 @@ void CudaDevice::ReleaseHost(void* memory) { Check(cudaFreeHost(memory), "cudaFr
 
 absl::Status CudaDevice::RegisterHostMemory(void* memory, size_t bytes) {
   Check(cudaSetDevice(ordinal_), "cudaSetDevice");
-  // For all cards: another one of this process may copy there, too.
+  // The memory is registered for all cards, because another card of this process may also copy
+  // there.
   const cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
   if (error == cudaSuccess) return absl::OkStatus();
   return absl::Status(CudaStatus(errors_.device(), error, "cudaHostRegister").code(),

@@ -25,7 +25,7 @@ void DirectCopies::Run(void* destination, const void* source, size_t bytes, bool
                        absl::FunctionRef<void()> meanwhile) {
   cudaStream_t const stream = streams_[to_host ? 1 : 0].get();
   Event done = TakeEvent();
-  // Of copies of other threads that come between the two, the event waits for as well.
+  // If another thread queues a copy between the two calls, the event waits for that copy as well.
   const bool is_under_way =
       done != nullptr &&
       errors_->Check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, stream),

@@ -1,5 +1,6 @@
-// Attention by a library, as a version beside our own kernels: which calls it can serve, a plan per
-// shape, and its scratch memory. The library is loaded when the first call asks for it.
+// LibraryAttention computes attention by a library, as a version beside our own kernels. It knows
+// which calls the library can serve, and keeps a plan per shape. The library is loaded when the
+// first call asks for it.
 //
 // A backward pass that repeats to the bit may want memory that grows with the square of the tokens.
 // Samples are then computed a few at a time, within kMostWorkspaceBytes.
@@ -25,24 +26,24 @@ namespace lodestar::cuda {
 class LibraryAttention {
  public:
   static constexpr size_t kMostWorkspaceBytes = size_t{256} << 20;
-  // Returns that many bytes of device memory, for one call. Errors: no such memory.
+  // Returns `bytes` bytes of device memory, for one call. Errors: there is no such memory.
   using Scratch = absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)>;
 
   // Without `load` there is no library, and nothing is said about it.
   explicit LibraryAttention(AttentionLibraryLoader load) : load_(std::move(load)) {}
 
-  // Whether the library may serve calls of this dtype and shape with these tensors. While a graph
-  // is recorded the library is not loaded, and takes nothing if it was not loaded before.
+  // Returns true if the library may serve calls of this dtype and shape with these tensors. While a
+  // graph is recorded the library is not loaded, and takes nothing if it was not loaded before.
   bool Takes(const AttentionShape& shape, DType dtype, const AttentionTensors& tensors,
              bool is_recording);
-  // Of one that takes such calls.
+  // Returns the library's name. Takes() must have returned true before.
   std::string library_name() const { return (*library_)->name(); }
-  // Queues the pass. Errors: why the library does not do it; the outputs are then to be computed
-  // otherwise.
+  // Queues the pass. Errors say why the library does not compute it; the outputs are then to be
+  // computed otherwise.
   absl::Status Run(AttentionPass pass, const AttentionShape& shape, const AttentionTensors& tensors,
                    Scratch scratch, cudaStream_t stream);
-  // A line that the library is there, if it was loaded; one for each reason why calls were not
-  // taken. Any thread.
+  // Returns a line saying that the library is there, if it was loaded, and a line for each reason
+  // why calls were not taken. Any thread may call this.
   std::string Describe() const;
 
  private:
@@ -63,7 +64,7 @@ class LibraryAttention {
   const AttentionLibraryLoader load_;
   std::map<Key, Planned> plans_;
   mutable std::mutex mutex_;
-  // Changed with mutex_ held, by the thread that runs calls.
+  // The members below are changed with mutex_ held, by the thread that runs calls.
   bool is_loaded_ = false;
   absl::StatusOr<std::unique_ptr<AttentionLibrary>> library_ = nullptr;
   std::set<std::string> reasons_;

@@ -24,17 +24,17 @@ namespace {
 constexpr AttentionShape kShape = {6, 5, 2, 16};
 constexpr size_t kMiB = size_t{1} << 20;
 
-// What the library does, and what was asked of it.
+// Says what the library does, and counts what was asked of it.
 struct Behaviour {
   absl::Status load;
   absl::Status plan;
   int runs_before_failure = 1 << 30;
   bool breaks_the_card = false;
-  // Of a backward pass.
+  // This much workspace is what a backward pass asks for.
   size_t workspace_bytes_per_sample = 0;
-  // 0: the passes are our emulated kernels. Else the outputs of a plan's first run are copied by
-  // later ones, in so many operations of a microsecond each, and those of sample kMarkedSample,
-  // which is not compared, are filled with kMark.
+  // 0 means that each pass runs our emulated kernels. Otherwise each run of a plan copies what its
+  // first run has computed, in this many operations of a microsecond each (forward at least two).
+  // If samples follow kMarkedSample, its outputs are not compared, and are filled with kMark.
   int marks = 0;
   // Our kernels compute as for a card of this capability: below 80 all their arithmetic is in fp32.
   int compute_capability = 90;
@@ -221,7 +221,7 @@ class LibraryAttentionTest : public testing::Test {
     EXPECT_TRUE(device.ok());
     return Run(**device, shape, /*times=*/1, /*skew=*/0, dy_is_zero);
   }
-  // Of one who uses our kernels all the same, and says why.
+  // Expects that `device` uses our kernels all the same, and that its choices say `why`.
   static void ExpectOwnKernels(Device& device, const std::string& why, int times = 1) {
     EXPECT_EQ(Run(device, kShape, times), OfOwnKernels());
     EXPECT_TRUE(Contains(device.DescribeChoices(), why)) << device.DescribeChoices();
@@ -401,7 +401,7 @@ TEST_F(LibraryAttentionTest, KeepsTheFasterOfTheTwo) {
 }
 
 TEST_F(LibraryAttentionTest, ComputesAFewSamplesAtATimeWhereScratchIsShort) {
-  // Of six samples three fit.
+  // Three of the six samples fit into the scratch memory.
   behaviour_.workspace_bytes_per_sample = 64 * kMiB;
   const auto device = Make();
   EXPECT_EQ(Run(*device), OfOwnKernels());

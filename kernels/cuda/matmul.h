@@ -39,33 +39,38 @@ struct MatMulCall {
   Buf a;  // op(a) [m, k]
   Buf b;  // op(b) [k, n]
   Accumulate accumulate = Accumulate::kSet;
-  // c = act(alpha op(a) op(b) + bias); the argument of act goes to pre_activation, dense. Both are
-  // of c's dtype; null: without. Not with batches.
+  // c = act(alpha op(a) op(b) + bias). The argument of act goes to pre_activation, which is dense.
+  // bias and pre_activation have c's dtype, and null means without. They do not go with batches.
   const void* bias = nullptr;      // [n]
   void* pre_activation = nullptr;  // [m, n]
   Activation activation = Activation::kNone;
-  // c = alpha op(a) op(b) * act'(pre_activation), which is then read. Without bias.
+  // If true, c = alpha op(a) op(b) * act'(pre_activation). pre_activation is then read, and there
+  // is no bias.
   bool is_gradient = false;
-  // Sums of op(a)'s rows, of c's dtype, are set. Not with any of the above.
+  // If not null, is set to the sums of op(a)'s rows, in c's dtype. It does not go with any of the
+  // above.
   void* row_sums = nullptr;  // [m]
-  // The same of op(b)'s columns.
+  // The same for op(b)'s columns.
   void* column_sums = nullptr;  // [n]
 };
 
 class MatMulEngine {
  public:
-  // Makes nothing on the card but a workspace that is used on one stream only. `measures`: choices
-  // may be measured, and differ between two runs. `tuning` and `errors` outlive it.
+  // Makes nothing on the card but a workspace that is used on one stream only. If `measures`,
+  // choices may be measured, and may differ between two runs. `tuning` and `errors` must outlive
+  // the engine.
   static absl::StatusOr<std::unique_ptr<MatMulEngine>> Create(int compute_capability, bool measures,
                                                               Tuning* tuning, Errors* errors);
 
-  // Whether cuBLASLt knows an algorithm for it, with what is fused into it. Run() may still fail.
+  // Returns true if cuBLASLt knows an algorithm for the product, with what is fused into it. Run()
+  // may still fail.
   bool Supports(const MatMulCall& call);
-  // m, n, k and batch >= 1. Failures go to `errors`.
+  // Queues the product. m, n, k and batch must be at least 1. Failures go to `errors`.
   void Run(const MatMulCall& call, bool is_recording, cudaStream_t stream);
-  // The same, but a call that cuBLASLt refuses is for the caller to replace: nothing was queued.
+  // Does the same, but if cuBLASLt refuses the call, nothing is queued, and the caller must compute
+  // the product otherwise.
   cublasStatus_t TryRun(const MatMulCall& call, bool is_recording, cudaStream_t stream);
-  // One line for each product whose algorithm was timed, with the times. Thread-safe.
+  // Returns one line for each product whose algorithm was timed, with the times. Thread-safe.
   std::string Describe() const;
 
  private:
@@ -74,7 +79,7 @@ class MatMulEngine {
     bool transpose_a, transpose_b;
     DType inputs, output;
     uint32_t epilogue;
-    // Of c, a, b, the epilogue's vector and its matrix, as powers of two.
+    // The alignments of c, a, b, the epilogue's vector and its matrix, as powers of two.
     uint8_t alignments[5];
 
     auto operator<=>(const Key&) const = default;
@@ -86,7 +91,8 @@ class MatMulEngine {
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     std::string name;    // what it computes, in words
     size_t c_bytes = 0;  // from the first element to the last
-    // What `algorithm`, which is the first of them, is to be chosen from; empty: it is chosen.
+    // The algorithms from which `algorithm` is to be chosen; it is the first of them until then.
+    // Empty means that it is chosen.
     std::vector<cublasLtMatmulAlgo_t> candidates;
     cudaError_t timing_error = cudaSuccess;  // what choosing has come upon
   };
@@ -98,20 +104,20 @@ class MatMulEngine {
   static std::string NameOf(const Key& key);
   Plan& PlanFor(const MatMulCall& call);
   Plan MakePlan(const Key& key, const MatMulCall& call);
-  // The epilogue's addresses, which the heuristic also looks at.
+  // Sets the epilogue's addresses, which the heuristic also looks at.
   static cublasStatus_t SetPointers(const MatMulCall& call, const Plan& plan);
   cublasStatus_t FindAlgorithm(const Key& key, Plan* plan);
-  // Whether plan->algorithm is now that of an earlier run.
+  // Tries to set plan->algorithm to that of an earlier run. Returns true if it is set.
   bool TakeKept(Plan* plan);
   cublasStatus_t AskHeuristic(const Key& key, Plan* plan);
-  // plan->algorithm becomes the fastest candidate. What c, and all else that a product sets, holds
-  // afterwards is undefined, unless it adds to c.
+  // Sets plan->algorithm to the fastest candidate. Afterwards the values of c, and of all else that
+  // the product sets, are undefined, unless it adds to c.
   void ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStream_t stream);
-  // Seconds of one call with each candidate; negative where it is refused, or so slow that one call
-  // has told. Errors: those of the card.
+  // Sets *seconds to the seconds of one call with each candidate. They are negative if a candidate
+  // is refused, or so slow that one call has shown it. Errors: those of the card.
   cudaError_t TimeCandidates(const MatMulCall& call, Plan* plan, cudaStream_t stream,
                              std::vector<double>* seconds);
-  // The same for one candidate. *seconds is as it was if that is negative.
+  // Does the same for one candidate. If *seconds is negative, leaves it as it is.
   cudaError_t TimeCandidate(const MatMulCall& call, const Plan& plan,
                             const cublasLtMatmulAlgo_t& algorithm, int calls, cudaStream_t stream,
                             double* seconds);

@@ -17,7 +17,7 @@ namespace lodestar::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-// Warps that share a row, where one does not hold it.
+// The number of warps that share a row if one warp cannot hold it.
 constexpr int kSomeShare = 4;
 constexpr int kAllShare = kWarps;
 
@@ -26,8 +26,9 @@ constexpr int kFewKept = 8;
 constexpr int kSomeKept = 24;
 constexpr int kManyKept = 32;
 constexpr int BlocksPerMultiprocessor(int kept) { return kept <= kSomeKept ? 2 : 1; }
-// Of rows that several warps share: few enough to have the next row under way meanwhile, which must
-// make up for waiting for each other.
+// Elements that each lane keeps of a row that several warps share. They are so few that in bf16
+// registers are left for loading the next row meanwhile, which makes up for the time that warps
+// wait for each other.
 constexpr int kSharedKept = 16;
 
 template <typename T>
@@ -152,7 +153,7 @@ struct RowPart {
     dy[v] = *reinterpret_cast<const uint4*>(b.dy + at);
     x[v] = *reinterpret_cast<const uint4*>(b.sum + at);
   }
-  // Nothing where there is no such row.
+  // Loads the lane's part of a row. Does nothing if there is no such row.
   template <int kTeamWarps>
   __device__ void LoadRow(const NormBackwardCall<T>& b, int64_t row) {
     if (row >= b.rows) return;
@@ -173,7 +174,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, BlocksPerMultiprocessor(kLa
     NormBackwardKernel(NormBackwardCall<T> b, float* partials) {
   constexpr int kTeams = kWarps / kTeamWarps;
   constexpr bool kIsShared = kTeamWarps > 1;
-  // In fp32 two rows are more than there are registers for, and one is twice as many bytes.
+  // Only bf16 loads ahead: in fp32 there are not enough registers for two rows, and a row has twice
+  // as many bytes.
   constexpr bool kLoadsAhead = kIsShared && sizeof(T) == 2;
   const float inverse_width = 1.0f / static_cast<float>(b.width);
   float dgamma[kVectors][kLanes] = {};

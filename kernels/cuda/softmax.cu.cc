@@ -40,7 +40,7 @@ struct CrossEntropyCall {
   float scale;
 };
 
-// Of some elements of a row: the largest, and the sum of Power(x, AnchorOf(largest)).
+// A summary of some elements of a row: the largest, and the sum of Power(x, AnchorOf(largest)).
 struct Summary {
   float largest;  // -inf: no elements, or only -inf
   float sum;
@@ -56,8 +56,8 @@ __device__ inline float AnchorOf(float largest) {
   return largest == -INFINITY ? 0.0f : InBits(largest);
 }
 
-// What a sum is multiplied by when its elements get another anchor: 0 for an empty one, exactly 1
-// where the anchor is the same.
+// Returns the factor of a sum when its elements get another anchor. It is 0 for an empty sum, and
+// exactly 1 if the anchor stays the same.
 __device__ inline float Shift(float largest, float anchor) {
   return Exp2(InBits(largest) - anchor);
 }
@@ -130,8 +130,8 @@ __device__ inline void StorePowers(T* x, uint32_t first, float anchor, float fac
   Store(x + first, values);
 }
 
-// Whether one of the first `end` elements of row x is equal to `value`. All threads of the block
-// must call, and get the same.
+// Returns true if one of the first `end` elements of row x is equal to `value`. All threads of the
+// block must call this, and get the same result.
 template <typename T>
 __device__ inline bool IsAmong(float value, const T* x, uint32_t end) {
   int is_among = 0;

@@ -58,8 +58,8 @@ struct Shared {
 };
 static_assert(kRows * kWarps <= kDigits);
 
-// Of warp 0: the digit that the `wanted`-th element from the top has, and how many of those with
-// that digit are wanted. counts [kDigits].
+// Sets *digit to the digit of the `wanted`-th element from the top, and *wanted_of_digit to the
+// number of elements wanted among those with that digit. `counts` is [kDigits]. Warp 0 calls this.
 __device__ inline void ChooseDigit(const uint32_t* counts, uint32_t wanted, int* digit,
                                    uint32_t* wanted_of_digit) {
   const int lane = threadIdx.x % kWarpSize;
@@ -126,7 +126,7 @@ __device__ inline void FindThreshold(Shared& shared, int size, int kept) {
   }
 }
 
-// counts [kRows * kWarps] become how many there are before each. Of warp 0.
+// Sets each of counts [kRows * kWarps] to the sum of the counts before it. Warp 0 calls this.
 __device__ inline void SumBefore(uint32_t* counts) {
   constexpr int kPerLane = kRows * kWarps / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
@@ -225,7 +225,7 @@ __device__ inline Levels TwoMeans(Shared& shared, int kept) {
   return {whole(low), whole(high)};
 }
 
-// Lowest and highest magnitude. Of warp 0.
+// Returns the lowest and the highest magnitude. Warp 0 calls this.
 __device__ inline Levels WholeRange(const Shared& shared, int kept) {
   uint32_t least = kInfinity;
   for (int i = threadIdx.x % kWarpSize; i < kept; i += kWarpSize) {

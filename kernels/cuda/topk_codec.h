@@ -12,12 +12,13 @@ namespace lodestar::cuda {
 inline constexpr int kTopKBlockElements = 4096;  // the last block of a vector may be shorter
 inline constexpr int kMostKept = 1024;
 
-// Elements kept of a block, from 1 to kMostKept, and bits of each, 2 or 4.
+// The number of elements kept of a block, from 1 to kMostKept, and the bits of each, 2 or 4.
 struct TopKFormat {
   int topk;
   int bits;
 
-  // Of a block of which `kept` travel: two levels in bf16, places of 12 bits, codes.
+  // If `kept` elements of a block travel, it is encoded as two levels in bf16, then the places of
+  // the elements (12 bits each), then their codes.
   static constexpr int kLevelBytes = 4;
   static constexpr int PlaceBytes(int kept) { return (12 * kept + 7) / 8; }
   constexpr int CodeBytes(int kept) const { return (bits * kept + 7) / 8; }
@@ -26,7 +27,7 @@ struct TopKFormat {
   }
 };
 
-// encoded: at any address.
+// Sets `encoded`, which may be at any address.
 cudaError_t EncodeTopK(void* encoded, const CodecInput& input, const TopKFormat& format,
                        cudaStream_t stream);
 // lost [n] = decay * (input - decoded); it may be input.residual.

@@ -200,7 +200,7 @@ std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) 
   const auto may_touch = [this](const std::string& path) { return CheckMayTouch(path); };
   std::vector<std::string> alarms;
   for (const std::string& folder : folders_) {
-    // What failed before, and what a shard wrote after that.
+    // Left over are the files of failed saves, and what a shard wrote after its save had failed.
     absl::Status tidied = RemoveUnfinished(*deps_.file_system, folder, may_touch);
     if (absl::StartsWith(published, folder + "/")) {
       tidied.Update(RemoveOld(*deps_.file_system, folder, round, config_.retention,
@@ -293,7 +293,8 @@ absl::StatusOr<JobSpec> CheckpointKeeper::JobFrom(const Manifest& manifest,
   }
   if (is_client) {
     const JobSpec job = Settle(config_.job, config_.given, ProposedBySaved(saved)).job;
-    // What nobody can have saved is compared as it was asked for.
+    // Settings that are not valid together cannot have been saved. In their place the job is
+    // compared as it was asked for.
     return ValidateJobSpec(job).ok() ? job : config_.job;
   }
   const auto contradicts = [&path](const absl::Status& why) {
@@ -307,11 +308,11 @@ absl::StatusOr<JobSpec> CheckpointKeeper::JobFrom(const Manifest& manifest,
   const absl::StatusOr<JobSpec> chosen = WithExchangeOf(saved, config_.job);
   if (!chosen.ok()) return contradicts(chosen.status());
   const std::vector<Mode> modes = ModesToChooseFrom();
-  // Of a run in another mode the difference is refused.
+  // If the saved run has another mode, the comparison with the job asked for refuses it.
   if (std::count(modes.begin(), modes.end(), chosen->mode) == 0) return config_.job;
   const JobSpec job = InRounds(WithOpenOf(*chosen, config_.job, open), open);
   if (const absl::Status valid = ValidateJobSpec(job); !valid.ok()) return contradicts(valid);
-  // The steps of rounds that are done would count as those of others.
+  // Otherwise the rounds that are done would count as rounds with another number of steps.
   if (open.are_lengths_in_steps() && StepsPerRound(job) != StepsPerRound(*chosen)) {
     return contradicts(absl::FailedPreconditionError(absl::StrCat(
         "its rounds have ", StepsPerRound(*chosen), " steps, and those of this job would have ",
@@ -348,8 +349,8 @@ absl::StatusOr<std::vector<SettingChange>> CheckpointKeeper::Compare(const Manif
 
 void CheckpointKeeper::Carry(const SetAsideTask& task) {
   set_aside_ = absl::OkStatus();
-  watched_path_.clear();  // A rollback chooses another one next.
-  // What is there is of other runs.
+  watched_path_.clear();  // A rollback chooses another checkpoint next.
+  // Otherwise the checkpoints in the folders belong to other runs.
   if (!StartsFromFolders()) return;
   is_path_left_behind_ |= RoundOfResumePath() >= task.first_bad;
   const Round last_good(task.first_bad.value() - 1);
@@ -367,10 +368,10 @@ void CheckpointKeeper::Carry(const SetAsideTask& task) {
 }
 
 void CheckpointKeeper::Carry(const MarkTask& task) {
-  // Another server that has the folder by now says itself what is complete.
+  // If another server has the folder by now, that server itself marks which checkpoint is complete.
   absl::Status marked = CheckMayTouch(task.path);
   if (marked.ok()) marked = MarkComplete(*deps_.file_system, task.path, task.is_complete);
-  // What somebody has removed says nothing any more.
+  // If an operator has removed the checkpoint, its mark has no effect any more.
   if (absl::IsNotFound(marked)) marked = absl::OkStatus();
   deps_.reports->OnCheckpointMarked(task.is_complete, marked);
 }
@@ -488,7 +489,7 @@ absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest() co
       FindNewestCheckpoint(*deps_.file_system, config_.fallback, LeftBehind());
   if (MayBeWhole(in_fallback.status())) return in_fallback;
   if (!in_fallback.ok()) {
-    // As if they were in one folder: what is damaged is no reason not to use what is whole.
+    // Both folders count as one: a damaged checkpoint is no reason to leave a whole one unused.
     if (!found.ok() || !found->has_value()) return in_fallback;
     (*found)->alarms.emplace_back(in_fallback.status().message());
     return found;
@@ -516,7 +517,8 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::NewestUpTo(Round round) {
   absl::Notification done;
   deps_.executor->Schedule([&] {
     found = FindUpTo(round);
-    // What is published before the caller goes on must not be one too many.
+    // A checkpoint that is published before the caller goes on must not cause this one to be
+    // removed.
     if (found.ok()) awaited_path_ = found->path;
     done.Notify();
   });
@@ -568,7 +570,7 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::FindUpTo(Round round) cons
       damages.push_back(absl::StrCat(entry.path, " cannot be used: ", verified.message()));
       continue;
     }
-    // Another one of the same round is as good.
+    // Another whole checkpoint of the same round is as good.
     if (entry.round == entries.front().round) return PublishedCheckpoint{entry.path, entry.round};
     return absl::DataLossError(
         absl::StrCat(absl::StrJoin(damages, "; "), "; nothing was changed. The newest before ",

@@ -28,7 +28,7 @@
 
 namespace lodestar {
 
-// Answers to tasks. Called from the keeper's executor.
+// Takes the answers to tasks. The methods are called from the keeper's executor.
 class CheckpointReports {
  public:
   virtual ~CheckpointReports() = default;
@@ -41,34 +41,37 @@ class CheckpointReports {
   virtual void OnCheckpointGone(const std::string& path) = 0;
 };
 
-// Works on an executor, one task after the other.
+// The keeper works on an executor, one task after the other.
 class CheckpointKeeper {
  public:
   struct Config {
-    std::string root;      // empty: no checkpoints
-    std::string fallback;  // where last checkpoints may be as well; empty: nowhere
+    std::string root;      // Empty means that there are no checkpoints.
+    std::string fallback;  // Where last checkpoints may be as well. Empty means nowhere.
     Retention retention;
-    bool resume = true;       // from what is in `root` when the process starts
-    std::string resume_path;  // of one checkpoint; then only from that
-    std::string init_from;    // trained weights for a fresh start
+    bool resume = true;  // Whether to resume from what is in `root` when the process starts.
+    // The path of one checkpoint. If it is given, only that one is resumed from.
+    std::string resume_path;
+    std::string init_from;  // trained weights for a fresh start
     // Lets a resumed job go on with a learning rate that is more than a tenth higher.
     bool accepts_higher_rate = false;
-    // Whether the folder that a checkpoint is in still is this server's: before it gets its name,
-    // and before any other is moved or removed.
+    // Confirms that the folder that a checkpoint is in still belongs to this server. It is called
+    // before the checkpoint gets its name, and before any other checkpoint is moved or removed.
     std::function<absl::Status(absl::string_view checkpoint)> confirm_folder =
         [](absl::string_view) { return absl::OkStatus(); };
-    // Revision of this server's claim on the folders: see FolderLock.
+    // The revision of this server's claim on the folders: see FolderLock.
     int64_t lease_revision = 0;
-    // Who held `root` before this process and did not release it; empty: nobody.
+    // Describes the server that held `root` before this process and did not release it. Empty means
+    // that there was none.
     std::string crashed_holder;
     JobSpec job;
-    std::set<std::string> given = {};  // see CoordinatorConfig, as the next
+    std::set<std::string> given = {};  // See CoordinatorConfig, also for the next member.
     OpenSettings open_settings;
   };
 
-  // Not owned; outlive the keeper, which outlives what it has scheduled.
+  // The pointers are not owned. What they point to outlives the keeper, which outlives the tasks
+  // that it has scheduled.
   struct Deps {
-    Executor* executor = nullptr;  // runs one task at a time, first in, first out
+    Executor* executor = nullptr;  // It runs one task at a time, first in, first out.
     FileSystem* file_system = &FileSystem::Real();
     CheckpointReports* reports = nullptr;
     // Later starts get higher numbers, and two starts differ.
@@ -77,43 +80,44 @@ class CheckpointKeeper {
 
   CheckpointKeeper(Config config, Deps deps);
 
-  // Whether the settings contradict those of the checkpoint that the job will be resumed from, as
-  // far as manifests tell: all data is verified only once the job is restored; or, of a fresh
-  // start, whether the weights of --init_from are there and fit. Blocks for the disk. Errors:
+  // Checks the settings against those of the checkpoint that the job will be resumed from. It reads
+  // only manifests: all data is verified only once the job is restored. For a fresh start it checks
+  // that the weights of --init_from are there and fit. Blocks for the disk. Errors:
   // FailedPrecondition naming the contradictions; those of files and of TrainedWeights.
   absl::Status CheckSettings() const;
 
-  // Has the checkpoints of this server count more than all that are in the folders: the revision of
-  // its claim becomes higher than theirs. Call once, before anything is published, and only while
-  // this server holds the folders; ask for that again afterwards. Blocks for the disk. Errors:
-  // those of files.
+  // Makes the checkpoints of this server count more than all that are in the folders: the revision
+  // of its claim becomes higher than theirs. Call it once, before anything is published, and only
+  // while this server holds the folders. Confirm afterwards that the server still holds them.
+  // Blocks for the disk. Errors: those of files.
   absl::Status OutrankCheckpoints();
 
-  // The last life of the servers that has left a checkpoint in the folders; 0: none has. Blocks for
-  // the disk. Errors: those of files.
+  // Returns the last life of the servers that has left a checkpoint in the folders. 0 means that
+  // none has. Blocks for the disk. Errors: those of files.
   absl::StatusOr<uint64_t> LastServerIncarnation() const;
 
-  // The checkpoint that the cluster would be restored from, as far as manifests tell. Blocks for
-  // the disk. Errors: those of files.
+  // Returns the checkpoint that the cluster would be restored from, as far as manifests tell.
+  // Blocks for the disk. Errors: those of files.
   absl::StatusOr<std::optional<KnownCheckpoint>> Newest() const;
 
-  // The checkpoint of most rounds up to `round`, which a rollback would go to: verified, and kept
-  // beyond Config::keep until the cluster is restored or this is asked again. Blocks for what is
-  // queued and for the disk. Errors: NotFound, naming the oldest; DataLoss if it does not verify,
-  // naming the newest before it that does; those of files.
+  // Returns the checkpoint of most rounds up to `round`, which a rollback would go to. The
+  // checkpoint is verified, and is kept beyond Config::retention until the cluster is restored or
+  // this is called again. Blocks for queued tasks and for the disk. Errors: NotFound, naming the
+  // oldest; DataLoss if it does not verify, naming the newest before it that does; those of files.
   absl::StatusOr<PublishedCheckpoint> NewestUpTo(Round round);
 
-  // A journal that this process goes on with begins from the checkpoint at `path`. Only queues.
+  // Takes `path` for the checkpoint to watch: the journal that this process goes on with begins
+  // from it. Only queues.
   void Watch(std::string path);
-  // Every ten seconds or so: looks whether the checkpoint that was published, chosen or watched
-  // last is still there. Only queues, and nothing while the last look waits for the disk.
+  // Looks whether the checkpoint that was published, chosen or watched last is still there. Call it
+  // every ten seconds or so. Only queues, and does nothing while the last look waits for the disk.
   void Look();
 
-  // Only queues.
+  // Queues the task and returns.
   void Do(CheckpointTask task);
 
  private:
-  // Of the time and chance.
+  // Makes the number from the time and from chance.
   static uint64_t NewServerIncarnation();
   void Carry(const CheckpointRecord& record);
   void Carry(const DiscardTask& task);
@@ -121,14 +125,15 @@ class CheckpointKeeper {
   void Carry(const MarkTask& task);
   void Carry(const ChooseRestoreTask& task);
   absl::StatusOr<PublishedCheckpoint> Publish(const CheckpointRecord& record);
-  // Removes what is not needed beside the checkpoint that was published. Returns an alarm if what
-  // was left behind may be taken for the newest one later.
+  // Removes what is not needed beside the checkpoint that was published. Returns an alarm if a
+  // checkpoint that stays may be taken for the newest one later.
   std::string TidyUp(const std::string& published, Round round) const;
-  // Whether this server may move or remove what is at `path`. Errors: those of
-  // Config::confirm_folder; Aborted (a later leader has written it).
+  // Checks that this server may move or remove what is at `path`. Errors: those of
+  // Config::confirm_folder; Aborted if a later leader has written it.
   absl::Status CheckMayTouch(const std::string& path) const;
-  // What goes on from this checkpoint: the job asked for, with what a client had proposed to the
-  // one that was saved, or what that had chosen itself, where the operator gives nothing.
+  // Returns the job that goes on from this checkpoint. It is the job asked for, with what a client
+  // had proposed to the saved job. Where the operator leaves a setting open, the job takes what the
+  // saved job had chosen itself.
   absl::StatusOr<JobSpec> JobFrom(const Manifest& manifest, const std::string& path) const;
   absl::StatusOr<std::vector<SettingChange>> Compare(const Manifest& manifest,
                                                      const std::string& path,
@@ -139,16 +144,17 @@ class CheckpointKeeper {
   absl::StatusOr<RestoreChoice> Choose();
   absl::StatusOr<RestoreChoice> FromPath() const;
   absl::StatusOr<RestoreChoice> Anew() const;
-  // The round of what --resume=PATH names; nothing: there is no such flag, or no telling.
+  // The round of the checkpoint that --resume=PATH names. Nothing if there is no such flag, or if
+  // the round cannot be read.
   std::optional<Round> RoundOfResumePath() const;
-  // What stays in the folders, and is of a future that was left behind.
+  // Returns the checkpoints that stay in the folders although their future was left behind.
   std::vector<std::string> LeftBehind() const;
   absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest() const;
   absl::StatusOr<PublishedCheckpoint> FindUpTo(Round round) const;
-  // Those in one folder that the cluster may be restored from.
+  // Returns the checkpoints in one folder that the cluster may be restored from.
   absl::StatusOr<std::vector<CheckpointEntry>> ListToRestore(const std::string& folder) const;
-  // In all folders that the cluster would be restored from, by what their manifests say: newest
-  // first.
+  // Returns the checkpoints in all folders that the cluster would be restored from. They are sorted
+  // by the rounds that their manifests say, newest first.
   absl::StatusOr<std::vector<CheckpointEntry>> ListToGoBackTo() const;
   absl::StatusOr<RestoreChoice> FromCheckpoint(const FoundCheckpoint& found) const;
   RestoreChoice FreshStart() const;
@@ -157,14 +163,16 @@ class CheckpointKeeper {
   const std::vector<std::string> folders_;  // the root and the fallback, as far as there are any
   const Deps deps_;
   int64_t lease_revision_;
-  // The next six are of the executor. Once this process has published a checkpoint, a
-  // restart of the cluster goes back to that, whatever the flags said about the start.
+  // The executor's tasks use the members from here to watched_path_. Once this process has
+  // published a checkpoint, a restart of the cluster goes back to that, whatever the flags said
+  // about the start.
   bool has_published_ = false;
   bool has_chosen_ = false;
   bool is_path_left_behind_ = false;  // Config::resume_path, which is never set aside
-  absl::Status set_aside_;            // of the last SetAsideTask
-  std::string awaited_path_;          // by who has asked NewestUpTo(); empty: nobody
-  std::string watched_path_;          // See Look(). Empty means that there is none.
+  absl::Status set_aside_;            // The outcome of the last SetAsideTask.
+  // The path that NewestUpTo() has returned last. Empty means that none is awaited.
+  std::string awaited_path_;
+  std::string watched_path_;  // See Look(). Empty means that there is none.
   std::atomic<bool> is_looking_ = false;
 };
 

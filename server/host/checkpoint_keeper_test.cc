@@ -689,16 +689,17 @@ TEST_F(CheckpointKeeperTest, LeftOversOfFailedOnesGoWithTheNextThatIsPublished) 
 // numbers.
 class CheckpointFaultTest : public CheckpointKeeperTest {
  protected:
-  // Of changes of the disk.
+  // Says which changes of the disk fail.
   enum class Fault {
-    kOne,      // one is refused
-    kAllFrom,  // and all later ones: the process is killed
+    kOne,      // One change is refused.
+    kAllFrom,  // One change and all later ones are refused, as if the process were killed.
   };
   struct Step {
     std::function<void()> act;
-    // What is started from once `act` has succeeded; 0: no checkpoint.
+    // The number of the checkpoint that a new process starts from once `act` has succeeded. 0 means
+    // that there is no checkpoint.
     int newest;
-    // What may be, beside what was before, while it has not.
+    // The numbers that are possible beside the earlier ones while `act` has not succeeded.
     std::set<int> meanwhile;
   };
 
@@ -745,8 +746,9 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
     };
   }
 
-  // Does all on a new disk, with a fault at its change number `fault_at`. Returns what may be
-  // started from afterwards; nothing if there were no changes as many as that.
+  // Does all steps on a new disk, with a fault at its change number `fault_at`. Returns the numbers
+  // of the checkpoints that a process may start from afterwards. Returns nothing if the steps made
+  // fewer changes than that.
   std::set<int> Run(const std::vector<Step>& steps, Fault fault, int64_t fault_at) {
     disk_ = std::make_unique<SimulatedFileSystem>();
     bool is_killed = false;
@@ -772,7 +774,7 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
     return num_changes > fault_at ? newest : std::set<int>();
   }
 
-  // The checkpoint that a new process starts from.
+  // Returns the number of the checkpoint that a new process starts from.
   int NewestNumber() {
     StartProcess();
     const RestoreChoice choice = Choose();
@@ -790,7 +792,8 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
     return static_cast<int>(weights[0]);
   }
 
-  // Whoever copies checkpoints takes what has a name for whole, also while a server removes some.
+  // A program that copies checkpoints takes each one that has a name for whole. This must hold also
+  // while a server removes some.
   void ExpectWholeUnderTheirNames() {
     const auto entries = ListCheckpoints(*disk_, root_);
     ASSERT_OK(entries);
@@ -804,8 +807,8 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
     return absl::StrJoin(disk_->List(root_).value_or(std::vector<std::string>()), " ");
   }
 
-  // Every fault and after it the end of the process, with the power `num_crashes` times; and once
-  // without, if the fault is that.
+  // Tries every fault. After each fault the process ends, and `num_crashes` times the power fails
+  // as well. With Fault::kAllFrom each fault is also tried once without a power failure.
   void TryEvery(Fault fault, uint64_t num_crashes) {
     const std::vector<Step> steps = Steps();
     int64_t fault_at = 0;

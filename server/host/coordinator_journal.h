@@ -19,9 +19,9 @@ namespace lodestar {
 // Thread-safe.
 class CoordinatorJournal {
  public:
-  // A new segment is begun once one is larger than this, and than so many times its first record,
-  // so that whole records are a small part of what is written. Segments before the last whole
-  // record are removed.
+  // A new segment is begun once the current one is larger than kSegmentBytes, and larger than
+  // kWholesPerSegment times its first record. Whole records are then a small part of what is
+  // written. Segments before the last whole record are removed.
   static constexpr int64_t kSegmentBytes = 4 << 20;
   static constexpr int64_t kWholesPerSegment = 4;
 
@@ -29,7 +29,7 @@ class CoordinatorJournal {
     JournalEnd end;
     std::vector<std::string> records;  // The last ones, in order; empty if there is none.
   };
-  // Of a folder that may not be there. Errors: those of ReadJournal().
+  // Reads the journal in a folder, which may be missing. Errors: those of ReadJournal().
   static absl::StatusOr<Contents> Read(FileSystem& file_system, const std::string& folder);
 
   // Errors: those of JournalWriter::Create().
@@ -39,12 +39,13 @@ class CoordinatorJournal {
 
   // Whether the next record must be whole: it is the first one, or begins a segment.
   bool wants_whole() const;
-  // Requires `is_whole` if wants_whole(). Calls `durable` once the disk has it; those of all
-  // records in their order. Returns the record's number. Not thread-safe with itself.
+  // Writes a record down. Requires `is_whole` if wants_whole(). Calls `durable` once the record is
+  // on disk; the calls come in the order of the records. Returns the record's number. Not
+  // thread-safe with itself.
   uint64_t Keep(std::string record, bool is_whole, JournalWriter::Durable durable);
-  // Every second or so.
+  // To be called every second or so.
   void Tick() { writer_->Tick(); }
-  // OK, or why nothing is durable at present.
+  // OK, or why no record becomes durable at present.
   absl::Status trouble() const { return writer_->trouble(); }
   const std::string& folder() const { return folder_; }
 
@@ -56,8 +57,9 @@ class CoordinatorJournal {
   const std::string folder_;
   const int64_t max_segment_bytes_;
   const std::unique_ptr<JournalWriter> writer_;
-  int64_t segment_bytes_ = 0;  // About. 0 means that nothing was kept.
-  int64_t whole_bytes_ = 0;    // Of the last whole record.
+  // The approximate size of the segment. 0 means that nothing was kept.
+  int64_t segment_bytes_ = 0;
+  int64_t whole_bytes_ = 0;  // The size of the last whole record.
 };
 
 }  // namespace lodestar

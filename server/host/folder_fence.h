@@ -1,14 +1,13 @@
-// What a server above shard 0 lets its coordinator have it read and write. A coordinator names
-// folders for checkpoints and weights to start from; whoever takes its place could name any file of
-// this machine.
+// FolderFence decides which files a server above shard 0 reads and writes for its coordinator. A
+// coordinator names folders for checkpoints and for weights to start from. A program that takes the
+// coordinator's place could name any file of this machine.
 //
-// Folders and files that this server's operator has named, if there are any, are all that may be
-// read and written, with what is below them. Where none is named, paths must have the form that
-// those of ours have:
+// This server's operator may have named folders and files. Only these, and what is below them, may
+// then be read and written. If none is named, paths must have the form of Lodestar's own paths:
 //   a save goes into "round-00001234.<try>.tmp" in a folder whose LOCK the coordinator holds;
 //   what is read is a checkpoint, "round-00001234", or a safetensors file.
-// Paths are absolute and without "..", and no link is followed at their end or within a checkpoint;
-// in a folder of weights that the operator has named itself links are followed.
+// Paths are absolute and without "..", and no link is followed at their end or within a checkpoint.
+// In a folder of weights that the operator has named itself links are followed.
 #pragma once
 
 #include <string>
@@ -22,19 +21,20 @@ namespace lodestar {
 // Looks at the real disk, and blocks for it. Thread-safe.
 class FolderFence {
  public:
-  // `named`: by this server's operator; relative ones count from the working directory.
+  // `named` has the paths that this server's operator has named. Relative ones count from the
+  // working directory.
   explicit FolderFence(std::vector<std::string> named);
 
-  // Errors of all: FailedPrecondition naming the path, and what would be allowed.
+  // All checks return FailedPrecondition naming the path, and what would be allowed.
   absl::Status CheckSource(const WeightsSource& source) const;
-  // Where an assignment says that saves will go.
+  // Checks the folder that an assignment names for saves.
   absl::Status CheckFolder(const SharedFolder& folder) const;
-  // `folder`: of the assignment.
+  // `folder` is that of the assignment.
   absl::Status CheckSave(const SharedFolder& folder, const std::string& directory) const;
   absl::Status CheckPublished(const std::string& path) const;
 
  private:
-  // Also below what is named, unless `itself`.
+  // Whether `path` is named, or, unless `itself`, is below what is named.
   bool IsNamed(const std::string& path, bool itself) const;
   absl::Status CheckNamed(const std::string& path) const;
   absl::Status CheckCheckpoint(const std::string& path) const;

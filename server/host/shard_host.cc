@@ -241,7 +241,8 @@ absl::StatusOr<bool> ShardHost::Recover() {
 }
 
 void ShardHost::GoOn() {
-  // Not of an assignment that has come since.
+  // An assignment that has come since is not reported as loaded: the event names that of the
+  // journal.
   deps_.reports->OnEvent(
       ShardLoaded{deps_.log->beginning()->assignment.server_incarnation, absl::OkStatus()});
   recovered_observer_->Begin();
@@ -352,7 +353,7 @@ void ShardHost::Assign(const AssignCommand& command) {
     server_incarnation_ = command.server_incarnation;
     if (!is_shut_down_) std::swap(current_, current);
   }
-  // The end of a shard waits for its updates under way. One that has diverged is telling the
+  // The end of a shard waits for its updates under way. A shard that has diverged is telling the
   // coordinator so, and the coordinator calls this under the lock that the update waits for.
   commands_->Schedule([this, assignment = command, old = std::move(current)]() mutable {
     if (old.ok()) (*old)->Shutdown(absl::AbortedError("the servers start anew; register again"));
@@ -473,8 +474,8 @@ void ShardHost::Save(const SaveCommand& command) {
       if (log == nullptr) return write(std::move(state));
       log->OnCaptured([write, state = std::move(state)] { write(state); });
     };
-    // Nobody is at work on them; the command that opened the last one, or the end of the last of
-    // its workers, may have missed this server.
+    // No worker contributes to these rounds any more. The command that opened the last one, or the
+    // end of the last of its workers, may have missed this server.
     if (command.round.has_value()) (*current)->EndRoundsBefore(*command.round);
     if (deps_.log != nullptr) deps_.log->OnSave(command);
     (*current)->Snapshot(command.round, on_captured);

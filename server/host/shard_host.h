@@ -35,17 +35,18 @@
 
 namespace lodestar {
 
-// What the server of a shard tells. Called from any thread, without a lock held; must not block.
+// Takes what the server of a shard tells. The methods are called from any thread, without a lock
+// held, and must not block.
 class ShardReports {
  public:
   virtual ~ShardReports() = default;
   virtual void OnEvent(ShardEvent event) = 0;
-  // All of a contribution is acknowledged here: see ShardObserver.
+  // All of a contribution is acknowledged by this shard: see ShardObserver.
   virtual void OnContributed(uint64_t /*server_incarnation*/, const WorkerLife& /*life*/,
                              Round /*round*/) {}
-  // For the log: the rounds go on without a worker.
+  // Logs that the rounds go on without a worker.
   virtual void OnDropped(absl::string_view /*text*/) {}
-  // For the log: something out of the ordinary that does not stop the shard.
+  // Logs something out of the ordinary that does not stop the shard.
   virtual void OnNotice(absl::string_view /*text*/) {}
 };
 
@@ -56,12 +57,13 @@ class NormRelay final : public NormExchange {
   NormRelay(uint64_t server_incarnation, ShardReports* reports)
       : server_incarnation_(server_incarnation), reports_(reports) {}
 
-  // Another assignment has come: what waits, and what the shard still submits, gets Aborted.
+  // Is called when another assignment has come. Waiting rounds, and those that the shard still
+  // submits, get Aborted.
   void End() ABSL_LOCKS_EXCLUDED(mutex_);
   void Submit(Round round, std::vector<double> segment_sums,
               std::function<void(absl::StatusOr<double>)> done) override
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Repeats, and totals that nobody waits for, have no effect.
+  // Repeated totals, and totals that no round waits for, have no effect.
   void OnTotal(Round round, double total_square_sum) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -78,25 +80,28 @@ class NormRelay final : public NormExchange {
 // order given, one at a time. Files are written apart from them, so that rounds go on meanwhile.
 class ShardHost {
  public:
-  // Not owned; outlive the host, and `executor` all calls on its shards.
+  // The pointers are not owned. What they point to outlives the host, and `executor` outlives all
+  // calls on its shards.
   struct Deps {
     Executor* executor = nullptr;
-    // Where commands are obeyed and files are written: each runs one task at a time, first in,
-    // first out, and is done with those of the host before that is destroyed. Null: on threads of
-    // the host.
+    // `commands` obeys the commands, and `writer` writes the files. Each runs one task at a time,
+    // first in, first out, and has run the host's tasks before the host is destroyed. Null means a
+    // thread of the host's own.
     Executor* commands = nullptr;
     Executor* writer = nullptr;
     ShardReports* reports = nullptr;
-    TraceRecorder* trace = nullptr;  // null: no trace
+    TraceRecorder* trace = nullptr;  // Null means that nothing is traced.
     FileSystem* file_system = &FileSystem::Real();
-    // Of this process, or of the one before it whose journal it goes on with: instance_id().
+    // See instance_id(): the number of this process, or of the earlier process whose journal it
+    // goes on with.
     uint64_t instance_id = 0;
-    ShardLog* log = nullptr;  // null: nothing is written down
-    RunFolders folders = {};  // where what the log goes on from is looked for
-    // What commands may have this server read and write; null: everything.
+    ShardLog* log = nullptr;  // Null means that nothing is written down.
+    RunFolders folders = {};  // The source of a journal is looked for in these folders.
+    // Says what commands may have this server read and write. Null means everything.
     const FolderFence* fence = nullptr;
     int64_t staging_bytes = kStagingBytes;  // see ParameterShard::Config
-    // What the shards may take. Zeros: not known, and not compared.
+    // Returns the memory that the shards may take. Zeros mean that it is not known, and not
+    // compared.
     std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
     // Whether the other end has closed all connections of this life to this server.
     std::function<bool(const WorkerLife&)> are_connections_closed = [](const WorkerLife&) {
@@ -107,37 +112,40 @@ class ShardHost {
   ShardHost(int shard, const Deps& deps);
   ~ShardHost();
 
-  // Before anything else: takes over what the log has of a process before this one. Blocks while it
-  // loads. False: there is nothing, or nothing whole, which the reports get a notice of, and the
-  // shard begins with its first AssignCommand. Errors: what trying again or an operator may mend.
+  // Takes over what the log has of an earlier process. Call it before anything else. Blocks while
+  // it loads. Returns false if there is nothing, or nothing whole. In the latter case the reports
+  // get a notice, and the shard begins with its first AssignCommand. Errors: those that another try
+  // or an operator may mend.
   absl::StatusOr<bool> Recover() ABSL_LOCKS_EXCLUDED(mutex_);
   // Why Recover() found nothing whole, for people. Empty means that it did, or that nothing was
   // there.
   const std::string& journal_refusal() const { return journal_refusal_; }
 
-  // After Recover() was true, once all reports are taken: before, there are none but notices. The
-  // process before may not have told that it has loaded; and what was under way goes on.
+  // Call it after Recover() has returned true, once the reports can be taken: before, only notices
+  // are given. Reports the shard as loaded, because the earlier process may not have done so, and
+  // goes on with what was under way.
   void GoOn();
 
-  // After an AssignCommand, until it has loaded, shard() is Unavailable. StopCommand is the
-  // business of who owns the process. `follows`: the record of the coordinator's journal that the
-  // command follows from.
+  // Queues a command. After an AssignCommand, shard() is Unavailable until the shard has loaded.
+  // The owner of the process obeys StopCommand. `follows` is the record of the coordinator's
+  // journal that the command follows from.
   void Obey(const ShardCommand& command, const CoordinatorRecord& follows = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // See ParameterShard; after the commands that were given before.
+  // See ParameterShard. It is done after the commands that were given before.
   void ReplaceWeights(Round round, absl::Span<const float> weights,
                       std::function<void(const absl::Status&)> done);
 
-  // Of the last AssignCommand; 0 before the first.
+  // The life of the servers that the last AssignCommand names. 0 means that there was none.
   uint64_t server_incarnation() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // By which the coordinator knows whose memory this is.
+  // The number by which the coordinator knows whose memory this is.
   uint64_t instance_id() const { return instance_id_; }
-  // The shard as of now; Unavailable, with what is waited for, while there is none.
+  // Returns the current shard. While there is none, the error is Unavailable and says what is
+  // waited for.
   absl::StatusOr<std::shared_ptr<ParameterShard>> shard() const ABSL_LOCKS_EXCLUDED(mutex_);
   // True if the weights are there: loaded, and supplied if a client supplies them.
   bool is_serving() const;
-  // Zeros while there is no shard.
+  // Returns zeros while there is no shard.
   ShardStats stats() const;
   JournalPlace journal_place() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the path of a file of the run that was at `path` when the process before this one wrote
@@ -168,7 +176,8 @@ class ShardHost {
   absl::StatusOr<int64_t> CheckResources(const AssignCommand& assignment, int64_t num_elements);
   void WriteFiles(const AssignCommand& assignment, const std::string& directory,
                   const absl::StatusOr<ShardState>& state);
-  // False, and the argument ends, if a later assignment has come meanwhile, or Shutdown().
+  // Returns false, and ends the shard that was given, if a later assignment or Shutdown() has come
+  // meanwhile.
   bool Install(uint64_t server_incarnation, absl::StatusOr<std::shared_ptr<ParameterShard>> shard)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -182,11 +191,12 @@ class ShardHost {
   // See JournalPlace.
   CoordinatorRecord follows_ ABSL_GUARDED_BY(mutex_);
   int64_t highest_opened_ ABSL_GUARDED_BY(mutex_) = -1;
-  std::shared_ptr<AssignedObserver> recovered_observer_;  // null: nothing was taken over
-  // Of commands only.
+  std::shared_ptr<AssignedObserver> recovered_observer_;  // Null means that nothing was taken over.
+  // After Recover(), only the executor of commands uses assignment_, norms_ and
+  // has_checked_resources_.
   AssignCommand assignment_;
-  std::string journal_refusal_;       // of Recover()
-  std::shared_ptr<NormRelay> norms_;  // null before the first
+  std::string journal_refusal_;       // What journal_refusal() returns.
+  std::shared_ptr<NormRelay> norms_;  // Null means that there was no assignment yet.
   bool has_checked_resources_ = false;
   Executor* writer_;
   Executor* commands_;

@@ -15,16 +15,17 @@ namespace lodestar {
 namespace {
 
 constexpr int64_t kFormat = 1;
-constexpr absl::string_view kBegin = "begin";        // of a segment
-constexpr absl::string_view kCaptured = "captured";  // all that goes with a checkpoint is above
-constexpr absl::string_view kBase = "base";          // a checkpoint is published
+constexpr absl::string_view kBegin = "begin";  // It begins a segment.
+// All records that belong to a checkpoint are before it.
+constexpr absl::string_view kCaptured = "captured";
+constexpr absl::string_view kBase = "base";  // A checkpoint is published.
 constexpr absl::string_view kFollowed =
     "followed";  // A command was obeyed that writes nothing else.
 constexpr char kFollowsJournal[] = "follows_journal";
 constexpr char kFollowsRecord[] = "follows_record";
 constexpr char kHighestRound[] = "highest_round";
 
-// Of a record that is sound, and that this version cannot make anything of.
+// Returns the error for a sound record that this version cannot interpret.
 absl::Status Unknown(uint64_t sequence, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::UnimplementedError(
@@ -33,7 +34,7 @@ absl::Status Unknown(uint64_t sequence, const absl::Status& status) {
                    "go back to the newest checkpoint"));
 }
 
-// Nothing if it is of the log's own.
+// Returns nothing if the record is one of the log's own.
 absl::StatusOr<std::optional<ShardRecord>> ParseRecord(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text));
   ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
@@ -320,8 +321,8 @@ void ShardLog::AppendOwn(Json json, std::function<void()> durable) {
 }
 
 void ShardLog::OnPublished(const PublishedCommand& published) {
-  // Of rounds with rosters, that of the checkpoint may have begun before its save; those of the
-  // save before that cannot have.
+  // If rounds have rosters, the round of the checkpoint may have begun before its save. It cannot
+  // have begun before the save before that.
   const Mark* oldest_needed = nullptr;
   for (const Mark& mark : marks_) {
     const bool is_enough = mark.round.has_value() ? *mark.round < published.round

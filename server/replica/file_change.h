@@ -13,16 +13,17 @@ enum class MirroredFolder { kJournal, kCheckpoints };
 // A file or directory in one of them.
 struct MirroredPath {
   MirroredFolder folder = MirroredFolder::kJournal;
-  std::string path;  // "shard-0/00000001.journal"; empty: the folder itself
+  std::string path;  // Such as "shard-0/00000001.journal". Empty means the folder itself.
   friend bool operator==(const MirroredPath&, const MirroredPath&) = default;
   friend auto operator<=>(const MirroredPath&, const MirroredPath&) = default;
 };
 
-// Open files go by numbers, which nobody uses twice.
+// A number stands for an open file. No number is used twice.
 struct CreateFileChange {
   uint64_t file = 0;
   MirroredPath path;
-  bool goes_on = false;  // behind what is there; else without it
+  // Whether appended bytes follow what the file has. Otherwise the file begins empty.
+  bool goes_on = false;
 };
 struct AppendChange {
   uint64_t file = 0;
@@ -42,7 +43,7 @@ struct RenameChange {
   MirroredPath to;
 };
 struct RemoveChange {
-  MirroredPath path;  // with all that is in it
+  MirroredPath path;  // It goes with all that is in it.
 };
 struct SyncDirectoryChange {
   MirroredPath path;

@@ -17,12 +17,12 @@
 namespace lodestar {
 namespace {
 
-// What takes the place of a file that differs, until it is whole.
+// A file that takes the place of one that differs has this suffix until it is whole.
 constexpr char kArriving[] = ".arriving";
 
 struct Transfer {
   FileEntry entry;
-  int64_t from = 0;  // bytes that are there already
+  int64_t from = 0;  // The bytes that are there already.
   bool replaces = false;
 };
 
@@ -77,7 +77,7 @@ class Sending {
     return lane_.Send(CreateDirectoriesChange{path});
   }
 
-  // Nothing if the replica has the file.
+  // Returns nothing if the replica has the file.
   absl::StatusOr<std::optional<Transfer>> PlanTransfer(const FileEntry& entry,
                                                        const FileEntry* there) {
     if (there == nullptr) return Transfer{entry};
@@ -141,8 +141,8 @@ class Sending {
     return absl::OkStatus();
   }
 
-  // Oldest first, and each for good: a crash must not bring back an old segment of a journal
-  // without those that followed it.
+  // Removes what only the replica has, oldest first, each for good before the next is removed. A
+  // crash must not bring back an old segment of a journal without those that followed it.
   absl::Status RemoveOthers(const std::vector<FileEntry>& ours,
                             const std::vector<FileEntry>& theirs) {
     std::set<MirroredPath> here;
@@ -320,7 +320,7 @@ class LostCheckpoints {
   }
 
  private:
-  // Empty if it is sound: it may have replaced the other.
+  // Returns an empty text if the checkpoint is sound: it may have replaced the other.
   absl::StatusOr<std::string> WhyDamaged(const std::string& name) const {
     ASSIGN_OR_RETURN(const std::string located, Locate(name));
     const absl::Status verified = VerifyCheckpoint(disk_, located).status();
@@ -337,7 +337,7 @@ class LostCheckpoints {
     return folders_.Locate(shard_, {MirroredFolder::kCheckpoints, name});
   }
 
-  // False: what the replica has does not verify.
+  // Returns false if what the replica has does not verify.
   absl::StatusOr<bool> Take(const std::string& name, const CheckpointFiles& there) {
     ASSIGN_OR_RETURN(const std::string located, Locate(name));
     const std::string arriving = absl::StrCat(located, ".fetched", kTemporarySuffix);

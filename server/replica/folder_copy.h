@@ -1,5 +1,5 @@
-// Makes the folders of a server and those of its replica equal again, whoever of the two lacks what
-// the other has.
+// Makes the folders of a server and those of its replica equal again, whichever side lacks what the
+// other has.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace lodestar {
 
-// Told now and then while files are copied.
+// It is reported now and then while files are copied.
 struct CopyProgress {
   int64_t done_bytes = 0;
-  int64_t all_bytes = 0;  // that are to be copied
+  int64_t all_bytes = 0;  // The bytes that are to be copied.
 };
 using OnCopyProgress = std::function<void(const CopyProgress& progress)>;
 
@@ -31,17 +31,17 @@ absl::Status FetchLostCheckpoints(SummedFileSystem& disk, const MirroredFolders&
                                   ReplicaConnection& connection, const OnCopyProgress& on_progress,
                                   absl::FunctionRef<void(const std::string& text)> tell);
 
-// Sends what the replica lacks, in an order in which it could be promoted at any time if it could
-// before: what it has in addition goes last. Returns once the replica has all on disk. Errors:
-// those of the lane and of the disk.
+// Sends what the replica lacks, and returns once the replica has all on disk. Removes last what the
+// replica has in addition. If the replica could be promoted before, it could be promoted at any
+// time meanwhile. Errors: those of the lane and of the disk.
 absl::Status SendDifferences(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
                              const std::vector<FileEntry>& theirs, ReplicaLane& lane,
                              const OnCopyProgress& on_progress);
 
-// Takes all that the replica has. Requires: there is no journal here, but for what a fetch that was
-// cut short may have left. Checkpoints that are not the replica's stay beside, as *.abandoned;
-// `tell` gets a line for each. On disk when it returns. Errors: those of the connection and of the
-// disk; DataLoss if bytes were damaged on their way.
+// Takes all that the replica has. There may be no journal here, except for what an interrupted
+// fetch may have left. Checkpoints that the replica lacks stay beside, as *.abandoned; `tell` gets
+// a line for each. The files are on disk when it returns. Errors: those of the connection and of
+// the disk; DataLoss if bytes were damaged on their way.
 absl::Status FetchAll(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
                       ReplicaConnection& connection, const OnCopyProgress& on_progress,
                       absl::FunctionRef<void(const std::string& text)> tell);

@@ -17,32 +17,33 @@ namespace lodestar {
 struct FileEntry {
   MirroredPath path;
   bool is_directory = false;
-  int64_t num_bytes = 0;  // of a file, like its checksum
+  int64_t num_bytes = 0;  // Only files have a size and a checksum.
   uint32_t crc32c = 0;
 };
 
 class MirroredFolders {
  public:
-  // `checkpoint_dir` empty: of journals only. The journals may be in a folder in it.
+  // If `checkpoint_dir` is empty, only journals are mirrored. The journals may be in a folder in
+  // it.
   MirroredFolders(std::string journal_dir, std::string checkpoint_dir);
 
   const std::string& journal_dir() const { return journal_dir_; }
   const std::string& checkpoint_dir() const { return checkpoint_dir_; }
 
-  // Of the server of one shard: its journals and, of the coordinator, the checkpoints.
+  // Returns the folders of the server of one shard: its journals and, for the coordinator, the
+  // checkpoints.
   std::vector<MirroredPath> OfShard(int shard) const;
 
-  // Where it is here. Errors: InvalidArgument for what leads out of the folders of the shard, or is
-  // none of their copied files: a peer may have sent it.
+  // Returns where `path` is on this machine. Errors: InvalidArgument if it leads out of the folders
+  // of the shard, or is none of their copied files: a peer may have sent it.
   absl::StatusOr<std::string> Locate(int shard, const MirroredPath& path) const;
-  // The same, and it is not one of those folders itself.
+  // Does the same as Locate(), and refuses those folders themselves.
   absl::StatusOr<std::string> LocateBelow(int shard, const MirroredPath& path) const;
-  // What `path` is to a replica; nothing if it has no copy of that.
+  // Returns what `path` is called on a replica, or nothing if the replica has no copy of it.
   std::optional<MirroredPath> Find(const std::string& path) const;
 
-  // All that is in the folders of a shard, directories before what they hold, in the order of their
-  // names. Reads every file of which the disk does not know the checksum. Errors: those of the
-  // disk.
+  // Lists all that is in the folders of a shard, directories before what they hold, in the order of
+  // their names. Reads every file whose checksum the disk does not know. Errors: those of the disk.
   absl::StatusOr<std::vector<FileEntry>> List(SummedFileSystem& disk, int shard) const;
 
  private:

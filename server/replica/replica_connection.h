@@ -18,38 +18,39 @@ namespace lodestar {
 
 struct TermGrant {
   TermVerdict verdict = TermVerdict::kUpdate;
-  bool keeps_checkpoints = false;  // else only journals
+  bool keeps_checkpoints = false;  // Otherwise the replica keeps only journals.
 };
 
-// Changes in order; those of two lanes are in none. Thread-safe. After an error nothing reaches the
-// replica by this lane any more.
+// Carries changes in order. Changes of two lanes have no order among each other. Thread-safe. After
+// an error no change reaches the replica by this lane any more.
 class ReplicaLane {
  public:
   virtual ~ReplicaLane() = default;
-  // May return before the replica has done it; blocks while it takes no more.
+  // May return before the replica has made the change. Blocks while the replica takes no more.
   virtual absl::Status Send(FileChange change) = 0;
   // Asks to be told when all that was sent before is done. Returns the number of the question.
   virtual absl::StatusOr<uint64_t> Ask() = 0;
-  // Returns once that is so.
+  // Returns once the changes that `question` is about are done.
   virtual absl::Status Await(uint64_t question) = 0;
 };
 
-// Errors of all: Unavailable if the replica does not answer, Aborted if another server writes to it
-// meanwhile; those of its disk.
+// All calls may return Unavailable if the replica does not answer, Aborted if another server writes
+// to it meanwhile, and the errors of its disk.
 class ReplicaConnection {
  public:
   virtual ~ReplicaConnection() = default;
-  // First. Ends what other terms have open. Errors also: those of JudgeTerm(); InvalidArgument if
-  // the two have other settings; AlreadyExists if another process has the replica's folders.
+  // Must be called first. It ends what other terms have open. Errors also: those of JudgeTerm();
+  // InvalidArgument if the two have other settings; AlreadyExists if another process has the
+  // replica's folders.
   virtual absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) = 0;
-  // Returns soon, whatever the disk does. OK: the term goes on.
+  // Returns soon, whatever the disk does. OK means that the term goes on.
   virtual absl::Status CheckTerm() = 0;
-  // Of the shard of the term. See MirroredFolders::List().
+  // Lists the files of the term's shard. See MirroredFolders::List().
   virtual absl::StatusOr<std::vector<FileEntry>> ListFiles() = 0;
   virtual absl::Status ReadFile(const MirroredPath& path,
                                 absl::FunctionRef<absl::Status(absl::string_view block)> take) = 0;
   virtual absl::StatusOr<std::unique_ptr<ReplicaLane>> OpenLane() = 0;
-  // Calls under way and to come are Unavailable. Thread-safe.
+  // Makes the calls under way and all later ones return Unavailable. Thread-safe.
   virtual void Cancel() = 0;
 };
 

@@ -15,9 +15,9 @@
 namespace lodestar {
 namespace {
 
-// That one lane may have open: a segment and the files of a checkpoint are a few.
+// A lane may have this many files open. A segment and the files of a checkpoint are fewer.
 constexpr size_t kMaxOpenFiles = 64;
-// What a mark keeps of a request.
+// A mark keeps at most this much of each text, and so many terms, of a request.
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxPrevious = 10'000;
 // A server gives a sign of life each second.
@@ -144,7 +144,7 @@ absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
   mark.peer = request.server;
   mark.since = deps_.now();
   const absl::Status written = WriteReplicationMark(disk_, JournalFolder(request.shard), mark);
-  // As where its disk is not mounted any more.
+  // The folder may be missing because its disk is not mounted any more.
   if (absl::IsNotFound(written)) return absl::UnavailableError(written.message());
   RETURN_IF_ERROR(written);
   member.mark = std::move(mark);
@@ -298,7 +298,7 @@ absl::Status ReplicaStore::Lane::Do(const AppendChange& append) {
 absl::Status ReplicaStore::Lane::Do(const SyncFileChange& sync) {
   ASSIGN_OR_RETURN(OpenFile* const open, FindOpen(sync.file));
   RETURN_IF_ERROR(open->file->Sync());
-  // What has no name, nobody goes on from.
+  // No server goes on from a file that has no name.
   if (disk().Exists(open->path)) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat(open->path, " is gone: somebody has removed it while it was written"));

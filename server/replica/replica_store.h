@@ -26,12 +26,12 @@
 
 namespace lodestar {
 
-// Thread-safe. All block for the disk.
+// The store is thread-safe. All calls block for the disk.
 class ReplicaStore {
   struct Member;
 
  public:
-  // Not owned, where it is a pointer; outlives the store.
+  // The pointers are not owned, and what they point to outlives the store.
   struct Deps {
     FileSystem* disk = nullptr;
     Clock* clock = &Clock::Real();
@@ -42,22 +42,22 @@ class ReplicaStore {
     std::function<std::string()> now = [] { return std::string(); };  // for people
   };
 
-  // Whose changes are taken.
+  // Names the server connection whose changes are taken.
   struct Term {
     int shard = 0;
     uint64_t id = 0;
     uint64_t connection = 0;
   };
 
-  // The changes of one lane, in order. For one thread.
+  // Carries out the changes of one lane, in order. A lane is for one thread.
   class Lane {
    public:
     ~Lane();
     Lane(const Lane&) = delete;
     Lane& operator=(const Lane&) = delete;
 
-    // Errors: Aborted if the term is over; InvalidArgument for what no server of ours sends; those
-    // of the disk. After one nothing is carried out any more.
+    // Errors: Aborted if the term is over; InvalidArgument for a change that no Lodestar server
+    // sends; those of the disk. After an error no change is carried out any more.
     absl::Status Carry(const FileChange& change);
 
    private:
@@ -89,7 +89,7 @@ class ReplicaStore {
     std::map<uint64_t, OpenFile> files_;
   };
 
-  // Of a copy as a status tells of it.
+  // Describes a copy as a status shows it.
   struct Copy {
     int shard = 0;
     ReplicationMark mark;
@@ -98,13 +98,16 @@ class ReplicaStore {
   ReplicaStore(MirroredFolders folders, Deps deps)
       : folders_(std::move(folders)), deps_(std::move(deps)), disk_(deps_.disk) {}
 
-  // What is in the journal folder is taken up, so that nobody else begins on it. Errors:
-  // AlreadyExists naming who has it; FailedPrecondition if a server, not a replica, has been here.
+  // Takes up what is in the journal folder, so that no other process begins on it. Errors:
+  // AlreadyExists naming the process that has it; FailedPrecondition if a server, not a replica,
+  // has used the folder.
   absl::Status Open();
 
-  // Errors also: Unavailable for a server that has nothing to go on from while another one writes.
+  // Errors also: Unavailable if a server that has nothing to go on from asks while another one
+  // writes.
   absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Errors of these: Aborted if the term is over, Unavailable if its server has connected anew.
+  // The calls from here to OpenLane() return Aborted if the term is over, and Unavailable if its
+  // server has connected anew.
   absl::Status CheckTerm(Term term);
   absl::StatusOr<std::vector<FileEntry>> ListFiles(Term term);
   absl::Status ReadFile(Term term, const MirroredPath& path,
@@ -114,28 +117,33 @@ class ReplicaStore {
   std::vector<Copy> copies() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether a server of that shard could go on from its copy.
   bool HasWhole(int shard) const;
-  // The same, and no server can have gone on without the copy for as long as this process lives.
+  // Does the same as HasWhole(), and checks that no server can have gone on without the copy for as
+  // long as this process lives.
   bool HasLatest(int shard) const;
 
  private:
-  // What an earlier connection has left may not be on disk yet.
+  // Syncs all files: what an earlier connection has left may not be on disk yet.
   absl::Status SyncAll(int shard, const std::vector<FileEntry>& entries);
 
-  // Of one shard. Changes are made with a share of the mutex, terms begin with all of it.
+  // Keeps the state of one shard. A change holds a share of the mutex, and the begin of a term
+  // holds all of it.
   struct Member {
-    std::atomic<int> num_lanes = 0;        // of all terms
-    std::atomic<int64_t> heard_at_ns = 0;  // of the server whose term it is; since the epoch
+    std::atomic<int> num_lanes = 0;  // It counts the lanes of all terms.
+    // When the server whose term it is was heard last, in nanoseconds since the epoch.
+    std::atomic<int64_t> heard_at_ns = 0;
     absl::Mutex mutex;
     std::optional<ReplicationMark> mark ABSL_GUARDED_BY(mutex);
-    uint64_t connection ABSL_GUARDED_BY(mutex) = 0;  // that is taken from; 0: none since the start
+    // The connection whose changes are taken. 0 means that there was none since the start.
+    uint64_t connection ABSL_GUARDED_BY(mutex) = 0;
     std::vector<Deps::Lock> locks ABSL_GUARDED_BY(mutex);
   };
 
   Member& MemberOf(int shard) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Null: nobody has asked for it yet.
+  // Returns null if no call has asked for the shard yet.
   std::shared_ptr<Member> FindMember(int shard) const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Claim(int shard, Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(member.mutex);
-  // Whether the server whose term it is writes at this moment. Errors: Unavailable naming it.
+  // Checks that the server whose term it is does not write at this moment. Errors: Unavailable
+  // naming that server.
   absl::Status CheckIsIdle(const Member& member) const ABSL_SHARED_LOCKS_REQUIRED(member.mutex);
   absl::Status Check(const Member& member, Term term) const
       ABSL_SHARED_LOCKS_REQUIRED(member.mutex);

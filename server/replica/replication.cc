@@ -13,17 +13,19 @@
 namespace lodestar {
 namespace {
 
-// How often the replica is asked for a sign of life.
+// The replica is asked this often for a sign of life.
 constexpr absl::Duration kLook = absl::Seconds(1);
-// How often one that cannot be reached is tried again, and at most any: the two are compared each
-// time.
+// A replica that cannot be reached is tried again this often. Any two attempts are at least this
+// far apart, because each compares the two sides.
 constexpr absl::Duration kTryAgain = absl::Milliseconds(200);
-// Until an answer is taken for lost. Long, since a disk may take its time over gigabytes.
+// An answer is taken for lost after this time. It is long, since a disk may take its time over
+// gigabytes.
 constexpr absl::Duration kLongestAnswer = absl::Seconds(30);
-// More than any watermark has.
+// It is more than any watermark has.
 constexpr int64_t kMaxWatermarkBytes = 4096;
 
-// Up to which record the replica's journal was on the disks of both sides; 0 if nothing says so.
+// Returns the record up to which the replica's journal was on the disks of both sides. 0 means that
+// no record of the journal says so.
 absl::StatusOr<uint64_t> DurableAt(ReplicaConnection& connection,
                                    const std::vector<FileEntry>& files,
                                    const MirroredPath& watermark) {
@@ -80,7 +82,7 @@ absl::Status Replication::Pass::Do(FileChange change) {
   return Await(question);
 }
 
-// Both sides at once where either takes time.
+// The call acts on both sides at once, because either takes time.
 class Replication::File final : public WritableFile {
  public:
   File(Disk* disk, std::unique_ptr<WritableFile> here, uint64_t number,
@@ -100,7 +102,8 @@ class Replication::File final : public WritableFile {
   Disk* const disk_;
   const std::unique_ptr<WritableFile> here_;
   const uint64_t number_;
-  const std::shared_ptr<ReplicaLane> lane_;  // that it was created by
+  // The number of the connection that the lane was created by.
+  const std::shared_ptr<ReplicaLane> lane_;
   bool is_closed_ = false;
 };
 
@@ -270,7 +273,7 @@ void Replication::Lose(uint64_t connection, const absl::Status& why) {
     was_lost_ = true;
     lost = connection_;
   }
-  // So that whoever waits for it goes on.
+  // Threads that wait for an answer of the lost connection go on with an error.
   lost->Cancel();
   deps_.on_change(state());
 }
@@ -332,7 +335,7 @@ absl::Status Replication::Connect() {
       absl::MutexLock lock(&mutex_);
       is_superseded_ = true;
     }
-    // No later attempt finds anything else, unless people do something.
+    // A later attempt finds nothing else, unless an operator changes something.
     const bool is_refused = absl::IsAborted(equal) || absl::IsFailedPrecondition(equal);
     if (has_begun_ && is_refused && equal != refused_) deps_.on_change(equal);
     refused_ = equal;
@@ -407,7 +410,8 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   request.num_shards = config_.num_shards;
   request.checkpoint_dir = config_.checkpoint_dir;
   request.server = config_.server;
-  // Before the replica may count this term: whoever starts here later goes on from either.
+  // The mark is written before the replica may count this term. A server that starts here later
+  // goes on from either term.
   if (!has_begun_) {
     RETURN_IF_ERROR(WriteMark(/*has_begun=*/false, /*is_whole=*/!request.has_nothing));
   }
@@ -445,7 +449,7 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLane> lane, connection.OpenLane());
   RETURN_IF_ERROR(SendDifferences(here_, *folders, config_.shard, theirs, *lane,
                                   tell("the replica is brought up to date")));
-  // Before others may go on from the copy.
+  // The mark is written before a server may go on from the copy.
   if (!has_begun_) RETURN_IF_ERROR(WriteMark(/*has_begun=*/true, /*is_whole=*/true));
   has_begun_ = true;
   RETURN_IF_ERROR(lane->Send(CopyIsWholeChange{}));
@@ -489,7 +493,7 @@ void Replication::Watch() {
   const auto has_news = [this]()
                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_over_ || was_lost_; };
   while (true) {
-    const absl::Status state = Look();  // whoever writes gets it
+    const absl::Status state = Look();  // The state is also what writers get.
     absl::MutexLock lock(&mutex_);
     if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), kTryAgain)) return;
     if (absl::IsUnavailable(state)) continue;

@@ -1,6 +1,6 @@
-// The server's side of a replicated journal: what it writes is on its own disk and on the replica's
-// before anybody is told of it. While the replica does not answer, nothing is written; once it
-// answers again it gets what it lacks, and all goes on.
+// The server's side of a replicated journal. What the server writes is on its own disk and on the
+// replica's before the server tells any other program of it. While the replica does not answer,
+// nothing is written. Once it answers again, it gets what it lacks, and the server goes on.
 #pragma once
 
 #include <atomic>
@@ -35,25 +35,29 @@ class Replication {
   struct Config {
     int shard = 0;
     int num_shards = 1;
-    std::string journal_dir;     // folders of the shard in it are there, and nobody else's
-    std::string checkpoint_dir;  // copied if the replica keeps checkpoints
-    std::string replica;         // HOST:PORT, for people
-    std::string server;          // this one, for people
-    uint64_t term = 0;           // random
+    // The shard's folders in it are there, and no other process uses them.
+    std::string journal_dir;
+    std::string checkpoint_dir;  // It is copied if the replica keeps checkpoints.
+    std::string replica;         // HOST:PORT of the replica, for people.
+    std::string server;          // Names this server, for people.
+    uint64_t term = 0;           // A random number.
     ReplicationPlan plan;
   };
-  // Not owned, where it is a pointer; outlives the replication.
+  // The pointers are not owned, and what they point to outlives the replication.
   struct Deps {
     FileSystem* disk = nullptr;
     Clock* clock = &Clock::Real();
     std::function<std::unique_ptr<ReplicaConnection>()> connect;
-    std::function<uint64_t()> random_id;  // not 0
-    // Whether the folders are still this server's. Asked before it connects again.
+    std::function<uint64_t()> random_id;  // It never returns 0.
+    // Confirms that the folders still belong to this server. It is called before the server
+    // connects again.
     std::function<absl::Status()> confirm = [] { return absl::OkStatus(); };
-    std::function<std::string()> now = [] { return std::string(); };  // for people
-    // The replica is lost (with why), and has everything again (OK). FailedPrecondition: something
-    // is to be mended by people first. Aborted: another server has gone on from it, and this one
-    // can write nothing any more. From any thread.
+    // Returns the time as a text for people.
+    std::function<std::string()> now = [] { return std::string(); };
+    // Is called from any thread with why the replica is lost, and with OK once the replica has
+    // everything again. FailedPrecondition means that an operator must mend something first.
+    // Aborted means that another server has gone on from the replica, and this one can write
+    // nothing any more.
     std::function<void(const absl::Status&)> on_change = [](const absl::Status&) {};
   };
 
@@ -63,27 +67,28 @@ class Replication {
   // Makes both sides equal, unless they are. Blocks for both disks and the network. Errors: see
   // ReplicaConnection; those of the disk. Only one thread at a time.
   absl::Status Connect() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Does so if the replica is lost; else sees whether it is. Errors: state().
+  // Connects if the replica is lost. Otherwise checks whether it is lost. Errors: state().
   absl::Status Look();
-  // From here on looks every second, and soon after the replica was lost.
+  // Starts a thread that looks every second, and soon after the replica was lost.
   void KeepConnected();
-  // Whoever waits for the replica gets Cancelled, and so do all later ones. Blocks while both sides
-  // are being compared. For one thread.
+  // Makes all threads that wait for the replica return Cancelled, and all later ones. Blocks while
+  // both sides are being compared. For one thread.
   void Shutdown() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // OK while the replica has everything; else why not, or how far it is.
+  // OK while the replica has everything. Otherwise it says why not, or how far the copy is.
   absl::Status state() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The disk as it is for what must be on both sides. Changes to other files are of this disk only.
-  // Each result has changes in order with each other only: one for every thread that writes. Not
-  // after KeepConnected(). Lives as long as the replication.
+  // Returns a disk for what must be on both sides. Changes to files that the replica has no copy of
+  // are made on this disk only. Each result keeps the order of its own changes only, so every
+  // thread that writes needs one. Must not be called after KeepConnected(). The disk lives as long
+  // as the replication.
   FileSystem* AddDisk();
 
  private:
   class Disk;
   class File;
 
-  // Of all that may be under way at a time: while one lives the two sides are not compared.
+  // Every change that is under way holds a pass. While a pass lives the two sides are not compared.
   class Pass {
    public:
     Pass(Replication* owner, uint64_t connection, std::shared_ptr<ReplicaLane> lane)
@@ -95,9 +100,9 @@ class Replication {
     Pass& operator=(Pass&&) = delete;
     ~Pass();
     const std::shared_ptr<ReplicaLane>& lane() const { return lane_; }
-    // What was done on this disk, for the replica. An error loses the replica.
+    // Sends to the replica what was done on this disk. If that fails, the replica counts as lost.
     absl::Status Send(FileChange change);
-    // The same, and the replica has done all.
+    // Does the same as Send(), and waits until the replica has made the change.
     absl::Status Do(FileChange change);
     absl::StatusOr<uint64_t> Ask();
     absl::Status Await(uint64_t question);
@@ -113,22 +118,23 @@ class Replication {
   // Errors: state().
   absl::StatusOr<Pass> Enter(size_t disk) ABSL_LOCKS_EXCLUDED(mutex_);
   void Leave() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of a connection that may have been replaced since.
+  // Marks the replica as lost, unless `connection` has been replaced since.
   void Lose(uint64_t connection, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Names it.
+  // Returns `status` with the name of the replica.
   absl::Status OfReplica(const absl::Status& status) const;
-  // What `path` is to the replica; nothing if that has no copy of it.
+  // Returns what `path` is called on the replica, or nothing if the replica has no copy of it.
   std::optional<MirroredPath> Find(const std::string& path) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // What is damaged here, older, or gone must not take the place of what the replica has. Errors:
-  // FailedPrecondition saying what to do.
+  // Checks the journals here, because one that is damaged, older or gone must not take the place of
+  // the replica's. Errors: FailedPrecondition saying what to do.
   absl::Status CheckJournals(const MirroredFolders& folders, ReplicaConnection& connection,
                              const std::vector<FileEntry>& theirs) const;
   absl::Status CheckJournal(const std::string& folder, uint64_t durable_there) const;
   absl::Status Equalise(ReplicaConnection& connection) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The term has begun, or is asked for.
+  // Writes that the term has begun, or that it was asked for.
   absl::Status WriteMark(bool has_begun, bool is_whole);
   void SetState(absl::Status state) ABSL_LOCKS_EXCLUDED(mutex_);
-  // An answer that is lost never comes, whatever the connection says.
+  // Checks that no answer is lost. A lost answer never comes, whatever the connection says. Errors:
+  // Unavailable.
   absl::Status CheckAnswers() const ABSL_LOCKS_EXCLUDED(mutex_);
   void Watch() ABSL_LOCKS_EXCLUDED(mutex_);
   std::string JournalFolder() const;
@@ -138,23 +144,27 @@ class Replication {
   mutable SummedFileSystem here_;
   std::vector<std::unique_ptr<Disk>> disks_;
 
-  // Of Connect() only.
-  bool has_fetched_ = false;  // something of what the replica has
-  bool has_begun_ = false;    // both sides were equal, and the term is the replica's
-  absl::Status refused_;      // by which the last attempt has failed
+  // Only Connect() uses the members from here to refused_.
+  bool has_fetched_ = false;  // Whether anything of what the replica has was taken.
+  bool has_begun_ = false;    // Whether both sides were equal, and the term is the replica's.
+  absl::Status refused_;      // The error that the last attempt has ended with.
 
   mutable absl::Mutex mutex_;
   std::shared_ptr<const MirroredFolders> folders_ ABSL_GUARDED_BY(mutex_);
   absl::Status state_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_connections_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::shared_ptr<ReplicaConnection> connection_ ABSL_GUARDED_BY(mutex_);    // the last of them
-  std::vector<std::shared_ptr<ReplicaLane>> lanes_ ABSL_GUARDED_BY(mutex_);  // one for each disk
+  // The last of the connections.
+  std::shared_ptr<ReplicaConnection> connection_ ABSL_GUARDED_BY(mutex_);
+  // There is one for each disk.
+  std::vector<std::shared_ptr<ReplicaLane>> lanes_ ABSL_GUARDED_BY(mutex_);
   int num_passes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<const Pass*, absl::Time> awaited_since_ ABSL_GUARDED_BY(mutex_);  // answers
+  // Since when each pass waits for an answer.
+  std::map<const Pass*, absl::Time> awaited_since_ ABSL_GUARDED_BY(mutex_);
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
-  // Another server has gone on from the replica. For good: it may be empty when it is asked next.
+  // Whether another server has gone on from the replica. It stays true, because the replica may be
+  // empty when it is asked next.
   bool is_superseded_ ABSL_GUARDED_BY(mutex_) = false;
-  bool was_lost_ ABSL_GUARDED_BY(mutex_) = false;  // since it was last looked for
+  bool was_lost_ ABSL_GUARDED_BY(mutex_) = false;  // Whether it was lost since Watch() looked last.
   std::atomic<uint64_t> last_file_ = 0;
   std::thread watch_;
 };

@@ -53,7 +53,7 @@ class ReplicationTest : public testing::Test {
     ASSERT_OK(store_->Open());
   }
 
-  // With what is in the folder, as a process that starts.
+  // Starts a process with what is in the folder.
   absl::Status StartServer(bool may_promote = false) {
     server_.reset();
     for (const char* const folder : {kJournal, "/run/journal/coordinator"}) {
@@ -121,7 +121,7 @@ class ReplicationTest : public testing::Test {
     return file->Close();
   }
 
-  // Path -> contents of all that is copied.
+  // Maps the path of each copied file to its contents.
   static std::map<std::string, std::string> Contents(FileSystem& disk) {
     const MirroredFolders folders(kJournals, kCheckpoints);
     SummedFileSystem summed(&disk);
@@ -137,14 +137,14 @@ class ReplicationTest : public testing::Test {
   }
 
   SimulatedClock clock_;
-  absl::Status confirmed_;  // that a server still has its folders
-  LinkHook link_;           // null: nothing is cut
+  absl::Status confirmed_;  // Says whether a server still has its folders.
+  LinkHook link_;           // Null means that no connection is cut.
   std::unique_ptr<SimulatedFileSystem> here_ = std::make_unique<SimulatedFileSystem>();
   std::unique_ptr<SimulatedFileSystem> there_ = std::make_unique<SimulatedFileSystem>();
   std::shared_ptr<ReplicaStore> store_;
   std::unique_ptr<Replication> server_;
-  FileSystem* disk_ = nullptr;  // of server_
-  absl::Status last_change_;    // that any server was told of
+  FileSystem* disk_ = nullptr;  // The disk of server_.
+  absl::Status last_change_;    // The last change that any server has reported.
   uint64_t last_term_ = 0;
   uint64_t last_id_ = 0;
 };
@@ -226,14 +226,14 @@ TEST_F(ReplicationTest, ACutCostsNoReadingOfWhatBothSidesHaveWritten) {
   EXPECT_EQ(Contents(*there_), Contents(*here_));
 }
 
-// A connection of which one answer is lost, while all else goes on.
+// A connection that loses the answers of its lanes, while all other calls go on.
 class DeafConnection final : public ReplicaConnection {
  public:
   explicit DeafConnection(std::unique_ptr<ReplicaConnection> connection)
       : connection_(std::move(connection)) {}
 
   void LoseAnswers() { state_->loses_answers = true; }
-  // Until somebody waits for one of them.
+  // Blocks until a thread waits for one of the lost answers.
   void AwaitWaiting() { state_->is_waiting.WaitForNotification(); }
 
   absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) override {
@@ -335,7 +335,7 @@ TEST_F(ReplicationTest, DifferencesOfEveryKindAreMended) {
   ASSERT_OK(Write(*here_, "/run/round-00000001", "a file where a directory was"));
   ASSERT_OK(StartServer());
   EXPECT_EQ(Contents(*there_), Contents(*here_));
-  // And for good.
+  // The replica's files also survive a crash.
   std::mt19937_64 chance(1);
   there_->Crash(chance);
   EXPECT_EQ(Contents(*there_), Contents(*here_));
@@ -492,7 +492,7 @@ TEST_F(ReplicationTest, AnEmptyReplicaIsFilledByWhoMayHaveNoOther) {
   store_.reset();
   there_ = std::make_unique<SimulatedFileSystem>();
   StartReplica();
-  // It serves: nobody else does.
+  // The server still serves, so no other server does, and it may fill the empty replica.
   server_->Connect().IgnoreError();
   EXPECT_FALSE(Write(*disk_, "/run/journal/shard-0/00000002.journal", "more").ok());
   ASSERT_OK(server_->Connect());
@@ -709,7 +709,7 @@ TEST_F(ReplicationTest, AServerWithoutAJournalWaitsUntilTheOtherHasEnded) {
   ASSERT_OK(stranger->Connect());
 }
 
-// Whoever has taken them over may have filled the replica that is empty now.
+// If another server has taken the folders over, it may have filled the replica that is empty now.
 TEST_F(ReplicationTest, WhoHasLostItsFoldersFillsNoReplica) {
   ASSERT_OK(StartServer());
   store_.reset();
@@ -723,7 +723,7 @@ TEST_F(ReplicationTest, WhoHasLostItsFoldersFillsNoReplica) {
   ASSERT_OK(server_->Connect());
 }
 
-// Its connection stands, as where its machine has lost power.
+// The silent server's connection still stands, as if its machine had lost power.
 TEST_F(ReplicationTest, WhoHasBeenSilentForLongIsWaitedForNoMore) {
   ASSERT_OK(StartServer());
   SimulatedFileSystem other;

@@ -41,7 +41,7 @@ class SummedFileSystem::File final : public WritableFile {
   SummedFileSystem* const owner_;
   const std::string path_;
   const uint64_t writer_;
-  std::optional<FileSum> sum_;  // nothing: what is in the file is not known
+  std::optional<FileSum> sum_;  // Nothing means that the contents of the file are not known.
   const std::unique_ptr<WritableFile> file_;
 };
 
@@ -49,7 +49,7 @@ void SummedFileSystem::SetSum(const std::string& path, uint64_t writer,
                               const std::optional<FileSum>& sum) {
   absl::MutexLock lock(&mutex_);
   const auto entry = entries_.find(path);
-  // Since it was renamed or removed, the name is another's.
+  // If the file was renamed or removed since, another file has the name.
   if (entry != entries_.end() && entry->second.writer == writer) entry->second.sum = sum;
 }
 
@@ -75,7 +75,7 @@ absl::StatusOr<FileSum> SummedFileSystem::Sum(const std::string& path) {
     return absl::OkStatus();
   }));
   absl::MutexLock lock(&mutex_);
-  // What somebody writes meanwhile is not what was read.
+  // If another thread has opened the file meanwhile, the sum of what was read is not kept.
   entries_.try_emplace(path, Entry{.writer = 0, .sum = sum});
   return sum;
 }
@@ -102,7 +102,8 @@ std::vector<std::string> SummedFileSystem::Gone(const std::string& folder) {
 
 absl::StatusOr<std::unique_ptr<WritableFile>> SummedFileSystem::Create(const std::string& path,
                                                                        IfExists if_exists) {
-  // The name is taken first, so that no sum of what was there before comes in between.
+  // The entry is replaced first, so that no other thread stores a sum of the old contents in
+  // between.
   std::optional<FileSum> before;
   uint64_t writer = 0;
   {
@@ -120,8 +121,8 @@ absl::StatusOr<std::unique_ptr<WritableFile>> SummedFileSystem::Create(const std
   return std::make_unique<File>(this, path, writer, before, std::move(file));
 }
 
-// A file takes the place of another, which a crash may bring back: it is read again. Of a directory
-// all that is in it has another name.
+// A file that takes the place of another is read again, because a crash may bring the other back.
+// If a directory is renamed, all that is in it has another name.
 absl::Status SummedFileSystem::Rename(const std::string& from, const std::string& to) {
   const absl::Status renamed = disk().Rename(from, to);
   absl::MutexLock lock(&mutex_);

@@ -1,4 +1,4 @@
-// A disk that knows the checksums of what was written through it, so that two sides can be compared
+// A disk that knows the checksums of what was written through it. Two sides can then be compared
 // without reading checkpoints of gigabytes again whenever a connection was cut.
 #pragma once
 
@@ -24,20 +24,20 @@ struct FileSum {
   friend bool operator==(const FileSum&, const FileSum&) = default;
 };
 
-// Thread-safe if the disk below is. Whoever writes a file that is summed up writes it through this.
+// Thread-safe if the disk below is. A file that is summed up must be written through this disk.
 class SummedFileSystem final : public ForwardingFileSystem {
  public:
-  // Not owned.
+  // `disk` is not owned.
   explicit SummedFileSystem(FileSystem* disk) : ForwardingFileSystem(disk) {}
 
-  // Of a whole file. Reads it, unless all of it was written through this and synced since, or it
-  // was there before and has been read. Errors: those of the disk.
+  // Returns the sum of a whole file. It reads the file, unless all of it was written through this
+  // disk and synced since, or it was there before and has been read. Errors: those of the disk.
   absl::StatusOr<FileSum> Sum(const std::string& path) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether the disk has all of a file for good, as far as is known: it was written and synced
-  // through this.
+  // Whether the disk below is known to have all of a file for good: it was written and synced
+  // through this disk.
   bool IsSynced(const std::string& path) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Files below `folder` that were written and synced through this, or read, and are there no more,
-  // although nobody has removed them through this.
+  // Returns files below `folder` that are missing although they were not removed through this disk.
+  // They were written and synced through it, or read.
   std::vector<std::string> Gone(const std::string& folder) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
@@ -49,18 +49,20 @@ class SummedFileSystem final : public ForwardingFileSystem {
   class File;
 
   struct Entry {
-    uint64_t writer = 0;         // the last one that has opened the file; 0: it was only read
-    std::optional<FileSum> sum;  // of what the disk has for good; nothing: it has to be read
+    // The writer that has opened the file last. 0 means that the file was only read.
+    uint64_t writer = 0;
+    // The sum of what the disk has for good. Nothing means that the file has to be read.
+    std::optional<FileSum> sum;
   };
 
   void SetSum(const std::string& path, uint64_t writer, const std::optional<FileSum>& sum)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of a file, or of all that is in a directory.
+  // Forgets a file, or all that is in a directory.
   void Forget(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Mutex mutex_;
   uint64_t last_writer_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);  // by path
+  std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);  // The keys are paths.
 };
 
 }  // namespace lodestar

@@ -1,6 +1,6 @@
-// What the sessions of one BulkGrpcTransport share: channels, the way from a bucket to its stream,
-// threads and counters. Immutable but for counters, and channels and addresses that are replaced;
-// outlives the sessions. Thread-safe.
+// BulkConnections is what the sessions of one BulkGrpcTransport share: channels, the way from a
+// bucket to its stream, threads and counters. Only counters change, and channels and addresses,
+// which may be replaced. It must outlive the sessions. Thread-safe.
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
@@ -29,26 +29,28 @@
 
 namespace lodestar {
 
-// Of a stream that has not ended with OK, and that this worker has not cancelled: or else its
-// session has an error by then, and this one does not count. A server ends what its client takes
-// nothing of without any words, because none get through.
+// Returns the error of a stream that has not ended with OK. If this worker has cancelled the
+// stream, its session already has another error, and this one does not count. So Cancelled becomes
+// Unavailable: the server has ended a stream of which its client took nothing. It could not say so,
+// because no message gets through.
 absl::Status ErrorOfStream(const grpc::Status& status);
 
 class BulkConnections {
  public:
   explicit BulkConnections(BulkGrpcTransportConfig config);
 
-  // One stream per data channel: all channels of the first server, then those of the second, ...
-  // Channels that no bucket uses never connect.
+  // There is one stream per data channel: first all channels of the first server, then those of the
+  // second, ... Channels that no bucket uses never connect.
   int num_streams() const {
     return static_cast<int>(shard_bytes_.size()) * config_.channels_per_server;
   }
-  // What calls of the stream go over from now on.
+  // Returns the channel that calls of the stream use from now on.
   std::shared_ptr<grpc::Channel> ChannelOf(int stream) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of each stream that carries buckets one of them, by stream: enough of it to show that the path
-  // takes more than small packets, and no more than it needs.
+  // Returns one bucket of each stream that carries buckets, by stream. If the stream has a bucket
+  // that is large enough, the bucket shows that the path takes more than small packets. It is no
+  // larger than it needs to be.
   std::map<int, const Bucket*> TrialBuckets() const;
-  // Address of the server, for error texts.
+  // Returns the address of the server, for error texts.
   std::string server(int stream) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the error of `deed` ("pull from") with the server's address, and with what to do if
   // this machine cannot find it. A server that does not know the secret of this life is Aborted:
@@ -58,38 +60,41 @@ class BulkConnections {
   // See ParameterTransport.
   void MoveTo(const std::vector<std::string>& addresses) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Before streams begin.
+  // To be called before streams begin.
   void PrepareSharedMemory();
-  // The memory shared with the server of a stream, or null; Abandon() what a broken stream used.
+  // Returns the memory shared with the server of a stream, or null. If a stream breaks, the caller
+  // must Abandon() the memory that the stream used.
   std::shared_ptr<SharedMemoryCall> SharedMemory(int stream);
   void Abandon(int stream, const std::shared_ptr<SharedMemoryCall>& call);
   // See ParameterTransport.
   bool ReachesDevice(uint32_t bucket);
 
-  // How large chunks of the next call are to be, where they do not go through shared memory.
+  // Returns how large chunks of the next call are to be, if they do not go through shared memory.
   size_t ChunkBytes(int stream, bool is_push);
-  // Whoever starts a call has its metadata written first, the life's secret and, where somebody
-  // looks, a number; and tells when it is over.
+  // The caller calls BeginCall() before it starts a call, and EndCall() when the call is over.
+  // BeginCall() writes the call's metadata: the life's secret and, if there is a watchdog, a
+  // number. Returns the number, or 0 without a watchdog.
   uint64_t BeginCall(int stream, const std::shared_ptr<WatchedCall>& call,
                      grpc::ClientContext& context);
   void EndCall(uint64_t number, const absl::Status& status);
-  // To be told of every call over `channel` that was not cancelled. One that no server ends like
-  // that has met with damage, which may have stayed in the connection, as in its table of headers:
-  // then no later call on it would be understood, either, and later ones go over another one.
+  // To be called for every call over `channel` that was not cancelled. If a call has a status with
+  // which no server ends it, it was damaged on its way. The damage may have stayed in the
+  // connection, for example in its table of headers: then no later call on the connection would be
+  // understood. So later calls go over another connection.
   void CheckConnection(int stream, const std::shared_ptr<grpc::Channel>& channel,
                        const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // See ParameterTransport.
   std::optional<Standstill> standstill() const;
 
-  // The stream that carries a bucket. Errors: InvalidArgument if there is no such bucket, or that
-  // is not its length in this encoding.
+  // Returns the stream that carries a bucket. Errors: InvalidArgument if there is no such bucket,
+  // or if `num_bytes` is not its length in this encoding.
   absl::StatusOr<int> StreamOf(uint32_t bucket) const;
   absl::StatusOr<int> StreamOf(uint32_t bucket, Encoding encoding, size_t num_bytes) const;
 
   const BulkGrpcTransportConfig& config() const { return config_; }
   Executor& executor() { return executor_; }
 
-  // What has been sent since the last call, now that the servers have acknowledged it.
+  // Measures what has been sent since the last call of this. The servers must have acknowledged it.
   void MeasureSent() ABSL_LOCKS_EXCLUDED(mutex_);
   void MeasureReceived(uint64_t bytes, absl::Duration took) { meter_.OnReceived(bytes, took); }
   // See ParameterTransport.
@@ -103,10 +108,11 @@ class BulkConnections {
   struct Connection {
     std::shared_ptr<grpc::Channel> channel;
     std::shared_ptr<ConnectionSocket> socket;
-    SocketCounts measured = {};  // when it was looked at last
+    SocketCounts measured = {};  // the counts when they were read last
   };
   Connection Open(int stream) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Later calls of the stream go over another connection. What is returned ends the old one.
+  // Makes later calls of the stream go over another connection. The returned function ends the old
+  // connection.
   std::function<void()> Replace(int stream) ABSL_LOCKS_EXCLUDED(mutex_);
   int StreamOf(const Bucket& bucket) const;
 
@@ -117,9 +123,10 @@ class BulkConnections {
   std::vector<Connection> connections_ ABSL_GUARDED_BY(mutex_);  // by stream
   PathMeter meter_;
   ThreadPool executor_;
-  // By server; empty if memory is not to be shared. Ends before the executor, which it uses.
+  // The links by server; empty if memory is not to be shared. They are destroyed before the
+  // executor, which they use.
   std::vector<std::unique_ptr<SharedMemoryLink>> links_;
-  std::unique_ptr<CallWatchdog> watchdog_;  // null: nobody looks
+  std::unique_ptr<CallWatchdog> watchdog_;  // null if calls are not watched
 };
 
 }  // namespace lodestar

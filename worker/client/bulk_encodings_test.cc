@@ -26,7 +26,7 @@ namespace {
 using ::testing::ElementsAre;
 
 constexpr int64_t kElements = 1001;
-// Of the first of two chunks.
+// The number of elements in the first of two chunks.
 constexpr int64_t kFirstElements = 3 * kInt8Block;
 
 // Keeps the chunks that are pushed and the last request; answers as it is told.
@@ -180,7 +180,7 @@ TEST_P(BulkEncodingsTest, WholeBucketLandsInItsPlace) {
   EXPECT_EQ(pulled.num_changes, 0);
   EXPECT_EQ(weights_, shadow);
   EXPECT_THAT(HeldVersions(), ElementsAre(-1));
-  // Also if changes could have come.
+  // This holds also if changes could have come.
   ASSERT_OK_AND_ASSIGN(const PulledBucket again, Pull(Version(2)));
   EXPECT_EQ(again.num_changes, 0);
 }

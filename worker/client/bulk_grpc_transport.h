@@ -1,7 +1,7 @@
-// ParameterTransport over gRPC: two data channels per server (one if it has little of the model),
-// buckets striped over them by index, raw slices over the caller's memory out, bytes straight into
-// the destination in. With a server of the same machine, payloads go through shared memory and only
-// the small fields over gRPC.
+// This is the ParameterTransport over gRPC. It has two data channels per server (one if the server
+// has little of the model), and buckets are striped over them by index. It sends raw slices of the
+// caller's memory, and receives bytes straight into the destination. With a server of the same
+// machine, payloads go through shared memory and only the small fields over gRPC.
 //
 // Waits have no deadline (a synchronous pull may wait for the slowest worker). A call that has come
 // to a standstill ends with Unavailable, and what follows goes over a new connection: see
@@ -36,26 +36,27 @@ struct BulkGrpcTransportConfig {
   // A server with less of the model gets one channel.
   int64_t bytes_for_many_channels = kBytesForManyChannels;
   size_t chunk_bytes = kChunkBytes;               // a multiple of 4, at most kMaxChunkBytes
-  size_t shared_block_bytes = kSharedBlockBytes;  // likewise, where memory is shared
+  size_t shared_block_bytes = kSharedBlockBytes;  // the same, if memory is shared
   int num_threads = 2;                            // for copies and callbacks
-  // How long nothing may move, and the server give no reason, before a call is ended; infinite:
-  // nobody looks. Grows where a path turns out to be slow.
+  // A call is ended once nothing has moved for so long and the server has given no reason. Infinite
+  // means that calls are not watched. The time grows if a path turns out to be slow.
   absl::Duration patience = absl::InfiniteDuration();
-  // Whether payloads go through shared memory to and from servers of this machine.
+  // True if payloads go through shared memory to and from servers of this machine.
   bool shared_memory = true;
-  // Another process may go on with this life, as where its instance_id is on disk.
+  // True if another process may go on with this life, for example if its instance_id is on disk.
   bool outlives_process = false;
-  // Called when it is known whether memory is shared with server `shard`: OK, or why it is not. On
-  // any thread; may be null.
+  // Called on any thread when it is known whether memory is shared with server `shard`: OK, or why
+  // it is not. May be null.
   std::function<void(int shard, const absl::Status& status)> on_shared_memory;
-  // Of the device that computes: its copies go straight to and from the shared memory, where it
-  // takes that. Null: there is none, or it reads the host's memory. Outlives the transport.
+  // The registry of the device that computes. If the device accepts the shared memory, its copies
+  // go straight to and from it. Null means that there is no device, or that it reads the host's
+  // memory. The registry must outlive the transport.
   HostMemoryRegistry* registry = nullptr;
-  // Called, where there is a registry, for each region that is shared with server `shard`: OK, or
-  // why the device does not copy there. On any thread; may be null.
+  // If there is a registry, called on any thread for each region that is shared with server
+  // `shard`: OK, or why the device does not copy there. May be null.
   std::function<void(int shard, const absl::Status& status)> on_registered;
   TransportSecurity security;
-  TraceRecorder* trace = nullptr;  // null: no trace; outlives the transport
+  TraceRecorder* trace = nullptr;  // null means no trace; must outlive the transport
 };
 
 // Connects in the background. Aborts if the config contradicts itself (a bucket of a shard that has

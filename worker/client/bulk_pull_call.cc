@@ -109,7 +109,8 @@ absl::StatusOr<absl::Span<std::byte>> BulkPullCall::PlaceOf(const PullChunkHeade
       is_whole ? absl::MakeSpan(reinterpret_cast<std::byte*>(target.destination.data()), part_bytes)
                : target.changes;
   const uint64_t num_parts = is_whole ? 1 : header.version - header.base_version;
-  // Of the part, which is the bucket or one change of it.
+  // These are the first byte and the space left of the part, which is the bucket or one change of
+  // it.
   const size_t begin = received_ % part_bytes;
   const size_t room = num_parts > all.size() / part_bytes ? 0 : part_bytes - begin;
   const int64_t begin_element = ElementsIn(encoding, static_cast<int64_t>(begin), num_elements);
@@ -215,7 +216,7 @@ void BulkPullCall::OnReadDone(bool ok) {
   if (!ok) return;
   if (status_.ok()) status_ = TakeChunk();
   if (!status_.ok()) Cancel();
-  // Also after an error: the stream ends once it has been read to the end.
+  // The stream is read also after an error, because it ends once it has been read to the end.
   StartRead(&message_);
 }
 

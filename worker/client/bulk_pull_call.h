@@ -1,6 +1,6 @@
-// One Pull stream from one server: asks for its buckets, copies what arrives straight to where it
-// belongs and checks it in the same pass. Whoever starts a call keeps it until it is done and
-// destroys it on a thread that is not gRPC's.
+// BulkPullCall is one Pull stream from one server. It asks for buckets, copies what arrives
+// straight to where it belongs, and checks it in the same pass. The caller keeps the call until it
+// is done, and destroys it on a thread that is not gRPC's.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -36,10 +36,11 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
     std::function<void(const absl::Status&)> done;
   };
 
-  // Which way the payload comes: through shared memory, where there is some; or on the connection.
+  // Says which way the payload comes. kBest is through shared memory, if there is some; kConnection
+  // is on the connection.
   enum class Path : uint8_t { kBest, kConnection };
 
-  // With targets of one stream, in the order wanted.
+  // Starts a call. The targets in `spec` are those of one stream, in the order wanted.
   static std::shared_ptr<BulkPullCall> Start(BulkConnections* connections, int stream, Path path,
                                              PullSpec spec, Callbacks callbacks);
 
@@ -58,22 +59,23 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
 
   // Takes the chunk in message_.
   absl::Status TakeChunk();
-  // Whether the chunk is of a version and in a form that was asked for.
+  // Checks that the chunk is of a version and in a form that was asked for.
   absl::Status CheckKind(const PullChunkHeader& header) const;
-  // Where its data belong, if they are the next.
+  // Returns where the data of the chunk belong. Errors: DataLoss if they are not the next data.
   absl::StatusOr<absl::Span<std::byte>> PlaceOf(const PullChunkHeader& header,
                                                 size_t data_bytes) const;
-  // To where it belongs, and checks it.
+  // Copies the chunk's data to where they belong, and checks them.
   absl::Status CopyData(PullChunkReader& reader, absl::Span<std::byte> place);
   absl::StatusOr<uint32_t> ReadData(PullChunkReader& reader, absl::Span<std::byte> place) const;
-  // Whether the bucket of the chunk goes to a device.
+  // Returns true if the bucket of the chunk goes to a device.
   bool GoesToDevice(const PullChunkHeader& header) const;
-  // There; by way of `place` what has come in the message. Returns the checksum of it, with which
-  // the bucket counts as arrived or not: nobody looks at a part of one. Errors: as ReadData();
-  // those of the device.
+  // Copies the chunk's data to the device. Data that came in the message go by way of `place`.
+  // Returns the checksum of the data, by which the caller decides whether they have arrived. The
+  // copy is made before that, because a bucket is not read before all of it has arrived. Errors: as
+  // ReadData(); those of the device.
   absl::StatusOr<uint32_t> CopyToDevice(PullChunkReader& reader, absl::Span<std::byte> place);
 
-  std::shared_ptr<BulkPullCall> self_;  // until OnDone()
+  std::shared_ptr<BulkPullCall> self_;  // set until OnDone()
   BulkConnections* const connections_;
   const int stream_;
   const std::shared_ptr<grpc::Channel> channel_;
@@ -86,18 +88,18 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   uint64_t number_ = 0;
   std::atomic<uint64_t> bytes_received_ = 0;
   absl::Mutex mutex_;
-  absl::Status ended_ ABSL_GUARDED_BY(mutex_);  // by the watchdog
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);  // the error with which the watchdog ended the call
   grpc::ByteBuffer request_;
   const std::shared_ptr<SharedMemoryCall> shared_;  // or null
-  const uint64_t region_;                           // its name
-  const bool is_registered_;                        // a device copies straight from it
+  const uint64_t region_;                           // the name of shared_
+  const bool is_registered_;                        // true if a device copies straight from it
 
   // Touched by one gRPC callback at a time.
   grpc::ByteBuffer message_;
   size_t num_arrived_ = 0;   // targets
   size_t received_ = 0;      // bytes of the target that is arriving
   Version version_;          // of its first chunk
-  int64_t num_changes_ = 0;  // of its first chunk; 0: it comes whole
+  int64_t num_changes_ = 0;  // of its first chunk; 0 means that the bucket comes whole
   absl::Status status_;
 };
 

@@ -59,14 +59,14 @@ absl::Status BulkPullSession::Wait() {
   mutex_.Await(absl::Condition(&all_done));
   if (status_.ok())
     connections_->MeasureReceived(bytes_after_first_, last_came_at_ - first_came_at_);
-  bytes_after_first_ = 0;  // measured once, however often somebody waits
+  bytes_after_first_ = 0;  // so that several calls of Wait() measure only once
   return status_;
 }
 
 void BulkPullSession::OnReceived(size_t bytes) {
   const absl::Time now = Clock::Real().Now();
   absl::MutexLock lock(&mutex_);
-  // How long the first chunk took, nobody knows: it may have been waited for.
+  // The time of the first chunk is not known, because the server may have waited before it sent it.
   if (first_came_at_ == absl::InfinitePast()) {
     first_came_at_ = now;
   } else {

@@ -1,6 +1,6 @@
-// ParameterTransport: contributions to the servers, weights from them. One object serves one life
-// (incarnation) of a worker. The gRPC implementation is bulk_grpc_transport.h; tests of the trainer
-// use a fake. Codes of errors and what to do about them: proto/status_mapping.h.
+// ParameterTransport brings contributions to the servers, and weights from them. One object serves
+// one life (incarnation) of a worker. The gRPC implementation is bulk_grpc_transport.h; tests of
+// the trainer use a fake. proto/status_mapping.h has the codes of errors and what to do about them.
 #pragma once
 
 #include <algorithm>
@@ -24,32 +24,32 @@
 
 namespace lodestar {
 
-// What the buckets of one push have in common.
+// The fields that the buckets of one push have in common.
 struct ContributionHeader {
   Round round;
   ContributionKind kind = ContributionKind::kGradient;
   float scale = 1.0f;  // the servers multiply by it
   Encoding encoding = Encoding::kFp32;
-  // That it was computed on: its weight; 0: all of the grant's; kSkippedSamples: buckets are added
-  // without data.
+  // The number of samples that the contribution was computed on, which is its weight. 0 means all
+  // samples of the grant. kSkippedSamples means that buckets are added without data.
   int64_t num_samples = 0;
   friend bool operator==(const ContributionHeader&, const ContributionHeader&) = default;
 };
 
-// Sums over all servers; every bucket added is in exactly one.
-// Of a push: what was no transfer, as its server says.
+// The times of a push in which nothing was transferred, as its server tells them.
 struct PushWait {
-  absl::Duration held = {};            // because others had not finished what takes its space
-  absl::Duration since_held = {};      // from then to the answer
+  absl::Duration held = {};            // waiting for others, which still took the space it needs
+  absl::Duration since_held = {};      // from the end of that wait to the answer
   absl::Duration since_received = {};  // from when all of it was there to the answer
 
-  // Of the last `duration` before the answer.
+  // Returns how much of the last `duration` before the answer was no transfer.
   absl::Duration Within(absl::Duration duration) const {
     const absl::Duration before = std::max(absl::ZeroDuration(), duration - since_held);
     return std::min(duration, since_received + std::min(held, before));
   }
 };
 
+// The numbers are sums over all servers. Every bucket that was added counts in exactly one of them.
 struct PushResult {
   int64_t buckets_counted = 0;
   int64_t buckets_duplicate = 0;    // counted before
@@ -57,8 +57,9 @@ struct PushResult {
   PushWait wait = {};               // of the part that was answered last
 };
 
-// One contribution on its way, its buckets in the order in which they are added. AddBucket() and
-// Finish() are called by one thread at a time; Cancel() and bytes_unsent() by any.
+// A session is one contribution on its way. Its buckets go in the order in which they are added.
+// One thread at a time may call AddBucket() and Finish(). Any thread may call Cancel() and
+// bytes_unsent().
 class PushSession {
  public:
   // Cancels unless Finish() has returned, and waits until no memory given is referred to.
@@ -66,11 +67,11 @@ class PushSession {
 
   // Begins to send a whole bucket and returns without waiting for it. `data`, in the header's
   // encoding, must stay and not change until Finish() has returned or the session is destroyed.
-  // What is wrong with the bucket is told by Finish().
+  // If something is wrong with the bucket, Finish() returns the error.
   virtual void AddBucket(uint32_t bucket, Version base_version,
                          absl::Span<const std::byte> data) = 0;
-  // The same of a bucket in a device's memory, where it stays and does not change for as long. Only
-  // of a transport that may reach devices (ReachesDevice()).
+  // Does the same for a bucket in a device's memory, where it must stay and not change for as long.
+  // Only a transport that may reach devices has this (ReachesDevice()).
   virtual void AddDeviceBucket(uint32_t bucket, Version base_version, const DevicePayload& payload);
 
   // Blocks until all servers have acknowledged or one has failed, and until no memory given to
@@ -81,32 +82,32 @@ class PushSession {
   // Makes Finish() return soon, with Cancelled.
   virtual void Cancel() = 0;
 
-  // Payload of what has been added that is not on its way yet; 0 if nobody knows.
+  // Returns the payload that has been added and is not on its way yet, or 0 if that is not known.
   virtual int64_t bytes_unsent() { return 0; }
 };
 
 inline absl::Span<const std::byte> BytesOf(absl::Span<const float> values) {
   return {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(float)};
 }
-// Weights of so many bytes and more need not go through the caches: when the last have come, the
-// first are in none.
+// Weights of so many bytes and more need not go through the caches: when the last bytes have come,
+// the first are in no cache any more.
 inline constexpr size_t kLongPullBytes = 4 << 20;
 
 struct PullTarget {
   uint32_t bucket = 0;
   absl::Span<float> destination;  // as long as the bucket
-  // Where the encoding is not fp32: the version of the shadow that is held, and room for the
-  // changes since then, if there is one.
+  // If the encoding is not fp32: the version of the shadow that is held, if there is one, and room
+  // for the changes since that version.
   std::optional<Version> held = {};
   absl::Span<std::byte> changes = {};
-  // Where else a bucket that comes whole may be brought, `device_begin` bytes from the begin of
-  // `device`, rather than to `destination`, which may then be written, too; null: nowhere.
+  // If not null, a bucket that comes whole may be brought to `device`, `device_begin` bytes from
+  // its begin, rather than to `destination`. `destination` may then be written as well.
   PayloadSink* device = nullptr;
   int64_t device_begin = 0;
 };
 
 struct PullSpec {
-  Round min_round;                  // buckets in which rounds before it go on are waited for
+  Round min_round;                  // the pull waits for buckets in which earlier rounds go on
   std::vector<PullTarget> targets;  // in the order wanted
   Encoding encoding = Encoding::kFp32;
 };
@@ -114,11 +115,13 @@ struct PullSpec {
 struct PulledBucket {
   uint32_t bucket = 0;
   Version version;
-  int64_t num_changes = 0;    // encoded, one after the other in PullTarget::changes; 0: it is whole
-  bool is_on_device = false;  // in PullTarget::device, and not in `destination`
+  // The number of encoded changes, which lie one after the other in PullTarget::changes. 0 means
+  // that the bucket came whole.
+  int64_t num_changes = 0;
+  bool is_on_device = false;  // true if in PullTarget::device, and not in `destination`
 };
 
-// Weights on their way. Thread-safe.
+// A session is weights on their way. Thread-safe.
 class PullSession {
  public:
   // Cancels unless complete, and waits until no destination is written and no callback runs.
@@ -143,28 +146,29 @@ class ParameterTransport {
   virtual std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) = 0;
   virtual std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) = 0;
 
-  // Tries every path that buckets take, by pulling one of them: small packets alone may pass where
-  // bulk does not. Errors: the one of a server that cannot be reached, or is not ready.
+  // Tries every path that buckets take, by pulling one bucket over it: a path may let small packets
+  // pass, but not bulk. Errors: the one of a server that cannot be reached, or is not ready.
   virtual std::unique_ptr<PullSession> StartTrial() { return StartPull({}, nullptr); }
 
-  // Whether payloads of the bucket may now be copied straight from a device's memory, and to it:
-  // otherwise they are better in host memory when they are handed over. Thread-safe.
+  // Returns true if payloads of the bucket may now be copied straight from a device's memory, and
+  // to it. Otherwise they had better be in host memory when they are handed over. Thread-safe.
   virtual bool ReachesDevice(uint32_t /*bucket*/) { return false; }
 
-  // Payload since the transport was made; of buckets that the servers have acknowledged, and that
-  // have arrived. Thread-safe.
+  // Return the payload since the transport was made: of buckets pushed that the servers have
+  // acknowledged, and of buckets pulled that have arrived. Thread-safe.
   virtual uint64_t bytes_pushed() const = 0;
   virtual uint64_t bytes_pulled() const = 0;
 
-  // How fast transfers have been. Thread-safe.
+  // Returns how fast transfers have been. Thread-safe.
   virtual PathFacts path() const { return {}; }
 
-  // The path that has stood still for longest, if any does: a call on it has failed for that, and
-  // nothing has been seen to move since. Thread-safe.
+  // Returns the path that has stood still for longest, if any does. A call on such a path has
+  // failed for that reason, and nothing has been seen to move since. Thread-safe.
   virtual std::optional<Standstill> standstill() const { return std::nullopt; }
 
-  // Where the servers are from now on, by shard. Calls to one at another address than before end
-  // soon, with Unavailable; those that follow go to the new one. Thread-safe.
+  // Tells where the servers are from now on, by shard. If a server's address is another than
+  // before, calls to the server end soon, with Unavailable. Later calls go to the new address.
+  // Thread-safe.
   virtual void MoveTo(const std::vector<std::string>& /*addresses*/) {}
 };
 

@@ -1,5 +1,5 @@
-// CallTracer: gives each control call of a worker an id, which the server writes to its log, too,
-// and says in this worker's log what came of the call; see common/call_log.h.
+// CallTracer gives each control call of a worker an id, which the server also writes to its log. It
+// says in this worker's log what came of the call; see common/call_log.h.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -21,16 +21,17 @@ namespace lodestar {
 // Thread-safe.
 class CallTracer {
  public:
-  // `name`: of the worker. `process`: see RequestIds. `clock` outlives it.
+  // `name` is that of the worker, and `process` that of RequestIds. `clock` must outlive the
+  // tracer.
   CallTracer(std::string name, uint32_t process, Clock* clock, CallLog::Sink sink = LogLine)
       : name_(std::move(name)), ids_(process), log_(clock, std::move(sink)) {}
 
-  // Before the call that `context` is of: gives it an id. `call`: its method.
+  // Gives an id to the call of `context`, before the call begins. `call` is its method.
   CallFacts Begin(absl::string_view call, grpc::ClientContext& context);
 
-  // The call has ended with `status`. A refusal by the server is told, but one that is repeated
-  // word for word until the method succeeds only once. That nobody has answered the worker tells
-  // itself: then, as of success, the line is at debug level.
+  // Tells that the call has ended with `status`. A refusal by the server is logged, but only once
+  // if it is repeated word for word before the method succeeds. If no server has answered, the
+  // worker itself tells that: the line is then at debug level, as it is for success.
   void End(const CallFacts& facts, const grpc::ClientContext& context, const absl::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -39,7 +40,7 @@ class CallTracer {
   RequestIds ids_;
   CallLog log_;
   absl::Mutex mutex_;
-  std::map<std::string, std::string> last_ ABSL_GUARDED_BY(mutex_);  // refusal by method
+  std::map<std::string, std::string> last_ ABSL_GUARDED_BY(mutex_);  // last refusal by method
 };
 
 }  // namespace lodestar

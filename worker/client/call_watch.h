@@ -1,9 +1,10 @@
-// CallWatch: when a bulk call that is quiet is asked about, and when it is ended. A call may be
-// quiet for a reason: the server waits for other workers or for room, or this worker computes what
-// it sends next. So it is not ended after a fixed time, but once nothing has moved for `patience`
-// and nobody has given a reason: then something is lost on its way, or the path is.
+// CallWatch says when the server is asked about a bulk call that is quiet, and when such a call is
+// ended. A call may be quiet for a reason: the server waits for other workers or for room, or this
+// worker computes what it sends next. So a call is ended only once nothing has moved for `patience`
+// and neither side has given a reason. Then something is lost on its way, or the path is lost.
 //
-// Pure: the time and what is known are given. Not thread-safe.
+// CallWatch reads no clock and calls no server: the caller gives the time and what is known. Not
+// thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +20,10 @@ namespace lodestar {
 
 // A bulk call as this worker knows it.
 struct OwnCall {
-  uint64_t moved = 0;     // chunks or bytes, either way: changes when something moves
+  uint64_t moved = 0;     // chunks or bytes in either direction; changes when something moves
   uint64_t received = 0;  // payload that a pull has brought
   bool is_push = false;
-  bool is_idle = false;  // a push that has sent all it was given so far, and will be given more
+  bool is_idle = false;  // true if a push has sent all it was given so far, and will be given more
 };
 
 // The same call as its server knows it: CallState in proto/parameter_service.proto.
@@ -33,8 +34,8 @@ struct ServedCall {
 
 class CallWatch {
  public:
-  // `reach`: see StillPaths. While the path is not proven, the server is asked although chunks go
-  // out.
+  // `reach` is that of StillPaths. While the path is not proven, the server is asked even if chunks
+  // go out.
   CallWatch(absl::Time now, absl::Duration patience, std::optional<uint64_t> reach = std::nullopt)
       : patience_(patience),
         reach_(reach.value_or(0)),
@@ -42,10 +43,10 @@ class CallWatch {
         good_at_(now),
         next_question_(now + patience / 3) {}
 
-  // kAsk: the server is to be asked what it knows of the call.
+  // kAsk means that the server is to be asked what it knows of the call.
   enum class Verdict : uint8_t { kFine, kAsk, kEnd };
 
-  // Called every now and then.
+  // To be called every now and then.
   Verdict Check(absl::Time now, const OwnCall& own) {
     if (own.moved != own_.moved || own.is_idle) IsGood(now);
     if (own.received > std::max(own_.received, reach_)) Prove();
@@ -56,8 +57,8 @@ class CallWatch {
     return Verdict::kAsk;
   }
 
-  // The server's answer. A push that is held is not read meanwhile, and may be behind; a pull that
-  // is held must have brought all that was sent.
+  // Takes the server's answer. While the server holds a push, it does not read it, so the push may
+  // be behind. If the server holds a pull, the pull must have brought all that was sent.
   void OnAnswer(absl::Time now, const ServedCall& served) {
     const bool has_reason = served.is_held && (own_.is_push || served.bytes <= own_.received);
     const bool has_moved = served.bytes > served_bytes_;
@@ -66,19 +67,19 @@ class CallWatch {
     if (has_reason || (has_moved && bytes() > reach_)) Prove();
   }
 
-  // Whether the path has been seen to work since the last time: the other side has more of ours, or
-  // we of theirs, than the calls before that came to a standstill, or holds the call. Chunks that
-  // went out prove nothing, they may lie in a buffer of this machine.
+  // Returns true if the path has been seen to work since the last call of this. There is a proof if
+  // this call has moved more than the calls before it that came to a standstill, or if the server
+  // holds the call. Chunks that went out prove nothing: they may lie in a buffer of this machine.
   bool TakeProof() { return std::exchange(has_proof_, false); }
-  // Whether this call has given such a proof, now or before.
+  // Returns true if this call has given such a proof, now or before.
   bool has_proved() const { return has_proved_; }
-  // Payload that is known to have reached the other end.
+  // Returns the payload that is known to have reached the other end.
   uint64_t bytes() const { return own_.is_push ? served_bytes_ : own_.received; }
 
   absl::Duration patience() const { return patience_; }
-  // When something moved last, or there was a reason why not.
+  // Returns when something moved last, or when there was last a reason why nothing moved.
   absl::Time good_at() const { return good_at_; }
-  // The longest time that the call was quiet without a reason, and yet went on.
+  // Returns the longest time that the call was quiet without a reason, and yet went on.
   absl::Duration longest_quiet() const { return longest_quiet_; }
 
  private:
@@ -101,16 +102,16 @@ class CallWatch {
   absl::Duration longest_quiet_;
 };
 
-// How the calls of one direction of a path are carried out: how large their chunks are, and how
-// long they may be quiet before they are ended.
+// Pace says how the calls of one direction of a path are carried out: how large their chunks are,
+// and how long calls may be quiet before they are ended.
 //
-// A chunk is seen to move once it has arrived whole, so on a path that is slow a large one looks
-// like a standstill. The first calls, of which nobody knows the path, have small chunks, and so
-// have those after a call that was ended for nothing; if those do not get on either, they get twice
-// as long. Each call that goes well leads to larger ones.
+// A chunk is only seen to move once it has arrived whole, so on a slow path a large chunk looks
+// like a standstill. The first calls, whose path is not known yet, have small chunks. So have calls
+// after one that was ended. If a call with small chunks is ended as well, later calls may be quiet
+// for twice as long. Each call that goes well leads to larger chunks.
 class Pace {
  public:
-  // 2.6 seconds at 50 kbit/s.
+  // Such a chunk takes 2.6 seconds at 50 kbit/s.
   static constexpr size_t kSmallChunkBytes = size_t{16} << 10;
 
   Pace(absl::Duration least_patience, size_t largest_chunk_bytes)
@@ -121,7 +122,7 @@ class Pace {
 
   absl::Duration patience() const { return patience_; }
   size_t chunk_bytes() const { return chunk_bytes_; }
-  // A call that is quiet for so long with the smallest chunks stands still, for all one can see.
+  // If a call with the smallest chunks is quiet for patience(), it seems to stand still.
   bool has_small_chunks() const { return chunk_bytes_ == SmallChunkBytes(); }
 
   void OnEnded() {
@@ -138,7 +139,7 @@ class Pace {
       if (longest_quiet <= least_patience_ / 16) times_larger = 4;
     }
     chunk_bytes_ = std::min(times_larger * chunk_bytes_, largest_chunk_bytes_);
-    // A call that meets with less than the one before does not make it forget at once.
+    // If a call was quiet for less than the one before, the patience sinks by at most half.
     patience_ = std::max({least_patience_, 2 * times_larger * longest_quiet, patience_ / 2});
   }
 
@@ -153,16 +154,17 @@ class Pace {
   size_t chunk_bytes_;
 };
 
-// The paths of one worker on which calls have failed, and nothing new is known to have moved since,
-// however often it was tried again.
+// StillPaths has the paths of one worker on which calls have failed, and on which nothing new is
+// known to have moved since, however often it was tried again.
 //
 // There are paths that let the first part of every connection through and then no more. So what a
-// call has moved is no proof as long as it is not more than what the ones before it had moved.
+// call has moved is only a proof if it is more than what the calls before it had moved.
 class StillPaths {
  public:
-  // A call on the path has failed after it had moved `bytes`, with nothing since `since`. Not
-  // `is_sure`: the path may be slow only, because the call had large chunks, or had got on before
-  // it was quiet for too long. It is told of once a call has failed for sure.
+  // Notes that a call on the path has failed after it had moved `bytes`, and that nothing has moved
+  // since `since`. If not `is_sure`, the path may only be slow: the call had large chunks, or had
+  // got on before it was quiet for too long. First() tells of a path once a call on it has failed
+  // for sure.
   void OnStill(int path, absl::Time since, uint64_t bytes, bool is_sure = true) {
     Still& still = still_.try_emplace(path, Still{since}).first->second;
     still.reach = std::max(still.reach, bytes);
@@ -170,13 +172,13 @@ class StillPaths {
   }
   void OnProof(int path) { still_.erase(path); }
 
-  // The most that a call which failed on the path has moved; none if none has.
+  // Returns the most that a call which failed on the path has moved, or nothing if no call failed.
   std::optional<uint64_t> ReachOf(int path) const {
     const auto found = still_.find(path);
     if (found == still_.end()) return std::nullopt;
     return found->second.reach;
   }
-  // The one that has stood still for longest, and since when.
+  // Returns the path that has stood still for longest, and since when.
   std::optional<std::pair<int, absl::Time>> First() const {
     std::optional<std::pair<int, absl::Time>> first;
     for (const auto& [path, still] : still_) {

@@ -1,5 +1,5 @@
-// CallWatchdog: ends bulk calls that have come to a standstill: see CallWatch. Owns the thread that
-// looks at them and asks their servers.
+// CallWatchdog ends bulk calls that have come to a standstill; see CallWatch. It owns the thread
+// that looks at the calls and asks their servers.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -23,39 +23,41 @@
 
 namespace lodestar {
 
-// A call under way. Called on the watchdog's thread.
+// A call under way. Its functions are called on the watchdog's thread.
 class WatchedCall {
  public:
   virtual ~WatchedCall() = default;
   virtual OwnCall Look() = 0;
-  // Makes it end soon, with `status`.
+  // Makes the call end soon, with `status`.
   virtual void End(const absl::Status& status) = 0;
 };
 
-// Thread-safe. Destroyed on a thread that is not gRPC's.
+// Thread-safe. It must be destroyed on a thread that is not gRPC's.
 class CallWatchdog {
  public:
-  // The channel that a stream uses now.
+  // Returns the channel that a stream uses now.
   using ChannelOf = std::function<std::shared_ptr<grpc::Channel>(int stream)>;
-  // A call of this stream stands still: those to come take another connection. What is returned
-  // ends the old one; it is called once the call has been told why.
+  // Called if a call of this stream stands still: later calls must take another connection. The
+  // returned function ends the old connection. It is called once the call has been told why.
   using OnStandstill = std::function<std::function<void()>(int stream)>;
 
-  // Of calls on a path of which nothing is known yet: how long they may be quiet, and their chunks.
+  // `patience` is how long calls may be quiet at least. `chunk_bytes` is how large their chunks are
+  // at most.
   CallWatchdog(absl::Duration patience, size_t chunk_bytes, ChannelOf channel_of,
                OnStandstill on_standstill);
   ~CallWatchdog();
 
-  // A number for a call's metadata, unlike that of any other.
+  // Returns a number for a call's metadata, unlike that of any other call.
   uint64_t NewNumber() ABSL_LOCKS_EXCLUDED(mutex_);
-  // How large the chunks of the next call are to be.
+  // Returns how large the chunks of the next call are to be.
   size_t ChunkBytes(int stream, bool is_push) ABSL_LOCKS_EXCLUDED(mutex_);
-  // From now on the call is watched, until it is gone or Forget().
+  // Watches the call from now on, until the call is gone or Forget() is called.
   void Watch(uint64_t number, int stream, const std::shared_ptr<WatchedCall>& call)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // The call is over; `status` is its own.
+  // Tells that the call is over. `status` is the call's own.
   void Forget(uint64_t number, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The stream on which nothing has moved for longest, and since when, if a call stood still there.
+  // If a call stood still, returns the stream on which nothing has moved for longest, and for how
+  // long.
   std::optional<std::pair<int, absl::Duration>> Standstill() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -63,11 +65,11 @@ class CallWatchdog {
     uint64_t number = 0;
     int stream = 0;
     std::weak_ptr<WatchedCall> call;
-    Pace* pace = nullptr;  // that learns from it
+    Pace* pace = nullptr;  // the pace that learns from this call
     bool has_small_chunks = false;
     CallWatch watch;
   };
-  // What became of some calls of one stream. At most one of a stream is under way.
+  // Asks what became of some calls of one stream. At most one question per stream is under way.
   struct Question;
 
   Pace& PaceOf(int stream, bool is_push) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -86,7 +88,8 @@ class CallWatchdog {
   grpc::CompletionQueue answers_;
 
   absl::Mutex mutex_;
-  // By stream and whether it is of pushes: a path may be slow in one direction only.
+  // The paces by stream and by whether they are of pushes: a path may be slow in one direction
+  // only.
   std::map<std::pair<int, bool>, Pace> paces_ ABSL_GUARDED_BY(mutex_);
   StillPaths still_ ABSL_GUARDED_BY(mutex_);  // by stream
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_);

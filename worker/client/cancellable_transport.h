@@ -1,5 +1,6 @@
-// A ParameterTransport whose sessions can all be ended at once, from any thread: when the lease is
-// lost or the worker is told to stop, nobody keeps waiting for a server.
+// CancellableTransport is a ParameterTransport whose sessions can all be ended at once, from any
+// thread. So when the lease is lost or the worker is told to stop, no thread keeps waiting for a
+// server.
 #pragma once
 
 #include <memory>

@@ -33,11 +33,11 @@
 namespace lodestar {
 namespace {
 
-// Servers that may send on to another before it is an error.
+// If more servers than this refer to another one, that is an error.
 constexpr int kMaxHops = 3;
-// How often a worker tries to say that it goes, each time over a connection that works.
+// A worker tries so often to say that it leaves, each time over a connection that works.
 constexpr int kFarewells = 3;
-// However slow the path is.
+// No timeout is longer, however slow the path is.
 constexpr absl::Duration kLongestTimeout = absl::Minutes(1);
 // The grant leaves when the last server acknowledges the contribution. If it has not come so soon
 // after the acknowledgements, others are waited for, or a server has not told the coordinator.
@@ -77,101 +77,102 @@ class ClusterSession final : public CoordinatorLink {
 
  private:
   void Connect() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Later calls are to `coordinator`. One to another that is in progress ends.
+  // Makes later calls go to `coordinator`. If a call to another one is in progress, ends it.
   void GoTo(const std::string& coordinator) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Makes `attempt` with whoever is connected, with the coordinator that a server sends on to, and
-  // with the addresses of the list, until the coordinator has answered. Returns what it has, or
-  // what all have.
+  // Makes `attempt` until the coordinator has answered: with the server that is connected, with the
+  // coordinator to which a server refers, and with the addresses of the list. Returns what the
+  // coordinator has answered or, if it did not answer, what came of all addresses.
   absl::Status Seek(const std::function<absl::Status()>& attempt);
   void OpenChannelLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // And ends the call in progress.
+  // Opens another channel, and ends the call in progress.
   void ReplaceChannelLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // A call of the stub, which may be replaced meanwhile.
+  // Returns the stub for a call. stub_ may be replaced during the call.
   std::shared_ptr<v1::ClusterService::Stub> stub() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     return stub_;
   }
-  // The connection has been silent for too long: later calls, and the one in progress, need
-  // another.
+  // To be called when the connection has been silent for too long: later calls, and the one in
+  // progress, need another connection.
   void ReplaceSilentChannel() ABSL_LOCKS_EXCLUDED(mutex_);
-  // One attempt with coordinator_.
+  // Makes one attempt with coordinator_.
   absl::StatusOr<Registration> TryRegister(const std::optional<OfferedLayout>& offered,
                                            const ProcessHistory& process);
-  // `method` is a blocking member of the stub, and `name` what it is called. The call can be ended
-  // by Cancel(). `round`: that it is about.
+  // Makes a call that Cancel() can end. `method` is a blocking member of the stub, `name` is its
+  // name, and `round` is the round that the call is about.
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(absl::string_view name, Method method, const Request& request,
                     absl::Duration timeout, Reply* reply, std::optional<Round> round = {});
   // Puts the address of the coordinator that has answered into the address of shard 0, if the
-  // coordinator has only guessed that one. `Reply`: RegisterReply or HeartbeatReply.
+  // coordinator has only guessed that one. `Reply` is RegisterReply or HeartbeatReply.
   template <typename Reply>
   void KeepDialledAddress(Reply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!reply.keeps_dialled_address() || reply.servers().empty()) return;
     reply.mutable_servers(0)->set_address(coordinator_);
   }
   v1::GrantRequest GrantRequestOf(const std::optional<RoundReport>& report) const;
-  // Waits a little for what AskAhead() of this round brings.
+  // Waits a little for the grant that AskAhead() of this round brings.
   absl::StatusOr<Grant> AwaitAhead(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends what AskAhead() has begun; null: nothing is begun.
+  // Ends the call that AskAhead() has begun, and keeps `ahead`. Null means that no call is begun.
   void SetAhead(std::shared_ptr<GrantAhead> ahead) ABSL_LOCKS_EXCLUDED(mutex_);
-  // `least`, and more where answers take long.
+  // Returns `least`, or more if answers take long.
   absl::Duration TimeoutOf(absl::Duration least) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     return path_.Patience(least, kLongestTimeout);
   }
-  // What a call of at most `timeout` has brought; an error that may pass names the coordinator.
+  // Returns what a call of at most `timeout` has brought. An error that may pass names the
+  // coordinator.
   absl::Status Outcome(const grpc::Status& status, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What FromProto() has made of an answer to `call`. One that cannot be is damaged, or of another
-  // release; the next attempt, over a connection of its own, tells.
+  // Returns what FromProto() has made of an answer to `call`. If FromProto() has failed, the answer
+  // is damaged, or of another release. The next attempt, over a connection of its own, shows which.
   template <typename T>
   absl::StatusOr<T> Understood(absl::string_view call, absl::StatusOr<T> answer)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void RunHeartbeats(absl::Duration interval, const HeartbeatCalls& calls);
-  // Holds the connection of now.
+  // Holds the present connection.
   std::unique_ptr<HeldConnection> Hold() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Waits until `until`, or until the connection that is held ends. Returns false once there are to
-  // be no more heartbeats.
+  // Waits until `until`, or until the connection that is held ends. Returns false once no more
+  // heartbeats are to be sent.
   bool AwaitHeartbeat(absl::Time until) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns how the connection that was held has ended, once.
   std::optional<absl::Status> TakeHeldEnd() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     return std::exchange(held_end_, std::nullopt);
   }
-  // Errors: DeadlineExceeded if nobody has answered.
+  // Sends a heartbeat and returns the answer. Errors: DeadlineExceeded if there was no answer.
   absl::StatusOr<HeartbeatAnswer> SendHeartbeat(HeartbeatCall call, absl::Duration patience);
-  // Fills in who is calling. After Register().
+  // Returns a request that tells which worker calls. Register() must have been called before.
   template <typename Request>
   Request Identified() const {
     Request request;
     SetLife(*life_, &request);
     return request;
   }
-  // ... and proves it.
+  // Adds the secret of this life, which proves that.
   void Prove(grpc::ClientContext& context) const {
     if (!life_secret_.empty()) context.AddMetadata(kLifeSecretKey, life_secret_);
   }
 
   const ClusterSessionConfig config_;
   CallTracer tracer_;
-  // Of the thread that seeks: Register() does so while no heartbeats run.
+  // Only the thread that calls Seek() uses this: Register() calls it while no heartbeats run.
   AddressList addresses_;
   std::optional<WorkerLife> life_;
-  std::string life_secret_;  // empty before a life, and where none is asked for
+  std::string life_secret_;  // empty before a life, and if no secret is asked for
   std::thread heartbeats_;
 
   absl::Mutex mutex_;
-  std::string coordinator_ ABSL_GUARDED_BY(mutex_);  // host:port that is being asked
+  std::string coordinator_ ABSL_GUARDED_BY(mutex_);  // host:port of the server that is asked
   std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<v1::ClusterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   grpc::ClientContext* call_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  std::shared_ptr<GrantAhead> ahead_ ABSL_GUARDED_BY(mutex_);  // null: nothing is asked ahead
+  std::shared_ptr<GrantAhead> ahead_ ABSL_GUARDED_BY(mutex_);  // null if nothing is asked ahead
   grpc::ClientContext* heartbeat_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_suspect_ ABSL_GUARDED_BY(mutex_) = false;  // the connection may be what spoils calls
   bool is_silent_ ABSL_GUARDED_BY(mutex_) = false;   // the call in progress has no connection left
   bool stop_heartbeats_ ABSL_GUARDED_BY(mutex_) = false;
-  // How the connection that was held has ended; none if it has not.
+  // How the connection that was held has ended. It is not set if the connection has not ended.
   std::optional<absl::Status> held_end_ ABSL_GUARDED_BY(mutex_);
   RoundTripTime path_ ABSL_GUARDED_BY(mutex_);  // of calls that are answered at once
 };
@@ -293,7 +294,7 @@ absl::Status ClusterSession::Seek(const std::function<absl::Status()>& attempt) 
       answer = attempt();
     }
     goes_on = search.GoesOn(answer);
-    // The next attempt begins where the user said.
+    // The next attempt begins at an address of the list that the user gave.
     if (!answer.ok()) GoTo(addresses_.current());
   } while (goes_on);
   return search.Outcome();

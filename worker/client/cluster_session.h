@@ -23,7 +23,8 @@ struct ClusterSessionConfig {
   uint32_t request_process = 0;  // random: what the ids of its calls begin with; see RequestIds
   absl::Duration grant_hold = absl::Seconds(5);  // how long the coordinator may keep a request open
   absl::Duration call_timeout = absl::Seconds(10);
-  // Of a registration where the coordinator may be elsewhere: it holds a call for less.
+  // The timeout of a registration if the coordinator may be at another of several addresses. The
+  // coordinator holds such a call for less.
   absl::Duration search_timeout = absl::Seconds(5);
   absl::Duration leave_timeout = absl::Seconds(10);  // of the farewell
 };

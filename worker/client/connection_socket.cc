@@ -57,7 +57,7 @@ std::shared_ptr<ConnectionSocket> ConnectionSocket::Of(grpc::ChannelArguments& a
 void ConnectionSocket::Abort() {
   absl::MutexLock lock(&mutex_);
   if (descriptor_ < 0) return;
-  // Of a socket that is connected this is a reset.
+  // connect() with AF_UNSPEC resets the connection of a socket that is connected.
   const sockaddr nobody = {.sa_family = AF_UNSPEC, .sa_data = {}};
   connect(descriptor_, &nobody, sizeof(nobody));
 }
@@ -69,7 +69,7 @@ std::optional<SocketCounts> ConnectionSocket::Counts() {
   if (descriptor_ < 0 || getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
     return std::nullopt;
   }
-  // Older kernels tell less. Without a round trip it never was connected.
+  // Older kernels tell less. Without a round trip the socket was never connected.
   const size_t needed = offsetof(tcp_info, tcpi_busy_time) + sizeof(info.tcpi_busy_time);
   if (size < needed || info.tcpi_min_rtt == 0 || info.tcpi_min_rtt == UINT32_MAX) {
     return std::nullopt;

@@ -1,6 +1,7 @@
-// ConnectionSocket: the socket under a gRPC channel, so that a connection that is given up ends at
-// once. gRPC closes one only when it has written what it was given, and the kernel sends what it
-// holds even then: megabytes, which on a slow path the next connection would have to wait for.
+// ConnectionSocket is the socket under a gRPC channel. With it, a connection that is given up ends
+// at once. gRPC closes a connection only when it has written what it was given, and even then the
+// kernel sends what it holds. These are megabytes, for which the next connection would have to wait
+// on a slow path.
 #pragma once
 
 #include <grpcpp/support/channel_arguments.h>
@@ -15,17 +16,17 @@
 
 namespace lodestar {
 
-// What the kernel has counted of one connection (TCP_INFO in tcp(7)).
+// The kernel's counts of one connection (TCP_INFO in tcp(7)).
 struct SocketCounts {
-  uint64_t bytes_sent = 0;    // and acknowledged
+  uint64_t bytes_sent = 0;    // bytes sent and acknowledged
   absl::Duration sending;     // time in which something was on its way
-  absl::Duration round_trip;  // the shortest of late
+  absl::Duration round_trip;  // the shortest round trip of late
 };
 
 // Thread-safe.
 class ConnectionSocket {
  public:
-  // Of the one channel that is made with these arguments.
+  // Returns the socket of the one channel that is made with these arguments.
   static std::shared_ptr<ConnectionSocket> Of(grpc::ChannelArguments& arguments);
 
   ConnectionSocket() = default;
@@ -36,16 +37,17 @@ class ConnectionSocket {
   // Resets the connection that the channel has now, if it has one: what was not sent is dropped.
   void Abort() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // None while the channel is not connected, or where the kernel does not count.
+  // Returns nothing while the channel is not connected, or if the kernel does not count.
   std::optional<SocketCounts> Counts() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   friend struct SocketTaker;
-  // Owns the descriptor from now on.
+  // Takes ownership of the descriptor.
   void Replace(int descriptor) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Mutex mutex_;
-  int descriptor_ ABSL_GUARDED_BY(mutex_) = -1;  // our own of the socket: gRPC may close its
+  // Our own descriptor of the socket, because gRPC may close its descriptor. -1 means none.
+  int descriptor_ ABSL_GUARDED_BY(mutex_) = -1;
 };
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-// CoordinatorLink: a worker's conversation with the coordinator: registration, heartbeats, grants,
+// CoordinatorLink is a worker's connection to the coordinator: registration, heartbeats, grants,
 // leaving. One object lives as long as the process and goes through many lives (incarnations). The
 // gRPC implementation is cluster_session.h; tests of the trainer use a fake.
 //
@@ -19,54 +19,57 @@ namespace lodestar {
 
 class CoordinatorLink {
  public:
-  // All called on the heartbeat thread.
+  // All functions are called on the heartbeat thread.
   struct HeartbeatCalls {
-    // Whether StayConnected is called, too, so that the servers may end this life before its lease
-    // if the process ends.
+    // True if StayConnected is called as well, so that the servers may end this life before its
+    // lease if the process ends.
     bool stays_connected = true;
-    // What the worker tells with each heartbeat; its life is filled in.
+    // Returns what the worker tells with each heartbeat; the link fills in the life.
     std::function<HeartbeatCall()> activity;
-    // After each heartbeat: why the cluster does not go on; empty if it does.
+    // Called after each heartbeat with the reason why the cluster does not go on, or with an empty
+    // text if it does.
     std::function<void(const std::string& reason)> on_waiting = [](const std::string&) {};
-    // After each that was not answered, and why; the next may be.
+    // Called after each heartbeat that was not answered, with the reason. The next one may be.
     std::function<void(const absl::Status&)> on_unanswered = [](const absl::Status&) {};
-    // Servers are at other addresses than those of the version that `activity` has told.
+    // Called if servers are at other addresses than those of the version that `activity` has told.
     std::function<void(const ServerAddresses&)> on_moved = [](const ServerAddresses&) {};
-    // Once, if the coordinator refuses this life (Aborted) or this worker (PermissionDenied).
+    // Called once, if the coordinator refuses this life (Aborted) or this worker
+    // (PermissionDenied).
     std::function<void(const absl::Status&)> on_lost;
   };
 
   virtual ~CoordinatorLink() = default;
 
-  // One attempt to begin a life. `offered`: the tensors of a program of its own; none: the worker
-  // takes the job's model. Errors: as in proto/cluster_service.proto; Unavailable if nobody
-  // answers.
+  // Tries to begin a life. `offered` has the tensors of a program of its own. If it is not set, the
+  // worker takes the job's model. Errors: as in proto/cluster_service.proto; Unavailable if no
+  // server answers.
   virtual absl::StatusOr<Registration> Register(const std::optional<OfferedLayout>& offered,
                                                 const ProcessHistory& process) = 0;
   // Makes the worker a member. Errors: FailedPrecondition if layout or data differ from the job's.
   virtual absl::Status Join(const std::string& layout_hash, const DatasetInfo& dataset) = 0;
-  // The contribution that `report` is of is on its way: asks for the next grant beside it, which
-  // NextGrant() with a report of the same round returns. What it asks may come to nothing. Does not
-  // wait for servers. Between Register() and the end of that life.
+  // Asks for the next grant while the contribution of `report` is on its way. NextGrant() with a
+  // report of the same round returns that grant. The question may come to nothing. Does not wait
+  // for servers. May be called between Register() and the end of that life.
   virtual void AskAhead(const RoundReport& report) = 0;
-  // Blocks until there is a grant or the coordinator says what is waited for (kWait). `leaving`: no
-  // new work is wanted, now or later: returns at once, with the grant that this worker has been
-  // given already, known to it or not, or kDone. Errors: Aborted: this life is over, register
-  // again; Cancelled after Cancel().
+  // Blocks until there is a grant or the coordinator says what is waited for (kWait). `leaving`
+  // means that no new work is wanted, now or later. Then this returns at once: with the grant that
+  // this worker has been given already, known to it or not, or with kDone. Errors: Aborted if this
+  // life is over, and the worker is to register again; Cancelled after Cancel().
   virtual absl::StatusOr<Grant> NextGrant(const std::optional<RoundReport>& report,
                                           bool leaving) = 0;
-  // Best effort: returns within a timeout of its own whatever happens. A worker that has never
-  // registered has nothing to leave: OK.
+  // Tries to tell the coordinator that this worker leaves. Returns within a timeout of its own
+  // whatever happens. Returns OK for a worker that has never registered, as it has nothing to
+  // leave.
   virtual absl::Status Leave(const std::string& reason,
                              const std::optional<RoundReport>& report) = 0;
 
-  // Renews the lease every `interval` until StopHeartbeats(), or until this life is refused. An
-  // unreachable coordinator is tried again.
+  // Renews the lease every `interval` until StopHeartbeats(), or until this life is refused. If the
+  // coordinator cannot be reached, tries again.
   virtual void StartHeartbeats(absl::Duration interval, HeartbeatCalls calls) = 0;
   virtual void StopHeartbeats() = 0;
 
-  // Ends the calls in progress, and makes later ones fail with Cancelled until Rearm(); Leave() and
-  // heartbeats excepted.
+  // Ends the calls in progress, and makes later ones fail with Cancelled until Rearm(). This does
+  // not apply to Leave() and heartbeats.
   virtual void Cancel() = 0;
   virtual void Rearm() = 0;
 };

@@ -1,6 +1,6 @@
-// Payloads in the memory of a device: where a transport gets them from and brings them to when it
-// lets the device copy straight to and from the memory that it shares with a server, in place of
-// the processor.
+// These are the interfaces for payloads in the memory of a device. With them a transport lets the
+// device, in place of the processor, copy straight to and from the memory that the transport shares
+// with a server.
 #pragma once
 
 #include <cstddef>
@@ -13,25 +13,25 @@
 
 namespace lodestar {
 
-// All methods block and are thread-safe. Errors: those of the device, as of this machine: trying
-// again is of no use.
+// All methods block and are thread-safe. Errors are those of the device, which is part of this
+// machine: trying again is of no use.
 class PayloadSource {
  public:
   virtual ~PayloadSource() = default;
-  // Copies the bytes from `begin` on to `destination`, in memory of the HostMemoryRegistry.
+  // Copies the bytes from `begin` on to `destination`, which is in memory of the
+  // HostMemoryRegistry.
   virtual absl::Status CopyOut(absl::Span<std::byte> destination, int64_t begin) = 0;
-  // Copies bytes to host memory where they stay as long as they do on the device. No two calls at a
-  // time for the same bytes.
+  // Copies bytes to host memory, where they stay as long as they do on the device. Two calls for
+  // the same bytes must not run at a time.
   virtual absl::StatusOr<absl::Span<const std::byte>> Fetch(int64_t begin, int64_t bytes) = 0;
 };
 
-// As PayloadSource.
+// All methods block and are thread-safe, with errors as for PayloadSource.
 class PayloadSink {
  public:
   virtual ~PayloadSink() = default;
-  // Copies `source`, in memory of the HostMemoryRegistry or at the host's place of the same bytes,
-  // to the bytes from `begin` on, and calls
-  // `meanwhile` while that runs.
+  // Copies `source` to the bytes from `begin` on, and calls `meanwhile` while that runs. `source`
+  // is in memory of the HostMemoryRegistry, or at the host's place of the same bytes.
   virtual absl::Status CopyIn(int64_t begin, absl::Span<const std::byte> source,
                               absl::FunctionRef<void()> meanwhile) = 0;
 };
@@ -47,10 +47,10 @@ struct DevicePayload {
 class HostMemoryRegistry {
  public:
   virtual ~HostMemoryRegistry() = default;
-  // `memory` begins at a page and stays mapped until it is unregistered. Errors: why not; nothing
-  // has changed then.
+  // `memory` must begin at a page and stay mapped until it is unregistered. Errors say why the
+  // memory is not registered; nothing has changed then.
   virtual absl::Status Register(absl::Span<char> memory) = 0;
-  // Nobody copies any more.
+  // No copy to or from the memory may be running.
   virtual void Unregister(absl::Span<char> memory) = 0;
 };
 

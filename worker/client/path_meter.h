@@ -1,4 +1,4 @@
-// PathMeter: how fast the path between a worker and its servers is, by the transfers of late.
+// PathMeter tells how fast the path between a worker and its servers is, by the last transfers.
 // Thread-safe.
 #pragma once
 
@@ -15,21 +15,24 @@ namespace lodestar {
 
 class PathMeter {
  public:
-  // Less says nothing: it fits into what is sent without waiting for an answer.
+  // A transfer of fewer bytes says nothing: it fits into what is sent without waiting for an
+  // answer.
   static constexpr uint64_t kLeastBytes = 65536;
 
-  // One push, all of it acknowledged: bytes on the wire, the time in which some were on their way,
-  // and the path's round trip, of which the last acknowledgement takes one.
+  // Notes one push, all of which is acknowledged. `bytes` are those on the wire, and `sending` is
+  // the time in which some were on their way. The last acknowledgement takes one `round_trip`.
   void OnSent(uint64_t bytes, absl::Duration sending, absl::Duration round_trip)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // One pull: bytes of payload behind the first chunk, and the time after it in which they came.
+  // Notes one pull. `bytes` are the payload behind the first chunk, and `took` is the time after
+  // that chunk in which they came.
   void OnReceived(uint64_t bytes, absl::Duration took) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The highest rates of the last transfers: what else holds one up is not the path's.
+  // Returns the highest rates of the last transfers: a slower transfer may have been held up by
+  // something other than the path.
   PathFacts facts() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Of the last transfers one way, in bytes per second.
+  // The rates of the last transfers in one direction, in bytes per second.
   class Rates {
    public:
     void Add(uint64_t bytes, absl::Duration took);

@@ -1,6 +1,6 @@
-// One ShareMemory call: a region shared with one server, and who may write where in it. Half of its
-// blocks are for pushes, half for pulls. Whoever starts a call keeps it until it is done and
-// destroys it on a thread that is not gRPC's.
+// SharedMemoryCall is one ShareMemory call: a region shared with one server, and which side may
+// write where in it. Half of its blocks are for pushes, half for pulls. The caller keeps the call
+// until it is done, and destroys it on a thread that is not gRPC's.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -24,61 +24,64 @@ namespace lodestar {
 class SharedMemoryCall final
     : public grpc::ClientBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply> {
  public:
-  // Where a chunk may be written.
+  // The place where a chunk may be written.
   struct Block {
     uint64_t offset = 0;
     absl::Span<char> memory;
   };
-  // kNone: do without.
+  // kNone means that the caller does without a block.
   enum class Answer : uint8_t { kTaken, kWait, kNone };
   struct Settings {
     WorkerLife life;
     std::string life_secret;  // see Registration
     size_t block_bytes = 0;
     int blocks = 0;                 // for each direction
-    bool outlives_process = false;  // another process may go on with the life
-    // Called once, on a gRPC thread: OK when the server has the region, or why it does not. May be
-    // null.
+    bool outlives_process = false;  // true if another process may go on with the life
+    // Called once, on a gRPC thread, with OK when the server has the region, or with the reason why
+    // it does not. May be null.
     std::function<void(const absl::Status&)> on_settled;
-    // Told of the region while it is shared; null: no device copies there. It outlives the call.
+    // Has the region registered while it is shared. Null means that no device copies there. The
+    // registry must outlive the call.
     HostMemoryRegistry* registry = nullptr;
-    // Called after on_settled(OK), where there is a registry: OK, or why the device does not copy
-    // there. May be null.
+    // If there is a registry, called after on_settled(OK) with OK, or with the reason why the
+    // device does not copy there. May be null.
     std::function<void(const absl::Status&)> on_registered;
   };
 
-  // Errors: those of SharedRegion::Create(). The worker's memory is touched, and registered, only
-  // once the server has accepted it.
+  // Starts a call. The worker's memory is touched, and registered, only once the server has
+  // accepted it. Errors: those of SharedRegion::Create().
   static absl::StatusOr<std::shared_ptr<SharedMemoryCall>> Start(
       const std::shared_ptr<grpc::Channel>& channel, Settings settings);
-  // Not on a gRPC thread. Nobody copies to or from the region any more.
+  // Must not run on a gRPC thread, nor while a thread copies to or from the region.
   ~SharedMemoryCall() override;
 
   // True between the server's answer and the end of the call.
   bool is_open() const ABSL_LOCKS_EXCLUDED(mutex_);
   bool is_done() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The region's name; of an open call.
+  // Returns the region's name. The call must be open.
   uint64_t name() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Why it is not, or no longer, open.
+  // Returns why the call is not, or no longer, open.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
   const SharedRegion& region() const { return region_; }
   size_t block_bytes() const { return settings_.block_bytes; }
-  // Whether a device copies straight to and from the region; of an open call it does not change.
+  // Returns true if a device copies straight to and from the region. While the call is open, this
+  // does not change.
   bool is_registered() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // A block for the stream `owner` to fill and to push. kWait: `retry` will be called, without a
-  // lock held, when there may be one; asking again is then up to the caller. What is taken and not
-  // pushed is lost. Only a stream that has blocks on their way waits: one may hold all of them
-  // until another one gets on, and that one must not wait for it.
+  // Takes a block for the stream `owner` to fill and to push. kWait means that `retry` will be
+  // called, without a lock held, when there may be a block; the caller may then ask again. If a
+  // block is taken and not pushed, it is lost. Only a stream that has blocks on their way is told
+  // to wait. Others do without, because one stream may hold all blocks until another stream gets
+  // on.
   Answer TakeBlock(const void* owner, Block& block, std::function<void()> retry)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // A pulled chunk has been copied: the server may write there again. Errors: Internal if the
-  // server was never allowed to write there.
+  // Tells the server that a pulled chunk has been copied, and that it may write there again.
+  // Errors: DataLoss if the server was never allowed to write there.
   absl::Status MarkRead(uint64_t offset) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Soon closed. Thread-safe.
+  // Makes the call end soon. Thread-safe.
   void End() { context_.TryCancel(); }
-  // Until gRPC is done with the call. Not on a gRPC thread.
+  // Blocks until gRPC is done with the call. Must not be called on a gRPC thread.
   void AwaitDone() ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -89,7 +92,7 @@ class SharedMemoryCall final
   SharedMemoryCall(const std::shared_ptr<grpc::Channel>& channel, SharedRegion region,
                    Settings settings);
   void Begin();
-  // Tells `settings_` once what became of the call.
+  // Calls on_settled, only once, with what became of the call.
   void Settle(const absl::Status& status);
   void Accepted(uint64_t name) ABSL_LOCKS_EXCLUDED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -105,8 +108,9 @@ class SharedMemoryCall final
   mutable absl::Mutex mutex_;
   uint64_t name_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_registered_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<uint64_t> free_ ABSL_GUARDED_BY(mutex_);       // for pushes, by offset
-  std::vector<const void*> owners_ ABSL_GUARDED_BY(mutex_);  // by block for pushes; null: free
+  std::vector<uint64_t> free_ ABSL_GUARDED_BY(mutex_);  // for pushes, by offset
+  // The owner of each block for pushes; null if the block is free.
+  std::vector<const void*> owners_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
   v1::SharedMemoryRequest pending_ ABSL_GUARDED_BY(mutex_);
   v1::SharedMemoryRequest writing_ ABSL_GUARDED_BY(mutex_);

@@ -1,5 +1,5 @@
-// The memory shared with one server, if it is on this machine; makes a new region after one that a
-// broken stream has left in an unknown state.
+// SharedMemoryLink has the memory shared with one server, if that is on this machine. If a broken
+// stream has left a region in an unknown state, the link makes a new region.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -16,30 +16,32 @@
 
 namespace lodestar {
 
-// Thread-safe. Constructed, destroyed and Prepare()d on threads that are not gRPC's.
+// Thread-safe. Constructor, destructor and Prepare() must run on threads that are not gRPC's.
 class SharedMemoryLink {
  public:
   struct Config {
-    std::shared_ptr<grpc::Channel> channel;  // until UseChannel()
-    // Of every call. on_settled: also told, on any thread, why there is none.
+    std::shared_ptr<grpc::Channel> channel;  // used until UseChannel()
+    // The settings of every call. If there can be no call, on_settled is called with the reason, on
+    // any thread.
     SharedMemoryCall::Settings call;
   };
 
   explicit SharedMemoryLink(Config config);
-  // No block may be in use.
+  // When the link is destroyed, no block may be in use.
   ~SharedMemoryLink();
 
-  // Before streams begin: asks the server, in the background, if that may help.
+  // To be called before streams begin. Asks the server, in the background, if that may help.
   void Prepare() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The open call, or null: payloads go through the connection.
+  // Returns the open call, or null if payloads go through the connection.
   std::shared_ptr<SharedMemoryCall> Current() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The server is at the other end of this channel now, perhaps of another machine.
+  // Tells that the server is at the other end of this channel now, perhaps on another machine.
   void UseChannel(const std::shared_ptr<grpc::Channel>& channel) ABSL_LOCKS_EXCLUDED(mutex_);
-  // A stream that used `call` broke.
+  // Tells that a stream that used `call` broke.
   void Abandon(const std::shared_ptr<SharedMemoryCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Moves what is over to `done`. Errors: those of SharedMemoryCall::Start().
+  // Starts a call if there is none and the server has not refused. Moves calls that are over to
+  // `done`. Errors: those of SharedMemoryCall::Start().
   absl::Status PrepareLocked(std::vector<std::shared_ptr<SharedMemoryCall>>& done)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -1,4 +1,4 @@
-// How much memory a worker shares with servers of its machine.
+// The functions here tell how much memory a worker shares with servers of its machine.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace lodestar {
 
-// Blocks for each direction with a server that has `shard_bytes` of the model, in fp32: a small one
-// needs no more than itself.
+// Returns the number of blocks for each direction with a server that has `shard_bytes` of the
+// model, in fp32. A small shard needs no more blocks than it fills.
 int SharedBlocksFor(int64_t shard_bytes, size_t block_bytes);
 
-// Of all regions, if every server of the plan is on this machine.
+// Returns the size of all regions, if every server of the plan is on this machine.
 int64_t SharedMemoryBytes(const std::vector<Bucket>& buckets,
                           size_t block_bytes = kSharedBlockBytes);
 

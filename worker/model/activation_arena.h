@@ -1,6 +1,6 @@
-// Activations and scratch of a model, planned once for the largest micro-batch and taken from the
-// device in one piece. A model first plans all its buffers, then allocates; nothing is allocated in
-// a step.
+// ActivationArena holds activations and scratch of a model. They are planned once for the largest
+// micro-batch and taken from the device in one piece. A model first plans all its buffers, then
+// allocates; nothing is allocated in a step.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,9 @@ class ActivationArena {
   // is until then.
   void Plan(Buf* target, int64_t num_elements, DType dtype);
 
-  // Where the next buffer starts. After Rewind(place) buffers are planned from there again, over
-  // those that were: for buffers that are never in use at the same time.
+  // place() returns where the next buffer starts. After Rewind(place) buffers are planned from that
+  // place again, and overlap those that were planned there before. This is for buffers that are
+  // never in use at the same time.
   int64_t place() const { return next_byte_; }
   void Rewind(int64_t place) { next_byte_ = place; }
 
@@ -31,7 +32,7 @@ class ActivationArena {
   // Errors: ResourceExhausted naming owner, bytes asked for and free, and the flags to change.
   absl::Status Allocate(const std::string& owner, Device* device);
 
-  // Of the allocation, which is planned so far.
+  // Returns the size of the allocation, as far as it is planned.
   int64_t num_bytes() const { return num_bytes_; }
 
  private:

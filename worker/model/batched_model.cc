@@ -10,7 +10,7 @@
 namespace lodestar {
 namespace {
 
-// Of tokens, features and targets of a HostBatch alike.
+// Tokens, features and targets of a HostBatch all have elements of this size.
 constexpr int64_t kHostElementBytes = 4;
 
 size_t NumBytes(const Buf& buf, int64_t num_elements) {
@@ -43,9 +43,9 @@ double SumOf(const void* values, int64_t count) {
   return sum;
 }
 
-// A step of a larger model takes longer than its launches, and gains more from pulling and pushing
-// blocks while it runs, which a graph, being one piece, rules out. 16 MB of weights; gpt-nano, the
-// MLPs and the CNNs are below.
+// This is 16 MB of weights; gpt-nano, the MLPs and the CNNs are below. A step of a larger model
+// takes longer than its launches, and gains more from pulling and pushing blocks while it runs. A
+// graph rules that out, because it runs as one piece.
 constexpr int64_t kMostElementsForGraph = 4 << 20;
 
 SampleShape WithStride(SampleShape sample) {
@@ -153,7 +153,8 @@ absl::StatusOr<BatchResult> BatchedModel::TrainStep(const HostBatch& batch, Weig
                                                     GradientSink* sink) {
   RETURN_IF_ERROR(CheckBatch(batch));
   OnBatch(batch);
-  // Of the mean over the whole batch, so that the gradients of micro-batches simply add up.
+  // This is the scale of the mean over the whole batch, so that the gradients of micro-batches
+  // simply add up.
   const double scale = 1.0 / static_cast<double>(batch.MeanOver());
   BatchResult result;
   for (int64_t begin = 0; begin < batch.num_samples; begin += max_batch_) {
@@ -259,7 +260,8 @@ void BatchedModel::CopyToDevice(Buf to, const void* from, int64_t count, int64_t
   if (pinned_batch_.data() != nullptr) {
     from = std::memcpy(static_cast<char*>(pinned_batch_.data()) + pinned_place, from, bytes);
   }
-  // On the compute stream: the previous micro-batch's backward still reads the buffers.
+  // The copy is on the compute stream, because the previous micro-batch's backward still reads the
+  // buffers.
   device_->Copy(to.data, from, bytes, StreamKind::kCompute);
 }
 

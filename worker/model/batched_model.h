@@ -1,6 +1,6 @@
-// What all models share: checks of a batch, cutting it into micro-batches, copies to and from the
-// device, the loss. A derived model adds the network between inputs() and logits(), and its
-// backward.
+// BatchedModel is what all models share: checks of a batch, cutting it into micro-batches, copies
+// to and from the device, and the loss. A derived model adds the network between inputs() and
+// logits(), and its backward.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,15 @@
 
 namespace lodestar {
 
-// What one sample looks like. Inputs are tokens (i32) where token_limit > 0, else features
-// (floating).
+// The sizes of one sample. If token_limit > 0, inputs are tokens (i32), else features (floating).
 struct SampleShape {
   int64_t inputs = 0;       // per sample
   int64_t predictions = 1;  // per sample; each has one target
   int64_t classes = 0;
   int64_t token_limit = 0;
-  // Elements between rows of logits; 0: `classes`.
+  // The number of elements from a row of logits to the next. 0 means `classes`.
   int64_t logits_stride = 0;
-  // Training is not the same function of weights and batch in every step.
+  // True means that training is not the same function of weights and batch in every step.
   bool has_dropout = false;
 };
 
@@ -47,32 +46,33 @@ class BatchedModel : public Model {
   // Call once, before anything else. Errors: ResourceExhausted.
   absl::Status AllocateActivations();
   int64_t activation_bytes() const { return activation_arena_.num_bytes(); }
-  // Pinned host memory; 0 where the device's memory is the host's.
+  // Returns the size of the pinned host memory. It is 0 if the device's memory is the host's.
   int64_t pinned_bytes() const;
-  // Of a HostBatch with as many samples as a micro-batch.
+  // Returns the size of a HostBatch with as many samples as a micro-batch.
   int64_t batch_bytes() const { return BatchBytes(); }
-  // What a model wants behind its parameters.
+  // Returns how many elements a model needs behind its parameters.
   static int64_t PaddingElements(const ModelConfig&, Device*) { return 0; }
 
  protected:
-  // One way of a micro-batch through the network.
+  // One pass of a micro-batch through the network.
   struct Pass {
     int64_t samples = 0;
     int64_t first_position = 0;  // of its first sample, as in HostBatch
     bool is_training = false;
   };
 
-  // Derived constructors plan their buffers in activation_arena().
+  // The constructors of derived models plan their buffers in activation_arena().
   BatchedModel(const ModelConfig& config, const SampleShape& sample,
                std::unique_ptr<ParameterArena> parameter_arena, Device* device);
 
-  // All samples of a step or an evaluation, before their first Forward().
+  // Is called with all samples of a step or an evaluation, before their first Forward().
   virtual void OnBatch(const HostBatch&) {}
-  // From inputs() to logits(). `gate` may be null; it is asked for each block once, before the
-  // first read of the block, or for parts of it before that and for the block before the rest.
+  // Computes logits() from inputs(). `gate` may be null. It is asked for each block once, before
+  // the first read of the block. It may also be asked for parts of a block before those are read,
+  // and for the block before the rest is read.
   virtual absl::Status Forward(const Pass& pass, WeightsGate* gate) = 0;
-  // From the gradient in logits() to gradients(), set or added as `weights` says. `sink` may be
-  // null; it is told of each block once, last block first.
+  // Computes gradients() from the gradient in logits(). They are set or added to as `weights` says.
+  // `sink` may be null. It is told of each block once, last block first.
   virtual absl::Status Backward(const Pass& pass, Accumulate weights, GradientSink* sink) = 0;
 
   Device* device() const { return device_; }
@@ -83,9 +83,11 @@ class BatchedModel : public Model {
   Buf inputs() const { return inputs_; }
   Buf logits() const { return logits_; }
 
-  // With a gate: the block's weights have arrived, in the type that forward reads.
+  // If there is a gate, waits until the block's weights have arrived, and brings them into the type
+  // that forward reads.
   absl::Status WaitForBlock(WeightsGate* gate, int block);
-  // The same of parts of the block, and of the others once it has been asked for some.
+  // WaitForParts() does the same for parts of the block. WaitForRest() does it for the other parts,
+  // once the gate has been asked for some.
   absl::Status WaitForParts(WeightsGate* gate, int block, absl::Span<const ElementRange> parts);
   absl::Status WaitForRest(WeightsGate* gate, int block, absl::Span<const ElementRange> rest);
   static absl::Status ReportBlock(GradientSink* sink, int block);
@@ -95,25 +97,25 @@ class BatchedModel : public Model {
  private:
   void PlanBatchBuffers();
   void RefreshNarrowParameters(absl::Span<const ElementRange> ranges);
-  // Of one micro-batch, on the host.
+  // Return the size of the results and of the batch of one micro-batch, on the host.
   int64_t ResultBytes() const;
   int64_t BatchBytes() const;
   absl::Status CheckBatch(const HostBatch& batch) const;
   absl::Status CheckSizes(const HostBatch& batch) const;
   void Upload(const HostBatch& batch, int64_t begin, int64_t samples);
-  // Queues the copy of `count` elements of a batch, which lie at `pinned_place` of the pinned
-  // memory meanwhile: a copy from memory that is not pinned waits for the device, and passes
-  // through a buffer of the driver's.
+  // Queues the copy of `count` elements of a batch. Meanwhile they lie at `pinned_place` of the
+  // pinned memory. A copy from memory that is not pinned would wait for the device and pass through
+  // a buffer of the driver's.
   void CopyToDevice(Buf to, const void* from, int64_t count, int64_t pinned_place);
-  // Forward, loss and backward of one micro-batch; returns when the copy of the losses is under
-  // way.
+  // Runs forward, loss and backward of one micro-batch. Returns when the copy of the losses is
+  // under way.
   absl::StatusOr<EventId> TrainMicroBatch(const Pass& pass, double scale, Accumulate weights,
                                           WeightsGate* gate, GradientSink* sink);
-  // The same as one graph: the gate is waited for before, the sink is told after.
+  // Does the same as one graph. Waits for the gate before the graph, and tells the sink after it.
   absl::StatusOr<EventId> TrainAsGraph(const Pass& pass, double scale, Accumulate weights,
                                        WeightsGate* gate, GradientSink* sink);
-  // Loss and, where scale is not 0, its gradient into logits(). `correct`, here and below:
-  // correct_, or empty where nobody asks which predictions are right.
+  // Computes the loss and, if `scale` is not 0, its gradient, which goes into logits(). Here and
+  // below `correct` is correct_, or empty if it is not wanted which predictions are right.
   void ComputeLoss(int64_t samples, Buf correct, double scale);
   EventId CopyLossesToHost(int64_t samples, Buf correct);
   // Blocks until `losses_copied`; adds the losses of `samples` samples to *result.
@@ -125,17 +127,18 @@ class BatchedModel : public Model {
   Device* const device_;
   const std::unique_ptr<ParameterArena> parameter_arena_;
   ActivationArena activation_arena_;
-  Buf staged_features_;  // f32, where the device computes in another dtype
+  Buf staged_features_;  // f32; empty unless the device computes in another dtype
   Buf inputs_;
   Buf targets_;
   Buf logits_;
   Buf losses_;
   Buf correct_;
   DeviceMemory host_results_;  // [losses | correct] of one micro-batch
-  // [inputs | targets] of one micro-batch, as in a HostBatch; empty where nothing is pinned. It is
-  // written again once the losses of the micro-batch before are read, which follow its copy.
+  // [inputs | targets] of one micro-batch, as in a HostBatch; empty if nothing is pinned. It is
+  // written again once the losses of the micro-batch before have been read: these are computed
+  // after its copy.
   DeviceMemory pinned_batch_;
-  std::unique_ptr<StepGraphs> graphs_;  // null: steps are not recorded
+  std::unique_ptr<StepGraphs> graphs_;  // null if steps are not recorded
 };
 
 }  // namespace lodestar

@@ -16,7 +16,7 @@ const GptSpec& SpecOf(const ModelConfig& config) {
   return std::get<GptSpec>(config.spec.architecture);
 }
 
-// Rows of logits start at multiples of this where memory is a GPU's: matrix products of odd widths
+// If memory is a GPU's, rows of logits start at multiples of this: matrix products of odd widths
 // take slow paths (50257 tokens, which is odd, become 50304 columns).
 constexpr int64_t kLogitsAlignment = 128;
 
@@ -198,7 +198,8 @@ absl::Status GptModel::Backward(const Pass& pass, Accumulate weights, GradientSi
   const Sequences sequences{pass, gpt_.context};
   const int64_t rows = sequences.rows();
   BackwardHead(rows, weights);
-  // Who is told of nothing gets all at the end: what a graph repeats must not depend on the data.
+  // Without a sink, all of the table's gradient is added at the end: what a graph repeats must not
+  // depend on the data.
   if (sink != nullptr) RETURN_IF_ERROR(ReportRest(weights, sink));
   last_norm_.Backward(device(), dresidual_, scratch_.branch, rows, Accumulate::kSet, weights);
   RETURN_IF_ERROR(ReportBlock(sink, gpt_.num_layers + 1));
@@ -233,8 +234,8 @@ absl::Status GptModel::ReportRest(Accumulate weights, GradientSink* sink) {
   return ReportParts(sink, 0, rest);
 }
 
-// First of all in backward: with padded rows it also writes zeros behind the table's gradient,
-// where the gradients of other tensors are still to come.
+// This must come first in backward: with padded rows it also writes zeros behind the table's
+// gradient, where the gradients of other tensors are still to come.
 void GptModel::BackwardHead(int64_t rows, Accumulate weights) {
   device()->LinearBackward(scratch_.branch, TableGradient(weights), /*db=*/{}, logits(),
                            /*pre_activation=*/{}, last_norm_.y(), token_table_.value, rows,
@@ -243,7 +244,7 @@ void GptModel::BackwardHead(int64_t rows, Accumulate weights) {
 }
 
 void GptModel::RecomputeLayer(int layer, const Sequences& sequences) {
-  // The last layer's are still there.
+  // The activations of the last layer are still there.
   if (recompute_ == Recompute::kNone || layer + 1 == gpt_.num_layers) return;
   const Layer& at = layers_[layer];
   const int64_t rows = sequences.rows();

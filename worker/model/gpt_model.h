@@ -1,14 +1,16 @@
-// GPT-2 architecture (Radford et al. 2019): learned positions, pre-norm, GELU in its tanh form,
-// head tied to the token table. Blocks: 0 the two tables, 1..num_layers the layers, num_layers + 1
-// the last norm.
+// GptModel is the GPT-2 architecture (Radford et al. 2019): learned positions, pre-norm, GELU in
+// its tanh form, and a head tied to the token table. Block 0 is the two tables, blocks
+// 1..num_layers are the layers, and block num_layers + 1 is the last norm.
 //
-// Of the token table the embedding reads, and changes the gradient of, those rows alone whose
-// tokens the data has; all of it only the head does. So the gate is asked for these rows first and
-// for the rest before the head, and the sink told of the rest once the head's backward is done.
-// Rows that any batch has had count as rows of the data, not those of the batch at hand: what is
-// left out is the same from step to step, and nearly so for all workers. Servers add contributions
-// to a bucket in the order of the workers, and could take in but few that one of them sends long
-// before another.
+// The embedding only reads those rows of the token table whose tokens the data has, and only
+// changes the gradient of these rows; the head reads and changes all rows. So the gate is asked for
+// these rows first and for the rest before the head. The sink is told of the rest once the head's
+// backward is done.
+//
+// A row counts as a row of the data if any batch so far has had its token, not only the batch at
+// hand. So the rest is the same from step to step, and nearly the same for all workers. This
+// matters because servers add contributions to a bucket in the order of the workers: they could
+// take in only a few buckets that one worker sends long before another.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +33,9 @@ namespace lodestar {
 
 class GptModel final : public BatchedModel, public NextTokenModel {
  public:
-  // config.spec must hold a GptSpec. Made by model_factory.
+  // config.spec must hold a GptSpec. Only model_factory makes models.
   GptModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters, Device* device);
-  // Room for the rows of the token table that the padding of the logits reads.
+  // Returns the room for the rows behind the token table that the padding of the logits reads.
   static int64_t PaddingElements(const ModelConfig& config, Device* device);
 
   NextTokenModel* next_token_model() override { return this; }
@@ -55,7 +57,7 @@ class GptModel final : public BatchedModel, public NextTokenModel {
     MlpBranch mlp;
   };
 
-  // A pass over sequences of `tokens`, with the masks of each place that drops.
+  // A pass over sequences of `tokens` tokens each.
   struct Sequences {
     Pass pass;
     int64_t tokens = 0;
@@ -67,51 +69,58 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   // Checks `tokens` and copies them into inputs().
   absl::Status UploadPrompt(absl::Span<const int32_t> tokens);
   AttentionShape Attention(const Sequences& sequences, int layer) const;
-  // Of the `site`-th place that drops; off where the pass is no training.
+  // Returns the mask of the `site`-th place that drops. It is off if the pass is no training.
   DropoutMask Mask(const Pass& pass, int site, int64_t elements_per_sample) const;
   DropoutMask MaskOfEmbedding(const Sequences& sequences) const;
   DropoutMask MaskOfAttention(const Sequences& sequences, int layer) const;
   DropoutMask MaskOfMlp(const Sequences& sequences, int layer) const;
-  // For what the embedding reads, and for what only the head does.
+  // WaitForLookups() waits for the weights that the embedding reads, and WaitForHead() for those
+  // that only the head reads.
   absl::Status WaitForLookups(WeightsGate* gate);
   absl::Status WaitForHead(WeightsGate* gate);
-  // From inputs() [samples, tokens] to last_norm_.y().
+  // Computes last_norm_.y() from inputs() [samples, tokens].
   absl::Status ForwardLayers(const Sequences& sequences, WeightsGate* gate);
-  // The stream before the layer is residual + branch; after it, norm2.sum() + scratch_.branch.
+  // The residual stream is residual + branch before the layer, and norm2.sum() + scratch_.branch
+  // after it.
   void ForwardLayer(int layer, Buf residual, Buf branch, const Sequences& sequences);
-  // logits() = x wte^T
+  // Sets logits() = x wte^T.
   void ForwardHead(Buf x, int64_t rows);
   void BackwardHead(int64_t rows, Accumulate weights);
   void BackwardLayer(int layer, const Sequences& sequences, Accumulate weights);
-  // Brings back what backward needs of the layer and config_.recompute did not keep.
+  // Computes again those activations of the layer that backward needs and that were not kept
+  // because of recompute_.
   void RecomputeLayer(int layer, const Sequences& sequences);
   void BackwardTables(const Sequences& sequences, Accumulate weights);
-  // Where a micro-batch's gradient of the token table is put together: of the first one in its
-  // place, of those that are added to it in later_table_gradient_.
+  // Returns where a micro-batch's gradient of the token table is put together. The gradient of the
+  // first micro-batch is put together in its place. Later ones, which are added to it, are put
+  // together in later_table_gradient_.
   Buf TableGradient(Accumulate weights) const;
-  // Elements of the parameter space.
+  // Adds later_table_gradient_ to the gradient in `parts`, which are elements of the parameter
+  // space.
   void AddToTableGradient(absl::Span<const ElementRange> parts);
-  // Of the token table, what no lookup reads, once the head's backward is done.
+  // Tells the sink, once the head's backward is done, of the rows of the token table that no lookup
+  // reads.
   absl::Status ReportRest(Accumulate weights, GradientSink* sink);
 
   const GptSpec gpt_;
   const Recompute recompute_;
   const uint64_t seed_;
-  // Rows of the head: the vocabulary and, where rows of logits are padded, what lies behind the
-  // table. Their logits are garbage that nobody reads, and their gradient is zero.
+  // The number of rows of the head: the vocabulary and, if rows of logits are padded, rows that lie
+  // behind the table. The logits of the rows behind it are garbage that is not read, and their
+  // gradient is zero.
   const int64_t head_rows_;
   Parameter token_table_;     // wte.weight [vocabulary, width]
   Parameter position_table_;  // wpe.weight [context, width]
-  // [head_rows_, width]. Two operations write a micro-batch's gradient of the token table, and meet
-  // here before it is added: so that the sum has the same bits where other devices computed some
-  // of the micro-batches.
+  // [head_rows_, width]. Two operations write a micro-batch's gradient of the token table: here
+  // their results are added up before the gradient is added to that of other micro-batches. So the
+  // sum has the same bits if other devices computed some of the micro-batches.
   Buf later_table_gradient_;
-  TableRows token_rows_;  // that the data has
+  TableRows token_rows_;  // the rows whose tokens the data has
   std::vector<Layer> layers_;
   NormLayer last_norm_;
   Buf dresidual_;  // gradient to the residual stream
   GptScratch scratch_;
-  Buf prompt_logits_;  // f32 [vocabulary], where the device computes in another dtype
+  Buf prompt_logits_;  // f32 [vocabulary]; empty unless the device computes in another dtype
 };
 
 }  // namespace lodestar

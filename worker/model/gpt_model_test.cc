@@ -99,8 +99,8 @@ TEST_P(NextTokenTest, AJobInTheLayoutOfEarlierReleasesComputesTheSameBits) {
 
 using ::testing::ElementsAre;
 
-// What a gate and a sink are asked and told: of parts with their ranges, else with those of the
-// block.
+// A block that a gate was asked for or a sink was told of, with the ranges of its parts. There are
+// no ranges if it was the block itself.
 struct Told {
   int block = 0;
   std::vector<ElementRange> ranges;
@@ -130,7 +130,7 @@ class TellingGate final : public WeightsGate, public GradientSink {
 
 class TokenRowsTest : public NextTokenTest {
  protected:
-  // Of two samples of these tokens.
+  // Makes a step with two samples of these tokens, and returns what the gate was asked and told.
   TellingGate Step(std::vector<int32_t> tokens) {
     HostBatch batch = RandomBatch(SmallGptSpec(), 2, /*seed=*/8);
     for (size_t i = 0; i < batch.tokens.size(); ++i) batch.tokens[i] = tokens[i % tokens.size()];

@@ -1,4 +1,4 @@
-// Model: straight-line forward and backward over a Device, with hand-written gradients and two
+// Model is straight-line forward and backward over a Device, with hand-written gradients and two
 // planned arenas. Parameters and gradients are one flat vector each, in the order of the layout, so
 // a bucket of the layout is a slice.
 #pragma once
@@ -22,42 +22,46 @@ namespace lodestar {
 
 class NextTokenModel;
 
-// Told by Forward before it first reads a block's weights, so that weights may still be arriving.
+// Forward asks the gate before it first reads a block's weights, so that weights may still be
+// arriving.
 class WeightsGate {
  public:
   virtual ~WeightsGate() = default;
-  // Blocks until the block's weights are in place; may be asked again. Errors end the step.
+  // Waits until the block's weights are in place. It may be called again. Errors end the step.
   virtual absl::Status WaitForBlock(int block) = 0;
-  // The same of `parts` of the block, in order, where forward reads no more of it yet: before it
-  // does, WaitForBlock() comes. Who has blocks in one piece waits for all of it.
+  // Waits for `parts` of the block, which are in order, if forward reads no more of it yet. Before
+  // forward reads more, it calls WaitForBlock(). If a gate gets blocks in one piece, it waits for
+  // the whole block.
   virtual absl::Status WaitForParts(int block, absl::Span<const ElementRange> /*parts*/) {
     return WaitForBlock(block);
   }
 };
 
-// Told by Backward when a block's gradient is final, in the order of production (last block first).
+// Backward tells the sink when a block's gradient is final, in the order of production (last block
+// first).
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  // Comes before the first block, when forward and loss have been queued.
+  // Is called before the first block, when forward and loss have been queued.
   virtual void BackwardBegins() {}
   virtual absl::Status BlockReady(int block) = 0;
-  // The gradient of `parts` of the block, in order, is final before that of the rest. BlockReady()
-  // comes all the same, so that this may be ignored.
+  // Is called when the gradient of `parts` of the block, which are in order, is final before that
+  // of the rest. BlockReady() is called all the same, so that a sink may ignore this.
   virtual absl::Status PartsReady(int /*block*/, absl::Span<const ElementRange> /*parts*/) {
     return absl::OkStatus();
   }
 };
 
-// Sums over samples' predictions (tokens of a gpt, samples of a classifier).
+// The sums over the samples' predictions (tokens of a gpt, samples of a classifier).
 struct BatchResult {
   double loss_sum = 0.0;    // nats
-  int64_t num_correct = 0;  // of Evaluate(); a step does not count them
+  int64_t num_correct = 0;  // only Evaluate() counts these
   int64_t num_predictions = 0;
-  // Of the batch's samples: they are in no sum, and in no gradient. Below zero: samples of steps
-  // before it that were lost as far as those knew are in these sums.
+  // The number of the batch's samples that are in no sum and in no gradient. A number below zero
+  // means that these sums include samples of earlier steps, which counted them as lost.
   int64_t num_lost_samples = 0;
-  // There is no gradient, and no block was told of: the step counts, and changes nothing.
+  // True if there is no gradient, and the sink was told of no block. The step counts, and changes
+  // nothing.
   bool is_skipped = false;
 };
 
@@ -65,41 +69,44 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual const Layout& layout() const = 0;
-  // Flat vectors in device memory, layout().num_elements() each, f32 (f64 where the device computes
-  // in f64).
+  // Both return flat vectors in device memory, with layout().num_elements() elements. They are f32,
+  // or f64 if the device computes in f64.
   virtual Buf parameters() = 0;
   virtual Buf gradients() = 0;
-  // Where the device computes in a narrower type: the parameters in that type, which is what
-  // forward and backward read; else empty. It follows parameters() block by block where a gate is
-  // given. Who changes parameters() otherwise writes these too, or has them refreshed.
+  // If the device computes in a narrower type, returns the parameters in that type, which is what
+  // forward and backward read; else returns an empty buffer. With a gate, the model brings them up
+  // to date with parameters() block by block. A caller that changes parameters() otherwise also
+  // writes these, or calls RefreshNarrowParameters().
   virtual Buf narrow_parameters() { return {}; }
   virtual void RefreshNarrowParameters() {}
 
-  // Gradient of the mean loss over the batch's predictions (HostBatch::mean_over) into gradients(),
-  // each block reported as soon as it is final (on the compute stream, which the device may still
-  // be working on; the losses have been waited for). Errors: InvalidArgument for a batch that does
-  // not fit the model; those of gate, sink and device.
+  // Sets gradients() to the gradient of the mean loss over the batch's predictions
+  // (HostBatch::mean_over). Tells the sink of each block as soon as it is final on the compute
+  // stream, which the device may still be working on. Waits for the losses. `gate` and `sink` may
+  // be null. Errors: InvalidArgument for a batch that does not fit the model; those of gate, sink
+  // and device.
   virtual absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate,
                                                 GradientSink* sink) = 0;
-  // Loss only; any number of samples (cut into pieces of max_batch inside). gate and sink may be
-  // null above and here.
+  // Computes the loss only, of any number of samples, which it cuts into pieces of max_batch.
+  // `gate` may be null.
   virtual absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) = 0;
-  // Samples that pass through the network together: Evaluate() with as many is one pass.
+  // Returns how many samples pass through the network together. Evaluate() with as many is one
+  // pass.
   virtual int64_t samples_per_pass() const { return std::numeric_limits<int64_t>::max(); }
 
-  // The same model seen as one that continues text; null for architectures that do not.
+  // Returns the same model as one that continues text, or null if its architecture does not.
   virtual NextTokenModel* next_token_model() { return nullptr; }
 };
 
-// Which activations of a gpt backward computes again instead of keeping them. The gradients are the
-// same: to the bit on the CPU, up to roundings where activations are stored in a narrow type.
+// Says which activations of a gpt are computed again by backward, and not kept. The gradients are
+// the same: to the bit on the CPU, up to roundings if activations are stored in a narrow type.
 enum class Recompute : uint8_t {
   kNone,
   kGelu,   // the outputs of the GELUs: up to a quarter less memory, a pass over memory more
   kBlock,  // everything but the inputs of the layers: a third more arithmetic
 };
 
-// As --recompute of a worker: "none", "gelu", "block".
+// Returns the name that --recompute of a worker has for it: "none", "gelu", "block".
 constexpr absl::string_view RecomputeName(Recompute recompute) {
   switch (recompute) {
     case Recompute::kNone:
@@ -114,13 +121,14 @@ constexpr absl::string_view RecomputeName(Recompute recompute) {
 
 struct ModelConfig {
   ModelSpec spec;
-  // Samples per forward/backward; a larger batch is cut into micro-batches whose gradients are
-  // accumulated.
+  // The number of samples per forward and backward. A larger batch is cut into micro-batches whose
+  // gradients are accumulated.
   int64_t max_batch = 1;
   Recompute recompute = Recompute::kNone;
-  // What dropout drops is a function of this and of the place of a sample (HostBatch).
+  // What dropout drops is a function of the seed and of the place of a sample (HostBatch).
   uint64_t seed = 1;
-  // That of the job, if it is BuildEarlierLayout(spec); none: BuildLayout(spec).
+  // The layout of the job, if that is BuildEarlierLayout(spec). If not set, the layout is
+  // BuildLayout(spec).
   std::optional<Layout> layout = {};
 };
 
@@ -128,7 +136,7 @@ struct ModelConfig {
 // Errors: those of BuildLayout(); InvalidArgument for max_batch below 1; ResourceExhausted naming
 // bytes asked for and free, and the flags to change.
 absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config, Device* device);
-// On all of them, which outlive the model; config.max_batch is that of each.
+// Makes a model on all of `devices`, which must outlive it. Each device has config.max_batch.
 absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config,
                                                  const DeviceSet& devices);
 

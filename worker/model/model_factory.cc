@@ -76,7 +76,8 @@ absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, Devic
                    std::visit(ModelPlanner{planned, device}, config.spec.architecture));
   ModelMemory memory;
   memory.parameter_bytes = once.parameters;
-  // Of each parameter: value, gradient, and narrow value where arithmetic is narrower than those.
+  // Each parameter has a value, a gradient and, if arithmetic is narrower than those, a narrow
+  // value.
   const DType compute = device->capabilities().compute;
   const auto wide = static_cast<int64_t>(DTypeBytes(StatisticsDType(compute)));
   const int64_t narrow = compute == StatisticsDType(compute) ? 0 : DTypeBytes(compute);

@@ -19,7 +19,8 @@ namespace {
 constexpr double kStep = 1e-5;
 constexpr double kRelativeTolerance = 1e-6;
 constexpr double kAbsoluteTolerance = 2e-9;
-// Of every tensor, so that small ones (norms, biases) are looked at as closely as tables.
+// As many elements of every tensor are tested, so that small tensors (norms, biases) are looked at
+// as closely as tables.
 constexpr int kElementsPerTensor = 8;
 
 class ModelGradientTest : public testing::TestWithParam<ModelSpec> {
@@ -41,7 +42,7 @@ class ModelGradientTest : public testing::TestWithParam<ModelSpec> {
     return MeanLoss();
   }
 
-  // Of training: what dropout drops is fixed by the batch's position.
+  // Returns the mean loss of a training step. What dropout drops is fixed by the batch's position.
   double MeanLoss() {
     const BatchResult result = *model_->TrainStep(batch_, nullptr, nullptr);
     return result.loss_sum / result.num_predictions;

@@ -17,16 +17,16 @@ namespace {
 
 // See ChooseMicroBatch().
 constexpr int64_t kMainMemoryParts = 16;
-// Of a card's free memory a twentieth is left to libraries and fragmentation.
+// A twentieth of a card's free memory is left to libraries and fragmentation.
 constexpr int64_t kCardReserveParts = 20;
 
 std::string SamplesText(int64_t samples) {
   return samples == 1 ? "1 sample" : absl::StrCat(samples, " samples");
 }
 
-// What there is for a model and what belongs to it.
+// The memory that there is for a model and what belongs to it.
 struct Room {
-  int64_t bytes = 0;  // 0: unknown
+  int64_t bytes = 0;  // 0 means unknown
   std::string text;   // "cpu (avx512, 2 threads) has 512.0 MB (the control group /jobs)"
 };
 
@@ -44,7 +44,7 @@ Room RoomOf(Device* device) {
   return room;
 }
 
-// Beside the model, on the device: without samples.
+// Returns the bytes on the device beside the model, without the samples of a step.
 int64_t RunnerBytes(const OtherMemory& other, bool memory_is_host) {
   return other.device_bytes - (memory_is_host ? other.batch_bytes : 0);
 }
@@ -70,7 +70,7 @@ std::string PartsText(const ModelMemory& memory, int64_t samples, const OtherMem
   return text;
 }
 
-// What may be changed of a worker or its job so that less is wanted.
+// A change of a worker or its job with which it needs less memory.
 struct Change {
   std::vector<std::string> flags;
   ModelMemory memory;
@@ -96,7 +96,7 @@ absl::StatusOr<std::vector<Change>> ChangesOf(const ModelConfig& config, const O
       changed.recompute = recompute;
       Change change = {.flags = {}, .memory = {}, .other_bytes = other.device_bytes};
       ASSIGN_OR_RETURN(change.memory, EstimateModelMemory(changed, in));
-      // Of models that recompute nothing.
+      // Some models have nothing to recompute: then recomputation saves no memory.
       if (change.memory.bytes_per_sample >= least_per_sample) continue;
       least_per_sample = change.memory.bytes_per_sample;
       if (in != device) change.flags.emplace_back("--dtype=bf16");

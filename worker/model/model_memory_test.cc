@@ -310,7 +310,7 @@ TEST_F(LargeModelMemoryTest, WhereNothingFitsTheLeastIsSaid) {
                     HasSubstr("GB, with --max_micro_batch=1 --recompute=block; use a card with")));
 }
 
-// Of every architecture, what is said is what is taken.
+// For every architecture, as much pinned memory is taken as was said.
 TEST_F(CardMemoryTest, PinnedHostMemoryIsReported) {
   for (const ModelSpec& spec : SmallModelSpecs()) {
     const ModelConfig config{.spec = spec, .max_batch = 3};
@@ -329,7 +329,7 @@ TEST_F(CardMemoryTest, PinnedHostMemoryIsReported) {
                         "machine; "));
 }
 
-// On a card a copy from other memory would wait for all that is queued.
+// On a card a copy from memory that is not pinned would wait for all that is queued.
 TEST_F(CardMemoryTest, BatchesAreCopiedFromPinnedMemory) {
   for (const DType compute : {DType::kF32, DType::kBf16}) {
     const auto card = cuda::MakeEmulatedDevice({.compute = compute}, {});

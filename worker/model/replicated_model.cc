@@ -84,7 +84,8 @@ class ReceivingGate final : public WeightsGate {
   std::vector<std::optional<int64_t>> received_;  // operations, by block
 };
 
-// Of the first device: a block is ready when the gradients of the others are in it.
+// The sink of the first device. A block is ready when the gradients of the other devices have been
+// added to it.
 class SummingSink final : public GradientSink {
  public:
   SummingSink(Model* model, GradientSink* sink, DeviceGroup* group)
@@ -168,7 +169,7 @@ void Add(const BatchResult& part, BatchResult* whole) {
   whole->num_predictions += part.num_predictions;
 }
 
-// Of values that lie sample by sample.
+// Copies the values of some samples; values lie sample by sample.
 template <typename T>
 void CopyPart(const std::vector<T>& from, const HostBatch& batch, int64_t begin, int64_t samples,
               std::vector<T>* to) {

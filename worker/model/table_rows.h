@@ -1,5 +1,5 @@
-// Which rows of a table inputs have looked up: the others' weights need not be there for a lookup,
-// and its backward leaves their gradient as it is.
+// TableRows tells which rows of a table inputs have looked up. The weights of the other rows need
+// not be there for a lookup, and a lookup's backward leaves the gradient of these rows as it is.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@
 
 namespace lodestar {
 
-// Rows are told apart in at most kMostGroups groups of neighbours, so that what comes out is few
-// ranges.
+// Neighbouring rows form at most kMostGroups groups, so that there are few ranges.
 class TableRows {
  public:
   static constexpr int64_t kMostGroups = 256;
 
-  // Of a table [rows, width] whose first element is `begin` of the parameter space.
+  // The table is [rows, width], and its first element is element `begin` of the parameter space.
   TableRows(int64_t begin, int64_t rows, int64_t width);
 
-  // Indices of rows, each in [0, rows).
+  // Notes that inputs look up the rows with these indices, each in [0, rows).
   void Note(absl::Span<const int32_t> indices);
 
-  // Elements of the parameter space, in order and as few ranges as there are: of the groups of
-  // which a row has been noted, and of the other groups.
+  // The functions below return elements of the parameter space, in order and in as few ranges as
+  // possible. used() returns those of the groups of which a row has been noted, and unused() those
+  // of the other groups.
   std::vector<ElementRange> used() const { return RangesOf(true); }
   std::vector<ElementRange> unused() const { return RangesOf(false); }
   std::vector<ElementRange> all() const { return {{begin_, begin_ + rows_ * width_}}; }

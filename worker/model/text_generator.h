@@ -1,5 +1,6 @@
-// Continues a text: one token at a time, each drawn from the model's distribution. The same model,
-// prompt and config give the same text: the draw of token i depends on (seed, i) only.
+// TextGenerator continues a text by one token at a time, each drawn from the model's distribution.
+// The same model, prompt and config give the same text: the draw of token i depends on (seed, i)
+// only.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +16,16 @@
 
 namespace lodestar {
 
-// Draws an index with probability softmax(logits / temperature) among the `top_k` largest (0: all);
-// `uniform` in (0, 1) decides. Temperature 0: the largest. The lowest index wins among equals.
-// `logits` must not be empty.
+// Draws an index with probability softmax(logits / temperature) among the `top_k` largest logits;
+// `uniform` in (0, 1) decides. top_k 0 means all logits, and temperature 0 means the largest logit.
+// The lowest index wins among equals. `logits` must not be empty.
 int32_t DrawToken(absl::Span<const float> logits, double temperature, int top_k, double uniform);
 
 class TextGenerator {
  public:
   struct Config {
     double temperature = 1.0;  // >= 0; below 1 sharpens, 0 always takes the likeliest
-    int top_k = 0;             // >= 0; 0: no limit
+    int top_k = 0;             // >= 0; 0 means no limit
     uint64_t seed = 1;
   };
 
@@ -33,8 +34,8 @@ class TextGenerator {
   static absl::StatusOr<TextGenerator> Create(NextTokenModel* model, const Tokenizer* tokenizer,
                                               const Config& config);
 
-  // Calls emit() with the bytes of each new token until there are num_bytes, of which the last
-  // token may make more, or the text ends. What is more than the model's context back is forgotten.
+  // Calls emit() with the bytes of each new token until there are num_bytes or the text ends. The
+  // last token may exceed num_bytes. What lies further back than the model's context is forgotten.
   // Errors: InvalidArgument for an empty prompt where the tokenizer knows no beginning;
   // FailedPrecondition naming the first logit that is not finite. If the model or emit() fails,
   // generation ends with that error.

@@ -31,7 +31,7 @@ absl::StatusOr<Json> ParseObject(absl::string_view text) {
   return json;
 }
 
-// The value of `key`, or null.
+// Returns the value of `key`, or null.
 const Json& Get(const Json& object, const std::string& key) {
   static const Json none;
   const auto entry = object.is_object() ? object.find(key) : object.end();
@@ -43,7 +43,7 @@ absl::Status Unknown(absl::string_view field, const Json& seen, absl::string_vie
       "\"", PeerText(field), "\" is ", PeerText(FormatJson(seen)), "; known here is ", known));
 }
 
-// Of what may be absent: whether it is one of `values`.
+// Checks that the value of `key`, which may be absent, is one of `values`.
 absl::Status CheckOneOf(absl::string_view where, const Json& object, const std::string& key,
                         const std::vector<Json>& values) {
   const Json& seen = Get(object, key);
@@ -133,7 +133,8 @@ absl::Status ReadAddedToken(const Json& added, BytePairTokenizer::Config& config
   return absl::OkStatus();
 }
 
-// Whether it adds no tokens: byte level, or a template of nothing but the text.
+// Returns OK if the post-processor adds no tokens: it is byte level, or a template of nothing but
+// the text.
 absl::Status CheckPostProcessor(const Json& seen) {
   if (seen.is_null() || Get(seen, "type") == "ByteLevel") return absl::OkStatus();
   const Json& single = Get(seen, "single");

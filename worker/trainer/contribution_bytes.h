@@ -25,33 +25,33 @@ class ContributionBytes {
   virtual ~ContributionBytes() = default;
 
   virtual Encoding encoding() const = 0;
-  // Whether the elements travel as they are; then the servers scale them.
+  // Whether the elements travel as they are. If they do, the servers scale them.
   bool is_exact() const { return encoding() == Encoding::kFp32; }
   // Whether the bytes are made when Prepare() returns, so that there is nothing to wait for.
   virtual bool is_inline() const = 0;
 
-  // A contribution begins: `scale` times the vector, or the vector if is_exact(). What was not
-  // committed of the last one is forgotten.
+  // Begins a contribution, which is `scale` times the vector, or the vector if is_exact(). What was
+  // not committed of the last one is forgotten.
   virtual void Begin(const Registration& registration, Round round, float scale) = 0;
 
-  // Queues what makes the bytes of a bucket, of its elements as of all that the compute stream has
-  // been given up to now. Once per bucket.
+  // Queues the work that makes the bytes of a bucket. They are made of its elements as they are
+  // after all that the compute stream has been given up to now. Must be called once per bucket.
   virtual EventId Prepare(const Bucket& bucket) = 0;
-  // Prepare() but for bringing the bytes to host memory, if they are not there already: OnDevice()
-  // has them then.
+  // Does the same as Prepare(), but does not bring the bytes to host memory. If they are not there
+  // already, OnDevice() has them.
   virtual EventId PrepareOnDevice(const Bucket& bucket) { return Prepare(bucket); }
   // Blocks until the bytes are there. Errors: those of the device.
   virtual absl::Status Await(EventId prepared) = 0;
-  // The bytes, in host memory. They stay until the next Begin(), or as long as the vector if
-  // is_exact() and is_inline().
+  // Returns the bytes, in host memory. They stay until the next Begin(), or as long as the vector
+  // if is_exact() and is_inline().
   virtual absl::Span<const std::byte> Of(const Bucket& bucket) const = 0;
-  // The bytes, if they are in a device's memory alone; Of() does not have them. They stay until the
-  // next Begin(), or as long as the vector if is_exact().
+  // Returns the bytes, if they are in a device's memory alone. In that case Of() does not have
+  // them. They stay until the next Begin(), or as long as the vector if is_exact().
   virtual std::optional<DevicePayload> OnDevice(const Bucket& /*bucket*/) { return std::nullopt; }
 
-  // The servers have acknowledged all buckets; those in `late` they did not count. The vector has
-  // not changed since the buckets were prepared; what the compute stream is given from now on may
-  // change it.
+  // Must be called when the servers have acknowledged all buckets. They did not count those in
+  // `late`. The vector has not changed since the buckets were prepared. What the compute stream is
+  // given from now on may change it.
   virtual void Commit(absl::Span<const uint32_t> late) = 0;
 };
 

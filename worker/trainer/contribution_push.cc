@@ -14,13 +14,13 @@ namespace {
 
 ContributionHeader HeaderOnTheWire(ContributionHeader header, const ContributionBytes& bytes) {
   header.encoding = bytes.encoding();
-  // What is encoded is scaled before: the residual must be of what the servers count.
+  // What is encoded is scaled before, so that the residual is of what the servers count.
   if (!bytes.is_exact()) header.scale = 1.0f;
   return header;
 }
 
-// Until every server has acknowledged what is in `session`, or in one that takes its place: `start`
-// makes one with the same in it. Returns what was not counted.
+// Pushes until every server has acknowledged what is in `session`, or in a session that takes its
+// place. `start` makes one with the same in it. Returns the buckets that were not counted.
 absl::StatusOr<PushResult> DeliverAll(
     std::unique_ptr<ContributionSession> session, const ContributionHeader& header, Clock* clock,
     const std::function<absl::StatusOr<std::unique_ptr<ContributionSession>>()>& start) {
@@ -226,7 +226,7 @@ MadeContribution ContributionPush::made() const {
 std::vector<LeavingBucket> ContributionPush::leaving() const {
   std::vector<LeavingBucket> leaving;
   if (session_ == nullptr) return leaving;
-  int64_t behind = 0;  // bytes that leave after the bucket
+  int64_t behind = 0;  // The bytes that leave after the bucket.
   int64_t unsent = 0;
   for (const Bucket* bucket : ready_) unsent += static_cast<int64_t>(bytes_->Of(*bucket).size());
   if (leaves_ == Leaves::kAtOnce) unsent = std::min(unsent, session_->bytes_unsent());

@@ -1,10 +1,10 @@
-// ContributionPush: one contribution on its way to the servers, bucket by bucket while backward
-// still produces it, and again until every server has acknowledged it. Under one key and with the
-// same bytes, so it counts once.
+// ContributionPush brings one contribution to the servers, bucket by bucket while backward still
+// produces it. It sends the contribution again until every server has acknowledged it. It sends it
+// under the same key and with the same bytes, so the contribution counts once.
 //
-// Where the bytes have to come from the device first, a thread of the push waits for each bucket's
-// and hands them over, so that the thread that computes never waits. It waits for the device only,
-// never for a server, and so always ends.
+// If the bytes have to come from the device first, a thread of the push waits for those of each
+// bucket and hands them over. The thread that computes then never waits. The thread of the push
+// waits for the device only, never for a server, and so always ends.
 #pragma once
 
 #include <deque>
@@ -30,22 +30,22 @@
 
 namespace lodestar {
 
-// The session of one contribution. Averaged tensors take no part in its encoding and scale: where
-// it has any, they have a session of their own beside it.
+// The session of one contribution. Averaged tensors take no part in its encoding and scale. If it
+// has any, they have a session of their own beside it.
 class ContributionSession {
  public:
-  // Both outlive the object.
+  // The registration and the transport outlive the object.
   ContributionSession(const Registration& registration, const ContributionHeader& header,
                       ParameterTransport* transport);
 
   void AddBucket(const Bucket& bucket, Version base_version, absl::Span<const std::byte> data) {
     SessionOf(bucket).AddBucket(bucket.index, base_version, data);
   }
-  // A bucket of `bytes` that is prepared, and awaited. Errors: those of the device.
+  // Adds a bucket of `bytes` that is prepared and awaited. Errors: those of the device.
   absl::Status AddBucket(const Bucket& bucket, Version base_version, ContributionBytes& bytes);
-  // As PushSession::bytes_unsent(), of both.
+  // Returns the sum of PushSession::bytes_unsent() over both sessions.
   int64_t bytes_unsent() const;
-  // As PushSession::Finish(), of both.
+  // Does PushSession::Finish() for both sessions.
   absl::StatusOr<PushResult> Finish();
 
  private:
@@ -55,24 +55,25 @@ class ContributionSession {
   const ContributionHeader header_;
   ParameterTransport* const transport_;
   std::unique_ptr<PushSession> session_;
-  std::unique_ptr<PushSession> averaged_;  // null: none has been added, or session_ has them
+  // Null means that none has been added, or that session_ has them.
+  std::unique_ptr<PushSession> averaged_;
 };
 
-// A contribution whose bytes are made: it can be pushed again, under the same key, as long as the
+// A contribution whose bytes are made. It can be pushed again, under the same key, as long as the
 // bytes stay.
 struct MadeContribution {
   ContributionHeader header;
   ContributionBytes* bytes = nullptr;
-  std::vector<uint32_t> buckets;       // that it has
-  std::vector<Version> base_versions;  // of those
+  std::vector<uint32_t> buckets;       // The buckets that it has.
+  std::vector<Version> base_versions;  // The versions for those buckets.
 };
 
-// Pushes it until every server has acknowledged. Returns the buckets that were not counted, of
-// which `bytes` has not been told. Errors: Aborted, Cancelled, refusals.
+// Pushes the contribution until every server has acknowledged it. Returns the buckets that were not
+// counted, of which `bytes` has not been told. Errors: Aborted, Cancelled, refusals.
 absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const Registration& registration,
                                                    const MadeContribution& made,
                                                    ParameterTransport* transport, Clock* clock);
-// So, and tells `bytes`.
+// Does the same as DeliverAgain(), and tells `bytes` which buckets were not counted.
 absl::Status PushAgain(const Registration& registration, const MadeContribution& made,
                        ParameterTransport* transport, Clock* clock);
 
@@ -81,8 +82,8 @@ class ContributionPush final : public GradientSink {
   // Whether buckets leave as soon as they are made, or none before Finish().
   enum class Leaves : uint8_t { kAtOnce, kWithFinish };
 
-  // The device's vector behind `bytes`, which has no other push meanwhile, must not change before
-  // Finish() has returned; `base` tells the versions that it was computed on; `trace` may be null.
+  // The device's vector behind `bytes` has no other push meanwhile, and must not change before
+  // Finish() has returned. `base` tells the versions that it was computed on. `trace` may be null.
   // All arguments outlive the push.
   ContributionPush(const Registration& registration, const ContributionHeader& header,
                    ContributionBytes* bytes, BaseVersions* base, ParameterTransport* transport,
@@ -90,31 +91,33 @@ class ContributionPush final : public GradientSink {
   // Gives up what has not been handed over, unless Finish() has returned.
   ~ContributionPush() override;
 
-  // The block's values are final in what the compute stream has been given: its buckets leave as
-  // soon as they are computed. Errors: those of the device.
+  // Must be called once what the compute stream has been given makes the block's values final. The
+  // buckets of the block leave as soon as they are computed. Errors: those of the device.
   absl::Status BlockReady(int block) override;
-  // So, of the buckets that lie in one of the parts: BlockReady() has the others.
+  // Does the same for the buckets that lie in one of the parts. BlockReady() has the others.
   absl::Status PartsReady(int block, absl::Span<const ElementRange> parts) override;
   absl::Status AllBlocksReady();
-  // The same of some buckets, by index; the contribution has no others then.
+  // Does the same for some buckets, by index. The contribution then has no others.
   absl::Status BucketsReady(absl::Span<const uint32_t> buckets);
 
-  // After one of the last two, or BlockReady() of each: what it takes to push the contribution
-  // again.
+  // May be called after AllBlocksReady(), after BucketsReady(), or after BlockReady() of each
+  // block. Returns what it takes to push the contribution again.
   MadeContribution made() const;
-  // Then, too: blocks until all of its bytes are made. Errors: those of the device.
+  // May be called when made() may. Blocks until all bytes of the contribution are made. Errors:
+  // those of the device.
   absl::Status AwaitMade();
-  // So, too: what of the contribution has not left yet, in the order in which it will; nothing once
-  // it is delivered.
+  // May be called when made() may. Returns the buckets of the contribution that have not left yet,
+  // in the order in which they will leave. Returns nothing once the contribution is delivered.
   std::vector<LeavingBucket> leaving() const;
   // Blocks until every server has acknowledged. Errors: Aborted, Cancelled, refusals, and those of
   // the device.
   absl::Status Finish();
-  // Finish() but for telling `bytes` what was not counted, which it returns: nothing is asked of
-  // the device.
+  // Does the same as Finish(), but returns the buckets that were not counted in place of telling
+  // `bytes`. It asks nothing of the device.
   absl::StatusOr<std::vector<uint32_t>> Deliver();
-  // Time spent in either: of the transfer, what computing did not hide; and what no transfer was
-  // needed for, as the server waited for others.
+  // The time spent in Finish() or Deliver(). blocked() is the part of the transfer that computing
+  // did not hide. waited() is the time in which no transfer was needed, because the server waited
+  // for others.
   absl::Duration blocked() const { return blocked_; }
   absl::Duration waited() const { return waited_; }
 
@@ -126,17 +129,17 @@ class ContributionPush final : public GradientSink {
 
   void Ready(const Bucket& bucket);
   void PrepareAndAdd(const Bucket& bucket);
-  // Where the transport reaches the device the bytes stay there; unless somebody keeps them before
-  // they leave.
+  // If the transport reaches the device, the bytes of the bucket stay there, unless they are kept
+  // before they leave.
   EventId Prepare(const Bucket& bucket);
-  // Hands over what is prepared, in order; runs on pusher_.
+  // Hands over the prepared buckets, in order. It runs on pusher_.
   void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Await(const Prepared& prepared);
-  // Lets pusher_ end. `drop`: without waiting for what is still queued.
+  // Lets pusher_ end. With `drop` it does not wait for what is still queued.
   void JoinPusher(bool drop) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Add(const Bucket& bucket) { return AddTo(*session_, bucket); }
   absl::Status AddTo(ContributionSession& session, const Bucket& bucket);
-  // Returned by what comes next.
+  // Keeps an error, which the next call returns.
   void NoteFailure(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status failure() ABSL_LOCKS_EXCLUDED(mutex_);
 

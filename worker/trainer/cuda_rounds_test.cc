@@ -72,7 +72,7 @@ class CudaCardsTest : public ::testing::TestWithParam<std::tuple<int, DType>> {
   int num_cards() const { return std::get<0>(GetParam()); }
   DType compute() const { return std::get<1>(GetParam()); }
 
-  // On `num_cards` cards, of which each has `max_batch` samples at once.
+  // Trains on `num_cards` cards, each of which holds `max_batch` samples at once.
   TrainingOutcome Train(const JobSpec& job, int num_cards, int64_t max_batch,
                         emulator::StreamOrder order, bool overlap) {
     const DeviceSet cards =
@@ -108,7 +108,7 @@ TEST_P(CudaCardsTest, HaveTheBitsOfOneCardThatAccumulatesWhateverStreamsAndOverl
   }
 }
 
-// The host's ends of the vectors that travel.
+// The pinned memory is for the host's copies of the vectors that travel.
 TEST(CudaRoundsMemoryTest, PinnedMemoryOfARunnerIsAsForetold) {
   JobSpec encoded = GradientJob();
   encoded.push_encoding = Encoding::kInt8;
@@ -146,9 +146,9 @@ TEST(CudaRoundsMemoryTest, PinnedMemoryOfAKeptResidualIsAsForetold) {
             RunnerPinnedBytes(registration.job, registration.layout(), /*keeps_residual=*/true));
 }
 
-// The weights of a second pull, which overlapped rounds begin at the end of the first round, come
-// once who computes the second round waits for them. The server is given `while_awaited` to do
-// before.
+// Runs a round whose second pull has to be waited for. Overlapped rounds begin that pull at the end
+// of the first round. Its weights come once the second round waits for them. The server calls
+// `while_awaited` before it sends them.
 absl::StatusOr<RoundReport> RunRoundThatWaits(const JobSpec& job, Clock* clock,
                                               const std::function<void()>& while_awaited) {
   const auto card = Card(DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
@@ -217,7 +217,7 @@ TEST(CudaRoundsExposedTest, CopiesThatTheCardWaitsForAreExposedCommunication) {
   }
 }
 
-// The gradient of the rig's model, as the last round has left it.
+// Returns the gradient of the rig's model, as the last round has left it.
 std::vector<float> GradientOf(TrainingRig& training, Device& card) {
   const Buf gradient = training.model().gradients();
   std::vector<float> values(gradient.num_elements);

@@ -36,7 +36,7 @@ class DelayedTransfersTest : public ::testing::TestWithParam<DelayedDevice::Orde
   ~DelayedTransfersTest() override { device_.Release(vector_.data); }
 
   Buf Block(int block) const { return vector_.Slice(2 * block, 2); }
-  // Of one vector that is pulled and pushed.
+  // Makes the exchange of one vector that is pulled and pushed.
   std::unique_ptr<ExchangeState> MakeExchange(Encoding encoding) {
     JobSpec job;
     job.push_encoding = encoding;
@@ -44,7 +44,7 @@ class DelayedTransfersTest : public ::testing::TestWithParam<DelayedDevice::Orde
   }
   float* host() const { return exchange_->weights()->data(); }
   std::vector<float> OnHost() const { return {host(), host() + 4}; }
-  // As of all that has been queued.
+  // Returns the vector as it is after all that has been queued.
   std::vector<float> OnDevice() {
     std::vector<float> values(4);
     device_.Copy(values.data(), vector_.data, 4 * sizeof(float), StreamKind::kCompute);
@@ -188,7 +188,8 @@ TEST_P(DelayedTransfersTest, EncodedContributionsWaitForTheirVectorAndForWhatThe
   const auto encoded = MakeExchange(Encoding::kBf16);
   transport_.script_ = {absl::UnavailableError("gone"), absl::OkStatus(),
                         absl::AbortedError("this life is over")};
-  // Of a unit of bf16: less than half is left over, and then added to as much again.
+  // A part of a unit of bf16. It is less than half, so encoding leaves it over. With as much of the
+  // next contribution it is more than half.
   constexpr float kDropped = 0x1p-7f * 0.375f;
   const auto push = [&](int64_t round) {
     ContributionPush contribution(registration_, {.round = Round(round)}, encoded->contribution(),
@@ -196,7 +197,7 @@ TEST_P(DelayedTransfersTest, EncodedContributionsWaitForTheirVectorAndForWhatThe
     device_.Fill(vector_, 1.0f + kDropped);
     EXPECT_OK(contribution.AllBlocksReady());
     const absl::Status status = contribution.Finish();
-    device_.Fill(vector_, -5.0);  // what comes next in the same vector
+    device_.Fill(vector_, -5.0);  // The vector then gets other values.
     return status;
   };
   EXPECT_OK(push(7));

@@ -8,7 +8,7 @@
 
 namespace lodestar {
 
-// Null where the device's memory is the host's, which needs none. `device` outlives it.
+// Returns null if the device's memory is the host's, which needs none. `device` outlives it.
 std::unique_ptr<HostMemoryRegistry> MakeDeviceRegistry(Device* device);
 
 }  // namespace lodestar

@@ -1,5 +1,5 @@
-// DeviceTimeline: when the streams of a device were busy, on the clock of a trace. Where operations
-// run inline, as on the CPU, it records nothing: the spans of the host say it all.
+// DeviceTimeline records when the streams of a device were busy, on the clock of a trace. If
+// operations run inline, as on the CPU, it records nothing: the spans of the host say it all.
 #pragma once
 
 #include <optional>
@@ -18,19 +18,19 @@ class DeviceTimeline {
   // `device` outlives the timeline; so does `trace`, which may be null.
   DeviceTimeline(Device* device, TraceRecorder* trace) : device_(device), trace_(trace) {}
 
-  // A round begins. In rounds that are traced it waits once for the device, to tie its clock to the
-  // host's. Errors: those of the device.
+  // Must be called when a round begins. In rounds that are traced it waits once for the device, to
+  // tie its clock to the host's. Errors: those of the device.
   absl::Status BeginRound();
   bool is_on() const { return anchor_.has_value(); }
 
-  // What the stream is given between the two is one span. Nothing happens unless is_on().
+  // What the stream is given between Begin() and End() is one span. Nothing happens unless is_on().
   void Begin(StreamKind stream);
   void End(StreamKind stream, absl::string_view name, const TraceTag& tag = {});
 
   // Hands the spans to the trace. The device must be done with them, or is waited for. Errors:
   // those of the device.
   absl::Status EndRound();
-  // In the middle of a round with more spans than a device keeps the times of.
+  // Hands over spans in the middle of a round that has more spans than a device keeps the times of.
   absl::Status Flush();
 
  private:
@@ -44,7 +44,7 @@ class DeviceTimeline {
 
   Device* const device_;
   TraceRecorder* const trace_;
-  std::optional<EventId> anchor_;  // an event, and when it happened
+  std::optional<EventId> anchor_;  // An event, whose time is anchor_time_.
   absl::Time anchor_time_;
   EventId begun_[3] = {};  // by stream
   std::vector<Span> spans_;

@@ -13,12 +13,13 @@
 namespace lodestar {
 namespace {
 
-// Where the bytes of a bucket may begin: fast to write, and to copy.
+// The bytes of a bucket begin at a multiple of this, which is fast to write and to copy.
 constexpr int64_t kAlignment = 64;
 
 // Workers must not round alike: their errors would not average out.
 uint64_t NoiseKey(uint64_t seed, WorkerId worker) {
-  constexpr uint64_t kNoiseStream = 0x9054;  // tells these random numbers from others of the seed
+  // It tells these random numbers from others of the same seed.
+  constexpr uint64_t kNoiseStream = 0x9054;
   const PhiloxBlock block = Philox(seed, kNoiseStream, worker.value());
   return uint64_t{block[0]} << 32 | block[1];
 }
@@ -188,8 +189,8 @@ absl::Span<const std::byte> EncodedContribution::Of(const Bucket& bucket) const 
           static_cast<size_t>(EncodedBytes(encoding_, bucket.range.size()))};
 }
 
-// On the compute stream, which may change the vector next. Encoding reads the residual on another
-// stream, but what it queues later waits for this one.
+// This runs on the compute stream, which may change the vector next. Encoding reads the residual on
+// another stream, but what it queues later waits for this work.
 void EncodedContribution::UpdateResidual(const std::vector<bool>& is_counted) {
   if (!next_residual_) {
     for (const Bucket& bucket : buckets_) {
@@ -199,7 +200,7 @@ void EncodedContribution::UpdateResidual(const std::vector<bool>& is_counted) {
     }
     return;
   }
-  // They change places where less must be copied then.
+  // The two residuals change places if less must then be copied.
   int64_t num_counted = 0;
   for (const Bucket& bucket : buckets_) {
     if (is_counted[bucket.index]) num_counted += bucket.range.size();

@@ -1,20 +1,20 @@
-// EncodedContribution: contributions in a wire encoding, made on the device, so that the encoded
-// bytes alone are copied to the host. With error feedback it keeps what encoding has lost of the
-// contributions that were counted, and adds it to the next one, so that in sum nothing is lost.
-// With --feedback_decay below 1 what was lost shrinks by it with every contribution that is
-// counted.
+// EncodedContribution makes contributions in a wire encoding on the device, so that only the
+// encoded bytes are copied to the host. With error feedback it keeps what encoding has lost of the
+// contributions that were counted, and adds it to the next one. In sum nothing is lost. With
+// --feedback_decay below 1 what was lost is multiplied by it at every contribution that is counted.
 //
 // The residual changes only when a contribution is acknowledged: one that was never counted leaves
 // no trace. Until then the same bytes are sent again (RoundRunner keeps them), so that a bucket
-// that was counted before has the residual of what was counted. What remains is one case that
-// nobody can decide: a life that ended before the acknowledgement came may have been counted; then
-// what it owed from before is sent twice. (ResidualKeeper asks the servers.)
-// The residual is of one incarnation of the servers: after a restore the contributions that it
+// that was counted before has the residual of what was counted. One case cannot be decided here. A
+// life that ended before the acknowledgement came may have been counted. Its residual from before
+// is then sent twice. (ResidualKeeper asks the servers.)
+//
+// The residual belongs to one incarnation of the servers: after a restore the contributions that it
 // belongs to have not happened.
 //
-// Takes device memory for the residual, as long as the vector, and for the encoded bytes. Where the
-// device's memory is the host's, it takes a second residual; elsewhere pinned host memory for the
-// encoded bytes. Foresee() takes such memory for two residuals.
+// It takes device memory for the residual, as long as the vector, and for the encoded bytes. If the
+// device's memory is the host's, it takes a second residual. Otherwise it takes pinned host memory
+// for the encoded bytes. Foresee() takes such memory for two residuals.
 #pragma once
 
 #include <memory>
@@ -39,9 +39,11 @@ class EncodedContribution final : public ContributionBytes, public PayloadSource
                                                                      const Layout& layout,
                                                                      Device* device, Buf vector,
                                                                      DeviceTimeline* timeline);
-  // Device memory that it takes; `memory_is_host`: as the device's capabilities say.
+  // Returns the device memory that it takes. `memory_is_host` is what the device's capabilities
+  // say.
   static int64_t DeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
-  // Pinned host memory where the host cannot read the device's; `foresees`: with that of Foresee().
+  // Returns the pinned host memory that it takes if the host cannot read the device's. `foresees`
+  // adds that of Foresee().
   static int64_t PinnedBytes(const JobSpec& job, const Layout& layout, bool foresees);
   // Waits for work under way.
   ~EncodedContribution() override;
@@ -58,21 +60,21 @@ class EncodedContribution final : public ContributionBytes, public PayloadSource
   std::optional<DevicePayload> OnDevice(const Bucket& bucket) override;
   void Commit(absl::Span<const uint32_t> late) override;
 
-  // Of the encoded bytes.
+  // These two read the encoded bytes.
   absl::Status CopyOut(absl::Span<std::byte> destination, int64_t begin) override;
   absl::StatusOr<absl::Span<const std::byte>> Fetch(int64_t begin, int64_t bytes) override;
 
   bool has_residual() const { return static_cast<bool>(residual_); }
-  // In host memory, until the next Foresee().
+  // The residuals lie in host memory until the next Foresee().
   struct Foreseen {
     absl::Span<const float> before;
-    absl::Span<const float> after;  // once all that was prepared is counted
+    absl::Span<const float> after;  // The residual once all that was prepared is counted.
   };
-  // All buckets of a contribution are prepared, and none has been sent; if `is_skipped`, it is one
-  // without elements instead, which was not begun here. What Commit() will then make of the
-  // residual. Errors: those of the device, ResourceExhausted.
+  // Returns what Commit() will make of the residual. All buckets of a contribution are prepared,
+  // and none has been sent. If `is_skipped`, the contribution is one without elements, which was
+  // not begun here. Errors: those of the device, ResourceExhausted.
   absl::StatusOr<Foreseen> Foresee(const Registration& registration, bool is_skipped);
-  // Takes the place of the residual. Errors: those of the device.
+  // Replaces the residual. Errors: those of the device.
   absl::Status SetResidual(uint64_t server_incarnation, absl::Span<const float> residual);
 
  private:
@@ -83,17 +85,17 @@ class EncodedContribution final : public ContributionBytes, public PayloadSource
         vector_(vector),
         timeline_(timeline) {}
   absl::Status Allocate(int64_t residual_bytes, int64_t room);
-  // Queues it on the stream that copies come on.
+  // Queues the encoding on the stream for copies to the host.
   void Encode(const Bucket& bucket);
   EventId Prepared();
-  // The residual is what the contribution has left of it in the buckets that are counted, by
-  // bucket.
+  // Sets the residual, in the buckets that are counted, to what the contribution has left over.
+  // `is_counted` has an entry for each bucket.
   void UpdateResidual(const std::vector<bool>& is_counted);
-  // f32, of the same size.
+  // Copies between vectors of f32 that have the same size.
   void CopyPart(Buf to, Buf from) {
     device_->Copy(to.data, from.data, to.num_elements * sizeof(float), StreamKind::kCompute);
   }
-  // What was foreseen does not happen, and nothing is left of other servers' rounds.
+  // Takes back what was foreseen. Nothing stays of a residual of other servers.
   void ForgetUncommitted(uint64_t server_incarnation);
   int64_t residual_bytes() const { return residual_.num_elements * sizeof(float); }
   std::byte* EncodedOf(const Bucket& bucket) const {
@@ -109,27 +111,28 @@ class EncodedContribution final : public ContributionBytes, public PayloadSource
   const Buf vector_;
   DeviceTimeline* const timeline_;
   DeviceMemory residual_memory_;
-  DeviceMemory next_residual_memory_;  // none where there is one residual
+  DeviceMemory next_residual_memory_;  // Empty if there is one residual.
   DeviceMemory device_bytes_;
-  DeviceMemory host_bytes_;    // none where the host reads the device's
-  std::byte* host_ = nullptr;  // the bytes that travel
-  int64_t room_ = 0;           // bytes there are
-  Buf residual_;               // empty: no error feedback
-  // What the residual becomes once the contribution is counted, of the buckets that are prepared;
-  // empty: is computed then. Changes places with residual_.
+  DeviceMemory host_bytes_;    // Empty if the host reads the device's memory.
+  std::byte* host_ = nullptr;  // The bytes that travel.
+  int64_t room_ = 0;           // The bytes that there is room for.
+  Buf residual_;               // Empty means that there is no error feedback.
+  // What the residual becomes once the contribution is counted, in the buckets that are prepared.
+  // It then changes places with residual_. Empty means that the new residual is computed only then.
   Buf next_residual_;
-  std::optional<uint64_t> server_incarnation_;  // that the residual is of
-  // Of Foresee(): before and after, one behind the other.
+  std::optional<uint64_t> server_incarnation_;  // The incarnation that the residual belongs to.
+  // The result of Foresee(): the residual before, and behind it the residual after.
   std::optional<DeviceMemory> foreseen_memory_;
-  bool is_foreseen_ = false;  // residual_ is that after, and not committed
+  bool is_foreseen_ = false;  // Whether residual_ is the one after, and not committed.
   std::optional<EventId> last_prepared_;
   std::optional<EventId> last_committed_;
 
-  // Of the contribution under way.
+  // The members from here on belong to the contribution under way.
   std::vector<Bucket> buckets_;
-  std::vector<int64_t> places_;        // among the bytes, by bucket
-  std::vector<bool> is_prepared_;      // by bucket
-  std::vector<uint8_t> is_on_device_;  // so; each read once its Prepare...() has returned
+  std::vector<int64_t> places_;    // The place of each bucket among the bytes.
+  std::vector<bool> is_prepared_;  // by bucket
+  // By bucket. Each is read once its Prepare...() has returned.
+  std::vector<uint8_t> is_on_device_;
   uint64_t noise_key_ = 0;
   Round round_;
   float scale_ = 1.0f;

@@ -69,7 +69,7 @@ std::unique_ptr<Device> MakeIt(Kind kind) {
   return nullptr;
 }
 
-// What a worker has of the exchange, and its gradient.
+// Holds what a worker has of the exchange, and its gradient.
 class Sender {
  public:
   Sender(Device* device, Encoding encoding, bool error_feedback, double feedback_decay = 1.0)
@@ -86,7 +86,7 @@ class Sender {
   }
   ~Sender() { Synchronize(); }
 
-  // All of a contribution's bytes. The gradient is still being computed when it begins.
+  // Returns all of a contribution's bytes. The gradient is still being computed when it begins.
   std::vector<std::byte> Send(const Registration& registration, int round,
                               const std::vector<float>& values, float scale = 1.0f) {
     computed_.push_back(values);
@@ -115,7 +115,7 @@ class Sender {
   const DeviceMemory memory_;  // [gradient | weights]
   const Buf gradient_;
   std::unique_ptr<ExchangeState> exchange_;
-  std::deque<std::vector<float>> computed_;  // the device may not have read it yet
+  std::deque<std::vector<float>> computed_;  // The device may not have read it yet.
 };
 
 class EncodedContributionTest : public testing::TestWithParam<std::tuple<Kind, Encoding>> {

@@ -41,7 +41,8 @@ class ExactContribution final : public ContributionBytes {
 
  private:
   HostMirror* const vector_;
-  std::vector<uint8_t> is_on_device_;  // by bucket, each read once its Prepare...() has returned
+  // By bucket. Each is read once its Prepare...() has returned.
+  std::vector<uint8_t> is_on_device_;
 };
 
 }  // namespace lodestar

@@ -19,36 +19,38 @@ namespace lodestar {
 
 class ExchangeState {
  public:
-  // Vectors in device memory: `weights`, which is pulled, and `contribution`, which is pushed and
-  // may be `weights`. Both are f32, in the order of the layout, and outlive the object; so do the
-  // layout and `timeline`, which may be null. Errors: ResourceExhausted.
+  // `weights` is pulled, and `contribution` is pushed and may be `weights`. Both are vectors in
+  // device memory, f32, in the order of the layout. They outlive the object, as do the layout and
+  // `timeline`, which may be null. Errors: ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<ExchangeState>> Create(const JobSpec& job,
                                                                const Layout& layout, Device* device,
                                                                Buf weights, Buf contribution,
                                                                DeviceTimeline* timeline = nullptr);
-  // Device memory that it takes beside the vectors; `memory_is_host`: as the device's capabilities
-  // say, and then with what pulls take of main memory.
+  // Returns the device memory that it takes beside the vectors. `memory_is_host` is what the
+  // device's capabilities say. If it is set, main memory that pulls take is included.
   static int64_t DeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
-  // Pinned host memory where the device's memory is not the host's. `contributes_weights`: what is
-  // pushed is the vector that is pulled. `keeps_residual`: on disk, too.
+  // Returns the pinned host memory that it takes if the device's memory is not the host's. With
+  // `contributes_weights` the vector that is pulled is pushed. With `keeps_residual` the residual
+  // is kept on disk as well.
   static int64_t PinnedBytes(const JobSpec& job, const Layout& layout, bool contributes_weights,
                              bool keeps_residual);
 
   HostMirror* weights() { return weights_.get(); }
   ContributionBytes* contribution() { return contribution_.get(); }
-  // What keeps the residual of error feedback; null: there is none.
+  // The part that keeps the residual of error feedback. Null means that there is none.
   EncodedContribution* residual() { return residual_; }
-  // Attached to the registration; null where weights travel as they are.
+  // Returns the shadow, attached to the registration. Null means that weights travel as they are.
   ShadowReplica* ShadowFor(const Registration& registration);
 
  private:
   ExchangeState() = default;
 
   std::unique_ptr<HostMirror> weights_;
-  // Of what is contributed; null: all of it is encoded, or the weights.
+  // The mirror of what is contributed. Null means that all of it is encoded, or that it is the
+  // weights.
   std::unique_ptr<HostMirror> gradient_;
   std::unique_ptr<ContributionBytes> contribution_;
-  EncodedContribution* residual_ = nullptr;  // part of contribution_, or all of it
+  EncodedContribution* residual_ = nullptr;  // It is a part of contribution_, or all of it.
   std::optional<ShadowReplica> shadow_;
 };
 

@@ -1,7 +1,7 @@
-// ExposedWait: how long a device's compute stream stood still for transfers, which is what a round
-// would be shorter by if they took no time. Where operations run inline, that is how long the host
-// waited. A card computes on with what it was given while the host waits, and waits for copies
-// while the host goes on: there its own clock tells.
+// ExposedWait measures how long a device's compute stream stood still for transfers. A round would
+// be shorter by that time if transfers took none. If operations run inline, that is how long the
+// host waited. A card computes on with what it was given while the host waits, and waits for copies
+// while the host goes on. On a card its own clock therefore tells the time.
 #pragma once
 
 #include <vector>
@@ -15,17 +15,17 @@ namespace lodestar {
 
 class ExposedWait {
  public:
-  // Both outlive the object.
+  // The device and the clock outlive the object.
   ExposedWait(Device* device, Clock* clock) : device_(device), clock_(clock) {}
 
-  // Between the two the host waits for what is to arrive or to leave, and gives the compute stream
-  // nothing but waits for it. A Begin() without an End() counts for nothing. On the thread that
-  // computes.
+  // Between Begin() and End() the host waits for what is to arrive or to leave. It gives the
+  // compute stream nothing but waits for that. A Begin() without an End() counts for nothing. Both
+  // must be called on the thread that computes.
   void Begin();
   void End();
 
-  // Of all that has ended; blocks until the device has reached the last of it. Errors: those of the
-  // device.
+  // Returns the time of all waits that have ended. Blocks until the device has reached the last of
+  // them. Errors: those of the device.
   absl::StatusOr<absl::Duration> Total();
 
  private:
@@ -34,14 +34,15 @@ class ExposedWait {
     EventId end = 0;
     absl::Duration host;
   };
-  // The host's, where the device has no clock or keeps this span's times no more.
+  // Returns the host's time if the device has no clock, or does not keep this span's times any
+  // more.
   absl::StatusOr<absl::Duration> TimeOf(const Span& span) const;
 
   Device* const device_;
   Clock* const clock_;
   EventId begun_ = 0;
   absl::Time begun_at_;
-  std::vector<Span> spans_;  // that total_ does not have
+  std::vector<Span> spans_;  // The spans that total_ does not have yet.
   absl::Duration total_;
 };
 

@@ -20,10 +20,11 @@ class GradientClipper {
 
   // Blocks until the device has computed it. Errors: those of the device.
   absl::StatusOr<double> SquareSum(Buf vector);
-  // Factor that brings the norm of `gradient` to at most clip_norm; 1 where clip_norm is 0 (off).
-  // Blocks until the device has computed it. Errors: those of the device.
+  // Returns the factor that brings the norm of `gradient` to at most clip_norm. It is 1 if
+  // clip_norm is 0, which means no clipping. Blocks until the device has computed it. Errors: those
+  // of the device.
   absl::StatusOr<float> Scale(Buf gradient, double clip_norm);
-  // The same of these parts of a vector together.
+  // Does the same for these parts of a vector together.
   absl::StatusOr<float> Scale(Buf vector, absl::Span<const ElementRange> gradient,
                               double clip_norm);
 

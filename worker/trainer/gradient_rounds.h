@@ -14,9 +14,9 @@ namespace lodestar {
 
 class GradientRounds final : public PulledRounds {
  public:
-  // client_clip_norm > 0: this worker clips its own gradient, for servers that apply each gradient
-  // alone (async). The norm is known only after backward, so pushing then starts after it. Errors:
-  // ResourceExhausted.
+  // If client_clip_norm > 0, this worker clips its own gradient, for servers that apply each
+  // gradient alone (async). The norm is known only after backward, so pushing then starts after it.
+  // Errors: ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<GradientRounds>> Create(const JobSpec& job,
                                                                 const RoundRunnerDeps& deps,
                                                                 double client_clip_norm);
@@ -30,7 +30,7 @@ class GradientRounds final : public PulledRounds {
   bool pushes_late() const { return client_clip_norm_ > 0.0 || !deps_.overlap; }
 
   const double client_clip_norm_;
-  std::optional<SkippedContribution> skipped_;  // set once
+  std::optional<SkippedContribution> skipped_;  // It is set once.
   std::unique_ptr<GradientClipper> clipper_;
   HostBatch batch_;
 };

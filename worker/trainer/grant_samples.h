@@ -1,5 +1,5 @@
-// From a grant to samples in memory: positions in the order of the worker's data set to training
-// samples, parts of the evaluation set to held-out samples.
+// Turns a grant into samples in memory. Positions in the order of the worker's data set become
+// training samples. Parts of the evaluation set become held-out samples.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,24 @@ namespace lodestar {
 struct SampleSpan {
   int64_t first = 0;
   int64_t count = 0;
-  int64_t first_position = 0;  // among all samples of the job
+  int64_t first_position = 0;  // The position of `first` among all samples of the job.
 };
 
-// Whether a worker of `job` with `dataset` can be meant with `grant`: its samples are those of the
-// job's steps, and there are held-out samples to evaluate. What passes is computed with without
-// overflow, and no step holds more samples than the job's. Errors: FailedPrecondition.
+// Checks that `grant` can be meant for a worker of `job` with `dataset`. The samples must be those
+// of the job's steps, and there must be held-out samples to evaluate. A grant that passes can be
+// computed with without overflow, and no step of it holds more samples than the job's. Errors:
+// FailedPrecondition.
 absl::Status CheckGrant(const Grant& grant, const JobSpec& job, const Dataset& dataset);
 
-// The part of `grant` for local step `step` in [0, grant.local_steps).
+// Returns the part of `grant` for local step `step` in [0, grant.local_steps).
 SampleSpan SamplesOfStep(const Grant& grant, int step);
 
 // Reads the training samples at the positions of `span`.
 absl::Status ReadTrainSpan(const Dataset& dataset, const SampleOrder& order, SampleSpan span,
                            HostBatch* batch);
 
-// Held-out sample of place `k` in an evaluation set of n places: spread evenly, each at most once
-// if n <= num_heldout.
+// Returns the held-out sample of place `k` in an evaluation set of n places. The places are spread
+// evenly, and each sample is there at most once if n <= num_heldout.
 int64_t HeldoutSampleAt(int64_t k, int64_t n, int64_t num_heldout);
 
 }  // namespace lodestar

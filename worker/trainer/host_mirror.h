@@ -1,14 +1,14 @@
-// HostMirror: the host's view of a flat vector in device memory. On devices whose memory the host
-// can address it is that memory itself; elsewhere a pinned copy, moved range by range on the copy
-// streams while the device computes and the host goes on.
+// HostMirror is the host's view of a flat vector in device memory. If the host can address the
+// device's memory, it is that memory itself. Otherwise it is a pinned copy. Ranges of the copy are
+// moved on the copy streams while the device computes and the host goes on.
 //
-// The copy has the length of the vector, not a ring of slots: a contribution in fp32 must stay
-// readable until every server has acknowledged it, because it is sent again, whole, after a lost
-// connection.
+// The copy has the length of the vector, and is not a ring of slots. A contribution in fp32 must
+// stay readable until every server has acknowledged it, because it is sent again, whole, after a
+// lost connection.
 //
-// Where a server is on this machine, the transport has ranges copied straight between the vector
-// and the memory that it shares with the server, past the mirror. A range is then in one of the two
-// places: whoever wants the other has it copied first.
+// If a server is on this machine, the transport has ranges copied straight between the vector and
+// the memory that it shares with the server, past the mirror. A range is then in one of the two
+// places. A caller that needs it in the other place has it copied first.
 #pragma once
 
 #include <memory>
@@ -36,31 +36,32 @@ class HostMirror final : public PayloadSource, public PayloadSink {
 
   float* data() { return data_; }
   Device* device() const { return device_; }
-  // data() is the device's own memory: nothing is copied, and operations run inline.
+  // Whether data() is the device's own memory. Then nothing is copied, and operations run inline.
   bool is_shared() const { return data_ == vector_.data; }
 
-  // Comes before the host writes data() anew and hands it over with ToDevice(): blocks until
-  // earlier copies are done with data(), and makes later ones come after all that the compute
-  // stream has been given up to now: CopyIn() may come once the event has been awaited. Errors:
-  // those of the device.
+  // Must be called before the host writes data() anew and hands it over with ToDevice(). Blocks
+  // until earlier copies are done with data(). Later copies come after all that the compute stream
+  // has been given up to now. CopyIn() may be called once the event has been awaited. Errors: those
+  // of the device.
   absl::StatusOr<EventId> BeginToDevice();
-  // Queues the copy of `range`; what the compute stream is given from now on sees it.
+  // Queues the copy of `range`. What the compute stream is given from now on sees the copy.
   void ToDevice(ElementRange range);
 
-  // Queues the copy of `range` as of all that the compute stream has been given up to now.
-  // Await(): data() has it.
+  // Queues the copy of `range` as it is after all that the compute stream has been given up to now.
+  // After Await() data() has the range.
   EventId ToHost(ElementRange range);
-  // What the compute stream has been given up to now.
+  // Returns an event that happens once the device has computed what the compute stream was given up
+  // to now.
   EventId Computed() { return device_->Record(StreamKind::kCompute); }
   // Blocks until the event has happened. Thread-safe. Errors: those of the device.
   absl::Status Await(EventId event) { return device_->Synchronize(event); }
 
-  // Where a range's bytes begin in the vector and in data().
+  // Returns where a range's bytes begin in the vector and in data().
   static int64_t ByteOf(int64_t element) { return element * static_cast<int64_t>(sizeof(float)); }
-  // Of ranges that are computed, which somebody has awaited, and until they change.
+  // These two may read a range once its computation has been awaited, and until the range changes.
   absl::Status CopyOut(absl::Span<std::byte> destination, int64_t begin) override;
   absl::StatusOr<absl::Span<const std::byte>> Fetch(int64_t begin, int64_t bytes) override;
-  // Between BeginToDevice() and what the compute stream is given of the range afterwards.
+  // May be called after BeginToDevice(), and before the compute stream is given work on the range.
   absl::Status CopyIn(int64_t begin, absl::Span<const std::byte> source,
                       absl::FunctionRef<void()> meanwhile) override;
 

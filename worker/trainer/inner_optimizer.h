@@ -1,4 +1,4 @@
-// The optimizer of a worker's local steps (local_sgd): its state stays on the device and is never
+// The optimizer of a worker's local steps (local_sgd). Its state stays on the device and is never
 // sent.
 #pragma once
 
@@ -18,11 +18,11 @@ namespace lodestar {
 
 class InnerOptimizer {
  public:
-  // State starts at zero. `device` outlives the optimizer. Errors: ResourceExhausted.
+  // The state starts at zero. `device` outlives the optimizer. Errors: ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<InnerOptimizer>> Create(const OptimizerSettings& settings,
                                                                 const Layout& layout,
                                                                 Device* device);
-  // How many vectors of the parameters' size it keeps.
+  // Returns how many vectors of the parameters' size it keeps.
   static int NumStateVectors(OptimizerKind kind);
   ~InnerOptimizer();
   InnerOptimizer(const InnerOptimizer&) = delete;
@@ -33,20 +33,20 @@ class InnerOptimizer {
   // that, and blocks for it. Errors: those of the device seen so far.
   absl::Status Step(Buf weights, Buf narrow, Buf gradient, double learning_rate, double clip_norm);
 
-  // As after Create().
+  // Sets the state to what it is after Create().
   void Reset();
 
   int num_vectors() const { return static_cast<int>(state_.size()); }
-  // Steps since the state was zero.
+  // The number of steps since the state was zero.
   int64_t steps() const { return steps_; }
   // Copies state vector `index` to or from host memory, [elements of the parameter space]. Blocks.
   // Errors: Unimplemented if the device does not keep the state in fp32; those of the device.
   absl::Status ReadState(int index, absl::Span<float> values);
   absl::Status WriteState(int index, absl::Span<const float> values);
   void SetSteps(int64_t steps) { steps_ = steps; }
-  // After the steps of a round: if weights or state are not finite any more, the state starts at
-  // zero again, since weights come anew but the state would spoil them, too. Returns whether they
-  // were finite. Blocks. Errors: those of the device.
+  // Must be called after the steps of a round. If weights or state are not finite any more, the
+  // state starts at zero again: weights come anew, but the state would spoil them as well. Returns
+  // whether they were finite. Blocks. Errors: those of the device.
   absl::StatusOr<bool> ResetUnlessFinite(Buf weights);
 
  private:
@@ -56,7 +56,7 @@ class InnerOptimizer {
     bool decay = false;
   };
   InnerOptimizer(const OptimizerSettings& settings, const Layout& layout, Device* device);
-  // Of vector `index`, if it is in fp32 and has `num_elements`.
+  // Returns the state vector number `index`, if it is in fp32 and has `num_elements`.
   absl::StatusOr<Buf> StateInFp32(int index, size_t num_elements) const;
   absl::StatusOr<Buf> AllocateZeros(int64_t num_elements);
   void UpdateRange(const DecayRange& part, Buf weights, Buf narrow, Buf gradient,
@@ -65,7 +65,7 @@ class InnerOptimizer {
   const OptimizerSettings settings_;
   Device* const device_;
   std::vector<DecayRange> ranges_;
-  std::vector<Buf> state_;  // 0, 1 or 2 vectors
+  std::vector<Buf> state_;  // There are 0, 1 or 2 vectors.
   std::unique_ptr<GradientClipper> clipper_;
   int64_t steps_ = 0;
 };

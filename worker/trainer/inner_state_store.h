@@ -20,25 +20,25 @@
 
 namespace lodestar {
 
-// What a state is of.
+// Describes what a state belongs to.
 struct InnerStateRecord {
   std::string worker_name;
-  std::string job;          // the settings that the state belongs to, as text
-  std::string layout_hash;  // of the model
-  Round round;              // the first that comes after the state
-  int64_t steps = 0;        // of the inner optimizer since its state was zero
+  std::string job;          // The settings that the state belongs to, as text.
+  std::string layout_hash;  // The hash of the model's layout.
+  Round round;              // The first round that comes after the state.
+  int64_t steps = 0;        // The steps of the inner optimizer since its state was zero.
   friend bool operator==(const InnerStateRecord&, const InnerStateRecord&) = default;
 };
 
 class InnerStateStore {
  public:
-  // The folder is there and is this process's own. `file_system` outlives the store.
+  // The folder is there, and only this process uses it. `file_system` outlives the store.
   InnerStateStore(FileSystem* file_system, std::string folder, std::string worker_name);
 
   // Fills `values` with vector number `index`.
   using ReadVector = absl::FunctionRef<absl::Status(int index, absl::Span<float> values)>;
   // Writes `num_vectors` vectors of `num_elements`, one in memory at a time. The state is on disk
-  // when this returns; after an error there is none. Errors: those of the file system and of
+  // when this returns. After an error there is no state. Errors: those of the file system and of
   // `read`.
   absl::Status Save(InnerStateRecord record, int num_vectors, int64_t num_elements,
                     ReadVector read);
@@ -50,7 +50,7 @@ class InnerStateStore {
   // Errors: NotFound if nothing is kept; DataLoss naming what is wrong with the files; those of the
   // file system.
   absl::StatusOr<Stored> Load() const;
-  // No error if there is none. Errors: those of the file system.
+  // It is no error if there is no state. Errors: those of the file system.
   absl::Status Remove();
 
   const std::string& worker_name() const { return worker_name_; }

@@ -16,13 +16,15 @@ struct LifeContext {
   const Registration* registration = nullptr;
   const SampleOrder* sample_order = nullptr;
   ParameterTransport* transport = nullptr;
-  // True once the life is over: nobody will take what it still computes. Looked at between steps.
+  // Returns true once the life is over, when no server takes what it still computes. It is called
+  // between steps.
   std::function<bool()> is_over = [] { return false; };
-  // To the same servers in the name of an earlier life of this worker, with its secret.
+  // Returns a transport to the same servers in the name of an earlier life of this worker, with the
+  // secret of that life.
   std::function<std::shared_ptr<ParameterTransport>(const WorkerLife&, const std::string&)>
       transport_of = nullptr;
 
-  // Aborted if it is over.
+  // Returns Aborted if the life is over.
   absl::Status Check() const {
     return is_over() ? absl::AbortedError("this life ended while it computed") : absl::OkStatus();
   }

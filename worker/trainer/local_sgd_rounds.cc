@@ -8,7 +8,7 @@ absl::StatusOr<std::unique_ptr<LocalSgdRounds>> LocalSgdRounds::Create(
     const JobSpec& job, const RoundRunnerDeps& deps) {
   auto rounds = std::unique_ptr<LocalSgdRounds>(new LocalSgdRounds(job, deps));
   const Buf parameters = deps.model->parameters();
-  // Between rounds nobody needs the gradient: its vector holds the pseudo-gradient.
+  // Between rounds the gradient is not needed: its vector holds the pseudo-gradient.
   const Buf contribution = rounds->contribution_kind_ == ContributionKind::kWeights
                                ? parameters
                                : deps.model->gradients();
@@ -64,7 +64,7 @@ absl::Status LocalSgdRounds::Train(const LifeContext& life, const Grant& grant, 
   RETURN_IF_ERROR(deps_.on_steps_made());
   RETURN_IF_ERROR(steps_->Check(grant.round));
   MakeContribution();
-  // Fewer than granted if the worker was told to stop meanwhile.
+  // There are fewer than granted if the worker was told to stop meanwhile.
   const ContributionHeader header{
       .round = grant.round, .kind = contribution_kind_, .num_samples = report->num_samples};
   push.emplace(*life.registration, header, exchange_->contribution(), &pull, life.transport,

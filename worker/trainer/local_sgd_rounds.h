@@ -31,10 +31,11 @@ class LocalSgdRounds final : public PulledRounds {
   void OnHandedOver(absl::Duration duration) override { steps_->window_end().OnHandedIn(duration); }
   absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                      std::optional<ContributionPush>& push, RoundReport* report) override;
-  // Steps until the grant is used up, or the worker is told to stop and has no time for the rest.
+  // Makes steps until the grant is used up, or the worker is told to stop and has no time for the
+  // rest.
   absl::Status RunLocalSteps(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                              RoundReport* report);
-  // Once they are all there.
+  // Keeps the weights once they are all there.
   absl::Status KeepStartWeights(WeightsPull& pull);
   // Makes the vector that this round contributes; it is valid until the next local step.
   void MakeContribution();
@@ -42,7 +43,7 @@ class LocalSgdRounds final : public PulledRounds {
   const ContributionKind contribution_kind_;
   std::unique_ptr<LocalSteps> steps_;
   DeviceMemory start_memory_;
-  Buf start_weights_;  // of the round
+  Buf start_weights_;  // The weights at the start of the round.
 };
 
 }  // namespace lodestar

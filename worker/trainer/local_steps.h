@@ -1,6 +1,6 @@
-// The local steps of a worker (local_sgd): reads the samples of a grant, step by step, and trains
-// on them. The inner optimizer's state stays here, from round to round and from life to life, and,
-// if the worker is told to stop, in an InnerStateStore from process to process.
+// Makes the local steps of a worker (local_sgd): it reads the samples of a grant, step by step, and
+// trains on them. The inner optimizer's state stays here, from round to round and from life to
+// life. If the worker is told to stop, an InnerStateStore keeps the state from process to process.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,9 @@ class LocalSteps {
                                                             const RoundRunnerDeps& deps,
                                                             DeviceTimeline* timeline);
 
-  // Before the steps of `round`. The first time it takes up what a process before this one has
-  // kept. Servers that began anew may have gone back to a round that the state has seen already:
-  // then the state begins anew, too.
+  // Must be called before the steps of `round`. The first call takes up the state that an earlier
+  // process has kept. Servers that began anew may have gone back to a round that the state has seen
+  // already. In that case the state begins anew.
   void Begin(uint64_t server_incarnation, Round round);
   // Call between rounds: keeps the state for the next process, which goes on after the last round
   // that was begun here. Does nothing if there is no state, or if nothing was trained. Errors:
@@ -44,27 +44,31 @@ class LocalSteps {
     const Grant* grant = nullptr;
     const SampleOrder* order = nullptr;
     double clip_norm = 0.0;
-    // Told before a block's weights are read for the first time; null: they are all there.
+    // It is told before a block's weights are read for the first time. Null means that all weights
+    // are there.
     WeightsGate* gate = nullptr;
-    // Comes before the parameters change; may be empty.
+    // It is called before the parameters change, and may be empty.
     std::function<absl::Status()> before_change = {};
   };
-  // Gradient and step number `step` of the grant; adds to losses and samples of *sums. Cancelled if
-  // who computes has left.
+  // Computes the gradient and makes step number `step` of the grant. Adds to losses and samples of
+  // *sums. Errors also: Cancelled if the program that computes has left.
   absl::Status Take(const Work& work, int step, RoundReport* sums);
 
-  // When the steps of a window end before their number.
+  // Decides when the steps of a window end before their number.
   WindowEnd& window_end() { return window_end_; }
-  // Of a worker that was told to stop, when step number `step` came to `taken`: who computes has
-  // left before it, and the window ends with the steps before. Tells so.
+  // Whether a window ends before step number `step`, which returned `taken`. That is so if the
+  // worker was told to stop and the program that computes has left before this step. In that case
+  // it logs so.
   bool IsLeft(const Grant& grant, int step, const absl::Status& taken) const;
 
-  // After the steps of a round. State that is not finite begins anew. Errors: those of the device.
+  // Must be called after the steps of a round. A state that is not finite begins anew. Errors:
+  // those of the device.
   absl::Status Check(Round round);
 
  private:
   LocalSteps(const JobSpec& job, const RoundRunnerDeps& deps, DeviceTimeline* timeline);
-  // What a process before this one has kept. Tells if there is none, or none to be used.
+  // Takes up the state that an earlier process has kept. Tells if there is none, or none to be
+  // used.
   void TakeUpState(Round round);
   // Errors: FailedPrecondition naming what differs, there and here; those of the device.
   absl::Status TakeOver(const InnerStateStore::Stored& stored, Round round);
@@ -74,10 +78,12 @@ class LocalSteps {
   const RoundRunnerDeps& deps_;
   DeviceTimeline* const timeline_;
   WindowEnd window_end_;
-  std::unique_ptr<InnerOptimizer> inner_optimizer_;  // null: the model has one of its own
-  uint64_t server_incarnation_ = 0;                  // that its state belongs to; 0: none yet
-  std::optional<Round> last_round_;                  // that was begun; nullopt: none
-  const std::string job_;                            // see InnerStateRecord
+  // Null means that the model has an optimizer of its own.
+  std::unique_ptr<InnerOptimizer> inner_optimizer_;
+  // The servers that its state belongs to. 0 means that there are none yet.
+  uint64_t server_incarnation_ = 0;
+  std::optional<Round> last_round_;  // The round that was begun last. nullopt means none.
+  const std::string job_;            // See InnerStateRecord.
   HostBatch batch_;
 };
 

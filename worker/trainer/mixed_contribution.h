@@ -1,5 +1,5 @@
-// MixedContribution: contributions in a wire encoding but for those to averaged tensors, which
-// travel as they are.
+// MixedContribution makes contributions in a wire encoding. Those to averaged tensors travel as
+// they are.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace lodestar {
 
 class MixedContribution final : public ContributionBytes {
  public:
-  // Both of one vector, on one device. `layout` outlives the object.
+  // Both parts belong to one vector, on one device. `layout` outlives the object.
   MixedContribution(const Layout* layout, std::unique_ptr<ContributionBytes> encoded,
                     std::unique_ptr<ContributionBytes> exact)
       : layout_(layout), encoded_(std::move(encoded)), exact_(std::move(exact)) {}
@@ -27,7 +27,7 @@ class MixedContribution final : public ContributionBytes {
   EventId PrepareOnDevice(const Bucket& bucket) override {
     return BytesFor(bucket.block).PrepareOnDevice(bucket);
   }
-  // Events of either are the device's.
+  // The events of both parts are events of the device.
   absl::Status Await(EventId prepared) override { return encoded_->Await(prepared); }
   absl::Span<const std::byte> Of(const Bucket& bucket) const override {
     return BytesFor(bucket.block).Of(bucket);

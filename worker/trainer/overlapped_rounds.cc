@@ -10,7 +10,7 @@
 namespace lodestar {
 namespace {
 
-// With what refers to it.
+// The progress goes with what refers to it.
 struct RegisteredPull {
   std::shared_ptr<const Registration> registration;
   WeightsPull pull;
@@ -69,7 +69,8 @@ std::optional<OverlappedRounds::Acknowledged> OverlappedRounds::StopWindow() {
 
 void OverlappedRounds::Abandon() {
   const std::optional<Acknowledged> acknowledged = StopWindow();
-  // What comes of the exchange nobody wants any more; the servers have counted it all the same.
+  // The result of the exchange is not needed any more. The servers have counted the contribution
+  // all the same.
   if (acknowledged.has_value()) Learn(*acknowledged);
 }
 
@@ -89,7 +90,7 @@ void OverlappedRounds::EndLife() {
     connection_.reset();
     pull = std::exchange(pull_, nullptr);
   }
-  // The window, if it waits for this one, begins another once there is a connection again.
+  // If the window waits for this pull, it begins another once there is a connection again.
   if (pull != nullptr) pull->Cancel();
 }
 

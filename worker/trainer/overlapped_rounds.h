@@ -1,20 +1,21 @@
 // Rounds whose exchange is under way while the worker computes (local_sgd with --fragments,
 // --overlap_steps, --overlap_rounds or --outer_optimizer=easgd). A grant's local steps are a
 // *window*. On the grant of a round the worker contributes what it has computed in the windows
-// before, begins the grant's window, and reports once the servers have acknowledged. Meanwhile the
-// weights after the round come; after so many steps of the window they are merged into the worker's
-// own (WeightsMerge).
+// before. It begins the grant's window, and reports once the servers have acknowledged. Meanwhile
+// the weights after the round come. After --overlap_steps steps of the window they are merged into
+// the worker's own (WeightsMerge).
 //
 //   grant r:   | contribute | window r ..... merge of round r ..... |
 //              | push ... acknowledged: report r, ask for grant r + 1 | contribute | window r + 1
 //              | pull the weights after round r .....|
 //
-// With fragments a round exchanges a part of the parameters (FragmentPlan), and what it takes is
-// the change since that part was merged last.
+// With fragments a round exchanges a part of the parameters (FragmentPlan). Its contribution is the
+// change since that part was merged last.
 //
-// The windows run on a thread of their own. Whoever uses the device is that thread, or, while no
-// window runs, Run(). A life that ends, or a round that is not the next one, voids what is in hand,
-// and the next round begins with all weights anew. A connection that is lost voids nothing.
+// The windows run on a thread of their own. While a window runs, only that thread uses the device.
+// While none runs, only Run() uses it. A life that ends, or a round that is not the next one, voids
+// what is in hand, and the next round begins with all weights anew. A connection that is lost voids
+// nothing.
 #pragma once
 
 #include <cstdint>
@@ -54,27 +55,28 @@ class OverlappedRounds final : public RoundRunner {
   void EndLife() override;
 
  private:
-  // What a window is computed with; it outlives the life and the Run() that have begun it.
+  // What a window is computed with. It outlives the life and the Run() that have begun it.
   struct Window {
     Grant grant;
     uint64_t server_incarnation = 0;
     SampleOrder order;
     double clip_norm = 0.0;
     std::function<bool()> is_over;
-    std::vector<uint32_t> due;  // buckets of the exchange that is merged in it
+    std::vector<uint32_t> due;  // The buckets of the exchange that is merged in the window.
   };
   // A contribution that the servers have.
   struct Acknowledged {
-    // Whose residual is to learn of it; null: nothing was contributed.
+    // Its residual is to learn of the acknowledgement. Null means that nothing was contributed.
     ContributionBytes* contributed = nullptr;
-    std::vector<uint32_t> late;  // buckets that were not counted
+    std::vector<uint32_t> late;  // The buckets that were not counted.
   };
-  // What it has come to.
+  // The outcome of a window.
   struct Outcome {
     absl::Status status;
-    RoundReport sums;         // losses and samples
-    absl::Duration computed;  // without the time that it waited for the servers
-    absl::Duration waited;    // for them, with nothing to compute
+    RoundReport sums;         // The losses and samples.
+    absl::Duration computed;  // It lacks the time that the window waited for the servers.
+    // The time that the window waited for the servers, with nothing to compute.
+    absl::Duration waited;
     absl::Time begun_at;
     absl::Time ended_at;
   };
@@ -108,27 +110,29 @@ class OverlappedRounds final : public RoundRunner {
   bool GoesOn(const LifeContext& life, Round round) const;
   // Ends the window under way, whatever it has, and forgets the worker's own weights.
   void Abandon();
-  // So, but for the residual: what it has not learned of yet.
+  // Does the same as Abandon(), but does not tell the residual. Returns what the residual has not
+  // learned of yet.
   std::optional<Acknowledged> StopWindow();
-  // All weights from the servers.
+  // Takes all weights from the servers.
   absl::Status Begin(const LifeContext& life, Round min_round, RoundReport* report);
-  // Waits for the end of the window, if one is under way. What it has computed goes into *report.
+  // Waits for the end of the window, if one is under way. Adds what the window has computed to
+  // *report.
   absl::Status EndWindow(RoundReport* report);
   // Evaluates with the weights that the servers have, not with the worker's own.
   absl::Status EvaluateGlobal(const LifeContext& life, const Grant& grant, RoundReport* report);
-  // What is in hand of these buckets, into `push`.
+  // Puts what is in hand of these buckets into `push`.
   absl::Status Contribute(const LifeContext& life, const Grant& grant,
                           const std::vector<uint32_t>& due, std::optional<ContributionPush>& push);
   void StartWindow(const LifeContext& life, const Grant& grant, std::vector<uint32_t> due);
-  // The residual learns of it when the exchange is merged, or given up.
+  // Keeps the acknowledgement. The residual learns of it when the exchange is merged, or given up.
   void OnAcknowledged(Acknowledged acknowledged);
   static void Learn(const Acknowledged& acknowledged);
 
-  // On the thread of the window.
+  // The methods from here to AwaitPull() run on the thread of the window.
   void RunWindow(const Window& window);
   absl::Status RunSteps(const Window& window, Outcome& outcome, ExposedWait& exposed);
   absl::Status Merge(const Window& window, ExposedWait& exposed);
-  // The weights after the round, waited for over as many connections as it takes.
+  // Returns the weights after the round. It waits for them over as many connections as it takes.
   absl::StatusOr<std::shared_ptr<WeightsPull>> AwaitPull(const Window& window);
   std::shared_ptr<WeightsPull> BeginPull(Round round, const std::vector<uint32_t>& due)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -142,27 +146,29 @@ class OverlappedRounds final : public RoundRunner {
   std::unique_ptr<LocalSteps> steps_;
   DeviceMemory global_memory_;
   DeviceMemory contributed_memory_;
-  Buf global_;       // see WeightsMerge
-  Buf contributed_;  // so, too
+  Buf global_;       // See WeightsMerge.
+  Buf contributed_;  // See WeightsMerge.
   std::unique_ptr<WeightsMerge> merge_;
-  std::optional<SkippedContribution> skipped_;  // set once
+  std::optional<SkippedContribution> skipped_;  // It is set once.
 
   std::optional<Progress> progress_;
-  std::shared_ptr<const Registration> registration_;  // of that life
-  std::optional<FragmentPlan> fragments_;             // of its buckets
-  Versions versions_;                                 // of what global_ has
-  std::deque<int64_t> window_samples_;  // of windows that are not in all fragments yet
+  std::shared_ptr<const Registration> registration_;  // The registration of that life.
+  std::optional<FragmentPlan> fragments_;             // The fragments of its buckets.
+  Versions versions_;                                 // The versions of what global_ has.
+  std::deque<int64_t> window_samples_;  // The samples of windows that are not in all fragments yet.
   std::thread window_thread_;
   absl::Time last_run_ended_at_ = absl::InfinitePast();
 
   absl::Mutex mutex_;
   std::optional<Connection> connection_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<WeightsPull> pull_ ABSL_GUARDED_BY(mutex_);  // of the exchange under way
-  // That of the exchange under way; its residual has not learned of it yet.
+  // The pull of the exchange under way.
+  std::shared_ptr<WeightsPull> pull_ ABSL_GUARDED_BY(mutex_);
+  // The acknowledgement of the exchange under way. Its residual has not learned of it yet.
   std::optional<Acknowledged> acknowledged_ ABSL_GUARDED_BY(mutex_);
   bool is_abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   bool waits_for_servers_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<Outcome> outcome_ ABSL_GUARDED_BY(mutex_);  // of the window that has ended
+  // The outcome of the window that has ended.
+  std::optional<Outcome> outcome_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar

@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kSteps = 3;  // of a cycle
+constexpr int kSteps = 3;  // The steps of a cycle.
 
 JobSpec LocalJob(OuterOptimizerKind outer) {
   JobSpec job;
@@ -44,7 +44,7 @@ JobSpec PseudoGradient() {
 
 JobSpec Encoded() {
   JobSpec job = Average();
-  job.push_encoding = Encoding::kBf16;  // which rounds alike in all rounds
+  job.push_encoding = Encoding::kBf16;  // This encoding rounds alike in all rounds.
   return job;
 }
 
@@ -77,7 +77,7 @@ std::vector<float> Parameters(TrainingRig& rig) {
   return {parameters.as<float>(), parameters.as<float>() + parameters.num_elements};
 }
 
-// Of `rounds` rounds; the test fails if one does.
+// Trains for `rounds` rounds. The test fails if a round fails.
 void Train(TrainingRig& rig, int64_t rounds) {
   for (int64_t round = 0; round < rounds; ++round) ASSERT_OK(rig.RunRound(round));
 }
@@ -88,7 +88,8 @@ double Distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(square);
 }
 
-// One per rig: the window that the last round has begun goes on computing.
+// Each rig has a device of its own, because the window that the last round has begun goes on
+// computing.
 class OwnDevice {
  public:
   Device* get() const { return device_.get(); }
@@ -143,7 +144,7 @@ TEST_F(OverlappedRoundsTest, OneWorkerThatKeepsItsStepsTrainsAsIfThereWereNoExch
 TEST_F(OverlappedRoundsTest, WhatWasCountedIsNotInTheResidualOfAnotherLife) {
   JobSpec job = Encoded();
   job.overlap_steps = 1;
-  job.optimizer.kind = OptimizerKind::kSgd;  // how far a window was leaves no other trace
+  job.optimizer.kind = OptimizerKind::kSgd;  // With it, how far a window was leaves no other trace.
   std::vector<std::vector<std::vector<std::byte>>> pushed;
   for (const bool is_merged : {true, false}) {
     const OwnDevice device;
@@ -151,7 +152,7 @@ TEST_F(OverlappedRoundsTest, WhatWasCountedIsNotInTheResidualOfAnotherLife) {
     TrainingRig rig(job, device.get(), /*overlap=*/true);
     // Before Train(), which leaves the window of round 1 under way.
     rig.on_step_ = [&](const RoundStep& step) {
-      // Later ones come after the exchange.
+      // Later steps come after the exchange.
       if (step.round == Round(2) && step.step == job.overlap_steps) merged.Notify();
     };
     Train(rig, 2);
@@ -213,7 +214,7 @@ TEST_F(OverlappedRoundsTest, AnElasticWorkerAndItsServersMeetOnTheWay) {
   }
 }
 
-// It has its own weights, whatever the servers have.
+// The worker has its own weights, whatever the servers have.
 TEST_F(OverlappedRoundsTest, AnElasticWorkerThatIsNotPulledTrainsAlone) {
   JobSpec job = Elastic();
   job.outer_learning_rate = 0.0;

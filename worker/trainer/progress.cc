@@ -10,8 +10,8 @@ namespace lodestar {
 
 namespace {
 
-// Between two rounds of a worker that takes part all the time. Longer: it was cut off, and what it
-// has missed tells nothing of its speed.
+// The longest time between two rounds of a worker that takes part all the time. If the time is
+// longer, the worker was cut off, and what it has missed tells nothing of its speed.
 constexpr absl::Duration kLongestGap = absl::Seconds(2);
 
 }  // namespace

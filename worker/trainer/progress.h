@@ -1,5 +1,5 @@
-// The worker's progress line: the job's losses as the server tells them, and how fast this worker
-// is.
+// The worker's progress line says the job's losses as the server tells them, and how fast this
+// worker is.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,10 @@ namespace lodestar {
 class Progress {
  public:
   struct Config {
-    int64_t tokens_per_sample = 1;  // above 1: throughput is told in tokens/s
+    int64_t tokens_per_sample = 1;  // If it is above 1, throughput is told in tokens/s.
     LossUnit loss_unit = LossUnit::kNats;
-    absl::Duration interval = absl::Seconds(2);  // between lines, but for news of an evaluation
+    // The time between lines. News of an evaluation does not wait for it.
+    absl::Duration interval = absl::Seconds(2);
   };
 
   explicit Progress(const Config& config) : config_(config) {}
@@ -30,7 +31,8 @@ class Progress {
 
  private:
   void ClearWindow();
-  // "  4740 tokens/s  exposed 32 %  ETA 1s" since the last line; empty without a round.
+  // Returns a text such as "  4740 tokens/s  exposed 32 %  ETA 1s" for the time since the last
+  // line. It is empty without a round.
   std::string SpeedText(absl::Time now, int64_t total_rounds) const;
 
   const Config config_;

@@ -13,7 +13,7 @@ const absl::Time kStart = absl::UnixEpoch();
 RoundReport Report(int64_t round) {
   RoundReport report;
   report.round = Round(round);
-  // Of this worker's part: never shown.
+  // These are losses of this worker's part, which are never shown.
   report.loss_sum = 90.0;
   report.num_predictions = 10;
   report.heldout_loss_sum = 90.0;
@@ -109,7 +109,7 @@ TEST(ProgressTest, ARoundThatGoesBackBeginsTheWindowAnew) {
   progress.Add(kStart + absl::Seconds(3), Report(4));
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(3), GrantAfter(5, 2.0)),
               HasSubstr("320 tokens/s  exposed 25 %  ETA 5s"));
-  // By one round, which is alone in its window.
+  // The time is that of one round, which is alone in its window.
   progress.Add(kStart + absl::Seconds(4), Report(4));
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(4), GrantAfter(6, 2.0)), HasSubstr("ETA 5s"));
 }

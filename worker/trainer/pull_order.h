@@ -14,16 +14,17 @@
 
 namespace lodestar {
 
-// Of a contribution under way.
+// A bucket of a contribution under way.
 struct LeavingBucket {
   uint32_t bucket = 0;
-  int64_t bytes_until_gone = 0;  // that leave, all together, until it has left
+  int64_t bytes_until_gone = 0;  // All bytes that leave until the bucket has left.
   friend bool operator==(const LeavingBucket&, const LeavingBucket&) = default;
 };
 
-// `needed`: the buckets in the order in which forward needs them. `leaving`: those of them whose
-// contribution has not left, in the order in which it will. `pulled_bytes`: of the weights of each
-// bucket, by index. `up_per_down`: bytes that go up while one comes down.
+// Returns the order in which to pull buckets. `needed` has the buckets in the order in which
+// forward needs them. `leaving` has those of them whose contribution has not left, in the order in
+// which it will. `pulled_bytes` has the bytes of the weights of each bucket, by index.
+// `up_per_down` is the number of bytes that go up while one comes down.
 std::vector<uint32_t> PullOrder(absl::Span<const uint32_t> needed,
                                 absl::Span<const LeavingBucket> leaving,
                                 absl::Span<const int64_t> pulled_bytes, double up_per_down);

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Of eight buckets of ten bytes each way.
+// Returns the order of eight buckets that have ten bytes each way.
 std::vector<uint32_t> OrderWhile(const std::vector<LeavingBucket>& leaving,
                                  double up_per_down = 1.0) {
   return PullOrder({0, 1, 2, 3, 4, 5, 6, 7}, leaving, std::vector<int64_t>(8, 10), up_per_down);
@@ -34,7 +34,7 @@ TEST(PullOrderTest, WhereNothingHasLeftWeightsComeAsContributionsGo) {
 }
 
 TEST(PullOrderTest, OfWhatIsThereTheFirstNeededGoesFirst) {
-  // Five leave in the time in which one comes.
+  // Five bytes leave in the time in which one comes.
   EXPECT_THAT(OrderWhile({{7, 10}, {6, 20}, {5, 30}, {4, 40}, {3, 50}, {2, 60}, {0, 70}, {1, 80}},
                          /*up_per_down=*/5.0),
               ElementsAre(7, 2, 0, 1, 3, 4, 5, 6));

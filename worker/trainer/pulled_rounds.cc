@@ -27,7 +27,7 @@ std::vector<uint32_t> PulledRounds::OrderBeside(const LifeContext& life,
                                                 const ContributionPush& push) const {
   const Registration& registration = *life.registration;
   std::vector<uint32_t> needed = NeededOrder(registration);
-  // The norm is that of the whole gradient: until all is there, no weights are.
+  // The norm is that of the whole gradient. Until all of the gradient is there, no weights change.
   if (registration.job.clip_norm > 0.0) return needed;
   std::vector<int64_t> pulled_bytes;
   for (const Bucket& bucket : registration.buckets()) {
@@ -50,7 +50,7 @@ std::unique_ptr<WeightsPull> PulledRounds::TakePull(const LifeContext& life, Rou
   CountPull();
   std::optional<Ahead> ahead = std::exchange(ahead_, std::nullopt);
   if (ahead.has_value() && ahead->min_round == min_round) return std::move(ahead->pull);
-  ahead.reset();  // two pulls would write into the same vector
+  ahead.reset();  // Otherwise two pulls would write into the same vector.
   return BeginPull(life, min_round, NeededOrder(*life.registration));
 }
 

@@ -20,8 +20,9 @@ class PulledRounds : public RoundRunner {
   void EndLife() override { ahead_.reset(); }
 
  protected:
-  // When the next round's weights may be asked for, where they are (RoundRunnerDeps::pulls_ahead):
-  // not before the contribution is acknowledged if it may be in the place that they go to.
+  // Says when the next round's weights may be asked for, if they are
+  // (RoundRunnerDeps::pulls_ahead). If the contribution may be in the place that they go to, it
+  // must be acknowledged first.
   enum class PullsAhead : uint8_t { kBesideThePush, kOnceAcknowledged };
 
   PulledRounds(const RoundRunnerDeps& deps, PullsAhead pulls_ahead)
@@ -34,39 +35,43 @@ class PulledRounds : public RoundRunner {
   virtual absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                              std::optional<ContributionPush>& push, RoundReport* report) = 0;
 
-  // All servers have acknowledged a contribution so long after it was made.
+  // Is called when all servers have acknowledged a contribution so long after it was made.
   virtual void OnHandedOver(absl::Duration) {}
 
   absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const Grant& grant) override;
   absl::Status PushKept(const LifeContext& life, const MadeContribution& made) override {
     return PushAgain(*life.registration, made, life.transport, deps_.clock);
   }
-  // That of the weights with all rounds before `min_round`, under way or begun now.
+  // Returns the pull of the weights with all rounds before `min_round`. It is under way, or is
+  // begun now.
   std::unique_ptr<WeightsPull> TakePull(const LifeContext& life, Round min_round);
   std::unique_ptr<WeightsPull> BeginPull(const LifeContext& life, Round min_round,
                                          std::vector<uint32_t> order);
-  // All buckets in the order in which a step has waited for them, which the next one may as well.
+  // Returns all buckets in the order in which a step has waited for them, since the next step may
+  // need them in that order.
   std::vector<uint32_t> NeededOrder(const Registration& registration) const;
-  // In which the weights that `push` contributes to had best come.
+  // Returns the order in which the weights that `push` contributes to had best come.
   std::vector<uint32_t> OrderBeside(const LifeContext& life, const ContributionPush& push) const;
   // Blocks until all bytes of `push` are made. Returns how long that took from when the device had
   // nothing to compute any more. Errors: those of the device.
   absl::StatusOr<absl::Duration> AwaitMade(ContributionPush& push);
   // Finishes `push`, the last step of a round that `report` tells of.
   absl::Status HandOver(const LifeContext& life, ContributionPush& push, const RoundReport& report);
-  // If the next round's weights may be asked for `now`.
+  // Begins the pull of the next round's weights, if they may be asked for `now`.
   void PullAhead(const LifeContext& life, Round next_round, PullsAhead now,
                  const ContributionPush& push);
 
-  // Under way before its grant has come.
+  // A pull that is under way before its grant has come.
   struct Ahead {
     Round min_round;
     std::unique_ptr<WeightsPull> pull;
   };
   const PullsAhead pulls_ahead_;
   std::optional<Ahead> ahead_;
-  std::vector<uint32_t> last_waited_;  // buckets, in order, of the last round
-  // Of acknowledgements, which come after a report has been told: the next one has them.
+  // The buckets of the last round, in the order in which they were waited for.
+  std::vector<uint32_t> last_waited_;
+  // The times of acknowledgements that came after their report had been told. The next report has
+  // them.
   absl::Duration untold_communication_;
   absl::Duration untold_wait_;
 };

@@ -14,7 +14,7 @@
 namespace lodestar {
 namespace {
 
-// What a store has of a contribution, to be pushed once more; learns what is late.
+// Pushes once more what a store has of a contribution, and learns which buckets are late.
 class StoredContribution final : public ContributionBytes {
  public:
   explicit StoredContribution(const ResidualStore::Stored& stored) : stored_(stored) {}
@@ -36,7 +36,7 @@ class StoredContribution final : public ContributionBytes {
   std::vector<uint32_t> late_;
 };
 
-// Neither a refusal for good nor something of this machine: another life may bring it.
+// The error is neither a refusal for good nor one of this machine: another life may succeed.
 bool MayGoBetter(const absl::Status& status) {
   const Remedy remedy = RemedyFor(status);
   return remedy == Remedy::kRejoin || remedy == Remedy::kReconnect || absl::IsCancelled(status);
@@ -169,7 +169,7 @@ absl::Status ResidualKeeper::Keep(const Registration& registration, const MadeCo
                            ": the residual is not kept: ", saved.message(),
                            "; training goes on, and a process that ends now "
                            "leaves none"));
-  // One that is too old must not be found.
+  // A residual that is too old must not be found.
   if (const absl::Status removed = store_->Remove(); !removed.ok()) {
     LogError("{}: remove it before this worker begins again: {}", store_->path(),
              removed.message());

@@ -1,4 +1,5 @@
-// A worker that is killed, wherever, and begun again sends the bytes of one that was not.
+// If a worker is killed, wherever that happens, and begun again, it sends the bytes of one that was
+// not.
 #include "worker/trainer/residual_keeper.h"
 
 #include <map>
@@ -44,12 +45,14 @@ Registration RegistrationOf(Encoding encoding, uint64_t incarnation) {
   return registration;
 }
 
-using Key = std::pair<int64_t, uint32_t>;  // round, bucket
+using Key = std::pair<int64_t, uint32_t>;  // The round and the bucket.
 
-// Counts each bucket of a round once, of the life that lives, unless the round is over without it.
+// The servers count each bucket of a round once, from the life that lives, unless the round is over
+// without it.
 struct Servers {
   uint64_t living = 1;
-  std::map<Key, std::pair<uint64_t, std::vector<std::byte>>> counted;  // by whom, and what
+  // The life that it was counted from, and the bytes.
+  std::map<Key, std::pair<uint64_t, std::vector<std::byte>>> counted;
   std::set<Key> over;
 };
 
@@ -102,7 +105,7 @@ class ServersTransport final : public ParameterTransport {
   const uint64_t incarnation_;
 };
 
-// Where a process ends, in a round.
+// Says where in a round a process ends.
 enum class End { kNever, kBeforeItIsMade, kBeforeAnythingIsSent, kAfterTwoBuckets, kAfterAll };
 
 enum class Kind { kCpu, kLate, kCard };
@@ -136,7 +139,7 @@ class Process {
     if (store != nullptr) keeper_.emplace(store, exchange_->residual(), &clock_);
   }
 
-  // In life `incarnation`. Whether the round was delivered.
+  // Runs a round in life `incarnation`. Returns whether the round was delivered.
   bool Run(int64_t round, uint64_t incarnation, End end = End::kNever, bool is_skipped = false) {
     const Registration registration = RegistrationOf(encoding_, incarnation);
     ServersTransport transport(servers_, incarnation);
@@ -216,7 +219,8 @@ class ResidualKeeperTest : public testing::TestWithParam<std::tuple<Encoding, Ki
     const auto [encoding, kind] = GetParam();
     return std::make_unique<Process>(encoding, kind, servers, keeps ? &store_ : nullptr);
   }
-  // What servers count of a worker that nobody disturbs, whose buckets `over` are late.
+  // Returns what servers count from a worker that is never killed, and whose buckets `over` are
+  // late.
   Servers Undisturbed(const std::set<Key>& over = {}, int skipped = -1, bool keeps = false) {
     Servers servers;
     servers.over = over;
@@ -329,7 +333,7 @@ TEST_P(ResidualKeeperTest, ASkippedStepLeavesTheResidualAsItIs) {
   }
 }
 
-// Of the file operations of a round each may be the last one.
+// Each file operation of a round may be the last one of a process.
 TEST_P(ResidualKeeperTest, AProcessMayEndWhileItWrites) {
   const auto expected = BytesOf(Undisturbed());
   for (const bool power_goes : {false, true}) {
@@ -345,7 +349,7 @@ TEST_P(ResidualKeeperTest, AProcessMayEndWhileItWrites) {
         has_ended = true;
         return absl::AbortedError("killed");
       });
-      // Whatever it would do after that, it does not: nothing is sent.
+      // The process does nothing after that: nothing is sent.
       process->Run(3, 1, End::kBeforeAnythingIsSent);
       disk_.SetFaultHook(nullptr);
       std::mt19937_64 chance(last);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kVersion = 1;
 
-// Whether it can be one.
+// Checks that such a record is possible.
 absl::Status CheckRecord(const ResidualRecord& record) {
   const ContributionKind kind = record.header.kind;
   if (kind != ContributionKind::kGradient && kind != ContributionKind::kPseudoGradient) {
@@ -34,7 +34,7 @@ absl::Status CheckRecord(const ResidualRecord& record) {
   int64_t begin = 0;
   for (size_t i = 0; i < num_buckets; ++i) {
     const ElementRange range = record.buckets[i].range;
-    // Where numbers are added up below, none is beyond what a vector may have.
+    // Numbers are added up below, so none may be beyond what a vector may have.
     constexpr int64_t kMostElements = int64_t{1} << 48;
     if (range.begin != begin || range.end <= begin || range.end > kMostElements) {
       return absl::InvalidArgumentError(absl::StrCat("bucket ", i, " is elements ", range.begin,

@@ -15,19 +15,21 @@
 
 namespace lodestar {
 
-// Of the last contribution that was made. Whether it counts is not in it: the servers know.
+// Describes the last contribution that was made. The record does not say whether it counts: the
+// servers know.
 struct ResidualRecord {
   std::string worker_name;
   std::string layout_hash;
-  Encoding encoding = Encoding::kFp32;  // --push_encoding; of averaged tensors it is another one
+  // The value of --push_encoding. Averaged tensors have another encoding.
+  Encoding encoding = Encoding::kFp32;
   uint64_t server_incarnation = 0;
   WorkerLife life;
   std::string life_secret;
   ContributionHeader header;
   std::vector<Bucket> buckets;
   std::vector<Version> base_versions;  // by bucket
-  std::vector<int64_t> bucket_bytes;   // as they travel; by bucket
-  RoundReport report;                  // of it; without times and metrics
+  std::vector<int64_t> bucket_bytes;   // The bytes of each bucket, as they travel.
+  RoundReport report;                  // The report of the contribution, without times and metrics.
 
   int64_t num_elements() const;
   int64_t contribution_bytes() const;
@@ -37,8 +39,9 @@ std::string FormatRecord(const ResidualRecord& record);
 // Errors: InvalidArgument naming what is missing or cannot be.
 absl::StatusOr<ResidualRecord> ParseRecord(absl::string_view text);
 
-// Whether the residual is of this worker, of the job that it has registered for, of these servers,
-// and cut as they cut the vector. Errors: FailedPrecondition naming what differs, there and here.
+// Checks that the residual belongs to this worker, to the job that it has registered for, and to
+// these servers. Checks also that it is cut as they cut the vector. Errors: FailedPrecondition
+// naming what differs, there and here.
 absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker_name,
                           const Registration& registration);
 

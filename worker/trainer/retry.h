@@ -1,4 +1,4 @@
-// Which failed transfers are worth another try, and when.
+// Says which failed transfers are worth another try, and when.
 #pragma once
 
 #include <algorithm>
@@ -12,15 +12,15 @@
 
 namespace lodestar {
 
-// Back-off of one transfer. A server that is away long enough ends the worker's life through the
-// heartbeats, which cancels the transfer; so there is no limit here.
+// The back-off of one transfer. It has no limit: a server that is away long enough ends the
+// worker's life through the heartbeats, which cancels the transfer.
 class TransferRetry {
  public:
   explicit TransferRetry(Clock* clock) : clock_(clock) {}
 
-  // Returns true if the same transfer may succeed later without another registration. Call once per
-  // failure: InvalidArgument counts, because bits that flipped on the way look the same to a server
-  // as a wrong request does.
+  // Returns true if the same transfer may succeed later without another registration. Must be
+  // called once per failure. InvalidArgument counts, because bits that flipped on the way look the
+  // same to a server as a wrong request does.
   bool MayHelp(const absl::Status& status) {
     if (absl::IsInvalidArgument(status)) return ++num_refusals_ <= kMaxRepeatedRefusals;
     return RemedyFor(status) == Remedy::kRepeat;
@@ -42,7 +42,7 @@ class TransferRetry {
 
   Clock* const clock_;
   absl::Duration pause_ = kFirstPause;
-  int num_refusals_ = 0;  // InvalidArgument, of this transfer
+  int num_refusals_ = 0;  // The number of InvalidArgument errors of this transfer.
 };
 
 }  // namespace lodestar

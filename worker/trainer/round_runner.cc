@@ -14,10 +14,11 @@
 namespace lodestar {
 namespace {
 
-// Held-out samples read at once: bounds the memory of a batch, not the arithmetic.
+// The number of held-out samples that are read at once. It bounds the memory of a batch, and does
+// not change the arithmetic.
 constexpr int64_t kSamplesPerRead = 256;
 
-// Another life, or another connection, may bring what this one did not.
+// Another life, or another connection, may succeed where this one did not.
 bool MayGoBetter(const absl::Status& status) {
   const Remedy remedy = RemedyFor(status);
   return remedy == Remedy::kRejoin || remedy == Remedy::kReconnect;
@@ -35,8 +36,8 @@ absl::StatusOr<RoundReport> RoundRunner::Run(const LifeContext& life, const Gran
       is_of_this_life && kept_->round == grant.round && grant.kind == Grant::Kind::kTrain;
   absl::Status settled;
   if (!is_made && kept_.has_value()) {
-    // Its report counted before its acknowledgement was here: what the servers have of it, and what
-    // was too late for them, they say once more.
+    // Its report counted before its acknowledgement came here. The servers say once more what they
+    // have of it, and what was too late for them.
     if (is_of_this_life && kept_->round < grant.round && !keeper_.has_value()) {
       settled = PushKept(life, kept_->made);
     }

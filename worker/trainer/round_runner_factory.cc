@@ -14,15 +14,15 @@ namespace lodestar {
 
 namespace {
 
-// Where each gradient is applied alone the worker clips it; a round's average is clipped by the
+// If each gradient is applied alone, the worker clips it. The average of a round is clipped by the
 // servers.
 double ClientClipNorm(const JobSpec& job) { return HasRosters(job) ? 0.0 : job.clip_norm; }
 
-// Each round begins with the weights after the one before. Not so where a worker may be left
-// behind, or goes by itself.
+// Whether each round begins with the weights after the round before. A worker that may be left
+// behind, or that goes by itself, may begin with others.
 bool BeginsWhereTheLastEnds(const JobSpec& job) { return HasRosters(job) && job.quorum == 0; }
 
-// What OverlappedRounds goes by.
+// Returns the settings that OverlappedRounds depends on.
 auto OverlapOf(const JobSpec& job) {
   return std::tuple(job.local_steps, job.fragments, job.overlap_steps, job.merge, job.merge_alpha,
                     job.overlap_rounds, job.outer_optimizer, job.outer_learning_rate,
@@ -53,7 +53,8 @@ absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
 
 int64_t LocalStepsDeviceBytes(const JobSpec& job, const Layout& layout) {
   if (!HasLocalSteps(job)) return 0;
-  // The weights at the start of the round as well; or those of the servers, and the contribution.
+  // It keeps the weights at the start of the round as well; or those of the servers, and the
+  // contribution.
   const int runner_vectors = DefersContributions(job) ? 2 + NumMergeVectors(job) : 1;
   const int vectors = InnerOptimizer::NumStateVectors(job.optimizer.kind) + runner_vectors;
   return vectors * layout.num_elements() * static_cast<int64_t>(sizeof(float));

@@ -15,14 +15,15 @@ namespace lodestar {
 absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
                                                              const RoundRunnerDeps& deps);
 
-// Device memory that the job's runner takes beside the model: the state of a local optimizer, and
-// what encodings need; `memory_is_host`: as the device's capabilities say.
+// Returns the device memory that the job's runner takes beside the model: the state of a local
+// optimizer, and what encodings need. `memory_is_host` is what the device's capabilities say.
 int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
-// Of these, what jobs without local steps do not take: the state of a local optimizer, and weights
-// of the round.
+// Returns the part of RunnerDeviceBytes() that jobs without local steps do not take: the state of a
+// local optimizer, and weights of the round.
 int64_t LocalStepsDeviceBytes(const JobSpec& job, const Layout& layout);
-// Pinned host memory that it takes where the device's memory is not the host's: the host's ends of
-// what travels; `keeps_residual`: with what its first round takes to keep on disk what it owes.
+// Returns the pinned host memory that the runner takes if the device's memory is not the host's. It
+// is for the host's copies of what travels. `keeps_residual` adds what the first round takes to
+// keep the residual on disk.
 int64_t RunnerPinnedBytes(const JobSpec& job, const Layout& layout, bool keeps_residual);
 
 // Whether a runner made for `a` serves `b` as well.

@@ -107,7 +107,7 @@ TEST_P(RoundRunnerTest, AFailureOfTheDeviceEndsTheRoundWhereverItHappens) {
       ASSERT_OK(training.RunRound(0));
       device.FailAt(stream, count);
       absl::Status status = training.RunRound(1).status();
-      // A copy of the last few may be needed by nobody in this round.
+      // One of the last copies may not be needed in this round.
       if (status.ok()) status = training.RunRound(2).status();
       if (status.ok()) status = training.RunRound(3).status();
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, HasSubstr("made to fail")))
@@ -285,7 +285,7 @@ TEST_P(RoundRunnerTest, WaitingForAnAcknowledgementIsInTheNextReport) {
   }
 }
 
-// Pulls that have begun, on threads of their own.
+// Counts pulls that have begun, on threads of their own.
 class PullCount {
  public:
   explicit PullCount(TrainingRig& training) {
@@ -317,7 +317,7 @@ class PullsAheadTest : public ::testing::Test {
     pulls_.emplace(*training_);
   }
 
-  // With one that is under way.
+  // Returns the number of pulls, with one that is under way.
   int NumPulls() {
     training_->runner().EndLife();
     return pulls_->count();
@@ -382,7 +382,8 @@ TEST_F(PullsAheadTest, WhereAllWeightsComeTogetherTheyComeAsForwardNeedsThem) {
               ElementsAreArray(AllBuckets(training_->server().registration())));
 }
 
-// Of the token table, 40 rows of 32, tokens below 16 have the first two of five buckets.
+// The token table has 40 rows of 32. Its rows for tokens below 16 lie in the first two of five
+// buckets.
 TEST_F(PullsAheadTest, RowsThatTheDataDoesNotHaveLeaveFirstAndComeLast) {
   JobSpec job = SyncJob();
   job.bucket_bytes = 1024;
@@ -436,7 +437,7 @@ TEST_F(PullsAheadTest, NotWhereAWorkerMayBeLeftBehindOrGoesByItself) {
   }
 }
 
-// How much had been computed when each bucket left.
+// Says how much had been computed when each bucket left.
 std::vector<int64_t> ComputedBeforeBuckets(bool overlap) {
   DelayedDevice device(DelayedDevice::Order::kLate);
   TrainingRig training(SyncJob(), &device, overlap);

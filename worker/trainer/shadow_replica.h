@@ -23,16 +23,18 @@ class ShadowReplica {
   explicit ShadowReplica(Encoding encoding) : encoding_(encoding) {}
 
   Encoding encoding() const { return encoding_; }
-  // Main memory that one takes; 0 of fp32, which needs none.
+  // Returns the main memory that a shadow takes. 0 means that the encoding is fp32, which needs
+  // none.
   static int64_t Bytes(Encoding encoding, int64_t num_elements);
 
-  // Before the first pull of a life. What is held stays if the servers are still the same.
+  // Must be called before the first pull of a life. What is held stays if the servers are still the
+  // same.
   void Attach(const Registration& registration);
 
-  // For a pull of the bucket into `weights`.
+  // Returns the target of a pull of the bucket into `weights`.
   PullTarget TargetOf(const Bucket& bucket, float* weights);
-  // The pull has brought this: completes the bucket in `weights`. Buckets may be completed by
-  // several threads at a time.
+  // Completes the bucket in `weights` with what the pull has brought. Several threads may complete
+  // buckets at the same time.
   void Complete(const Bucket& bucket, const PulledBucket& pulled, float* weights);
 
  private:

@@ -24,7 +24,8 @@ Registration SomeRegistration(int64_t num_elements) {
   return registration;
 }
 
-// Of so many elements: weights that go through the caches, and such as do not.
+// The parameter is the number of elements. Weights of kLongPullBytes and more need not go through
+// the caches, and shorter ones do.
 class ShadowReplicaTest : public testing::TestWithParam<int64_t> {
  protected:
   ShadowReplicaTest() : registration_(SomeRegistration(GetParam())), weights_(GetParam(), 0.0f) {

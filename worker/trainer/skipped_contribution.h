@@ -1,5 +1,5 @@
-// SkippedContribution: that of a step which has no gradient: no bytes, and what earlier ones have
-// lost by their encoding stays as it is.
+// SkippedContribution is the contribution of a step that has no gradient. It has no bytes. What
+// earlier contributions have lost by their encoding stays as it is.
 #pragma once
 
 #include "worker/trainer/contribution_bytes.h"
@@ -8,7 +8,7 @@ namespace lodestar {
 
 class SkippedContribution final : public ContributionBytes {
  public:
-  // `encoding`: of the job's other contributions.
+  // `encoding` is that of the job's other contributions.
   explicit SkippedContribution(Encoding encoding) : encoding_(encoding) {}
 
   Encoding encoding() const override { return encoding_; }

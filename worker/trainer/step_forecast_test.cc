@@ -22,7 +22,7 @@ Grant TrainingGrant(int64_t round, int64_t first_sample, int64_t num_samples, in
 
 StepForecast Forecast() { return {.order = SampleOrder(/*seed=*/7, kNumSamples)}; }
 
-// What the step of that grant will be computed on.
+// Returns what the step of that grant will be computed on.
 std::vector<SampleRef> SamplesAt(const Grant& grant, int step) {
   const SampleOrder order(/*seed=*/7, kNumSamples);
   const SampleSpan span = SamplesOfStep(grant, step);
@@ -32,7 +32,7 @@ std::vector<SampleRef> SamplesAt(const Grant& grant, int step) {
 }
 
 TEST(StepForecastTest, ASteadyRosterIsForetold) {
-  // The second of two workers with 8 samples each.
+  // The worker is the second of two, with 8 samples each.
   StepForecast forecast = Forecast();
   for (int64_t round = 0; round < 20; ++round) {
     const auto grant_of = [](int64_t k) { return TrainingGrant(k, 16 * k + 8, 8); };
@@ -64,7 +64,7 @@ TEST(StepForecastTest, LocalStepsOfTheGrantAtHandAreCertain) {
   const Grant third = TrainingGrant(2, 66, 11, /*local_steps=*/4);
   forecast.OnGrant(first);
   forecast.OnGrant(second);
-  // It evaluates first.
+  // The worker evaluates first.
   EXPECT_EQ(forecast.Expect(1)->samples, SamplesAt(second, 0));
   forecast.step = 1;
   EXPECT_EQ(forecast.Expect(2)->samples, SamplesAt(second, 3));

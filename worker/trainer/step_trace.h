@@ -26,10 +26,10 @@ class StepTrace final : public WeightsGate, public GradientSink {
   absl::Status PartsReady(int block, absl::Span<const ElementRange> parts) override;
 
  private:
-  // What is asked of gate and sink, between two pieces of work.
+  // Records what is asked of gate and sink, between two pieces of work.
   absl::Status Wait(int block, absl::FunctionRef<absl::Status()> wait);
   absl::Status HandOver(int block, absl::FunctionRef<absl::Status()> tell);
-  // The piece of work since Open() was this.
+  // Ends the piece of work that has gone on since Open(), and records it under this name.
   void Close(absl::string_view name, int block);
   void Open();
 
@@ -37,7 +37,7 @@ class StepTrace final : public WeightsGate, public GradientSink {
   DeviceTimeline* const timeline_;
   WeightsGate* const gate_;
   GradientSink* const sink_;
-  int forward_block_ = -1;  // whose forward runs; -1: before the first
+  int forward_block_ = -1;  // The block whose forward runs. -1 means that none has begun.
   absl::Time opened_at_;
 };
 

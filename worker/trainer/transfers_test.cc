@@ -30,7 +30,7 @@ class TransfersTest : public ::testing::Test {
         values_(4, 0.0f),
         exchange_(MakeExchange({})) {}
 
-  // Of one vector that is pulled and pushed.
+  // Makes the exchange of one vector that is pulled and pushed.
   std::unique_ptr<ExchangeState> MakeExchange(const JobSpec& job) {
     const Buf vector = {values_.data(), DType::kF32, 4};
     return *ExchangeState::Create(job, registration_.layout(), device_.get(), vector, vector);
@@ -111,7 +111,7 @@ TEST_F(TransfersTest, ACancelledPullIsCancelledForWhoWaits) {
   const Buf vector = {weights.data(), DType::kF32, static_cast<int64_t>(weights.size())};
   const auto exchange =
       *ExchangeState::Create(job, server.registration().layout(), device_.get(), vector, vector);
-  // A round that nobody contributes to.
+  // The servers have no contribution to this round.
   WeightsPull pull(server.registration(), Round(1), AllBuckets(server.registration()),
                    exchange->weights(), nullptr, &server, &clock_);
   pull.Cancel();
@@ -192,7 +192,7 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
   ASSERT_EQ(transport_.pushes_.size(), 4u);
   for (const ContributionHeader& header : transport_.headers_) {
     EXPECT_EQ(header.encoding, Encoding::kBf16);
-    EXPECT_EQ(header.scale, 1.0f);  // scaled before it was encoded
+    EXPECT_EQ(header.scale, 1.0f);  // The contribution is scaled before it is encoded.
   }
   for (int bucket : {0, 1}) {
     EXPECT_EQ(transport_.pushes_[0][bucket].data, transport_.pushes_[1][bucket].data);
@@ -237,7 +237,7 @@ TEST(TransferRetryTest, RepeatsRefusedTransferThreeTimes) {
   EXPECT_FALSE(retry.MayHelp(absl::AbortedError("register again")));
 }
 
-// With blocks of more than one bucket.
+// The blocks have more than one bucket.
 class PartsOfBlocksTest : public ::testing::Test {
  protected:
   PartsOfBlocksTest()
@@ -275,7 +275,7 @@ class PartsOfBlocksTest : public ::testing::Test {
 };
 
 TEST_F(PartsOfBlocksTest, PullAsksInTheOrderThatItIsGivenAndOfAPartNeedsNoMore) {
-  // Only the first bucket asked for arrives.
+  // Only the first bucket that was asked for arrives.
   transport_.script_ = {absl::AbortedError("register again")};
   const auto pull = Pull({3, 0, 1, 2, 4});
   EXPECT_OK(pull->WaitForParts(0, {{7, 8}}));
@@ -314,7 +314,8 @@ TEST_F(PartsOfBlocksTest, PushTellsWhatHasNotLeft) {
   const auto push = Push(pull.get());
   ASSERT_OK(push->AllBlocksReady());
   EXPECT_THAT(push->leaving(), ElementsAre());
-  // Of buckets 4, 0, 1, 2 and 3 the last two, and half of the one before.
+  // The buckets leave in the order 4, 0, 1, 2 and 3. The last two have not left, nor has half of
+  // the one before.
   transport_.bytes_unsent_ = 20;
   EXPECT_THAT(push->leaving(),
               ElementsAre(LeavingBucket{1, 4}, LeavingBucket{2, 12}, LeavingBucket{3, 20}));

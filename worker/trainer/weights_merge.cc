@@ -14,7 +14,7 @@ Buf Part(Buf vector, ElementRange range) { return vector.Slice(range.begin, rang
 
 size_t BytesOf(Buf vector) { return DTypeBytes(vector.dtype) * vector.num_elements; }
 
-// A vector of a rule's own.
+// A vector that a rule keeps for itself.
 class OwnVector {
  public:
   static absl::StatusOr<OwnVector> Allocate(Device* device, Buf like) {
@@ -34,7 +34,7 @@ void CopyRange(Device* device, Buf to, Buf from, ElementRange range) {
   device->Copy(Part(to, range).data, Part(from, range).data, BytesOf(Part(to, range)), kStream);
 }
 
-// Nothing is computed before the new weights are there: they take the place of the local ones.
+// Takes the new weights in place of the local ones. Nothing is computed before they are there.
 class ReplacingMerge final : public WeightsMerge {
  public:
   explicit ReplacingMerge(const Vectors& vectors) : vectors_(vectors) {}
@@ -51,7 +51,8 @@ class ReplacingMerge final : public WeightsMerge {
   const Vectors vectors_;
 };
 
-// alpha * local + (1 - alpha) * global: Streaming DiLoCo, arXiv:2501.18512, section 2.3.
+// Merges to alpha * local + (1 - alpha) * global, as Streaming DiLoCo does (arXiv:2501.18512,
+// section 2.3).
 class MixingMerge final : public WeightsMerge {
  public:
   MixingMerge(const Vectors& vectors, double alpha) : vectors_(vectors), alpha_(alpha) {}
@@ -73,7 +74,8 @@ class MixingMerge final : public WeightsMerge {
   const double alpha_;
 };
 
-// global + (local - local when it was contributed): the steps made meanwhile are all kept.
+// Merges to global + (local - local when it was contributed): the steps made meanwhile are all
+// kept.
 class KeepingMerge final : public WeightsMerge {
  public:
   KeepingMerge(const Vectors& vectors, OwnVector at_contribution)
@@ -98,10 +100,10 @@ class KeepingMerge final : public WeightsMerge {
   const OwnVector at_contribution_;
 };
 
-// Elastic averaging: see IsElastic(). The worker moves when it contributes, and goes on at once;
-// what the servers have after the round it needs for its next contribution alone.
+// Elastic averaging: see IsElastic(). The worker moves when it contributes, and goes on at once.
+// What the servers have after the round is needed only for the next contribution.
 //
-// With what all workers of a round contribute, the sum of their weights and the servers' stays.
+// If all workers of a round contribute, the sum of their weights and the servers' stays the same.
 class ElasticMerge final : public WeightsMerge {
  public:
   ElasticMerge(const Vectors& vectors, double rate) : vectors_(vectors), rate_(rate) {}
@@ -123,21 +125,22 @@ class ElasticMerge final : public WeightsMerge {
 
 // Eager updates of the outer step (arXiv:2502.12996), in terms of the weights that servers have.
 // The next window begins where the servers' outer step would lead from `global` with this worker's
-// part of the round alone: what the others contribute comes with the round's weights, while the
-// window after it is computed. With one worker that is where the servers' step leads.
+// part of the round alone. What the other workers contribute comes with the round's weights, while
+// the window after it is computed. With one worker that is where the servers' step leads.
 //
 // That step is global - rate * ((1 + beta) * share * contributed + beta^2 * momentum), with
-// momentum' = beta * momentum + mean contribution. Workers do not get the servers' momentum; they
-// know it from what it has done: a round has changed the weights by
-// rate * ((1 + beta) * mean + beta^2 * momentum), so that
+// momentum' = beta * momentum + mean contribution.
+// Workers do not get the servers' momentum. They know it from what it has done: a round has changed
+// the weights by rate * ((1 + beta) * mean + beta^2 * momentum), so that
 // momentum' = beta / (1 + beta) * momentum + change / (rate * (1 + beta)).
-// That forgets what it began with: who joins late, with 0, has it after a few rounds.
+// That forgets what it began with. A worker that joins late begins with 0, and has the momentum
+// after a few rounds.
 class EagerMerge final : public WeightsMerge {
  public:
   struct OwnVectors {
-    OwnVector start;     // of the window
-    OwnVector before;    // `global` of the round before; empty without momentum
-    OwnVector momentum;  // so, too
+    OwnVector start;     // The weights at the start of the window.
+    OwnVector before;    // `global` of the round before. Empty means that there is no momentum.
+    OwnVector momentum;  // Empty means that there is no momentum.
   };
   EagerMerge(const Vectors& vectors, OwnVectors own, double rate, double momentum)
       : vectors_(vectors), own_(std::move(own)), rate_(rate), beta_(momentum) {}
@@ -154,7 +157,7 @@ class EagerMerge final : public WeightsMerge {
     Device* const device = vectors_.device;
     for (const ElementRange& range : ranges) {
       if (has_momentum()) CopyRange(device, own_.before.buf(), vectors_.global, range);
-      // Who contributes nothing has just begun.
+      // A worker that contributes nothing has just begun.
       if (!share.has_value()) continue;
       const Buf local = Part(vectors_.local, range);
       CopyRange(device, vectors_.local, vectors_.global, range);
@@ -189,7 +192,7 @@ class EagerMerge final : public WeightsMerge {
   const double beta_;
 };
 
-// Without a rate weights never change, and nothing is known of the momentum; nor does it matter.
+// Without a rate weights never change. Nothing is then known of the momentum, nor does it matter.
 bool KnowsMomentum(const JobSpec& job) {
   return job.outer_optimizer == OuterOptimizerKind::kNesterov && job.outer_momentum > 0.0 &&
          job.outer_learning_rate > 0.0;

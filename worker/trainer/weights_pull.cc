@@ -120,7 +120,7 @@ bool WeightsPull::MayGoToDevice(const Bucket& bucket) const {
 void WeightsPull::OnBucket(const PulledBucket& pulled) {
   const Bucket& bucket = registration_.buckets()[pulled.bucket];
   if (trace_ != nullptr) {
-    // With the time that the server took to have this version.
+    // It includes the time that the server took to have this version.
     trace_->Add("pull", "pull", started_at_, clock_->Now(), {.bucket = pulled.bucket});
   }
   if (shadow_ != nullptr) {

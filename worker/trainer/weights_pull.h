@@ -29,69 +29,72 @@ namespace lodestar {
 class BaseVersions {
  public:
   virtual ~BaseVersions() = default;
-  // Of a bucket whose weights are there.
+  // Returns the version of a bucket whose weights are there.
   virtual Version version(uint32_t bucket) = 0;
 };
 
-// All buckets of a job, by index.
+// Returns all buckets of a job, by index.
 std::vector<uint32_t> AllBuckets(const Registration& registration);
 
 class WeightsPull final : public WeightsGate, public BaseVersions {
  public:
-  // Begins to pull the weights of `buckets`, in this order, in which the rounds before `min_round`
-  // are over, into `weights`, and keeps trying while the servers are unreachable. Blocks until the
-  // device is done with what an earlier pull or push left in `weights`. `shadow`: where weights
-  // travel as encoded changes, attached to the registration; else null. `trace` may be null. All
-  // arguments outlive the pull, transport and clock at least Cancel().
+  // Begins to pull the weights of `buckets`, in this order, into `weights`. In these weights the
+  // rounds before `min_round` are over. It keeps trying while the servers are unreachable. Blocks
+  // until the device is done with what an earlier pull or push left in `weights`.
+  //
+  // If weights travel as encoded changes, `shadow` is attached to the registration; else it is
+  // null. `trace` may be null. All arguments outlive the pull, transport and clock at least
+  // Cancel().
   WeightsPull(const Registration& registration, Round min_round, std::vector<uint32_t> buckets,
               HostMirror* weights, ShadowReplica* shadow, ParameterTransport* transport,
               Clock* clock, TraceRecorder* trace = nullptr);
   ~WeightsPull() override;
 
-  // Ends it from any thread: what has not arrived will not, and is Cancelled. When this returns the
-  // transport is not used any more.
+  // Ends the pull from any thread. What has not arrived will not arrive, and is Cancelled. When
+  // this returns the transport is not used any more.
   void Cancel();
 
-  // From now on `on_activity` is told "pull" when the caller begins to wait for servers, and
-  // "compute" when it goes on. Before the first WaitForBlock().
+  // Has `on_activity` told "pull" when the caller begins to wait for servers, and "compute" when it
+  // goes on. Must be called before the first WaitForBlock().
   void TellActivity(std::function<void(absl::string_view)> on_activity) {
     on_activity_ = std::move(on_activity);
   }
 
-  // Called by one thread. Blocks until those of the block's buckets that are pulled have arrived;
-  // the copy to the device is only queued, before what the compute stream is given next. Errors:
-  // those of the transport and the device.
+  // Blocks until those of the block's buckets that are pulled have arrived. The copy to the device
+  // is only queued, before what the compute stream is given next. Must be called by one thread.
+  // Errors: those of the transport and the device.
   absl::Status WaitForBlock(int block) override;
-  // Of the buckets that have something of the parts.
+  // Does the same as WaitForBlock() for the buckets that have something of the parts.
   absl::Status WaitForParts(int block, absl::Span<const ElementRange> parts) override;
-  // For all blocks.
+  // Does the same as WaitForBlock() for all blocks.
   absl::Status WaitForAll();
 
-  // Of a bucket that has been waited for.
+  // Returns the version of a bucket that has been waited for.
   Version version(uint32_t bucket) override;
-  // Of all buckets, by index, after WaitForAll() of a pull of all.
+  // Returns the versions of all buckets, by index. May be called after WaitForAll() of a pull of
+  // all buckets.
   std::vector<Version> versions();
-  // Of those pulled, the ones that have been waited for, in the order in which they were: what
-  // waits together in that of the parameter space.
+  // Returns the pulled buckets that have been waited for, in the order in which they were. Buckets
+  // that were waited for together have the order of the parameter space.
   const std::vector<uint32_t>& waited() const { return waited_; }
-  // Time that the caller spent waiting for servers.
+  // The time that the caller spent waiting for servers.
   absl::Duration blocked() const { return blocked_; }
-  // Time that the device had nothing to compute because weights were not there yet, of those
+  // The time that the device had nothing to compute because weights were not there yet, over the
   // blocks that have been waited for. Blocks until the device has them. Errors: those of the
   // device.
   absl::StatusOr<absl::Duration> Exposed() { return exposed_.Total(); }
 
  private:
-  // Pulls what is missing until it has all arrived or trying again is of no use; runs on puller_.
+  // Pulls what is missing until it has all arrived or another try is of no use. It runs on puller_.
   void Run();
   PullSpec MissingBuckets();
-  // Where the bucket may be brought straight to the device.
+  // Whether the bucket may be brought straight to the device.
   bool MayGoToDevice(const Bucket& bucket) const;
   void OnBucket(const PulledBucket& pulled);
-  // Those pulled of the block that have something of the parts, ascending; without those that have
-  // been waited for.
+  // Returns the pulled buckets of the block that have something of the parts, ascending. It leaves
+  // out those that have been waited for.
   std::vector<uint32_t> BucketsToWaitFor(int block, absl::Span<const ElementRange> parts) const;
-  // Until they have arrived, or nothing will any more.
+  // Blocks until they have arrived, or nothing will arrive any more.
   absl::Status Await(absl::Span<const uint32_t> buckets) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Registration& registration_;

@@ -19,38 +19,42 @@
 namespace lodestar {
 
 struct RestOfWindow {
-  int steps = 0;                   // still to be made
-  absl::Duration step = {};        // that one of them takes
-  absl::Duration handing_in = {};  // until servers have acknowledged a contribution
-  absl::Duration left = {};        // until the worker is to be gone
+  int steps = 0;                   // The steps still to be made.
+  absl::Duration step = {};        // The time that one of them takes.
+  absl::Duration handing_in = {};  // The time until servers have acknowledged a contribution.
+  absl::Duration left = {};        // The time until the worker is to be gone.
 };
 
-// Steps may take a quarter longer than measured and handing in twice as long, but at least a
-// second.
+// Whether the rest fits. Steps may take a quarter longer than measured, and handing in may take
+// twice as long, but at least a second.
 bool FitsIn(const RestOfWindow& rest);
 
 // Thread-safe.
 class WindowEnd {
  public:
-  // `time_left`: of a worker that was told to stop.
+  // `time_left` returns the time that a worker has left that was told to stop.
   WindowEnd(std::function<bool()> stop_requested, std::function<absl::Duration()> time_left);
 
-  // A step was made. `waited`: for weights, too, so that it says little of the steps to come.
+  // Must be called when a step was made. `waited` means that the step waited for weights as well,
+  // so that it says little of the steps to come.
   void OnStep(absl::Duration duration, bool waited);
-  // All servers have acknowledged a contribution so long after it was made.
+  // Must be called when all servers have acknowledged a contribution so long after it was made.
   void OnHandedIn(absl::Duration duration);
-  // Pulling the weights took so long: what handing in is thought to take until it was measured.
+  // Must be called when pulling the weights took so long. Handing in is thought to take that long
+  // until it was measured.
   void OnPulled(absl::Duration duration);
 
-  // Before local step `step` of `grant`, in [0, grant.local_steps]: no further one is to be made.
-  // Tells so, and what is not trained on; or, once for each round, that the rest is computed.
+  // Whether the window ends before local step `step` of `grant`, in [0, grant.local_steps]. If it
+  // does, tells so, and what is not trained on. If the worker was told to stop and the window goes
+  // on, tells once for each round that the rest is computed.
   bool IsDue(const Grant& grant, int step);
-  // The window of `grant` ends after `num_steps`, for the reason given: tells what of its samples
-  // is not trained on; nothing if that is none.
+  // Tells which samples of `grant` are not trained on, because the window ends after `num_steps`
+  // for the reason given. Tells nothing if there are none.
   static void TellCut(const Grant& grant, int num_steps, const std::string& reason);
 
  private:
-  // Of steps: one that was slow for once is forgotten soon.
+  // The number of steps that are remembered. It is small, so that a step that was slow once is
+  // forgotten soon.
   static constexpr int kRemembered = 8;
 
   RestOfWindow Rest(int steps) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -64,7 +68,8 @@ class WindowEnd {
   std::optional<absl::Duration> waited_step_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Duration> handing_in_ ABSL_GUARDED_BY(mutex_);
   absl::Duration pulling_ ABSL_GUARDED_BY(mutex_);
-  std::optional<Round> told_round_ ABSL_GUARDED_BY(mutex_);  // whose rest is computed
+  // The round of which it was told that the rest is computed.
+  std::optional<Round> told_round_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar
