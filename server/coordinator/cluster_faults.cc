@@ -140,7 +140,8 @@ FaultVerdict ClusterFaults::Follow(const SenderVerdict& verdict, WorkerId worker
                    "is not finite (--poison_limit=",
                    limit, "), the last time: ", text);
   // With a certificate it could come back under any name that begins with that of the certificate.
-  const std::string& identity = state_.desks.at(worker).connection.identity();
+  const auto desk = state_.desks.find(worker);
+  const std::string identity = desk == state_.desks.end() ? "" : desk->second.connection.identity();
   const bool has_identity = !identity.empty();
   state_.faults.ShutOut({has_identity ? identity : name, reason, has_identity});
   saves_.OnOrdersChanged(now);
