@@ -62,7 +62,7 @@ bool AddressSearch::GoesOn(const absl::Status& answer) {
 absl::Status AddressSearch::Outcome() const {
   const absl::Status& last = answers_.back();
   if (addresses_.size() == 1 || !AddressList::IsElsewhere(last)) return last;
-  // Which is the coordinator, and only away, nobody can say.
+  // No answer tells which of the servers is the coordinator and is only away for now.
   absl::Status outcome = absl::UnavailableError(
       absl::StrCat("none of ", addresses_.ToString(), " answers as the coordinator: ",
                    absl::StrJoin(answers_, "; ", [](std::string* out, const absl::Status& answer) {

@@ -17,7 +17,7 @@ namespace lodestar {
 
 class AddressList {
  public:
-  // Of HOST:PORT[,HOST:PORT...]. Errors: InvalidArgument naming `flag`, also for one that comes
+  // Reads HOST:PORT[,HOST:PORT...]. Errors: InvalidArgument naming `flag`, also if an address comes
   // twice.
   static absl::StatusOr<AddressList> Parse(absl::string_view flag, absl::string_view value);
   static AddressList Of(std::string address) {
@@ -50,7 +50,7 @@ class AddressList {
 absl::Status AskCoordinator(absl::Span<const std::string> servers,
                             absl::FunctionRef<absl::Status(const std::string& server)> ask);
 
-// One pass over the list, for somebody who needs an answer.
+// One pass over the list, for a caller that needs an answer.
 class AddressSearch {
  public:
   // Outlives this.

@@ -58,10 +58,11 @@ class CallLog {
   // `clock` outlives it.
   explicit CallLog(Clock* clock, Sink sink = LogLine) : clock_(clock), sink_(std::move(sink)) {}
 
-  // The call has ended with `status`. A cancelled one, which nobody waits for, is told at debug
-  // level only; so is one that there is no room for.
+  // The call has ended with `status`. A call that was answered, or that its caller has cancelled
+  // and does not wait for, is logged at debug level only. So is a call that the quota has no room
+  // for.
   void Note(const CallFacts& facts, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // At debug level, however it has ended.
+  // Logs the call at debug level, however it has ended.
   void NoteQuietly(const CallFacts& facts, const absl::Status& status) const;
 
  private:

@@ -47,7 +47,7 @@ absl::Status CopyInto(FileSystem& file_system, const std::string& source, const 
   return VerifyCheckpoint(file_system, directory).status();
 }
 
-// Whose damage the copy shows.
+// Says whether the damage that the copy shows is that of `source` or that of the copy.
 absl::Status Explain(FileSystem& file_system, const std::string& source, absl::Status status) {
   if (!file_system.Exists(source)) {
     return absl::UnavailableError(

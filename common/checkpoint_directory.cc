@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kPrefix[] = "round-";
 
-// Of one that was set aside; false if that is not what the name says.
+// Removes the suffix of a checkpoint that was set aside. Returns false if `name` has none.
 bool ConsumeAbandonedSuffix(absl::string_view* name) {
   absl::string_view rest = *name;
   const size_t dot = rest.rfind('.');

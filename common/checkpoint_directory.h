@@ -13,12 +13,15 @@
 
 namespace lodestar {
 
-// Being written or removed, not a checkpoint: "round-00001234.<try>.tmp".
+// A directory with this suffix is being written or removed, and is no checkpoint:
+// "round-00001234.<try>.tmp".
 inline constexpr char kTemporarySuffix[] = ".tmp";
-// Replaced by a newer one of the same round; counts only if that did not arrive.
+// A directory with this suffix was replaced by a newer one of the same round. It counts only if the
+// newer one did not arrive.
 inline constexpr char kReplacedSuffix[] = ".old";
-// Of a future that a resume from an earlier round has left behind; never chosen by itself, and
-// never removed. Where the name is taken, a number follows: "round-00001234.abandoned.2".
+// The directory is of a future that a resume from an earlier round has left behind. It is never
+// chosen without being named, and never removed. If the name is taken, a number follows:
+// "round-00001234.abandoned.2".
 inline constexpr char kAbandonedSuffix[] = ".abandoned";
 
 // Below the root directory, beside checkpoints: where servers have their journal unless they are
@@ -47,7 +50,7 @@ std::string AbandonedPath(FileSystem& file_system, absl::string_view path);
 // there is no such directory.
 absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_system,
                                                              const std::string& root);
-// Those of them that are neither half written nor left behind.
+// Lists those that are neither half written nor left behind.
 absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(FileSystem& file_system,
                                                                   const std::string& root);
 
@@ -63,8 +66,9 @@ std::vector<CheckpointEntry> TakeOutOvertaken(FileSystem& file_system,
 // in it once newer ones are there. Errors: InvalidArgument naming the checkpoint.
 absl::Status CheckIsOutsideCheckpoints(FileSystem& file_system, const std::string& folder);
 
-// Under a temporary name first, so that nobody who copies the directory meanwhile takes what is
-// left of it for a checkpoint. Never fails: what stays is found again by ListCheckpoints().
+// Gives the directory a temporary name first, so that a program that copies it meanwhile does not
+// take what is left of it for a checkpoint. Never fails: what stays is found again by
+// ListCheckpoints().
 void RemoveDirectory(FileSystem& file_system, const std::string& path);
 
 }  // namespace lodestar

@@ -1,5 +1,5 @@
 // What a checkpoint directory holds: MANIFEST.json as plain data, its text form and back. Servers
-// write it; whoever needs a model reads it.
+// write it, and every program that needs a model reads it.
 //
 //   round-00001234/
 //     MANIFEST.json
@@ -44,12 +44,13 @@ struct CountedRow {
 // What the norm of a contribution usually is.
 struct NormRow {
   double norm = 0.0;
-  int64_t contributions = 0;  // that it is known from; 0: it is not known
+  // How many contributions the norm is known from. 0 means that it is not known.
+  int64_t contributions = 0;
 };
 
 // How far an optimizer's step is that is made in parts, as contributions come (async_local_sgd).
 struct DelayedStepRow {
-  int64_t num_parts = 0;  // 0: none is begun
+  int64_t num_parts = 0;  // 0 means that no step is begun
   int64_t arrived = 0;
   int64_t planned_weight = 0;
   int64_t arrived_weight = 0;
@@ -100,8 +101,8 @@ std::string FormatManifest(const Manifest& manifest);
 // and of a later version.
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
 
-// That of a checkpoint directory. Errors: those of files; DataLoss if it does not parse;
-// Unimplemented as above.
+// Reads the manifest of a checkpoint directory. Errors: those of files; DataLoss if it does not
+// parse; Unimplemented as above.
 absl::StatusOr<Manifest> ReadManifest(FileSystem& file_system, const std::string& directory);
 
 // Returns true if a checkpoint that failed to verify with `status` may be whole: a later release

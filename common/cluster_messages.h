@@ -114,8 +114,8 @@ struct Standstill {
   absl::Duration age;  // since anything has moved, or its server gave a reason why not
 };
 
-// How fast the path between a worker and all its servers together was of late. 0: not known, as
-// where payloads go through shared memory, or little has moved.
+// How fast the path between a worker and all its servers together was of late. 0 means that this is
+// not known, for example because payloads go through shared memory, or little has moved.
 struct PathFacts {
   double up_bytes_per_second = 0.0;    // from the worker
   double down_bytes_per_second = 0.0;  // to the worker
@@ -129,7 +129,8 @@ struct HeartbeatCall {
   uint64_t bytes_pulled = 0;
   std::string activity;
   std::optional<Standstill> standstill = {};
-  // Of the map whose addresses the worker has. Not set: it has no use for others.
+  // The version of the map whose addresses the worker has. If it is not set, the worker has no use
+  // for other addresses.
   std::optional<uint64_t> map_version = {};
   PathFacts path = {};
   // The last round of this life whose report the coordinator has answered.
@@ -177,13 +178,14 @@ struct RoundReport {
   int64_t num_predictions = 0;
   int64_t num_samples = 0;
   absl::Duration compute;
-  // Exposed communication: that there was nothing to compute, because weights had not arrived, also
-  // where the servers had none yet, or gradients had not left. Of a card by its own clock.
+  // The exposed communication: there was nothing to compute, because weights had not arrived, also
+  // if the servers had none yet, or because gradients had not left. A card measures it by its own
+  // clock.
   absl::Duration communication;
-  // For grants, and for others whose pushes came first.
+  // The time of waiting for grants, and for others whose pushes came first.
   absl::Duration wait;
   absl::Duration evaluation;  // part of `compute`; does not travel
-  // Part of `compute`, too: that was over before the grant came. Does not travel.
+  // The part of `compute` that was over before the grant came. It does not travel.
   absl::Duration computed_ahead;
   double heldout_loss_sum = 0.0;
   int64_t heldout_correct = 0;

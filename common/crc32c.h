@@ -20,8 +20,9 @@ inline uint32_t Crc32c(absl::Span<const uint8_t> data, uint32_t seed = 0) {
 // read before it is written, which costs more than the copy where it is in no cache.
 enum class CopyTo : uint8_t { kCaches, kMemory };
 
-// The same, and copies the bytes in the same pass over memory. The checksum is of what is in
-// `destination`, also if somebody changes `source` meanwhile. The two do not overlap.
+// Does what Crc32c() does, and copies the bytes in the same pass over memory. The checksum is of
+// what is in `destination`, even if another thread or process changes `source` meanwhile. The two
+// do not overlap.
 uint32_t Crc32cCopy(void* destination, const void* source, size_t size, uint32_t seed = 0,
                     CopyTo copy_to = CopyTo::kCaches);
 

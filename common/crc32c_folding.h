@@ -14,10 +14,11 @@ struct FoldFactors {
   uint64_t high;
 };
 
-// A step is how many bytes are folded onto the next ones at once. `size` bytes, a positive multiple
-// of it, become as many as it has, `folded`: these leave the same remainder from state 0 as those
-// do from `state`. With a `copy` the bytes also go there, past the caches if it `streams`, and what
-// is folded is what was written there, whoever changes `data` meanwhile.
+// A step is the number of bytes that are folded onto the next ones at once. The `size` bytes at
+// `data`, a positive multiple of a step, become the one step of bytes at `folded`. These leave the
+// same remainder from state 0 as the bytes at `data` do from `state`. If there is a `copy`, the
+// bytes also go there, past the caches if it `streams`. What is folded is then what was written
+// there, even if another thread or process changes `data` meanwhile.
 using Fold = void (*)(uint32_t state, FoldFactors factors, const uint8_t* data, size_t size,
                       uint8_t* copy, bool streams, uint8_t* folded);
 
@@ -27,7 +28,7 @@ struct Folding {
   size_t step_bytes;
 };
 inline constexpr size_t kMostStepBytes = 256;
-// Of a copy that streams.
+// A copy that streams begins at a multiple of this many bytes.
 inline constexpr size_t kStreamAlignment = 64;
 
 // Each needs the instructions that it is named for.
@@ -41,7 +42,8 @@ namespace pclmulqdq {
 extern const Folding kFolding;
 }
 
-// Of those that this processor has, widest first; null from their number on.
+// Returns the folding at `index` among those that this processor has, widest first. The result is
+// null from their number on.
 const Folding* FoldingAt(int index);
 
 // Crc32cCopy(), or Crc32c() without a destination, by one of them.

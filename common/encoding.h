@@ -23,8 +23,8 @@ class Encoding {
     // to the nearer one, or stochastically (Rounding of kernels/operation_arguments.h).
     kInt8,
     // Per block: scale (bf16, rounded up), then two codes in a byte, the first element's in its low
-    // half; the element is scale * code, of two's complement within -7 and 7. Rounded
-    // likewise. An unused half is 0.
+    // half; the element is scale * code, of two's complement within -7 and 7. Codes are rounded as
+    // those of kInt8. An unused half is 0.
     kInt4,
     // Per block, of its topk() elements of largest magnitude, or all if it has fewer: low and step
     // (bf16), then the places in the block, ascending, 12 bits each, then codes of topk_bits() bits
@@ -49,7 +49,8 @@ class Encoding {
 
   constexpr Kind kind() const { return kind_; }
   constexpr bool is_topk() const { return kind_ == Kind::kTopK2 || kind_ == Kind::kTopK4; }
-  // Of those that are topk, else 0: elements kept of a block, bits of each.
+  // topk() is how many elements of a block are kept, and topk_bits() how many bits each takes. Both
+  // are 0 if the encoding is not top-k.
   constexpr int topk() const { return topk_; }
   constexpr int topk_bits() const { return is_topk() ? (kind_ == Kind::kTopK4 ? 4 : 2) : 0; }
 
@@ -70,7 +71,7 @@ inline constexpr Encoding Encoding::kInt4 = Encoding(Encoding::Kind::kInt4);
 
 inline constexpr int kDefaultTopK = 64;
 inline constexpr int kDefaultTopKBits = 2;
-// As large as int4 of the whole block.
+// With that many elements a block of top-k is as large as int4 of the whole block.
 inline constexpr int kMaxTopK = 1024;
 
 // One of each kind.
@@ -108,7 +109,7 @@ constexpr int64_t BlockElements(Encoding encoding) {
   return 1;
 }
 
-// Of one block of top-k: `kept` of its elements travel.
+// The sizes in bytes of one block of top-k, of which `kept` elements travel.
 struct TopKBlockBytes {
   static constexpr int64_t kLevels = 4;  // low and step
   static constexpr int64_t kPlaceBits = 12;
@@ -156,11 +157,11 @@ int64_t ChunkElements(Encoding encoding, int64_t bytes);
 // smaller than the vector in fp32.
 int64_t ChangesKept(Encoding encoding, int64_t elements);
 
-// As flags name them: "int8"; of both kinds of top-k "topk", which parses with the defaults.
-// Errors: InvalidArgument naming the flag, the name and what is allowed.
+// Encodings have the names that flags have for them: "int8". Both kinds of top-k are "topk", which
+// parses with the defaults. Errors: InvalidArgument naming the flag, the name and what is allowed.
 absl::StatusOr<Encoding> ParseEncoding(absl::string_view flag, absl::string_view name);
 absl::string_view EncodingName(Encoding encoding);
-// As the wire has them: "topk2", "topk4".
+// Returns the name that the wire has: "topk2", "topk4".
 absl::string_view EncodingKindName(Encoding::Kind kind);
 
 // With the parameters: "int8", "topk(64,2)", which are topk() and topk_bits(). Errors:

@@ -108,7 +108,7 @@ TEST(EncodingTest, ParametersTellEncodingsApart) {
   EXPECT_NE(Encoding::TopK(64, 2), Encoding::TopK(63, 2));
   EXPECT_NE(Encoding::TopK(64, 2), Encoding::TopK(64, 4));
   EXPECT_NE(Encoding::TopK(64, 2), Encoding::kInt4);
-  // Of one kind on the wire the size says which: see EncodingOf() in server/rpc.
+  // Encodings of one kind on the wire differ in their size alone: see EncodingOf() in server/rpc.
   for (int bits : {2, 4}) {
     for (int topk = 1; topk < kMaxTopK; ++topk) {
       ASSERT_LT(EncodedBytes(Encoding::TopK(topk, bits), kTopKBlock),

@@ -88,7 +88,7 @@ constexpr Kind Cut(Encoding push, Encoding pull) {
   return {.mode = Mode::kLocalSgd, .push = push, .pull = pull, .is_cut = true, .has_overlap = true};
 }
 
-// In the order in which they are shown.
+// Returns the kinds in the order in which they are shown.
 std::vector<Kind> AllKinds() {
   constexpr Encoding kFp32 = Encoding::kFp32;
   constexpr Encoding kBf16 = Encoding::kBf16;
@@ -330,7 +330,8 @@ class Chooser {
                               .begins_with_trained_weights = bounds_.begins_with_trained_weights});
   }
 
-  // Of all that may be chosen, whatever time it takes. 0 if no loss is known.
+  // Returns the least loss of all exchanges that may be chosen, whatever time they take. The result
+  // is 0 if no loss is known.
   double LeastLoss(const std::vector<Kind>& kinds) {
     std::optional<double> least;
     for (const Kind& kind : kinds) {
@@ -344,7 +345,8 @@ class Chooser {
     return least.value_or(0.0);
   }
 
-  // None: the model has too few buckets for the fragments, or nothing of the kind is possible.
+  // Returns none if the model has too few buckets for the fragments, or if nothing of the kind is
+  // possible.
   absl::StatusOr<std::optional<ExchangeOption>> BestOf(const Kind& kind,
                                                        const Preference& preference) {
     std::optional<ExchangeOption> best;
@@ -419,7 +421,7 @@ std::optional<double> FasterLinksThatDo(const JobSpec& base, const Layout& layou
   return high;
 }
 
-// Whose links bound an exchange, if any do.
+// Says that the servers' links bound an exchange, or is empty if they do not.
 std::string NarrowestLinks(const ExchangeFacts& facts, int num_servers) {
   const NetworkPath& path = facts.path;
   const double share = static_cast<double>(num_servers) / facts.num_workers;

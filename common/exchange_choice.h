@@ -24,7 +24,7 @@ inline constexpr double kMostLossPercent = 1.5;
 
 struct ExchangeBounds {
   double utilisation = 0.95;  // wanted; see ExchangeForecast
-  // By what share exchanges may take longer than forecast: what still reaches `utilisation` then
+  // Exchanges may take longer than forecast by this share. What still reaches `utilisation` then
   // goes before what reaches it as forecast alone. Rounds of measured links took up to 0.15 longer
   // than forecast, and up to 0.33 where workers computed on the processors that move their bytes
   // (tests/bench/results/scaling.md).
@@ -43,11 +43,11 @@ struct ExchangeBounds {
   int max_overlap_steps = 10;
   // What of the base is replaced; the rest stays as the operator has given it.
   OpenSettings open = OpenSettings::All();
-  // Those of a job that cannot be, or that nobody wants, are left out. Asynchronous modes are
-  // forecast, but never chosen: they are for workers of unequal speed, which no forecast knows.
-  // Where the mode is not open, that of the base.
+  // The modes to choose from, without those that the job cannot have or that are not wanted.
+  // Asynchronous modes are forecast, but never chosen: they are for workers of unequal speed, which
+  // no forecast knows. If the mode is not open, the mode of the base counts.
   std::vector<Mode> modes = {Mode::kSync, Mode::kAsync, Mode::kLocalSgd, Mode::kAsyncLocalSgd};
-  // What is not OK is left out, such as top-k beside a robust mean.
+  // A job for which this is not OK is left out, such as one of top-k beside a robust mean.
   std::function<absl::Status(const JobSpec&)> possible = [](const JobSpec&) {
     return absl::OkStatus();
   };

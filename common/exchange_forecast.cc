@@ -10,7 +10,7 @@
 namespace lodestar {
 namespace {
 
-// Of each packet: headers of IPv4 and of TCP with time stamps.
+// Each packet has the headers of IPv4 and of TCP with time stamps.
 constexpr double kPacketHeaderBytes = 52.0;
 // TCP acknowledges every other packet.
 constexpr double kPacketsPerAcknowledgement = 2.0;
@@ -23,8 +23,8 @@ constexpr double kControlBytes = 1500.0;
 
 constexpr double kStartupGain = 2.885;        // bbr_high_gain of Linux
 constexpr double kInitialWindowPackets = 10;  // RFC 6928
-// Of a first transfer, which begins with the initial window, the part that its fastest round trip
-// carries (measured: 1.65 of 3.34 MB).
+// A first transfer begins with the initial window. Its fastest round trip carries this share of it
+// (measured: 1.65 of 3.34 MB).
 constexpr double kShareOfLastRoundTrip = 0.5;
 // A lost packet is noticed a quarter of a round trip after the acknowledgement of those behind it
 // (RFC 8985, reordering window), and takes another half.
@@ -36,12 +36,12 @@ constexpr double kRoundTripsPerLoss = 1.25;
 constexpr double kProbeRoundTrips = 3.0;
 constexpr double kProbeSeconds = 0.2;
 
-// Of jobs whose workers wait for their exchange, those in which they take turns on the servers'
-// links (measured: of 40 on links of 100 Mbit/s and 50 or 150 ms, after 20 rounds).
+// Workers that wait for their exchange take turns on the servers' links in this share of the jobs.
+// It was measured over 40 jobs on links of 100 Mbit/s and 50 or 150 ms, after 20 rounds.
 constexpr double kShareApart = 0.7;
 
-// Of a pull that may come down while the push goes up, as much does (measured with six buckets over
-// two connections: 0.2 to 0.4).
+// This share of a pull comes down while the push goes up, if the pull may come down then. It was
+// measured with six buckets over two connections: 0.2 to 0.4.
 constexpr double kPulledBesidePush = 0.33;
 
 // Shares of a step: a backward pass takes twice as long as a forward pass.
@@ -172,7 +172,7 @@ class RoundTimes {
     encode_ = fp32 / facts.worker_rates.Of(job.push_encoding).encode;
     decode_ = fp32 / facts.worker_rates.Of(job.pull_encoding).add;
     const double of_server = fp32 / servers;
-    // Of all contributions that come at the same time.
+    // The server adds all contributions that come at the same time.
     add_ = sharing * of_server / facts.server_rates.Of(job.push_encoding).add;
     apply_ = of_server / kFp32Bytes * BytesPerUpdate(job) / facts.server_rates.apply +
              of_server / facts.server_rates.Of(job.pull_encoding).encode;
@@ -237,7 +237,7 @@ class RoundTimes {
     return Computing(steps) + kShareApart * apart + (1.0 - kShareApart) * together + round_trip_ +
            vectors_ + overhead_ + LostPackets(kEndsOfTransfers + kMessages);
   }
-  // Nobody waits for others, but all of them are served over the same links.
+  // No worker waits for others, but all of them are served over the same links.
   double Alone(int steps) const {
     return std::max(served_, Waiting(steps) + (HasLocalSteps(job_) ? 0.0 : -vectors_));
   }

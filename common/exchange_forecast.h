@@ -1,6 +1,7 @@
-// How long the rounds of a job take over a given network, before it runs: from the sizes of what
-// travels, the paths between workers and servers, the time of a step, and measured rates of this
-// code. Pure. For `psctl plan`, and for servers that choose settings themselves.
+// How long the rounds of a job take over a given network, before it runs. The forecast is made from
+// the sizes of what travels, the paths between workers and servers, the time of a step, and
+// measured rates of this code. It is pure. `psctl plan` uses it, and so do servers that choose
+// settings themselves.
 //
 // A round is made of a worker's steps, of two transfers, of what both sides do to the values, and
 // of round trips; what of it is hidden behind what depends on the mode:
@@ -13,7 +14,9 @@
 //                steps, at once; then the other steps. And no round begins before the contribution
 //                to the last one is acknowledged and reported: two round trips, and the time in
 //                which servers send the weights of the other workers
-//   async        as local_sgd, but nobody waits for another: the servers' links bound all together
+//   async        as local_sgd, but no worker waits for another: the servers' links bound all of
+//   them
+//                together
 //
 // What is not in it: evaluations, checkpoints, workers of unequal speed, and paths that others use.
 #pragma once
@@ -28,8 +31,9 @@
 
 namespace lodestar {
 
-// Of all workers alike. Rates are in bytes per second. What was measured of a worker's path while
-// all of them exchanged (PathFacts) is its share already: the servers' links have no limit then.
+// The path is that of all workers alike. Rates are in bytes per second. What was measured of a
+// worker's path while all of them exchanged (PathFacts) is its share already: the servers' links
+// have no limit then.
 struct NetworkPath {
   static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
@@ -63,13 +67,14 @@ struct ExchangeRates {
   // Bytes on the wire per second of one end, TLS included. Source:
   // tests/bench/results/data_path.md, 100 MB.
   double transport = 1.2e9;
-  // Of a round beside all that grows with the model: messages, threads that are woken, grants.
+  // What a round takes beside all that grows with the model: messages, threads that are woken,
+  // grants.
   absl::Duration round_overhead = absl::Milliseconds(3);
 
   static constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
   const Codec& Of(Encoding encoding) const;
-  // With `threads` threads.
+  // Returns the rates with `threads` threads.
   ExchangeRates TimesThreads(double threads) const;
 };
 
@@ -86,7 +91,7 @@ struct ExchangeForecast {
   absl::Duration round;     // from the beginning of one to that of the next
   absl::Duration computed;  // of it: steps
   double steps = 1.0;       // local steps of a round
-  // Of one worker and round, headers and control messages included.
+  // The bytes of one worker in one round, headers and control messages included.
   double bytes_up = 0.0;
   double bytes_down = 0.0;
   // What one transfer takes on its way, without its round trip.

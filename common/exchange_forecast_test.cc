@@ -61,7 +61,7 @@ JobSpec LocalSgd(int local_steps) {
 
 double Seconds(const ExchangeForecast& forecast) { return absl::ToDoubleSeconds(forecast.round); }
 
-// Of one worker on links without a round trip.
+// How long the transfers of one worker take on links without a round trip.
 struct Way {
   explicit Way(const ExchangeForecast& forecast)
       : push(forecast.bytes_up / 1e6), pull(forecast.bytes_down / 1e6) {}

@@ -24,17 +24,18 @@ struct OpenSettings {
 
   static OpenSettings All();
   bool any() const;
-  // Nobody knows beforehand of how many steps a round is, so that the job's lengths are in steps.
+  // It is not known beforehand how many steps a round has, so the job's lengths are in steps.
   bool are_lengths_in_steps() const { return mode || local_steps || fragments; }
 };
 
-// Of a job whose mode is open, until it has chosen: one in which all counts that is given.
+// Returns the mode of a job whose mode is open, until the job has chosen: one in which all settings
+// that are given count.
 Mode ModeUntilChosen(const OpenSettings& open);
 
-// Whether what of `asked` is not open is as in modes without local steps.
+// Returns true if the settings of `asked` that are not open are as in modes without local steps.
 bool GoesWithoutLocalSteps(const JobSpec& asked, const OpenSettings& open);
 
-// `asked` with what `open` says of `chosen`.
+// Returns `asked` with the settings of `chosen` that `open` names.
 JobSpec WithOpenOf(const JobSpec& chosen, JobSpec asked, const OpenSettings& open);
 
 // `job` with those of `saved` that say how it exchanges, as JobSettings() has written them; others
@@ -46,14 +47,15 @@ absl::StatusOr<JobSpec> WithExchangeOf(const std::vector<JobSetting>& saved, Job
 // evaluations, and without an end.
 JobSpec TrialOf(JobSpec asked);
 
-// Among which it chooses: those in which all workers meet. Others are for workers of unequal speed.
+// Returns the modes among which a job chooses: those in which all workers meet. Others are for
+// workers of unequal speed.
 std::vector<Mode> ModesToChooseFrom();
 
-// Of the workers' steps, how many are in a round.
+// Returns how many of the workers' steps are in a round.
 double StepsPerRound(const JobSpec& job);
 
-// The lengths of `job`, the whole, the warm-up and the time between evaluations, are given in
-// steps, if `open` says so: the same job with them in rounds.
+// Returns the same job with its lengths in rounds: the whole, the warm-up and the time between
+// evaluations. They are given in steps if `open` says so.
 JobSpec InRounds(JobSpec job, const OpenSettings& open);
 
 }  // namespace lodestar

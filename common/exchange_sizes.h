@@ -11,7 +11,7 @@
 
 namespace lodestar {
 
-// Of one worker in one round, over all servers.
+// The sizes of what one worker exchanges in one round, over all servers.
 struct RoundSizes {
   int64_t elements = 0;
   int64_t buckets = 0;
@@ -30,8 +30,9 @@ struct ExchangeSizes {
   RoundSizes Total() const;
 };
 
-// Of `job`: its encodings, bucket_bytes and fragments. Tensors that are averaged travel in fp32.
-// Errors: those of PlanShards(), PlanBuckets() and FragmentPlan::CheckComplete().
+// Plans the sizes by the encodings, the bucket_bytes and the fragments of `job`. Tensors that are
+// averaged travel in fp32. Errors: those of PlanShards(), PlanBuckets() and
+// FragmentPlan::CheckComplete().
 absl::StatusOr<ExchangeSizes> PlanExchangeSizes(const JobSpec& job, const Layout& layout,
                                                 int num_servers);
 

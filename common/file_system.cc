@@ -85,8 +85,9 @@ int FlagOf(FileSystem::IfExists if_exists) {
 
 constexpr mode_t kOwnerOnly = 0600;
 
-// Of a journal. An earlier release has made them readable for all; what was so stays closed from
-// the first time on that a server opens it. That of another user stays as it is.
+// Closes a file of a journal to all but its owner. Files that an earlier release has written may be
+// readable for all. They stay closed from the first time on that a server opens them. A file of
+// another user stays as it is.
 void CloseToOthers(const std::string& path) {
   struct stat info;
   if (!IsOfJournal(path) || lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;

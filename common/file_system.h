@@ -1,4 +1,4 @@
-// The disk as a dependency: whoever writes or reads checkpoints takes a FileSystem.
+// The disk as a dependency: code that writes or reads checkpoints takes a FileSystem.
 // SimulatedFileSystem (common/testing) is a disk that crashes, tears what was not synced and fills
 // up. Errors are those of common/file_io.h: they name the path and the system's text.
 #pragma once
@@ -56,7 +56,7 @@ class FileSystem {
 
   virtual ~FileSystem() = default;
 
-  // With kGoOn what is appended goes behind what is there. Errors also: with kFail AlreadyExists,
+  // With kGoOn, what is appended goes behind what is there. Errors also: AlreadyExists with kFail,
   // for links that lead nowhere, too.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
                                                                IfExists if_exists) = 0;
@@ -72,11 +72,12 @@ class FileSystem {
   // Errors also: InvalidArgument if there are more than `max_bytes`.
   virtual absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) = 0;
 
-  // With those above it. No error if it is there.
+  // Creates the directory with those above it. It is no error if the directory is there.
   virtual absl::Status CreateDirectories(const std::string& path) = 0;
   // The names in a directory, in any order; none if there is no such directory.
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& directory) = 0;
-  // Both in the same directory. Replaces a file that is there, and a directory if it is empty.
+  // Both paths are in the same directory. This replaces a file that is there, and a directory if it
+  // is empty.
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
   // A file, or a directory with all that is in it. No error if there is nothing. After an error
   // some of it may be there.

@@ -12,7 +12,7 @@
 namespace lodestar {
 namespace {
 
-constexpr int64_t kMaxBytes = 1 << 20;  // somebody named the wrong file
+constexpr int64_t kMaxBytes = 1 << 20;  // a longer file was named by mistake
 constexpr absl::string_view kNoBreakSpace = "\xc2\xa0";
 
 // `text` up to the comment, without blanks at its ends.
@@ -50,7 +50,8 @@ absl::StatusOr<std::string> ArgumentOf(absl::string_view line) {
     ASSIGN_OR_RETURN(const std::string value, Unquoted(rest));
     return absl::StrCat(name, "=", value);
   }
-  // Of the whole line, because what stands before a # decides whether it begins a comment.
+  // The comment is looked for in the whole line, because what stands before a # decides whether it
+  // begins a comment.
   const absl::string_view text = WithoutComment(line);
   if (text.size() <= name_end) return std::string(name);
   return absl::StrCat(name, "=", absl::StripLeadingAsciiWhitespace(text.substr(name_end + 1)));

@@ -66,8 +66,8 @@ std::optional<FolderClaim> ReadWholeClaim(const std::string& path, Clock& clock)
   return std::nullopt;
 }
 
-// Of the open file, not of the process: two servers in one process keep each other off, too.
-// Returns 0 or what errno says.
+// Locks the open file, not the process: two servers in one process keep each other off, too.
+// Returns 0, or the errno of the failure.
 int LockForThisServer(int descriptor) {
   struct flock whole = {};
   whole.l_type = F_WRLCK;

@@ -1,14 +1,14 @@
-// Keeps a second server off a checkpoint folder. The file LOCK in it says who holds the folder, and
-// is held in two ways:
+// Keeps a second server off a checkpoint folder. The file LOCK in it says which server holds the
+// folder, and is held in two ways:
 //   a lock of the kernel's, which ends with the process however that ends, and which is seen on
 //     every machine where the file system shares locks (NFS does, unless mounted with nolock);
 //   a beat, a number that the holder counts up: where the kernel grants the lock although a holder
 //     on another machine is written down, that one is alive if its beat moves.
 //
-// Servers that share a leader lease take the folder from each other: whoever has the lease seizes
-// the folder, though the holder before it keeps the kernel's lock because it is frozen. That one
-// may thaw in the middle of anything. What it writes then is told apart by its revision, which is
-// lower.
+// Servers that share a leader lease take the folder from each other. The server that has the lease
+// seizes the folder, even if the former holder is frozen and so keeps the kernel's lock. The former
+// holder may thaw in the middle of anything. What it writes then has its revision, which is lower,
+// and is told apart by that.
 #pragma once
 
 #include <sys/types.h>
@@ -31,7 +31,7 @@
 
 namespace lodestar {
 
-// In the folder that is locked.
+// The file is in the folder that is locked.
 inline constexpr char kFolderLockName[] = "LOCK";
 
 // The leader lease that a process holds.
@@ -82,7 +82,7 @@ class FolderLock {
   };
 
   static constexpr absl::Duration kBeatInterval = absl::Seconds(4);
-  // Without a beat for that long, a holder on another machine is taken for dead.
+  // If a holder on another machine gives no beat for that long, it is taken for dead.
   static constexpr absl::Duration kPatience = absl::Seconds(14);
 
   // The folder exists. Blocks up to kPatience where a holder on another machine is to be waited
@@ -117,7 +117,8 @@ class FolderLock {
   // Revision of the claim: that of its leader lease, or more where the folder has had a claim with
   // as much. Claims that follow have a higher one. 0 if the folder has never had a leader lease.
   int64_t revision() const { return revision_; }
-  // Who held the folder before and did not release it: it was killed, or its machine went down.
+  // The holder before this one, if it did not release the folder: it was killed, or its machine
+  // went down.
   const std::optional<FolderClaim>& crashed_holder() const { return crashed_; }
 
  private:

@@ -40,7 +40,7 @@ class FragmentPlan {
   FragmentTurn TurnOf(int64_t position) const { return {fragments_[position], num_fragments_}; }
   // Positions of the buckets that the round exchanges, ascending.
   std::vector<uint32_t> DueIn(Round round) const;
-  // Of the elements of a fragment, in all of `buckets`.
+  // Returns how many elements of all `buckets` are in a fragment.
   int64_t ElementsOf(int fragment) const { return elements_[fragment]; }
 
  private:

@@ -8,8 +8,9 @@
 namespace lodestar {
 
 struct HostMemory {
-  int64_t total_bytes = 0;  // 0: unknown, as is all else
-  // Of these, what can be taken now without pushing anything out: free, or cached files.
+  // All of the memory. 0 means that it is not known, and then nothing else here is.
+  int64_t total_bytes = 0;
+  // What of that can be taken now without pushing anything out: it is free, or has cached files.
   int64_t available_bytes = 0;
   std::string limited_by;  // "this machine", "the control group /jobs/7", "ulimit -v"
 };

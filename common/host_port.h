@@ -21,7 +21,7 @@ struct HostPort {
   friend bool operator==(const HostPort&, const HostPort&) = default;
 };
 
-// Of IPv4, or of IPv6 without brackets: no name.
+// Returns true if `host` is an address of IPv4, or of IPv6 without brackets. A name is none.
 bool IsAddress(const std::string& host);
 
 // Names of schemes that gRPC would take for something else than a host are none: "unix:1" is a

@@ -101,7 +101,7 @@ Json ConfigOf(const GptSpec& gpt) {
   return config;
 }
 
-// Of which tokens a text begins and ends with: GPT-2's one, or none.
+// Sets the tokens that a text begins and ends with: GPT-2's one, or none.
 void SetEnds(const GptSpec& gpt, Json& json) {
   const Json end = gpt.vocabulary == kGpt2Vocabulary ? Json(kGpt2EndOfText) : Json(nullptr);
   json["bos_token_id"] = end;

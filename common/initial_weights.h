@@ -8,9 +8,9 @@
 
 namespace lodestar {
 
-// Writes elements [begin_in_tensor, begin_in_tensor + out.size()) of the tensor. However a tensor
-// is cut, and whoever fills which part, the values are the same; they depend on nothing else of the
-// layout. Equal to the bit wherever log, sin and cos round alike. Thread-safe.
+// Writes elements [begin_in_tensor, begin_in_tensor + out.size()) of the tensor. The values are the
+// same however a tensor is cut, and whichever process fills which part. They depend on nothing else
+// of the layout. They are equal to the bit wherever log, sin and cos round alike. Thread-safe.
 void FillInitial(const TensorSpec& tensor, uint64_t seed, int64_t begin_in_tensor,
                  absl::Span<float> out);
 

@@ -38,8 +38,8 @@ struct JobField {
   enum class Type : uint8_t { kBool, kInt32, kInt64, kUint64, kDouble, kText };
   // What the wire means if it does not have the field: 0, unspecified, or not present.
   enum class Absent : uint8_t { kIsValue, kIsDefault, kIsRefused };
-  // Who says it for the workers of a site: the servers upstream, or the site itself, always or if
-  // its workers make local steps.
+  // This says which side sets the field for the workers of a site: the servers upstream, or the
+  // site itself. The site sets it always, or only if its workers make local steps.
   enum class Site : uint8_t { kUpstream, kOwn, kOwnWithLocalSteps };
 
   absl::string_view name;   // of the flag, without dashes, and of the setting in checkpoints

@@ -1,5 +1,5 @@
-// How well a job does, as every program shows it: the server measures it over all workers and tells
-// them, so that nobody shows the loss of a part of the data as if it were the job's.
+// How well a job does, as every program shows it. The server measures it over all workers and tells
+// them, so that no program shows the loss of a part of the data as if it were the job's.
 #pragma once
 
 #include <cstdint>

@@ -144,12 +144,13 @@ inline constexpr double kDefaultAsynchronousMomentum = 0.8;
 struct JobSpec {
   ModelSpec model;
   Mode mode = Mode::kSync;
-  // sync: contributions that end a round. async_local_sgd: that make an outer step. 0: as many as
-  // there are members.
+  // In sync, so many contributions end a round; in async_local_sgd, so many make an outer step. 0
+  // means as many as there are members.
   int quorum = 0;
-  int max_rounds_ahead = -1;  // async, async_local_sgd; -1: unbounded; 0, in async: lock step
-  // async_local_sgd: updates of a bucket since the weights that a contribution was computed on;
-  // what is older is not counted. -1: any.
+  // For async and async_local_sgd. -1 means no bound. 0, in async, means lock step.
+  int max_rounds_ahead = -1;
+  // For async_local_sgd: how many updates a bucket may have had since the weights that a
+  // contribution was computed on. A contribution that is older is not counted. -1 means no limit.
   int64_t max_staleness = -1;
   Balance balance = Balance::kEqual;
   StalenessScaling staleness_scaling = StalenessScaling::kNone;
@@ -173,14 +174,15 @@ struct JobSpec {
   Anchor anchor = Anchor::kWorker;                                             // async_local_sgd
   OptimizerSettings optimizer;
   LearningRateSchedule schedule;  // total_rounds is the length of the job
-  double clip_norm = 0.0;         // 0: off
-  int64_t batch_size = 0;         // samples per worker and local step; 0: global_batch_size is set
+  double clip_norm = 0.0;         // 0 means that nothing is clipped
+  // Samples per worker and local step. 0 means that global_batch_size is set.
+  int64_t batch_size = 0;
   int64_t global_batch_size = 0;  // samples per local step, split over the roster
   int min_workers = 1;            // members before the job starts
   int keep_workers = 1;           // ... and for it to go on
   uint64_t seed = 1;
-  int64_t eval_every = 0;    // rounds; 0: only at the end
-  int64_t eval_samples = 0;  // 0: all held-out samples
+  int64_t eval_every = 0;    // in rounds; 0 means only at the end
+  int64_t eval_samples = 0;  // 0 means all held-out samples
   int64_t bucket_bytes = kDefaultBucketBytes;
   Encoding push_encoding = Encoding::kFp32;  // of contributions
   Encoding pull_encoding = Encoding::kFp32;  // of weights; not fp32: of their changes
@@ -190,7 +192,8 @@ struct JobSpec {
   double feedback_decay = 1.0;
   TopKDivisor topk_divisor = TopKDivisor::kWorkers;  // where push_encoding is top-k
   RobustMean robust_mean;  // of a round's contributions; where HasRosters()
-  // How many times the usual norm of a bucket a contribution may have; 0: any. See NormWatch.
+  // How many times the usual norm of a bucket a contribution may have. 0 means no limit. See
+  // NormWatch.
   double norm_limit = kDefaultNormLimit;
 };
 
@@ -231,8 +234,8 @@ bool DividesBySenders(const JobSpec& job);
 // their lengths, tensor by tensor: see DirectionMean in server/shard/contribution_mean.cc.
 bool AveragesDirections(const JobSpec& job);
 
-// What contributions in this encoding lose and is carried over shrinks by this where nobody says
-// otherwise: 0.95 of top-k (SparseLoCo, arXiv:2508.15706), else 1.
+// What contributions in this encoding lose is carried over, and shrinks by this factor unless the
+// job says otherwise. It is 0.95 for top-k (SparseLoCo, arXiv:2508.15706), else 1.
 double DefaultFeedbackDecay(Encoding push_encoding);
 
 // Why there are no trained weights of such a job, for people.

@@ -24,9 +24,10 @@ struct LearningRateSchedule {
   int64_t warmup_rounds = 0;
   int64_t total_rounds = 1;
 
-  // Of the step that begins at `progress` and takes `step`, both in rounds: a round of many local
-  // steps has many. Warm-up rises with each step, in a line that starts one step above 0 and is at
-  // peak at warmup_rounds, as nanoGPT's. Past total_rounds: minimum.
+  // Returns the learning rate of the step that begins at `progress` and takes `step`, both in
+  // rounds: a round of many local steps has many rates. Warm-up rises with each step, in a line
+  // that starts one step above 0 and is at peak at warmup_rounds, as nanoGPT's. Past total_rounds
+  // the rate is the minimum, unless the schedule is constant.
   double At(double progress, double step = 1.0) const;
 };
 

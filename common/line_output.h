@@ -1,6 +1,6 @@
-// Lines to a descriptor that somebody may have stopped reading: a pipe into a pager, a log driver
-// that hangs, a terminal after Ctrl-S. What cannot be written soon is dropped and counted, so that
-// nobody waits for a reader.
+// Lines to a descriptor whose reader may have stopped: a pipe into a pager, a log driver that
+// hangs, a terminal after Ctrl-S. A line that cannot be written soon is dropped and counted, so
+// that no thread waits for the reader.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 namespace lodestar {
 namespace {
 
-// Of names of workers.
+// Returns true if `c` may stand in the name of a worker.
 bool IsWordByte(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-'; }
 
 bool HasWord(absl::string_view text, absl::string_view word) {

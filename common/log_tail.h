@@ -1,5 +1,5 @@
-// LogTail: the last lines that a process has logged, in memory, for whoever asks for them later.
-// Bounded: the oldest lines go first.
+// LogTail keeps the last lines that a process has logged in memory, for those who ask for them
+// later. It is bounded: the oldest lines go first.
 #pragma once
 
 #include <cstddef>

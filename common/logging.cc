@@ -37,7 +37,8 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
-// stderr, for which nobody waits long; with colours of levels on a terminal.
+// Writes to stderr, with the colours of levels on a terminal. No thread waits long for the reader
+// of stderr.
 class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
   StderrSink()
@@ -98,13 +99,13 @@ std::shared_ptr<spdlog::logger>& Logger() {
   return *logger;
 }
 
-// Not set: lines are text.
+// If it is not set, lines are text.
 std::optional<std::string>& JsonProcessName() {
   static auto* const name = new std::optional<std::string>;
   return *name;
 }
 
-// Not owned; null: nobody keeps lines.
+// The tail is not owned. Null means that no lines are kept.
 LogTail*& Tail() {
   static LogTail* tail = nullptr;
   return tail;

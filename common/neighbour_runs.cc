@@ -28,7 +28,7 @@ namespace {
 constexpr size_t kMaxNameBytes = 255;  // of one folder's, as file systems have them
 constexpr int kReads = 3;              // of a file that changes meanwhile
 
-// Of a folder, what does not change while it is there.
+// What does not change of a folder while the folder is there.
 struct FileIdentity {
   dev_t device = 0;
   ino_t inode = 0;
@@ -142,14 +142,14 @@ absl::StatusOr<Search> FindRuns(const std::string& run_folder, std::string* arou
   return search;
 }
 
-// A history file as it is on the disk; nobody's locks are taken, and nothing is written.
+// A history file as it is on the disk. It is read without taking any lock, and nothing is written.
 class HistoryFile {
  public:
   static absl::StatusOr<HistoryFile> Open(const FoundRun& run) {
     HistoryFile file;
     file.folder_ = run.folder.get();
     file.path_ = PeerText(absl::StrCat(run.path, "/", kHistoryFileName), PATH_MAX);
-    // Not waiting for who would write into a pipe.
+    // Opening does not wait for a program that would write into a pipe.
     file.file_.Reset(openat(file.folder_, kHistoryFileName,
                             O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     if (!file.file_.is_open()) {
@@ -207,7 +207,7 @@ class HistoryFile {
     friend bool operator==(const State&, const State&) = default;
   };
 
-  // None while a change is under way, for which SQLite keeps a journal beside the file.
+  // Returns none while a change is under way, for which SQLite keeps a journal beside the file.
   std::optional<State> Look() const {
     struct stat facts;
     const std::string journal = absl::StrCat(kHistoryFileName, "-journal");

@@ -1,7 +1,7 @@
 // The runs of the same folder: what a run can be compared with. They are the folders with a history
-// file (common/run_history.h) that lie where the folder of the run lies, and those in it. Only
-// read, whoever has made them: symbolic links are not followed, and what is no history is named as
-// such. Servers that write there meanwhile do not notice it.
+// file (common/run_history.h) that lie where the folder of the run lies, and those in it. The
+// folders are only read, and may be of any user: symbolic links are not followed, and a file that
+// is no history is named as such. Servers that write there meanwhile do not notice it.
 #pragma once
 
 #include <cstddef>

@@ -6,8 +6,8 @@
 
 namespace lodestar {
 
-// In bytes: resident, and in no file or shared memory. 0: not known. `root` is where /proc is;
-// tests have trees of their own.
+// Returns the memory of this process in bytes that is resident, and in no file or shared memory. 0
+// means that it is not known. `root` is where /proc is; tests have trees of their own.
 int64_t ReadOwnMemory(const std::string& root = "");
 
 }  // namespace lodestar

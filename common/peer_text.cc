@@ -15,7 +15,7 @@ namespace {
 
 struct Character {
   uint32_t code = 0;
-  size_t bytes = 0;  // 0: not UTF-8
+  size_t bytes = 0;  // 0 means that the text is not UTF-8
 };
 
 // RFC 3629: neither overlong forms, nor surrogates, nor more than U+10FFFF.

@@ -1,4 +1,5 @@
-// Who a process is, as it stands in what it holds: the LOCK of a folder, the key of a leader lease.
+// The identity of a process, as it stands in what the process holds: the LOCK of a folder, the key
+// of a leader lease.
 #pragma once
 
 #include <cstdint>

@@ -113,7 +113,7 @@ void RaiseFileLimit() {
 void FlushDenormals() {
 #ifdef __SSE2__
   _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
-  // Of inputs; <pmmintrin.h> has the name, for SSE3 only.
+  // This bit flushes denormal inputs, too; <pmmintrin.h> has its name, for SSE3 only.
   constexpr unsigned kDenormalsAreZero = 0x40;
   _mm_setcsr(_mm_getcsr() | kDenormalsAreZero);
 #endif

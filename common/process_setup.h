@@ -10,12 +10,14 @@ namespace lodestar {
 // Exits with 1 if it cannot. Called before main(), see program_start.cc.
 void OpenStandardStreams();
 
-// What every program of ours begins with. Ignores SIGPIPE and SIGXFSZ, so that writing to a closed
-// pipe or socket returns EPIPE, and writing beyond the limit of file sizes (ulimit -f) EFBIG.
+// Every program of ours begins with this. It ignores SIGPIPE and SIGXFSZ, so that writing to a
+// closed pipe or socket returns EPIPE, and writing beyond the limit of file sizes (ulimit -f)
+// EFBIG.
 //
-// A process that has no memory left says so and exits with 1 from then on, also where a library
-// aborts or reads address 0 for it: another try would end alike, and codes of signals say that it
-// might not. A signal that has another reason ends the process as ever. See also program_start.cc.
+// A process that has no memory left says so and exits with 1 from then on. So it does where a
+// library aborts or reads address 0 for lack of memory: another try would end alike, and codes of
+// signals say that it might not. A signal that has another reason ends the process as it does
+// without this call. See also program_start.cc.
 void SetUpProgram();
 
 // Keeps freed receive buffers in the process instead of giving them back to the kernel: otherwise
@@ -23,10 +25,10 @@ void SetUpProgram();
 // arena for all threads: with more, each keeps receive buffers that another one could use.
 void SetUpMalloc();
 
-// For a library, in a process whose malloc is not its own: nearly the same for receive buffers.
-// glibc puts its thresholds at the size of the largest block below 32 MiB that was ever freed: one
-// that the program allocates like this has the same effect. Without effect where the environment
-// sets thresholds (MALLOC_MMAP_THRESHOLD_ ...). Of any thread.
+// Does nearly the same for receive buffers in a library, in a process whose malloc is not its own.
+// glibc puts its thresholds at the size of the largest block below 32 MiB that was ever freed. A
+// block that the program allocates like this has the same effect. The call has no effect if the
+// environment sets thresholds (MALLOC_MMAP_THRESHOLD_ ...). Any thread may call it.
 void RaiseMallocThresholds();
 
 // Turns off the search for wrong lock orders. Debian's Abseil is built with it: every lock and

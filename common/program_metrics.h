@@ -11,10 +11,10 @@
 
 namespace lodestar {
 
-// Of one worker, and of one round.
+// One worker may tell at most this many metrics of one round.
 inline constexpr size_t kMaxMetrics = 32;
 inline constexpr size_t kMaxMetricNameBytes = 64;
-// What is shown of a round of all workers.
+// So many metrics of a round of all workers are shown.
 inline constexpr size_t kMaxMetricsOfRound = 64;
 // Beyond it a value says no more than one that is not finite, and sums of values would not be.
 inline constexpr double kMaxMetric = 1e100;

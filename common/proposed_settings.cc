@@ -77,7 +77,7 @@ absl::Status SetProposed(absl::string_view setting, absl::string_view value,
 ProposedSettings ProposedBySaved(const std::vector<JobSetting>& saved) {
   ProposedSettings proposed;
   for (const JobSetting& setting : saved) {
-    // Of a job with a global batch size.
+    // A job with a global batch size has a batch size of 0.
     if (setting.flag == kBatchSize && setting.value == "0") continue;
     SetProposed(setting.flag, setting.value, proposed).IgnoreError();
   }

@@ -37,8 +37,8 @@ struct ProposedSettings {
 absl::Status SetProposed(absl::string_view setting, absl::string_view value,
                          ProposedSettings& proposed);
 
-// Those of what a job was saved with, by flag, that a program might have proposed. What cannot be
-// read is left out.
+// Returns the settings, by flag, that a job was saved with and that a program might have proposed.
+// What cannot be read is left out.
 ProposedSettings ProposedBySaved(const std::vector<JobSetting>& saved);
 
 // What becomes of a proposal.
@@ -48,9 +48,9 @@ struct SettledJob {
   std::vector<JobSetting> not_taken;  // ... because the operator has given others
 };
 
-// `given`: flags of the operator's command line. Whoever gives --optimizer decides all that belongs
-// to it (momentum, beta1, beta2, epsilon, weight_decay), and a global batch size is a batch size as
-// well. The result is not validated.
+// `given` has the flags of the operator's command line. An operator that gives --optimizer decides
+// all that belongs to it (momentum, beta1, beta2, epsilon, weight_decay), and a global batch size
+// is a batch size as well. The result is not validated.
 SettledJob Settle(const JobSpec& job, const std::set<std::string>& given,
                   const ProposedSettings& proposed);
 

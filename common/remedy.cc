@@ -23,7 +23,7 @@ Remedy RemedyFor(absl::StatusCode code) {
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kInternal:  // of this process; a peer's is Unavailable
-    case absl::StatusCode::kUnknown:   // likewise
+    case absl::StatusCode::kUnknown:   // of this process, as kInternal
     case absl::StatusCode::kOk:
     default:
       return Remedy::kGiveUp;

@@ -17,7 +17,7 @@ enum class Remedy : uint8_t {
   kGiveUp,      // the same call would be refused again
 };
 
-// Of a code that is not OK.
+// Returns the remedy for a status whose code is not OK.
 Remedy RemedyFor(absl::StatusCode code);
 inline Remedy RemedyFor(const absl::Status& status) { return RemedyFor(status.code()); }
 

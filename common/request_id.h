@@ -27,8 +27,9 @@ class RequestIds {
   std::atomic<uint64_t> num_made_ = 0;
 };
 
-// An id, or a name, that somebody else has sent, fit for one word of a log line: letters, digits,
-// '.', '_' and '-' as they are, anything else as '?', and no more than kMaxRequestIdBytes.
+// Makes an id, or a name, that a peer has sent fit for one word of a log line: letters, digits,
+// '.', '_' and '-' stay as they are, anything else becomes '?', and it has no more than
+// kMaxRequestIdBytes.
 std::string PeerWord(absl::string_view word);
 
 }  // namespace lodestar

@@ -11,7 +11,7 @@
 
 namespace lodestar {
 
-// Of one round: every contribution is held until the last is there.
+// One round has at most this many contributions: each is held until the last is there.
 inline constexpr int kMaxRobustContributions = 32;
 
 struct RobustMean {
@@ -26,7 +26,7 @@ struct RobustMean {
   bool is_robust() const { return kind != Kind::kNone; }
   // How many values are left out at either end of so many, of which at least one stays.
   int TrimOf(int num_contributions) const;
-  // With fewer contributions it leaves out fewer values than it should, or none.
+  // With fewer contributions than this, it leaves out fewer values than it should, or none.
   int MinContributions() const;
   friend bool operator==(const RobustMean&, const RobustMean&) = default;
 };

@@ -27,7 +27,7 @@ constexpr int kApplication = 0x4c4f4445;  // "LODE"
 constexpr int kForm = 1;
 constexpr int kPatienceMs = 2000;  // with another process that has it open
 
-// As SQLite keeps the text of a definition, so without what is before the name.
+// The text is as SQLite keeps that of a definition, so without what is before the name.
 constexpr absl::string_view kTables[] = {
     "trained (first_round INTEGER, last_round INTEGER, samples INTEGER, seconds REAL, loss REAL,"
     " num_losses INTEGER)",
@@ -98,7 +98,7 @@ class Database {
     ASSIGN_OR_RETURN(Database database,
                      Open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY));
     database.path_ = path;
-    // Not written to: it is read-only.
+    // The image is not written to: the database is read-only.
     auto* const bytes = reinterpret_cast<unsigned char*>(const_cast<char*>(image.data()));
     const auto size = static_cast<sqlite3_int64>(image.size());
     const int result = sqlite3_deserialize(database.handle_.get(), "main", bytes, size, size,
@@ -107,7 +107,7 @@ class Database {
     return database;
   }
 
-  // Whoever has made the file: reading it ends soon, and takes little memory.
+  // Makes reading end soon and take little memory, whatever the file holds.
   void LimitReading() {
     sqlite3* const raw = handle_.get();
     sqlite3_limit(raw, SQLITE_LIMIT_LENGTH, kMaxValueBytes);
@@ -123,7 +123,7 @@ class Database {
     return result == SQLITE_OK ? absl::OkStatus() : Error(result);
   }
 
-  // Of a statement with one row of one number.
+  // Runs a statement that gives one row of one number.
   absl::StatusOr<int64_t> Number(const std::string& statement) {
     int64_t number = 0;
     RETURN_IF_ERROR(ForEachRow(
@@ -440,7 +440,8 @@ absl::StatusOr<RunHistory> ReadHistory(const std::string& path) {
   if (!S_ISREG(facts.st_mode)) {
     return absl::FailedPreconditionError(absl::StrCat(path, " is no regular file"));
   }
-  // Not for reading alone: what a process that was killed has left half written is undone.
+  // The file is opened for writing, too: what a process that was killed has left half written is
+  // undone.
   ASSIGN_OR_RETURN(Database database, Database::Open(path, SQLITE_OPEN_READWRITE));
   RETURN_IF_ERROR(database.Execute("BEGIN"));
   return ReadTables(database);

@@ -52,7 +52,8 @@ struct RunHistory {
   std::vector<HeldoutPoint> heldout;
   std::vector<HistoryEvent> events;  // the newest last
   int64_t rounds_per_point = 1;      // of those that are added
-  int64_t tokens_per_sample = 0;     // 1: samples are not made of tokens; 0: that is not known
+  // 1 means that samples are not made of tokens. 0 means that this is not known.
+  int64_t tokens_per_sample = 0;
   std::optional<LossUnit> loss_unit = {};  // that people read losses in; absent: that is not known
   // Settings that have an effect; the model comes first. Empty means that they are not known.
   std::vector<JobSetting> settings = {};
@@ -74,7 +75,7 @@ std::string EventJson(const HistoryEvent& event);
 // the path.
 absl::Status WriteHistory(const std::string& path, const RunHistory& history);
 
-// Whoever has made the file: ends within seconds. Errors: NotFound; FailedPrecondition if it is no
+// Ends within seconds, whatever the file holds. Errors: NotFound; FailedPrecondition if it is no
 // regular file; those of WriteHistory().
 absl::StatusOr<RunHistory> ReadHistory(const std::string& path);
 

@@ -57,7 +57,7 @@ class RunHistoryTest : public ::testing::Test {
 TEST_F(RunHistoryTest, WhatIsWrittenIsRead) {
   ASSERT_OK(WriteHistory(path_, Some()));
   EXPECT_THAT(ReadHistory(path_), IsOkAndHolds(Some()));
-  // In its place, and not behind it.
+  // The second history takes the place of the first, and does not come behind it.
   ASSERT_OK(WriteHistory(path_, Some()));
   EXPECT_THAT(ReadHistory(path_), IsOkAndHolds(Some()));
   ASSERT_OK(WriteHistory(path_, RunHistory()));
@@ -147,7 +147,8 @@ TEST_F(RunHistoryTest, TheBytesOfAFileAreReadAsTheFileIs) {
 }
 
 TEST_F(RunHistoryTest, ADatabaseWithMoreThanOurTablesIsForeign) {
-  // What a file can have is computed when it is read: for as long as whoever has made it likes.
+  // A view, or a text with a computed value, is computed when it is read, and that may take as long
+  // as the author of the file likes.
   for (const char* change :
        {"DROP TABLE trained; CREATE VIEW trained AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL "
         "SELECT x + 1 FROM c) SELECT x, x, x, 1.0, 1.0, 1 FROM c",

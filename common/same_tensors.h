@@ -21,9 +21,9 @@ const TensorSpec* FindTensorOfProgram(const Layout& job, absl::string_view name)
 absl::Status CheckSameTensors(const Layout& job, const std::string& ours, const Layout& program,
                               const std::string& theirs);
 
-// Of tensors that are the same so: which of them weight decay applies to in one and not in the
-// other, as "weight decay applies to 'b' here, and not in the job" with the first one and how many
-// there are. Empty: there are none.
+// The tensors of both are the same by CheckSameTensors(). Returns to which of them weight decay
+// applies in one and not in the other: "weight decay applies to 'b' here, and not in the job", with
+// the first one and how many more there are. The text is empty if there are none.
 std::string DifferingDecay(const Layout& job, const Layout& program);
 
 }  // namespace lodestar

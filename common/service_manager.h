@@ -11,17 +11,18 @@ namespace lodestar {
 
 class ServiceManager {
  public:
-  // That of $NOTIFY_SOCKET, if there is one.
+  // Returns the one of $NOTIFY_SOCKET. If there is no such socket, systemd is told nothing.
   static ServiceManager FromEnvironment();
-  // `socket`: a path, or the name of an abstract socket behind '@'; empty: nobody is told.
+  // `socket` is a path, or the name of an abstract socket behind '@'. If it is empty, systemd is
+  // told nothing.
   explicit ServiceManager(std::string socket) : socket_(std::move(socket)) {}
 
-  // It can be used, and is alive: to be said again more often than WatchdogSec. What it does is
-  // shown by systemctl status; others may have written of it: it is made one line, and cut to 512
-  // bytes.
+  // The service can be used, and is alive. This is to be said again more often than WatchdogSec.
+  // `what_it_does` is shown by systemctl status. Other programs may have written a part of it, so
+  // it is made one line, and cut to 512 bytes.
   void TellReady(absl::string_view what_it_does) const;
-  // It is there, and not alive: WatchdogSec after the last word that it is, it is ended and started
-  // again. Likewise shown.
+  // The service is there, and not alive. WatchdogSec after the last word that it is alive, systemd
+  // ends it and starts it again. `since_when` is shown as `what_it_does` is.
   void TellStuck(absl::string_view since_when) const;
   void TellStopping() const;
 

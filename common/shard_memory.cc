@@ -49,8 +49,8 @@ int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_byt
 int NumServerStateVectors(const JobSpec& job) {
   const ContributionKind kind = RoundContributionKind(job);
   if (kind == ContributionKind::kGradient) return NumGradientStateVectors(job.optimizer.kind);
-  // Of momentum, of the steps so far and of where they began: a step of windows of unequal length
-  // comes in parts.
+  // A step of windows of unequal length comes in parts. It needs three vectors: the momentum, the
+  // steps so far, and where these began.
   constexpr int kDelayed = 3;
   const bool is_delayed = job.mode == Mode::kAsyncLocalSgd;
   switch (job.outer_optimizer) {
@@ -76,12 +76,15 @@ ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements, int64_
   memory.optimizer_state = memory.weights * NumServerStateVectors(job);
   // Without rosters a contribution is applied from where it arrived.
   if (HasRosters(job)) memory.sums = memory.weights;
-  // Who sent an element, or in which direction, too.
+  // The sums have a second vector: by element the weight of those that sent it, or the sum of the
+  // directions.
   if (DividesBySenders(job) || AveragesDirections(job)) memory.sums *= 2;
-  // All of a round at once; of more workers than the job begins with, more.
+  // A robust mean holds all contributions of a round at once. If more workers take part than the
+  // job begins with, there are more.
   if (job.robust_mean.is_robust()) memory.sums *= job.min_workers;
   if (job.pull_encoding != Encoding::kFp32) {
-    // The shadow, its newest changes, and the last weights where nothing is carried over.
+    // The shadow takes itself, its newest changes, and, if nothing is carried over, the last
+    // weights.
     memory.shadow = memory.weights * (job.error_feedback ? 2 : 3);
   }
   const int64_t slot_bytes = std::min(job.bucket_bytes, memory.weights);

@@ -1,14 +1,14 @@
-// Memory that two processes of one machine share. Nameless: it is gone with the last process that
-// maps it, however that ends.
+// Memory that two processes of one machine share. It has no name: it is gone with the last process
+// that maps it, however that ends.
 //
-// The one who makes a region tells the other (process id, descriptor, nonce, size). The other opens
-// it through /proc, which works only on the same machine, in the same process namespace and for the
-// same user, and finds the nonce in it, which nobody can have guessed. Its size is sealed: a peer
-// that shrank it would kill whoever touches it.
+// The process that makes a region tells the other (process id, descriptor, nonce, size). The other
+// opens it through /proc, which works only on the same machine, in the same process namespace and
+// for the same user. It finds the nonce in the region, which no other process can have guessed. The
+// size is sealed: a peer that shrank the region would kill every process that touches it.
 //
-// Contents may change at any time under the reader's eyes. Copy first, then check the copy; whose
-// peer decides what the contents are, and makes no sense of them, may check them in place: that is
-// against damage only.
+// Contents may change at any time while they are read. A reader copies first and then checks the
+// copy. A reader may check the contents in place if its peer decides what they are, and it makes no
+// sense of them: that check is against damage only.
 #pragma once
 
 #include <cstddef>
@@ -35,12 +35,12 @@ class SharedRegion {
   static constexpr size_t kHeaderBytes = 4096;
   static constexpr uint64_t kMaxBytes = uint64_t{1} << 32;
 
-  // A new region with room for payload_bytes after the header. Errors: those of the system, as
-  // Unavailable.
+  // Makes a new region with room for payload_bytes after the header. Errors: those of the system,
+  // as Unavailable.
   static absl::StatusOr<SharedRegion> Create(uint64_t payload_bytes);
-  // That of another process, or of this one. Errors: InvalidArgument if the handle cannot be one;
-  // FailedPrecondition if there is no such region here: the peer is on another machine, in another
-  // container or of another user.
+  // Opens the region of another process, or of this one. Errors: InvalidArgument if the handle
+  // cannot be one; FailedPrecondition if there is no such region here: the peer is on another
+  // machine, in another container or of another user.
   static absl::StatusOr<SharedRegion> Open(const Handle& handle);
 
   SharedRegion(SharedRegion&& other) noexcept;

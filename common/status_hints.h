@@ -16,16 +16,16 @@ namespace lodestar {
 absl::Status WithRetryAfter(absl::Status status, absl::Duration retry_after);
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
 
-// How often what is in the way was renewed since whoever answers began to count: each start of a
-// server begins anew.
+// How often what is in the way was renewed since the server that answers began to count. Each start
+// of a server begins to count anew.
 absl::Status WithTimesRenewed(absl::Status status, int64_t times);
 std::optional<int64_t> TimesRenewedOf(const absl::Status& status);
 
-// Who answered is not the coordinator; it is at this HOST:PORT.
+// The server that answered is not the coordinator; the coordinator is at this HOST:PORT.
 absl::Status WithCoordinator(absl::Status status, absl::string_view address);
 std::optional<std::string> CoordinatorOf(const absl::Status& status);
 
-// There is nothing left to do: whoever is told so ends, and has not failed.
+// There is nothing left to do: a program that is told so ends, and has not failed.
 absl::Status WithJobOver(absl::Status status);
 bool IsJobOver(const absl::Status& status);
 

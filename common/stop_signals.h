@@ -1,5 +1,5 @@
 // The signals that ask a program to stop, or to save and go on, for programs that wait for them
-// with sigwait() or a SignalWaiter. A library in the program of somebody else takes no signals.
+// with sigwait() or a SignalWaiter. A library in a program that is not ours takes no signals.
 #pragma once
 
 #include <sys/types.h>

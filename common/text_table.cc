@@ -74,7 +74,8 @@ std::vector<size_t> TextTable::FitWidths(int columns) const {
     }
   }
   while (columns != kUnlimitedColumns && TotalWidth(widths) > static_cast<size_t>(columns)) {
-    // Of those that are still shown, the first of the highest rank.
+    // The column to leave out next is the first of the highest rank among those that are still
+    // shown.
     size_t least = columns_.size();
     for (size_t i = 0; i < columns_.size(); ++i) {
       const bool may_go = widths[i] > 0 && columns_[i].rank > 0;

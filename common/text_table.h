@@ -35,7 +35,7 @@ class TextTable {
   std::string Format(int columns) const;
 
  private:
-  // Width of each column; 0: left out.
+  // Returns the width of each column. 0 means that the column is left out.
   std::vector<size_t> FitWidths(int columns) const;
 
   std::vector<Column> columns_;

@@ -117,7 +117,7 @@ TraceRecorder::Rows TraceRecorder::AssignRows(const std::vector<Span>& spans) {
 }
 
 std::string TraceRecorder::ToJson(std::vector<Span> spans, int64_t num_dropped) const {
-  // Of spans that begin together the longer one is around the other.
+  // If two spans begin together, the longer one is around the other.
   std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
   });

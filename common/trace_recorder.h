@@ -22,9 +22,9 @@
 
 namespace lodestar {
 
-// What a span was about; -1: not said.
+// What a span was about. -1 means that this is not said.
 struct TraceTag {
-  int64_t round = -1;  // -1: the round that the process is in
+  int64_t round = -1;  // -1 means the round that the process is in
   int64_t block = -1;
   int64_t bucket = -1;
   int64_t bytes = -1;
@@ -84,7 +84,7 @@ class TraceRecorder {
   int64_t num_dropped_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// From its construction to its end, on one thread.
+// A span from the construction of this object to its end, on one thread.
 class TraceSpan {
  public:
   TraceSpan(TraceRecorder* trace, absl::string_view lane, absl::string_view name,

@@ -59,7 +59,7 @@ class TrainedWeightsTest : public testing::Test {
     return path;
   }
 
-  // Of three servers, whose boundaries cut the first and the second tensor.
+  // Writes a checkpoint of three servers, whose boundaries cut the first and the second tensor.
   std::string WriteCheckpoint(const Json& settings = Json::object()) {
     const std::string directory = root_ + "/round-00000007";
     const std::vector<ElementRange> ranges = {{0, 30}, {30, 100}, {100, kElements}};
@@ -266,7 +266,7 @@ TEST_F(HuggingFaceWeightsTest, AHeadMustBeTheTokenTable) {
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("lm_head.weight"), HasSubstr("tied")));
 }
 
-// As safetensors.torch.save_model() writes tensors that share their memory.
+// safetensors.torch.save_model() writes tensors that share their memory like this.
 TEST_F(HuggingFaceWeightsTest, HeadAloneIsTheTokenTable) {
   ASSERT_EQ(entries_.front().name, "wte.weight");
   for (SafetensorsEntry& entry : entries_) entry.name = "transformer." + entry.name;

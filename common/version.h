@@ -25,7 +25,7 @@ struct BuildStamp {
   absl::Time time = kReleaseTime;
 };
 
-// Of this program. Tests are not stamped: their commit is empty.
+// Returns the stamp of this program. Tests are not stamped: their commit is empty.
 BuildStamp LinkedBuildStamp();
 
 // kVersion with the commit as semantic versioning's build metadata: "0.1.0+4c92bfa100",

@@ -1,5 +1,5 @@
-// WorkProgress: when a program that works for long by itself says how far it is, so that nobody
-// takes it for hung. Pure: the time is given. Not thread-safe.
+// WorkProgress says when a program that works for long by itself should tell how far it is, so that
+// people do not take it for hung. It is pure: the time is given. Not thread-safe.
 #pragma once
 
 #include <cstdint>

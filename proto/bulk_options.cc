@@ -19,9 +19,10 @@ constexpr int kClientPingMs = 10'000;
 // Longer than the longest stall of a bulk transfer: a saturated link delays pings too.
 constexpr int kClientPingTimeoutMs = 10'000;
 constexpr int kServerPingMs = 20'000;
-// What a server lets clients do; below kClientPingMs, or they would be sent away.
+// A server lets clients ping at intervals of this and more. It is below kClientPingMs: otherwise
+// clients would be sent away.
 constexpr int kMinPingIntervalMs = 5'000;
-// More often than that, it is sent away.
+// A client that pings too soon more often than this is sent away.
 constexpr int kMaxPingStrikes = 2;
 constexpr int kReconnectInitialMs = 100;
 constexpr int kReconnectMaxMs = 1'000;
@@ -33,7 +34,7 @@ constexpr int kConnectTimeoutMs = 5'000;
 // Most that is read from a connection at once, and the memory it keeps for the next read; but for
 // what is left of a frame that has begun.
 constexpr int kReadBytes = 32 << 10;
-// What may come on a stream that is not read.
+// So much may come on a stream that is not read.
 constexpr int kReceiveWindowBytes = 4 << 10;
 // Largest frame that clients may send. By default gRPC cuts a chunk into 64 of them, each with its
 // own share of the work. Each is awaited as a whole, so that on a slow path a larger one would look
@@ -69,7 +70,7 @@ void LogProtobufForDevelopers(google::protobuf::LogLevel level, const char* file
 // to wake up. One reference held for ever makes the end of a process, or of a test, quick.
 void HoldGrpcLibrary() {
   static const bool held = [] {
-    // Whoever sets gRPC's own switch wants its log as it is.
+    // A user that sets gRPC's own switch wants its log as it is.
     if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function(&LogForDevelopers);
     google::protobuf::SetLogHandler(&LogProtobufForDevelopers);
     grpc_init();
@@ -113,9 +114,9 @@ grpc::ChannelArguments ControlChannelArguments() {
 }
 
 void SetUpGrpcProcess() {
-  // Switches of gRPC 1.51. tcp_read_chunks keeps a buffer as large as the largest burst that it has
-  // ever seen for every connection, whatever kReadBytes says. The other two read a frame as a
-  // whole, and tell the kernel (SO_RCVLOWAT) to wake nobody before it is there.
+  // These are switches of gRPC 1.51. tcp_read_chunks keeps a buffer as large as the largest burst
+  // that it has ever seen for every connection, whatever kReadBytes says. The other two read a
+  // frame as a whole, and tell the kernel (SO_RCVLOWAT) to wake no thread before it is there.
   setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks,tcp_frame_size_tuning,tcp_rcv_lowat",
          /*overwrite=*/0);
 }
@@ -124,8 +125,8 @@ void ApplyServerOptions(grpc::ServerBuilder& builder, const ServerOptions& optio
   HoldGrpcLibrary();
   grpc::ResourceQuota quota("server");
   quota.Resize(static_cast<size_t>(options.message_bytes));
-  // Of services that block one for each call, as gRPC's reflection does. gRPC ends the process
-  // where it gets no thread.
+  // The threads are for services that block one for each call, as gRPC's reflection does. gRPC ends
+  // the process where it gets no thread.
   quota.SetMaxThreads(std::max(kMinThreads, 4 * UsableCores()));
   builder.SetResourceQuota(quota);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.calls_per_connection);

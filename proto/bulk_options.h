@@ -31,9 +31,9 @@ inline constexpr int64_t kBytesForManyChannels = int64_t{4} << 20;
 // A server breaks a connection whose peer does not acknowledge anything for that long.
 inline constexpr int kServerPingTimeoutMs = 20'000;
 
-// Of a request, with the overhead that HTTP/2 counts.
+// The most metadata of a request, with the overhead that HTTP/2 counts.
 inline constexpr int kMaxMetadataBytes = 8 << 10;
-// For TLS, and for the first frame of HTTP/2.
+// How long a peer has for TLS, and for the first frame of HTTP/2.
 inline constexpr int kHandshakeTimeoutMs = 10'000;
 
 // Metadata of a bulk call: its number, for ParameterService.DescribeCalls.
@@ -55,13 +55,14 @@ grpc::ChannelArguments ControlChannelArguments();
 // before any thread; programs of others, into which a worker is loaded, are left as they are.
 void SetUpGrpcProcess();
 struct ServerOptions {
-  // What a path holds may be on its way on every stream, whether it is read or not; else little is,
-  // and up to 1 MiB per round trip while it is read.
+  // If it is true, what a path holds may be on its way on every stream, whether it is read or not.
+  // Otherwise little is, and up to 1 MiB per round trip while it is read.
   bool long_paths = false;
-  // Of messages on their way; beyond it gRPC ends calls.
+  // The most bytes of messages on their way. Beyond it gRPC ends calls.
   int64_t message_bytes = int64_t{1} << 30;
-  // That a client may have open on one connection; it keeps more back by itself. More than a worker
-  // may have in all: else it would hear nothing of that limit.
+  // How many calls a client may have open on one connection. The client keeps more back by itself.
+  // It is more than a worker may have in all: otherwise the worker would hear nothing of that
+  // limit.
   int calls_per_connection = 128;
 };
 // Sets limits of messages, calls and memory, keepalive and buffers of a server. Credentials and

@@ -25,7 +25,8 @@ using google::protobuf::io::CodedOutputStream;
 // Longest possible header: fifteen fields of a tag and at most ten bytes each.
 constexpr size_t kMaxHeaderBytes = 15 * 11;
 
-// Of a payload, what is copied before somebody looks at it: less than a second-level cache has.
+// At most so much of a payload is copied before a reader looks at it: less than a second-level
+// cache has.
 constexpr size_t kCachedBytes = 128 << 10;
 
 absl::Status Malformed(absl::string_view what) {
@@ -255,11 +256,11 @@ bool ReadLength(CodedInputStream& input, uint64_t& length) {
   return input.ReadVarint64(&length) && input.CurrentPosition() - start <= kMaxLengthBytes;
 }
 
-// As deep as generated code looks into groups.
+// Generated code looks into groups as deep as this.
 constexpr int kMaxGroupDepth = 100;
 
-// Stricter than SkipField(), which takes field number 0, tags of any length within groups, and cuts
-// lengths to 32 bits.
+// This is stricter than SkipField(), which takes field number 0 and tags of any length within
+// groups, and cuts lengths to 32 bits.
 bool SkipUnknown(CodedInputStream& input, uint32_t tag, int depth = 0) {
   if (WireFormatLite::GetTagFieldNumber(tag) == 0) return false;
   switch (WireFormatLite::GetTagWireType(tag)) {

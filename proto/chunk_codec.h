@@ -29,7 +29,7 @@ namespace lodestar {
 
 // Where a payload lies that is not in its message.
 struct SharedPlace {
-  uint64_t region = 0;  // 0: it is in the message
+  uint64_t region = 0;  // 0 means that it is in the message
   uint64_t offset = 0;
   uint64_t bytes = 0;
 
@@ -48,7 +48,8 @@ struct PushChunkHeader {
   uint32_t crc32c = 0;  // of the payload
   float scale = 0.0f;   // 0 means 1
   SharedPlace place = {};
-  int64_t num_samples = 0;  // 0: all of the grant's; or kSkippedSamples: there is no payload
+  // 0 means all samples of the grant; kSkippedSamples means that there is no payload.
+  int64_t num_samples = 0;
 
   friend bool operator==(const PushChunkHeader&, const PushChunkHeader&) = default;
 };
@@ -85,12 +86,12 @@ grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header, const void* data
 grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header, const void* data, size_t data_bytes,
                                  std::shared_ptr<const void> owner);
 
-// Of a payload.
+// How much of a payload has arrived.
 struct ArrivedBytes {
   size_t end;  // so many are in the destination
-  // Those that have come last, as they were copied from: still in the cache, also if the
-  // destination is not, for as long as one is told of them, and nobody changes them. Empty of a
-  // payload in shared memory, which others may change.
+  // The bytes that have come last, as they were copied from. They are still in the cache, even if
+  // the destination is not, while `arrived` is told of them, and nothing changes them. The span is
+  // empty for a payload in shared memory, which others may change.
   absl::Span<const std::byte> last;
 };
 

@@ -124,7 +124,7 @@ TEST(ChunkCodecTest, NoFlippedBitMakesAChunkOfAnotherContribution) {
   EXPECT_GT(num_noticed, 8 * chunk.data().size());
 }
 
-// Of a payload long enough for every way of summing, in slices as a network cuts them.
+// The payload is long enough for every way of summing, in slices as a network cuts them.
 TEST(ChunkCodecTest, ADamagedByteIsNoticedAtEveryPlace) {
   std::mt19937 random(7);
   std::string data(9000, '\0');
@@ -379,7 +379,8 @@ TEST(ChunkCodecTest, RefusesLengthsThatLie) {
   EXPECT_THAT(Parse(Buffer(huge + "data")), StatusIs(absl::StatusCode::kDataLoss));
   const std::string two_gib = "\x7a\xff\xff\xff\xff\x07";
   EXPECT_THAT(Parse(Buffer(two_gib + "data")), StatusIs(absl::StatusCode::kDataLoss));
-  // Of ten bytes, whose highest bits no 64-bit number holds: four, to who drops them.
+  // The number has ten bytes, whose highest bits do not fit 64 bits. A reader that drops them reads
+  // four.
   const std::string overlong = "\x84\x80\x80\x80\x80\x80\x80\x80\x80\x20";
   EXPECT_THAT(Parse(Buffer("\x7a" + overlong + "data")), StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_THAT(Parse(Buffer("\x32" + overlong + "data\x7a\x04" + "data")),

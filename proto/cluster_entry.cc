@@ -36,7 +36,7 @@
 namespace lodestar {
 namespace {
 
-// What is left of a certificate that is used without asking for another one.
+// A certificate that holds for longer than this from now on is used without asking for another one.
 constexpr absl::Duration kLeastRest = absl::Minutes(1);
 constexpr absl::Duration kEnrolmentTimeout = absl::Seconds(5);
 constexpr absl::Duration kEnrolmentPause = absl::Milliseconds(500);
@@ -143,7 +143,7 @@ std::string JoinedFolder(const SecurityFlags& flags) {
   return absl::StrCat(flags.state_dir, "/joined");
 }
 
-// Where the join string came from; without the secret.
+// Returns where the join string came from, without the secret.
 std::string JoinOrigin(const SecurityFlags& flags) {
   return flags.is_join_from_environment ? "$LODESTAR_JOIN" : flags.join_flag;
 }
@@ -171,7 +171,7 @@ bool IsHeld(const absl::StatusOr<CertificateFacts>& facts) {
   return facts.ok() && facts->validity.until - now > kLeastRest && facts->validity.from <= now;
 }
 
-// `now` if that cannot be told.
+// Returns `now` if that cannot be told.
 absl::Time WrittenAt(const std::string& path, absl::Time now) {
   struct stat facts {};
   return stat(path.c_str(), &facts) == 0 ? absl::TimeFromTimespec(facts.st_mtim) : now;
@@ -205,8 +205,8 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
   const std::string leaf = LeafOf(flags, roles.front(), name);
   const std::string folder = absl::StrCat(cluster, "/", leaf);
   const CredentialFiles files = CredentialFilesIn(folder);
-  // Of psctl another line brings another certificate. What a worker or a server has kept may be
-  // that of others of this machine, which run.
+  // If psctl is given another join string, it gets another certificate. What a worker or a server
+  // has kept may be that of others of this machine, which run.
   const auto is_of_use = [&](const absl::StatusOr<CertificateFacts>& facts) {
     const bool is_outdated = roles.front() == Role::kOperator && IsOfAnotherToken(folder, join);
     return IsHeld(facts) && !is_outdated;
@@ -275,8 +275,8 @@ std::vector<KeptFolder> KeptFolders(const SecurityFlags& flags, Role role,
   return folders;
 }
 
-// What an earlier start has left in this user's folders that is of no use for this one, in words: a
-// certificate that was thrown away, and those of other names and hosts.
+// Returns, in words, what an earlier start has left in this user's folders that is of no use for
+// this one: a certificate that was thrown away, and those of other names and hosts.
 std::vector<std::string> UselessLeftovers(const SecurityFlags& flags, Role role,
                                           const std::string& name) {
   if (flags.state_dir.empty()) return {};
@@ -354,10 +354,10 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
   return absl::UnauthenticatedError(absl::StrJoin(reasons, "; "));
 }
 
-// With what is kept in `folders`, as `address` wants it, one of `servers`. `leftovers`: what cannot
-// be used. `name`: of a token that would help. Errors: Unavailable,
-// DeadlineExceeded if nobody answers there or not in a way that will do; Unauthenticated if nothing
-// that is kept will do; PermissionDenied if it is for another role.
+// Enters with what is kept in `folders`, as `address`, one of `servers`, wants it. `leftovers` is
+// what cannot be used. `name` is of a token that would help. Errors: Unavailable, DeadlineExceeded
+// if no server answers there, or not in a way that will do; Unauthenticated if nothing that is kept
+// will do; PermissionDenied if it is for another role.
 absl::StatusOr<ClusterEntry> EnterAt(const SecurityFlags& flags, absl::string_view address,
                                      const std::string& servers,
                                      absl::Span<const KeptFolder> folders,
@@ -370,7 +370,7 @@ absl::StatusOr<ClusterEntry> EnterAt(const SecurityFlags& flags, absl::string_vi
   const absl::StatusOr<Greeting> greeting = Greet(std::string(address), timeout);
   if (!greeting.ok()) return at_address(greeting.status());
   if (!greeting->is_tls) {
-    // Whoever goes on in plain text may be at any of them later.
+    // A program that goes on in plain text may be at any of them later.
     for (const absl::string_view server : absl::StrSplit(servers, ',')) {
       if (CheckMayBePlain("", server, SecurityFlags()).ok()) continue;
       return absl::UnavailableError(
@@ -393,7 +393,7 @@ absl::StatusOr<ClusterEntry> EnterAt(const SecurityFlags& flags, absl::string_vi
       name.empty() ? "" : " --name=", name, "` prints on the coordinator's machine"));
 }
 
-// For people: the addresses that EnterCluster() asks.
+// Returns the addresses that EnterCluster() asks, for people.
 std::string ServersToAsk(const SecurityFlags& flags, const std::string& servers) {
   if (flags.has_own() || flags.join.empty()) return servers;
   const absl::StatusOr<JoinString> join = ReadJoinString(JoinOrigin(flags), flags.join);

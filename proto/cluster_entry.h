@@ -23,12 +23,12 @@ namespace lodestar {
 struct ClusterEntry {
   std::optional<CredentialFiles> files;  // none: plain text
   std::optional<Identity> identity;      // with files
-  // HOST:PORT[,HOST:PORT...] of the join string, or of those that the kept certificate is for;
-  // empty: no such.
+  // HOST:PORT[,HOST:PORT...] of the join string, or of those that the kept certificate is for. It
+  // is empty if there is neither.
   std::string servers;
   bool is_renewable = false;  // by CredentialRenewer
-  // Gets new credentials for the same name into `files`, with the join string. Null: there is none.
-  // Blocks. Errors: those of Enroll() and of the files.
+  // Gets new credentials for the same name into `files`, with the join string. Null means that
+  // there is no join string. Blocks. Errors: those of Enroll() and of the files.
   std::function<absl::Status()> enrol_again = nullptr;
 
   TransportSecurity MakeSecurity() const {
@@ -36,28 +36,31 @@ struct ClusterEntry {
   }
 };
 
-// `roles`: that the program may have, its own first. `name`: wanted for the identity; empty: the
-// machine's. `servers`: HOST:PORT[,HOST:PORT...] where the program goes without a join string, and
-// uses the certificate there that it has kept for that cluster; in plain text if one of them speaks
-// that, and all are on this machine; also if nothing is kept, but for what is of no use. Blocks
-// while it enrols or asks, for at most `timeout` at each address. Errors: those of the files and of
-// Enroll(); PermissionDenied if the credentials are for another role; Unauthenticated if a server
-// wants a certificate, none of those that are kept is for it, and no other server takes one;
-// Unavailable, DeadlineExceeded if nobody answers, or not yet in a way that tells what is to be
-// used.
+// `roles` are those that the program may have, its own first. `name` is wanted for the identity; if
+// it is empty, the machine's name is. `servers` is HOST:PORT[,HOST:PORT...], where a program
+// without a join string goes. It uses the certificate there that it has kept for that cluster. It
+// goes on in plain text if one of them speaks that and all are on this machine, or if nothing is
+// kept, not even what is of no use. Blocks while it enrols or asks, for at most `timeout` at each
+// address.
+//
+// Errors: those of the files and of Enroll(); PermissionDenied if the credentials are for another
+// role; Unauthenticated if a server wants a certificate, none of those that are kept is for it, and
+// no other server takes one; Unavailable, DeadlineExceeded if no server answers, or none yet in a
+// way that tells what is to be used.
 absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, absl::Span<const Role> roles,
                                           const std::string& name, const std::string& servers,
                                           absl::Duration timeout);
 
-// Whether there is a certificate of an earlier start, of any cluster. See EnterCluster().
+// Returns true if there is a certificate of an earlier start, of any cluster. See EnterCluster().
 bool KeepsCertificate(const SecurityFlags& flags, Role role, const std::string& name);
 
-// What earlier starts have left that is of no use for one with this name, for a message that asks
-// for --join: a certificate that was thrown away, those under other names. Empty: nothing.
+// Returns what earlier starts have left that is of no use for one with this name: a certificate
+// that was thrown away, those under other names. It is for a message that asks for --join, and
+// empty if there is nothing.
 std::string LeftoversText(const SecurityFlags& flags, Role role, const std::string& name);
 
-// A server has said that the certificate is worth nothing any more, and `why`: whoever looks for
-// one finds none, and says so.
+// Throws the certificate away: a server has said that it is worth nothing any more, and `why`. A
+// program that looks for one finds none, and says so.
 void ThrowAwayCertificate(const CredentialFiles& files, absl::string_view why);
 
 // Does what EnterCluster() does. If no server answers, it waits for as long as `connect` says and
@@ -74,8 +77,9 @@ absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses
                              const SecurityFlags& flags);
 
 // Returns when a certificate that ends at `until` is to be renewed. `written` is when its file was
-// written: half of its time after that, and soon enough that nobody uses for long what a clock that
-// was ahead has made; now, if the clock was put back since. Pure.
+// written. The certificate is renewed after half of the time from then to `until`, but so soon that
+// no program uses for long what a clock that was ahead has made. If the clock was put back since,
+// it is renewed now. Pure.
 absl::Time RenewalDue(absl::Time written, absl::Time until, absl::Time now);
 
 // Has a certificate of a cluster's authority renewed in the files where it is, once RenewalDue().
@@ -88,10 +92,10 @@ class CredentialRenewer {
                     std::function<absl::Status()> enrol_again = nullptr);
   ~CredentialRenewer();
 
-  // Once, now. Errors: those of the call and of the files.
+  // Renews the certificate once, now. Errors: those of the call and of the files.
   absl::Status Renew() ABSL_LOCKS_EXCLUDED(renewal_);
-  // As Renew(), and enrols again if that fails and the credentials are of no use any more. Errors
-  // also: those of `enrol_again`; FailedPrecondition if there is none.
+  // Does what Renew() does, and enrols again if that fails and the credentials are of no use any
+  // more. Errors also: those of `enrol_again`; FailedPrecondition if there is none.
   absl::Status RenewOrEnrol() ABSL_LOCKS_EXCLUDED(renewal_);
 
  private:

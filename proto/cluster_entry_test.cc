@@ -32,7 +32,7 @@ using ::testing::StartsWith;
 const Identity kServer{Role::kServer, "shard-0", "01"};
 const Identity kWorker{Role::kWorker, "box", "02"};
 
-// Certifies whoever calls for as long as it is told to.
+// Certifies every caller for as long as it is told to.
 class Renewals final : public v1::AuthorityService::CallbackService {
  public:
   explicit Renewals(const TestAuthority* authority) : authority_(*authority) {}
@@ -93,7 +93,7 @@ TEST(ClusterEntryTest, WhatAJoinStringHasBroughtIsUsedAgainWithoutAsking) {
   const std::string hash = FingerprintOf(authority.authority().certificate).value_or("");
   SecurityFlags flags;
   flags.state_dir = ::testing::TempDir() + "/cluster_entry_state";
-  // Nobody listens there.
+  // No server listens there.
   flags.join = absl::StrCat("lodestar://127.0.0.1:1/L1", hash, ".0a.0b");
   EXPECT_THAT(EnterCluster(flags, {Role::kWorker}, "box", "", absl::Seconds(30)).status(),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("127.0.0.1:1")));

@@ -86,7 +86,7 @@ v1::ModelSpec ToProto(const ModelSpec& spec) {
 
 absl::StatusOr<ModelSpec> FromProto(const v1::ModelSpec& proto) {
   ModelSpec spec;
-  // As it is shown, and sent on: with escapes it may be longer.
+  // The name is as it is shown, and sent on: with escapes it may be longer.
   spec.name = PeerText(proto.name(), kMaxModelNameBytes);
   if (spec.name.size() > kMaxModelNameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("model spec: name has ", spec.name.size(),

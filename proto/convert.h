@@ -23,14 +23,14 @@ namespace lodestar {
 v1::ModelSpec ToProto(const ModelSpec& spec);
 absl::StatusOr<ModelSpec> FromProto(const v1::ModelSpec& spec);
 
-// Initialisers do not travel: a layout from the wire starts its tensors at zero. Whoever
+// Initialisers do not travel: a layout from the wire starts its tensors at zero. A program that
 // initialises weights builds the layout from the model spec and compares.
 v1::Layout ToProto(const Layout& layout);
-// Also InvalidArgument if `hash` is given and is not that of the tensors.
+// Errors also: InvalidArgument if `hash` is given and is not that of the tensors.
 absl::StatusOr<Layout> FromProto(const v1::Layout& layout);
 
 v1::JobSpec ToProto(const JobSpec& job);
-// Also runs ValidateJobSpec().
+// Runs ValidateJobSpec(), too.
 absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& job);
 
 v1::ProposedSettings ToProto(const ProposedSettings& proposed);
@@ -41,7 +41,7 @@ v1::JobLoss ToProto(const JobLoss& loss);
 JobLoss FromProto(const v1::JobLoss& loss);
 
 v1::Encoding ToProto(Encoding::Kind encoding);
-// Without its parameters: JobSpec has those.
+// Returns the kind without its parameters: JobSpec has those.
 absl::StatusOr<Encoding::Kind> FromProto(v1::Encoding encoding);
 
 v1::ContributionKind ToProto(ContributionKind kind);

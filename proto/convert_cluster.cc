@@ -20,14 +20,14 @@ namespace {
 
 constexpr size_t kMaxTextBytes = 256;
 constexpr size_t kMaxLifeSecretBytes = 128;
-// Of why a worker waits, or the job is over.
+// The longest text of why a worker waits, or of why the job is over.
 constexpr size_t kMaxReasonBytes = 2048;
 // No job gets there; what is counted from it stays a number.
 constexpr int64_t kMaxRound = int64_t{1} << 60;
-// Of samples that all workers have got, or one data set has.
+// The most samples that all workers have got, or that one data set has.
 constexpr int64_t kMaxSamples = int64_t{1} << 60;
 constexpr double kMaxLearningRate = 1e6;
-// Of a round: thirty years. As a duration it is not infinite.
+// The most seconds of a round: thirty years. As a duration it is not infinite.
 constexpr double kMaxSeconds = 1e9;
 constexpr int64_t kMaxAgeMs = 1'000'000'000'000;
 
@@ -213,7 +213,7 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
   call.instance_id = request.instance_id();
   call.device = PeerText(request.device(), kMaxTextBytes);
   for (const int wire : request.encodings()) {
-    // Those of newer versions are no use to this job.
+    // Encodings of newer versions are of no use to this job.
     const absl::StatusOr<Encoding::Kind> known = FromProto(static_cast<v1::Encoding>(wire));
     if (known.ok() && *known != Encoding::Kind::kFp32) call.encodings.push_back(*known);
   }
@@ -222,7 +222,7 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
   }
   call.adopts_order = request.adopts_order();
   ASSIGN_OR_RETURN(call.proposed, FromProto(request.proposed()));
-  // For people: what makes no sense is not shown.
+  // The age is for people: what makes no sense is not shown.
   if (request.has_age_ms() && request.age_ms() >= 0 && request.age_ms() <= kMaxAgeMs) {
     call.process.age = absl::Milliseconds(request.age_ms());
   }

@@ -14,7 +14,8 @@
 
 namespace lodestar {
 
-// Who is calling: in every request but Register's, and in the reply to that.
+// Returns the life that is calling: it is in every request but Register's, and in the reply to
+// that.
 template <typename Request>
 WorkerLife LifeFromProto(const Request& request) {
   return {WorkerId(request.worker_id()), Incarnation(request.incarnation())};
@@ -31,9 +32,9 @@ v1::ServerAddress ToProto(const ServerAddress& server);
 absl::StatusOr<std::vector<ServerAddress>> FromProto(
     const google::protobuf::RepeatedPtrField<v1::ServerAddress>& servers);
 
-// With the wire version and the release of this software.
+// Adds the wire version and the release of this software.
 v1::RegisterRequest ToProto(const RegisterCall& call);
-// Without `peer`. Also InvalidArgument: another wire version.
+// Leaves `peer` out. Errors also: InvalidArgument for another wire version.
 absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request);
 
 v1::RegisterReply ToProto(const Registration& registration);

@@ -61,7 +61,8 @@ absl::StatusOr<Native> EnumFromProto(const EnumRow<Native, Wire> (&rows)[kRows],
                                                              "use the same version on both sides"));
 }
 
-// Of a job: those of versions that know nothing of encodings are fp32.
+// Returns the encoding that a job names. A job of a version that knows nothing of encodings has
+// fp32.
 absl::StatusOr<Encoding> JobEncoding(v1::Encoding wire, int topk, absl::string_view field) {
   if (wire == v1::ENCODING_UNSPECIFIED) return Encoding::kFp32;
   ASSIGN_OR_RETURN(const Encoding::Kind kind, EnumFromProto(kEncodings, wire, field));

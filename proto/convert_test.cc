@@ -101,7 +101,7 @@ TEST(ConvertTest, SettingsOfAsyncLocalSgdSurvive) {
   ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(wire));
   EXPECT_EQ(back.momentum_correction, MomentumCorrectionKind::kHeloco);
   EXPECT_EQ(back.anchor, Anchor::kServer);
-  // Of a release that knows neither.
+  // A release that knows neither field sends none of the two.
   wire.clear_momentum_correction();
   wire.clear_anchor();
   ASSERT_OK_AND_ASSIGN(const JobSpec old, FromProto(wire));
@@ -116,7 +116,7 @@ TEST(ConvertTest, OuterReductionSurvives) {
   v1::JobSpec wire = ToProto(job);
   ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(wire));
   EXPECT_EQ(back.outer_reduction, OuterReduction::kDirection);
-  // Of a release that knows no other.
+  // A release that knows no other reduction does not send the field.
   wire.clear_outer_reduction();
   ASSERT_OK_AND_ASSIGN(const JobSpec old, FromProto(wire));
   EXPECT_EQ(old.outer_reduction, OuterReduction::kMean);
@@ -180,7 +180,7 @@ TEST(ConvertTest, TopKAndItsParametersSurvive) {
   wire.set_pull_encoding(v1::ENCODING_TOPK2);
   EXPECT_THAT(FromProto(wire),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--pull_encoding=topk")));
-  // Of a release that knows neither.
+  // A release that knows neither field sends none of the two.
   wire = ToProto(SomeJob());
   wire.clear_feedback_decay();
   wire.clear_topk_divisor();

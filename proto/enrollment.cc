@@ -53,7 +53,8 @@ class Connection {
   }
 
   int descriptor() const { return descriptor_; }
-  // What TLS has failed with, an SSL_R_ of OpenSSL; 0: it has not, or the connection has ended.
+  // What TLS has failed with, an SSL_R_ of OpenSSL. 0 means that it has not failed, or that the
+  // connection has ended.
   int tls_failure() const { return tls_failure_; }
   SSL* ssl() const { return ssl_.get(); }
 

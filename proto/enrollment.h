@@ -1,6 +1,6 @@
-// How a machine gets its first certificate: the exchange that proto/authority_service.proto
-// describes, both sides. Whoever joins knows the authority before it says the secret; strangers
-// reach no HTTP/2.
+// How a machine gets its first certificate: both sides of the exchange that
+// proto/authority_service.proto describes. A machine that joins knows the authority before it says
+// the secret. Strangers reach no HTTP/2.
 #pragma once
 
 #include <functional>
@@ -25,30 +25,31 @@ inline constexpr absl::string_view kEnrollmentPreamble = "LODESTAR-ENROLL-1\n";
 // sides; InvalidArgument for what is no certificate.
 absl::Status CheckServerTimes(const std::string& certificate, absl::Time now);
 
-// Makes a key, and has it certified for one of `roles` and under `name` (empty: see EnrollRequest)
-// by the first server of the join string that answers. Blocks. Errors: Unavailable,
-// DeadlineExceeded (nobody answers); PermissionDenied (another authority answers: nothing was said
-// to it; or the token is refused); those of the server.
+// Makes a key, and has it certified for one of `roles` and under `name` by the first server of the
+// join string that answers. An empty `name` is explained at EnrollRequest. Blocks. Errors:
+// Unavailable, DeadlineExceeded (no server answers); PermissionDenied (another authority answers:
+// nothing was said to it; or the token is refused); those of the server.
 absl::StatusOr<Credentials> Enroll(const JoinString& join, absl::Span<const Role> roles,
                                    const std::string& name, absl::Duration timeout);
 
 using EnrollmentAnswer =
     std::function<absl::StatusOr<v1::EnrollReply>(const v1::EnrollRequest& request)>;
 
-// One enrolment on a connection, from the preamble to its end. `own`: a server's. Blocks for at
-// most `timeout`, and as long as `answer` does; closes the descriptor. Errors: why there was none.
+// Serves one enrolment on a connection, from the preamble to its end. `own` are a server's
+// credentials. Blocks for at most `timeout`, and as long as `answer` does; closes the descriptor.
+// Errors: why there was no enrolment.
 absl::Status ServeEnrollment(int descriptor, const Credentials& own, absl::Duration timeout,
                              const EnrollmentAnswer& answer);
 
-// How whoever listens at HOST:PORT answers.
+// How the program that listens at HOST:PORT answers.
 struct Greeting {
   bool is_tls = false;  // else plain text
-  // PEM, with those between it and an authority; empty: it has shown none, as a server that starts,
-  // or is full.
+  // The certificate of the server as PEM, with those between it and an authority. It is empty if
+  // the server has shown none, as a server does that starts or is full.
   std::string certificate;
 };
-// Says nothing but a greeting. Blocks. Errors: Unavailable, DeadlineExceeded if nobody answers, or
-// not in a way that tells what is spoken there.
+// Says nothing but a greeting. Blocks. Errors: Unavailable, DeadlineExceeded if no program answers,
+// or not in a way that tells what is spoken there.
 absl::StatusOr<Greeting> Greet(const std::string& address, absl::Duration timeout);
 
 }  // namespace lodestar

@@ -185,7 +185,8 @@ TEST_F(EnrollmentTest, NobodyThereIsToldByAddress) {
   EXPECT_OK(EnrollWith([this](const v1::EnrollRequest& request) { return Certify(request); }));
 }
 
-// What is said to a greeting by somebody who sends `bytes` once that has come, and leaves.
+// Returns what a greeting finds out about a peer that sends `bytes` once the greeting has come, and
+// leaves.
 absl::StatusOr<Greeting> GreetOneWhoSays(absl::string_view bytes) {
   const Door door;
   std::thread server([&] {

@@ -28,7 +28,7 @@ v1::LogSeverity SeverityOf(LogLevel level) {
   return v1::LOG_SEVERITY_INFO;
 }
 
-// Of a release that has others: as if it were not said.
+// Returns `if_unknown` for a severity that only another release has, as if none were said.
 LogLevel LevelOf(v1::LogSeverity severity, LogLevel if_unknown) {
   switch (severity) {
     case v1::LOG_SEVERITY_DEBUG:

@@ -9,9 +9,9 @@
 
 namespace lodestar {
 
-// One line, without its end. Errors: Internal, with the message's type.
+// Returns one line, without its end. Errors: Internal, with the message's type.
 absl::StatusOr<std::string> MessageJson(const google::protobuf::Message& message);
-// With its end.
+// Returns the line with its end.
 absl::StatusOr<std::string> MessageJsonLine(const google::protobuf::Message& message);
 
 }  // namespace lodestar

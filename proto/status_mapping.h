@@ -22,7 +22,7 @@
 
 namespace lodestar {
 
-// With the hints of common/status_hints.h as ErrorDetails (proto/error_details.proto). Messages
+// Sends the hints of common/status_hints.h as ErrorDetails (proto/error_details.proto). Messages
 // longer than 2 KiB are cut: they travel in HTTP/2 headers, which have a limit.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 // What a peer, or gRPC itself, has answered. INTERNAL and UNKNOWN become Unavailable: within a

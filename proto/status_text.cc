@@ -144,7 +144,7 @@ std::string LossesText(const v1::ClusterStatus& status) {
   if (status.has_heldout_accuracy()) {
     parts.push_back(absl::StrFormat("accuracy %.2f %%", 100.0 * status.heldout_accuracy()));
   }
-  // 0: of a server that does not tell.
+  // A server that does not tell the scale has 0.
   const double scale = status.learning_rate_scale();
   return absl::StrCat(
       parts.empty() ? "none yet" : absl::StrJoin(parts, ", "),
@@ -247,7 +247,7 @@ std::string OpenRoundText(const v1::OpenRoundStatus& round) {
 }
 
 std::string CheckpointText(const v1::CheckpointStatus& checkpoint) {
-  // Of one that the job was resumed from, the size is not known.
+  // The size of a checkpoint that the job was resumed from is not known.
   const std::string size =
       checkpoint.bytes() > 0
           ? absl::StrCat(BytesText(static_cast<int64_t>(checkpoint.bytes())), ", ")
@@ -274,7 +274,7 @@ std::vector<std::string> ReplicaLines(const v1::ClusterStatus& status) {
   const bool has_replica =
       std::any_of(status.shards().begin(), status.shards().end(),
                   [](const v1::ShardStatus& shard) { return !shard.journal_replica().empty(); });
-  // Of a coordinator that does not tell of other servers.
+  // A coordinator that does not tell of other servers gives the replica of its own server alone.
   if (!has_replica && !status.journal_replica().empty()) return {status.journal_replica()};
   std::vector<std::string> lines;
   for (const v1::ShardStatus& shard : status.shards()) {
@@ -412,7 +412,8 @@ std::string StopText(const v1::StopReply& reply, absl::string_view server) {
       reply.lost_rounds().empty() ? "" : absl::StrCat("; WARNING: ", reply.lost_rounds()));
 }
 
-// How long its process has taken until it was of use; "-" before that, or if nobody knows.
+// Returns how long its process has taken until it was of use, or "-" before that, or if this is not
+// known.
 std::string StartText(const v1::WorkerStatus& worker) {
   if (!worker.has_start_to_contribution_seconds()) return "-";
   return absl::StrFormat("%.1fs", worker.start_to_contribution_seconds());

@@ -9,11 +9,11 @@
 
 namespace lodestar {
 
-// Of lines with at most `columns` characters, or kUnlimitedColumns. Job, progress, open round,
-// shards, checkpoint, alarms, workers.
+// The text has lines with at most `columns` characters; kUnlimitedColumns means no limit. It has
+// the job, progress, the open round, shards, the checkpoint, alarms and workers.
 std::string StatusText(const v1::ClusterStatus& status, int columns);
 
-// Its parts: all above the tables, and the table of servers.
+// Return its parts: all above the tables, and the table of servers.
 std::string StatusHeadText(const v1::ClusterStatus& status, int columns);
 std::string ShardsText(const v1::ClusterStatus& status, int columns);
 

@@ -18,7 +18,7 @@ std::string OwnerText(const std::string& certificate) {
   return facts.ok() ? absl::StrCat(" (", TextOf(facts->identity), ")") : "";
 }
 
-// Empty: it holds.
+// The text is empty if the certificate holds, or if its times cannot be read.
 std::string AgeDoubt(const std::string& certificate, absl::Time now) {
   const absl::StatusOr<Validity> validity = ValidityOf(certificate);
   if (!validity.ok()) return "";

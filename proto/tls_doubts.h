@@ -10,15 +10,16 @@
 
 namespace lodestar {
 
-// In words, without the time of day, so that the same doubts are the same text; empty: none. `own`:
-// what this program shows, and whom it believes, of `files`. `server`: the certificate that the
-// server at `address` shows; empty: it has shown none. Pure.
+// Returns the doubts in words, without the time of day, so that the same doubts are the same text.
+// The text is empty if there are none. `own` is what this program shows, and whom it believes, of
+// `files`. `server` is the certificate that the server at `address` shows. It is empty if the
+// server has shown none. Pure.
 std::string TlsDoubts(const Credentials& own, const CredentialFiles& files,
                       absl::string_view address, const std::string& server, absl::Time now);
 
-// Of the files as they are now, and of the first of `servers` (HOST:PORT[,HOST:PORT...]) that
-// answers. Blocks for at most `timeout` at each. Empty: there are no doubts, or the files cannot be
-// read.
+// Finds the doubts about the files as they are now, and about the first of `servers`
+// (HOST:PORT[,HOST:PORT...]) that answers. Blocks for at most `timeout` at each. The text is empty
+// if there are no doubts, or if the files cannot be read.
 std::string FindTlsDoubts(const CredentialFiles& files, const std::string& servers,
                           absl::Duration timeout);
 

@@ -17,15 +17,15 @@
 
 namespace lodestar {
 
-// Whether `caller` may call `method` ("/lodestar.v1.AdminService/Stop"). Called for every call
-// before its handler, from any thread; must not block for long. Errors: PermissionDenied,
-// Unauthenticated.
+// Returns OK if `caller` may call `method` ("/lodestar.v1.AdminService/Stop"). It is called for
+// every call before its handler, from any thread, and must not block for long. Errors:
+// PermissionDenied, Unauthenticated.
 using AccessCheck = std::function<absl::Status(const Identity& caller, absl::string_view method)>;
 
 // How one process meets others. Copies share what they have: files are watched once. Thread-safe.
 class TransportSecurity {
  public:
-  // Plain text.
+  // This is plain text.
   TransportSecurity() = default;
   // TLS, with what is in the files, which are read again when they change; connections that are
   // open stay.
@@ -37,8 +37,8 @@ class TransportSecurity {
   std::shared_ptr<grpc::ChannelCredentials> channel_credentials() const {
     return is_plain() ? grpc::InsecureChannelCredentials() : channel_;
   }
-  // Only peers with a certificate of the authority get as far as HTTP/2. In plain text nobody knows
-  // who calls, and `check` is not asked.
+  // Only peers with a certificate of the authority get as far as HTTP/2. In plain text it is not
+  // known who calls, and `check` is not asked.
   std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(AccessCheck check) const;
 
  private:
@@ -46,10 +46,12 @@ class TransportSecurity {
   std::shared_ptr<grpc::ChannelCredentials> channel_;  // null: plain text, and gRPC has not begun
 };
 
-// Who calls; none in plain text. Errors: Unauthenticated if the certificate has no identity.
+// Returns who calls, and none in plain text. Errors: Unauthenticated if the certificate has no
+// identity.
 absl::StatusOr<std::optional<Identity>> CallerOf(const grpc::AuthContext& context);
 
-// For the log: "operator alice"; "somebody" in plain text.
+// Returns the caller for the log: "operator alice". If the identity of the caller is not known, as
+// in plain text, the text is a word for any caller.
 std::string CallerText(const absl::StatusOr<std::optional<Identity>>& caller);
 
 }  // namespace lodestar

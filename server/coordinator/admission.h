@@ -1,4 +1,4 @@
-// Whether who calls may come into the job as it stands. Pure.
+// Checks whether a caller may come into the job as it stands. Pure.
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ absl::Status CheckEncodings(const JobSpec& job, const std::vector<Encoding::Kind
 // Whether the layout that the client brings is the job's. Errors: InvalidArgument;
 // FailedPrecondition if it would go by the job's, and has other tensors.
 absl::Status CheckOffered(const ClusterState& state, const RegisterCall& call);
-// Where a round takes so many contributions at most. Who has registered and not joined takes no
-// room. Error: Unavailable.
+// Checks that the members are not as many yet as a round takes contributions at most, where a round
+// has such a limit. A worker that has registered and not joined takes no room. Error: Unavailable.
 absl::Status CheckRoom(const ClusterState& state, absl::string_view name);
 // Number of names of one certificate that may live at the same time before any of them has
 // completed a round. Each completed round adds one.
@@ -30,17 +30,17 @@ inline constexpr int64_t kNamesPerCertificate = 16;
 // always let in. Error: Unavailable, naming the certificate, its names and how many are allowed.
 absl::Status CheckMoreNames(const ClusterState& state, const RegisterCall& call);
 // Checks that this worker, which is about to join, does not rest. It rests after others have waited
-// for it. A new name, which has not completed a round and which nobody has waited for, rests after
-// others have waited for another worker of its certificate. The others go on meanwhile; if they are
-// too few for that, no worker rests. Error: Unavailable, saying how long.
+// for it. A new name, which has not completed a round and which no worker has waited for, rests
+// after others have waited for another worker of its certificate. The others go on meanwhile; if
+// they are too few for that, no worker rests. Error: Unavailable, saying how long.
 absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time now);
 // Returns the members that rest with their certificate and have no round at hand, ascending: they
 // are to be ended, so that they do not hold the others up one after the other.
 std::vector<WorkerId> RestingMembers(const ClusterState& state, absl::Time now);
 // Error: FailedPrecondition.
 absl::Status CheckLayoutHash(const ClusterState& state, absl::string_view layout_hash);
-// Of who was dropped because it did not supply the weights that others waited for. Error:
-// Unavailable: these come first.
+// Checks that the caller does not rest because it was dropped when it did not supply the weights
+// that others waited for. Error: Unavailable, because the others come first.
 absl::Status CheckMayClaimSupply(const ClusterState& state, const RegisterCall& call,
                                  absl::Time now);
 

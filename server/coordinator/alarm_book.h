@@ -22,7 +22,7 @@ class AlarmBook {
   static constexpr int kMaxAlarms = 32;
 
   // True if there was none of this text. Beyond kMaxAlarms, the one that has been quiet longest
-  // goes, reminders last. `subject`: under which End() finds it; empty: it has no end.
+  // goes, reminders last. `subject` is what End() finds it by. Empty means that it has no end.
   bool Raise(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm,
              absl::string_view subject = "");
   // What alarms of this subject tell of is over, as far as they were last raised by `raised_by`.

@@ -34,7 +34,7 @@ struct RoundSummary {
   int64_t total_rounds = 0;       // of the job, with those that were lost so far
   int64_t samples = 0;            // of this round, reported
   int64_t total_samples = 0;      // of the job, reported
-  int64_t tokens_per_sample = 0;  // 1: samples are not made of tokens; 0: not known
+  int64_t tokens_per_sample = 0;  // 1 means that samples are not made of tokens. 0 means not known.
   double epoch = 0.0;             // cursor over samples per epoch; 0 if unknown
   double learning_rate = 0.0;
   absl::Duration duration;  // opening to completion
@@ -42,7 +42,7 @@ struct RoundSummary {
   RoundTimes worker_times = {};  // means over the workers that reported
   absl::Duration trained_time;   // of the job so far, see JobProgress
   int workers = 0;               // that reported
-  bool committed_short = false;  // without everyone of the roster
+  bool committed_short = false;  // without a part of the roster
   Metrics metrics = {};          // that programs told, means over those that did
   int64_t metrics_dropped = 0;   // values: not finite, or too many
   friend bool operator==(const RoundSummary&, const RoundSummary&) = default;
@@ -56,10 +56,10 @@ struct RestoredPoint {
   bool is_evaluated = false;    // the final evaluation of the rounds before was done
   // Rounds end one after the other. Else some before `next_round` may come to their end after it.
   bool is_in_order = true;
-  // The process alone is new: nobody goes back, and nothing comes again.
+  // The process alone is new: no worker and no server goes back, and no round comes again.
   bool is_from_journal = false;
-  // Then: the last of the rounds that are over, in the order in which they ended. The process
-  // before may have ended before it had told of them.
+  // If is_from_journal: the last of the rounds that are over, in the order in which they ended. The
+  // process before may have ended before it had told of them.
   std::vector<RoundSummary> last_rounds = {};
 };
 

@@ -52,7 +52,8 @@ std::string CheckpointCourse::Begin(absl::string_view folder, Round round,
   Active active;
   active.ticket = next_ticket_++;
   active.record.final_directory = absl::StrFormat("%s/round-%08d", folder, round.value());
-  // No other try has this name, of this process or of another: its late writers meet nobody.
+  // No other try has this name, whether it is of this process or of another one. So late writers of
+  // this try write into no other checkpoint.
   active.record.directory = absl::StrFormat("%s.%d-%d.tmp", active.record.final_directory,
                                             state.server_incarnation, active.ticket);
   active.record.round = round;

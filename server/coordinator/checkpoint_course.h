@@ -26,10 +26,11 @@ class CheckpointCourse {
   using Outcome = absl::StatusOr<PublishedCheckpoint>;
   static constexpr size_t kMaxOutcomes = 16;
 
-  // What outlives the process: not who has asked for checkpoints, who is gone with it.
+  // What outlives the process. Callers that have asked for checkpoints are not part of it, because
+  // their calls end with the process.
   struct Memory {
     uint64_t next_ticket = 1;
-    std::string active_directory = {};  // of the one under way; empty: none is
+    std::string active_directory = {};  // directory of the one under way; empty if none is
     std::optional<PublishedCheckpoint> last;
     LedgerState last_ledger;
     StandingOrders last_orders;
@@ -40,12 +41,13 @@ class CheckpointCourse {
 
   explicit CheckpointCourse(int num_shards) : num_shards_(num_shards) {}
   Memory memory() const;
-  // The one that was under way is given up.
+  // The checkpoint that was under way is given up.
   void Resume(const Memory& memory);
 
   bool is_active() const { return active_.has_value(); }
   bool is_requested() const { return requested_at_.has_value(); }
-  // The first of the requests that are not served yet. Not set: there is none.
+  // Returns when the first of the requests was made that are not served yet. Not set means that
+  // there is none.
   std::optional<absl::Time> requested_at() const;
   // All shards have saved theirs, and the one under way waits for the disk only.
   bool is_publishing() const;
@@ -60,23 +62,23 @@ class CheckpointCourse {
                     absl::Time now);
   // Serves all requests with what is on disk already.
   void ServeWithLast();
-  // The record to publish once the last shard has saved; an error ends the course. Empty: others
-  // are awaited, or the answer is of another checkpoint.
+  // Returns the record to publish once the last shard has saved. An error ends the course. Not set
+  // means that other shards are awaited, or that the answer is of another checkpoint.
   std::optional<absl::StatusOr<CheckpointRecord>> OnSaved(
       int shard, absl::string_view directory, const absl::StatusOr<std::string>& manifest_part);
-  // False if the answer is of another checkpoint.
+  // Returns false if the answer is of another checkpoint.
   bool Finish(absl::string_view directory, const Outcome& outcome, absl::Time now);
   // Ends the one under way, if any, and all requests with this error.
   void Abort(const absl::Status& reason);
   // Ends the requests alone that the one under way does not serve.
   void EndRequests(const absl::Status& reason);
-  // Of the last one that has ended with an error.
+  // Returns true if this is the directory of the last checkpoint that has ended with an error.
   bool IsGivenUp(absl::string_view directory) const {
     return !directory.empty() && directory == given_up_;
   }
 
-  // What was restored, and was written then, counts as the last one. The others: as they are on
-  // disk.
+  // The checkpoint that was restored, and was written at `written_at`, counts as the last one.
+  // `ledger` and `orders` are as they are on disk.
   void SetLast(const PublishedCheckpoint& checkpoint, const LedgerState& ledger,
                const StandingOrders& orders, absl::Time written_at);
   void ForgetLast() { last_.reset(); }

@@ -14,7 +14,7 @@ namespace lodestar {
 class CheckpointSchedule {
  public:
   struct Config {
-    int64_t every_rounds = 0;  // 0: not by rounds
+    int64_t every_rounds = 0;  // 0 means not by rounds.
     // The longest pause between two begins. 0 means that time does not count.
     absl::Duration interval = absl::ZeroDuration();
     // Share of the time that checkpoints by time may be written in: the slower the disk, the longer

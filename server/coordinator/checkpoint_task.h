@@ -1,4 +1,5 @@
-// What the coordinator asks of the checkpoints on disk. Tasks are carried out in the order given.
+// The tasks that the coordinator gives to the keeper of the checkpoints on disk. Tasks are carried
+// out in the order given.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ struct CheckpointRecord {
   JobSpec job = {};
   Layout layout = {};
   std::vector<std::string> manifest_parts;  // by shard, as the shards reported them
-  // Its `record` is known to whoever carries the task out: the one that the task follows from.
+  // The process that carries the task out fills in its `record`: the record that the task follows
+  // from.
   JournalManifest journal = {};
 };
 
@@ -36,7 +38,8 @@ struct PublishedCheckpoint {
   std::string path;
   Round round;
   uint64_t bytes = 0;
-  std::string alarm = {};  // not empty: it is there, but what is beside it is not as it should be
+  // If not empty, the checkpoint is there, but what is beside it is not as it should be.
+  std::string alarm = {};
   bool is_in_fallback = false;  // and not in the folder where checkpoints belong
   friend bool operator==(const PublishedCheckpoint&, const PublishedCheckpoint&) = default;
 };
@@ -70,17 +73,18 @@ struct ChooseRestoreTask {
 struct RestoreChoice {
   WeightsSource source = InitialSource{};
   std::optional<CoordinatorState> state = std::nullopt;  // of a checkpoint
-  // The one asked for, with settings of a checkpoint that the operator has not given; not set: it
-  // stays as it is. Model `client` only.
+  // The job asked for, with those settings of a checkpoint that the operator has not given. Not set
+  // means that it stays as it is. Model `client` only.
   std::optional<JobSpec> job = std::nullopt;
   std::optional<Layout> layout =
       std::nullopt;  // of a checkpoint or weights file; model `client` needs it
   // Time-based or random; raised above that of the checkpoint if it is not.
   uint64_t server_incarnation = 0;
-  std::string alarm = {};  // not empty: why not from where one would expect
-  std::string note = {};   // what it starts from, and with which settings
-  // The checkpoint folder in which a new process has found nothing to go on from; empty: it has
-  // gone on from something, or was told to begin anew.
+  // If not empty, says why nothing is restored from where one would expect.
+  std::string alarm = {};
+  std::string note = {};  // what it starts from, and with which settings
+  // The checkpoint folder in which a new process has found nothing to go on from. Empty means that
+  // it has gone on from something, or was told to begin anew.
   std::string empty_folder = {};
   std::optional<ResumeSnapshot> resumed = std::nullopt;  // of a checkpoint
   bool is_complete = false;                              // See JournalManifest.

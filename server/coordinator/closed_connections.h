@@ -1,9 +1,9 @@
 // Which incarnation may be ended before its lease because its connections were closed. A closed
 // connection alone proves little: a proxy may have been restarted, and the worker dials again.
-// Therefore an incarnation is ended only if the other end has closed its connection, nothing of it
-// came over another connection for a while, no other worker lost a connection about then, and all
-// servers say that its connections to them are closed, too. Else its lease decides. Pure: events
-// and the time go in, verdicts come out.
+// Therefore an incarnation is ended only if the other end has closed its connection, and nothing of
+// it came over another connection for a while. Besides, no other worker may have lost a connection
+// about then, and all servers must say that its connections to them are closed as well. Else its
+// lease decides. Pure: events and the time go in, verdicts come out.
 //
 // Only workers that hold StayConnected are known here: sites do not, nor do workers that were not
 // heard of since the coordinator's process began.

@@ -75,7 +75,8 @@ absl::Status ClusterFaults::CheckSound(const RegisterCall& call) const {
 
 FaultVerdict ClusterFaults::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
   const WorkerRecord* record = state_.membership.Find(fault.worker);
-  // Also of a life that has just ended: whoever is refused may leave before the shard is heard.
+  // A fault of a life that has just ended counts as well: a worker that is refused may leave before
+  // the shard is heard.
   if (record == nullptr || record->incarnation != fault.incarnation || !state_.is_ready()) {
     return {};
   }
@@ -105,7 +106,7 @@ FaultVerdict ClusterFaults::CountPoisoned(const WorkerFault& fault, absl::Time n
   if (verdict.kind == SenderVerdict::Kind::kRepeat) return {};
   outbox_.Remember();
   const std::string name = state_.NameOf(fault.worker);
-  // That of many rounds already.
+  // A fault of this kind is that of many rounds already.
   const bool is_opposed = fault.kind == WorkerFault::Kind::kOpposed;
   const std::string what = absl::StrCat(
       "worker '", name, "' sends what ",
@@ -298,7 +299,7 @@ absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {
 
 // One worker whose numbers are not finite, while those of others are, is sick: it loses its life,
 // may come back, and is turned away after some times. If no member is left whose last numbers were
-// finite or are still to come, nobody is to blame: the run has diverged.
+// finite or are still to come, no worker is to blame: the run has diverged.
 FaultVerdict ClusterFaults::OnNotFinite(WorkerId worker, Round round, absl::string_view text,
                                         absl::Time now) {
   const WorkerRecord* record = state_.membership.Find(worker);
@@ -345,7 +346,8 @@ FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_v
                                         "; last good checkpoint: ", good, ". ", why);
   saves_.GiveUp(absl::FailedPreconditionError(what));
   state_.open.clear();
-  // Before anything is restored, and for the servers that are started after this one, too.
+  // This is done before anything is restored, and also for the servers that are started after this
+  // one.
   outbox_.Do(SetAsideTask{first_bad, "have weights that gave NaN or Inf"});
   const bool may_go = !state_.is_stopping() && !state_.is_work_held();
   if (state_.faults.OnDiverged({round, what, now}, may_go)) {

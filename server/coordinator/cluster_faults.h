@@ -1,6 +1,6 @@
 // Faults of a whole cluster: tells the FaultPolicy what was sent, reported or computed and cannot
 // be right, words its verdicts, and says what the coordinator is to do. Orders of operators about
-// faults are here, too: they shut workers out, let them in again, and send the job back. Pure.
+// faults are here as well: they shut workers out, let them in again, and send the job back. Pure.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,8 @@ struct FaultVerdict {
   std::string reason = {};
 };
 
-// Why the losses of a report are none that a trainer can have; empty: they may be.
+// Says why the losses of a report are none that a trainer can have. Empty means that a trainer can
+// have them.
 std::string OddLoss(const RoundReport& report, const ModelSpec& model);
 
 class ClusterFaults {

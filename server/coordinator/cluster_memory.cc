@@ -26,8 +26,8 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   if ((!goes_on && !is_cut_short) || !state.shards.all_loaded()) return std::nullopt;
   // A trial of settings is not gone on from: the next process measures anew.
   if (state.tuning.is_measuring()) return std::nullopt;
-  // Whoever is to learn of the end has learned it; only what could not be saved is still to be
-  // kept.
+  // The workers and servers that are to learn of the end have learned it. Only what could not be
+  // saved is still to be kept.
   const bool is_over = state.should_exit || is_cut_short;
   const std::optional<LastSave::Outcome>& saved = state.last_save.outcome();
   if (is_over && saved.has_value() && saved->ok()) return std::nullopt;

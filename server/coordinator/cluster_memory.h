@@ -1,4 +1,4 @@
-// What of a cluster's state is its memory, and the state that goes on from one.
+// Takes the memory out of a cluster's state, and makes the state that goes on from a memory.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace lodestar {
 
-// Nothing: whoever is started anew begins as if it had never been.
+// Returns no memory if a process that is started anew is to begin as if this one had never been.
 std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state);
 
 // All that MemoryOf() has told, into a state that has nothing yet; the phase is the caller's. All

@@ -47,7 +47,8 @@ absl::Duration JournalTime(const ClusterState& state, absl::Duration write_time,
 std::string JournalSuggestion(const ClusterState& state, absl::Duration write_time,
                               uint64_t checkpoint_bytes) {
   const absl::Duration round = state.progress.usual_round();
-  // Once after each start: with the second checkpoint by time, when rounds have their usual length.
+  // The suggestion is made once after each start: with the second checkpoint by time, when rounds
+  // have their usual length.
   const bool is_due = state.schedule.memory().pause == 2 * CheckpointSchedule::kFirstPause;
   if (!is_due || state.config.has_journal || state.site.has_value()) return "";
   const absl::Duration journal = JournalTime(state, write_time, checkpoint_bytes);
@@ -189,13 +190,15 @@ bool ClusterSaves::OnJournalSize(int shard, int64_t bytes, absl::Time now) {
                             " into its journal since the newest checkpoint, more than "
                             "--journal_limit=",
                             BytesText(limit), ": a checkpoint is taken out of turn"));
-  // One that is under way may have begun before that was written; where one is asked for, it comes.
+  // A checkpoint that is under way may have begun before that was written, so another one is
+  // requested.
   if (state_.saves()) state_.checkpoints.Request(now);
   return state_.saves();
 }
 
 void ClusterSaves::OnShardAway(int shard, absl::Time now) {
-  // Who has asked for one may ask again, a journal that is too long among them.
+  // Callers that have asked for a checkpoint may ask again, and a journal that is too long asks
+  // again as well.
   long_journals_.clear();
   state_.checkpoints.EndRequests(absl::UnavailableError(
       absl::StrCat("no checkpoint without all servers: ", WaitingForServers(state_, now))));

@@ -32,7 +32,7 @@ struct WorkerSnapshot {
   Incarnation incarnation;
   std::string state;  // registered, member, waiting, left, expired, dropped, refused
   std::string activity;
-  int64_t round = -1;     // last granted; -1: none
+  int64_t round = -1;     // The last one granted. -1 means none.
   int64_t staleness = 0;  // rounds behind the newest grant
   absl::Duration lease_age;
   double samples_per_second = 0.0;
@@ -46,13 +46,14 @@ struct WorkerSnapshot {
   std::string peer;
   uint64_t rounds_completed = 0;
   uint64_t residuals_lost = 0;  // see WorkerAssignment::Memory
-  // Until the first contribution of its process; not set: there was none, or it is not known.
+  // The time until the first contribution of its process. Not set means that there was none, or
+  // that it is not known.
   std::optional<absl::Duration> start_to_contribution;
   std::optional<absl::Duration> registration_to_contribution;
   PathFacts path;
   std::optional<DataSnapshot> data;  // of a member
   std::string reason;                // why it is not there: of the last five states
-  absl::Duration ended_age;          // since then; zero: not known
+  absl::Duration ended_age;          // since then; zero if not known
 };
 
 struct MissingSnapshot {
@@ -103,8 +104,9 @@ struct AlarmSnapshot {
   std::string text;
   absl::Duration age;  // since it was last raised
   uint64_t count = 0;
-  bool is_reminder = false;                               // see AlarmKind
-  std::optional<absl::Duration> over_age = std::nullopt;  // since it is over; not set: it may last
+  bool is_reminder = false;  // see AlarmKind
+  // since it is over; not set if it may last
+  std::optional<absl::Duration> over_age = std::nullopt;
 };
 
 // What an operator has asked for and what has not come yet.
@@ -112,9 +114,9 @@ struct RequestSnapshot {
   std::string what;    // "stop", "checkpoint"
   std::string reason;  // of a stop
   absl::Duration age;
-  std::string waiting_for;          // empty: nothing holds it up
+  std::string waiting_for;          // empty if nothing holds it up
   std::string waiting_for_undated;  // without ages, to see whether it has changed
-  std::string way_out;              // what the operator can do about it; empty: wait
+  std::string way_out;              // what the operator can do about it; empty if only wait
 };
 
 struct PauseSnapshot {
@@ -140,15 +142,16 @@ struct ClusterSnapshot {
   absl::Duration uptime;
   std::string state;            // see StateName() in cluster_words.h
   std::string exchange_choice;  // see ExchangeTuning::text()
-  std::string
-      waiting_for;  // one sentence: who, which round, how long; empty if nobody is waited for
+  // One sentence that says what is waited for, in which round, and for how long. Empty means that
+  // nothing is waited for.
+  std::string waiting_for;
   bool is_held_up = false;  // by that, for longer than rounds take
   int64_t round = 0;        // rounds opened (granted, if asynchronous)
   int64_t total_rounds = 0;
   double epoch = 0.0;
   int64_t samples = 0;            // handed out
   int64_t trained_samples = 0;    // of them: in rounds that are over
-  int64_t untrained_samples = 0;  // of them: that nobody will train on
+  int64_t untrained_samples = 0;  // of them: that no worker will train on
   JobLoss loss;
   std::map<std::string, MetricSnapshot> metrics;  // the last of each name
   int64_t metrics_dropped = 0;                    // values: not finite, or too many

@@ -90,7 +90,7 @@ std::vector<std::string> ClusterState::Present() const {
 std::vector<std::string> ClusterState::Returning(absl::Time now) const {
   std::vector<std::string> names;
   const bool is_gathering = quota.IsGathering(now);
-  // Who is dropped later holds the end up.
+  // A worker that was dropped after this time held the end up, so it is not waited for.
   const absl::Time end = phase == CoordinatorPhase::kDone ? stop_requested_at.value_or(over_since)
                                                           : absl::InfinitePast();
   for (const auto& [id, record] : membership.workers()) {

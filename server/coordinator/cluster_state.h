@@ -91,12 +91,12 @@ struct StartComparison {
   bool is_over = false;
   // The journal has gone back, and --accept_loss does not name this loss: it is never over.
   std::optional<JournalLoss> loss;
-  absl::Status refusal;                    // --accept_loss names another one: this process ends.
-  bool is_accepted = false;                // The loss: all are to go back to a checkpoint.
-  bool is_resumed = false;                 // The coordinator's memory was in the journal.
-  std::string unfinished;                  // Directory of the checkpoint that was under way.
-  std::map<int, ShardKnowledge> shards;    // Those that have attached.
-  std::map<int, std::string> lost;         // Of these, what has become of their memory, for people.
+  absl::Status refusal;                  // --accept_loss names another one: this process ends.
+  bool is_accepted = false;              // The loss: all are to go back to a checkpoint.
+  bool is_resumed = false;               // The coordinator's memory was in the journal.
+  std::string unfinished;                // Directory of the checkpoint that was under way.
+  std::map<int, ShardKnowledge> shards;  // Those that have attached.
+  std::map<int, std::string> lost;  // What has become of the memory of these shards, for people.
   uint64_t newest_server_incarnation = 0;  // That a shard, a checkpoint or the journal knows of.
 };
 
@@ -107,8 +107,9 @@ struct ClusterState {
   const JobSpec asked_job;   // by the operator
   // The model is a client's, and layout and settings of the next one that registers count.
   bool awaits_settings = false;
-  // Whose model the job has, as long as it is given time to come back with the weights; others'
-  // do not count meanwhile. Not set: it has come, or there is none.
+  // The client whose model the job has, as long as that client is given time to come back with the
+  // weights. The models of other clients do not count meanwhile. Not set means that the client has
+  // come, or that there is none.
   struct Proposer {
     std::string name;
     uint64_t instance_id = 0;
@@ -118,25 +119,26 @@ struct ClusterState {
   absl::Time started_at;
   std::unique_ptr<const ClusterPolicy> policy;
   CoordinatorPhase phase = CoordinatorPhase::kAwaitingShards;
-  absl::Status failure;        // not OK: the servers cannot go on, or the run has diverged
+  absl::Status failure;        // not OK if the servers cannot go on, or the run has diverged
   absl::Status shard_failure;  // for which the job fails once the last checkpoint is taken
   uint64_t server_incarnation = 0;
   std::string life_key;                         // see CoordinatorConfig
   std::optional<std::string> stop_reason;       // once asked to stop
   std::optional<absl::Time> stop_requested_at;  // by an operator
-  std::string hold_reason;                      // empty: work is handed out
+  std::string hold_reason;                      // empty if work is handed out
   std::set<std::string> save_askers;            // for the last save: their reasons
-  // Who then holds up the last save, or a stop.
+  // From then on workers that hold up the last save, or a stop, are dropped.
   absl::Time drop_missing_at = absl::InfiniteFuture();
   std::vector<std::string> not_waited_for;  // dropped then: "b (round 7)"
   // How many workers have told this process of an acknowledged report that it lacks.
   int num_lacking_reports = 0;
-  // See RestoreChoice; empty, too, once the alarm of it was raised.
+  // See RestoreChoice. It is also empty once the alarm of it was raised.
   std::string empty_folder;
   // For how long the last save waits for servers that are away: some process waits to exit.
   absl::Time away_until = absl::InfinitePast();
   bool should_exit = false;
-  // Then: who has not said yet that it goes, and for how long that is waited for.
+  // If should_exit: the shards whose servers have not said yet that they go, and until when that is
+  // waited for.
   std::set<int> exit_untold;
   absl::Time exit_by = absl::InfiniteFuture();
 
@@ -157,7 +159,7 @@ struct ClusterState {
   MembershipTable membership;
   WorkLedger ledger;
   ExchangeTuning tuning;
-  std::optional<SiteCourse> site;  // not set: this is none
+  std::optional<SiteCourse> site;  // not set if this is none
   MemberQuota quota;
   CheckpointCourse checkpoints;
   CheckpointSchedule schedule;
@@ -168,7 +170,7 @@ struct ClusterState {
   FaultPolicy faults;
   AlarmBook alarms;
   RefusalBook refusals;
-  // Whom the servers are not ready for, or whose name is held: they come again.
+  // Callers that the servers are not ready for, or whose name is held. They call again.
   RefusalBook callers{"waiting", kCallerPatience};
   WaitLog waits;
   JobProgress progress;
@@ -177,11 +179,13 @@ struct ClusterState {
   std::deque<RoundSummary> unrecorded;
   std::map<WorkerId, WorkerDesk> desks;
   std::map<Round, OpenRound> open;  // one at most with rosters; else one per grant that is out
-  // The ledger before the newest round with a roster was opened; nullopt: not known.
+  // The ledger before the newest round with a roster was opened. Not set means that it is not
+  // known.
   std::optional<LedgerState> before_open_round;
   CertificateRests certificate_rests;
   int64_t evaluation_attempt = 0;
-  std::optional<JobPause> pause;  // Over all lives of the servers. Not set: work is handed out.
+  // It stays over all lives of the servers. Not set means that work is handed out.
+  std::optional<JobPause> pause;
 
   // Whether the servers have weights, and workers may call.
   bool is_ready() const;
@@ -220,8 +224,8 @@ struct ClusterState {
   std::string NameOf(WorkerId worker) const;
   // Workers that have not left yet.
   std::vector<std::string> Present() const;
-  // Who may still come back to learn that the job is over: after the servers started anew, or
-  // dropped shortly before the end.
+  // Returns the names of workers that may still come back to learn that the job is over: after the
+  // servers started anew, or because these workers were dropped shortly before the end.
   std::vector<std::string> Returning(absl::Time now) const;
   // Whether workers of a server before this one may still come, and learn that the job is over: it
   // has left no checkpoint that names them.
@@ -241,7 +245,7 @@ struct ClusterState {
   // Whether members have something in hand that only a further round takes, and the job has one.
   bool OwesContribution() const;
   ClusterView View(absl::Time now) const;
-  // Of the round's roster: alive and not reported.
+  // Returns the members of the round's roster that are alive and have not reported.
   std::vector<MemberProgress> MissingOf(const OpenRound& round, absl::Time now) const;
   Round committed_round() const;  // before which all rounds are over; 0 without rosters
   // Rounds that are over, and in all weights once everything is applied.

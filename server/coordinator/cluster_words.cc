@@ -24,7 +24,8 @@ constexpr absl::string_view kPaused = "paused";
 // What a worker tells in its heartbeats as long as it does not reach every server.
 constexpr absl::string_view kNoPath = "no path";
 
-// Of the workers whose life has ended: for this long, and the latest of them.
+// Workers whose life has ended are shown for this long, and of them at most so many: those that
+// ended last.
 constexpr absl::Duration kEndedShownFor = absl::Hours(1);
 constexpr size_t kMaxEndedShown = 32;
 constexpr int kMaxWaitingShown = 100;
@@ -47,7 +48,7 @@ bool OnlyWaits(const WorkerDesk& desk) {
          (desk.activity.is_delivering() && !desk.activity.still().has_value());
 }
 
-// The missing of a round, without those who have sent theirs and only wait behind others for the
+// The missing of a round, without those that have sent theirs and only wait behind others for the
 // acknowledgement (sums have a fixed order), and those whose pushes a server holds. One whose
 // transfers do not move, or that keeps space that others wait for, does not only wait.
 std::vector<WorkerId> Awaited(const OpenRound& round, const std::map<WorkerId, WorkerDesk>& desks) {
@@ -176,7 +177,8 @@ absl::Duration KeepsSpaceFor(const ClusterState& state, absl::Time now) {
   return longest;
 }
 
-// Where nobody is held up, and nobody asks for work or hands any in.
+// Says which members the cluster waits for if no member is held up, and none asks for work or hands
+// any in.
 std::string WaitingForMembers(const ClusterState& state, absl::Time now,
                               std::optional<absl::Time> age_at) {
   std::vector<std::string> names;
@@ -190,7 +192,7 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
     newest = std::max(newest, round.opened_at());
     for (WorkerId worker : round.Missing()) names.push_back(state.NameOf(worker));
   }
-  // As long as some come back for more, those who take longer are slow at most, unless it is their
+  // As long as some come back for more, those that take longer are slow at most, unless it is their
   // pushes that others cannot get past.
   if (now - newest <= std::max(state.config.lease, 2 * state.progress.usual_round())) {
     if (KeepsSpaceFor(state, now) <= state.config.lease) return "";
@@ -201,7 +203,7 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
                       Standstills(state, age_at), SpaceKept(state, age_at));
 }
 
-// Of a site that has members enough, and no order; else empty.
+// Says what a site waits for that has enough members and no order. Empty for any other state.
 std::string WaitingForUpstream(const ClusterState& state, const ClusterView& view,
                                std::optional<absl::Time> age_at) {
   if (!state.site.has_value() || state.site->waiting() != nullptr) return "";
@@ -255,8 +257,9 @@ std::string WaitingForLastSave(const ClusterState& state, absl::Time now, Ages a
                       state.last_save.error().message());
 }
 
-// Whoever lives and has joined, and some of the others: those that have registered first, and
-// those that have ended last. `num_hidden` counts the rest, without those that ended long ago.
+// Returns all workers that live and have joined, and some of the others: those that have registered
+// first, and those that have ended last. `num_hidden` counts the rest, without those that ended
+// long ago.
 std::set<WorkerId> ChooseShown(const MembershipTable& membership, absl::Time now,
                                int64_t* num_hidden) {
   std::set<WorkerId> shown;
@@ -280,8 +283,8 @@ std::set<WorkerId> ChooseShown(const MembershipTable& membership, absl::Time now
   return shown;
 }
 
-// Whoever is shut out, for as long as it is, those shut out last; `workers` has lines for those of
-// whom more is known.
+// Adds a line for each worker that is shut out, at most kMaxShutOutShown of them: those that were
+// shut out last. Workers of which more is known have their line in `workers` already.
 void ShowShutOut(const ClusterState& state, std::vector<WorkerSnapshot>& workers,
                  int64_t* num_hidden) {
   std::set<absl::string_view> names;
@@ -314,7 +317,7 @@ std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time n
   std::vector<WorkerSnapshot> workers;
   const WorkerDesk none;
   for (const auto& [id, record] : state.membership.workers()) {
-    // Who registered and was refused afterwards has one line, with the refusal.
+    // A worker that registered and was refused afterwards has one line, with the refusal.
     if (!shown.contains(id)) continue;
     if (!record.is_alive() && refused_names.contains(record.name)) continue;
     const auto desk = state.desks.find(id);
@@ -331,7 +334,8 @@ std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time n
   return workers;
 }
 
-// What the operator can do about what is waited for; empty: wait.
+// Says what the operator can do about what is waited for. Empty means that the operator can only
+// wait.
 std::string WayOut(const ClusterState& state, absl::Time now) {
   if (!WaitingForServers(state, now).empty()) {
     if (!state.has_memory()) return "start it";

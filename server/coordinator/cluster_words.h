@@ -21,9 +21,11 @@ namespace lodestar {
 
 enum class Ages : uint8_t { kShown, kLeftOut };
 
-// Who is waited for, in which round, and for how long; empty if nobody is.
+// Says what is waited for, in which round, and for how long. Empty means that nothing is waited
+// for.
 std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages = Ages::kShown);
-// The journals that cannot be written at present; empty: none. Without ages: without reasons, too.
+// Names the journals that cannot be written at present. Empty means that there are none. Without
+// ages the text has no reasons either.
 std::string WaitingForJournals(const ClusterState& state, Ages ages = Ages::kShown);
 // The servers that are not there, or not yet what the others are; empty if all serve.
 std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ages = Ages::kShown);
@@ -54,7 +56,8 @@ absl::Duration WaitPatience(const ClusterState& state);
 // Whether the orders of earlier lives of the servers are known, which others would be lost to.
 // Error: Unavailable: the same call again.
 absl::Status CheckKnowsOrders(const ClusterState& state, absl::Time now);
-// Not OK unless state.is_ready(): what is waited for, or why it is in vain.
+// Returns OK only if state.is_ready(). Otherwise the error says what is waited for, or why it is in
+// vain.
 absl::Status CheckReady(const ClusterState& state, absl::Time now);
 // Whether all servers are there and serve the weights. Errors: those of CheckReady(), and
 // Unavailable with what is waited for.
@@ -72,7 +75,7 @@ std::string PauseText(const ClusterState& state);
 std::string UnsavedText(const ClusterState& state);
 
 // "an operator sent the job back to ...", once that has brought it to a checkpoint of `reached`
-// rounds; nullopt: to none.
+// rounds. Not set means that there was no checkpoint.
 std::string SentBackText(const Setback::Order& order, std::optional<int64_t> reached);
 
 // "rounds 52 to 111 were lost when ..."; empty if none are, or all were done again.

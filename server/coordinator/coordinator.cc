@@ -40,7 +40,7 @@ constexpr absl::Duration kFarewellTime = absl::Minutes(1);
 constexpr absl::Duration kExitTime = absl::Seconds(15);
 // An alarm may overtake the sign of life that its server has given before.
 constexpr absl::Duration kLongestOvertaking = absl::Seconds(3);
-// Of alarms.
+// The subjects of alarms.
 std::string JournalSubject(int shard) { return absl::StrCat("journal of shard ", shard); }
 std::string ServerSubject(int shard) { return absl::StrCat("server of shard ", shard); }
 
@@ -52,10 +52,11 @@ void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
   summary->heldout_accuracy = static_cast<double>(heldout.correct) / predictions;
 }
 
-// Of a server that had nothing yet.
+// What has become of a server that had no memory yet.
 constexpr absl::string_view kCutOffEarly = "was cut off before it was told what to load";
 
-// Beyond its interval: on its way, and until its sender has another connection.
+// How much later than its interval a heartbeat may come: the time of its way, and until its sender
+// has another connection.
 constexpr absl::Duration kLateHeartbeat = absl::Milliseconds(500);
 
 }  // namespace
@@ -128,7 +129,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
     return WithJobOver(absl::FailedPreconditionError(
         absl::StrCat("stopped: ", *state_.stop_reason, ", before all servers were there")));
   }
-  // The servers go: nobody would tell this worker of the end.
+  // The servers go, so no server would tell this worker of the end.
   if (state_.should_exit) return JobIsOver();
   RETURN_IF_ERROR(CheckCompared(now));
   if (state_.phase == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(AdoptLayout(call, now));
@@ -153,7 +154,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   RETURN_IF_ERROR(CheckMoreNames(state_, call));
   if (call.holder_is_gone && PeerOfHolder(call).has_value()) {
     const WorkerRecord& holder = *state_.membership.FindByName(call.name);
-    // Whoever lives is heard of again over another connection.
+    // A holder that lives is heard of again over another connection.
     if (now - holder.renewed_at >= HeartbeatInterval() + kLateHeartbeat) {
       DropWorker(holder.id, "its connection is closed, and another process has come under its name",
                  now);
@@ -161,7 +162,8 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   }
   const absl::StatusOr<MembershipTable::Admission> admitted =
       state_.membership.Register(call.name, call.instance_id, now);
-  // By a process before this one, mostly. Once its lease is over there may be nobody to ask.
+  // The name is mostly held by a process before this one. Once that life's lease is over, there may
+  // be no server left to ask.
   if (absl::IsAlreadyExists(admitted.status()) && state_.ends()) return JobIsOver();
   ASSIGN_OR_RETURN(const MembershipTable::Admission admission, admitted);
   WorkerDesk& desk = state_.desks[admission.id];
@@ -588,9 +590,9 @@ bool Coordinator::IsStalled(const WorkerDesk& desk, const OpenRound& round, absl
 }
 
 // A round would wait for long for a worker whose heartbeats come, but not a byte of what it pushes
-// or pulls. Where nobody gets on, as when it is the server that cannot be reached, nobody is
-// dropped: it would serve no one, and all go on where they were once they can. Nor where members
-// have rounds of their own, and nobody waits.
+// or pulls. If no member gets on, as when it is the server that cannot be reached, no member is
+// dropped. A drop would serve no member, and all go on where they were once they can. No member is
+// dropped either if members have rounds of their own and none waits.
 void Coordinator::DropStalled(absl::Time now) {
   if (state_.is_shard_away() || !state_.is_ready()) return;
   if (!state_.policy->uses_rosters() && !IsAnyoneWaiting(state_)) return;
@@ -635,7 +637,8 @@ void Coordinator::DropHolding(absl::Time now) {
   for (const Hold& hold : RoundHolds(state_, now)) {
     if (!hold.IsOver(now)) continue;
     const std::string what = HoldText(state_, hold, now);
-    // Whoever waits for the first weights comes back within that time, and may bring them.
+    // A client that waits for the first weights comes back within kCallerPatience, and may bring
+    // them.
     const absl::Duration rest = hold.owes_weights ? kCallerPatience : now - hold.since;
     const bool lacks_time = !hold.push.has_value();
     state_.desks.at(hold.worker).activity.OnHeldUp(rest, lacks_time, now);
@@ -648,8 +651,9 @@ void Coordinator::DropHolding(absl::Time now) {
   if (!ended.empty()) EndLives(ended, now);
 }
 
-// Who still works on a round has its time to hand it in. Who has none has been told that the job is
-// over, or does not ask, and would keep the servers with nothing but its heartbeats.
+// A worker that still has a round at hand has its time to hand it in. A worker that has none has
+// been told that the job is over, or does not ask, and would keep the servers with nothing but its
+// heartbeats.
 void Coordinator::DropLingering(absl::Time now) {
   if (now < state_.over_since) return;
   std::vector<WorkerId> lingering;  // apart from dropping them, which may forget others
@@ -665,7 +669,7 @@ absl::Time Coordinator::LeavesBy(const WorkerDesk& desk) const {
   absl::Time by = state_.over_since + kFarewellTime;
   if (desk.assignment.grant().has_value()) by = std::max(by, HandInBy(state_, desk));
   if (!state_.stop_requested_at.has_value()) return by;
-  // Who asks for work is told at once.
+  // A worker that asks for work is told of the end at once.
   return std::min(by, std::max(*state_.stop_requested_at + state_.config.stop_timeout,
                                state_.over_since + state_.config.lease));
 }
@@ -701,7 +705,8 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
   if (CloseRounds(now) || saves_.SaveCompleteRounds(now)) return true;
   if (state_.policy->uses_rosters() && !state_.open.empty()) return false;
   if (IsTrialOver()) return ChooseExchangeSettings(now);
-  // Who has something in hand has asked: what cannot be opened now is not waited for.
+  // Members that have something in hand have asked for work. A round that cannot be opened for them
+  // now is not waited for.
   const bool ends_work = state_.is_stopping() || state_.is_work_held() || state_.is_paused();
   if (ends_work && state_.OwesContribution() && GrantNext(WorkLedger::Computes::kNo, now)) {
     return true;
@@ -725,7 +730,7 @@ bool Coordinator::IsTrialOver() const {
       members.begin(), members.end(),
       [this](const WorkerRecord* member) { return state_.tuning.HasMeasured(member->id); });
   const auto num_members = static_cast<int64_t>(members.size());
-  // Of more than a step has samples for, some never get work.
+  // If there are more members than a step has samples, some of them never get work.
   return num_members >= state_.config.job.min_workers &&
          num_measured >= std::min<int64_t>(num_members, state_.ledger.max_roster());
 }
@@ -1349,7 +1354,8 @@ void Coordinator::ReplaceServer(int shard, const std::string& failure, absl::Tim
   StartOver(shard, "could not load", now);
 }
 
-// A process has taken over what the one before it has written down: nobody waits to exit any more.
+// A process has taken over what the one before it has written down, so that process does not wait
+// to exit any more.
 void Coordinator::ForgetStop(int shard, absl::Time now) {
   if (state_.phase != CoordinatorPhase::kLoading && state_.phase != CoordinatorPhase::kRunning &&
       state_.phase != CoordinatorPhase::kEvaluating) {

@@ -1,7 +1,7 @@
-// The coordinator of one job: membership, work and rounds, and what follows from them. Pure: no
-// lock, clock, thread, proto or I/O, and it calls nobody. The owner serializes all calls, passes
-// the time, calls Tick() a few times per lease, and carries out the effects. Same calls, same
-// answers, same effects.
+// The coordinator of one job: membership, work and rounds, and what follows from them. Pure: it has
+// no lock, clock, thread, proto or I/O, and calls no code of its owner. The owner serializes all
+// calls, passes the time, calls Tick() a few times per lease, and carries out the effects. Same
+// calls, same answers, same effects.
 //
 //   kAwaitingShards --> kRestoring --> [kAwaitingLayout] --> kLoading --> kRunning --> kEvaluating
 //         ^                                                                  |             |
@@ -90,9 +90,10 @@ class Coordinator {
   // What the calls since the last TakeEffects() have led to, for the owner to carry out in order.
   std::vector<Effect> TakeEffects() { return outbox_.Take(); }
 
-  // What Resume() takes. Nothing: there is none, and a process that comes after this one chooses
-  // what to restore as ever. That is so before the servers are ready, once they have lost something
-  // and start over, and when the job is over and saved, or has failed for good.
+  // Returns what Resume() takes. Not set means that there is no memory, and a process that comes
+  // after this one chooses what to restore as after any other start. There is none before the
+  // servers are ready, once they have lost something and start over, and when the job is over and
+  // saved, or has failed for good.
   std::optional<CoordinatorMemory> Memory() const { return MemoryOf(state_); }
   // Changes whenever Memory() may have: what calls have answered and led to until then must not be
   // known outside before that memory is kept, if it is to be resumed from.
@@ -120,10 +121,10 @@ class Coordinator {
   absl::StatusOr<Registration> Register(const RegisterCall& call, absl::Time now);
   // Whether a process that registers so goes on with a life that it has.
   bool GoesOn(const RegisterCall& call) const;
-  // From where the other process was last heard of that lives under the name of `call`, which is
-  // refused for it; if that connection is closed, `call` may say so, and has the name once nothing
-  // was heard of the other for longer than a heartbeat takes. Not set: there is none, or it was not
-  // heard of since this process began.
+  // Returns from where the other process was last heard of that lives under the name of `call`,
+  // which is refused because of that process. If that connection is closed, `call` may say so, and
+  // has the name once nothing was heard of the other process for longer than a heartbeat takes. Not
+  // set means that there is no such process, or that it was not heard of since this process began.
   std::optional<std::string> PeerOfHolder(const RegisterCall& call) const;
   // A call of this life has come from there.
   void NoteConnection(const WorkerLife& life, const std::string& peer);
@@ -137,13 +138,13 @@ class Coordinator {
   absl::Status CheckLife(const WorkerLife& life) const {
     return state_.membership.Check(life.worker, life.incarnation);
   }
-  // Empty: nobody of that id is known.
+  // Empty means that no worker of that ID is known.
   std::string WorkerName(WorkerId worker) const;
-  // Ends the lives of the workers whose names `which` says. How many there were.
+  // Ends the lives of the workers whose names `which` says. Returns how many there were.
   int EvictWorkers(absl::FunctionRef<bool(absl::string_view name)> which, absl::string_view reason,
                    absl::Time now);
-  // Ends the life of the worker of this name, and lets none in under it until it is readmitted; so,
-  // too, after a restart. Errors: NotFound.
+  // Ends the life of the worker of this name, and lets none in under it until it is readmitted,
+  // also after a restart. Errors: NotFound.
   absl::Status Evict(absl::string_view name, absl::string_view reason, absl::Time now);
   // Does so for every name of the certificate that the worker `name` has; `name` may also be the
   // certificate's own. Returns the certificate. Errors: NotFound; FailedPrecondition (the worker
@@ -199,8 +200,8 @@ class Coordinator {
   absl::Status Leave(const WorkerLife& life, absl::string_view reason,
                      const std::optional<RoundReport>& report, absl::Time now);
   // The process of this life has ended for good: the life ends now and not with its lease. The
-  // lease of the last member stays, because nobody waits for that member. Before the journals have
-  // been compared, the lease decides, too: nothing that happens then is kept.
+  // lease of the last member stays, because no member waits for that one. Before the journals have
+  // been compared, the lease decides as well, because nothing that happens then is kept.
   void OnProcessEnded(const WorkerLife& life, absl::Time now);
   // The connection from `peer`, over which this life held StayConnected, has ended. `by_peer` says
   // that the other end has closed it. See ClosedConnections for what follows.
@@ -212,31 +213,32 @@ class Coordinator {
   // others have waited for in it is this server.
   void OnGap(absl::Duration gap, absl::Time now);
 
-  // Shards. Attached and disconnected by their connection; shard 0 is in this process and attaches
-  // likewise. A server that comes back with the memory that it had goes on, and is told again what
-  // it may have missed; `memory_of`: the server incarnation that it is of, 0 if it has none.
-  // One whose journal lacks records that were on disk takes all servers back to the newest
-  // checkpoint. Errors: InvalidArgument (numbers do not fit), AlreadyExists (another server holds
-  // the shard, and is not away), Aborted (the call comes late: its server has loaded other memory
-  // since; or another process goes on with its journal).
+  // Shards. A shard is attached and disconnected by its connection. Shard 0 is in this process and
+  // attaches in the same way. A server that comes back with the memory that it had goes on, and is
+  // told again what it may have missed. `memory_of` is the server incarnation that its memory is
+  // of. 0 means that it has none. A server whose journal lacks records that were on disk takes all
+  // servers back to the newest checkpoint. Errors: InvalidArgument (numbers do not fit),
+  // AlreadyExists (another server holds the shard, and is not away), Aborted (the call comes late:
+  // its server has loaded other memory since; or another process goes on with its journal).
   absl::Status OnShardAttached(int shard, int num_shards, uint64_t instance_id, uint64_t memory_of,
                                absl::string_view address, absl::Time now,
                                JournalPlace journal = {});
   // Whether a server that attaches so goes on.
   bool GoesOn(int shard, uint64_t instance_id, uint64_t memory_of) const;
-  // Of what comes from the server of a shard: Aborted if another process has gone on with its
-  // journal since. `first_segment`: see JournalPlace.
+  // Checks what comes from the server of a shard. Error: Aborted if another process has gone on
+  // with its journal since. `first_segment`: see JournalPlace.
   absl::Status CheckNotFollowed(int shard, uint64_t first_segment) const {
     return state_.shards.CheckNotFollowed(shard, first_segment);
   }
   void OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now);
   // A sign of life. A server that gives none for a lease is away until the next one.
   void OnShardHeard(int shard, uint64_t instance_id, absl::Time now);
-  // With each sign of life. More written down than --journal_limit: a checkpoint is taken out of
-  // turn, once until there is less again. Without trouble, alarms that end with it are over.
+  // Called with each sign of life. If more is written down than --journal_limit, a checkpoint is
+  // taken out of turn, once until there is less again. If there is no trouble, alarms that end with
+  // it are over.
   void OnJournalState(int shard, JournalState journal, absl::Time now);
-  // With each sign of life. Who is held by the server is not waited for, and who does not get on
-  // with what others wait for is dropped: see RoundHolds().
+  // Called with each sign of life. A member that is held by the server is not waited for, and a
+  // member that does not get on with what others wait for is dropped: see RoundHolds().
   void OnPushSpace(int shard, const PushSpace& space, absl::Time now);
   void OnShardEvent(int shard, const ShardEvent& event, absl::Time now);
   // All of a contribution is acknowledged there. Returns true if this was the last server that a
@@ -252,8 +254,8 @@ class Coordinator {
   // one has to look at, and no more: memory_version() stays.
   void OnRecorded(const RoundSummary& summary);
 
-  // Of a site (CoordinatorConfig::upstream): the uplink's. An order waits for members; returns its
-  // number.
+  // The calls of the uplink, which a site has (CoordinatorConfig::upstream). An order waits for
+  // members. Returns its number.
   uint64_t TakeOrder(const SiteOrder& order, absl::Time now) {
     const uint64_t number = state_.site->Take(order);
     Advance(now);
@@ -273,8 +275,9 @@ class Coordinator {
   void TellUpstream(absl::string_view words, absl::Time now) {
     if (state_.site->TellUpstream(words, now)) outbox_.Touch();
   }
-  // The uplink has ended: OK: the job upstream is over, and this one with it. Else this one fails,
-  // once it is saved. One that is stopped has ended its uplink itself, whatever that has lost.
+  // The uplink has ended. OK means that the job upstream is over, and this one with it. For any
+  // other outcome this job fails, once it is saved. A job that is stopped has ended its uplink
+  // itself, whatever the uplink has lost.
   void OnUpstreamEnd(const absl::Status& outcome, absl::Time now);
 
   // Operators. The ticket names the checkpoint that will serve the request; it is taken as soon as
@@ -282,9 +285,9 @@ class Coordinator {
   // (a server is not there, now or before it is taken).
   absl::StatusOr<uint64_t> RequestCheckpoint(absl::Time now);
   void RequestStop(absl::string_view reason, absl::Time now);
-  // No round is opened any more, until Resume() or RequestStop(); so, too, after a restart. Those
-  // that are open end as ever. Again: another reason. Errors: FailedPrecondition (the job is over,
-  // or stops).
+  // No round is opened any more, until Resume() or RequestStop(), also after a restart. Rounds that
+  // are open end as without a pause. A further call gives another reason. Errors:
+  // FailedPrecondition (the job is over, or stops).
   absl::Status Pause(absl::string_view reason, absl::Time now) {
     const absl::Status paused = orders_.Pause(reason, now);
     Advance(now);
@@ -304,15 +307,15 @@ class Coordinator {
     Advance(now);
     return change;
   }
-  // A server is about to stop, for the reason given: nobody gets new work, and what was done is
-  // saved. Who still owes a contribution after half of `patience` is dropped from its round. Who
-  // asks again, for the same reason, gets no more time, and what is under way goes on.
+  // A server is about to stop, for the reason given: no worker gets new work, and what was done is
+  // saved. A worker that still owes a contribution after half of `patience` is dropped from its
+  // round. A further call for the same reason gets no more time, and what is under way goes on.
   void BeginLastSave(absl::string_view reason, absl::Duration patience, absl::Time now);
   void RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm) {
     outbox_.RaiseAlarm(text, now, kind);
   }
-  // What became of the operator's command for a checkpoint: an error is an alarm, which is over
-  // once the command has worked.
+  // `outcome` says what became of the operator's command for a checkpoint. An error is an alarm,
+  // which is over once the command has worked.
   void OnCheckpointCommand(const absl::Status& outcome, absl::Time now) {
     outbox_.SetAlarm("checkpoint command", outcome, now);
   }
@@ -326,8 +329,9 @@ class Coordinator {
   // Whether a server above shard 0 that cannot load ends alone, and not the job.
   bool replaces_servers() const { return has_loaded_; }
   const std::string& life_key() const { return state_.life_key; }
-  std::shared_ptr<const ClusterMap> map() const { return state_.map; }  // null: no layout yet
-  // By which processes of servers know the coordinator from others, by shard; 0: not there.
+  std::shared_ptr<const ClusterMap> map() const { return state_.map; }  // null if no layout yet
+  // Returns the instance ID of the server process of each shard, by which these processes know the
+  // coordinator from others. 0 means that the server is not there.
   std::vector<uint64_t> shard_instances() const;
   Round committed_round() const { return state_.committed_round(); }
   int64_t rounds_done() const { return state_.rounds_done(); }
@@ -341,7 +345,8 @@ class Coordinator {
   const std::optional<LastSave::Outcome>& LastSaveOutcome() const {
     return state_.last_save.outcome();
   }
-  // In this life of the servers; also one that is over, unless it had to end at once.
+  // Returns true if a last save was begun in this life of the servers. It may be over, unless it
+  // had to end at once.
   bool has_begun_last_save() const { return state_.last_save.is_begun(); }
   std::string Unsaved() const { return UnsavedText(state_); }
   std::string Lost() const { return LostText(state_); }
@@ -383,7 +388,7 @@ class Coordinator {
   // nothing else. Returns LacksReportStatus().
   absl::Status RefuseAcknowledged(const RegisterCall& call, absl::Time now);
   absl::Status AdoptLayout(const RegisterCall& call, absl::Time now);
-  // The job with what this client proposes, if it could be one of the layout. Errors:
+  // Returns the job with what this client proposes, if it could be a job of the layout. Errors:
   // InvalidArgument.
   absl::StatusOr<SettledJob> SettleWith(const RegisterCall& call, const Layout& layout) const;
   void TakeSettings(const RegisterCall& call, SettledJob settled, absl::Time now);
@@ -407,12 +412,13 @@ class Coordinator {
   void AnnounceMembers();
   MembersCommand Members() const;
 
-  // Goes on as far as the facts allow. The others return whether anything has changed.
+  // Goes on as far as the facts allow. The functions below return whether anything has changed.
   void Advance(absl::Time now);
   bool AdvanceOnce(absl::Time now);
   bool AdvanceLoading(absl::Time now);
   bool AdvanceTraining(absl::Time now);
-  // Of settings that the job is to choose itself.
+  // These two are for settings that the job is to choose itself. The first returns whether the
+  // trial of settings is over.
   bool IsTrialOver() const;
   bool ChooseExchangeSettings(absl::Time now);
   bool AdvanceEvaluation(absl::Time now);
@@ -422,9 +428,9 @@ class Coordinator {
 
   // Rounds and grants.
   GrantAnswer AnswerFor(WorkerId worker) const;
-  // For workers. In kDone and kFailed.
+  // Says to workers why the job has ended, in kDone and kFailed.
   std::string ReasonOfEnd() const;
-  // What who registers then is told.
+  // Returns what a worker that registers then is told.
   absl::Status JobIsOver() const;
   absl::Status CountReport(WorkerId worker, const RoundReport& report, absl::Time now);
   // For how long a round waits for a worker that tells of a standstill.
@@ -486,7 +492,7 @@ class Coordinator {
   // The servers cannot go on.
   void Fail(const absl::Status& status, absl::Time now);
   void FailUnlessOk(const absl::Status& status, absl::Time now);
-  // Whoever is to learn how the job ended has learned it: ends the servers.
+  // Ends the servers, once all that are to learn how the job ended have learned it.
   void Exit(absl::string_view why, absl::Time now);
 
   ClusterState state_;

@@ -79,7 +79,7 @@ TEST_F(CoordinatorComparisonTest, AnswersNoWorkerBeforeAllServersHaveAttached) {
   ASSERT_OK(Attach(0, Follows(50, 0)));
   ExpectNoWorkerIsAnswered();
   EXPECT_FALSE(cluster_.coordinator().Snapshot(cluster_.now()).open_round.has_value());
-  // Longer than a lease, which nobody could renew.
+  // This is longer than a lease, which no worker could renew.
   cluster_.Pass(absl::Minutes(1));
   cluster_.sent().commands.clear();
   ASSERT_OK(Attach(1, Follows(49, 0)));

@@ -1,4 +1,5 @@
-// Numbers that are not finite: whom the coordinator holds responsible, and what it does about it.
+// Tests of numbers that are not finite: which worker the coordinator holds responsible, and what it
+// does about it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -180,7 +181,7 @@ TEST_F(CoordinatorDivergenceTest, RollbackGoesOnFromTheLastGoodCheckpointWithALo
   EXPECT_EQ(snapshot.state, "training");
   EXPECT_THAT(cluster_->observer().alarms, Contains(HasSubstr("rollback 1 of 5")));
 
-  // Once more, from the same checkpoint; then a checkpoint keeps what has happened.
+  // The run diverges once more from the same checkpoint. Then a checkpoint keeps what has happened.
   Refuse(0, 4);
   RestoreLast();
   ComeBack(0);
@@ -215,7 +216,7 @@ TEST_F(CoordinatorDivergenceTest, CheckpointOfTheWeightsThatGaveSuchNumbersIsNot
       1, ShardDiverged{coordinator().server_incarnation(), Round(4), "bucket 3"}, cluster_->now());
   EXPECT_THAT(cluster_->store().set_aside, ElementsAre(Round(5)));
 
-  // For those who start it again, too.
+  // That is so for an operator that starts the job again as well.
   workers_.clear();
   Start(Config(1));
   Train(4);
@@ -495,7 +496,7 @@ TEST_F(CoordinatorDivergenceTest, WorkerThatIsSickAgainAndAgainIsTurnedAway) {
     for (int time = 1; time <= limit; ++time) {
       for (const TestWorker& worker : workers_) cluster_->Ask(worker);
       Refuse(1, time);
-      Refuse(1, time);  // another bucket says so, too
+      Refuse(1, time);  // another bucket says the same
       EXPECT_FALSE(IsAlive(1));
       EXPECT_THAT(Snapshot().workers[1].reason,
                   HasSubstr(absl::StrCat(time, " of ", limit,
@@ -736,7 +737,8 @@ TEST_F(CoordinatorDivergenceTest, CheckpointsKeepWhoIsShutOut) {
   cluster_->FinishSave();
   const std::vector<CheckpointRecord> saved = cluster_->store().published;
 
-  // It goes back to where nobody was shut out, and that is taken anew.
+  // The job goes back to a checkpoint from before any worker was shut out. A checkpoint is then
+  // taken again.
   ASSERT_OK(coordinator().RollBack(Round(4), "", cluster_->now()));
   const auto choice_of = [&](const CheckpointRecord& record) {
     return RestoreChoice{.source = CheckpointSource{record.final_directory},
@@ -754,7 +756,7 @@ TEST_F(CoordinatorDivergenceTest, CheckpointsKeepWhoIsShutOut) {
   EXPECT_EQ(cluster_->store().published.back().state.orders.quarantine,
             saved[1].state.orders.quarantine);
 
-  // Another process, without a journal.
+  // Another process begins without a journal.
   CoordinatorHarness restarted(config);
   restarted.Start(choice_of(saved[1]));
   EXPECT_THAT(restarted.Register(b).status(), is_shut_out);

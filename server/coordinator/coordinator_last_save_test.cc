@@ -198,7 +198,8 @@ TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerIsBackTheJobGoesOn) {
   EXPECT_EQ(cluster_.Ask(cluster_.Add("a")).grant->round, Round(1));
 }
 
-// It has lost nothing: nobody goes back, and its process does not wait to exit any more.
+// The server has lost nothing: no server and no worker goes back, and its process does not wait to
+// exit any more.
 TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerGoesOnFromItsJournalTheJobGoesOn) {
   const TestWorker a = cluster_.Add("a");
   const Grant grant = *cluster_.Ask(a).grant;

@@ -1,11 +1,11 @@
-// All of a coordinator that must outlive its process where nobody is to notice that it has ended:
-// what workers, servers and operators were promised and what they were told. Beside it, what a
-// checkpoint has (coordinator_state.h) is little: there, everyone begins a new life. JSON form:
+// All of a coordinator that must outlive its process so that no worker, server or operator notices
+// that the process has ended: what they were promised and what they were told. A checkpoint has
+// less than that (coordinator_state.h): after it, all workers begin a new life. JSON form:
 // coordinator_memory_json.h.
 //
-// Not in it, because it comes again by itself or is for people only: who holds a call, what workers
-// do at the moment and how fast, requests for checkpoints, servers that wait to stop, alarms,
-// waits. Times are the coordinator's.
+// The memory lacks what comes again by itself or is for people only: which calls are held, what
+// workers do at the moment and how fast, and requests for checkpoints. It also lacks servers that
+// wait to stop, alarms and waits. Times are the coordinator's.
 #pragma once
 
 #include <cstdint>
@@ -51,11 +51,11 @@ struct CoordinatorMemory {
   std::vector<JobSetting> settings;
   std::string model;                          // ModelSpecToJson()
   std::optional<Layout> layout;               // of the model `client`, which nothing else tells
-  std::string layout_hash;                    // empty: written by a release before it was kept
+  std::string layout_hash;                    // empty if written by a release before it was kept
   std::vector<ShardRegistry::Holder> shards;  // all of which serve
 
   uint64_t server_incarnation = 0;
-  std::string life_key;  // empty: written by a release whose lives had no secrets
+  std::string life_key;  // empty if written by a release whose lives had no secrets
   uint64_t map_version = 0;
   std::optional<std::string> stop_reason;
   std::optional<absl::Time> stop_requested_at;
@@ -84,10 +84,10 @@ JobSpec JobOf(const CoordinatorMemory& memory, const JobSpec& asked,
 bool IsAllInCheckpoint(const CoordinatorMemory& memory);
 // Whether its journals are of a layout that the model has no more.
 bool IsOfEarlierLayout(const CoordinatorMemory& memory, const JobSpec& job);
-// Whether it is the memory of this job, but for settings that only the coordinator looks at.
+// Checks that it is the memory of this job, but for settings that only the coordinator looks at.
 // Error: FailedPrecondition naming what differs.
 absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, int num_shards);
-// Whether all is there that other parts of it refer to. Error: DataLoss.
+// Checks that the memory has all that other parts of it refer to. Error: DataLoss.
 absl::Status CheckWhole(const CoordinatorMemory& memory);
 
 }  // namespace lodestar

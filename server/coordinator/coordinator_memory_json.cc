@@ -389,7 +389,7 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive.Optional("pause", memory.orders.pause);
 }
 
-// As its tensors.
+// A layout is stored as its tensors.
 template <>
 struct StoredForm<Layout> {
   static std::vector<TensorSpec> Store(const Layout& layout) { return layout.tensors(); }
@@ -437,7 +437,7 @@ absl::StatusOr<ParsedRecord> ParseRecord(absl::string_view text) {
   return record;
 }
 
-// Returns the error of a record for callers, who know nothing of JSON.
+// Returns the error of a record for callers, which know nothing of JSON.
 absl::Status InMemory(const absl::Status& status) {
   if (absl::IsUnimplemented(status)) return status;
   return absl::DataLossError(absl::StrCat("the coordinator's memory: ", status.message()));

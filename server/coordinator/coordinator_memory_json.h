@@ -16,9 +16,10 @@
 
 namespace lodestar {
 
-// One JSON object; every number is exact. Nothing: there is no memory that could be gone on with.
-// `now`: of the coordinator whose memory it is; what lies before it does so as far from then on.
-// `journal_id`: of the journal that it is for. 0 means that it is left out.
+// Returns one JSON object, in which every number is exact. If `memory` is not set, there is no
+// memory that could be gone on with. `now` is the time of the coordinator whose memory it is. What
+// lies before `now` lies as far before the time at which the memory is taken up. `journal_id` is
+// the ID of the journal that it is for. 0 means that it is left out.
 std::string CoordinatorMemoryToJson(const std::optional<CoordinatorMemory>& memory, absl::Time now,
                                     uint64_t journal_id = 0);
 
@@ -37,7 +38,7 @@ class MemoryRecords {
 
  private:
   std::optional<CoordinatorMemory> last_;
-  absl::Time whole_at_;  // Of the last whole record.
+  absl::Time whole_at_;  // The time of the last whole record.
 };
 
 // Returns the memory after the last of `records`, which begin at or before the last whole one, as

@@ -53,7 +53,7 @@ class Script {
     for (const char* name : {"a", "b"}) workers_.push_back({cluster_->Add(name), {}, false});
   }
 
-  // Makes the next call. False: all is done.
+  // Makes the next call. Returns false if all is done.
   bool Step() {
     if (const auto& saves = cluster_->sent().save_directories; saves.size() > num_saves_) {
       ++num_saves_;
@@ -166,7 +166,7 @@ class History {
     const absl::Time then = cluster.now();
     const std::string before = Kept(cluster.coordinator(), then);
     Act();
-    // Whoever trusts the version does not miss a change.
+    // A caller that trusts the version does not miss a change.
     if (cluster.coordinator().memory_version() == version) {
       EXPECT_EQ(Kept(cluster.coordinator(), then), before);
     } else {
@@ -590,7 +590,8 @@ TEST(CoordinatorMemoryTest, WorkersFollowAServerToItsAddressWithTheirNextHeartbe
   call.map_version = answer.servers->map_version;
   ASSERT_OK_AND_ASSIGN(answer, cluster.coordinator().Heartbeat(call, cluster.now()));
   EXPECT_FALSE(answer.servers.has_value());
-  // Who cannot be told so begins a new life, and learns it by that.
+  // A worker that cannot be told of the address so begins a new life, and learns the address by
+  // that.
   HeartbeatCall plain;
   plain.life = old.life;
   EXPECT_THAT(cluster.coordinator().Heartbeat(plain, cluster.now()),

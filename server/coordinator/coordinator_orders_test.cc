@@ -1,4 +1,4 @@
-// What operators order: pause and resume, another learning rate, the eviction of a worker.
+// Tests of what operators order: pause and resume, another learning rate, the eviction of a worker.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -76,7 +76,7 @@ TEST_F(CoordinatorOrdersTest, APausedJobEndsItsRoundAndOpensNone) {
   EXPECT_FALSE(answer.grant.has_value());
   EXPECT_EQ(answer.pending_reason, "paused: the card is swapped; psctl resume goes on");
 
-  // Nobody is dropped, and nobody is held up, however long that lasts.
+  // No worker is dropped, and none is held up, however long the pause lasts.
   for (int i = 0; i < 100; ++i) cluster_->Pass(absl::Seconds(3), workers_);
   EXPECT_OK(coordinator().CheckLife(workers_[0].life));
   EXPECT_OK(coordinator().CheckLife(workers_[1].life));
@@ -152,7 +152,7 @@ TEST_F(CoordinatorOrdersTest, AProcessThatGoesOnStaysPaused) {
   EXPECT_FALSE(cluster_->Ask(workers_[0]).grant.has_value());
   EXPECT_EQ(Snapshot().state, "paused");
 
-  // Without a journal.
+  // Another process begins without a journal.
   CoordinatorHarness restarted(Config());
   restarted.Start(ChoiceOf(saved));
   EXPECT_THAT(restarted.observer().events, Contains("paused: over night; psctl resume goes on"));

@@ -31,7 +31,7 @@ Coordinator::Config OverlapConfig(int min_workers = 1, int fragments = 1) {
 
 constexpr int64_t kWindow = 6;  // samples
 
-// Of a worker that has computed so many samples before this grant.
+// Returns the report of a worker that has computed so many samples before this grant.
 RoundReport ReportOf(const Grant& grant, int64_t computed) {
   RoundReport report;
   report.round = grant.round;

@@ -509,7 +509,7 @@ TEST(CoordinatorRestartTest, StopBeforeTheServersAreReadyEndsAtOnce) {
   EXPECT_TRUE(IsJobOver(unready.Register(worker).status()));
 }
 
-// Of a job that "a" was a worker of, and that "b" had left.
+// Returns the choice of a checkpoint of a job that "a" was a worker of, and that "b" had left.
 RestoreChoice ChoiceWithA() {
   CheckpointRecord record;
   record.final_directory = "ckpt/round-00000000";
@@ -1013,7 +1013,7 @@ TEST(CoordinatorRestartTest, AClientThatGoesByTheJobsLayoutNeedsTheSameTensorsOn
     }
     cluster.Start(choice);
     const Layout job = cluster.coordinator().map()->layout;
-    // Whoever comes while nobody is to supply the weights may bring another layout.
+    // A client that comes while no client is to supply the weights may bring another layout.
     TestWorker first{"first", 7, {}};
     ASSERT_TRUE(cluster.Register(first).ok());
     std::vector<TensorSpec> tensors = job.tensors();

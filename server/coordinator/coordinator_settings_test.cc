@@ -136,7 +136,8 @@ TEST_F(CoordinatorSettingsTest, WhatTheJobCannotHaveIsRefusedAndTheNextOnesCount
 
 TEST_F(CoordinatorSettingsTest, MemoryIsCountedWithTheOptimizerThatResults) {
   Coordinator::Config config = ClientConfig();
-  // Of 32 elements for each of two servers: weights and sums, staging, and not two state vectors.
+  // Each of two servers has 32 elements. Its memory is enough for weights and sums and for staging,
+  // and not for two state vectors.
   config.memory = {.total_bytes = 720, .available_bytes = 720, .limited_by = "the test"};
   config.job.bucket_bytes = 32 * 4;
   config.staging_bytes = 1;
@@ -228,7 +229,7 @@ TEST_F(CoordinatorSettingsTest, WhoDoesNotComeBackWithTheWeightsIsWaitedForOnlyS
   ASSERT_OK(second);
   EXPECT_TRUE(second->needs_initial_weights);
   EXPECT_EQ(second->job.optimizer.kind, OptimizerKind::kSgd);
-  // Once the weights are somebody's to bring, there is nothing to wait for.
+  // Once a client is to bring the weights, there is nothing to wait for.
   EXPECT_OK(Register("first", kMomentum));
 }
 

@@ -21,18 +21,20 @@ struct DataSetState {
   // have.
   DatasetInfo info;
   int64_t next_sample = 0;    // position of its cursor
-  std::string claimant = {};  // name of that worker, for people; empty: not known
+  std::string claimant = {};  // name of that worker, for people; empty if not known
   friend bool operator==(const DataSetState&, const DataSetState&) = default;
 };
 
 // Where the data and the schedules are. A checkpoint has it from between two rounds, or, in
 // asynchronous jobs, with grants out.
 struct LedgerState {
-  int64_t next_round = 0;                    // rounds opened, or grants given in asynchronous jobs
-  int64_t lost_rounds = 0;                   // of them: nobody has reported, the job has one more
-  int64_t next_sample = 0;                   // samples handed out, of all data sets together
-  int64_t trained_samples = 0;               // reported
-  int64_t final_evaluation_round = -1;       // number of updates it followed; -1: not done
+  int64_t next_round = 0;  // rounds opened, or grants given in asynchronous jobs
+  // Rounds of these that no worker has reported. The job has one more round for each.
+  int64_t lost_rounds = 0;
+  int64_t next_sample = 0;      // samples handed out, of all data sets together
+  int64_t trained_samples = 0;  // reported
+  // Number of updates that it followed. -1 means that it is not done.
+  int64_t final_evaluation_round = -1;
   std::vector<DataSetState> data_sets = {};  // that samples were handed out of
   int64_t rollbacks = 0;                     // since the job began
   double learning_rate_scale = 1.0;          // what they and operators have made of it
@@ -50,7 +52,8 @@ struct ProgressState {
 // What stays so over all lives of the servers until it is taken back.
 struct StandingOrders {
   Quarantine::Memory quarantine = {};
-  std::optional<std::string> pause = std::nullopt;  // why no work is handed out; not set: it is
+  // Why no work is handed out. Not set means that work is handed out.
+  std::optional<std::string> pause = std::nullopt;
   friend bool operator==(const StandingOrders&, const StandingOrders&) = default;
 };
 

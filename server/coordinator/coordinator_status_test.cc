@@ -1,4 +1,4 @@
-// What the coordinator shows people.
+// Tests of what the coordinator shows people.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -279,7 +279,7 @@ TEST(CoordinatorStatusTest, AJournalThatCannotBeWrittenIsWhatIsWaitedFor) {
   EXPECT_EQ(coordinator.Snapshot(cluster.now()).waiting_for,
             "the journal of shard 0: no answer and the journal of shard 1: disk full");
 
-  // Of a server that is away, nothing is known.
+  // Nothing is known of the journal of a server that is away.
   coordinator.OnShardDisconnected(1, 71, cluster.now());
   EXPECT_THAT(coordinator.Snapshot(cluster.now()).waiting_for,
               StartsWith("the journal of shard 0: no answer; waits for the server of shard 1"));

@@ -34,7 +34,7 @@ Coordinator::Config AutoConfig() {
 void RunTrial(CoordinatorHarness& cluster, const std::vector<TestWorker>& workers) {
   for (int round = 0; round < ExchangeTuning::kTrialRounds; ++round) {
     std::vector<RoundReport> reports;
-    // The round is opened for those who have asked.
+    // The round is opened for the members that have asked.
     for (const TestWorker& worker : workers) cluster.Ask(worker);
     for (const TestWorker& worker : workers) {
       const GrantAnswer answer = cluster.Ask(worker);

@@ -514,7 +514,7 @@ class StalledWorkerTest : public testing::Test {
     int still_shard = -1;  // since the first heartbeat of Pass()
     bool moves = false;
   };
-  // For `seconds`, with a heartbeat of each worker every second.
+  // Lets `seconds` pass, with a heartbeat of each worker every second.
   void Pass(int seconds, const std::vector<Beat>& beats) {
     for (int second = 0; second < seconds; ++second) {
       cluster_.Pass(absl::Seconds(1));
@@ -531,7 +531,7 @@ class StalledWorkerTest : public testing::Test {
       const absl::Time since = still_since_.try_emplace(key, cluster_.now()).first->second;
       call.standstill = {beat.still_shard, cluster_.now() - since};
     }
-    // Of a life that is over, Aborted.
+    // The error is Aborted if the life is over.
     cluster_.coordinator().Heartbeat(call, cluster_.now()).status().IgnoreError();
   }
   std::string Alive() {
@@ -704,7 +704,7 @@ TEST_F(StalledWorkerTest, AStandstillWhileThisProcessDidNotRunIsNobodysFault) {
   FinishRound();
   Pass(10, {{"wait"}, {"wait"}, {"push", /*still_shard=*/-1, /*moves=*/true}});
   cluster_.coordinator().OnGap(absl::Minutes(1), cluster_.now());
-  // By its own clock.
+  // The worker counts the gap by its own clock.
   still_since_[workers_[2].life.worker.value()] = cluster_.now() - absl::Minutes(1);
   Pass(11, {{"wait"}, {"wait"}, {"push", /*still_shard=*/0}});
   EXPECT_EQ(Alive(), "abc");
@@ -720,10 +720,10 @@ TEST_F(StalledWorkerTest, AStandstillOfAShardThatThereIsNotIsRefused) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// Rounds of a, b and c that take two seconds, until somebody does not report any more.
+// Rounds of a, b and c take two seconds, until one of them does not report any more.
 class HeldRoundTest : public testing::Test {
  protected:
-  // Of who has usually taken two seconds.
+  // How long a worker that has usually taken two seconds is waited for.
   const absl::Duration kLimit = absl::Minutes(10) + absl::Seconds(20);
 
   explicit HeldRoundTest(const Coordinator::Config& config = Config()) : cluster_(config) {}
@@ -755,8 +755,8 @@ class HeldRoundTest : public testing::Test {
       cluster_.Ask(Find(name), CoordinatorHarness::ReportOf(*held.grant));
     }
   }
-  // Time passes; who is alive sends heartbeats that say what is set here, and shard 0 tells of its
-  // space.
+  // Time passes. Workers that are alive send heartbeats that say what is set here, and shard 0
+  // tells of its space.
   void Pass(absl::Duration duration) {
     for (; duration > absl::ZeroDuration(); duration -= absl::Seconds(2)) {
       cluster_.coordinator().OnPushSpace(0, space_, cluster_.now());
@@ -836,7 +836,7 @@ TEST_F(HeldRoundTest, WhoMayOnlyWaitBehindItIsNotBlamed) {
   Report("c");
   activities_["b"] = "";
   RunRound("bc");
-  // Those who lie in the same way go one after the other.
+  // Workers that lie in the same way go one after the other.
   activities_ = {{"b", "push"}, {"c", "push"}};
   TestWorker d = cluster_.Add("d");
   workers_.push_back(d);
@@ -939,7 +939,7 @@ class PushSpaceTest : public HeldRoundTest {
   UnfinishedPush Unfinished(char name, uint32_t bucket, int64_t received_bytes) {
     return {PusherOf(name), Round(4), bucket, received_bytes, kBucketBytes};
   }
-  // At so many bytes in a second, of what c pushes.
+  // Lets time pass in which so many bytes in a second come of what c pushes.
   void Send(int64_t bytes_per_second, absl::Duration duration) {
     for (; duration > absl::ZeroDuration(); duration -= absl::Seconds(2)) {
       space_.unfinished[0].received_bytes += 2 * bytes_per_second;

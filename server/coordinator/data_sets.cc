@@ -138,7 +138,7 @@ double DataSets::Epoch() const {
   double samples = 0.0;
   const std::vector<Index> present = Present();
   for (Index set = 0; set < memory_.sets.size(); ++set) {
-    // Whoever has left took its data along.
+    // A worker that has left took its data along.
     const bool is_there =
         present.empty() ? Counts(set) : std::binary_search(present.begin(), present.end(), set);
     if (!is_there || memory_.sets[set].info.num_train_samples == 0) continue;

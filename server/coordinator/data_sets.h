@@ -1,10 +1,11 @@
 // The data sets of a job, how far each of them is, and which worker has which. Pure; the ledger
 // serializes calls.
 //
-// A set is told by its fingerprint and sizes: workers with the same data share one cursor, so that
-// a pass over a set neither repeats nor skips samples, whoever takes part in it. All workers with
-// shared data have one and the same set; --data_partition=own lets a worker bring another. A client
-// that tells no fingerprint is taken at its word: what it has is compared with nobody's.
+// A set is told by its fingerprint and sizes. Workers with the same data share one cursor. So a
+// pass over a set neither repeats nor skips samples, whichever workers take part in it. All workers
+// with shared data have one and the same set; --data_partition=own lets a worker bring another. A
+// client that tells no fingerprint is taken at its word: its data is not compared with that of
+// others.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +25,11 @@ namespace lodestar {
 class DataSets {
  public:
   static constexpr size_t kMaxSets = 1 << 16;
-  // Of one set, of either kind; no data is as much.
+  // The most samples of one set, of either kind. No real data has as many.
   static constexpr int64_t kMaxSamples = int64_t{1} << 48;
 
-  // A set that nobody has and nothing was handed out of does not count: its index may be given to
-  // another. Else an index means the same set for the life of this object.
+  // A set that no worker has and that no samples were handed out of does not count: its index may
+  // be given to another set. Otherwise an index means the same set for the life of this object.
   using Index = size_t;
 
   // All that it knows.
@@ -45,9 +46,9 @@ class DataSets {
   const Memory& memory() const { return memory_; }
 
   // The worker of this name has this data from here on. Errors: FailedPrecondition with both
-  // fingerprints and sizes, and who brought the job's data, if shared data differs from it;
-  // InvalidArgument if the data contradicts itself, or is more than kMaxSamples; ResourceExhausted
-  // (kMaxSets).
+  // fingerprints and sizes, and which worker brought the job's data, if shared data differs from
+  // it; InvalidArgument if the data contradicts itself, or is more than kMaxSamples;
+  // ResourceExhausted (kMaxSets).
   absl::Status Admit(WorkerId worker, absl::string_view name, const DatasetInfo& data);
   void Release(WorkerId worker) { memory_.set_of.erase(worker); }
 
@@ -60,12 +61,13 @@ class DataSets {
   const std::map<WorkerId, Index>& workers() const { return memory_.set_of; }
   // Sets that some worker has, ascending.
   std::vector<Index> Present() const;
-  // The same for all sets of a model; 0: no set yet.
+  // Returns the tokens of a sample, which are the same for all sets of a model. 0 means that there
+  // is no set yet.
   int64_t tokens_per_sample() const;
   // Samples handed out over samples there are, of all sets together that some worker has, or, if
   // none is there, that samples were handed out of; 0 if unknown.
   double Epoch() const;
-  // What outlives a restart: the sets that samples were handed out of.
+  // Returns what outlives a restart: the sets that samples were handed out of.
   std::vector<DataSetState> Export() const;
 
  private:

@@ -55,7 +55,7 @@ class EvaluationCourse {
   void Begin(absl::Span<const Part> parts);
   // The parts that these data sets still owe; from here on they travel with the round.
   std::vector<Part> Take(Round round, absl::Span<const size_t> data_sets);
-  // Nobody has other data sets than these any more; ascending.
+  // Workers have no other data sets than these any more. `data_sets` are ascending.
   void KeepOnly(absl::Span<const size_t> data_sets);
 
   // The round is over, with these sums of the parts that it carried, if any. Returns an evaluation

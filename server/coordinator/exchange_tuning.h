@@ -21,27 +21,28 @@ namespace lodestar {
 
 class ExchangeTuning {
  public:
-  // Of each member, before what it has measured counts: the first may compile, and connect.
+  // Rounds of each member before what it has measured counts. In the first round it may compile,
+  // and connect.
   static constexpr int kTrialRounds = 3;
 
-  // A job begins, or begins again, without settings of its own.
+  // The job begins, or begins again, without settings of its own.
   void Begin();
-  // It has them. `text`: which, and why, for people.
+  // The job has its settings. `text` says which, and why, for people.
   void End(std::string text);
   bool is_measuring() const { return is_measuring_; }
-  // Empty: the operator has given them.
+  // Empty means that the operator has given the settings.
   const std::string& text() const { return text_; }
 
-  // Of a round that a member has done, with so many local steps.
+  // A member has reported a round that it has done, with so many local steps.
   void OnReport(WorkerId worker, const RoundReport& report, int local_steps);
   void OnHeartbeat(WorkerId worker, const PathFacts& path);
   void OnEnded(WorkerId worker) { measured_.erase(worker); }
-  // Enough to choose by.
+  // Returns whether the worker has measured enough to choose by.
   bool HasMeasured(WorkerId worker) const;
 
   // Rounds wait for the slowest step and the slowest path of all. The servers' links are what the
   // workers' are, for all of them together, or without a limit: whichever explains the exchanges of
-  // the trial of `asked` better. Requires somebody to have done a round. Errors: those of
+  // the trial of `asked` better. Requires that a member has done a round. Errors: those of
   // PlanExchangeSizes().
   absl::StatusOr<ExchangeFacts> Facts(const JobSpec& asked, const Layout& layout,
                                       int num_shards) const;
@@ -50,8 +51,8 @@ class ExchangeTuning {
     JobSpec job;
     std::string text;
   };
-  // Among modes in which members meet. `asked`: with its lengths in steps; those of what is chosen
-  // are in rounds. Errors: those of ChooseExchange(), and of a job that is not valid.
+  // Chooses among modes in which members meet. The lengths of `asked` are in steps. Those of the
+  // choice are in rounds. Errors: those of ChooseExchange(), and of a job that is not valid.
   absl::StatusOr<Choice> Choose(const JobSpec& asked, const OpenSettings& open,
                                 const Layout& layout, int num_shards) const;
 
@@ -64,7 +65,8 @@ class ExchangeTuning {
     bool has_path = false;  // of a heartbeat after enough rounds
   };
 
-  // What a round's exchange takes: whose steps are the slowest waits for nobody else.
+  // Returns how long a round's exchange takes: the shortest mean of any member, because the member
+  // whose steps are the slowest waits for no other.
   absl::Duration MeanExchange() const;
 
   bool is_measuring_ = false;

@@ -197,7 +197,7 @@ TEST_F(ExchangeTuningTest, WhateverAWorkerTellsTheJobMayRun) {
   }
 }
 
-// By how long the exchanges of the trial took.
+// It knows by how long the exchanges of the trial took.
 TEST_F(ExchangeTuningTest, KnowsWhetherWorkersShareALink) {
   JobSpec asked = Asked();
   asked.model = *ModelPreset("gpt-nano");

@@ -17,7 +17,7 @@ namespace lodestar {
 
 class JobProgress {
  public:
-  // What is still to be done, and by whom.
+  // What is still to be done, and by which workers.
   struct Outlook {
     int64_t remaining_rounds = 0;
     int64_t tokens_per_sample = 0;  // above 1: tokens are counted
@@ -42,7 +42,7 @@ class JobProgress {
   // The time until the next round is opened is none of training.
   void OnStandstill() { counted_until_.reset(); }
   void OnRound(const RoundSummary& summary);
-  // Work that nobody finished.
+  // A round is over whose work no worker finished.
   void OnRoundLost() { ++rounds_committed_short_; }
 
   const JobLoss& loss() const { return loss_; }

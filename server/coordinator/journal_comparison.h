@@ -27,7 +27,7 @@ struct KnownCheckpoint {
 
 // What the coordinator's process has found when it began.
 struct JournalFacts {
-  std::string folder;  // Of the coordinator's journal. Empty means that none is kept.
+  std::string folder;  // The folder of the coordinator's journal. Empty means that none is kept.
   // The last record there. `number` without `journal_id` means that an earlier release wrote it.
   CoordinatorRecord end;
   // Why what is there cannot be read, for people. Empty means that the journal is not damaged. Of a
@@ -60,7 +60,8 @@ struct JournalLoss {
   std::string what;  // Which journal ends where, and what is later, for people.
 };
 
-// `resumed` is not set if the journal has no memory. Not set: nothing is lost.
+// Returns what the journal has lost. Not set means that nothing is lost. `resumed` is not set if
+// the journal has no memory.
 std::optional<JournalLoss> FindJournalLoss(const JournalFacts& facts,
                                            const std::optional<ResumedMemory>& resumed,
                                            absl::Span<const ShardKnowledge> shards);

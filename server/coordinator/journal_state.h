@@ -1,4 +1,4 @@
-// What a server says of its journal with every sign of life.
+// The state of a server's journal, which the server tells with every sign of life.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,14 @@
 namespace lodestar {
 
 struct JournalState {
-  int64_t bytes = 0;         // written down since the newest checkpoint; 0: there is no journal
-  std::string trouble = "";  // why nothing can be acknowledged at present; empty: it can
-  std::string replica = "";  // where it is, and what it has; empty: there is none
-  uint64_t end = 0;          // the last record that is on disk; 0: there is none
+  // Bytes written down since the newest checkpoint. 0 means that there is no journal.
+  int64_t bytes = 0;
+  // Why nothing can be acknowledged at present. Empty means that there is no trouble.
+  std::string trouble = "";
+  // Where the journal's replica is, and what it has. Empty means that there is none.
+  std::string replica = "";
+  // Number of the last record that is on disk. 0 means that there is none.
+  uint64_t end = 0;
 };
 
 // Names a record of the coordinator's journal.

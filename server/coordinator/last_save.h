@@ -28,12 +28,12 @@ class LastSave {
 
   explicit LastSave(bool has_fallback) : has_fallback_(has_fallback) {}
 
-  // `gives_up`: somebody waits to exit, so one lap from now on must do; else lap follows lap.
-  // Begins anew if an earlier one has ended with an error.
+  // `gives_up` means that a process waits to exit, so one lap from now on must do. Without it, lap
+  // follows lap. Begins anew if an earlier last save has ended with an error.
   void Begin(bool gives_up, absl::Time now);
   bool is_begun() const { return is_begun_; }
 
-  // Where to try now; none while pausing, or once over.
+  // Returns where to try now. Not set while pausing, or once over.
   std::optional<Place> Due(absl::Time now) const;
   // A try has failed; the last one of the last lap ends it.
   void OnFailed(const absl::Status& error, absl::Time now);
@@ -41,7 +41,7 @@ class LastSave {
 
   // Not set before it is over.
   const std::optional<Outcome>& outcome() const { return outcome_; }
-  // After OnFailed(): why, and when the next try is due.
+  // After OnFailed() these say why, and when the next try is due.
   const absl::Status& error() const { return error_; }
   absl::Time next_try() const { return next_try_; }
 

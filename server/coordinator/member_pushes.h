@@ -28,7 +28,7 @@ class MemberPushes {
     absl::Time since;          // that it was heard of first, whatever calls there were
     bool others_wait = false;  // for its space
     // Since when others have waited for space of this server that the member has had for its work.
-    // Infinite future: nobody has.
+    // Infinite future means that none has waited.
     absl::Time space_kept_since = absl::InfiniteFuture();
     // Since when nothing has come of any of the member's pushes to this server, which was reading.
     // Infinite future means that one of them moves.
@@ -41,7 +41,7 @@ class MemberPushes {
   // The member has new work: what it pushes from here on is no part of what it has pushed before.
   void OnGrant();
 
-  // By shard.
+  // Returns the unfinished pushes by shard.
   std::vector<Unfinished> unfinished() const;
   bool is_held() const;
   // When a server said last that it holds what the member pushes.
@@ -67,8 +67,8 @@ class MemberPushes {
     absl::Time space_kept_since = absl::InfiniteFuture();
     absl::Time silent_since = absl::InfiniteFuture();
     std::map<Place, Course> courses = {};
-    // Of the work before, and not whole as of the last sign of life before the new work was given:
-    // it may have been whole by then.
+    // The push of the work before that was not whole as of the last sign of life before the new
+    // work was given. It may have been whole by the time the new work was given.
     std::optional<Place> former = {};
   };
 

@@ -19,7 +19,7 @@ class MemberPushesTest : public testing::Test {
     pushes_.OnSpace(shard, space, kMember, now_);
   }
   void HearNothing(int shard = 0) { pushes_.OnSpace(shard, {}, kMember, now_); }
-  // Of the only shard that has something.
+  // Returns the unfinished push of the only shard that has one.
   MemberPushes::Unfinished Only() {
     EXPECT_EQ(pushes_.unfinished().size(), 1);
     return pushes_.unfinished().front();
@@ -110,13 +110,13 @@ TEST_F(MemberPushesTest, TimeForWhichItIsHeldWithoutSpaceDoesNotCount) {
   Hear(PushOf(3, 1, 60), /*others_wait=*/true);
   EXPECT_EQ(Only().since, start_ + absl::Minutes(1));
   EXPECT_EQ(Only().space_kept_since, start_ + absl::Minutes(1));
-  // With space for one push while another is held.
+  // The member has space for one push while another is held.
   const PushSpace both = {.unfinished = {PushOf(3, 1, 60)}, .held = {kMember}};
   pushes_.OnSpace(0, both, kMember, now_);
   now_ += absl::Minutes(9);
   pushes_.OnSpace(0, both, kMember, now_);
   EXPECT_EQ(Only().since, start_ + absl::Minutes(1));
-  // Of another server.
+  // Another server holds it.
   pushes_.OnSpace(1, held, kMember, now_);
   now_ += absl::Minutes(9);
   pushes_.OnSpace(1, held, kMember, now_);

@@ -1,4 +1,4 @@
-// How many members there must be before anybody gets work. Pure.
+// Says how many members there must be before any of them gets work. Pure.
 #pragma once
 
 #include "absl/time/time.h"
@@ -8,7 +8,7 @@
 namespace lodestar {
 
 // --min_workers is for the start of this process. From the first work on --keep_workers counts, but
-// that those who were there get a lease's time to come back when the cluster starts anew.
+// that workers that were there get a lease's time to come back when the cluster starts anew.
 class MemberQuota {
  public:
   MemberQuota(const JobSpec& job, absl::Duration lease)
@@ -25,13 +25,13 @@ class MemberQuota {
 
   // The cluster is ready for workers.
   void OnReady(absl::Time now) { memory_.gathers_until = now + lease_; }
-  // Work was given out, so that all who are required are there.
+  // Work was given out, so all that are required are there.
   void OnWork() {
     memory_.has_begun = true;
     memory_.gathers_until = absl::InfinitePast();
   }
 
-  // Whether those who were there may still be on their way.
+  // Whether workers that were there may still be on their way.
   bool IsGathering(absl::Time now) const { return now < memory_.gathers_until; }
 
   RequiredMembers Required(absl::Time now) const {

@@ -7,7 +7,7 @@
 namespace lodestar {
 namespace {
 
-// Null: this is no site, or has none.
+// Null means that this is no site, or has no order.
 const SiteOrder* OrderOf(const ClusterState& state) {
   return state.site.has_value() ? state.site->waiting() : nullptr;
 }

@@ -29,9 +29,9 @@ class NormBook {
   // Sums of squares of the averaged gradient, one per segment in order of the parameter space. What
   // comes again replaces what came before. True if all shards have theirs in, or had before.
   bool Add(Round round, int shard, std::vector<double> segment_sums);
-  // Of a round for which Add() has returned true: the plain left-to-right sum over the segments of
-  // shard 0, then those of shard 1, and so on, so that it is the same to the bit for any number of
-  // shards.
+  // Returns the total of a round for which Add() has returned true: the plain left-to-right sum
+  // over the segments of shard 0, then those of shard 1, and so on. So it is the same to the bit
+  // for any number of shards.
   double TotalOf(Round round) const { return memory_.totals.at(round); }
   const std::map<Round, double>& totals() const { return memory_.totals; }
   // The shards start anew.

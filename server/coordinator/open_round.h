@@ -1,5 +1,5 @@
-// A round between its opening and its completion: who has reported, who was lost, and what the
-// reports add up to. Pure data.
+// A round between its opening and its completion: which members have reported, which were lost, and
+// what the reports add up to. Pure data.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class OpenRound {
     int64_t num_heldout_samples = 0;
     friend bool operator==(const Share&, const Share&) = default;
   };
-  // All of it but for how long it has waited for whom.
+  // All of the round, except for how long it has waited for which member.
   struct Memory {
     RoundPlan plan;
     bool is_evaluation = false;
@@ -55,7 +55,7 @@ class OpenRound {
   bool is_evaluation() const { return memory_.is_evaluation; }
   absl::Time opened_at() const { return memory_.opened_at; }
   int reported() const { return memory_.reported; }
-  // Those of the roster who have.
+  // Returns those of the roster that have reported.
   std::vector<RosterMember> Reported() const;
   std::vector<WorkerId> Arrived() const { return InState(ShareState::kReported); }
   // Neither reported nor lost.
@@ -64,9 +64,9 @@ class OpenRound {
   // it may wait for it.
   absl::Time front_since() const { return front_since_; }
   bool was_lost_from() const { return !InState(ShareState::kLost).empty(); }
-  // Without the totals of the job and the result of an evaluation.
+  // Returns the summary without the totals of the job and the result of an evaluation.
   RoundSummary Summarize(absl::Time now) const;
-  // Of the parts of an evaluation that this round carries.
+  // Returns the sums of the parts of an evaluation that this round carries.
   HeldoutSums Heldout() const;
 
  private:

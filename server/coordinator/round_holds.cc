@@ -12,7 +12,7 @@ RoundPatience PatienceOf(const ClusterState& state) {
   return RoundPatience(state.config.lease, state.config.round_timeout);
 }
 
-// Of a member that has had its work since then.
+// Returns when a member that has had its work since `since` must have reported it.
 absl::Time Deadline(const ClusterState& state, const WorkerDesk& desk, absl::Time since) {
   const RoundPatience patience = PatienceOf(state);
   const absl::Duration for_work =
@@ -21,7 +21,7 @@ absl::Time Deadline(const ClusterState& state, const WorkerDesk& desk, absl::Tim
   return since + patience.ForTransfer(for_work, desk.activity.moved_at() - since);
 }
 
-// Of what this member pushes and has not finished.
+// Returns the hold of what this member pushes and has not finished.
 std::optional<Hold> PushHold(const ClusterState& state, const WorkerDesk& desk, WorkerId worker) {
   const RoundPatience patience = PatienceOf(state);
   const absl::Time back_at = state.shards.back_at();
@@ -65,7 +65,8 @@ bool AwaitsAsking(const ClusterState& state, absl::Time now) {
   return state.has_next_round() && AwaitMembers(state.View(now).Facts()).action == Action::kApply;
 }
 
-// Of the one that is to supply the first weights, before which there are no members.
+// Returns the hold of the worker that is to supply the first weights, before which there are no
+// members.
 std::vector<Hold> SupplyHolds(const ClusterState& state) {
   if (!state.supply.supplier().has_value() || !state.supply.others_since().has_value()) return {};
   const WorkerId supplier = state.supply.supplier()->worker;
@@ -95,7 +96,7 @@ bool IsWaiting(const ClusterState& state, const WorkerDesk& desk, WorkerId worke
          WaitsBehindOthers(state, desk, worker);
 }
 
-// Of a member that waits for nobody.
+// Returns the hold of a member that waits for no other.
 std::optional<Hold> WorkHold(const ClusterState& state, const WorkerDesk& desk, WorkerId worker,
                              bool awaits_asking) {
   // While a server held what it pushes, it could not get on.

@@ -1,6 +1,6 @@
 // How long a round waits for one of its members, whatever the member's heartbeats say. A process
-// that has hung, or lies, may go on saying that it computes; nobody can tell it from one that is
-// slow but by how long it has taken before. Pure.
+// that has hung, or lies, may go on saying that it computes. Only how long it has taken before
+// tells it from one that is slow. Pure.
 #pragma once
 
 #include <array>
@@ -18,22 +18,23 @@ namespace lodestar {
 class MemberPace {
  public:
   void OnRound(const Grant& grant, absl::Duration took);
-  // For the samples of this grant; none before the first report of one of its kind.
+  // Returns the usual time for the samples of this grant. Not set before the first report of a
+  // grant of its kind.
   std::optional<absl::Duration> UsualFor(const Grant& grant) const;
-  // Of training without an evaluation, `num_samples` at a time: the shorter of the last two rounds,
-  // so that a single slow one is not expected again.
+  // Returns the time of a round of `num_samples` of training without an evaluation: by the shorter
+  // of the last two rounds, so that a single slow one is not expected again.
   std::optional<absl::Duration> LatelyFor(int64_t num_samples) const;
 
  private:
   enum Kind : uint8_t { kTraining, kTrainingAndEvaluation, kEvaluation, kNumKinds };
   struct Usual {
     absl::Duration took;      // the longest of the last few: each round halves it
-    int64_t num_samples = 0;  // of that round; 0: none yet
+    int64_t num_samples = 0;  // Samples of that round. 0 means that there is none yet.
   };
   static Kind KindOf(const Grant& grant);
 
   std::array<Usual, kNumKinds> usual_;
-  // Per sample, of the last two rounds of training; infinite: not known.
+  // Time per sample of the last two rounds of training. Infinite means not known.
   absl::Duration newest_per_sample_ = absl::InfiniteDuration();
   absl::Duration last_per_sample_ = absl::InfiniteDuration();
 };
@@ -43,9 +44,10 @@ class RoundPatience {
   // `timeout` bounds every answer: --round_timeout.
   RoundPatience(absl::Duration lease, absl::Duration timeout) : lease_(lease), timeout_(timeout) {}
 
-  // From when a member was given its work until it must have reported it. `times_dropped`: in a
-  // row for not having done so; each time it gets four times as long, so that whoever is slow and
-  // not stuck gets in in the end. `usual_round`: of the cluster, of late; 0: not known.
+  // Returns the time from when a member was given its work until it must have reported it.
+  // `times_dropped` is how often in a row it was dropped for not having done so. Each time it gets
+  // four times as long, so that a worker that is slow and not stuck gets in in the end.
+  // `usual_round` is the cluster's usual time of late. 0 means not known.
   //
   // A worker whose pace is known has ten times its usual time, and never less than ten minutes: it
   // may have been suspended, swapped out, throttled or compiling. One whose pace is not known has a
@@ -54,8 +56,8 @@ class RoundPatience {
   // --round_timeout.
   absl::Duration ForWork(std::optional<absl::Duration> usual, absl::Duration usual_round,
                          int times_dropped) const;
-  // As ForWork(), of which a transfer that goes on is no reason to be dropped before `timeout`:
-  // `moved`: from when the member was given its work until bytes of it moved the last time.
+  // As ForWork(), but a transfer that goes on is no reason to be dropped before `timeout`. `moved`
+  // is the time from when the member was given its work until bytes of it moved the last time.
   absl::Duration ForTransfer(absl::Duration for_work, absl::Duration moved) const;
   // From when a server has heard of a push first until it must be whole, or more of it have come
   // than `received_bytes`: what others wait for comes at a pace at which it is whole before

@@ -1,6 +1,6 @@
-// What the coordinator commands the shards. Each command goes to all of them; those to one shard
-// are obeyed in the order given, and the same one twice is as good as once. Answers come later, as
-// events (shard_event.h).
+// The commands of the coordinator to the shards. Each command goes to all of them; those to one
+// shard are obeyed in the order given, and the same one twice is as good as once. Answers come
+// later, as events (shard_event.h).
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@
 
 namespace lodestar {
 
-// Where weights come from.
+// The sources that weights come from.
 struct InitialSource {};  // the layout's initialisers and the job's seed
 struct CheckpointSource {
   std::string directory;
-  // For people; do not travel.
+  // These are for people, and do not travel.
   uint64_t bytes = 0;
   absl::Duration age = absl::ZeroDuration();  // when it was chosen
 };
@@ -33,15 +33,16 @@ struct ClientSource {};  // the first client pushes them
 using WeightsSource =
     std::variant<InitialSource, CheckpointSource, SafetensorsSource, ClientSource>;
 
-// Where all servers write their parts of a checkpoint.
+// The folder in which all servers write their parts of a checkpoint.
 struct SharedFolder {
-  std::string path;       // empty: nothing is saved
+  std::string path;       // empty if nothing is saved
   uint64_t claim_id = 0;  // of the coordinator's FolderLock in it
 };
 
 // Discards everything and starts from the source. Answer: ShardLoaded.
 struct AssignCommand {
-  // Above that of every worker's life that began with earlier ones, and below all that begin now.
+  // It is above that of every worker's life that began with earlier servers' lives, and below all
+  // that begin now.
   uint64_t server_incarnation = 0;
   JobSpec job;  // with the learning rate that rollbacks have left of the configured one
   std::shared_ptr<const ClusterMap> map;
@@ -74,21 +75,25 @@ struct DropCommand {
 // Captures each bucket and writes it into `directory`, which is created if it is not there. Answer:
 // ShardSaved.
 struct SaveCommand {
-  std::optional<Round> round;  // that every bucket is about to collect; nullopt: each as it is
+  // The round that every bucket is about to collect. Not set means that each bucket is captured as
+  // it is.
+  std::optional<Round> round;
   std::string directory;
-  // Of the coordinator's SharedFolder, as it is now: another process may go on with the job that
-  // was assigned. 0: as it was assigned.
+  // The claim ID of the coordinator's SharedFolder, as it is now: another process may go on with
+  // the job that was assigned. 0 means as it was assigned.
   uint64_t folder_claim_id = 0;
 };
 
-// What a SaveCommand has begun is a checkpoint: whoever starts from it needs nothing from before.
+// What a SaveCommand has begun is a checkpoint: a process that starts from it needs nothing from
+// before.
 struct PublishedCommand {
   std::string directory;  // of the SaveCommand
   std::string path;       // of the checkpoint
   Round round;
 };
 
-// What the shards' sums of squares of the round make together. Answer to ShardSquareSums.
+// Tells what the shards' sums of squares of the round make together. It is the answer to
+// ShardSquareSums.
 struct NormTotalCommand {
   Round round;
   double total_square_sum = 0.0;
@@ -102,7 +107,7 @@ struct AskConnectionsCommand {
 
 // The servers exit.
 struct StopCommand {
-  std::string failure;  // why the job has failed, or the server has; empty: neither
+  std::string failure;  // why the job has failed, or the server has; empty if neither has
   // Names the one server that exits while the job waits for another one. 0 means all servers.
   uint64_t instance_id = 0;
 };
@@ -111,7 +116,7 @@ using ShardCommand = std::variant<AssignCommand, OpenRoundCommand, CloseRoundCom
                                   MembersCommand, DropCommand, SaveCommand, PublishedCommand,
                                   NormTotalCommand, AskConnectionsCommand, StopCommand>;
 
-// For one shard: again what its server may have missed while it was not connected.
+// Tells one shard again what its server may have missed while it was not connected.
 struct RepeatedCommand {
   int shard = 0;
   ShardCommand command;

@@ -58,7 +58,7 @@ struct ShardConnections {
   bool are_closed = false;  // by the other end, all over which this life has pushed or pulled
 };
 
-// For operators.
+// An alarm for operators.
 struct ShardAlarm {
   enum class Ends : uint8_t {
     kWithJournalTrouble,  // once a sign of life tells of no trouble with the journal

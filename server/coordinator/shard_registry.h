@@ -4,8 +4,8 @@
 //      ^                     |                       |                   |
 //      +------- Lose --------+-----------------------+-------------------+
 //
-// Lost is a server whose memory is. One whose connection is cut, or that is not heard of, is only
-// away: it goes on where it was.
+// A server is lost if its memory is lost. A server whose connection is cut, or that is not heard
+// of, is only away: it goes on where it was.
 #pragma once
 
 #include <algorithm>
@@ -33,14 +33,14 @@ class ShardRegistry {
     absl::Time since;  // of the state
     bool is_connected = false;
     absl::Time heard_at;  // last
-    // Not connected, or silent.
+    // Since when the server is not connected, or silent.
     std::optional<absl::Time> away_since = std::nullopt;
     bool is_told = false;                          // people have been told that it is away
     absl::Time runs_since = absl::InfinitePast();  // as far as its signs of life show
     JournalState journal = {};                     // by the last of them
     uint64_t journal_end = 0;                      // the highest of all of them
     uint64_t first_segment = 0;                    // see JournalPlace
-    uint64_t process_id = 0;                       // likewise
+    uint64_t process_id = 0;                       // see JournalPlace
     bool is_away() const { return away_since.has_value(); }
     bool is_there() const { return state != State::kMissing && !is_away(); }
   };
@@ -51,14 +51,14 @@ class ShardRegistry {
     std::string address;
     uint64_t journal_end = 0;    // see Entry
     uint64_t first_segment = 0;  // see JournalPlace
-    uint64_t process_id = 0;     // likewise
+    uint64_t process_id = 0;     // see JournalPlace
     friend bool operator==(const Holder&, const Holder&) = default;
   };
 
   ShardRegistry(int num_shards, absl::Time now);
   // These servers serve, and are away.
   ShardRegistry(const std::vector<Holder>& holders, absl::Time now);
-  // By shard.
+  // Returns the holders by shard.
   std::vector<Holder> Holders() const;
 
   // Errors: InvalidArgument.
@@ -124,14 +124,15 @@ class ShardRegistry {
   std::string Lacking(State wanted, std::optional<absl::Time> now) const;
   // "the journal of shard 1: disk full and ...": of servers that are there and can acknowledge
   // nothing. Without reasons, which may change while the trouble lasts: "the journal of shard 1
-  // cannot be written". Empty: there are none.
+  // cannot be written". Empty means that there are none.
   std::string JournalTroubles(bool has_reasons) const;
   bool Has(int shard) const { return shard >= 0 && shard < static_cast<int>(entries_.size()); }
   const std::vector<Entry>& entries() const { return entries_; }
   static absl::string_view StateName(const Entry& entry);
 
  private:
-  // Of servers, which give a sign of life every second: who was quiet for longer may not have run.
+  // Servers give a sign of life every second. A server that was quiet for longer than this may not
+  // have run.
   static constexpr absl::Duration kQuiet = absl::Seconds(3);
 
   bool AllAtLeast(State wanted) const;

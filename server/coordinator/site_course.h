@@ -1,7 +1,8 @@
-// The orders of a site: the one that its members are to carry out next, or do, and what came of it.
-// Pure. An order is a round of the site's own. One whose members are all lost, and an evaluation
-// that some of them are lost from, is given to those who are there then; of a step of training the
-// parts of others count, as in any synchronous round.
+// The orders of a site: the order that its members are to carry out next, or carry out now, and
+// what came of it. Pure. An order is a round of the site's own. An order whose members are all
+// lost, and an evaluation that some of them are lost from, is given to the members that are there
+// then. If a member is lost from a step of training, the parts of the others count, as in any
+// synchronous round.
 #pragma once
 
 #include <cstdint>
@@ -23,27 +24,29 @@ class SiteCourse {
   SiteCourse(std::string upstream, absl::Time now)
       : upstream_(std::move(upstream)), told_since_(now) {}
 
-  // In place of the one before, whose outcome nobody will ask for. Returns its number.
+  // Takes the order in place of the one before, whose outcome the uplink will not ask for. Returns
+  // its number.
   uint64_t Take(const SiteOrder& order);
-  // True: it is withdrawn, and will not be carried out. False: members have it, or it is done, or
-  // there is no such.
+  // Returns true if the order is withdrawn, and will not be carried out. False means that members
+  // have it, that it is done, or that there is no such order.
   bool WithdrawUnlessBegun(uint64_t number);
   // Whether it was neither replaced nor withdrawn.
   bool Has(uint64_t number) const { return number == number_ && (order_ || outcome_); }
-  // Not set: it is not done.
+  // Not set means that the order is not done.
   std::optional<SiteOutcome> OutcomeOf(uint64_t number) const;
 
-  // That is to be opened as a round; null: there is none.
+  // Returns the order that is to be opened as a round. Null means that there is none.
   const SiteOrder* waiting() const;
   void OnOpened(Round round) { round_ = round; }
   void OnClosed(const OpenRound& round);
 
-  // What keeps the uplink from bringing an order, for people; empty: nothing. Whether that is news.
+  // `words` say what keeps the uplink from bringing an order, for people. Empty means that nothing
+  // does. Returns whether that is news.
   bool TellUpstream(absl::string_view words, absl::Time now);
   const std::string& upstream() const { return upstream_; }
   // "waits for upstream 10.0.0.1:50051: ...", since `told_since()`.
   std::string WaitingText() const;
-  // "leaves upstream 10.0.0.1:50051: hands in what was computed". Empty: it has left.
+  // "leaves upstream 10.0.0.1:50051: hands in what was computed". Empty means that it has left.
   std::string LeavingText() const;
   absl::Time told_since() const { return told_since_; }
 

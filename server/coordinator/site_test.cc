@@ -117,7 +117,7 @@ TEST_F(SiteTest, RoundsGoOnAsLongAsThereAreOrders) {
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kRunning);
 }
 
-// Of a site whose own workers make local steps.
+// The workers of this site make local steps.
 TEST_F(SiteTest, AnOrderMayHaveSeveralLocalSteps) {
   Coordinator::Config config = SiteConfig();
   config.job.mode = Mode::kLocalSgd;

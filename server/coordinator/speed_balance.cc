@@ -9,7 +9,7 @@
 namespace lodestar {
 namespace {
 
-// Of the known ones; 1 if none is.
+// Returns the mean of the speeds that are known, or 1 if none is.
 double MeanOfKnown(absl::Span<const double> speeds) {
   double sum = 0.0;
   int known = 0;
@@ -51,7 +51,8 @@ std::vector<int64_t> CutBySpeed(int64_t total, absl::Span<const double> speeds) 
   }
   std::vector<int> order(count);
   std::iota(order.begin(), order.end(), 0);
-  // Who gets one more, or where those without a whole one have made it too many, one less.
+  // The order in which workers get one more. If those without a whole sample have made the total
+  // too high, the last of the order get one less.
   const auto by_remainder = [&](int a, int b) { return remainders[a] > remainders[b]; };
   std::stable_sort(order.begin(), order.end(), by_remainder);
   for (int next = 0; given < total; next = (next + 1) % count, ++given) ++parts[order[next]];

@@ -14,7 +14,7 @@ class StragglerWatch {
  public:
   struct Member {
     std::string name;
-    double speed = 0.0;  // samples per second that it computes; 0: not known
+    double speed = 0.0;  // Samples per second that it computes. 0 means not known.
   };
   struct Straggler {
     std::string name;

@@ -15,8 +15,8 @@ class WaitLog {
 
   // Whether to look again; true at most once per kLookInterval.
   bool IsDue(absl::Time now);
-  // `wait`: what is waited for, without ages; empty: nothing. True: it has lasted for `patience`
-  // and is to be told now.
+  // `wait` says what is waited for, without ages. Empty means nothing. Returns true if the wait has
+  // lasted for `patience` and is to be told now.
   bool Look(absl::string_view wait, absl::Duration patience, absl::Time now);
   // Whether this wait has been told and goes on.
   bool IsTold(absl::string_view wait) const { return is_told_ && wait == wait_; }

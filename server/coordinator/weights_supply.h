@@ -1,4 +1,4 @@
-// Who supplies the first weights, where a client does: model `client`. Pure data.
+// Keeps which client supplies the first weights, if the job's model is `client`. Pure data.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ class WeightsSupply {
     std::optional<WorkerLife> supplier;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
-  // Whoever is to bring them has all its time again.
+  // The client that is to bring the weights has all its time again.
   void Resume(const Memory& memory, absl::Time now) {
     memory_ = memory;
     others_since_ = now;
@@ -30,13 +30,14 @@ class WeightsSupply {
     others_since_.reset();
   }
   bool is_awaited() const { return memory_.is_awaited; }
-  // Empty: nobody has come forward, or nobody is needed.
+  // Not set means that no client has come forward, or that none is needed.
   const std::optional<WorkerLife>& supplier() const { return memory_.supplier; }
 
-  // Since when others have asked and been told that this one brings them. Not set: nobody has.
+  // Since when others have asked and been told that the supplier brings the weights. Not set means
+  // that none has.
   std::optional<absl::Time> others_since() const { return others_since_; }
 
-  // True if this life is to supply the weights: the first to ask is.
+  // Returns true if this life is to supply the weights: the first one to ask is.
   bool Claim(const WorkerLife& life, absl::Time now) {
     if (!memory_.is_awaited) return false;
     if (!memory_.supplier.has_value()) memory_.supplier = life;
@@ -44,12 +45,12 @@ class WeightsSupply {
     if (!others_since_.has_value()) others_since_ = now;
     return false;
   }
-  // Who joins after that has supplied them.
+  // A supplier that joins has supplied the weights.
   void OnJoined(const WorkerLife& life) {
     if (memory_.supplier.has_value() && memory_.supplier->incarnation == life.incarnation)
       memory_.is_awaited = false;
   }
-  // True if they are awaited and this was the life that was to bring them.
+  // Returns true if the weights are awaited and this was the life that was to bring them.
   bool OnEnded(Incarnation incarnation) {
     const bool is_lost = memory_.is_awaited && memory_.supplier.has_value() &&
                          memory_.supplier->incarnation == incarnation;

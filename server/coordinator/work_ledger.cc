@@ -76,7 +76,7 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
 }
 
 int WorkLedger::max_roster_of(const SiteOrder& order) {
-  // Who evaluates nothing does no harm.
+  // A member that evaluates nothing does no harm.
   if (order.kind == SiteOrder::Kind::kEvaluate) return std::numeric_limits<int>::max();
   const auto steps = static_cast<int64_t>(order.learning_rates.size());
   return static_cast<int>(
@@ -233,7 +233,7 @@ int64_t WorkLedger::HeldoutSamplesOf(absl::Span<const size_t> data_sets) const {
   return total;
 }
 
-// By size: the places of all sets are laid end to end, and each set gets as many of the job's
+// Cuts by size: the places of all sets are laid end to end, and each set gets as many of the job's
 // samples as fall among its places.
 std::vector<EvaluationCourse::Part> WorkLedger::EvaluationParts(
     absl::Span<const size_t> data_sets) const {

@@ -1,11 +1,11 @@
-// Hands out the data: who gets which samples of a round, at which learning rates, and when the
-// held-out sets are evaluated by whom. Pure; the coordinator serializes calls.
+// Hands out the data: which worker gets which samples of a round, at which learning rates, and when
+// the held-out sets are evaluated by which workers. Pure; the coordinator serializes calls.
 //
-// The samples of a round follow from the state, the number of members and who has which data set
-// only, so with shared data the global batch of a round is the same whoever computes it, and a
-// restored state goes on with the same grants. With --balance=speed it also follows from how fast
-// the members are who of them computes which samples of the batch, and where each member has rounds
-// of its own, how many they are.
+// The samples of a round follow only from the state, the number of members and which member has
+// which data set. So with shared data the global batch of a round is the same whichever members
+// compute it, and a restored state goes on with the same grants. With --balance=speed, the speeds
+// of the members also decide which of them computes which samples of the batch, and, if each member
+// has rounds of its own, how many samples these have.
 #pragma once
 
 #include <cstdint>
@@ -75,12 +75,12 @@ class WorkLedger {
   // that is to have `computes` kNo. Requires: !is_exhausted().
   Work OpenRound(ViewId view, absl::Span<const RosterMember> roster, Round min_round,
                  Computes computes = Computes::kYes, const MemberSpeeds& speeds = {});
-  // Of a site: opens a round for this order; grants are numbered and cut as those of OpenRound().
-  // All members have one data set, and there are at most max_roster_of(order) of them.
+  // Opens a round for this order of a site. Its grants are numbered and cut as those of
+  // OpenRound(). All members have one data set, and there are at most max_roster_of(order) of them.
   Work OpenOrdered(const SiteOrder& order, ViewId view, absl::Span<const RosterMember> roster,
                    Round min_round, const MemberSpeeds& speeds = {});
   static int max_roster_of(const SiteOrder& order);
-  // The data set of the members; not set: there are none.
+  // Returns the data set of the members. Not set means that there are none.
   std::optional<DatasetInfo> SharedData() const;
   // Cuts the evaluation set over the roster. `round`: at least the job's last.
   Work OpenFinalEvaluation(ViewId view, absl::Span<const RosterMember> roster, Round round,
@@ -94,10 +94,10 @@ class WorkLedger {
   void LoseRound(Round round);
 
   Round next_round() const { return Round(state_.next_round); }
-  // Those that the job asks for, and those lost so far.
+  // Returns the number of rounds that the job asks for, and of those lost so far.
   int64_t total_rounds() const { return job_.schedule.total_rounds + state_.lost_rounds; }
   int64_t lost_rounds() const { return state_.lost_rounds; }
-  // Of the grants that follow, as an operator wants it.
+  // Multiplies the learning rate of the grants that follow, as an operator wants it.
   void MultiplyLearningRateScale(double factor) {
     state_.learning_rate_scale *= factor;
     state_.scale_by_operators *= factor;
@@ -105,13 +105,14 @@ class WorkLedger {
   bool is_exhausted() const { return state_.next_round >= total_rounds(); }
   // Held-out samples there are, and the final evaluation of this many rounds is still to do.
   bool needs_final_evaluation() const;
-  // Workers of data sets that nobody in the roster has: without them an evaluation is not over all.
+  // Returns workers of data sets that no member of the roster has: without them an evaluation is
+  // not over all.
   std::vector<WorkerId> LackingFor(absl::Span<const RosterMember> roster) const;
   int64_t evaluation_set_size() const;
   // Held-out samples of all data sets that some worker has; an evaluation takes
   // evaluation_set_size() of them.
   int64_t num_heldout_samples() const;
-  // Of a local step of a round, with what rollbacks have made of it.
+  // Returns the learning rate of a local step of a round, with what rollbacks have made of it.
   double LearningRate(Round round, int step) const {
     return LearningRate(round, step, StepsOfWindow(job_, round));
   }
@@ -126,9 +127,9 @@ class WorkLedger {
  private:
   // The place of a round among those that the job asks for, which schedules follow.
   int64_t PlaceOf(Round round) const;
-  // Of a round with so many local steps.
+  // Returns the learning rate of a step of a round with so many local steps.
   double LearningRate(Round round, int step, int steps) const;
-  // Of all members of a roster of `count` in each local step.
+  // Returns the samples of all members of a roster of `count` in each local step.
   int64_t RoundSamplesPerStep(int count) const;
   int64_t HeldoutSamplesOf(absl::Span<const size_t> data_sets) const;
   // The evaluation set, cut over the data sets.

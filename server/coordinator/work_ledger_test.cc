@@ -31,7 +31,7 @@ DatasetInfo Dataset(int64_t heldout) {
   return {.fingerprint = "a", .num_train_samples = 100, .num_heldout_samples = heldout};
 }
 
-// Of a job whose workers 1 to 8 all have `dataset`.
+// Returns the ledger of a job whose workers 1 to 8 all have `dataset`.
 WorkLedger LedgerOf(const JobSpec& job, const LedgerState& state = {},
                     const DatasetInfo& dataset = Dataset(0)) {
   WorkLedger ledger(job, state);
@@ -87,7 +87,7 @@ TEST(WorkLedgerTest, BySpeedTheSamplesOfARoundAreTheSame) {
   };
   EXPECT_EQ(samples({}), (std::vector<int64_t>{4, 4, 4}));
   EXPECT_EQ(samples({.roster = {1.0, 2.0, 3.0}, .fastest = 3.0}), (std::vector<int64_t>{2, 4, 6}));
-  // Who has slowed down gets less in the next round.
+  // A worker that has slowed down gets less in the next round.
   EXPECT_EQ(samples({.roster = {1.0, 2.0, 1.0}, .fastest = 2.0}), (std::vector<int64_t>{3, 6, 3}));
   job.balance = Balance::kEqual;
   ledger = LedgerOf(job);
@@ -107,7 +107,7 @@ TEST(WorkLedgerTest, BySpeedWhoHasRoundsOfItsOwnMakesFewerSteps) {
   EXPECT_EQ(slow.local_steps, 2);
   EXPECT_EQ(slow.num_samples, 10);
   ASSERT_EQ(slow.learning_rates.size(), 2u);
-  // Over the same part of the schedule.
+  // Its two steps go over the same part of the schedule.
   EXPECT_NEAR(slow.learning_rates[0] - slow.learning_rates[1], 0.05, 1e-12);
   const Grant next = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0];
   EXPECT_EQ(next.local_steps, 8);
@@ -140,7 +140,7 @@ TEST(WorkLedgerTest, ADeferredContributionStandsForWhatIsInHand) {
   const WorkLedger::Work work = ledger.OpenRound(ViewId(1), roster, Round(0));
   EXPECT_EQ(work.plan.roster[0].num_samples, 40);
   EXPECT_EQ(work.plan.roster[1].num_samples, 0);
-  // Of five steps a cycle the first window has two.
+  // The first window has two of the five steps of a cycle.
   EXPECT_EQ(work.grants[0].local_steps, 2);
   EXPECT_EQ(work.grants[0].num_samples, 16);
   EXPECT_EQ(work.grants[1].first_sample, 16);

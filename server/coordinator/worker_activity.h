@@ -21,7 +21,7 @@ class WorkerActivity {
   struct Memory {
     int times_dropped = 0;
     absl::Time rests_until = absl::InfinitePast();
-    bool kept_space = false;  // so that any other process of this name rests, too
+    bool kept_space = false;  // so any other process of this name rests as well
     friend bool operator==(const Memory&, const Memory&) = default;
   };
   // The worker waits for a server, and nothing moves to or from that server.
@@ -53,21 +53,22 @@ class WorkerActivity {
   absl::Time same_since() const { return same_since_; }
   // When heartbeats last told of more bytes pushed or pulled.
   absl::Time moved_at() const { return moved_at_; }
-  // What servers say of the worker's pushes in this life, whatever its heartbeats say.
+  // Returns what servers say of the worker's pushes in this life, whatever its heartbeats say.
   MemberPushes& pushes() { return pushes_; }
   const MemberPushes& pushes() const { return pushes_; }
-  // By the last heartbeat.
+  // Returns what the last heartbeat said of a standstill.
   const std::optional<Still>& still() const { return still_; }
 
-  // Of the worker's process, over all its lives.
+  // Returns the pace of the worker's process, over all its lives.
   const MemberPace& pace() const { return pace_; }
   // How long a round has lately taken: one of `grant`, or of the last one that was reported. Not
   // set for evaluations.
   std::optional<absl::Duration> UsualRound(const std::optional<Grant>& grant) const;
 
   // This life is ended because it holds up the others, which have waited for it for `waited`: the
-  // worker rests for as long. If it lacked time, the next life has more time for its work. Else
-  // any other process of its name rests, too, as it would keep the same space over the same path.
+  // worker rests for as long. If it lacked time, the next life has more time for its work. Else any
+  // other process of its name rests as well, because it would keep the same space over the same
+  // path.
   void OnHeldUp(absl::Duration waited, bool lacks_time, absl::Time now);
   // How often in a row lives of this process were ended so, since one has completed anything.
   int times_dropped() const { return memory_.times_dropped; }

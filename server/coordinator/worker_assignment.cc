@@ -40,7 +40,7 @@ void WorkerAssignment::BeginLife(const RegisterCall& call, bool is_same_process,
     computed_samples_ = before.computed_samples_;
     computed_seconds_ = before.computed_seconds_;
   }
-  // By this server's clock: what the registration took to travel is left out.
+  // These times are by this server's clock: what the registration took to travel is left out.
   if (call.process.age.has_value() && !memory_.process_began_at.has_value() &&
       !memory_.start_to_contribution.has_value()) {
     memory_.process_began_at = now - *call.process.age;

@@ -27,10 +27,11 @@ class WorkerAssignment {
     int64_t progress = 0;
     uint64_t rounds_completed = 0;
     uint64_t residuals_lost = 0;  // processes that began without it; over all lives
-    // When the worker's process began and registered. Not set: it has contributed, or nobody knows.
+    // When the worker's process began and registered. Not set means that it has contributed, or
+    // that the time is not known.
     std::optional<absl::Time> process_began_at;
     std::optional<absl::Time> process_registered_at;
-    // From then until it contributed first.
+    // The times from then until the process contributed first.
     std::optional<absl::Duration> start_to_contribution;
     std::optional<absl::Duration> registration_to_contribution;
     // Where contributions are deferred: granted in this life and not in all fragments yet, the

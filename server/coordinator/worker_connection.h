@@ -49,7 +49,7 @@ class WorkerConnection {
   // Address of the connection on which the worker was last heard of. Empty means that it was not
   // heard of since the coordinator's process began.
   const std::string& peer() const { return peer_; }
-  // By the last heartbeat. Zeros if there was none in this life.
+  // Returns the path as of the last heartbeat. Zeros if there was none in this life.
   const PathFacts& path() const { return path_; }
 
  private:

@@ -45,7 +45,7 @@ struct WorkerDesk {
   // The grant held is done.
   void Complete(const RoundReport& report, const JobSpec& job, absl::Time now);
 
-  // As policies see it. `worker`, `name`: this one's.
+  // Returns the worker's progress as policies see it. `worker` and `name` are those of this worker.
   MemberProgress Progress(WorkerId worker, const std::string& name, absl::Time now) const;
   // `newest`: number of the newest round granted to any worker. -1 means none.
   WorkerSnapshot Snapshot(const WorkerRecord& record, int64_t newest, absl::Time now) const;

@@ -47,7 +47,7 @@ absl::Status CheckAccess(const Identity& caller, absl::string_view method) {
       if (role == caller.role) return absl::OkStatus();
       absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", RoleName(role));
     }
-    // A viewer is a person, who may ask one.
+    // A viewer is a person, and may ask an operator.
     const bool may_ask = caller.role == kViewer && absl::StrContains(allowed, RoleName(kOperator));
     return absl::PermissionDeniedError(
         absl::StrCat(TextOf(caller), " may not call ", method, "; the role for that: ", allowed,

@@ -1,14 +1,15 @@
-// Which role may call what: the one place where that is decided, before any handler. Pure.
+// This is the one place where it is decided which role may call what, before any handler. It is
+// pure.
 //
 //   StatusService                       operator, viewer, server
 //   AdminService                        operator
-//   AuthorityService                    operator; Renew: everybody; ListRevoked: server
+//   AuthorityService                    operator; Renew: every caller; ListRevoked: server
 //   ClusterService                      worker; AttachShard and ReportShard: server
 //   ParameterService                    worker, server
 //   ReplicaService                      server
-//   health, reflection                  everybody with a certificate
+//   health, reflection                  every caller with a certificate
 //
-// That a worker speaks for itself only, its handler checks: CheckActsAs().
+// The handler of a worker's call checks that the worker speaks for itself only: CheckActsAs().
 #pragma once
 
 #include <optional>
@@ -19,12 +20,12 @@
 
 namespace lodestar {
 
-// `method`: "/lodestar.v1.AdminService/Stop". Errors: PermissionDenied, naming the caller, what it
-// is, and who may.
+// `method` is for instance "/lodestar.v1.AdminService/Stop". Errors: PermissionDenied, naming the
+// caller, its role, and the roles that may call the method.
 absl::Status CheckAccess(const Identity& caller, absl::string_view method);
 
-// Whether `caller` (none: the wire is plain text, and everybody may be everybody) may speak for the
-// worker of that name. Errors: PermissionDenied.
+// Checks that `caller` may speak for the worker of that name. If there is no caller, the wire is
+// plain text, and every caller may speak for every worker. Errors: PermissionDenied.
 absl::Status CheckActsAs(const std::optional<Identity>& caller, absl::string_view worker_name);
 
 }  // namespace lodestar

@@ -21,15 +21,15 @@ namespace {
 
 constexpr size_t kMaxReasonBytes = 256;
 
-// To set checkpoints aside, and to read the one that is gone back to once more.
+// This is the time to set checkpoints aside, and to read the one that is gone back to once more.
 constexpr absl::Duration kRollBackPatience = absl::Minutes(30);
 
 constexpr absl::Duration kCheckpointPatience = absl::Minutes(10);
-// For the round under way, the last checkpoint and its repetitions.
+// This is the time for the round under way, the last checkpoint and its repetitions.
 constexpr absl::Duration kStopPatience = absl::Minutes(10);
 // Each holds a thread, and a bucket's memory.
 constexpr int kMaxExports = 4;
-// For a reader to take the next piece.
+// This is the time for a reader to take the next piece.
 constexpr absl::Duration kReaderPatience = absl::Seconds(30);
 
 v1::StopReply ReplyOf(const JobEnding& ending, const std::string& model) {
@@ -41,7 +41,7 @@ v1::StopReply ReplyOf(const JobEnding& ending, const std::string& model) {
     reply.set_saved_path(ending.saved->path);
   } else {
     reply.set_not_saved(std::string(ending.saved.status().message()));
-    // Else there was nothing to save, or nowhere.
+    // Otherwise there was nothing to save, or no place to save it to.
     reply.set_is_lost(!absl::IsFailedPrecondition(ending.saved.status()));
   }
   return reply;
@@ -92,7 +92,7 @@ std::string WhoCalls(const grpc::CallbackServerContext& context) {
   return absl::StrCat(CallerText(CallerOf(*context.auth_context())), " at ", context.peer());
 }
 
-// Has its place until the client has read the answer, or is gone.
+// A PlacedAnswer has its place until the client has read the answer, or is gone.
 class PlacedAnswer final : public grpc::ServerUnaryReactor {
  public:
   explicit PlacedAnswer(OriginPlaces::Place place) : place_(std::move(place)) {}
@@ -102,7 +102,7 @@ class PlacedAnswer final : public grpc::ServerUnaryReactor {
   const OriginPlaces::Place place_;
 };
 
-// What calls of this worker name it as; empty: there is none of that name.
+// Returns what the calls of this worker name it as. It is empty if there is no worker of that name.
 std::string WorkerIdOf(CoordinatorStrand& strand, absl::string_view name) {
   return strand.Run([name](Coordinator& coordinator, absl::Time now) -> std::string {
     for (const WorkerSnapshot& worker : coordinator.Snapshot(now).workers) {
@@ -315,7 +315,7 @@ grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* contex
                                              v1::RollBackReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   disk_.Schedule([this, reactor, request, reply, who = WhoCalls(*context)] {
-    // First: a checkpoint that was found is kept for who may go back to it.
+    // This comes first: a checkpoint that was found is kept for a caller that may go back to it.
     const absl::Status may = CheckMayRollBack(*request);
     if (!may.ok()) return reactor->Finish(ToGrpcStatus(may));
     const absl::StatusOr<PublishedCheckpoint> found =

@@ -26,16 +26,17 @@ namespace lodestar {
 
 class AdminRpc final : public v1::AdminService::CallbackService {
  public:
-  // Not owned, where it is a pointer; outlives the gRPC server.
+  // The pointers are not owned, and outlive the gRPC server.
   struct Deps {
     CoordinatorStrand* strand = nullptr;
     const ShardHost* local = nullptr;
     TransportSecurity security;  // of calls to other servers
     // See CheckpointKeeper::NewestUpTo().
     std::function<absl::StatusOr<PublishedCheckpoint>(Round round)> find_checkpoint;
-    // With the key of orders, if they need one; empty: there is none.
+    // Returns the address with the key of orders, if they need one. It is empty if there is no
+    // dashboard.
     std::function<std::string()> dashboard_url;
-    const LogTail* log = nullptr;  // of this process; null: nobody keeps it
+    const LogTail* log = nullptr;  // of this process; null: there is none
     std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
   };
   AdminRpc(JobSpec job, Deps deps);
@@ -87,7 +88,7 @@ class AdminRpc final : public v1::AdminService::CallbackService {
   const Deps deps_;
   std::atomic<int> num_exports_ = 0;  // under way
   OutgoingCalls calls_;               // of exports
-  // Of parts of the log that have not been read: each may have a mebibyte.
+  // These places are for parts of the log that have not been read; each part may have a mebibyte.
   OriginPlaces log_answers_{{.in_all = 32, .of_origin = 8}};
   ThreadPool disk_{1, "rollback"};
   ThreadPool exports_;  // one thread for each: they block for the network

@@ -24,7 +24,7 @@ namespace {
 // Each may wait for a peer that says nothing: several origins would have to do that for others to
 // find none.
 constexpr int kEnrollmentThreads = 32;
-// That wait for a thread, or have one.
+// These places are for calls that wait for a thread, or have one.
 constexpr OriginPlaces::Config kMaxEnrolling = {.in_all = 64, .of_origin = 8};
 constexpr absl::Duration kEnrollmentTimeout = absl::Seconds(10);
 constexpr size_t kMaxRequestBytes = 16 << 10;

@@ -1,5 +1,6 @@
-// AuthorityService (proto/authority_service.proto) and enrolments: tokens, certificates, and who is
-// in no more. What an operator does is logged with who it was.
+// AuthorityRpc serves AuthorityService (proto/authority_service.proto) and enrolments: tokens,
+// certificates, and the identities that were revoked. What an operator does is logged with the
+// operator's name.
 #pragma once
 
 #include <functional>

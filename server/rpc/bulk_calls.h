@@ -16,7 +16,7 @@
 
 namespace lodestar {
 
-// One call. Written by its stream, read by whoever asks.
+// A BulkCall is one call. Its stream writes it, and any thread may read it.
 class BulkCall {
  public:
   void set_phase(v1::CallState::Phase phase) { phase_.store(phase, std::memory_order_relaxed); }

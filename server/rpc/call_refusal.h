@@ -1,5 +1,5 @@
-// What a process answers to calls of services that it does not have: why, and where they are, so
-// that a client with the wrong address learns of it.
+// These are the answers of a process to calls of services that it does not have. They tell why it
+// has none and where the services are, so that a client with the wrong address learns of it.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -35,13 +35,13 @@ class CallRefusal final : public grpc::CallbackGenericService {
   const std::vector<Services> services_;
 };
 
-// What only the coordinator has.
+// Returns the services that only the coordinator has.
 std::vector<std::string> CoordinatorServices();
-// What a coordinator has that issues certificates itself.
+// Returns the service that a coordinator has that issues certificates itself.
 std::string AuthorityService();
-// What every server has.
+// Returns the service that every server has.
 std::string BulkService();
-// What only a replica has.
+// Returns the service that only a replica has.
 std::string ReplicaService();
 
 // FailedPrecondition with WithCoordinator(): of the server of a shard above 0.

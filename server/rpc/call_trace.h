@@ -14,7 +14,7 @@ namespace lodestar {
 // `context` lives. Not thread-safe.
 class CallTrace {
  public:
-  // `log` and `context` outlive the call. `call`: its method.
+  // `log` and `context` outlive the call. `call` is its method.
   CallTrace(CallLog* log, grpc::CallbackServerContext* context, absl::string_view call);
 
   // What is known of the caller is added here.

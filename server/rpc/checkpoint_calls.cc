@@ -33,7 +33,7 @@ CoordinatorStrand::Delivery Deliver(const CheckpointDone& done, const Outcome& o
   return finish(absl::UnavailableError("the coordinator is stopping"));
 }
 
-// What the job goes on from, which was at `rounds_done`.
+// Returns what the job, which was at `rounds_done`, goes on from.
 absl::StatusOr<RolledBack> WhereItIsBack(const Coordinator& coordinator, Round round,
                                          int64_t rounds_done, absl::Time now) {
   const std::optional<ResumeSnapshot> resumed = coordinator.Snapshot(now).resumed;

@@ -20,14 +20,15 @@ using CheckpointDone = std::function<void(const absl::StatusOr<PublishedCheckpoi
 // if the strand stops meanwhile.
 void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience, CheckpointDone done);
 
-// The checkpoint after which nobody gets work any more, see Coordinator::BeginLastSave(). `asker`:
-// a server that may ask again, of which the last call is answered; 0: asks only once. Errors: those
-// of Coordinator::LastSaveOutcome(); DeadlineExceeded after `patience`, with what is in no
-// checkpoint; Unavailable if the strand has stopped without one, or the asker has asked again.
+// Takes the checkpoint after which no worker gets work any more, see Coordinator::BeginLastSave().
+// `asker` is a server that may ask again; the last of its calls is answered. 0 means that the
+// caller asks only once. Errors: those of Coordinator::LastSaveOutcome(); DeadlineExceeded after
+// `patience`, with what is in no checkpoint; Unavailable if the strand has stopped without one, or
+// the asker has asked again.
 void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::string& reason,
                         absl::Duration patience, CheckpointDone done);
 
-// What the job has gone back to.
+// RolledBack is what the job has gone back to.
 struct RolledBack {
   std::string path;  // of a checkpoint
   Round round;

@@ -36,7 +36,7 @@ class Fields {
     bytes_.remove_prefix(num_bytes);
     return field;
   }
-  // With its length before it.
+  // Returns a vector that has its length before it.
   std::optional<absl::string_view> Vector(size_t length_bytes) {
     const std::optional<uint32_t> length = Number(length_bytes);
     return length.has_value() ? Bytes(*length) : std::nullopt;

@@ -20,8 +20,8 @@ enum class ClientHello : uint8_t {
   kMalformed,  // no ClientHello, or one that is too long
 };
 
-// `bytes`: as many as have come on the connection, from the first on; its first two are those of a
-// TLS handshake (first_bytes.h).
+// `bytes` are as many as have come on the connection, from the first on. The first two are those of
+// a TLS handshake (first_bytes.h).
 ClientHello ClassifyClientHello(absl::string_view bytes);
 
 }  // namespace lodestar

@@ -10,7 +10,7 @@
 namespace lodestar {
 namespace {
 
-// What OpenSSL sends first.
+// Returns what OpenSSL sends first.
 std::string HelloOfOpenssl(int min_version, int max_version) {
   SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
   SSL_CTX_set_min_proto_version(context, min_version);
@@ -37,7 +37,7 @@ std::string Record(absl::string_view part) {
   return absl::StrCat(std::string("\x16\x03\x01", 3), Number(part.size(), 2), part);
 }
 
-// `extensions`: with their length, or nothing.
+// `extensions` have their length before them, or are empty.
 std::string Message(absl::string_view extensions) {
   const std::string body =
       absl::StrCat(std::string("\x03\x03", 2), std::string(32, 'r'), Number(0, 1), Number(2, 2),

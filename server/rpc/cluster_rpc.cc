@@ -32,13 +32,14 @@ constexpr absl::Duration kDefaultHold = absl::Seconds(10);
 // A server that is loading is ready after moments mostly; then the client hears why it is not.
 constexpr absl::Duration kRegisterHold = absl::Seconds(3);
 constexpr absl::Duration kMaxHold = absl::Minutes(1);
-// That wait for servers to load, or for their clients to read the answer.
+// These places are for registrations that wait for servers to load, or for their clients to read
+// the answer.
 constexpr OriginPlaces::Config kMaxHeldRegistrations = {.in_all = 1024, .of_origin = 256};
 constexpr OriginPlaces::Config kMaxHeldConnections = {.in_all = 16'384, .of_origin = 4096};
 constexpr absl::Duration kPlacePause = absl::Seconds(1);
 constexpr absl::Duration kMaxStopPatience = absl::Hours(24);
 constexpr size_t kMaxReasonBytes = 1024;
-// Of what a server reports.
+// A hash that a worker reports may have so many bytes.
 constexpr size_t kMaxHashBytes = 64;
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
@@ -77,7 +78,7 @@ void Serialize(const google::protobuf::MessageLite& message, grpc::ByteBuffer* b
   *bytes = grpc::ByteBuffer(&slice, 1);
 }
 
-// Has its place until the client has read the answer, or is gone.
+// A PlacedCall has its place until the client has read the answer, or is gone.
 class PlacedCall final : public grpc::ServerUnaryReactor {
  public:
   explicit PlacedCall(OriginPlaces::Place place) : place_(std::move(place)) {}
@@ -182,7 +183,7 @@ CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundRepo
 
 ClusterRpc::ClusterRpc(const Deps& deps)
     : deps_(deps),
-      // Of one origin all but one.
+      // One origin may have all places but one.
       large_registrations_({kMaxLargeRegistrations, kMaxLargeRegistrations - 1}),
       held_registrations_(kMaxHeldRegistrations),
       held_connections_(kMaxHeldConnections),
@@ -200,7 +201,7 @@ absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& conte
   return deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
     // An older journal may not know of this life, nor of the key of its secret.
     RETURN_IF_ERROR(coordinator.CheckCompared(now));
-    // Of nobody the coordinator says itself that there is none.
+    // If there is no such worker, the coordinator says so itself.
     const std::string name = coordinator.WorkerName(life.worker);
     trace.facts().name = name;
     if (!name.empty()) RETURN_IF_ERROR(CheckActsAs(caller, name));
@@ -285,7 +286,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
     deps_.refusals->Count(LimitReached::kDeniedCalls);
     call = speaks;
   }
-  // Who was only cut off still hands in what it has, before the last checkpoint.
+  // A worker that was only cut off still hands in what it has, before the last checkpoint.
   bool goes_on = false;
   const absl::Status taken =
       deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
@@ -363,7 +364,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Heartbeat(grpc::CallbackServerContext* con
   if (const absl::Status speaks = CheckSpeaksFor(*context, call->life, trace); !speaks.ok()) {
     return Answer(context, trace, speaks);
   }
-  // Whoever waits for a slow disk is alive: the answer promises nothing.
+  // A worker that waits for a slow disk is alive, and the answer promises nothing.
   const absl::StatusOr<HeartbeatAnswer> answer = deps_.strand->Run(
       [&](Coordinator& coordinator, absl::Time now) { return coordinator.Heartbeat(*call, now); });
   if (answer.ok()) *reply = ToProto(*answer);
@@ -472,7 +473,8 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
   std::shared_ptr<ShardStream> old;
   const absl::Status status =
       deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
-        // The last checkpoint needs whoever was only cut off; with others, all would start over.
+        // The last checkpoint needs a server that was only cut off; with another server, all would
+        // start over.
         const bool goes_on = coordinator.GoesOn(request.shard(), request.instance_id(),
                                                 request.server_incarnation());
         if (!goes_on) RETURN_IF_ERROR(CheckNotDraining());

@@ -32,7 +32,7 @@ class ClusterRpc final
                                   v1::ClusterService::WithCallbackMethod_ReportShard<
                                       v1::ClusterService::Service>>>>>>>> {
  public:
-  // Not owned; outlive the gRPC server.
+  // The pointers are not owned, and outlive the gRPC server.
   struct Deps {
     CoordinatorStrand* strand = nullptr;
     CommandedShards* shards = nullptr;
@@ -66,7 +66,7 @@ class ClusterRpc final
   grpc::ServerUnaryReactor* StayConnected(grpc::CallbackServerContext* context,
                                           const v1::StayConnectedRequest* request,
                                           v1::StayConnectedReply* reply) override;
-  // That NextGrant() waits under in the strand.
+  // Returns the key that NextGrant() waits under in the strand.
   static uint64_t KeyOf(const WorkerLife& life) { return life.incarnation.value(); }
   grpc::ServerUnaryReactor* NextGrant(grpc::CallbackServerContext* context,
                                       const v1::GrantRequest* request, v1::Grant* reply) override;

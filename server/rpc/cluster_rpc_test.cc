@@ -65,7 +65,8 @@ v1::AttachShardRequest Shard1() {
   return request;
 }
 
-// Else a server that attaches again in between would be given up with the connection that it left.
+// Otherwise a server that attaches again in between would be given up with the connection that it
+// left.
 TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
   TellingClock clock;
   CoordinatorStrand strand(&clock, /*tick=*/absl::Hours(1));
@@ -274,7 +275,7 @@ TEST(ClusterRpcTest, WhoComesUnderAnothersNameOrWithoutACertificateIsCounted) {
 #endif
 }
 
-// How one call has ended.
+// A HeldCall says how one call has ended.
 struct HeldCall {
   std::function<void(grpc::Status)> taker() {
     return [this](const grpc::Status& status) {
@@ -294,7 +295,7 @@ struct HeldCall {
 
 class StayConnectedTest : public ::testing::Test {
  protected:
-  // What the coordinator is told of connections that have ended.
+  // Told is what the coordinator is told of connections that have ended.
   struct Told {
     WorkerLife life;
     ConnectionState end = ConnectionState::kUnknown;
@@ -492,7 +493,7 @@ TEST(ClusterRpcTest, RegistrationsAreRefusedBeforeTheyTakeMemoryAndCounted) {
   EXPECT_EQ(refused(LimitReached::kRegistrations), 1);
 }
 
-// Their layouts are kept until servers have loaded.
+// The layouts of registrations are kept until servers have loaded.
 TEST(ClusterRpcTest, FewLargeRegistrationsWaitAtATime) {
   CoordinatorConfig config = TwoServers();
   config.job.model = *ModelPreset("client");
@@ -546,7 +547,7 @@ TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoStillHaveARoundToHandIn) {
   EXPECT_EQ(cluster.Register(worker, &reply).error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
-// Whoever reads the status knows ids and incarnations.
+// Every program that reads the status knows ids and incarnations.
 TEST(ClusterRpcTest, NobodyLeavesInTheNameOfAnother) {
   CoordinatorConfig config = TwoServers();
   config.num_shards = 1;

@@ -13,9 +13,9 @@
 
 namespace lodestar {
 
-// Of the port of the server that the status is asked of.
+// The counts are of the port of the server that the status is asked of.
 void SetPort(const ConnectionCounts& counts, v1::ClusterStatus* status);
-// Likewise. `memory_bytes`: that its process has.
+// The limits are those of the same server. `memory_bytes` is the memory that its process has.
 void SetLimits(const ServerLimits& limits, const MemoryBound& bound, int64_t memory_bytes,
                const RefusalCounts& refusals, v1::ClusterStatus* status);
 v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job);

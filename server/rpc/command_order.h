@@ -11,9 +11,9 @@ namespace lodestar {
 
 class CommandOrder {
  public:
-  // `number`: of the command that has come; 0: this coordinator does not number them. Errors:
-  // DataLoss if others should have come before it. Then the stream is to be ended: to the next one
-  // the coordinator repeats what was missed.
+  // `number` is the number of the command that has come. 0 means that this coordinator does not
+  // number its commands. Errors: DataLoss if others should have come before it. Then the stream is
+  // to be ended: to the next one the coordinator repeats what was missed.
   absl::Status Take(uint64_t number) {
     if (number == 0) return absl::OkStatus();
     if (number != last_ + 1) {

@@ -30,12 +30,11 @@ class CommandedShards {
   // Ends all streams, and those that attach later.
   void EndAll(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // To all. StopCommand is for the other servers: this process is the business of who owns the
-  // coordinator.
-  // `follows`: see ShardHost::Obey().
+  // Sends the command to all shards. StopCommand is for the other servers: the owner of the
+  // coordinator stops this process. `follows`: see ShardHost::Obey().
   void Send(const ShardCommand& command, const CoordinatorRecord& follows)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // To one of them, if it is attached; that of this process is.
+  // Sends the command to one shard, if it is attached. The shard of this process always is.
   void Repeat(const RepeatedCommand& repeated, const CoordinatorRecord& follows)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -13,9 +13,9 @@
 namespace lodestar {
 namespace {
 
-// Of paths with more than that losses may be the path's own.
+// On a path with a longer round trip than that, losses may be the path's own.
 constexpr absl::Duration kShortPath = absl::Milliseconds(2);
-// What one start of a connection may lose says nothing.
+// The losses of a connection that has sent fewer bytes than that say nothing.
 constexpr uint64_t kLeastBytes = 500'000;
 constexpr double kMostAgain = 0.05;
 constexpr absl::string_view kCubic = "cubic";

@@ -17,7 +17,7 @@
 
 namespace lodestar {
 
-// What the kernel has counted of one connection since it began.
+// SentBytes is what the kernel has counted of one connection since it began.
 struct SentBytes {
   uint64_t sent = 0;          // those that were sent again, too
   uint64_t again = 0;         // of them
@@ -27,8 +27,8 @@ struct SentBytes {
 // Pure. Whether so much was sent again that it is not the path's own loss.
 bool IsMisjudged(const SentBytes& bytes);
 
-// Gives a connection cubic where it has BBR and that is wrong about its path. Why, for the log;
-// empty: nothing was done.
+// Gives a connection cubic where it has BBR and BBR is wrong about its path. Returns why, for the
+// log. The text is empty if nothing was done.
 std::string MendCongestionControl(int socket);
 
 }  // namespace lodestar

@@ -35,14 +35,15 @@ namespace {
 constexpr int kMaxAccepts = 64;
 // All that wait may have said something since they were last looked at.
 constexpr int kMaxEvents = 512;
-// Without a file for another connection, and none to refuse it with.
+// The acceptor pauses so long when there is neither a file for another connection nor one to refuse
+// it with.
 constexpr absl::Duration kPauseWithoutFiles = absl::Milliseconds(100);
 constexpr absl::Duration kSweepInterval = absl::Seconds(5);
 constexpr absl::Duration kPathInterval = absl::Seconds(1);
 constexpr absl::Duration kLogInterval = absl::Seconds(1);
-// For a peer that was told everything to close its side.
+// A peer that was told everything has so long to close its side.
 constexpr absl::Duration kLeavingPatience = absl::Seconds(1);
-// From the first refused call of a connection to its end: the client then sees whether there is a
+// A connection lives so long after its first refused call. The client then sees whether there is a
 // place for it by now.
 constexpr absl::Duration kRefusedLife = absl::Seconds(1);
 constexpr size_t kMaxBytesIgnored = 256 << 10;
@@ -57,7 +58,8 @@ bool WasClosedByPeer(const ConnectionTable::FileIdentity& file) {
   return WasEndedByPeer(file.inode);
 }
 
-// Both sides: gRPC keeps the file of a connection that its peer has closed while a call is held.
+// Returns whether both sides are open: gRPC keeps the file of a connection that its peer has closed
+// while a call is held.
 bool IsEstablished(int fd) {
   tcp_info info{};
   socklen_t size = sizeof(info);
@@ -65,7 +67,7 @@ bool IsEstablished(int fd) {
   return info.tcpi_state == TCP_ESTABLISHED;
 }
 
-// Of this process, which may raise none any more.
+// Returns the limit of this process, which may be unable to raise any limit by now.
 int64_t MaxFiles() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
@@ -84,7 +86,8 @@ ConnectionLimits LimitToThisProcess(const ConnectionLimits& wanted) {
   return limits;
 }
 
-// Of a peer: IPv4 as such, even where it has come to a socket for both families.
+// Returns the address of a peer. An IPv4 address is given as such, even where it has come to a
+// socket for both families.
 HostPort HostPortOf(const sockaddr_storage& storage) {
   char text[INET6_ADDRSTRLEN] = {};
   if (storage.ss_family == AF_INET) {
@@ -116,7 +119,7 @@ std::optional<HostPort> HostPortOfGrpc(absl::string_view peer) {
 
 int OpenSpare() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
-// Best effort: who does not read is not waited for.
+// Sends at best effort: a peer that does not read is not waited for.
 bool SendAll(int fd, const std::string& bytes) {
   return bytes.empty() || send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) ==
                               static_cast<ssize_t>(bytes.size());
@@ -239,8 +242,8 @@ void ConnectionAcceptor::Run() {
         ready_listeners.push_back(fd);
       }
     }
-    // After all events of those that wait: what is accepted now may have the number of one that was
-    // closed above.
+    // Accepting comes after all events of the connections that wait. What is accepted now may have
+    // the number of one that was closed above.
     for (const FileDescriptor& socket : sockets_.sockets) {
       if (std::count(ready_listeners.begin(), ready_listeners.end(), socket.get()) > 0) {
         Accept(socket.get());
@@ -309,8 +312,8 @@ void ConnectionAcceptor::SetAccepting(bool is_accepting) {
 }
 
 void ConnectionAcceptor::Accept(int listener) {
-  // One at a time while each takes the place of another: whoever has said something by then is let
-  // in before it is taken for silent.
+  // While each connection takes the place of another, they are accepted one at a time. So a
+  // connection that has said something by then is let in before it is taken for silent.
   for (int i = 0; i < kMaxAccepts && (i == 0 || waiting_.size() < config_.limits.max_waiting);
        ++i) {
     sockaddr_storage storage{};

@@ -1,7 +1,7 @@
-// The port of a server: accepts connections, sees by their first bytes what they are, and hands
-// them to gRPC or to whom an enrollment is for. gRPC's own listener is not used. It stops for good
-// when the process runs out of file descriptors (CVE-2023-4785), and keeps whoever connects and
-// says nothing.
+// ConnectionAcceptor is the port of a server. It accepts connections, sees by their first bytes
+// what they are, and hands them to gRPC or, for an enrollment, to `enroll`. gRPC's own listener is
+// not used. It stops for good when the process runs out of file descriptors (CVE-2023-4785), and
+// keeps clients that connect and say nothing.
 //
 //   accepted -> silent -> let in: gRPC's, or the enrollment's
 //                 |  \--> held: gRPC's, but Serve() was not called yet --> let in
@@ -9,7 +9,7 @@
 //                 v         v
 //               closed    being told that it is refused, in its own protocol --> closed
 //
-// One thread of its own, which never blocks on a peer.
+// The acceptor has one thread of its own, which never blocks on a peer.
 #pragma once
 
 #include <grpcpp/server_builder.h>
@@ -45,12 +45,13 @@ class ConnectionAcceptor {
     Transport transport = Transport::kPlain;
     // Lowered to what the process's limit of open files allows.
     ConnectionLimits limits;
-    // How long a gRPC client is kept for Serve() to be called, before it is told that the server is
+    // A gRPC client is kept so long for Serve() to be called, before it is told that the server is
     // starting.
     absl::Duration start_patience = absl::Seconds(1);
-    // Given each connection that begins with kEnrollmentWord, and owns it from then on:
-    // non-blocking, with nothing of it read; `peer` is HOST:PORT. From the thread of the acceptor,
-    // from Listen() on; must not block. Null: there is no enrollment.
+    // Is given each connection that begins with kEnrollmentWord, and owns it from then on. The
+    // connection is non-blocking, with nothing of it read; `peer` is HOST:PORT. It is called by the
+    // thread of the acceptor, from Listen() on, and must not block. Null means that there is no
+    // enrollment.
     std::function<void(int fd, std::string peer)> enroll;
     Clock* clock = &Clock::Real();
   };
@@ -89,7 +90,7 @@ class ConnectionAcceptor {
     kRefused,  // HTTP/2: told so, call by call
     kLeaving,  // was told all: waits for the peer to close, so that it gets to read that
   };
-  // What has not been let in.
+  // A Waiting connection has not been let in.
   struct Waiting {
     int listener = -1;
     std::string peer;
@@ -102,12 +103,13 @@ class ConnectionAcceptor {
   ConnectionAcceptor(Config config, ListeningSockets sockets);
   absl::Status Start();
   void Run();
-  // Until something comes, or it is time for something.
+  // Returns for how long to wait for something to come before it is time for something.
   int Timeout();
   void OnTime();
-  // Of connections that are gRPC's: see MendCongestionControl().
+  // Looks at the paths of the connections that are gRPC's: see MendCongestionControl().
   void LookAtPaths(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Not while there is neither a file for a connection nor one to refuse it with.
+  // The acceptor does not accept while there is neither a file for a connection nor one to refuse
+  // it with.
   void SetAccepting(bool is_accepting);
   void Accept(int listener);
   // The process may not have another file: one connection is closed. Whether there may be room now.
@@ -132,7 +134,7 @@ class ConnectionAcceptor {
   // It is being told that it is refused.
   void RefuseFor(int fd, absl::Duration at_most) ABSL_LOCKS_EXCLUDED(mutex_);
   void Count(RefusalReason refusal, const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
-  // What a gRPC client is told.
+  // Returns what a gRPC client is told.
   absl::Status StatusOf(RefusalReason refusal) ABSL_LOCKS_EXCLUDED(mutex_);
   void LogRefusals(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -146,7 +148,7 @@ class ConnectionAcceptor {
   ConnectionTable table_ ABSL_GUARDED_BY(mutex_);
   ConnectionCounts counts_ ABSL_GUARDED_BY(mutex_);  // but for those that table_ knows
 
-  // Of the thread alone.
+  // Only the thread touches these.
   ListeningSockets sockets_;
   FileDescriptor epoll_;
   FileDescriptor spare_;  // closed to accept, and refuse, where there is no other

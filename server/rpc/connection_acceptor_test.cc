@@ -60,11 +60,11 @@ class RawClient {
   void Send(absl::string_view bytes) {
     EXPECT_EQ(send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), bytes.size());
   }
-  // Of what the server may refuse while it comes.
+  // Sends what the server may refuse while it comes.
   void SendUnlessClosed(absl::string_view bytes) {
     send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
-  // Until the server closes.
+  // Reads until the server closes.
   std::string ReadAll() {
     std::string all;
     char bytes[4096];
@@ -111,7 +111,7 @@ class GrpcClient {
   grpc::GenericStub stub_;
 };
 
-// What a gRPC server without services says of every call.
+// This is what a gRPC server without services says of every call.
 MATCHER(IsAnsweredByGrpc, "") {
   *result_listener << arg.error_code() << " " << arg.error_message();
   return arg.error_code() == grpc::StatusCode::UNIMPLEMENTED;
@@ -184,7 +184,7 @@ class ConnectionAcceptorTest : public ::testing::Test {
     limit.rlim_cur = max_files;
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   }
-  // What called from an open connection is known to be gone once that is closed.
+  // Calls from an open connection, which is known to be gone once it is closed.
   void CallAndClose(absl::string_view host) {
     ASSERT_NO_FATAL_FAILURE(ListenAndServe());
     auto client = std::make_unique<GrpcClient>(port(), /*has_tls=*/false, host);
@@ -339,7 +339,7 @@ TEST_F(ConnectionAcceptorTest, WhoHasSpokenIsNotTakenForSilentWhenManyComeAtOnce
   config_.limits.max_waiting = 2;
   ListenAndServe();
   std::vector<RawClient> clients(20);
-  LimitFiles(0);  // nobody is accepted
+  LimitFiles(0);  // no connection is accepted
   for (RawClient& client : clients) {
     ASSERT_TRUE(client.Connect(port()));
     client.Send("GET / HTTP/1.1\r\n\r\n");
@@ -355,7 +355,8 @@ TEST_F(ConnectionAcceptorTest, SilentOnesAreClosedInTheEnd) {
   RawClient silent(port());
   EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());  // came later
   clock_.AdvanceTime(config_.limits.patience);
-  EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());  // somebody comes: it is looked
+  // a connection comes, so the server looks
+  EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());
   EXPECT_EQ(silent.ReadAll(), "");
   EXPECT_EQ(Refused(RefusalReason::kSilent), 1);
 }

@@ -156,7 +156,7 @@ ConnectionState ConnectionTable::StateOf(const HostPort& peer) const {
     const bool was_closed = was_closed_(let_in_.at(*open).identity);
     return was_closed ? ConnectionState::kClosed : ConnectionState::kOpen;
   }
-  // One that was not swept out yet, or one before.
+  // The peer's connection was not swept out yet, or it is one before.
   const bool was_closed =
       std::any_of(let_in_.begin(), let_in_.end(),
                   [&](const auto& it) {

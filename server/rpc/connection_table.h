@@ -1,6 +1,7 @@
-// How many connections a port has and may have: those that have not been let in, because nothing or
-// not enough has come from them or because they are being told that they are refused, and those
-// that were let in. Pure: time is given, and what a file descriptor stands for is asked for.
+// ConnectionTable knows how many connections a port has and may have. Some have not been let in,
+// because nothing or not enough has come from them, or because they are being told that they are
+// refused. The others were let in. The class is pure: time is given, and what a file descriptor
+// stands for is asked for.
 #pragma once
 
 #include <array>
@@ -50,15 +51,16 @@ struct ConnectionCounts {
 
 struct ConnectionLimits {
   int max_connections = 4096;  // that are let in
-  // From one address of another machine; 0: a quarter of all.
+  // This is the limit for one address of another machine. 0 means a quarter of all.
   int max_per_address = 0;
-  // That have not been let in. Another one takes the place of one of them: see OnAccepted().
+  // So many connections may wait to be let in. One more takes the place of one of them: see
+  // OnAccepted().
   int max_waiting = 256;
   absl::Duration patience = absl::Seconds(10);  // with one that waits
-  // Of max_connections: these only programs of this machine get.
+  // So many of max_connections are kept for programs of this machine.
   int kept_for_this_machine = 0;
-  // From one address of another machine: so many at once, and so many in a minute after that. What
-  // ends a connection that floods the server would mean little otherwise.
+  // One address of another machine may make so many new connections at once, and so many in a
+  // minute after that. Otherwise it would mean little to end a connection that floods the server.
   int max_new_per_address = 256;
   int new_per_minute = 600;
 
@@ -69,7 +71,7 @@ struct ConnectionLimits {
 // connections beside the files that it needs.
 ConnectionLimits LimitToFiles(ConnectionLimits limits, int64_t max_files);
 
-// What has become of a connection that was let in.
+// ConnectionState says what has become of a connection that was let in.
 enum class ConnectionState : uint8_t {
   kUnknown,  // It was never let in, or this process has ended it, or a timeout, or long ago.
   kOpen,
@@ -84,17 +86,18 @@ class ConnectionTable {
     uint64_t inode = 0;
     friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
   };
-  // Not set: there is none.
+  // Returns the file of a descriptor. It is not set if there is none.
   using Identify = std::function<std::optional<FileIdentity>(int fd)>;
   // Whether the other end has closed or reset the connection whose file is, or was, this.
   using WasClosed = std::function<bool(const FileIdentity&)>;
 
   ConnectionTable(const ConnectionLimits& limits, Identify identify, WasClosed was_closed);
 
-  // A connection has come, and waits. Returns the one that has to go for it, which is closed and
-  // forgotten. Held ones go last, before them those of this machine; of the others the address goes
-  // first that has most of them, so that a crowd of one address makes room for itself and nobody
-  // else: there those that are being refused, then silent ones, and of these the oldest.
+  // A connection has come, and waits. Returns the connection that has to go for it, which is closed
+  // and forgotten. Held connections go last, and those of this machine just before them. Of the
+  // others, those of the address that has most of them go first, so that a crowd of one address
+  // makes room for itself and for no other. Of that address the refused ones go first, then the
+  // silent ones; the oldest of these goes first.
   std::optional<int> OnAccepted(int fd, HostPort peer, absl::Time now);
   // The one that OnAccepted() would choose, if it is not held: it is closed and forgotten.
   std::optional<int> MakeRoom();
@@ -104,7 +107,7 @@ class ConnectionTable {
   void OnRefused(int fd, absl::Time deadline);
   // It does not wait any more: it is closed.
   void Forget(int fd);
-  // One that waits is let in, unless one of the limits is reached: then it waits on.
+  // A connection that waits is let in, unless one of the limits is reached: then it waits on.
   std::optional<RefusalReason> LetIn(int fd, absl::Time now);
   // The connection of `peer` that was let in and lives.
   std::optional<int> Find(const HostPort& peer) const;
@@ -112,13 +115,13 @@ class ConnectionTable {
   // other end is gone, if gRPC has not read so yet.
   ConnectionState StateOf(const HostPort& peer) const;
 
-  // Those that have waited for too long.
+  // Returns the connections that have waited for too long.
   std::vector<int> Overdue(absl::Time now) const;
   absl::Time next_deadline() const;
   // Forgets those that were let in and live no more.
   void Sweep(absl::Time now);
   absl::Time last_sweep() const { return last_sweep_; }
-  // Of those that live as of the last sweep.
+  // Visits those that were alive at the last sweep.
   void ForEachLetIn(absl::FunctionRef<void(int fd, const std::string& address)> visit) const {
     for (const auto& [fd, connection] : let_in_) visit(fd, connection.peer.host);
   }
@@ -146,7 +149,7 @@ class ConnectionTable {
   // The one that makes room for another.
   WaitingMap::iterator Dispensable();
   void SetState(int fd, State state, absl::Time deadline);
-  // What is left of max_new_per_address.
+  // A Pace is what is left of max_new_per_address.
   struct Pace {
     double left = 0.0;
     absl::Time as_of;
@@ -161,7 +164,7 @@ class ConnectionTable {
   const ConnectionLimits limits_;
   const Identify identify_;
   const WasClosed was_closed_;
-  // By file descriptor.
+  // The key is the file descriptor.
   WaitingMap waiting_;
   LetInMap let_in_;
   std::deque<HostPort> closed_;  // peers of connections that the other end has closed: the last

@@ -64,7 +64,7 @@ TEST_F(ConnectionTableTest, HeldOnesGiveWayLast) {
   EXPECT_EQ(Accept(table, 8, "10.0.0.1"), 5);
 }
 
-// One that has just come has had no time to say anything.
+// A connection that has just come has had no time to say anything.
 TEST_F(ConnectionTableTest, RefusedOnesGiveWayToSilentOnes) {
   ConnectionTable table = NewTable(10, 2);
   Accept(table, 5, "10.0.0.1");
@@ -164,8 +164,8 @@ TEST_F(ConnectionTableTest, OneThatHasEndedMakesRoom) {
   EXPECT_EQ(table.num_let_in(), 1);
 }
 
-// Whoever connects in vain all the time does not make the server look through all connections all
-// the time.
+// A client that connects in vain all the time does not make the server look through all connections
+// all the time.
 TEST_F(ConnectionTableTest, DoesNotLookForEndedOnesAllTheTime) {
   ConnectionTable table = NewTable(1, 10);
   Accept(table, 5, "127.0.0.1");

@@ -17,16 +17,16 @@ absl::Status StoppingStatus() {
   return absl::UnavailableError("the server is stopping; connect again when it is back");
 }
 
-// How often what the disk has refused is tried again.
+// What the disk has refused is tried again so often.
 constexpr absl::Duration kJournalTick = absl::Seconds(1);
 
-// Of CoordinatorStrand::Answer.
+// Delivers each CoordinatorStrand::Answer.
 template <typename Answers>
 void Deliver(const Answers& answers, const absl::Status& kept = absl::OkStatus()) {
   for (const auto& answer : answers) answer.deliver(kept);
 }
 
-// What is wrong with it, and what to do; empty: nothing.
+// Returns what is wrong with the journal, and what to do. It is empty if nothing is wrong.
 std::string TroubleOf(const CoordinatorJournal& journal) {
   const absl::Status trouble = journal.trouble();
   if (trouble.ok()) return "";

@@ -33,30 +33,31 @@ class CoordinatorStrand {
  public:
   // Why a waiting call is asked once more.
   enum class Occasion { kChange, kPatienceOver, kReplaced, kStopping };
-  // Sends an answer, once, without the lock. `kept`: OK; or Unavailable, to be said instead of it:
-  // this process ends before the journal has what it follows from, or an order waits no longer.
+  // Sends an answer, once, without the lock. `kept` is OK, or it is Unavailable and is to be said
+  // instead of the answer. Then this process ends before the journal has what the answer follows
+  // from, or an order waits no longer.
   using Delivery = std::function<void(const absl::Status& kept)>;
   // Looks for an answer; called with the lock. Must find one unless the occasion is kChange.
   // Returns null to go on waiting.
   using Attempt = std::function<Delivery(Coordinator&, absl::Time now, Occasion)>;
 
-  // Called with the lock, so that effects keep their order: must only queue. `follows`: the record
-  // of the journal that the effect follows from.
+  // Is called with the lock, so that effects keep their order, and must only queue. `follows` is
+  // the record of the journal that the effect follows from.
   using CarryOut = std::function<void(Effect, const CoordinatorRecord& follows)>;
 
-  // Leases and patience are looked at every `tick`; infinite: whenever the owner calls Tick(). Both
-  // at least every RunningTime::kLongestPause.
+  // Leases and patience are looked at every `tick`. If it is infinite, they are looked at whenever
+  // the owner calls Tick(). Either must happen at least every RunningTime::kLongestPause.
   CoordinatorStrand(Clock* clock, absl::Duration tick);
   ~CoordinatorStrand();
 
-  // Before any other call; apart from construction because answers to effects come back here.
-  // `journal`, which must not call back from within its calls, outlives all calls but Stop(); null:
-  // nothing is kept.
+  // Must come before any other call. It is apart from construction because answers to effects come
+  // back here. `journal` must not call back from within its calls, and outlives all calls but
+  // Stop(). If it is null, nothing is kept.
   void Start(std::unique_ptr<Coordinator> coordinator, CarryOut carry_out,
              CoordinatorJournal* journal = nullptr) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // call(coordinator, now), then wakes whoever waits for what it changed. Returns its result, which
-  // is for this process only: what it tells of may not be kept yet.
+  // Runs call(coordinator, now), then wakes all calls that wait for what it changed. Returns its
+  // result, which is for this process only: what it tells of may not be kept yet.
   template <typename Call>
   auto Run(Call&& call) {
     using Result = std::invoke_result_t<Call, Coordinator&, absl::Time>;
@@ -71,8 +72,8 @@ class CoordinatorStrand {
     }
   }
 
-  // As Run(), and calls deliver(result) as a Delivery is called. Its result is a status, or has
-  // one.
+  // Does as Run(), and calls deliver(result) as a Delivery is called. The result of `call` is a
+  // status, or has one.
   template <typename Call, typename Deliver>
   void RunAndTell(Call&& call, Deliver deliver) {
     using Result = std::invoke_result_t<Call, Coordinator&, absl::Time>;
@@ -84,18 +85,20 @@ class CoordinatorStrand {
     });
   }
 
-  // What to do with an order while the journal cannot be written.
+  // Unwritable says what to do with an order while the journal cannot be written.
   enum class Unwritable { kRefuse, kTake };
-  // How long whoever gives an order waits for the journal: less than a call of psctl takes.
+  // A call that gives an order waits so long for the journal. It is less than a call of psctl
+  // takes.
   static constexpr absl::Duration kOrderPatience = absl::Seconds(3);
 
   // Unavailable, with the journal and what is wrong with it, if an order had to wait for that.
   absl::Status CheckCanOrder(Unwritable unwritable = Unwritable::kRefuse) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // As RunAndTell(), for the order of an operator, who is not to wait for a disk. Unavailable, with
-  // the journal and what is wrong with it: nothing was ordered (kRefuse); or the order is taken,
-  // and not on disk after kOrderPatience. What `call` refuses stays refused.
+  // Does as RunAndTell(), for the order of an operator, which is not to wait for a disk.
+  // Unavailable names the journal and what is wrong with it. It means that nothing was ordered
+  // (kRefuse), or that the order is taken, and not on disk after kOrderPatience. What `call`
+  // refuses stays refused.
   template <typename Call, typename Deliver>
   void RunOrder(Call&& call, Deliver deliver, Unwritable unwritable = Unwritable::kRefuse) {
     using Result = std::invoke_result_t<Call, Coordinator&, absl::Time>;
@@ -110,24 +113,24 @@ class CoordinatorStrand {
     });
   }
 
-  // As Run() for answers of our own threads: does nothing once stopped, when those whom the
-  // coordinator commands are going away.
+  // Does as Run() for answers of this process's own threads. It does nothing once the strand is
+  // stopped, when those that the coordinator commands are going away.
   void Report(absl::FunctionRef<void(Coordinator&, absl::Time)> report) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // As Report(); then asks the calls that wait under the keys that `report` returns for answers,
-  // whatever has changed.
+  // Does as Report(). Then it asks for answers to the calls that wait under the keys that `report`
+  // returns, whatever has changed.
   void ReportTo(absl::FunctionRef<std::vector<uint64_t>(Coordinator&, absl::Time)> report)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Asks at once, then after every change, for the last time when `patience` of the clock is over:
-  // it is the caller's, who lives on while this process does not run. A later call
+  // Asks at once, then after every change, for the last time when `patience` of the clock is over.
+  // The clock is meant, because the caller lives on while this process does not run. A later call
   // with the same key (not 0) replaces this one, so that a client which reconnects leaves nothing
   // behind.
   void Await(uint64_t key, absl::Duration patience, Attempt attempt) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Time has passed.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
-  // At once, as every second, what the disk of the journal has refused.
+  // Tries at once, as happens every second, what the disk of the journal has refused.
   void TryJournalAgain() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Whether something waits for the journal.
@@ -162,13 +165,13 @@ class CoordinatorStrand {
   void EndWaiters(absl::Time now, Occasion occasion, absl::FunctionRef<bool(const Waiter&)> which)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // What leaves together.
+  // A Batch is what leaves together.
   struct Batch {
     std::vector<Effect> effects;
     std::vector<Answer> answers;
   };
-  // At the end of each call: has the effects carried out, or puts them off until the journal has
-  // what they follow from. Returns the answers that may be delivered now.
+  // Is called at the end of each call. It has the effects carried out, or puts them off until the
+  // journal has what they follow from. Returns the answers that may be delivered now.
   std::vector<Answer> Release() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<Answer> CarryOutAll(Batch batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Answers that wait for the journal, and do not any longer.

@@ -152,7 +152,7 @@ TEST_F(CoordinatorStrandTest, ALastSaveOutlivesARestore) {
   EXPECT_THAT(saved, Not(StatusIs(absl::StatusCode::kUnknown))) << "not after a minute";
 }
 
-// What the process before it had asked may still be waited for here.
+// What the process before had asked for may still be waited for here.
 TEST_F(CoordinatorStrandTest, AServerThatIsBackIsNotHeldUpByTheStopOfTheProcessBefore) {
   strand_.Run([](Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardDisconnected(1, 71, now);

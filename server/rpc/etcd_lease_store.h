@@ -13,7 +13,7 @@ namespace lodestar {
 
 class EtcdLeaseStore : public LeaseStore {
  public:
-  // `endpoints`: HOST:PORT of members of one etcd cluster; at least one.
+  // `endpoints` are HOST:PORT of members of one etcd cluster; there is at least one.
   EtcdLeaseStore(const std::vector<std::string>& endpoints, std::string key);
 
   int num_endpoints() const override { return static_cast<int>(endpoints_.size()); }

@@ -21,7 +21,8 @@ namespace wire = ::etcdserverpb;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// What etcd does with these calls; no lease ends by itself. Its log of requests is the test's.
+// FakeEtcd does what etcd does with these calls, but no lease ends by itself. Its log of requests
+// is the test's.
 class FakeEtcd final : public wire::KV::Service, public wire::Lease::Service {
  public:
   FakeEtcd() {
@@ -109,7 +110,7 @@ class FakeEtcd final : public wire::KV::Service, public wire::Lease::Service {
   void SetOverloaded() { is_overloaded_ = true; }
 
  private:
-  // One call at a time is all that a store makes.
+  // A store makes only one call at a time.
   std::map<std::string, wire::KeyValue> keys_;
   std::map<int64_t, int64_t> leases_;
   int64_t last_lease_ = 0x70000000'00000000;

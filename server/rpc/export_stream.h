@@ -1,4 +1,4 @@
-// One Export stream, fed by a thread that may block.
+// ExportStream is one Export stream, fed by a thread that may block.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ class ExportStream : public grpc::ServerWriteReactor<v1::ExportChunk> {
   static std::shared_ptr<ExportStream> Create(grpc::CallbackServerContext* context,
                                               absl::Duration patience);
 
-  // Before the first WriteBlocking(), whose piece it goes with.
+  // Must come before the first WriteBlocking(), whose piece the source goes with.
   void Describe(const v1::ExportSource& source) { *chunk_.mutable_source() = source; }
   // Returns when gRPC has taken the bytes, so that memory does not grow with a slow reader. Errors:
   // Cancelled if the reader has gone; DeadlineExceeded if it does not read, which ends the call.

@@ -45,7 +45,7 @@ class EndlessExports final : public v1::AdminService::CallbackService {
   absl::Notification over_;
 };
 
-// How an export of `service` ends; `read` gets its stream.
+// Returns how an export of `service` ends; `read` gets its stream.
 absl::Status OutcomeOf(
     EndlessExports& service,
     const std::function<void(grpc::ClientContext&, grpc::ClientReader<v1::ExportChunk>&)>& read) {

@@ -1,5 +1,5 @@
-// What the first bytes of a connection say of who is there, and what those are answered in their
-// own protocol that a port of gRPC is of no use to. Pure.
+// The first bytes of a connection say which kind of client is there. A client that a port of gRPC
+// is of no use to is answered in its own protocol. The functions are pure.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ enum class FirstBytes : uint8_t {
   kOther,
 };
 
-// `bytes`: as many as have come, from the first on; none are kIncomplete. Three are enough for
-// HTTP/2, two for TLS.
+// `bytes` are as many as have come, from the first on. Without any, the answer is kIncomplete.
+// Three are enough for HTTP/2, two for TLS.
 FirstBytes ClassifyFirstBytes(absl::string_view bytes);
 
 // The answer to a request of HTTP/1: 400, with a text for people.

@@ -28,7 +28,7 @@ namespace {
 
 std::atomic<uint64_t> num_floods_ended = 0;
 
-// Of plain connections, by file descriptor.
+// GuardedSockets has the plain connections, by file descriptor.
 class GuardedSockets {
  public:
   static GuardedSockets& Instance() {
@@ -44,7 +44,7 @@ class GuardedSockets {
     is_empty_ = false;
   }
 
-  // What was read; false: the connection has to end.
+  // Is told what was read. False means that the connection has to end.
   bool Allows(int fd, const msghdr& message, size_t num_bytes) ABSL_LOCKS_EXCLUDED(mutex_) {
     const std::shared_ptr<Socket> socket = Find(fd);
     if (socket == nullptr) return true;
@@ -85,7 +85,7 @@ class GuardedSockets {
     return found == sockets_.end() ? nullptr : found->second;
   }
 
-  // Else the one that was guarded has been closed, and another file has its number.
+  // If this is false, the file that was guarded has been closed, and another file has its number.
   static bool IsSame(int fd, const Socket& socket) {
     struct stat now = {};
     return fstat(fd, &now) == 0 && now.st_dev == socket.identity.st_dev &&
@@ -142,8 +142,9 @@ void FreeGuard(void*, void* guard, CRYPTO_EX_DATA*, int, long, void*) {
   delete static_cast<Http2Guard*>(guard);
 }
 
-// That of a server's connection with HTTP/2; null: it is none. Unused, as HandshakeError(), where a
-// sanitizer has functions of its own in place of those below.
+// Returns the guard of a server's connection with HTTP/2. It is null for any other connection. The
+// function is unused, as HandshakeError() is, where a sanitizer has functions of its own in place
+// of those below.
 [[maybe_unused]] Http2Guard* GuardOf(SSL* ssl) {
   static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, &FreeGuard);
   if (SSL_is_server(ssl) != 1) return nullptr;
@@ -181,8 +182,8 @@ class HandshakeCounter {
   FailedHandshakes failed_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Of the error that OpenSSL has noted last. What it says of the peer's certificate is plainer than
-// that it could not be verified.
+// Returns the text of the error that OpenSSL has noted last. What OpenSSL says of the peer's
+// certificate is plainer than that it could not be verified.
 [[maybe_unused]] absl::string_view HandshakeError(const SSL* ssl) {
   const int64_t verified = SSL_get_verify_result(ssl);
   if (verified != X509_V_OK) return X509_verify_cert_error_string(verified);

@@ -1,12 +1,12 @@
-// Puts an Http2Guard before what gRPC reads from its clients, notices who fails to open a
-// connection of TLS, and remembers which connections the other end has closed. gRPC 1.51 has no
-// place for that, and neither its own limits nor anything behind it sees what the guard looks for.
-// So this defines recvmsg(), shutdown(), SSL_read() and SSL_do_handshake(), which the library of
-// gRPC calls, over those of the system, and calls those. Nothing changes for connections that are
-// not guarded: plain ones that GuardSocket() was not told of, and TLS of clients, or without
-// HTTP/2. In builds with sanitizers, which do the same, nothing is guarded.
+// This file puts an Http2Guard before what gRPC reads from its clients, notices clients that fail
+// to open a connection of TLS, and remembers which connections the other end has closed. gRPC 1.51
+// has no place for that, and neither its own limits nor anything behind it sees what the guard
+// looks for. So it defines recvmsg(), shutdown(), SSL_read() and SSL_do_handshake(), which the
+// library of gRPC calls, over those of the system, and calls those. Nothing changes for connections
+// that are not guarded: plain ones that GuardSocket() was not told of, and TLS of clients, or
+// without HTTP/2. In builds with sanitizers, which do the same, nothing is guarded.
 //
-// The state is the process's: the library does not say for whom it calls.
+// The state is the process's: the library does not say which server it calls for.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ bool WasEndedByPeer(uint64_t inode);
 // Connections that were ended, since the process began.
 uint64_t NumFloodsEnded();
 
-// Those of TLS with clients of this process' servers that one of both has refused.
+// FailedHandshakes are those of TLS with clients of this process' servers that one of both has
+// refused.
 struct FailedHandshakes {
   uint64_t count = 0;       // since the process began
   std::string last_reason;  // "certificate has expired"

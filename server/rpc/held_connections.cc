@@ -62,7 +62,7 @@ void HeldConnections::OnCancelled(Call& call) {
   if (!Release(call)) return;
   const WorkerLife life = call.life();
   const std::string peer = call.peer();
-  // Before Finish(): gRPC may then close the file that tells.
+  // This comes before Finish(): gRPC may then close the file that tells the state.
   const ConnectionState state = deps_.state_of(peer);
   call.Finish(grpc::Status::CANCELLED);
   if (state != ConnectionState::kOpen) deps_.on_ended(life, peer, state);

@@ -23,7 +23,7 @@ namespace lodestar {
 class HeldConnections {
  public:
   struct Deps {
-    // What has become of the connection from this grpc::ServerContext::peer().
+    // Returns what has become of the connection from this grpc::ServerContext::peer().
     std::function<ConnectionState(const std::string& peer)> state_of;
     // Called once for each call whose connection has ended, without a lock held.
     std::function<void(const WorkerLife& life, const std::string& peer, ConnectionState end)>

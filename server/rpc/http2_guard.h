@@ -1,7 +1,8 @@
-// What one client sends on a connection of HTTP/2, watched frame by frame before gRPC reads it.
-// gRPC 1.51 keeps a header of any length until it is whole, and takes as many calls as are begun
-// and cut off at once (CVE-2023-33953, CVE-2023-44487): both cost a server memory without end and
-// many times the client's work. Payloads are skipped, not looked at. Pure: time is given.
+// Http2Guard watches what one client sends on a connection of HTTP/2, frame by frame before gRPC
+// reads it. gRPC 1.51 keeps a header of any length until it is whole, and takes as many calls as
+// are begun and cut off at once (CVE-2023-33953, CVE-2023-44487). Both cost a server memory without
+// end and many times the client's work. Payloads are skipped, not looked at. The class is pure:
+// time is given.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +16,8 @@ namespace lodestar {
 
 class Http2Guard {
  public:
-  // Of one call, as they are sent. gRPC takes 8 KiB, and refuses that call alone once it has read
-  // all of them.
+  // The headers of one call may have so many bytes, as they are sent. gRPC takes 8 KiB, and refuses
+  // that call alone once it has read all of them.
   static constexpr size_t kMaxHeaderBytes = 12 << 10;
 
   // A number at once, and so many in a second after that.
@@ -35,12 +36,12 @@ class Http2Guard {
   Http2Guard() : Http2Guard(Config()) {}
   explicit Http2Guard(const Config& config);
 
-  // Takes what the client has sent, from its first byte on, in pieces of any size. False: it is not
-  // to be read any further, from now on.
+  // Takes what the client has sent, from its first byte on, in pieces of any size. False means that
+  // the connection is not to be read any further, from now on.
   bool Allows(absl::string_view bytes, absl::Time now);
 
  private:
-  // What is left of a pace.
+  // An Allowance is what is left of a pace.
   struct Allowance {
     explicit Allowance(const Pace& the_pace) : pace(the_pace), left(the_pace.burst) {}
     bool Take(absl::Time now);

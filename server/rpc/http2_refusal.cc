@@ -8,14 +8,15 @@ namespace lodestar {
 namespace {
 
 constexpr size_t kFrameHeaderBytes = 9;
-// What a client may send without being allowed more, in a frame and in all: no window is opened.
+// A client may send so much without being allowed more, in a frame and in all, because no window is
+// opened.
 constexpr size_t kMaxFrameBytes = 16 << 10;
 constexpr size_t kMaxBytes = 256 << 10;
 
 enum FrameType : uint8_t { kHeaders = 1, kSettings = 4, kGoAwayFrame = 7 };
 constexpr uint8_t kAck = 0x1;         // of kSettings
 constexpr uint8_t kEndStream = 0x1;   // of kHeaders
-constexpr uint8_t kEndHeaders = 0x4;  // likewise
+constexpr uint8_t kEndHeaders = 0x4;  // of kHeaders
 
 void AppendBigEndian(std::string& bytes, uint32_t value, int num_bytes) {
   for (int i = num_bytes - 1; i >= 0; --i) bytes.push_back(static_cast<char>(value >> (8 * i)));

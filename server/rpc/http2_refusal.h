@@ -23,7 +23,7 @@ class Http2Refusal {
     kInadequateSecurity = 0xc,
   };
 
-  // `status`: not OK; its text is printable ASCII.
+  // `status` is not OK, and its text is printable ASCII.
   Http2Refusal(absl::Status status, GoAwayCode code) : status_(std::move(status)), code_(code) {}
 
   // Takes what the client sends, from its first byte on, in pieces of any size. Returns what is to
@@ -32,7 +32,7 @@ class Http2Refusal {
   // The last that is sent.
   std::string GoAway() const;
 
-  // What has come is no HTTP/2, or more than a refused client needs.
+  // True if what has come is no HTTP/2, or more than a refused client needs.
   bool is_broken() const { return is_broken_; }
   int num_calls() const { return num_calls_; }  // that were told
 

@@ -17,7 +17,7 @@ constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const std::string kEmptySettings("\0\0\0\4\0\0\0\0\0", 9);
 const std::string kSettingsAck("\0\0\0\4\1\0\0\0\0", 9);
 
-// Of HEADERS with an empty block.
+// Returns a HEADERS frame with an empty block.
 std::string Call(char stream) { return std::string("\0\0\0\1\5\0\0\0", 8) + stream; }
 
 Http2Refusal NewRefusal(const std::string& text = "too many") {

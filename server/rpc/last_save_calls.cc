@@ -39,7 +39,7 @@ std::optional<LastSaveCalls::Outcome> LastSaveCalls::OnAnswer(const Outcome& ans
   const bool is_timed_out = absl::IsDeadlineExceeded(answer.status());
   if (is_of_now && !is_timed_out && !MayComeOtherwise(answer.status())) return answer;
   if (now < until_) return std::nullopt;
-  // With time left, it was the coordinator that has given up.
+  // If time is left, it was the coordinator that has given up.
   if (is_of_now && is_timed_out && now - called_at_ < call_->deadline) return answer;
   return NotAnswered(is_of_now || is_timed_out
                          ? answer.status().message()

@@ -17,8 +17,8 @@ class LastSaveCalls {
  public:
   using Outcome = absl::StatusOr<PublishedCheckpoint>;
 
-  // A connection can swallow a call and stay. Whoever waits longer asks once more, and the
-  // coordinator goes on with what it has begun.
+  // A connection can swallow a call and stay. A server that has waited for that long asks once
+  // more, and the coordinator goes on with what it has begun.
   static constexpr absl::Duration kLongestCall = absl::Seconds(10);
   // Between two attempts.
   static constexpr absl::Duration kPause = absl::Milliseconds(50);
@@ -31,13 +31,14 @@ class LastSaveCalls {
   explicit LastSaveCalls(absl::Duration patience, absl::Time now,
                          absl::Duration longest_call = kLongestCall);
 
-  // The next one. `server_incarnation`: of what this server has loaded; 0: nothing yet.
+  // Returns the next call. `server_incarnation` is that of what this server has loaded. 0 means
+  // that it has loaded nothing yet.
   Call Next(uint64_t server_incarnation, absl::Time now);
 
-  // What has become of it. Not set: another attempt is due, after a pause. What the coordinator
-  // says holds for the life of the servers in which it was asked: an answer that was kept on its
-  // way while this server has loaded again says nothing of what was counted since. Errors: those of
-  // the coordinator; DataLoss if none has come in time.
+  // Returns what has become of the save. If it is not set, another attempt is due, after a pause.
+  // What the coordinator says holds for the life of the servers in which it was asked. An answer
+  // that was kept on its way while this server has loaded again says nothing of what was counted
+  // since. Errors: those of the coordinator; DataLoss if none has come in time.
   std::optional<Outcome> OnAnswer(const Outcome& answer, uint64_t server_incarnation,
                                   absl::Time now);
   // There is no connection to call on, for the reason given; Aborted: the coordinator has let go of

@@ -1,6 +1,7 @@
-// Refusals that take their time. Who sends again and again what nobody needs (requests far too
-// large to be meant, calls in the name of lives that are not the caller's) has only so many calls
-// open at a time, and so gets as many answers in a second as the pause allows.
+// LateRefusal is a refusal that takes its time. Some callers send again and again what no server
+// needs: requests far too large to be meant, or calls in the name of lives that are not the
+// caller's. Such a caller has only so many calls open at a time, and so gets only as many answers
+// in a second as the pause allows.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -18,8 +19,8 @@ namespace lodestar {
 
 inline constexpr absl::Duration kRefusalPause = absl::Seconds(1);
 
-// Once: what is to be done after a pause, or at once when it is not to be waited for any more. It
-// is kept until the pause is destroyed, also after it was done: it must not own the pause.
+// Does something once: after a pause, or at once when it is not to be waited for any more. What it
+// does is kept until the pause is destroyed, also after it was done, and so must not own the pause.
 class Pause {
  public:
   void Start(absl::Duration length, std::function<void()> then) {
@@ -33,7 +34,7 @@ class Pause {
   grpc::Alarm alarm_;
 };
 
-// Of a call with one answer. Deletes itself.
+// Refuses a call with one answer. Deletes itself.
 class LateRefusal final : public grpc::ServerUnaryReactor {
  public:
   LateRefusal(const absl::Status& status, absl::Duration length) {

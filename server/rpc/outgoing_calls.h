@@ -1,5 +1,5 @@
-// Calls to other servers that are under way, so that whoever stops ends them at once instead of
-// waiting for an answer or a deadline. Thread-safe.
+// OutgoingCalls has the calls to other servers that are under way. So an owner that stops ends them
+// at once instead of waiting for an answer or a deadline. The class is thread-safe.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -13,13 +13,14 @@ namespace lodestar {
 
 class OutgoingCalls {
  public:
-  // False if cancelled: then do not call. Else End() must follow while the context lives.
+  // Returns false if the calls are cancelled: then do not call. Otherwise End() must follow while
+  // the context lives.
   bool Begin(grpc::ClientContext* context) ABSL_LOCKS_EXCLUDED(mutex_);
   void End(grpc::ClientContext* context) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Calls under way end with CANCELLED.
   void Interrupt() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same, and no other begins.
+  // Does the same, and no other call begins.
   void CancelAll() ABSL_LOCKS_EXCLUDED(mutex_);
   bool are_cancelled() const ABSL_LOCKS_EXCLUDED(mutex_);
 

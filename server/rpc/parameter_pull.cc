@@ -21,9 +21,9 @@ namespace {
 // it.
 constexpr size_t kPullRequestBytes = 4 << 10;
 constexpr size_t kBytesPerBucket = 24;
-// How far reading is ahead of writing. Only references to pages are queued.
+// Reading is ahead of writing by so much. Only references to pages are queued.
 constexpr size_t kReadAheadBytes = 4 * kChunkBytes;
-// Of chunks whose payload is in the message: how many are cut while one is being written.
+// If payloads are in the messages, so many chunks are cut while one is being written.
 constexpr size_t kChunksAhead = 1;
 
 }  // namespace
@@ -48,7 +48,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
     stream->Fail(status);
   } else {
     if (absl::Status status = stream->Admit(guard); !status.ok()) {
-      // Of somebody who may not speak for that life.
+      // Unauthenticated means that the caller may not speak for that life.
       const bool is_late = absl::IsUnauthenticated(status);
       stream->FailAfter(is_late ? guard.refusal_pause : absl::ZeroDuration(), status);
     } else if (status = stream->CheckEncoding(); !status.ok()) {

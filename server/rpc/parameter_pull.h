@@ -1,6 +1,6 @@
-// One Pull stream: asks the shard for one bucket after the other, cuts what it publishes into
-// chunks on the executor, and writes them as gRPC takes them. Reading is ahead of writing by a few
-// chunks. The stream owns itself until gRPC and all callbacks are done with it.
+// A PullStream is one Pull stream. It asks the shard for one bucket after the other, cuts what the
+// shard publishes into chunks on the executor, and writes them as gRPC takes them. Reading is ahead
+// of writing by a few chunks. The stream owns itself until gRPC and all callbacks are done with it.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -59,7 +59,8 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
              std::shared_ptr<BulkCall> call, grpc::CallbackServerContext* context);
 
-  // What is asked for is kept while the call is held: whether it can be of this shard. Unread.
+  // The request is kept while the call is held. This checks, without reading it, that its size can
+  // be that of a request to this shard.
   absl::Status CheckSize(size_t request_bytes, const StreamGuard& guard) const;
   absl::Status Parse(const grpc::ByteBuffer& request, const SharedMemoryRegions& regions);
   // Whether this caller may begin another stream. Takes its seat.
@@ -70,11 +71,12 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnBucket(uint32_t bucket, absl::StatusOr<PublishedBucket> published)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void ScheduleCutting();
-  // On the executor: the sums of many readers' chunks on gRPC's threads would keep status waiting.
-  // Where payloads are in the chunks, one is cut while the one before is written, so that what has
-  // been summed is still in the cache when it is copied to the kernel.
+  // Runs on the executor: on gRPC's threads the sums of many readers' chunks would keep status
+  // waiting. Where payloads are in the chunks, one chunk is cut while the one before is written. So
+  // what has been summed is still in the cache when it is copied to the kernel.
   void CutIntoChunks() ABSL_LOCKS_EXCLUDED(mutex_);
-  // False: there is no shared memory for it now, and ScheduleCutting() will be called.
+  // Returns false if there is no shared memory for the chunk now; then ScheduleCutting() will be
+  // called.
   bool CutChunk(Chunk& chunk);
 
   void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -90,8 +92,9 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   const std::shared_ptr<TrafficCounters> traffic_;
   const std::shared_ptr<BulkCall> call_;
   v1::PullRequest request_;           // constant once the stream has started
-  size_t chunk_bytes_ = kChunkBytes;  // likewise; payload in messages
-  // Where payloads go; null: into the chunks. With cutting_ touched by one task at a time.
+  size_t chunk_bytes_ = kChunkBytes;  // payload in messages; constant as well
+  // Payloads go here. If it is null, they go into the chunks. Like cutting_, one task at a time
+  // touches it.
   std::shared_ptr<SharedMemoryStream> shared_;
   Cutting cutting_;
   Pause pause_;  // before a refusal
@@ -102,7 +105,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_read_ ABSL_GUARDED_BY(mutex_) = 0;         // buckets asked for, and being asked for
   bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;  // from the question to the last chunk's end
-  bool has_rest_ ABSL_GUARDED_BY(mutex_) = false;    // cutting_ has one that nobody is cutting
+  bool has_rest_ ABSL_GUARDED_BY(mutex_) = false;    // cutting_ has one, and no task cuts it
   PendingCall waiting_ ABSL_GUARDED_BY(mutex_);
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

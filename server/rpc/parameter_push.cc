@@ -21,7 +21,8 @@ namespace {
 // What a connection carries in a second beside a push that has stopped: heartbeats and pings.
 constexpr double kOtherBytesPerSecond = 1024;
 constexpr size_t kLongBucketBytes = 1 << 20;
-// Of legal chunks: the most payload, and more than any header.
+// The message of a legal chunk has at most so many bytes: the most payload, and more than any
+// header.
 constexpr size_t kLargestChunkMessage = kMaxChunkBytes + (4 << 10);
 
 std::string Describe(const PushChunkHeader& header) {
@@ -245,7 +246,7 @@ absl::Status PushStream::CheckKeepsSpace() const {
   absl::Status refusal =
       shard_->RefusalFor(key.worker, key.incarnation,
                          absl::UnavailableError("others have the space of what it pushes"));
-  // What has been begun anew may come to its end here as well.
+  // A contribution that was begun anew may come to its end here as well.
   return absl::IsAborted(refusal) ? refusal : absl::OkStatus();
 }
 
@@ -262,7 +263,7 @@ absl::Status PushStream::CopyChunk() {
     const auto look = [&](const ArrivedBytes& arrived) {
       incoming_->staged.OnArrived(begin_bytes + static_cast<int64_t>(arrived.end), arrived.last);
     };
-    // In shared memory, somebody may change what is looked at but for the copy.
+    // In shared memory, the worker may change everything that is looked at except for the copy.
     const bool is_long = incoming_->staged.bytes().size() >= kLongBucketBytes;
     ASSIGN_OR_RETURN(
         const uint32_t seen,
@@ -344,7 +345,7 @@ void PushStream::OnLook(absl::Duration awaited) {
   silent_for_ += awaited;
   const double others = kOtherBytesPerSecond * (1 + absl::ToDoubleSeconds(silent_for_));
   const uint64_t received = bytes.value_or(0);
-  // Without a count nothing can be concluded.
+  // Nothing can be concluded without a count.
   const bool has_come =
       !bytes.has_value() || static_cast<double>(received - silent_from_bytes_) > others;
   if (awaited == absl::ZeroDuration() || has_come) {

@@ -55,7 +55,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   PushStream(std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
              std::shared_ptr<BulkCall> call, StreamGuard guard, grpc::ByteBuffer* reply);
 
-  // Takes the seat of whoever sends now.
+  // Takes the seat of the worker that sends now.
   absl::Status TakeSeat(const WorkerLife& life);
 
   void BeginBucket() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -90,12 +90,12 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   // The read side: touched by one callback at a time, each of which starts the next.
   grpc::ByteBuffer message_;
   std::optional<PushChunkReader> reader_;
-  // Of the chunk in reader_, if its payload is in shared memory.
+  // If the payload of the chunk in reader_ is in shared memory, it is in the region of this stream.
   std::shared_ptr<SharedMemoryStream> shared_;
   std::optional<Incoming> incoming_;
   std::unique_ptr<StreamQuota::Seat> seat_;
-  StreamQuota::Caller caller_ = StreamQuota::Caller::kStranger;  // who has it
-  OriginPlaces::Place strangers_place_;                          // likewise, of a stranger
+  StreamQuota::Caller caller_ = StreamQuota::Caller::kStranger;  // kind of caller that holds seat_
+  OriginPlaces::Place strangers_place_;                          // its place if it is a stranger
   bool gives_checksums_ = false;  // a header of this stream came with a checksum
   WorkerLife speaker_;            // that the caller has been found to speak for
 

@@ -28,7 +28,7 @@
 
 namespace lodestar {
 
-// What crossed the wire since the service was made.
+// BulkTraffic is what crossed the wire since the service was made.
 struct BulkTraffic {
   uint64_t bytes_received = 0;  // payload
   uint64_t bytes_sent = 0;
@@ -64,11 +64,12 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   ParameterRpc(ShardProvider shards, Executor* executor, const Config& config);
   ~ParameterRpc() override;
 
-  // Of all streams, whichever shard they served. Thread-safe.
+  // Returns the traffic of all streams, whichever shard they served. Thread-safe.
   BulkTraffic traffic() const;
-  // How many workers share memory with this server now. Thread-safe.
+  // Returns how many workers share memory with this server now. Thread-safe.
   int num_shared_regions() const { return regions_->size(); }
-  // To be called every second or so: ends streams whose client is at its turn and does nothing.
+  // Must be called every second or so. It ends streams whose client is at its turn and does
+  // nothing.
   void EndStalled(absl::Time now);
   // Returns the lives of workers that share memory with this server and whose process has ended
   // since the last call. Thread-safe.

@@ -1,5 +1,6 @@
-// How many bytes the kernel has received on a connection (TCP_INFO in tcp(7)). A file of its own,
-// because <linux/tcp.h>, which has the count, and <netinet/tcp.h> define the same names.
+// This function tells how many bytes the kernel has received on a connection (TCP_INFO in tcp(7)).
+// It has a file of its own, because <linux/tcp.h>, which has the count, and <netinet/tcp.h> define
+// the same names.
 #pragma once
 
 #include <cstdint>

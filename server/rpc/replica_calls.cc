@@ -31,7 +31,7 @@ void SetDeadline(grpc::ClientContext& context, absl::Duration patience) {
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(patience));
 }
 
-// Ending calls is this side's business: nobody above has cancelled anything.
+// If this side ends a call, the caller did not cancel it: the error becomes Unavailable.
 absl::Status FromCall(const grpc::Status& status) {
   absl::Status native = FromGrpcStatus(status);
   if (absl::IsCancelled(native)) native = absl::UnavailableError("the connection was ended");
@@ -42,13 +42,13 @@ absl::Status FromCall(const grpc::Status& status) {
   return native;
 }
 
-// What calls need, for as long as one of them goes on.
+// A Channel is what calls need, for as long as one of them goes on.
 struct Channel {
   std::unique_ptr<v1::ReplicaService::Stub> stub;
   OutgoingCalls calls;
 };
 
-// One call, counted among those that can be cancelled.
+// A Call is one call, counted among those that can be cancelled.
 class Call {
  public:
   explicit Call(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {
@@ -215,7 +215,7 @@ class GrpcConnection final : public ReplicaConnection {
   void Cancel() override { channel_->calls.CancelAll(); }
 
  private:
-  // Of a stream that was read to its end, unless `taken` says why not.
+  // Finishes a stream. It was read to its end, unless `taken` says why not.
   template <typename Replies>
   static absl::Status Finish(Call& call, Replies& replies, const absl::Status& taken) {
     if (!taken.ok()) call.context().TryCancel();

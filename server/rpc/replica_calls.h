@@ -9,7 +9,7 @@
 
 namespace lodestar {
 
-// Connects with the first call. `replica`: HOST:PORT.
+// Connects with the first call. `replica` is HOST:PORT.
 std::unique_ptr<ReplicaConnection> ConnectReplica(const std::string& replica,
                                                   const TransportSecurity& security);
 

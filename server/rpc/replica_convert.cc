@@ -16,8 +16,8 @@ namespace {
 
 constexpr size_t kMaxServerBytes = 256;
 
-// Of the bytes and of where they go: a number that was damaged on its way would lead them
-// elsewhere.
+// The checksum is of the bytes and of where they go: a number that was damaged on its way would
+// lead them elsewhere.
 uint32_t ChecksumOf(uint64_t file, absl::string_view bytes) {
   return Crc32c(bytes.data(), bytes.size(), Crc32c(&file, sizeof(file)));
 }

@@ -21,7 +21,7 @@ absl::StatusOr<TermRequest> FromProto(const v1::BeginTermRequest& request);
 v1::Term ToProto(const ReplicaStore::Term& term);
 ReplicaStore::Term FromProto(const v1::Term& term);
 
-// Without number and term. What is appended is moved.
+// The request has neither number nor term. What is appended is moved.
 v1::MirrorRequest ToProto(FileChange change);
 absl::StatusOr<FileChange> FromProto(v1::MirrorRequest request);
 

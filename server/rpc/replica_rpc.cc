@@ -24,7 +24,7 @@ using MirrorStream = grpc::ServerReaderWriter<v1::MirrorReply, v1::MirrorRequest
 
 absl::Status Gone() { return absl::CancelledError("the server has gone"); }
 
-// Until the server ends the stream. Errors end it.
+// Carries changes out until the server ends the stream. Errors end it.
 absl::Status CarryAll(ReplicaStore& store, MirrorStream& stream) {
   std::unique_ptr<ReplicaStore::Lane> lane;
   uint64_t last_number = 0;

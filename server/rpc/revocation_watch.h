@@ -1,5 +1,6 @@
-// Who of a cluster was revoked, for servers that are not where the authority is: the coordinator is
-// asked every few seconds, wherever it has gone. While it is away, what it said last counts.
+// RevocationWatch knows which identities of a cluster were revoked, for servers that are not where
+// the authority is. It asks the coordinator every few seconds, wherever the coordinator has gone.
+// While the coordinator is away, what it said last counts.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -23,12 +24,12 @@ class RevocationWatch {
  public:
   static constexpr absl::Duration kInterval = absl::Seconds(5);
 
-  // `servers`: HOST:PORT[,HOST:PORT...], where the coordinator may be.
+  // `servers` are HOST:PORT[,HOST:PORT...], where the coordinator may be.
   RevocationWatch(TransportSecurity security, const std::string& servers,
                   absl::Duration interval = kInterval);
   ~RevocationWatch();
 
-  // Errors: Unauthenticated, with when and why it was revoked.
+  // Errors: Unauthenticated, with the time and the reason of the revocation.
   absl::Status CheckNotRevoked(const Identity& identity) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Says each time who was revoked by then, or that it is away.
+// FakeAuthority says each time which identities were revoked by then, or that it is away.
 class FakeAuthority final : public v1::AuthorityService::Service {
  public:
   FakeAuthority() {
@@ -42,7 +42,7 @@ class FakeAuthority final : public v1::AuthorityService::Service {
     mutex_.Await(absl::Condition(&has_asked));
   }
 
-  // From now on another one is the coordinator.
+  // From now on `successor` is the coordinator.
   void HandOver(const FakeAuthority& successor) {
     absl::MutexLock lock(&mutex_);
     successor_ = successor.address();

@@ -1,6 +1,7 @@
-// RunningTime: the time of a clock without the gaps in which this process did not run: it was
-// stopped, starved, or its machine was. What others sent in such a gap is read only after it, so
-// nobody was silent because nothing was heard in it, and no lease or patience may count it. Pure.
+// RunningTime is the time of a clock without the gaps in which this process did not run, because
+// the process was stopped or starved, or its machine was stopped. What others sent in such a gap is
+// read only after it. So a peer was not silent because nothing was heard of it in the gap, and no
+// lease or patience may count the gap. The class is pure.
 #pragma once
 
 #include <optional>
@@ -15,7 +16,7 @@ class RunningTime {
   static constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
 
   // The clock, which never goes back, shows `clock_now`. Returns how long the gap was that ends
-  // with it; zero: there was none.
+  // with it. Zero means that there was no gap.
   absl::Duration Advance(absl::Time clock_now) {
     const absl::Duration pause =
         clock_now_.has_value() ? clock_now - *clock_now_ : absl::ZeroDuration();
@@ -25,7 +26,7 @@ class RunningTime {
     return pause;
   }
 
-  // Both after the first Advance().
+  // Both may be called after the first Advance().
   absl::Time now() const { return *clock_now_ - gaps_; }
   absl::Time clock_now() const { return *clock_now_; }
 

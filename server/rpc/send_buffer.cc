@@ -7,7 +7,7 @@
 namespace lodestar {
 namespace {
 
-// Of the handshake, which no program delays.
+// This is the longest round trip of the handshake, which no program delays.
 constexpr absl::Duration kLongestWithinMachine = absl::Milliseconds(1);
 
 std::optional<absl::Duration> RoundTripOf(int socket) {

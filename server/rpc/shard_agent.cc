@@ -24,7 +24,7 @@ constexpr absl::Duration kLongestPause = absl::Seconds(2);
 constexpr absl::Duration kReportDeadline = absl::Seconds(5);
 constexpr int kSignOfLifeIntervals = 2;  // that the answer to a sign of life may take at least
 constexpr absl::Duration kLongestDeadline = absl::Minutes(1);  // however slow the path is
-// What a manifest part of megabytes may take on its way besides.
+// A manifest part of megabytes may take more time on its way, at this rate.
 constexpr double kSlowestBytesPerSecond = 1e5;
 constexpr absl::Duration kStopTick = absl::Milliseconds(50);
 
@@ -39,13 +39,15 @@ std::unique_ptr<v1::ClusterService::Stub> NewStub(const std::string& coordinator
   return v1::ClusterService::NewStub(NewChannel(coordinator, security));
 }
 
-// How a server ends that is told to stop: Unavailable if it may be started again.
+// Returns how a server ends that is told to stop. It is Unavailable if the server may be started
+// again.
 absl::Status StatusOf(const StopCommand& stop) {
   if (stop.instance_id != 0) return absl::UnavailableError(stop.failure);
   return stop.failure.empty() ? absl::OkStatus() : absl::FailedPreconditionError(stop.failure);
 }
 
-// What the operator of this machine finds in the log; empty: nothing.
+// Returns what the operator of this machine finds in the log. It is empty if there is nothing to
+// find.
 std::string FailureText(const ShardEvent& event) {
   if (const auto* diverged = std::get_if<ShardDiverged>(&event)) return diverged->text;
   if (const auto* failing = std::get_if<ShardFailing>(&event)) {
@@ -213,7 +215,8 @@ void ShardAgent::RunAttachments() {
       pause = kFirstPause;
       num_looked_at_ = 0;
     }
-    // One that was let go remains so, whatever becomes of its attempts, until it is attached again.
+    // A server that was let go remains so, whatever becomes of its attempts, until it is attached
+    // again.
     if (absl::IsAborted(ended) || !absl::IsAborted(connection())) {
       const auto code = absl::IsAborted(ended) ? ended.code() : absl::StatusCode::kUnavailable;
       SetConnection(absl::Status(code, absl::StrCat("not connected to the coordinator ",
@@ -229,7 +232,8 @@ void ShardAgent::RunAttachments() {
       tell("; trying again");
       continue;
     }
-    // Of several, some may be processes that only stand by for the coordinator.
+    // If there are several addresses, some may be of processes that only stand by for the
+    // coordinator.
     const bool is_unknown =
         config_.coordinator.size() == 1 && unknown_calls.IsFinal(ended, was_attached);
     if (RemedyFor(ended) == Remedy::kGiveUp || is_unknown) {

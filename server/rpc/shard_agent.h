@@ -59,7 +59,7 @@ class ShardAgent : public ShardReports {
   ShardAgent(Config config, Deps deps);
   ~ShardAgent() override;
 
-  // `host` outlives the agent's threads, which end in Stop(). `address`: where workers reach this
+  // `host` outlives the agent's threads, which end in Stop(). `address` is where workers reach this
   // server.
   void Start(ShardHost* host, const std::string& address);
   // This server was told to stop: asks the coordinator for the last checkpoint and blocks until it
@@ -90,17 +90,18 @@ class ShardAgent : public ShardReports {
                                                       const std::function<bool()>& is_interrupted);
   void RunAttachments();
   void RunStats();
-  // Until the stream ends; returns how.
+  // Runs until the stream ends; returns how it ended.
   absl::Status RunOneAttachment();
   absl::Status Obey(const v1::ShardCommand& wire);
   // Something has come on the stream; a sign of life is due.
   void NoteMessage() ABSL_LOCKS_EXCLUDED(mutex_);
   void CountUnanswered(int num_intervals) ABSL_LOCKS_EXCLUDED(mutex_);
-  // What to call; null if stopped.
+  // Returns the stub to call. It is null if the agent is stopped.
   std::shared_ptr<v1::ClusterService::Stub> BeginCall(grpc::ClientContext* context)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // What the call has brought; Unavailable if it was on a connection that is given up. After an
-  // answer that the connection may have spoiled, the next call opens another one.
+  // Returns what the call has brought. It is Unavailable if the call was on a connection that is
+  // given up. After an answer that the connection may have spoiled, the next call opens another
+  // one.
   absl::Status EndCall(grpc::ClientContext* context, const grpc::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // The coordinator is not where it was looked for. Whether another place is to be tried at once:
@@ -109,14 +110,14 @@ class ShardAgent : public ShardReports {
   // Waits for the next attempt; false if stopped meanwhile.
   bool PauseBefore(absl::Duration pause) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetConnection(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // How long a call may take: `least`, and more where answers take long.
+  // Returns how long a call may take: `least`, and more where answers take long.
   absl::Duration DeadlineOf(absl::Duration least) ABSL_LOCKS_EXCLUDED(mutex_);
   v1::ShardReport NewReport() const;
-  // From the reporting thread, in order, each until it is answered: what the coordinator does not
-  // learn, it would wait for.
+  // Sends from the reporting thread, in order, each report until it is answered: the coordinator
+  // would wait for what it does not learn.
   void SendLater(v1::ShardReport report);
   void SendUntilAnswered(const v1::ShardReport& report);
-  // Once: a worker whose contribution the coordinator does not hear of reports it by itself.
+  // Sends once: a worker whose contribution the coordinator does not hear of reports it by itself.
   void SendContributed() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::ShardReportReply> SendNow(const v1::ShardReport& report,
                                                absl::Duration deadline);
@@ -140,7 +141,8 @@ class ShardAgent : public ShardReports {
   bool has_stream_ ABSL_GUARDED_BY(mutex_) = false;             // of commands
   int num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;              // signs of life, on that stream
   std::string advertised_coordinator_ ABSL_GUARDED_BY(mutex_);  // empty: not known yet
-  // Of one life of the servers, not sent yet; if there are any, SendContributed() will be called.
+  // These are contributions to one life of the servers, not sent yet. If there are any,
+  // SendContributed() will be called.
   std::vector<v1::ShardReport::Contributed::Contribution> contributed_ ABSL_GUARDED_BY(mutex_);
   uint64_t contributed_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
 

@@ -100,7 +100,7 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
   }
 
   absl::Mutex mutex;
-  // Of the servers, worker, its life, round.
+  // Each entry has the life of the servers, the worker, its life and the round.
   std::vector<std::array<uint64_t, 4>> contributed ABSL_GUARDED_BY(mutex);
   std::string address;
   std::vector<v1::ShardCommand> first_stream = {Numbered(1)};
@@ -114,7 +114,7 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
   std::atomic<bool> has_heard_of_exit = false;
   grpc::Status farewell;
   std::atomic<int> num_not_attached = 0;
-  // Of the calls for the last checkpoint: so many are never answered.
+  // So many of the calls for the last checkpoint are never answered.
   int num_swallowed = 0;
   std::function<void()> before_first_answer;
 
@@ -132,7 +132,8 @@ class IdleExecutor final : public Executor {
   int num_threads() const override { return 1; }
 };
 
-// Of a server that has weights, and is told to stop while it connects, or once it is attached.
+// Does the last save of a server that has weights, and is told to stop while it connects, or once
+// it is attached.
 absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(
     const std::string& coordinator, absl::Duration patience, bool is_attached = false,
     absl::Duration longest_call = LastSaveCalls::kLongestCall,
@@ -223,13 +224,13 @@ TEST(ShardAgentTest, ACoordinatorThatIsNotThereIsWaitedForOnlySoLong) {
 TEST(ShardAgentTest, ACoordinatorThatHasSaidThatItStopsIsNotWaitedFor) {
   ScriptedCoordinator coordinator;
   coordinator.farewell = {grpc::StatusCode::ABORTED, "all is saved in ckpt"};
-  // Its answers, should it be asked before.
+  // These are its answers, should it be asked before.
   coordinator.num_not_attached = 1'000'000;
   EXPECT_THAT(SaveBeforeStop(coordinator.address, kNeverOver),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("all is saved")));
 }
 
-// On a connection that swallows them and stays.
+// The calls go on a connection that swallows them and stays.
 TEST(ShardAgentTest, AStoppingServerWhoseCallIsNotAnsweredAsksAgain) {
   ScriptedCoordinator coordinator;
   coordinator.num_swallowed = 2;
@@ -252,7 +253,7 @@ TEST(ShardAgentTest, WhatWasSaidBeforeAServerHasLoadedAgainIsNotBelieved) {
   EXPECT_EQ(saved->round, Round(4)) << "of the first answer";
 }
 
-// On a connection that loses messages and stays.
+// The commands come on a connection that loses messages and stays.
 TEST(ShardAgentTest, WhereACommandIsMissingAServerObeysNoneAfterItAndConnectsAgain) {
   ScriptedCoordinator coordinator;
   coordinator.first_stream.push_back(ScriptedCoordinator::Numbered(2));
@@ -292,7 +293,7 @@ TEST(ShardAgentTest, AServerSaysThatItGoesBeforeItDoes) {
   agent.Stop();
 }
 
-// As where the call, or its answer, was lost.
+// It is as where the call, or its answer, was lost.
 TEST(ShardAgentTest, AStreamOnWhichNothingComesIsOpenedAgain) {
   ScriptedCoordinator coordinator;
   coordinator.first_stream.clear();
@@ -308,7 +309,8 @@ TEST(ShardAgentTest, AStreamOnWhichNothingComesIsOpenedAgain) {
   agent.Stop();
 }
 
-// As on a connection that one end has forgotten: the other could wait for it until gRPC notices.
+// It is as on a connection that one end has forgotten: the other could wait for it until gRPC
+// notices.
 TEST(ShardAgentTest, AConnectionThatSwallowsEverythingIsGivenUpAfterAFewSignsOfLife) {
   ScriptedCoordinator coordinator;
   coordinator.swallows_signs_of_life = true;

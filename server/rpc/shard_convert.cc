@@ -18,14 +18,14 @@
 namespace lodestar {
 namespace {
 
-// Of a Save that takes each bucket as it is.
+// A Save with this round takes each bucket as it is.
 constexpr int64_t kAnyRound = -1;
-// Of what a server says of its journal.
+// What a server says of its journal may have so many bytes.
 constexpr size_t kMaxTroubleBytes = 1024;
-// Of why something is so.
+// A reason may have so many bytes.
 constexpr size_t kMaxReasonBytes = 2048;
 constexpr size_t kMaxReplicaBytes = 256;
-// Below the limit of messages on the control channel.
+// This is less than the limit of messages on the control channel.
 constexpr size_t kMaxManifestPartBytes = kMaxMessageBytes - (1 << 20);
 
 absl::StatusOr<WeightsSource> SourceFromProto(const v1::ShardCommand::Assign& assign) {

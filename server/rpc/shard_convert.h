@@ -37,7 +37,7 @@ RosterMember FromProto(const v1::RosterMember& member);
 v1::ShardReport::Stats ToProto(const ShardStats& stats, uint64_t bytes_received,
                                uint64_t bytes_sent);
 ShardStats FromProto(const v1::ShardReport::Stats& stats);
-// Its texts as PeerText().
+// The texts are cut by PeerText().
 JournalState JournalOf(const ShardStats& stats);
 
 }  // namespace lodestar

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// What the coordinator gets of an event of shard 3.
+// Returns what the coordinator gets of an event of shard 3.
 template <typename Event>
 Event SentAndReceived(const Event& event) {
   v1::ShardReport report;

@@ -18,7 +18,7 @@ namespace lodestar {
 // limit; there are few, because a round opens only after every shard has done its part of the last.
 class ShardStream : public grpc::ServerWriteReactor<v1::ShardCommand> {
  public:
-  // `on_done` is called once when the stream is over, whoever ended it.
+  // `on_done` is called once when the stream is over, whichever end has ended it.
   static std::shared_ptr<ShardStream> Create(std::function<void()> on_done);
 
   void Send(v1::ShardCommand command) ABSL_LOCKS_EXCLUDED(mutex_);

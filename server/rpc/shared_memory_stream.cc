@@ -22,7 +22,7 @@ constexpr size_t kMaxBlocks = 4096;
 // Whatever the encoding, the shortest chunk that it can be cut into has room in a block.
 constexpr size_t kMinBlockBytes = 1024;
 
-// Not to be guessed: a name is all it takes to refer to a region.
+// The name must not be guessed: a name is all it takes to refer to a region.
 uint64_t RandomName() {
   std::random_device random;
   return ((static_cast<uint64_t>(random()) << 32) | random()) | 1;

@@ -48,7 +48,8 @@ class SharedMemoryRegions {
   absl::Status Add(uint64_t name, std::shared_ptr<SharedMemoryStream> stream)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void Remove(uint64_t name) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of calls that have not named a region: whether there may be another, until EndOpening().
+  // Counts one more call that has not named a region, until EndOpening(). Returns false if there
+  // are too many.
   bool TryBeginOpening() ABSL_LOCKS_EXCLUDED(mutex_);
   void EndOpening() ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends all calls, and refuses new ones.
@@ -121,7 +122,7 @@ class SharedMemoryStream final
   const uint64_t name_;
   std::shared_ptr<SharedMemoryStream> self_;  // until OnDone()
   v1::SharedMemoryRequest request_;           // touched by one callback at a time
-  bool is_opening_ = false;                   // likewise
+  bool is_opening_ = false;                   // touched by one callback at a time
 
   // Set by the first request, constant afterwards.
   WorkerId worker_;

@@ -23,9 +23,10 @@ constexpr char kStopping[] = "the server is stopping";
 
 }  // namespace
 
-// One WatchStatus stream: write, wait for the alarm, write. Deletes itself when gRPC is done and no
-// alarm is out. The alarm's thread is not one for which the gRPC server waits before it is gone,
-// and the owner with it: so under `mutex_` the owner is asked before Finish() or not at all.
+// A StatusWatch is one WatchStatus stream: write, wait for the alarm, write. It deletes itself when
+// gRPC is done and no alarm is out. The gRPC server does not wait for the alarm's thread before it
+// is gone, and the owner with it. So under `mutex_` the owner is asked before Finish() or not at
+// all.
 class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
  public:
   StatusWatch(StatusRpc* owner, absl::StatusOr<std::optional<Identity>> caller, int64_t interval_ms,
@@ -92,7 +93,7 @@ class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Has its place until the client has read the answer, or is gone.
+// A StatusCall has its place until the client has read the answer, or is gone.
 class StatusCall final : public grpc::ServerUnaryReactor {
  public:
   explicit StatusCall(OriginPlaces::Place place) : place_(std::move(place)) {}

@@ -28,7 +28,8 @@ class StatusRpc final : public v1::StatusService::CallbackService {
   // Called from any thread; must not block for long.
   using StatusReader = std::function<v1::ClusterStatus()>;
   using HistoryReader = std::function<RunHistory()>;
-  // Whether who watches still may: asked before each answer. Called from any thread.
+  // Checks that a caller that watches still may. It is asked before each answer, and called from
+  // any thread.
   using CallerCheck = std::function<absl::Status(const Identity& caller)>;
 
   // `check` may be null: all may.
@@ -58,7 +59,7 @@ class StatusRpc final : public v1::StatusService::CallbackService {
   // Answers at once, with what `fill` has made of the reply, if there is a place.
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
                                    absl::FunctionRef<void()> fill);
-  // Of one that finds no place; counted.
+  // Refuses a call that finds no place, and counts it.
   grpc::Status Refuse(const OriginPlaces& places, absl::string_view what);
   void Forget(StatusWatch* watch) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -68,7 +69,7 @@ class StatusRpc final : public v1::StatusService::CallbackService {
   const HistoryReader read_history_;
   const std::shared_ptr<RefusalCounts> refusals_;
   const CallerCheck check_;
-  // Of calls whose answer has not been read, and of watches.
+  // These places are for calls whose answer has not been read, and for watches.
   OriginPlaces answers_{{.in_all = 1024, .of_origin = 128}};
   OriginPlaces watching_{{.in_all = 256, .of_origin = 64}};
   absl::Mutex mutex_;

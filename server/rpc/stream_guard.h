@@ -1,4 +1,5 @@
-// Who may begin a bulk stream, in whose name, and for how long it may stand still.
+// A StreamGuard decides which caller may begin a bulk stream, in whose name, and for how long the
+// stream may stand still.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +25,14 @@ struct StreamGuard {
   std::shared_ptr<StreamQuota> quota;
   std::shared_ptr<StreamWatch> watch;
   std::shared_ptr<RefusalCounts> refusals;
-  // Reads of worker 0, which see weights whoever is a member, are the coordinator's own, for an
-  // export: they show this number, which the server has told nobody else. 0: there are none.
+  // A read of worker 0 sees weights even if no worker is a member. Such reads are the coordinator's
+  // own, for an export: they show this number, which the server has told no other program. 0 means
+  // that there are no such reads.
   uint64_t export_key = 0;
   absl::StatusOr<LifeClaim> claim;  // of the caller of this stream
-  // Of streams whose caller is no member, or has not said who it is, as all have not that begin to
-  // push: whoever opens very many leaves some to callers from elsewhere.
+  // These places are for streams whose caller is no member, or has not named its worker. No stream
+  // that begins to push has named one. A caller that opens very many leaves some to callers from
+  // elsewhere.
   std::shared_ptr<OriginPlaces> strangers;
   std::string origin;  // of the caller, see PeerOrigin()
   absl::Duration refusal_pause = kRefusalPause;
@@ -40,7 +43,7 @@ struct StreamGuard {
   // Told of each life that the caller may speak for. Thread-safe.
   std::function<void(const WorkerLife&)> on_life = [](const WorkerLife&) {};
 
-  // Errors: ResourceExhausted; counted.
+  // Errors: ResourceExhausted, which is counted.
   absl::StatusOr<OriginPlaces::Place> TakeStrangersPlace() const {
     OriginPlaces::Place place = strangers->Take(origin);
     if (place != nullptr) return place;

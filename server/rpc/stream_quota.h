@@ -1,6 +1,6 @@
-// How many bulk streams may be open at once: each takes some 20 kB before it has moved anything. Of
-// members a few each; of callers that this server has not been told of, who may be anybody, a
-// bounded number in all.
+// StreamQuota says how many bulk streams may be open at once: each takes some 20 kB before it has
+// moved anything. Each member may have a few. Callers that this server has not been told of, which
+// may be any programs, may have a bounded number in all.
 #pragma once
 
 #include <map>
@@ -44,8 +44,8 @@ class StreamQuota : public std::enable_shared_from_this<StreamQuota> {
 
   explicit StreamQuota(const Config& config) : config_(config) {}
 
-  // `worker`: none, 0, while it has not said which; of these only the strangers in all count.
-  // Errors: ResourceExhausted.
+  // `worker` is none, 0, while the stream has not said which it is of. Among such streams only the
+  // strangers in all count. Errors: ResourceExhausted.
   absl::StatusOr<std::unique_ptr<Seat>> Take(WorkerId worker, Caller caller)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

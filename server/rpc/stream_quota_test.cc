@@ -16,7 +16,7 @@ using Caller = StreamQuota::Caller;
 
 class StreamQuotaTest : public testing::Test {
  protected:
-  // Of `num` streams those that are let in. They stay open.
+  // Opens `num` streams, and returns how many of them are let in. They stay open.
   int Open(int num, WorkerId worker, Caller caller) {
     int taken = 0;
     for (int i = 0; i < num; ++i) {
@@ -43,7 +43,7 @@ TEST_F(StreamQuotaTest, AWorkerHasSoManyAtOnce) {
 }
 
 TEST_F(StreamQuotaTest, StrangersTakeNoPlaceOfMembers) {
-  int taken = Open(100, WorkerId(), Caller::kStranger);  // who says nothing
+  int taken = Open(100, WorkerId(), Caller::kStranger);  // they say nothing of themselves
   for (int worker = 1; worker < 100; ++worker)
     taken += Open(3, WorkerId(worker), Caller::kStranger);
   EXPECT_EQ(taken, 10);

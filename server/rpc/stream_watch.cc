@@ -14,7 +14,7 @@ void StreamWatch::Add(std::weak_ptr<WatchedStream> stream) {
 
 int StreamWatch::EndStalled(absl::Time now) {
   std::vector<std::shared_ptr<WatchedStream>> stalled;
-  // Those that end meanwhile are destroyed without the lock.
+  // Streams that end meanwhile are destroyed without the lock.
   struct Seen {
     std::shared_ptr<WatchedStream> stream;
     absl::Duration awaited;

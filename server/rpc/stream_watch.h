@@ -16,7 +16,7 @@
 
 namespace lodestar {
 
-// One that can be watched.
+// A WatchedStream is one that can be watched.
 class WatchedStream {
  public:
   virtual ~WatchedStream() = default;
@@ -47,8 +47,8 @@ class StreamWatch {
   explicit StreamWatch(absl::Duration patience) : patience_(patience) {}
 
   void Add(std::weak_ptr<WatchedStream> stream) ABSL_LOCKS_EXCLUDED(mutex_);
-  // To be called every second or so. Ends those whose peer has owed the same step for longer than
-  // the patience, and returns how many.
+  // Must be called every second or so. It ends the streams whose peer has owed the same step for
+  // longer than the patience, and returns how many.
   int EndStalled(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
   size_t size() const ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -31,7 +31,7 @@ class StreamWatchTest : public ::testing::Test {
     watch_.Add(stream);
     return stream;
   }
-  // How many are ended within so many seconds.
+  // Returns how many are ended within so many seconds.
   int Pass(int seconds) {
     int ended = 0;
     for (int i = 0; i < seconds; ++i) {

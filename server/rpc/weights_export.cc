@@ -19,7 +19,7 @@
 namespace lodestar {
 namespace {
 
-// For the update under way to come to its end, and for a path that is slow.
+// This is the time for the update under way to come to its end, and for a path that is slow.
 constexpr absl::Duration kUpdatePatience = absl::Minutes(1);
 constexpr double kSlowestBytesPerSecond = 1 << 20;
 

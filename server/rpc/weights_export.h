@@ -25,9 +25,9 @@ class WeightsExport {
   // Takes the next bytes of the file; an error ends the export.
   using Sink = absl::FunctionRef<absl::Status(absl::string_view)>;
 
-  // With all rounds before `min_round`. `local` owns the buckets of shard 0; the other servers are
-  // asked under their addresses, until somebody cancels `calls`. Both outlive the object.
-  // `export_keys`: by shard, see StreamGuard.
+  // The weights hold all rounds before `min_round`. `local` owns the buckets of shard 0; the other
+  // servers are asked under their addresses, until `calls` are cancelled. Both outlive the object.
+  // `export_keys` has one per shard, see StreamGuard.
   WeightsExport(std::shared_ptr<const ClusterMap> map, JobSpec job, Round min_round,
                 const ShardHost* local, OutgoingCalls* calls, TransportSecurity security,
                 std::vector<uint64_t> export_keys = {})

@@ -71,7 +71,7 @@ class LoadWaiter final : public ShardReports {
   absl::Notification loaded_;
 };
 
-// One server with a small model in several buckets.
+// The test has one server with a small model in several buckets.
 class WeightsExportTest : public ::testing::Test {
  protected:
   WeightsExportTest() : executor_(1), host_(0, {.executor = &executor_, .reports = &loads_}) {
@@ -88,7 +88,7 @@ class WeightsExportTest : public ::testing::Test {
   }
   ~WeightsExportTest() override { host_.Shutdown(absl::CancelledError("the test is over")); }
 
-  // Nobody contributes to it.
+  // Does round 0, to which no worker contributes.
   void DoRoundZero() {
     const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(1), 1}};
     host_.Obey(MembersCommand{ViewId(1), roster});
@@ -156,8 +156,8 @@ TEST_F(WeightsExportTest, EndsWithTheServer) {
               StatusIs(absl::StatusCode::kUnavailable));
 }
 
-// Of a coordinator that has committed round 0, while its shard is still at it: the export begins,
-// and waits.
+// The coordinator of this test has committed round 0, while its shard is still at it. The export
+// begins, and waits.
 class AdminExportTest : public WeightsExportTest {
  protected:
   AdminExportTest() : strand_(&clock_, /*tick=*/absl::InfiniteDuration()) {

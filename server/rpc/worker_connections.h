@@ -20,7 +20,7 @@ namespace lodestar {
 
 class WorkerConnections {
  public:
-  // What has become of the connection from this grpc::ServerContext::peer().
+  // Returns what has become of the connection from this grpc::ServerContext::peer().
   using StateOf = std::function<ConnectionState(absl::string_view peer)>;
 
   // A worker has one or two connections, and others while these are replaced.

@@ -18,8 +18,8 @@ namespace lodestar {
 
 class WorkerProcesses {
  public:
-  // At most so many are watched, and no more than a sixteenth of the files that this process may
-  // open; for others the lease decides.
+  // At most so many processes are watched, and no more than a sixteenth of the files that this
+  // process may open. For others the lease decides.
   static constexpr size_t kMaxProcesses = 4096;
 
   WorkerProcesses();

@@ -131,14 +131,14 @@ PendingCall BucketAggregator::Begin(const ContributionKey& key, ReadyCallback re
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   ForgetCancelled();
-  // The buckets of a shard hear of a change one after the other: who pushes here may already have
-  // done all of a round that this one has not heard of.
+  // The buckets of a shard hear of a change one after the other. A worker that pushes here may
+  // already have done all of a round that this bucket has not heard of.
   if (std::shared_ptr<const RosterView> roster = context_->roster.Now();
       roster != protocol_.roster()) {
     TakeRoster(std::move(roster), calls);
   }
-  // Who sends a contribution again has given up the call that it was sent with before. Its stream
-  // may live until keepalive finds the connection dead.
+  // A worker that sends a contribution again has given up the call that it sent the contribution
+  // with before. The stream of that call may live until keepalive finds the connection dead.
   const auto is_former = [&key](const Lent& lent) {
     return lent.worker == key.worker && lent.incarnation == key.incarnation &&
            lent.round == key.round;
@@ -351,7 +351,7 @@ void BucketAggregator::Acknowledge(const BucketEffect& effect, DeferredCalls& ca
   if (effect.outcome != PushOutcome::kCounted) {
     return EndContribution(contributions_.Take(effect.call), effect.outcome, calls);
   }
-  // Its numbers are wanted by the step that follows.
+  // The step that follows wants its numbers.
   context_->counters.CountStaleness(effect.staleness);
   if (contribution.key.is_skipped()) context_->counters.CountSkipped();
   Send([done = std::move(contribution.done)] { done(PushOutcome::kCounted); }, calls);
@@ -529,7 +529,7 @@ void BucketAggregator::Shutdown(const absl::Status& status) {
 void BucketAggregator::Diverge(Round round, absl::string_view what) {
   const std::string text = absl::StrCat("round ", round.value(), " made ", what, " of bucket ",
                                         bucket_.index, " NaN or Inf");
-  // First the coordinator, then those who will ask it what to do.
+  // The coordinator is told first, then the workers that will ask it what to do.
   context_->observer->OnDiverged(round, text);
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
@@ -573,7 +573,7 @@ void BucketAggregator::Run() {
       absl::MutexLock lock(&mutex_);
       runner_ = std::this_thread::get_id();
       step = protocol_.NextStep();
-      // Before what the step leads to is told.
+      // The step counts as written before what it leads to is told.
       if (context_->journal != nullptr && step.kind != BucketStep::Kind::kNone) ++num_written_;
       Settle(calls);
       switch (step.kind) {
@@ -707,7 +707,7 @@ double BucketAggregator::NormOf(const Contribution& contribution) const {
 }
 
 bool BucketAggregator::ApplyMean(const BucketStep& step) {
-  // Of which BucketWeights::Add() makes something else first.
+  // BucketWeights::Add() first makes other weights of the held ones where they have a scale.
   const bool is_nearer = held_.has_value() && held_->share.scale != 1.0f &&
                          held_->contribution.key.kind == ContributionKind::kWeights;
   if (!step.has_update || step.clip != 1.0f || is_nearer) {
@@ -788,7 +788,7 @@ void BucketAggregator::ReplaceWeights() {
   Replacement replacement;
   {
     absl::MutexLock lock(&mutex_);
-    // Refused already: nobody waits for it.
+    // The replacement was refused already, so no caller waits for it.
     if (!replacement_.has_value()) return;
     replacement = *std::exchange(replacement_, std::nullopt);
   }
@@ -857,7 +857,8 @@ std::string BucketAggregator::WaitingFor() const {
 
 void BucketAggregator::AddPushes(std::vector<UnfinishedPush>& unfinished,
                                  std::vector<Pusher>& waiting) {
-  // Whoever has one of these last gives it back, which is for after the lock.
+  // The last holder of one of these slots gives its space back, which must happen after the lock is
+  // released.
   std::vector<std::shared_ptr<StagingSlot>> slots;
   absl::MutexLock lock(&mutex_);
   for (const Lent& lent : lent_) {

@@ -1,14 +1,14 @@
-// One bucket: its protocol, and what the protocol has none of: the numbers, the space for
-// contributions on their way in, callbacks and a lock.
+// BucketAggregator is one bucket: its protocol, and what the protocol does not have. That is the
+// numbers, the space for contributions on their way in, the callbacks and a lock.
 //
-// Thread-safe. One mutex; callbacks are called without it. Lock order: this mutex, then the leaves
-// ShardRoster, ShardCounters, StagingPool, PagePool, Page; two buckets' mutexes are never held
-// together.
-// Numbers are touched only by Run(), one at a time, on the executor; while it writes weights
-// (BucketProtocol::is_writing()) nobody reads them.
+// It is thread-safe. It has one mutex, and callbacks are called without that mutex. The lock order
+// is this mutex, then the leaves ShardRoster, ShardCounters, StagingPool, PagePool, Page. The
+// mutexes of two buckets are never held together. Only Run() touches the numbers, one call at a
+// time, on the executor. While it writes weights (BucketProtocol::is_writing()), no thread reads
+// them.
 //
-// With a journal each step is written down before it is carried out, and whatever tells somebody of
-// it leaves once it is on disk; steps do not wait for that.
+// With a journal each step is written down before it is carried out. A call that tells of a step
+// leaves once the step is on disk; the next steps do not wait for that.
 #pragma once
 
 #include <deque>
@@ -54,7 +54,8 @@
 
 namespace lodestar {
 
-// What all buckets of a shard share. Every member is thread-safe or never changes.
+// A ShardContext is what all buckets of a shard share. Every member is thread-safe or never
+// changes.
 struct ShardContext {
   const JobSpec job;
   const Layout layout;
@@ -64,11 +65,11 @@ struct ShardContext {
   const std::shared_ptr<PagePool> pages;
   const std::shared_ptr<StagingPool> staging;
   const std::unique_ptr<RoundNorm> norm;             // null: updates do not wait for a norm
-  const std::unique_ptr<DirectionWatch> directions;  // null: nobody looks at them
+  const std::unique_ptr<DirectionWatch> directions;  // null: directions are not watched
   ShardJournal* const journal;                       // null: nothing is written down
   Executor* const executor;
   TraceRecorder* const trace;                               // null: no trace
-  const std::unique_ptr<WholeContributions> contributions;  // null: nobody is told of whole ones
+  const std::unique_ptr<WholeContributions> contributions;  // null: whole ones are not told of
   ShardCounters counters;
   ShardRoster roster;
   // Set once, before there are buckets.
@@ -93,8 +94,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   absl::Status Load(const Filler& fill);
   absl::Status Restore(const BucketState& state, Round round);
   void AwaitClientWeights();
-  // Both before anything else but those above. Errors: DataLoss if the record does not follow, or
-  // the payload has not its size.
+  // Both come before anything else but the methods above. Errors: DataLoss if the record does not
+  // follow, or the payload has not its size.
   absl::Status Replay(const StepRecord& record, absl::Span<const std::byte> payload);
   absl::Status Replay(const ShadowRecord& record, absl::Span<const std::byte> payload);
   PendingCall Begin(const ContributionKey& key, ReadyCallback ready);
@@ -102,7 +103,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   PendingCall Read(WorkerId worker, Incarnation incarnation, Round min_round, const ReadView& view,
                    ReadCallback done);
   void Capture(std::optional<Round> round, CaptureCallback done);
-  // `weights`: [size of the bucket], until `done` is called.
+  // `weights` is [size of the bucket], and must live until `done` is called.
   void Replace(Round round, absl::Span<const float> weights,
                std::function<void(const absl::Status&)> done);
   void Tick();
@@ -110,15 +111,16 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   // Members or plans have changed.
   void OnRosterChange();
   void Shutdown(const absl::Status& status);
-  // Until no update is under way, but for one that this very call comes from.
+  // Waits until no update is under way, except for one that this very call comes from.
   void AwaitIdle();
 
   Round round() const;
   std::vector<WorkerId> Missing() const;
-  // Those of `reported`, who say that they have pushed all of `round`, whose part is not here.
+  // The members in `reported` say that they have pushed all of `round`. Returns those whose part is
+  // not here.
   std::vector<RosterMember> NotPushed(Round round, absl::Span<const RosterMember> reported) const;
   std::string WaitingFor() const;
-  // Adds what has space here and is not whole, and who waits for space.
+  // Adds the pushes that have space here and are not whole, and the pushers that wait for space.
   void AddPushes(std::vector<UnfinishedPush>& unfinished, std::vector<Pusher>& waiting);
 
  private:
@@ -147,7 +149,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
 
   void TakeRoster(std::shared_ptr<const RosterView> roster, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Gives the places of such space back, whoever still writes into it.
+  // Gives the places of such space back, even if a stream still writes into the space.
   void RevokeIf(absl::FunctionRef<bool(const Lent&)> is_given_up, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status NotFinite(absl::string_view what) const;
@@ -173,8 +175,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   void EndContribution(Contribution contribution, absl::StatusOr<PushOutcome> answer,
                        DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // What tells somebody of steps that were taken: once all of them that are written down are on
-  // disk.
+  // Sends what tells a caller of steps that were taken, once all of these that are written down are
+  // on disk.
   void Send(std::function<void()> answer, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteDown(const BucketStep& step, const Contribution& contribution)
@@ -190,11 +192,12 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   void Check(Contribution contribution) ABSL_LOCKS_EXCLUDED(mutex_);
   void Do(const BucketStep& step, Contribution contribution) ABSL_LOCKS_EXCLUDED(mutex_);
   bool MeasuresNorm(const ContributionKey& key) const;
-  // Of the elements times the scale, less the weights where the contribution is weights.
+  // Returns the norm of the elements times the scale. Where the contribution is weights, the
+  // bucket's weights are subtracted first.
   double NormOf(const Contribution& contribution) const;
   bool ApplyMean(const BucketStep& step) ABSL_LOCKS_EXCLUDED(mutex_);
   void AddHeld();
-  // What a contribution is a change of, where it is weights; else null.
+  // Returns what a contribution of weights is a change of. It is null for other contributions.
   const float* BaseOf(const ContributionKey& key) const;
   void Sample(const BucketStep& step, const Contribution& contribution) ABSL_LOCKS_EXCLUDED(mutex_);
   void EndSampledRound(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -206,8 +209,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
       ABSL_LOCKS_EXCLUDED(mutex_);
   void Publish() ABSL_LOCKS_EXCLUDED(mutex_);
   void BecomeReady(DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The update of `round` has spoilt the numbers: nobody gets them. The bucket is closed until the
-  // coordinator has the shard begin anew.
+  // The update of `round` has spoilt the numbers, so no caller gets them. The bucket is closed
+  // until the coordinator has the shard begin anew.
   void Diverge(Round round, absl::string_view what) ABSL_LOCKS_EXCLUDED(mutex_);
   void Close(const absl::Status& status, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -215,9 +218,9 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   const std::shared_ptr<ShardContext> context_;
   const Bucket bucket_;
   const int position_;
-  const bool is_averaged_;  // what workers contribute are values, and nobody looks at their norms
+  const bool is_averaged_;  // workers contribute values, whose norms are not watched
 
-  // Not guarded: see the head of the file.
+  // This is not guarded: see the head of the file.
   BucketWeights weights_;
   ContributionSamples samples_;
   std::optional<Held> held_;

@@ -27,7 +27,7 @@ struct PushCall {
   bool is_answered = false;
 };
 
-// Has been received.
+// A Contribution has been received.
 struct Contribution {
   ContributionKey key;
   std::optional<NumbersCheck> numbers;

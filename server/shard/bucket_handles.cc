@@ -17,7 +17,7 @@ absl::Span<std::byte> StagedBucket::bytes() {
 void StagedBucket::OnArrived(int64_t num_bytes, absl::Span<const std::byte> last) {
   if (slot_ == nullptr) return;
   slot_->SetReceived(num_bytes);
-  // Of top-k the places come first: CheckBytes() wants all of them.
+  // In top-k the places come first, and CheckBytes() wants all of them.
   if (!numbers_.has_value() || key_.encoding.is_topk()) return;
   numbers_->Look(slot_->bytes(), num_bytes, last);
 }

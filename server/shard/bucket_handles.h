@@ -1,5 +1,5 @@
-// What callers of a shard hold: a bucket of theirs on its way in, a bucket that they read, and a
-// call that waits for either.
+// These are the things that callers of a shard hold: a bucket of theirs on its way in, a bucket
+// that they read, and a call that waits for either.
 #pragma once
 
 #include <atomic>
@@ -23,10 +23,10 @@ class BucketAggregator;
 class PushSilence;
 class StagingSlot;
 
-// One bucket of one contribution while it arrives: space to receive into. Destroyed without
-// ParameterShard::FinishBucket() it leaves no trace and its space goes back, which may call the
-// `ready` of whoever waits for space: never destroy one under a lock that such a callback takes.
-// Not thread-safe; movable between threads.
+// A StagedBucket is one bucket of one contribution while it arrives: space to receive into. If it
+// is destroyed without ParameterShard::FinishBucket(), it leaves no trace and its space goes back.
+// That may call the `ready` of a call that waits for space, so never destroy one under a lock that
+// such a callback takes. It is not thread-safe, but movable between threads.
 class StagedBucket {
  public:
   StagedBucket();
@@ -36,20 +36,21 @@ class StagedBucket {
 
   // Room for the bucket in the encoding of its key; empty if is_discard().
   absl::Span<std::byte> bytes();
-  // The first num_bytes of bytes() are there, and the last of these in `last` as well (see
-  // NumbersCheck): looks at their numbers while they are in the cache, and tells the shard how much
-  // has come. Need not be called: the shard looks at what nobody has looked at.
+  // The first num_bytes of bytes() are there, and the last of these are in `last` as well (see
+  // NumbersCheck). The call looks at their numbers while they are in the cache, and tells the shard
+  // how much has come. It need not be called: the shard looks at all numbers that were not looked
+  // at before.
   void OnArrived(int64_t num_bytes, absl::Span<const std::byte> last);
-  // The same if that is fp32.
+  // Returns the same space if the encoding is fp32.
   absl::Span<float> data();
   int64_t num_elements() const { return num_elements_; }
-  // True for what would not count anyway (a repeat, or too late): receive and throw away, then
-  // FinishBucket() tells which it was.
+  // True for a bucket that would not count anyway (a repeat, or too late). The caller receives it
+  // and throws it away; then FinishBucket() tells which it was.
   bool is_discard() const { return slot_ == nullptr; }
-  // Its place in the space of the shard is given to others: its worker's life is over, or the
-  // worker has begun it anew. It counts nothing.
+  // True if its place in the space of the shard is given to others, because its worker's life is
+  // over, or the worker has begun it anew. It counts nothing.
   bool is_revoked() const;
-  // For the reader of the push to keep up to date. Null if is_discard().
+  // The reader of the push is to keep it up to date. Null if is_discard().
   std::shared_ptr<PushSilence> silence() const;
   uint32_t bucket() const { return bucket_; }
   const ContributionKey& key() const { return key_; }
@@ -80,14 +81,15 @@ struct PublishedBucket {
   std::shared_ptr<const Page> page;
   int64_t num_elements = 0;
   Version version;
-  // Instead of a page: the changes of the shadow that lead to `version`, oldest first.
+  // Instead of a page there may be the changes of the shadow that lead to `version`, oldest first.
   Encoding encoding = Encoding::kFp32;
   std::vector<std::shared_ptr<const Page>> changes = {};
 
   absl::Span<const float> data() const { return {page->data(), static_cast<size_t>(num_elements)}; }
 };
 
-// Shared by the one who waits and the one who will answer: exactly one of them gets the call.
+// A CallTicket is shared by the call that waits and the code that will answer it: exactly one of
+// them gets the call.
 class CallTicket {
  public:
   // True for the first caller only.
@@ -98,13 +100,15 @@ class CallTicket {
   std::atomic<bool> claimed_{false};
 };
 
-// What a call that may wait returns. Copyable; dropping it cancels nothing.
+// A PendingCall is what a call that may wait returns. It can be copied, and dropping it cancels
+// nothing.
 class PendingCall {
  public:
   PendingCall() = default;
   explicit PendingCall(std::shared_ptr<CallTicket> ticket) : ticket_(std::move(ticket)) {}
 
-  // True: the callback will not be called. False: it has been, or is being called now.
+  // Returns true if the callback will not be called. Returns false if it was called before, or is
+  // being called now.
   bool Cancel() { return ticket_ != nullptr && ticket_->Claim(); }
 
  private:

@@ -258,7 +258,8 @@ BucketStep BucketProtocol::StepOfReplacement() {
   }
   if (round_ == *replacement_ && contributed_.empty()) {
     is_writing_ = true;
-    // Whoever takes the step answers for it, even if the bucket is closed before it is done.
+    // The owner that takes the step answers for the replacement, even if the bucket is closed
+    // before the step is done.
     replacement_.reset();
     return {.kind = Step::kReplace, .round = round_};
   }
@@ -297,7 +298,8 @@ bool BucketProtocol::AnswerCapture(const Capture& capture) {
 
 void BucketProtocol::Review() {
   needs_review_ = false;
-  // Once for all that wait: with many workers they are reviewed as often as one of them is counted.
+  // The waiting pushes are reviewed once for all of them: with many workers they are reviewed as
+  // often as one of them is counted.
   if (!pushes_.empty()) {
     const BucketFacts facts = FactsForPush();
     std::erase_if(pushes_, [&](Push& push) { return AnswerPush(push, facts); });
@@ -352,7 +354,7 @@ BucketStep BucketProtocol::StepOfPhase() {
     if (decision.action != Action::kHold) EndCollecting();
   }
   if (BucketStep step = StepOfReplacement(); step.kind != Step::kNone) return step;
-  // A round that nobody contributed to needs no plan, and may never have had one here.
+  // A round without any contribution needs no plan, and may never have had one here.
   if (phase_ == Phase::kResummed && (now_.plan != nullptr || arrived_weight_ == 0)) EndCollecting();
   if (phase_ != Phase::kCommitting && phase_ != Phase::kNormKnown) return {};
   BucketStep step = {
@@ -471,7 +473,7 @@ BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
   step.weight = now_.plan->WeightOf(key.worker, key.num_samples);
   AddContributor(key.worker, step.weight);
   step.factor = static_cast<float>(static_cast<double>(step.weight) / now_.plan->total_weight());
-  // Of weights it is the change that is clipped.
+  // Where contributions are weights, it is their change that is clipped.
   if (key.kind != ContributionKind::kWeights) step.factor *= key.scale * step.clip;
   if (decision.action == Action::kApply) EndCollecting();
   return step;
@@ -578,7 +580,7 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
   }
   if (step.kind == Step::kAccumulate || step.kind == Step::kApplyAlone ||
       step.kind == Step::kSkip) {
-    // Who is a member is not known: no row is dropped.
+    // It is not known here which workers are members, so no row is dropped.
     counted_.Count(key.worker, {key.incarnation, key.round}, std::numeric_limits<int>::max() / 2,
                    [](WorkerId, Incarnation) { return true; });
     if (step.kind == Step::kSkip && is_alone) {
@@ -612,7 +614,7 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
       now_ = FactsOf(round_);
       break;
   }
-  // Has been told.
+  // Faults were told of before the process ended.
   std::erase_if(effects_, [](const BucketEffect& effect) { return effect.kind == Effect::kFault; });
   return true;
 }

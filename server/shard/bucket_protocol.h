@@ -1,21 +1,22 @@
-// What one bucket decides: which contributions count, in which round and order, when the update
-// follows, who gets which answer. A pure state machine: events go in, effects and steps come out.
-// No lock, thread, clock, callback or page; calls are known by the ids that the owner gives them.
+// BucketProtocol decides for one bucket: which contributions count, in which round and order, when
+// the update follows, and which call gets which answer. It is a pure state machine: events go in,
+// effects and steps come out. It has no lock, thread, clock, callback or page; calls are known by
+// the ids that the owner gives them.
 //
 //   collecting --(the policy says apply)--> committing --> [awaiting norm --> norm known] -->
 //   updating --> collecting the next round
 //      \---(not finite)--> closed
 //
 // A bucket that was summed before its process ended is resummed: it waits for the plan of its round
-// to be committing.
+// before it is committing.
 //
-// A round is an exchange; a version counts updates. A round that nobody contributed to is over
+// A round is an exchange; a version counts updates. A round without any contribution is over
 // without an update and makes no version. Where contributions are applied alone, rounds are the
 // workers' own: the bucket stays in the round it has begun with and counts versions only.
 //
-// The owner carries out the effects after every event, in order. It asks for the next step whenever
-// it can work, carries out the effects of that first, and takes one step at a time; what follows a
-// step is the event that its kind names.
+// The owner carries out the effects after every event, in order. Whenever it can work, it asks for
+// the next step, carries out the effects of that call first, and takes one step at a time. The
+// event that the step's kind names follows the step.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,7 @@
 
 namespace lodestar {
 
-// Of one push, contribution, read or capture until it is answered.
+// A CallId names one push, contribution, read or capture until it is answered.
 using CallId = uint32_t;
 
 struct BucketEffect {
@@ -89,8 +90,9 @@ struct BucketStep {
   // kAccumulate, kApplyAlone: of the contribution, if norms are watched; of weights, that of their
   // change.
   std::optional<double> norm = {};
-  // What the watch scales by. kAccumulate, kApplyAlone: the contribution; `factor` and `call` have
-  // it already. kSum, kApply, of weights only: the change of their mean; else `rescale` has it.
+  // This is what the watch scales by. In kAccumulate and kApplyAlone it scales the contribution;
+  // `factor` and `call` have it already. In kSum and kApply it scales the change of their mean, if
+  // contributions are weights; otherwise `rescale` has it.
   float clip = 1.0f;
   bool has_update = false;
   OptimizerCall call = {};
@@ -105,7 +107,7 @@ class BucketProtocol {
     const JobSpec* job = nullptr;
     bool awaits_norm = false;  // updates wait for the norm of the whole gradient
     FragmentTurn turn = {};    // where rounds have rosters
-    // The mean is that of those who sent an element: who is missing leaves no gap.
+    // The mean is that of the workers that sent an element, so that a missing worker leaves no gap.
     bool divides_by_senders = false;
     uint32_t bucket = 0;  // for texts
   };
@@ -128,36 +130,38 @@ class BucketProtocol {
   // Every call is answered with `status`, those to come too.
   void Close(const absl::Status& status);
 
-  // A step that was taken before, in a process that has ended, of a contribution with this key if
-  // it has one: nothing is decided and nobody answered. In order, after OnWeights() if there were
-  // weights, and before anything else. False: the weights have it already. Errors: DataLoss if
-  // steps before it are missing.
+  // Repeats a step that was taken before, in a process that has ended. `key` is the key of the
+  // step's contribution if it has one. Nothing is decided and no call is answered. Steps are
+  // replayed in order, after OnWeights() if there were weights, and before anything else. False
+  // means that the weights have the step already. Errors: DataLoss if steps before it are missing.
   absl::StatusOr<bool> Replay(const BucketStep& step, const ContributionKey& key);
 
   // A worker wants to send a contribution, whose form is right.
   void OnPush(CallId push, const ContributionKey& key);
   // The slot asked for is there: the push is answered, and its id free.
   void OnSlot(CallId push);
-  // A contribution is whole and its numbers are fit to be counted. `norm`: if norms are watched.
+  // A contribution is whole and its numbers are fit to be counted. `norm` is set if norms are
+  // watched.
   void OnArrived(CallId contribution, const ContributionKey& key, std::optional<double> norm = {});
-  // min_round: whose rounds before must be over in the weights that are read.
+  // The rounds before `min_round` must be over in the weights that are read.
   void OnRead(CallId read, WorkerId worker, Incarnation incarnation, Round min_round);
   // The state exactly when `round` begins, or as it is.
   void OnCapture(CallId capture, std::optional<Round> round);
   // Weights from elsewhere are to take the place of those that `round` begins with; optimizer state
   // and version stay. One at a time.
   void OnReplacement(Round round);
-  // Nobody waits for the answer any more; the id is free.
+  // No caller waits for the answer any more; the id is free.
   void ForgetPush(CallId push);
   void ForgetRead(CallId read);
-  // Some time has passed. Who pushes, or waits to read, in the name of a life that nobody has
-  // announced is held; if that lasts for more than kMaxTicks of these, it is told to try again, as
-  // are at once those beyond kMaxUnannounced, and beyond kMaxUnannouncedOfWorker of one worker.
+  // Some time has passed. A call that pushes, or waits to read, is held while its worker's life has
+  // not been announced. If that lasts for more than kMaxTicks of these ticks, the call is told to
+  // try again. Calls beyond kMaxUnannounced, and beyond kMaxUnannouncedOfWorker of one worker, are
+  // told so at once.
   void OnTick();
 
-  // What is to be done next; kNone: nothing before the next event.
+  // Returns what is to be done next. kNone means nothing before the next event.
   BucketStep NextStep();
-  // After OnTick(): whether there is one.
+  // Returns, after OnTick(), whether there is a step.
   bool WantsStep() const { return phase_ == Phase::kCommitting; }
   void OnTaken(CallId contribution, const absl::Status& status);
   void OnReplaced();
@@ -167,28 +171,28 @@ class BucketProtocol {
   // The numbers after it are finite; otherwise the owner closes the bucket.
   void OnUpdated();
 
-  // Those since the last call; the owner may keep the vector's space for the next.
+  // Returns the effects since the last call. The owner may keep the vector's space for the next.
   std::vector<BucketEffect>& effects() { return effects_; }
 
   bool has_weights() const { return has_weights_; }
   bool awaits_client() const { return awaits_client_; }
-  // Weights or state are being written: nobody may read them.
+  // True while weights or state are being written, so that no thread may read them.
   bool is_writing() const { return is_writing_; }
   Round round() const { return round_; }
   Version version() const { return version_; }
   bool has_contributions() const { return !contributed_.empty(); }
   // Rows of the published version.
   std::vector<CountedWorker> counted() const { return counted_.Published(); }
-  // After the published version.
+  // Returns the memory after the published version.
   const DelayedStep::Memory& delayed() const { return delayed_.memory(); }
-  // By the rounds that the published version has.
+  // Returns the usual norm by the rounds that the published version has.
   const UsualNorm& usual_norm() const { return watch_.usual(); }
-  // Of the round's roster: alive and not counted.
+  // Returns the workers of the round's roster that are alive and not counted.
   std::vector<WorkerId> Missing() const;
   // Whether the worker's part of the round is here, or none is due, or the round is over without
   // it.
   bool IsSettled(Round round, WorkerId worker) const;
-  // For people; empty: for nobody.
+  // Returns a text for people. It is empty if the bucket waits for no worker.
   std::string WaitingFor() const;
 
  private:
@@ -229,7 +233,7 @@ class BucketProtocol {
     CallId call;
     std::optional<Round> round;
   };
-  // What the policy is told of a round.
+  // RoundFacts are what the policy is told of a round.
   struct RoundFacts {
     std::shared_ptr<const RoundPlan> plan;
     std::vector<WorkerId> live;
@@ -247,7 +251,7 @@ class BucketProtocol {
   // Unavailable if this life is not announced, and too many such calls are held already.
   absl::Status CheckRoomFor(WorkerId worker, Incarnation incarnation) const;
 
-  // True if it is answered; one that has asked for a slot is not.
+  // Returns true if the push is answered. A push that has asked for a slot is not answered yet.
   bool AnswerPush(Push& push, const BucketFacts& facts);
   bool AnswerRead(const Read& read);
   bool AnswerCapture(const Capture& capture);
@@ -264,7 +268,7 @@ class BucketProtocol {
   // The policy has decided that the round has all of its contributions.
   void EndCollecting();
   void AddContributor(WorkerId worker, int64_t weight);
-  // Whether there is nobody to compare a contribution with.
+  // Whether there is no other contribution to compare one with.
   bool IsAlone() const;
   void EndWatchedRound();
   bool HasReplayed(const BucketStep& step, const ContributionKey& key) const;

@@ -142,8 +142,8 @@ class BucketProtocolTest : public ::testing::Test {
     bucket_->OnRoster(roster_.Now());
   }
 
-  // What has been decided since the last call, up to a step that takes time (which ends at once,
-  // but for norms).
+  // Returns what has been decided since the last call, up to a step that takes time. (Such a step
+  // ends at once, except for norms.)
   std::vector<std::string> Words() {
     std::vector<std::string> words;
     const auto take_effects = [&] {
@@ -233,7 +233,7 @@ TEST_F(BucketProtocolTest, ASkippedStepCountsWithoutWeight) {
   bucket_->OnArrived(4, Key(3, 0));
   EXPECT_THAT(Words(), ElementsAre("counted 4", "add 4 times 0.5",
                                    "update 1 for round 0, sum times 1.42857"));
-  // Whose retry it is makes no difference then.
+  // It makes no difference then which worker sends again.
   bucket_->OnPush(5, Key(2, 0));
   EXPECT_THAT(Words(), ElementsAre("discard 5: duplicate"));
 }
@@ -473,7 +473,8 @@ TEST_F(BucketProtocolTest, NewWeightsWaitForTheEndOfTheRoundBeforeAndMakeNoVersi
   bucket_->OnRead(1, WorkerId(), Incarnation(), Round(1));
   bucket_->OnCapture(2, Round(1));
   bucket_->OnArrived(3, Key(1, 0));
-  // Who has asked before them has the weights of the round that is over.
+  // The read and the capture were asked for first, so they have the weights of the round that is
+  // over.
   EXPECT_THAT(Words(), ElementsAre("counted 3", "add 3 times 1", "update 1 for round 0", "read 1",
                                    "capture 2", "new weights for round 1"));
   EXPECT_EQ(bucket_->round(), Round(1));
@@ -611,7 +612,7 @@ class AnyOrder {
     Restart();
   }
 
-  // One event. False after a failure.
+  // Does one event. Returns false after a failure.
   bool Go() {
     switch (Pick(13)) {
       case 0:
@@ -674,7 +675,8 @@ class AnyOrder {
     return {key.worker, key.incarnation, key.round};
   }
 
-  // From the last capture. Some workers have new lives; others go on, and send again what was lost.
+  // Restarts from the last capture. Some workers have new lives; others go on, and send again what
+  // was lost.
   bool Restart() {
     pushes_.clear();
     slots_.clear();
@@ -737,7 +739,7 @@ class AnyOrder {
                            ? std::max<int64_t>(0, bucket_->round().value() + Pick(3) - 1)
                            : worker.round - (worker.round > 0 && Flip(0.2) ? 1 : 0)),
         .base_version = Version(0)};
-    // Of the same contribution always the same.
+    // The same contribution always has the same number of samples.
     if ((key.worker.value() + key.round.value()) % 5 == 0) key.num_samples = kSkippedSamples;
     pushes_[next_call_] = key;
     bucket_->OnPush(next_call_++, key);

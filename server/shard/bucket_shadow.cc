@@ -58,7 +58,8 @@ void BucketShadow::BeginAdvance(Version version) {
   if (!MakeWritable(shadow_)) next_change_ = nullptr;
 }
 
-// From the weights that the shadow stands for to these, rounded; the shadow moves along.
+// Encodes the change from the weights that the shadow stands for to these, rounded. The shadow
+// moves along.
 void BucketShadow::AdvancePart(int64_t begin, absl::Span<const float> weights) {
   if (next_change_ == nullptr) return;
   const auto size = static_cast<int64_t>(weights.size());
@@ -82,7 +83,7 @@ void BucketShadow::AdvancePart(int64_t begin, absl::Span<const float> weights) {
 
 void BucketShadow::EndAdvance() {
   if (next_change_ == nullptr) return changes_.clear();
-  // Nobody else has the page. Lent, its checksums are known to all who read it.
+  // No other thread has the page. Once it is lent, all its readers know its checksums.
   changes_.push_back(Page::Lend(std::exchange(next_change_, nullptr)));
   if (static_cast<int64_t>(changes_.size()) > ChangesKept(config_.encoding, range_.size())) {
     changes_.pop_front();

@@ -1,9 +1,9 @@
-// The shadow of one bucket's weights: what the workers have of them where weights travel as encoded
-// changes. See ParameterService.Pull in proto/parameter_service.proto.
+// BucketShadow is the shadow of one bucket's weights: what the workers have of them where weights
+// travel as encoded changes. See ParameterService.Pull in proto/parameter_service.proto.
 //
-// Takes one page for the shadow, and at most one page's worth of encoded changes (ChangesKept() of
-// common/encoding.h); without error feedback another page. Older ones live as long as somebody
-// still reads them.
+// It takes one page for the shadow, and at most one page's worth of encoded changes (ChangesKept()
+// of common/encoding.h). Without error feedback it takes another page. Older pages live as long as
+// a reader holds them.
 #pragma once
 
 #include <cstddef>
@@ -21,13 +21,14 @@
 
 namespace lodestar {
 
-// Not thread-safe. An advance may run without the owner's lock if nothing is lent meanwhile.
+// The class is not thread-safe. An advance may run without the owner's lock if nothing is lent
+// meanwhile.
 class BucketShadow {
  public:
   struct Config {
     Encoding encoding = Encoding::kInt8;
-    // What encoding loses of one change is part of the next. Without, it is lost, and the shadow
-    // wanders away from the weights.
+    // With error feedback, what encoding loses of one change is part of the next. Without it that
+    // is lost, and the shadow wanders away from the weights.
     bool error_feedback = true;
     uint64_t seed = 0;  // of stochastic rounding
   };
@@ -37,15 +38,16 @@ class BucketShadow {
 
   // Pages for Reset(); false if there is no memory for them.
   bool Allocate();
-  // After Allocate(): the weights do not come from an update of those before, so everybody starts
-  // from them anew.
+  // Must follow Allocate(). The weights do not come from an update of those before, so all workers
+  // start from them anew.
   void Reset(const Page& weights, Version version);
-  // As Reset(), for everybody who has the shadow of that version: `elements` are its own, in fp32.
+  // Does as Reset(), for all workers that have the shadow of that version. `elements` are the
+  // shadow's own, in fp32.
   void Restore(const std::byte* elements, const Page& weights, Version version);
-  // After Reset(): an update leads to `version`. Its weights come part by part, in order and each
-  // from a multiple of kWholeBlocks, so that they are encoded while they are in the cache; with the
-  // last the change is there. Without memory for the change the shadow stays, and what it lacks is
-  // part of the next change, or lost without error feedback.
+  // Must follow Reset(). An update leads to `version`. Its weights come part by part, in order and
+  // each from a multiple of kWholeBlocks, so that they are encoded while they are in the cache.
+  // With the last part the change is there. If there is no memory for the change, the shadow stays.
+  // What it lacks is then part of the next change, or lost without error feedback.
   void BeginAdvance(Version version);
   void AdvancePart(int64_t begin, absl::Span<const float> weights);
   void EndAdvance();

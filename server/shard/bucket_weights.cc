@@ -33,14 +33,14 @@ std::vector<ElementRange> DecayRanges(const Layout& layout, ElementRange range) 
 
 MeanKind MeanOf(const JobSpec& job, const Layout& layout, ElementRange range, bool is_averaged) {
   MeanKind kind = {.robust = job.robust_mean};
-  // Of values neither senders nor directions mean anything.
+  // For averaged values neither senders nor directions mean anything.
   if (is_averaged) return kind;
   kind.divides_by_senders = DividesBySenders(job);
   if (AveragesDirections(job)) kind.directions = layout.TensorParts(range);
   return kind;
 }
 
-// Those of `ranges` that lie in `within`, cut to it and relative to its start.
+// Returns those of `ranges` that lie in `within`, cut to it and relative to its start.
 std::vector<ElementRange> RangesWithin(absl::Span<const ElementRange> ranges, ElementRange within) {
   std::vector<ElementRange> cut;
   for (const ElementRange& range : ranges) {
@@ -175,7 +175,8 @@ bool BucketWeights::FinishAndApply(const OptimizerCall& call,
   std::shared_ptr<Page> out;
   bool is_finite = true;
   mean_->FinishInParts(last, rescale, [&](int64_t begin, absl::Span<const float> part) {
-    // Not before: until then the mean may have pages that are used again here.
+    // The update does not begin before: until then the mean may have pages that are used again
+    // here.
     if (begin == 0) out = BeginUpdate(call);
     if (out != nullptr) is_finite = UpdatePart(call, begin, part, *out) && is_finite;
   });
@@ -218,7 +219,7 @@ bool BucketWeights::ApplyAlone(const OptimizerCall& call, const float* gradient)
 std::shared_ptr<Page> BucketWeights::Corrected(const OptimizerCall& call, const float* gradient) {
   const std::vector<ElementRange>& parts = correction_->parts;
   const float* const momentum = state_[0]->data();
-  // Of the contribution itself, of whatever part of a step it is.
+  // This is the scale of the contribution itself, whatever part of a step it is.
   const float scale = call.gradient_scale / call.part.factor;
   const std::vector<MomentumCorrection::Factors> factors =
       correction_->rule.FactorsOf(parts, gradient, scale, momentum);
@@ -267,8 +268,8 @@ std::shared_ptr<Page> BucketWeights::BeginUpdate(const OptimizerCall& call) {
 bool BucketWeights::UpdatePart(const OptimizerCall& call, int64_t begin,
                                absl::Span<const float> gradient, Page& out) {
   bool is_finite = true;
-  // With a shadow each piece is encoded while it is in the cache. Without one the whole is not cut:
-  // what is long, and on another page, does not pass through the caches.
+  // With a shadow each piece is encoded while it is in the cache. Without a shadow the whole is not
+  // cut: a long gradient on another page does not pass through the caches.
   const size_t piece_elements = shadow_.has_value() ? kMeanPartElements : gradient.size();
   for (size_t offset = 0; offset < gradient.size(); offset += piece_elements) {
     const absl::Span<const float> piece = gradient.subspan(offset, piece_elements);

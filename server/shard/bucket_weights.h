@@ -26,13 +26,13 @@
 
 namespace lodestar {
 
-// Not thread-safe. Apply() may run without the owner's lock if nothing is lent meanwhile; what was
-// lent before stays as it was (copy on write).
+// The class is not thread-safe. Apply() may run without the owner's lock if nothing is lent
+// meanwhile. What was lent before stays as it was (copy on write).
 class BucketWeights {
  public:
   struct Part {
     ElementRange range;
-    // What is contributed are values, and no part of a gradient. They travel as they are.
+    // The contributions are values, and no part of a gradient. They travel as they are.
     bool is_averaged = false;
   };
   // The last three outlive the object.
@@ -44,8 +44,8 @@ class BucketWeights {
   bool has_weights() const { return weights_ != nullptr; }
   const float* data() const { return weights_->data(); }
 
-  // Space to write the first weights into, before anybody reads; state starts as zeros. Errors:
-  // ResourceExhausted without memory for it.
+  // Returns space to write the first weights into, before any thread reads them. The state starts
+  // as zeros. Errors: ResourceExhausted without memory for it.
   absl::StatusOr<absl::Span<float>> InitialWeights();
   // Takes `weights`, [num_elements()], in place of those there are; optimizer state stays. Errors:
   // InvalidArgument if they are not finite, ResourceExhausted: nothing has changed then.
@@ -53,41 +53,44 @@ class BucketWeights {
   // Errors: InvalidArgument if range or number of state vectors differ; ResourceExhausted.
   absl::Status Restore(const BucketState& state);
 
-  // What follows goes on where the system gives no memory: what there is no page for is left out of
-  // the mean or of the weights, which stay as they were. The pool has told of it then.
+  // The methods below go on where the system gives no memory. A contribution or update without a
+  // page is left out of the mean or of the weights, which stay as they were. The pool has told of
+  // it then.
 
-  // What the open round contributes.
+  // Returns the mean of what the open round contributes.
   ContributionMean& mean() { return *mean_; }
   // Adds to the mean. Weights are not multiplied by share.scale, which is not in share.factor then:
   // their change is.
   void Add(ContributionKind kind, Encoding encoding, const std::byte* values,
            const MeanShare& share);
-  // `clip`: how much of the way from the weights to the mean, which is one of weights, counts.
+  // `clip` is how much of the way from the weights to the mean, which is one of weights, counts.
   void FinishMean(float rescale, float clip);
-  // Of the mean gradient, once it is finished, one per segment; zeros if nothing was added.
+  // Returns the square sums of the mean gradient, once it is finished, one per segment. They are
+  // zeros if nothing was added.
   std::vector<double> SegmentSquareSums() const;
 
-  // One update with the mean, which is finished and given back; without one it is only dropped.
-  // Returns, as the next three do, whether weights and state are finite after it. What workers that
-  // take encoded changes have moves along, to version call.step.
+  // Makes one update with the mean, which is finished and given back. Without an update the mean is
+  // only dropped. Returns, as the next three do, whether weights and state are finite after it. The
+  // shadow of workers that take encoded changes moves along, to version call.step.
   bool ApplyMean(const OptimizerCall& call, bool has_update);
   // Add() of `last`, where there is one and it is no weights with another scale than 1,
   // FinishMean() without a clip and ApplyMean() with an update, in one pass.
   bool FinishAndApply(const OptimizerCall& call, const std::optional<LastContribution>& last,
                       float rescale);
-  // One update with a contribution alone, corrected by the momentum if the job wants that. Of
-  // weights, what it takes from here to them counts.
+  // Makes one update with a contribution alone, corrected by the momentum if the job wants that. If
+  // the contribution is weights, the way from here to them counts.
   bool ApplyAlone(const OptimizerCall& call, ContributionKind kind, Encoding encoding,
                   const std::byte* contribution);
   // In one more pass over them.
   bool AreFinite() const;
 
-  // What workers that take encoded changes have: the weights as they are, which come from somewhere
-  // else than an update...
+  // Sets what workers that take encoded changes have to the weights as they are. These weights come
+  // from somewhere else than an update.
   void ResetShadow(Version version);
-  // ... or as they were at that version: the elements of LendShadow() then. After Restore().
+  // Sets it to the weights as they were at that version: `elements` are those of LendShadow() then.
+  // Must follow Restore().
   void RestoreShadow(const std::byte* elements, Version version);
-  // Null where weights travel as they are.
+  // Returns null where weights travel as they are.
   std::shared_ptr<const Page> LendShadow() const;
 
   std::shared_ptr<const Page> LendWeights() const { return Page::Lend(weights_); }
@@ -96,24 +99,25 @@ class BucketWeights {
   void LendTo(BucketState& state) const;
 
  private:
-  // What an update corrects by, and where.
+  // A Correction is what an update corrects by, and where.
   struct Correction {
     MomentumCorrection rule;
     std::vector<ElementRange> parts;
   };
 
-  // One update with `gradient`, [num_elements()]; without one (null) the weights stay.
+  // Makes one update with `gradient`, [num_elements()]. Without a gradient (null) the weights stay.
   bool Apply(const OptimizerCall& call, const float* gradient);
-  // The same in parts, in order and each from a multiple of kWholeBlocks: where new weights are
-  // written, after state that is lent has been copied, or null without memory for them...
+  // Begins the same in parts, in order and each from a multiple of kWholeBlocks. Returns the page
+  // where new weights are written, after state that is lent has been copied. Null means that there
+  // is no memory for them.
   std::shared_ptr<Page> BeginUpdate(const OptimizerCall& call);
-  // ... which becomes the part from `begin` ...
+  // Does the part from `begin`.
   bool UpdatePart(const OptimizerCall& call, int64_t begin, absl::Span<const float> gradient,
                   Page& out);
-  // ... and when all parts are there, or there was nothing to begin with (null).
+  // Ends the update when all parts are there, or there was nothing to begin with (null).
   void EndUpdate(const OptimizerCall& call, std::shared_ptr<Page> out);
   bool ApplyAlone(const OptimizerCall& call, const float* gradient);
-  // Null: it stays as it is.
+  // Returns the corrected gradient. Null means that it stays as it is.
   std::shared_ptr<Page> Corrected(const OptimizerCall& call, const float* gradient);
   absl::Status OutOfMemory() const;
   // Pages for the weights and the optimizer state, in place of those there are.

@@ -51,7 +51,7 @@ class BucketWeightsTest : public ::testing::TestWithParam<Encoding> {
     optimizer_ = MakeServerOptimizer(job_);
   }
 
-  // With the first contribution of a round in the mean.
+  // Makes weights with the first contribution of a round in the mean.
   std::unique_ptr<BucketWeights> Make(First first) {
     auto weights = std::make_unique<BucketWeights>(BucketWeights::Part{.range = {0, kElements}},
                                                    job_, layout_, *optimizer_, pages_);
@@ -175,7 +175,7 @@ TEST_P(BucketShadowTest, FollowsEveryKindOfUpdate) {
   std::copy(first.begin(), first.end(), space->begin());
   weights.ResetShadow(Version(0));
 
-  // As BucketShadow does it, on whole vectors of its own.
+  // The reference does as BucketShadow does, on whole vectors of its own.
   BucketShadow reference({.encoding = encoding, .error_feedback = error_feedback, .seed = 7},
                          {0, kElements}, pages);
   ASSERT_TRUE(reference.Allocate());

@@ -12,7 +12,7 @@
 namespace lodestar {
 namespace {
 
-// Of elements that are within kMaxContribution when they are scaled.
+// Returns the limit of elements that are within kMaxContribution when they are scaled.
 float LimitOf(const ContributionKey& key) {
   constexpr float kLargest = std::numeric_limits<float>::infinity();
   const float scale = std::abs(key.scale);
@@ -58,7 +58,7 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
                                    ", which is averaged; its values travel as they are")
                     : "; use push_encoding of the registration"));
   }
-  // Who has just begun has nothing in hand yet.
+  // A worker that has just begun has nothing in hand yet.
   const bool may_be_skipped =
       key.kind == ContributionKind::kGradient || (!is_first && DefersContributions(job));
   if (key.is_skipped() && !may_be_skipped) {

@@ -1,4 +1,5 @@
-// What a worker pushes, as the shard sees it, and which of it may be counted.
+// A contribution is what a worker pushes, as the shard sees it. This file also says which
+// contributions may be counted.
 #pragma once
 
 #include <cstddef>
@@ -25,10 +26,12 @@ struct ContributionKey {
   ContributionKind kind = ContributionKind::kGradient;
   float scale = 1.0f;  // the elements are multiplied by it; for clients that clip
   Encoding encoding = Encoding::kFp32;
-  int64_t num_samples = 0;  // that it was computed on; 0: all of the grant's; or kSkippedSamples
+  // The contribution was computed on so many samples. 0 means all samples of the grant. It may also
+  // be kSkippedSamples.
+  int64_t num_samples = 0;
 
   bool is_skipped() const { return num_samples == kSkippedSamples; }
-  // Of one bucket, as it travels.
+  // Returns the size of one bucket as it travels.
   int64_t BytesOf(const Bucket& of) const {
     return is_skipped() ? 0 : EncodedBytes(encoding, of.range.size());
   }
@@ -40,8 +43,8 @@ enum class PushOutcome : uint8_t {
   kLate,       // the round was committed without it; dropped
 };
 
-// Whether the job takes contributions of this kind, encoding and scale. `is_averaged`: to this
-// bucket, which is of averaged tensors. Errors: InvalidArgument.
+// Checks that the job takes contributions of this kind, encoding and scale. `is_averaged` says
+// whether the bucket is of averaged tensors. Errors: InvalidArgument.
 absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const JobSpec& job,
                        bool is_averaged, bool awaits_first_weights);
 
@@ -54,23 +57,23 @@ absl::Status CheckBytes(const ContributionKey& key, const Bucket& bucket,
 // looked at once, and soon, so that it is found in the cache. Not thread-safe.
 class NumbersCheck {
  public:
-  // `measures_norm`: norm() is wanted. The bucket has num_elements in all.
+  // `measures_norm` says whether norm() is wanted. The bucket has num_elements in all.
   NumbersCheck(const ContributionKey& key, int64_t num_elements, bool measures_norm);
 
-  // Of `elements`, in the encoding of the key and as CheckBytes() wants them, the first num_bytes
-  // are there, no fewer than before; looks at those that it has not looked at, but for the last few
-  // where more are to come. `last`: copies of the last of these bytes, if they are in the cache
-  // rather than those; they may lie anywhere.
+  // The first num_bytes of `elements` are there, no fewer than before; they are in the encoding of
+  // the key and as CheckBytes() wants them. Looks at the elements that it has not looked at, except
+  // for the last few if more are to come. `last` has copies of the last of these bytes, if the
+  // copies are in the cache and the bytes are not. The copies may lie anywhere.
   void Look(const std::byte* elements, int64_t num_bytes, absl::Span<const std::byte> last = {});
 
-  // Both after all have been looked at.
+  // Both methods may be called once all elements have been looked at.
   //
-  // Whether the elements, times the scale of the key, are finite and within kMaxContribution.
+  // Checks that the elements, times the scale of the key, are finite and within kMaxContribution.
   // Errors: Aborted, naming worker, tensor of the layout and element: begin anew from other
   // weights; InvalidArgument for first weights, which nothing can mend.
   absl::Status Result(const ContributionKey& key, const Layout& layout, const Bucket& bucket) const;
-  // Of the elements times the scale, where they are within the limit. Depends on them alone, not on
-  // how they arrived.
+  // Returns the norm of the elements times the scale, if they are within the limit. It depends on
+  // the elements alone, not on how they arrived.
   double norm() const;
 
  private:

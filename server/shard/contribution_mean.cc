@@ -43,9 +43,9 @@ void DecodeInPlace(Encoding encoding, float factor, int64_t num_elements, float*
   }
 }
 
-// One page, to which every contribution but the first and the last of a round is added as it comes:
-// the first lies in it, and the last becomes part of the mean when that is used. Its last bits
-// depend on the order.
+// WeightedSum has one page, to which every contribution but the first and the last of a round is
+// added as it comes. The first lies in the page, and the last becomes part of the mean when that is
+// used. The mean's last bits depend on the order.
 class WeightedSum final : public ContributionMean {
  public:
   WeightedSum(int64_t num_elements, PagePool& pages)
@@ -132,7 +132,7 @@ class WeightedSum final : public ContributionMean {
     return is_sum ? adopted_->values.get() : nullptr;
   }
 
-  // To the bit what the elements from `begin` are after Add() and Finish().
+  // Forms, to the bit, what the elements from `begin` are after Add() and Finish().
   void FormPart(const std::optional<LastContribution>& last, float rescale, int64_t begin,
                 absl::Span<float> part) const {
     Accumulate next = Accumulate::kSet;
@@ -174,7 +174,8 @@ class MeanOfSenders final : public ContributionMean {
       std::fill_n(weights_->data(), num_elements_, 0.0f);
       first_weight_ = static_cast<double>(share.weight);
     }
-    // Of equal contributions all are 1, and one alone is its own mean to the bit.
+    // If the contributions have equal weights, all of these weights are 1. One contribution alone
+    // is its own mean to the bit.
     const auto weight = static_cast<float>(static_cast<double>(share.weight) / first_weight_);
     AccumulateDecoded(encoding, values, num_elements_, share.scale * weight, sum_->data(),
                       Accumulate::kAdd);
@@ -195,7 +196,7 @@ class MeanOfSenders final : public ContributionMean {
     Scale(*sum_, rescale, num_elements_);
   }
 
-  // Of weights, which do not travel as top-k.
+  // Only a mean of weights is approached, and weights do not travel as top-k.
   void Approach(const float*, float) override {}
 
   const Page* mean() const override { return sum_.get(); }
@@ -211,17 +212,19 @@ class MeanOfSenders final : public ContributionMean {
   double first_weight_ = 1.0;
 };
 
-// Mean directions as long as the contributions are in the mean (the merge of Decoupled DiLoCo,
-// arXiv:2604.21428). Of contributions v with weights w, within each part of the vector:
+// DirectionMean makes mean directions that are as long as the contributions are in the mean. (It is
+// the merge of Decoupled DiLoCo, arXiv:2604.21428.) Of contributions v with weights w, it makes
+// within each part of the vector:
 //
 //   (sum of w |v| / sum of w) * phi(sum of w phi(v) / sum of w),  phi(x) = x / |x|, phi(0) = 0
 //
-// and the mean where directions cancel. The mean of M vectors at right angles is shorter than they
-// are by the square root of M; this is not, so that steps are as long whoever joins or leaves.
+// Where directions cancel, it makes the mean. The mean of M vectors at right angles is shorter than
+// they are by the square root of M. This one is not, so that steps stay as long when workers join
+// or leave.
 //
-// Two pages: the weighted sum, and that of the directions; where there is no page for the second,
-// it is the mean. Its last bits depend on the order; one contribution alone is its own mean to the
-// bit.
+// It takes two pages: one for the weighted sum, and one for the sum of the directions. If there is
+// no page for the second, the result is the mean. Its last bits depend on the order. One
+// contribution alone is its own mean to the bit.
 class DirectionMean final : public ContributionMean {
  public:
   DirectionMean(std::vector<ElementRange> parts, int64_t num_elements, PagePool& pages)
@@ -263,7 +266,7 @@ class DirectionMean final : public ContributionMean {
     directions_ = nullptr;
   }
 
-  // Of weights, whose directions say nothing.
+  // Only a mean of weights is approached, and directions of weights say nothing.
   void Approach(const float*, float) override {}
 
   const Page* mean() const override { return sum_.get(); }
@@ -273,7 +276,7 @@ class DirectionMean final : public ContributionMean {
   }
 
  private:
-  // What is left of unit vectors that cancel; less of it is rounding.
+  // Unit vectors that cancel leave less than that, which is rounding.
   static constexpr double kLeastDirection = 1e-3;
   // Below it a vector is nothing, and its inverse would be no fp32.
   static constexpr double kLeastLength = 1e-30;

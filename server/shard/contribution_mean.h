@@ -17,7 +17,7 @@
 
 namespace lodestar {
 
-// What one contribution is in the mean.
+// A MeanShare is what one contribution is in the mean.
 struct MeanShare {
   float scale = 1.0f;   // its elements are multiplied by it
   int64_t weight = 1;   // against those of the others
@@ -36,8 +36,8 @@ struct LastContribution {
   MeanShare share;
 };
 
-// Not thread-safe. Where the system gives no page for a contribution, the mean is formed without
-// it; the pool has told of it then.
+// The class is not thread-safe. If the system gives no page for a contribution, the mean is formed
+// without it; the pool has told of it then.
 class ContributionMean {
  public:
   explicit ContributionMean(int64_t num_elements) : num_elements_(num_elements) {}
@@ -49,21 +49,23 @@ class ContributionMean {
   virtual bool CanAdopt(Encoding encoding, int64_t page_elements) const = 0;
   // Add() of elements that lie in a page already.
   virtual void Adopt(std::shared_ptr<Page> values, Encoding encoding, const MeanShare& share) = 0;
-  // All that comes is there, and becomes mean(). `rescale`: the weight of all that were to come, by
-  // the weight of those that came. Once more: what is the mean already is multiplied by `rescale`.
+  // All that comes is there, and becomes mean(). `rescale` is the weight of all that were to come,
+  // divided by the weight of those that came. A second call multiplies by `rescale` what is the
+  // mean already.
   virtual void Finish(float rescale) = 0;
-  // Add() of `last`, where there is one, and Finish(), for who wants the mean once: `use` is given
-  // it part by part, in order, and whoever can forms each part when it is used, so that it stays in
-  // the cache. Not called if nothing was added. Clear() follows.
+  // Does Add() of `last`, if there is one, and Finish(), for a caller that wants the mean once.
+  // `use` is given the mean part by part, in order. A mean that can do so forms each part when it
+  // is used, so that the part stays in the cache. `use` is not called if nothing was added. Clear()
+  // follows.
   using UsePart = absl::FunctionRef<void(int64_t begin, absl::Span<const float> part)>;
   virtual void FinishInParts(const std::optional<LastContribution>& last, float rescale,
                              UsePart use);
-  // After Finish(): `share` of the mean, and of `base` what is left of 1. Not where single
-  // contributions lead the mean nowhere anyway.
+  // Must follow Finish(). Takes `share` of the mean, and of `base` what is left of 1. Does nothing
+  // where single contributions lead the mean nowhere anyway.
   virtual void Approach(const float* base, float share) = 0;
-  // After Finish(). Null: nothing was added.
+  // Returns the mean after Finish(). Null means that nothing was added.
   virtual const Page* mean() const = 0;
-  // For the next round.
+  // Makes it ready for the next round.
   virtual void Clear() = 0;
 
  protected:
@@ -72,10 +74,12 @@ class ContributionMean {
 
 struct MeanKind {
   RobustMean robust = {};
-  // Not of a robust one: an element's mean is that of the contributions in which it travelled.
+  // An element's mean is that of the contributions in which it travelled. A robust mean has none of
+  // this.
   bool divides_by_senders = false;
-  // Not of a robust one: within each of these, relative to the vector's start, ascending and
-  // disjoint, directions and lengths are averaged apart; outside of them elements.
+  // Within each of these ranges directions and lengths are averaged apart; outside of them elements
+  // are. The ranges are relative to the vector's start, ascending and disjoint. A robust mean has
+  // none of this.
   std::vector<ElementRange> directions = {};
 };
 

@@ -38,7 +38,8 @@ struct Contribution {
   float scale = 1.0f;
 };
 
-// As --robust_mean, or "direction" with parts of different length, and elements outside of them.
+// Returns the kind of --robust_mean `name`. For "direction" it has parts of different length, and
+// elements outside of them.
 MeanKind KindOf(const std::string& name) {
   if (name == "direction") return {.directions = {{0, 5}, {7, 8}, {8, kElements - 1}}};
   return {.robust = *ParseRobustMean(name)};
@@ -111,7 +112,7 @@ TEST_P(ContributionMeanTest, ScalesAndWeightsCount) {
   for (float& value : wanted) value *= 0.5f;
   EXPECT_THAT(MeanOf(halves, {0, 1}), Pointwise(FloatNear(1e-6f), wanted));
   if (GetParam() == "direction") return;
-  // Of two nothing can be left out.
+  // If there are only two contributions, nothing can be left out.
   const std::vector<Contribution> two = {{Vector(1), 3}, {Vector(2), 1}};
   for (int64_t i = 0; i < kElements; ++i) {
     wanted[i] = 0.75f * Vector(1)[i] + 0.25f * Vector(2)[i];
@@ -330,7 +331,8 @@ class DirectionMeanTest : public testing::Test {
     float scale = 1.0f;
   };
 
-  // `planned`: the weight of all that were to come; 0: of those that do.
+  // `planned` is the weight of all contributions that were to come. 0 means the weight of those
+  // that do come.
   std::vector<float> MeanOf(const std::vector<Sent>& sent, std::vector<ElementRange> parts,
                             int64_t planned = 0) {
     const auto size = static_cast<int64_t>(sent[0].values.size());

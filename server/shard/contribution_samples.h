@@ -1,8 +1,9 @@
-// Some of the elements of each contribution to one bucket, to see in which direction it goes beside
-// the others of its round. Pure.
+// ContributionSamples keeps some of the elements of each contribution to one bucket. They show in
+// which direction the contribution goes, compared with the others of its round. The class is pure.
 //
-// Whole blocks of kSampledBlock elements, evenly over the bucket; which, moves with the round. The
-// positions are no secret: whoever knows them can send something else there.
+// The samples are whole blocks of kSampledBlock elements, evenly over the bucket. Which blocks are
+// sampled moves with the round. The positions are no secret: a worker that knows them can send
+// something else there.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +15,9 @@
 
 namespace lodestar {
 
-// How a worker's part of a bucket lies to that of the others: sums over the sample, each
-// contribution made of length 1 before, so that a long one does not hide the others.
+// A DirectionPart says how a worker's part of a bucket lies to that of the others. It has sums over
+// the sample. Each contribution is made of length 1 before, so that a long one does not hide the
+// others.
 struct DirectionPart {
   WorkerId worker;
   Incarnation incarnation;
@@ -31,14 +33,15 @@ class ContributionSamples {
   // Further ones of a round are not looked at.
   static constexpr size_t kMaxWorkers = 256;
 
-  // About `max_elements` of the `num_elements` of the bucket, at least one block; 0: none.
+  // Samples about `max_elements` of the `num_elements` of the bucket, and at least one block. If
+  // max_elements is 0, none is sampled.
   ContributionSamples(int64_t num_elements, int64_t max_elements);
 
-  // Of the open round. `encoded` are all elements of the bucket; what is looked at is
-  // scale * (encoded - base), or scale * encoded where `base` is null.
+  // Adds the sample of a contribution to the open round. `encoded` has all elements of the bucket.
+  // What is looked at is scale * (encoded - base), or scale * encoded where `base` is null.
   void Add(WorkerId worker, Incarnation incarnation, Round round, Encoding encoding,
            const std::byte* encoded, float scale, const float* base);
-  // One per worker, where two or more came; the next round begins.
+  // Returns one part per worker, if two or more workers came. The next round begins.
   std::vector<DirectionPart> EndRound();
 
  private:

@@ -57,8 +57,8 @@ class NumbersCheckTest : public ::testing::TestWithParam<Encoding> {
     return check;
   }
 
-  // The same, where blocks that have come whole are only looked at where they came from, which may
-  // be anywhere.
+  // Does the same, but blocks that have come whole are only looked at where they came from, which
+  // may be anywhere.
   NumbersCheck PieceByPiece(const std::vector<std::byte>& bytes, int64_t step) {
     NumbersCheck check(key_, kElements, /*measures_norm=*/true);
     const auto size = static_cast<int64_t>(bytes.size());
@@ -95,7 +95,7 @@ TEST_P(NumbersCheckTest, FindsTheSameHoweverTheNumbersArrive) {
     for (const int64_t step : {int64_t{1001}, int64_t{7777}, int64_t{16383}}) {
       const NumbersCheck check = BitByBit(bytes, step);
       EXPECT_EQ(check.Result(key_, layout_, bucket_), expected.Result(key_, layout_, bucket_));
-      // Of no meaning beside a bad element, but the same.
+      // The norm has no meaning beside a bad element, but it is the same.
       EXPECT_EQ(check.norm(), expected.norm());
     }
     for (const int64_t step : {int64_t{7777}, int64_t{40'000}, int64_t{1'000'000}}) {
@@ -106,7 +106,7 @@ TEST_P(NumbersCheckTest, FindsTheSameHoweverTheNumbersArrive) {
   }
 }
 
-// What is behind the bytes that have arrived is not there yet.
+// The elements behind the bytes that have arrived are not there yet.
 TEST_P(NumbersCheckTest, LooksAtNothingThatHasNotArrived) {
   std::vector<std::byte> bytes = Encoded(std::nullopt);
   const double norm = AtOnce(bytes).norm();

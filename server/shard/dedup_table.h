@@ -1,5 +1,5 @@
-// What one bucket has counted of each worker, so that nothing counts twice. Not thread-safe: its
-// bucket's lock guards it.
+// DedupTable has what one bucket has counted of each worker, so that nothing counts twice. It is
+// not thread-safe: its bucket's lock guards it.
 #pragma once
 
 #include <map>
@@ -22,14 +22,15 @@ class DedupTable {
   using IsMember = absl::FunctionRef<bool(WorkerId, Incarnation)>;
 
   void Restore(const std::vector<CountedWorker>& rows);
-  // Replaces the worker's row. `is_member`: asked about all of them if the table grows too long.
+  // Replaces the worker's row. If the table grows too long, `is_member` is asked about all workers
+  // in it.
   void Count(WorkerId worker, const CountedContribution& contribution, int num_members,
              IsMember is_member);
   std::optional<CountedContribution> Find(WorkerId worker) const;
 
   // A version is published: it holds what has been counted so far.
   void MarkPublished() { unpublished_.clear(); }
-  // As of the last published version, ascending by worker.
+  // Returns the rows as of the last published version, ascending by worker.
   std::vector<CountedWorker> Published() const;
 
  private:

@@ -1,7 +1,7 @@
-// One step of the optimizer in several parts (delayed Nesterov, arXiv:2401.09135, algorithm 3):
-// each contribution takes effect when it comes, as its share of the mean of those that one step is
-// made of, and the last of them ends the step. How many they are is decided when the first comes.
-// Plain data; one per bucket.
+// DelayedStep is one step of the optimizer in several parts (delayed Nesterov, arXiv:2401.09135,
+// algorithm 3). Each contribution takes effect when it comes, as its share of the mean of those
+// that one step is made of. The last of them ends the step. How many they are is decided when the
+// first comes. The class is plain data; there is one per bucket.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class DelayedStep {
  public:
   // All that outlives a process.
   struct Memory {
-    int64_t num_parts = 0;       // of the step that is begun; 0: none is
+    int64_t num_parts = 0;       // of the step that is begun; 0 means that none is
     int64_t arrived = 0;         // of them
     int64_t planned_weight = 0;  // of all of them, if each is a usual one
     int64_t arrived_weight = 0;

@@ -1,15 +1,16 @@
-// Looks at the directions of the contributions to a shard: a worker that opposes the others, or has
-// nothing in common with them, while they have with one another, is found.
+// DirectionWatch looks at the directions of the contributions to a shard. It finds a worker that
+// opposes the others, or that has nothing in common with them while they agree with one another.
 //
 // What is looked at is the cosine between a worker's contribution and the sum of the others' of the
 // same round, over the sample of all buckets. Single gradients are mostly noise, so that one round
-// says next to nothing; therefore the cosines of kWindow rounds are added up, and divided by the
+// says next to nothing. Therefore the cosines of kWindow rounds are added up, and divided by the
 // root of the sum of their squares. If they were as often below 0 as above, that would be a
-// standard normal value, whatever their size (the t-statistic of Student, self-normalised); its
-// magnitude is at most the root of the number of rounds, so that nobody is found before the 26th.
+// standard normal value, whatever their size (the t-statistic of Student, self-normalised). Its
+// magnitude is at most the root of the number of rounds, so that no worker is found before the
+// 26th.
 //
 // Where workers have unlike data and the run is near its end, the gradients of all cancel out, and
-// everybody opposes the others: so nobody is found unless most of the others agree.
+// each worker opposes the others. So no worker is found unless most of the others agree.
 #pragma once
 
 #include <algorithm>
@@ -29,19 +30,23 @@ namespace lodestar {
 // Thread-safe. Its lock is a leaf.
 class DirectionWatch {
  public:
-  // Of one worker, and all buckets together: enough for a cosine to a 128th.
+  // The sample of one worker has so many elements, over all buckets together. That is enough for a
+  // cosine to a 128th.
   static constexpr int64_t kSampledElements = 1 << 14;
   static constexpr int kWindow = 100;
   static constexpr double kOpposed = -5.0;
   static constexpr double kUnrelated = 2.0;  // below that, once the window is full
-  static constexpr double kAgree = 5.0;      // most of the others are above that, or nobody opposes
-  static constexpr double kAgreeWell = 8.0;  // ... or nobody is unrelated
-  // Of more workers than that, those who are gone are forgotten.
+  // Most of the others must be above that, or no worker is taken to oppose them.
+  static constexpr double kAgree = 5.0;
+  // Most of the others must be above that, or no worker is taken for unrelated to them.
+  static constexpr double kAgreeWell = 8.0;
+  // If there are more workers than that, those that are gone are forgotten.
   static constexpr size_t kMaxWorkers = 4096;
 
   explicit DirectionWatch(int num_buckets) : num_buckets_(num_buckets) {}
 
-  // Of which number the sample of a bucket is: `position` counts from 0. 0: it is not looked at.
+  // Returns the size of the sample of a bucket, whose `position` counts from 0. 0 means that the
+  // bucket is not looked at.
   int64_t SampledElements(int position) const {
     constexpr int kMost = kSampledElements / ContributionSamples::kSampledBlock;  // buckets
     const int stride = (num_buckets_ + kMost - 1) / kMost;
@@ -56,10 +61,11 @@ class DirectionWatch {
     double cosine = 0.0;         // the mean of its last rounds
     double others_cosine = 0.0;  // the same of the one in the middle of the others
   };
-  // Once per bucket and round. What the round shows, once its last bucket has come.
+  // Is called once per bucket and round. Returns what the round shows, once its last bucket has
+  // come.
   std::vector<Finding> OnRound(Round round, absl::Span<const DirectionPart> parts);
 
-  // That some buckets have not ended.
+  // Returns the number of rounds that some buckets have not ended.
   size_t num_open_rounds() const {
     absl::MutexLock lock(&mutex_);
     return open_.size();

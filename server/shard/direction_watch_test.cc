@@ -35,7 +35,7 @@ class Rounds {
     ++next_;
     return findings;
   }
-  // Of how many rounds each worker was found in.
+  // Runs so many rounds. Returns in how many of them each worker was found.
   std::vector<int> Found(int rounds) {
     std::vector<int> found(means_.size());
     for (int i = 0; i < rounds; ++i) {
@@ -98,7 +98,7 @@ TEST(DirectionWatchTest, HonestWorkersAreNotFoundHoweverNoisyTheirGradients) {
 }
 
 TEST(DirectionWatchTest, WhereAllOpposeEachOtherNobodyIsToBlame) {
-  // As gradients that cancel out: workers with unlike data, near the end of a run.
+  // The rounds are as gradients that cancel out: workers with unlike data, near the end of a run.
   Rounds rounds({-0.8, -0.3, -0.3, -0.2}, 0.05);
   EXPECT_THAT(rounds.Found(500), testing::Each(0));
 }

@@ -215,7 +215,7 @@ TEST(DivergenceTest, WhatIsFarTooLongCountsAsIfItWereAsLongAsTheOthersAndIsTold)
             key.base_version = Version(version);
             if (mode == Mode::kAsync) ++version;
             const bool is_wild = worker == 2 && round == num_rounds - 1;
-            // Of weights, it is the change that is as long as always.
+            // Where contributions are weights, it is their change that is as long as always.
             const float usual = mode == Mode::kLocalSgd ? static_cast<float>(round + 1) : 1.0f;
             EXPECT_OK(cluster.PushAll(key, Filled(cluster, is_wild ? wild * usual : usual)));
           }
@@ -228,7 +228,7 @@ TEST(DivergenceTest, WhatIsFarTooLongCountsAsIfItWereAsLongAsTheOthersAndIsTold)
       EXPECT_THAT(quiet.faults, IsEmpty());
       EXPECT_THAT(train(1000.0f, 10.0, loud),
                   testing::Pointwise(testing::FloatNear(1e-5f), wanted));
-      // Of asynchronous ones, as many as eight are looked at together.
+      // In asynchronous mode as many as eight contributions are looked at together.
       if (mode != Mode::kAsync) {
         ASSERT_FALSE(loud.faults.empty());
         EXPECT_EQ(loud.faults[0].worker, WorkerId(2));
@@ -274,7 +274,7 @@ TEST(DivergenceTest, WhoPointsAwayFromTheOthersIsToldOfAndCountsAllTheSame) {
           EXPECT_THAT(log.faults, IsEmpty());
           continue;
         }
-        // From the 26th on, by both shards.
+        // Both shards find it from the 26th round on.
         ASSERT_EQ(log.faults.size(), 2u * (40 - 25));
         EXPECT_EQ(log.faults[0].round, Round(25));
         for (const WorkerFault& fault : log.faults) {
@@ -318,7 +318,7 @@ TEST(DivergenceTest, OfWeightsTheChangeIsWhatIsLong) {
   for (int64_t round = 0; round < 8; ++round) {
     cluster.OpenRound(round, {1, 1, 1});
     const float weight = cluster.Weights(round)->front();
-    // The first rounds, when nobody knows what is usual, too.
+    // This holds in the first rounds as well, when it is not yet known what is usual.
     for (const int worker : {1, 2, 3}) {
       EXPECT_OK(cluster.PushAll(KeyOf(job, worker, round),
                                 Filled(cluster, worker == 3 ? -weight : weight + 1.0f)));
@@ -345,7 +345,7 @@ TEST(DivergenceTest, WeightsTravelAsTheyAre) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("scale is 2; weights")));
 }
 
-// Else a spike of the only worker would not be that of plain training.
+// Otherwise a spike of the only worker would not be that of plain training.
 TEST(DivergenceTest, AWorkerThatIsAloneIsComparedWithNobody) {
   Log log;
   JobSpec job = Job(Mode::kSync);

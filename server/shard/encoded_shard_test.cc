@@ -34,7 +34,7 @@ ContributionKey EncodedKey(int worker, int64_t round, Encoding encoding) {
   return key;
 }
 
-// What a worker holds of the weights.
+// A Shadow is what a worker holds of the weights.
 class Shadow {
  public:
   explicit Shadow(TestCluster* cluster)
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(AllCodecs, EncodedShardTest,
                                          Encoding::kInt4),
                          [](const auto& info) { return std::string(EncodingName(info.param)); });
 
-// As if decoded vectors had been pushed in fp32, to the bit.
+// The result is, to the bit, as if decoded vectors had been pushed in fp32.
 TEST_P(EncodedShardTest, SumsDecodedContributions) {
   const JobSpec job = EncodedJob(GetParam(), Encoding::kFp32);
   TestCluster encoded({.job = job});
@@ -169,7 +169,7 @@ TEST_P(EncodedShardTest, InitialWeightsOfAClientAreFp32) {
   EXPECT_TRUE(SameBits(shadow.elements(), cluster.Vector(4)));
 }
 
-// One that takes every change, one that comes now and then, one that comes anew each time.
+// One reader takes every change, one comes now and then, and one comes anew each time.
 TEST_P(EncodedShardTest, AllShadowsOfAVersionAreTheSame) {
   TestCluster cluster({.job = EncodedJob(Encoding::kFp32, GetParam())});
   cluster.LoadInitial();
@@ -185,7 +185,7 @@ TEST_P(EncodedShardTest, AllShadowsOfAVersionAreTheSame) {
     EXPECT_EQ(fresh.Update(round + 1), 0);
     EXPECT_TRUE(SameBits(fresh.elements(), steady.elements())) << round;
     if (round % 12 == 1 || round % 12 == 11) {
-      // After two rounds as changes, if so many are kept; after ten anew.
+      // After two rounds it comes as changes, if so many are kept; after ten it comes anew.
       const int num_changed = late.Update(round + 1);
       EXPECT_EQ(num_changed == 0, round % 12 == 11 || BlockElements(GetParam()) == 1) << round;
       EXPECT_TRUE(SameBits(late.elements(), steady.elements())) << round;
@@ -272,7 +272,7 @@ TEST_P(EncodedShardTest, RestoredShardStartsFromItsWeights) {
 
 constexpr Encoding kTopK = Encoding::TopK(64, 2);
 
-// Of 4096 elements and more each keeps its 64 largest, others where `phase` differs.
+// kTopK keeps the 64 largest of the elements of a block. These are others where `phase` differs.
 std::vector<float> Peaks(const TestCluster& cluster, int phase) {
   std::vector<float> values(cluster.layout().num_elements());
   for (size_t i = 0; i < values.size(); ++i) {
@@ -281,7 +281,7 @@ std::vector<float> Peaks(const TestCluster& cluster, int phase) {
   return values;
 }
 
-// What top-k makes of it, bucket by bucket.
+// Returns what top-k makes of the values, bucket by bucket.
 std::vector<float> Received(const TestCluster& cluster, std::vector<float> values) {
   for (const Bucket& bucket : cluster.buckets()) {
     std::vector<std::byte> bytes(EncodedBytes(kTopK, bucket.range.size()));
@@ -321,7 +321,8 @@ TEST(TopKShardTest, DividesByAllWorkersOrByTheSendersOfAnElement) {
   }
 }
 
-// By senders a round of fewer than were to come is not scaled up: nobody's part is missing.
+// If the mean is divided by senders, a round of fewer contributions than were to come is not scaled
+// up: no worker's part is missing.
 TEST(TopKShardTest, WhoIsMissingLeavesNoGapInTheMeanOfSenders) {
   for (const TopKDivisor divisor : {TopKDivisor::kWorkers, TopKDivisor::kSenders}) {
     JobSpec job = EncodedJob(kTopK, Encoding::kFp32);
@@ -340,7 +341,7 @@ TEST(TopKShardTest, WhoIsMissingLeavesNoGapInTheMeanOfSenders) {
   }
 }
 
-// Nothing of it is added, and who sends it right is counted afterwards.
+// Nothing of it is added. A worker that then sends it right is counted.
 TEST(TopKShardTest, PlacesThatAreNotAscendingAreRefused) {
   TestCluster cluster({.job = EncodedJob(kTopK, Encoding::kFp32)});
   cluster.LoadConstant(0.0f);

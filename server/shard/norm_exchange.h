@@ -1,5 +1,5 @@
-// How the buckets of a shard learn the norm of a gradient whose other parts lie in other buckets
-// and on other shards.
+// By a NormExchange the buckets of a shard learn the norm of a gradient whose other parts lie in
+// other buckets and on other shards.
 #pragma once
 
 #include <functional>

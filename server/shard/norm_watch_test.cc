@@ -78,7 +78,7 @@ TEST(NormWatchTest, WhereMostAreBeyondNobodyIsToBlameAndItIsWhatIsUsual) {
   EXPECT_THAT(Watch(alone, {100}), IsEmpty());
 }
 
-// Late in a run: most batches teach nothing any more, and a few as much as ever.
+// Late in a run most batches teach nothing any more, and a few teach as much as in the beginning.
 TEST(NormWatchTest, HonestSpikesAmongSmallNormsAreLeftAlone) {
   NormWatch watch(10.0);
   for (int round = 0; round < 50; ++round) Watch(watch, {1, 1.5, 2, 1});

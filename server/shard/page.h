@@ -14,8 +14,8 @@
 
 namespace lodestar {
 
-// A buffer of floats that starts on a cache line. Its owner may lend it to readers; while any
-// reader holds it, nobody may write to it.
+// A Page is a buffer of floats that starts on a cache line. Its owner may lend it to readers. While
+// any reader holds it, no thread may write to it.
 class Page {
  public:
   static constexpr int kAlignmentBytes = 64;
@@ -38,8 +38,9 @@ class Page {
   // True while a handle from Lend() is held. False means that all reads through handles are over
   // and visible, so the owner may write.
   bool is_lent() const { return lent_.load(std::memory_order_acquire) != 0; }
-  // CRC-32C of `size` bytes from `begin`; for who holds a handle. While there is one, the same part
-  // is read once for all who ask, but for those who ask at the same time.
+  // Returns the CRC-32C of `size` bytes from `begin`. The caller must hold a handle. While there is
+  // a handle, the same part is read once for all callers, except for those that ask at the same
+  // time.
   uint32_t Crc32cOf(size_t begin, size_t size) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -55,7 +56,7 @@ class Page {
   const int64_t size_;
   mutable std::atomic<int64_t> lent_{0};
   mutable absl::Mutex mutex_;
-  // Since it is lent: nobody has written to it.
+  // These have been known since the page was lent: no thread has written to it since.
   mutable std::vector<KnownChecksum> checksums_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -68,8 +69,9 @@ class PagePool {
     kSystem,  // the system had no memory, and the page was not given
   };
   struct Config {
-    // Of all pages together; 0: no limit but the system's. What goes beyond is still given: whoever
-    // hears of it ends the work in good order, and what is under way is not cut short.
+    // All pages together may have so many bytes. 0 means no limit but the system's. A page beyond
+    // the limit is still given: the owner that hears of the shortage ends the work in good order,
+    // and what is under way is not cut short.
     int64_t max_bytes = 0;
     // Called once for each shortage, from any thread, with any lock held: only to pass on.
     std::function<void(Shortage shortage, int64_t wanted_bytes)> on_shortage = [](Shortage,
@@ -86,7 +88,7 @@ class PagePool {
 
   // Whether there was a shortage of any kind.
   bool has_run_short() const;
-  // Of all pages that exist, in use or not.
+  // Returns the bytes of all pages that exist, in use or not.
   int64_t resident_bytes() const;
 
  private:

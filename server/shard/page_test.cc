@@ -52,7 +52,7 @@ TEST(PageTest, AChecksumIsKnownAsLongAsThePageIsLent) {
   auto handle = Page::Lend(page);
   const uint32_t of_zeros = sum();
   EXPECT_EQ(handle->Crc32cOf(40, 200), of_zeros);
-  // Nobody may do that: it shows that the bytes are not read again.
+  // No program may write to a lent page. This write shows that the bytes are not read again.
   page->data()[20] = 1.0f;
   EXPECT_EQ(handle->Crc32cOf(40, 200), of_zeros);
   const auto other = Page::Lend(page);
@@ -99,7 +99,7 @@ class PageShortageTest : public testing::Test {
  protected:
   using Shortage = PagePool::Shortage;
 
-  // Of a system with so many bytes.
+  // Returns the config of a pool on a system with so many bytes.
   PagePool::Config ConfigOf(int64_t system_bytes) {
     PagePool::Config config;
     config.on_shortage = [this](Shortage shortage, int64_t bytes) {

@@ -48,8 +48,8 @@ class ParameterShard {
     JobSpec job;
     // Workers' lives up to this incarnation have ended: they began with servers before these.
     Incarnation last_of_others = {};
-    std::string life_key = {};  // see CoordinatorConfig; for those who ask the shard for it
-    // For contributions on their way in; at least two buckets' worth is taken.
+    std::string life_key = {};  // see CoordinatorConfig; for callers that ask the shard for it
+    // These bytes are for contributions on their way in. At least two buckets' worth is taken.
     int64_t staging_bytes = kStagingBytes;
     int64_t max_bytes = 0;  // see PagePool::Config
   };
@@ -79,17 +79,19 @@ class ParameterShard {
   // the first three: ResourceExhausted without memory for them; those of the reader.
   absl::Status LoadInitial(uint64_t seed);
   absl::Status LoadWeights(const WeightsReader& reader);
-  // `round`: the cluster's next, which need not be the number of updates in the state. Errors also:
-  // InvalidArgument if a state does not fit its bucket or the optimizer.
+  // `round` is the cluster's next round, which need not be the number of updates in the state.
+  // Errors also: InvalidArgument if a state does not fit its bucket or the optimizer.
   absl::Status Restore(const StateReader& reader, Round round);
   // Version 0 comes as contributions of kind kInitialWeights; until then reads are NotFound.
   void AwaitClientWeights();
-  // After it, and before anything else: what a shard that has begun in the same way has written
-  // down, in order; then once EndReplay(), from which on rounds go on. Errors: DataLoss if it does
-  // not follow; ResourceExhausted. The shard is of no use then.
+  // Comes after one of these, and before anything else. Replays in order what a shard that has
+  // begun in the same way has written down. Then EndReplay() is called once, from which on rounds
+  // go on. Errors: DataLoss if a record does not follow; ResourceExhausted. The shard is of no use
+  // then.
   absl::Status Replay(const ShardRecord& record, absl::Span<const std::byte> payload);
   void EndReplay();
-  // Of what workers pull; fp32: weights as they are.
+  // These encodings are those that workers push and pull in. If pull_encoding() is fp32, workers
+  // pull weights as they are.
   Encoding push_encoding() const;
   Encoding pull_encoding() const;
   int num_buckets() const { return static_cast<int>(buckets_.size()); }
@@ -102,19 +104,20 @@ class ParameterShard {
   void SetMembers(ViewId view, absl::Span<const RosterMember> members);
   // Rounds open in order.
   void OpenRound(const RoundPlan& plan);
-  // All that is reported of them has been counted; what is not here will not come. Opening a round
-  // says so, too.
+  // All that is reported of the rounds before `round` has been counted; what is not here will not
+  // come. To open a round says the same.
   void EndRoundsBefore(Round round);
   // The coordinator takes the round for complete by the reports of these members. Those of them
   // whose part is not here are faults: see ShardObserver.
   void CloseRound(Round round, absl::Span<const RosterMember> reported);
-  // Not a contributor of any round any more: rounds go on without what it has not yet contributed.
+  // The worker is not a contributor of any round any more: rounds go on without what it has not yet
+  // contributed.
   void Drop(WorkerId worker, Incarnation incarnation, const std::string& reason);
 
   // Whether this life is a member, as far as this shard has been told.
   bool IsAnnounced(WorkerId worker, Incarnation incarnation) const;
-  // What a caller whose request does not fit this job is told: `why`, or Aborted if its life is
-  // over.
+  // Returns what a caller is told whose request does not fit this job: `why`, or Aborted if its
+  // life is over.
   absl::Status RefusalFor(WorkerId worker, Incarnation incarnation, absl::Status why) const;
 
   // Asks for space to receive one bucket of one contribution. `ready` may come later: then the pool
@@ -152,13 +155,14 @@ class ParameterShard {
   void ReplaceWeights(Round round, absl::Span<const float> weights,
                       const std::function<void(const absl::Status&)>& done);
 
-  // To be called every second or so. What cannot go on by an event goes on by this: a norm that was
-  // not to be had is asked for again, and a push in the name of a life that is never announced is
+  // Must be called every second or so. It moves on what no event moves on: a norm that was not to
+  // be had is asked for again, and a push in the name of a life that is never announced is
   // Unavailable.
   void Tick();
 
   ShardStats stats() const;
-  // For people: what the oldest round waits for. Empty: nothing.
+  // Returns a text for people: what the oldest round waits for. It is empty if the round waits for
+  // nothing.
   std::string WaitingFor() const;
 
   // Ends every waiting call with `status`; later calls get it too.
@@ -170,7 +174,7 @@ class ParameterShard {
   // Errors: InvalidArgument if the bucket is not of this shard.
   absl::StatusOr<BucketAggregator*> Find(uint32_t bucket) const;
   PushSpace ReadPushSpace() const;
-  // On the executor; the first error in the order of the buckets.
+  // Runs on the executor. Returns the first error in the order of the buckets.
   absl::Status ForEachBucket(absl::FunctionRef<absl::Status(BucketAggregator&)> function);
 
   const ElementRange range_;

@@ -26,7 +26,7 @@ JobSpec SyncAdamW() {
   return job;
 }
 
-// What a single process would do.
+// SequentialTraining is what a single process would do.
 class SequentialTraining {
  public:
   SequentialTraining(const Layout& layout, const JobSpec& job, std::vector<float> weights)
@@ -123,8 +123,8 @@ double NormOf(const std::vector<float>& values, ElementRange range) {
   return std::sqrt(square_sum);
 }
 
-// Of two contributions `a` and `b` with these weights, against doubles: one tensor of a bucket
-// after the other.
+// Two contributions `a` and `b` with these weights are compared with doubles, one tensor of a
+// bucket after the other.
 TEST(ShardNumericsTest, EachTensorMovesInTheMeanDirectionAsFarAsInTheMean) {
   constexpr double kWeights[] = {0.25, 0.75};
   TestCluster cluster({.job = Directions(), .has_averaged = true, .has_embedding = true});
@@ -168,7 +168,8 @@ TEST(ShardNumericsTest, EachTensorMovesInTheMeanDirectionAsFarAsInTheMean) {
   EXPECT_GT(num_cut, 2) << "tensors that lie in several buckets are shown, too";
 }
 
-// As long whoever comes: where directions are at right angles, the mean is not.
+// The step is as long with any number of workers. Where directions are at right angles, the mean is
+// not.
 TEST(ShardNumericsTest, AStepAlongTheMeanDirectionIsAsLongWithFourWorkersAsWithOne) {
   const auto length_with = [](int num_workers, OuterReduction reduction) {
     JobSpec job = Directions();
@@ -194,8 +195,8 @@ TEST(ShardNumericsTest, AStepAlongTheMeanDirectionIsAsLongWithFourWorkersAsWithO
   EXPECT_NEAR(length_with(4, OuterReduction::kMean), alone / 2, 1e-5);
 }
 
-// Delayed Nesterov: what comes one by one from all is the step along its mean.
-// Of windows as long as planned, and of shorter ones.
+// In delayed Nesterov, contributions that come one by one from all workers make the step along
+// their mean. This holds for windows as long as planned, and for shorter ones.
 TEST(ShardNumericsTest, AsyncLocalSgdIsLocalSgdWhereAllReport) {
   for (const OuterOptimizerKind outer : {OuterOptimizerKind::kNesterov, OuterOptimizerKind::kSgd}) {
     for (const std::vector<int64_t>& samples :
@@ -227,8 +228,8 @@ TEST(ShardNumericsTest, AsyncLocalSgdIsLocalSgdWhereAllReport) {
   }
 }
 
-// What a shard has after one worker has sent Vector(1) and then `second` times that: momentum and
-// second contribution lie on one line in every tensor.
+// Returns what a shard has after one worker has sent Vector(1) and then `second` times that.
+// Momentum and second contribution lie on one line in every tensor.
 std::vector<float> AfterTwo(JobSpec job, float second, MomentumCorrectionKind correction) {
   job.mode = Mode::kAsyncLocalSgd;
   job.batch_size = 4;
@@ -257,7 +258,8 @@ TEST(ShardNumericsTest, AContributionAgainstTheMomentumIsCorrectedInEachTensorBu
       TestCluster({.job = job, .has_averaged = true, .has_embedding = true}).layout();
   const std::vector<float> v = TestCluster({.job = job}).Vector(1);
   for (const double second : {-1.0, -3.0}) {
-    // Of the opposite there is the confidence, which is shrunk along a momentum of v.
+    // Only the confidence is left of an opposite contribution. The confidence is shrunk along a
+    // momentum of v.
     const double length = -second;
     const double corrected = second * (1.0 - length / (length + 1.0 - kBeta));
     const std::vector<float> weights =
@@ -302,7 +304,7 @@ void PushChange(TestCluster& cluster, const JobSpec& job, int worker, int64_t ro
   std::vector<float> values(base.size());
   for (size_t i = 0; i < base.size(); ++i) {
     const float local = base[i] - change[i];
-    // As a worker computes it.
+    // A worker computes it like this.
     values[i] = key.kind == ContributionKind::kWeights ? local : base[i] - local;
   }
   EXPECT_OK(cluster.PushAll(key, values));
@@ -346,7 +348,7 @@ TEST(ShardNumericsTest, TheServersAnchorLeadsTowardsTheWorkersWeights) {
   }
 }
 
-// Nobody waits for the workers before it in the order of summation.
+// No worker waits for those before it in the order of summation.
 TEST(ShardNumericsTest, ARobustMeanOfAQuorumHasTheSameBitsInAnyOrder) {
   JobSpec job = SyncAdamW();
   job.quorum = 3;
@@ -360,8 +362,8 @@ TEST(ShardNumericsTest, ARobustMeanOfAQuorumHasTheSameBitsInAnyOrder) {
   }
 }
 
-// With every mode that sums rounds: what one of four sends changes nothing, as long as the others
-// agree.
+// In every mode that sums rounds, what one of four workers sends changes nothing, as long as the
+// others agree.
 TEST(ShardNumericsTest, OneWildContributionOfFourIsLeftOut) {
   for (const double clip_norm : {0.0, 0.5}) {
     for (const char* const kind : {"median", "trimmed:1"}) {

@@ -198,7 +198,7 @@ TEST(ParameterShardTest, NewWeightsTakeThePlaceOfOldOnesAndTheOptimizerGoesOn) {
   EXPECT_EQ(before->data().front(), -4.0f) << "whoever reads keeps what is read";
   cluster.OpenRound(1, {1}, 1.0);
   EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 1, 1), Ones(cluster, 1.0f)));
-  // With momentum: 0.5 * 4 + 1.
+  // With momentum it is 0.5 * 4 + 1.
   ExpectAll(cluster, 2, 97.0f);
   std::vector<float> spoilt = Ones(cluster);
   spoilt.back() = std::numeric_limits<float>::infinity();

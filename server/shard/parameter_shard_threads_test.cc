@@ -221,7 +221,7 @@ TEST(ShardThreadsTest, ACallbackMayEndItsShard) {
   ThreadPool pool(1);
   TestCluster cluster({.job = SgdJob(), .executor = &pool});
   cluster.LoadConstant(0.0f);
-  // What follows runs on the pool when nobody else has the shard.
+  // What follows runs on the pool when no other thread has the shard.
   pool.Schedule([&go] { go.WaitForNotification(); });
   cluster.SetMembers(1);
   std::shared_ptr<ParameterShard> shard = cluster.TakeShard(0);

@@ -1,5 +1,5 @@
-// What a shard counts for its status: contributions by outcome, staleness, rounds and versions of
-// its buckets.
+// ShardCounters has what a shard counts for its status: contributions by outcome, staleness, rounds
+// and versions of its buckets.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace lodestar {
 
-// How far a bucket is.
+// A BucketPosition says how far a bucket is.
 struct BucketPosition {
   Round round;  // that it collects
   Version version;
@@ -29,7 +29,7 @@ class ShardCounters {
 
   void CountOutcome(PushOutcome outcome);
   void CountRejected();
-  // Beside its outcome.
+  // Is called beside the count of its outcome.
   void CountSkipped();
   void CountStaleness(int64_t staleness);
 

@@ -1,6 +1,7 @@
-// What a shard writes down of what it does, so that a process that comes after it has the same
-// weights, to the bit, and counts nothing twice: over the checkpoint that it continues, the rounds
-// that were opened and the steps that buckets have taken, each with the numbers that it took.
+// ShardJournal is what a shard writes down of what it does. So a process that comes after it has
+// the same weights, to the bit, and counts nothing twice. It has, beyond the checkpoint that it
+// continues, the rounds that were opened and the steps that buckets have taken, each with the
+// numbers that it took.
 #pragma once
 
 #include <cstddef>
@@ -24,15 +25,15 @@ struct StepRecord {
   ContributionKey key;  // of the contribution, where the step has one
 };
 
-// What workers have of a bucket at that version, where weights travel as encoded changes: no
-// checkpoint has it. The payload is the shadow in fp32.
+// A ShadowRecord is what workers have of a bucket at that version, where weights travel as encoded
+// changes: no checkpoint has it. The payload is the shadow in fp32.
 struct ShadowRecord {
   uint32_t bucket = 0;
   Version version;
 };
 
-// What the sums of squares of all shards make together, where updates wait for it: before the first
-// bucket is updated with it.
+// A NormRecord is what the sums of squares of all shards make together, where updates wait for it.
+// It is written before the first bucket is updated with it.
 struct NormRecord {
   Round round;
   double total_square_sum = 0.0;

@@ -150,27 +150,28 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
     ContributionKey key = TestCluster::Key(worker, number, 0);
     key.kind = RoundContributionKind(job());
     key.encoding = job().push_encoding;
-    // Of a usual window, 10.
+    // A usual window has 10 samples.
     if (job().mode == Mode::kAsyncLocalSgd) key.num_samples = 10 - worker;
     if (IsSkipped(worker, round)) key.num_samples = kSkippedSamples;
     return key;
   }
 
-  // Of gradients: worker 3 once, and then all of a round.
+  // Where contributions are gradients, worker 3 skips round 1 and all workers skip round 2.
   bool IsSkipped(int worker, int round) const {
     return RoundContributionKind(job()) == ContributionKind::kGradient &&
            ((round == 1 && worker == 3) || round == 2);
   }
 
-  // What workers and coordinator do with a shard, again and again until it has all of it.
+  // Does what workers and coordinator do with a shard, again and again until it has all of it.
   void Train(TestCluster& cluster) const {
     cluster.SetMembers(kWorkers);
     for (int round = 0; round < num_rounds(); ++round) {
       if (HasRosters(job())) cluster.OpenRound(round, {3, 1, 2}, 0.1);
       for (int worker = 1; worker <= kWorkers; ++worker) {
         std::vector<float> values = cluster.Vector(round * kWorkers + worker);
-        // In the first round nobody knows what is usual, in the last one everybody. Where weights
-        // are measured from the servers', all would be far from what the first has made of these.
+        // In the first round it is not known what is usual, in the last one it is. Where weights
+        // are measured from the servers', all would be far from what the first round has made of
+        // these.
         const bool is_first = round == 0 && !IsAnchoredAtServer(job());
         if ((is_first || round == num_rounds() - 1) && worker == 2) {
           for (float& value : values) value *= 1000.0f;
@@ -356,7 +357,7 @@ TEST_P(ShardJournalTest, RecordsThatDoNotFollowAreRefused) {
       {.job = job(), .has_averaged = GetParam().has_averaged, .journal = &journal});
   undisturbed.LoadInitial();
   Train(undisturbed);
-  // Without any one of the steps of bucket 0 but its last, what comes later does not fit.
+  // If any one of the steps of bucket 0 but its last is missing, what comes later does not fit.
   const auto is_of_bucket_0 = [](const MemoryJournal::Entry& entry) {
     const auto* step = std::get_if<StepRecord>(&entry.record);
     return step != nullptr && step->bucket == 0 && step->step.kind != BucketStep::Kind::kSum;
@@ -382,7 +383,8 @@ TEST_P(ShardJournalTest, RecordsThatDoNotFollowAreRefused) {
   }
   EXPECT_GT(num_left_out, 0);
   // One contribution of several can be left out without that it shows: the journal's own numbers
-  // tell of it. Nor does a skipped one where contributions are applied alone: it changes nothing.
+  // tell of it. A skipped one does not show either where contributions are applied alone: it
+  // changes nothing.
   constexpr int kSkipped = kWorkers + 1;
   EXPECT_GE(num_refused, HasRosters(job()) ? kRounds - 1 : num_left_out - kSkipped);
   TestCluster cluster({.job = job(), .has_averaged = GetParam().has_averaged});

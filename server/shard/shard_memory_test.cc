@@ -1,5 +1,6 @@
-// What a shard takes of memory, and what becomes of one that does not get what it wants, or takes
-// more than it may: nothing aborts, rounds still end, and what is there can be saved.
+// These tests show what a shard takes of memory, and what becomes of a shard that does not get what
+// it wants, or takes more than it may. Nothing aborts, rounds still end, and what is there can be
+// saved.
 #include "common/shard_memory.h"
 
 #include <gmock/gmock.h>
@@ -52,7 +53,7 @@ TEST(ShardMemoryTest, TheEstimateCoversWhatAShardAllocates) {
       const auto measured = static_cast<int64_t>(cluster.shard(0).stats().resident_bytes);
       const ShardMemory estimate = EstimateShardMemory(job, cluster.layout().num_elements());
       EXPECT_GE(estimate.steady(), measured) << EncodingName(pull) << estimate.Describe();
-      // Not all slots are used here, and of the changes of the weights there are few.
+      // Not all slots are used here, and there are few changes of the weights.
       EXPECT_LE(estimate.steady(), 2 * measured) << EncodingName(pull) << estimate.Describe();
     }
   }
@@ -115,7 +116,8 @@ TEST(ShardMemoryTest, ALargeModelIsRefusedWithTheServersThatItTakes) {
   EXPECT_OK(CheckShardMemory(EstimateShardMemory(job, kElements / 6), host));
 }
 
-// What common/shard_memory knows of optimizers and rosters is what those of the servers say.
+// What common/shard_memory knows of optimizers and rosters must agree with what the servers say of
+// theirs.
 TEST(ShardMemoryTest, StateIsThatOfTheServersOptimizer) {
   JobSpec job = TestJob();
   int num_jobs = 0;
@@ -184,7 +186,7 @@ class OutOfMemoryTest : public testing::Test, public ShardObserver {
     return job;
   }
 
-  // For what is loaded and so many slots of staging.
+  // Returns the bytes for what is loaded and so many slots of staging.
   static int64_t BytesWithSlots(int slots) {
     TestCluster unlimited({.job = Job()});
     unlimited.LoadConstant(0.0f);

@@ -1,4 +1,4 @@
-// What a shard tells about itself: events for the log and numbers for the status page.
+// This is what a shard tells about itself: events for the log and numbers for the status page.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ class ShardObserver {
   // All buckets of what a worker contributes to `round` are acknowledged, or about to be: counted,
   // or too late. Not where contributions are deferred (DefersContributions()).
   virtual void OnContributed(WorkerId /*worker*/, Incarnation /*incarnation*/, Round /*round*/) {}
-  // The update of `round` has made weights or state of a bucket NaN or Inf, which nobody gets.
+  // The update of `round` has made weights or state of a bucket NaN or Inf. No caller gets these.
   virtual void OnDiverged(Round /*round*/, absl::string_view /*text*/) {}
   // There is no memory for an update, which was left out; what is there is still whole. Once.
   virtual void OnOutOfMemory(absl::string_view /*text*/) {}
-  // For the log: the rounds go on without a worker, because it has left or was lost.
+  // This is for the log: the rounds go on without a worker, because it has left or was lost.
   virtual void OnDropped(absl::string_view /*text*/) {}
-  // For the log: something out of the ordinary that does not stop the shard.
+  // This is for the log: something out of the ordinary that does not stop the shard.
   virtual void OnNotice(absl::string_view /*text*/) {}
 };
 
@@ -46,8 +46,8 @@ struct ShardStats {
   int64_t contributions_rejected = 0;
   int64_t contributions_skipped = 0;          // of those counted: of steps without an update
   std::vector<uint64_t> staleness_histogram;  // [s]: counted with staleness s; last: that or more
-  int64_t journal_bytes = 0;                  // since the newest checkpoint; 0: there is no journal
-  uint64_t journal_end = 0;                   // the last record that is durable; 0: there is none
+  int64_t journal_bytes = 0;                  // since the newest checkpoint; 0 means no journal
+  uint64_t journal_end = 0;                   // the last record that is durable; 0 means none
   std::string journal_trouble;                // why nothing can be acknowledged; empty: it can
   std::string journal_replica;                // where it is, and what it has; empty: there is none
   Round open_round;                           // of the oldest bucket

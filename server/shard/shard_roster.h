@@ -1,4 +1,5 @@
-// What a shard knows about workers and rounds: who is alive, who is in which round.
+// ShardRoster is what a shard knows about workers and rounds: which workers are alive, and which
+// are in which round.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace lodestar {
 
-// One moment of it. Never changes, so buckets read it without a lock.
+// A RosterView is one moment of the roster. It never changes, so buckets read it without a lock.
 class RosterView {
  public:
   RosterView() = default;
@@ -24,17 +25,18 @@ class RosterView {
       : directory_(std::make_shared<const MemberDirectory>(last_of_others)) {}
 
   Standing StandingOf(WorkerId worker, Incarnation incarnation) const;
-  // What a caller whose request does not fit this job is told: `why`, if it lives. One whose life
-  // is over asks by what it knew of servers before these: Aborted, and the next life knows better.
+  // Returns what a caller is told whose request does not fit this job: `why`, if it lives. A caller
+  // whose life is over asks by what it knew of servers before these. It gets Aborted, and the next
+  // life knows better.
   absl::Status RefusalFor(WorkerId worker, Incarnation incarnation, absl::Status why) const;
   bool has_members() const { return has_members_; }
   int num_members() const;
 
-  // Null if the round has not been opened, or is long over.
+  // Returns null if the round has not been opened, or is long over.
   std::shared_ptr<const RoundPlan> PlanOf(Round round) const;
-  // Of the plan's roster, without those whose life is over; ascending.
+  // Returns the workers of the plan's roster, without those whose life is over, in ascending order.
   std::vector<WorkerId> LiveOf(const RoundPlan& plan) const;
-  // -1: none yet.
+  // Returns the newest round that was opened. -1 means that there is none yet.
   Round newest_round() const { return newest_round_; }
   // Rounds that the coordinator has ended, as it has before it opens one or has one saved.
   Round over_before() const { return over_before_; }

@@ -1,5 +1,5 @@
-// Everything a shard must remember over a restart. Holding it copies nothing: pages are shared and
-// the shard writes elsewhere as long as somebody holds them.
+// ShardState is everything a shard must remember over a restart. To hold it copies nothing: pages
+// are shared, and the shard writes elsewhere as long as a reader holds them.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace lodestar {
 
-// One row of a bucket's dedup table.
+// A CountedWorker is one row of a bucket's dedup table.
 struct CountedWorker {
   WorkerId worker;
   CountedContribution last;

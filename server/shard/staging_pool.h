@@ -1,9 +1,11 @@
-// Bounded space for contributions on their way in. The last free slot is kept for a contribution
-// whose turn it is, because only such a one gives its slot back without waiting for anybody else:
-// so a full pool empties as long as those who have space send. Who does not, or too slowly, is for
-// the coordinator to drop: see PushSpace. Where there are four or more, nobody has the last two:
-// one who fills what it has only just in time, over and over, leaves them to others. (With half of
-// them for one a job of two workers lost a twentieth of its pushes' rate.)
+// StagingPool is bounded space for contributions on their way in. The last free slot is kept for a
+// contribution whose turn it is, because only such a contribution gives its slot back without
+// waiting for any other. So a full pool empties as long as the workers that have space send. The
+// coordinator is to drop a worker that does not send, or sends too slowly: see PushSpace.
+//
+// If the pool has four slots or more, no pusher gets all of them: two are left to others. A pusher
+// that fills its slots only just in time, over and over, leaves those two to others. (If one pusher
+// may have half of the slots, a job of two workers loses a twentieth of its pushes' rate.)
 #pragma once
 
 #include <atomic>
@@ -24,7 +26,8 @@ namespace lodestar {
 
 class StagingPool;
 
-// How long the client of a push has sent nothing while the server was reading. Thread-safe.
+// PushSilence measures how long the client of a push has sent nothing while the server was reading.
+// It is thread-safe.
 class PushSilence {
  public:
   void Set(absl::Duration duration) {
@@ -38,11 +41,11 @@ class PushSilence {
   std::atomic<int64_t> nanoseconds_ = 0;
 };
 
-// Owns the space of one contribution to one bucket; its destruction may run a waiting request's
-// callback, so never destroy it under a lock.
+// A StagingSlot owns the space of one contribution to one bucket. Its destruction may run a waiting
+// request's callback, so never destroy it under a lock.
 //
-// A slot has a place in the pool, until it is destroyed or, before that, revoked: then whoever
-// still writes into it writes into a page of its own, and the place is somebody else's.
+// A slot has a place in the pool until it is destroyed or revoked. A stream that still writes into
+// a revoked slot writes into a page of its own, and the place goes to another pusher.
 class StagingSlot {
  public:
   StagingSlot(std::shared_ptr<StagingPool> pool, const Pusher& pusher, std::shared_ptr<Page> page);
@@ -53,7 +56,7 @@ class StagingSlot {
   float* data() { return page_->data(); }
   std::byte* bytes() { return reinterpret_cast<std::byte*>(data()); }
   int64_t num_elements() const { return page_->size(); }
-  // How many of the bytes are there; for any thread to ask.
+  // Sets how many of the bytes are there. Any thread may ask for it.
   void SetReceived(int64_t num_bytes) {
     received_bytes_.store(num_bytes, std::memory_order_relaxed);
   }
@@ -83,7 +86,8 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   using Granted = std::function<void(std::shared_ptr<StagingSlot>)>;
   class Request;
 
-  // At least two slots, each for so many elements of any encoding, made of pages of the pool.
+  // The pool has at least two slots, each for so many elements of any encoding, made of pages of
+  // `pages`.
   StagingPool(int64_t slot_elements, int num_slots, std::shared_ptr<PagePool> pages);
 
   // Exactly one of the two is set.
@@ -92,8 +96,9 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
     std::shared_ptr<Request> request;
   };
 
-  // A slot for a contribution of `pusher`, or a place in the queue: then `granted` is called once,
-  // later, by any thread that gives a slot back, without a lock held. `in_turn`: see above.
+  // Returns a slot for a contribution of `pusher`, or a place in the queue. In the queue, `granted`
+  // is called once, later, by any thread that gives a slot back, without a lock held. `in_turn`:
+  // see above.
   Acquired Acquire(const Pusher& pusher, bool in_turn, Granted granted);
   // The turn of the request has come. A slot if one is free for it: then it is out of the queue and
   // its callback will not be called.
@@ -108,10 +113,11 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
 
  private:
   friend class StagingSlot;
-  // `page`: goes as well, before somebody else gets one; null: stays with whoever has it.
+  // `page` goes back as well, before another pusher gets one. If it is null, the page stays with
+  // its holder.
   void GiveBack(StagingSlot& slot, std::shared_ptr<Page> page);
   int NumOf(const Pusher& pusher) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Null if no slot is free for it, or there is no memory for one.
+  // Returns null if no slot is free for it, or there is no memory for one.
   std::shared_ptr<StagingSlot> TryTake(const Pusher& pusher, bool in_turn)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

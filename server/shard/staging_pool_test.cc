@@ -119,7 +119,7 @@ TEST_F(StagingPoolTest, NobodyHasTheLastTwo) {
   EXPECT_TRUE(pool->IsOwedMore(next_life));
 }
 
-// One slot is free, and only for one in turn, who has all that it may have.
+// One slot is free, and only for a pusher in turn, which has all that it may have.
 TEST_F(StagingPoolTest, ASlotThatComesBackMayServeTwo) {
   auto a = AcquireFor(PusherOf(1), true, 1);
   auto b = AcquireFor(PusherOf(1), true, 2);

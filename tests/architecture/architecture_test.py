@@ -138,7 +138,7 @@ class RulesCanFail(unittest.TestCase):
 
     def test_comments_are_sentences(self):
         def violations(comment, path="server/a.h"):
-            return violations_of_files({path: comment}, lambda root: prose_rules.check_prose(root, ["server"]))
+            return violations_of_files({path: comment}, prose_rules.check_prose)
 
         for wrong in ("// Of the last layer.\n", "// Whose rounds are over.\n", "// Nobody waits.\n",
                       "// The members,\n// likewise.\n", "int a;  // Of rounds.\n",

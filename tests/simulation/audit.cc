@@ -671,7 +671,7 @@ void Audit::OnResumed(const CoordinatorMemory& memory) {
     // Those of before are answered late.
     if (incarnation <= Incarnation(memory.server_incarnation)) continue;
     const auto known = workers.find(worker);
-    // Nobody was told of the next one, nor of its end.
+    // No worker was told of the next life, nor of the end of this one.
     if (known != workers.end() && incarnation < known->second->incarnation) {
       ended_.insert(incarnation);
     }
@@ -788,7 +788,8 @@ void Audit::OnTask(const CheckpointTask& task) {
 void Audit::OnPublished(const PublishedCheckpoint& published) {
   published_ = std::max(published_, published.round);
   damaged_.erase(published.path);
-  // Nobody went back when that server stopped: it went on from its journal, and then the others.
+  // No server went back when that server stopped: it went on from its journal, and so did the
+  // others.
   if (goes_on_from_ < published.round) goes_on_from_.reset();
 }
 
@@ -896,7 +897,7 @@ ShardAudit* Audit::OnLoaded(uint64_t server_incarnation, int shard, std::string 
     loaded.ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Round(0),
                       [&](const absl::StatusOr<PublishedBucket>& read) {
                         LODESTAR_CHECK(read.ok()) << read.status();
-                        // Whoever begins with these weights has them as they are.
+                        // A worker that begins with these weights has them as they are.
                         std::vector<float> shadow;
                         if (job_.pull_encoding != Encoding::kFp32) {
                           shadow.assign(read->data().begin(), read->data().end());

@@ -12,16 +12,17 @@
 //   one process at a time counts for a shard of one life of the servers;
 //   no checkpoint that was said to be published is missing when the job goes on, or at its end;
 //   rounds are gone back only when a server has ended;
-//   a coordinator that goes on from its journal knows all that anybody was told: lives, grants and
-//   reports that were acknowledged; and none begins anew that should;
-//   when a server that was told to stop, or a job that was, says that all is saved, then nothing
-//   else was counted, and the job goes on from exactly there; while nothing is broken, all is
-//   saved; while nothing is broken, no life of a worker is ended but by the worker; nobody is
-//   granted a round who is further ahead of the slowest than the job allows; what is said of rounds
-//   is what was reported, and no sample is handed out twice: WorkAudit; who is said to be waited
-//   for has not reported, and if nothing goes on, something is said;
-//   of a site, what counts was computed on the weights that the servers upstream have given it
-//   last. What holds between it and them: AuditedSite.
+//   a coordinator that goes on from its journal knows all that any worker, server or operator was
+//   told: lives, grants and reports that were acknowledged; and none begins anew that should go on;
+//   when a server or a job that was told to stop says that all is saved, then nothing else was
+//   counted, and the job goes on from exactly there; while nothing is broken, all is saved;
+//   while nothing is broken, no life of a worker is ended but by the worker;
+//   no worker is granted a round that is further ahead of the slowest than the job allows;
+//   what is said of rounds is what was reported, and no sample is handed out twice: WorkAudit;
+//   a worker that is said to be waited for has not reported, and if nothing goes on, something is
+//   said;
+//   what counts in a site was computed on the weights that the servers upstream have given it last.
+//   What holds between a site and those servers: AuditedSite.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +61,8 @@ class Audit;
 
 // One version of a bucket.
 struct BucketSnapshot {
-  Round round;  // whose contributions it has as the last; -1: none
+  // The last round whose contributions it has. -1 means none.
+  Round round;
   std::vector<float> weights;
   std::vector<double> momentum;
   std::vector<float> shadow;  // what workers have of it, where weights travel as changes
@@ -79,7 +81,7 @@ struct PulledVersion {
 // One bucket during one life of the servers.
 class BucketAudit {
  public:
-  // `parent`: of the life before, which a checkpoint was taken in; null: none.
+  // The bucket has no versions until OnLoaded().
   BucketAudit(Audit* audit, uint64_t server_incarnation, const Bucket& bucket);
 
   // The shard has loaded it. `candidates`: lives that may have written what was loaded.
@@ -94,16 +96,17 @@ class BucketAudit {
     replacement_.emplace(weights.begin(), weights.end());
   }
   void OnReplaced();
-  // How often weights were replaced before what this life of a worker has pulled last.
+  // Returns how often weights were replaced before the version that this life of a worker has
+  // pulled last.
   int64_t ReplacementsBefore(Incarnation incarnation) const;
-  // The weights are the newest, and since others took their place they have exactly the rounds of
-  // `rounds`, and no others but `lost` ones.
+  // Checks that the weights are the newest, and that since others took their place they have
+  // exactly the rounds of `rounds`, and no others but those that `is_lost` says are lost.
   void CheckWeights(absl::Span<const float> weights, const std::set<Round>& rounds,
                     const std::function<bool(Round)>& is_lost, absl::string_view who) const;
   bool HasCounted(Incarnation incarnation, Round round) const {
     return counted_.contains({incarnation, round});
   }
-  // The round after the last that was counted; 0: none was.
+  // The round after the last one that was counted. 0 means that none was.
   Round counted_until() const { return counted_until_; }
   bool has_news() const { return !answered_.empty(); }
   bool is_loaded() const { return is_loaded_; }
@@ -113,19 +116,20 @@ class BucketAudit {
   std::vector<ContributionKey> NextGroup();
   BucketSnapshot Apply(const BucketSnapshot& before, Version version,
                        const std::vector<ContributionKey>& group);
-  // Who of the round's roster is not in its update has skipped it, or is not alive any more, or a
-  // quorum goes on without it.
+  // Checks each member of the round's roster that is not in its update: it has skipped the round,
+  // or is not alive any more, or a quorum goes on without it.
   void CheckRoster(const std::vector<ContributionKey>& group) const;
-  // `origin`: what contributions are weights beside, whose changes from it are wanted; null: they
-  // count as they are.
+  // `origin` is given if contributions are weights, whose changes from it are wanted. Null means
+  // that contributions count as they are.
   std::vector<double> MeanOf(const std::vector<ContributionKey>& group,
                              const std::vector<float>* origin = nullptr) const;
   bool IsNear(absl::Span<const float> seen, const BucketSnapshot& expected) const;
   template <typename... Pieces>
   void Fail(const Pieces&... pieces) const;
-  // Of a version that is kept.
+  // Returns the snapshot of a version, or null if it is not kept.
   const BucketSnapshot* Find(Version version) const;
-  // One of those that the version was that has these weights; null: none.
+  // Returns one of the snapshots that the version has had that has these weights. Null means that
+  // there is none.
   const BucketSnapshot* FindNear(Version version, absl::Span<const float> weights) const;
 
   Audit* const audit_;
@@ -145,11 +149,11 @@ class BucketAudit {
   std::multimap<Version, std::shared_ptr<const BucketSnapshot>> replaced_;
   Version replaced_at_;  // the last one
   int64_t num_replacements_ = 0;
-  std::map<Incarnation, int64_t> replacements_before_;        // what workers have pulled; none: 0
+  std::map<Incarnation, int64_t> replacements_before_;  // what workers have pulled; 0 if not in it
   std::map<std::pair<Incarnation, Round>, Version> counted_;  // and the version that has it
   std::deque<ContributionKey> answered_;                      // counted, and not published yet
   Round counted_until_;                                       // in this life
-  Round promised_;  // that the rounds before it are over in what somebody has pulled
+  Round promised_;  // the rounds before it are over in what a worker has pulled
 };
 
 // One shard as one process has it, during one life of the servers.
@@ -187,36 +191,37 @@ class Audit {
   const JobSpec& job() const { return job_; }
   bool uses_rosters() const { return uses_rosters_; }
 
-  // The first that was found; empty: none.
+  // The first violation that was found. Empty means that there is none.
   const std::string& violation() const { return violation_; }
   template <typename... Pieces>
   void Fail(const Pieces&... pieces) {
     if (violation_.empty()) violation_ = absl::StrCat(pieces...);
   }
 
-  // Whether nothing has been broken for long enough that nobody has a reason to miss anybody.
+  // Says whether nothing has been broken for so long that no part of the cluster has a reason to
+  // miss another.
   void SetQuiet(bool is_quiet) { is_quiet_ = is_quiet; }
-  // Whether nothing is broken that could keep a server from saving what it has.
+  // Says whether nothing is broken that could keep a server from saving what it has.
   void SetMustSave(bool must_save) { must_save_ = must_save; }
 
   // The coordinator.
   void OnCommand(const ShardCommand& command);
   void OnTask(const CheckpointTask& task);
   void OnPublished(const PublishedCheckpoint& published);
-  // Of the newest checkpoint; `left`: the round of the one that is the newest then. `is_copied`: it
-  // may be mended.
+  // The newest checkpoint is damaged. `left` is the round of the checkpoint that is the newest
+  // then. `is_copied` means that the damaged one may be mended from a copy.
   void OnDamaged(const std::string& path, Round left, bool is_copied);
   bool IsDamaged(const std::string& path) const { return damaged_.contains(path); }
-  // With a server ends what only it had.
+  // A server has ended, and with it what only that server had.
   void OnServerEnded() {
     ++num_server_ends_;
     if (!lives_.empty()) lives_.rbegin()->second.has_lost_memory = true;
   }
-  // A server that was told to stop ends, or a job that was: what became of the last checkpoint.
+  // A server or a job that was told to stop ends. `saved` says what became of the last checkpoint.
   void OnStopped(absl::string_view who, const absl::StatusOr<PublishedCheckpoint>& saved);
-  // The answer leaves.
+  // The answer to a registration leaves.
   void OnRegistered(const WorkerLife& life, absl::string_view name);
-  // Taken in; the answer may follow later.
+  // The worker is taken in. The answer may follow later.
   void OnJoined(WorkerId worker);
   // The answer to a worker leaves that has asked for work, and has handed in a report, if it had
   // one.
@@ -229,38 +234,40 @@ class Audit {
   void OnReportedToReplaced(const WorkerLife& life, const RoundReport& report) {
     work_.OnReportedToReplaced(life, report);
   }
-  // A coordinator goes on from its journal: with all that anybody was told.
+  // A coordinator goes on from its journal, with all that any worker, server or operator was told.
   void OnResumed(const CoordinatorMemory& memory);
-  // Another one has a journal, with nothing in it to go on from.
+  // Another coordinator has a journal, with nothing in it to go on from.
   void OnBegunAnew();
-  // What people are told, now and then; `is_stuck`: no round was committed for a while.
+  // Checks what people are told, now and then. `is_stuck` means that no round was committed for a
+  // while.
   void OnSnapshot(const ClusterSnapshot& snapshot, bool is_stuck);
   void OnAnnouncement(const Announcement& announcement);
 
-  // A shard has loaded. The result is there until the end.
-  // A process goes on with what another one has written down, in the same life of the servers.
+  // OnLoaded() says that a shard has loaded. OnRecovered() says that a process goes on with what
+  // another one has written down, in the same life of the servers. Both results are there until the
+  // end.
   ShardAudit* OnRecovered(uint64_t server_incarnation, int shard, const std::string& process,
                           ParameterShard& recovered);
   ShardAudit* OnLoaded(uint64_t server_incarnation, int shard, std::string process,
                        ParameterShard& loaded);
 
-  // Workers. `elements`: what the servers will decode.
+  // The calls of workers. `elements` are what the servers will decode.
   void OnMade(uint64_t server_incarnation, Incarnation incarnation, Round round, uint32_t bucket,
               std::vector<float> elements, int64_t num_samples);
   void OnDelivered(uint64_t server_incarnation, Incarnation incarnation, Round round,
                    absl::Span<const uint32_t> late);
   void OnPulled(const PulledVersion& pulled, absl::Span<const float> elements, bool is_shadow);
 
-  // Of a site. The uplink has weights put in the place of those that the servers have: they begin
-  // to, and have done so.
+  // For a site. The uplink has weights put in the place of those that the servers have: the servers
+  // begin to do so, and have done so.
   void OnReplacing(absl::Span<const float> weights);
   void OnReplaced();
   void OnOrdered(const SiteOrder& order) { work_.OnOrdered(order); }
   void OnOrderAbandoned() { work_.OnAbandoned(); }
   CarriedOutOrder OrderCarriedOut() const { return work_.OrderCarriedOut(); }
-  // All servers have counted it.
+  // Returns true if all servers have counted it.
   bool HasCounted(Incarnation incarnation, Round round) const;
-  // See BucketAudit; of the whole model.
+  // As BucketAudit::CheckWeights(), for the whole model.
   void CheckWeights(absl::Span<const float> weights, const std::vector<Round>& rounds,
                     absl::string_view who) const;
 
@@ -306,14 +313,14 @@ class Audit {
   void ForgetOldLives();
   void CheckClip(ServersLife& life, Round round, uint32_t bucket, double square_sum, double scale);
 
-  // Of a member.
+  // The progress of a member.
   struct Progress {
-    int64_t rounds = 0;  // reported; who joins begins where the slowest is
+    int64_t rounds = 0;  // reported; a worker that joins begins where the slowest is
     Round last_reported = Round(-1);
   };
-  // Work, perhaps not for the first time.
+  // The worker gets work, perhaps not for the first time.
   void OnGranted(const WorkerLife& life, const Grant& grant);
-  // Of those that are members but for `except`; 0 if there are none.
+  // Returns the rounds of the slowest member but for `except`, or 0 if there is none.
   int64_t SlowestBut(WorkerId except) const;
 
   const JobSpec job_;
@@ -334,12 +341,13 @@ class Audit {
   std::set<Incarnation> ended_in_memory_;
   std::map<WorkerId, Incarnation> begun_;      // lives, the last of each worker
   std::map<Incarnation, Round> acknowledged_;  // reports, the last of each life
-  // Somebody has work that nobody has taken back: whoever comes has to go on from there.
+  // A worker has work that no coordinator has taken back: the next coordinator has to go on from
+  // there.
   bool must_resume_ = false;
   std::map<std::string, std::set<uint64_t>> writers_;  // of checkpoints, by path
   Round published_ = Round(-1);                        // of the newest checkpoint
   std::set<std::string> damaged_;                      // checkpoints, by path
-  std::optional<Round> goes_on_from_;                  // next; whoever stopped has said so
+  std::optional<Round> goes_on_from_;  // next; the server or job that stopped said so
   Round next_round_;
   int64_t rounds_committed_ = 0;
   int64_t rounds_since_restore_ = 0;

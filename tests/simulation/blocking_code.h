@@ -1,7 +1,7 @@
 // BlockingCode: code of a simulated process that blocks (the workload of a site and its server's
 // half of it), in a run in which nothing may. It has a thread of its own, which runs only while the
-// thread of the run stands still and waits for it: one thing happens at a time, as ever, and a seed
-// is a run.
+// thread of the run stands still and waits for it. So one thing happens at a time, as in all of a
+// run, and a seed is a run.
 #pragma once
 
 #include <functional>
@@ -15,8 +15,8 @@
 
 namespace lodestar::simulation {
 
-// As a Clock, that of the code: where it waits by it, the run goes on, until what is waited for has
-// happened in the process, or the time is over in it.
+// It is the Clock of the code. While the code waits by this clock, the run goes on, until what is
+// waited for has happened in the process, or the time is over in it.
 class BlockingCode final : public Clock {
  public:
   explicit BlockingCode(Process* process);
@@ -25,8 +25,8 @@ class BlockingCode final : public Clock {
 
   // Runs `code` until it waits, and then, as the process goes on, to its end. One at a time.
   void Run(std::function<void()> code);
-  // The process has ended, and nobody but this code looks at what it had: the code runs to its end,
-  // no time passes, and whatever ends its waits has happened by now.
+  // The process has ended, and only this code looks at what the process had. The code runs to its
+  // end. No time passes, and all that ends its waits has happened by now.
   void End();
 
   absl::Time Now() override { return process_->world().Now(); }
@@ -39,9 +39,9 @@ class BlockingCode final : public Clock {
 
   // Goes on with the code if what it waits for is there.
   void Look();
-  // In the thread of the run: until the code waits or has ended.
+  // Called in the thread of the run. Returns once the code waits or has ended.
   void Resume();
-  // Of either thread: gives the turn away, and waits until it is there again.
+  // Called in either thread. Gives the turn away, and waits until it is there again.
   void Pass(Turn to);
   void Give(Turn turn);
   void AwaitTurn(Turn turn);
@@ -51,11 +51,11 @@ class BlockingCode final : public Clock {
   absl::Mutex mutex_;
   Turn turn_ ABSL_GUARDED_BY(mutex_) = Turn::kRun;
 
-  // By whoever has the turn.
+  // Only the thread that has the turn uses the members below.
   bool is_running_ = false;  // the code: it has not ended
   bool is_ending_ = false;
   absl::Mutex* waits_with_ = nullptr;
-  const absl::Condition* waits_for_ = nullptr;  // null: it does not wait
+  const absl::Condition* waits_for_ = nullptr;  // null if it does not wait
   absl::Time waits_until_;
 };
 

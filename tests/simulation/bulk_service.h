@@ -40,7 +40,7 @@ struct PullOrder {
   std::vector<std::optional<Version>> held;  // by position in `buckets`
 };
 
-// What one bucket of a pull brings: its elements, or encoded changes.
+// The content of one bucket of a pull: its elements, or encoded changes.
 struct DeliveredBucket {
   uint32_t bucket = 0;
   Version version;

@@ -20,7 +20,7 @@
 
 namespace lodestar::simulation {
 
-// Its parts are for whoever has things happen to them.
+// Its parts are public for the code that has things happen to them.
 struct SimulatedCluster {
   // Not owned; they and the scenario outlive the cluster.
   struct Deps {
@@ -30,7 +30,8 @@ struct SimulatedCluster {
     SimulatedCluster* upstream = nullptr;  // of a site
   };
 
-  // `name`: of a site; else empty. `replica_seed`: of what happens to the replica.
+  // `name` is the name of a site, and empty for the cluster of the run. `replica_seed` is the seed
+  // of what happens to the replica.
   SimulatedCluster(const Deps& deps, const ClusterScenario& the_scenario, const std::string& name,
                    uint64_t replica_seed);
   SimulatedCluster(const SimulatedCluster&) = delete;
@@ -38,20 +39,20 @@ struct SimulatedCluster {
 
   bool is_site() const { return uplink != nullptr; }
   const CoordinatorConfig& config() const { return scenario.coordinator; }
-  // Null: its process is not there.
+  // Null if its process is not there.
   Coordinator* coordinator() { return servers[0]->coordinator(); }
-  // The one that is refused.
+  // Returns false for the old worker, which is refused.
   bool CanTakePart(const SimulatedWorker& worker) const {
     return &worker != workers.back().get() || !scenario.has_old_worker;
   }
   bool AnyHangs() const;
-  // It is a site that lacks workers, and so a worker that hangs.
+  // Returns true if it is a site that lacks workers, and so a worker that hangs.
   bool AwaitsMembers() const;
 
   const ClusterScenario& scenario;
   World* const world;
   SimulatedFileSystem disk;
-  std::unique_ptr<SimulatedReplica> replica;  // null: there is none
+  std::unique_ptr<SimulatedReplica> replica;  // null if there is none
   Audit audit;
   ClusterContext context;
   DiskFaults disk_faults;

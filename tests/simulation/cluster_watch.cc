@@ -9,15 +9,17 @@
 namespace lodestar::simulation {
 namespace {
 
-// From the last fault on: until a round is committed, the next one is, and the job is over.
+// The longest time from the last fault on until a round is committed, from one round to the next,
+// and until the job is over.
 constexpr absl::Duration kLongestPause = absl::Seconds(60);
-// Beyond its own patience, until a server that was told to stop has exited.
+// How long beyond its own patience a server that was told to stop may take to exit.
 constexpr absl::Duration kStopSlack = absl::Seconds(5);
-// And two leases: from the last fault on, until a job that an operator has stopped is over.
+// How long, beside two leases, a job that an operator has stopped may take from the last fault on
+// until it is over.
 constexpr absl::Duration kLongestEnding = absl::Seconds(15);
-// Of an uplink.
+// The time that an uplink has to leave the servers upstream.
 constexpr absl::Duration kGoodbye = absl::Seconds(10);
-// And a lease: beyond what a worker that hangs may take.
+// How long, beside a lease, a hold may last beyond what a worker that hangs may take.
 constexpr absl::Duration kHoldSlack = absl::Seconds(5);
 
 }  // namespace
@@ -66,7 +68,7 @@ void ClusterWatch::CheckHolds(const Peace& peace) {
       num_hanging_ < before) {
     holds_since_.clear();
   }
-  // Of those that say that they push, each may only wait for the one before it.
+  // Workers that say that they push may each wait only for the one before it.
   const absl::Duration longest =
       num_hanging_ * cluster_.config().round_timeout + cluster_.config().lease + kHoldSlack;
   for (const auto& worker : cluster_.workers) {
@@ -89,7 +91,7 @@ absl::Duration ClusterWatch::LongestStop() const {
   return cluster_.is_site() ? 4 * patience + kGoodbye + kStopSlack : patience + kStopSlack;
 }
 
-// Who was told to stop ends in time.
+// Checks that servers that were told to stop, and a job that an operator has stopped, end in time.
 void ClusterWatch::CheckStopping(const Peace& peace) {
   for (const auto& server : cluster_.servers) {
     absl::Duration& time = stopping_for_[server.get()];
@@ -133,7 +135,7 @@ void ClusterWatch::CheckReasons() {
     longest_round_ = std::max(longest_round_, now - committed_at_);
     committed_at_ = now;
   }
-  // Whoever comes for work may be about to hand it in.
+  // A worker that comes for work may be about to hand it in.
   const bool has_come = std::exchange(work_told_, snapshot.round) != snapshot.round;
   if (goes_on || has_come || !snapshot.waiting_for.empty() || AnyAwaitsDisk()) told_at_ = now;
   // What is usual may be as long as it has ever been.

@@ -1,6 +1,6 @@
-// ClusterWatch: whether a cluster goes on as it should, looked at now and then: workers that hang
-// hold up the others no longer than they may, who was told to stop ends in time, and if nothing
-// goes on, something is said.
+// ClusterWatch looks now and then whether a cluster goes on as it should. Workers that hang hold up
+// the others no longer than they may. A server or a job that was told to stop ends in time. If
+// nothing goes on, something is said.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace lodestar::simulation {
 
-// Since when nothing is broken in the whole run; InfiniteFuture: something is.
+// Since when nothing is broken in the whole run. InfiniteFuture means that something is.
 struct Peace {
   absl::Time unbroken_since = absl::InfiniteFuture();  // but for workers that hang
   absl::Time settled_since = absl::InfiniteFuture();   // from the last fault, and hanging
@@ -27,11 +27,12 @@ class ClusterWatch {
   void Look(const Peace& peace);
   // An operator stops its job.
   void OnJobStopped();
-  // Until that coordinator has ended, whoever starts another.
+  // Returns true until that coordinator has ended, even if another one is started.
   bool IsJobStopped() const;
   // Nothing is broken any more: the next round is due within some time of now, and of each round.
   void BeginCalm();
-  // `anybody_hangs`: who is waited for has its own time. `slack`: what else a round may wait for.
+  // `anybody_hangs` means that a worker hangs, which has its own time. `slack` is the time for what
+  // else a round may wait for.
   void CheckProgress(bool anybody_hangs, absl::Duration slack);
 
  private:
@@ -45,13 +46,14 @@ class ClusterWatch {
 
   SimulatedCluster& cluster_;
 
-  // Of the coordinator whose job an operator has stopped; another process may take its place.
+  // The process of the coordinator whose job an operator has stopped. Another process may take its
+  // place.
   const Process* stopped_process_ = nullptr;
   int64_t stopped_life_ = 0;
   absl::Time job_stopped_at_;
   std::map<SimulatedServer*, absl::Duration> stopping_for_;  // without what they were frozen
 
-  std::map<SimulatedWorker*, absl::Time> holds_since_;  // who hangs and is waited for
+  std::map<SimulatedWorker*, absl::Time> holds_since_;  // that hang and are waited for
   int num_hanging_ = 0;
   int64_t rounds_then_ = 0;
 

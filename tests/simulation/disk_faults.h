@@ -16,8 +16,8 @@ namespace lodestar::simulation {
 
 class DiskFaults {
  public:
-  // `is_of_the_dead`: whether whoever uses the disk now has ended. Failing, it is that of
-  // `checkpoint_dir` that cannot be written.
+  // `is_of_the_dead` returns whether the process that uses the disk now has ended. `checkpoint_dir`
+  // is the folder that cannot be written after FailFolder().
   DiskFaults(World* world, Chance* chance, SimulatedFileSystem* disk, std::string checkpoint_dir,
              std::function<bool()> is_of_the_dead);
 
@@ -25,11 +25,13 @@ class DiskFaults {
   void FailNowAndThen(absl::Duration time);
   void FailFolder(absl::Duration time);
   void FailReads(absl::Duration time);
-  // Once, after so many reads.
+  // One read fails, after so many reads.
   void FailOneRead(int64_t num_reads) { reads_until_failure_ = num_reads; }
-  // After so many writes, as long as the machine runs: `is_on`, `crash`.
+  // The machine loses power after so many writes, as long as it runs. `is_on` returns whether it
+  // runs, and `crash` ends it.
   void LosePower(int64_t num_writes, std::function<bool()> is_on, std::function<void()> crash);
-  // Works, whatever else is wrong: for those who look at it, or damage it, from outside.
+  // An open disk works, whatever else is wrong: for code that looks at it, or damages it, from
+  // outside.
   void SetOpen(bool is_open) { is_open_ = is_open; }
   void Mend();
 

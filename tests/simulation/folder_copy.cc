@@ -30,7 +30,7 @@ FolderCopy::FolderCopy(SimulatedFileSystem& disk, std::vector<std::string> folde
     LODESTAR_CHECK(names.ok()) << names.status();
     for (const std::string& name : *names) {
       const std::string path = absl::StrCat(folder, "/", name);
-      // Left over by who has tried the folder, and none of a journal.
+      // This file is left over by a process that has tried the folder, and is none of a journal.
       if (disk.IsDirectory(path)) continue;
       const auto bytes = disk.ReadWholeFile(path, int64_t{1} << 40);
       LODESTAR_CHECK(bytes.ok()) << bytes.status();

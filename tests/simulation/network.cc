@@ -223,7 +223,7 @@ std::shared_ptr<Stream> Network::Open(Process& client, Process& server, Lane lan
   std::erase_if(streams_, [](const auto& other) { return !other->is_open_; });
   streams_.push_back(stream);
   if (!server.is_alive() || world_->Now() < PathOf(client, server, lane).cut_until) {
-    // Whoever opens it has to say first what happens then.
+    // The caller has to say first what happens when the stream breaks: Break() tells of it later.
     stream->Break(Gone(server));
   } else {
     stream->Send(Stream::kClient, [raw = stream.get(), accept = std::move(accept)]() mutable {

@@ -33,7 +33,7 @@ bool IsClosedByPeer(const absl::Status& end);
 // Two processes have two connections, which fail apart: for calls and commands, and for weights.
 enum class Lane : uint8_t { kControl, kBulk };
 
-// A call, at its caller's. Whoever drops the handle may still be called back.
+// A call, as its caller has it. A caller that drops the handle may still be called back.
 class UnaryCall {
  public:
   using Failure = absl::AnyInvocable<void(const absl::Status&)>;
@@ -75,7 +75,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // `arrive` happens at the other side, after all that was sent before.
   void Send(Side from, World::Callback arrive);
-  // Called once, when the stream breaks or the other side closes it. Empties itself then.
+  // `broken` is called once, when the stream breaks or the other side closes it, and is emptied
+  // then.
   void OnBroken(Side side, Broken broken) { ends_[side].broken = std::move(broken); }
   // This side wants no more of it; the other side hears `status` after all that was sent.
   void Close(Side side, const absl::Status& status);
@@ -111,19 +112,20 @@ class Network {
   std::shared_ptr<Stream> Open(Process& client, Process& server, Lane lane,
                                absl::AnyInvocable<void(std::shared_ptr<Stream>)> accept);
 
-  // The process has ended. With its machine: nobody is told, until it is back.
+  // The process has ended. `with_machine` means that its machine has as well: no other process is
+  // told of the end until the machine is back.
   void OnEnded(const Process& process, bool with_machine);
   void OnBegun(const Process& process);
 
   void Cut(const Process& a, const Process& b, Lane lane, absl::Duration duration);
   // A proxy between them ends, and closes all connections. Another one is there after `duration`.
   void RestartProxy(const Process& a, const Process& b, absl::Duration duration);
-  // Both ways, or only what `a` sends.
+  // Holds up what both send, or only what `a` sends.
   void Silence(const Process& a, const Process& b, Lane lane, bool both_ways,
                absl::Duration duration);
   void SlowDown(const Process& a, const Process& b, Lane lane, absl::Duration longest_delay,
                 absl::Duration duration);
-  // What `from` sends; its streams lack it, and stay.
+  // Loses what `from` sends. Its streams lack that, and stay.
   void Lose(const Process& from, const Process& to, Lane lane, absl::Duration duration);
   // All paths are as good as new; what was held up before arrives when it would have.
   void Heal();
@@ -157,7 +159,7 @@ class Network {
   const absl::Duration longest_delay_;
   std::map<Ends, Path> paths_;                                   // by the lower address first
   std::map<Ends, absl::Time> silent_until_;                      // by sender and receiver
-  std::map<Ends, absl::Time> loses_until_;                       // likewise
+  std::map<Ends, absl::Time> loses_until_;                       // by sender and receiver
   std::map<const Process*, std::vector<World::Callback>> dark_;  // sent to machines that are off
   std::vector<std::shared_ptr<Stream>> streams_;
   std::vector<std::shared_ptr<UnaryCall>> calls_;

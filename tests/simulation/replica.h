@@ -19,7 +19,7 @@ namespace lodestar::simulation {
 
 class SimulatedReplica {
  public:
-  // `checkpoint_dir` empty: it has copies of journals only.
+  // If `checkpoint_dir` is empty, it has copies of journals only.
   SimulatedReplica(World* world, const std::string& journal_dir, const std::string& checkpoint_dir,
                    uint64_t seed);
 
@@ -37,7 +37,8 @@ class SimulatedReplica {
   void LoseDisk(int num_shards);
   void Cut(absl::Duration time);
   void FillDisk(absl::Duration time);
-  // After that many calls, changes of files among them, one of them fails and nobody is told why.
+  // After that many calls, changes of files among them, one of them fails and its caller is not
+  // told why.
   void CutOnce(int64_t num_calls) { calls_until_cut_ = num_calls; }
   void CrashOnDisk(int64_t num_operations) { operations_until_crash_ = num_operations; }
   void Mend();

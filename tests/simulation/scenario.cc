@@ -16,7 +16,7 @@ namespace {
 
 constexpr Encoding kPullEncodings[] = {Encoding::kFp32, Encoding::kFp32, Encoding::kFp32,
                                        Encoding::kBf16, Encoding::kInt8, Encoding::kInt4};
-// Of a bucket of 16 elements top-k leaves most out.
+// Top-k leaves out most of the elements of a bucket of 16.
 constexpr Encoding kPushEncodings[] = {Encoding::kFp32,      Encoding::kFp32,     Encoding::kFp32,
                                        Encoding::kBf16,      Encoding::kInt8,     Encoding::kInt4,
                                        Encoding::TopK(5, 2), Encoding::TopK(3, 4)};
@@ -50,8 +50,8 @@ std::string ScheduleText(const CheckpointSchedule::Config& schedule) {
                                    : absl::FormatDuration(schedule.interval);
 }
 
-// What workers make of their weights nobody sees here; what they send, and when, does not depend on
-// it.
+// The simulation does not see what workers make of their weights. What they send, and when, does
+// not depend on it.
 void ChooseOverlap(Chance& chance, JobSpec& job) {
   if (job.outer_optimizer != OuterOptimizerKind::kAverage && chance.OneIn(3)) {
     job.overlap_rounds = true;
@@ -71,7 +71,7 @@ void ChooseAsyncLocalSgd(Chance& chance, JobSpec& job) {
   job.max_rounds_ahead = chance.Of(bounds);
   job.max_staleness = chance.Of(oldest);
   // How many parts a step has follows from the members when it begins, and momentum from the order
-  // of contributions, which nobody can tell: see BucketAudit.
+  // of contributions, which the audit cannot tell: see BucketAudit.
   job.quorum = 1;
   job.outer_optimizer = OuterOptimizerKind::kSgd;
   job.outer_learning_rate = 0.5;
@@ -81,8 +81,9 @@ void ChooseOuterStep(Chance& chance, JobSpec& job) {
   if (chance.OneIn(2)) {
     job.outer_optimizer = OuterOptimizerKind::kNesterov;
     job.outer_momentum = 0.5;
-    // Of whole numbers. What encodings make of them is at right angles to the momentum but for the
-    // rounding often, and which side of those it is on makes a difference.
+    // The momentum is only corrected if contributions are whole numbers. What encodings make of
+    // them is often at right angles to the momentum but for the rounding, and which side of that it
+    // is on makes a difference.
     if (job.push_encoding == Encoding::kFp32 && chance.OneIn(2)) {
       job.momentum_correction = MomentumCorrectionKind::kHeloco;
     }
@@ -109,7 +110,7 @@ void ChooseMode(Chance& chance, int num_workers, JobSpec& job) {
       job.mode = Mode::kAsync;
       job.max_rounds_ahead = chance.Of(bounds);
       if (chance.OneIn(2)) job.staleness_scaling = StalenessScaling::kInverse;
-      // Whose order nobody can tell: see BucketAudit.
+      // The audit cannot tell the order of contributions here: see BucketAudit.
       if (job.max_rounds_ahead != 0) job.optimizer.kind = OptimizerKind::kSgd;
       if (chance.OneIn(2)) ChooseAsyncLocalSgd(chance, job);
       break;
@@ -158,7 +159,7 @@ ClusterScenario ChooseSite(Chance& chance, const JobSpec& upstream) {
   JobSpec asked;
   std::set<std::string> given = {"min_workers", "keep_workers", "bucket_bytes", "push_encoding",
                                  "norm_limit"};
-  // As of the root: what the audit expects is the plain mean.
+  // As for the root, the audit expects the plain mean.
   asked.norm_limit = 0.0;
   const int64_t most = std::min<int64_t>(site.num_workers, StepSamples(upstream));
   asked.min_workers = static_cast<int>(chance.Between(1, most));
@@ -203,7 +204,7 @@ ClusterScenario ChooseSite(Chance& chance, const JobSpec& upstream) {
 // One or two workers of the job are sites.
 void ChooseSites(Chance& chance, Scenario& scenario) {
   JobSpec& job = scenario.coordinator.job;
-  // A mean of whole numbers is none: see ChooseOuterStep().
+  // A mean of whole numbers is no whole number: see ChooseOuterStep().
   job.momentum_correction = MomentumCorrectionKind::kNone;
   // What the inner optimizers of sites do; the other workers compute by chance.
   if (job.optimizer.kind == OptimizerKind::kSgd && chance.OneIn(3)) {
@@ -269,7 +270,7 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   scenario.has_foreign_worker = chance.OneIn(8);
   scenario.longest_delay = chance.Between(absl::Microseconds(100), absl::Milliseconds(10));
   scenario.longest_step = chance.Between(absl::Milliseconds(1), absl::Milliseconds(50));
-  // From one a round to one in a hundred.
+  // There is from one fault a round to one in a hundred rounds.
   scenario.fault_pause = absl::Milliseconds(30 << chance.Below(8));
   scenario.is_stormy_to_the_end = chance.OneIn(2);
   config.round_timeout = ChooseRoundTimeout(chance);

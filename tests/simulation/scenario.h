@@ -13,7 +13,7 @@
 
 namespace lodestar::simulation {
 
-// Of one cluster: that of the run, or a site of it.
+// The scenario of one cluster: that of the run, or a site of it.
 struct ClusterScenario {
   CoordinatorConfig coordinator;
   int keep = 3;              // checkpoints

@@ -23,10 +23,10 @@
 namespace lodestar::simulation {
 namespace {
 
-// As in server/coordinator_role.cc, server.cc, rpc/cluster_rpc.cc and rpc/shard_agent.cc; leases
-// are seconds here, too.
+// These times are as in server/coordinator_role.cc, server.cc, rpc/cluster_rpc.cc and
+// rpc/shard_agent.cc. Leases are seconds here as well.
 constexpr absl::Duration kStrandTick = absl::Milliseconds(100);
-// From a disturbance of its path until a worker can be sure to open another connection.
+// The time from a disturbance of its path until a worker can be sure to open another connection.
 constexpr absl::Duration kTimeToDial = absl::Seconds(2);
 constexpr absl::Duration kShardTick = absl::Seconds(1);
 constexpr absl::Duration kStatsInterval = absl::Seconds(1);
@@ -47,23 +47,23 @@ constexpr absl::Duration kExitTime = absl::Milliseconds(50);
 constexpr int kRestartsPerLack = 2;
 constexpr absl::Duration kLongestOblivion = FolderLock::kBeatInterval;
 
-// Beside the checkpoints: where those cannot be written, it can.
+// The journal lies beside the checkpoints: it can be written where those cannot.
 constexpr char kJournalRoot[] = "/journal";
 constexpr char kJournalFolder[] = "/journal/coordinator";
-// So that it goes from one to the next often.
+// Segments are so short that the journal goes from one to the next often.
 constexpr int64_t kJournalSegmentBytes = 64 << 10;
 
 absl::Status StoppingStatus() {
   return absl::UnavailableError("the server is stopping; connect again when it is back");
 }
 
-// Of its round, which may have gone on without it.
+// Returns true if the report comes before the end of its round, which may have gone on without it.
 bool IsBeforeTheEnd(const std::optional<RoundReport>& report, const Coordinator& coordinator,
                     absl::Time now) {
   if (!report.has_value() || report->round >= coordinator.committed_round()) {
     return report.has_value();
   }
-  // Of a site, evaluations are rounds that servers have nothing to wait for.
+  // The evaluations of a site are rounds that servers have nothing to wait for.
   if (report->round + 1 < coordinator.committed_round()) return false;
   const ClusterSnapshot snapshot = coordinator.Snapshot(now);
   return snapshot.open_round.has_value() && snapshot.open_round->round == report->round;
@@ -874,7 +874,7 @@ void SimulatedServer::OnLastSave(const absl::StatusOr<PublishedCheckpoint>& save
                         saved.ok() ? saved->path : saved.status().ToString());
   cluster_->audit->OnStopped(process_.name(), saved);
   Exit(absl::CancelledError("told to stop"));
-  // Not within a call of the strand.
+  // This is not done within a call of the strand.
   process_.After(absl::ZeroDuration(), [this] {
     if (shard_ == 0) {
       life_->strand->Stop();

@@ -43,13 +43,16 @@ namespace lodestar::simulation {
 
 class SimulatedServer;
 
-// What a site's server has of its uplink, as Uplink in server/site/site.h, whose calls block.
+// The part of its uplink that a site's server has, as Uplink in server/site/site.h, whose calls
+// block.
 class UplinkOfServer {
  public:
   virtual ~UplinkOfServer() = default;
-  // The process has begun. `code` runs whatever blocks; `look`: looks at all weights of the server.
+  // The process has begun. `code` runs all code that blocks. `look` looks at all weights of the
+  // server.
   virtual void Start(Site* site, BlockingCode* code, std::function<void()> look) = 0;
-  // It has ended. Code that still runs meets a server that is gone, and nobody sees what it does.
+  // The process has ended. Code that still runs meets a server that is gone, and no part of the run
+  // sees what that code does.
   virtual void End() = 0;
   virtual std::string Standing() = 0;
   // Calls back once it has left the servers upstream, or has given them up.
@@ -65,15 +68,16 @@ struct ClusterContext {
   Coordinator::Config coordinator;
   int keep = 3;                           // checkpoints
   bool journals = false;                  // servers write down what they acknowledge,
-  SimulatedReplica* replica = nullptr;    // and there, too; null: nowhere
-  std::vector<SimulatedServer*> servers;  // by shard: who holds its folders
-  // Who has held them: each runs until it notices.
+  SimulatedReplica* replica = nullptr;    // and there as well; null if nowhere
+  std::vector<SimulatedServer*> servers;  // by shard: that hold its folders
+  // Servers that have held the folders of a shard. Each runs until it notices that it has been
+  // replaced.
   std::vector<SimulatedServer*> replaced;
-  // Of workers to the coordinator, by RegisterCall::peer. Those of machines that lose power stay
-  // half open.
+  // The connections of workers to the coordinator, by RegisterCall::peer. Those of machines that
+  // lose power stay half open.
   std::set<std::string> open_connections;
-  // Of lives of workers, what is between them and the servers, where connections that were closed
-  // count.
+  // What is known of the connections between a life of a worker and the servers, if connections
+  // that were closed count.
   struct Connections {
     const Process* process = nullptr;
     bool has_process_ended = false;
@@ -84,7 +88,7 @@ struct ClusterContext {
   std::map<Incarnation, Connections> connections;
   // Until then a process cannot be sure to open another connection in time.
   std::map<const Process*, absl::Time> disturbed_until;
-  UplinkOfServer* uplink = nullptr;  // null: this is no site
+  UplinkOfServer* uplink = nullptr;  // null if this is no site
   bool is_draining = false;          // what a process that has ended left undone
   // Shards whose journals were put back to an older state, each until it has loaded what all begin
   // anew with. The coordinator's went with that of shard 0, or alone.
@@ -92,11 +96,12 @@ struct ClusterContext {
   // Those of them whose servers have attached since, so that the coordinator can know.
   std::set<int> attached_gone_back;
   bool has_coordinator_gone_back = false;
-  // The servers' life with which all begin anew after a journal has gone back; 0: none yet.
+  // The servers' life with which all begin anew after a journal has gone back. 0 means none yet.
   uint64_t begun_anew_as = 0;
   int num_restarts = 0;  // of servers above shard 0
 
-  // Who listens at an address of a shard; if nobody does, who holds the shard.
+  // Returns the server that listens at an address of a shard. If none does, returns the one that
+  // holds the shard.
   SimulatedServer* ServerAt(int shard, const std::string& address) const;
 };
 
@@ -109,14 +114,15 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   // Where it is reached: not always where the process before it was.
   const std::string& address() const { return address_; }
   void Start();
-  // `with_machine`: what the machine has not synced is lost, and nobody is told.
+  // `with_machine` means that what the machine has not synced is lost, and no other process is
+  // told.
   void Crash(bool with_machine);
   // Tells the server of shard 0 that the process of this life, on its machine, has ended.
   void OnProcessEnded(const WorkerLife& life);
-  // Told to stop in order, as by SIGTERM: serves until all that was done is saved, for stop_timeout
-  // at most.
+  // The server is told to stop in order, as by SIGTERM. It serves until all that was done is saved,
+  // for stop_timeout at most.
   void RequestStop();
-  // Has been told so, and has not exited yet.
+  // Returns true if the server has been told to stop, and has not exited yet.
   bool is_stopping() const {
     return process_.is_alive() && !exit_.has_value() &&
            (life_->stop_by < absl::InfiniteFuture() || life_->leaves_upstream);
@@ -127,12 +133,12 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   const absl::Status& exit_status() const { return *exit_; }
   // It was told to exit alone, because it could not load.
   bool could_not_load() const { return could_not_load_; }
-  // Of shard 0: it has ended because all rounds were done.
-  // Set once this coordinator has ended with all rounds done: those asked for, and as many more as
-  // were lost with all their workers.
+  // For shard 0. Set once this coordinator has ended because all rounds were done: those asked for,
+  // and as many more as were lost with all their workers.
   std::optional<int64_t> completed_rounds() const { return completed_rounds_; }
 
-  // Of shard 0. Called where calls of workers arrive; `answer` may be called later.
+  // The calls below are for shard 0. They are called where calls of workers arrive. `reply` may be
+  // called later.
   template <typename Answer>
   using Reply = std::function<void(const absl::StatusOr<Answer>&)>;
   void Register(const RegisterCall& call, Reply<Registration> reply);
@@ -187,7 +193,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void EndPush(uint64_t call);
   void Pull(uint64_t call, const std::shared_ptr<Stream>& stream, PullOrder order,
             ServedPull::Deliver deliver, ServedPull::Answer answer);
-  // Nothing: not known.
+  // Not set means that the call is not known.
   std::optional<ServedCall> Describe(uint64_t call) const;
   // OK if bulk calls would be served.
   absl::Status TryPath() const;
@@ -223,39 +229,39 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
     bool has_hanging_disk = false;
     bool lacks_memory = false;  // when it loads for the first time
     uint64_t instance_id = 0;
-    std::unique_ptr<Replication> replication;  // null: there is no replica
+    std::unique_ptr<Replication> replication;  // null if there is no replica
     // The disk, each with its copy if there is a replica.
     FileSystem* log_disk = nullptr;
     FileSystem* shard_disk = nullptr;
     FileSystem* journal_disk = nullptr;
     FileSystem* keeper_disk = nullptr;
-    // Of shard 0.
+    // These members are for shard 0.
     std::unique_ptr<CoordinatorJournal> journal;
     std::unique_ptr<CoordinatorStrand> strand;
     std::unique_ptr<CheckpointKeeper> keeper;
     Coordinator* coordinator = nullptr;
     std::map<int, Remote> remotes;
-    // Of the others.
+    // These members are for the other shards.
     std::shared_ptr<Stream> attachment;
     absl::Status connection = absl::UnavailableError("not connected to the coordinator yet");
     CommandOrder order;
     int num_unanswered = 0;  // signs of life, on the stream
     absl::Duration pause;
-    std::deque<Report> reports;  // not answered; of other servers, the first is under way
+    std::deque<Report> reports;  // not answered; at servers above shard 0 the first is under way
     absl::Duration report_pause;
-    // Of a site.
+    // These members are for a site.
     std::unique_ptr<BlockingCode> code;
     std::unique_ptr<ServedSite> site;
     std::string told_of_uplink;
     bool leaves_upstream = false;  // the process ends when it has
-    // Once told to stop: when it gives up.
+    // When it gives up, once it was told to stop.
     absl::Time stop_by = absl::InfiniteFuture();
-    std::optional<LastSaveCalls> last_save;  // likewise
+    std::optional<LastSaveCalls> last_save;  // once it was told to stop
 
     std::map<uint64_t, std::weak_ptr<ServedPush>> pushes;
     std::map<uint64_t, std::weak_ptr<ServedPull>> pulls;
     ShardAudit* audit = nullptr;    // of the shard that is loaded
-    std::unique_ptr<ShardLog> log;  // null: nothing is written down
+    std::unique_ptr<ShardLog> log;  // null if nothing is written down
     std::unique_ptr<ShardHost> host;
   };
 
@@ -271,7 +277,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   // Sees to it that the replica has all, or takes all from there.
   absl::Status Replicate();
   absl::Status OpenLog();
-  // Takes over what the process before it has written down. False: there is nothing.
+  // Takes over what the process before it has written down. Returns false if there is nothing.
   absl::StatusOr<bool> Recover();
   // The process ends with an error, and is started again.
   void FailToStart(const absl::Status& why);
@@ -282,14 +288,14 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   bool GoesOnWithOlderJournal(const ShardCommand& command) const;
   void Tick();
   void TickShard();
-  // Of the shard that is loaded; null: none is.
+  // Returns the audit of the shard that is loaded. Null means that none is.
   ShardAudit* audit() const;
   void InspectShard(bool all);
   void Exit(const absl::Status& status);
-  // At once, if this is no site.
+  // Calls `then` once the uplink has left, or at once if this is no site.
   void LeaveUpstream(std::function<void()> then);
   void SaveBeforeStop();
-  // It was told to stop, and takes nobody in.
+  // It was told to stop, and takes no worker in.
   bool is_draining() const { return life_->stop_by < absl::InfiniteFuture(); }
 
   void Attach();
@@ -297,20 +303,21 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
                 JournalPlace journal, const std::shared_ptr<Stream>& stream);
   void EndAttachment(const absl::Status& status);
   void OnAttachmentEnded(const absl::Status& status);
-  // Without a command: its number alone.
+  // Without a command, the next number alone is sent.
   void Send(Remote& remote, const std::optional<ShardCommand>& command,
             const CoordinatorRecord& follows = {});
   void Obey(const ShardCommand& command, const CoordinatorRecord& follows);
   void SendStats();
   ShardStats ReadStats() const;
   void OnStats(int shard, uint64_t instance_id, uint64_t first_segment, const ShardStats& stats);
-  // To the coordinator: at once if it is here, else until it is answered.
-  // A life that is ended because its connections were closed has no process, or could not dial.
+  // Checks that a life that is ended because its connections were closed has no process, or could
+  // not dial.
   void CheckMayEnd(const DropCommand& drop) const;
   void NoteLoaded(const ShardLoaded& loaded);
   // Whether the job waits for another server if this one cannot load.
   bool MayLackMemory() const;
   HostMemory ReadMemory();
+  // Sends the report to the coordinator: at once if it is here, else until it is answered.
   void SendReport(Report report);
   void SendContributed(const Contributed& contributed, absl::Duration pause);  // until answered
   void TakeContributed(int shard, const Contributed& contributed);             // shard 0

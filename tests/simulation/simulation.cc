@@ -32,12 +32,13 @@ namespace {
 
 constexpr absl::Duration kLongestStorm = absl::Seconds(40);
 constexpr absl::Duration kLongestLull = absl::Seconds(30);
-// And two leases: until all have found each other again after the last fault.
+// How long, beside two leases, it may take until all have found each other again after the last
+// fault.
 constexpr absl::Duration kSettlingTime = absl::Seconds(5);
 constexpr int kMaxStorms = 20;
-// From the end of the job until a site has ended as well.
+// The longest time from the end of the job until a site has ended as well.
 constexpr absl::Duration kLongestFarewell = absl::Seconds(60);
-// The rounds of a site wait for those of the root, too.
+// The rounds of a site wait for those of the root as well.
 constexpr absl::Duration kSlackOfSites = absl::Seconds(60);
 
 class Run {
@@ -91,7 +92,7 @@ class Run {
 
     SimulatedCluster cluster;
     ClusterWatch watch;
-    bool must_save = false;  // who was told to stop in a lull, which is not over
+    bool must_save = false;  // a server or the job was told to stop in a lull, which is not over
     absl::Time pauses_until = absl::InfinitePast();  // an operator wants that
   };
 
@@ -101,9 +102,9 @@ class Run {
   void Strike(Level& level, Fault fault);
   void PlanReplicaFault(int storm);
   void Strike(ReplicaFault fault);
-  // Where connections that were closed count.
+  // Plans the restart of a proxy, if connections that were closed count.
   void PlanProxyRestart(int storm);
-  // Of all workers of the root, for a while, or of one for a moment.
+  // Restarts the proxy of all workers of the root, for a while, or of one for a moment.
   void RestartProxy();
   // Until then and a little longer it may not get another connection in time.
   void Disturb(SimulatedCluster& cluster, const Process& process, absl::Duration duration) {
@@ -123,7 +124,7 @@ class Run {
   uint64_t LastRecord(const std::string& folder);
   uint64_t HighestFollowed(int except_shard);
   uint64_t CoordinatorJournalId();
-  // 0: it is of another journal, or complete.
+  // Returns 0 if the checkpoint is of another journal, or complete.
   uint64_t RecordOfNewestCheckpoint(uint64_t journal_id);
   uint64_t KnownEndOf(int shard);
   // What an operator does about a coordinator that waits for its journal.
@@ -160,14 +161,15 @@ class Run {
   // The job is over: sites are told.
   void CheckSitesEnd();
   bool IsOver();
-  // Of the first level that shows one; empty: none does.
+  // Returns the violation of the first level that shows one. Empty means that none does.
   const std::string& violation() const;
   absl::Duration UpTo(absl::Duration longest) {
     return chance_.Between(absl::Milliseconds(1), longest);
   }
   SimulatedCluster& root() { return levels_[0]->cluster; }
   const SimulatedCluster& root() const { return levels_[0]->cluster; }
-  // Of the root its sites, which are workers, too, come after the others.
+  // Returns how many sites are workers of the cluster. The sites of the root come after its other
+  // workers.
   int64_t NumSitesOf(const SimulatedCluster& cluster) const {
     return cluster.is_site() ? 0 : static_cast<int64_t>(levels_.size()) - 1;
   }
@@ -194,7 +196,7 @@ class Run {
   Peace peace_;
   absl::Time hung_at_ = absl::InfinitePast();  // when the last worker did
   std::map<int, FolderCopy> older_;            // Journals, by shard.
-  std::optional<FolderCopy> newer_;            // Of shard 0, if its journals have gone back.
+  std::optional<FolderCopy> newer_;            // That of shard 0, if its journals have gone back.
   absl::Time mends_journal_at_ = absl::InfiniteFuture();
   int num_storms_ = 0;
   absl::Time mended_at_;
@@ -342,7 +344,7 @@ void Run::Strike(Level& level, Fault fault) {
       return;
     }
     case Fault::kKillServer: {
-      // What nobody saves, every server that ends loses.
+      // If nothing is saved, every server that ends loses what it had.
       if (cluster.config().checkpoint_dir.empty() && !chance_.OneIn(8)) return;
       SimulatedServer& server = chance_.OneIn(2) ? *cluster.servers[0] : AnyServer(cluster);
       if (server.process().is_alive())
@@ -798,7 +800,7 @@ void Run::FailFolder(SimulatedCluster& cluster, absl::Duration duration) {
 }
 
 void Run::StopInOrder() {
-  // Of any level.
+  // The server or job may be of any level.
   Level& level = *levels_[levels_.size() == 1 ? 0 : chance_.Below(levels_.size())];
   SimulatedCluster& cluster = level.cluster;
   const CoordinatorConfig& config = cluster.config();
@@ -902,7 +904,7 @@ void Run::StartAgain(SimulatedCluster& cluster, SimulatedServer& server, absl::D
     starting_.erase({&server, life});
     const std::vector<SimulatedServer*>& replaced = cluster.context.replaced;
     const bool is_replaced = std::find(replaced.begin(), replaced.end(), &server) != replaced.end();
-    // Unless somebody else has done so.
+    // Starts the server, unless it was replaced or another part of the run has started it.
     if (!is_replaced && server.process().life() == life && !server.process().is_alive()) {
       server.Start();
     }
@@ -914,7 +916,7 @@ bool Run::IsOver() {
   if (!coordinator.completed_rounds().has_value()) return false;
   if (!is_calm_) return true;
   if (!has_ended_) CheckEnd();
-  // The others hear of it.
+  // The other processes hear of the end as well.
   return std::all_of(levels_.begin(), levels_.end(), [](const auto& level) {
     const SimulatedCluster& cluster = level->cluster;
     if (cluster.is_site() && !cluster.uplink->worker().has_exited()) return true;
@@ -947,7 +949,8 @@ void Run::CheckSitesEnd() {
   }
 }
 
-// What a supervisor and an operator do with processes that exit, and what nobody may exit with.
+// Does what a supervisor and an operator do with processes that exit, and checks what processes
+// exit with.
 void Run::Supervise() {
   world_.After(ClusterWatch::kInterval, [this] { Supervise(); });
   for (auto& level : levels_) {
@@ -1041,7 +1044,7 @@ void Run::LookWhetherSettled() {
     const bool is_any_stopping =
         std::any_of(cluster.servers.begin(), cluster.servers.end(),
                     [](const auto& server) { return server->is_stopping(); });
-    // Who holds up a server that stops is dropped.
+    // A worker that holds up a server that stops is dropped.
     cluster.audit.SetQuiet(is_settled && !is_any_stopping);
     cluster.audit.SetMustSave(!cluster.config().checkpoint_dir.empty() &&
                               (is_settled || level->must_save));

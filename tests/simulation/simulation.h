@@ -20,14 +20,14 @@ namespace lodestar::simulation {
 struct SimulationOptions {
   uint64_t seed = 1;
   int64_t num_rounds = 200;
-  // Told what happens, a line at a time; null: nobody is.
+  // Told what happens, a line at a time. Null means that nothing is told.
   World::Story story = nullptr;
 };
 
 struct SimulationResult {
-  std::string violation;  // empty: everything held
+  std::string violation;  // empty if everything held
   std::string scenario;
-  int64_t rounds = 0;  // committed, those that were lost again, too
+  int64_t rounds = 0;  // committed, also those that were lost again
   int64_t contributions = 0;
   int64_t restores = 0;
   int64_t resumes = 0;  // of coordinators, from their journals

@@ -12,7 +12,7 @@
 namespace lodestar::simulation {
 namespace {
 
-// Of each of the tests below, which run beside each other.
+// The number of seeds of each of the tests below, which run beside each other.
 constexpr uint64_t kSeeds = 100;
 
 void ExpectNoViolation(uint64_t first_seed) {

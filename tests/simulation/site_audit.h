@@ -65,7 +65,7 @@ class AuditedSite final : public Site {
   std::function<void()> look_;
   bool is_over_ = true;
 
-  // Of the grant at hand.
+  // These members are for the grant at hand.
   Grant grant_;
   std::vector<float> weights_;  // that it begins with
   bool has_weights_ = false;    // the site

@@ -6,7 +6,7 @@
 namespace lodestar::simulation {
 namespace {
 
-// As in proto/bulk_options.h. Here a message has a whole bucket, but calls are paced alike.
+// This is as in proto/bulk_options.h. Here a message has a whole bucket, but calls are paced alike.
 constexpr size_t kChunkBytes = size_t{1} << 20;
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Transfer: one attempt of a simulated worker to push to, or pull from, the servers: a call to each
-// of them, ended early when nothing moves and nobody says why (the real CallWatch), as the calls of
-// worker/client are.
+// Transfer: one attempt of a simulated worker to push to, or pull from, the servers. It is a call
+// to each of them. As the calls of worker/client, it is ended early when nothing moves and no
+// server says why (the real CallWatch).
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,11 @@ struct PathsOfLife {
 
 class Transfer : public std::enable_shared_from_this<Transfer> {
  public:
-  // Called once: when all calls have ended well, or with the first error.
+  // It is called once: when all calls have ended well, or with the first error.
   using Done = std::function<void(const absl::Status&)>;
 
-  // `patience`: the least. `paths` is of the worker's life and learns; it outlives the transfer.
+  // `patience` is the least patience. `paths` is of the worker's life and learns. It outlives the
+  // transfer.
   Transfer(ClusterContext* cluster, Process* worker, absl::Duration patience, PathsOfLife* paths,
            Done done)
       : cluster_(cluster),
@@ -44,7 +45,7 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
             std::function<void(const PushResult&)> on_result);
   void Pull(const std::vector<PullOrder>& by_shard,
             std::function<void(const DeliveredBucket&)> on_bucket);
-  // Without moving anything.
+  // Calls the servers without moving anything.
   void TryPaths();
   // Ends soon, with Cancelled.
   void Cancel() { End(absl::CancelledError("this worker has given the transfer up")); }
@@ -62,9 +63,9 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
     bool is_over = false;
   };
 
-  // The index of a new call.
-  // Who listens at the address that the worker knows.
+  // Returns the server that listens at the address that the worker knows.
   SimulatedServer* ServerOf(size_t shard) const;
+  // Begins a call, and returns its index.
   size_t Begin(size_t shard, bool is_push,
                absl::AnyInvocable<void(std::shared_ptr<Stream>, uint64_t number)> accept);
   void OnCallEnded(size_t index, const absl::Status& status);

@@ -62,8 +62,8 @@ class SimulatedUplink final : public UplinkOfServer, public Computing {
   SimulatedWorker worker_;
   AuditedSite site_;
 
-  // Of a life of the process.
-  BlockingCode* code_ = nullptr;  // null: it has ended
+  // These members are for one life of the process.
+  BlockingCode* code_ = nullptr;  // null if it has ended
   bool is_stopping_ = false;
   bool is_leaving_ = false;  // the server wants it
   std::function<void()> left_;
@@ -72,7 +72,7 @@ class SimulatedUplink final : public UplinkOfServer, public Computing {
   std::optional<SampleOrder> order_;
   RoundRunnerDeps deps_;
   std::unique_ptr<DeviceTimeline> timeline_;
-  std::unique_ptr<LocalSteps> steps_;  // null: not prepared
+  std::unique_ptr<LocalSteps> steps_;  // null if not prepared
 };
 
 }  // namespace lodestar::simulation

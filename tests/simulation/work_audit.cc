@@ -295,7 +295,7 @@ void WorkAudit::OnSummary(const RoundSummary& summary) {
   const std::optional<double> loss = Mean(sum.loss_sum, sum.num_predictions);
   const std::optional<double> heldout = Mean(sum.heldout_loss_sum, sum.heldout_predictions);
   const auto shares = shares_.find(summary.round);
-  // Of evaluations that a site is ordered to make, servers know no roster.
+  // Servers know no roster of the evaluations that a site is ordered to make.
   const bool is_known = shares != shares_.end() && !(is_site_ && shares->second.empty());
   const bool is_short =
       is_known ? workers < static_cast<int>(shares->second.size()) : summary.committed_short;

@@ -4,11 +4,12 @@
 //
 // It holds:
 //   the samples of a life of the servers follow one another without a gap and without an overlap,
-//   whoever gets them, from where they were when the checkpoint was taken that it began with;
-//   of a site, those of a round are those of its order, one after the other likewise;
+//   whichever workers get them, from where they were when the checkpoint was taken that it began
+//   with;
+//   the samples of a round of a site are those of its order, also one after the other;
 //   a grant that is given again is the same to the bit;
 //   a round's summary has exactly the workers, samples and losses that were reported, each once,
-//   and says whether somebody of its roster is missing.
+//   and says whether a member of its roster is missing.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ std::string PublishedAs(const std::string& directory);
 
 // What a site has done of an order.
 struct CarriedOutOrder {
-  std::optional<Round> round;                        // of the site, the last one; not set: none
+  std::optional<Round> round;                        // of the site, the last one; not set if none
   std::vector<Incarnation> members;                  // that have reported it
   RoundReport sums;                                  // of what they have
   std::vector<std::pair<int64_t, int64_t>> samples;  // those: first, and the one after the last
@@ -46,8 +47,8 @@ class WorkAudit {
  public:
   using Fail = std::function<void(const std::string& violation)>;
 
-  // `sizes_vary`: what is handed out with a round follows neither from its plan nor from its
-  // number. `is_site`: see Audit. `samples_per_grant`: of jobs without rosters.
+  // `sizes_vary` means that what is handed out with a round follows neither from its plan nor from
+  // its number. `is_site`: see Audit. `samples_per_grant` is for jobs without rosters.
   WorkAudit(bool uses_rosters, bool sizes_vary, bool is_site, int64_t samples_per_grant, Fail fail)
       : uses_rosters_(uses_rosters),
         sizes_vary_(sizes_vary),
@@ -58,32 +59,34 @@ class WorkAudit {
   void OnRestored(const RestoredPoint& point);
   // A coordinator goes on with this: what was not told of it comes again.
   void OnResumed(const CoordinatorMemory& memory);
-  // With what it was restored from.
+  // The servers were told what to restore from.
   void OnAssigned(const WeightsSource& source);
   void OnOpened(const RoundPlan& plan);
-  // `round`: at whose beginning the checkpoint is taken, which may be open; nullopt means now.
+  // `round` is the round at whose beginning the checkpoint is taken, which may be open. Not set
+  // means now.
   void OnSaveBegun(const std::string& directory, std::optional<Round> round);
   void OnRecord(const CheckpointRecord& record);
 
-  // As the worker gets it, perhaps not for the first time.
+  // The worker gets the grant, perhaps not for the first time.
   void OnGranted(const WorkerLife& life, const Grant& grant);
-  // Taken, perhaps not for the first time.
+  // A report is taken, perhaps not for the first time.
   void OnReported(const WorkerLife& life, const RoundReport& report);
   void OnReportedToReplaced(const WorkerLife& life, const RoundReport& report) {
     unrecorded_[report.round].try_emplace(life.incarnation, report);
   }
   void OnSummary(const RoundSummary& summary);
 
-  // Of a site: in the place of the order before.
+  // A site gets this order in the place of the order before.
   void OnOrdered(const SiteOrder& order);
   CarriedOutOrder OrderCarriedOut() const;
-  // Nobody waits for it any more, whatever its workers have done of it.
+  // The uplink does not wait for the order any more, whatever the workers have done of it.
   void OnAbandoned();
-  // Whether the round is in no outcome: nobody has reported it, or its order was abandoned.
+  // Returns true if the round is in no outcome: no worker has reported it, or its order was
+  // abandoned.
   bool IsLost(Round round) const;
 
  private:
-  // Of a job, or since a life of the servers began.
+  // The progress of a job, or since a life of the servers began.
   struct Progress {
     int64_t handed_out = 0;  // samples
     int64_t reported = 0;    // those of rounds that are over
@@ -94,12 +97,12 @@ class WorkAudit {
     int64_t count = 0;
   };
 
-  // Of a site: what is handed out is a part of the order.
+  // Checks that what a site hands out is a part of the order.
   void CheckPart(const WorkerLife& life, const Grant& grant, const Share& share);
   void CheckHeldoutPart(const WorkerLife& life, const Grant& grant);
   // The first sample of a round, as Share has it.
   int64_t FirstOf(Round round) const;
-  // What is handed out is nobody else's.
+  // Checks that what is handed out is not handed out to another worker.
   void OnHandedOut(const WorkerLife& life, const Grant& grant);
   // Leaves only those beginnings that may be; there must be one.
   template <typename MayBe>
@@ -110,20 +113,20 @@ class WorkAudit {
   const bool is_site_;
   const int64_t samples_per_grant_;
   const Fail fail_;
-  // By directory: of checkpoints that are written, and of those that are; more than one if a round
-  // was saved again after the servers had gone back.
+  // The progress of checkpoints by directory: of those that are being written, and of those that
+  // are written. There is more than one if a round was saved again after the servers had gone back.
   std::map<std::string, Progress> begun_;
   std::map<std::string, std::vector<Progress>> kept_;
 
   SiteOrder order_;                  // of a site, the last one
   std::vector<Round> order_rounds_;  // opened for it
 
-  // Of the servers' life.
+  // The members below are for the present life of the servers.
   RestoredPoint restored_;
   std::vector<Progress> beginnings_ = {{}};  // where it may have begun
   Progress since_;
   std::map<Round, Progress> before_opening_;  // since_, before the rounds were opened
-  // Those that somebody was told of, of the job.
+  // The progress of the whole job, as far as grants and summaries have told of it.
   Progress told_;
   std::map<int64_t, int64_t> handed_out_;  // sizes_vary_: since the servers began; to ends
   std::map<Round, std::map<WorkerId, Share>> shares_;

@@ -24,8 +24,8 @@
 
 namespace lodestar::simulation {
 
-// What computes for a simulated worker in the place of chance. Answers come later, in the worker's
-// process, or never, if that ends.
+// Code that computes for a simulated worker in the place of chance. Answers come later, in the
+// worker's process, or never, if that process ends.
 class Computing {
  public:
   // What was made of a grant: with which weights it began, and with which it ended, if it was one
@@ -69,7 +69,7 @@ class SimulatedWorker {
   SimulatedWorker(ClusterContext* cluster, Config config, Host host);
 
   Process& process() { return process_; }
-  // Of a host, once its process has begun.
+  // Starts the worker. If it has a host, call this once the host's process has begun.
   void Start();
   void Crash(bool with_machine);
   // As a pidfd does where worker and coordinator are on one machine, which half of them are. Not
@@ -89,7 +89,7 @@ class SimulatedWorker {
   void OnProxyRestart(bool is_alone);
   bool has_exited() const { return exit_.has_value(); }
   const absl::Status& exit_status() const { return *exit_; }
-  // Of a host, since its process has begun for the first time.
+  // If the worker has a host, call this only after its process has begun for the first time.
   const Lifecycle& lifecycle() const { return life_->lifecycle; }
 
  private:
@@ -211,11 +211,12 @@ class SimulatedWorker {
   void ContributeOrEvaluate();
   // Goes on at once, unless it hangs; then once it does not any more, or its life is over.
   void GoOn(bool before_push, std::function<void()> then);
-  // Of the round at hand, without what its contribution is.
+  // Returns the report of the round at hand, without what its contribution is.
   RoundReport EvaluationReport() const;
   std::vector<float> AllWeights() const;
   void MakeContribution();
-  // Before they are encoded. `numbers`: chance, if nobody computes.
+  // Returns the values before they are encoded. `numbers` makes random ones, if no real code
+  // computes.
   std::vector<float> ValuesOf(const Bucket& bucket, ContributionKind kind, Chance& numbers) const;
   // What a round takes of the worker, and what it begins.
   void TakeInHand(Made& made, ContributionKey& key);
@@ -236,7 +237,7 @@ class SimulatedWorker {
   ClusterContext* const cluster_;
   const Config config_;
   const Host host_;
-  std::unique_ptr<Process> own_process_;  // null: that of the host
+  std::unique_ptr<Process> own_process_;  // null if it is that of the host
   Process& process_;
   std::unique_ptr<Life> life_;
   std::optional<absl::Status> exit_;

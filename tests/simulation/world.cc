@@ -52,7 +52,7 @@ void Process::End() {
 
 void Process::Thaw() {
   is_frozen_ = false;
-  // Whoever they are for may end or freeze the process again.
+  // A callback may end or freeze the process again.
   while (!deferred_.empty() && is_alive_ && !is_frozen_) {
     World::Callback callback = std::move(deferred_.front());
     deferred_.pop_front();

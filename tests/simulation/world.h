@@ -23,7 +23,7 @@ class World final : public Clock {
   using Callback = absl::AnyInvocable<void()>;
   using Story = std::function<void(absl::string_view line)>;
 
-  // `story` is told what happens, a line at a time; null: nobody is.
+  // `story` is told what happens, a line at a time. Null means that nothing is told.
   World(uint64_t seed, Story story) : chance_(seed), story_(std::move(story)) {}
 
   absl::Time Now() override { return absl::UnixEpoch() + absl::Nanoseconds(now_ns_); }
@@ -77,7 +77,7 @@ class Process {
   const std::string& name() const { return name_; }
   bool is_alive() const { return is_alive_; }
   bool is_frozen() const { return is_frozen_; }
-  // Of the life that runs, or has run last.
+  // Returns the number of the life that runs, or has run last.
   int64_t life() const { return life_; }
 
   void Begin();
@@ -90,7 +90,8 @@ class Process {
   void After(absl::Duration delay, World::Callback callback);
   // Happens now, or when the process thaws, if that life still runs. For what others have sent.
   void Take(int64_t life, World::Callback callback);
-  // Called after each thing that has happened in it; null: nobody is.
+  // `listener` is called after each thing that has happened in the process. Null means that nothing
+  // is called.
   void OnEach(std::function<void()> listener) { listener_ = std::move(listener); }
 
  private:

@@ -1,5 +1,5 @@
-// What becomes of a run, or of a worker, whose numbers are not finite, or far too large: plain
-// data, from flags.
+// The flags that say what becomes of a run, or of a worker, whose numbers are not finite or far too
+// large. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ enum class DivergenceAction : uint8_t {
 
 struct DivergencePolicy {
   DivergenceAction action = DivergenceAction::kStop;
-  // Of kRollback: the learning rate is multiplied by it each time, at most this often.
+  // kRollback multiplies the learning rate by this factor each time, at most max_rollbacks times.
   double learning_rate_factor = 0.5;
   int max_rollbacks = 5;
   // How often in a row one process may send what is not finite, while others do not.
   int nonfinite_limit = 3;
-  // In how many of kPoisonWindow rounds a worker may send what is far longer than what others send;
-  // then nobody is let in under its name. 0: in all.
+  // A worker may send what is far longer than what others send in so many of kPoisonWindow rounds.
+  // Beyond that its name is shut out. 0 means that there is no limit.
   static constexpr int kPoisonWindow = 100;
   // Rounds of them that are an alarm. Fewer happen: once a run has learned its data, a hard sample
   // is far beyond the rest.

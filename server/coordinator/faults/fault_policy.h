@@ -58,7 +58,7 @@ struct NotFiniteVerdict {
 
 // A server has lost its memory, or an operator has ordered it, and all went back.
 struct Setback {
-  // Of psctl rollback.
+  // An order by psctl rollback.
   struct Order {
     int64_t most_rounds = 0;  // to go back to
     std::string reason;       // in the operator's words

@@ -1,6 +1,6 @@
-// Who is not let in, because of what its workers have sent or because an operator says so, and why:
-// names of workers, or, where they have certificates, of identities with all their workers.
-// Bounded. Pure data.
+// The names that are shut out, with the reasons: a worker has sent what cannot be right, or an
+// operator has ordered it. If a worker has a certificate, the name is that of the certificate, and
+// shuts out all workers that may act as it. Bounded. Pure data.
 #pragma once
 
 #include <algorithm>
