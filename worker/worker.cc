@@ -62,6 +62,11 @@ std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registra
   return std::make_shared<CancellableTransport>(MakeBulkGrpcTransport(std::move(config)));
 }
 
+// Returns true if the servers have a model or a seed that no restart of one job changes.
+bool IsOtherJob(const Registration& before, const Registration& now) {
+  return before.layout().hash() != now.layout().hash() || before.job.seed != now.job.seed;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
@@ -244,6 +249,12 @@ void Worker::Do(const Lifecycle::Connect&) {
             registration->servers().front().address, registration->life.worker,
             registration->life.incarnation, NameOf(job.mode), anchor, job.model.name,
             registration->layout().num_elements());
+    if (registration_.has_value() && IsOtherJob(*registration_, *registration)) {
+      LogWarn(
+          "the servers at this address have another job than before, with which this worker trains "
+          "now: model={} seed={}, before model={} seed={}",
+          job.model.name, job.seed, registration_->job.model.name, registration_->job.seed);
+    }
     life = LifeId{registration->server_incarnation, registration->life.incarnation};
     registration_ = *std::move(registration);
     registered_at_ = clock_->Now();

@@ -149,13 +149,17 @@ std::optional<SettingChange> CompareRates(const Manifest& manifest, const JobSpe
   return change;
 }
 
-// "--rounds=100 --lr_schedule=cosine": the flags of the schedule as the checkpoint was written with
-// them.
-std::string SavedScheduleFlags(const std::vector<SettingChange>& changes) {
+// Returns the flags of the schedule as the checkpoint was written with them, such as
+// "--rounds=100 --lr_schedule=cosine". --rounds is left out if the schedule does not depend on it.
+std::string SavedScheduleFlags(const std::vector<SettingChange>& changes,
+                               const Manifest& manifest) {
   static constexpr absl::string_view kFlags[] = {"rounds", "learning_rate", "min_learning_rate",
                                                  "lr_schedule", "warmup_rounds"};
+  const std::optional<LearningRateSchedule> saved = SavedSchedule(manifest);
+  const bool is_constant = saved.has_value() && saved->kind == ScheduleKind::kConstant;
   std::vector<std::string> flags;
   for (const SettingChange& change : changes) {
+    if (is_constant && change.flag == "rounds") continue;
     if (std::find(std::begin(kFlags), std::end(kFlags), change.flag) == std::end(kFlags)) continue;
     flags.push_back(absl::StrCat("--", change.flag, "=", change.saved));
   }
@@ -207,7 +211,7 @@ absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes, const M
                                      change.asked, " at round ", manifest.round.value(),
                                      ", by more than a tenth"));
       wanted.push_back(absl::StrCat("--accept_higher_rate, or keep the schedule with ",
-                                    SavedScheduleFlags(changes)));
+                                    SavedScheduleFlags(changes, manifest)));
       continue;
     }
     refused.push_back(absl::StrCat("--", change.flag, "=", change.asked, " contradicts ",

@@ -193,6 +193,14 @@ TEST_F(ExtendedRunTest, RateThatRisesByMoreThanATenthAsksForTheFlag) {
   EXPECT_OK(Check({.place = 217, .may_rise = true}));
 }
 
+TEST_F(ExtendedRunTest, ARateThatIsConstantIsKeptWithMoreRounds) {
+  saved_.schedule.kind = asked_.schedule.kind = ScheduleKind::kConstant;
+  asked_.schedule.peak = 2e-2;
+  EXPECT_THAT(Check(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("--learning_rate=0.01"), Not(HasSubstr("--rounds")))));
+}
+
 TEST_F(ExtendedRunTest, RateMayRiseByATenthAndFall) {
   EXPECT_OK(Check({.place = 20}));
   std::swap(saved_, asked_);

@@ -14,6 +14,9 @@
 namespace lodestar {
 namespace {
 
+// So many workers have alarms of their own about one kind of trouble.
+constexpr int kMostNamed = 3;
+
 absl::Duration RestWithCertificate(const ClusterState& state, const WorkerDesk& desk,
                                    absl::Time now) {
   // What a name has done itself is no reason to keep it out for others of its certificate.
@@ -170,11 +173,41 @@ std::string EmptyFolderAlarm(const ClusterState& state, const RegisterCall& call
       " has no checkpoint, but worker '", call.name, "' has contributed to round ",
       call.process.acknowledged->round.value(),
       " of an earlier start of the servers at this address. If that job is to go on, stop this "
-      "server and start it with the folder of that job");
+      "server and start it with the folder of that job. If this is another job, end that worker, "
+      "and start this server again with --resume=never, as the worker's data are the job's now");
+}
+
+bool IsOfOtherServers(const ClusterState& state, const RegisterCall& call) {
+  if (!call.process.acknowledged.has_value() || !state.beginning.has_value()) return false;
+  const AcknowledgedReport& report = *call.process.acknowledged;
+  const ClusterState::Beginning& beginning = *state.beginning;
+  if (report.server_incarnation >= beginning.server_incarnation ||
+      report.server_incarnation == beginning.saved_by) {
+    return false;
+  }
+  // A checkpoint names all workers whose contributions it has.
+  if (state.membership.FindByName(call.name) == nullptr) return true;
+  // Servers that went on from the checkpoint, or from an older one, gave this round no more.
+  return report.server_incarnation > beginning.saved_by &&
+         report.round.value() < beginning.next_round;
+}
+
+std::string OtherServersAlarm(const ClusterState& state, const RegisterCall& call) {
+  if (state.num_of_other_servers > kMostNamed) {
+    return "more workers have contributed to servers that this run does not go on from";
+  }
+  return absl::StrCat("worker '", call.name, "' has contributed to round ",
+                      call.process.acknowledged->round.value(),
+                      " of servers that this run does not go on from: it may belong to another job "
+                      "that had this address. It trains with this job now; `psctl evict ",
+                      call.name, "` ends that");
+}
+
+std::string OtherServersSubject(absl::string_view name) {
+  return absl::StrCat("worker of other servers ", name);
 }
 
 std::string LacksReportAlarm(const ClusterState& state, absl::string_view name, Round round) {
-  constexpr int kMostNamed = 3;
   if (state.num_lacking_reports > kMostNamed) {
     return "more workers say that rounds were acknowledged which these servers do not know of";
   }

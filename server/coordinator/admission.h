@@ -53,6 +53,13 @@ bool LacksAcknowledged(const ClusterState& state, const RegisterCall& call);
 // found their checkpoint folder empty: it may be the wrong one.
 bool KnowsFormerStart(const ClusterState& state, const RegisterCall& call);
 std::string EmptyFolderAlarm(const ClusterState& state, const RegisterCall& call);
+// Returns true if the worker has contributed to servers that this run does not go on from, as far
+// as the checkpoint can tell. The worker may belong to another job at the same address.
+bool IsOfOtherServers(const ClusterState& state, const RegisterCall& call);
+// Returns the alarm about such a worker. After a few others, it is one that is the same for all.
+std::string OtherServersAlarm(const ClusterState& state, const RegisterCall& call);
+// The subject of that alarm, which ends with the life of the worker `name`.
+std::string OtherServersSubject(absl::string_view name);
 
 // Returns the alarm about the report of `round` of the worker `name`: after a few others, so many
 // that liars cannot drive all other alarms out, one that is the same for all.

@@ -52,7 +52,7 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   memory.membership = state.membership.memory();
   for (const auto& [worker, desk] : state.desks) {
     memory.desks.emplace(
-        worker, WorkerMemory{.desk = desk.memory(), .faults = state.faults.MemoryOf(worker)});
+        worker, RememberedWorker{.desk = desk.memory(), .faults = state.faults.MemoryOf(worker)});
   }
   memory.ledger = state.ledger.memory();
   for (const auto& [number, round] : state.open) memory.open.emplace(number, round.memory());

@@ -132,6 +132,16 @@ struct ClusterState {
   std::vector<std::string> not_waited_for;  // dropped then: "b (round 7)"
   // How many workers have told this process of an acknowledged report that it lacks.
   int num_lacking_reports = 0;
+  // The checkpoint that this process began from. Not set if the process began with the first
+  // weights, or went on from a journal.
+  struct Beginning {
+    uint64_t saved_by = 0;            // the server incarnation that has written the checkpoint
+    uint64_t server_incarnation = 0;  // the first one of this process
+    int64_t next_round = 0;           // in the checkpoint
+  };
+  std::optional<Beginning> beginning;
+  // How many workers of other servers have registered with this process.
+  int num_of_other_servers = 0;
   // See RestoreChoice. It is also empty once the alarm of it was raised.
   std::string empty_folder;
   // For how long the last save waits for servers that are away: some process waits to exit.

@@ -339,7 +339,9 @@ std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time n
 std::string WayOut(const ClusterState& state, absl::Time now) {
   if (!WaitingForServers(state, now).empty()) {
     if (!state.has_memory()) return "start it";
-    return absl::StrCat("if its process is gone, start it again: then all go back to the ",
+    return absl::StrCat("if its process is gone, start it again: then all go ",
+                        state.shards.all_keep_journals() ? "on from its journal, or " : "",
+                        "back to the ",
                         state.checkpoints.last().has_value() ? "newest checkpoint" : "beginning");
   }
   if (!WaitingForJournals(state).empty()) {

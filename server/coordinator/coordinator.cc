@@ -144,6 +144,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
     outbox_.RaiseAlarm(EmptyFolderAlarm(state_, call), now);
     state_.empty_folder.clear();
   }
+  const bool is_of_other_servers = IsOfOtherServers(state_, call);
   if (state_.supply.is_awaited() && !state_.supply.supplier().has_value() &&
       state_.phase == CoordinatorPhase::kRunning && !state_.is_stopping()) {
     RETURN_IF_ERROR(CheckMayClaimSupply(state_, call, now));
@@ -169,6 +170,11 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   WorkerDesk& desk = state_.desks[admission.id];
   if (!admission.is_reconnect) {
     state_.faults.BeginLife(admission.id, desk.BeginLife(call, now));
+    if (is_of_other_servers) {
+      ++state_.num_of_other_servers;
+      outbox_.RaiseAlarm(OtherServersAlarm(state_, call), now, AlarmKind::kAlarm,
+                         OtherServersSubject(call.name));
+    }
     outbox_.Tell(absl::StrCat("worker registered name=", call.name,
                               " worker=", admission.id.value(),
                               " incarnation=", admission.incarnation.value(), " peer=", call.peer));
@@ -418,6 +424,7 @@ void Coordinator::EndLives(std::vector<EndedLife> lives, absl::Time now) {
   bool supplier_lost = false;
   for (const EndedLife& life : lives) {
     state_.desks[life.id].EndLife();
+    state_.alarms.End(OtherServersSubject(life.name), now, now);
     state_.tuning.OnEnded(life.id);
     state_.ledger.ReleaseWorker(life.id);
     for (auto& [number, round] : state_.open) round.Lose(life.id, now);
@@ -428,7 +435,9 @@ void Coordinator::EndLives(std::vector<EndedLife> lives, absl::Time now) {
     supplier_lost |= state_.supply.OnEnded(life.incarnation);
   }
   std::erase_if(state_.desks, [this](const auto& desk) {
-    return state_.membership.Find(desk.first) == nullptr;  // forgotten
+    const bool is_forgotten = state_.membership.Find(desk.first) == nullptr;
+    if (is_forgotten) state_.faults.Forget(desk.first);
+    return is_forgotten;
   });
   if (view_changed) AnnounceMembers();
   if (!lives.empty()) outbox_.Touch();
@@ -1247,6 +1256,11 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.server_incarnation = std::max({choice.server_incarnation, saved.server_incarnation + 1,
                                         state_.server_incarnation + 1, last_life.value() + 1,
                                         state_.comparison.newest_server_incarnation + 1});
+  if (is_new_process && choice.state.has_value() && !state_.comparison.is_accepted) {
+    state_.beginning = {.saved_by = on_disk.server_incarnation,
+                        .server_incarnation = state_.server_incarnation,
+                        .next_round = on_disk.ledger.next_round};
+  }
   const auto* checkpoint = std::get_if<CheckpointSource>(&choice.source);
   state_.complete_checkpoint =
       choice.is_complete && checkpoint != nullptr ? checkpoint->directory : "";

@@ -40,10 +40,10 @@
 namespace lodestar {
 
 // What is kept of a worker, by the part that keeps it.
-struct WorkerMemory {
+struct RememberedWorker {
   WorkerDesk::Memory desk;
   WorkerFaults::Memory faults;
-  friend bool operator==(const WorkerMemory&, const WorkerMemory&) = default;
+  friend bool operator==(const RememberedWorker&, const RememberedWorker&) = default;
 };
 
 struct CoordinatorMemory {
@@ -63,7 +63,7 @@ struct CoordinatorMemory {
   WeightsSupply::Memory supply;
   NormBook::Memory norms;
   MembershipTable::Memory membership;
-  std::map<WorkerId, WorkerMemory> desks;
+  std::map<WorkerId, RememberedWorker> desks;
   WorkLedger::Memory ledger;
   std::map<Round, OpenRound::Memory> open;
   int64_t evaluation_attempt = 0;

@@ -166,7 +166,7 @@ void Describe(Archive& archive, FaultPolicy::Memory& faults) {
 
 // One object, whichever part a field is of.
 template <typename Archive>
-void Describe(Archive& archive, WorkerMemory& worker) {
+void Describe(Archive& archive, RememberedWorker& worker) {
   Describe(archive, worker.desk.connection);
   Describe(archive, worker.desk.assignment);
   Describe(archive, worker.desk.activity);

@@ -142,6 +142,64 @@ TEST(CoordinatorWorkersTest, AnEmptyFolderBesideAWorkerThatRemembersAJobIsAnAlar
   }
 }
 
+// A cluster that began from a checkpoint of the servers 700, which names the workers "known".
+class OtherServersTest : public testing::Test {
+ protected:
+  OtherServersTest() : cluster_(TestConfig()) {
+    CoordinatorState state;
+    state.server_incarnation = 700;
+    state.ledger.next_round = 10;
+    state.membership.names = {{"known", WorkerId(1), false}};
+    state.membership.last_id = WorkerId(1);
+    state.membership.last_incarnation = Incarnation(5);
+    cluster_.Start({.source = CheckpointSource{"ckpt/round-00000010"},
+                    .state = state,
+                    .server_incarnation = 1000});
+  }
+  // Registers a worker whose last report the servers of that incarnation had. Returns the number of
+  // alarms since the cluster began.
+  size_t AlarmsAfter(const std::string& name, uint64_t server_incarnation, int64_t round) {
+    worker_ = {
+        name, 1, {}, "", AcknowledgedReport{server_incarnation, Incarnation(3), Round(round)}};
+    EXPECT_OK(cluster_.Register(worker_));
+    return cluster_.observer().alarms.size();
+  }
+
+  CoordinatorHarness cluster_;
+  TestWorker worker_;
+};
+
+TEST_F(OtherServersTest, AWorkerOfTheServersThatHaveWrittenTheCheckpointIsNoStranger) {
+  EXPECT_EQ(AlarmsAfter("new", 700, 9), 0u);
+}
+TEST_F(OtherServersTest, AWorkerThatTheCheckpointNamesIsNoStrangerOfEarlierServers) {
+  EXPECT_EQ(AlarmsAfter("known", 600, 9), 0u);
+}
+TEST_F(OtherServersTest, AWorkerWhoseRoundsWereLostIsNoStranger) {
+  EXPECT_EQ(AlarmsAfter("known", 800, 10), 0u);
+}
+TEST_F(OtherServersTest, AWorkerThatTheCheckpointDoesNotNameIsAnAlarm) {
+  ASSERT_EQ(AlarmsAfter("gpu-0", 600, 9), 1u);
+  EXPECT_THAT(cluster_.observer().alarms.front(), HasSubstr("'gpu-0'"));
+  EXPECT_EQ(AlarmsAfter("gpu-0", 600, 9), 1u) << "the same life";
+}
+TEST_F(OtherServersTest, ARoundThatNoLaterServersOfThisRunGaveIsAnAlarmUnderAKnownName) {
+  EXPECT_EQ(AlarmsAfter("known", 800, 9), 1u);
+}
+TEST_F(OtherServersTest, TheAlarmEndsWithTheLifeOfTheWorker) {
+  ASSERT_EQ(AlarmsAfter("gpu-0", 600, 9), 1u);
+  const auto is_over = [this] {
+    return cluster_.coordinator().Snapshot(cluster_.now()).alarms.front().over_age.has_value();
+  };
+  EXPECT_FALSE(is_over());
+  ASSERT_OK(cluster_.coordinator().Evict("gpu-0", "another job's", cluster_.now()));
+  EXPECT_TRUE(is_over());
+}
+TEST_F(OtherServersTest, ManyStrangersShareAnAlarm) {
+  for (int i = 0; i < 2 * AlarmBook::kMaxAlarms; ++i) AlarmsAfter(absl::StrCat("w", i), 600, i);
+  EXPECT_LT(cluster_.coordinator().Snapshot(cluster_.now()).alarms.size(), 8u);
+}
+
 TEST(CoordinatorWorkersTest, WaitsForMinWorkersAndSaysSo) {
   CoordinatorHarness cluster(TestConfig(2));
   cluster.Start();

@@ -7,6 +7,9 @@ subject and a verb, programs are no "who", and a special value is spelled ("0 me
 import os
 import re
 
+import layer_rules
+
+FOLDERS = (*layer_rules.LAYERS, "third_party")
 # Openings of comments that stand for a sentence without its subject or its verb.
 OPENING = re.compile(r"(?:Of|Whose|Who|Whoever|Nobody|Somebody)\b")
 PHRASE = re.compile(r"\b(?:so, too|likewise|as ever|whoever|nobody|somebody)\b", re.IGNORECASE)
@@ -41,16 +44,15 @@ def violations_of(comment):
 
 def check_prose(root):
     violations = []
-    for parent, folders, names in os.walk(root):
-        # Build outputs and hidden folders are no sources.
-        folders[:] = [name for name in folders if not name.startswith((".", "bazel-"))]
-        for name in sorted(names):
-            mark = COMMENT.get(os.path.splitext(name)[1])
-            if mark is None:
-                continue
-            path = os.path.join(parent, name)
-            with open(path, encoding="utf-8") as file:
-                for number, comment in comments(file.read(), mark):
-                    violations += [f"{os.path.relpath(path, root)}:{number}: a comment {why}: {comment[:80]}"
-                                   for why in violations_of(comment)]
+    for folder in FOLDERS:
+        for parent, _, names in os.walk(os.path.join(root, folder)):
+            for name in sorted(names):
+                mark = COMMENT.get(os.path.splitext(name)[1])
+                if mark is None:
+                    continue
+                path = os.path.join(parent, name)
+                with open(path, encoding="utf-8") as file:
+                    for number, comment in comments(file.read(), mark):
+                        violations += [f"{os.path.relpath(path, root)}:{number}: a comment {why}: {comment[:80]}"
+                                       for why in violations_of(comment)]
     return violations

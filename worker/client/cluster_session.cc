@@ -257,8 +257,9 @@ absl::Status ClusterSession::Outcome(const grpc::Status& status, absl::Duration 
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::UnavailableError(absl::StrCat(
         "coordinator ", coordinator_, " did not answer within ", absl::FormatDuration(timeout),
-        is_connected ? ", though the connection stands: its process hangs, or the path swallows "
-                       "large packets; `lodestar doctor` here tells which"
+        is_connected ? ", and the connection was not closed: its machine or the network is gone, "
+                       "its process hangs, or the path swallows large packets; `lodestar doctor` "
+                       "of the Python package tells which"
                      : ""));
   }
   const absl::Status native = FromGrpcStatus(status);

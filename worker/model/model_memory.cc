@@ -24,6 +24,9 @@ std::string SamplesText(int64_t samples) {
   return samples == 1 ? "1 sample" : absl::StrCat(samples, " samples");
 }
 
+// Returns the bytes that the program takes beside the model, if both are in main memory.
+int64_t ProgramBytes(bool memory_is_host) { return memory_is_host ? kProgramBytes : 0; }
+
 // The memory that there is for a model and what belongs to it.
 struct Room {
   int64_t bytes = 0;  // 0 means unknown
@@ -67,6 +70,7 @@ std::string PartsText(const ModelMemory& memory, int64_t samples, const OtherMem
   add("local optimizer and weights of the round", other.local_step_bytes);
   add("encodings and error feedback", RunnerBytes(other, memory_is_host) - other.local_step_bytes);
   if (memory_is_host) add("samples of a step", other.batch_bytes);
+  add("the program itself", ProgramBytes(memory_is_host));
   return text;
 }
 
@@ -142,11 +146,11 @@ absl::StatusOr<std::string> WhatWouldFit(const ModelConfig& config, const OtherM
   const absl::string_view device_word = is_host ? "a machine" : "a card";
   const std::string more = "more servers change nothing, as every worker has the whole model";
   if (ways.empty()) {
-    return absl::StrCat("not even one sample fits: the least that this model wants is ",
-                        BytesText(least->memory.BytesFor(1) + least->other_bytes),
-                        ", with --max_micro_batch=1", least->flags.empty() ? "" : " ",
-                        least->Text(), "; use ", device_word,
-                        " with as much free, or a smaller model; ", more);
+    return absl::StrCat(
+        "not even one sample fits: the least that this model wants is ",
+        BytesText(least->memory.BytesFor(1) + least->other_bytes + ProgramBytes(is_host)),
+        ", with --max_micro_batch=1", least->flags.empty() ? "" : " ", least->Text(), "; use ",
+        device_word, " with as much free, or a smaller model; ", more);
   }
   return absl::StrCat("what would fit: ", absl::StrJoin(ways, "; "), "; ", device_word, " with ",
                       BytesText(wanted), " free; ", more);
@@ -168,7 +172,7 @@ int64_t ModelMemory::LargestBatch(int64_t available_bytes) const {
 
 int64_t LargestMicroBatch(const ModelMemory& memory, int64_t other_bytes, int64_t room_bytes,
                           bool memory_is_host) {
-  const int64_t reserve = memory_is_host ? 0 : room_bytes / kCardReserveParts;
+  const int64_t reserve = memory_is_host ? kProgramBytes : room_bytes / kCardReserveParts;
   return memory.LargestBatch(room_bytes - reserve - other_bytes);
 }
 
@@ -224,10 +228,11 @@ std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& co
 absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config,
                             const OtherMemory& other, Device* device) {
   const Room room = RoomOf(device);
-  const int64_t wanted = memory.BytesFor(config.max_batch) + other.device_bytes;
+  const bool is_host = device->capabilities().memory_is_host;
+  const int64_t wanted =
+      memory.BytesFor(config.max_batch) + other.device_bytes + ProgramBytes(is_host);
   if (room.bytes == 0 || wanted <= room.bytes) return absl::OkStatus();
   ASSIGN_OR_RETURN(std::string what_would_fit, WhatWouldFit(config, other, device, room, wanted));
-  const bool is_host = device->capabilities().memory_is_host;
   if (is_host && other.batch_bytes > wanted / 2) {
     absl::StrAppend(&what_would_fit,
                     "; a smaller --batch_size of the servers makes the samples of a step fewer");

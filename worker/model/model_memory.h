@@ -34,7 +34,8 @@ struct ModelMemory {
 absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, Device* device);
 
 // Returns how many samples per micro-batch fit into `room_bytes` beside `other_bytes`. 0 means that
-// none fits. A reserve of a card's memory is left to libraries and fragmentation.
+// none fits. Of main memory kProgramBytes are left to the program; of a card, a reserve is left to
+// libraries and fragmentation.
 int64_t LargestMicroBatch(const ModelMemory& memory, int64_t other_bytes, int64_t room_bytes,
                           bool memory_is_host);
 
@@ -47,6 +48,9 @@ struct MicroBatchLimits {
 };
 
 inline constexpr int64_t kMostChosenSamples = 64;
+// The main memory that a worker takes beside its model and samples. Measured on gpt-nano and
+// gpt-mini: 92 to 99 MB of its own and 8 to 25 MB shared with its servers.
+inline constexpr int64_t kProgramBytes = 128'000'000;
 
 // Returns the number of samples per micro-batch if the user has not chosen it: as many as fit, at
 // least 1, at most the largest share and kMostChosenSamples. Activations get a sixteenth of the

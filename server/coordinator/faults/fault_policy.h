@@ -110,6 +110,7 @@ class FaultPolicy {
   void Resume(WorkerId worker, WorkerFaults::Memory memory) {
     workers_[worker] = WorkerFaults(std::move(memory));
   }
+  void Forget(WorkerId worker) { workers_.erase(worker); }
   void ForgetWorkers() { workers_.clear(); }
 
   // Names that are shut out.
