@@ -691,7 +691,7 @@ void Audit::OnResumed(const CoordinatorMemory& memory) {
       return Fail("a coordinator that goes on takes the life ", worker->incarnation.value(),
                   " of worker ", id.value(), " for alive, which was ended");
     }
-    const WorkerAssignment::Memory& work = memory.desks.at(id).assignment;
+    const WorkerAssignment::Memory& work = memory.desks.at(id).desk.assignment;
     const auto acknowledged = acknowledged_.find(worker->incarnation);
     if (acknowledged != acknowledged_.end() && work.last_reported < acknowledged->second.value()) {
       return Fail("a coordinator that goes on has forgotten the report of round ",
