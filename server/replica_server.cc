@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/folder_lock.h"
+#include "common/host_port.h"
 #include "common/logging.h"
 #include "common/output_file.h"
 #include "common/status_macros.h"
@@ -97,8 +98,8 @@ absl::Status ReplicaServer::Start() {
   grpc_server_ = builder.BuildAndStart();
   if (grpc_server_ == nullptr) return absl::InternalError("gRPC cannot start a server");
   acceptor_->Serve(std::move(connections));
-  LogInfo("version={} replica listen={}:{} journal_dir={} checkpoint_dir={}", SoftwareVersion(),
-          config_.network.listen.host, port_, config_.durability.journal_dir,
+  LogInfo("version={} replica listen={} journal_dir={} checkpoint_dir={}", SoftwareVersion(),
+          HostPort{config_.network.listen.host, port_}.ToString(), config_.durability.journal_dir,
           config_.durability.checkpoint_dir.empty() ? "none" : config_.durability.checkpoint_dir);
   for (const ReplicaStore::Copy& copy : store_.copies()) {
     LogInfo("has a copy of {}", TextOf(copy));

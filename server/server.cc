@@ -17,6 +17,7 @@
 #include "common/executor.h"
 #include "common/folder_lock.h"
 #include "common/host_memory.h"
+#include "common/host_port.h"
 #include "common/logging.h"
 #include "common/output_file.h"
 #include "common/status_macros.h"
@@ -603,9 +604,9 @@ absl::Status Server::BeginService() {
   if (drops_mark_ && replication_ == nullptr) {
     RETURN_IF_ERROR(RemoveReplicationMark(disk_, LogFolder()));
   }
-  LogInfo("version={} shard={}/{} listen={}:{} address={} wire=\"{}\"", SoftwareVersion(),
-          config_.cluster.shard, config_.cluster.num_shards, config_.network.listen.host, port_,
-          address_, security_->ToString());
+  LogInfo("version={} shard={}/{} listen={} address={} wire=\"{}\"", SoftwareVersion(),
+          config_.cluster.shard, config_.cluster.num_shards,
+          HostPort{config_.network.listen.host, port_}.ToString(), address_, security_->ToString());
   const std::string unreachable = LoopbackText(config_.network.listen, *acceptor_);
   if (!unreachable.empty()) LogWarn("{}", unreachable);
   if (role_ != nullptr) {

@@ -76,6 +76,14 @@ absl::Status CheckHttp(const ServerConfig& config) {
         absl::StrCat("--http=", network.http->ToString(),
                      ": the coordinator, the server of shard 0, has the pages; leave it out here"));
   }
+  const ListenAddress& own = network.listen;
+  const bool shares_host =
+      network.http->host == own.host || network.http->IsWildcard() || own.IsWildcard();
+  if (shares_host && own.port != 0 && network.http->port == own.port) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--http=", network.http->ToString(), ": --listen=", own.ToString(),
+                     " has that port for workers; choose another one for the pages"));
+  }
   for (const std::string& name : network.http_names) {
     RETURN_IF_ERROR(CheckHostName("--http_names", name));
   }

@@ -392,6 +392,11 @@ TEST_F(ServerFlagsTest, ContradictionsAreRefused) {
   EXPECT_EQ(ErrorOf({"--http=10.0.0.1:8080", "--tls", "--state_dir=/s"}), "");
   EXPECT_EQ(ErrorOf({"--http=10.0.0.1:8080", "--listen=0.0.0.0:50051", "--state_dir=/s"}), "");
   EXPECT_EQ(ErrorOf({"--http=10.0.0.1:8080", "--insecure"}), "");
+  EXPECT_THAT(ErrorOf({"--http=127.0.0.1:5", "--listen=127.0.0.1:5"}),
+              AllOf(HasSubstr("--http=127.0.0.1:5"), HasSubstr("--listen=127.0.0.1:5")));
+  EXPECT_THAT(ErrorOf({"--http=127.0.0.1:5", "--listen=0.0.0.0:5", "--insecure"}),
+              HasSubstr("--listen=0.0.0.0:5"));
+  EXPECT_EQ(ErrorOf({"--http=127.0.0.1:0", "--listen=127.0.0.1:0"}), "");
   EXPECT_EQ(ErrorOf({"--http=localhost:1", "--http_names=a.example,10.0.0.1"}), "");
   EXPECT_THAT(ErrorOf({"--http=localhost:1", "--http_names=a,DNS:b"}),
               AllOf(HasSubstr("--http_names"), HasSubstr("'DNS:b'")));
