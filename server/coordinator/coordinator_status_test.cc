@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
@@ -377,6 +378,27 @@ TEST(CoordinatorStatusTest, AStopTellsForHowLongItWaitsForWhomAndWhatCanBeDone) 
   EXPECT_THAT(snapshot.requests.at(0).waiting_for_undated,
               HasSubstr("waits for the server of shard 1"));
   EXPECT_THAT(snapshot.requests[0].way_out, HasSubstr("start it again"));
+}
+
+TEST(CoordinatorStatusTest, AStopThatWaitsForAServerNamesTheJournalsOnlyIfAllServersHaveOne) {
+  for (const uint64_t first_segment : {0, 1}) {
+    CoordinatorHarness cluster(TestConfig());
+    cluster.Start();
+    Coordinator& coordinator = cluster.coordinator();
+    for (int shard = 0; shard < 2; ++shard) {
+      ASSERT_TRUE(coordinator
+                      .OnShardAttached(shard, 2, 70 + shard, coordinator.server_incarnation(),
+                                       absl::StrCat("host:", shard), cluster.now(),
+                                       {.first_segment = first_segment})
+                      .ok());
+    }
+    coordinator.RequestStop("enough", cluster.now());
+    coordinator.OnShardDisconnected(1, 71, cluster.now());
+    const ClusterSnapshot snapshot = coordinator.Snapshot(cluster.now());
+    ASSERT_EQ(snapshot.requests.size(), 1);
+    EXPECT_EQ(absl::StrContains(snapshot.requests[0].way_out, "journal"), first_segment != 0)
+        << snapshot.requests[0].way_out;
+  }
 }
 
 TEST(CoordinatorStatusTest, ACheckpointThatWasAskedForShowsUntilItIsThere) {

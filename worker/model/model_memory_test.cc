@@ -140,6 +140,19 @@ TEST_F(ModelMemoryTest, RefusesWhatCannotFitAndSaysWhatToChange) {
       HasSubstr("not even one"));
 }
 
+TEST_F(ModelMemoryTest, InMainMemoryTheProgramItselfCounts) {
+  const ModelConfig config{.spec = MiddlingGpt(), .max_batch = 2};
+  const ModelMemory memory = *EstimateModelMemory(config, device_.get());
+  const auto all = static_cast<int64_t>(device_->capabilities().memory_bytes);
+  const int64_t rest = all - memory.BytesFor(2) - kProgramBytes;
+  EXPECT_EQ(CheckModelFits(memory, config, {.device_bytes = rest}, device_.get()).code(),
+            absl::StatusCode::kOk);
+  EXPECT_EQ(CheckModelFits(memory, config, {.device_bytes = rest + 1}, device_.get()).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(LargestMicroBatch(memory, rest, all, /*memory_is_host=*/true), 2);
+  EXPECT_EQ(LargestMicroBatch(memory, rest + 1, all, /*memory_is_host=*/true), 1);
+}
+
 class CardMemoryTest : public testing::Test {
  protected:
   ~CardMemoryTest() override { emulator::Configure({}); }

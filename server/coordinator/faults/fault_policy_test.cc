@@ -180,8 +180,12 @@ TEST_F(FaultPolicyTest, WhatAWorkerHasOutlivesTheProcess) {
   resumed.Resume(kA, policy_.MemoryOf(kA));
   EXPECT_EQ(resumed.CountNotFinite(kA, Incarnation(1), Round(0), all), NotFiniteVerdict());
   EXPECT_EQ(resumed.CountPoisoned(kA, Round(3), all), ShutOut(3));
-  resumed.ForgetWorkers();
+  resumed.Resume(kB, policy_.MemoryOf(kA));
+  resumed.Forget(kA);
   EXPECT_EQ(resumed.times_not_finite(kA), 0);
+  EXPECT_EQ(resumed.times_not_finite(kB), 1);
+  resumed.ForgetWorkers();
+  EXPECT_EQ(resumed.times_not_finite(kB), 0);
 }
 
 }  // namespace
