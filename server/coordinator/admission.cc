@@ -185,7 +185,7 @@ bool IsOfOtherServers(const ClusterState& state, const RegisterCall& call) {
       report.server_incarnation == beginning.saved_by) {
     return false;
   }
-  // A checkpoint names all workers whose contributions it has.
+  // A checkpoint names the workers whose contributions it has, except those that ended long ago.
   if (state.membership.FindByName(call.name) == nullptr) return true;
   // Servers that went on from the checkpoint, or from an older one, gave this round no more.
   return report.server_incarnation > beginning.saved_by &&

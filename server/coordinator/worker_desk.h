@@ -19,8 +19,8 @@
 namespace lodestar {
 
 struct WorkerDesk {
-  // What was promised, counted or held against the worker. Not what it does at the moment, which it
-  // tells again by itself, nor how fast.
+  // What was promised to the worker and counted of it. It lacks what the worker does at the moment,
+  // which the worker tells again by itself, and how fast it is.
   struct Memory {
     WorkerConnection::Memory connection;
     WorkerAssignment::Memory assignment;

@@ -98,7 +98,8 @@ class FaultPolicy {
     workers_[worker].BeginLife(is_same_process);
   }
   void CountFinite(WorkerId worker);
-  // The worker's numbers are not finite. A life counts once. `senders`: all, also ended lives.
+  // The worker's numbers are not finite. A life counts once. `senders` are all workers, also those
+  // whose lives have ended.
   NotFiniteVerdict CountNotFinite(WorkerId worker, Incarnation incarnation, Round round,
                                   absl::Span<const Sender> senders);
   // What the worker sent in this round is far longer than what others sent, or opposes it.
